@@ -1,0 +1,1 @@
+"""cvxscreen: make a large regularised problem small without changing its answer."""

@@ -1,0 +1,106 @@
+"""Side constraints ``F x + f in K`` with K a product of simple cones, each its own projection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from cvxscreen.errors import InvalidInput
+
+Array = NDArray[np.float64]
+
+KINDS = ("zero", "nonneg", "soc", "psd")
+
+
+def _project(kind: str, size: int, v: Array) -> Array:
+    """Projection of `v` onto one cone."""
+    if kind == "zero":
+        return np.zeros_like(v)
+    if kind == "nonneg":
+        return np.maximum(v, 0.0)
+    if kind == "soc":
+        head, tail = float(v[0]), v[1:]
+        norm = float(np.linalg.norm(tail))
+        if norm <= head:
+            return v.copy()
+        if norm <= -head:
+            return np.zeros_like(v)
+        mid = 0.5 * (head + norm)
+        return np.concatenate([[mid], mid / norm * tail])
+    square = v.reshape(size, size, order="F")
+    values, vectors = np.linalg.eigh(0.5 * (square + square.T))
+    return np.asarray(((vectors * np.maximum(values, 0.0)) @ vectors.T).flatten(order="F"))
+
+
+@dataclass(frozen=True, eq=False)
+class SideConstraints:
+    """``F x + f in K``, kept as they are by every reduction.
+
+    Parameters
+    ----------
+    matrix : sparse matrix, shape (m, d)
+    offset : array_like, shape (m,)
+    dims : sequence of (kind, size)
+        In row order; kinds ``"zero"``, ``"nonneg"``, ``"soc"`` (size rows, head first) and ``"psd"``
+        (side ``size``, so ``size**2`` rows of a symmetric matrix in Fortran order).
+    """
+
+    matrix: Any
+    offset: Array
+    dims: tuple[tuple[str, int], ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "matrix", sp.csr_matrix(self.matrix, dtype=np.float64))
+        object.__setattr__(self, "offset", np.array(self.offset, dtype=np.float64))
+        object.__setattr__(self, "dims", tuple((str(k), int(s)) for k, s in self.dims))
+        bad = [kind for kind, _ in self.dims if kind not in KINDS]
+        if bad:
+            raise InvalidInput(f"`dims` has cone {bad[0]!r}; known cones: {', '.join(KINDS)}.")
+        rows = sum(size * size if kind == "psd" else size for kind, size in self.dims)
+        if not rows == self.matrix.shape[0] == len(self.offset):
+            raise InvalidInput(
+                f"`dims` describes {rows} rows but the matrix has {self.matrix.shape[0]} and the "
+                f"offset {len(self.offset)}."
+            )
+
+    def blocks(self) -> Iterator[tuple[str, int, slice]]:
+        """Each cone with its rows."""
+        start = 0
+        for kind, size in self.dims:
+            stop = start + (size * size if kind == "psd" else size)
+            yield kind, size, slice(start, stop)
+            start = stop
+
+    def slack(self, x: ArrayLike) -> Array:
+        """``F x + f``, shape (m,)."""
+        return np.asarray(self.matrix @ np.asarray(x, dtype=np.float64) + self.offset)
+
+    def adjoint(self, multipliers: ArrayLike) -> Array:
+        """``F' mu``, shape (d,)."""
+        return np.asarray(self.matrix.T @ np.asarray(multipliers, dtype=np.float64))
+
+    def project(self, v: ArrayLike) -> Array:
+        """Projection of `v` onto K."""
+        v = np.asarray(v, dtype=np.float64)
+        out = np.empty_like(v)
+        for kind, size, rows in self.blocks():
+            out[rows] = _project(kind, size, v[rows])
+        return out
+
+    def project_dual(self, multipliers: ArrayLike) -> Array:
+        """Projection of `multipliers` onto the dual cone K*."""
+        v = np.asarray(multipliers, dtype=np.float64)
+        out = np.empty_like(v)
+        for kind, size, rows in self.blocks():
+            out[rows] = v[rows] if kind == "zero" else _project(kind, size, v[rows])
+        return out
+
+    def violation(self, x: ArrayLike) -> float:
+        """Euclidean distance of ``F x + f`` from K."""
+        s = self.slack(x)
+        return float(np.linalg.norm(s - self.project(s)))

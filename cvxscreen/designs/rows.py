@@ -1,0 +1,234 @@
+"""Rows of a matrix, dense or CSR, float32 or float64, through one code path.
+
+Row ``i`` is ``a_i = scale_i [x_i, extra_i]``: the label sign of an SVM and the column of ones of an
+intercept never force a copy of the data. float32 data are multiplied in double precision (products
+of two float32 are exact there), a block of rows at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from cvxscreen.errors import InvalidInput
+from cvxscreen.rounding import gamma
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp] | NDArray[np.bool_]
+
+_BLOCK_ROWS = 1024
+
+
+def _storage(matrix: Any, name: str) -> Any:
+    """`matrix` as a 2-D float ndarray or CSR without copying when it already is one."""
+    if sp.issparse(matrix):
+        m = matrix.tocsr()
+        if not m.has_canonical_format:
+            m = m.copy()
+            m.sum_duplicates()
+        if m.dtype not in (np.float32, np.float64):
+            m = m.astype(np.float64)
+        finite = np.isfinite(m.data).all()
+    else:
+        try:
+            m = np.asarray(matrix)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"`{name}` is not an array of numbers: {error}") from None
+        if m.dtype.kind not in "fiub":
+            try:
+                m = m.astype(np.float64)
+            except (TypeError, ValueError):
+                raise InvalidInput(
+                    f"`{name}` has dtype {m.dtype}; real numbers are needed. Encode it first."
+                ) from None
+        if m.dtype not in (np.float32, np.float64):
+            m = m.astype(np.float64)
+        if m.ndim != 2:
+            raise InvalidInput(
+                f"`{name}` has shape {m.shape}; a matrix (n, d) is needed "
+                "(reshape one column with X[:, None])."
+            )
+        if not (m.flags.c_contiguous or m.flags.f_contiguous):
+            m = np.ascontiguousarray(m)
+        finite = bool(np.isfinite(m).all())
+    if not finite:
+        raise InvalidInput(f"`{name}` holds NaN or infinity; impute or drop those rows first.")
+    return m
+
+
+class Rows:
+    """The design ``A`` (n x d) with rows ``a_i = scale_i [x_i, extra_i]``.
+
+    Parameters
+    ----------
+    matrix : array_like or sparse matrix, shape (n, p)
+        Held by reference when it is a float32/float64 array or canonical CSR; never written to.
+    scale : array_like, shape (n,), optional
+        Factor of each row (labels of a classification problem); 1 when omitted.
+    extra : array_like, shape (n, k), optional
+        Further dense columns, multiplied by `scale` too (a column of ones for an intercept).
+    name : str
+        What to call the matrix in error messages.
+
+    Raises
+    ------
+    InvalidInput
+        On NaN, infinity, wrong shapes or non-numeric data.
+    """
+
+    def __init__(
+        self,
+        matrix: Any,
+        scale: ArrayLike | None = None,
+        extra: ArrayLike | None = None,
+        *,
+        name: str = "X",
+    ) -> None:
+        self.matrix = _storage(matrix, name)
+        n, p = self.matrix.shape
+        self.scale: Array | None = None
+        if scale is not None:
+            self.scale = np.array(scale, dtype=np.float64)
+            if self.scale.shape != (n,):
+                raise InvalidInput(f"`scale` has shape {self.scale.shape}; ({n},) is needed.")
+            if not np.isfinite(self.scale).all():
+                raise InvalidInput("`scale` holds NaN or infinity.")
+        self.extra = np.zeros((n, 0))
+        if extra is not None:
+            self.extra = np.array(extra, dtype=np.float64)
+            if self.extra.ndim != 2 or len(self.extra) != n:
+                raise InvalidInput(f"`extra` has shape {self.extra.shape}; ({n}, k) is needed.")
+        self.shape: tuple[int, int] = (n, p + self.extra.shape[1])
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the data are stored as CSR."""
+        return bool(sp.issparse(self.matrix))
+
+    def _blocks(self) -> Iterator[tuple[slice, Any]]:
+        """Blocks of rows in double precision."""
+        n = self.shape[0]
+        for start in range(0, n, _BLOCK_ROWS):
+            rows = slice(start, min(start + _BLOCK_ROWS, n))
+            yield rows, self.matrix[rows].astype(np.float64, copy=False)
+
+    # -- the two passes -----------------------------------------------------------------------
+
+    def forward(self, x: ArrayLike) -> Array:
+        """``A x``, shape (n,): one pass over the data."""
+        x = np.asarray(x, dtype=np.float64)
+        p = self.matrix.shape[1]
+        if self.sparse or self.matrix.dtype == np.float64:
+            out = np.asarray(self.matrix @ x[:p], dtype=np.float64)
+        else:
+            out = np.empty(self.shape[0])
+            for rows, block in self._blocks():
+                out[rows] = block @ x[:p]
+        if self.extra.shape[1]:
+            out = out + self.extra @ x[p:]
+        return out if self.scale is None else out * self.scale
+
+    def adjoint(self, theta: ArrayLike) -> Array:
+        """``A' theta``, shape (d,): one pass over the data, summed block by block."""
+        theta = np.asarray(theta, dtype=np.float64)
+        weights = theta if self.scale is None else theta * self.scale
+        if self.sparse:
+            head = np.asarray(self.matrix.T @ weights, dtype=np.float64)
+        else:
+            head = np.zeros(self.matrix.shape[1])
+            for rows, block in self._blocks():
+                head += block.T @ weights[rows]
+        tail = np.zeros(self.extra.shape[1])
+        for start in range(0, self.shape[0], _BLOCK_ROWS):
+            rows = slice(start, start + _BLOCK_ROWS)
+            tail += self.extra[rows].T @ weights[rows]
+        return np.concatenate([head, tail])
+
+    @cached_property
+    def forward_factor(self) -> float:
+        """``|computed - exact| <= forward_factor * sum_j |a_ij x_j|`` for every row of `forward`."""
+        if self.sparse:
+            terms = int(np.diff(self.matrix.indptr).max(initial=0))
+        else:
+            terms = self.matrix.shape[1]
+        return gamma(terms + self.extra.shape[1] + 4)
+
+    @cached_property
+    def adjoint_factor(self) -> float:
+        """``|computed - exact| <= adjoint_factor * sum_i |a_ij theta_i|`` for every column."""
+        n = self.shape[0]
+        if self.sparse:
+            column = np.bincount(self.matrix.indices, minlength=1).max(initial=0)
+            depth = max(int(column), min(n, _BLOCK_ROWS) + n // _BLOCK_ROWS + 1)
+        else:
+            depth = min(n, _BLOCK_ROWS) + n // _BLOCK_ROWS + 1
+        return gamma(depth + 4)
+
+    # -- norms and small matrices -------------------------------------------------------------
+
+    def weighted_squares(self, weights: ArrayLike) -> Array:
+        """``sum_j weights_j a_ij^2``, shape (n,)."""
+        weights = np.asarray(weights, dtype=np.float64)
+        p = self.matrix.shape[1]
+        if self.sparse:
+            out = np.asarray(self.matrix.astype(np.float64).power(2) @ weights[:p])
+        else:
+            out = np.empty(self.shape[0])
+            for rows, block in self._blocks():
+                out[rows] = np.einsum("ij,ij,j->i", block, block, weights[:p])
+        if self.extra.shape[1]:
+            out = out + self.extra**2 @ weights[p:]
+        return out if self.scale is None else out * self.scale**2
+
+    def dense(self, index: Index | None = None) -> Array:
+        """The rows at `index` (all when omitted) as a dense float64 array."""
+        block = self.matrix if index is None else self.matrix[index]
+        head = block.toarray() if self.sparse else block
+        extra = self.extra if index is None else self.extra[index]
+        out = np.hstack([np.asarray(head, dtype=np.float64), extra])
+        if self.scale is not None:
+            out *= (self.scale if index is None else self.scale[index])[:, None]
+        return out
+
+    def rows_csr(self, index: Index) -> sp.csr_matrix:
+        """The rows at `index` as CSR float64, extra columns included."""
+        head = sp.csr_matrix(self.matrix[index], dtype=np.float64)
+        out = sp.hstack([head, sp.csr_matrix(self.extra[index])], format="csr")
+        if self.scale is not None:
+            out = sp.diags(self.scale[index]) @ out
+        return sp.csr_matrix(out)
+
+    def weighted_gram(self, index: Index, weights: ArrayLike) -> Array:
+        """``A_J' diag(weights) A_J`` for the rows J at `index`, dense (d, d)."""
+        root = np.sqrt(np.asarray(weights, dtype=np.float64))
+        if self.sparse:
+            block = sp.diags(root) @ self.rows_csr(index)
+            return np.asarray((block.T @ block).toarray())
+        block = self.dense(index)
+        block *= root[:, None]
+        return np.asarray(block.T @ block)
+
+    # -- closed under taking rows and columns -------------------------------------------------
+
+    def take_rows(self, index: Index) -> Rows:
+        """The design made of the rows at `index`."""
+        scale = None if self.scale is None else self.scale[index]
+        return Rows(self.matrix[index], scale, self.extra[index])
+
+    def take_columns(self, index: Index) -> Rows:
+        """The design made of the coordinates at `index` (in the order of the columns)."""
+        mask = np.zeros(self.shape[1], dtype=bool)
+        mask[index] = True
+        p = self.matrix.shape[1]
+        return Rows(self.matrix[:, mask[:p]], self.scale, self.extra[:, mask[p:]])
+
+    def column(self, j: int) -> Array:
+        """Coordinate `j` of every row, shape (n,)."""
+        unit = np.zeros(self.shape[1])
+        unit[j] = 1.0
+        return self.forward(unit)

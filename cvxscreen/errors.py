@@ -1,0 +1,49 @@
+"""Every exception that cvxscreen raises on purpose.
+
+::
+
+    CvxscreenError
+    ├── InvalidInput (also ValueError)     an argument is wrong: which one, what was found, what to do
+    │   └── UnknownName                    a loss, bound, solver or mode that does not exist
+    ├── NotScreenable                      a CVXPY problem is not of the form that can be reduced
+    ├── NotCertified                       an answer was asked for that its certificate refuses
+    ├── UnsafeEvidence                     two proofs contradict each other (a defect: please report it)
+    └── MissingDependency (also ImportError)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class CvxscreenError(Exception):
+    """Base class of all errors raised by cvxscreen."""
+
+
+class InvalidInput(CvxscreenError, ValueError):
+    """An argument cannot be used; the message names it, what was found and what to do."""
+
+
+class UnknownName(InvalidInput):
+    """A name (loss, bound, solver, mode) that is not among the known ones."""
+
+    @classmethod
+    def among(cls, argument: str, found: object, known: Iterable[str]) -> UnknownName:
+        """Build the message for `argument` given `found` where one of `known` was expected."""
+        return cls(f"`{argument}` is {found!r}; choose one of: {', '.join(sorted(known))}.")
+
+
+class NotScreenable(CvxscreenError):
+    """A CVXPY problem is not of a form that screening can reduce; the message says why."""
+
+
+class NotCertified(CvxscreenError):
+    """An answer was requested although its certificate does not hold."""
+
+
+class UnsafeEvidence(CvxscreenError):
+    """Two proofs about the same term contradict each other, so one of them is wrong."""
+
+
+class MissingDependency(CvxscreenError, ImportError):
+    """An optional library is needed; the message names the extra to install."""

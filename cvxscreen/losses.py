@@ -1,0 +1,292 @@
+"""Piecewise linear-quadratic losses as rows of one table.
+
+A term ``f(t)`` is described by five numbers through its conjugate::
+
+    f*(theta) = b theta + e |theta| + (q / 2) theta^2     on  [lo, hi],   lo <= 0 <= hi
+
+==========================  ===  =========  =========  ===========  ============
+loss, weight c              b    e          q          lo           hi
+==========================  ===  =========  =========  ===========  ============
+hinge c max(0, 1 - t)       1    0          0          -c           0
+smoothed hinge (gamma)      1    0          gamma/c    -c           0
+squared hinge c/2 (1-t)+^2  1    0          1/c        -inf         0
+absolute c |t - y|          y    0          0          -c           c
+pinball, level tau          y    0          0          -c tau       c (1 - tau)
+eps-insensitive             y    epsilon    0          -c           c
+smoothed eps-insensitive    y    epsilon    gamma/c    -c           c
+Huber (delta)               y    0          1/c        -c delta     c delta
+==========================  ===  =========  =========  ===========  ============
+
+(pinball: slope ``-tau`` where the prediction ``t`` is below ``y``.) Every loss has minimum 0. By
+increasing argument ``f`` runs through at most five pieces: linear with slope ``lo``, quadratic,
+zero, quadratic, linear with slope ``hi``; which of them exist follows from the five numbers. An
+offset ``o`` in ``f(t + o)`` is the same row with ``b - o``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cvxscreen.errors import InvalidInput
+from cvxscreen.rounding import UNIT
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.int8]
+
+
+class Piece(IntEnum):
+    """The five possible pieces of a loss by increasing argument, and "not proven"."""
+
+    UNDECIDED = -1
+    LOW = 0  # linear, slope lo
+    LEFT = 1  # quadratic left of the zero piece (or the whole bowl when there is no zero piece)
+    ZERO = 2
+    RIGHT = 3  # quadratic right of the zero piece
+    HIGH = 4  # linear, slope hi
+
+
+def _soft(t: Array, e: Array) -> Array:
+    return np.sign(t) * np.maximum(np.abs(t) - e, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Losses:
+    """A table of loss terms, one row a term.
+
+    Parameters
+    ----------
+    b, e, q, lo, hi : array_like, shape (n,)
+        The five numbers of the module's docstring; scalars are broadcast. ``e, q >= 0`` and
+        ``lo <= 0 <= hi``; an infinite ``lo`` or ``hi`` needs ``q > 0``.
+
+    Raises
+    ------
+    InvalidInput
+        If the numbers do not describe a convex loss with minimum 0.
+    """
+
+    b: Array
+    e: Array
+    q: Array
+    lo: Array
+    hi: Array
+
+    def __post_init__(self) -> None:
+        rows = np.broadcast_arrays(
+            *(np.asarray(getattr(self, name), dtype=np.float64) for name in "b e q lo hi".split())
+        )
+        for name, row in zip("b e q lo hi".split(), rows, strict=True):
+            if row.ndim != 1:
+                raise InvalidInput(f"`{name}` has shape {row.shape}; a vector (n,) is needed.")
+            fresh = np.array(row, dtype=np.float64)
+            fresh.flags.writeable = False
+            object.__setattr__(self, name, fresh)
+        b, e, q, lo, hi = (self.b, self.e, self.q, self.lo, self.hi)
+        if not (np.isfinite(b).all() and np.isfinite(e).all() and np.isfinite(q).all()):
+            raise InvalidInput("`b`, `e` and `q` of a loss must be finite; found NaN or infinity.")
+        if (e < 0).any() or (q < 0).any():
+            raise InvalidInput("`e` and `q` of a loss must be non-negative.")
+        if not ((lo <= 0).all() and (hi >= 0).all()):
+            raise InvalidInput("the slopes of a loss must satisfy lo <= 0 <= hi (and not be NaN).")
+        if (~(np.isfinite(lo) & np.isfinite(hi)) & (q == 0)).any():
+            raise InvalidInput("a loss with an unbounded slope needs curvature: q > 0.")
+
+    def __len__(self) -> int:
+        return len(self.b)
+
+    def take(self, index: NDArray[np.intp] | NDArray[np.bool_]) -> Losses:
+        """The rows at `index` (integers or a mask)."""
+        return Losses(*(row[index] for row in (self.b, self.e, self.q, self.lo, self.hi)))
+
+    def scaled(self, factor: float) -> Losses:
+        """The losses multiplied by ``factor > 0``: slopes grow, curvature radii shrink."""
+        return Losses(
+            self.b, self.e, self.q / factor, self.lo * factor, self.hi * factor
+        )
+
+    # -- values -----------------------------------------------------------------------------
+
+    @cached_property
+    def _flat(self) -> NDArray[np.bool_]:
+        return self.q == 0.0
+
+    def slope(self, t: ArrayLike) -> Array:
+        """One subgradient ``theta(t)``: clip of soft(t - b, e) / q, and 0 at a kink."""
+        return self.proximal_slope(t, 0.0, 0.0)
+
+    def proximal_slope(self, t: ArrayLike, theta0: ArrayLike, weight: float) -> Array:
+        """``argmax_theta  t theta - f*(theta) - weight/2 (theta - theta0)^2``, shape (n,).
+
+        With ``weight = 0`` this is a subgradient of ``f`` at ``t``; with ``weight > 0`` the gradient
+        of the proximally smoothed loss used by the Newton solver.
+        """
+        shifted = np.asarray(t, dtype=np.float64) - self.b
+        if weight:
+            shifted = shifted + weight * np.asarray(theta0)
+        curve = self.q + weight
+        z = _soft(shifted, self.e) if self.e.any() else shifted
+        if weight or not self._flat.any():
+            return np.clip(z / curve, self.lo, self.hi)
+        safe = np.where(self._flat, 1.0, curve)
+        curved = np.clip(z / safe, self.lo, self.hi)
+        if self._flat.all():
+            return np.where(z < 0, self.lo, np.where(z > 0, self.hi, 0.0))
+        jump = np.where(z < 0, self.lo, np.where(z > 0, self.hi, 0.0))
+        return np.where(self._flat, jump, curved)
+
+    def subgradient(self, t: ArrayLike) -> tuple[Array, Array]:
+        """The interval ``[low, high]`` of subgradients at `t`, two arrays (n,)."""
+        z = np.asarray(t, dtype=np.float64) - self.b
+        middle = self.slope(t)
+        low = np.where(self._flat & (z == -self.e), self.lo, middle)
+        low = np.where(self._flat & (z == self.e) & (self.e > 0), 0.0, low)
+        high = np.where(self._flat & (z == self.e), self.hi, middle)
+        high = np.where(self._flat & (z == -self.e) & (self.e > 0), 0.0, high)
+        return low, high
+
+    def value(self, t: ArrayLike) -> Array:
+        """``f_i(t_i)``, shape (n,)."""
+        z = np.asarray(t, dtype=np.float64) - self.b
+        s = self.slope(t)
+        return z * s - self.e * np.abs(s) - 0.5 * self.q * s * s
+
+    def conjugate(self, theta: ArrayLike) -> Array:
+        """``f_i*(theta_i)``, shape (n,); infinity outside ``[lo, hi]``."""
+        s = np.asarray(theta, dtype=np.float64)
+        inside = (s >= self.lo) & (s <= self.hi)
+        values = self.b * s + self.e * np.abs(s) + 0.5 * self.q * s * s
+        return np.where(inside, values, np.inf)
+
+    def fenchel_young(self, t: ArrayLike, theta: ArrayLike) -> Array:
+        """``f(t) + f*(theta) - t theta >= 0`` without cancellation, shape (n,).
+
+        With ``s`` the subgradient at ``t``:
+        ``(t - b)(s - theta) - e(|s| - |theta|) - q/2 (s^2 - theta^2)``; `theta` must lie in
+        ``[lo, hi]``.
+        """
+        s = self.slope(t)
+        th = np.asarray(theta, dtype=np.float64)
+        z = np.asarray(t, dtype=np.float64) - self.b
+        gap = (z - 0.5 * self.q * (s + th)) * (s - th)
+        if self.e.any():
+            gap = gap - self.e * (np.abs(s) - np.abs(th))
+        return np.maximum(gap, 0.0)
+
+    def fenchel_young_above(self, t: ArrayLike, error: ArrayLike, theta: ArrayLike) -> Array:
+        """An upper bound of the Fenchel-Young term over all arguments in ``[t - error, t + error]``.
+
+        The term is convex in ``t``, so the larger end decides; the rounding of its own evaluation
+        is added.
+        """
+        t, error = np.asarray(t, dtype=np.float64), np.asarray(error, dtype=np.float64)
+        th = np.asarray(theta, dtype=np.float64)
+        worst = np.zeros(len(self))
+        for end in (t - error, t + error):
+            s = self.slope(end)
+            step = np.abs(s - th)
+            size = (np.abs(end - self.b) + 0.5 * self.q * np.abs(s + th)) * step
+            size = size + self.e * np.abs(np.abs(s) - np.abs(th))
+            # s itself is rounded; the term is flat there, so this enters squared.
+            value = self.fenchel_young(end, th) + 8.0 * UNIT * size + (8.0 * UNIT * s) ** 2 * self.q
+            worst = np.maximum(worst, value)
+        return worst
+
+    # -- pieces -----------------------------------------------------------------------------
+
+    @cached_property
+    def bowl(self) -> NDArray[np.bool_]:
+        """Rows whose two quadratic pieces are one parabola around b (Huber), shape (n,)."""
+        return (self.q > 0) & (self.e == 0) & (self.lo < 0) & (self.hi > 0)
+
+    @cached_property
+    def knots(self) -> tuple[Array, Array, Array, Array]:
+        """The four breakpoints LOW|LEFT, LEFT|ZERO, ZERO|RIGHT, RIGHT|HIGH."""
+        with np.errstate(invalid="ignore"):
+            down = np.where(self._flat, 0.0, self.q * self.lo)
+            rise = np.where(self._flat, 0.0, self.q * self.hi)
+        left, right = self.b - self.e, self.b + self.e
+        return left + down, left, right, right + rise
+
+    @cached_property
+    def knot_error(self) -> Array:
+        """Rounding error of the finite `knots`, shape (n,); 0 where ``b`` is the knot itself."""
+        reach = np.where(np.isfinite(self.lo), np.abs(self.lo), 0.0)
+        reach = np.maximum(reach, np.where(np.isfinite(self.hi), self.hi, 0.0))
+        rounded = (self.e > 0) | (self.q > 0)
+        return np.where(rounded, 4.0 * UNIT * (np.abs(self.b) + self.e + self.q * reach), 0.0)
+
+    @cached_property
+    def exists(self) -> NDArray[np.bool_]:
+        """Which of the five pieces a row has, shape (n, 5)."""
+        falls, rises = self.lo < 0, self.hi > 0
+        return np.column_stack([
+            falls & np.isfinite(self.lo),
+            falls & (self.q > 0),
+            (self.e > 0) | ~falls | ~rises,
+            rises & (self.q > 0) & ~self.bowl,
+            rises & np.isfinite(self.hi),
+        ])
+
+    def piece_within(self, low: ArrayLike, high: ArrayLike) -> Codes:
+        """The piece that contains ``[low, high]``, or ``Piece.UNDECIDED``; shape (n,) int8.
+
+        Comparisons are strict at a kink (both neighbours are possible there) and non-strict where
+        two pieces join smoothly; the rounding of the knots is charged against the decision.
+        """
+        low, high = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
+        k1, k2, k3, k4 = self.knots
+        err, smooth, has = self.knot_error, self.q > 0, self.exists
+
+        def below(x: Array, knot: Array) -> NDArray[np.bool_]:
+            edge = knot - err
+            return np.where(smooth, x <= edge, x < edge)
+
+        def above(x: Array, knot: Array) -> NDArray[np.bool_]:
+            edge = knot + err
+            return np.where(smooth, x >= edge, x > edge)
+
+        codes = np.full(len(self), Piece.UNDECIDED, dtype=np.int8)
+        end = np.where(self.bowl, k4, k2)
+        codes[has[:, Piece.LEFT] & above(low, k1) & below(high, end)] = Piece.LEFT
+        codes[has[:, Piece.RIGHT] & above(low, k3) & below(high, k4)] = Piece.RIGHT
+        codes[has[:, Piece.LOW] & below(high, k1)] = Piece.LOW
+        codes[has[:, Piece.HIGH] & above(low, k4)] = Piece.HIGH
+        flat_left = (self.lo == 0) | above(low, k2)
+        flat_right = (self.hi == 0) | below(high, k3)
+        codes[has[:, Piece.ZERO] & flat_left & flat_right] = Piece.ZERO
+        return codes
+
+    def piece_index(self, codes: Codes) -> NDArray[np.int64]:
+        """Codes as indices 0, 1, ... among the pieces a row really has; -1 stays -1."""
+        rank = np.cumsum(self.exists, axis=1) - 1
+        safe = np.maximum(codes, 0).astype(np.intp)
+        index = np.take_along_axis(rank, safe[:, None], axis=1)[:, 0]
+        return np.where(codes < 0, -1, index).astype(np.int64)
+
+    def kink_distance(self, t: ArrayLike) -> Array:
+        """Distance from `t` to the nearest knot that separates two pieces, shape (n,)."""
+        t = np.asarray(t, dtype=np.float64)
+        k1, k2, k3, k4 = self.knots
+        falls, rises = self.lo < 0, self.hi > 0
+        best = np.full(len(self), np.inf)
+        for knot, real in (
+            (k1, falls & np.isfinite(self.lo)),
+            (k2, falls & ~self.bowl),
+            (k3, rises & ~self.bowl),
+            (k4, rises & np.isfinite(self.hi)),
+        ):
+            best = np.where(real, np.minimum(best, np.abs(t - np.where(real, knot, 0.0))), best)
+        return best
+
+    def piece_slope(self, codes: Codes) -> Array:
+        """Slope of the linear piece named by `codes` (0 elsewhere), shape (n,)."""
+        return np.where(codes == Piece.LOW, self.lo, np.where(codes == Piece.HIGH, self.hi, 0.0))
+
+    def piece_centre(self, codes: Codes) -> Array:
+        """Centre of the parabola of a LEFT or RIGHT piece, shape (n,)."""
+        return np.where(codes == Piece.RIGHT, self.b + self.e, self.b - self.e)

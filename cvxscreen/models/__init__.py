@@ -1,0 +1,1 @@
+"""Front doors by task."""

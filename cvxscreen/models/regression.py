@@ -1,0 +1,82 @@
+"""Robust regression (absolute, quantile, eps-insensitive, Huber) as a `Problem`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cvxscreen.designs.rows import Rows
+from cvxscreen.models.inputs import positive, some_rows, vector, weights
+from cvxscreen.models.loss_table import REGRESSION, Shape, named_loss
+from cvxscreen.models.svm import spread
+from cvxscreen.problem import Problem, Quadratic
+
+
+def regression(
+    X: Any,
+    y: ArrayLike,
+    *,
+    C: float = 1.0,
+    loss: str = "absolute",
+    epsilon: float | None = None,
+    tau: float | None = None,
+    gamma: float | None = None,
+    delta: float | None = None,
+    sample_weight: ArrayLike | None = None,
+    intercept: bool = False,
+) -> Problem:
+    """The problem ``min_w 1/2 ||w||^2 + C sum_i c_i phi(<x_i, w> + b - y_i)``.
+
+    Parameters
+    ----------
+    X : array_like or sparse matrix, shape (n, d)
+    y : array_like, shape (n,)
+        Responses, in their own units.
+    C : float
+        Weight of the loss, positive.
+    loss : {"absolute", "quantile", "epsilon", "smoothed_epsilon", "huber"}
+    epsilon : float, optional
+        Half-width of the insensitive zone, in units of `y` (default 0.1).
+    tau : float, optional
+        Quantile level in (0, 1) (default 0.5): residuals ``y - t > 0`` cost ``tau`` each unit.
+    gamma : float, optional
+        Corner width of the smoothed eps-insensitive loss, in units of `y` (default 0.5).
+    delta : float, optional
+        Huber's threshold, in units of `y` (default 1): ``1/2 r^2`` inside, ``delta |r|`` beyond.
+    sample_weight : array_like, shape (n,), optional
+        Non-negative factors ``c_i``.
+    intercept : bool
+        Whether to add an unpenalised ``b``, the last coordinate of the solution.
+
+    Returns
+    -------
+    Problem
+
+    Raises
+    ------
+    InvalidInput
+        On NaN, wrong shapes, empty data, non-positive parameters.
+
+    Notes
+    -----
+    Wang et al. 2014, section 5, for the absolute loss (LAD).
+    """
+    C = positive("C", C)
+    rows = Rows(X)
+    n, d = rows.shape
+    some_rows(n, d)
+    target = vector("y", y, n)
+    c = C * weights(sample_weight, n)
+    used = np.flatnonzero(c > 0)
+    shape = Shape(gamma=gamma, epsilon=epsilon, tau=tau, delta=delta)
+    losses = spread(named_loss(loss, target[used], c[used], shape, REGRESSION), used, n)
+    extra = np.ones((n, 1)) if intercept else None
+    design = Rows(rows.matrix, None, extra)
+    diagonal = np.ones(d + int(intercept))
+    if intercept:
+        diagonal[-1] = 0.0
+    return Problem(
+        design, losses, Quadratic(diagonal), np.zeros(len(diagonal)), C=C, kind="regression"
+    )

@@ -1,0 +1,83 @@
+"""Support vector classification as a `Problem`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cvxscreen.designs.rows import Rows
+from cvxscreen.models.inputs import labels, positive, some_rows, weights
+from cvxscreen.models.loss_table import CLASSIFICATION, Shape, named_loss
+from cvxscreen.problem import Problem, Quadratic
+
+
+def svm(
+    X: Any,
+    y: ArrayLike,
+    *,
+    C: float = 1.0,
+    loss: str = "hinge",
+    gamma: float | None = None,
+    sample_weight: ArrayLike | None = None,
+    intercept: bool = False,
+) -> Problem:
+    """The problem ``min_w 1/2 ||w||^2 + C sum_i c_i phi(y_i (<x_i, w> + b))``.
+
+    Parameters
+    ----------
+    X : array_like or sparse matrix, shape (n, d)
+        float32 and float64 are used as they are, other types are converted; never written to.
+    y : array_like, shape (n,)
+        Labels -1/+1, both present.
+    C : float
+        Weight of the loss, positive.
+    loss : {"hinge", "smoothed_hinge", "squared_hinge"}
+        ``max(0, 1-t)``, the same with a quadratic corner of width `gamma`, or half its square.
+    gamma : float, optional
+        Corner width of the smoothed hinge (default 0.5).
+    sample_weight : array_like, shape (n,), optional
+        Non-negative factors ``c_i``; rows of weight 0 take no part.
+    intercept : bool
+        Whether to add an unpenalised ``b``, the last coordinate of the solution.
+
+    Returns
+    -------
+    Problem
+        With rows ``y_i [x_i, 1]``.
+
+    Raises
+    ------
+    InvalidInput
+        On NaN, wrong shapes, one class, labels other than -1/+1, non-positive `C`.
+
+    Notes
+    -----
+    Ogawa et al. 2014, (1); Wang et al. 2014, (1), with ``phi`` the hinge.
+    """
+    C = positive("C", C)
+    rows = Rows(X)
+    n, d = rows.shape
+    some_rows(n, d)
+    sign = labels(y, n)
+    c = C * weights(sample_weight, n)
+    extra = np.ones((n, 1)) if intercept else None
+    design = Rows(rows.matrix, sign, extra)
+    used = np.flatnonzero(c > 0)
+    losses = named_loss(loss, np.ones(len(used)), c[used], Shape(gamma=gamma), CLASSIFICATION)
+    losses = spread(losses, used, n)
+    diagonal = np.ones(d + int(intercept))
+    if intercept:
+        diagonal[-1] = 0.0
+    return Problem(design, losses, Quadratic(diagonal), np.zeros(len(diagonal)), C=C, kind="svm")
+
+
+def spread(losses: Any, used: Any, n: int) -> Any:
+    """`losses` of the `used` rows among `n`; the others are identically zero (slopes lo = hi = 0)."""
+    if len(used) == n:
+        return losses
+    full = {name: np.zeros(n) for name in ("b", "e", "q", "lo", "hi")}
+    for name, column in full.items():
+        column[used] = getattr(losses, name)
+    return type(losses)(**full)

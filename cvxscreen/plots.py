@@ -1,0 +1,249 @@
+"""Pictures of a path: what screening fixed, what was left to solve, how well it is proven.
+
+Plain arrays in, a matplotlib ``Figure`` out; nothing is shown and no global setting is touched.
+Needs the extra ``cvxscreen[plot]``. Three instances::
+
+    rejection(C, {"linear": share_l, "zero": share_r})                  # one panel: shares fixed
+    rejection(C, rates, gaps=relative_gaps, kept=terms_kept)            # and a panel of evidence
+    save(rejection(lam, {"features dropped": share}, parameter="lambda"), "path.png")
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cvxscreen.errors import InvalidInput, MissingDependency
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["rejection", "save"]
+
+Floats = NDArray[np.float64]
+
+# Fill, hatch: told apart by lightness and by hatch alone, so also in greyscale and by every eye.
+_STYLES = (
+    ("#6d9dc5", "////"),
+    ("#f8d2a0", "...."),
+    ("#7fb285", "\\\\\\\\"),
+    ("#8d6a9f", "xxxx"),
+    ("#d9d375", "++++"),
+    ("#5c5c5c", "oo"),
+)
+_INK = "#1a1a1a"
+_GAP_FLOOR = 1e-17
+"""Gaps are drawn on a logarithmic axis; one of exactly zero is drawn here."""
+
+
+def _figure(height: float) -> Figure:
+    """Return an empty figure with room for panels of `height` inches in all."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingDependency(
+            'Pictures need matplotlib: pip install "cvxscreen[plot]"'
+        ) from error
+    return Figure(figsize=(7.2, 1.5 + height), layout="constrained")
+
+
+def _series(argument: str, given: ArrayLike, size: int) -> Floats:
+    """Return `given` as an array with one non-negative entry per value of the path."""
+    array = np.array(given, dtype=float)
+    if array.shape != (size,):
+        raise InvalidInput(f"`{argument}` has shape {array.shape}; `values` asks for ({size},).")
+    if not (array >= 0).all():
+        raise InvalidInput(f"`{argument}` holds an entry that is negative or not a number.")
+    return array
+
+
+def _grid(values: ArrayLike) -> tuple[Floats, NDArray[np.intp]]:
+    """Return the sorted grid and the order that sorts it."""
+    grid = np.array(values, dtype=float)
+    if grid.ndim != 1 or grid.size == 0:
+        raise InvalidInput(f"`values` has shape {grid.shape}; a path needs one axis and a point.")
+    if not (np.isfinite(grid).all() and (grid > 0).all()):
+        raise InvalidInput("`values` must be positive and finite: they go on a logarithmic axis.")
+    order = np.argsort(grid)
+    if (np.diff(grid[order]) == 0).any():
+        raise InvalidInput("`values` holds the same value twice.")
+    return grid[order], order
+
+
+def _edges(grid: Floats) -> Floats:
+    """Return bar edges: geometric means of neighbours, the outer bars as wide as they reach in."""
+    if grid.size == 1:
+        return np.array([grid[0] / 2, grid[0] * 2])
+    inner = np.sqrt(grid[:-1]) * np.sqrt(grid[1:])
+    return np.concatenate([[grid[0] ** 2 / inner[0]], inner, [grid[-1] ** 2 / inner[-1]]])
+
+
+def _legend_above(axes: Axes, handles: list[Any], labels: list[str], title: str = "") -> None:
+    """Put the legend over the panel, where it hides nothing."""
+    axes.legend(
+        handles, labels, title=title, loc="lower center", bbox_to_anchor=(0.5, 1.0),
+        ncols=3, frameon=False,
+    )
+
+
+def _stack(axes: Axes, edges: Floats, rates: Mapping[str, Floats]) -> None:
+    """Draw the rates on top of each other as bars without seams; the rest up to 1 is kept."""
+    below = np.zeros(edges.size - 1)
+    for index, (name, rate) in enumerate(rates.items()):
+        fill, hatch = _STYLES[index % len(_STYLES)]
+        above = below + rate
+        axes.stairs(
+            above, edges, baseline=below, fill=True, facecolor=fill, hatch=hatch,
+            edgecolor=_INK, linewidth=0.0, label=f"{name} {rate.mean():.1%}",
+        )
+        axes.stairs(above, edges, baseline=None, color=_INK, linewidth=0.8)
+        below = above
+    kept = 1.0 - below
+    axes.stairs(
+        np.ones_like(below), edges, baseline=below, fill=True, facecolor="white",
+        edgecolor=_INK, linewidth=0.8, label=f"kept {kept.mean():.1%}",
+    )
+    axes.set_ylim(0.0, 1.0)
+    axes.set_ylabel("share of terms")
+    axes.yaxis.set_major_formatter("{x:.0%}")
+    _legend_above(axes, *axes.get_legend_handles_labels(), title="mean share over the path")
+
+
+def _evidence(axes: Axes, grid: Floats, gaps: Floats | None, kept: Floats | None) -> None:
+    """Draw certified gaps (left axis, logarithmic) and counts of kept terms (right axis)."""
+    lines: list[Any] = []
+    if gaps is not None:
+        zeros = f" (0 drawn at {_GAP_FLOOR:g})" if (gaps < _GAP_FLOOR).any() else ""
+        proven = np.isfinite(gaps)
+        shown = np.maximum(gaps[proven], _GAP_FLOOR)
+        at = grid[proven]
+        lines += axes.plot(at, shown, "o", color=_INK, markersize=3, label="relative gap" + zeros)
+        axes.set_yscale("log")
+        axes.set_ylabel("certified relative gap")
+    if kept is not None:
+        right = axes if gaps is None else axes.twinx()
+        lines += right.plot(grid, kept, "-", color="#c0561b", linewidth=1.8, label="kept terms")
+        if grid.size == 1:
+            lines[-1].set_marker("s")
+        right.set_ylim(0, 1.1 * max(kept.max(), 1.0))
+        right.set_ylabel("terms kept in the solve")
+        right.yaxis.set_major_formatter("{x:,.0f}")
+    axes.grid(alpha=0.3)
+    _legend_above(axes, lines, [line.get_label() for line in lines])
+
+
+def rejection(
+    values: ArrayLike,
+    rates: Mapping[str, ArrayLike],
+    *,
+    gaps: ArrayLike | None = None,
+    kept: ArrayLike | None = None,
+    title: str = "Screening along the path",
+    parameter: str = "C",
+) -> Figure:
+    """Rejection rates along a path, stacked by piece, above the evidence for them.
+
+    Parameters
+    ----------
+    values : array_like, shape (m,)
+        The path's parameter values: positive, distinct, in any order.
+    rates : mapping of str to array_like, shape (m,)
+        For each piece, the share of terms fixed on it at each value. The shares are stacked from
+        the bottom in the order given, and what is missing to 1 is shown as kept.
+    gaps : array_like, shape (m,), optional
+        Certified relative duality gap of each solution; infinite (no certificate) is left out.
+    kept : array_like, shape (m,), optional
+        Number of terms that were left for the solver at each value.
+    title : str
+        Title of the figure.
+    parameter : str
+        Name of the parameter, for the horizontal axis.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        One panel, or two when `gaps` or `kept` is given.
+
+    Raises
+    ------
+    InvalidInput
+        If an array does not fit, holds a negative entry, or the shares exceed 1 in all.
+    MissingDependency
+        If matplotlib is not installed.
+    """
+    grid, order = _grid(values)
+    shares = {
+        name: _series(f"rates[{name!r}]", rate, grid.size)[order] for name, rate in rates.items()
+    }
+    total = np.sum([*shares.values(), np.zeros(grid.size)], axis=0)
+    if (total > 1 + 1e-9).any():
+        raise InvalidInput(f"`rates` are shares; together they reach {total.max():g}, beyond 1.")
+    gap_series = None if gaps is None else _series("gaps", gaps, grid.size)[order]
+    kept_series = None if kept is None else _series("kept", kept, grid.size)[order]
+
+    with_evidence = gap_series is not None or kept_series is not None
+    heights = (3, 2) if with_evidence else (3,)
+    figure = _figure(sum(heights))
+    panels = figure.subplots(
+        len(heights), 1, sharex=True, squeeze=False, height_ratios=heights
+    )[:, 0]
+    edges = _edges(grid)
+    _stack(panels[0], edges, shares)
+    if with_evidence:
+        _evidence(panels[1], grid, gap_series, kept_series)
+    panels[-1].set_xscale("log")
+    panels[-1].set_xlim(edges[0], edges[-1])
+    panels[-1].set_xlabel(f"{parameter} (logarithmic scale)")
+    figure.suptitle(title)
+    return figure
+
+
+def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
+    """Write `figure` to `path`, whole or not at all.
+
+    The picture is drawn in memory, written to a temporary file beside its destination and then
+    moved there in one step: a failure leaves the destination as it was.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+        The picture.
+    path : path
+        Destination; its suffix (``.png``, ``.pdf``, ``.svg`` ...) chooses the format.
+
+    Returns
+    -------
+    Path
+        The destination.
+
+    Raises
+    ------
+    InvalidInput
+        If the suffix names no known format, or the folder does not exist.
+    """
+    target = Path(path)
+    known = figure.canvas.get_supported_filetypes()
+    form = target.suffix.removeprefix(".").lower()
+    if form not in known:
+        raise InvalidInput(
+            f"`path` ends in {target.suffix!r}; choose one of: "
+            f"{', '.join(f'.{name}' for name in sorted(known))}."
+        )
+    if not target.parent.is_dir():
+        raise InvalidInput(f"`path` lies in {target.parent}, which is not a folder.")
+    drawn = BytesIO()
+    figure.savefig(drawn, format=form, dpi=150)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        temporary.write_bytes(drawn.getvalue())
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return target

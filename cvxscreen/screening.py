@@ -1,0 +1,295 @@
+"""The record of what is fixed, and the way there and back: `reduce` and `lift` side by side.
+
+A `Selection` says which terms are collapsed onto which piece, not why. A `Screening` is a selection
+that is proven and only grows; a `Prediction` is one that is merely hoped for. The solving loop may
+reduce by both, but the two types never mix: what was predicted is certified afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cvxscreen.errors import InvalidInput, UnsafeEvidence
+from cvxscreen.losses import Codes, Piece
+from cvxscreen.problem import Problem, Quadratic
+from cvxscreen.rounding import gamma
+from cvxscreen.rules import Mask, Verdict, piece_masks
+from cvxscreen.tables import table
+
+Array = NDArray[np.float64]
+
+FOLD_LIMIT = 400
+"""Quadratic pieces are folded into a dense matrix up to this many coordinates."""
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Terms collapsed onto a piece: ``codes[i]`` is a `Piece`, -1 for a term that is kept."""
+
+    codes: Codes
+
+    def folded(self, problem: Problem) -> Selection:
+        """This selection without what cannot be folded into `problem`'s quadratic term."""
+        curved = (self.codes == Piece.LEFT) | (self.codes == Piece.RIGHT)
+        if not curved.any() or (problem.d <= FOLD_LIMIT and not problem.quadratic.free.any()):
+            return self
+        codes = self.codes.copy()
+        codes[curved] = Piece.UNDECIDED
+        return Selection(codes)
+
+    @cached_property
+    def kept(self) -> NDArray[np.intp]:
+        """Indices of the terms that stay."""
+        return np.flatnonzero(self.codes == Piece.UNDECIDED)
+
+    def reduce(self, problem: Problem) -> Problem:
+        """The problem with every selected term replaced by its piece.
+
+        Linear pieces add ``theta_i a_i`` to the linear term, zero pieces nothing, quadratic pieces
+        ``a_i a_i' / q_i`` to ``M`` and ``-centre_i / q_i a_i`` to the linear term; constants keep the
+        objective's value. If the selection is right, the minimiser is the same. Returns `problem`
+        itself when nothing is selected.
+        """
+        codes = self.codes
+        if codes.shape != (problem.n,):
+            raise InvalidInput(f"the selection has {len(codes)} terms, the problem {problem.n}.")
+        if len(self.kept) == problem.n:
+            return problem
+        losses, free = problem.losses, problem.quadratic.free
+        force = losses.piece_slope(codes)
+        constant = problem.constant - float(losses.conjugate(force)[codes >= 0].sum())
+        curved = np.flatnonzero((codes == Piece.LEFT) | (codes == Piece.RIGHT))
+        quadratic, extra_drift = problem.quadratic, 0.0
+        if len(curved):
+            curvature = 1.0 / losses.q[curved]
+            centre = losses.piece_centre(codes)[curved]
+            force = force.copy()
+            force[curved] = -centre * curvature
+            constant += 0.5 * float(np.sum(centre**2 * curvature))
+            matrix = problem.design.weighted_gram(curved, curvature)
+            if quadratic.matrix is not None:
+                matrix = matrix + quadratic.matrix
+            weight = float(np.sum(problem.sizes[curved] ** 2 * curvature))
+            quadratic = Quadratic(quadratic.diagonal, matrix)
+            # ||x*|| is bounded through P(0) >= P(x*) >= 1/2 ||x*||_M^2 - |q| |x*|.
+            reach = _solution_bound(problem)
+            extra_drift = gamma(len(curved) + problem.d) * weight * reach
+            extra_drift /= np.sqrt(problem.quadratic.floor)
+        linear = problem.linear + problem.design.adjoint(force)
+        factor = problem.design.adjoint_factor + gamma(4)
+        noise = factor * float(np.abs(force) @ problem.noise_norms)
+        noise += gamma(4) * float(
+            np.linalg.norm(linear[~free]) / np.sqrt(problem.quadratic.floor)
+        )
+        imbalance = problem.imbalance
+        if free.any():
+            imbalance += factor * float(np.max(np.abs(problem.free_columns).T @ np.abs(force)))
+        kept = self.kept
+        reduced = replace(
+            problem,
+            design=problem.design.take_rows(kept),
+            losses=losses.take(kept),
+            quadratic=quadratic,
+            linear=linear,
+            constant=constant,
+            drift=problem.drift + noise + extra_drift,
+            imbalance=imbalance,
+        )
+        for name in ("norms", "sizes", "noise_norms", "free_columns"):
+            if name in problem.__dict__ and not (len(curved) and name != "sizes"):
+                reduced.__dict__[name] = problem.__dict__[name][kept]
+        return reduced
+
+    def lift(self, problem: Problem, x: ArrayLike, theta_kept: ArrayLike) -> tuple[Array, Array]:
+        """From a solution of the reduced problem to ``(x, theta)`` of the full one.
+
+        ``theta`` of a linear piece is its slope, exactly; of a quadratic piece the slope of the
+        parabola at the margin of `x`; of a kept term what the solver found, clipped to its box.
+        """
+        x = np.array(x, dtype=np.float64)
+        losses, codes = problem.losses, self.codes
+        theta = losses.piece_slope(codes)
+        theta[self.kept] = theta_kept
+        curved = np.flatnonzero((codes == Piece.LEFT) | (codes == Piece.RIGHT))
+        if len(curved):
+            margins = problem.design.take_rows(curved).forward(x)
+            centre = losses.piece_centre(codes)[curved]
+            theta[curved] = (margins - centre) / losses.q[curved]
+        return x, np.clip(theta, losses.lo, losses.hi)
+
+
+def _solution_bound(problem: Problem) -> float:
+    """An upper bound of the Euclidean norm of the optimum (no unpenalised coordinates)."""
+    at_zero = float(np.sum(problem.losses.value(np.zeros(problem.n))))
+    floor = problem.quadratic.floor
+    pull = float(np.linalg.norm(problem.linear))
+    return (pull + float(np.sqrt(pull**2 + 2.0 * floor * at_zero))) / floor * 1.01
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One verdict's part in a screening."""
+
+    bound: str
+    radius: float
+    gap: float
+    decided: int
+    new: int
+
+
+@dataclass(frozen=True, eq=False)
+class Screening:
+    """What is proven about `problem`; it only grows, and remembers why.
+
+    Attributes
+    ----------
+    problem : Problem
+    selection : Selection
+    evidence : tuple of Evidence
+        One entry a verdict.
+    """
+
+    problem: Problem
+    selection: Selection
+    evidence: tuple[Evidence, ...] = ()
+
+    @classmethod
+    def empty(cls, problem: Problem) -> Screening:
+        """Nothing proven yet."""
+        return cls(problem, Selection(np.full(problem.n, Piece.UNDECIDED, dtype=np.int8)))
+
+    def tighten(self, verdict: Verdict, index: NDArray[np.intp] | None = None) -> Screening:
+        """Add a verdict (about the terms at `index`, all when omitted).
+
+        Raises
+        ------
+        UnsafeEvidence
+            If the verdict contradicts what is already proven: one of the two is then wrong.
+        """
+        old = self.codes
+        said = np.full(len(old), Piece.UNDECIDED, dtype=np.int8)
+        said[slice(None) if index is None else index] = verdict.codes
+        both = (old >= 0) & (said >= 0)
+        clash = both & (old != said)
+        if clash.any() and not self._adjacent(old[clash], said[clash]):
+            raise UnsafeEvidence(
+                f"term {int(np.flatnonzero(clash)[0])} was proven on two different pieces; this is a "
+                "defect of a bound or of the data's rounding model."
+            )
+        new = (old < 0) & (said >= 0)
+        codes = np.where(new, said, old).astype(np.int8)
+        entry = Evidence(
+            verdict.bound, verdict.radius, verdict.gap, int((codes >= 0).sum()), int(new.sum())
+        )
+        return replace(self, selection=Selection(codes), evidence=(*self.evidence, entry))
+
+    @staticmethod
+    def _adjacent(first: Codes, second: Codes) -> bool:
+        """Whether the pieces touch: a margin exactly at a smooth join is on both."""
+        return bool((np.abs(first.astype(int) - second.astype(int)) <= 1).all())
+
+    @property
+    def codes(self) -> Codes:
+        """`Piece` of each term, -1 where undecided, shape (n,)."""
+        return self.selection.codes
+
+    @cached_property
+    def _masks(self) -> dict[str, Mask]:
+        return piece_masks(self.problem.losses, self.codes)
+
+    @property
+    def zero(self) -> Mask:
+        """Terms proven on the zero piece, shape (n,)."""
+        return self._masks["zero"]
+
+    @property
+    def linear(self) -> Mask:
+        """Terms proven on a linear piece with non-zero slope, shape (n,)."""
+        return self._masks["linear"]
+
+    @property
+    def quadratic(self) -> Mask:
+        """Terms proven on a quadratic piece, shape (n,)."""
+        return self._masks["quadratic"]
+
+    @property
+    def undecided(self) -> Mask:
+        """Terms that stay, shape (n,)."""
+        return self._masks["undecided"]
+
+    @property
+    def piece(self) -> NDArray[np.int64]:
+        """Index of the proven piece by increasing argument, -1 where undecided, shape (n,)."""
+        return self.problem.losses.piece_index(self.codes)
+
+    @property
+    def dropped(self) -> Mask:
+        """Features proven zero, shape (d,); none without an L1 term."""
+        return np.zeros(self.problem.d, dtype=bool)
+
+    @property
+    def kept(self) -> Mask:
+        """Features that stay, shape (d,)."""
+        return ~self.dropped
+
+    def reduce(self) -> Problem:
+        """The reduced problem; see `Selection.reduce`."""
+        return self.selection.folded(self.problem).reduce(self.problem)
+
+    def lift(self, x: ArrayLike, theta_kept: ArrayLike) -> tuple[Array, Array]:
+        """Back to the full problem; see `Selection.lift`."""
+        return self.selection.folded(self.problem).lift(self.problem, x, theta_kept)
+
+    def __str__(self) -> str:
+        count = {name: int(mask.sum()) for name, mask in self._masks.items()}
+        title = "Screening: " + ", ".join(f"{value:,} {name}" for name, value in count.items())
+        rows = [(e.bound, e.radius, e.gap, e.new, e.decided) for e in self.evidence]
+        return table(("bound", "radius", "gap", "new", "decided"), rows, title=title)
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Pieces guessed from the margins of a nearby point; no theorem behind it.
+
+    Attributes
+    ----------
+    selection : Selection
+    width : float
+        Terms closer than `width` (in units of ``||a_i||``) to a kink were left alone.
+    """
+
+    selection: Selection
+    width: float
+
+    @classmethod
+    def from_margins(
+        cls, problem: Problem, margins: Array, width: float, keep: int = 0
+    ) -> Prediction:
+        """Predict every term whose margin is farther than ``width ||a_i||`` from a kink.
+
+        The `keep` terms nearest to a kink are left alone in any case.
+        """
+        losses = problem.losses
+        slack = width * problem.norms
+        codes = losses.piece_within(margins - slack, margins + slack)
+        if keep > 0:
+            ratio = losses.kink_distance(margins) / np.maximum(problem.norms, 1e-300)
+            nearest = np.argpartition(ratio, min(keep, len(ratio) - 1))[:keep]
+            codes[nearest] = Piece.UNDECIDED
+        return cls(Selection(codes), width)
+
+    def beside(self, screening: Screening) -> Selection:
+        """The selection to reduce by: what is proven, and what is predicted elsewhere."""
+        proven = screening.codes
+        return Selection(np.where(proven >= 0, proven, self.selection.codes).astype(np.int8))
+
+    def refuted(self, problem: Problem, margins: Array, screening: Screening) -> Mask:
+        """Predicted (not proven) terms whose margin is not on the predicted piece, shape (n,)."""
+        codes = self.selection.codes
+        open_terms = (codes >= 0) & (screening.codes < 0)
+        actual = problem.losses.piece_within(margins, margins)
+        return open_terms & (actual != codes)

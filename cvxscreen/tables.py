@@ -1,0 +1,48 @@
+"""Plain-text tables, used by every record's ``__str__``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+def number(value: object, digits: int = 4) -> str:
+    """A short human form of `value`: integers with separators, floats with few digits."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "-"}[value]  # type: ignore[index]
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.{digits}g}"
+    return str(value)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> str:
+    """Align `rows` under `header`; numbers to the right, text to the left."""
+    body = [list(row) for row in rows]
+    cells = [[number(cell) for cell in row] for row in body]
+    widths = [
+        max([len(name)] + [len(row[j]) for row in cells]) for j, name in enumerate(header)
+    ]
+    right = [
+        all(isinstance(row[j], int | float | None) for row in body) for j in range(len(header))
+    ]
+
+    def line(texts: Sequence[str]) -> str:
+        return "  ".join(
+            text.rjust(width) if flush else text.ljust(width)
+            for text, width, flush in zip(texts, widths, right, strict=True)
+        ).rstrip()
+
+    lines = [title] if title else []
+    lines += [line(list(header)), line(["-" * width for width in widths])]
+    lines += [line(row) for row in cells]
+    return "\n".join(lines)
+
+
+def fields(pairs: Iterable[tuple[str, object]], title: str = "") -> str:
+    """A two-column listing ``name  value`` for records."""
+    items = [(name, number(value)) for name, value in pairs]
+    width = max((len(name) for name, _ in items), default=0)
+    lines = [title] if title else []
+    lines += [f"  {name.ljust(width)}  {value}" for name, value in items]
+    return "\n".join(lines)
