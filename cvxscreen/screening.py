@@ -104,19 +104,29 @@ class Selection:
                 reduced.__dict__[name] = problem.__dict__[name][kept]
         return reduced
 
-    def lift(self, problem: Problem, x: ArrayLike, theta_kept: ArrayLike) -> tuple[Array, Array]:
-        """From a solution of the reduced problem to ``(x, theta)`` of the full one.
+    def lift(
+        self, problem: Problem, reduced: Problem, x: ArrayLike, theta_kept: ArrayLike
+    ) -> tuple[Array, Array]:
+        """From a point of ``reduced = self.reduce(problem)`` to ``(x, theta)`` of the full problem.
 
-        ``theta`` of a linear piece is its slope, exactly; of a quadratic piece the slope of the
-        parabola at the margin of `x`; of a kept term what the solver found, clipped to its box.
+        ``theta`` of a linear piece is its slope, exactly; of a kept term what the solver found,
+        clipped to its box; of a quadratic piece the slope of its parabola at the reduced problem's
+        ``x_theta``. If the selection holds at `x`, the full duality gap equals the reduced one.
         """
         x = np.array(x, dtype=np.float64)
         losses, codes = problem.losses, self.codes
         theta = losses.piece_slope(codes)
-        theta[self.kept] = theta_kept
+        theta[self.kept] = np.clip(
+            theta_kept, reduced.losses.lo, reduced.losses.hi
+        )
         curved = np.flatnonzero((codes == Piece.LEFT) | (codes == Piece.RIGHT))
         if len(curved):
-            margins = problem.design.take_rows(curved).forward(x)
+            pull = reduced.linear + reduced.design.adjoint(theta[self.kept])
+            if reduced.side is None:
+                x_dual = -reduced.quadratic.solve(pull)
+            else:
+                x_dual = x
+            margins = problem.design.take_rows(curved).forward(x_dual)
             centre = losses.piece_centre(codes)[curved]
             theta[curved] = (margins - centre) / losses.q[curved]
         return x, np.clip(theta, losses.lo, losses.hi)
@@ -236,13 +246,19 @@ class Screening:
         """Features that stay, shape (d,)."""
         return ~self.dropped
 
+    @cached_property
+    def _reduction(self) -> tuple[Selection, Problem]:
+        selection = self.selection.folded(self.problem)
+        return selection, selection.reduce(self.problem)
+
     def reduce(self) -> Problem:
         """The reduced problem; see `Selection.reduce`."""
-        return self.selection.folded(self.problem).reduce(self.problem)
+        return self._reduction[1]
 
     def lift(self, x: ArrayLike, theta_kept: ArrayLike) -> tuple[Array, Array]:
         """Back to the full problem; see `Selection.lift`."""
-        return self.selection.folded(self.problem).lift(self.problem, x, theta_kept)
+        selection, reduced = self._reduction
+        return selection.lift(self.problem, reduced, x, theta_kept)
 
     def __str__(self) -> str:
         count = {name: int(mask.sum()) for name, mask in self._masks.items()}

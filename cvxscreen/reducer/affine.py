@@ -1,0 +1,132 @@
+"""Matrices of affine expressions: dense, CSR or diagonal, whichever the data already are.
+
+`Diagonal` stands for the common ``c * variable``; it is never expanded before it must be. All other
+operations keep a dense matrix dense and a sparse one sparse, and copy nothing they need not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Diagonal:
+    """The square matrix ``diag(entries)``.
+
+    Parameters
+    ----------
+    entries : array, shape (n,)
+    """
+
+    entries: Array
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return len(self.entries), len(self.entries)
+
+
+Matrix = Any
+"""A `Diagonal`, a 2-D ndarray or a CSR array."""
+
+
+def csr(matrix: Matrix) -> sp.csr_array:
+    """`matrix` as a CSR array."""
+    if isinstance(matrix, Diagonal):
+        n = len(matrix.entries)
+        return sp.csr_array((matrix.entries, np.arange(n), np.arange(n + 1)), shape=(n, n))
+    return sp.csr_array(matrix)
+
+
+def stored(value: Any) -> Matrix:
+    """A constant's value as a float64 matrix: sparse ones as CSR, all others as 2-D arrays."""
+    if sp.issparse(value):
+        return sp.csr_array(value, dtype=np.float64)
+    return np.asarray(value, dtype=np.float64)
+
+
+def times(left: Matrix, matrix: Matrix) -> Matrix:
+    """``left @ matrix`` for a dense or sparse `left`, shape (k, n) times (n, p)."""
+    if isinstance(matrix, Diagonal):
+        if (matrix.entries == 1.0).all():
+            return left
+        if sp.issparse(left):
+            return sp.csr_array(left @ sp.diags_array(matrix.entries))
+        return left * matrix.entries
+    product = left @ matrix
+    return sp.csr_array(product) if sp.issparse(product) else np.asarray(product)
+
+
+def scale_rows(matrix: Matrix, factor: Array) -> Matrix:
+    """``diag(factor) @ matrix``; the matrix itself where all factors are 1."""
+    if (factor == 1.0).all():
+        return matrix
+    if isinstance(matrix, Diagonal):
+        return Diagonal(matrix.entries * factor)
+    if sp.issparse(matrix):
+        data = matrix.data * np.repeat(factor, np.diff(matrix.indptr))
+        return sp.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+    return matrix * factor[:, None]
+
+
+def take_rows(matrix: Matrix, index: Index) -> Matrix:
+    """The rows at `index`; an entry of -1 asks for a row of zeros."""
+    missing = index < 0
+    if not missing.any():
+        count = matrix.shape[0]
+        if len(index) == count and (index == np.arange(count)).all():
+            return matrix
+        return csr(matrix)[index] if isinstance(matrix, Diagonal) else matrix[index]
+    picked = take_rows(matrix, np.where(missing, 0, index))
+    return scale_rows(picked, np.where(missing, 0.0, 1.0))
+
+
+def add(first: Matrix, second: Matrix) -> Matrix:
+    """The sum of two matrices of one shape."""
+    if isinstance(first, Diagonal) and isinstance(second, Diagonal):
+        return Diagonal(first.entries + second.entries)
+    total = (csr(first) if isinstance(first, Diagonal) else first) + (
+        csr(second) if isinstance(second, Diagonal) else second
+    )
+    return sp.csr_array(total) if sp.issparse(total) else np.asarray(total)
+
+
+def stack(matrices: list[tuple[int, Matrix]], rows: int, columns: int) -> Matrix:
+    """Matrices below each other, each starting at its own row, zeros elsewhere.
+
+    Parameters
+    ----------
+    matrices : list of (int, matrix)
+        First row and matrix.
+    rows, columns : int
+        Shape of the result.
+    """
+    if any(isinstance(matrix, np.ndarray) for _, matrix in matrices):
+        out = np.zeros((rows, columns))
+        for start, matrix in matrices:
+            part = csr(matrix).toarray() if not isinstance(matrix, np.ndarray) else matrix
+            out[start : start + part.shape[0]] += part
+        return out
+    parts = [csr(matrix).tocoo() for _, matrix in matrices]
+    row = [part.row + start for part, (start, _) in zip(parts, matrices, strict=True)]
+    column = [part.col for part in parts]
+    data = [part.data for part in parts]
+    return sp.csr_array(
+        (np.concatenate(data), (np.concatenate(row), np.concatenate(column))),
+        shape=(rows, columns),
+    )
+
+
+def column_sums(matrix: Matrix, weights: Array) -> Array:
+    """``weights @ matrix`` as a vector, shape (columns,)."""
+    if isinstance(matrix, Diagonal):
+        return matrix.entries * weights
+    return np.asarray(matrix.T @ weights).ravel()

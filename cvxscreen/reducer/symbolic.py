@@ -1,0 +1,122 @@
+"""From a ``cvxpy.Problem`` to its cone form, still symbolic, by CVXPY's own reductions.
+
+The chain turns every spelling (``pos``, ``maximum``, ``norm(w, 2)**2``, slack variables, attributes
+such as ``nonneg=True``) into affine constraints and an objective that is affine but for squares of
+variables. No number is computed here; `Canonical.invert` is CVXPY's own way back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+from cvxpy.reductions.chain import Chain
+from cvxpy.reductions.cvx_attr2constr import CvxAttr2Constr, recover_value_for_leaf
+from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
+from cvxpy.reductions.flip_objective import FlipObjective
+from cvxpy.reductions.solution import Solution
+
+from cvxscreen.errors import NotScreenable
+
+
+@dataclass(frozen=True, eq=False)
+class Canonical:
+    """A problem in cone form, with the way back to the user's problem.
+
+    Attributes
+    ----------
+    original : cvxpy.Problem
+        The user's problem; never changed.
+    problem : cvxpy.Problem
+        Minimisation with affine constraints in cones.
+    chain : cvxpy.reductions.chain.Chain
+        The reductions that made `problem`.
+    inverse : list
+        Their inverse data.
+    own : dict of int to cvxpy.Variable
+        Identifier of a variable of `problem` to the user's variable that it stands for.
+    """
+
+    original: Any
+    problem: Any
+    chain: Any
+    inverse: list[Any]
+    own: dict[int, Any]
+
+    @property
+    def sign(self) -> float:
+        """The canonical objective divided by the user's: -1 for a maximisation."""
+        return -1.0 if isinstance(self.original.objective, cp.Maximize) else 1.0
+
+    def invert(self, solution: Solution) -> Solution:
+        """A solution of the cone form as one of the user's problem."""
+        return self.chain.invert(solution, self.inverse)
+
+    def user_values(self, values: dict[int, np.ndarray]) -> dict[int, Any]:
+        """Values of the canonical variables as values of the user's, without any projection.
+
+        Parameters
+        ----------
+        values : dict of int to array
+            By identifier of the canonical variable.
+
+        Returns
+        -------
+        dict of int to array
+            By identifier of the user's variable.
+        """
+        return {
+            variable.id: recover_value_for_leaf(variable, values[key], project=False)
+            for key, variable in self.own.items()
+        }
+
+
+def refuse(problem: Any) -> str:
+    """Why `problem` cannot be taken to cone form for screening, or an empty text."""
+    if not problem.variables():
+        return "the problem has no variables"
+    missing = [p.name() for p in problem.parameters() if p.value is None]
+    if missing:
+        return f"parameter {missing[0]} has no value"
+    if problem.is_mixed_integer():
+        return "the problem has integer or boolean variables"
+    if any(leaf.is_complex() for leaf in problem.variables() + problem.parameters()):
+        return "the problem has complex variables or parameters"
+    if not problem.is_dcp():
+        return "the problem does not follow the DCP rules"
+    if any(v.attributes["sparsity"] for v in problem.variables()):
+        return "the problem has a variable with a sparsity pattern"
+    if any(len(v.shape) > 2 for v in problem.variables()):
+        return "the problem has a variable with more than two dimensions"
+    nodes = {type(atom).__name__ for atom in problem.atoms()}
+    if "PartialProblem" in nodes:
+        return "the problem contains a partial minimisation"
+    return ""
+
+
+def canonicalise(problem: Any) -> Canonical:
+    """Take `problem` to cone form.
+
+    Raises
+    ------
+    NotScreenable
+        If it is not DCP, has integer, boolean, complex or sparse variables, or a parameter without
+        a value.
+    """
+    reason = refuse(problem)
+    if reason:
+        raise NotScreenable(reason)
+    maximise = isinstance(problem.objective, cp.Maximize)
+    lower = CvxAttr2Constr(reduce_bounds=True)
+    steps = [Dcp2Cone(quad_obj=True), lower]
+    chain = Chain(reductions=[FlipObjective(), *steps] if maximise else steps)
+    cone, inverse = chain.apply(problem)
+    renamed = inverse[-1][0] if inverse[-1] else {}
+    own = {renamed[v.id].id if v.id in renamed else v.id: v for v in problem.variables()}
+    present = {v.id for v in cone.variables()}
+    lost = [v.name() for key, v in own.items() if key not in present]
+    if lost:
+        raise NotScreenable(f"variable {lost[0]} does not appear in the cone form")
+    return Canonical(problem, cone, chain, inverse, own)

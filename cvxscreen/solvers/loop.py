@@ -1,0 +1,345 @@
+"""The one loop: predict or prove, reduce, solve, certify on the full data, put back, repeat.
+
+``safe`` fixes only what a region proves. ``certified`` may fix what the margins of the best point so
+far suggest; the reduced problem is then a relaxation (each loss is replaced by one of its pieces,
+which lies below it), so a wrong guess shows up as a gap on the full data. What is refuted is put
+back, the guess is widened from that evidence, and after a few rounds nothing is guessed any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Protocol
+
+import numpy as np
+
+from cvxscreen.bounds import midpoint_ball
+from cvxscreen.certificate import certify
+from cvxscreen.duality import Point, reference_point
+from cvxscreen.errors import InvalidInput, UnknownName
+from cvxscreen.problem import Problem
+from cvxscreen.rules import judge
+from cvxscreen.screening import Prediction, Screening, Selection
+from cvxscreen.solvers.compare import blend
+from cvxscreen.solvers.newton import InnerResult, Newton, Start
+from cvxscreen.solvers.solution import Round, Solution
+
+MODES = ("safe", "certified")
+MAX_ROUNDS = 12
+SMALL = 400
+"""Problems with fewer terms are handed over without a prediction: there is nothing to gain."""
+
+__all__ = ["Inner", "InnerResult", "Start", "solve_screened"]
+
+
+class Inner(Protocol):
+    """Any solver of a (reduced) problem."""
+
+    name: str
+
+    def __call__(
+        self, problem: Problem, start: Start | None = None, target: float = 0.0
+    ) -> InnerResult:
+        """Solve `problem` from `start` to an absolute duality gap of about `target`."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Guess:
+    """How far predictions reach: width in units of ``||a_i||_{M^-1}`` and the terms always kept."""
+
+    width: float
+    keep: int
+
+    def wider(self, needed: float) -> _Guess:
+        """At least twice as wide, and up to eight times where the evidence asks for it."""
+        width = max(2.0 * self.width, min(needed, 8.0 * self.width))
+        return _Guess(width, 2 * self.keep)
+
+
+def solve_screened(
+    problem: Problem,
+    inner: Inner | None = None,
+    *,
+    mode: str = "certified",
+    tol: float = 1e-6,
+    start: Start | None = None,
+    on_round: Callable[[Round], None] | None = None,
+) -> Solution:
+    """Solve `problem` by rounds of screening and reduced solves.
+
+    Parameters
+    ----------
+    problem : Problem
+    inner : callable, optional
+        Solver of the reduced problems; the built-in `Newton` when omitted.
+    mode : {"certified", "safe"}
+    tol : float
+        Relative duality gap on the full problem.
+    start : Start, optional
+        A warm start on the full problem.
+    on_round : callable, optional
+        Gets the record of every finished round.
+
+    Returns
+    -------
+    Solution
+        With status ``"optimal"`` only if the certificate on the full problem holds.
+
+    Raises
+    ------
+    UnknownName
+        For a mode that does not exist.
+    InvalidInput
+        For a tolerance that is not positive.
+    """
+    if mode not in MODES:
+        raise UnknownName.among("mode", mode, MODES)
+    if not (np.isfinite(tol) and 0 < tol < 1):
+        raise InvalidInput(f"`tol` is {tol!r}; a number strictly between 0 and 1 is needed.")
+    began = perf_counter()
+    inner = Newton() if inner is None else inner
+    if problem.side is None and not isinstance(inner, Newton):
+        # The built-in solver is the pilot: another solver then only sees what is hard to decide.
+        pilot = solve_screened(problem, Newton(), mode=mode, tol=min(tol, 1e-9), start=start)
+        start = Start(pilot.x, pilot.theta)
+    run = _Run(problem, inner, mode, tol, on_round)
+    run.begin(start)
+    while not run.finished:
+        run.round()
+    return replace(run.solution(), seconds=perf_counter() - began)
+
+
+class _Run:
+    """The state of one call: best point so far, what is proven, how far to guess."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        inner: Inner,
+        mode: str,
+        tol: float,
+        on_round: Callable[[Round], None] | None,
+    ) -> None:
+        self.problem, self.inner, self.mode, self.tol = problem, inner, mode, tol
+        self.on_round = on_round
+        self.screening = Screening.empty(problem)
+        self.best: Point | None = None
+        self.guess: _Guess | None = None
+        self.rounds: list[Round] = []
+        self.result = InnerResult("not run", np.zeros(0), np.zeros(0))
+        self.finished = False
+        self.weight: float | None = None
+        self.target_factor = 0.25
+
+    # -- steps of a round -----------------------------------------------------------------
+
+    def begin(self, start: Start | None) -> None:
+        """Evaluate the start, or take a pilot on a subsample when the problem is large."""
+        problem = self.problem
+        if start is not None:
+            self.weight = start.weight
+            self.best = reference_point(problem, start.x, start.theta, start.multipliers)
+            self.prove(self.best)
+        elif not isinstance(self.inner, Newton) and problem.n > 5 * SMALL:
+            self.pilot()
+
+    def pilot(self) -> None:
+        """A first point from a random subsample, for solvers that take side constraints."""
+        problem = self.problem
+        size = int(min(problem.n, max(SMALL, 10 * problem.d, problem.n // 20)))
+        rng = np.random.default_rng(0)
+        index = np.sort(rng.choice(problem.n, size=size, replace=False))
+        sample = replace(
+            problem,
+            design=problem.design.take_rows(index),
+            losses=problem.losses.take(index).scaled(problem.n / size),
+        )
+        found = self.inner(sample, None, 0.0)
+        if found.usable:
+            self.best = reference_point(problem, found.x, None, found.multipliers)
+            self.guess = self.first_guess(self.best, 0.1)
+
+    def prove(self, point: Point) -> None:
+        """Add what the midpoint ball of `point` proves."""
+        verdict = judge(self.problem, midpoint_ball(self.problem, point))
+        self.screening = self.screening.tighten(verdict)
+
+    def first_guess(self, point: Point, share: float) -> _Guess:
+        """Keep the terms nearest to a kink: a `share` of them, or more where the gap is large."""
+        problem = self.problem
+        ratio = problem.losses.kink_distance(point.margins) / np.maximum(problem.norms, 1e-300)
+        keep = int(min(problem.n, max(share * problem.n, 4 * problem.d, SMALL)))
+        nearest = float(np.partition(ratio, keep - 1)[keep - 1])
+        radius = float(np.sqrt(max(point.terms + 0.25 * point.shift**2, 0.0)))
+        width = min(nearest, 0.1 * radius) if np.isfinite(radius) else nearest
+        return _Guess(max(width, 1e-12), keep if not np.isfinite(radius) else max(SMALL, problem.d))
+
+    def choose(self) -> Selection:
+        """What to reduce by in this round."""
+        problem = self.problem
+        chosen = self.screening.selection
+        last = len(self.rounds) >= MAX_ROUNDS - 2
+        if self.mode == "certified" and self.best is not None and not last and problem.n > SMALL:
+            if self.guess is None:
+                self.guess = self.first_guess(self.best, 0.01)
+            prediction = Prediction.from_margins(
+                problem, self.best.margins, self.guess.width, self.guess.keep
+            )
+            chosen = prediction.beside(self.screening)
+        return anchored(problem, chosen.folded(problem), self.best)
+
+    def target(self) -> float:
+        """Absolute gap for the inner solver; loose while there is nothing to reduce by."""
+        scale = abs(self.best.primal) if self.best is not None else self.problem.primal(
+            np.zeros(self.problem.d)
+        )
+        aim = self.target_factor * self.tol * max(scale, 1e-300)
+        if not isinstance(self.inner, Newton):
+            return aim
+        if self.best is None and self.problem.n > SMALL:
+            return max(1e-3 * scale, aim)
+        if self.mode == "safe" and self.best is not None:
+            return max(0.1 * self.best.gap, aim)
+        return aim
+
+    def round(self) -> None:
+        """One pass of the loop in the module's docstring."""
+        began = perf_counter()
+        problem = self.problem
+        chosen = self.choose()
+        guessed = int(((chosen.codes >= 0) & (self.screening.codes < 0)).sum())
+        reduced = chosen.reduce(problem)
+        self.result = self.inner(reduced, self.warm(chosen), self.target())
+        solved = perf_counter()
+        refuted = 0
+        if self.result.usable:
+            x, theta = chosen.lift(problem, reduced, self.result.x, self.result.theta)
+            point = reference_point(problem, x, theta, self.result.multipliers)
+            off = Prediction(chosen, 0.0).refuted(problem, point.margins, self.screening)
+            refuted = int(off.sum())
+            self.learn(point, off, guessed)
+        elif guessed:
+            # A linearised problem may be unbounded where the full one is not.
+            self.guess = self.guess.wider(np.inf) if self.guess else None
+        else:
+            self.finished = True
+        self.weight = self.result.info.get("weight")
+        best = self.best
+        record = Round(
+            number=len(self.rounds) + 1,
+            kept=reduced.n,
+            proven=int((self.screening.codes >= 0).sum()),
+            predicted=guessed,
+            refuted=refuted,
+            gap=best.gap if best else float("inf"),
+            relative_gap=best.relative_gap if best else float("inf"),
+            solver_status=self.result.status,
+            solver_info=dict(self.result.info),
+            solve_seconds=solved - began,
+            seconds=perf_counter() - began,
+        )
+        self.rounds.append(record)
+        if self.on_round is not None:
+            self.on_round(record)
+        self.decide(guessed, refuted)
+
+    def warm(self, chosen: Selection) -> Start | None:
+        """The best point so far, restricted to the kept terms."""
+        if self.best is None:
+            return None
+        return Start(
+            self.best.x, self.best.theta[chosen.kept], self.weight, self.best.multipliers
+        )
+
+    def learn(self, point: Point, off: np.ndarray, guessed: int) -> None:
+        """Take over a better point; after a runaway stay on the segment where P is lowest."""
+        problem, best = self.problem, self.best
+        if best is not None and off.any():
+            losses = problem.losses
+            ratio = losses.kink_distance(best.margins) / np.maximum(problem.norms, 1e-300)
+            needed = float(np.quantile(ratio[off], 0.9))
+            if self.guess is not None:
+                self.guess = self.guess.wider(needed)
+            if point.primal > best.primal:
+                point = blend(best, point)
+        if best is None or point.gap < best.gap or (off.any() and point.primal <= best.primal):
+            self.best = point
+        if point.gap < np.inf:
+            self.prove(point)
+
+    def decide(self, guessed: int, refuted: int) -> None:
+        """Stop when certified, or when another round cannot help."""
+        if self.finished or self.best is None:
+            self.finished = self.finished or len(self.rounds) >= MAX_ROUNDS
+            return
+        if self.best.relative_gap <= 0.5 * self.tol or self.certified():
+            self.finished = True
+            return
+        if len(self.rounds) >= MAX_ROUNDS:
+            self.finished = True
+            return
+        stuck = len(self.rounds) >= 2 and self.rounds[-1].gap >= 0.5 * self.rounds[-2].gap
+        first = len(self.rounds) == 1 and isinstance(self.inner, Newton)
+        if guessed == 0 and refuted == 0 and stuck and not first:
+            if isinstance(self.inner, Newton) and self.target_factor > 1e-3:
+                self.target_factor *= 0.1
+            else:
+                self.finished = True
+        elif guessed and refuted == 0:
+            # Nothing refuted and still a gap: the inner solver was not accurate enough.
+            if isinstance(self.inner, Newton):
+                self.target_factor *= 0.1
+                self.finished = self.target_factor < 1e-4
+            else:
+                self.finished = stuck
+
+    def certified(self) -> bool:
+        """Whether the independent certificate of the best point holds."""
+        best = self.best
+        assert best is not None
+        return certify(self.problem, best.x, best.theta, best.multipliers, tol=self.tol).ok
+
+    def solution(self) -> Solution:
+        """The record of the whole call."""
+        problem, best = self.problem, self.best
+        if best is None:
+            return Solution.failed(problem, self.result.status, self.screening, tuple(self.rounds))
+        proof = certify(problem, best.x, best.theta, best.multipliers, tol=self.tol)
+        status = "optimal" if proof.ok else "inaccurate"
+        return Solution(
+            problem=problem,
+            x=best.x,
+            theta=best.theta,
+            multipliers=best.multipliers,
+            status=status,
+            certificate=proof,
+            screening=self.screening,
+            rounds=tuple(self.rounds),
+            solver=self.inner.name,
+            mode=self.mode,
+        )
+
+
+def anchored(problem: Problem, chosen: Selection, best: Point | None) -> Selection:
+    """Keep a few terms on every side of the kinks when a coordinate is unpenalised.
+
+    With all of them linearised the reduced problem would be flat or unbounded in that direction.
+    Leaving a term in is always exact.
+    """
+    free = int(problem.quadratic.free.sum())
+    if free == 0 or best is None or len(chosen.kept) == problem.n:
+        return chosen
+    codes = chosen.codes.copy()
+    distance = problem.losses.kink_distance(best.margins)
+    pull = problem.free_columns @ np.ones(free)
+    for piece in np.unique(codes[codes >= 0]):
+        for side in (pull > 0, pull < 0):
+            members = np.flatnonzero((chosen.codes == piece) & side)
+            few = 4 * free
+            if len(members) > few:
+                members = members[np.argpartition(distance[members], few)[:few]]
+            codes[members] = -1
+    return Selection(codes)

@@ -1,0 +1,151 @@
+"""Records: one round of the loop, and the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen.certificate import Certificate
+from cvxscreen.duality import Point, reference_point
+from cvxscreen.problem import Problem
+from cvxscreen.screening import Screening
+from cvxscreen.tables import fields, table
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Round:
+    """What happened in one round of the loop.
+
+    Attributes
+    ----------
+    number : int
+    kept : int
+        Terms of the reduced problem.
+    proven, predicted, refuted : int
+        Terms fixed by proof (after the round), by guess, and guesses the full data refuted.
+    gap, relative_gap : float
+        Of the best point so far, on the full problem.
+    solver_status : str
+    solver_info : mapping
+        Of the inner solver.
+    solve_seconds, seconds : float
+        Wall time of the reduced solve and of the round.
+    """
+
+    number: int
+    kept: int
+    proven: int
+    predicted: int
+    refuted: int
+    gap: float
+    relative_gap: float
+    solver_status: str
+    solver_info: Mapping[str, Any] = field(default_factory=dict)
+    solve_seconds: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """An answer with its certificate.
+
+    Attributes
+    ----------
+    problem : Problem
+        The full problem.
+    x : array, shape (d,)
+    theta : array, shape (n,)
+        Slopes at the optimum; `alpha` is the public sign.
+    multipliers : array, shape (m,)
+        Of the side constraints.
+    status : str
+        ``"optimal"`` only with a certificate that holds; ``"inaccurate"``; or the inner solver's
+        own word when there is no solution.
+    certificate : Certificate
+    screening : Screening
+        What is *proven* about the full problem.
+    rounds : tuple of Round
+    solver, mode : str
+    seconds : float
+        Wall time of the whole call.
+    """
+
+    problem: Problem
+    x: Array
+    theta: Array
+    multipliers: Array
+    status: str
+    certificate: Certificate
+    screening: Screening
+    rounds: tuple[Round, ...]
+    solver: str = ""
+    mode: str = ""
+    seconds: float = 0.0
+
+    @classmethod
+    def failed(
+        cls, problem: Problem, status: str, screening: Screening, rounds: tuple[Round, ...]
+    ) -> Solution:
+        """The record of a call that found no point."""
+        nan = float("nan")
+        nothing = Certificate(
+            float("inf"), float("inf"), nan, nan, nan, nan, False, f"the solver says: {status}"
+        )
+        return cls(
+            problem, np.full(problem.d, nan), np.full(problem.n, nan), np.zeros(0), status, nothing,
+            screening, rounds,
+        )
+
+    @property
+    def alpha(self) -> Array:
+        """``-theta``: in [0, C] for the hinge, in [-C, C] for LAD, shape (n,)."""
+        return -self.theta
+
+    @property
+    def value(self) -> float:
+        """The objective at `x`."""
+        return self.certificate.primal
+
+    @property
+    def intercept(self) -> float:
+        """The unpenalised coordinate (0 without one)."""
+        free = np.flatnonzero(self.problem.quadratic.free)
+        return float(self.x[free[0]]) if len(free) == 1 else 0.0
+
+    @property
+    def w(self) -> Array:
+        """The penalised coordinates, shape (d - number of unpenalised ones,)."""
+        return np.asarray(self.x[~self.problem.quadratic.free])
+
+    def point(self) -> Point:
+        """This solution as a reference for bounds."""
+        return reference_point(self.problem, self.x, self.theta, self.multipliers)
+
+    def __str__(self) -> str:
+        rows = [
+            (r.number, r.kept, r.proven, r.predicted, r.refuted, r.relative_gap, r.seconds)
+            for r in self.rounds
+        ]
+        names = ("round", "kept", "proven", "predicted", "refuted", "relative gap", "seconds")
+        head = fields(
+            [
+                ("status", self.status),
+                ("objective", float(f"{self.value:.12g}")),
+                ("relative gap", self.certificate.relative_gap),
+                ("terms", self.problem.n),
+                ("proven zero", int(self.screening.zero.sum())),
+                ("proven linear", int(self.screening.linear.sum())),
+                ("proven quadratic", int(self.screening.quadratic.sum())),
+                ("mode", self.mode),
+                ("solver", self.solver),
+                ("seconds", self.seconds),
+            ],
+            title="Solution",
+        )
+        return head + "\n" + table(names, rows)
