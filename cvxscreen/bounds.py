@@ -1,13 +1,13 @@
 """The theorems: each bound is one short function from a point to a region.
 
-Throughout, ``G = P(x) - D(theta)`` is the duality gap of the point, ``x_theta = M^{-1} v`` the primal
-point of ``theta``, norms are in the metric of ``M``. The rounding of the point (``terms``,
+Throughout, ``G = P(x) - D(theta)`` is the duality gap of the point, ``x_theta = M^{-1} v`` the
+primal point of ``theta``, norms are in the metric of ``M``. The rounding of the point (``terms``,
 ``dual_error``) is added outward, so the returned radius is at least the exact one.
 
 Worked instances. At an exact optimum ``G = 0`` and ``x = x_theta``: every ball has radius 0. With
 ``x = x_theta`` (any dual method) the midpoint ball has radius ``sqrt(G)``, the gap ball
-``sqrt(2 G)``. With ``x = w*(C0)`` and ``theta = s theta*(C0)``, ``s = C/C0``, the midpoint ball is the
-DVI ball: centre ``(1+s)/2 w*(C0)``, radius ``|s-1|/2 ||w*(C0)||``.
+``sqrt(2 G)``. With ``x = w*(C0)`` and ``theta = s theta*(C0)``, ``s = C/C0``, the midpoint ball is
+the DVI ball: centre ``(1+s)/2 w*(C0)``, radius ``|s-1|/2 ||w*(C0)||``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def midpoint_ball(problem: Problem, point: Point) -> Region:
     radius = up(radius + problem.drift)
     if point.shift <= _MOVE * radius:
         # Moving the centre to x saves a pass over the data and costs at most 0.05 % of the radius.
-        return Ball(problem, "midpoint", point.x, point.margins, up(radius + 0.5 * shift), point.gap)
+        radius = up(radius + 0.5 * shift)
+        return Ball(problem, "midpoint", point.x, point.margins, radius, point.gap)
     centre = 0.5 * (point.x + point.x_dual)
     return Ball(problem, "midpoint", centre, problem.design.forward(centre), radius, point.gap)
 
@@ -66,26 +67,19 @@ def dvi_ball(problem: Problem, point: Point) -> Region:
     """The DVI ball from a reference at another C, safe for an approximate reference.
 
     With ``s = C / C0`` the point ``s theta0`` is dual feasible at C, so the midpoint ball of
-    ``(x0, s theta0)`` at C contains the optimum; for an exact reference it is the ball of Wang et al.
-    2014, Theorem 6 (in both directions of C): centre ``(1+s)/2 w0``, radius ``|1-s|/2 ||w0||``. With
-    a reference of gap ``eps`` and ``x0 = x_theta0`` the radius is
+    ``(x0, s theta0)`` at C contains the optimum; for an exact reference it is the ball of Wang et
+    al. 2014, Theorem 6 (in both directions of C): centre ``(1+s)/2 w0``, radius ``|1-s|/2 ||w0||``.
+    With a reference of gap ``eps`` and ``x0 = x_theta0`` the radius is
     ``sqrt((1-s)^2/4 ||w0||^2 + s eps)``. As printed, without ``eps``, the rule is unsafe.
     """
-    if point.problem.n != problem.n or point.problem.d != problem.d:
-        raise InvalidInput(
-            f"`reference` belongs to a problem of {point.problem.n} terms and {point.problem.d} "
-            f"coordinates; this one has {problem.n} and {problem.d}."
-        )
-    factor = problem.C / point.problem.C
-    moved = reference_point(problem, point.x, factor * point.theta, factor * point.multipliers)
-    region = midpoint_ball(problem, moved)
+    region = midpoint_ball(problem, moved(problem, point))
     if isinstance(region, Everywhere):
-        return Everywhere(problem, "dvi", moved.gap)
+        return Everywhere(problem, "dvi", region.gap)
     return Ball(problem, "dvi", region.centre, region.margins, region.radius, region.gap)
 
 
 def rpb_ball(problem: Problem, point: Point) -> Region:
-    """The regularisation path bound (Yoshida et al. 2019, RPB, in its form for any reference, RRPB).
+    """The regularisation path bound (Yoshida et al. 2019: RPB, for any reference RRPB).
 
     In vector form it is `dvi_ball` under another name: both bound the optimum at a new parameter
     from a reference at an old one.
@@ -94,6 +88,23 @@ def rpb_ball(problem: Problem, point: Point) -> Region:
     if isinstance(region, Everywhere):
         return region
     return Ball(problem, "rpb", region.centre, region.margins, region.radius, region.gap)
+
+
+def moved(problem: Problem, point: Point) -> Point:
+    """`point` of the same data at another C, its dual scaled by ``C / C0`` and evaluated anew.
+
+    Raises
+    ------
+    InvalidInput
+        If the two problems differ in size.
+    """
+    if point.problem.n != problem.n or point.problem.d != problem.d:
+        raise InvalidInput(
+            f"`reference` belongs to a problem of {point.problem.n} terms and {point.problem.d} "
+            f"coordinates; this one has {problem.n} and {problem.d}."
+        )
+    factor = problem.C / point.problem.C
+    return reference_point(problem, point.x, factor * point.theta, factor * point.multipliers)
 
 
 def _same(problem: Problem, point: Point) -> None:
@@ -111,6 +122,9 @@ BOUNDS: dict[str, Bound] = {
     "rpb": rpb_ball,
 }
 """Every bound by name; a new one is a function here and is then met by every safety test."""
+
+ACROSS = ("dvi", "rpb")
+"""Bounds that take a reference at another C as it is."""
 
 
 def available(problem: Problem) -> tuple[str, ...]:

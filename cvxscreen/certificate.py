@@ -181,7 +181,7 @@ def certify(
     slopes = np.maximum(np.where(np.isfinite(f.lo), -f.lo, np.abs(theta)),
                         np.where(np.isfinite(f.hi), f.hi, np.abs(theta)))
     fy = np.maximum(values + conjugates - t * theta, 0.0)
-    # One term's rounding is charged only as far as the term is not plainly zero: where theta sits at
+    # A term's rounding is charged only where the term is not plainly zero: where theta sits at
     # the slope of the piece that t is on, f + f* - t theta vanishes identically.
     settled = (fy <= 16 * _EPS * sizes) & _same_piece(problem, t, theta, noise_t)
     fy = np.where(settled, 0.0, fy + 16 * _EPS * sizes + 2.0 * slopes * noise_t)

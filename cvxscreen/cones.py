@@ -46,8 +46,8 @@ class SideConstraints:
     matrix : sparse matrix, shape (m, d)
     offset : array_like, shape (m,)
     dims : sequence of (kind, size)
-        In row order; kinds ``"zero"``, ``"nonneg"``, ``"soc"`` (size rows, head first) and ``"psd"``
-        (side ``size``, so ``size**2`` rows of a symmetric matrix in Fortran order).
+        In row order; kinds ``"zero"``, ``"nonneg"``, ``"soc"`` (size rows, head first) and
+        ``"psd"`` (side ``size``, so ``size**2`` rows of a symmetric matrix in Fortran order).
     """
 
     matrix: Any

@@ -161,8 +161,8 @@ def dual_feasible(
 def imbalance_charge(problem: Problem, theta: Array, residual: Array, reach: Array) -> float:
     """What an exactly feasible dual point close to `theta` can cost, or infinity if none is near.
 
-    `residual` is ``E' theta + target`` with its rounding; some coordinates with room in the box take
-    it up, and moving ``theta_i`` by ``s`` changes the gap by at most ``|s| reach_i``.
+    `residual` is ``E' theta + target`` with its rounding; some coordinates with room in the box
+    take it up, and moving ``theta_i`` by ``s`` changes the gap by at most ``|s| reach_i``.
     """
     losses, columns = problem.losses, problem.free_columns
     if columns.shape[1] == 0 or not residual.any():
@@ -264,7 +264,8 @@ def reference_point(
 def _surely_inside(problem: Problem, x: Array, slack: Array) -> bool:
     """Whether ``F x + f`` lies in K for certain; only inequalities can be checked that way."""
     side = problem.side
-    assert side is not None
+    if side is None:
+        return True
     if any(kind != "nonneg" for kind, _ in side.dims):
         return False
     size = abs(side.matrix) @ np.abs(x) + np.abs(side.offset)

@@ -3,12 +3,12 @@
 ::
 
     CvxscreenError
-    ├── InvalidInput (also ValueError)     an argument is wrong: which one, what was found, what to do
-    │   └── UnknownName                    a loss, bound, solver or mode that does not exist
-    ├── NotScreenable                      a CVXPY problem is not of the form that can be reduced
-    ├── NotCertified                       an answer was asked for that its certificate refuses
-    ├── UnsafeEvidence                     two proofs contradict each other (a defect: please report it)
-    └── MissingDependency (also ImportError)
+    ├── InvalidInput (also ValueError)         a wrong argument: which, what was found, the remedy
+    │   └── UnknownName                        a loss, bound, solver or mode that does not exist
+    ├── NotScreenable                          a CVXPY problem is not of a form that is reduced
+    ├── NotCertified                           an answer was asked for that its certificate refuses
+    ├── UnsafeEvidence                         two proofs contradict each other: a defect, report it
+    └── MissingDependency (also ImportError)   an optional library is not installed
 """
 
 from __future__ import annotations

@@ -39,6 +39,9 @@ Array = NDArray[np.float64]
 Codes = NDArray[np.int8]
 
 
+FIELDS = ("b", "e", "q", "lo", "hi")
+
+
 class Piece(IntEnum):
     """The five possible pieces of a loss by increasing argument, and "not proven"."""
 
@@ -78,9 +81,9 @@ class Losses:
 
     def __post_init__(self) -> None:
         rows = np.broadcast_arrays(
-            *(np.asarray(getattr(self, name), dtype=np.float64) for name in "b e q lo hi".split())
+            *(np.asarray(getattr(self, name), dtype=np.float64) for name in FIELDS)
         )
-        for name, row in zip("b e q lo hi".split(), rows, strict=True):
+        for name, row in zip(FIELDS, rows, strict=True):
             if row.ndim != 1:
                 raise InvalidInput(f"`{name}` has shape {row.shape}; a vector (n,) is needed.")
             fresh = np.array(row, dtype=np.float64)
@@ -122,8 +125,8 @@ class Losses:
     def proximal_slope(self, t: ArrayLike, theta0: ArrayLike, weight: float) -> Array:
         """``argmax_theta  t theta - f*(theta) - weight/2 (theta - theta0)^2``, shape (n,).
 
-        With ``weight = 0`` this is a subgradient of ``f`` at ``t``; with ``weight > 0`` the gradient
-        of the proximally smoothed loss used by the Newton solver.
+        With ``weight = 0`` a subgradient of ``f`` at ``t``; with ``weight > 0`` the gradient of
+        the proximally smoothed loss used by the Newton solver.
         """
         shifted = np.asarray(t, dtype=np.float64) - self.b
         if weight:
@@ -178,7 +181,7 @@ class Losses:
         return np.maximum(gap, 0.0)
 
     def fenchel_young_above(self, t: ArrayLike, error: ArrayLike, theta: ArrayLike) -> Array:
-        """An upper bound of the Fenchel-Young term over all arguments in ``[t - error, t + error]``.
+        """An upper bound of the Fenchel-Young term over all arguments within `error` of `t`.
 
         The term is convex in ``t``, so the larger end decides; the rounding of its own evaluation
         is added.

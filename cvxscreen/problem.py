@@ -5,8 +5,8 @@
     minimise over x with F x + f in K    sum_i f_i(<a_i, x>) + 1/2 <x, M x> + <q, x> + constant
 
 ``M`` is a non-negative diagonal, plus an optional dense positive semidefinite matrix. Coordinates
-with a zero row in ``M`` are *unpenalised* (an intercept). A reduced problem is again a `Problem`, so
-whatever accepts one accepts the other.
+with a zero row in ``M`` are *unpenalised* (an intercept). A reduced problem is again a `Problem`,
+so whatever accepts one accepts the other.
 """
 
 from __future__ import annotations
@@ -79,8 +79,7 @@ class Quadratic:
     @cached_property
     def _block(self) -> Array:
         kept = ~self.free
-        assert self.matrix is not None
-        return self.matrix[np.ix_(kept, kept)] + np.diag(self.diagonal[kept])
+        return self.dense()[np.ix_(kept, kept)]
 
     @cached_property
     def _factor(self) -> tuple[Array, bool]:
@@ -243,7 +242,7 @@ class Problem:
         free = np.flatnonzero(self.quadratic.free)
         if not len(free):
             return np.zeros((self.n, 0))
-        return np.column_stack([self.design.column(j) for j in free])
+        return np.column_stack([self.design.column(int(j)) for j in free])
 
     def primal(self, x: ArrayLike, margins: ArrayLike | None = None) -> float:
         """The objective at `x` (side constraints are not checked)."""
@@ -263,7 +262,7 @@ class Problem:
         return changed
 
     def to_cvxpy(self) -> Any:
-        """This problem as a ``cvxpy.Problem`` in one vector variable."""
+        """Return the problem as a ``cvxpy.Problem`` in one vector variable."""
         if "cvxpy" not in _EXPORTERS:
             raise CvxscreenError("import cvxscreen.reducer before calling `to_cvxpy`.")
         return _EXPORTERS["cvxpy"](self)

@@ -1,8 +1,8 @@
 """Floating-point error constants, in one place.
 
 All decisions are computed in IEEE double precision with unit roundoff ``u = 2**-53``. A sum of
-products of ``k`` terms, in any order, has relative error at most ``gamma(k)`` with respect to the sum
-of absolute values (Higham, *Accuracy and Stability of Numerical Algorithms*, Lemma 3.1).
+products of ``k`` terms, in any order, has relative error at most ``gamma(k)`` with respect to the
+sum of absolute values (Higham, *Accuracy and Stability of Numerical Algorithms*, Lemma 3.1).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From intervals to verdicts: on which piece must every term end up?"""
+"""From intervals to verdicts: the piece that every term must end up on."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 def number(value: object, digits: int = 4) -> str:
     """A short human form of `value`: integers with separators, floats with few digits."""
     if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "-"}[value]  # type: ignore[index]
+        return {True: "yes", False: "no", None: "-"}[value]
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):

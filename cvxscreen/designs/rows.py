@@ -151,7 +151,7 @@ class Rows:
 
     @cached_property
     def forward_factor(self) -> float:
-        """``|computed - exact| <= forward_factor * sum_j |a_ij x_j|`` for every row of `forward`."""
+        """``|computed - exact| <= forward_factor * sum_j |a_ij x_j|`` in every row."""
         if self.sparse:
             terms = int(np.diff(self.matrix.indptr).max(initial=0))
         else:
@@ -160,7 +160,7 @@ class Rows:
 
     @cached_property
     def adjoint_factor(self) -> float:
-        """``|computed - exact| <= adjoint_factor * sum_i |a_ij theta_i|`` for every column."""
+        """``|computed - exact| <= adjoint_factor * sum_i |a_ij theta_i|`` in every column."""
         n = self.shape[0]
         if self.sparse:
             column = np.bincount(self.matrix.indices, minlength=1).max(initial=0)

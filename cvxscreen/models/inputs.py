@@ -41,7 +41,9 @@ def vector(name: str, values: ArrayLike, n: int) -> Array:
 def some_rows(n: int, d: int) -> None:
     """Refuse an empty data set."""
     if n == 0 or d == 0:
-        raise InvalidInput(f"`X` is empty: {n} rows and {d} columns; at least one of each is needed.")
+        raise InvalidInput(
+            f"`X` is empty: {n} rows and {d} columns; at least one of each is needed."
+        )
 
 
 def weights(sample_weight: ArrayLike | None, n: int) -> Array:
@@ -63,8 +65,8 @@ def labels(y: ArrayLike, n: int) -> Array:
     if not np.isin(found, (-1.0, 1.0)).all():
         shown = ", ".join(f"{value:g}" for value in found[:5])
         raise InvalidInput(
-            f"`y` holds the labels {shown}{', ...' if len(found) > 5 else ''}; -1 and +1 are needed, "
-            "for example np.where(y == positive_class, 1, -1)."
+            f"`y` holds the labels {shown}{', ...' if len(found) > 5 else ''}; -1 and +1 are "
+            "needed, for example np.where(y == positive_class, 1, -1)."
         )
     if len(found) < 2:
         raise InvalidInput(

@@ -37,18 +37,22 @@ def _level(shape: Shape) -> float:
     return tau
 
 
+def _row(b: Array, e: float, q: float | Array, lo: float | Array, hi: float | Array) -> Losses:
+    return Losses(*np.broadcast_arrays(b, e, q, lo, hi))
+
+
 # A new loss is one row: name -> (b, weight c, shape) -> (b, e, q, lo, hi).
 _ROWS: dict[str, Callable[[Array, Array, Shape], Losses]] = {
-    "hinge": lambda b, c, s: Losses(b, 0.0, 0.0, -c, 0.0),
-    "smoothed_hinge": lambda b, c, s: Losses(b, 0.0, _width(s, "gamma", 0.5) / c, -c, 0.0),
-    "squared_hinge": lambda b, c, s: Losses(b, 0.0, 1.0 / c, -np.inf, 0.0),
-    "absolute": lambda b, c, s: Losses(b, 0.0, 0.0, -c, c),
-    "quantile": lambda b, c, s: Losses(b, 0.0, 0.0, -c * _level(s), c * (1.0 - _level(s))),
-    "epsilon": lambda b, c, s: Losses(b, _width(s, "epsilon", 0.1), 0.0, -c, c),
-    "smoothed_epsilon": lambda b, c, s: Losses(
+    "hinge": lambda b, c, s: _row(b, 0.0, 0.0, -c, 0.0),
+    "smoothed_hinge": lambda b, c, s: _row(b, 0.0, _width(s, "gamma", 0.5) / c, -c, 0.0),
+    "squared_hinge": lambda b, c, s: _row(b, 0.0, 1.0 / c, -np.inf, 0.0),
+    "absolute": lambda b, c, s: _row(b, 0.0, 0.0, -c, c),
+    "quantile": lambda b, c, s: _row(b, 0.0, 0.0, -c * _level(s), c * (1.0 - _level(s))),
+    "epsilon": lambda b, c, s: _row(b, _width(s, "epsilon", 0.1), 0.0, -c, c),
+    "smoothed_epsilon": lambda b, c, s: _row(
         b, _width(s, "epsilon", 0.1), _width(s, "gamma", 0.5) / c, -c, c
     ),
-    "huber": lambda b, c, s: Losses(
+    "huber": lambda b, c, s: _row(
         b, 0.0, 1.0 / c, -c * _width(s, "delta", 1.0), c * _width(s, "delta", 1.0)
     ),
 }

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.designs.rows import Rows
+from cvxscreen.losses import FIELDS, Losses
 from cvxscreen.models.inputs import labels, positive, some_rows, weights
 from cvxscreen.models.loss_table import CLASSIFICATION, Shape, named_loss
 from cvxscreen.problem import Problem, Quadratic
@@ -73,11 +74,11 @@ def svm(
     return Problem(design, losses, Quadratic(diagonal), np.zeros(len(diagonal)), C=C, kind="svm")
 
 
-def spread(losses: Any, used: Any, n: int) -> Any:
-    """`losses` of the `used` rows among `n`; the others are identically zero (slopes lo = hi = 0)."""
+def spread(losses: Losses, used: NDArray[np.intp], n: int) -> Losses:
+    """`losses` of the `used` rows among `n`; the others are identically zero (lo = hi = 0)."""
     if len(used) == n:
         return losses
-    full = {name: np.zeros(n) for name in ("b", "e", "q", "lo", "hi")}
+    full = {name: np.zeros(n) for name in FIELDS}
     for name, column in full.items():
         column[used] = getattr(losses, name)
-    return type(losses)(**full)
+    return Losses(**full)

@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.linalg as sla
 from numpy.typing import NDArray
@@ -58,9 +60,10 @@ def solve_newton_system(
 def _woodbury(
     problem: Problem, rows: NDArray[np.intp], bend: Array, diagonal: Array, right: Array
 ) -> Array:
-    block = problem.design.rows_csr(rows) if problem.design.sparse else problem.design.dense(rows)
+    sparse = problem.design.sparse
+    block: Any = problem.design.rows_csr(rows) if sparse else problem.design.dense(rows)
     scaled = right / diagonal
-    if problem.design.sparse:
+    if sparse:
         small = np.asarray((block @ (block.multiply(1.0 / diagonal).tocsr()).T).toarray())
     else:
         small = (block / diagonal) @ block.T
@@ -76,7 +79,8 @@ def _conjugate_gradients(
     block = problem.design.take_rows(rows)
     squares = block.matrix.multiply(block.matrix) if block.sparse else np.square(block.matrix)
     weights = bend if block.scale is None else bend * block.scale**2
-    curvature = np.concatenate([np.asarray(squares.T @ weights).ravel(), block.extra.T**2 @ weights])
+    head = np.asarray(squares.T @ weights).ravel()
+    curvature = np.concatenate([head, np.square(block.extra).T @ weights])
     preconditioner = 1.0 / (diagonal + curvature)
 
     def apply(v: Array) -> Array:

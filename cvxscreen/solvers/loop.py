@@ -1,62 +1,38 @@
 """The one loop: predict or prove, reduce, solve, certify on the full data, put back, repeat.
 
-``safe`` fixes only what a region proves. ``certified`` may fix what the margins of the best point so
-far suggest; the reduced problem is then a relaxation (each loss is replaced by one of its pieces,
-which lies below it), so a wrong guess shows up as a gap on the full data. What is refuted is put
-back, the guess is widened from that evidence, and after a few rounds nothing is guessed any more.
+``safe`` fixes only what a region proves. ``certified`` may fix what the margins of the best point
+so far suggest; the reduced problem is then a relaxation (each loss is replaced by one of its
+pieces, which lies below it), so a wrong guess shows up as a gap on the full data. What is refuted
+is put back, the guess is widened from that evidence, and after a few rounds nothing is guessed any
+more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from time import perf_counter
-from typing import Protocol
 
 import numpy as np
 
-from cvxscreen.bounds import midpoint_ball
+from cvxscreen.bounds import Bound, midpoint_ball
 from cvxscreen.certificate import certify
 from cvxscreen.duality import Point, reference_point
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.problem import Problem
 from cvxscreen.rules import judge
-from cvxscreen.screening import Prediction, Screening, Selection
+from cvxscreen.screening import Prediction, Screening
+from cvxscreen.selection import Selection
 from cvxscreen.solvers.compare import blend
-from cvxscreen.solvers.newton import InnerResult, Newton, Start
+from cvxscreen.solvers.guess import SMALL, Guess, anchored, kink_ratios
+from cvxscreen.solvers.inner import Inner, InnerResult, Start
+from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.solution import Round, Solution
-
-MODES = ("safe", "certified")
-MAX_ROUNDS = 12
-SMALL = 400
-"""Problems with fewer terms are handed over without a prediction: there is nothing to gain."""
 
 __all__ = ["Inner", "InnerResult", "Start", "solve_screened"]
 
-
-class Inner(Protocol):
-    """Any solver of a (reduced) problem."""
-
-    name: str
-
-    def __call__(
-        self, problem: Problem, start: Start | None = None, target: float = 0.0
-    ) -> InnerResult:
-        """Solve `problem` from `start` to an absolute duality gap of about `target`."""
-        ...
-
-
-@dataclass(frozen=True)
-class _Guess:
-    """How far predictions reach: width in units of ``||a_i||_{M^-1}`` and the terms always kept."""
-
-    width: float
-    keep: int
-
-    def wider(self, needed: float) -> _Guess:
-        """At least twice as wide, and up to eight times where the evidence asks for it."""
-        width = max(2.0 * self.width, min(needed, 8.0 * self.width))
-        return _Guess(width, 2 * self.keep)
+MODES = ("safe", "certified")
+MAX_ROUNDS = 12
 
 
 def solve_screened(
@@ -66,6 +42,7 @@ def solve_screened(
     mode: str = "certified",
     tol: float = 1e-6,
     start: Start | None = None,
+    bounds: Sequence[Bound] = (midpoint_ball,),
     on_round: Callable[[Round], None] | None = None,
 ) -> Solution:
     """Solve `problem` by rounds of screening and reduced solves.
@@ -80,6 +57,8 @@ def solve_screened(
         Relative duality gap on the full problem.
     start : Start, optional
         A warm start on the full problem.
+    bounds : sequence of Bound
+        The theorems to prove with.
     on_round : callable, optional
         Gets the record of every finished round.
 
@@ -100,12 +79,14 @@ def solve_screened(
     if not (np.isfinite(tol) and 0 < tol < 1):
         raise InvalidInput(f"`tol` is {tol!r}; a number strictly between 0 and 1 is needed.")
     began = perf_counter()
-    inner = Newton() if inner is None else inner
-    if problem.side is None and not isinstance(inner, Newton):
+    solver: Inner = Newton() if inner is None else inner
+    if problem.side is None and not isinstance(solver, Newton):
         # The built-in solver is the pilot: another solver then only sees what is hard to decide.
-        pilot = solve_screened(problem, Newton(), mode=mode, tol=min(tol, 1e-9), start=start)
+        pilot = solve_screened(
+            problem, Newton(), mode=mode, tol=min(tol, 1e-9), start=start, bounds=bounds
+        )
         start = Start(pilot.x, pilot.theta)
-    run = _Run(problem, inner, mode, tol, on_round)
+    run = _Run(problem, solver, mode, tol, tuple(bounds), on_round)
     run.begin(start)
     while not run.finished:
         run.round()
@@ -121,13 +102,14 @@ class _Run:
         inner: Inner,
         mode: str,
         tol: float,
+        bounds: tuple[Bound, ...],
         on_round: Callable[[Round], None] | None,
     ) -> None:
         self.problem, self.inner, self.mode, self.tol = problem, inner, mode, tol
-        self.on_round = on_round
+        self.bounds, self.on_round = bounds, on_round
         self.screening = Screening.empty(problem)
         self.best: Point | None = None
-        self.guess: _Guess | None = None
+        self.guess: Guess | None = None
         self.rounds: list[Round] = []
         self.result = InnerResult("not run", np.zeros(0), np.zeros(0))
         self.finished = False
@@ -160,22 +142,13 @@ class _Run:
         found = self.inner(sample, None, 0.0)
         if found.usable:
             self.best = reference_point(problem, found.x, None, found.multipliers)
-            self.guess = self.first_guess(self.best, 0.1)
+            self.guess = Guess.near(problem, self.best, 0.1)
 
     def prove(self, point: Point) -> None:
-        """Add what the midpoint ball of `point` proves."""
-        verdict = judge(self.problem, midpoint_ball(self.problem, point))
-        self.screening = self.screening.tighten(verdict)
-
-    def first_guess(self, point: Point, share: float) -> _Guess:
-        """Keep the terms nearest to a kink: a `share` of them, or more where the gap is large."""
-        problem = self.problem
-        ratio = problem.losses.kink_distance(point.margins) / np.maximum(problem.norms, 1e-300)
-        keep = int(min(problem.n, max(share * problem.n, 4 * problem.d, SMALL)))
-        nearest = float(np.partition(ratio, keep - 1)[keep - 1])
-        radius = float(np.sqrt(max(point.terms + 0.25 * point.shift**2, 0.0)))
-        width = min(nearest, 0.1 * radius) if np.isfinite(radius) else nearest
-        return _Guess(max(width, 1e-12), keep if not np.isfinite(radius) else max(SMALL, problem.d))
+        """Add what the bounds prove from `point`."""
+        for bound in self.bounds:
+            verdict = judge(self.problem, bound(self.problem, point))
+            self.screening = self.screening.tighten(verdict)
 
     def choose(self) -> Selection:
         """What to reduce by in this round."""
@@ -184,7 +157,7 @@ class _Run:
         last = len(self.rounds) >= MAX_ROUNDS - 2
         if self.mode == "certified" and self.best is not None and not last and problem.n > SMALL:
             if self.guess is None:
-                self.guess = self.first_guess(self.best, 0.01)
+                self.guess = Guess.near(problem, self.best, 0.01)
             prediction = Prediction.from_margins(
                 problem, self.best.margins, self.guess.width, self.guess.keep
             )
@@ -258,9 +231,7 @@ class _Run:
         """Take over a better point; after a runaway stay on the segment where P is lowest."""
         problem, best = self.problem, self.best
         if best is not None and off.any():
-            losses = problem.losses
-            ratio = losses.kink_distance(best.margins) / np.maximum(problem.norms, 1e-300)
-            needed = float(np.quantile(ratio[off], 0.9))
+            needed = float(np.quantile(kink_ratios(problem, best)[off], 0.9))
             if self.guess is not None:
                 self.guess = self.guess.wider(needed)
             if point.primal > best.primal:
@@ -299,7 +270,8 @@ class _Run:
     def certified(self) -> bool:
         """Whether the independent certificate of the best point holds."""
         best = self.best
-        assert best is not None
+        if best is None:
+            return False
         return certify(self.problem, best.x, best.theta, best.multipliers, tol=self.tol).ok
 
     def solution(self) -> Solution:
@@ -321,25 +293,3 @@ class _Run:
             solver=self.inner.name,
             mode=self.mode,
         )
-
-
-def anchored(problem: Problem, chosen: Selection, best: Point | None) -> Selection:
-    """Keep a few terms on every side of the kinks when a coordinate is unpenalised.
-
-    With all of them linearised the reduced problem would be flat or unbounded in that direction.
-    Leaving a term in is always exact.
-    """
-    free = int(problem.quadratic.free.sum())
-    if free == 0 or best is None or len(chosen.kept) == problem.n:
-        return chosen
-    codes = chosen.codes.copy()
-    distance = problem.losses.kink_distance(best.margins)
-    pull = problem.free_columns @ np.ones(free)
-    for piece in np.unique(codes[codes >= 0]):
-        for side in (pull > 0, pull < 0):
-            members = np.flatnonzero((chosen.codes == piece) & side)
-            few = 4 * free
-            if len(members) > few:
-                members = members[np.argpartition(distance[members], few)[:few]]
-            codes[members] = -1
-    return Selection(codes)

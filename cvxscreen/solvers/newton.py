@@ -1,16 +1,15 @@
 """Semismooth Newton on the dual proximal point: the built-in solver.
 
 Outer iteration: the proximal point method on the dual (an augmented Lagrangian method), which
-smooths every loss by ``weight/2 (theta - theta0)^2``. Inner iteration: Newton's method on the smooth
-primal ``g(x) + sum_i f_i^weight(<a_i, x>)``; its Hessian is ``M`` plus the rows whose slope lies
-strictly inside its box. Newton steps number 10 to 50 whatever C is, where coordinate descent stalls.
-(Li, Sun and Toh 2018 for the scheme; the linear algebra is chosen by size below.)
+smooths every loss by ``weight/2 (theta - theta0)^2``. Inner iteration: Newton's method on the
+smooth primal ``g(x) + sum_i f_i^weight(<a_i, x>)``; its Hessian is ``M`` plus the rows whose slope
+lies strictly inside its box. Newton steps number 10 to 50 whatever C is, where coordinate descent
+stalls. (Li, Sun and Toh 2018 for the scheme; the linear algebra is chosen by size below.)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg as sla
@@ -19,47 +18,12 @@ from numpy.typing import NDArray
 from cvxscreen.duality import dual_feasible
 from cvxscreen.errors import InvalidInput
 from cvxscreen.problem import Problem
+from cvxscreen.solvers.inner import InnerResult, Start
 from cvxscreen.solvers.linear import solve_newton_system
 
 Array = NDArray[np.float64]
 
 _STALL = 1e-3
-
-
-@dataclass(frozen=True, eq=False)
-class Start:
-    """A warm start: primal, dual and the proximal weight reached there (None: choose one)."""
-
-    x: Array
-    theta: Array
-    weight: float | None = None
-    multipliers: Array | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class InnerResult:
-    """What a solver returns for one (reduced) problem.
-
-    Attributes
-    ----------
-    status : str
-        ``"optimal"``, ``"inaccurate"``, or the solver's own word for a failure.
-    x, theta, multipliers : arrays
-        Empty when there is no solution.
-    info : dict
-        Solver statistics; ``weight`` is kept for warm starts of `Newton`.
-    """
-
-    status: str
-    x: Array
-    theta: Array
-    multipliers: Array = field(default_factory=lambda: np.zeros(0))
-    info: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def usable(self) -> bool:
-        """Whether there is a point to go on from."""
-        return self.status in ("optimal", "inaccurate")
 
 
 def default_weight(problem: Problem) -> float:
@@ -145,7 +109,7 @@ class _State:
 
 
 def _line_search(state: _State, step: Array, dt: Array) -> float:
-    """A root of the increasing derivative along `step` (Illinois method), to a tenth of its start."""
+    """A root of the increasing derivative along `step` (Illinois method), to a tenth."""
     start = state.slope_along(step, dt, 0.0)
     if start >= 0.0:
         return 0.0

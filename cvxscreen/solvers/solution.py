@@ -124,7 +124,7 @@ class Solution:
         return np.asarray(self.x[~self.problem.quadratic.free])
 
     def point(self) -> Point:
-        """This solution as a reference for bounds."""
+        """Return this solution as a reference for bounds."""
         return reference_point(self.problem, self.x, self.theta, self.multipliers)
 
     def __str__(self) -> str:

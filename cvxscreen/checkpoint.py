@@ -1,0 +1,99 @@
+"""Finished path points on disk: written atomically, read back only for the same problem."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen.errors import InvalidInput
+from cvxscreen.problem import Problem
+
+Array = NDArray[np.float64]
+
+
+def fingerprint(problem: Problem, grid: Array, tol: float) -> str:
+    """A digest of data, losses, grid and tolerance."""
+    digest = hashlib.sha256()
+    losses = problem.losses.scaled(1.0 / problem.C)
+    probe = np.cos(np.arange(problem.d) + 1.0)
+    parts = (
+        losses.b, losses.e, losses.q, losses.lo, losses.hi, problem.linear,
+        problem.quadratic.diagonal, problem.design.forward(probe), grid, np.array([tol]),
+    )
+    for part in parts:
+        digest.update(np.ascontiguousarray(part).tobytes())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A file of finished points (or none, when no file was asked for)."""
+
+    file: FilePath | None
+    digest: str
+    rows: tuple[dict[str, Any], ...] = ()
+
+    @classmethod
+    def open(
+        cls, file: str | FilePath | None, problem: Problem, grid: Array, tol: float
+    ) -> Checkpoint:
+        """Read what `file` holds, if it exists.
+
+        Raises
+        ------
+        InvalidInput
+            If the file is not such a checkpoint, or belongs to another problem or grid.
+        """
+        if file is None:
+            return cls(None, "")
+        place, digest = FilePath(file), fingerprint(problem, grid, tol)
+        if not place.parent.is_dir():
+            raise InvalidInput(f"`checkpoint`: the folder {str(place.parent)!r} does not exist.")
+        if not place.exists():
+            return cls(place, digest)
+        try:
+            with np.load(place, allow_pickle=False) as data:
+                head = json.loads(str(data["head"]))
+                rows = [
+                    {**row, "x": data[f"x{i}"], "theta": data[f"theta{i}"]}
+                    for i, row in enumerate(head["rows"])
+                ]
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+            raise InvalidInput(
+                f"`checkpoint`: {str(place)!r} is not a readable checkpoint ({error}); "
+                "delete it or name another file."
+            ) from None
+        if head.get("digest") != digest:
+            raise InvalidInput(
+                f"`checkpoint`: {str(place)!r} belongs to other data, another grid or another "
+                "tolerance; name another file."
+            )
+        return cls(place, digest, tuple(rows))
+
+    def write(self, rows: list[dict[str, Any]]) -> None:
+        """Replace the file by one with `rows`; the old one stays whole until the new one is."""
+        if self.file is None:
+            return
+        arrays: dict[str, Any] = {}
+        plain = []
+        for i, row in enumerate(rows):
+            arrays[f"x{i}"], arrays[f"theta{i}"] = row["x"], row["theta"]
+            plain.append({k: v for k, v in row.items() if k not in ("x", "theta")})
+        head = json.dumps({"digest": self.digest, "rows": plain})
+        handle, temporary = tempfile.mkstemp(dir=self.file.parent, suffix=".npz")
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                np.savez(stream, head=np.array(head), **arrays)
+            FilePath(temporary).replace(self.file)
+        except BaseException:
+            FilePath(temporary).unlink(missing_ok=True)
+            raise

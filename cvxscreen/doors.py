@@ -1,0 +1,142 @@
+"""The two calls most users need on problems of their own: `solve` and `screen`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cvxscreen import bounds as bound_table
+from cvxscreen.duality import Point
+from cvxscreen.errors import InvalidInput
+from cvxscreen.problem import Problem
+from cvxscreen.progress import Progress
+from cvxscreen.reducer.inner import cvxpy_inner
+from cvxscreen.rules import Verdict, judge
+from cvxscreen.solvers.loop import Inner, Start, solve_screened
+from cvxscreen.solvers.newton import Newton
+from cvxscreen.solvers.solution import Round, Solution
+
+BUILTIN = ("auto", "builtin", "newton")
+
+
+def named_solver(solver: str, problem: Problem) -> Inner:
+    """The solver called `solver`: the built-in one, or any that CVXPY has installed.
+
+    Raises
+    ------
+    UnknownName
+        If CVXPY does not know the name either.
+    """
+    if solver.lower() == "auto" and problem.side is not None:
+        return cvxpy_inner("CLARABEL")
+    if solver.lower() in BUILTIN:
+        return Newton()
+    return cvxpy_inner(solver)
+
+
+def solve(
+    problem: Problem,
+    *,
+    tol: float = 1e-6,
+    mode: str = "certified",
+    solver: str = "auto",
+    bounds: Sequence[str] | None = None,
+    start: Solution | None = None,
+    progress: bool = False,
+) -> Solution:
+    """Solve `problem` through screening, with a certificate on the full data.
+
+    Parameters
+    ----------
+    problem : Problem
+        From `svm`, `regression`, or any `Problem`.
+    tol : float
+        Relative duality gap ``gap / max(|primal|, |dual|)`` on the full problem, in (0, 1).
+    mode : {"certified", "safe"}
+        ``"safe"`` fixes only what a theorem proves; ``"certified"`` may also predict, and then
+        proves the answer on the full data.
+    solver : str
+        ``"auto"`` or ``"builtin"`` for the built-in Newton method; otherwise the name of a solver
+        that CVXPY has installed (``"CLARABEL"``, ``"SCS"``, ...), which then solves the reduced
+        problem.
+    bounds : sequence of str, optional
+        Bounds to prove with, by name (default ``("midpoint",)``); see `bounds.available`.
+    start : Solution, optional
+        A warm start: a solution of the same problem, or of the same data at another C.
+    progress : bool
+        Whether to show a line a round.
+
+    Returns
+    -------
+    Solution
+        Status ``"optimal"`` only with a certificate that holds.
+
+    Raises
+    ------
+    UnknownName
+        For an unknown mode, bound or solver.
+    InvalidInput
+        For a tolerance outside (0, 1) or a start that does not fit.
+    """
+    chosen = tuple(bound_table.named(name) for name in (bounds or ("midpoint",)))
+    inner = named_solver(solver, problem)
+    with Progress(None, "rounds", shown=progress) as bar:
+
+        def show(record: Round) -> None:
+            bar.step(f"kept {record.kept:,}, relative gap {record.relative_gap:.1e}")
+
+        return solve_screened(
+            problem,
+            inner,
+            mode=mode,
+            tol=tol,
+            start=None if start is None else warm_start(problem, start),
+            bounds=chosen,
+            on_round=show,
+        )
+
+
+def warm_start(problem: Problem, solution: Solution) -> Start:
+    """`solution` as a start for `problem`; its dual point is scaled to the new C."""
+    if solution.problem.n != problem.n or solution.problem.d != problem.d:
+        raise InvalidInput(
+            f"`start` has {solution.problem.n} terms and {solution.problem.d} coordinates; the "
+            f"problem has {problem.n} and {problem.d}."
+        )
+    factor = problem.C / solution.problem.C
+    weight = solution.rounds[-1].solver_info.get("weight") if solution.rounds else None
+    return Start(
+        solution.x,
+        factor * solution.theta,
+        None if weight is None else 4.0 * float(weight) / factor,
+        factor * solution.multipliers,
+    )
+
+
+def screen(
+    problem: Problem, *, reference: Solution | Point, bound: str = "midpoint"
+) -> Verdict:
+    """One screening pass: what `bound` proves about `problem`, given `reference`.
+
+    Parameters
+    ----------
+    problem : Problem
+    reference : Solution or Point
+        Of `problem` itself, or of the same data at another C for the bounds ``"dvi"`` and ``"rpb"``
+        (the others then evaluate its point on `problem` first). It need not be exact.
+    bound : str
+        The bound's name in its paper; see `bounds.available`.
+
+    Returns
+    -------
+    Verdict
+
+    Raises
+    ------
+    UnknownName
+        For an unknown bound.
+    """
+    region = bound_table.named(bound)
+    point = reference.point() if isinstance(reference, Solution) else reference
+    if point.problem is not problem and bound not in bound_table.ACROSS:
+        point = bound_table.moved(problem, point)
+    return judge(problem, region(problem, point))

@@ -1,0 +1,134 @@
+"""Terms collapsed onto pieces: the way to the reduced problem and back, `reduce` and `lift`.
+
+A `Selection` says which terms are collapsed onto which piece, not why: whether that is proven or
+hoped for is the business of `cvxscreen.screening`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cvxscreen.errors import InvalidInput
+from cvxscreen.losses import Codes, Piece
+from cvxscreen.problem import Problem, Quadratic
+from cvxscreen.rounding import gamma
+
+Array = NDArray[np.float64]
+
+FOLD_LIMIT = 400
+"""Quadratic pieces are folded into a dense matrix up to this many coordinates."""
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Terms collapsed onto a piece: ``codes[i]`` is a `Piece`, -1 for a term that is kept."""
+
+    codes: Codes
+
+    def folded(self, problem: Problem) -> Selection:
+        """The selection without what cannot be folded into `problem`'s quadratic term."""
+        curved = (self.codes == Piece.LEFT) | (self.codes == Piece.RIGHT)
+        if not curved.any() or (problem.d <= FOLD_LIMIT and not problem.quadratic.free.any()):
+            return self
+        codes = self.codes.copy()
+        codes[curved] = Piece.UNDECIDED
+        return Selection(codes)
+
+    @cached_property
+    def kept(self) -> NDArray[np.intp]:
+        """Indices of the terms that stay."""
+        return np.flatnonzero(self.codes == Piece.UNDECIDED)
+
+    def reduce(self, problem: Problem) -> Problem:
+        """The problem with every selected term replaced by its piece.
+
+        Linear pieces add ``theta_i a_i`` to the linear term, zero pieces nothing, quadratic pieces
+        ``a_i a_i' / q_i`` to ``M`` and ``-centre_i / q_i a_i`` to the linear term; constants keep
+        the objective's value. If the selection is right, the minimiser is the same. Returns
+        `problem` itself when nothing is selected.
+        """
+        codes = self.codes
+        if codes.shape != (problem.n,):
+            raise InvalidInput(f"the selection has {len(codes)} terms, the problem {problem.n}.")
+        if len(self.kept) == problem.n:
+            return problem
+        losses, free = problem.losses, problem.quadratic.free
+        force = losses.piece_slope(codes)
+        constant = problem.constant - float(losses.conjugate(force)[codes >= 0].sum())
+        curved = np.flatnonzero((codes == Piece.LEFT) | (codes == Piece.RIGHT))
+        quadratic, extra_drift = problem.quadratic, 0.0
+        if len(curved):
+            curvature = 1.0 / losses.q[curved]
+            centre = losses.piece_centre(codes)[curved]
+            force = force.copy()
+            force[curved] = -centre * curvature
+            constant += 0.5 * float(np.sum(centre**2 * curvature))
+            matrix = problem.design.weighted_gram(curved, curvature)
+            if quadratic.matrix is not None:
+                matrix = matrix + quadratic.matrix
+            weight = float(np.sum(problem.sizes[curved] ** 2 * curvature))
+            quadratic = Quadratic(quadratic.diagonal, matrix)
+            # ||x*|| is bounded through P(0) >= P(x*) >= 1/2 ||x*||_M^2 - |q| |x*|.
+            reach = _solution_bound(problem)
+            extra_drift = gamma(len(curved) + problem.d) * weight * reach
+            extra_drift /= np.sqrt(problem.quadratic.floor)
+        linear = problem.linear + problem.design.adjoint(force)
+        factor = problem.design.adjoint_factor + gamma(4)
+        noise = factor * float(np.abs(force) @ problem.noise_norms)
+        noise += gamma(4) * float(
+            np.linalg.norm(linear[~free]) / np.sqrt(problem.quadratic.floor)
+        )
+        imbalance = problem.imbalance
+        if free.any():
+            imbalance += factor * float(np.max(np.abs(problem.free_columns).T @ np.abs(force)))
+        kept = self.kept
+        reduced = replace(
+            problem,
+            design=problem.design.take_rows(kept),
+            losses=losses.take(kept),
+            quadratic=quadratic,
+            linear=linear,
+            constant=constant,
+            drift=problem.drift + noise + extra_drift,
+            imbalance=imbalance,
+        )
+        for name in ("norms", "sizes", "noise_norms", "free_columns"):
+            if name in problem.__dict__ and not (len(curved) and name != "sizes"):
+                reduced.__dict__[name] = problem.__dict__[name][kept]
+        return reduced
+
+    def lift(
+        self, problem: Problem, reduced: Problem, x: ArrayLike, theta_kept: ArrayLike
+    ) -> tuple[Array, Array]:
+        """From a point of ``reduced = self.reduce(problem)`` to ``(x, theta)`` of the full problem.
+
+        ``theta`` of a linear piece is its slope, exactly; of a kept term what the solver found,
+        clipped to its box; of a quadratic piece the slope of its parabola at the reduced problem's
+        ``x_theta``. If the selection holds at `x`, the full duality gap equals the reduced one.
+        """
+        x = np.array(x, dtype=np.float64)
+        losses, codes = problem.losses, self.codes
+        theta = losses.piece_slope(codes)
+        theta[self.kept] = np.clip(
+            theta_kept, reduced.losses.lo, reduced.losses.hi
+        )
+        curved = np.flatnonzero((codes == Piece.LEFT) | (codes == Piece.RIGHT))
+        if len(curved):
+            pull = reduced.linear + reduced.design.adjoint(theta[self.kept])
+            x_dual = -reduced.quadratic.solve(pull) if reduced.side is None else x
+            margins = problem.design.take_rows(curved).forward(x_dual)
+            centre = losses.piece_centre(codes)[curved]
+            theta[curved] = (margins - centre) / losses.q[curved]
+        return x, np.clip(theta, losses.lo, losses.hi)
+
+
+def _solution_bound(problem: Problem) -> float:
+    """An upper bound of the Euclidean norm of the optimum (no unpenalised coordinates)."""
+    at_zero = float(np.sum(problem.losses.value(np.zeros(problem.n))))
+    floor = problem.quadratic.floor
+    pull = float(np.linalg.norm(problem.linear))
+    return (pull + float(np.sqrt(pull**2 + 2.0 * floor * at_zero))) / floor * 1.01

@@ -1,0 +1,65 @@
+"""How far the loop guesses, and what it leaves alone in any case."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cvxscreen.duality import Point
+from cvxscreen.problem import Problem
+from cvxscreen.selection import Selection
+
+SMALL = 400
+"""Problems with fewer terms are handed over without a prediction: there is nothing to gain."""
+
+
+@dataclass(frozen=True)
+class Guess:
+    """How far predictions reach: width in units of ``||a_i||_{M^-1}`` and the terms always kept."""
+
+    width: float
+    keep: int
+
+    def wider(self, needed: float) -> Guess:
+        """At least twice as wide, and up to eight times where the evidence asks for it."""
+        width = max(2.0 * self.width, min(needed, 8.0 * self.width))
+        return Guess(width, 2 * self.keep)
+
+    @classmethod
+    def near(cls, problem: Problem, point: Point, share: float) -> Guess:
+        """Keep the terms nearest to a kink: a `share` of them, or more where the gap is large."""
+        ratio = kink_ratios(problem, point)
+        keep = int(min(problem.n, max(share * problem.n, 4 * problem.d, SMALL)))
+        nearest = float(np.partition(ratio, keep - 1)[keep - 1])
+        radius = float(np.sqrt(max(point.terms + 0.25 * point.shift**2, 0.0)))
+        if not np.isfinite(radius):
+            return cls(max(nearest, 1e-12), keep)
+        return cls(max(min(nearest, 0.1 * radius), 1e-12), max(SMALL, problem.d))
+
+
+def kink_ratios(problem: Problem, point: Point) -> np.ndarray:
+    """How far the optimum must move for each term to change its piece, shape (n,)."""
+    return problem.losses.kink_distance(point.margins) / np.maximum(problem.norms, 1e-300)
+
+
+def anchored(problem: Problem, chosen: Selection, best: Point | None) -> Selection:
+    """Keep a few terms on every side of the kinks when a coordinate is unpenalised.
+
+    With all of them linearised the reduced problem would be flat or unbounded in that direction.
+    Leaving a term in is always exact.
+    """
+    free = int(problem.quadratic.free.sum())
+    if free == 0 or best is None or len(chosen.kept) == problem.n:
+        return chosen
+    codes = chosen.codes.copy()
+    distance = problem.losses.kink_distance(best.margins)
+    pull = problem.free_columns @ np.ones(free)
+    for piece in np.unique(codes[codes >= 0]):
+        for side in (pull > 0, pull < 0):
+            members = np.flatnonzero((chosen.codes == piece) & side)
+            few = 4 * free
+            if len(members) > few:
+                members = members[np.argpartition(distance[members], few)[:few]]
+            codes[members] = -1
+    return Selection(codes)

@@ -1,0 +1,58 @@
+"""What all tests share: one thread, no screen, fixed seeds, and the long mode behind ``--long``."""
+
+from __future__ import annotations
+
+import os
+
+# Read by the numerical libraries when they are loaded, hence before the first of them is.
+for _threads in (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+):
+    os.environ.setdefault(_threads, "1")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import random  # noqa: E402
+
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+from hypothesis import settings  # noqa: E402
+
+SEED = 20130617
+
+# The same examples in every run, so that a failure is everyone's failure.
+settings.register_profile("quick", derandomize=True, deadline=None, max_examples=50)
+settings.register_profile("long", derandomize=True, deadline=None, max_examples=500)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="run the tests marked `long` as well")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("long" if config.getoption("--long") else "quick")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--long"):
+        return
+    skip = pytest.mark.skip(reason="long: run with --long")
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def fixed_seeds() -> None:
+    """Seed the two global generators that other libraries still draw from."""
+    random.seed(SEED)
+    np.random.seed(SEED)  # noqa: NPY002
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Give a generator that starts at the same place in every test."""
+    return np.random.default_rng(SEED)

@@ -1,0 +1,219 @@
+"""Modules import only from the layers above their own; outside libraries stay where they belong.
+
+The table below is read from the top: a row may import from earlier rows, never from its own row and
+never from a later one. A module that is not in the table is refused until somebody places it.
+Imports for type checkers count like any other.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "cvxscreen"
+
+ROWS = (
+    ("errors", "progress", "rounding", "tables"),
+    ("losses", "designs", "cones"),
+    ("problem",),
+    ("duality", "certificate"),  # so the certificate shares nothing with what it judges
+    ("regions",),
+    ("bounds",),
+    ("rules",),
+    ("selection",),
+    ("screening",),
+    ("solvers",),
+    ("reducer",),
+    ("doors", "plots", "datasets", "checkpoint"),
+    ("path",),
+    ("models",),
+    ("estimators",),
+    ("cli",),
+)
+ROW_OF = {part: row for row, parts in enumerate(ROWS) for part in parts}
+
+FAMILIES = {"solvers", "reducer", "models"}
+"""Packages whose modules may import each other."""
+
+HOMES = {"cvxpy": {"reducer"}, "sklearn": {"models", "datasets"}, "matplotlib": {"plots"}}
+"""Outside libraries that only some parts of the package may import."""
+
+
+class Import(NamedTuple):
+    """One import as written: the module it reaches, the names it takes, and how it does it."""
+
+    target: str
+    names: tuple[str, ...]
+    line: int
+    delayed: bool
+    opaque: bool = False
+
+
+def part_of(module: str) -> str:
+    """Return the row entry of a module: ``cvxscreen.solvers.loop`` is of part ``solvers``."""
+    return [*module.split("."), ""][1]
+
+
+def imports(module: str, tree: ast.AST, *, is_package: bool) -> Iterator[Import]:
+    """Yield every import in `tree`, relative ones resolved, with those inside functions marked."""
+    package = module.split(".") if is_package else module.split(".")[:-1]
+
+    def visit(node: ast.AST, delayed: bool) -> Iterator[Import]:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, (), node.lineno, delayed)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            target = ".".join([*above, *(node.module.split(".") if node.module else [])])
+            names = tuple(alias.name for alias in node.names)
+            if target == "cvxscreen":  # `from cvxscreen import losses` reaches cvxscreen.losses
+                for name in names:
+                    reached = f"cvxscreen.{name}" if name in ROW_OF else target
+                    yield Import(reached, (name,), node.lineno, delayed)
+            else:
+                yield Import(target, names, node.lineno, delayed)
+        elif isinstance(node, ast.Call):
+            called = node.func
+            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+            if name in {"import_module", "__import__"}:
+                given = node.args[0] if node.args else None
+                value = given.value if isinstance(given, ast.Constant) else None
+                plain = isinstance(value, str) and not value.startswith(".")
+                yield Import(value if plain else "?", (), node.lineno, delayed, not plain)
+        inside = delayed or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, inside)
+
+    return visit(tree, False)
+
+
+def fault_of(module: str, found: Import, *, is_package: bool) -> str | None:
+    """Return what is wrong with one import of `module`, or None."""
+    part, target = part_of(module), found.target
+    library = target.split(".")[0]
+    if found.opaque:
+        return "imports a module whose name cannot be read from the source"
+    if library in HOMES and part not in HOMES[library]:
+        return f"imports {library}, which belongs to {sorted(HOMES[library])}"
+    if library != "cvxscreen":
+        return None
+    if found.delayed:
+        return f"imports {target} inside a function"
+    reached = part_of(target)
+    if not reached:
+        return "imports the top of the package, which imports everything"
+    if reached not in ROW_OF:
+        return f"imports {target}, which has no layer"
+    if module == "cvxscreen":
+        private = [name for name in found.names if name.startswith("_")]
+        return f"imports private names {private} from {target}" if private else None
+    if reached == part:
+        own_init = is_package and module == f"cvxscreen.{part}"
+        return None if part in FAMILIES or own_init else f"imports its sibling {target}"
+    if ROW_OF[reached] == ROW_OF[part]:
+        return f"imports its sibling {target}"
+    if ROW_OF[reached] > ROW_OF[part]:
+        return f"imports {target} from a lower layer"
+    return None
+
+
+def violations(module: str, source: str, *, is_package: bool = False) -> list[str]:
+    """Return one line for each rule that the source of `module` breaks."""
+    if module != "cvxscreen" and part_of(module) not in ROW_OF:
+        return [f"{module} has no layer: place it in the table of this test"]
+    found = imports(module, ast.parse(source), is_package=is_package)
+    faults = ((entry.line, fault_of(module, entry, is_package=is_package)) for entry in found)
+    return [f"{module}:{line} {fault}" for line, fault in faults if fault]
+
+
+def package_sources() -> Iterator[tuple[str, str, bool]]:
+    """Yield (module name, source, is it a package) for every file of cvxscreen."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        is_package = parts[-1] == "__init__"
+        yield ".".join(parts[:-1] if is_package else parts), path.read_text("utf-8"), is_package
+
+
+def test_every_module_keeps_to_its_layer() -> None:
+    sources = list(package_sources())
+    assert "cvxscreen" in [module for module, _, _ in sources]
+    faults = [
+        fault
+        for module, source, is_package in sources
+        for fault in violations(module, source, is_package=is_package)
+    ]
+    assert not faults, "\n".join(faults)
+
+
+def test_no_part_is_named_twice() -> None:
+    assert len(ROW_OF) == sum(len(parts) for parts in ROWS)
+    assert set(ROW_OF) >= FAMILIES.union(*HOMES.values())
+
+
+REFUSED = [
+    ("cvxscreen.helpers", "", "has no layer"),
+    ("cvxscreen.rules", "import cvxscreen.helpers", "has no layer"),
+    ("cvxscreen.losses", "from cvxscreen.cones import FREE", "sibling"),
+    ("cvxscreen.losses", "from .cones import FREE", "sibling"),
+    ("cvxscreen.designs.rows", "from cvxscreen.designs.gram import Gram", "sibling"),
+    ("cvxscreen.designs.rows", "from . import gram", "sibling"),
+    ("cvxscreen.certificate", "from cvxscreen.duality import gap", "sibling"),
+    ("cvxscreen.certificate", "from cvxscreen.regions import Ball", "lower layer"),
+    ("cvxscreen.regions", "from cvxscreen.bounds import dvi", "lower layer"),
+    ("cvxscreen.solvers.loop", "from cvxscreen.reducer import build", "lower layer"),
+    ("cvxscreen.solvers.loop", "from ..path import Path", "lower layer"),
+    ("cvxscreen.path", "from cvxscreen import plots", "lower layer"),
+    ("cvxscreen.models.svm", "import cvxscreen.cli", "lower layer"),
+    ("cvxscreen.models.svm", "import cvxscreen.plots", "sibling"),
+    ("cvxscreen.problem", "import cvxscreen", "top of the package"),
+    ("cvxscreen.problem", "from cvxscreen import __version__", "top of the package"),
+    ("cvxscreen.problem", "from . import solve", "top of the package"),
+    ("cvxscreen", "from cvxscreen.losses import _secret", "private"),
+    ("cvxscreen.rules", "def f():\n    from cvxscreen.problem import P", "inside a function"),
+    ("cvxscreen.rules", "async def f():\n    import cvxscreen.path", "inside a function"),
+    ("cvxscreen.rules", "class A:\n    def f(self):\n        import cvxscreen.problem", "inside"),
+    (
+        "cvxscreen.problem",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from cvxscreen.path import Path",
+        "lower layer",
+    ),
+    ("cvxscreen.rules", "from importlib import import_module\nimport_module(name)", "be read"),
+    ("cvxscreen.rules", "import importlib\nimportlib.import_module('.path', 'x')", "be read"),
+    ("cvxscreen.rules", "__import__('cvxscreen.path')", "lower layer"),
+    ("cvxscreen.problem", "import cvxpy as cp", "imports cvxpy"),
+    ("cvxscreen", "import cvxpy", "imports cvxpy"),
+    ("cvxscreen.problem", "def f():\n    from cvxpy import Variable", "imports cvxpy"),
+    ("cvxscreen.cli", "from sklearn.datasets import load_svmlight_file", "imports sklearn"),
+    ("cvxscreen.path", "def plot():\n    import matplotlib.pyplot", "imports matplotlib"),
+]
+
+
+@pytest.mark.parametrize(("module", "source", "words"), REFUSED)
+def test_refuses(module: str, source: str, words: str) -> None:
+    faults = violations(module, source)
+    assert len(faults) == 1
+    assert words in faults[0]
+
+
+ACCEPTED = [
+    ("cvxscreen.losses", "import numpy\nfrom cvxscreen.errors import InvalidInput", False),
+    ("cvxscreen.certificate", "from cvxscreen.problem import P\nimport cvxscreen.losses", False),
+    ("cvxscreen.bounds", "from cvxscreen.regions import Ball", False),
+    ("cvxscreen.solvers.dcd", "from cvxscreen.solvers.loop import run\nfrom . import loop", False),
+    ("cvxscreen.reducer.build", "import cvxpy\nfrom cvxscreen.solvers import solve", False),
+    ("cvxscreen.reducer.build", "from .recognise import Layout", False),
+    ("cvxscreen.designs", "from .rows import Rows\nfrom cvxscreen.designs.gram import G", True),
+    ("cvxscreen.plots", "def f():\n    from matplotlib.figure import Figure", False),
+    ("cvxscreen.datasets", "def f():\n    import sklearn.datasets", False),
+    ("cvxscreen", "from cvxscreen.cli import main\nfrom cvxscreen import bounds", True),
+    ("cvxscreen.cli", "from cvxscreen import path\nfrom . import plots", False),
+]
+
+
+@pytest.mark.parametrize(("module", "source", "is_package"), ACCEPTED)
+def test_accepts(module: str, source: str, is_package: bool) -> None:
+    assert violations(module, source, is_package=is_package) == []
