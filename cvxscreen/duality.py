@@ -84,19 +84,27 @@ def margin_error(problem: Problem, x: Array) -> Array:
     return up(1.0) * factor * problem.sizes
 
 
-def balance(problem: Problem, theta: Array, target: Array) -> Array:
-    """The point of the box nearest to `theta` with ``E' theta = -target``, E the free columns.
+def balance(
+    problem: Problem, theta: Array, target: Array, margins: Array | None = None
+) -> Array:
+    """A point of the box near `theta` with ``E' theta = -target``, E the free columns.
 
-    Newton's method on the m-dimensional dual of the projection, then a last correction on
-    coordinates inside the box. Best effort: what is left over is charged to the gap.
+    The projection in a metric that makes terms far from a kink of `margins` reluctant to move (their
+    Fenchel-Young term pays for it): Newton's method on its m-dimensional dual, then a last
+    correction on coordinates inside the box. Best effort: what is left over is charged to the gap.
     """
     losses, columns = problem.losses, problem.free_columns
-    if columns.shape[1] == 0:
+    if columns.shape[1] == 0 or problem.n == 0:
         return theta
     shift = np.zeros(columns.shape[1])
+    ease = np.ones(problem.n)
+    if margins is not None:
+        away = losses.kink_distance(margins)
+        typical = 1e-3 * float(np.median(away)) + 1e-300
+        ease = typical / (typical + away)
 
     def trial(tau: Array) -> Array:
-        return np.clip(theta - columns @ tau, losses.lo, losses.hi)
+        return np.clip(theta - ease * (columns @ tau), losses.lo, losses.hi)
 
     current = trial(shift)
     residual = columns.T @ current + target
@@ -106,7 +114,8 @@ def balance(problem: Problem, theta: Array, target: Array) -> Array:
             break
         inside = (current > losses.lo) & (current < losses.hi)
         active = columns[inside]
-        hessian = active.T @ active + 1e-12 * np.diag((columns**2).sum(axis=0) + 1e-300)
+        hessian = active.T @ (active * ease[inside, None])
+        hessian += 1e-12 * np.diag(ease @ columns**2 + 1e-300)
         step = np.linalg.solve(hessian, residual)
         size, merit = 1.0, float(residual @ residual)
         for _ in range(40):
@@ -118,13 +127,13 @@ def balance(problem: Problem, theta: Array, target: Array) -> Array:
         else:
             break
         shift, current, residual = shift + size * step, candidate, left
-    return _polish(problem, current, target)
+    return _polish(problem, current, target, ease)
 
 
-def _polish(problem: Problem, theta: Array, target: Array) -> Array:
+def _polish(problem: Problem, theta: Array, target: Array, ease: Array) -> Array:
     """Remove the last residual of `balance` on a few coordinates well inside the box."""
     losses, columns = problem.losses, problem.free_columns
-    room = np.minimum(theta - losses.lo, losses.hi - theta) * np.abs(columns).max(axis=1)
+    room = np.minimum(theta - losses.lo, losses.hi - theta) * np.abs(columns).max(axis=1) * ease
     best = np.argsort(-room)[: 4 * columns.shape[1]]
     best = best[room[best] > 0]
     if not len(best):
@@ -143,9 +152,12 @@ def _polish(problem: Problem, theta: Array, target: Array) -> Array:
 
 
 def dual_feasible(
-    problem: Problem, theta: ArrayLike, multipliers: ArrayLike | None = None
+    problem: Problem,
+    theta: ArrayLike,
+    multipliers: ArrayLike | None = None,
+    margins: Array | None = None,
 ) -> tuple[Array, Array]:
-    """Clip `theta` into its box, `multipliers` into K*, and balance the unpenalised coordinates."""
+    """Clip `theta` into its box, `multipliers` into K*, and `balance` the unpenalised part."""
     losses = problem.losses
     theta = np.clip(np.asarray(theta, dtype=np.float64), losses.lo, losses.hi)
     if problem.side is None:
@@ -155,7 +167,7 @@ def dual_feasible(
         raw = np.zeros(len(problem.side.offset)) if multipliers is None else multipliers
         mu = problem.side.project_dual(raw)
         target = (problem.linear - problem.side.adjoint(mu))[problem.quadratic.free]
-    return balance(problem, theta, target), mu
+    return balance(problem, theta, target, margins), mu
 
 
 def imbalance_charge(problem: Problem, theta: Array, residual: Array, reach: Array) -> float:
@@ -217,7 +229,7 @@ def reference_point(
     theta = losses.slope(margins) if theta is None else np.asarray(theta, dtype=np.float64)
     if theta.shape != (problem.n,) or not np.isfinite(theta).all():
         raise InvalidInput(f"`theta` must be finite with shape ({problem.n},).")
-    theta, mu = dual_feasible(problem, theta, multipliers)
+    theta, mu = dual_feasible(problem, theta, multipliers, margins)
     error = margin_error(problem, x)
 
     pull = problem.design.adjoint(theta) + problem.linear

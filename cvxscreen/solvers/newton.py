@@ -86,19 +86,19 @@ class _State:
             value += float(np.sum(self.gradient[free] ** 2 / (curvature + 1e-6 * base + 1e-300)))
         return max(value, 0.0)
 
-    def gap(self, stationarity: float) -> float:
-        """The duality gap up to rounding; balanced first when a coordinate is unpenalised."""
+    def gap(self, stationarity: float) -> tuple[float, Array]:
+        """The duality gap up to rounding, and the dual point (balanced) that has it."""
         problem = self.problem
         if not problem.quadratic.free.any():
             fy = problem.losses.fenchel_young(self.t, self.theta)
-            return float(fy.sum()) + 0.5 * stationarity
-        theta, _ = dual_feasible(problem, self.theta)
+            return float(fy.sum()) + 0.5 * stationarity, self.theta
+        theta, _ = dual_feasible(problem, self.theta, None, self.t)
         pull = problem.design.adjoint(theta) + problem.linear
         self.passes += 1
         step = self.x + problem.quadratic.solve(pull)
         step[problem.quadratic.free] = 0.0
         fy = problem.losses.fenchel_young(self.t, theta)
-        return float(fy.sum()) + 0.5 * problem.quadratic.norm(step) ** 2
+        return float(fy.sum()) + 0.5 * problem.quadratic.norm(step) ** 2, theta
 
     def slope_along(self, step: Array, dt: Array, size: float) -> float:
         """Derivative of the smoothed objective along `step` at ``x + size * step``."""
@@ -182,10 +182,10 @@ class Newton:
             travelled = float(np.sum((state.theta - state.theta0) ** 2))
             settled = stationarity <= 0.09 * state.weight * travelled
             if settled or not problem.quadratic.free.any() or steps % 4 == 0:
-                gap = state.gap(stationarity)
+                gap, theta = state.gap(stationarity)
                 if gap < best_gap:
                     since_best = 0 if gap < (1 - _STALL) * best_gap else since_best + 1
-                    best, best_gap = (state.x, state.theta), gap
+                    best, best_gap = (state.x, theta), gap
                 else:
                     since_best += 1
                 if best_gap <= target:
