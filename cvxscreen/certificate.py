@@ -18,6 +18,7 @@ from cvxscreen.tables import fields
 
 Array = NDArray[np.float64]
 
+_REFINED = 2000
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -175,9 +176,14 @@ def certify(
         violation = float(np.linalg.norm(slack - problem.side.project(slack)))
         side_gap = abs(float(mu @ slack))
 
+    noise_t = problem.design.forward_factor * problem.sizes * float(np.linalg.norm(x))
+    inner = np.flatnonzero((theta > f.lo) & (theta < f.hi) & (theta != 0))[:_REFINED]
+    if len(inner) and problem.n > 0:
+        # At a kink the rounding of the margin is multiplied by the whole jump of the slope.
+        t[inner], noise_t[inner] = problem.design.forward_precise(inner, x)
+        values = piecewise_value(problem, t)
     conjugates = f.b * theta + f.e * np.abs(theta) + 0.5 * f.q * theta**2
     sizes = values + np.abs(conjugates) + np.abs(t * theta)
-    noise_t = problem.design.forward_factor * problem.sizes * float(np.linalg.norm(x))
     slopes = np.maximum(np.where(np.isfinite(f.lo), -f.lo, np.abs(theta)),
                         np.where(np.isfinite(f.hi), f.hi, np.abs(theta)))
     fy = np.maximum(values + conjugates - t * theta, 0.0)

@@ -253,7 +253,7 @@ def reference_point(
     slop = slop + problem.imbalance
     charge = imbalance_charge(problem, theta, np.abs(residual) + slop, reach)
 
-    fy = losses.fenchel_young_above(margins, error, theta)
+    fy, margins, error = _fenchel_young(problem, x, margins, error, theta)
     terms = up(float(np.sum(fy)), 64) + side_cost + charge
     distance = up(shift, problem.d + 8) + dual_error
     return Point(
@@ -282,6 +282,27 @@ def _surely_inside(problem: Problem, x: Array, slack: Array) -> bool:
         return False
     size = abs(side.matrix) @ np.abs(x) + np.abs(side.offset)
     return bool((slack >= gamma(problem.d + 4) * size).all())
+
+
+REFINED_ROWS = 2000
+"""At most so many margins are recomputed in extended precision."""
+
+
+def _fenchel_young(
+    problem: Problem, x: Array, margins: Array, error: Array, theta: Array
+) -> tuple[Array, Array, Array]:
+    """Upper bounds of the terms; margins whose rounding dominates them are computed better."""
+    losses = problem.losses
+    fy = losses.fenchel_young_above(margins, error, theta)
+    excess = fy - losses.fenchel_young(margins, theta)
+    if float(excess.sum()) <= 0.01 * float(fy.sum()) or not problem.n:
+        return fy, margins, error
+    worst = np.argsort(-excess)[:REFINED_ROWS]
+    worst = worst[excess[worst] > 0]
+    better, left = problem.design.forward_precise(worst, x)
+    margins, error = margins.copy(), error.copy()
+    margins[worst], error[worst] = better, np.minimum(left, error[worst])
+    return losses.fenchel_young_above(margins, error, theta), margins, error
 
 
 def _solve_error(problem: Problem, x_dual: Array, pull: Array) -> float:

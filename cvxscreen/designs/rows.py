@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.errors import InvalidInput
-from cvxscreen.rounding import gamma
+from cvxscreen.rounding import UNIT, gamma
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp] | NDArray[np.bool_]
@@ -148,6 +148,23 @@ class Rows:
             rows = slice(start, start + _BLOCK_ROWS)
             tail += self.extra[rows].T @ weights[rows]
         return np.concatenate([head, tail])
+
+    def forward_precise(self, index: Index, x: ArrayLike) -> tuple[Array, Array]:
+        """``<a_i, x>`` of a few rows in extended precision, and a bound of the error left.
+
+        For rows whose rounding would otherwise dominate a duality gap. Where the machine has no
+        wider type the result is that of `forward`, with its bound.
+        """
+        wide = np.longdouble
+        block, x = self.dense(index).astype(wide), np.asarray(x, dtype=wide)
+        exact = block @ x
+        size = np.asarray(np.abs(block) @ np.abs(x), dtype=np.float64)
+        unit = float(np.finfo(wide).eps)
+        # `dense` rounds once where a row is scaled by anything but a sign.
+        scaled = self.scale is not None and not (np.abs(self.scale[index]) == 1.0).all()
+        factor = 2.0 * (self.shape[1] + 4) * unit + (UNIT if scaled else 0.0)
+        rounded = np.asarray(exact, dtype=np.float64)
+        return rounded, 1.01 * factor * size + UNIT * np.abs(rounded)
 
     @cached_property
     def forward_factor(self) -> float:

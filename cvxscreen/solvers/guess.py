@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cvxscreen.duality import Point
+from cvxscreen.losses import Piece
 from cvxscreen.problem import Problem
 from cvxscreen.selection import Selection
 
@@ -54,6 +55,8 @@ def anchored(problem: Problem, chosen: Selection, best: Point | None) -> Selecti
         return chosen
     codes = chosen.codes.copy()
     distance = problem.losses.kink_distance(best.margins)
+    for column in range(free):
+        _release(problem, codes, distance, column)
     pull = problem.free_columns @ np.ones(free)
     for piece in np.unique(codes[codes >= 0]):
         for side in (pull > 0, pull < 0):
@@ -63,3 +66,29 @@ def anchored(problem: Problem, chosen: Selection, best: Point | None) -> Selecti
                 members = members[np.argpartition(distance[members], few)[:few]]
             codes[members] = -1
     return Selection(codes)
+
+
+def _release(problem: Problem, codes: np.ndarray, distance: np.ndarray, column: int) -> None:
+    """Put terms back, nearest to a kink first, until the kept ones can balance `column`.
+
+    The kept slopes must be able to satisfy ``sum_i e_i theta_i = -q``; otherwise the reduced problem
+    is unbounded in that coordinate. `codes` is changed in place.
+    """
+    losses = problem.losses
+    e = problem.free_columns[:, column]
+    low, high = np.minimum(e * losses.lo, e * losses.hi), np.maximum(e * losses.lo, e * losses.hi)
+    curved = (codes == Piece.LEFT) | (codes == Piece.RIGHT)
+    codes[curved] = Piece.UNDECIDED
+    force = e * losses.piece_slope(codes)
+    index = int(np.flatnonzero(problem.quadratic.free)[column])
+    for room, sign in ((high - force, 1.0), (force - low, -1.0)):
+        kept = codes == Piece.UNDECIDED
+        needed = -sign * (float(problem.linear[index]) + float(force[~kept].sum()))
+        reach = float((high if sign > 0 else -low)[kept].sum())
+        lacking = 1.5 * needed - reach if needed > 0 else needed - 0.5 * reach
+        if lacking <= 0:
+            continue
+        open_terms = np.flatnonzero(~kept & (room > 0) & (e != 0))
+        order = open_terms[np.argsort(distance[open_terms])]
+        gained = np.cumsum(room[order])
+        codes[order[: int(np.searchsorted(gained, lacking)) + 1]] = Piece.UNDECIDED

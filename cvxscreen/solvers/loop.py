@@ -157,7 +157,7 @@ class _Run:
         last = len(self.rounds) >= MAX_ROUNDS - 2
         if self.mode == "certified" and self.best is not None and not last and problem.n > SMALL:
             if self.guess is None:
-                self.guess = Guess.near(problem, self.best, 0.01)
+                self.guess = Guess.near(problem, self.best, 0.05)
             prediction = Prediction.from_margins(
                 problem, self.best.margins, self.guess.width, self.guess.keep
             )
@@ -173,7 +173,7 @@ class _Run:
         if not isinstance(self.inner, Newton):
             return aim
         if self.best is None and self.problem.n > SMALL:
-            return max(1e-3 * scale, aim)
+            return max(3e-4 * scale, aim)
         if self.mode == "safe" and self.best is not None:
             return max(0.1 * self.best.gap, aim)
         return aim
