@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cvxscreen.duality import Point, reference_point
+from cvxscreen.duality import Point, rescaled_point
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.problem import Problem
 from cvxscreen.regions import Ball, Everywhere, Region
@@ -47,6 +47,11 @@ def midpoint_ball(problem: Problem, point: Point) -> Region:
         # Moving the centre to x saves a pass over the data and costs at most 0.05 % of the radius.
         radius = up(radius + 0.5 * shift)
         return Ball(problem, "midpoint", point.x, point.margins, radius, point.gap)
+    if point.centre is not None:
+        known = point.centre
+        return Ball(
+            problem, "midpoint", known.x, known.margins, up(radius + known.slack), point.gap
+        )
     centre = 0.5 * (point.x + point.x_dual)
     return Ball(problem, "midpoint", centre, problem.design.forward(centre), radius, point.gap)
 
@@ -103,8 +108,7 @@ def moved(problem: Problem, point: Point) -> Point:
             f"`reference` belongs to a problem of {point.problem.n} terms and {point.problem.d} "
             f"coordinates; this one has {problem.n} and {problem.d}."
         )
-    factor = problem.C / point.problem.C
-    return reference_point(problem, point.x, factor * point.theta, factor * point.multipliers)
+    return rescaled_point(problem, point)
 
 
 def _same(problem: Problem, point: Point) -> None:

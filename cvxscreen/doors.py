@@ -103,12 +103,14 @@ def warm_start(problem: Problem, solution: Solution) -> Start:
             f"problem has {problem.n} and {problem.d}."
         )
     factor = problem.C / solution.problem.C
+    point = bound_table.moved(problem, solution.point())
     weight = solution.rounds[-1].solver_info.get("weight") if solution.rounds else None
     return Start(
-        solution.x,
-        factor * solution.theta,
+        point.x,
+        point.theta,
         None if weight is None else 4.0 * float(weight) / factor,
-        factor * solution.multipliers,
+        point.multipliers,
+        point,
     )
 
 

@@ -13,18 +13,35 @@ point is repaired to satisfy it up to the last rounding.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen.balance import balance, imbalance_charge
 from cvxscreen.errors import InvalidInput
 from cvxscreen.problem import Problem
 from cvxscreen.rounding import UNIT, gamma, up
 
 Array = NDArray[np.float64]
 
-_NEWTON_STEPS = 60
+
+@dataclass(frozen=True, eq=False)
+class Centre:
+    """A point close to ``(x + x_theta)/2`` whose margins are known without a pass.
+
+    Attributes
+    ----------
+    x : array, shape (d,)
+    margins : array, shape (n,)
+        ``<a_i, x>``.
+    slack : float
+        Bound of its distance from the true midpoint, in the norm of ``M``.
+    """
+
+    x: Array
+    margins: Array
+    slack: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +72,10 @@ class Point:
         Objective at `x`.
     feasible : bool
         Whether `x` provably satisfies the side constraints (always true without them).
+    pull : array, shape (d,)
+        ``A' theta`` as computed.
+    centre : Centre or None
+        Of a rescaled point; None means that a bound computes the midpoint's margins itself.
     """
 
     problem: Problem
@@ -70,6 +91,8 @@ class Point:
     gap: float
     primal: float
     feasible: bool
+    pull: Array
+    centre: Centre | None = None
 
     @property
     def relative_gap(self) -> float:
@@ -82,73 +105,6 @@ def margin_error(problem: Problem, x: Array) -> Array:
     """Rounding bound of ``A x``, shape (n,)."""
     factor = problem.design.forward_factor * float(np.linalg.norm(x))
     return up(1.0) * factor * problem.sizes
-
-
-def balance(
-    problem: Problem, theta: Array, target: Array, margins: Array | None = None
-) -> Array:
-    """A point of the box near `theta` with ``E' theta = -target``, E the free columns.
-
-    The projection in a metric that makes terms far from a kink of `margins` reluctant to move (their
-    Fenchel-Young term pays for it): Newton's method on its m-dimensional dual, then a last
-    correction on coordinates inside the box. Best effort: what is left over is charged to the gap.
-    """
-    losses, columns = problem.losses, problem.free_columns
-    if columns.shape[1] == 0 or problem.n == 0:
-        return theta
-    shift = np.zeros(columns.shape[1])
-    ease = np.ones(problem.n)
-    if margins is not None:
-        away = losses.kink_distance(margins)
-        typical = 1e-3 * float(np.median(away)) + 1e-300
-        ease = typical / (typical + away)
-
-    def trial(tau: Array) -> Array:
-        return np.clip(theta - ease * (columns @ tau), losses.lo, losses.hi)
-
-    current = trial(shift)
-    residual = columns.T @ current + target
-    scale = np.abs(columns).T @ np.abs(current) + np.abs(target) + 1e-300
-    for _ in range(_NEWTON_STEPS):
-        if (np.abs(residual) <= 4.0 * UNIT * scale).all():
-            break
-        inside = (current > losses.lo) & (current < losses.hi)
-        active = columns[inside]
-        hessian = active.T @ (active * ease[inside, None])
-        hessian += 1e-12 * np.diag(ease @ columns**2 + 1e-300)
-        step = np.linalg.solve(hessian, residual)
-        size, merit = 1.0, float(residual @ residual)
-        for _ in range(40):
-            candidate = trial(shift + size * step)
-            left = columns.T @ candidate + target
-            if float(left @ left) < merit:
-                break
-            size *= 0.5
-        else:
-            break
-        shift, current, residual = shift + size * step, candidate, left
-    return _polish(problem, current, target, ease)
-
-
-def _polish(problem: Problem, theta: Array, target: Array, ease: Array) -> Array:
-    """Remove the last residual of `balance` on a few coordinates well inside the box."""
-    losses, columns = problem.losses, problem.free_columns
-    room = np.minimum(theta - losses.lo, losses.hi - theta) * np.abs(columns).max(axis=1) * ease
-    best = np.argsort(-room)[: 4 * columns.shape[1]]
-    best = best[room[best] > 0]
-    if not len(best):
-        return theta
-    for _ in range(3):
-        residual = columns.T @ theta + target
-        if not residual.any():
-            break
-        step = np.linalg.lstsq(columns[best].T, -residual, rcond=None)[0]
-        moved = theta.copy()
-        moved[best] = np.clip(theta[best] + step, losses.lo[best], losses.hi[best])
-        if np.linalg.norm(columns.T @ moved + target) >= np.linalg.norm(residual):
-            break
-        theta = moved
-    return theta
 
 
 def dual_feasible(
@@ -168,31 +124,6 @@ def dual_feasible(
         mu = problem.side.project_dual(raw)
         target = (problem.linear - problem.side.adjoint(mu))[problem.quadratic.free]
     return balance(problem, theta, target, margins), mu
-
-
-def imbalance_charge(problem: Problem, theta: Array, residual: Array, reach: Array) -> float:
-    """What an exactly feasible dual point close to `theta` can cost, or infinity if none is near.
-
-    `residual` is ``E' theta + target`` with its rounding; some coordinates with room in the box
-    take it up, and moving ``theta_i`` by ``s`` changes the gap by at most ``|s| reach_i``.
-    """
-    losses, columns = problem.losses, problem.free_columns
-    if columns.shape[1] == 0 or not residual.any():
-        return 0.0
-    room = np.minimum(theta - losses.lo, losses.hi - theta) * np.abs(columns).max(axis=1)
-    best = np.argsort(-room)[: 4 * columns.shape[1]]
-    best = best[room[best] > 0]
-    if not len(best):
-        return float("inf")
-    block = columns[best].T
-    rank_values = np.linalg.svd(block, compute_uv=False)
-    if len(rank_values) < len(residual) or rank_values[-1] <= 1e-8 * rank_values[0]:
-        return float("inf")
-    bound = float(np.linalg.norm(residual)) / float(rank_values[-1]) * (1.0 + 1e-6)
-    space = np.minimum(theta - losses.lo, losses.hi - theta)[best]
-    if (space < bound).any():
-        return float("inf")
-    return bound * float(np.sum(reach[best]))
 
 
 def reference_point(
@@ -221,20 +152,63 @@ def reference_point(
     InvalidInput
         On wrong shapes or NaN.
     """
-    losses, quadratic = problem.losses, problem.quadratic
     x = np.array(x, dtype=np.float64)
     if x.shape != (problem.d,) or not np.isfinite(x).all():
         raise InvalidInput(f"`x` must be finite with shape ({problem.d},); found {x.shape}.")
     margins = problem.design.forward(x)
-    theta = losses.slope(margins) if theta is None else np.asarray(theta, dtype=np.float64)
+    if theta is None:
+        theta = problem.losses.slope(margins)
+    theta = np.asarray(theta, dtype=np.float64)
     if theta.shape != (problem.n,) or not np.isfinite(theta).all():
         raise InvalidInput(f"`theta` must be finite with shape ({problem.n},).")
     theta, mu = dual_feasible(problem, theta, multipliers, margins)
+    force = problem.design.adjoint(theta)
     error = margin_error(problem, x)
+    return _assemble(problem, x, theta, mu, margins, error, force, 0.0)
 
-    pull = problem.design.adjoint(theta) + problem.linear
+
+def rescaled_point(problem: Problem, point: Point) -> Point:
+    """`point` of the same data at another C: its primal point with its dual times ``C / C0``.
+
+    The scaled slopes are dual feasible at the new C. Margins and ``A' theta`` are known up to the
+    factor, so no pass over the data is made (where there are side constraints or a linear term, the
+    pair is evaluated anew).
+    """
+    old = point.problem
+    factor = problem.C / old.C
+    same = problem.design is old.design and problem.side is None and not problem.linear.any()
+    if not same:
+        return reference_point(problem, point.x, factor * point.theta, factor * point.multipliers)
+    losses, theta = problem.losses, factor * point.theta
+    theta = np.where(point.theta == old.losses.lo, losses.lo, theta)
+    theta = np.where(point.theta == old.losses.hi, losses.hi, theta)
+    theta = np.clip(theta, losses.lo, losses.hi)
+    moved = _assemble(
+        problem, point.x, theta, point.multipliers, point.margins, point.margin_error,
+        factor * point.pull, gamma(8),
+    )
+    slack = 0.5 * factor * (up(point.shift, problem.d + 8) + point.dual_error)
+    if slack > 0.02 * moved.shift:
+        return moved
+    middle = 0.5 * (1.0 + factor)
+    return replace(moved, centre=Centre(middle * point.x, middle * point.margins, slack))
+
+
+def _assemble(
+    problem: Problem,
+    x: Array,
+    theta: Array,
+    mu: Array,
+    margins: Array,
+    error: Array,
+    force: Array,
+    noise: float,
+) -> Point:
+    """The record of a pair whose passes are done; `noise` is a further relative error of `force`."""
+    losses, quadratic = problem.losses, problem.quadratic
+    pull = force + problem.linear
     size = float(np.abs(theta) @ problem.noise_norms)
-    factor = problem.design.adjoint_factor
+    factor = problem.design.adjoint_factor + noise
     side_cost, feasible = 0.0, problem.side is None
     if problem.side is not None:
         pull = pull - problem.side.adjoint(mu)
@@ -246,12 +220,13 @@ def reference_point(
     dual_error = factor * size + _solve_error(problem, x_dual, pull) + problem.drift
     shift = quadratic.norm(x - x_dual)
 
-    reach = np.abs(margins - losses.b) + losses.e + losses.q * np.abs(theta)
-    reach = reach + error + problem.norms * (shift + dual_error)
-    residual = pull[quadratic.free]
-    slop = factor * (np.abs(problem.free_columns).T @ np.abs(theta)) + UNIT * np.abs(residual)
-    slop = slop + problem.imbalance
-    charge = imbalance_charge(problem, theta, np.abs(residual) + slop, reach)
+    charge = 0.0
+    if quadratic.free.any():
+        reach = np.abs(margins - losses.b) + losses.e + losses.q * np.abs(theta)
+        reach = reach + error + problem.norms * (shift + dual_error)
+        residual = np.abs(pull[quadratic.free])
+        slop = factor * (np.abs(problem.free_columns).T @ np.abs(theta)) + UNIT * residual
+        charge = imbalance_charge(problem, theta, residual + slop + problem.imbalance, reach)
 
     fy, margins, error = _fenchel_young(problem, x, margins, error, theta)
     terms = up(float(np.sum(fy)), 64) + side_cost + charge
@@ -270,6 +245,7 @@ def reference_point(
         gap=up(terms + 0.5 * distance**2),
         primal=problem.primal(x, margins),
         feasible=feasible,
+        pull=force,
     )
 
 

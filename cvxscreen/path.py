@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen.bounds import dvi_ball
 from cvxscreen.checkpoint import Checkpoint
 from cvxscreen.doors import named_solver, warm_start
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.plots import rejection
 from cvxscreen.problem import Problem
 from cvxscreen.progress import Progress
-from cvxscreen.rules import judge, piece_masks
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.inner import Start
 from cvxscreen.solvers.solution import Solution
@@ -207,13 +205,7 @@ def _one(
     here: Problem, previous: Solution | None, tol: float, mode: str, solver: str
 ) -> tuple[PathPoint, Solution]:
     began = perf_counter()
-    before = {"zero": 0.0, "linear": 0.0, "quadratic": 0.0}
-    start = None
-    if previous is not None:
-        start = warm_start(here, previous)
-        verdict = judge(here, dvi_ball(here, previous.point()))
-        masks = piece_masks(here.losses, verdict.codes)
-        before = {name: float(masks[name].mean()) for name in before}
+    start = None if previous is None else warm_start(here, previous)
     found = solve_screened(
         here, named_solver(solver, here), mode=mode, tol=tol, start=start
     )
@@ -226,7 +218,7 @@ def _one(
         gap=found.certificate.gap,
         relative_gap=found.certificate.relative_gap,
         status=found.status,
-        before=before,
+        before={k: found.before.get(k, 0.0) for k in ("zero", "linear", "quadratic")},
         kept=last.kept if last else here.n,
         predicted=last.predicted if last else 0,
         refuted=sum(r.refuted for r in found.rounds),

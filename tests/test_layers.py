@@ -20,6 +20,7 @@ ROWS = (
     ("errors", "progress", "rounding", "tables"),
     ("losses", "designs", "cones"),
     ("problem",),
+    ("balance",),
     ("duality", "certificate"),  # so the certificate shares nothing with what it judges
     ("regions",),
     ("bounds",),

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen.duality import Point
 from cvxscreen.problem import Problem
 
 Array = NDArray[np.float64]
@@ -15,12 +16,16 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """A warm start: primal, dual and the proximal weight reached there (None: choose one)."""
+    """A warm start: primal, dual and the proximal weight reached there (None: choose one).
+
+    `point` is the same pair where it has been evaluated on the very problem already.
+    """
 
     x: Array
     theta: Array
     weight: float | None = None
     multipliers: Array | None = None
+    point: Point | None = None
 
 
 @dataclass(frozen=True, eq=False)

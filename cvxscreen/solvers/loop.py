@@ -20,7 +20,7 @@ from cvxscreen.certificate import certify
 from cvxscreen.duality import Point, reference_point
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.problem import Problem
-from cvxscreen.rules import judge
+from cvxscreen.rules import judge, piece_masks
 from cvxscreen.screening import Prediction, Screening
 from cvxscreen.selection import Selection
 from cvxscreen.solvers.compare import blend
@@ -111,6 +111,7 @@ class _Run:
         self.best: Point | None = None
         self.guess: Guess | None = None
         self.rounds: list[Round] = []
+        self.before: dict[str, float] = {}
         self.result = InnerResult("not run", np.zeros(0), np.zeros(0))
         self.finished = False
         self.weight: float | None = None
@@ -123,8 +124,12 @@ class _Run:
         problem = self.problem
         if start is not None:
             self.weight = start.weight
-            self.best = reference_point(problem, start.x, start.theta, start.multipliers)
+            self.best = start.point or reference_point(
+                problem, start.x, start.theta, start.multipliers
+            )
             self.prove(self.best)
+            masks = piece_masks(problem.losses, self.screening.codes)
+            self.before = {name: float(mask.mean()) for name, mask in masks.items()}
         elif not isinstance(self.inner, Newton) and problem.n > 5 * SMALL:
             self.pilot()
 
@@ -290,6 +295,8 @@ class _Run:
             certificate=proof,
             screening=self.screening,
             rounds=tuple(self.rounds),
+            reference=best,
+            before=self.before,
             solver=self.inner.name,
             mode=self.mode,
         )

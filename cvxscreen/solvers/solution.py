@@ -71,6 +71,10 @@ class Solution:
     screening : Screening
         What is *proven* about the full problem.
     rounds : tuple of Round
+    reference : Point or None
+        The answer as a reference for bounds, evaluated.
+    before : mapping
+        Share of the terms on each kind of piece proven from the warm start alone.
     solver, mode : str
     seconds : float
         Wall time of the whole call.
@@ -84,6 +88,8 @@ class Solution:
     certificate: Certificate
     screening: Screening
     rounds: tuple[Round, ...]
+    reference: Point | None = None
+    before: Mapping[str, float] = field(default_factory=dict)
     solver: str = ""
     mode: str = ""
     seconds: float = 0.0
@@ -125,6 +131,8 @@ class Solution:
 
     def point(self) -> Point:
         """Return this solution as a reference for bounds."""
+        if self.reference is not None:
+            return self.reference
         return reference_point(self.problem, self.x, self.theta, self.multipliers)
 
     def __str__(self) -> str:
