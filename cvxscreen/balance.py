@@ -18,8 +18,8 @@ def balance(
 ) -> Array:
     """A point of the box near `theta` with ``E' theta = -target``, E the free columns.
 
-    The projection in a metric that makes terms far from a kink of `margins` reluctant to move (their
-    Fenchel-Young term pays for it): Newton's method on its m-dimensional dual, then a last
+    The projection in a metric that makes terms far from a kink of `margins` reluctant to move
+    (their Fenchel-Young term pays for it): Newton's method on its m-dimensional dual, then a last
     correction on coordinates inside the box. Best effort: what is left over is charged to the gap.
     """
     losses, columns = problem.losses, problem.free_columns

@@ -204,7 +204,7 @@ def _assemble(
     force: Array,
     noise: float,
 ) -> Point:
-    """The record of a pair whose passes are done; `noise` is a further relative error of `force`."""
+    """The record of a pair whose passes are done; `noise`: further relative error of `force`."""
     losses, quadratic = problem.losses, problem.quadratic
     pull = force + problem.linear
     size = float(np.abs(theta) @ problem.noise_norms)

@@ -19,38 +19,28 @@ Huber (delta)               y    0          1/c        -c delta     c delta
 
 (pinball: slope ``-tau`` where the prediction ``t`` is below ``y``.) Every loss has minimum 0. By
 increasing argument ``f`` runs through at most five pieces: linear with slope ``lo``, quadratic,
-zero, quadratic, linear with slope ``hi``; which of them exist follows from the five numbers. An
-offset ``o`` in ``f(t + o)`` is the same row with ``b - o``.
+zero, quadratic, linear with slope ``hi``; which of them exist follows from the five numbers. An offset
+``o`` in ``f(t + o)`` is the same row with ``b - o``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.errors import InvalidInput
+from cvxscreen.pieces import Codes, Piece
 from cvxscreen.rounding import UNIT
 
 Array = NDArray[np.float64]
-Codes = NDArray[np.int8]
 
+
+__all__ = ["FIELDS", "Codes", "Losses", "Piece"]
 
 FIELDS = ("b", "e", "q", "lo", "hi")
-
-
-class Piece(IntEnum):
-    """The five possible pieces of a loss by increasing argument, and "not proven"."""
-
-    UNDECIDED = -1
-    LOW = 0  # linear, slope lo
-    LEFT = 1  # quadratic left of the zero piece (or the whole bowl when there is no zero piece)
-    ZERO = 2
-    RIGHT = 3  # quadratic right of the zero piece
-    HIGH = 4  # linear, slope hi
 
 
 def _soft(t: Array, e: Array) -> Array:
@@ -59,7 +49,7 @@ def _soft(t: Array, e: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Losses:
-    """A table of loss terms, one row a term.
+    """A table of loss terms, one row each.
 
     Parameters
     ----------
@@ -80,27 +70,23 @@ class Losses:
     hi: Array
 
     def __post_init__(self) -> None:
-        rows = np.broadcast_arrays(
-            *(np.asarray(getattr(self, name), dtype=np.float64) for name in FIELDS)
-        )
+        rows = np.broadcast_arrays(*(np.asarray(getattr(self, name)) for name in FIELDS))
         for name, row in zip(FIELDS, rows, strict=True):
-            if row.ndim != 1:
-                raise InvalidInput(f"`{name}` has shape {row.shape}; a vector (n,) is needed.")
             fresh = np.array(row, dtype=np.float64)
+            if fresh.ndim != 1:
+                raise InvalidInput(f"`{name}` has shape {row.shape}; a vector (n,) is needed.")
             fresh.flags.writeable = False
             object.__setattr__(self, name, fresh)
         b, e, q, lo, hi = (self.b, self.e, self.q, self.lo, self.hi)
-        if not (np.isfinite(b).all() and np.isfinite(e).all() and np.isfinite(q).all()):
+        if not all(np.isfinite(row).all() for row in (b, e, q)):
             raise InvalidInput("`b`, `e` and `q` of a loss must be finite; found NaN or infinity.")
-        if (e < 0).any() or (q < 0).any():
-            raise InvalidInput("`e` and `q` of a loss must be non-negative.")
-        if not ((lo <= 0).all() and (hi >= 0).all()):
-            raise InvalidInput("the slopes of a loss must satisfy lo <= 0 <= hi (and not be NaN).")
+        if (e < 0).any() or (q < 0).any() or not ((lo <= 0).all() and (hi >= 0).all()):
+            raise InvalidInput("a loss needs `e`, `q` >= 0 and slopes lo <= 0 <= hi (not NaN).")
         if (~(np.isfinite(lo) & np.isfinite(hi)) & (q == 0)).any():
             raise InvalidInput("a loss with an unbounded slope needs curvature: q > 0.")
 
     def __len__(self) -> int:
-        return len(self.b)
+        return self.b.size
 
     def take(self, index: NDArray[np.intp] | NDArray[np.bool_]) -> Losses:
         """The rows at `index` (integers or a mask)."""
@@ -108,9 +94,7 @@ class Losses:
 
     def scaled(self, factor: float) -> Losses:
         """The losses multiplied by ``factor > 0``: slopes grow, curvature radii shrink."""
-        return Losses(
-            self.b, self.e, self.q / factor, self.lo * factor, self.hi * factor
-        )
+        return Losses(self.b, self.e, self.q / factor, self.lo * factor, self.hi * factor)
 
     # -- values -----------------------------------------------------------------------------
 
@@ -118,8 +102,16 @@ class Losses:
     def _flat(self) -> NDArray[np.bool_]:
         return self.q == 0.0
 
+    @cached_property
+    def _present(self) -> frozenset[str]:
+        return frozenset(name for name in FIELDS if getattr(self, name).any())
+
+    def _has(self, name: str) -> bool:
+        """Whether the column `name` has a non-zero entry."""
+        return name in self._present
+
     def slope(self, t: ArrayLike) -> Array:
-        """One subgradient ``theta(t)``: clip of soft(t - b, e) / q, and 0 at a kink."""
+        """One subgradient ``theta(t)``: soft(t - b, e) / q clipped, and 0 at a kink."""
         return self.proximal_slope(t, 0.0, 0.0)
 
     def proximal_slope(self, t: ArrayLike, theta0: ArrayLike, weight: float) -> Array:
@@ -131,16 +123,15 @@ class Losses:
         shifted = np.asarray(t, dtype=np.float64) - self.b
         if weight:
             shifted = shifted + weight * np.asarray(theta0)
-        curve = self.q + weight
-        z = _soft(shifted, self.e) if self.e.any() else shifted
+        z = _soft(shifted, self.e) if self._has("e") else shifted
         if weight or not self._flat.any():
-            return np.clip(z / curve, self.lo, self.hi)
-        safe = np.where(self._flat, 1.0, curve)
-        curved = np.clip(z / safe, self.lo, self.hi)
+            return np.clip(z / (self.q + weight), self.lo, self.hi)
+        right = np.where(z > 0, self.hi, 0.0) if self._has("hi") else 0.0
+        jump = np.where(z < 0, self.lo, right)
         if self._flat.all():
-            return np.where(z < 0, self.lo, np.where(z > 0, self.hi, 0.0))
-        jump = np.where(z < 0, self.lo, np.where(z > 0, self.hi, 0.0))
-        return np.where(self._flat, jump, curved)
+            return jump
+        curve = np.where(self._flat, 1.0, self.q)
+        return np.where(self._flat, jump, np.clip(z / curve, self.lo, self.hi))
 
     def subgradient(self, t: ArrayLike) -> tuple[Array, Array]:
         """The interval ``[low, high]`` of subgradients at `t`, two arrays (n,)."""
@@ -175,8 +166,9 @@ class Losses:
         s = self.slope(t)
         th = np.asarray(theta, dtype=np.float64)
         z = np.asarray(t, dtype=np.float64) - self.b
-        gap = (z - 0.5 * self.q * (s + th)) * (s - th)
-        if self.e.any():
+        lean = z - 0.5 * self.q * (s + th) if self._has("q") else z
+        gap = lean * (s - th)
+        if self._has("e"):
             gap = gap - self.e * (np.abs(s) - np.abs(th))
         return np.maximum(gap, 0.0)
 
@@ -191,11 +183,17 @@ class Losses:
         worst = np.zeros(len(self))
         for end in (t - error, t + error):
             s = self.slope(end)
-            step = np.abs(s - th)
-            size = (np.abs(end - self.b) + 0.5 * self.q * np.abs(s + th)) * step
-            size = size + self.e * np.abs(np.abs(s) - np.abs(th))
-            # s itself is rounded; the term is flat there, so this enters squared.
-            value = self.fenchel_young(end, th) + 8.0 * UNIT * size + (8.0 * UNIT * s) ** 2 * self.q
+            z = end - self.b
+            size = np.abs(z)
+            if self._has("q"):
+                # s itself is rounded; the term is flat there, so that enters squared.
+                size = (size + 0.5 * self.q * np.abs(s + th)) * np.abs(s - th)
+                size = size + 8.0 * UNIT * self.q * s**2
+            else:
+                size = size * np.abs(s - th)
+            if self._has("e"):
+                size = size + self.e * np.abs(np.abs(s) - np.abs(th))
+            value = self.fenchel_young(end, th) + 8.0 * UNIT * size
             worst = np.maximum(worst, value)
         return worst
 
@@ -236,32 +234,40 @@ class Losses:
         ])
 
     def piece_within(self, low: ArrayLike, high: ArrayLike) -> Codes:
-        """The piece that contains ``[low, high]``, or ``Piece.UNDECIDED``; shape (n,) int8.
+        """The piece that contains ``[low, high]``, or ``Piece.UNDECIDED``, shape (n,).
 
         Comparisons are strict at a kink (both neighbours are possible there) and non-strict where
         two pieces join smoothly; the rounding of the knots is charged against the decision.
         """
         low, high = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
         k1, k2, k3, k4 = self.knots
-        err, smooth, has = self.knot_error, self.q > 0, self.exists
+        err, smooth, has = self.knot_error, ~self._flat, self.exists
+        mixed = bool(smooth.any())
+        any_of = [bool(column.any()) for column in has.T]
 
         def below(x: Array, knot: Array) -> NDArray[np.bool_]:
-            edge = knot - err
-            return np.where(smooth, x <= edge, x < edge)
+            strict = x < knot - err
+            return np.where(smooth, x <= knot - err, strict) if mixed else strict
 
         def above(x: Array, knot: Array) -> NDArray[np.bool_]:
-            edge = knot + err
-            return np.where(smooth, x >= edge, x > edge)
+            strict = x > knot + err
+            return np.where(smooth, x >= knot + err, strict) if mixed else strict
 
         codes = np.full(len(self), Piece.UNDECIDED, dtype=np.int8)
-        end = np.where(self.bowl, k4, k2)
-        codes[has[:, Piece.LEFT] & above(low, k1) & below(high, end)] = Piece.LEFT
-        codes[has[:, Piece.RIGHT] & above(low, k3) & below(high, k4)] = Piece.RIGHT
-        codes[has[:, Piece.LOW] & below(high, k1)] = Piece.LOW
-        codes[has[:, Piece.HIGH] & above(low, k4)] = Piece.HIGH
-        flat_left = (self.lo == 0) | above(low, k2)
-        flat_right = (self.hi == 0) | below(high, k3)
-        codes[has[:, Piece.ZERO] & flat_left & flat_right] = Piece.ZERO
+        if any_of[Piece.LEFT]:
+            end = np.where(self.bowl, k4, k2)
+            codes[has[:, Piece.LEFT] & above(low, k1) & below(high, end)] = Piece.LEFT
+        if any_of[Piece.RIGHT]:
+            codes[has[:, Piece.RIGHT] & above(low, k3) & below(high, k4)] = Piece.RIGHT
+        if any_of[Piece.LOW]:
+            codes[has[:, Piece.LOW] & below(high, k1)] = Piece.LOW
+        if any_of[Piece.HIGH]:
+            codes[has[:, Piece.HIGH] & above(low, k4)] = Piece.HIGH
+        if any_of[Piece.ZERO]:
+            flat = has[:, Piece.ZERO] & ((self.lo == 0) | above(low, k2))
+            if self._has("hi"):
+                flat &= (self.hi == 0) | below(high, k3)
+            codes[flat] = Piece.ZERO
         return codes
 
     def piece_index(self, codes: Codes) -> NDArray[np.int64]:

@@ -17,8 +17,8 @@ from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.plots import rejection
 from cvxscreen.problem import Problem
 from cvxscreen.progress import Progress
-from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.inner import Start
+from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.solution import Solution
 from cvxscreen.tables import table
 

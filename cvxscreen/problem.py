@@ -257,8 +257,7 @@ class Problem:
             raise InvalidInput(f"`C` is {C!r}; a positive finite number is needed.")
         changed = replace(self, losses=self.losses.scaled(C / self.C), C=float(C))
         for name in ("norms", "sizes", "noise_norms", "free_columns"):
-            if name in self.__dict__:
-                changed.__dict__[name] = self.__dict__[name]
+            changed.__dict__[name] = getattr(self, name)
         return changed
 
     def to_cvxpy(self) -> Any:

@@ -17,7 +17,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "cvxscreen"
 
 ROWS = (
-    ("errors", "progress", "rounding", "tables"),
+    ("errors", "pieces", "progress", "rounding", "tables"),
     ("losses", "designs", "cones"),
     ("problem",),
     ("balance",),
@@ -33,6 +33,7 @@ ROWS = (
     ("path",),
     ("models",),
     ("estimators",),
+    ("demo",),
     ("cli",),
 )
 ROW_OF = {part: row for row, parts in enumerate(ROWS) for part in parts}
@@ -167,9 +168,9 @@ REFUSED = [
     ("cvxscreen.regions", "from cvxscreen.bounds import dvi", "lower layer"),
     ("cvxscreen.solvers.loop", "from cvxscreen.reducer import build", "lower layer"),
     ("cvxscreen.solvers.loop", "from ..path import Path", "lower layer"),
-    ("cvxscreen.path", "from cvxscreen import plots", "lower layer"),
+    ("cvxscreen.rules", "from cvxscreen import plots", "lower layer"),
     ("cvxscreen.models.svm", "import cvxscreen.cli", "lower layer"),
-    ("cvxscreen.models.svm", "import cvxscreen.plots", "sibling"),
+    ("cvxscreen.plots", "import cvxscreen.datasets", "sibling"),
     ("cvxscreen.problem", "import cvxscreen", "top of the package"),
     ("cvxscreen.problem", "from cvxscreen import __version__", "top of the package"),
     ("cvxscreen.problem", "from . import solve", "top of the package"),

@@ -71,8 +71,8 @@ def anchored(problem: Problem, chosen: Selection, best: Point | None) -> Selecti
 def _release(problem: Problem, codes: np.ndarray, distance: np.ndarray, column: int) -> None:
     """Put terms back, nearest to a kink first, until the kept ones can balance `column`.
 
-    The kept slopes must be able to satisfy ``sum_i e_i theta_i = -q``; otherwise the reduced problem
-    is unbounded in that coordinate. `codes` is changed in place.
+    The kept slopes must be able to satisfy ``sum_i e_i theta_i = -q``; otherwise the reduced
+    problem is unbounded in that coordinate. `codes` is changed in place.
     """
     losses = problem.losses
     e = problem.free_columns[:, column]
