@@ -19,8 +19,7 @@ Huber (delta)               y    0          1/c        -c delta     c delta
 
 (pinball: slope ``-tau`` where the prediction ``t`` is below ``y``.) Every loss has minimum 0. By
 increasing argument ``f`` runs through at most five pieces: linear with slope ``lo``, quadratic,
-zero, quadratic, linear with slope ``hi``; which of them exist follows from the five numbers. An offset
-``o`` in ``f(t + o)`` is the same row with ``b - o``.
+zero, quadratic, linear with slope ``hi``; the five numbers say which exist. ``f(t + o)`` has ``b - o``.
 """
 
 from __future__ import annotations

@@ -29,14 +29,14 @@ class Guess:
 
     @classmethod
     def near(cls, problem: Problem, point: Point, share: float) -> Guess:
-        """Keep the terms nearest to a kink: a `share` of them, or more where the gap is large."""
+        """Keep the terms nearest to a kink: a `share` of them, at least four times d."""
         ratio = kink_ratios(problem, point)
         keep = int(min(problem.n, max(share * problem.n, 4 * problem.d, SMALL)))
         nearest = float(np.partition(ratio, keep - 1)[keep - 1])
         radius = float(np.sqrt(max(point.terms + 0.25 * point.shift**2, 0.0)))
         if not np.isfinite(radius):
             return cls(max(nearest, 1e-12), keep)
-        return cls(max(min(nearest, 0.1 * radius), 1e-12), max(SMALL, problem.d))
+        return cls(max(min(nearest, 0.1 * radius), 1e-12), max(SMALL, min(keep, problem.d)))
 
 
 def kink_ratios(problem: Problem, point: Point) -> np.ndarray:
