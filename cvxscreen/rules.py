@@ -38,6 +38,8 @@ class Verdict:
         Name of the bound behind it.
     radius, gap : float
         Of the region (infinite radius when it says nothing).
+    features : int
+        Number of coordinates d.
     """
 
     losses: Losses
@@ -45,6 +47,7 @@ class Verdict:
     bound: str
     radius: float
     gap: float
+    features: int = 0
 
     @cached_property
     def _masks(self) -> dict[str, Mask]:
@@ -71,6 +74,16 @@ class Verdict:
         return self._masks["undecided"]
 
     @property
+    def dropped(self) -> Mask:
+        """Features proven zero, shape (d,); none without an L1 term."""
+        return np.zeros(self.features, dtype=bool)
+
+    @property
+    def kept(self) -> Mask:
+        """Features that stay, shape (d,)."""
+        return ~self.dropped
+
+    @property
     def piece(self) -> NDArray[np.int64]:
         """Index of the proven piece by increasing argument, -1 where undecided, shape (n,)."""
         return self.losses.piece_index(self.codes)
@@ -92,4 +105,4 @@ def judge(problem: Problem, region: Region) -> Verdict:
     low, high = region.intervals()
     codes = problem.losses.piece_within(low, high)
     radius = getattr(region, "radius", float("inf"))
-    return Verdict(problem.losses, codes, region.bound, radius, region.gap)
+    return Verdict(problem.losses, codes, region.bound, radius, region.gap, problem.d)
