@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,49 +15,60 @@ Array = NDArray[np.float64]
 _NEWTON_STEPS = 60
 
 
+def _ease(problem: Problem, margins: Array | None) -> Array:
+    """How readily each slope may move: 1 at a kink of its loss, little far from one."""
+    ease = np.ones(problem.n)
+    if margins is None:
+        return ease
+    away = problem.losses.kink_distance(margins)
+    known = np.isfinite(away)
+    if known.any():
+        typical = 1e-3 * float(np.median(away[known])) + 1e-300
+        ease[known] = typical / (typical + away[known])
+    return ease
+
+
 def balance(
     problem: Problem, theta: Array, target: Array, margins: Array | None = None
 ) -> Array:
     """A point of the box near `theta` with ``E' theta = -target``, E the free columns.
 
     The projection in a metric that makes terms far from a kink of `margins` reluctant to move
-    (their Fenchel-Young term pays for it): Newton's method on its m-dimensional dual, then a last
-    correction on coordinates inside the box. Best effort: what is left over is charged to the gap.
+    (their Fenchel-Young term pays for it): damped Newton steps on its m-dimensional concave dual,
+    then a last correction on coordinates inside the box. Best effort: what is left over is charged
+    to the gap.
     """
     losses, columns = problem.losses, problem.free_columns
     if columns.shape[1] == 0 or problem.n == 0:
         return theta
+    ease = _ease(problem, margins)
     shift = np.zeros(columns.shape[1])
-    ease = np.ones(problem.n)
-    if margins is not None:
-        away = losses.kink_distance(margins)
-        typical = 1e-3 * float(np.median(away)) + 1e-300
-        ease = typical / (typical + away)
 
-    def trial(tau: Array) -> Array:
-        return np.clip(theta - ease * (columns @ tau), losses.lo, losses.hi)
+    def trial(tau: Array) -> tuple[Array, Array, float]:
+        point = np.clip(theta - ease * (columns @ tau), losses.lo, losses.hi)
+        residual = columns.T @ point + target
+        moved = point - theta
+        return point, residual, 0.5 * float(np.sum(moved**2 / ease)) + float(tau @ residual)
 
-    current = trial(shift)
-    residual = columns.T @ current + target
-    scale = np.abs(columns).T @ np.abs(current) + np.abs(target) + 1e-300
+    current, residual, value = trial(shift)
+    size = np.abs(columns).T @ np.abs(current) + np.abs(target) + 1e-300
+    base = ease @ columns**2 + 1e-300
     for _ in range(_NEWTON_STEPS):
-        if (np.abs(residual) <= 4.0 * UNIT * scale).all():
+        if (np.abs(residual) <= 4.0 * UNIT * size).all():
             break
         inside = (current > losses.lo) & (current < losses.hi)
-        active = columns[inside]
-        hessian = active.T @ (active * ease[inside, None])
-        hessian += 1e-12 * np.diag(ease @ columns**2 + 1e-300)
-        step = np.linalg.solve(hessian, residual)
-        size, merit = 1.0, float(residual @ residual)
-        for _ in range(40):
-            candidate = trial(shift + size * step)
-            left = columns.T @ candidate + target
-            if float(left @ left) < merit:
+        hessian = columns[inside].T @ (columns[inside] * ease[inside, None])
+        step = np.linalg.solve(hessian + 1e-8 * np.diag(base), residual)
+        length, slope = 1.0, float(residual @ step)
+        for _ in range(60):
+            found = trial(shift + length * step)
+            if found[2] >= value + 1e-4 * length * slope:
                 break
-            size *= 0.5
+            length *= 0.5
         else:
             break
-        shift, current, residual = shift + size * step, candidate, left
+        shift = shift + length * step
+        current, residual, value = found
     return _polish(problem, current, target, ease)
 
 
@@ -80,26 +93,73 @@ def _polish(problem: Problem, theta: Array, target: Array, ease: Array) -> Array
     return theta
 
 
-def imbalance_charge(problem: Problem, theta: Array, residual: Array, reach: Array) -> float:
+def exact_sum(e: Array, theta: Array, start: float) -> float:
+    """``start + sum_i e_i theta_i``, correctly rounded (error-free products, exact sum)."""
+    product = e * theta
+    split = 134217729.0  # 2^27 + 1, Veltkamp's splitting of a double into two halves
+    high_e, high_t = split * e, split * theta
+    high_e, high_t = high_e - (high_e - e), high_t - (high_t - theta)
+    low_e, low_t = e - high_e, theta - high_t
+    rest = ((high_e * high_t - product) + high_e * low_t + low_e * high_t) + low_e * low_t
+    return math.fsum([start, *product.tolist(), *rest.tolist()])
+
+
+def imbalance_charge(
+    problem: Problem, theta: Array, residual: Array, slop: Array, target: Array, reach: Array
+) -> float:
     """What an exactly feasible dual point close to `theta` can cost, or infinity if none is near.
 
-    `residual` is ``E' theta + target`` with its rounding; some coordinates with room in the box
-    take it up, and moving ``theta_i`` by ``s`` changes the gap by at most ``|s| reach_i``.
+    `residual` is ``E' theta + target`` as computed, within `slop`. Some coordinates with room in the
+    box take it up, and moving ``theta_i`` by ``s`` changes the gap by at most ``|s| reach_i``.
     """
-    losses, columns = problem.losses, problem.free_columns
-    if columns.shape[1] == 0 or not residual.any():
+    columns = problem.free_columns
+    if columns.shape[1] == 0 or not (residual.any() or slop.any()):
         return 0.0
-    room = np.minimum(theta - losses.lo, losses.hi - theta) * np.abs(columns).max(axis=1)
-    best = np.argsort(-room)[: 4 * columns.shape[1]]
-    best = best[room[best] > 0]
-    if not len(best):
+    if columns.shape[1] == 1:
+        return _one_column(problem, theta, residual, slop, target, reach)
+    losses = problem.losses
+    room = np.minimum(theta - losses.lo, losses.hi - theta)
+    order = np.argsort(-(room * np.abs(columns).max(axis=1)))[: 4 * columns.shape[1]]
+    order = order[room[order] > 0]
+    values = np.linalg.svd(columns[order].T, compute_uv=False) if len(order) else np.zeros(0)
+    if len(values) < columns.shape[1] or values[-1] <= 1e-8 * values[0]:
+        return _if_exact(problem, theta, slop, target)
+    bound = float(np.linalg.norm(np.abs(residual) + slop)) / float(values[-1]) * (1.0 + 1e-6)
+    if (room[order] < bound).any():
+        return _if_exact(problem, theta, slop, target)
+    return bound * float(np.sum(reach[order]))
+
+
+def _one_column(
+    problem: Problem, theta: Array, residual: Array, slop: Array, target: Array, reach: Array
+) -> float:
+    """One unpenalised coordinate: a single term that can move the right way is enough."""
+    losses, e = problem.losses, problem.free_columns[:, 0]
+    rise, fall = losses.hi - theta, theta - losses.lo
+    size = np.abs(e)
+    # Room of e_i theta_i upwards and downwards, in its own units.
+    upward = np.where(e > 0, rise, fall) * size
+    downward = np.where(e > 0, fall, rise) * size
+    needed_up = max(float(slop[0] - residual[0]), 0.0) * (1.0 + 1e-6)
+    needed_down = max(float(slop[0] + residual[0]), 0.0) * (1.0 + 1e-6)
+    cost = 0.0
+    rate = reach / np.maximum(size, 1e-300)
+    for room, needed in ((upward, needed_up), (downward, needed_down)):
+        if needed == 0.0:
+            continue
+        able = np.flatnonzero(room >= needed)
+        if not len(able):
+            return _if_exact(problem, theta, slop, target)
+        cost = max(cost, needed * float(rate[able].min()))
+    return cost
+
+
+def _if_exact(problem: Problem, theta: Array, slop: Array, target: Array) -> float:
+    """0 if the balance holds exactly (and the target is exact), otherwise infinity."""
+    if problem.imbalance > 0 or problem.side is not None:
         return float("inf")
-    block = columns[best].T
-    rank_values = np.linalg.svd(block, compute_uv=False)
-    if len(rank_values) < len(residual) or rank_values[-1] <= 1e-8 * rank_values[0]:
-        return float("inf")
-    bound = float(np.linalg.norm(residual)) / float(rank_values[-1]) * (1.0 + 1e-6)
-    space = np.minimum(theta - losses.lo, losses.hi - theta)[best]
-    if (space < bound).any():
-        return float("inf")
-    return bound * float(np.sum(reach[best]))
+    sums = [
+        exact_sum(problem.free_columns[:, j], theta, float(target[j]))
+        for j in range(len(target))
+    ]
+    return 0.0 if not any(sums) else float("inf")

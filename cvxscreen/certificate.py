@@ -8,6 +8,7 @@ regulariser from its own linear system. The gap is a sum of non-negative terms, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -92,18 +93,43 @@ def _free_residual_cost(
     columns, f = problem.free_columns, problem.losses
     if columns.shape[1] == 0 or not residual.any():
         return 0.0
-    room = np.minimum(theta - f.lo, f.hi - theta)
-    order = np.argsort(-(room * np.abs(columns).sum(axis=1)))[: 4 * columns.shape[1] + 4]
-    order = order[room[order] > 0]
-    if len(order) < columns.shape[1]:
-        return float("inf")
-    inverse = np.linalg.pinv(columns[order].T)
-    if np.linalg.norm(columns[order].T @ inverse - np.eye(len(residual))) > 1e-6:
-        return float("inf")
-    move = np.abs(inverse) @ residual * (1.0 + 1e-4)
-    if (move > room[order]).any():
-        return float("inf")
-    return float(move @ sensitivity[order])
+    if columns.shape[1] == 1:
+        e, need = columns[:, 0], float(residual[0]) * (1.0 + 1e-6)
+        bends = e != 0
+        # Ways to raise and to lower e_i theta_i; either direction may be the one needed.
+        ways = (np.where(e > 0, f.hi - theta, theta - f.lo),
+                np.where(e > 0, theta - f.lo, f.hi - theta))
+        costs = []
+        for way in ways:
+            fit = bends & (way * np.abs(e) >= need)
+            costs.append(float((sensitivity[fit] / np.abs(e[fit])).min()) if fit.any() else np.inf)
+        if np.isfinite(costs).all():
+            return need * max(costs)
+    else:
+        room = np.minimum(theta - f.lo, f.hi - theta)
+        order = np.argsort(-(room * np.abs(columns).sum(axis=1)))[: 4 * columns.shape[1] + 4]
+        order = order[room[order] > 0]
+        if len(order) >= columns.shape[1]:
+            inverse = np.linalg.pinv(columns[order].T)
+            defect = np.linalg.norm(columns[order].T @ inverse - np.eye(len(residual)))
+            move = np.abs(inverse) @ residual * (1.0 + 1e-4)
+            if defect <= 1e-6 and (move <= room[order]).all():
+                return float(move @ sensitivity[order])
+    return 0.0 if _balanced_exactly(problem, theta) else float("inf")
+
+
+def _balanced_exactly(problem: Problem, theta: Array) -> bool:
+    """Whether ``E' theta + q = 0`` in rational arithmetic (and nothing in it is rounded)."""
+    if problem.side is not None or problem.imbalance > 0:
+        return False
+    used = np.flatnonzero(theta)
+    for j, target in enumerate(problem.linear[problem.quadratic.free]):
+        column = problem.free_columns[used, j]
+        products = (Fraction(float(c)) * Fraction(float(s))
+                    for c, s in zip(column, theta[used], strict=True) if c)
+        if sum(products, Fraction(float(target))) != 0:
+            return False
+    return True
 
 
 def certify(
@@ -159,7 +185,7 @@ def certify(
         return refused("the point holds NaN or infinity")
     t = problem.design.forward(x)
     values = piecewise_value(problem, t)
-    primal = float(values.sum() + x @ (0.5 * quadratic.apply(x) + problem.linear))
+    primal = float(values.sum()) + quadratic.inner(0.5 * quadratic.apply(x) + problem.linear, x)
     primal += problem.constant
     if (theta < f.lo).any() or (theta > f.hi).any():
         return refused("a dual variable lies outside its box", primal)
@@ -167,7 +193,12 @@ def certify(
     pull = problem.design.adjoint(theta) + problem.linear
     side_gap = 0.0
     if problem.side is not None:
-        mu = np.zeros(len(problem.side.offset)) if multipliers is None else np.asarray(multipliers)
+        m = len(problem.side.offset)
+        mu = np.zeros(m) if multipliers is None else np.asarray(multipliers, dtype=np.float64)
+        if mu.shape != (m,):
+            raise InvalidInput(f"`multipliers` has shape {mu.shape}; ({m},) is needed.")
+        if not np.isfinite(mu).all():
+            return refused("the multipliers of the side constraints hold NaN or infinity", primal)
         away = float(np.linalg.norm(mu - problem.side.project_dual(mu)))
         if away > 1e-9 * (1.0 + float(np.linalg.norm(mu))):
             return refused("the multipliers of the side constraints leave the dual cone", primal)
@@ -176,7 +207,7 @@ def certify(
         violation = float(np.linalg.norm(slack - problem.side.project(slack)))
         side_gap = abs(float(mu @ slack))
 
-    noise_t = problem.design.forward_factor * problem.sizes * float(np.linalg.norm(x))
+    noise_t = problem.design.forward_error(x, problem.sizes)
     inner = np.flatnonzero((theta > f.lo) & (theta < f.hi) & (theta != 0))[:_REFINED]
     if len(inner) and problem.n > 0:
         # At a kink the rounding of the margin is multiplied by the whole jump of the slope.
@@ -197,7 +228,7 @@ def certify(
     x_dual[bent] = -_independent_solve(problem, pull)[bent]
     step = x - x_dual
     lean = float(np.abs(theta) @ problem.noise_norms) * problem.design.adjoint_factor
-    distance = float(np.sqrt(max(step @ quadratic.apply(step), 0.0))) + lean + problem.drift
+    distance = quadratic.norm(step) + lean + problem.drift + 8 * _EPS * quadratic.norm(x_dual)
     sensitivity = np.abs(t) + np.abs(f.b) + f.e + f.q * np.abs(theta) + problem.norms * distance
     residual = np.abs(pull[quadratic.free]) + problem.imbalance
     residual = residual + problem.design.adjoint_factor * (
@@ -207,7 +238,7 @@ def certify(
 
     gap = float(fy.sum()) * (1 + problem.n * _EPS) + 0.5 * distance**2 + side_gap + imbalance
     dual = primal - gap
-    relative = gap / max(abs(primal), abs(dual), 1e-300)
+    relative = gap / max(abs(primal), abs(dual), 1e-300) if np.isfinite(gap) else float("inf")
     scale = 1.0 if problem.side is None else 1.0 + float(np.linalg.norm(problem.side.offset))
     reason = ""
     if not relative <= tol:

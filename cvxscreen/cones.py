@@ -58,6 +58,8 @@ class SideConstraints:
         object.__setattr__(self, "matrix", sp.csr_matrix(self.matrix, dtype=np.float64))
         object.__setattr__(self, "offset", np.array(self.offset, dtype=np.float64))
         object.__setattr__(self, "dims", tuple((str(k), int(s)) for k, s in self.dims))
+        if not (np.isfinite(self.matrix.data).all() and np.isfinite(self.offset).all()):
+            raise InvalidInput("side constraints must be finite; found NaN or infinity.")
         bad = [kind for kind, _ in self.dims if kind not in KINDS]
         if bad:
             raise InvalidInput(f"`dims` has cone {bad[0]!r}; known cones: {', '.join(KINDS)}.")

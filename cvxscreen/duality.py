@@ -103,8 +103,7 @@ class Point:
 
 def margin_error(problem: Problem, x: Array) -> Array:
     """Rounding bound of ``A x``, shape (n,)."""
-    factor = problem.design.forward_factor * float(np.linalg.norm(x))
-    return up(1.0) * factor * problem.sizes
+    return up(1.0) * problem.design.forward_error(x, problem.sizes)
 
 
 def dual_feasible(
@@ -177,7 +176,7 @@ def rescaled_point(problem: Problem, point: Point) -> Point:
     old = point.problem
     factor = problem.C / old.C
     same = problem.design is old.design and problem.side is None and not problem.linear.any()
-    if not same:
+    if not (same and problem.losses.is_multiple(old.losses, factor)):
         return reference_point(problem, point.x, factor * point.theta, factor * point.multipliers)
     losses, theta = problem.losses, factor * point.theta
     theta = np.where(point.theta == old.losses.lo, losses.lo, theta)
@@ -224,9 +223,12 @@ def _assemble(
     if quadratic.free.any():
         reach = np.abs(margins - losses.b) + losses.e + losses.q * np.abs(theta)
         reach = reach + error + problem.norms * (shift + dual_error)
-        residual = np.abs(pull[quadratic.free])
-        slop = factor * (np.abs(problem.free_columns).T @ np.abs(theta)) + UNIT * residual
-        charge = imbalance_charge(problem, theta, residual + slop + problem.imbalance, reach)
+        residual = pull[quadratic.free]
+        slop = factor * (np.abs(problem.free_columns).T @ np.abs(theta)) + UNIT * np.abs(residual)
+        target = problem.linear[quadratic.free]
+        charge = imbalance_charge(
+            problem, theta, residual, slop + problem.imbalance, target, reach
+        )
 
     fy, margins, error = _fenchel_young(problem, x, margins, error, theta)
     terms = up(float(np.sum(fy)), 64) + side_cost + charge

@@ -80,7 +80,7 @@ class Losses:
         if not all(np.isfinite(row).all() for row in (b, e, q)):
             raise InvalidInput("`b`, `e` and `q` of a loss must be finite; found NaN or infinity.")
         if (e < 0).any() or (q < 0).any() or not ((lo <= 0).all() and (hi >= 0).all()):
-            raise InvalidInput("a loss needs `e`, `q` >= 0 and slopes lo <= 0 <= hi (not NaN).")
+            raise InvalidInput("a loss needs non-negative `e`, `q` and slopes lo <= 0 <= hi (not NaN).")
         if (~(np.isfinite(lo) & np.isfinite(hi)) & (q == 0)).any():
             raise InvalidInput("a loss with an unbounded slope needs curvature: q > 0.")
 
@@ -93,7 +93,19 @@ class Losses:
 
     def scaled(self, factor: float) -> Losses:
         """The losses multiplied by ``factor > 0``: slopes grow, curvature radii shrink."""
+        if not (np.isfinite(factor) and factor > 0):
+            raise InvalidInput(f"`factor` is {factor}; a positive finite number is needed.")
         return Losses(self.b, self.e, self.q / factor, self.lo * factor, self.hi * factor)
+
+    def is_multiple(self, other: Losses, factor: float) -> bool:
+        """Whether these are the losses `other` times `factor`, up to rounding."""
+        return (
+            np.array_equal(self.b, other.b)
+            and np.array_equal(self.e, other.e)
+            and np.allclose(self.q * factor, other.q, rtol=1e-13, atol=0.0)
+            and np.allclose(self.lo, other.lo * factor, rtol=1e-13, atol=0.0)
+            and np.allclose(self.hi, other.hi * factor, rtol=1e-13, atol=0.0)
+        )
 
     # -- values -----------------------------------------------------------------------------
 
@@ -180,6 +192,7 @@ class Losses:
         t, error = np.asarray(t, dtype=np.float64), np.asarray(error, dtype=np.float64)
         th = np.asarray(theta, dtype=np.float64)
         worst = np.zeros(len(self))
+        error = error * (1.0 + 4.0 * UNIT) + np.where(error > 0, 2.0 * UNIT * np.abs(t), 0.0)
         for end in (t - error, t + error):
             s = self.slope(end)
             z = end - self.b

@@ -21,10 +21,10 @@ import scipy.linalg as sla
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.cones import SideConstraints
-from cvxscreen.designs.rows import Rows
+from cvxscreen.designs.protocols import Design, Form
 from cvxscreen.errors import CvxscreenError, InvalidInput
 from cvxscreen.losses import Losses
-from cvxscreen.rounding import UNIT
+from cvxscreen.rounding import UNIT, gamma
 from cvxscreen.tables import fields
 
 Array = NDArray[np.float64]
@@ -86,6 +86,19 @@ class Quadratic:
         return sla.cho_factor(self._block, lower=True)
 
     @cached_property
+    def _relative_floor(self) -> float:
+        """A lower bound of the smallest eigenvalue of M scaled to a unit diagonal.
+
+        Cholesky's error depends on this number only, not on how the coordinates are scaled.
+        """
+        diagonal = np.diag(self._block)
+        if (diagonal <= 0).any():
+            return -1.0
+        scale = 1.0 / np.sqrt(diagonal)
+        values = np.linalg.eigvalsh(scale[:, None] * self._block * scale)
+        return float(values.min()) - 8.0 * len(values) * UNIT * float(np.abs(values).max())
+
+    @cached_property
     def floor(self) -> float:
         """A guaranteed lower bound of M's eigenvalues on the penalised coordinates."""
         kept = ~self.free
@@ -94,9 +107,11 @@ class Quadratic:
         lowest = float(self.diagonal[kept].min())
         if self.matrix is None:
             return lowest
-        values = np.linalg.eigvalsh(self._block)
-        rounding = 8.0 * len(values) * UNIT * float(np.abs(values).max())
-        return max(lowest - rounding, float(values.min()) - rounding)
+        top = float(np.abs(self._block).sum(axis=0).max())
+        return max(
+            lowest - 8.0 * len(self._block) * UNIT * top,
+            self._relative_floor * float(np.diag(self._block).min()),
+        )
 
     def apply(self, x: ArrayLike) -> Array:
         """``M x``."""
@@ -117,20 +132,33 @@ class Quadratic:
             out[kept] = sla.cho_solve(self._factor, v[kept])
         return out
 
+    def inner(self, v: ArrayLike, x: ArrayLike) -> float:
+        """The value of the functional v at x: ``v' x``, unless coordinates mean something else."""
+        return float(np.asarray(v) @ np.asarray(x))
+
+    def dual_reach(self, v: ArrayLike) -> float:
+        """An upper bound of ``||v||`` in the metric of ``M^{-1}``, penalised coordinates only."""
+        return float(np.linalg.norm(np.asarray(v)[~self.free]) / np.sqrt(self.floor))
+
     def norm(self, x: ArrayLike) -> float:
         """``sqrt(<x, M x>)``."""
         x = np.asarray(x, dtype=np.float64)
         return float(np.sqrt(max(float(x @ self.apply(x)), 0.0)))
 
-    def dual_norms(self, design: Rows) -> Array:
+    def dual_norms(self, design: Design) -> Array:
         """``||a_i||`` in the metric of ``M^{-1}`` over the penalised coordinates, shape (n,)."""
         kept = ~self.free
         if self.matrix is None:
             weights = np.where(kept, 1.0 / np.where(kept, self.diagonal, 1.0), 0.0)
             return np.sqrt(design.weighted_squares(weights))
         rows = design.take_columns(np.flatnonzero(kept)).dense()
+        plain = np.sqrt(np.einsum("ij,ij->i", rows, rows) / self.floor)
         half = sla.solve_triangular(self._factor[0], rows.T, lower=True, check_finite=False)
-        return np.asarray(np.sqrt(np.einsum("ij,ij->j", half, half)))
+        norms = np.sqrt(np.einsum("ij,ij->j", half, half))
+        # Cholesky's backward error (Higham, Theorem 10.3), relative in the metric of M^-1.
+        d = rows.shape[1]
+        error = 4.0 * d * gamma(d + 2) / max(self._relative_floor, 1e-300)
+        return np.asarray(np.minimum(norms * (1.0 + error), plain * (1.0 + gamma(d + 4))))
 
     def dense(self) -> Array:
         """``M`` as a dense matrix."""
@@ -157,11 +185,11 @@ class Problem:
 
     Parameters
     ----------
-    design : Rows
+    design : Design
         The rows ``a_i``, shape (n, d).
     losses : Losses
         The n terms ``f_i``, weights included.
-    quadratic : Quadratic
+    quadratic : Form
     linear : array_like, shape (d,)
     constant : float
     side : SideConstraints, optional
@@ -176,9 +204,9 @@ class Problem:
         The same for each unpenalised coordinate of `linear`.
     """
 
-    design: Rows
+    design: Design
     losses: Losses
-    quadratic: Quadratic
+    quadratic: Form
     linear: Array
     constant: float = 0.0
     side: SideConstraints | None = None
@@ -248,7 +276,7 @@ class Problem:
         """The objective at `x` (side constraints are not checked)."""
         x = np.asarray(x, dtype=np.float64)
         t = self.design.forward(x) if margins is None else margins
-        smooth = 0.5 * float(x @ self.quadratic.apply(x)) + float(self.linear @ x)
+        smooth = self.quadratic.inner(0.5 * self.quadratic.apply(x) + self.linear, x)
         return float(np.sum(self.losses.value(t))) + smooth + self.constant
 
     def with_(self, *, C: float) -> Problem:

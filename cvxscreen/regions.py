@@ -92,7 +92,7 @@ Region = Ball | Everywhere
 
 def outward(middle: Array, reach: Array) -> tuple[Array, Array]:
     """``middle -+ reach`` with the two subtractions rounded outward."""
-    slack = 2.0 * UNIT * (np.abs(middle) + reach)
+    slack = 2.0 * UNIT * (np.where(np.isfinite(middle), np.abs(middle), 0.0) + reach)
     return middle - reach - slack, middle + reach + slack
 
 
@@ -138,7 +138,8 @@ def intercept_intervals(ball: Ball) -> tuple[Array, Array]:
     reach = up(ball.radius) * norms * (1.0 + gamma(problem.d + 8)) + error
     start = float(ball.centre[free] + lift)
     lowest, highest = intercept_interval(problem, middle, reach, e, start)
-    ends = np.sort(np.column_stack([e * lowest, e * highest]), axis=1)
+    with np.errstate(invalid="ignore"):
+        ends = np.sort(np.column_stack([e * lowest, e * highest]), axis=1)
     ends[e == 0] = 0.0
     low, _ = outward(middle + ends[:, 0], reach)
     _, high = outward(middle + ends[:, 1], reach)
@@ -161,6 +162,8 @@ def intercept_interval(
     slopes = np.maximum(np.where(np.isfinite(losses.lo), -losses.lo, 0.0),
                         np.where(np.isfinite(losses.hi), losses.hi, 0.0))
     rising = e > 0
+    touched = e != 0
+    typical = float(np.median(reach[touched] / np.abs(e[touched]))) + 1e-300
 
     def extreme(beta: float, side: float) -> float:
         """Largest (side 1) or smallest (side -1) value of the optimality sum at `beta`."""
@@ -178,20 +181,31 @@ def intercept_interval(
 
     def edge(side: float) -> float:
         """Outer end of the interval: side 1 gives the lower end, -1 the upper one."""
-        step = max(1e-3 * (1.0 + abs(start)), float(np.median(reach)))
-        inner, outer = start, start
-        for _ in range(_DOUBLINGS):
-            outer = outer - side * step
-            if side * extreme(outer, side) < 0:
-                break
-            inner, step = outer, 2.0 * step
+
+        def excluded(beta: float) -> bool:
+            return side * extreme(beta, side) < 0
+
+        step = max(1e-3 * abs(start), typical)
+        inner = outer = start
+        if excluded(start):
+            for _ in range(_DOUBLINGS):
+                inner = inner + side * step
+                if not excluded(inner):
+                    break
+                outer, step = inner, 2.0 * step
         else:
-            return -side * float("inf")
+            for _ in range(_DOUBLINGS):
+                outer = outer - side * step
+                if excluded(outer):
+                    break
+                inner, step = outer, 2.0 * step
+            else:
+                return -side * float("inf")
         for _ in range(_BISECTIONS):
-            if abs(inner - outer) <= 1e-3 * float(np.median(reach)):
+            if abs(inner - outer) <= 1e-3 * typical:
                 break
             mid = 0.5 * (inner + outer)
-            if side * extreme(mid, side) < 0:
+            if excluded(mid):
                 outer = mid
             else:
                 inner = mid

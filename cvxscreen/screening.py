@@ -70,7 +70,7 @@ class Screening:
         said[slice(None) if index is None else index] = verdict.codes
         both = (old >= 0) & (said >= 0)
         clash = both & (old != said)
-        if clash.any() and not self._adjacent(old[clash], said[clash]):
+        if clash.any() and not self._adjacent(clash, old, said):
             raise UnsafeEvidence(
                 f"term {int(np.flatnonzero(clash)[0])} was proven on two different pieces; this "
                 "is a defect of a bound or of the data's rounding model."
@@ -82,10 +82,11 @@ class Screening:
         )
         return replace(self, selection=Selection(codes), evidence=(*self.evidence, entry))
 
-    @staticmethod
-    def _adjacent(first: Codes, second: Codes) -> bool:
-        """Whether the pieces touch: a margin exactly at a smooth join is on both."""
-        return bool((np.abs(first.astype(int) - second.astype(int)) <= 1).all())
+    def _adjacent(self, at: Mask, first: Codes, second: Codes) -> bool:
+        """Whether the pieces join smoothly: a margin exactly at the join is on both."""
+        losses = self.problem.losses
+        apart = np.abs(losses.piece_index(first) - losses.piece_index(second))[at]
+        return bool((apart <= 1).all() and (losses.q[at] > 0).all())
 
     @property
     def codes(self) -> Codes:

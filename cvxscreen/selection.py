@@ -32,11 +32,31 @@ class Selection:
     def folded(self, problem: Problem) -> Selection:
         """The selection without what cannot be folded into `problem`'s quadratic term."""
         curved = (self.codes == Piece.LEFT) | (self.codes == Piece.RIGHT)
-        if not curved.any() or (problem.d <= FOLD_LIMIT and not problem.quadratic.free.any()):
+        if not curved.any():
             return self
+        if problem.d <= FOLD_LIMIT and not problem.quadratic.free.any():
+            try:
+                self._fold(problem)
+            except InvalidInput:  # too ill-conditioned to be proven positive definite
+                pass
+            else:
+                return self
         codes = self.codes.copy()
         codes[curved] = Piece.UNDECIDED
         return Selection(codes)
+
+    def _fold(self, problem: Problem) -> Quadratic:
+        """The quadratic term with the selected parabolas in it; kept for `reduce`."""
+        done = self.__dict__.get("_folded")
+        if done is not None and done[0] is problem:
+            return done[1]
+        curved = np.flatnonzero((self.codes == Piece.LEFT) | (self.codes == Piece.RIGHT))
+        matrix = problem.design.weighted_gram(curved, 1.0 / problem.losses.q[curved])
+        if problem.quadratic.matrix is not None:
+            matrix = matrix + problem.quadratic.matrix
+        folded = Quadratic(problem.quadratic.diagonal, matrix)
+        self.__dict__["_folded"] = (problem, folded)
+        return folded
 
     @cached_property
     def kept(self) -> NDArray[np.intp]:
@@ -67,11 +87,8 @@ class Selection:
             force = force.copy()
             force[curved] = -centre * curvature
             constant += 0.5 * float(np.sum(centre**2 * curvature))
-            matrix = problem.design.weighted_gram(curved, curvature)
-            if quadratic.matrix is not None:
-                matrix = matrix + quadratic.matrix
             weight = float(np.sum(problem.sizes[curved] ** 2 * curvature))
-            quadratic = Quadratic(quadratic.diagonal, matrix)
+            quadratic = self._fold(problem)
             # ||x*|| is bounded through P(0) >= P(x*) >= 1/2 ||x*||_M^2 - |q| |x*|.
             reach = _solution_bound(problem)
             extra_drift = gamma(len(curved) + problem.d) * weight * reach
@@ -79,9 +96,7 @@ class Selection:
         linear = problem.linear + problem.design.adjoint(force)
         factor = problem.design.adjoint_factor + gamma(4)
         noise = factor * float(np.abs(force) @ problem.noise_norms)
-        noise += gamma(4) * float(
-            np.linalg.norm(linear[~free]) / np.sqrt(problem.quadratic.floor)
-        )
+        noise += gamma(4) * problem.quadratic.dual_reach(linear)
         imbalance = problem.imbalance
         if free.any():
             imbalance += factor * float(np.max(np.abs(problem.free_columns).T @ np.abs(force)))

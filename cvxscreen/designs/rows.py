@@ -27,6 +27,11 @@ _BLOCK_ROWS = 1024
 def _storage(matrix: Any, name: str) -> Any:
     """`matrix` as a 2-D float ndarray or CSR without copying when it already is one."""
     if sp.issparse(matrix):
+        if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
+            raise InvalidInput(
+                f"`{name}` has shape {matrix.shape} and dtype {matrix.dtype}; a matrix (n, d) of "
+                "real numbers is needed."
+            )
         m = matrix.tocsr()
         if not m.has_canonical_format:
             m = m.copy()
@@ -39,13 +44,17 @@ def _storage(matrix: Any, name: str) -> Any:
             m = np.asarray(matrix)
         except (TypeError, ValueError) as error:
             raise InvalidInput(f"`{name}` is not an array of numbers: {error}") from None
-        if m.dtype.kind not in "fiub":
+        if m.dtype.kind == "O":
             try:
                 m = m.astype(np.float64)
             except (TypeError, ValueError):
                 raise InvalidInput(
-                    f"`{name}` has dtype {m.dtype}; real numbers are needed. Encode it first."
+                    f"`{name}` has dtype object with entries that are no numbers; encode it first."
                 ) from None
+        if m.dtype.kind not in "fiub":
+            raise InvalidInput(
+                f"`{name}` has dtype {m.dtype}; real numbers are needed. Encode it first."
+            )
         if m.dtype not in (np.float32, np.float64):
             m = m.astype(np.float64)
         if m.ndim != 2:
@@ -103,6 +112,8 @@ class Rows:
             self.extra = np.array(extra, dtype=np.float64)
             if self.extra.ndim != 2 or len(self.extra) != n:
                 raise InvalidInput(f"`extra` has shape {self.extra.shape}; ({n}, k) is needed.")
+            if not np.isfinite(self.extra).all():
+                raise InvalidInput("`extra` holds NaN or infinity.")
         self.shape: tuple[int, int] = (n, p + self.extra.shape[1])
 
     @property
@@ -174,6 +185,10 @@ class Rows:
         else:
             terms = self.matrix.shape[1]
         return gamma(terms + self.extra.shape[1] + 4)
+
+    def forward_error(self, x: ArrayLike, sizes: Array) -> Array:
+        """``|computed - exact|`` of `forward` at most, shape (n,), given the Euclidean row norms."""
+        return self.forward_factor * float(np.linalg.norm(x)) * sizes
 
     @cached_property
     def adjoint_factor(self) -> float:

@@ -29,15 +29,15 @@ _STALL = 1e-3
 def default_weight(problem: Problem) -> float:
     """A proximal weight whose smoothing band is about one typical margin wide."""
     losses = problem.losses
-    if not len(losses):
-        return 1.0
     span = losses.hi - losses.lo
-    finite = span[np.isfinite(span) & (span > 0)]
-    spread = float(np.std(losses.b)) if np.ptp(losses.b) > 0 else 1.0
-    spread = max(spread, 1e-12 * float(np.abs(losses.b).max()), 1e-300)
+    used = span > 0
+    if not used.any():
+        return 1.0
+    b, finite = losses.b[used], span[used & np.isfinite(span)]
     if not len(finite):
-        return float(np.median(losses.q))
-    return spread / float(np.median(finite))
+        return float(np.median(losses.q[used]))
+    spread = float(np.std(b)) if np.ptp(b) > 0 else 1.0
+    return max(spread, 1e-12 * float(np.abs(b).max()), 1e-300) / float(np.median(finite))
 
 
 class _State:

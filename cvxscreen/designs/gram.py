@@ -1,0 +1,291 @@
+"""Kernel terms: margins through a Gram matrix, coordinates that are coefficients.
+
+``x = (c, b)`` stands for ``w = sum_j c_j z_j`` in the kernel's space with an unpenalised intercept b
+(absent without one), and the margin of term i is ``s_i (<z_i, w> + b)``. A linear functional
+``<v, .>`` of w is written by its coefficients too, so that ``A' theta`` is ``s theta``, exactly, and
+``M`` and its inverse are the identity; what is not Euclidean is the inner product
+``<v, w> = v' K c``.
+
+With an intercept the points are centred, ``z_j - mean``: the intercept absorbs the difference, the
+norms of the terms shrink, and bounds on the intercept tighten. `Gram.plain_intercept` is the one
+of the kernel as given.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cvxscreen.errors import InvalidInput
+from cvxscreen.kernels import CHUNK, Kernel
+from cvxscreen.rounding import UNIT, gamma
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp] | NDArray[np.bool_]
+
+_PRECISE_BYTES = 2**26
+
+
+class Gram:
+    """Rows ``s_i (z_i, 1)`` of kernel terms; see the module's docstring.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Of all N points.
+    sign : array_like, shape (n,), optional
+        -1 or +1 for each term (labels); +1 when omitted.
+    intercept : bool
+        Whether there is an unpenalised last coordinate.
+    index : array of int, shape (n,), optional
+        The point of each term; all points in order when omitted.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        sign: ArrayLike | None = None,
+        intercept: bool = False,
+        index: NDArray[np.intp] | None = None,
+    ) -> None:
+        self.kernel, self.intercept = kernel, intercept
+        self.index = np.arange(kernel.size) if index is None else index
+        n = len(self.index)
+        self.sign = np.ones(n) if sign is None else np.array(sign, dtype=np.float64)
+        if self.sign.shape != (n,) or not (np.abs(self.sign) == 1.0).all():
+            raise InvalidInput(f"`sign` must hold -1 or +1 for each of the {n} terms.")
+        self.shape: tuple[int, int] = (n, kernel.size + int(intercept))
+
+    @property
+    def sparse(self) -> bool:
+        """False: there are no rows of numbers to store."""
+        return False
+
+    # -- the centred kernel ---------------------------------------------------------------------
+
+    @cached_property
+    def _roots(self) -> Array:
+        """``sqrt(k_ii)`` of every point, rounded up."""
+        return np.sqrt(np.maximum(self.kernel.function.diagonal, 0.0)) * (1.0 + 8.0 * UNIT)
+
+    @cached_property
+    def _root_mean(self) -> float:
+        return float(self._roots.mean()) if self.intercept else 0.0
+
+    def _factor(self, terms: int) -> float:
+        depth = CHUNK + terms // CHUNK + 48
+        return gamma(depth) + self.kernel.function.error
+
+    def centred_product(self, c: Array) -> Array:
+        """``<z_i, w>`` of every point for ``w = sum_j c_j z_j``, points centred if need be."""
+        if not self.intercept:
+            return self.kernel.product(c)
+        if (c == c[0]).all():
+            return np.zeros(self.kernel.size)  # the centred points sum to 0
+        means = self.kernel.means
+        total = math.fsum(c)
+        out = self.kernel.product(c) - float(means @ c)
+        return out - total * (means - float(means.mean())) if total else out
+
+    def product_error(self, c: Array) -> Array:
+        """Bound of the error of `centred_product` at each term, shape (n,).
+
+        An error common to all terms is left out: it is a shift of the intercept.
+        """
+        factor = self._factor(int(np.count_nonzero(c)))
+        roots, mean = self._roots[self.index], self._root_mean
+        error = factor * roots * self.reach(c)
+        if self.intercept:
+            total = abs(math.fsum(c)) * (1.0 + UNIT)
+            error = error + 3.0 * factor * mean * total * (roots + mean)
+        return error
+
+    def reach(self, c: Array) -> float:
+        """``sum_j |c_j| (sqrt(k_jj) + mean)``, at least the norm of w (centred or not)."""
+        roots = self._roots + self._root_mean
+        return float(np.abs(c) @ roots) * (1.0 + gamma(self.kernel.size + 8))
+
+    @cached_property
+    def squares(self) -> Array:
+        """Squared norms of the (centred) points, rounded up, shape (N,)."""
+        plain = self._roots**2 * (1.0 + 4.0 * UNIT)
+        if not self.intercept:
+            return plain * (1.0 + 2.0 * self.kernel.function.error)
+        means = self.kernel.means
+        noise = 4.0 * self._factor(self.kernel.size) * (self._roots + self._root_mean) ** 2
+        return np.minimum(np.maximum(plain - 2.0 * means + float(means.mean()), 0.0) + noise,
+                          (self._roots + self._root_mean) ** 2 * (1.0 + 8.0 * UNIT))
+
+    def plain_intercept(self, x: ArrayLike) -> float:
+        """The intercept that goes with the kernel as given (not centred)."""
+        x = np.asarray(x, dtype=np.float64)
+        if not self.intercept:
+            return 0.0
+        return float(x[-1]) - float(self.kernel.means @ x[:-1])
+
+    # -- the two passes -------------------------------------------------------------------------
+
+    def forward(self, x: ArrayLike) -> Array:
+        """Margins, shape (n,): kernel products with the non-zero coefficients."""
+        x = np.asarray(x, dtype=np.float64)
+        n_points = self.kernel.size
+        out = self.centred_product(x[:n_points])[self.index]
+        return (out + x[n_points]) * self.sign if self.intercept else out * self.sign
+
+    def forward_error(self, x: ArrayLike, sizes: Array) -> Array:
+        """``|computed - exact|`` of `forward` at most, shape (n,); `sizes` is not needed."""
+        x = np.asarray(x, dtype=np.float64)
+        c = x[: self.kernel.size]
+        error = self.product_error(c)
+        if self.intercept:
+            error = error + 4.0 * UNIT * (abs(float(x[-1])) + self._root_mean * self.reach(c))
+        return error
+
+    def forward_precise(self, index: Index, x: ArrayLike) -> tuple[Array, Array]:
+        """A few margins summed in extended precision, and a bound of the error left.
+
+        What is left is the kernel's own rounding; a Gram matrix that was given has none.
+        """
+        x = np.asarray(x, dtype=np.float64)
+        c = x[: self.kernel.size]
+        used = np.flatnonzero(c)
+        points = self.index[index]
+        wide = np.longdouble
+        total = np.zeros(len(points), dtype=wide)
+        size = np.zeros(len(points))
+        step = max(1, _PRECISE_BYTES // (16 * max(len(points), 1)))
+        for start in range(0, len(used), step):
+            some = used[start : start + step]
+            block = self.kernel.block(some, points)
+            total += c[some].astype(wide) @ block.astype(wide)
+            size += np.abs(c[some]) @ np.abs(block)
+        roots, mean = self._roots[points], self._root_mean
+        error = 2.02 * (len(used) + 4) * float(np.finfo(wide).eps) * size
+        error = error + self.kernel.function.error * roots * self.reach(c)
+        if self.intercept:
+            means, excess = self.kernel.means, math.fsum(c)
+            total += x[-1] - float(means @ c) - excess * (means[points] - float(means.mean()))
+            factor = 3.0 * self._factor(self.kernel.size) * mean
+            error = error + factor * abs(excess) * (roots + mean)
+        out = np.asarray(total * self.sign[index], dtype=np.float64)
+        return out, error + UNIT * np.abs(out)
+
+    def adjoint(self, theta: ArrayLike) -> Array:
+        """``A' theta``, shape (d,): the coefficients ``s theta``, and their exact sum."""
+        weights = np.asarray(theta, dtype=np.float64) * self.sign
+        head = np.bincount(self.index, weights=weights, minlength=self.kernel.size)
+        return np.append(head, math.fsum(weights)) if self.intercept else head
+
+    @property
+    def forward_factor(self) -> float:
+        """Relative rounding of `forward` for dense coefficients."""
+        return self._factor(self.kernel.size)
+
+    @property
+    def adjoint_factor(self) -> float:
+        """Coefficients are exact, their sum is rounded once."""
+        return 4.0 * UNIT
+
+    # -- norms; closed under taking rows ----------------------------------------------------------
+
+    def weighted_squares(self, weights: ArrayLike) -> Array:
+        """Squared norms of the terms: `weights` holds one value for w and one for the intercept."""
+        weights = np.asarray(weights, dtype=np.float64)
+        out = weights[0] * self.squares[self.index]
+        return out + weights[-1] if self.intercept else out
+
+    def column(self, j: int) -> Array:
+        """Coordinate `j` of every term, shape (n,)."""
+        if self.intercept and j == self.kernel.size:
+            return self.sign.copy()
+        unit = np.zeros(self.shape[1])
+        unit[j] = 1.0
+        return self.forward(unit)
+
+    def take_rows(self, index: Index) -> Gram:
+        """The terms at `index`; coordinates stay."""
+        return Gram(self.kernel, self.sign[index], self.intercept, self.index[index])
+
+    def dense(self, index: Index | None = None) -> Array:
+        """Refused: a kernel's points have no coordinates."""
+        raise InvalidInput(
+            "a kernel problem has no matrix of features, which this solver or export needs; use the "
+            'built-in solver, or an explicit feature map with kernel=None.'
+        )
+
+    rows_csr = dense
+    take_columns = dense
+
+    def weighted_gram(self, index: Index, weights: ArrayLike) -> Array:
+        """Refused, as `dense`."""
+        return self.dense(index)
+
+
+@dataclass(frozen=True, eq=False)
+class GramForm:
+    """``1/2 ||w||^2`` of the kernel's space, in coefficients; `gram` belongs to all N points."""
+
+    gram: Gram
+    matrix: None = None
+
+    @cached_property
+    def diagonal(self) -> Array:
+        """1 for a coefficient, 0 for the intercept: M on coefficients of functionals."""
+        out = np.ones(self.gram.shape[1])
+        if self.gram.intercept:
+            out[-1] = 0.0
+        return out
+
+    @cached_property
+    def free(self) -> NDArray[np.bool_]:
+        """Mask of the intercept."""
+        return self.diagonal == 0.0
+
+    @property
+    def floor(self) -> float:
+        """``M`` is the identity of the kernel's space."""
+        return 1.0
+
+    def apply(self, x: ArrayLike) -> Array:
+        """The functional ``<x, .>``: the same coefficients, none for the intercept."""
+        return self.diagonal * np.asarray(x, dtype=np.float64)
+
+    def solve(self, v: ArrayLike) -> Array:
+        """The point that represents the functional v."""
+        return self.apply(v)
+
+    def inner(self, v: ArrayLike, x: ArrayLike) -> float:
+        """``<v, x> = v' K c + v_b b``."""
+        v, x = np.asarray(v, dtype=np.float64), np.asarray(x, dtype=np.float64)
+        n_points = self.gram.kernel.size
+        left, right = v[:n_points], x[:n_points]
+        value = 0.0
+        if left.any() and right.any():
+            value = float(left @ self.gram.centred_product(right))
+        return value + float(v[n_points:] @ x[n_points:])
+
+    def norm(self, x: ArrayLike) -> float:
+        """``sqrt(c' K c)``, the rounding of the products added."""
+        c = np.asarray(x, dtype=np.float64)[: self.gram.kernel.size]
+        if not c.any():
+            return 0.0
+        value = max(float(c @ self.gram.centred_product(c)), 0.0)
+        factor = 8.0 * self.gram.forward_factor + gamma(self.gram.kernel.size)
+        return float(np.sqrt(value + factor * self.gram.reach(c) ** 2))
+
+    def dual_reach(self, v: ArrayLike) -> float:
+        """An upper bound of the norm of the functional v, without a pass."""
+        c = np.asarray(v, dtype=np.float64)[: self.gram.kernel.size]
+        return self.gram.reach(c)
+
+    def dual_norms(self, design: Gram) -> Array:
+        """Norms of the terms of `design`, shape (n,)."""
+        return np.sqrt(design.weighted_squares(self.diagonal)) * (1.0 + 2.0 * UNIT)
+
+    def dense(self) -> Array:
+        """Refused, as `Gram.dense`."""
+        return self.gram.dense()
