@@ -1,1 +1,62 @@
-"""cvxscreen: make a large regularised problem small without changing its answer."""
+"""cvxscreen: make a large regularised problem small without changing its answer.
+
+Importing the package registers ``prob.solve(method="screen")`` with CVXPY and does nothing else.
+"""
+
+from cvxscreen import bounds, datasets
+from cvxscreen.certificate import Certificate, certify
+from cvxscreen.doors import screen, solve
+from cvxscreen.duality import Point, reference_point
+from cvxscreen.errors import (
+    CvxscreenError,
+    InvalidInput,
+    MissingDependency,
+    NotCertified,
+    NotScreenable,
+    UnknownName,
+    UnsafeEvidence,
+)
+from cvxscreen.losses import Losses
+from cvxscreen.models.regression import regression
+from cvxscreen.models.svm import svm
+from cvxscreen.path import Path, PathPoint, path
+from cvxscreen.problem import Problem, Quadratic
+from cvxscreen.reducer.plugin import register
+from cvxscreen.reducer.report import Report
+from cvxscreen.rules import Verdict
+from cvxscreen.screening import Screening
+from cvxscreen.solvers.solution import Solution
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Certificate",
+    "CvxscreenError",
+    "InvalidInput",
+    "Losses",
+    "MissingDependency",
+    "NotCertified",
+    "NotScreenable",
+    "Path",
+    "PathPoint",
+    "Point",
+    "Problem",
+    "Quadratic",
+    "Report",
+    "Screening",
+    "Solution",
+    "UnknownName",
+    "UnsafeEvidence",
+    "Verdict",
+    "bounds",
+    "certify",
+    "datasets",
+    "path",
+    "reference_point",
+    "regression",
+    "screen",
+    "solve",
+    "svm",
+]
+
+register()

@@ -21,7 +21,7 @@ def blend(good: Point, far: Point) -> Point:
     def slope(size: float) -> float:
         x = good.x + size * step
         theta = losses.slope(good.margins + size * dt)
-        return float(step @ (quadratic.apply(x) + problem.linear)) + float(dt @ theta)
+        return quadratic.inner(quadratic.apply(x) + problem.linear, step) + float(dt @ theta)
 
     low, high = 0.0, 1.0
     for _ in range(40):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.duality import Point
+from cvxscreen.errors import CvxscreenError
 from cvxscreen.problem import Problem
 
 Array = NDArray[np.float64]
@@ -67,3 +68,36 @@ class Inner(Protocol):
     ) -> InnerResult:
         """Solve `problem` from `start` to an absolute duality gap of about `target`."""
         ...
+
+
+def ask(
+    inner: Inner, problem: Problem, start: Start | None = None, target: float = 0.0
+) -> InnerResult:
+    """Call `inner` and believe nothing: shapes, finiteness and exceptions become a status.
+
+    An exception is reported in the result (``info["error"]``); the caller decides whether another
+    reduction may help.
+    """
+    try:
+        result = inner(problem, start, target)
+    except CvxscreenError:
+        raise
+    except Exception as error:  # a solver may raise anything
+        return _nothing("solver_error", f"{type(error).__name__}: {error}")
+    if not result.usable:
+        return result
+    m = 0 if problem.side is None else len(problem.side.offset)
+    given = (result.x, result.theta, result.multipliers)
+    for name, array, size in zip(("x", "theta", "multipliers"), given, (problem.d, problem.n, m),
+                                 strict=True):
+        if np.shape(array) != (size,) or not np.isfinite(array).all():
+            return _nothing("solver_error", f"`{name}` is not finite of shape ({size},)")
+    with np.errstate(over="ignore", invalid="ignore"):
+        value = problem.primal(result.x)
+    if not np.isfinite(value):
+        return _nothing("solver_error", "the objective overflows at the solver's point")
+    return result
+
+
+def _nothing(status: str, error: str) -> InnerResult:
+    return InnerResult(status, np.zeros(0), np.zeros(0), info={"error": error})

@@ -25,7 +25,7 @@ from cvxscreen.screening import Prediction, Screening
 from cvxscreen.selection import Selection
 from cvxscreen.solvers.compare import blend
 from cvxscreen.solvers.guess import SMALL, Guess, anchored, kink_ratios
-from cvxscreen.solvers.inner import Inner, InnerResult, Start
+from cvxscreen.solvers.inner import Inner, InnerResult, Start, ask
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.solution import Round, Solution
 
@@ -33,6 +33,8 @@ __all__ = ["Inner", "InnerResult", "Start", "solve_screened"]
 
 MODES = ("safe", "certified")
 MAX_ROUNDS = 12
+PILOT = 1e-12
+"""Relative gap asked of the built-in solver before another one sees the reduced problem."""
 
 
 def solve_screened(
@@ -76,14 +78,14 @@ def solve_screened(
     """
     if mode not in MODES:
         raise UnknownName.among("mode", mode, MODES)
-    if not (np.isfinite(tol) and 0 < tol < 1):
+    if not (isinstance(tol, int | float) and 0 < tol < 1):
         raise InvalidInput(f"`tol` is {tol!r}; a number strictly between 0 and 1 is needed.")
     began = perf_counter()
     solver: Inner = Newton() if inner is None else inner
     if problem.side is None and not isinstance(solver, Newton):
         # The built-in solver is the pilot: another solver then only sees what is hard to decide.
         pilot = solve_screened(
-            problem, Newton(), mode=mode, tol=min(tol, 1e-9), start=start, bounds=bounds
+            problem, Newton(), mode=mode, tol=min(tol, PILOT), start=start, bounds=bounds
         )
         start = Start(pilot.x, pilot.theta)
     run = _Run(problem, solver, mode, tol, tuple(bounds), on_round)
@@ -144,7 +146,7 @@ class _Run:
             design=problem.design.take_rows(index),
             losses=problem.losses.take(index).scaled(problem.n / size),
         )
-        found = self.inner(sample, None, 0.0)
+        found = ask(self.inner, sample, None, 0.0)
         if found.usable:
             self.best = reference_point(problem, found.x, None, found.multipliers)
             self.guess = Guess.near(problem, self.best, 0.1)
@@ -190,7 +192,7 @@ class _Run:
         chosen = self.choose()
         guessed = int(((chosen.codes >= 0) & (self.screening.codes < 0)).sum())
         reduced = chosen.reduce(problem)
-        self.result = self.inner(reduced, self.warm(chosen), self.target())
+        self.result = ask(self.inner, reduced, self.warm(chosen), self.target())
         solved = perf_counter()
         refuted = 0
         if self.result.usable:

@@ -1,0 +1,105 @@
+"""One dense block of a kernel problem, solved by coordinates and finished by Newton steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg as sla
+from numpy.typing import NDArray
+
+from cvxscreen.solvers.smo_loops import compiled
+
+Array = NDArray[np.float64]
+
+NEWTON_LIMIT = 1500
+"""Largest number of terms inside their box for which a Newton step is taken."""
+_CYCLES, _FACES = 30, 25
+
+
+@dataclass(eq=False)
+class Block:
+    """``minimise 1/2 c' K c + f' c + sum_k (e_k |c_k| + q_k/2 c_k^2)`` over a box.
+
+    Parameters
+    ----------
+    K : array, shape (m, m)
+    F : array, shape (m,)
+        ``K c + f`` at the start; kept up to date.
+    c, lo, hi, e, q : arrays, shape (m,)
+        `c` and `F` belong to the block, which changes them.
+    balanced : bool
+        Whether the sum of c is kept.
+    """
+
+    K: Array
+    F: Array
+    c: Array
+    lo: Array
+    hi: Array
+    e: Array
+    q: Array
+    balanced: bool
+
+    def solve(self, eps: float) -> int:
+        """Reduce the violation of optimality to `eps`; returns the number of coordinate steps."""
+        run = compiled()[0 if self.balanced else 1]
+        m, steps = len(self.c), 0
+        for _ in range(_CYCLES):
+            done, violation = run(
+                self.K, self.F, self.c, self.lo, self.hi, self.e, self.q, eps, 1000 + 10 * m
+            )
+            steps += done
+            if violation <= eps or not self._newton():
+                break
+        return steps
+
+    def _newton(self) -> bool:
+        """Newton steps on the terms inside their box, shrinking it at each bound that is met."""
+        moved = False
+        for _ in range(_FACES):
+            c, e = self.c, self.e
+            inside = np.flatnonzero((c > self.lo) & (c < self.hi) & ((e == 0) | (c != 0)))
+            if not 0 < len(inside) <= NEWTON_LIMIT:
+                return moved
+            step = self._direction(inside)
+            if step is None or not np.isfinite(step).all():
+                return moved
+            held = c[inside]
+            kink = e[inside] > 0
+            low = np.where(kink & (held > 0), np.maximum(self.lo[inside], 0.0), self.lo[inside])
+            high = np.where(kink & (held < 0), np.minimum(self.hi[inside], 0.0), self.hi[inside])
+            with np.errstate(divide="ignore", invalid="ignore"):
+                room = np.where(step > 0, (high - held) / step, (low - held) / step)
+            room = np.where(step == 0, np.inf, room)
+            size = min(1.0, float(room.min()))
+            after = np.clip(held + size * step, low, high)
+            hit = room <= size
+            after[hit] = np.where(step > 0, high, low)[hit]
+            c[inside] = after
+            self.F += (after - held) @ self.K[inside]
+            moved = True
+            if size == 1.0:
+                break
+        return moved
+
+    def _direction(self, inside: NDArray[np.intp]) -> Array | None:
+        """Minimiser over the face through the current point (less a tiny ridge), relative to it."""
+        matrix = self.K[np.ix_(inside, inside)]
+        diagonal = matrix.diagonal() + self.q[inside]
+        ridge = 1e-13 * len(inside) * float(diagonal.max())
+        c = self.c[inside]
+        gradient = self.F[inside] + self.q[inside] * c + self.e[inside] * np.sign(c)
+        for _ in range(3):
+            np.fill_diagonal(matrix, diagonal + ridge)
+            try:
+                factor = sla.cho_factor(matrix, lower=True, check_finite=False)
+            except sla.LinAlgError:
+                ridge *= 1e3
+                continue
+            step = np.asarray(sla.cho_solve(factor, gradient, check_finite=False))
+            if self.balanced:
+                ones = np.asarray(sla.cho_solve(factor, np.ones(len(inside)), check_finite=False))
+                step = step - (step.sum() / ones.sum()) * ones
+            return -step
+        return None
