@@ -3,13 +3,13 @@
     OMP_NUM_THREADS=1 python examples/benchmarks/cvxpy_svm_lad.py DATA_FOLDER
 
 DATA_FOLDER holds ``ijcnn1.npz`` and ``magic04.npz`` (dense ``X`` or CSR parts, and ``y``). The
-first table times one plain ``prob.solve(solver=...)`` and one ``prob.solve(method="screen", solver=...)``
-of the same problem at the solver's default tolerance: CPU seconds end to end, CVXPY's own compile
-time within the plain solve, their ratio, the certified relative gap, the kept terms, data passes
-(CPU time divided by the time of one ``X @ w``), and the built-in solver alone, with and without
-screening, to a gap of 1e-6. The second table compares the two answers at tight tolerances: relative
-difference of the objectives, of ``w``, and the worst difference of a constraint's dual value on the
-scale of that dual.
+first table times one plain ``prob.solve(solver=...)`` and one ``prob.solve(method="screen",
+solver=...)`` of the same problem at the solver's default tolerance: CPU seconds end to end,
+CVXPY's own compile time within the plain solve, their ratio, the certified relative gap, the kept
+terms, data passes (CPU time divided by the time of one ``X @ w``), and the built-in solver alone,
+with and without screening, to a gap of 1e-6. The second table compares the two answers at tight
+tolerances: relative difference of the objectives, of ``w``, and the worst difference of a
+constraint's dual value on the scale of that dual.
 """
 
 from __future__ import annotations

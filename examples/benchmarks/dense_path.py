@@ -3,11 +3,11 @@
     OMP_NUM_THREADS=1 python examples/benchmarks/dense_path.py [--n 100000] [--d 50] [--points 50]
 
 Two overlapping Gaussian classes with a Bayes error of 10 %, hinge loss, no intercept, C from 1e-2
-to 10, every point at a certified relative gap of 1e-6, the cold first point included. LinearSVC (the
-same problem, tol=1e-6) is run at a few values of C only and scaled to the whole grid by interpolating
-its time in log C; its own gap is computed from its primal value and our certified dual bound. CPU
-seconds of this process; "passes" is CPU time divided by the time of one ``X @ w``. Nothing is
-compiled.
+to 10, every point at a certified relative gap of 1e-6, the cold first point included. LinearSVC
+(the same problem, tol=1e-6) is run at a few values of C only and scaled to the whole grid by
+interpolating its time in log C; its own gap is computed from its primal value and our certified
+dual bound. CPU seconds of this process; "passes" is CPU time divided by the time of one ``X @
+w``. Nothing is compiled.
 """
 
 from __future__ import annotations
