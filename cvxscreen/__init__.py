@@ -19,7 +19,7 @@ from cvxscreen.errors import (
 from cvxscreen.losses import Losses
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
-from cvxscreen.path import Path, PathPoint, path
+from cvxscreen.path import Path, PathPoint, load_path, path
 from cvxscreen.problem import Problem, Quadratic
 from cvxscreen.reducer.plugin import register
 from cvxscreen.reducer.report import Report
@@ -51,6 +51,7 @@ __all__ = [
     "bounds",
     "certify",
     "datasets",
+    "load_path",
     "path",
     "reference_point",
     "regression",

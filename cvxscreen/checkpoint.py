@@ -34,6 +34,29 @@ def fingerprint(problem: Problem, grid: Array, tol: float) -> str:
     return digest.hexdigest()
 
 
+def read_points(place: FilePath, argument: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The header and the points of a file written by `Checkpoint.write`.
+
+    Raises
+    ------
+    InvalidInput
+        If it is no such file; the message names `argument`.
+    """
+    try:
+        with place.open("rb") as stream, np.load(stream, allow_pickle=False) as data:
+            head = json.loads(str(data["head"]))
+            rows = [
+                {**row, "x": data[f"x{i}"], "theta": data[f"theta{i}"]}
+                for i, row in enumerate(head["rows"])
+            ]
+    except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
+        raise InvalidInput(
+            f"`{argument}`: {str(place)!r} is not a readable file of path points ({error}); "
+            "name another file."
+        ) from None
+    return head, rows
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A file of finished points (or none, when no file was asked for)."""
@@ -60,18 +83,7 @@ class Checkpoint:
             raise InvalidInput(f"`checkpoint`: the folder {str(place.parent)!r} does not exist.")
         if not place.exists():
             return cls(place, digest)
-        try:
-            with np.load(place, allow_pickle=False) as data:
-                head = json.loads(str(data["head"]))
-                rows = [
-                    {**row, "x": data[f"x{i}"], "theta": data[f"theta{i}"]}
-                    for i, row in enumerate(head["rows"])
-                ]
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-            raise InvalidInput(
-                f"`checkpoint`: {str(place)!r} is not a readable checkpoint ({error}); "
-                "delete it or name another file."
-            ) from None
+        head, rows = read_points(place, "checkpoint")
         if head.get("digest") != digest:
             raise InvalidInput(
                 f"`checkpoint`: {str(place)!r} belongs to other data, another grid or another "
@@ -79,7 +91,7 @@ class Checkpoint:
             )
         return cls(place, digest, tuple(rows))
 
-    def write(self, rows: list[dict[str, Any]]) -> None:
+    def write(self, rows: list[dict[str, Any]], terms: int) -> None:
         """Replace the file by one with `rows`; the old one stays whole until the new one is."""
         if self.file is None:
             return
@@ -88,7 +100,7 @@ class Checkpoint:
         for i, row in enumerate(rows):
             arrays[f"x{i}"], arrays[f"theta{i}"] = row["x"], row["theta"]
             plain.append({k: v for k, v in row.items() if k not in ("x", "theta")})
-        head = json.dumps({"digest": self.digest, "rows": plain})
+        head = json.dumps({"digest": self.digest, "terms": terms, "rows": plain})
         handle, temporary = tempfile.mkstemp(dir=self.file.parent, suffix=".npz")
         try:
             with os.fdopen(handle, "wb") as stream:

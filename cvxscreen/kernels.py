@@ -4,7 +4,7 @@
 * `Precomputed`: a Gram matrix, held by reference;
 * `Called`: any function of two blocks of points.
 
-Each says how far a computed value may be from the exact one, in units of ``sqrt(k_ii k_jj)``. A
+Each says how far a computed value may be from the exact one, point by point. A
 `Kernel` adds the cache: nothing larger than it is ever stored, whatever the number of points.
 """
 
@@ -45,8 +45,8 @@ class KernelFunction(Protocol):
         ...
 
     @property
-    def error(self) -> float:
-        """``|computed - exact| <= error * sqrt(k_ii k_jj)``."""
+    def errors(self) -> Array:
+        """``|computed - exact| <= (errors_i + errors_j) sqrt(k_ii k_jj)``, shape (N,)."""
         ...
 
     def block(self, rows: Index, columns: Index | None = None) -> Array:
@@ -94,10 +94,9 @@ class Rbf:
         return _row_squares(self.points)
 
     @cached_property
-    def error(self) -> float:
+    def errors(self) -> Array:
         """Of the squared distance (cancellation included), through the exponential."""
-        largest = 4.0 * float(self._squares.max(initial=0.0))
-        return self.gamma * gamma(self.points.shape[1] + 12) * largest + 8.0 * UNIT
+        return 2.0 * self.gamma * gamma(self.points.shape[1] + 12) * self._squares + 4.0 * UNIT
 
     def block(self, rows: Index, columns: Index | None = None) -> Array:
         """See `KernelFunction.block`."""
@@ -138,10 +137,11 @@ class Polynomial:
         """``(gamma ||x||^2 + coef0)^degree``."""
         return np.asarray((self.gamma * _row_squares(self.points) + self.coef0) ** self.degree)
 
-    @property
-    def error(self) -> float:
+    @cached_property
+    def errors(self) -> Array:
         """By Cauchy-Schwarz: the rounding of ``<x, z>``, `degree` times."""
-        return self.degree * gamma(self.points.shape[1] + 8) + 8.0 * UNIT
+        rounding = self.degree * gamma(self.points.shape[1] + 8) + 8.0 * UNIT
+        return np.full(self.size, 0.5 * rounding)
 
     def block(self, rows: Index, columns: Index | None = None) -> Array:
         """See `KernelFunction.block`."""
@@ -160,7 +160,7 @@ class Polynomial:
 
 @dataclass(frozen=True, eq=False)
 class Precomputed:
-    """A symmetric Gram matrix, held by reference; `error` bounds its asymmetry."""
+    """A symmetric Gram matrix, held by reference; `error` bounds its relative asymmetry."""
 
     matrix: NDArray[Any]
     error: float = 0.0
@@ -169,6 +169,11 @@ class Precomputed:
     def size(self) -> int:
         """Number of points."""
         return int(self.matrix.shape[0])
+
+    @cached_property
+    def errors(self) -> Array:
+        """Half of the asymmetry."""
+        return np.full(self.size, 0.5 * self.error)
 
     @cached_property
     def diagonal(self) -> Array:
@@ -197,6 +202,11 @@ class Called:
     def size(self) -> int:
         """Number of points."""
         return int(self.points.shape[0])
+
+    @cached_property
+    def errors(self) -> Array:
+        """As given."""
+        return np.full(self.size, 0.5 * self.error)
 
     @cached_property
     def diagonal(self) -> Array:
@@ -309,13 +319,15 @@ class Kernel:
                 out[where] = self._evaluate(rows[where], columns)
         return out
 
-    def product(self, coefficients: Array, rows: Index | None = None) -> Array:
+    def product(
+        self, coefficients: Array, rows: Index | None = None, remember: bool = True
+    ) -> Array:
         """``K c`` (at `rows` when given), summed `CHUNK` coefficients at a time."""
         known = self._remembered(coefficients)
         if known is not None:
             return known.copy() if rows is None else known[rows]
         used = np.flatnonzero(coefficients)
-        if rows is None or len(rows) == self.size:
+        if rows is None or 3 * len(rows) >= self.size:
             spare = int((self._owner < 0).sum())
             new = used[self._slot[used] < 0]
             self.fetch(new[:spare])
@@ -331,7 +343,7 @@ class Kernel:
                 else:
                     block = self._evaluate(some, rows)
                 out += coefficients[some] @ block
-        if rows is None:
+        if rows is None and remember:
             self._memo = [(coefficients.copy(), out.copy()), *self._memo[:3]]
         return out
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen.checkpoint import Checkpoint
+from cvxscreen.checkpoint import Checkpoint, read_points
 from cvxscreen.doors import named_solver, warm_start
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.plots import rejection
@@ -116,8 +116,36 @@ class Path:
             title=title,
         )
 
+    def save(self, file: str | FilePath) -> None:
+        """Write the points to `file` (.npz), whole or not at all; `load_path` reads them back.
+
+        Raises
+        ------
+        InvalidInput
+            If the folder does not exist.
+        """
+        place = FilePath(file)
+        if not place.parent.is_dir():
+            raise InvalidInput(f"`file`: the folder {str(place.parent)!r} does not exist.")
+        Checkpoint(place, "").write([vars(point) for point in self.points], self.terms)
+
     def __str__(self) -> str:
         return self.table()
+
+
+def load_path(file: str | FilePath) -> Path:
+    """The path that `Path.save` (or a checkpoint) wrote.
+
+    Raises
+    ------
+    InvalidInput
+        If `file` is missing or holds something else.
+    """
+    place = FilePath(file)
+    if not place.is_file():
+        raise InvalidInput(f"`file`: {str(place)!r} is not a file.")
+    head, rows = read_points(place, "file")
+    return Path(tuple(PathPoint(**row) for row in rows), int(head["terms"]))
 
 
 def _grid(values: ArrayLike) -> Array:
@@ -185,7 +213,7 @@ def path(
             for value in grid[len(points):]:
                 point, previous = _one(problem.with_(C=float(value)), previous, tol, mode, solver)
                 points.append(point)
-                saved.write([vars(p) for p in points])
+                saved.write([vars(p) for p in points], problem.n)
                 bar.step(f"C={value:.3g}, kept {point.kept:,}, gap {point.relative_gap:.1e}")
     except KeyboardInterrupt:
         return Path(tuple(points), problem.n, finished=False)

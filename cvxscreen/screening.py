@@ -160,29 +160,25 @@ class Prediction:
     Attributes
     ----------
     selection : Selection
-    width : float
-        Terms closer than `width` (in units of ``||a_i||``) to a kink were left alone.
     """
 
     selection: Selection
-    width: float
 
     @classmethod
     def from_margins(
-        cls, problem: Problem, margins: Array, width: float, keep: int = 0
+        cls, problem: Problem, margins: Array, reach: Array | float, keep: int = 0
     ) -> Prediction:
-        """Predict every term whose margin is farther than ``width ||a_i||`` from a kink.
+        """Predict every term whose margin is farther than `reach` from a kink.
 
-        The `keep` terms nearest to a kink are left alone in any case.
+        The `keep` terms nearest to a kink (in units of ``||a_i||``) are left alone in any case.
         """
         losses = problem.losses
-        slack = width * problem.norms
-        codes = losses.piece_within(margins - slack, margins + slack)
+        codes = losses.piece_within(margins - reach, margins + reach)
         if keep > 0:
             ratio = losses.kink_distance(margins) / np.maximum(problem.norms, 1e-300)
             nearest = np.argpartition(ratio, min(keep, len(ratio) - 1))[:keep]
             codes[nearest] = Piece.UNDECIDED
-        return cls(Selection(codes), width)
+        return cls(Selection(codes))
 
     def beside(self, screening: Screening) -> Selection:
         """The selection to reduce by: what is proven, and what is predicted elsewhere."""

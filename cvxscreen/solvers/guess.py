@@ -17,15 +17,25 @@ SMALL = 400
 
 @dataclass(frozen=True)
 class Guess:
-    """How far predictions reach: width in units of ``||a_i||_{M^-1}`` and the terms always kept."""
+    """How far predictions reach.
+
+    A term is left alone when its margin is within ``max(width ||a_i||, least)`` of a kink: the
+    first bounds what a move of the optimum can do, the second what it usually does where norms
+    differ widely. The `keep` terms nearest to a kink are left alone in any case.
+    """
 
     width: float
+    least: float
     keep: int
+
+    def reach(self, problem: Problem) -> np.ndarray:
+        """The distance from a kink below which a term is left alone, shape (n,)."""
+        return np.maximum(self.width * problem.norms, self.least)
 
     def wider(self, needed: float) -> Guess:
         """At least twice as wide, and up to eight times where the evidence asks for it."""
-        width = max(2.0 * self.width, min(needed, 8.0 * self.width))
-        return Guess(width, 2 * self.keep)
+        factor = max(2.0, min(needed, 8.0))
+        return Guess(factor * self.width, factor * self.least, 2 * self.keep)
 
     @classmethod
     def near(cls, problem: Problem, point: Point, share: float) -> Guess:
@@ -34,9 +44,13 @@ class Guess:
         keep = int(min(problem.n, max(share * problem.n, 4 * problem.d, SMALL)))
         nearest = float(np.partition(ratio, keep - 1)[keep - 1])
         radius = float(np.sqrt(max(point.terms + 0.25 * point.shift**2, 0.0)))
+        away = problem.losses.kink_distance(point.margins)
+        usual = float(np.partition(away, keep - 1)[keep - 1])
         if not np.isfinite(radius):
-            return cls(max(nearest, 1e-12), keep)
-        return cls(max(min(nearest, 0.1 * radius), 1e-12), max(SMALL, min(keep, problem.d)))
+            return cls(max(nearest, 1e-12), usual, keep)
+        usual = min(usual, 0.3 * radius * float(np.median(problem.norms)))
+        width = max(min(nearest, 0.1 * radius), 1e-12)
+        return cls(width, usual, max(SMALL, min(keep, problem.d)))
 
 
 def kink_ratios(problem: Problem, point: Point) -> np.ndarray:

@@ -24,7 +24,7 @@ from cvxscreen.rules import judge, piece_masks
 from cvxscreen.screening import Prediction, Screening
 from cvxscreen.selection import Selection
 from cvxscreen.solvers.compare import blend
-from cvxscreen.solvers.guess import SMALL, Guess, anchored, kink_ratios
+from cvxscreen.solvers.guess import SMALL, Guess, anchored
 from cvxscreen.solvers.inner import Inner, InnerResult, Start, ask
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.solution import Round, Solution
@@ -166,7 +166,7 @@ class _Run:
             if self.guess is None:
                 self.guess = Guess.near(problem, self.best, 0.05)
             prediction = Prediction.from_margins(
-                problem, self.best.margins, self.guess.width, self.guess.keep
+                problem, self.best.margins, self.guess.reach(problem), self.guess.keep
             )
             chosen = prediction.beside(self.screening)
         return anchored(problem, chosen.folded(problem), self.best)
@@ -198,7 +198,7 @@ class _Run:
         if self.result.usable:
             x, theta = chosen.lift(problem, reduced, self.result.x, self.result.theta)
             point = reference_point(problem, x, theta, self.result.multipliers)
-            off = Prediction(chosen, 0.0).refuted(problem, point.margins, self.screening)
+            off = Prediction(chosen).refuted(problem, point.margins, self.screening)
             refuted = int(off.sum())
             self.learn(point, off, guessed)
         elif guessed:
@@ -238,9 +238,10 @@ class _Run:
         """Take over a better point; after a runaway stay on the segment where P is lowest."""
         problem, best = self.problem, self.best
         if best is not None and off.any():
-            needed = float(np.quantile(kink_ratios(problem, best)[off], 0.9))
             if self.guess is not None:
-                self.guess = self.guess.wider(needed)
+                away = problem.losses.kink_distance(best.margins)[off]
+                needed = away / np.maximum(self.guess.reach(problem)[off], 1e-300)
+                self.guess = self.guess.wider(float(np.quantile(needed, 0.9)))
             if point.primal > best.primal:
                 point = blend(best, point)
         if best is None or point.gap < best.gap or (off.any() and point.primal <= best.primal):

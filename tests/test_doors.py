@@ -1,0 +1,113 @@
+"""`solve` and `screen`: names, warm starts, bounds, solvers of CVXPY, verdicts as documented."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cvxscreen
+from cvxscreen.datasets import two_gaussians
+from cvxscreen.errors import InvalidInput, UnknownName
+
+X, Y = two_gaussians(700, 5, bayes_error=0.1)
+PROBLEM = cvxscreen.svm(X, Y, C=0.5)
+
+
+@pytest.mark.parametrize("solver", ["auto", "builtin", "newton", "CLARABEL", "SCS", "osqp"])
+@pytest.mark.parametrize("mode", ["certified", "safe"])
+def test_every_solver_gives_the_same_certified_answer(solver, mode) -> None:
+    reference = cvxscreen.solve(PROBLEM, tol=1e-10)
+    found = cvxscreen.solve(PROBLEM, solver=solver, mode=mode)
+    assert found.status == "optimal"
+    assert found.certificate.ok
+    assert found.value == pytest.approx(reference.value, rel=1e-6)
+    assert found.mode == mode
+
+
+def test_conventions_of_a_solution() -> None:
+    """alpha in [0, C] and x the sum of alpha_i a_i; the value is the objective at x."""
+    found = cvxscreen.solve(PROBLEM, tol=1e-11)
+    assert found.alpha.min() >= 0.0
+    assert found.alpha.max() <= 0.5
+    np.testing.assert_allclose(found.x, (found.alpha * Y) @ X, atol=1e-5)
+    by_hand = 0.5 * found.x @ found.x + 0.5 * np.maximum(0, 1 - Y * (X @ found.x)).sum()
+    assert found.value == pytest.approx(by_hand, rel=1e-12)
+    assert found.intercept == 0.0
+    with_b = cvxscreen.solve(cvxscreen.svm(X, Y, C=0.5, intercept=True))
+    assert with_b.intercept == with_b.x[-1]
+    assert with_b.w.shape == (5,)
+
+
+def test_verdicts_as_documented() -> None:
+    """Masks over terms and features, pieces numbered by increasing argument."""
+    reference = cvxscreen.solve(PROBLEM, tol=1e-10)
+    verdict = cvxscreen.screen(PROBLEM, reference=reference)
+    total = verdict.zero.astype(int) + verdict.linear + verdict.quadratic + verdict.undecided
+    assert (total == 1).all()
+    assert (verdict.piece[verdict.linear] == 0).all()
+    assert (verdict.piece[verdict.zero] == 1).all()
+    assert (verdict.piece[verdict.undecided] == -1).all()
+    assert verdict.dropped.shape == verdict.kept.shape == (5,)
+    assert verdict.kept.all()
+    assert verdict.zero.sum() > 400
+    assert "bound" in str(verdict)
+
+
+@pytest.mark.parametrize("bound", cvxscreen.bounds.available(PROBLEM))
+@pytest.mark.parametrize("C", [0.3, 0.5, 0.8])
+def test_every_bound_takes_a_reference_at_another_c(bound, C) -> None:
+    """No wrong decision, whichever way C moves."""
+    here = PROBLEM.with_(C=C)
+    answer = cvxscreen.solve(here, tol=1e-12)
+    reference = cvxscreen.solve(PROBLEM, tol=1e-9)
+    try:
+        verdict = cvxscreen.screen(here, reference=reference, bound=bound)
+    except InvalidInput:
+        pytest.skip("this bound takes a pair of references")
+    margins = here.design.forward(answer.x)
+    assert (margins[verdict.zero] > 1 - 1e-6).all()
+    assert (margins[verdict.linear] < 1 + 1e-6).all()
+
+
+def test_warm_starts_help_and_must_fit() -> None:
+    first = cvxscreen.solve(PROBLEM, tol=1e-9)
+    again = cvxscreen.solve(PROBLEM.with_(C=0.55), start=first)
+    assert again.status == "optimal"
+    assert again.before["zero"] > 0.3
+    other = cvxscreen.svm(X[:100], Y[:100])
+    with pytest.raises(InvalidInput, match="`start`|`reference`"):
+        cvxscreen.solve(other, start=first)
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(UnknownName, match="`solver`"):
+        cvxscreen.solve(PROBLEM, solver="NOPE")
+    with pytest.raises(UnknownName, match="`mode`"):
+        cvxscreen.solve(PROBLEM, mode="fast")
+    with pytest.raises(UnknownName, match="`bound`"):
+        cvxscreen.solve(PROBLEM, bounds=["circle"])
+    with pytest.raises(UnknownName, match="`bound`"):
+        cvxscreen.screen(PROBLEM, reference=cvxscreen.solve(PROBLEM), bound="circle")
+    with pytest.raises(InvalidInput, match="`tol`"):
+        cvxscreen.solve(PROBLEM, tol=0.0)
+
+
+def test_several_bounds_prove_together() -> None:
+    found = cvxscreen.solve(PROBLEM, mode="safe", bounds=["gap", "midpoint"])
+    assert {entry.bound for entry in found.screening.evidence} == {"gap", "midpoint"}
+
+
+def test_progress_is_silent_on_standard_output(capsys) -> None:
+    cvxscreen.solve(PROBLEM, progress=True)
+    assert capsys.readouterr().out == ""
+
+
+def test_export_to_cvxpy() -> None:
+    """The full and the reduced problem as CVXPY problems have the same optimum."""
+    found = cvxscreen.solve(PROBLEM, tol=1e-10)
+    reduced = found.screening.reduce()
+    assert reduced.n < 100
+    for problem in (PROBLEM, reduced):
+        exported = problem.to_cvxpy()
+        exported.solve(solver="CLARABEL")
+        assert exported.value == pytest.approx(found.value, rel=1e-7)

@@ -1,0 +1,146 @@
+"""Paths over C: same answers as single solves, resumable, interruptible, certified."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path as FilePath
+
+import numpy as np
+import pytest
+
+import cvxscreen
+from cvxscreen import path as solve_path
+from cvxscreen.datasets import heavy_tailed_regression, two_gaussians
+from cvxscreen.errors import InvalidInput, UnknownName
+
+X, Y = two_gaussians(900, 6, bayes_error=0.1)
+GRID = np.geomspace(0.02, 5.0, 6)
+
+
+def problems():
+    """One problem a kind, intercept on and off."""
+    A, b = heavy_tailed_regression(800, 5)
+    return {
+        "hinge": cvxscreen.svm(X, Y),
+        "hinge, intercept": cvxscreen.svm(X, Y, intercept=True),
+        "squared hinge": cvxscreen.svm(X, Y, loss="squared_hinge"),
+        "absolute": cvxscreen.regression(A, b, intercept=True),
+        "quantile": cvxscreen.regression(A, b, loss="quantile", tau=0.1),
+    }
+
+
+@pytest.mark.parametrize("name", problems())
+@pytest.mark.parametrize("down", [False, True], ids=["up", "down"])
+@pytest.mark.parametrize("mode", ["certified", "safe"])
+def test_every_point_is_the_solution_of_its_own_problem(name, down, mode) -> None:
+    """Warm starts change the work, not the answer."""
+    problem = problems()[name]
+    grid = GRID[::-1] if down else GRID
+    found = solve_path(problem, values=grid, tol=1e-8, mode=mode)
+    assert found.finished
+    np.testing.assert_array_equal(found.values, grid)
+    for point in found.points:
+        alone = cvxscreen.solve(problem.with_(C=point.value), tol=1e-10)
+        assert point.status == alone.status == "optimal"
+        assert point.relative_gap <= 1e-8
+        assert point.objective == pytest.approx(alone.value, rel=1e-8)
+        proof = cvxscreen.certify(
+            problem.with_(C=point.value), point.x, point.theta, tol=1e-8
+        )
+        assert proof.ok
+
+
+def test_what_is_proven_before_a_solve_is_true() -> None:
+    """The shares that a plot shows are those of the DVI ball of the point before."""
+    problem = cvxscreen.svm(X, Y)
+    found = solve_path(problem, values=GRID, tol=1e-10)
+    first, second = (problem.with_(C=p.value) for p in found.points[:2])
+    verdict = cvxscreen.screen(second, reference=cvxscreen.solve(first, tol=1e-10), bound="dvi")
+    assert found.points[0].before["zero"] == 0.0
+    assert found.points[1].before["zero"] == pytest.approx(verdict.zero.mean(), abs=0.01)
+    assert verdict.zero.mean() > 0.1
+
+
+def test_a_checkpoint_resumes_where_it_stopped(tmp_path: FilePath, monkeypatch) -> None:
+    """An interrupted run keeps its points; the next one solves only the rest."""
+    problem = cvxscreen.svm(X, Y)
+    file = tmp_path / "points.npz"
+    whole = solve_path(problem, values=GRID)
+    solved: list[float] = []
+    real = cvxscreen.path.__globals__["_one"]
+
+    def stopping(here, *args):
+        if len(solved) == 3:
+            raise KeyboardInterrupt
+        solved.append(here.C)
+        return real(here, *args)
+
+    monkeypatch.setitem(cvxscreen.path.__globals__, "_one", stopping)
+    part = solve_path(problem, values=GRID, checkpoint=file)
+    assert not part.finished
+    assert len(part.points) == 3
+    assert "interrupted" in str(part)
+    monkeypatch.setitem(cvxscreen.path.__globals__, "_one", real)
+    rest = solve_path(problem, values=GRID, checkpoint=file)
+    assert rest.finished
+    for ours, theirs in zip(rest.points, whole.points, strict=True):
+        assert ours.objective == pytest.approx(theirs.objective, rel=1e-6)
+    np.testing.assert_array_equal(rest.points[1].x, part.points[1].x)
+    again = solve_path(problem, values=GRID, checkpoint=file)
+    np.testing.assert_array_equal(again.points[-1].x, rest.points[-1].x)
+    assert not list(tmp_path.glob("tmp*"))
+
+
+def test_a_checkpoint_of_something_else_is_refused(tmp_path: FilePath) -> None:
+    """Other data, another grid, another tolerance, or no checkpoint at all."""
+    problem = cvxscreen.svm(X, Y)
+    file = tmp_path / "points.npz"
+    solve_path(problem, values=GRID[:2], checkpoint=file)
+    for other, grid, tol in (
+        (cvxscreen.svm(2 * X, Y), GRID[:2], 1e-6),
+        (problem, GRID[:3], 1e-6),
+        (problem, GRID[:2], 1e-7),
+    ):
+        with pytest.raises(InvalidInput, match="`checkpoint`"):
+            solve_path(other, values=grid, tol=tol, checkpoint=file)
+    for content in (b"", b"PK\x03\x04 not a zip", json.dumps({"a": 1}).encode()):
+        file.write_bytes(content)
+        with pytest.raises(InvalidInput, match="`checkpoint`"):
+            solve_path(problem, values=GRID[:2], checkpoint=file)
+        assert file.read_bytes() == content
+    np.savez(file, head=np.array([{"a": 1}], dtype=object))
+    with pytest.raises(InvalidInput, match="`checkpoint`"):
+        solve_path(problem, values=GRID[:2], checkpoint=file)
+    with pytest.raises(InvalidInput, match="folder"):
+        solve_path(problem, values=GRID[:2], checkpoint=tmp_path / "no" / "points.npz")
+
+
+def test_a_saved_path_is_read_back(tmp_path: FilePath) -> None:
+    """Table and arrays survive."""
+    found = solve_path(cvxscreen.svm(X, Y), values=GRID[:3])
+    found.save(tmp_path / "path.npz")
+    back = cvxscreen.load_path(tmp_path / "path.npz")
+    assert str(back) == str(found)
+    np.testing.assert_array_equal(back.points[2].theta, found.points[2].theta)
+    with pytest.raises(InvalidInput, match="not a file"):
+        cvxscreen.load_path(tmp_path / "other.npz")
+    with pytest.raises(InvalidInput, match="folder"):
+        found.save(tmp_path / "no" / "path.npz")
+
+
+@pytest.mark.parametrize("values", [[], [1.0, -1.0], [0.0], [np.nan], [[1.0, 2.0]], [np.inf]])
+def test_bad_grids_are_refused(values) -> None:
+    with pytest.raises(InvalidInput, match="`values`"):
+        solve_path(cvxscreen.svm(X, Y), values=values)
+
+
+def test_only_known_parameters() -> None:
+    with pytest.raises(UnknownName, match="`over`"):
+        solve_path(cvxscreen.svm(X, Y), over="gamma", values=[1.0])
+
+
+def test_plot_and_progress(capsys) -> None:
+    """A figure with two panels; progress goes to standard error only."""
+    found = solve_path(cvxscreen.svm(X, Y), values=GRID[:3], progress=True)
+    assert len(found.plot().axes) >= 2
+    assert capsys.readouterr().out == ""
