@@ -16,7 +16,7 @@ from time import perf_counter
 import numpy as np
 
 from cvxscreen.bounds import Bound, midpoint_ball
-from cvxscreen.certificate import certify
+from cvxscreen.certificate import Certificate, certify
 from cvxscreen.duality import Point, reference_point
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.problem import Problem
@@ -115,6 +115,7 @@ class _Run:
         self.rounds: list[Round] = []
         self.before: dict[str, float] = {}
         self.result = InnerResult("not run", np.zeros(0), np.zeros(0))
+        self.proof: tuple[Point, Certificate] | None = None
         self.finished = False
         self.weight: float | None = None
         self.target_factor = 0.25
@@ -194,7 +195,7 @@ class _Run:
         reduced = chosen.reduce(problem)
         self.result = ask(self.inner, reduced, self.warm(chosen), self.target())
         solved = perf_counter()
-        refuted = 0
+        refuted, proven = 0, int((self.screening.codes >= 0).sum())
         if self.result.usable:
             x, theta = chosen.lift(problem, reduced, self.result.x, self.result.theta)
             point = reference_point(problem, x, theta, self.result.multipliers)
@@ -211,7 +212,7 @@ class _Run:
         record = Round(
             number=len(self.rounds) + 1,
             kept=reduced.n,
-            proven=int((self.screening.codes >= 0).sum()),
+            proven=proven,
             predicted=guessed,
             refuted=refuted,
             gap=best.gap if best else float("inf"),
@@ -225,6 +226,8 @@ class _Run:
         if self.on_round is not None:
             self.on_round(record)
         self.decide(guessed, refuted)
+        if not self.finished and self.best is not None and self.best.gap < np.inf:
+            self.prove(self.best)
 
     def warm(self, chosen: Selection) -> Start | None:
         """The best point so far, restricted to the kept terms."""
@@ -246,15 +249,13 @@ class _Run:
                 point = blend(best, point)
         if best is None or point.gap < best.gap or (off.any() and point.primal <= best.primal):
             self.best = point
-        if point.gap < np.inf:
-            self.prove(point)
 
     def decide(self, guessed: int, refuted: int) -> None:
         """Stop when certified, or when another round cannot help."""
         if self.finished or self.best is None:
             self.finished = self.finished or len(self.rounds) >= MAX_ROUNDS
             return
-        if self.best.relative_gap <= 0.5 * self.tol or self.certified():
+        if self.best.relative_gap <= self.tol and self.certify(self.best).ok:
             self.finished = True
             return
         if len(self.rounds) >= MAX_ROUNDS:
@@ -275,19 +276,21 @@ class _Run:
             else:
                 self.finished = stuck
 
-    def certified(self) -> bool:
-        """Whether the independent certificate of the best point holds."""
-        best = self.best
-        if best is None:
-            return False
-        return certify(self.problem, best.x, best.theta, best.multipliers, tol=self.tol).ok
+    def certify(self, point: Point) -> Certificate:
+        """The independent certificate of `point`, computed once."""
+        if self.proof is None or self.proof[0] is not point:
+            found = certify(
+                self.problem, point.x, point.theta, point.multipliers, tol=self.tol
+            )
+            self.proof = (point, found)
+        return self.proof[1]
 
     def solution(self) -> Solution:
         """The record of the whole call."""
         problem, best = self.problem, self.best
         if best is None:
             return Solution.failed(problem, self.result.status, self.screening, tuple(self.rounds))
-        proof = certify(problem, best.x, best.theta, best.multipliers, tol=self.tol)
+        proof = self.certify(best)
         status = "optimal" if proof.ok else "inaccurate"
         return Solution(
             problem=problem,
@@ -296,7 +299,8 @@ class _Run:
             multipliers=best.multipliers,
             status=status,
             certificate=proof,
-            screening=self.screening,
+            earlier=self.screening,
+            bounds=self.bounds,
             rounds=tuple(self.rounds),
             reference=best,
             before=self.before,

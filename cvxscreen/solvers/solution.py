@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen.bounds import Bound
 from cvxscreen.certificate import Certificate
 from cvxscreen.duality import Point, reference_point
 from cvxscreen.problem import Problem
+from cvxscreen.rules import judge
 from cvxscreen.screening import Screening
 from cvxscreen.tables import fields, table
 
@@ -28,7 +31,7 @@ class Round:
     kept : int
         Terms of the reduced problem.
     proven, predicted, refuted : int
-        Terms fixed by proof (after the round), by guess, and guesses the full data refuted.
+        Terms fixed by proof, by guess, and guesses that the full data refuted.
     gap, relative_gap : float
         Of the best point so far, on the full problem.
     solver_status : str
@@ -68,9 +71,11 @@ class Solution:
         ``"optimal"`` only with a certificate that holds; ``"inaccurate"``; or the inner solver's
         own word when there is no solution.
     certificate : Certificate
-    screening : Screening
-        What is *proven* about the full problem.
+    earlier : Screening
+        What was proven during the solve; `screening` adds what the answer itself proves.
     rounds : tuple of Round
+    bounds : tuple of Bound
+        The theorems that prove.
     reference : Point or None
         The answer as a reference for bounds, evaluated.
     before : mapping
@@ -86,8 +91,9 @@ class Solution:
     multipliers: Array
     status: str
     certificate: Certificate
-    screening: Screening
+    earlier: Screening
     rounds: tuple[Round, ...]
+    bounds: tuple[Bound, ...] = ()
     reference: Point | None = None
     before: Mapping[str, float] = field(default_factory=dict)
     solver: str = ""
@@ -96,7 +102,7 @@ class Solution:
 
     @classmethod
     def failed(
-        cls, problem: Problem, status: str, screening: Screening, rounds: tuple[Round, ...]
+        cls, problem: Problem, status: str, earlier: Screening, rounds: tuple[Round, ...]
     ) -> Solution:
         """The record of a call that found no point."""
         nan = float("nan")
@@ -105,8 +111,17 @@ class Solution:
         )
         return cls(
             problem, np.full(problem.d, nan), np.full(problem.n, nan), np.zeros(0), status, nothing,
-            screening, rounds,
+            earlier, rounds,
         )
+
+    @cached_property
+    def screening(self) -> Screening:
+        """What is *proven* about the full problem, by the solve and by its answer."""
+        found = self.earlier
+        if self.reference is not None and np.isfinite(self.reference.gap):
+            for bound in self.bounds:
+                found = found.tighten(judge(self.problem, bound(self.problem, self.reference)))
+        return found
 
     @property
     def alpha(self) -> Array:

@@ -1,0 +1,240 @@
+"""The solving loop: whatever is guessed, the status says what the certificate says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from strategies import CASES, LOSSES, Case, build, honest, pieces_at, reference, solved
+
+from cvxscreen.bounds import BOUNDS, midpoint_ball
+from cvxscreen.errors import InvalidInput, UnknownName
+from cvxscreen.problem import Problem
+from cvxscreen.screening import Prediction
+from cvxscreen.selection import Selection
+from cvxscreen.solvers import loop
+from cvxscreen.solvers.guess import SMALL, Guess
+from cvxscreen.solvers.inner import Start
+from cvxscreen.solvers.loop import MAX_ROUNDS, MODES, solve_screened
+from cvxscreen.solvers.solution import Round, Solution
+
+LARGE = 3 * SMALL
+
+
+def proven_right(solution: Solution) -> None:
+    """What the screening of a solution claims holds at the exact optimum."""
+    ref = solved(solution.problem)
+    slack = ref.slack
+    codes = solution.screening.codes
+    f = ref.problem.losses
+    low, high = ref.margins - slack, ref.margins + slack
+    sure = f.piece_within(low, high)
+    clash = (codes >= 0) & (sure >= 0) & (codes != sure)
+    assert not clash.any()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("tol", [1e-6, 1e-9])
+@pytest.mark.parametrize("case", CASES[::9], ids=str)
+def test_small_problems_are_certified(case: Case, tol: float, mode: str) -> None:
+    """Every loss, storage and scale, in both modes and to both tolerances."""
+    ref = reference(case)
+    solution = honest(solve_screened(ref.problem, mode=mode, tol=tol))
+    assert solution.status == "optimal", solution.certificate.reason
+    assert solution.certificate.relative_gap <= tol
+    codes, right = solution.screening.codes, pieces_at(ref)
+    assert not ((codes >= 0) & (right >= 0) & (codes != right)).any()
+
+
+@pytest.mark.parametrize("C", [1e-6, 1e-2, 1.0, 1e3, 1e6])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_modes_agree_for_every_C(loss: str, intercept: bool, C: float) -> None:
+    """Large enough to predict: safe and certified are both optimal with equal values."""
+    problem = build(Case(loss, intercept, n=LARGE, d=6, C=C))
+    values = []
+    for mode in MODES:
+        solution = honest(solve_screened(problem, mode=mode, tol=1e-9))
+        assert solution.status == "optimal", (mode, solution.certificate.reason)
+        assert len(solution.rounds) <= MAX_ROUNDS
+        values.append((solution.value, solution.certificate.gap))
+    (a, gap_a), (b, gap_b) = values
+    assert abs(a - b) <= gap_a + gap_b
+
+
+@pytest.mark.parametrize("data", ["scaled", "twins", "integer"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_odd_data_in_certified_mode(loss: str, data: str) -> None:
+    """Badly scaled, repeated and integer rows at a size where predictions are made."""
+    for intercept in (False, True):
+        problem = build(Case(loss, intercept, data, "csr32", True, n=LARGE, d=6, C=0.5))
+        solution = honest(solve_screened(problem, tol=1e-6))
+        assert solution.status == "optimal", solution.certificate.reason
+
+
+@pytest.mark.parametrize("C", [1e3, 1e6])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_badly_scaled_data_with_a_large_C(loss: str, intercept: bool, C: float) -> None:
+    """Features of 1e-6 to 1e6: certified at C = 1e3; at 1e6 rounding may leave a gap of 1e-4."""
+    problem = build(Case(loss, intercept, "scaled", n=LARGE, d=5, C=C))
+    solution = honest(solve_screened(problem, tol=1e-6))
+    assert solution.status in ("optimal", "inaccurate")
+    assert solution.certificate.relative_gap <= (1e-6 if C < 1e6 else 1e-4)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "smoothed_epsilon"])
+def test_more_columns_than_rows(loss: str) -> None:
+    """n < d at a size where predictions are made."""
+    problem = build(Case(loss, True, "wide", n=1800, C=0.5))
+    assert SMALL < problem.n < problem.d
+    solution = honest(solve_screened(problem, tol=1e-6))
+    assert solution.status == "optimal", solution.certificate.reason
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_any_bound_can_do_the_proving(bound: str) -> None:
+    """The loop takes the theorems as arguments."""
+    problem = build(Case("hinge", n=LARGE, d=4, C=0.5))
+    solution = honest(solve_screened(problem, bounds=(BOUNDS[bound],)))
+    assert solution.status == "optimal"
+    assert {e.bound for e in solution.screening.evidence} == {bound}
+    proven_right(solution)
+
+
+# -- wrong guesses ------------------------------------------------------------------------------
+
+
+def narrow(problem: Problem, point: object, share: float) -> Guess:
+    return Guess(1e-12, 0.0, 1)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_far_too_narrow_prediction_is_survived(
+    loss: str, intercept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A far start, theta = 0, and a first guess that fixes all but one term: certified anyway."""
+    monkeypatch.setattr(Guess, "near", staticmethod(narrow))
+    problem = build(Case(loss, intercept, n=LARGE, d=5, C=1.0))
+    far = Start(np.full(problem.d, 30.0), np.zeros(problem.n))
+    seen: list[Round] = []
+    solution = honest(solve_screened(problem, start=far, tol=1e-6, on_round=seen.append))
+    # With an intercept enough terms are kept to balance the dual; otherwise all but a few go.
+    assert seen[0].predicted > (100 if intercept else 0.9 * problem.n - seen[0].proven)
+    assert solution.status == "optimal", solution.certificate.reason
+    assert len(solution.rounds) <= MAX_ROUNDS
+    proven_right(solution)
+
+
+def test_a_prediction_that_is_all_wrong_is_survived(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every term predicted on the piece of the opposite sign: refuted, put back, certified."""
+    def opposite(
+        problem: Problem, margins: np.ndarray, reach: np.ndarray, keep: int = 0
+    ) -> Prediction:
+        turned = 2.0 - margins
+        codes = problem.losses.piece_within(turned, turned)
+        codes[:: max(2, int(1e6 * reach.mean()))] = -1
+        return Prediction(Selection(codes))
+
+    monkeypatch.setattr(Prediction, "from_margins", staticmethod(opposite))
+    for loss in ("hinge", "smoothed_hinge"):
+        problem = build(Case(loss, n=LARGE, d=5, C=1.0))
+        start = Start(np.full(problem.d, 0.1), np.zeros(problem.n))
+        solution = honest(solve_screened(problem, start=start))
+        assert solution.status == "optimal", solution.certificate.reason
+        assert len(solution.rounds) <= MAX_ROUNDS
+
+
+def test_predictions_are_never_recorded_as_proofs() -> None:
+    """`screening` of a certified solve contains evidence of bounds only."""
+    problem = build(Case("hinge", n=LARGE, d=5, C=1.0))
+    solution = solve_screened(problem, mode="certified")
+    assert any(r.predicted for r in solution.rounds)
+    assert sum(e.new for e in solution.screening.evidence) == int(
+        (solution.screening.codes >= 0).sum()
+    )
+    proven_right(solution)
+    safe = solve_screened(problem, mode="safe")
+    assert not any(r.predicted for r in safe.rounds)
+
+
+# -- arguments and records ----------------------------------------------------------------------
+
+
+def test_arguments_are_validated() -> None:
+    """Modes by name, tolerances strictly between 0 and 1."""
+    problem = build(Case("hinge"))
+    with pytest.raises(UnknownName, match=r"`mode` is 'exact'.*certified, safe"):
+        solve_screened(problem, mode="exact")
+    for tol in (0.0, 1.0, -1e-6, np.nan, np.inf):
+        with pytest.raises(InvalidInput, match="`tol`"):
+            solve_screened(problem, tol=tol)
+    for bad in ("1e-6", None):
+        with pytest.raises(InvalidInput, match="`tol`"):
+            solve_screened(problem, tol=bad)  # type: ignore[arg-type]
+    for start in (Start(np.zeros(problem.d + 1), np.zeros(problem.n)),
+                  Start(np.zeros(problem.d), np.zeros(3)),
+                  Start(np.full(problem.d, np.nan), np.zeros(problem.n))):
+        with pytest.raises(InvalidInput):
+            solve_screened(problem, start=start)
+
+
+def test_every_round_is_reported() -> None:
+    """`on_round` gets the records that the solution keeps, in order, as they happen."""
+    problem = build(Case("absolute", n=LARGE, d=5, C=1.0))
+    seen: list[Round] = []
+    solution = solve_screened(problem, on_round=seen.append)
+    assert tuple(seen) == solution.rounds
+    assert [r.number for r in seen] == list(range(1, len(seen) + 1))
+    for record in seen:
+        assert 0 <= record.kept <= problem.n
+        assert record.solver_status in ("optimal", "inaccurate")
+        assert record.seconds >= record.solve_seconds >= 0.0
+    assert [r.proven for r in seen] == sorted(r.proven for r in seen)
+    assert solution.seconds >= sum(r.seconds for r in seen)
+
+
+def test_a_callback_that_raises_stops_the_loop() -> None:
+    """The caller's exception is the caller's: it is not swallowed."""
+    def stop(record: Round) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        solve_screened(build(Case("hinge")), on_round=stop)
+
+
+def test_the_callers_arrays_are_not_written_to() -> None:
+    """Data, labels, weights and the start hold the same numbers afterwards."""
+    for storage in ("dense64", "dense32", "csr64"):
+        problem = build(Case("smoothed_hinge", True, "plain", storage, True, n=LARGE, C=1.0))
+        matrix = problem.design.matrix
+        held = matrix.data if "csr" in storage else matrix
+        before, theta = held.copy(), np.full(problem.n, -9.0)
+        x = np.full(problem.d, 0.1)
+        solve_screened(problem, start=Start(x, theta))
+        np.testing.assert_array_equal(held, before)
+        assert (x == 0.1).all()
+        assert (theta == -9.0).all()
+
+
+def test_the_answer_is_the_same_every_time() -> None:
+    """No randomness: two calls give the same bytes."""
+    problem = build(Case("hinge", True, n=LARGE, d=5, C=1.0))
+    first, second = solve_screened(problem), solve_screened(problem)
+    np.testing.assert_array_equal(first.x, second.x)
+    np.testing.assert_array_equal(first.theta, second.theta)
+
+
+def test_fields_of_a_solution() -> None:
+    """alpha is minus theta, w and the intercept are parts of x, the value is the objective."""
+    problem = build(Case("hinge", True, n=40, C=1.0))
+    solution = solve_screened(problem)
+    np.testing.assert_array_equal(solution.alpha, -solution.theta)
+    assert (solution.alpha >= 0).all()
+    np.testing.assert_array_equal(np.r_[solution.w, solution.intercept], solution.x)
+    assert solution.value == pytest.approx(problem.primal(solution.x), rel=1e-12)
+    assert solution.point().gap == pytest.approx(solution.certificate.gap, rel=1e-3, abs=1e-12)
+    verdict_region = midpoint_ball(problem, solution.point())
+    assert verdict_region.contains(solution.x)
+    assert str(solution)
+    assert loop.MAX_ROUNDS >= len(solution.rounds) >= 1
