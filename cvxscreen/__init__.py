@@ -21,6 +21,7 @@ from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
 from cvxscreen.path import Path, PathPoint, load_path, path
 from cvxscreen.problem import Problem, Quadratic
+from cvxscreen.reducer.doors import explain, reduce, verify
 from cvxscreen.reducer.plugin import register
 from cvxscreen.reducer.report import Report
 from cvxscreen.rules import Verdict
@@ -51,13 +52,16 @@ __all__ = [
     "bounds",
     "certify",
     "datasets",
+    "explain",
     "load_path",
     "path",
+    "reduce",
     "reference_point",
     "regression",
     "screen",
     "solve",
     "svm",
+    "verify",
 ]
 
 register()

@@ -22,7 +22,7 @@ from cvxscreen.models.svm import svm
 from cvxscreen.path import Path as SolutionPath
 from cvxscreen.path import load_path, path
 from cvxscreen.problem import Problem
-from cvxscreen.reducer.verify import verify
+from cvxscreen.reducer.doors import verify
 
 EXIT_OK, EXIT_DISAGREES, EXIT_ERROR, EXIT_INTERRUPTED = 0, 1, 2, 130
 

@@ -13,7 +13,11 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 from cvxpy.reductions.chain import Chain
-from cvxpy.reductions.cvx_attr2constr import CvxAttr2Constr, recover_value_for_leaf
+from cvxpy.reductions.cvx_attr2constr import (
+    CvxAttr2Constr,
+    lower_value,
+    recover_value_for_leaf,
+)
 from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
 from cvxpy.reductions.flip_objective import FlipObjective
 from cvxpy.reductions.solution import Solution
@@ -72,6 +76,19 @@ class Canonical:
             for key, variable in self.own.items()
         }
 
+    def current(self) -> dict[int, np.ndarray] | None:
+        """The values that the user's variables have now, by identifier of the canonical variable.
+
+        None where the problem has not been solved before, or some value is missing.
+        """
+        solved = self.original.status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
+        if not solved or any(v.value is None for v in self.own.values()):
+            return None
+        return {
+            key: np.asarray(lower_value(variable, variable.value), dtype=np.float64)
+            for key, variable in self.own.items()
+        }
+
 
 def refuse(problem: Any) -> str:
     """Why `problem` cannot be taken to cone form for screening, or an empty text."""
@@ -90,9 +107,6 @@ def refuse(problem: Any) -> str:
         return "the problem has a variable with a sparsity pattern"
     if any(len(v.shape) > 2 for v in problem.variables()):
         return "the problem has a variable with more than two dimensions"
-    nodes = {type(atom).__name__ for atom in problem.atoms()}
-    if "PartialProblem" in nodes:
-        return "the problem contains a partial minimisation"
     return ""
 
 

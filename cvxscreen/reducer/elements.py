@@ -1,0 +1,253 @@
+"""From the numbers of a canonical problem to a regularised sum of losses, or a reason why not.
+
+The rules run one after the other on a `Draft`; what no rule touches stays: columns as core
+coordinates, rows as side constraints. The result is exact, because every rule is a minimisation over
+the columns that it removes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from cvxscreen.cones import SideConstraints
+from cvxscreen.designs.rows import Rows
+from cvxscreen.errors import InvalidInput, NotScreenable
+from cvxscreen.losses import Losses
+from cvxscreen.problem import Problem, Quadratic
+from cvxscreen.reducer import epigraph, splitting, substitution
+from cvxscreen.reducer.draft import Draft, without
+from cvxscreen.reducer.kinks import diagonal
+from cvxscreen.reducer.pairing import pair
+from cvxscreen.reducer.recognition import Recognition, idle
+from cvxscreen.reducer.stack import Stack
+from cvxscreen.reducer.standard import Standard
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+FAMILIAR = frozenset(
+    "abs huber max maximum norm1 pos neg Pnorm PnormApprox Power PowerApprox QuadForm quad_over_lin "
+    "AddExpression NegExpression MulExpression multiply DivExpression Sum Promote index "
+    "special_index reshape transpose Hstack Vstack Concatenate broadcast_to Trace diag_mat "
+    "diag_vec upper_tri kron cumsum".split()
+)
+"""Atoms that are not worth naming in a refusal."""
+
+DENSE_LIMIT = 3000
+"""A quadratic term that is not diagonal is taken up to this many coordinates."""
+
+
+def recognise_standard(standard: Standard) -> Recognition:
+    """Apply all rules to `standard`.
+
+    Raises
+    ------
+    NotScreenable
+        If what is left is not a strongly convex regulariser plus at least one loss.
+    """
+    draft = Draft.of(standard)
+    substitution.bound_heads(draft)
+    substitution.square_heads(draft)
+    pairs = splitting.find(draft)
+    substitution.eliminate(draft, pairs.reserved(standard.rows.shape[0]))
+    epigraph.nest(draft)
+    epigraph.fold(draft)
+    splitting.fold(draft, pairs)
+    return _finish(draft)
+
+
+def _settle(draft: Draft, weights: Any) -> Any:
+    """Combinations of rows, changed by multiples of equalities so that no defined column is left."""
+    sparse = draft.standard.rows.sparse
+    for found in draft.eliminations:
+        entries = sp.csr_array((weights @ sparse)[:, found.columns])
+        entries.eliminate_zeros()
+        if entries.nnz:
+            k = len(found.columns)
+            pick = sp.csr_array(
+                (1.0 / found.factor, (np.arange(k), found.source)), shape=(k, sparse.shape[0])
+            )
+            weights = sp.csr_array(weights - entries @ pick)
+    return weights
+
+
+def without_columns(rows: Stack, gone: NDArray[np.bool_]) -> Stack:
+    """The rows without the entries of eliminated columns."""
+    return Stack(without(rows.sparse, np.flatnonzero(gone)), rows.blocks, rows.offset)
+
+
+def _finish(draft: Draft) -> Recognition:
+    standard = draft.standard
+    m = standard.rows.shape[0]
+    arguments, numbers = draft.terms.merged(m)
+    if not len(numbers):
+        raise NotScreenable(_no_loss(draft))
+    core = np.flatnonzero(~draft.gone)
+    settled = _settle(draft, arguments)
+    rows = without_columns(standard.rows.combine(settled), draft.gone)
+    numbers[:, 0] -= rows.offset
+    pairing, numbers = pair(rows, numbers)
+    if len(pairing.first) < pairing.found:
+        rows = standard.rows.combine(settled[pairing.first])
+    design = rows.columns(core)
+    side, dims = _side_rows(draft)
+    held = standard.rows.combine(_settle(draft, side))
+    frame = sp.csr_array(held.columns(core))
+    tilt = standard.rows.combine(_settle(draft, sp.csr_array(draft.tilt[None, :])))
+    linear = draft.linear + tilt.adjoint(np.ones(1))
+    constant = draft.constant + float(tilt.offset[0])
+
+    quadratic = sp.csr_array(draft.quadratic[core][:, core])
+    touched = np.asarray(abs(design).sum(axis=0)).ravel() > 0
+    loose = np.diff(quadratic.indptr) == 0
+    bound = np.asarray(abs(frame).sum(axis=0)).ravel() > 0
+    drop = _check_free(draft, core, touched, loose, bound, linear[core])
+    _check_data(design, touched)
+    keep = np.flatnonzero(~drop)
+    steps = [*draft.steps, idle(core[drop], standard.size)] if drop.any() else draft.steps
+    try:
+        problem = Problem(
+            design=Rows(design if not drop.any() else design[:, keep]),
+            losses=Losses(*numbers.T),
+            quadratic=_quadratic(quadratic[keep][:, keep]),
+            linear=linear[core[keep]],
+            constant=constant,
+            side=SideConstraints(frame[:, keep], held.offset, dims) if dims else None,
+            kind="cvxpy",
+        )
+        _ = problem.quadratic.floor
+    except (InvalidInput, np.linalg.LinAlgError) as error:
+        raise NotScreenable(str(error)) from None
+    return Recognition(problem, standard, core[keep], tuple(steps), side, pairing)
+
+
+def _side_rows(draft: Draft) -> tuple[Any, tuple[tuple[str, int], ...]]:
+    """The rows that stay constraints, as combinations, with their cones."""
+    kinds = draft.standard.kinds()
+    zero = draft.heads[np.flatnonzero((kinds == "zero") & ~draft.used)]
+    parts, dims = [zero, draft.open], [("zero", zero.shape[0]), ("nonneg", draft.open.shape[0])]
+    for cone in draft.standard.cones:
+        if cone.kind in ("soc", "psd") and not draft.used[cone.rows.start]:
+            parts.append(draft.heads[cone.rows])
+            dims.append((cone.kind, cone.size))
+    stacked = sp.csr_array(sp.vstack(parts, format="csr"))
+    return stacked, tuple(entry for entry in dims if entry[1])
+
+
+def _quadratic(matrix: Any) -> Quadratic:
+    diagonal_part = matrix.diagonal()
+    rest = sp.csr_array(matrix - diagonal(diagonal_part))
+    rest.eliminate_zeros()
+    if not rest.nnz:
+        return Quadratic(diagonal_part)
+    if matrix.shape[0] > DENSE_LIMIT:
+        raise NotScreenable(
+            f"the quadratic term is not diagonal and has {matrix.shape[0]} coordinates; "
+            f"the limit is {DENSE_LIMIT}"
+        )
+    return Quadratic(np.zeros(matrix.shape[0]), matrix.toarray())
+
+
+def _check_free(
+    draft: Draft, core: Index, touched: Any, loose: Any, bound: Any, linear: Array
+) -> NDArray[np.bool_]:
+    """Refuse too few penalised coordinates; returns the coordinates that nothing depends on."""
+    label = draft.standard.label
+    if not (touched & ~loose).any():
+        own = draft.standard.own()[core]
+        names = sorted({label(int(c)) for c in core[touched & own]})
+        hint = f" ({draft.notes[0]})" if draft.notes else ""
+        raise NotScreenable(
+            f"the objective has no squared norm of {', '.join(names)}: it is not strongly convex "
+            f"there (a norm that is not squared, or an L1 norm, does not count){hint}"
+        )
+    foreign = core[(touched | bound) & ~draft.standard.own()[core]]
+    if len(foreign):
+        raise NotScreenable(_stuck(draft, int(foreign[0])))
+    unpenalised = core[touched & loose]
+    if len(unpenalised) > int((touched & ~loose).sum()):
+        raise NotScreenable(
+            f"the objective does not square {len(unpenalised)} coordinates that the losses use, "
+            f"among them {label(int(unpenalised[0]))}: more than it squares"
+        )
+    apart = loose & ~touched
+    held = core[apart & (bound | (linear != 0.0))]
+    if len(held):
+        raise NotScreenable(_stuck(draft, int(held[0])))
+    return apart
+
+
+def _check_data(design: Any, touched: Any) -> None:
+    """Refuse penalties on single coordinates alone: there is no loss over data."""
+    filled = design != 0
+    per_row = np.asarray(filled.sum(axis=1)).ravel()
+    if per_row.max(initial=0) <= 1 and len(per_row) <= 2 * int(touched.sum()):
+        raise NotScreenable(
+            "the objective has no loss over data, only penalties on single coordinates"
+        )
+
+
+def _stuck(draft: Draft, column: int) -> str:
+    """Why a column is neither a helper nor penalised."""
+    standard = draft.standard
+    name, where = standard.label(column), _binding(draft, column)
+    note = f"; {draft.notes[0]}" if draft.notes else ""
+    if not standard.own()[column]:
+        atoms = {atom.__name__ for atom in standard.canonical.original.atoms()} - FAMILIAR
+        source = f" (from {', '.join(sorted(atoms))})" if atoms else ""
+        return f"{name}{source} is no loss of one argument{where}{note}"
+    if draft.linear[column] > 0.0:
+        return (
+            f"{name} costs something but is no loss of its own: it is shared, or bounded from "
+            f"above{where}{note}"
+        )
+    return f"{name} is not squared in the objective and is tied by constraints{where}{note}"
+
+
+def _binding(draft: Draft, column: int) -> str:
+    """The text of a constraint that stands in the way, for messages."""
+    standard = draft.standard
+    entries = sp.csc_array(standard.rows.sparse)[:, [column]].tocoo()
+    rows = entries.row[entries.data < 0] if (entries.data < 0).any() else entries.row
+    canonical = standard.canonical
+    names = canonical.chain.compose_constr_id_map()
+    own = {names.get(c.id, c.id): c for c in canonical.original.constraints}
+    for row in rows:
+        for cone in standard.cones:
+            if cone.rows.start <= row < cone.rows.stop:
+                found = own.get(canonical.problem.constraints[cone.constraint].id)
+                if found is not None:
+                    text = str(found)
+                    return f" in the constraint {text if len(text) < 80 else text[:77] + '...'}"
+    return ""
+
+
+def _no_loss(draft: Draft) -> str:
+    """Why no loss term was found."""
+    if draft.notes:
+        return f"no loss term was found: {draft.notes[0]}"
+    plain = ~draft.gone & (draft.quadratic.diagonal() == 0) & draft.standard.own()
+    for column in np.flatnonzero(plain & (draft.linear > 0.0)):
+        where = _binding(draft, int(column))
+        if where:
+            name = draft.standard.label(int(column))
+            return f"no loss term was found: {name} is shared or bounded from above{where}"
+    rows = sp.csr_array(draft.open @ draft.standard.rows.sparse)
+    for k in np.flatnonzero(np.diff(rows.indptr) > 1):
+        span = slice(rows.indptr[k], rows.indptr[k + 1])
+        columns, data = rows.indices[span], rows.data[span]
+        if (data < 0).all() and plain[columns].all():
+            name, where = (f(draft, int(columns[0])) for f in (_name, _binding))
+            return f"no loss term was found: {name} has no cost but a shared budget{where}"
+    return (
+        "no loss term was found: the objective has no sum of hinge, absolute, pinball, "
+        "epsilon-insensitive, Huber or squared-hinge terms"
+    )
+
+
+def _name(draft: Draft, column: int) -> str:
+    return draft.standard.label(column)

@@ -1,0 +1,123 @@
+"""A solver of CVXPY as the inner solver of the screening loop."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+
+from cvxscreen.errors import UnknownName
+from cvxscreen.problem import Problem
+from cvxscreen.reducer.build import build
+from cvxscreen.solvers.inner import InnerResult, Start
+
+TIGHT: dict[str, dict[str, Any]] = {
+    "SCS": {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iters": 200_000},
+    "OSQP": {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iter": 200_000, "polishing": True},
+}
+"""Options for solvers whose defaults are too loose for a certificate, where the user gave none."""
+
+ACCURACY = ("eps", "tol", "max_iter", "feas", "abstol", "reltol", "time_limit", "polish")
+"""Parts of option names that say the user has chosen an accuracy."""
+
+DEFAULT = "CLARABEL"
+"""The solver when the user names none; it comes with CVXPY."""
+
+
+def solver_name(solver: Any) -> str:
+    """The name of `solver`: a text, None for the default, or a solver object of CVXPY."""
+    if solver is None:
+        return DEFAULT
+    return solver.upper() if isinstance(solver, str) else str(solver.name())
+
+
+def options_for(solver: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """The options to pass on: those given, and tight tolerances where none are among them."""
+    chosen = any(part in name.lower() for name in given for part in ACCURACY)
+    tight = {} if chosen else TIGHT.get(solver_name(solver), {})
+    return {**tight, **given}
+
+
+@dataclass(eq=False)
+class CvxpyInner:
+    """Calls CVXPY on each reduced problem.
+
+    Parameters
+    ----------
+    solver : str, solver object or None
+        As in ``prob.solve(solver=...)``; None is Clarabel.
+    options : dict
+        Passed to every solve untouched.
+
+    Attributes
+    ----------
+    problem_solved : cvxpy.Problem or None
+        The last reduced problem, for its statistics.
+    solve_time, setup_time : float
+        Sums over all calls of what the solver reports.
+    """
+
+    solver: Any = None
+    options: dict[str, Any] = field(default_factory=dict)
+    problem_solved: Any = None
+    solve_time: float = 0.0
+    setup_time: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The solver's name."""
+        return solver_name(self.solver)
+
+    def __call__(
+        self, problem: Problem, start: Start | None = None, target: float = 0.0
+    ) -> InnerResult:
+        """Solve `problem`; start and target are for solvers that can use them.
+
+        Returns
+        -------
+        InnerResult
+            ``"optimal"``, ``"inaccurate"``, or CVXPY's own status (``"solver_error"`` when it
+            raises).
+        """
+        built = build(problem)
+        solver = DEFAULT if self.solver is None else self.solver
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                built.problem.solve(solver=solver, **self.options)
+        except cp.error.SolverError as error:
+            return _failed(cp.SOLVER_ERROR, str(error))
+        self.problem_solved = built.problem
+        stats = built.problem.solver_stats
+        self.solve_time += stats.solve_time or 0.0
+        self.setup_time += stats.setup_time or 0.0
+        status = built.problem.status
+        if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, cp.USER_LIMIT):
+            return _failed(status, status)
+        if built.variable.value is None:
+            return _failed(status, status)
+        x, theta, multipliers = built.read()
+        word = "optimal" if status == cp.OPTIMAL else "inaccurate"
+        return InnerResult(word, x, theta, multipliers, {"iterations": stats.num_iters})
+
+
+def _failed(status: str, message: str) -> InnerResult:
+    nothing = np.zeros(0)
+    return InnerResult(status, nothing, nothing, nothing, {"message": message})
+
+
+def cvxpy_inner(name: str) -> CvxpyInner:
+    """The inner solver that calls CVXPY's solver `name`, with tolerances tight enough to certify.
+
+    Raises
+    ------
+    UnknownName
+        If CVXPY has no such solver installed.
+    """
+    installed = cp.installed_solvers()
+    if name.upper() not in installed:
+        raise UnknownName.among("solver", name, ["auto", "builtin", *installed])
+    return CvxpyInner(name.upper(), options_for(name, {}))

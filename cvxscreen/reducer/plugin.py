@@ -1,0 +1,246 @@
+"""``prob.solve(method="screen")``: recognise, screen, solve the reduced problem, certify, write back.
+
+A problem that is not recognised, or whose reduced problem is not solved to optimality, goes to CVXPY
+as it is, with the reason in the report: the answer, the status and the exceptions are then CVXPY's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+
+from cvxscreen.errors import CvxscreenError, InvalidInput, NotScreenable, UnknownName
+from cvxscreen.reducer.inner import CvxpyInner, options_for, solver_name
+from cvxscreen.reducer.recognise import recognise
+from cvxscreen.reducer.recognition import Recognition
+from cvxscreen.reducer.report import Report
+from cvxscreen.reducer.restore import restore, statistics, write_back
+from cvxscreen.solvers.inner import Start
+from cvxscreen.solvers.loop import MODES, solve_screened
+from cvxscreen.solvers.newton import Newton
+from cvxscreen.solvers.solution import Solution
+
+BUILTIN = "BUILTIN"
+"""``solver="builtin"`` (in any case) asks for the built-in solver: no CVXPY solve at all."""
+
+USELESS = 1e-2
+"""An answer with a larger certified relative gap is not handed out as inaccurate, but solved again."""
+
+ELSEWHERE = ("gp", "qcp", "requires_grad", "nlp")
+"""Arguments of ``prob.solve`` that ask for something else than a convex solve."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of one solve.
+
+    Attributes
+    ----------
+    solver : str, solver object or None
+    mode : {"certified", "safe"}
+    tol : float
+    verbose : bool
+    options : dict
+        Everything else, for the inner solver.
+    """
+
+    solver: Any = None
+    mode: str = "certified"
+    tol: float = 1e-6
+    verbose: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def builtin(self) -> bool:
+        """Whether the built-in solver was asked for."""
+        return isinstance(self.solver, str) and self.solver.upper() == BUILTIN
+
+    def check(self) -> None:
+        """Refuse what cannot be meant, before any work.
+
+        Raises
+        ------
+        cvxpy.error.SolverError
+            For the name of a solver that is not installed.
+        UnknownName, InvalidInput
+            For `mode` and `tol`.
+        """
+        if self.mode not in MODES:
+            raise UnknownName.among("mode", self.mode, MODES)
+        if not (np.isfinite(self.tol) and 0 < self.tol < 1):
+            raise InvalidInput(f"`tol` is {self.tol!r}; a number between 0 and 1 is needed.")
+        named = isinstance(self.solver, str) and not self.builtin
+        if named and self.solver.upper() not in cp.installed_solvers():
+            cp.Problem(cp.Minimize(cp.Variable())).solve(solver=self.solver)
+
+    def say(self, text: object) -> None:
+        """Print when verbose, as CVXPY does."""
+        if self.verbose:
+            print(text)
+
+
+def solve(
+    problem: Any,
+    solver: Any = None,
+    mode: str = "certified",
+    tol: float = 1e-6,
+    verbose: bool = False,
+    **options: Any,
+) -> Any:
+    """Solve a ``cvxpy.Problem`` by screening; registered as ``prob.solve(method="screen")``.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+    solver : str or solver object, optional
+        Solver of the reduced problem (Clarabel when omitted); ``"builtin"`` for the built-in one.
+    mode : {"certified", "safe"}
+        Whether terms may be fixed by prediction (and certified afterwards) or by proof only.
+    tol : float
+        Relative duality gap on the full problem.
+    verbose : bool
+        Say what was recognised and kept, and let the solver talk.
+    **options
+        Passed to the solver untouched.
+
+    Returns
+    -------
+    float
+        The optimal value, as from ``prob.solve()``.
+
+    Raises
+    ------
+    cvxpy.error.SolverError
+        As from ``prob.solve()``.
+    UnknownName, InvalidInput
+        For a mode or a tolerance that does not exist.
+    """
+    request = Request(solver, mode, tol, verbose, options)
+    request.check()
+    began = perf_counter()
+    found = _recognised(problem, request)
+    if isinstance(found, str):
+        return plain(problem, request, found)
+    request.say(found.problem)
+    outcome = _screened(found, request, perf_counter() - began)
+    return plain(problem, request, outcome) if isinstance(outcome, str) else problem.value
+
+
+def _recognised(problem: Any, request: Request) -> Recognition | str:
+    """The recognition, or why there is none."""
+    other = [name for name in ELSEWHERE if request.options.get(name)]
+    if other:
+        return f"the argument `{other[0]}` asks for a solve of another kind"
+    try:
+        recognition = recognise(problem)
+    except NotScreenable as refusal:
+        return str(refusal)
+    if request.builtin and recognition.problem.side is not None:
+        return "the built-in solver takes no side constraints"
+    return recognition
+
+
+def plain(problem: Any, request: Request, reason: str) -> Any:
+    """Solve `problem` by CVXPY alone, and say why."""
+    request.say(f"cvxscreen: solved plainly by CVXPY, because {reason}")
+    solver = None if request.builtin else request.solver
+    value = problem.solve(solver=solver, verbose=request.verbose, **request.options)
+    stats = problem.solver_stats
+    if stats is not None:
+        report = Report(False, reason, request.mode, stats.solver_name)
+        extra = stats.extra_stats
+        kept = dict(extra) if isinstance(extra, dict) else {}
+        if extra is not None and not isinstance(extra, dict):
+            kept["solver"] = extra
+        stats.extra_stats = {**kept, "cvxscreen": report}
+    return value
+
+
+def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpyInner | Newton]:
+    """The screening loop on a recognised problem."""
+    options = dict(options_for(request.solver, request.options), verbose=request.verbose)
+    inner = Newton() if request.builtin else CvxpyInner(request.solver, options)
+    warm = request.options.get("warm_start", True)
+    start = warm_start(recognition) if warm else None
+    problem = recognition.problem
+    return solve_screened(problem, inner, mode=request.mode, tol=request.tol, start=start), inner
+
+
+def warm_start(recognition: Recognition) -> Start | None:
+    """The problem's last solution (at other parameters, say) as a start; None without one."""
+    standard, problem = recognition.standard, recognition.problem
+    values = standard.canonical.current()
+    if values is None:
+        return None
+    x = standard.join(values)[recognition.core]
+    if not np.isfinite(x).all():
+        return None
+    return Start(x, problem.losses.slope(problem.design.forward(x)))
+
+
+def _screened(recognition: Recognition, request: Request, recognised: float) -> Report | str:
+    """Solve and write back; or why the answer of CVXPY itself is needed."""
+    try:
+        solution, inner = run(recognition, request)
+    except (CvxscreenError, np.linalg.LinAlgError) as error:
+        return f"the screening loop stopped: {error}"
+    if solution.status not in ("optimal", "inaccurate"):
+        return f"the reduced problem was not solved to optimality ({solution.status})"
+    proof = solution.certificate
+    if not proof.ok and not proof.relative_gap <= USELESS:
+        return f"the answer could not be certified: {proof.reason}"
+    began = perf_counter()
+    report = make_report(solution, request, recognised)
+    restored = restore(recognition, solution.x, solution.theta, solution.multipliers)
+    report.times["restore"] = perf_counter() - began
+    last = getattr(inner, "problem_solved", None)
+    stats = None if last is None else last.solver_stats
+    write_back(
+        recognition,
+        restored,
+        status=cp.OPTIMAL if proof.ok else cp.OPTIMAL_INACCURATE,
+        solver=report.solver,
+        statistics=statistics(
+            report,
+            solve_time=getattr(inner, "solve_time", report.times["solve"]),
+            setup_time=getattr(inner, "setup_time", 0.0),
+            iterations=len(solution.rounds) if stats is None else stats.num_iters,
+            inner=None if stats is None else stats.extra_stats,
+        ),
+    )
+    request.say(report)
+    return report
+
+
+def make_report(solution: Solution, request: Request, recognised: float) -> Report:
+    """What the loop did, as a record."""
+    screening = solution.screening
+    proven = {"zero": screening.zero, "linear": screening.linear, "quadratic": screening.quadratic}
+    last = solution.rounds[-1]
+    inner = sum(entry.solve_seconds for entry in solution.rounds)
+    name = "builtin" if request.builtin else solver_name(request.solver)
+    return Report(
+        recognised=True,
+        mode=request.mode,
+        solver=name,
+        terms=solution.problem.n,
+        kept=last.kept,
+        fixed={**{k: int(v.sum()) for k, v in proven.items()}, "predicted": last.predicted},
+        gap=solution.certificate.gap,
+        relative_gap=solution.certificate.relative_gap,
+        rounds=len(solution.rounds),
+        times={
+            "recognise": recognised,
+            "screen": max(solution.seconds - inner, 0.0),
+            "solve": inner,
+        },
+    )
+
+
+def register() -> None:
+    """Make ``prob.solve(method="screen")`` available."""
+    cp.Problem.register_solve("screen", solve)

@@ -1,0 +1,29 @@
+"""The front of the recogniser: a ``cvxpy.Problem`` in, a `Recognition` or a refusal out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cvxscreen.reducer.check import check
+from cvxscreen.reducer.elements import recognise_standard
+from cvxscreen.reducer.recognition import Recognition
+from cvxscreen.reducer.standard import standardise
+from cvxscreen.reducer.symbolic import canonicalise
+
+
+def recognise(problem: Any) -> Recognition:
+    """Read a CVXPY problem as a regularised sum of losses.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+        Its variables' values are left as they are.
+
+    Raises
+    ------
+    NotScreenable
+        With the reason, naming the part that stands in the way.
+    """
+    recognition = recognise_standard(standardise(canonicalise(problem)))
+    check(recognition)
+    return recognition

@@ -1,0 +1,152 @@
+"""What a recognised problem is, and the exact way from its solution to all columns and multipliers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from cvxscreen.errors import CvxscreenError
+from cvxscreen.problem import Problem
+from cvxscreen.reducer.draft import Duals, Elimination, Step
+from cvxscreen.reducer.pairing import Pairing
+from cvxscreen.reducer.splitting import Bowl
+from cvxscreen.reducer.standard import Standard
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Idle:
+    """Columns that nothing depends on; they are put at 0. See `Step`.
+
+    Attributes
+    ----------
+    columns : array of int, shape (k,)
+    needs : CSR array, shape (k, N)
+    """
+
+    columns: Index
+    needs: Any
+
+    def primal(self, values: Array) -> Array:
+        """See `Step.primal`."""
+        return np.zeros(len(self.columns))
+
+    def dual(self, standard: Standard, duals: Duals) -> None:
+        """See `Step.dual`: no rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Recognition:
+    """A CVXPY problem read as a regularised sum of losses.
+
+    Attributes
+    ----------
+    problem : Problem
+        In the core coordinates.
+    standard : Standard
+        The canonical problem, all of it.
+    core : array of int, shape (d,)
+        The column of each core coordinate.
+    steps : tuple of Step
+        Everything else, undone in any order that their `needs` allow.
+    side : CSR array, shape (k, m)
+        The side constraints as combinations of rows.
+    pairing : Pairing
+        From the problem's terms to those that the steps know.
+    """
+
+    problem: Problem
+    standard: Standard
+    core: Index
+    steps: tuple[Step, ...]
+    side: Any
+    pairing: Pairing
+
+    def columns(self, x: Array) -> Array:
+        """All columns at their best values for the core coordinates `x`.
+
+        Parameters
+        ----------
+        x : array, shape (d,)
+
+        Returns
+        -------
+        array, shape (N,)
+
+        Raises
+        ------
+        CvxscreenError
+            If some helper depends on itself (a defect of a rule).
+        """
+        size = self.standard.size
+        z, unknown = np.zeros(size), np.ones(size)
+        z[self.core] = x
+        unknown[self.core] = 0.0
+        while unknown.any():
+            values = self.standard.rows.values(z)
+            before = unknown.sum()
+            fresh: list[tuple[Index, Array]] = []
+            for step in self.steps:
+                ready = (step.needs @ unknown == 0.0) & (unknown[step.columns] > 0.0)
+                if ready.any():
+                    fresh.append((step.columns[ready], step.primal(values)[ready]))
+            for columns, found in fresh:
+                z[columns] = found
+                unknown[columns] = 0.0
+            if unknown.sum() == before:
+                raise CvxscreenError("a helper variable depends on itself; please report this.")
+        return z
+
+    def multipliers(self, z: Array, theta: Array, side: Array) -> Array:
+        """Multipliers of all rows of the canonical problem.
+
+        Parameters
+        ----------
+        z : array, shape (N,)
+            All columns at the solution.
+        theta : array, shape (n,)
+            Slopes of the loss terms.
+        side : array, shape (k,)
+            Multipliers of the side constraints.
+
+        Returns
+        -------
+        array, shape (m,)
+        """
+        rows = np.zeros(self.standard.rows.shape[0])
+        if self.side.shape[0]:
+            rows += self.side.T @ side
+        duals = Duals(z, self.pairing.split(theta), rows)
+        for late in (_first, _second, _third):
+            for step in self.steps:
+                if late(step):
+                    step.dual(self.standard, duals)
+        return duals.rows
+
+    def residual(self, z: Array, multipliers: Array) -> Array:
+        """Gradient of the Lagrangian of the canonical problem, shape (N,)."""
+        own = self.standard.quadratic @ z + self.standard.linear
+        return np.asarray(own - self.standard.rows.adjoint(multipliers))
+
+
+def _first(step: Step) -> bool:
+    return not isinstance(step, Bowl | Elimination)
+
+
+def _second(step: Step) -> bool:
+    return isinstance(step, Bowl)
+
+
+def _third(step: Step) -> bool:
+    return isinstance(step, Elimination)
+
+
+def idle(columns: Index, size: int) -> Idle:
+    """A step that puts `columns` at 0."""
+    return Idle(columns, sp.csr_array((len(columns), size)))

@@ -1,0 +1,201 @@
+"""Records of the CVXPY door: what was recognised, what a solve did, and how two solves compare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen.losses import Losses
+from cvxscreen.problem import Problem
+from cvxscreen.tables import fields, table
+
+
+def loss_names(losses: Losses) -> NDArray[np.str_]:
+    """The everyday name of each term, shape (n,)."""
+    one_sided = (losses.lo == 0) | (losses.hi == 0)
+    steep = np.isinf(losses.lo) | np.isinf(losses.hi)
+    curved, flat = losses.q > 0, losses.e > 0
+    equal = -losses.lo == losses.hi
+    out = np.full(len(losses), "pinball", dtype="<U27")
+    out[equal] = "absolute"
+    out[flat] = "epsilon-insensitive"
+    out[curved & flat] = "smoothed epsilon-insensitive"[:27]
+    out[curved & ~flat] = "Huber"
+    out[curved & steep] = "squared"
+    out[curved & steep & flat] = "squared epsilon-insensitive"
+    out[one_sided] = "hinge"
+    out[one_sided & curved] = "smoothed hinge"
+    out[one_sided & steep] = "squared hinge"
+    return out
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a CVXPY problem was recognised as, or why it was not.
+
+    Attributes
+    ----------
+    recognised : bool
+    reasons : tuple of str
+        Why not; empty when recognised.
+    terms : mapping of str to int
+        Loss terms by kind.
+    coordinates : int
+        Core variables.
+    unpenalised : int
+        Those among them without a square in the objective (an intercept).
+    side : tuple of (str, int)
+        Side constraints: cone and size.
+    seconds : float
+        CPU time of the recognition.
+    """
+
+    recognised: bool
+    reasons: tuple[str, ...] = ()
+    terms: Mapping[str, int] = field(default_factory=dict)
+    coordinates: int = 0
+    unpenalised: int = 0
+    side: tuple[tuple[str, int], ...] = ()
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, problem: Problem, seconds: float) -> Explanation:
+        """Describe a recognised problem."""
+        names, counts = np.unique(loss_names(problem.losses), return_counts=True)
+        return cls(
+            True,
+            (),
+            {str(name): int(count) for name, count in zip(names, counts, strict=True)},
+            problem.d,
+            int(problem.quadratic.free.sum()),
+            () if problem.side is None else problem.side.dims,
+            seconds,
+        )
+
+    def __str__(self) -> str:
+        if not self.recognised:
+            listed = [("reason", reason) for reason in self.reasons]
+            return fields([("recognised", False), *listed], title="Explanation")
+        return fields(
+            [
+                ("recognised", True),
+                *((f"{name} terms", count) for name, count in self.terms.items()),
+                ("coordinates", self.coordinates),
+                ("unpenalised", self.unpenalised),
+                *((f"side constraint ({kind})", size) for kind, size in self.side),
+                ("seconds (CPU)", self.seconds),
+            ],
+            title="Explanation",
+        )
+
+
+@dataclass(frozen=True)
+class Report:
+    """What ``prob.solve(method="screen")`` did; in ``solver_stats.extra_stats["cvxscreen"]``.
+
+    Attributes
+    ----------
+    recognised : bool
+        Whether the problem was solved by screening; if not, CVXPY solved it plainly.
+    reason : str
+        Why it was solved plainly.
+    mode, solver : str
+    terms, kept : int
+        Loss terms of the problem, and those that the last reduced problem still had.
+    fixed : mapping of str to int
+        Terms that were proven to lie on a piece ("zero", "linear", "quadratic"), and those that
+        were "predicted" in the last round, hence covered by the certificate alone.
+    dropped : int
+        Features fixed at zero.
+    gap, relative_gap : float
+        Of the certificate on the full problem.
+    rounds : int
+    times : dict of str to float
+        Wall seconds of "recognise", "screen", "solve" (inner solver) and "restore".
+    """
+
+    recognised: bool
+    reason: str = ""
+    mode: str = "certified"
+    solver: str = ""
+    terms: int = 0
+    kept: int = 0
+    fixed: Mapping[str, int] = field(default_factory=dict)
+    dropped: int = 0
+    gap: float = float("nan")
+    relative_gap: float = float("nan")
+    rounds: int = 0
+    times: dict[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        if not self.recognised:
+            lines = [("screened", False), ("reason", self.reason), ("solver", self.solver)]
+            return fields(lines, title="cvxscreen: solved plainly by CVXPY")
+        return fields(
+            [
+                ("terms", self.terms),
+                ("kept", self.kept),
+                *((f"fixed, {name}", count) for name, count in self.fixed.items()),
+                ("features dropped", self.dropped),
+                ("relative gap", self.relative_gap),
+                ("gap", self.gap),
+                ("rounds", self.rounds),
+                ("mode", self.mode),
+                ("solver", self.solver),
+                *((f"seconds, {name}", seconds) for name, seconds in self.times.items()),
+            ],
+            title="cvxscreen",
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A plain solve and a screened one of the same problem.
+
+    Attributes
+    ----------
+    agrees : bool
+        Same status, and objective values within `tolerance`. Variables and duals are reported, not
+        judged: they need not be unique.
+    status, value, seconds : pair
+        Plain first; CPU seconds.
+    primal : float
+        Largest difference of a variable's value, relative to the largest of all values.
+    duals : mapping of str to float
+        Largest difference of each constraint's dual value, relative to its own size.
+    terms, kept : int
+    tolerance : float
+        Relative difference of the objective that still counts as agreement.
+    report : Report
+    """
+
+    agrees: bool
+    status: tuple[str, str]
+    value: tuple[float, float]
+    seconds: tuple[float, float]
+    primal: float
+    duals: Mapping[str, float]
+    terms: int
+    kept: int
+    tolerance: float
+    report: Report
+
+    def __str__(self) -> str:
+        rows: list[tuple[object, ...]] = [
+            ("status", *self.status, ""),
+            ("objective", *(f"{v:.10g}" for v in self.value), _small(*self.value)),
+            ("CPU seconds", *(f"{v:.3g}" for v in self.seconds), ""),
+            ("loss terms", str(self.terms), str(self.kept), ""),
+            ("variables", "", "", f"{self.primal:.2g}"),
+            *((f"dual of {name}", "", "", f"{gap:.2g}") for name, gap in self.duals.items()),
+        ]
+        word = "agree" if self.agrees else "DO NOT AGREE"
+        title = f"plain and screened solve {word} ({self.report.solver})"
+        return table(("", "plain", "screened", "difference"), rows, title=title)
+
+
+def _small(first: float, second: float) -> str:
+    return f"{abs(first - second) / max(1.0, abs(first)):.2g}"

@@ -1,0 +1,230 @@
+"""A canonical problem as numbers, with nothing left out.
+
+::
+
+    minimise over z    1/2 <z, P z> + <q, z> + constant
+    subject to         A z + offset in K_1 x K_2 x ...
+
+``z`` stacks the canonical variables column-major. Each cone remembers the constraint it comes from,
+so that multipliers can be handed back. With ``L = objective - <multipliers, A z + offset>`` the
+multipliers are CVXPY's dual values, up to the sign of equalities.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from cvxscreen.errors import NotScreenable
+from cvxscreen.reducer import affine
+from cvxscreen.reducer.objective import read
+from cvxscreen.reducer.stack import Stack, assemble
+from cvxscreen.reducer.symbolic import Canonical
+from cvxscreen.reducer.walker import Affine, walk
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+EXPONENTIAL = frozenset(
+    "exp log log1p entr kl_div rel_entr logistic log_sum_exp log_det xexp".split()
+)
+"""Atoms that need the exponential cone, named in a refusal."""
+
+
+@dataclass(frozen=True)
+class Cone:
+    """Consecutive rows in one cone.
+
+    Attributes
+    ----------
+    kind : str
+        ``"zero"``, ``"nonneg"``, ``"soc"`` (head first) or ``"psd"`` (column-major).
+    rows : slice
+    size : int
+        Rows, or the side of a PSD matrix.
+    constraint : int
+        Position of the constraint among those of the canonical problem.
+    """
+
+    kind: str
+    rows: slice
+    size: int
+    constraint: int
+
+
+@dataclass(frozen=True, eq=False)
+class Standard:
+    """The numbers of a canonical problem; see the module's docstring.
+
+    Attributes
+    ----------
+    canonical : Canonical
+    variables : tuple of cvxpy.Variable
+        In the order of the columns.
+    starts : array of int, shape (v + 1,)
+        First column of each variable, and N.
+    quadratic : CSR array, shape (N, N)
+        ``P``.
+    linear : array, shape (N,)
+        ``q``.
+    constant : float
+    rows : Stack
+    cones : tuple of Cone
+    """
+
+    canonical: Canonical
+    variables: tuple[Any, ...]
+    starts: Index
+    quadratic: Any
+    linear: Array
+    constant: float
+    rows: Stack
+    cones: tuple[Cone, ...]
+
+    @property
+    def size(self) -> int:
+        """Number N of columns."""
+        return int(self.starts[-1])
+
+    def owner(self) -> Index:
+        """Position of the variable of each column, shape (N,)."""
+        return np.repeat(np.arange(len(self.variables)), np.diff(self.starts))
+
+    def own(self) -> NDArray[np.bool_]:
+        """Columns of the user's variables, shape (N,)."""
+        flags = np.array([v.id in self.canonical.own for v in self.variables], dtype=bool)
+        return flags[self.owner()]
+
+    def kinds(self) -> NDArray[np.str_]:
+        """Kind of the cone of each row, shape (m,)."""
+        out = np.empty(self.rows.shape[0], dtype="<U6")
+        for cone in self.cones:
+            out[cone.rows] = cone.kind
+        return out
+
+    def label(self, column: int) -> str:
+        """A name for messages: the user's name of the column's variable."""
+        variable = self.variables[int(self.owner()[column])]
+        own = self.canonical.own.get(variable.id)
+        return "an epigraph variable of CVXPY" if own is None else f"variable {own.name()}"
+
+    def value(self, z: Array) -> float:
+        """The canonical objective at `z`."""
+        smooth = 0.5 * float(z @ (self.quadratic @ z)) + float(self.linear @ z)
+        return smooth + self.constant
+
+    def join(self, values: dict[int, Array]) -> Array:
+        """Values of canonical variables as columns, 0 where there is none; see `split`."""
+        z = np.zeros(self.size)
+        for variable, start in zip(self.variables, self.starts, strict=False):
+            if variable.id in values:
+                z[start : start + variable.size] = values[variable.id].flatten(order="F")
+        return z
+
+    def split(self, z: Array) -> dict[int, Array]:
+        """`z` as values of the canonical variables, by identifier."""
+        return {
+            variable.id: z[start : start + variable.size].reshape(variable.shape, order="F")
+            for variable, start in zip(self.variables, self.starts, strict=False)
+        }
+
+
+def _minus(part: Affine) -> Affine:
+    size = len(part.constant)
+    return part.map(lambda block: affine.scale_rows(block, -np.ones(size)), -part.constant)
+
+
+def _cone_rows(constraint: Any) -> tuple[str, Affine, list[int]]:
+    """Kind, rows and cone sizes of one affine constraint."""
+    kind, args = type(constraint).__name__, constraint.args
+    if kind == "Inequality":
+        return "nonneg", walk(args[1] - args[0]), [constraint.size]
+    if kind == "NonNeg":
+        return "nonneg", walk(args[0]), [constraint.size]
+    if kind == "NonPos":
+        return "nonneg", _minus(walk(args[0])), [constraint.size]
+    if kind == "Equality":
+        return "zero", walk(args[0] - args[1]), [constraint.size]
+    if kind == "Zero":
+        return "zero", walk(args[0]), [constraint.size]
+    if kind == "SOC":
+        return "soc", _second_order(constraint), constraint.cone_sizes()
+    if kind == "PSD" and len(args[0].shape) == 2:
+        return "psd", walk(args[0]), [args[0].shape[0]]
+    raise NotScreenable(_unknown_cone(kind))
+
+
+def _unknown_cone(kind: str) -> str:
+    names = {"ExpCone": "an exponential cone", "PSD": "a stack of PSD cones"}
+    return f"the problem needs {names.get(kind, f'a {kind} cone')}, which is not supported"
+
+
+def _second_order(constraint: Any) -> Affine:
+    """Rows of a second-order constraint, cone by cone and head first."""
+    head, tail = walk(constraint.args[0]), walk(constraint.args[1])
+    cones = len(head.constant)
+    ladder = np.arange(len(tail.constant))
+    by_column = ladder.reshape(cones, -1)
+    by_row = ladder.reshape(-1, cones).T
+    by_cone = by_row if constraint.axis == 1 else by_column
+    order = np.column_stack([np.arange(cones), cones + by_cone]).ravel()
+    blocks = {}
+    for key in {**head.blocks, **tail.blocks}:
+        parts = [(0, head.blocks[key])] if key in head.blocks else []
+        parts += [(cones, tail.blocks[key])] if key in tail.blocks else []
+        whole = affine.stack(parts, len(order), parts[0][1].shape[1])
+        blocks[key] = affine.take_rows(whole, order)
+    return Affine(blocks, np.concatenate([head.constant, tail.constant])[order])
+
+
+def standardise(canonical: Canonical) -> Standard:
+    """Read all numbers of a canonical problem.
+
+    Raises
+    ------
+    NotScreenable
+        If it needs a cone other than zero, non-negative, second-order and PSD.
+    """
+    problem = canonical.problem
+    variables = tuple(problem.variables())
+    starts = np.concatenate([[0], np.cumsum([v.size for v in variables])]).astype(np.intp)
+    column = {v.id: int(start) for v, start in zip(variables, starts, strict=False)}
+
+    entries, offsets, cones, row = [], [], [], 0
+    for position, constraint in enumerate(problem.constraints):
+        try:
+            kind, part, sizes = _cone_rows(constraint)
+        except NotScreenable as refusal:
+            atoms = {atom.__name__ for atom in canonical.original.atoms()} & EXPONENTIAL
+            extra = f" (from {', '.join(sorted(atoms))})" if atoms else ""
+            raise NotScreenable(f"{refusal}{extra}") from None
+        entries += [(row, column[key], block) for key, block in part.blocks.items()]
+        offsets.append(part.constant)
+        for size in sizes:
+            stop = row + (size * size if kind == "psd" else size)
+            cones.append(Cone(kind, slice(row, stop), size, position))
+            row = stop
+    offset = np.concatenate(offsets) if offsets else np.zeros(0)
+    rows = assemble(entries, offset, int(starts[-1]))
+
+    objective = read(problem.objective.expr)
+    linear = np.zeros(int(starts[-1]))
+    for key, slope in objective.slopes.items():
+        linear[column[key] : column[key] + len(slope)] += slope
+    squares = [(column[key], square.tocoo()) for key, square in objective.squares.items()]
+    quadratic = sp.csr_array((len(linear), len(linear)))
+    if squares:
+        entries_of = np.concatenate([part.data for _, part in squares])
+        at = [np.concatenate([getattr(p, name) + s for s, p in squares]) for name in ("row", "col")]
+        quadratic = sp.csr_array((entries_of, (at[0], at[1])), shape=quadratic.shape)
+        quadratic.eliminate_zeros()
+    data = [linear, offset, rows.sparse.data, *(block.matrix for block in rows.blocks)]
+    if not all(np.isfinite(numbers).all() for numbers in data):
+        raise NotScreenable("the data hold NaN or infinity")
+    return Standard(
+        canonical, variables, starts, quadratic, linear, objective.constant, rows, tuple(cones)
+    )
