@@ -18,6 +18,8 @@ PACKAGE = Path(__file__).resolve().parents[1] / "cvxscreen"
 
 ROWS = (
     ("errors", "pieces", "progress", "rounding", "tables"),
+    ("kernels",),
+    ("kernel_rows",),
     ("losses", "designs", "cones"),
     ("problem",),
     ("balance",),

@@ -8,6 +8,7 @@ from strategies import CASES, LOSSES, Case, build, honest, pieces_at, reference,
 
 from cvxscreen.bounds import BOUNDS, midpoint_ball
 from cvxscreen.errors import InvalidInput, UnknownName
+from cvxscreen.models.regression import regression
 from cvxscreen.problem import Problem
 from cvxscreen.screening import Prediction
 from cvxscreen.selection import Selection
@@ -89,6 +90,18 @@ def test_more_columns_than_rows(loss: str) -> None:
     assert SMALL < problem.n < problem.d
     solution = honest(solve_screened(problem, tol=1e-6))
     assert solution.status == "optimal", solution.certificate.reason
+
+
+@pytest.mark.parametrize("loss", ["absolute", "quantile", "epsilon", "huber"])
+def test_a_perfect_fit(loss: str) -> None:
+    """A constant response and an intercept: the optimal value is 0, found without a warning."""
+    X = np.random.default_rng(0).standard_normal((40, 3))
+    problem = regression(X, np.full(40, 2.5), loss=loss, intercept=True)
+    solution = honest(solve_screened(problem))
+    # No gap is small relative to 0, so the status may be either; the answer is right.
+    assert solution.status in ("optimal", "inaccurate")
+    assert solution.intercept == pytest.approx(2.5, abs=0.11)
+    assert solution.certificate.gap <= 1e-9
 
 
 @pytest.mark.parametrize("bound", BOUNDS)

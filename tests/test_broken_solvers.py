@@ -1,0 +1,126 @@
+"""Solvers that lie, fail or break: the loop never calls their answer optimal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from strategies import Case, build, honest
+
+from cvxscreen.cones import SideConstraints
+from cvxscreen.problem import Problem
+from cvxscreen.solvers.guess import SMALL
+from cvxscreen.solvers.inner import InnerResult, Start
+from cvxscreen.solvers.loop import MAX_ROUNDS, solve_screened
+from cvxscreen.solvers.newton import Newton
+
+LARGE = 3 * SMALL
+
+
+class Inner:
+    """An inner solver made of a function."""
+
+    name = "TEST"
+
+    def __init__(self, answer: Callable[[Problem], InnerResult]) -> None:
+        self.answer, self.calls = answer, 0
+
+    def __call__(
+        self, problem: Problem, start: Start | None = None, target: float = 0.0
+    ) -> InnerResult:
+        self.calls += 1
+        return self.answer(problem)
+
+
+def raising(problem: Problem) -> InnerResult:
+    raise RuntimeError("the solver broke")
+
+
+def mu(problem: Problem) -> np.ndarray:
+    """Multipliers of the right shape."""
+    return np.zeros(0 if problem.side is None else len(problem.side.offset))
+
+
+RNG = np.random.default_rng(4)
+BROKEN: dict[str, Callable[[Problem], InnerResult]] = {
+    "zeros called optimal": lambda p: InnerResult("optimal", np.zeros(p.d), np.zeros(p.n), mu(p)),
+    "noise called optimal": lambda p: InnerResult(
+        "optimal", RNG.standard_normal(p.d), RNG.standard_normal(p.n), mu(p)
+    ),
+    "huge called optimal": lambda p: InnerResult(
+        "optimal", np.full(p.d, 1e200), np.full(p.n, 1e200), mu(p)
+    ),
+    "NaN called optimal": lambda p: InnerResult(
+        "optimal", np.full(p.d, np.nan), np.full(p.n, np.nan), mu(p)
+    ),
+    "infinite theta called optimal": lambda p: InnerResult(
+        "optimal", np.zeros(p.d), np.full(p.n, np.inf), mu(p)
+    ),
+    "NaN multipliers called optimal": lambda p: InnerResult(
+        "optimal", np.zeros(p.d), np.zeros(p.n), np.nan * mu(p)
+    ),
+    "no multipliers called optimal": lambda p: InnerResult(
+        "optimal", np.zeros(p.d), np.zeros(p.n)
+    ),
+    "wrong shapes called optimal": lambda p: InnerResult("optimal", np.zeros(1), np.zeros(1)),
+    "empty and failed": lambda p: InnerResult("solver_error", np.zeros(0), np.zeros(0)),
+    "infeasible": lambda p: InnerResult("infeasible", np.zeros(0), np.zeros(0)),
+    "raises": raising,
+}
+
+
+def fenced(n: int) -> Problem:
+    """A hinge problem with a side constraint, so that no built-in solve comes to the rescue."""
+    base = build(Case("hinge", n=n, d=4, C=1.0))
+    side = SideConstraints(sp.eye_array(4), np.full(4, 0.01), [("nonneg", 4)])
+    return Problem(base.design, base.losses, base.quadratic, base.linear, side=side)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("n", [24, 6 * SMALL])
+def test_a_broken_solver_never_yields_optimal(name: str, n: int) -> None:
+    """Alone with a broken solver: an honest status and a certificate that does not hold."""
+    inner = Inner(BROKEN[name])
+    solution = honest(solve_screened(fenced(n), inner))
+    assert solution.status != "optimal"
+    assert not solution.certificate.ok
+    assert inner.calls <= MAX_ROUNDS + 1
+    assert str(solution)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_solver_beside_the_pilot(name: str) -> None:
+    """Without side constraints the built-in solver goes first; the certificate still decides."""
+    problem = build(Case("hinge", True, n=LARGE, d=4, C=1.0))
+    inner = Inner(BROKEN[name])
+    honest(solve_screened(problem, inner))
+    assert inner.calls <= MAX_ROUNDS + 1
+
+
+def test_the_solvers_own_word_is_passed_on() -> None:
+    """A failure without any point reports the solver's status."""
+    solution = solve_screened(fenced(24), Inner(BROKEN["infeasible"]))
+    assert solution.status == "infeasible"
+    assert np.isnan(solution.x).all()
+    assert "infeasible" in solution.certificate.reason
+
+
+def test_a_solver_that_fails_once_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failure on a predicted problem leads to a wider guess, not to the end."""
+    problem = build(Case("hinge", n=LARGE, d=5, C=1.0))
+    original, failed = Newton.__call__, []
+
+    def once(self: Newton, problem: Problem, start: Start | None = None,
+             target: float = 0.0) -> InnerResult:
+        if problem.n < LARGE and not failed:
+            failed.append(problem.n)
+            return InnerResult("unbounded", np.zeros(0), np.zeros(0))
+        return original(self, problem, start, target)
+
+    monkeypatch.setattr(Newton, "__call__", once)
+    start = Start(np.full(problem.d, 0.1), np.full(problem.n, -0.5))
+    solution = honest(solve_screened(problem, start=start))
+    assert failed
+    assert solution.status == "optimal"

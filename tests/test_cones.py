@@ -1,0 +1,139 @@
+"""Side constraints: projections by their own inequalities, duality of the cones, refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from cvxscreen.cones import KINDS, SideConstraints, _project
+from cvxscreen.errors import InvalidInput
+
+SIZES = {"zero": 3, "nonneg": 4, "soc": 4, "psd": 3}
+
+
+def rows(kind: str) -> int:
+    return SIZES[kind] ** 2 if kind == "psd" else SIZES[kind]
+
+
+def draw(kind: str, rng: np.random.Generator, size: float) -> np.ndarray:
+    v = size * rng.standard_normal(rows(kind))
+    if kind == "psd":
+        square = v.reshape(3, 3)
+        v = (square + square.T).ravel()
+    return v
+
+
+def alone(kind: str) -> SideConstraints:
+    """One cone, ``x`` itself constrained to it."""
+    m = rows(kind)
+    return SideConstraints(sp.eye_array(m), np.zeros(m), ((kind, SIZES[kind]),))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
+def test_projection_is_characterised(kind: str, size: float, rng: np.random.Generator) -> None:
+    """p = P(v): p in K, p - v in K*, <p, p - v> = 0 (Moreau); projecting again changes nothing."""
+    side = alone(kind)
+    for _ in range(20):
+        v = draw(kind, rng, size)
+        p = side.project(v)
+        # Two eigenvalue or norm computations at the size of v.
+        tiny = 1e-13 * np.linalg.norm(v)
+        np.testing.assert_allclose(side.project(p), p, atol=tiny)
+        np.testing.assert_allclose(side.project_dual(p - v), p - v, atol=tiny)
+        assert abs(p @ (p - v)) <= tiny * np.linalg.norm(v)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_projection_is_nearest(kind: str, rng: np.random.Generator) -> None:
+    """No other point of the cone is nearer."""
+    side = alone(kind)
+    for _ in range(20):
+        v, other = draw(kind, rng, 1.0), side.project(draw(kind, rng, 2.0))
+        assert np.linalg.norm(v - side.project(v)) <= np.linalg.norm(v - other) + 1e-12
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cone_and_dual_cone_have_nonnegative_products(
+    kind: str, rng: np.random.Generator
+) -> None:
+    """``<s, mu> >= 0`` for s in K and mu in K*."""
+    side = alone(kind)
+    for _ in range(40):
+        s, mu = side.project(draw(kind, rng, 1.0)), side.project_dual(draw(kind, rng, 1.0))
+        assert s @ mu >= -1e-12
+
+
+def test_second_order_cone_cases_by_hand() -> None:
+    """Inside, polar, boundary, apex and a projection known in closed form."""
+    for v, p in (
+        ([2.0, 1.0, 0.0], [2.0, 1.0, 0.0]),
+        ([-2.0, 1.0, 0.0], [0.0, 0.0, 0.0]),
+        ([1.0, 1.0, 0.0], [1.0, 1.0, 0.0]),
+        ([-1.0, 1.0, 0.0], [0.0, 0.0, 0.0]),
+        ([0.0, 3.0, 4.0], [2.5, 1.5, 2.0]),
+        ([-1.0, 0.0, 0.0], [0.0, 0.0, 0.0]),
+        ([0.0, 0.0, 0.0], [0.0, 0.0, 0.0]),
+        ([1.0], [1.0]),
+        ([-1.0], [0.0]),
+    ):
+        np.testing.assert_allclose(_project("soc", len(v), np.array(v)), p, atol=1e-15)
+
+
+def test_semidefinite_projection_clips_eigenvalues() -> None:
+    """Known spectrum in, clipped spectrum out, Fortran order."""
+    q, _ = np.linalg.qr(np.random.default_rng(3).standard_normal((3, 3)))
+    matrix = q @ np.diag([2.0, -1.0, 0.5]) @ q.T
+    expected = q @ np.diag([2.0, 0.0, 0.5]) @ q.T
+    got = _project("psd", 3, matrix.flatten(order="F")).reshape(3, 3, order="F")
+    np.testing.assert_allclose(got, expected, atol=1e-14)
+
+
+def test_a_product_is_projected_block_by_block(rng: np.random.Generator) -> None:
+    """All kinds in one product, each with its own rows; the violation is the joint distance."""
+    dims = tuple((kind, SIZES[kind]) for kind in KINDS)
+    m = sum(rows(kind) for kind in KINDS)
+    F, f = rng.standard_normal((m, 5)), rng.standard_normal(m)
+    side = SideConstraints(sp.csr_matrix(F), f, dims)
+    x = rng.standard_normal(5)
+    np.testing.assert_allclose(side.slack(x), F @ x + f, rtol=1e-13)
+    mu = rng.standard_normal(m)
+    np.testing.assert_allclose(side.adjoint(mu), F.T @ mu, rtol=1e-12)
+    seen, squares = [], 0.0
+    for (kind, _, block), name in zip(side.blocks(), KINDS, strict=True):
+        assert kind == name
+        seen += range(block.start, block.stop)
+        part = side.slack(x)[block]
+        own = alone(kind).project(part)
+        np.testing.assert_array_equal(side.project(side.slack(x))[block], own)
+        squares += float(np.sum((part - own) ** 2))
+    assert seen == list(range(m))
+    assert side.violation(x) == pytest.approx(np.sqrt(squares), rel=1e-12)
+
+
+def test_the_callers_offset_is_copied() -> None:
+    """Changing the array afterwards changes nothing."""
+    offset = np.ones(2)
+    side = SideConstraints(np.eye(2), offset, [("nonneg", 2)])
+    offset[:] = -5.0
+    assert side.violation(np.zeros(2)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("matrix", "offset", "dims", "words"),
+    [
+        (np.eye(2), np.zeros(2), [("exp", 2)], "known cones"),
+        (np.eye(2), np.zeros(2), [("nonneg", 3)], "describes 3 rows"),
+        (np.eye(2), np.zeros(3), [("nonneg", 2)], "offset 3"),
+        (np.eye(3), np.zeros(3), [("psd", 3)], "describes 9 rows"),
+        (np.eye(2), np.array([np.nan, 0.0]), [("nonneg", 2)], "finite"),
+        (np.array([[np.inf, 0.0], [0.0, 1.0]]), np.zeros(2), [("nonneg", 2)], "finite"),
+    ],
+)
+def test_inconsistent_constraints_are_refused(
+    matrix: np.ndarray, offset: np.ndarray, dims: list[tuple[str, int]], words: str
+) -> None:
+    """Unknown cones, row counts that disagree, NaN and infinity."""
+    with pytest.raises(InvalidInput, match=words):
+        SideConstraints(matrix, offset, dims)

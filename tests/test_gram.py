@@ -1,0 +1,170 @@
+"""Kernel rows and the Gram design: identities, true error bounds, a cache that is bounded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cvxscreen.designs.gram import Gram, GramForm
+from cvxscreen.errors import InvalidInput
+from cvxscreen.kernel_rows import Kernel
+from cvxscreen.kernels import Called, Polynomial, Precomputed, Rbf
+
+N = 70
+
+
+def points(rng: np.random.Generator, n: int = N, d: int = 3, far: float = 0.0) -> np.ndarray:
+    return rng.normal(size=(n, d)) + far
+
+
+def rbf(left: np.ndarray, right: np.ndarray, gamma: float) -> np.ndarray:
+    """Differences taken directly, in extended precision."""
+    left, right = left.astype(np.longdouble), right.astype(np.longdouble)
+    return np.exp(-gamma * ((left[:, None] - right[None]) ** 2).sum(axis=2))
+
+
+def poly(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    left, right = left.astype(np.longdouble), right.astype(np.longdouble)
+    return (0.5 * (left @ right.T) + 1.0) ** 3
+
+
+def functions(X: np.ndarray) -> list[tuple[object, np.ndarray]]:
+    """Kernels with their values in extended precision."""
+    gram = X @ X.T
+    gram = 0.5 * (gram + gram.T)
+    return [
+        (Rbf(X, 0.7), rbf(X, X, 0.7)),
+        (Polynomial(X, 0.5, 1.0, 3), poly(X, X)),
+        (Precomputed(gram), gram.astype(np.longdouble)),
+        (Called(X, lambda a, b: a @ b.T, 1e-14), X.astype(np.longdouble) @ X.T),
+    ]
+
+
+@pytest.mark.parametrize("far", [0.0, 1e3])
+def test_values_stay_within_their_stated_error(rng: np.random.Generator, far: float) -> None:
+    X = points(rng, far=far)
+    for function, exact in functions(X):
+        block = function.block(np.arange(N))
+        root = np.sqrt(np.diagonal(exact)).astype(float)
+        allowed = (function.errors[:, None] + function.errors) * np.outer(root, root)
+        assert (np.abs(block - exact) <= allowed * (1 + 1e-6)).all()
+        assert np.allclose(function.diagonal, np.diagonal(exact).astype(float), rtol=1e-12)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_identities_against_the_dense_matrix(rng: np.random.Generator, intercept: bool) -> None:
+    X = points(rng)
+    sign = np.where(rng.random(N) < 0.4, -1.0, 1.0)
+    for function, exact in functions(X):
+        K = exact.astype(float)
+        if intercept:
+            means = K.mean(axis=1)
+            K = K - means[:, None] - means + means.mean()
+        gram = Gram(Kernel(function), sign, intercept)
+        form = GramForm(Gram(gram.kernel, None, intercept))
+        x, v, theta = rng.normal(size=(3, gram.shape[1]))
+        theta = theta[:N]
+        size = float(np.abs(K).max())
+        b = x[N] if intercept else 0.0
+        assert np.allclose(gram.forward(x), sign * (K @ x[:N] + b), atol=1e-11 * size)
+        assert np.array_equal(gram.adjoint(theta)[:N], sign * theta)
+        assert form.inner(gram.adjoint(theta), x) == pytest.approx(theta @ gram.forward(x))
+        assert form.inner(v, x) == pytest.approx(v[:N] @ K @ x[:N] + v[N:] @ x[N:], rel=1e-9)
+        norm = np.sqrt(x[:N] @ K @ x[:N])
+        assert norm <= form.norm(x) * (1 + 1e-15)
+        assert form.norm(x) == pytest.approx(norm, rel=1e-5)
+        assert form.dual_reach(v) >= form.norm(v) * (1 - 1e-9)
+        norms = form.dual_norms(gram)
+        assert (norms**2 >= np.diagonal(K)).all()
+        assert np.allclose(norms**2, np.diagonal(K), atol=1e-10 * size)
+        few = np.array([3, 5, 8])
+        part = gram.take_rows(few)
+        assert part.shape == (3, gram.shape[1])
+        assert np.allclose(part.forward(x), gram.forward(x)[few], rtol=1e-12)
+        assert np.array_equal(part.adjoint(theta[:3])[few], sign[few] * theta[:3])
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_margin_errors_are_bounds(
+    rng: np.random.Generator, intercept: bool, scale: float
+) -> None:
+    X = points(rng, n=400) * scale
+    n = len(X)
+    for function, exact in ((Rbf(X, 0.7 / scale**2), rbf(X, X, 0.7 / scale**2)),
+                            (Polynomial(X, 0.5, 1.0, 3), poly(X, X))):
+        gram = Gram(Kernel(function), None, intercept)
+        c = rng.normal(size=n)
+        if intercept:
+            c -= c.mean()
+        x = np.append(c, 0.3) if intercept else c
+        centred = exact
+        if intercept:
+            means = exact.mean(axis=1)
+            centred = exact - means[:, None] - means + means.mean()
+        true = centred @ c.astype(np.longdouble) + (0.3 if intercept else 0.0)
+        off = (gram.forward(x) - true).astype(float)
+        if intercept:
+            off -= np.median(off)  # what is common to all terms is a shift of the intercept
+        bound = gram.forward_error(x, np.ones(n))
+        assert (np.abs(off) <= bound).all()
+        assert bound.max() <= 1e-9 * float(np.abs(exact).max()) * np.abs(c).sum()
+        index = np.arange(0, n, 7)
+        precise, left = gram.forward_precise(index, x)
+        off = (precise - true[index]).astype(float)
+        off -= np.median(off) if intercept else 0.0
+        assert (np.abs(off) <= left).all()
+
+
+def test_cache_is_bounded_and_changes_nothing(rng: np.random.Generator) -> None:
+    X = points(rng, n=300)
+    whole = Kernel(Rbf(X, 1.0))
+    small = Kernel(Rbf(X, 1.0), cache_bytes=20 * 8 * 300)
+    for _ in range(5):
+        c = np.where(rng.random(300) < 0.3, rng.normal(size=300), 0.0)
+        assert np.allclose(small.product(c), whole.product(c), atol=1e-12)
+        rows = rng.permutation(300)[:25]
+        small.fetch(rows[:20])
+        assert np.allclose(small.block(rows, rows), whole.block(rows, rows), atol=1e-14)
+        assert 0 < small.cached_bytes <= small.cache_bytes
+        assert small._store.nbytes <= small.cache_bytes
+    assert np.allclose(small.means, whole.means)
+    assert small.evaluations > whole.evaluations
+    again = whole.evaluations
+    assert np.allclose(whole.product(np.ones(300)), 300 * whole.means)
+    assert whole.evaluations == again
+
+
+def test_least_recently_used_rows_go_first(rng: np.random.Generator) -> None:
+    kernel = Kernel(Rbf(points(rng, n=100), 1.0), cache_bytes=20 * 8 * 100)
+    kernel.fetch(np.arange(20))
+    kernel.fetch(np.arange(10))
+    count = kernel.evaluations
+    kernel.fetch(np.arange(50, 60))
+    kernel.fetch(np.arange(10))
+    assert kernel.evaluations == count + 10 * 100
+
+
+def test_products_of_multiples_read_no_rows(rng: np.random.Generator) -> None:
+    kernel = Kernel(Rbf(points(rng), 1.0), cache_bytes=16 * 8 * N)
+    c = rng.normal(size=N)
+    first, count = kernel.product(c), kernel.evaluations
+    assert np.allclose(kernel.product(0.37 * c), 0.37 * first, rtol=1e-13)
+    assert kernel.evaluations == count
+    kernel.product(c + 1e-10)
+    assert kernel.evaluations > count
+
+
+def test_refusals(rng: np.random.Generator) -> None:
+    X = points(rng)
+    with pytest.raises(InvalidInput, match=r"whole Gram matrix is 39,200 bytes"):
+        Kernel(Rbf(X, 1.0), cache_bytes=100)
+    gram = Gram(Kernel(Rbf(X, 1.0)))
+    for call in (gram.dense, lambda: gram.weighted_gram(np.arange(2), np.ones(2)),
+                 lambda: gram.rows_csr(np.arange(2)), GramForm(gram).dense):
+        with pytest.raises(InvalidInput, match="no matrix of features"):
+            call()
+    with pytest.raises(InvalidInput, match="-1 or \\+1"):
+        Gram(gram.kernel, np.full(N, 2.0))
+    with pytest.raises(InvalidInput, match="returned shape"):
+        Kernel(Called(X, lambda a, b: a)).fetch(np.arange(3))

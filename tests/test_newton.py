@@ -1,0 +1,244 @@
+"""The built-in solver: every loss, shape and size of C, to the target it was given."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from strategies import CASES, CLASSIFICATION, LOSSES, Case, build, reference
+
+from cvxscreen.certificate import certify
+from cvxscreen.cones import SideConstraints
+from cvxscreen.designs.rows import Rows
+from cvxscreen.errors import InvalidInput
+from cvxscreen.losses import Losses
+from cvxscreen.models.regression import regression
+from cvxscreen.models.svm import svm
+from cvxscreen.problem import Problem, Quadratic
+from cvxscreen.solvers.inner import Start
+from cvxscreen.solvers.newton import Newton, default_weight
+
+
+def scale_of(problem: Problem) -> float:
+    return abs(problem.primal(np.zeros(problem.d)))
+
+
+@pytest.mark.parametrize("case", CASES[::2], ids=str)
+def test_every_case_is_solved(case: Case) -> None:
+    """To a relative gap of 1e-10 of P(0), certified, and at the exact optimum's value."""
+    problem = build(case)
+    found = Newton()(problem, target=1e-10 * scale_of(problem))
+    assert found.status == "optimal"
+    assert found.usable
+    ref = reference(case)
+    if ref.truth is not None:
+        value = float(ref.truth.value)
+        assert problem.primal(found.x) - value <= 2e-10 * scale_of(problem)
+    assert found.info["steps"] < 200
+
+
+@pytest.mark.parametrize("C", [1e-6, 1e-3, 1.0, 1e3, 1e6])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_steps_do_not_grow_with_C(loss: str, intercept: bool, C: float) -> None:
+    """Tiny and huge C: at most 120 Newton steps to 1e-9 of P(0), where descent methods stall."""
+    problem = build(Case(loss, intercept, n=60, d=5, C=C))
+    found = Newton()(problem, target=1e-9 * scale_of(problem))
+    assert found.status == "optimal"
+    assert found.info["steps"] <= 120
+
+
+def small(loss: str, X: np.ndarray, intercept: bool) -> Problem:
+    n = len(X)
+    if loss in CLASSIFICATION:
+        if n == 1:
+            f = build(Case(loss, intercept)).losses.take(np.array([0]))
+            d = X.shape[1]
+            return Problem(
+                Rows(X, None, np.ones((1, 1)) if intercept else None), f,
+                Quadratic(np.r_[np.ones(d), np.zeros(int(intercept))]), np.zeros(d + intercept),
+            )
+        return svm(X, np.resize([1.0, -1.0], n), loss=loss, intercept=intercept)
+    return regression(X, np.linspace(-2.0, 3.0, n), loss=loss, intercept=intercept)
+
+
+SHAPES = {
+    "one row": np.array([[0.7, -1.2, 0.4]]),
+    "one column": np.linspace(-1.0, 2.0, 9)[:, None],
+    "one number": np.array([[1.5]]),
+    "two equal rows": np.array([[1.0, 2.0], [1.0, 2.0]]),
+    "zero matrix": np.zeros((4, 2)),
+    "zero column": np.c_[np.linspace(-1.0, 1.0, 8), np.zeros(8)],
+    "more columns than rows": np.random.default_rng(0).standard_normal((4, 15)),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_extreme_shapes(loss: str, intercept: bool, shape: str) -> None:
+    """n = 1, d = 1, zero rows and columns, duplicates, n < d: solved without a warning."""
+    problem = small(loss, SHAPES[shape], intercept)
+    found = Newton()(problem, target=1e-10 * max(scale_of(problem), 1e-3))
+    assert found.status == "optimal"
+    assert np.isfinite(found.x).all()
+
+
+def test_no_terms_left() -> None:
+    """n = 0: the minimiser of the quadratic alone."""
+    quadratic = Quadratic([2.0, 4.0])
+    problem = Problem(Rows(np.zeros((0, 2))), Losses(np.zeros(0), 0.0, 0.0, 0.0, 0.0), quadratic,
+                      np.array([1.0, -2.0]))
+    found = Newton()(problem, target=1e-14)
+    assert found.status == "optimal"
+    np.testing.assert_allclose(found.x, [-0.5, 0.5])
+    assert found.theta.shape == (0,)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_most_weights_zero(loss: str, intercept: bool) -> None:
+    """Three quarters of the rows without weight: as if they were not there."""
+    base = build(Case(loss, intercept, n=60))
+    X = base.design.matrix
+    y = base.design.scale if loss in CLASSIFICATION else base.losses.b
+    weight = np.zeros(60)
+    weight[::4] = 1.0
+    make = svm if loss in CLASSIFICATION else regression
+    full = make(X, y, loss=loss, sample_weight=weight, intercept=intercept)
+    few = make(X[::4], y[::4], loss=loss, intercept=intercept)
+    target = 1e-11 * scale_of(few)
+    a, b = Newton()(full, target=target), Newton()(few, target=target)
+    assert a.status == b.status == "optimal"
+    assert full.primal(a.x) == pytest.approx(few.primal(b.x), rel=1e-9)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "absolute"])
+def test_several_free_coordinates(loss: str) -> None:
+    """Two unpenalised columns beside the penalised ones."""
+    base = build(Case(loss, n=50, C=0.5))
+    rng = np.random.default_rng(1)
+    extra = np.c_[np.ones(50), rng.standard_normal(50)]
+    problem = Problem(
+        Rows(base.design.matrix, base.design.scale, extra), base.losses,
+        Quadratic(np.r_[np.ones(base.d), 0.0, 0.0]), np.zeros(base.d + 2),
+    )
+    found = Newton()(problem, target=1e-9 * scale_of(problem))
+    assert found.status == "optimal"
+    assert certify(problem, found.x, found.theta, tol=1e-7).ok
+
+
+def test_a_dense_quadratic_term_and_a_linear_term() -> None:
+    """Neither is special: compare with the optimality condition of a smooth loss."""
+    rng = np.random.default_rng(2)
+    base = build(Case("huber", n=40, d=5))
+    B = rng.standard_normal((3, 5))
+    problem = Problem(base.design, base.losses, Quadratic(np.full(5, 0.5), B.T @ B),
+                      rng.standard_normal(5))
+    found = Newton()(problem, target=1e-13 * scale_of(problem))
+    gradient = (
+        problem.quadratic.apply(found.x) + problem.linear
+        + problem.design.adjoint(problem.losses.slope(problem.design.forward(found.x)))
+    )
+    assert np.linalg.norm(gradient) <= 1e-5 * np.linalg.norm(problem.linear)
+
+
+def test_many_sparse_coordinates_use_conjugate_gradients() -> None:
+    """d above the limit for factorising, CSR: solved all the same."""
+    rng = np.random.default_rng(3)
+    n, d = 1500, 1300
+    X = sp.random_array((n, d), density=0.01, rng=rng, format="csr")
+    y = np.where(X @ rng.standard_normal(d) + 0.05 * rng.standard_normal(n) > 0, 1.0, -1.0)
+    problem = svm(X, y, C=10.0, loss="squared_hinge")
+    found = Newton()(problem, target=1e-7 * scale_of(problem))
+    assert found.status == "optimal"
+    assert certify(problem, found.x, found.theta, tol=1e-5).ok
+
+
+def test_a_warm_start_saves_steps() -> None:
+    """From the solution with the weight reached there, hardly a step is needed."""
+    problem = build(Case("hinge", n=80, C=1.0))
+    target = 1e-9 * scale_of(problem)
+    cold = Newton()(problem, target=target)
+    warm = Newton()(problem, Start(cold.x, cold.theta, cold.info["weight"]), target)
+    assert warm.status == "optimal"
+    assert warm.info["steps"] <= cold.info["steps"] // 2
+
+
+def test_a_far_start_is_survived() -> None:
+    """A start at 1e8 with theta outside its box."""
+    problem = build(Case("absolute", True, n=40))
+    start = Start(np.full(problem.d, 1e8), np.full(problem.n, -1e9), 1e-12)
+    found = Newton()(problem, start, 1e-8 * scale_of(problem))
+    assert found.status == "optimal"
+
+
+def test_running_out_of_steps_is_said() -> None:
+    """``"inaccurate"``, with the best point so far and its gap."""
+    problem = build(Case("hinge", n=60, C=10.0))
+    found = Newton(max_steps=2)(problem, target=1e-12 * scale_of(problem))
+    assert found.status == "inaccurate"
+    assert found.usable
+    assert np.isfinite(found.info["gap"])
+    assert found.info["steps"] == 2
+
+
+def test_an_impossible_target_ends() -> None:
+    """Target 0 cannot be reached in floating point: the solver stops by itself."""
+    for loss in LOSSES:
+        found = Newton()(build(Case(loss, True, n=40)), target=0.0)
+        assert found.info["steps"] < 500
+        assert np.isfinite(found.x).all()
+
+
+@pytest.mark.parametrize("loss", ["absolute", "quantile", "epsilon", "smoothed_epsilon", "huber"])
+def test_a_perfect_fit(loss: str) -> None:
+    """A constant response and an intercept: the optimal value is 0, reached without a warning."""
+    X = np.random.default_rng(0).standard_normal((40, 3))
+    problem = regression(X, np.full(40, 2.5), loss=loss, intercept=True)
+    found = Newton()(problem, target=0.0)
+    assert problem.primal(found.x) <= 1e-12 * scale_of(problem)
+    assert np.isfinite(found.theta).all()
+    proof = certify(problem, found.x, found.theta)
+    assert proof.gap <= 1e-9 * scale_of(problem)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_weight_does_not_vanish(loss: str, intercept: bool) -> None:
+    """Target 0 where the gap can fall without end: the proximal weight stops before 1e-300."""
+    for shape in ("one row", "one number", "zero matrix"):
+        found = Newton()(small(loss, SHAPES[shape], intercept), target=0.0)
+        assert np.isfinite(found.x).all()
+        assert found.info["weight"] > 1e-200
+
+
+def test_side_constraints_are_refused() -> None:
+    """The message says who takes them."""
+    base = build(Case("hinge"))
+    side = SideConstraints(np.eye(base.d), np.zeros(base.d), [("nonneg", base.d)])
+    problem = Problem(base.design, base.losses, base.quadratic, base.linear, side=side)
+    with pytest.raises(InvalidInput, match="side constraints"):
+        Newton()(problem)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_first_weight_is_positive(loss: str) -> None:
+    """Whatever the share of rows without weight: zero would divide."""
+    for off in (0, 10, 20, 24):
+        f = build(Case(loss)).losses
+        keep = np.arange(len(f)) >= off
+        losses = Losses(*(np.where(keep, getattr(f, k), 0.0) for k in ("b", "e", "q", "lo", "hi")))
+        base = build(Case(loss))
+        weight = default_weight(Problem(base.design, losses, base.quadratic, base.linear))
+        assert np.isfinite(weight)
+        assert weight > 0
+
+
+def test_the_start_is_not_changed() -> None:
+    """Arrays of a start are copied."""
+    problem = build(Case("hinge"))
+    x, theta = np.ones(problem.d), np.full(problem.n, -5.0)
+    Newton()(problem, Start(x, theta), 1e-6)
+    assert (x == 1.0).all()
+    assert (theta == -5.0).all()

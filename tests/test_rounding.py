@@ -1,0 +1,134 @@
+"""The rounding factors of the row designs really bound the error, against rational arithmetic."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from exact import dot, exact, solve
+
+from cvxscreen.designs.rows import Rows
+from cvxscreen.losses import Losses
+from cvxscreen.problem import Problem, Quadratic
+from cvxscreen.regions import Ball
+from cvxscreen.rounding import UNIT, gamma, up
+
+KINDS = ["dense64", "dense32", "csr64", "csr32"]
+SCALES = ["plain", "columns", "rows", "cancelling"]
+
+
+def design(kind: str, scale: str, n: int, p: int, seed: int) -> Rows:
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, p))
+    if scale == "columns":
+        X *= 10.0 ** np.linspace(-6, 6, p)
+    elif scale == "rows":
+        X *= 10.0 ** rng.uniform(-6, 6, (n, 1))
+    elif scale == "cancelling":
+        X[:, 1::2] = -X[:, : p // 2 * 2 : 2] * (1 + 1e-7 * rng.standard_normal((n, p // 2)))
+    if kind.endswith("32"):
+        X = X.astype(np.float32)
+    matrix = sp.csr_matrix(X) if kind.startswith("csr") else X
+    return Rows(matrix, rng.uniform(0.5, 2.0, n), rng.standard_normal((n, 1)))
+
+
+def rational(rows: Rows) -> list[list[Fraction]]:
+    """The design's rows without rounding: scale times entry."""
+    matrix = rows.matrix.toarray() if rows.sparse else rows.matrix
+    raw = np.hstack([np.asarray(matrix, dtype=np.float64), rows.extra])
+    assert rows.scale is not None
+    return [
+        [Fraction(float(s)) * value for value in exact(row)]
+        for s, row in zip(rows.scale, raw, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_forward_error_is_within_its_factor(kind: str, scale: str) -> None:
+    """``|computed - exact| <= forward_factor sum |a_ij x_j|`` in every row, precise ones too."""
+    rows = design(kind, scale, 30, 20, 1)
+    x = np.random.default_rng(2).standard_normal(21)
+    if scale == "columns":
+        x[:-1] /= 10.0 ** np.linspace(-6, 6, 20)
+    computed = rows.forward(x)
+    index = np.arange(0, 30, 3)
+    precise, left = rows.forward_precise(index, x)
+    factor = Fraction(rows.forward_factor)
+    for i, row in enumerate(rational(rows)):
+        true, size = dot(row, exact(x)), dot([abs(a) for a in row], exact(np.abs(x)))
+        assert abs(Fraction(float(computed[i])) - true) <= factor * size
+        if i in index:
+            k = int(i) // 3
+            assert abs(Fraction(float(precise[k])) - true) <= Fraction(float(left[k]))
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_adjoint_error_is_within_its_factor(kind: str, scale: str) -> None:
+    """The same for columns, over more rows than one block."""
+    rows = design(kind, scale, 1100, 3, 3)
+    theta = np.random.default_rng(4).standard_normal(1100)
+    computed = rows.adjoint(theta)
+    factor = Fraction(rows.adjoint_factor)
+    columns = list(zip(*rational(rows), strict=True))
+    for j, column in enumerate(columns):
+        true = dot(list(column), exact(theta))
+        size = dot([abs(a) for a in column], exact(np.abs(theta)))
+        assert abs(Fraction(float(computed[j])) - true) <= factor * size
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_norms_err_by_less_than_the_regions_charge(kind: str, scale: str) -> None:
+    """Squared norms are right up to ``gamma(d + 8)`` relative, which every interval adds."""
+    rows = design(kind, scale, 20, 9, 5)
+    weights = 10.0 ** np.random.default_rng(6).uniform(-3, 3, 10)
+    computed = rows.weighted_squares(weights)
+    allowed = Fraction(gamma(10 + 8))
+    for value, row in zip(computed, rational(rows), strict=True):
+        true = dot([a * a for a in row], exact(weights))
+        assert abs(Fraction(float(value)) - true) <= allowed * true
+
+
+@pytest.mark.parametrize("bend", [1e-3, 1.0, 1e6, 1e10])
+def test_norms_of_a_dense_quadratic_are_not_too_small(bend: float) -> None:
+    """``||a||`` in the metric of a dense M with the region's charge bounds the exact norm."""
+    rng = np.random.default_rng(8)
+    rows = Rows(rng.standard_normal((12, 4)))
+    B = rng.standard_normal((3, 4)) * np.sqrt(bend)
+    quadratic = Quadratic(np.ones(4), B.T @ B)
+    problem = Problem(
+        rows, Losses(np.zeros(12), 0.0, 0.0, -1.0, 1.0), quadratic, np.zeros(4)
+    )
+    ball = Ball(problem, "test", np.zeros(4), np.zeros(12), 1.0, 0.0)
+    _, high = ball.intervals()
+    M = [exact(row) for row in quadratic.dense()]
+    for end, row in zip(high, rows.dense(), strict=True):
+        inverse = solve(M, exact(row))
+        assert inverse is not None
+        true = dot(exact(row), inverse)
+        assert Fraction(float(end)) ** 2 >= true
+        # The charge is rounding, not slack: less than 1e-3 even at a condition number of 1e10.
+        assert float(end) ** 2 <= float(true) * (1 + 1e-3)
+
+
+def test_gamma_is_the_textbook_constant() -> None:
+    """``k u / (1 - k u)``, at least k u, infinite where it says nothing."""
+    for k in (0, 1, 7, 10**6):
+        assert Fraction(gamma(k)) >= Fraction(k) * Fraction(UNIT)
+        assert gamma(k) == pytest.approx(k * UNIT, rel=1e-9)
+    assert gamma(2.0**53) == float("inf")
+
+
+def test_up_exceeds_the_exact_value() -> None:
+    """A rounded sum, product or root moved up is not below the exact one."""
+    rng = np.random.default_rng(9)
+    for _ in range(200):
+        parts = rng.uniform(0, 1, 8)
+        assert Fraction(up(float(parts.sum()))) >= sum(exact(parts), Fraction(0))
+        root = up(float(np.sqrt(parts[0])))
+        assert Fraction(root) ** 2 >= Fraction(float(parts[0]))
+    assert up(0.0) > 0.0

@@ -1,0 +1,218 @@
+"""Row designs: one answer whatever the storage, nothing written to, bad data refused by name."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from cvxscreen.designs.rows import Rows
+from cvxscreen.errors import InvalidInput
+
+RNG = np.random.default_rng(11)
+N, P = 37, 5
+# Multiples of 1/8: every product and sum below is exact in float64, the data in float32 too.
+X = RNG.integers(-40, 41, (N, P)) / 8.0
+X[RNG.random((N, P)) < 0.3] = 0.0
+SIGN = RNG.choice([-1.0, 1.0], N)
+EXTRA = np.column_stack([np.ones(N), RNG.integers(-3, 4, N)])
+DENSE = SIGN[:, None] * np.hstack([X, EXTRA])
+
+
+def frozen(matrix: np.ndarray) -> np.ndarray:
+    matrix = matrix.copy()
+    matrix.flags.writeable = False
+    return matrix
+
+
+def duplicated() -> sp.csr_matrix:
+    """CSR with every entry split in two halves: not canonical."""
+    half = sp.coo_matrix(X / 2)
+    rows, columns = np.tile(half.row, 2), np.tile(half.col, 2)
+    data = np.tile(half.data, 2)
+    order = np.argsort(rows, kind="stable")
+    counts = np.bincount(rows, minlength=N)
+    return sp.csr_matrix(
+        (data[order], columns[order], np.concatenate([[0], np.cumsum(counts)])), shape=(N, P)
+    )
+
+
+STORED: dict[str, Callable[[], Any]] = {
+    "float64": lambda: X.copy(),
+    "float32": lambda: X.astype(np.float32),
+    "Fortran order": lambda: np.asfortranarray(X),
+    "Fortran float32": lambda: np.asfortranarray(X.astype(np.float32)),
+    "negative strides": lambda: X[::-1, ::-1].copy()[::-1, ::-1],
+    "every second row": lambda: np.repeat(X, 2, axis=0)[::2],
+    "read-only": lambda: frozen(X),
+    "list": lambda: X.tolist(),
+    "float16": lambda: X.astype(np.float16),
+    "big-endian": lambda: X.astype(">f8"),
+    "CSR": lambda: sp.csr_matrix(X),
+    "CSR float32": lambda: sp.csr_matrix(X.astype(np.float32)),
+    "CSR array": lambda: sp.csr_array(X),
+    "CSC": lambda: sp.csc_matrix(X),
+    "COO": lambda: sp.coo_matrix(X),
+    "CSR with duplicates": duplicated,
+    "CSR with explicit zeros": lambda: sp.csr_matrix(
+        (X.ravel(), np.tile(np.arange(P), N), np.arange(0, N * P + 1, P)), shape=(N, P)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_every_storage_gives_the_same_numbers(name: str) -> None:
+    """Both passes, squares, Gram matrices and columns equal those of the dense float64 matrix."""
+    rows = Rows(STORED[name](), SIGN, EXTRA)
+    x, theta = RNG.integers(-9, 10, P + 2) / 4.0, RNG.integers(-9, 10, N) / 4.0
+    assert rows.shape == (N, P + 2)
+    np.testing.assert_array_equal(rows.forward(x), DENSE @ x)
+    np.testing.assert_array_equal(rows.adjoint(theta), DENSE.T @ theta)
+    np.testing.assert_array_equal(rows.weighted_squares(x**2), DENSE**2 @ x**2)
+    np.testing.assert_array_equal(rows.dense(), DENSE)
+    np.testing.assert_array_equal(rows.column(0), DENSE[:, 0])
+    np.testing.assert_array_equal(rows.column(P + 1), DENSE[:, P + 1])
+    index = np.array([3, 0, 30])
+    np.testing.assert_array_equal(rows.rows_csr(index).toarray(), DENSE[index])
+    weights = np.array([4.0, 0.25, 1.0])
+    np.testing.assert_array_equal(
+        rows.weighted_gram(index, weights), DENSE[index].T @ (weights[:, None] * DENSE[index])
+    )
+    precise, error = rows.forward_precise(index, x)
+    assert (np.abs(precise - (DENSE @ x)[index]) <= error).all()
+    assert rows.sparse == ("CS" in name or "COO" in name)
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_rows_and_columns_can_be_taken_and_taken_again(name: str) -> None:
+    """`take_rows` and `take_columns` are closed: the result is a design like any other."""
+    rows = Rows(STORED[name](), SIGN, EXTRA)
+    mask = RNG.random(N) < 0.5
+    some = rows.take_rows(mask)
+    np.testing.assert_array_equal(some.dense(), DENSE[mask])
+    np.testing.assert_array_equal(some.take_rows(np.array([2, 1])).dense(), DENSE[mask][[2, 1]])
+    columns = np.array([0, 2, P, P + 1])
+    np.testing.assert_array_equal(rows.take_columns(columns).dense(), DENSE[:, columns])
+    both = rows.take_columns(columns).take_rows(mask).take_columns(np.array([1, 2]))
+    np.testing.assert_array_equal(both.dense(), DENSE[mask][:, columns][:, [1, 2]])
+    nothing = rows.take_rows(np.zeros(N, dtype=bool))
+    assert nothing.shape == (0, P + 2)
+    assert nothing.forward(np.ones(P + 2)).shape == (0,)
+    np.testing.assert_array_equal(nothing.adjoint(np.zeros(0)), np.zeros(P + 2))
+
+
+@pytest.mark.parametrize("storage", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_many_blocks_of_rows(storage: Callable[[Any], Any], kind: type) -> None:
+    """More rows than one block: every row and every block counts once."""
+    tall = RNG.integers(-8, 9, (2500, 3)).astype(kind)
+    rows = Rows(storage(tall), None, np.ones((2500, 1)))
+    full = np.hstack([tall.astype(np.float64), np.ones((2500, 1))])
+    theta = RNG.integers(-8, 9, 2500) / 2.0
+    np.testing.assert_array_equal(rows.adjoint(theta), full.T @ theta)
+    np.testing.assert_array_equal(rows.forward(np.arange(4.0)), full @ np.arange(4.0))
+    np.testing.assert_array_equal(rows.weighted_squares(np.ones(4)), (full**2).sum(axis=1))
+
+
+def test_precise_margins_of_sparse_rows_need_no_dense_rows() -> None:
+    """400 rows of 50,000 columns with 5 entries each: far less memory than their dense form."""
+    n, d = 400, 50_000
+    columns = RNG.integers(0, d, (n, 5))
+    matrix = sp.csr_matrix(
+        (RNG.standard_normal(5 * n), (np.repeat(np.arange(n), 5), columns.ravel())), shape=(n, d)
+    )
+    rows, x = Rows(matrix), RNG.standard_normal(d)
+    tracemalloc.start()
+    margins, error = rows.forward_precise(np.arange(n), x)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (np.abs(margins - matrix @ x) <= error + 1e-13).all()
+    assert peak < 8 * n * d / 4  # a quarter of the dense rows in double precision
+
+
+def test_float_matrices_are_held_not_copied() -> None:
+    """A float array and canonical CSR are kept by reference; scale and extra are not."""
+    for matrix in (X.copy(), X.astype(np.float32)):
+        assert Rows(matrix).matrix is matrix
+    csr = sp.csr_matrix(X)
+    assert Rows(csr).matrix is csr
+    sign, extra = SIGN.copy(), EXTRA.copy()
+    rows = Rows(X, sign, extra)
+    sign[:], extra[:] = 0.0, 0.0
+    np.testing.assert_array_equal(rows.dense(), DENSE)
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_nothing_of_the_caller_is_written_to(name: str) -> None:
+    """After all operations the caller's arrays hold the same bytes."""
+    matrix = STORED[name]()
+    arrays = [matrix.data, *(getattr(matrix, part) for part in ("indptr", "indices", "row", "col")
+                             if hasattr(matrix, part))] if sp.issparse(matrix) else [matrix]
+    before = [np.array(array, copy=True) for array in arrays]
+    sign, extra = SIGN.copy(), EXTRA.copy()
+    rows = Rows(matrix, sign, extra)
+    index = np.array([1, 5])
+    rows.forward(np.ones(P + 2))
+    rows.adjoint(np.ones(N))
+    rows.weighted_squares(np.ones(P + 2))
+    rows.dense()[:] = 7.0
+    rows.dense(index)[:] = 7.0
+    rows.rows_csr(index).data[:] = 7.0
+    rows.weighted_gram(index, np.ones(2))[:] = 7.0
+    rows.take_rows(index).dense()[:] = 7.0
+    for old, new in zip(before, arrays, strict=True):
+        np.testing.assert_array_equal(old, np.asarray(new))
+    np.testing.assert_array_equal(sign, SIGN)
+    np.testing.assert_array_equal(extra, EXTRA)
+
+
+BAD = [
+    (np.array([[1.0, np.nan]]), "NaN or infinity"),
+    (np.array([[1.0, np.inf]]), "NaN or infinity"),
+    (np.array([[1.0, -np.inf]], dtype=np.float32), "NaN or infinity"),
+    (sp.csr_matrix(np.array([[1.0, np.nan]])), "NaN or infinity"),
+    (np.array([1.0, 2.0]), "shape"),
+    (np.array(3.0), "shape"),
+    (np.zeros((2, 2, 2)), "shape"),
+    (sp.coo_array(np.array([1.0, 2.0])), "shape"),
+    (np.array([["a", "b"]]), "dtype"),
+    (np.array([["1.5", "2"]]), "dtype"),
+    (np.array([[None, 1.0]], dtype=object), "dtype|NaN"),
+    (np.array([[{}, 1.0]], dtype=object), "dtype"),
+    ([[1.0, 2.0], [3.0]], "not an array of numbers"),
+    (np.array([[1 + 2j, 2.0]]), "dtype"),
+    (sp.csr_matrix(np.array([[1 + 2j, 2.0]])), "dtype"),
+    (np.array([["2020-01-01"]], dtype="datetime64[D]"), "dtype"),
+    (None, "shape|dtype"),
+]
+
+
+@pytest.mark.parametrize(("matrix", "words"), BAD, ids=[str(i) for i in range(len(BAD))])
+def test_bad_data_are_refused_by_name(matrix: Any, words: str) -> None:
+    """The message names the argument and what was found; nothing is silently converted."""
+    with pytest.raises(InvalidInput, match="`data`") as caught:
+        Rows(matrix, name="data")
+    assert any(word in str(caught.value) for word in words.split("|"))
+
+
+def test_bad_scale_and_extra_are_refused_by_name() -> None:
+    """Wrong shapes and numbers that are not finite, in the vectors beside the matrix."""
+    for scale in (np.ones(N + 1), np.ones((N, 1)), np.full(N, np.nan), np.full(N, np.inf)):
+        with pytest.raises(InvalidInput, match="`scale`"):
+            Rows(X, scale)
+    column = np.ones((N, 1))
+    for extra in (np.ones(N), np.ones((N + 1, 1)), column * np.nan, column * np.inf):
+        with pytest.raises(InvalidInput, match="`extra`"):
+            Rows(X, None, extra)
+
+
+def test_integers_and_booleans_become_floats() -> None:
+    """Integer and Boolean data are numbers; objects that hold numbers are too."""
+    for matrix in (np.eye(3, dtype=int), np.eye(3, dtype=bool), np.eye(3).astype(object)):
+        rows = Rows(matrix)
+        assert rows.matrix.dtype == np.float64
+        np.testing.assert_array_equal(rows.dense(), np.eye(3))

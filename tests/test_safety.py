@@ -1,0 +1,145 @@
+"""No wrong decision: every decision of every bound, judged by exact optima and counted.
+
+A decision "term i is on piece k" is wrong if the exact margin lies strictly on another piece. The
+counts are asserted, so that the test cannot pass by deciding nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from strategies import Case, Reference, crossed, points, reference, solved
+
+from cvxscreen.bounds import BOUNDS
+from cvxscreen.duality import reference_point
+from cvxscreen.models.regression import regression
+from cvxscreen.models.svm import svm
+from cvxscreen.rules import Verdict, judge
+
+DECISIONS, DECISIONS_LONG = 20_000, 200_000
+
+
+def wrong(ref: Reference, verdict: Verdict) -> int:
+    """How many decisions the exact optimum contradicts."""
+    assert ref.truth is not None
+    assert ref.exact is not None
+    bad = 0
+    for i in np.flatnonzero(verdict.codes >= 0):
+        first, last = ref.exact.terms[i].ends(int(verdict.codes[i]))
+        bad += not first <= ref.truth.margins[i] <= last
+    return bad
+
+
+def sweep(cases: Iterable[Case], count: int, seed: int) -> tuple[Counter[str], Counter[str]]:
+    """Decisions and wrong ones by bound over points of `cases`, here and at another C."""
+    decided: Counter[str] = Counter()
+    mistaken: Counter[str] = Counter()
+    rng = np.random.default_rng(seed)
+    for case in cases:
+        ref = reference(case)
+        if ref.truth is None:
+            continue
+        s = float(rng.choice([0.5, 0.9, 1.0, 1.1, 2.0]))
+        there = ref.problem.with_(C=ref.problem.C * s)
+        for point in points(ref, rng, count):
+            for name, bound in BOUNDS.items():
+                used = point
+                if name in ("dvi", "rpb"):
+                    used = reference_point(there, point.x, s * point.theta)
+                verdict = judge(ref.problem, bound(ref.problem, used))
+                decided[name] += int((verdict.codes >= 0).sum())
+                mistaken[name] += wrong(ref, verdict)
+    return decided, mistaken
+
+
+def report(decided: Counter[str], mistaken: Counter[str]) -> None:
+    for name in decided:
+        sys.stdout.write(f"{name}: {decided[name]} decisions checked, {mistaken[name]} wrong\n")
+    sys.stdout.write(f"all: {decided.total()} decisions checked, {mistaken.total()} wrong\n")
+
+
+def test_no_wrong_decision() -> None:
+    """All losses, intercept or not, five kinds of data, four storages, weights: none wrong."""
+    decided, mistaken = sweep(crossed(), 4, seed=1)
+    report(decided, mistaken)
+    assert not mistaken.total()
+    assert set(decided) == set(BOUNDS)
+    assert decided.total() >= DECISIONS
+    assert min(decided.values()) >= DECISIONS / 10
+
+
+@pytest.mark.long
+def test_no_wrong_decision_at_length() -> None:
+    """The same with fresh problems until 200,000 decisions have been checked."""
+    decided, mistaken = Counter[str](), Counter[str]()
+    for seed in range(1, 50):
+        cases = [case for case in crossed(seed + 1, n=32) if case.seed == seed]
+        new = sweep(cases, 4, seed)
+        decided, mistaken = decided + new[0], mistaken + new[1]
+        reference.cache_clear()
+        if decided.total() >= DECISIONS_LONG:
+            break
+    report(decided, mistaken)
+    assert not mistaken.total()
+    assert decided.total() >= DECISIONS_LONG
+
+
+def test_screening_is_nearly_complete_near_the_optimum() -> None:
+    """At a relative gap below 1e-8 terms that are clearly on a piece are decided.
+
+    All of them without an intercept; with one, whose optimum need not be unique, most.
+    """
+    shares: dict[bool, list[float]] = {False: [], True: []}
+    rng = np.random.default_rng(3)
+    for case in (case for case in crossed() if case.data != "integer"):
+        ref = reference(case)
+        x = ref.x * (1 + 1e-6 * rng.standard_normal(ref.problem.d))
+        point = reference_point(ref.problem, x, ref.theta)
+        if point.relative_gap > 1e-8:
+            continue
+        verdict = judge(ref.problem, BOUNDS["midpoint"](ref.problem, point))
+        clear = ref.problem.losses.kink_distance(ref.margins) > 1e-2 * ref.problem.norms * (
+            np.sqrt(2 * abs(point.primal))
+        )
+        if clear.any():
+            shares[case.intercept].append(float((verdict.codes[clear] >= 0).mean()))
+    assert min(len(some) for some in shares.values()) > 50
+    assert np.mean(shares[False]) > 0.999
+    assert np.mean(shares[True]) > 0.8
+
+
+def test_the_printed_rule_is_wrong_with_an_approximate_reference() -> None:
+    """DVI without the reference's gap decides falsely; with it never."""
+    rng = np.random.default_rng(8)
+    printed, ours, asked = 0, 0, 0
+    for seed in range(12):
+        X = rng.standard_normal((60, 3)) + 0.3
+        direction = rng.standard_normal(3)
+        noise = rng.standard_normal(60)
+        problem = (
+            svm(X, np.where(X @ direction + noise > 0, 1.0, -1.0), C=0.5) if seed % 2
+            else regression(X, X @ direction + noise, C=0.5)
+        )
+        there = solved(problem, rational=False)
+        for s in (0.95, 1.05):
+            here = solved(problem.with_(C=0.5 * s))
+            assert here.truth is not None
+            for blur in (0.3, 0.1, 0.03):
+                theta = there.theta * (1 - blur * rng.random(60))
+                w0 = -problem.design.adjoint(theta)
+                t0, size = problem.design.forward(w0), float(np.linalg.norm(w0))
+                reach = abs(1 - s) / 2 * size * problem.norms
+                middle = (1 + s) / 2 * t0
+                codes = problem.losses.piece_within(middle - reach, middle + reach)
+                asked += int((codes >= 0).sum())
+                printed += wrong(here, Verdict(problem.losses, codes, "printed", 0.0, 0.0))
+                point = reference_point(problem, w0, theta)
+                verdict = judge(here.problem, BOUNDS["dvi"](here.problem, point))
+                ours += wrong(here, verdict)
+    assert asked > 1000
+    assert printed > 20
+    assert ours == 0
