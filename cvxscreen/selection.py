@@ -142,7 +142,12 @@ class Selection:
 
 
 def _solution_bound(problem: Problem) -> float:
-    """An upper bound of the Euclidean norm of the optimum (no unpenalised coordinates)."""
+    """An upper bound of the Euclidean norm of the optimum (no unpenalised coordinates).
+
+    Infinite with side constraints: they may keep the optimum away from 0.
+    """
+    if problem.side is not None:
+        return float("inf")
     at_zero = float(np.sum(problem.losses.value(np.zeros(problem.n))))
     floor = problem.quadratic.floor
     pull = float(np.linalg.norm(problem.linear))

@@ -1,8 +1,9 @@
 """The Newton system ``(M + diag(damping) + A_J' diag(bend) A_J) step = right`` by size.
 
-* few coordinates: the dense d x d matrix and Cholesky;
-* few bending rows and a diagonal M: the |J| x |J| matrix of the Woodbury identity;
-* otherwise: conjugate gradients on the rows J with a diagonal preconditioner, never forming either.
+* few coordinates: the dense d x d matrix, scaled to a unit diagonal, and Cholesky;
+* few bending rows: the |J| x |J| matrix of the Woodbury identity for the penalised coordinates, and
+  a Schur complement for the unpenalised ones;
+* otherwise: conjugate gradients on the rows J with a diagonal preconditioner, forming neither.
 """
 
 from __future__ import annotations
@@ -40,37 +41,86 @@ def solve_newton_system(
     Returns
     -------
     array, shape (d,)
+
+    Raises
+    ------
+    scipy.linalg.LinAlgError
+        If the matrix is not positive definite even with a little more on its diagonal.
     """
     quadratic, d = problem.quadratic, problem.d
     diagonal = quadratic.diagonal + damping
-    if not len(rows) and quadratic.matrix is None:
+    if not len(rows) and quadratic.matrix is None and (diagonal > 0).all():
         return right / diagonal
-    if quadratic.matrix is None and len(rows) < min(d, DENSE_LIMIT) and (diagonal > 0).all():
-        return _woodbury(problem, rows, bend, diagonal, right)
+    if quadratic.matrix is None and 2 * len(rows) < min(d, 2 * DENSE_LIMIT):
+        try:
+            return _woodbury(problem, rows, bend, diagonal, right)
+        except sla.LinAlgError:
+            if d > DENSE_LIMIT:
+                raise
     if d <= DENSE_LIMIT or quadratic.matrix is not None:
         matrix = problem.design.weighted_gram(rows, bend)
         matrix[np.diag_indices(d)] += diagonal
         if quadratic.matrix is not None:
             matrix += quadratic.matrix
-        factor = sla.cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
-        return np.asarray(sla.cho_solve(factor, right, check_finite=False))
+        return solve_positive(matrix, right)
     return _conjugate_gradients(problem, rows, bend, diagonal, right)
+
+
+def solve_positive(matrix: Array, right: Array) -> Array:
+    """``matrix^{-1} right`` by Cholesky after scaling the diagonal to 1.
+
+    Badly scaled coordinates do not matter to it; a matrix that is singular to rounding gets a
+    little more on its diagonal, so the result is a descent direction in any case.
+    """
+    diagonal = np.diag(matrix)
+    scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    scaled = matrix * scale[:, None] * scale
+    for extra in (0.0, 1e-14, 1e-12, 1e-10, 1e-8):
+        if extra:
+            scaled[np.diag_indices(len(scaled))] += extra
+        try:
+            factor = sla.cho_factor(scaled, lower=True, check_finite=False)
+        except sla.LinAlgError:
+            continue
+        weights = scale if right.ndim == 1 else scale[:, None]
+        return np.asarray(weights * sla.cho_solve(factor, weights * right, check_finite=False))
+    raise sla.LinAlgError("the Newton matrix is not positive definite")
 
 
 def _woodbury(
     problem: Problem, rows: NDArray[np.intp], bend: Array, diagonal: Array, right: Array
 ) -> Array:
-    sparse = problem.design.sparse
-    block: Any = problem.design.rows_csr(rows) if sparse else problem.design.dense(rows)
-    scaled = right / diagonal
-    if sparse:
-        small = np.asarray((block @ (block.multiply(1.0 / diagonal).tocsr()).T).toarray())
-    else:
+    """Woodbury on the penalised coordinates; the unpenalised ones by their Schur complement."""
+    design, free = problem.design, problem.quadratic.free
+    block: Any = design.rows_csr(rows) if design.sparse else design.dense(rows)
+    if not free.any():
+        return _woodbury_solve(block, bend, diagonal, right)
+    kept, own = np.flatnonzero(~free), np.flatnonzero(free)
+    border = block[:, own].toarray() if design.sparse else block[:, own]
+    inner = block[:, kept]
+    corner = border.T @ (bend[:, None] * border) + np.diag(diagonal[own])
+    cross = np.asarray(inner.T @ (bend[:, None] * border))
+    both = _woodbury_solve(
+        inner, bend, diagonal[kept], np.column_stack([right[kept], cross])
+    )
+    schur = corner - cross.T @ both[:, 1:]
+    step = np.empty_like(right)
+    step[own] = solve_positive(0.5 * (schur + schur.T), right[own] - cross.T @ both[:, 0])
+    step[kept] = both[:, 0] - both[:, 1:] @ step[own]
+    return step
+
+
+def _woodbury_solve(block: Any, bend: Array, diagonal: Array, right: Array) -> Array:
+    """``(diag(diagonal) + B' diag(bend) B)^{-1} right`` for one or several columns."""
+    weights = 1.0 / diagonal if right.ndim == 1 else (1.0 / diagonal)[:, None]
+    scaled = weights * right
+    if isinstance(block, np.ndarray):
         small = (block / diagonal) @ block.T
-    small[np.diag_indices(len(rows))] += 1.0 / bend
-    factor = sla.cho_factor(small, lower=True, overwrite_a=True, check_finite=False)
-    inner = sla.cho_solve(factor, block @ scaled, check_finite=False)
-    return np.asarray(scaled - (block.T @ inner) / diagonal)
+    else:
+        small = np.asarray((block @ (block.multiply(1.0 / diagonal).tocsr()).T).toarray())
+    small[np.diag_indices(len(bend))] += 1.0 / bend
+    inner = solve_positive(small, np.asarray(block @ scaled))
+    return np.asarray(scaled - weights * (block.T @ inner))
 
 
 def _conjugate_gradients(

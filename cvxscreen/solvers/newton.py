@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg as sla
 from numpy.typing import NDArray
 
 from cvxscreen.designs.gram import Gram
@@ -48,6 +47,7 @@ class _State:
     def __init__(self, problem: Problem, start: Start | None) -> None:
         self.problem = problem
         self.weight = default_weight(problem)
+        self.least = 1e-20 * self.weight
         if start is None:
             self.x = np.zeros(problem.d)
             self.theta0 = np.zeros(problem.n)
@@ -199,7 +199,8 @@ class Newton:
                 break
             if settled or stationarity == 0.0:
                 state.theta0 = state.theta
-                state.weight /= 10.0 if used <= 4 else 4.0 if used <= 8 else 2.0
+                shrink = 10.0 if used <= 4 else 4.0 if used <= 8 else 2.0
+                state.weight = max(state.weight / shrink, state.least)
                 used = 0
                 state.refresh()
                 continue
@@ -238,8 +239,4 @@ class Newton:
         free = problem.quadratic.free
         if free.any():
             damping[free] = 1e-8 * (problem.free_columns**2).sum(axis=0) / state.weight + 1e-12
-        try:
-            return solve_newton_system(problem, rows, bend, damping, -state.gradient)
-        except sla.LinAlgError:
-            damping = damping + 1e-10 * (1.0 + problem.quadratic.diagonal)
-            return solve_newton_system(problem, rows, bend, damping, -state.gradient)
+        return solve_newton_system(problem, rows, bend, damping, -state.gradient)
