@@ -109,8 +109,8 @@ def imbalance_charge(
 ) -> float:
     """What an exactly feasible dual point close to `theta` can cost, or infinity if none is near.
 
-    `residual` is ``E' theta + target`` as computed, within `slop`. Some coordinates with room in the
-    box take it up, and moving ``theta_i`` by ``s`` changes the gap by at most ``|s| reach_i``.
+    `residual` is ``E' theta + target`` as computed, within `slop`. Some coordinates with room in
+    the box take it up, and moving ``theta_i`` by ``s`` changes the gap by at most ``|s| reach_i``.
     """
     columns = problem.free_columns
     if columns.shape[1] == 0 or not (residual.any() or slop.any()):

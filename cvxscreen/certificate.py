@@ -191,7 +191,7 @@ def certify(
         return refused("a dual variable lies outside its box", primal)
 
     pull = problem.design.adjoint(theta) + problem.linear
-    side_gap = 0.0
+    side_gap = side_error = 0.0
     if problem.side is not None:
         m = len(problem.side.offset)
         mu = np.zeros(m) if multipliers is None else np.asarray(multipliers, dtype=np.float64)
@@ -202,10 +202,14 @@ def certify(
         away = float(np.linalg.norm(mu - problem.side.project_dual(mu)))
         if away > 1e-9 * (1.0 + float(np.linalg.norm(mu))):
             return refused("the multipliers of the side constraints leave the dual cone", primal)
+        mu = problem.side.project_dual(mu)  # only an exact member of K* proves anything
         pull = pull - problem.side.adjoint(mu)
         slack = problem.side.slack(x)
         violation = float(np.linalg.norm(slack - problem.side.project(slack)))
-        side_gap = abs(float(mu @ slack))
+        matrix, width = abs(problem.side.matrix), 4 * (m + problem.d + 8) * _EPS
+        room = matrix @ np.abs(x) + np.abs(problem.side.offset)
+        side_gap = abs(float(mu @ slack)) + width * float(np.abs(mu) @ room)
+        side_error = width * quadratic.dual_reach(matrix.T @ np.abs(mu) + np.abs(pull))
 
     noise_t = problem.design.forward_error(x, problem.sizes)
     inner = np.flatnonzero((theta > f.lo) & (theta < f.hi) & (theta != 0))[:_REFINED]
@@ -229,6 +233,7 @@ def certify(
     step = x - x_dual
     lean = float(np.abs(theta) @ problem.noise_norms) * problem.design.adjoint_factor
     distance = quadratic.norm(step) + lean + problem.drift + 8 * _EPS * quadratic.norm(x_dual)
+    distance += side_error
     sensitivity = np.abs(t) + np.abs(f.b) + f.e + f.q * np.abs(theta) + problem.norms * distance
     residual = np.abs(pull[quadratic.free]) + problem.imbalance
     residual = residual + problem.design.adjoint_factor * (

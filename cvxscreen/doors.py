@@ -115,16 +115,20 @@ def warm_start(problem: Problem, solution: Solution) -> Start:
 
 
 def screen(
-    problem: Problem, *, reference: Solution | Point, bound: str = "midpoint"
+    problem: Problem,
+    *,
+    reference: Solution | Point | tuple[Solution | Point, Solution | Point],
+    bound: str = "midpoint",
 ) -> Verdict:
     """One screening pass: what `bound` proves about `problem`, given `reference`.
 
     Parameters
     ----------
     problem : Problem
-    reference : Solution or Point
-        Of `problem` itself, or of the same data at another C for the bounds ``"dvi"`` and ``"rpb"``
-        (the others then evaluate its point on `problem` first). It need not be exact.
+    reference : Solution or Point, or a pair of them
+        Of `problem` itself, or of the same data at another C (bounds that are not in
+        `bounds.ACROSS` then evaluate its point on `problem` first); a pair for a bound of
+        `bounds.PAIRS`. It need not be exact.
     bound : str
         The bound's name in its paper; see `bounds.available`.
 
@@ -136,9 +140,19 @@ def screen(
     ------
     UnknownName
         For an unknown bound.
+    InvalidInput
+        For one reference where the bound needs two, or two where it needs one.
     """
-    region = bound_table.named(bound)
-    point = reference.point() if isinstance(reference, Solution) else reference
+    if isinstance(reference, tuple):
+        pair = bound_table.named_pair(bound)
+        if len(reference) != 2:
+            raise InvalidInput(f"`reference` holds {len(reference)} points; a pair is needed.")
+        return judge(problem, pair(problem, _point(reference[0]), _point(reference[1])))
+    region, point = bound_table.named(bound), _point(reference)
     if point.problem is not problem and bound not in bound_table.ACROSS:
         point = bound_table.moved(problem, point)
     return judge(problem, region(problem, point))
+
+
+def _point(reference: Solution | Point) -> Point:
+    return reference.point() if isinstance(reference, Solution) else reference

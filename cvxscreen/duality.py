@@ -13,92 +13,22 @@ point is repaired to satisfy it up to the last rounding.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.balance import balance, imbalance_charge
 from cvxscreen.errors import InvalidInput
+from cvxscreen.point import Centre, Point
 from cvxscreen.problem import Problem
 from cvxscreen.rounding import UNIT, gamma, up
 
+__all__ = [
+    "Centre", "Point", "dual_feasible", "margin_error", "reference_point", "rescaled_point",
+]
+
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class Centre:
-    """A point close to ``(x + x_theta)/2`` whose margins are known without a pass.
-
-    Attributes
-    ----------
-    x : array, shape (d,)
-    margins : array, shape (n,)
-        ``<a_i, x>``.
-    slack : float
-        Bound of its distance from the true midpoint, in the norm of ``M``.
-    """
-
-    x: Array
-    margins: Array
-    slack: float
-
-
-@dataclass(frozen=True, eq=False)
-class Point:
-    """A primal point with a dual feasible point, and all that one evaluation of both tells.
-
-    Built by `reference_point` only, so that a region always rests on a consistent pair.
-
-    Attributes
-    ----------
-    problem : Problem
-    x : array, shape (d,)
-    theta : array, shape (n,)
-        Slopes in ``[lo, hi]``; the public dual variable is ``alpha = -theta``.
-    multipliers : array, shape (m,)
-        Of the side constraints; empty without them.
-    margins : array, shape (n,)
-        ``<a_i, x>`` as computed; the true value is within `margin_error`.
-    x_dual : array, shape (d,)
-        ``x_theta``; on unpenalised coordinates equal to `x`.
-    shift : float
-        ``||x - x_theta||_M`` as computed, within `dual_error`.
-    terms : float
-        Upper bound of ``sum_i FY_i`` (plus the side constraints' complementarity).
-    gap : float
-        Upper bound of the duality gap, rounding included.
-    primal : float
-        Objective at `x`.
-    feasible : bool
-        Whether `x` provably satisfies the side constraints (always true without them).
-    pull : array, shape (d,)
-        ``A' theta`` as computed.
-    centre : Centre or None
-        Of a rescaled point; None means that a bound computes the midpoint's margins itself.
-    """
-
-    problem: Problem
-    x: Array
-    theta: Array
-    multipliers: Array
-    margins: Array
-    margin_error: Array
-    x_dual: Array
-    dual_error: float
-    shift: float
-    terms: float
-    gap: float
-    primal: float
-    feasible: bool
-    pull: Array
-    centre: Centre | None = None
-
-    @property
-    def relative_gap(self) -> float:
-        """``gap / max(|primal|, |dual|)``."""
-        dual = self.primal - self.gap
-        return self.gap / max(abs(self.primal), abs(dual), 1e-300)
 
 
 def margin_error(problem: Problem, x: Array) -> Array:
@@ -185,7 +115,10 @@ def rescaled_point(problem: Problem, point: Point) -> Point:
     moved = _assemble(
         problem, point.x, theta, point.multipliers, point.margins, point.margin_error,
         factor * point.pull, gamma(8),
+        up(float(np.abs(theta - factor * point.theta) @ problem.noise_norms), problem.n + 8),
     )
+    if problem.quadratic is not old.quadratic:
+        return moved
     slack = 0.5 * factor * (up(point.shift, problem.d + 8) + point.dual_error)
     if slack > 0.02 * moved.shift:
         return moved
@@ -202,21 +135,30 @@ def _assemble(
     error: Array,
     force: Array,
     noise: float,
+    moved: float = 0.0,
 ) -> Point:
-    """The record of a pair whose passes are done; `noise`: further relative error of `force`."""
+    """The record of a pair whose passes are done.
+
+    `noise` is a further relative error of `force`, `moved` an absolute one in the dual norm.
+    """
     losses, quadratic = problem.losses, problem.quadratic
     pull = force + problem.linear
     size = float(np.abs(theta) @ problem.noise_norms)
     factor = problem.design.adjoint_factor + noise
-    side_cost, feasible = 0.0, problem.side is None
+    side_cost, side_error, feasible = 0.0, 0.0, problem.side is None
     if problem.side is not None:
         pull = pull - problem.side.adjoint(mu)
         slack = problem.side.slack(x)
-        side_cost = max(float(mu @ slack), 0.0)
+        matrix, width = abs(problem.side.matrix), gamma(len(mu) + problem.d + 8)
+        room = matrix @ np.abs(x) + np.abs(problem.side.offset)
+        side_cost = max(float(mu @ slack), 0.0) + width * float(np.abs(mu) @ room)
+        sum_of_sizes = matrix.T @ np.abs(mu) + np.abs(force + problem.linear)
+        side_error = width * quadratic.dual_reach(sum_of_sizes)
         feasible = _surely_inside(problem, x, slack)
     x_dual = -quadratic.solve(pull)
     x_dual[quadratic.free] = x[quadratic.free]
     dual_error = factor * size + _solve_error(problem, x_dual, pull) + problem.drift
+    dual_error += side_error + moved
     shift = quadratic.norm(x - x_dual)
 
     charge = 0.0

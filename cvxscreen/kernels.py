@@ -1,17 +1,16 @@
-"""Kernel functions with a bound of their own rounding, and a bounded cache of their rows.
+"""Kernel functions on pairs of points, with a bound of their own rounding.
 
 * `Rbf`, `Polynomial`: evaluated here, blocks at a time, from one matrix product;
 * `Precomputed`: a Gram matrix, held by reference;
 * `Called`: any function of two blocks of points.
 
-Each says how far a computed value may be from the exact one, point by point. A
-`Kernel` adds the cache: nothing larger than it is ever stored, whatever the number of points.
+Each says how far a computed value may be from the exact one, point by point.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -25,14 +24,9 @@ from cvxscreen.rounding import UNIT, gamma
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-CHUNK = 256
-"""Rows that are evaluated, and coefficients that are summed, at a time."""
-LEAST_ROWS = 16
-"""A cache must hold at least so many rows."""
-
 
 class KernelFunction(Protocol):
-    """What a `Kernel` asks of a function on pairs of points."""
+    """What a cache of kernel rows asks of a function on pairs of points."""
 
     @property
     def size(self) -> int:
@@ -238,141 +232,3 @@ def _row_squares(points: Any) -> Array:
     if sp.issparse(points):
         return np.asarray(points.multiply(points).sum(axis=1), dtype=np.float64).ravel()
     return np.einsum("ij,ij->i", points, points)
-
-
-@dataclass(eq=False)
-class Kernel:
-    """Kernel rows on demand, with a cache of at most `cache_bytes`.
-
-    Parameters
-    ----------
-    function : KernelFunction
-    cache_bytes : int
-        Rows are stored in double precision until this is full; then the least recently used go.
-
-    Attributes
-    ----------
-    evaluations : int
-        Kernel values computed so far.
-    """
-
-    function: KernelFunction
-    cache_bytes: int = 2**30
-    evaluations: int = 0
-    _store: Array = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        n = self.function.size
-        self.slots = min(n, int(self.cache_bytes) // (8 * n))
-        if self.slots < min(n, LEAST_ROWS):
-            raise InvalidInput(
-                f"`cache_bytes` is {self.cache_bytes:,}; {n:,} points need at least "
-                f"{8 * n * min(n, LEAST_ROWS):,} bytes ({LEAST_ROWS} rows), and the whole Gram "
-                f"matrix is {8 * n * n:,} bytes."
-            )
-        self._store = np.empty((self.slots, n))
-        self._slot = np.full(n, -1, dtype=np.intp)
-        self._owner = np.full(self.slots, -1, dtype=np.intp)
-        self._used = np.zeros(self.slots, dtype=np.int64)
-        self._clock = 0
-        self._memo: list[tuple[Array, Array]] = []
-
-    @property
-    def size(self) -> int:
-        """Number of points N."""
-        return self.function.size
-
-    @property
-    def cached_bytes(self) -> int:
-        """Bytes of the rows in the cache now."""
-        return int((self._owner >= 0).sum()) * 8 * self.size
-
-    def fetch(self, rows: Index) -> None:
-        """Have `rows` (as many as fit) in the cache."""
-        self._clock += 1
-        known = self._slot[rows] >= 0
-        self._used[self._slot[rows[known]]] = self._clock
-        missing = rows[~known]
-        room = np.flatnonzero(self._used < self._clock)
-        room = room[np.argsort(self._used[room], kind="stable")][: len(missing)]
-        for start in range(0, len(room), CHUNK):
-            slots = room[start : start + CHUNK]
-            part = missing[start : start + len(slots)]
-            gone = self._owner[slots]
-            self._slot[gone[gone >= 0]] = -1
-            self._store[slots] = self._evaluate(part)
-            self._owner[slots], self._slot[part], self._used[slots] = part, slots, self._clock
-
-    def _evaluate(self, rows: Index, columns: Index | None = None) -> Array:
-        out = self.function.block(rows, columns)
-        self.evaluations += out.size
-        return out
-
-    def block(self, rows: Index, columns: Index) -> Array:
-        """``k(x_i, x_j)`` for i in `rows` and j in `columns`, a fresh array."""
-        out = np.empty((len(rows), len(columns)))
-        slot = self._slot[rows]
-        for where in np.array_split(np.flatnonzero(slot >= 0), len(rows) // CHUNK + 1):
-            out[where] = self._store[slot[where][:, None], columns]
-        for where in np.array_split(np.flatnonzero(slot < 0), len(rows) // CHUNK + 1):
-            if len(where):
-                out[where] = self._evaluate(rows[where], columns)
-        return out
-
-    def product(
-        self, coefficients: Array, rows: Index | None = None, remember: bool = True
-    ) -> Array:
-        """``K c`` (at `rows` when given), summed `CHUNK` coefficients at a time."""
-        known = self._remembered(coefficients)
-        if known is not None:
-            return known.copy() if rows is None else known[rows]
-        used = np.flatnonzero(coefficients)
-        if rows is None or 3 * len(rows) >= self.size:
-            spare = int((self._owner < 0).sum())
-            new = used[self._slot[used] < 0]
-            self.fetch(new[:spare])
-        out = np.zeros(self.size if rows is None else len(rows))
-        slot = self._slot[used]
-        for inside in (True, False):
-            part = used[(slot >= 0) == inside]
-            for start in range(0, len(part), CHUNK):
-                some = part[start : start + CHUNK]
-                if inside:
-                    block = self._store[self._slot[some]]
-                    block = block if rows is None else block[:, rows]
-                else:
-                    block = self._evaluate(some, rows)
-                out += coefficients[some] @ block
-        if rows is None and remember:
-            self._memo = [(coefficients.copy(), out.copy()), *self._memo[:3]]
-        return out
-
-    def _remembered(self, coefficients: Array) -> Array | None:
-        """A product known up to a factor: for c and any multiple of c the rows are not read."""
-        for vector, result in self._memo:
-            top = int(np.argmax(np.abs(vector)))
-            factor = coefficients[top] / vector[top] if vector[top] else 0.0
-            if factor == 0.0:
-                if not coefficients.any():
-                    return np.zeros(self.size)
-                continue
-            if (np.abs(coefficients - factor * vector) <= 32 * UNIT * np.abs(coefficients)).all():
-                return factor * result
-        return None
-
-    @cached_property
-    def means(self) -> Array:
-        """``sum_j k(x_i, x_j) / N``, shape (N,): half of all pairs, kept where the cache allows."""
-        n, sums = self.size, np.zeros(self.size)
-        whole = self.slots == n
-        if whole:
-            self._slot[:] = self._owner[:] = np.arange(n)
-        for start in range(0, n, CHUNK):
-            rows = np.arange(start, min(start + CHUNK, n))
-            block = self._evaluate(rows, np.arange(start, n))
-            sums[rows] += block.sum(axis=1)
-            sums[rows[-1] + 1 :] += block[:, len(rows) :].sum(axis=0)
-            if whole:
-                self._store[rows, start:] = block
-                self._store[rows[-1] + 1 :, rows] = block[:, len(rows) :].T
-        return sums / n

@@ -19,7 +19,7 @@ Huber (delta)               y    0          1/c        -c delta     c delta
 
 (pinball: slope ``-tau`` where the prediction ``t`` is below ``y``.) Every loss has minimum 0. By
 increasing argument ``f`` runs through at most five pieces: linear with slope ``lo``, quadratic,
-zero, quadratic, linear with slope ``hi``; the five numbers say which exist. ``f(t + o)`` has ``b - o``.
+zero, quadratic, linear with slope ``hi``; the numbers say which exist. ``f(t + o)`` has ``b - o``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.errors import InvalidInput
-from cvxscreen.pieces import Codes, Piece
+from cvxscreen.pieces import Codes, Piece, locate
 from cvxscreen.rounding import UNIT
 
 Array = NDArray[np.float64]
@@ -80,7 +80,7 @@ class Losses:
         if not all(np.isfinite(row).all() for row in (b, e, q)):
             raise InvalidInput("`b`, `e` and `q` of a loss must be finite; found NaN or infinity.")
         if (e < 0).any() or (q < 0).any() or not ((lo <= 0).all() and (hi >= 0).all()):
-            raise InvalidInput("a loss needs non-negative `e`, `q` and slopes lo <= 0 <= hi (not NaN).")
+            raise InvalidInput("a loss needs non-negative `e`, `q` and slopes lo <= 0 <= hi.")
         if (~(np.isfinite(lo) & np.isfinite(hi)) & (q == 0)).any():
             raise InvalidInput("a loss with an unbounded slope needs curvature: q > 0.")
 
@@ -193,6 +193,8 @@ class Losses:
         th = np.asarray(theta, dtype=np.float64)
         worst = np.zeros(len(self))
         error = error * (1.0 + 4.0 * UNIT) + np.where(error > 0, 2.0 * UNIT * np.abs(t), 0.0)
+        # Where e > 0 the knot b -+ e itself is rounded.
+        error = error + np.where(self.e > 0, 2.0 * UNIT * (np.abs(self.b) + self.e), 0.0)
         for end in (t - error, t + error):
             s = self.slope(end)
             z = end - self.b
@@ -252,35 +254,9 @@ class Losses:
         two pieces join smoothly; the rounding of the knots is charged against the decision.
         """
         low, high = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
-        k1, k2, k3, k4 = self.knots
-        err, smooth, has = self.knot_error, ~self._flat, self.exists
-        mixed = bool(smooth.any())
-        any_of = [bool(column.any()) for column in has.T]
-
-        def below(x: Array, knot: Array) -> NDArray[np.bool_]:
-            strict = x < knot - err
-            return np.where(smooth, x <= knot - err, strict) if mixed else strict
-
-        def above(x: Array, knot: Array) -> NDArray[np.bool_]:
-            strict = x > knot + err
-            return np.where(smooth, x >= knot + err, strict) if mixed else strict
-
-        codes = np.full(len(self), Piece.UNDECIDED, dtype=np.int8)
-        if any_of[Piece.LEFT]:
-            end = np.where(self.bowl, k4, k2)
-            codes[has[:, Piece.LEFT] & above(low, k1) & below(high, end)] = Piece.LEFT
-        if any_of[Piece.RIGHT]:
-            codes[has[:, Piece.RIGHT] & above(low, k3) & below(high, k4)] = Piece.RIGHT
-        if any_of[Piece.LOW]:
-            codes[has[:, Piece.LOW] & below(high, k1)] = Piece.LOW
-        if any_of[Piece.HIGH]:
-            codes[has[:, Piece.HIGH] & above(low, k4)] = Piece.HIGH
-        if any_of[Piece.ZERO]:
-            flat = has[:, Piece.ZERO] & ((self.lo == 0) | above(low, k2))
-            if self._has("hi"):
-                flat &= (self.hi == 0) | below(high, k3)
-            codes[flat] = Piece.ZERO
-        return codes
+        ends = (low, np.where(self.bowl, self.knots[3], self.knots[1]), high)
+        return locate(ends, self.knots, self.knot_error, ~self._flat, self.exists,
+                      (self.lo == 0, self.hi == 0))
 
     def piece_index(self, codes: Codes) -> NDArray[np.int64]:
         """Codes as indices 0, 1, ... among the pieces a row really has; -1 stays -1."""

@@ -51,7 +51,7 @@ def test_path_writes_what_info_reads(data, tmp_path, capsys) -> None:
     assert main(["info", str(out)]) == 0
     assert capsys.readouterr().out == first
     assert main(["info", str(out), "--json"]) == 0
-    assert [round(row["value"], 6) for row in json.loads(capsys.readouterr().out)][0] == 0.05
+    assert json.loads(capsys.readouterr().out)[0]["value"] == pytest.approx(0.05)
 
 
 def test_verify(data, capsys) -> None:

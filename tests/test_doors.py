@@ -75,7 +75,7 @@ def test_warm_starts_help_and_must_fit() -> None:
     assert again.status == "optimal"
     assert again.before["zero"] > 0.3
     other = cvxscreen.svm(X[:100], Y[:100])
-    with pytest.raises(InvalidInput, match="`start`|`reference`"):
+    with pytest.raises(InvalidInput, match=r"`start`|`reference`"):
         cvxscreen.solve(other, start=first)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -149,7 +150,7 @@ def test_a_bad_intercept_in_the_reference_costs_little(rng: np.random.Generator)
             e = problem.free_columns[:, 0]
             centre = ball.centre.copy()
             centre[-1] += off
-            moved = Ball(problem, "moved", centre, ball.margins + off * e, ball.radius, ball.gap)
+            moved = replace(ball, centre=centre, margins=ball.margins + off * e)
             assert (judge(problem, moved).codes >= 0).sum() >= 0.95 * before - 1
 
 

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.svm import SVC, SVR
 
-from cvxscreen.bounds import BOUNDS
+from cvxscreen.bounds import ACROSS, BOUNDS
 from cvxscreen.duality import reference_point
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.models.kernel import decision_function
@@ -95,14 +95,14 @@ def sweep(problem: Problem, seed: int) -> tuple[Counter[str], Counter[str]]:
     scale = problem.primal(np.zeros(problem.d))
     decided: Counter[str] = Counter()
     wrong: Counter[str] = Counter()
-    for level in (1e-1, 1e-2, 1e-4, 1e-6):
-        for factor in (1.0, 0.8, 1.5):
+    for level in (1e-1, 1e-3, 1e-6):
+        for factor in (1.0, 1.3):
             there = problem.with_(C=problem.C * factor)
             found = Smo()(there, None, level * scale)
             x = found.x + level * rng.normal() * best
             for name, bound in BOUNDS.items():
                 point = reference_point(there, x, found.theta)
-                if name not in ("dvi", "rpb"):
+                if name not in ACROSS:
                     point = reference_point(problem, x, found.theta / factor)
                 codes = judge(problem, bound(problem, point)).codes
                 both = (codes >= 0) & (truth >= 0)

@@ -21,13 +21,15 @@ ROWS = (
     ("kernels",),
     ("kernel_rows",),
     ("losses", "designs", "cones"),
+    ("quadratic",),
     ("problem",),
-    ("balance",),
+    ("balance", "point"),
+    ("start",),
     ("duality", "certificate"),  # so the certificate shares nothing with what it judges
     ("regions",),
     ("bounds",),
     ("rules",),
-    ("selection",),
+    ("ranges", "selection"),
     ("screening",),
     ("solvers",),
     ("reducer",),
@@ -40,7 +42,7 @@ ROWS = (
 )
 ROW_OF = {part: row for row, parts in enumerate(ROWS) for part in parts}
 
-FAMILIES = {"solvers", "reducer", "models"}
+FAMILIES = {"bounds", "regions", "solvers", "reducer", "models"}
 """Packages whose modules may import each other."""
 
 HOMES = {"cvxpy": {"reducer"}, "sklearn": {"models", "datasets"}, "matplotlib": {"plots"}}

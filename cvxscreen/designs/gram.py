@@ -1,14 +1,12 @@
 """Kernel terms: margins through a Gram matrix, coordinates that are coefficients.
 
-``x = (c, b)`` stands for ``w = sum_j c_j z_j`` in the kernel's space with an unpenalised intercept b
-(absent without one), and the margin of term i is ``s_i (<z_i, w> + b)``. A linear functional
-``<v, .>`` of w is written by its coefficients too, so that ``A' theta`` is ``s theta``, exactly, and
-``M`` and its inverse are the identity; what is not Euclidean is the inner product
-``<v, w> = v' K c``.
+``x = (c, b)`` stands for ``w = sum_j c_j z_j`` in the kernel's space, with an unpenalised intercept
+b or without; the margin of term i is ``s_i (<z_i, w> + b)``. A linear functional ``<v, .>`` of w is
+written by its coefficients too, so that ``A' theta`` is ``s theta``, exactly, and ``M`` and its
+inverse are the identity; what is not Euclidean is the inner product ``<v, w> = v' K c``.
 
 With an intercept the points are centred, ``z_j - mean``: the intercept absorbs the difference, the
-norms of the terms shrink, and bounds on the intercept tighten. `Gram.plain_intercept` is the one
-of the kernel as given.
+norms of the terms shrink, and bounds on the intercept tighten. `Gram.offset` is the difference.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.errors import InvalidInput
-from cvxscreen.kernels import CHUNK, Kernel
+from cvxscreen.kernel_rows import CHUNK, Kernel
 from cvxscreen.rounding import UNIT, gamma
 
 Array = NDArray[np.float64]
@@ -76,9 +74,10 @@ class Gram:
     def _root_mean(self) -> float:
         return float(self._roots.mean()) if self.intercept else 0.0
 
-    def _factor(self, terms: int) -> float:
-        depth = CHUNK + terms // CHUNK + 48
-        return gamma(depth) + self.kernel.function.error
+    @staticmethod
+    def _depth(terms: int) -> float:
+        """Rounding of a product with so many coefficients."""
+        return gamma(CHUNK + terms // CHUNK + 48)
 
     def centred_product(self, c: Array) -> Array:
         """``<z_i, w>`` of every point for ``w = sum_j c_j z_j``, points centred if need be."""
@@ -96,13 +95,16 @@ class Gram:
 
         An error common to all terms is left out: it is a shift of the intercept.
         """
-        factor = self._factor(int(np.count_nonzero(c)))
-        roots, mean = self._roots[self.index], self._root_mean
-        error = factor * roots * self.reach(c)
-        if self.intercept:
-            total = abs(math.fsum(c)) * (1.0 + UNIT)
-            error = error + 3.0 * factor * mean * total * (roots + mean)
-        return error
+        roots, errors = self._roots[self.index], self.kernel.function.errors
+        depth = self._depth(int(np.count_nonzero(c)))
+        near = float(np.abs(c) @ (errors * self._roots)) * (1.0 + gamma(len(c) + 4))
+        error = roots * ((depth + errors[self.index]) * self.reach(c) + near)
+        return error + self._imbalance(c, roots) if self.intercept else error
+
+    def _imbalance(self, c: Array, roots: Array) -> Array:
+        """What the rounding of the means adds where the coefficients do not sum to 0."""
+        total = abs(math.fsum(c)) * (1.0 + UNIT)
+        return 3.0 * self.forward_factor * self._root_mean * total * (roots + self._root_mean)
 
     def reach(self, c: Array) -> float:
         """``sum_j |c_j| (sqrt(k_jj) + mean)``, at least the norm of w (centred or not)."""
@@ -114,18 +116,16 @@ class Gram:
         """Squared norms of the (centred) points, rounded up, shape (N,)."""
         plain = self._roots**2 * (1.0 + 4.0 * UNIT)
         if not self.intercept:
-            return plain * (1.0 + 2.0 * self.kernel.function.error)
+            return plain * (1.0 + 4.0 * self.kernel.function.errors)
         means = self.kernel.means
-        noise = 4.0 * self._factor(self.kernel.size) * (self._roots + self._root_mean) ** 2
+        noise = 4.0 * self.forward_factor * (self._roots + self._root_mean) ** 2
         return np.minimum(np.maximum(plain - 2.0 * means + float(means.mean()), 0.0) + noise,
                           (self._roots + self._root_mean) ** 2 * (1.0 + 8.0 * UNIT))
 
-    def plain_intercept(self, x: ArrayLike) -> float:
-        """The intercept that goes with the kernel as given (not centred)."""
-        x = np.asarray(x, dtype=np.float64)
-        if not self.intercept:
-            return 0.0
-        return float(x[-1]) - float(self.kernel.means @ x[:-1])
+    def offset(self, x: ArrayLike) -> float:
+        """What centring has added to the intercept: the mean point's margin."""
+        c = np.asarray(x, dtype=np.float64)[: self.kernel.size]
+        return float(self.kernel.means @ c) if self.intercept else 0.0
 
     # -- the two passes -------------------------------------------------------------------------
 
@@ -148,11 +148,15 @@ class Gram:
     def forward_precise(self, index: Index, x: ArrayLike) -> tuple[Array, Array]:
         """A few margins summed in extended precision, and a bound of the error left.
 
-        What is left is the kernel's own rounding; a Gram matrix that was given has none.
+        What is left is the kernel's own rounding; where that is the larger part anyway, the
+        margins are those of `forward`. A Gram matrix that was given has none.
         """
         x = np.asarray(x, dtype=np.float64)
         c = x[: self.kernel.size]
         used = np.flatnonzero(c)
+        errors = self.kernel.function.errors
+        if 2.0 * float(errors.max()) >= self._depth(len(used)):
+            return self.forward(x)[index], self.forward_error(x, np.zeros(0))[index]
         points = self.index[index]
         wide = np.longdouble
         total = np.zeros(len(points), dtype=wide)
@@ -163,27 +167,32 @@ class Gram:
             block = self.kernel.block(some, points)
             total += c[some].astype(wide) @ block.astype(wide)
             size += np.abs(c[some]) @ np.abs(block)
-        roots, mean = self._roots[points], self._root_mean
+        roots = self._roots[points]
         error = 2.02 * (len(used) + 4) * float(np.finfo(wide).eps) * size
-        error = error + self.kernel.function.error * roots * self.reach(c)
+        near = float(np.abs(c) @ (errors * self._roots)) * (1.0 + gamma(len(c) + 4))
+        error = error + roots * (errors[points] * self.reach(c) + near)
         if self.intercept:
             means, excess = self.kernel.means, math.fsum(c)
             total += x[-1] - float(means @ c) - excess * (means[points] - float(means.mean()))
-            factor = 3.0 * self._factor(self.kernel.size) * mean
-            error = error + factor * abs(excess) * (roots + mean)
+            error = error + self._imbalance(c, roots)
         out = np.asarray(total * self.sign[index], dtype=np.float64)
         return out, error + UNIT * np.abs(out)
 
     def adjoint(self, theta: ArrayLike) -> Array:
         """``A' theta``, shape (d,): the coefficients ``s theta``, and their exact sum."""
         weights = np.asarray(theta, dtype=np.float64) * self.sign
-        head = np.bincount(self.index, weights=weights, minlength=self.kernel.size)
+        head = self.spread(weights)
         return np.append(head, math.fsum(weights)) if self.intercept else head
+
+    def spread(self, values: Array) -> Array:
+        """One value a term as coefficients of all points (summed where terms share a point)."""
+        out = np.bincount(self.index, weights=values, minlength=self.kernel.size)
+        return np.asarray(out, dtype=np.float64)
 
     @property
     def forward_factor(self) -> float:
         """Relative rounding of `forward` for dense coefficients."""
-        return self._factor(self.kernel.size)
+        return self._depth(self.kernel.size) + 2.0 * float(self.kernel.function.errors.max())
 
     @property
     def adjoint_factor(self) -> float:
@@ -213,8 +222,8 @@ class Gram:
     def dense(self, index: Index | None = None) -> Array:
         """Refused: a kernel's points have no coordinates."""
         raise InvalidInput(
-            "a kernel problem has no matrix of features, which this solver or export needs; use the "
-            'built-in solver, or an explicit feature map with kernel=None.'
+            "a kernel problem has no matrix of features, which this solver or export needs; use "
+            "the built-in solver, or an explicit feature map with kernel=None."
         )
 
     rows_csr = dense

@@ -47,6 +47,10 @@ class Design(Protocol):
         """``A' theta``, shape (d,)."""
         ...
 
+    def offset(self, x: ArrayLike) -> float:
+        """What the design has added to an intercept."""
+        ...
+
     def weighted_squares(self, weights: ArrayLike) -> Array:
         """``sum_j weights_j a_ij^2``, shape (n,)."""
         ...

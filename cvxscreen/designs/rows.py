@@ -22,6 +22,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp] | NDArray[np.bool_]
 
 _BLOCK_ROWS = 1024
+_WIDE_ROWS = 64
 
 
 def _storage(matrix: Any, name: str) -> Any:
@@ -166,16 +167,39 @@ class Rows:
         For rows whose rounding would otherwise dominate a duality gap. Where the machine has no
         wider type the result is that of `forward`, with its bound.
         """
-        wide = np.longdouble
-        block, x = self.dense(index).astype(wide), np.asarray(x, dtype=wide)
-        exact = block @ x
-        size = np.asarray(np.abs(block) @ np.abs(x), dtype=np.float64)
+        wide, x = np.longdouble, np.asarray(x, dtype=np.longdouble)
+        exact, size = self._wide_products(index, x)
         unit = float(np.finfo(wide).eps)
-        # `dense` rounds once where a row is scaled by anything but a sign.
-        scaled = self.scale is not None and not (np.abs(self.scale[index]) == 1.0).all()
-        factor = 2.0 * (self.shape[1] + 4) * unit + (UNIT if scaled else 0.0)
+        factor = 2.0 * (self.shape[1] + 6) * unit
         rounded = np.asarray(exact, dtype=np.float64)
         return rounded, 1.01 * factor * size + UNIT * np.abs(rounded)
+
+    def _wide_products(self, index: Index, x: Any) -> tuple[Any, Array]:
+        """``<a_i, x>`` and ``sum_j |a_ij x_j|`` in extended precision; sparse rows stay sparse."""
+        p = self.matrix.shape[1]
+        rows = np.flatnonzero(index) if np.asarray(index).dtype == bool else np.asarray(index)
+        total = np.zeros(len(rows), dtype=np.longdouble)
+        size = np.zeros(len(rows), dtype=np.longdouble)
+        for start in range(0, len(rows), _WIDE_ROWS):
+            part = slice(start, start + _WIDE_ROWS)
+            block = self.matrix[rows[part]]
+            if self.sparse:
+                products = block.data.astype(np.longdouble) * x[block.indices]
+                used = np.flatnonzero(np.diff(block.indptr))
+                if len(used):
+                    first = block.indptr[used]
+                    total[start + used] = np.add.reduceat(products, first)
+                    size[start + used] = np.add.reduceat(np.abs(products), first)
+            else:
+                wide = block.astype(np.longdouble)
+                total[part], size[part] = wide @ x[:p], np.abs(wide) @ np.abs(x[:p])
+            extra = self.extra[rows[part]].astype(np.longdouble)
+            total[part] += extra @ x[p:]
+            size[part] += np.abs(extra) @ np.abs(x[p:])
+        if self.scale is not None:
+            scale = self.scale[rows].astype(np.longdouble)
+            total, size = total * scale, size * np.abs(scale)
+        return total, np.asarray(size, dtype=np.float64)
 
     @cached_property
     def forward_factor(self) -> float:
@@ -187,7 +211,7 @@ class Rows:
         return gamma(terms + self.extra.shape[1] + 4)
 
     def forward_error(self, x: ArrayLike, sizes: Array) -> Array:
-        """``|computed - exact|`` of `forward` at most, shape (n,), given the Euclidean row norms."""
+        """``|computed - exact|`` of `forward` at most, shape (n,); `sizes` are ``||a_i||``."""
         return self.forward_factor * float(np.linalg.norm(x)) * sizes
 
     @cached_property
@@ -200,6 +224,10 @@ class Rows:
         else:
             depth = min(n, _BLOCK_ROWS) + n // _BLOCK_ROWS + 1
         return gamma(depth + 4)
+
+    def offset(self, x: ArrayLike) -> float:
+        """What the design has added to an intercept: nothing."""
+        return 0.0
 
     # -- norms and small matrices -------------------------------------------------------------
 

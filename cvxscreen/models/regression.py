@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from cvxscreen.designs.rows import Rows
 from cvxscreen.models.inputs import positive, some_rows, vector, weights
+from cvxscreen.models.kernel import KernelChoice, KernelSetting
 from cvxscreen.models.loss_table import REGRESSION, Shape, named_loss
 from cvxscreen.models.svm import spread
 from cvxscreen.problem import Problem, Quadratic
@@ -26,6 +28,9 @@ def regression(
     delta: float | None = None,
     sample_weight: ArrayLike | None = None,
     intercept: bool = False,
+    kernel: KernelChoice | None = None,
+    kernel_params: Mapping[str, float] | None = None,
+    cache_bytes: int = 2**30,
 ) -> Problem:
     """The problem ``min_w 1/2 ||w||^2 + C sum_i c_i phi(<x_i, w> + b - y_i)``.
 
@@ -49,6 +54,13 @@ def regression(
         Non-negative factors ``c_i``.
     intercept : bool
         Whether to add an unpenalised ``b``, the last coordinate of the solution.
+    kernel : str or callable, optional
+        ``"precomputed"`` (`X` is then the Gram matrix), a name as in scikit-learn ("linear",
+        "poly", "rbf", ...), or ``k(A, B) -> matrix``; x then holds coefficients of the points.
+    kernel_params : mapping, optional
+        ``gamma`` (default 1 / d), ``coef0``, ``degree`` of a named kernel.
+    cache_bytes : int
+        Most memory that is spent on stored kernel rows.
 
     Returns
     -------
@@ -72,6 +84,10 @@ def regression(
     used = np.flatnonzero(c > 0)
     shape = Shape(gamma=gamma, epsilon=epsilon, tau=tau, delta=delta)
     losses = spread(named_loss(loss, target[used], c[used], shape, REGRESSION), used, n)
+    if kernel is not None:
+        gram, form = KernelSetting(kernel, kernel_params, cache_bytes).terms(X, None, intercept)
+        linear = np.zeros(gram.shape[1])
+        return Problem(gram, losses, form, linear, C=C, kind="kernel regression")
     extra = np.ones((n, 1)) if intercept else None
     design = Rows(rows.matrix, None, extra)
     diagonal = np.ones(d + int(intercept))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen.designs.rows import Rows
 from cvxscreen.losses import FIELDS, Losses
 from cvxscreen.models.inputs import labels, positive, some_rows, weights
+from cvxscreen.models.kernel import KernelChoice, KernelSetting
 from cvxscreen.models.loss_table import CLASSIFICATION, Shape, named_loss
 from cvxscreen.problem import Problem, Quadratic
 
@@ -23,6 +25,9 @@ def svm(
     gamma: float | None = None,
     sample_weight: ArrayLike | None = None,
     intercept: bool = False,
+    kernel: KernelChoice | None = None,
+    kernel_params: Mapping[str, float] | None = None,
+    cache_bytes: int = 2**30,
 ) -> Problem:
     """The problem ``min_w 1/2 ||w||^2 + C sum_i c_i phi(y_i (<x_i, w> + b))``.
 
@@ -42,6 +47,13 @@ def svm(
         Non-negative factors ``c_i``; rows of weight 0 take no part.
     intercept : bool
         Whether to add an unpenalised ``b``, the last coordinate of the solution.
+    kernel : str or callable, optional
+        ``"precomputed"`` (`X` is then the Gram matrix), a name as in scikit-learn ("linear",
+        "poly", "rbf", ...), or ``k(A, B) -> matrix``; x then holds coefficients of the points.
+    kernel_params : mapping, optional
+        ``gamma`` (default 1 / d), ``coef0``, ``degree`` of a named kernel.
+    cache_bytes : int
+        Most memory that is spent on stored kernel rows.
 
     Returns
     -------
@@ -68,6 +80,9 @@ def svm(
     used = np.flatnonzero(c > 0)
     losses = named_loss(loss, np.ones(len(used)), c[used], Shape(gamma=gamma), CLASSIFICATION)
     losses = spread(losses, used, n)
+    if kernel is not None:
+        gram, form = KernelSetting(kernel, kernel_params, cache_bytes).terms(X, sign, intercept)
+        return Problem(gram, losses, form, np.zeros(gram.shape[1]), C=C, kind="kernel svm")
     diagonal = np.ones(d + int(intercept))
     if intercept:
         diagonal[-1] = 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -106,3 +106,17 @@ def _release(problem: Problem, codes: np.ndarray, distance: np.ndarray, column: 
         order = open_terms[np.argsort(distance[open_terms])]
         gained = np.cumsum(room[order])
         codes[order[: int(np.searchsorted(gained, lacking)) + 1]] = Piece.UNDECIDED
+
+
+def subsample(problem: Problem) -> Problem:
+    """A random twentieth of the terms (at least ten times d), weighted up to the whole.
+
+    The sample is the same for the same problem; it only provides a first guess.
+    """
+    size = int(min(problem.n, max(SMALL, 10 * problem.d, problem.n // 20)))
+    index = np.sort(np.random.default_rng(0).choice(problem.n, size=size, replace=False))
+    return replace(
+        problem,
+        design=problem.design.take_rows(index),
+        losses=problem.losses.take(index).scaled(problem.n / size),
+    )

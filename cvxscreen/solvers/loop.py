@@ -24,7 +24,7 @@ from cvxscreen.rules import judge, piece_masks
 from cvxscreen.screening import Prediction, Screening
 from cvxscreen.selection import Selection
 from cvxscreen.solvers.compare import blend
-from cvxscreen.solvers.guess import SMALL, Guess, anchored
+from cvxscreen.solvers.guess import SMALL, Guess, anchored, subsample
 from cvxscreen.solvers.inner import Inner, InnerResult, Start, ask
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.solution import Round, Solution
@@ -138,19 +138,10 @@ class _Run:
 
     def pilot(self) -> None:
         """A first point from a random subsample, for solvers that take side constraints."""
-        problem = self.problem
-        size = int(min(problem.n, max(SMALL, 10 * problem.d, problem.n // 20)))
-        rng = np.random.default_rng(0)
-        index = np.sort(rng.choice(problem.n, size=size, replace=False))
-        sample = replace(
-            problem,
-            design=problem.design.take_rows(index),
-            losses=problem.losses.take(index).scaled(problem.n / size),
-        )
-        found = ask(self.inner, sample, None, 0.0)
+        found = ask(self.inner, subsample(self.problem), None, 0.0)
         if found.usable:
-            self.best = reference_point(problem, found.x, None, found.multipliers)
-            self.guess = Guess.near(problem, self.best, 0.1)
+            self.best = reference_point(self.problem, found.x, None, found.multipliers)
+            self.guess = Guess.near(self.problem, self.best, 0.1)
 
     def prove(self, point: Point) -> None:
         """Add what the bounds prove from `point`."""

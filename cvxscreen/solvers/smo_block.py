@@ -12,9 +12,9 @@ from cvxscreen.solvers.smo_loops import compiled
 
 Array = NDArray[np.float64]
 
-NEWTON_LIMIT = 1500
+NEWTON_LIMIT = 3000
 """Largest number of terms inside their box for which a Newton step is taken."""
-_CYCLES, _FACES = 30, 25
+_CYCLES, _IDLE, _FACES = 30, 2, 6
 
 
 @dataclass(eq=False)
@@ -44,27 +44,29 @@ class Block:
     def solve(self, eps: float) -> int:
         """Reduce the violation of optimality to `eps`; returns the number of coordinate steps."""
         run = compiled()[0 if self.balanced else 1]
-        m, steps = len(self.c), 0
+        m, steps, before, idle = len(self.c), 0, float("inf"), 0
         for _ in range(_CYCLES):
             done, violation = run(
                 self.K, self.F, self.c, self.lo, self.hi, self.e, self.q, eps, 1000 + 10 * m
             )
             steps += done
-            if violation <= eps or not self._newton():
+            idle = idle + 1 if violation > 0.5 * before else 0
+            before = min(before, violation)
+            if violation <= eps or idle > _IDLE or not self._newton():
                 break
         return steps
 
     def _newton(self) -> bool:
-        """Newton steps on the terms inside their box, shrinking it at each bound that is met."""
+        """Newton steps on the terms inside their box; those it would push out are then held."""
+        c, e = self.c, self.e
+        inside = np.flatnonzero((c > self.lo) & (c < self.hi) & ((e == 0) | (c != 0)))
         moved = False
         for _ in range(_FACES):
-            c, e = self.c, self.e
-            inside = np.flatnonzero((c > self.lo) & (c < self.hi) & ((e == 0) | (c != 0)))
             if not 0 < len(inside) <= NEWTON_LIMIT:
-                return moved
+                break
             step = self._direction(inside)
             if step is None or not np.isfinite(step).all():
-                return moved
+                break
             held = c[inside]
             kink = e[inside] > 0
             low = np.where(kink & (held > 0), np.maximum(self.lo[inside], 0.0), self.lo[inside])
@@ -81,6 +83,7 @@ class Block:
             moved = True
             if size == 1.0:
                 break
+            inside = inside[room > 1.0]
         return moved
 
     def _direction(self, inside: NDArray[np.intp]) -> Array | None:

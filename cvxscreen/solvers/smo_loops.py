@@ -1,7 +1,7 @@
 """Compiled loops of `Smo` over a dense block of the kernel matrix.
 
-Both minimise ``1/2 c' K c + ... + sum_k (e_k |c_k| + q_k/2 c_k^2)`` over ``lo <= c <= hi`` given the
-gradient F of its smooth part without q; c and F are changed in place. Compiled on first use.
+Both minimise ``1/2 c' K c + ... + sum_k (e_k |c_k| + q_k/2 c_k^2)`` over ``lo <= c <= hi``, given
+the gradient F of its smooth part without q; c and F are changed in place. Compiled on first use.
 """
 
 from __future__ import annotations

@@ -135,9 +135,11 @@ class Solution:
 
     @property
     def intercept(self) -> float:
-        """The unpenalised coordinate (0 without one)."""
+        """The unpenalised coordinate (0 without one), of the data as given."""
         free = np.flatnonzero(self.problem.quadratic.free)
-        return float(self.x[free[0]]) if len(free) == 1 else 0.0
+        if len(free) != 1:
+            return 0.0
+        return float(self.x[free[0]]) - self.problem.design.offset(self.x)
 
     @property
     def w(self) -> Array:

@@ -1,0 +1,127 @@
+"""The theorems: each bound is one short function from a point (or two) to a region.
+
+Throughout, ``G = P(x) - D(theta)`` is the duality gap of the point, ``x_theta = M^{-1} v`` the
+primal point of ``theta``, norms are in the metric of ``M``. The rounding of the point (``terms``,
+``dual_error``) is added outward, so the returned radius is at least the exact one.
+
+Worked instances. At an exact optimum ``G = 0`` and ``x = x_theta``: every ball has radius 0. With
+``x = x_theta`` (any dual method) the midpoint ball has radius ``sqrt(G)``, the gap ball
+``sqrt(2 G)``. With ``x = w*(C0)`` and ``theta = s theta*(C0)``, ``s = C/C0``, the midpoint ball is
+the DVI ball: centre ``(1+s)/2 w*(C0)``, radius ``|s-1|/2 ||w*(C0)||``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cvxscreen.bounds.across import (
+    bt1_ball,
+    bt2_ball,
+    dvi_ball,
+    dvi_star_ball,
+    it_region,
+    moved,
+    rpb_ball,
+)
+from cvxscreen.bounds.balls import gap_ball, gradient_ball, midpoint_ball
+from cvxscreen.bounds.pairs import dome, essnsv, ssnsv, two_sided
+from cvxscreen.bounds.ray import Ray
+from cvxscreen.duality import Point
+from cvxscreen.errors import InvalidInput, UnknownName
+from cvxscreen.problem import Problem
+from cvxscreen.regions import Region
+
+__all__ = [
+    "ACROSS",
+    "BOUNDS",
+    "Bound",
+    "PAIRS",
+    "PairBound",
+    "Ray",
+    "available",
+    "bt1_ball",
+    "bt2_ball",
+    "dome",
+    "dvi_ball",
+    "dvi_star_ball",
+    "essnsv",
+    "gap_ball",
+    "gradient_ball",
+    "it_region",
+    "midpoint_ball",
+    "moved",
+    "named",
+    "named_pair",
+    "rpb_ball",
+    "ssnsv",
+    "two_sided",
+]
+
+Bound = Callable[[Problem, Point], Region]
+PairBound = Callable[[Problem, Point, Point], Region]
+
+BOUNDS: dict[str, Bound] = {
+    "midpoint": midpoint_ball,
+    "gap": gap_ball,
+    "pgb": gradient_ball,
+    "dvi": dvi_ball,
+    "dvi_star": dvi_star_ball,
+    "rpb": rpb_ball,
+    "bt1": bt1_ball,
+    "bt2": bt2_ball,
+    "it": it_region,
+}
+"""Every bound by name; a new one is a function here and is then met by every safety test."""
+
+PAIRS: dict[str, PairBound] = {
+    "two_sided": two_sided,
+    "ssnsv": ssnsv,
+    "essnsv": essnsv,
+    "dome": dome,
+}
+"""Bounds from two references, at other C as they are; all but ``two_sided`` need ``C`` between."""
+
+ACROSS = ("pgb", "dvi", "dvi_star", "rpb", "bt1", "bt2", "it")
+"""Bounds that take a reference at another C as it is."""
+
+
+def available(problem: Problem) -> tuple[str, ...]:
+    """Names of the bounds that say anything about `problem`.
+
+    Those of `PAIRS` (``"dome"``, ``"essnsv"``, ``"ssnsv"``, ``"two_sided"``) take a pair of
+    references. With two or more unpenalised coordinates no region bounds the margins that touch
+    them.
+    """
+    return tuple(sorted({*BOUNDS, *PAIRS})) if int(problem.quadratic.free.sum()) <= 1 else ()
+
+
+def named(name: str) -> Bound:
+    """The bound called `name`.
+
+    Raises
+    ------
+    UnknownName
+    InvalidInput
+        For a bound that needs two references.
+    """
+    if name in PAIRS:
+        raise InvalidInput(f"bound {name!r} needs two references: `reference=(first, second)`.")
+    if name not in BOUNDS:
+        raise UnknownName.among("bound", name, BOUNDS)
+    return BOUNDS[name]
+
+
+def named_pair(name: str) -> PairBound:
+    """The bound from two references called `name`.
+
+    Raises
+    ------
+    UnknownName
+    InvalidInput
+        For a bound that needs one reference.
+    """
+    if name in BOUNDS:
+        raise InvalidInput(f"bound {name!r} needs one reference; a pair was given.")
+    if name not in PAIRS:
+        raise UnknownName.among("bound", name, PAIRS)
+    return PAIRS[name]

@@ -1,0 +1,88 @@
+"""Balls from one pair ``(x, theta)`` evaluated on the problem itself."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cvxscreen.duality import Point, reference_point
+from cvxscreen.errors import InvalidInput
+from cvxscreen.problem import Problem
+from cvxscreen.regions import Ball, Everywhere, Region
+from cvxscreen.rounding import up
+
+_MOVE = 1e-3
+
+
+def midpoint_ball(problem: Problem, point: Point) -> Region:
+    """The optimum is within ``r`` of ``(x + x_theta)/2``, ``r^2 = G - ||x - x_theta||^2 / 4``.
+
+    Add the two strong-convexity inequalities ``P(x) - P* >= 1/2 ||x - x*||^2`` and
+    ``D* - D(theta) >= 1/2 ||x_theta - x*||^2``: the parallelogram law gives the ball. It holds for
+    every convex loss and any primal point, and contains DVI, BT1, BT2 and the gradient ball as
+    special cases (Tran et al. 2023 unify such balls; Wang et al. 2014, Theorem 6, for DVI).
+
+    Returns `Everywhere` when the point does not provably satisfy the side constraints.
+    """
+    _same(problem, point)
+    return midpoint_named("midpoint", point)
+
+
+def midpoint_named(bound: str, point: Point) -> Region:
+    """The midpoint ball of `point` on its own problem, under the name of a special case."""
+    problem = point.problem
+    if not point.feasible or not np.isfinite(point.gap):
+        return Everywhere(problem, bound, point.gap)
+    shift = up(point.shift, problem.d + 8) + point.dual_error
+    radius = up(float(np.sqrt(up(point.terms + 0.25 * shift**2)))) + 0.5 * point.dual_error
+    radius = up(radius + problem.drift)
+    if point.shift <= _MOVE * radius:
+        # Moving the centre to x saves a pass over the data and costs at most 0.05 % of the radius.
+        radius = up(radius + 0.5 * shift)
+        return Ball(problem, bound, point.x, point.margins, radius, point.gap, point.theta)
+    if point.centre is not None:
+        known = point.centre
+        radius = up(radius + known.slack)
+        return Ball(problem, bound, known.x, known.margins, radius, point.gap, point.theta)
+    centre = 0.5 * (point.x + point.x_dual)
+    margins = problem.design.forward(centre)
+    return Ball(problem, bound, centre, margins, radius, point.gap, point.theta)
+
+
+def gap_ball(problem: Problem, point: Point) -> Region:
+    """The optimum is within ``sqrt(2 G)`` of ``x`` (Ndiaye et al.; Shibagaki et al. 2016, (8)).
+
+    It keeps only half of the inequality behind `midpoint_ball` and is never smaller.
+    """
+    _same(problem, point)
+    if not point.feasible or not np.isfinite(point.gap):
+        return Everywhere(problem, "gap", point.gap)
+    radius = up(float(np.sqrt(2.0 * up(point.gap)))) + problem.drift
+    return Ball(problem, "gap", point.x, point.margins, up(radius), point.gap)
+
+
+def gradient_ball(problem: Problem, point: Point) -> Region:
+    """The gradient ball PGB: centre ``x - g/2``, radius ``||g||/2``, g a (sub)gradient at x.
+
+    It is the midpoint ball of ``x`` with ``theta`` the subgradients of the losses at ``x``: the
+    Fenchel-Young terms vanish and ``g = x - x_theta`` (Yoshida et al. 2019, PGB, in vector form).
+    Only ``x`` of `point` is used, so the reference may be of any C.
+    """
+    same_data(problem, point)
+    return midpoint_named("pgb", reference_point(problem, point.x, None, point.multipliers))
+
+
+def same_data(problem: Problem, point: Point) -> None:
+    """Refuse a reference whose problem has another shape."""
+    if point.problem.n != problem.n or point.problem.d != problem.d:
+        raise InvalidInput(
+            f"`reference` belongs to a problem of {point.problem.n} terms and {point.problem.d} "
+            f"coordinates; this one has {problem.n} and {problem.d}."
+        )
+
+
+def _same(problem: Problem, point: Point) -> None:
+    if point.problem is not problem:
+        raise InvalidInput(
+            "`reference` was evaluated on another problem; evaluate it on this one with "
+            "`reference_point(problem, x, theta)` or use bound='dvi' for a change of C."
+        )

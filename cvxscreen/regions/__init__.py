@@ -1,0 +1,35 @@
+"""Regions that provably contain the optimum, and the interval of every margin over them.
+
+* `Ball`: ``||x - c||_M <= r``; the margin ``<a_i, x>`` lies in ``<a_i, c> -+ r ||a_i||_{M^-1}``.
+* `TwoBalls`: the intersection of two balls, the exact range of every margin over it.
+* `CutBall`: a ball cut by a half-space (a dome), the same.
+* `Everywhere`: no information; every interval is the whole line.
+
+With unpenalised coordinates a region bounds the penalised part only. For one such coordinate (an
+intercept) the optimality condition ``sum_i e_i theta_i = 0`` bounds it: see `intercept`.
+
+All intervals are rounded outward here and nowhere else. Every region answers one question, the
+range of linear functionals of the penalised coordinates (`span`); the rest is written once.
+"""
+
+from __future__ import annotations
+
+from cvxscreen.regions.ball import Ball, Everywhere
+from cvxscreen.regions.cut_ball import CutBall
+from cvxscreen.regions.functionals import Functionals, Place, outward
+from cvxscreen.regions.intercept import intercept_interval
+from cvxscreen.regions.two_balls import TwoBalls
+
+Region = Ball | TwoBalls | CutBall | Everywhere
+
+__all__ = [
+    "Ball",
+    "CutBall",
+    "Everywhere",
+    "Functionals",
+    "Place",
+    "Region",
+    "TwoBalls",
+    "intercept_interval",
+    "outward",
+]

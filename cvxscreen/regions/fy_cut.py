@@ -1,0 +1,255 @@
+"""A cut for the intercept and the margins together, from the Fenchel-Young terms of the ball.
+
+A ball from a pair ``(x, theta)`` comes with more than its radius: for every optimum,
+
+::
+
+    ||w* - c||_M^2 + sum_i FY_i(t_i*, theta_i) <= r^2.
+
+For any slopes ``s_i`` of the losses ``FY_i(t, theta_i) >= (s_i - theta_i) t + f_i*(theta_i) -
+f_i*(s_i)``, so with ``step = s - theta``, ``sigma = sum_i e_i step_i`` and the pivot
+``x0 = sum_i step_i a_i / sigma`` (its penalised part)
+
+::
+
+    ||delta||_M^2 + K + sigma beta <= r^2,     delta = w* - c,   beta = b* - b_c + <x0, delta>,
+    K = sum_i step_i t_i^c + f_i*(theta_i) - f_i*(s_i),          t^c the margins at (c, b_c),
+    t_i* - t_i^c = <a_i - e_i x0, delta> + e_i beta.
+
+Maximising over ``||delta|| <= r`` bounds every margin on one side. The slopes are those of the
+losses at ``(c, b_c +- Delta)``; any ``Delta > 0`` is valid, a good one is found on a grid.
+
+Worked instances. ``Delta -> infinity`` makes every changed row lean against the intercept; at
+``Delta -> 0`` and an optimal ball ``step`` vanishes and there is no cut. A cut whose ``sigma`` is
+small against one weight would be made of rounding and is discarded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen.balance import imbalance_charge
+from cvxscreen.duality import margin_error
+from cvxscreen.problem import Problem, Quadratic
+from cvxscreen.regions.functionals import Functionals
+from cvxscreen.rounding import UNIT, gamma, up
+
+Array = NDArray[np.float64]
+
+_GRID = 2.0 ** np.arange(-6, 10)
+_MULTIPLES = (1.0, 4.0)
+_SMALLEST = 1e-6
+_BISECTIONS = 30
+_SAMPLE = 4000
+"""Rows on which ``Delta`` is chosen; the cut itself uses all of them."""
+_SUMMED = 200.0
+"""Roundings of a pairwise sum of any length, generously."""
+
+
+class Known(Protocol):
+    """A ball with the dual point behind it."""
+
+    @property
+    def problem(self) -> Problem:
+        """The problem whose optimum is inside."""
+        ...
+
+    @property
+    def centre(self) -> Array:
+        """``c``, shape (d,)."""
+        ...
+
+    @property
+    def margins(self) -> Array:
+        """``A c``, shape (n,)."""
+        ...
+
+    @property
+    def radius(self) -> float:
+        """``r``."""
+        ...
+
+    @property
+    def theta(self) -> Array | None:
+        """The dual point, shape (n,)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class _Base:
+    """What all cuts of one ball share.
+
+    Attributes
+    ----------
+    t, error : array, shape (n,)
+        Margins at ``(c, b_c)`` and bounds of their errors.
+    reach : float
+        Bound of ``|b* - b_c|``.
+    imbalance : float
+        Bound of ``|sum_i e_i theta_i + q_b|``.
+    repair : float
+        What replacing theta by an exactly balanced dual point can cost.
+    """
+
+    problem: Problem
+    e: Array
+    index: NDArray[np.intp]
+    theta: Array
+    radius: float
+    t: Array
+    error: Array
+    reach: float
+    imbalance: float
+    repair: float
+
+
+def tightened(
+    ball: Known, wanted: Functionals, interval: tuple[float, float]
+) -> tuple[Array, Array]:
+    """``[low, high]`` of every margin by the best cuts found, infinite where there is none.
+
+    Parameters
+    ----------
+    ball : Ball
+    wanted : Functionals
+        The centred rows.
+    interval : tuple of float
+        Known range of the intercept after the pivot of `wanted` was absorbed.
+    """
+    problem, theta = ball.problem, ball.theta
+    low, high = np.full(problem.n, -np.inf), np.full(problem.n, np.inf)
+    plain = isinstance(problem.quadratic, Quadratic) and problem.side is None
+    usable = theta is not None and plain and 0.0 < ball.radius < np.inf
+    base = _base(ball, wanted, interval) if usable else None
+    if base is None:
+        return low, high
+    unit = ball.radius * float(np.median(wanted.norms))
+    for side in (1.0, -1.0):
+        for delta in _promising(base, side, unit):
+            excess = _excess(base, side, delta)
+            if excess is None:
+                continue
+            leans = side * base.e > 0
+            against = side * base.e < 0
+            high[leans] = np.minimum(high, base.t + excess)[leans]
+            low[against] = np.maximum(low, base.t - excess)[against]
+    return low, high
+
+
+def _base(ball: Known, wanted: Functionals, interval: tuple[float, float]) -> _Base | None:
+    problem, theta = ball.problem, ball.theta
+    if theta is None:
+        return None
+    losses, e = problem.losses, problem.free_columns[:, 0]
+    free = int(np.flatnonzero(problem.quadratic.free)[0])
+    pivot = np.zeros(problem.d) if wanted.pivot is None else wanted.pivot
+    lift = float(pivot @ np.where(problem.quadratic.free, 0.0, ball.centre))
+    offset = float(problem.linear[free])
+    flat = ball.margins - e * ball.centre[free]
+    low, high = interval[0] - lift, interval[1] - lift
+    unit = ball.radius * float(np.median(wanted.norms))
+    b = _balanced(problem, flat, e, offset, (low, high), 0.01 * unit)
+    t = flat + e * b
+    noise = 8.0 * UNIT * (np.abs(ball.margins) + np.abs(e) * (abs(ball.centre[free]) + abs(b)))
+    error = margin_error(problem, ball.centre) + noise
+    floor = float(np.sqrt(problem.quadratic.floor))
+    length = float(np.linalg.norm(pivot)) / floor
+    # lift itself is rounded; its error is far below the radius of any ball that is not a point.
+    wobble = gamma(problem.d + 8) * float(np.abs(pivot) @ np.abs(ball.centre))
+    reach = up(max(abs(high - b), abs(low - b)) + wobble + length * ball.radius)
+    product = e * theta
+    balance = float(np.sum(product)) + offset
+    slop = gamma(_SUMMED) * (float(np.sum(np.abs(product))) + abs(offset)) + problem.imbalance
+    imbalance = abs(balance) + slop
+    # What moving theta_i by one changes in K and, over the ball, in <x0, delta>.
+    sensitivity = np.abs(t - losses.b) + error + losses.e
+    sensitivity = sensitivity + losses.q * (np.abs(theta) + 4.0 * imbalance)
+    sensitivity = 1.01 * (sensitivity + problem.norms * ball.radius)
+    one = np.ones(1)
+    repair = imbalance_charge(
+        problem, theta, balance * one, slop * one, offset * one, sensitivity
+    )
+    if not np.isfinite(repair):
+        return None
+    index = np.arange(problem.n)
+    return _Base(problem, e, index, theta, up(ball.radius), t, error, reach, imbalance, repair)
+
+
+def _balanced(
+    problem: Problem, flat: Array, e: Array, offset: float, interval: tuple[float, float],
+    fine: float,
+) -> float:
+    """The intercept that is optimal for the margins `flat`, roughly; any value is valid."""
+    low, high = interval
+    for _ in range(_BISECTIONS):
+        if high - low <= fine:
+            break
+        mid = 0.5 * (low + high)
+        if float(e @ problem.losses.slope(flat + e * mid)) + offset < 0:
+            low = mid
+        else:
+            high = mid
+    return 0.5 * (low + high)
+
+
+def _promising(base: _Base, side: float, unit: float) -> list[float]:
+    """Distances ``Delta`` whose cut bounds the intercept best, and wider ones."""
+    rows = slice(None, None, max(len(base.t) // _SAMPLE, 1))
+    share = len(base.t[rows]) / len(base.t)
+    best, found = np.inf, 0.0
+    for factor in _GRID:
+        delta = unit * float(factor)
+        step, constant, _ = _slopes(base, side, delta, rows)
+        sigma = side * float(base.e[rows] @ step)
+        if sigma > 0 and (share * base.radius**2 - constant) / sigma < best:
+            best, found = (share * base.radius**2 - constant) / sigma, delta
+    return [found * multiple for multiple in _MULTIPLES] if found > 0 else []
+
+
+def _slopes(
+    base: _Base, side: float, delta: float, rows: slice = slice(None)
+) -> tuple[Array, float, float]:
+    """``step``, ``K`` and a bound of the error of ``K``."""
+    every = rows == slice(None)
+    losses = base.problem.losses if every else base.problem.losses.take(base.index[rows])
+    theta, t = base.theta[rows], base.t[rows]
+    slopes = np.clip(losses.slope(t + side * delta * base.e[rows]), losses.lo, losses.hi)
+    step = slopes - theta
+    middle = t - losses.b - 0.5 * losses.q * (slopes + theta)
+    bend = losses.e * (np.abs(slopes) - np.abs(theta))
+    size = np.abs(t - losses.b) + 0.5 * losses.q * (np.abs(slopes) + np.abs(theta))
+    size = np.abs(step) * size + losses.e * np.abs(step)
+    noise = np.abs(step) * base.error[rows] + 16.0 * UNIT * size
+    total = float(np.sum(step * middle - bend))
+    return step, total, up(float(np.sum(noise)) + gamma(_SUMMED) * float(np.sum(size)), 300)
+
+
+def _excess(base: _Base, side: float, delta: float) -> Array | None:
+    """Bound of ``side sign(e_i) (t_i* - t_i^c)``, shape (n,); None where the cut is discarded."""
+    problem, e, radius = base.problem, base.e, base.radius
+    step, constant, constant_error = _slopes(base, side, delta)
+    pulled = problem.design.adjoint(step)
+    free = int(np.flatnonzero(problem.quadratic.free)[0])
+    sigma = side * float(pulled[free])
+    factor = problem.design.adjoint_factor + 8.0 * UNIT
+    sigma_error = factor * float(np.abs(e) @ np.abs(step)) + base.imbalance
+    weight = float(np.max(np.abs(e) * (np.abs(base.theta) + np.abs(step))))
+    if not sigma > max(_SMALLEST * weight, 100.0 * sigma_error):
+        return None
+    pivot = np.where(problem.quadratic.free, 0.0, side * pulled / sigma)
+    norms = Functionals.around(problem, pivot).norms
+    lean = factor * float(np.abs(step) @ problem.noise_norms)
+    budget = up(radius**2) - constant + constant_error
+    budget = budget + up(base.repair + lean * radius + sigma_error * base.reach)
+    budget = budget + 8.0 * UNIT * (radius**2 + abs(constant))
+    share = np.abs(e) / sigma
+    with np.errstate(divide="ignore", invalid="ignore"):
+        inside = norms < 2.0 * share * radius
+        bowl = np.where(inside, norms**2 / (4.0 * share), 0.0)
+    rest = np.where(inside, bowl, radius * norms - share * radius**2)
+    size = share * (abs(budget) + radius**2) + radius * norms + np.abs(base.t)
+    return share * budget + rest + base.error + 16.0 * UNIT * size

@@ -1,0 +1,230 @@
+"""`c_interval` and `eps_interval`: what they promise holds, and nothing more could be said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from strategies import LOSSES, Case, Reference, reference
+
+from cvxscreen.bounds import Ray, dvi_ball, midpoint_ball
+from cvxscreen.duality import Point, reference_point
+from cvxscreen.errors import InvalidInput
+from cvxscreen.models.regression import regression
+from cvxscreen.models.svm import svm
+from cvxscreen.problem import Problem
+from cvxscreen.ranges import c_interval, eps_interval
+from cvxscreen.rules import judge
+from cvxscreen.solvers.newton import Newton
+from cvxscreen.start import piece_ends
+
+DATA = ("plain", "scaled", "twins", "integer", "wide")
+STORAGE = ("dense64", "dense32", "csr64", "csr32")
+
+
+def blurred(ref: Reference, blur: float, rng: np.random.Generator) -> Point:
+    """A pair near the optimum, with ``x = x_theta`` in every second call."""
+    problem = ref.problem
+    x = ref.x * (1.0 + blur * rng.standard_normal(problem.d))
+    theta = ref.theta * (1.0 + blur * rng.standard_normal(problem.n))
+    point = reference_point(problem, x, theta)
+    return reference_point(problem, point.x_dual, point.theta) if rng.random() < 0.5 else point
+
+
+def cases(loss: str, count: int, **sizes: int) -> list[Case]:
+    return [
+        Case(loss, False, DATA[s % 5], STORAGE[s % 4], s % 3 == 0, s, C=0.5, **sizes)
+        for s in range(count)
+    ]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_decisions_hold_all_over_their_interval(loss: str) -> None:
+    """Solved exactly at points of the intervals: every decision there is right."""
+    rng = np.random.default_rng(LOSSES.index(loss))
+    looked_at = 0
+    for case in cases(loss, 8, n=16, d=3):
+        ref = reference(case)
+        point = blurred(ref, float(10.0 ** -rng.uniform(1, 7)), rng)
+        low, high = c_interval(ref.problem, point)
+        codes = judge(ref.problem, midpoint_ball(ref.problem, point)).codes
+        assert (np.isnan(low) == (codes < 0)).all()
+        assert ((low <= 0.5) & (high >= 0.5))[codes >= 0].all()
+        known = (codes >= 0) & (high > 0.5)
+        if not known.any():
+            continue
+        for C in (np.min(high[known]), np.median(high[known]), np.median(low[known])):
+            C = float(np.clip(C, 2.0**-8, 2.0**8))
+            there = reference(replace(case, C=C))
+            if there.truth is None:
+                continue
+            for i in np.flatnonzero((low <= C) & (high >= C)):
+                first, last = there.exact.terms[i].ends(int(codes[i]))  # type: ignore[union-attr]
+                assert first <= there.truth.margins[i] <= last
+                looked_at += 1
+    assert looked_at >= 40
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_static_rule_agrees_inside_and_fails_just_outside(loss: str) -> None:
+    """Tight: at the roots the DVI interval touches the end of the piece, in both directions."""
+    rng = np.random.default_rng(LOSSES.index(loss))
+    inside, same, touched = 0, 0, 0
+    for case in cases(loss, 10, n=30, d=4):
+        ref = reference(case)
+        problem = ref.problem
+        point = blurred(ref, 1e-3, rng)
+        point = reference_point(problem, point.x_dual, point.theta)
+        low, high = c_interval(problem, point)
+        codes = judge(problem, midpoint_ball(problem, point)).codes
+        below, above = piece_ends(problem.losses, codes)
+        for i in np.flatnonzero(codes >= 0):
+            for C, out in ((low[i], -1.0), (high[i], 1.0)):
+                if not 2.0**-20 < C < 2.0**20:
+                    continue
+                span = C - 0.5
+                for near in (0.5 + 0.5 * span, 0.5 + (1 - 1e-6) * span):
+                    there = problem.with_(C=float(near))
+                    found = judge(there, dvi_ball(there, point)).codes[i]
+                    inside, same = inside + 1, same + int(found == codes[i])
+                    # The rule may move its centre for a cheaper pass: 0.05 % of the radius.
+                    assert found in (codes[i], -1)
+                bound = dvi_ball(problem.with_(C=float(C)), point)
+                ends = np.array(bound.intervals())[:, i]
+                width = ends[1] - ends[0]
+                away = min(abs(ends[0] - below[i]), abs(ends[1] - above[i]))
+                assert away <= 2e-3 * width + 1e-9 * abs(ends).max(), (C, out)
+                touched += 1
+    assert touched >= 50
+    assert inside >= 50
+    assert same >= 0.9 * inside
+
+
+def test_the_roots_are_those_of_the_hinge_formula() -> None:
+    """``A s^2 + B s + D`` of the module's docstring, both roots."""
+    rng = np.random.default_rng(3)
+    checked = 0
+    for seed in range(20):
+        X = rng.standard_normal((30, 3))
+        problem = svm(X, np.resize([1.0, -1.0], 30), C=0.5)
+        found = Newton()(problem, target=1e-6)
+        pair = reference_point(problem, found.x, found.theta)
+        point = reference_point(problem, pair.x_dual, pair.theta)
+        low, high = c_interval(problem, point)
+        N, W, eps = problem.norms, np.linalg.norm(point.x), point.gap
+        m = point.margins
+        a, b = (m**2 - N**2 * W**2) / 4, m * (m / 2 - 1) - N**2 * (eps - W**2 / 2)
+        d = (m / 2 - 1) ** 2 - N**2 * W**2 / 4
+        for i in np.flatnonzero(~np.isnan(low)):
+            roots = np.roots([a[i], b[i], d[i]])
+            s = np.sort(roots[np.isreal(roots)].real)
+            left, right = s[(s > 0) & (s < 1)], s[s > 1]
+            expected_low = 0.5 * left.max() if len(left) else 0.0
+            expected_high = 0.5 * right.min() if len(right) else np.inf
+            assert low[i] == pytest.approx(expected_low, rel=1e-6, abs=1e-9), seed
+            assert high[i] == pytest.approx(expected_high, rel=1e-6)
+            checked += 1
+    assert checked > 300
+
+
+def test_terms_that_use_an_intercept_keep_their_own_C_only(rng: np.random.Generator) -> None:
+    """No formula for the intercept's interval: low = high = C0, and NaN where undecided."""
+    ref = reference(Case("hinge", True, n=40, C=0.5))
+    point = blurred(ref, 1e-4, rng)
+    low, high = c_interval(ref.problem, point)
+    decided = ~np.isnan(low)
+    assert decided.any()
+    assert (low[decided] == 0.5).all()
+    assert (high[decided] == 0.5).all()
+
+
+# -- the next C of an eps-approximate path ------------------------------------------------------
+
+
+def some_problem(loss: str, seed: int, *, intercept: bool = False) -> Problem:
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((40, 4)) + 0.2
+    if loss in ("hinge", "smoothed_hinge", "squared_hinge"):
+        y = np.where(X[:, 0] + rng.standard_normal(40) > 0.2, 1.0, -1.0)
+        return svm(X, y, C=0.3, loss=loss, intercept=intercept)
+    y = X @ [1.0, -1.0, 0.5, 0.0] + rng.standard_normal(40)
+    return regression(X, y, C=0.3, loss=loss, intercept=intercept)
+
+
+def lowest_value(problem: Problem) -> float:
+    found = Newton()(problem, target=1e-12 * problem.primal(np.zeros(problem.d)))
+    point = reference_point(problem, found.x, found.theta)
+    return point.primal - point.gap
+
+
+@pytest.mark.parametrize("accuracy", [1e-10, 1e-4])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_reference_is_eps_optimal_over_its_interval(
+    loss: str, intercept: bool, accuracy: float
+) -> None:
+    """Gap and true error at the ends and inside are at most eps; just outside the gap is more."""
+    eps = 1e-3
+    for seed in range(3):
+        problem = some_problem(loss, seed, intercept=intercept)
+        found = Newton()(problem, target=accuracy * problem.primal(np.zeros(problem.d)))
+        point = reference_point(problem, found.x, found.theta)
+        low, high = eps_interval(problem, point, eps)
+        assert 0.0 < low <= 0.3 <= high < np.inf
+        assert high / low > 1.02
+        for C in (low, 0.5 * (low + 0.3), 0.5 * (0.3 + high), high):
+            there = problem.with_(C=C)
+            moved = reference_point(there, point.x, C / 0.3 * point.theta)
+            best = lowest_value(there)
+            assert moved.gap <= eps * best * (1 + 1e-6)
+            assert there.primal(point.x) - best <= eps * best * (1 + 1e-6)
+        for C in (0.999 * low, 1.001 * high):
+            there = problem.with_(C=C)
+            moved = reference_point(there, point.x, C / 0.3 * point.theta)
+            assert moved.gap > eps * (there.primal(point.x) - moved.gap) * (1 - 1e-2)
+
+
+def test_an_exact_hinge_reference_gives_the_closed_form() -> None:
+    """``[B + sqrt(B^2 - (1+eps) W^4)] / ((1+eps) W^2)`` with ``B = W^2 + eps sum alpha``."""
+    for seed in range(10):
+        problem = some_problem("hinge", seed)
+        found = Newton()(problem, target=1e-13)
+        point = reference_point(problem, found.x, found.theta)
+        for eps in (1e-2, 1e-3):
+            square = float(point.x @ point.x)
+            B = square - eps * float(point.theta.sum())
+            root = np.sqrt(B**2 - (1 + eps) * square**2)
+            low, high = eps_interval(problem, point, eps)
+            assert high == pytest.approx(0.3 * (B + root) / ((1 + eps) * square), rel=1e-5)
+            assert low == pytest.approx(0.3 * (B - root) / ((1 + eps) * square), rel=1e-5)
+
+
+def test_a_reference_that_is_too_rough_covers_nothing() -> None:
+    """NaN, which no C lies between; eps outside (0, 1) and other data are refused."""
+    problem = some_problem("hinge", 0)
+    rough = reference_point(problem, np.zeros(4))
+    assert np.isnan(eps_interval(problem, rough, 1e-3)).all()
+    for eps in (0.0, 1.0, -1e-3, float("nan")):
+        with pytest.raises(InvalidInput, match="`eps`"):
+            eps_interval(problem, rough, eps)
+    other = svm(np.eye(3), [1, -1, 1])
+    for call in (c_interval, lambda p, q: eps_interval(p, q, 0.1)):
+        with pytest.raises(InvalidInput, match="`point`"):
+            call(other, rough)
+
+
+def test_a_ray_bounds_gap_and_radius_at_every_C(rng: np.random.Generator) -> None:
+    """Its closed forms are the evaluated ones: gap and midpoint radius agree to rounding."""
+    for loss in LOSSES:
+        ref = reference(Case(loss, n=30, C=0.5))
+        point = blurred(ref, 1e-2, rng)
+        ray = Ray.of(point)
+        assert ray is not None
+        for s in (0.3, 0.9, 1.0, 1.1, 3.0):
+            there = ref.problem.with_(C=0.5 * s)
+            moved = reference_point(there, point.x, s * point.theta)
+            assert ray.gap(s) >= moved.gap * (1 - 1e-9)
+            assert ray.gap(s) == pytest.approx(moved.gap, rel=1e-6)
+            square = moved.terms + 0.25 * moved.shift**2
+            assert ray.radius(s) == pytest.approx(np.sqrt(square), rel=1e-6)

@@ -1,0 +1,115 @@
+"""The regions of two balls and of a cut ball: the exact range of every functional, and no less."""
+
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+from cvxscreen.designs.rows import Rows
+from cvxscreen.losses import Losses
+from cvxscreen.problem import Problem, Quadratic
+from cvxscreen.regions import Ball, CutBall, Place, TwoBalls
+
+
+def plain(A: np.ndarray, M: np.ndarray | None = None) -> Problem:
+    """A problem that only lends its rows and its metric to a region."""
+    d = A.shape[1]
+    losses = Losses(np.zeros(len(A)), 0.0, 0.0, -1.0, 1.0)
+    diagonal = np.full(d, 1.0 if M is None else 0.5)
+    return Problem(Rows(A), losses, Quadratic(diagonal, M), np.zeros(d))
+
+
+def ranges(problem: Problem, region: TwoBalls | CutBall) -> tuple[np.ndarray, np.ndarray]:
+    """The same intervals by CLARABEL; NaN where it does not reach full accuracy."""
+    A, root = problem.design.dense(), np.linalg.cholesky(problem.quadratic.dense()).T
+    x = cp.Variable(problem.d)
+    inside = [cp.norm(root @ (x - b.centre)) <= b.radius for b in region.balls]
+    if isinstance(region, CutBall):
+        inside.append(region.normal.x @ problem.quadratic.dense() @ x >= region.level)
+    ends = []
+    for row in A:
+        for side in (1.0, -1.0):
+            model = cp.Problem(cp.Minimize(side * (row @ x)), inside)
+            try:
+                model.solve(solver="CLARABEL")
+            except cp.error.SolverError:
+                ends.append(np.nan)
+                continue
+            ends.append(side * model.value if model.status == "optimal" else np.nan)
+    return np.array(ends[::2]), np.array(ends[1::2])
+
+
+def second_radius(kind: str, r: float, D: float, rng: np.random.Generator) -> float:
+    """Radius of the other ball at distance D so that the two are as `kind` says."""
+    return {
+        "overlapping": abs(D - r) + rng.uniform(0.05, 0.95) * 2.0 * min(D, r),
+        "nested": D + r + rng.uniform(0.1, 1.0),
+        "inner tangent": D + r,
+        "nearly disjoint": abs(D - r) + 1e-3 * min(D, r),
+        "one a point": max(D, 1e-3) * 1.5,
+        "concentric": rng.uniform(0.1, 2.0),
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["overlapping", "nested", "inner tangent", "nearly disjoint", "one a point", "concentric"],
+)
+def test_two_balls_give_the_exact_range(kind: str) -> None:
+    """Theorem 8 against an SOCP, plain and dense metric, rows along the line of centres too."""
+    checked = 0
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        d = int(rng.integers(1, 5))
+        A = rng.standard_normal((3, d))
+        B = rng.standard_normal((d, d))
+        M = B @ B.T if seed % 2 else None
+        first, second = rng.standard_normal((2, d))
+        if kind == "concentric":
+            second = first.copy()
+        if seed % 3 == 0:
+            A[0] = (np.eye(d) if M is None else M + 0.5 * np.eye(d)) @ (first - second)
+        problem = plain(A, M)
+        r = 0.0 if kind == "one a point" else rng.uniform(0.2, 2.0)
+        D = problem.quadratic.norm(first - second)
+        s = second_radius(kind, r, D, rng)
+        region = TwoBalls("two", *(
+            Ball(problem, "two", c, A @ c, radius, 0.0) for c, radius in ((first, r), (second, s))
+        ))
+        low, high = region.intervals()
+        size = 1.0 + np.abs(low) + np.abs(high)
+        below, above = ranges(problem, region)
+        good = np.isfinite(below) & np.isfinite(above)
+        assert (np.abs(low - below)[good] <= 1e-6 * size[good]).all()
+        assert (np.abs(high - above)[good] <= 1e-6 * size[good]).all()
+        assert region.radius <= min(r, s) * (1 + 1e-9) + 1e-9
+        checked += int(good.sum())
+    assert checked >= 15
+
+
+@pytest.mark.parametrize("height", [-1.5, -0.5, 0.0, 0.5, 0.97])
+def test_a_cut_ball_gives_the_exact_range(height: float) -> None:
+    """The dome against an SOCP, the half-space from slack to nearly tangent, rows along it too."""
+    checked = 0
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        d = int(rng.integers(1, 5))
+        A, B = rng.standard_normal((3, d)), rng.standard_normal((d, d))
+        problem = plain(A, B @ B.T if seed % 2 else None)
+        centre, v = rng.standard_normal((2, d))
+        if seed % 3 == 0:
+            A = np.vstack([problem.quadratic.apply(v), -problem.quadratic.apply(v), A[:1]])
+            problem = plain(A, problem.quadratic.matrix)
+        r = rng.uniform(0.2, 2.0)
+        level = v @ problem.quadratic.apply(centre) + height * r * problem.quadratic.norm(v)
+        ball = Ball(problem, "cut", centre, A @ centre, r, 0.0)
+        region = CutBall("cut", ball, Place(v, A @ v), float(level))
+        low, high = region.intervals()
+        size = 1.0 + np.abs(low) + np.abs(high)
+        below, above = ranges(problem, region)
+        good = np.isfinite(below) & np.isfinite(above)
+        assert (np.abs(low - below)[good] <= 1e-6 * size[good]).all()
+        assert (np.abs(high - above)[good] <= 1e-6 * size[good]).all()
+        checked += int(good.sum())
+    assert checked >= 10
