@@ -5,7 +5,7 @@ With ``theta in [lo, hi]`` and ``f* = b theta + e |theta| + q/2 theta^2``, every
 ::
 
     f(t) = minimum of  hi u - lo v + n^2 / (2 q)   over  u, v >= 0, |w| <= e, n
-           subject to  t - b = u - v + w + n
+           subject to  t - b = u - v + w - n
 
 which needs the data once and linear constraints only. Slacks that cannot help are left out (``u``
 where ``hi = 0`` turns the equation into ``>=``, ``v`` where ``lo = 0`` into ``<=``; ``w`` where
@@ -25,7 +25,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen.problem import Problem, register_exporter
+from cvxscreen.problem import Problem, Quadratic, register_exporter
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -101,7 +101,7 @@ def build(problem: Problem) -> Built:
 
 def _regulariser(problem: Problem, z: Any) -> Any:
     quadratic = problem.quadratic
-    if quadratic.matrix is not None:
+    if not isinstance(quadratic, Quadratic) or quadratic.matrix is not None:
         return 0.5 * cp.quad_form(z, quadratic.dense(), assume_PSD=True)
     if (quadratic.diagonal == 1.0).all():
         return 0.5 * cp.sum_squares(z)
@@ -147,7 +147,7 @@ def _losses(problem: Problem, z: Any, index: Index, kind: str) -> tuple[Any, lis
         variable, placed, where = slack(losses.q > 0)
         weight = sp.diags_array(0.5 / losses.q[where], format="csc")
         cost = cost + cp.quad_form(variable, weight, assume_PSD=True)
-        left = left - placed
+        left = left - placed if kind == "le" else left + placed
     main = {"ge": left >= 0, "le": left <= 0}.get(kind)
     return cost, more, left == 0 if main is None else main
 

@@ -1,4 +1,4 @@
-"""The self check: is the recognised problem really the user's, and are its duals the user's duals?
+"""The self check: the recognised problem must be the user's, and its duals the user's duals.
 
 At a few points the helpers are restored, the values are put into the user's variables for a moment,
 and the user's own objective and constraints are evaluated by CVXPY. With random slopes and

@@ -7,32 +7,28 @@ from time import process_time
 from typing import Any
 
 import cvxpy as cp
-import numpy as np
-from numpy.typing import NDArray
 
 from cvxscreen.certificate import Certificate, certify
 from cvxscreen.duality import reference_point
 from cvxscreen.errors import NotCertified, NotScreenable
 from cvxscreen.problem import Problem
 from cvxscreen.reducer.build import Built, build
-from cvxscreen.reducer.inner import CvxpyInner, options_for, solver_name
-from cvxscreen.reducer.plugin import solve
+from cvxscreen.reducer.inner import CvxpyInner
 from cvxscreen.reducer.recognise import recognise
 from cvxscreen.reducer.recognition import Recognition
-from cvxscreen.reducer.report import Comparison, Explanation, Report
+from cvxscreen.reducer.report import Explanation, Report
 from cvxscreen.reducer.restore import restore, statistics, write_back
+from cvxscreen.reducer.verify import verify
+from cvxscreen.rules import piece_masks
 from cvxscreen.screening import Screening
 from cvxscreen.selection import Selection
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.newton import Newton
 
-Array = NDArray[np.float64]
+__all__ = ["Reduced", "explain", "fixed", "reduce", "verify"]
 
 PILOT = 1e-8
 """Relative gap of the solve that `reduce` proves its fixings from."""
-
-SHOWN = 48
-"""Characters of a constraint's text in a table."""
 
 
 def explain(problem: Any) -> Explanation:
@@ -112,7 +108,7 @@ class Reduced:
             solver=stats.solver_name,
             terms=full.n,
             kept=self._source.n,
-            fixed=fixed(self.screening),
+            fixed=fixed(full, self._selection),
             gap=proof.gap,
             relative_gap=proof.relative_gap,
         )
@@ -135,9 +131,10 @@ class Reduced:
         return str(self.screening)
 
 
-def fixed(screening: Screening) -> dict[str, int]:
-    """Number of terms proven on each kind of piece."""
-    return {name: int(getattr(screening, name).sum()) for name in ("zero", "linear", "quadratic")}
+def fixed(problem: Problem, selection: Selection) -> dict[str, int]:
+    """Number of terms that `selection` takes out, by kind of piece."""
+    masks = piece_masks(problem.losses, selection.codes)
+    return {name: int(masks[name].sum()) for name in ("zero", "linear", "quadratic")}
 
 
 def reduce(problem: Any) -> Reduced:
@@ -171,112 +168,3 @@ def reduce(problem: Any) -> Reduced:
     source = selection.reduce(full)
     built = build(source)
     return Reduced(built.problem, found.screening, recognition, selection, source, built)
-
-
-@dataclass(frozen=True, eq=False)
-class _Snapshot:
-    """A problem's answer, copied."""
-
-    status: str
-    value: float
-    seconds: float
-    variables: tuple[Array, ...]
-    duals: tuple[Array | None, ...]
-
-    @classmethod
-    def of(cls, problem: Any, seconds: float) -> _Snapshot:
-        found = [variable.value for variable in problem.variables()]
-        return cls(
-            problem.status,
-            float("nan") if problem.value is None else float(problem.value),
-            seconds,
-            tuple(_flat(value) for value in found if value is not None),
-            tuple(_dual(constraint) for constraint in problem.constraints),
-        )
-
-
-def _flat(value: Any) -> Array:
-    dense = value.toarray() if hasattr(value, "toarray") else np.asarray(value, dtype=np.float64)
-    return np.atleast_1d(dense).ravel()
-
-
-def _dual(constraint: Any) -> Array | None:
-    value = constraint.dual_value
-    parts = value if isinstance(value, list) else [value]
-    if any(part is None for part in parts):
-        return None
-    return np.concatenate([_flat(part) for part in parts])
-
-
-def verify(
-    problem: Any,
-    solver: Any = None,
-    *,
-    mode: str = "certified",
-    tol: float = 1e-6,
-    **options: Any,
-) -> Comparison:
-    """Solve `problem` plainly and by screening, and compare.
-
-    Afterwards the problem holds the screened solution. Both solves get the same options: those
-    given, or tight tolerances for solvers whose defaults are loose.
-
-    Parameters
-    ----------
-    problem : cvxpy.Problem
-    solver : str, optional
-        Clarabel when omitted.
-    mode, tol
-        As in ``prob.solve(method="screen")``.
-    **options
-        Passed to the solver.
-
-    Returns
-    -------
-    Comparison
-        With ``agrees``; prints as a table.
-    """
-    given = options_for(solver, options)
-    began = process_time()
-    problem.solve(solver=solver_name(solver) if solver is None else solver, **given)
-    plain = _Snapshot.of(problem, process_time() - began)
-    began = process_time()
-    solve(problem, solver, mode=mode, tol=tol, **given)
-    screened = _Snapshot.of(problem, process_time() - began)
-    return _compare(problem, plain, screened, tol)
-
-
-def _compare(problem: Any, plain: _Snapshot, screened: _Snapshot, tol: float) -> Comparison:
-    report: Report = problem.solver_stats.extra_stats["cvxscreen"]
-    primal = float("nan")
-    if plain.variables and len(plain.variables) == len(screened.variables):
-        first, second = np.concatenate(plain.variables), np.concatenate(screened.variables)
-        primal = _distance(first, second)
-    duals = {}
-    for k, constraint in enumerate(problem.constraints):
-        one, other = plain.duals[k], screened.duals[k]
-        if one is not None and other is not None:
-            text = " ".join(str(constraint).split())
-            name = f"{k}: {text if len(text) <= SHOWN else text[: SHOWN - 3] + '...'}"
-            duals[name] = _distance(one, other)
-    gap = abs(plain.value - screened.value) / max(1.0, abs(plain.value))
-    same = plain.status == screened.status
-    agrees = same and (plain.value == screened.value or gap <= max(tol, 1e-6))
-    return Comparison(
-        agrees=bool(agrees),
-        status=(plain.status, screened.status),
-        value=(plain.value, screened.value),
-        seconds=(plain.seconds, screened.seconds),
-        primal=primal,
-        duals=duals,
-        terms=report.terms,
-        kept=report.kept,
-        tolerance=max(tol, 1e-6),
-        report=report,
-    )
-
-
-def _distance(first: Array, second: Array) -> float:
-    """Largest difference relative to the largest entry."""
-    size = max(1.0, float(np.abs(first).max(initial=0.0)))
-    return float(np.abs(first - second).max(initial=0.0)) / size

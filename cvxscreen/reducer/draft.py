@@ -1,9 +1,10 @@
 """The working state of a recognition: what is eliminated so far, and how to undo each step.
 
-Rules (`substitution`, `epigraph`, `splitting`) remove helper columns one kind at a time. Each leaves
-a `Step`, which later computes the values of its columns from the row values, and the multipliers of
-its rows from the slopes of the loss terms. Rows are never rewritten: a new row is a combination of
-old ones, kept as its weights, and the way back for multipliers is the transpose of those weights.
+Rules (`substitution`, `epigraph`, `splitting`, `absorb`) remove helper columns one kind at a time.
+Each leaves a `Step`, which later computes the values of its columns from the row values, and the
+multipliers of its rows from the slopes of the loss terms. Rows are never rewritten: a new row is a
+combination of old ones, kept as its weights, and the way back for multipliers is the transpose of
+those weights.
 """
 
 from __future__ import annotations
@@ -237,5 +238,15 @@ def without(matrix: Any, columns: Index) -> Any:
     keep = np.ones(matrix.shape[1])
     keep[columns] = 0.0
     out = sp.csr_array(matrix @ sp.diags_array(keep))
+    out.eliminate_zeros()
+    return out
+
+
+def cleared(quadratic: Any, columns: Index) -> Any:
+    """The quadratic term without some columns and rows."""
+    keep = np.ones(quadratic.shape[0])
+    keep[columns] = 0.0
+    mask = sp.diags_array(keep)
+    out = sp.csr_array(mask @ quadratic @ mask)
     out.eliminate_zeros()
     return out

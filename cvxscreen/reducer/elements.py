@@ -1,8 +1,8 @@
 """From the numbers of a canonical problem to a regularised sum of losses, or a reason why not.
 
 The rules run one after the other on a `Draft`; what no rule touches stays: columns as core
-coordinates, rows as side constraints. The result is exact, because every rule is a minimisation over
-the columns that it removes.
+coordinates, rows as side constraints. The result is exact, because every rule is a minimisation
+over the columns that it removes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput, NotScreenable
 from cvxscreen.losses import Losses
 from cvxscreen.problem import Problem, Quadratic
-from cvxscreen.reducer import epigraph, splitting, substitution
+from cvxscreen.reducer import epigraph, heads, splitting, substitution
+from cvxscreen.reducer.absorb import absorb
 from cvxscreen.reducer.draft import Draft, without
 from cvxscreen.reducer.kinks import diagonal
 from cvxscreen.reducer.pairing import pair
@@ -30,10 +31,13 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 FAMILIAR = frozenset(
-    "abs huber max maximum norm1 pos neg Pnorm PnormApprox Power PowerApprox QuadForm quad_over_lin "
-    "AddExpression NegExpression MulExpression multiply DivExpression Sum Promote index "
-    "special_index reshape transpose Hstack Vstack Concatenate broadcast_to Trace diag_mat "
-    "diag_vec upper_tri kron cumsum".split()
+    (
+        "abs", "huber", "max", "maximum", "norm1", "pos", "neg", "Pnorm", "PnormApprox", "Power",
+        "PowerApprox", "QuadForm", "quad_over_lin", "AddExpression", "NegExpression",
+        "MulExpression", "multiply", "DivExpression", "Sum", "Promote", "index", "special_index",
+        "reshape", "transpose", "Hstack", "Vstack", "Concatenate", "broadcast_to", "Trace",
+        "diag_mat", "diag_vec", "upper_tri", "kron", "cumsum",
+    )
 )
 """Atoms that are not worth naming in a refusal."""
 
@@ -50,8 +54,8 @@ def recognise_standard(standard: Standard) -> Recognition:
         If what is left is not a strongly convex regulariser plus at least one loss.
     """
     draft = Draft.of(standard)
-    substitution.bound_heads(draft)
-    substitution.square_heads(draft)
+    heads.bound_heads(draft)
+    heads.square_heads(draft)
     pairs = splitting.find(draft)
     substitution.eliminate(draft, pairs.reserved(standard.rows.shape[0]))
     epigraph.nest(draft)
@@ -61,7 +65,7 @@ def recognise_standard(standard: Standard) -> Recognition:
 
 
 def _settle(draft: Draft, weights: Any) -> Any:
-    """Combinations of rows, changed by multiples of equalities so that no defined column is left."""
+    """Combinations of rows, changed by multiples of equalities to hold no defined column."""
     sparse = draft.standard.rows.sparse
     for found in draft.eliminations:
         entries = sp.csr_array((weights @ sparse)[:, found.columns])
@@ -86,20 +90,21 @@ def _finish(draft: Draft) -> Recognition:
     arguments, numbers = draft.terms.merged(m)
     if not len(numbers):
         raise NotScreenable(_no_loss(draft))
-    core = np.flatnonzero(~draft.gone)
     settled = _settle(draft, arguments)
+    tilt = standard.rows.combine(_settle(draft, sp.csr_array(draft.tilt[None, :])))
+    linear = draft.linear + tilt.adjoint(np.ones(1))
+    constant = draft.constant + float(tilt.offset[0])
+    side, dims, held = _side_rows(draft)
+    numbers, absorbed = absorb(draft, settled, numbers, linear, held)
+    if absorbed:
+        side, dims, held = _side_rows(draft)
     rows = without_columns(standard.rows.combine(settled), draft.gone)
     numbers[:, 0] -= rows.offset
     pairing, numbers = pair(rows, numbers)
     if len(pairing.first) < pairing.found:
         rows = standard.rows.combine(settled[pairing.first])
-    design = rows.columns(core)
-    side, dims = _side_rows(draft)
-    held = standard.rows.combine(_settle(draft, side))
-    frame = sp.csr_array(held.columns(core))
-    tilt = standard.rows.combine(_settle(draft, sp.csr_array(draft.tilt[None, :])))
-    linear = draft.linear + tilt.adjoint(np.ones(1))
-    constant = draft.constant + float(tilt.offset[0])
+    core = np.flatnonzero(~draft.gone)
+    design, frame = rows.columns(core), sp.csr_array(held.columns(core))
 
     quadratic = sp.csr_array(draft.quadratic[core][:, core])
     touched = np.asarray(abs(design).sum(axis=0)).ravel() > 0
@@ -125,8 +130,8 @@ def _finish(draft: Draft) -> Recognition:
     return Recognition(problem, standard, core[keep], tuple(steps), side, pairing)
 
 
-def _side_rows(draft: Draft) -> tuple[Any, tuple[tuple[str, int], ...]]:
-    """The rows that stay constraints, as combinations, with their cones."""
+def _side_rows(draft: Draft) -> tuple[Any, tuple[tuple[str, int], ...], Stack]:
+    """The rows that stay constraints: as combinations, their cones, and without defined columns."""
     kinds = draft.standard.kinds()
     zero = draft.heads[np.flatnonzero((kinds == "zero") & ~draft.used)]
     parts, dims = [zero, draft.open], [("zero", zero.shape[0]), ("nonneg", draft.open.shape[0])]
@@ -135,7 +140,8 @@ def _side_rows(draft: Draft) -> tuple[Any, tuple[tuple[str, int], ...]]:
             parts.append(draft.heads[cone.rows])
             dims.append((cone.kind, cone.size))
     stacked = sp.csr_array(sp.vstack(parts, format="csr"))
-    return stacked, tuple(entry for entry in dims if entry[1])
+    held = without_columns(draft.standard.rows.combine(_settle(draft, stacked)), draft.gone)
+    return stacked, tuple(entry for entry in dims if entry[1]), held
 
 
 def _quadratic(matrix: Any) -> Quadratic:
@@ -159,7 +165,7 @@ def _check_free(
     label = draft.standard.label
     if not (touched & ~loose).any():
         own = draft.standard.own()[core]
-        names = sorted({label(int(c)) for c in core[touched & own]})
+        names = sorted({label(int(c)) for c in core[touched & own]}) or ["what the losses use"]
         hint = f" ({draft.notes[0]})" if draft.notes else ""
         raise NotScreenable(
             f"the objective has no squared norm of {', '.join(names)}: it is not strongly convex "

@@ -1,9 +1,9 @@
 """Finding the epigraph columns: ``t`` costs something and is only ever bounded from below.
 
 A column is an epigraph column if its objective is ``c t + rho/2 t^2`` with ``c, rho >= 0``, no
-equality and no cone holds it, every inequality that it occurs in bounds it from below, and it is the
-only such column in those rows. CVXPY's own helpers are taken first, then the user's columns with a
-linear cost (slacks), then whole variables with a square (squared slacks).
+equality and no cone holds it, every inequality that it occurs in bounds it from below, and it is
+the only such column in those rows. CVXPY's own helpers are taken first, then the user's columns
+with a linear cost (slacks), then whole variables with a square (squared slacks).
 
 `nest` first removes columns in between (``pos(abs(e) - eps)`` bounds ``t`` by a helper that is
 bounded by ``e`` and ``-e``): every lower bound is chained with the upper one.
@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen.reducer import bends, kinks
-from cvxscreen.reducer.draft import Draft, Duals, Index, Mask, without
+from cvxscreen.reducer.draft import Draft, Duals, Index, Mask
 from cvxscreen.reducer.kinks import Group, diagonal
 from cvxscreen.reducer.standard import Standard
 from cvxscreen.reducer.substitution import FEW, Census, census
@@ -72,19 +72,20 @@ def nest(draft: Draft) -> None:
 def _nest_once(draft: Draft) -> bool:
     """Chain the columns that may be chained now.
 
-    CVXPY's helpers always may (``abs(w) <= 1``), the user's only below one other column (``s <= t``):
-    a data column with a single upper bound is better left alone. Sums of helpers (``norm1(w) <= 1``)
-    would need a row for every choice of signs, so an upper row with two of them is left alone too.
+    CVXPY's helpers always may (``abs(w) <= 1``), the user's only below one other column
+    (``s <= t``): a data column with a single upper bound is better left alone. Sums of helpers
+    (``norm1(w) <= 1``) would need a row for every choice of signs, so an upper row with two of them
+    is left alone too.
     """
     tally = census(draft)
-    passing = ~draft.gone & ~tally.dense & (tally.zero == 0) & (tally.cone == 0) & ~tally.crossed
+    passing = ~draft.gone & ~tally.data & (tally.zero == 0) & (tally.cone == 0) & ~tally.crossed
     passing &= (tally.square == 0) & (draft.linear == 0)
     passing &= (tally.negative == 1) & (tally.positive >= 1)
     passing &= ~tally.own | (tally.positive <= FEW)
     if not passing.any():
         return False
     inside = sp.csr_array(draft.open @ draft.standard.rows.sparse)
-    dense = np.asarray(abs(draft.open) @ _dense_rows(draft)) > 0
+    dense = np.asarray(abs(draft.open) @ draft.standard.rows.dense_rows()) > 0
     entries = sp.csc_array(inside)[:, np.flatnonzero(passing)].tocoo()
     columns, rows = np.flatnonzero(passing)[entries.col], entries.row
     down = entries.data < 0
@@ -132,16 +133,9 @@ def _chain(draft: Draft, inside: Any, columns: Index, rows: Index, data: Any) ->
     draft.open = sp.csr_array(sp.vstack([rest, chained], format="csr"))
 
 
-def _dense_rows(draft: Draft) -> NDArray[np.float64]:
-    out = np.zeros(draft.standard.rows.shape[0])
-    for block in draft.standard.rows.blocks:
-        out[block.place] = 1.0
-    return out
-
-
 def _owners(draft: Draft, tally: Census, inside: Any) -> Index:
     """Columns that own their rows; see the module's docstring."""
-    able = ~draft.gone & ~tally.dense & (tally.zero == 0) & (tally.cone == 0) & ~tally.crossed
+    able = ~draft.gone & ~tally.data & (tally.zero == 0) & (tally.cone == 0) & ~tally.crossed
     able &= (tally.negative == 0) & (tally.positive >= 1) & (tally.positive <= FEW)
     able &= (draft.linear >= 0) & (tally.square >= 0)
     paying = (draft.linear > 0) | (tally.square > 0)
@@ -198,7 +192,7 @@ def _groups(draft: Draft, tally: Census, inside: Any, columns: Index) -> Iterato
     points[columns] = 0.0
     prints = np.asarray(draft.open @ rows.apply(points))
     offsets = np.asarray(draft.open @ rows.offset)
-    dense = np.asarray(abs(draft.open) @ _dense_rows(draft)) > 0
+    dense = np.asarray(abs(draft.open) @ draft.standard.rows.dense_rows()) > 0
     bare = (np.diff(inside.indptr) == 1) & ~dense
     by_column = sp.csc_array(inside)
     counts = np.diff(by_column.indptr)[columns]

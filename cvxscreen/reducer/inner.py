@@ -23,6 +23,11 @@ TIGHT: dict[str, dict[str, Any]] = {
 ACCURACY = ("eps", "tol", "max_iter", "feas", "abstol", "reltol", "time_limit", "polish")
 """Parts of option names that say the user has chosen an accuracy."""
 
+GENERAL = frozenset(
+    ("verbose", "warm_start", "ignore_dpp", "enforce_dpp", "canon_backend", "bibtex")
+)
+"""Options of ``prob.solve`` that are CVXPY's own, whatever the solver."""
+
 DEFAULT = "CLARABEL"
 """The solver when the user names none; it comes with CVXPY."""
 
@@ -32,6 +37,11 @@ def solver_name(solver: Any) -> str:
     if solver is None:
         return DEFAULT
     return solver.upper() if isinstance(solver, str) else str(solver.name())
+
+
+def chosen_solver(solver: Any, options: dict[str, Any]) -> Any:
+    """The solver to name to CVXPY: its own choice where the user gives options but no solver."""
+    return DEFAULT if solver is None and set(options) <= GENERAL else solver
 
 
 def options_for(solver: Any, given: dict[str, Any]) -> dict[str, Any]:
@@ -48,7 +58,7 @@ class CvxpyInner:
     Parameters
     ----------
     solver : str, solver object or None
-        As in ``prob.solve(solver=...)``; None is Clarabel.
+        As in ``prob.solve(solver=...)``; see `chosen_solver` for None.
     options : dict
         Passed to every solve untouched.
 
@@ -56,6 +66,8 @@ class CvxpyInner:
     ----------
     problem_solved : cvxpy.Problem or None
         The last reduced problem, for its statistics.
+    failure : str
+        What CVXPY said when it raised, in the last such call.
     solve_time, setup_time : float
         Sums over all calls of what the solver reports.
     """
@@ -63,6 +75,7 @@ class CvxpyInner:
     solver: Any = None
     options: dict[str, Any] = field(default_factory=dict)
     problem_solved: Any = None
+    failure: str = ""
     solve_time: float = 0.0
     setup_time: float = 0.0
 
@@ -83,12 +96,13 @@ class CvxpyInner:
             raises).
         """
         built = build(problem)
-        solver = DEFAULT if self.solver is None else self.solver
+        solver = chosen_solver(self.solver, self.options)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 built.problem.solve(solver=solver, **self.options)
         except cp.error.SolverError as error:
+            self.failure = str(error)
             return _failed(cp.SOLVER_ERROR, str(error))
         self.problem_solved = built.problem
         stats = built.problem.solver_stats

@@ -1,7 +1,7 @@
 """Epigraph columns with a linear cost: ``c t`` over ``t >= p_1, ..., t >= p_k``.
 
-At the optimum ``t`` is the largest piece, so the column is the loss ``c max_k p_k``. Pieces that are
-affine functions of one argument ``u`` give, after dominated ones are left out,
+At the optimum ``t`` is the largest piece, so the column is the loss ``c max_k p_k``. Pieces that
+are affine functions of one argument ``u`` give, after dominated ones are left out,
 
 - one piece: a linear term;
 - two pieces: a hinge, an absolute value or a pinball loss around their crossing;
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from cvxscreen.reducer.draft import Array, Draft, Duals, Index
+from cvxscreen.reducer.draft import Array, Draft, Duals, Index, Mask
 from cvxscreen.reducer.standard import Standard
 
 
@@ -131,7 +131,7 @@ class Group:
             self.constant,
         )
 
-    def parallel(self) -> tuple[Array, Array, Any]:
+    def parallel(self) -> tuple[Array, Index, Mask]:
         """Every piece as a multiple of the one with the largest data.
 
         Returns
@@ -157,7 +157,7 @@ class Group:
         return ratio, reference, left <= 1e-11 * size.max(axis=1)
 
 
-def envelope(slopes: Array, heights: Array) -> Any:
+def envelope(slopes: Array, heights: Array) -> Mask:
     """Which of the lines ``slope u + height`` are the largest somewhere, shape (g, k)."""
     g, k = slopes.shape
     active = np.zeros((g, k), dtype=bool)

@@ -121,18 +121,23 @@ def _gather(arg: Any, shape: tuple[int, ...], weight: Array) -> Array:
     return pulled
 
 
+def _numbers(constant: Any) -> Array:
+    """The value of a constant as a dense array."""
+    value = constant.value
+    return np.asarray(value.toarray() if sp.issparse(value) else value, dtype=np.float64)
+
+
 def _scaled(expr: Any, weight: Array, out: Objective) -> None:
     first, second = expr.args
     if type(expr).__name__ == "DivExpression":
-        factor, other = 1.0 / np.asarray(second.value, dtype=np.float64), first
+        factor, other = 1.0 / _numbers(second), first
     elif first.is_constant():
-        factor, other = first.value, second
+        factor, other = _numbers(first), second
     elif second.is_constant():
-        factor, other = second.value, first
+        factor, other = _numbers(second), first
     else:
         raise _Unknown
-    dense = factor.toarray() if sp.issparse(factor) else np.asarray(factor, dtype=np.float64)
-    scale = np.broadcast_to(dense, expr.shape).flatten(order="F")
+    scale = np.broadcast_to(factor, expr.shape).flatten(order="F")
     _walk(other, _gather(other, expr.shape, weight * scale), out)
 
 
@@ -169,7 +174,7 @@ def _extract(expr: Any) -> Objective:
         raise NotScreenable(f"the objective cannot be read as a quadratic: {error}") from None
     size = inverse.x_length
     matrix, _ = _apply(ReducedMat(squares, size, quad_form=True))
-    linear = np.asarray(slopes.toarray())[:, -1]
+    linear = np.asarray(sp.csr_array(slopes).toarray())[:, -1]
     out = Objective(constant=float(linear[-1]))
     full = sp.csr_array(matrix)
     for variable in problem.variables():

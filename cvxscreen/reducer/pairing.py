@@ -1,8 +1,8 @@
 """Two hinges that look at one argument from both sides are one loss with a dead zone.
 
-``c_1 max(0, l - t) + c_2 max(0, t - r)`` with ``l <= r`` is an epsilon-insensitive loss (pinball for
-``l = r``). This is what regression with two slack variables, and sums of ``pos(e)`` and ``neg(e)``,
-come to; together they are one term instead of two.
+``c_1 max(0, l - t) + c_2 max(0, t - r)`` with ``l <= r`` is an epsilon-insensitive loss (pinball
+for ``l = r``), and so it is with two squares. This is what regression with two slack variables, and
+sums of ``pos(e)`` and ``neg(e)``, come to; together they are one term instead of two.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ def pair(rows: Stack, numbers: Array) -> tuple[Pairing, Array]:
     """
     count = len(numbers)
     b, e, q, lo, hi = numbers.T
-    plain = np.flatnonzero((q == 0) & (e == 0) & (hi == 0) & (lo < 0))
+    plain = np.flatnonzero((e == 0) & (hi == 0) & (lo < 0))
     second = np.full(count, -1, dtype=np.intp)
     if len(plain) > 1:
         points = np.random.default_rng(SEED).standard_normal((rows.shape[1], 3))
         left, right = _opposite(plain, rows.apply(points)[plain])
-        apart = b[left] <= -b[right]
+        apart = (b[left] <= -b[right]) & (q[left] == q[right])
         second[left[apart]] = right[apart]
     taken = np.zeros(count, dtype=bool)
     taken[second[second >= 0]] = True

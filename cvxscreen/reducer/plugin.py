@@ -1,7 +1,8 @@
-"""``prob.solve(method="screen")``: recognise, screen, solve the reduced problem, certify, write back.
+"""``prob.solve(method="screen")``: recognise, screen, solve what is left, certify, write back.
 
-A problem that is not recognised, or whose reduced problem is not solved to optimality, goes to CVXPY
-as it is, with the reason in the report: the answer, the status and the exceptions are then CVXPY's.
+A problem that is not recognised, or whose reduced problem is not solved to optimality, goes to
+CVXPY as it is, with the reason in the report: the answer, the status and the exceptions are then
+CVXPY's.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import cvxpy as cp
 import numpy as np
 
 from cvxscreen.errors import CvxscreenError, InvalidInput, NotScreenable, UnknownName
-from cvxscreen.reducer.inner import CvxpyInner, options_for, solver_name
+from cvxscreen.reducer.inner import CvxpyInner, options_for
 from cvxscreen.reducer.recognise import recognise
 from cvxscreen.reducer.recognition import Recognition
 from cvxscreen.reducer.report import Report
 from cvxscreen.reducer.restore import restore, statistics, write_back
-from cvxscreen.solvers.inner import Start
+from cvxscreen.solvers.inner import Inner, Start
 from cvxscreen.solvers.loop import MODES, solve_screened
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.solution import Solution
@@ -28,7 +29,7 @@ BUILTIN = "BUILTIN"
 """``solver="builtin"`` (in any case) asks for the built-in solver: no CVXPY solve at all."""
 
 USELESS = 1e-2
-"""An answer with a larger certified relative gap is not handed out as inaccurate, but solved again."""
+"""An answer with a larger certified gap (relative) is not handed out, but solved again plainly."""
 
 ELSEWHERE = ("gp", "qcp", "requires_grad", "nlp")
 """Arguments of ``prob.solve`` that ask for something else than a convex solve."""
@@ -97,7 +98,8 @@ def solve(
     ----------
     problem : cvxpy.Problem
     solver : str or solver object, optional
-        Solver of the reduced problem (Clarabel when omitted); ``"builtin"`` for the built-in one.
+        Solver of the reduced problem (Clarabel when omitted, CVXPY's choice when omitted but for
+        its options); ``"builtin"`` for the built-in one.
     mode : {"certified", "safe"}
         Whether terms may be fixed by prediction (and certified afterwards) or by proof only.
     tol : float
@@ -139,6 +141,8 @@ def _recognised(problem: Any, request: Request) -> Recognition | str:
         recognition = recognise(problem)
     except NotScreenable as refusal:
         return str(refusal)
+    except Exception as defect:  # a problem that CVXPY can solve must not fail on its way here
+        return f"the recogniser stopped with {type(defect).__name__}: {defect}"
     if request.builtin and recognition.problem.side is not None:
         return "the built-in solver takes no side constraints"
     return recognition
@@ -160,14 +164,15 @@ def plain(problem: Any, request: Request, reason: str) -> Any:
     return value
 
 
-def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpyInner | Newton]:
-    """The screening loop on a recognised problem."""
+def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpyInner | None]:
+    """The screening loop on a recognised problem, and the solver of CVXPY that took part."""
     options = dict(options_for(request.solver, request.options), verbose=request.verbose)
-    inner = Newton() if request.builtin else CvxpyInner(request.solver, options)
+    guest = None if request.builtin else CvxpyInner(request.solver, options)
+    inner: Inner = Newton() if guest is None else guest
     warm = request.options.get("warm_start", True)
     start = warm_start(recognition) if warm else None
     problem = recognition.problem
-    return solve_screened(problem, inner, mode=request.mode, tol=request.tol, start=start), inner
+    return solve_screened(problem, inner, mode=request.mode, tol=request.tol, start=start), guest
 
 
 def warm_start(recognition: Recognition) -> Start | None:
@@ -185,20 +190,22 @@ def warm_start(recognition: Recognition) -> Start | None:
 def _screened(recognition: Recognition, request: Request, recognised: float) -> Report | str:
     """Solve and write back; or why the answer of CVXPY itself is needed."""
     try:
-        solution, inner = run(recognition, request)
+        solution, guest = run(recognition, request)
     except (CvxscreenError, np.linalg.LinAlgError) as error:
         return f"the screening loop stopped: {error}"
     if solution.status not in ("optimal", "inaccurate"):
         return f"the reduced problem was not solved to optimality ({solution.status})"
+    last = None if guest is None else guest.problem_solved
+    if guest is not None and last is None and guest.failure:
+        return f"the solver failed on the reduced problem: {guest.failure}"
     proof = solution.certificate
     if not proof.ok and not proof.relative_gap <= USELESS:
         return f"the answer could not be certified: {proof.reason}"
     began = perf_counter()
-    report = make_report(solution, request, recognised)
     restored = restore(recognition, solution.x, solution.theta, solution.multipliers)
-    report.times["restore"] = perf_counter() - began
-    last = getattr(inner, "problem_solved", None)
     stats = None if last is None else last.solver_stats
+    name = BUILTIN.lower() if stats is None else stats.solver_name
+    report = make_report(solution, request, name, recognised, perf_counter() - began)
     write_back(
         recognition,
         restored,
@@ -206,8 +213,8 @@ def _screened(recognition: Recognition, request: Request, recognised: float) -> 
         solver=report.solver,
         statistics=statistics(
             report,
-            solve_time=getattr(inner, "solve_time", report.times["solve"]),
-            setup_time=getattr(inner, "setup_time", 0.0),
+            solve_time=report.times["solve"] if guest is None else guest.solve_time,
+            setup_time=0.0 if guest is None else guest.setup_time,
             iterations=len(solution.rounds) if stats is None else stats.num_iters,
             inner=None if stats is None else stats.extra_stats,
         ),
@@ -216,13 +223,14 @@ def _screened(recognition: Recognition, request: Request, recognised: float) -> 
     return report
 
 
-def make_report(solution: Solution, request: Request, recognised: float) -> Report:
-    """What the loop did, as a record."""
+def make_report(
+    solution: Solution, request: Request, name: str, recognised: float, restored: float
+) -> Report:
+    """What the loop did, as a record; the last two arguments are seconds."""
     screening = solution.screening
     proven = {"zero": screening.zero, "linear": screening.linear, "quadratic": screening.quadratic}
     last = solution.rounds[-1]
     inner = sum(entry.solve_seconds for entry in solution.rounds)
-    name = "builtin" if request.builtin else solver_name(request.solver)
     return Report(
         recognised=True,
         mode=request.mode,
@@ -237,6 +245,7 @@ def make_report(solution: Solution, request: Request, recognised: float) -> Repo
             "recognise": recognised,
             "screen": max(solution.seconds - inner, 0.0),
             "solve": inner,
+            "restore": restored,
         },
     )
 

@@ -1,4 +1,4 @@
-"""What a recognised problem is, and the exact way from its solution to all columns and multipliers."""
+"""A recognised problem, and the exact way from its solution to all columns and multipliers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from cvxscreen.errors import CvxscreenError
 from cvxscreen.problem import Problem
+from cvxscreen.reducer.absorb import Absorbed
 from cvxscreen.reducer.draft import Duals, Elimination, Step
 from cvxscreen.reducer.pairing import Pairing
-from cvxscreen.reducer.splitting import Bowl
 from cvxscreen.reducer.standard import Standard
 
 Array = NDArray[np.float64]
@@ -88,12 +88,13 @@ class Recognition:
         z, unknown = np.zeros(size), np.ones(size)
         z[self.core] = x
         unknown[self.core] = 0.0
+        needs = [abs(step.needs) for step in self.steps]
         while unknown.any():
             values = self.standard.rows.values(z)
             before = unknown.sum()
             fresh: list[tuple[Index, Array]] = []
-            for step in self.steps:
-                ready = (step.needs @ unknown == 0.0) & (unknown[step.columns] > 0.0)
+            for step, pattern in zip(self.steps, needs, strict=True):
+                ready = (pattern @ unknown == 0.0) & (unknown[step.columns] > 0.0)
                 if ready.any():
                     fresh.append((step.columns[ready], step.primal(values)[ready]))
             for columns, found in fresh:
@@ -123,10 +124,8 @@ class Recognition:
         if self.side.shape[0]:
             rows += self.side.T @ side
         duals = Duals(z, self.pairing.split(theta), rows)
-        for late in (_first, _second, _third):
-            for step in self.steps:
-                if late(step):
-                    step.dual(self.standard, duals)
+        for step in sorted(self.steps, key=_stage):
+            step.dual(self.standard, duals)
         return duals.rows
 
     def residual(self, z: Array, multipliers: Array) -> Array:
@@ -135,16 +134,9 @@ class Recognition:
         return np.asarray(own - self.standard.rows.adjoint(multipliers))
 
 
-def _first(step: Step) -> bool:
-    return not isinstance(step, Bowl | Elimination)
-
-
-def _second(step: Step) -> bool:
-    return isinstance(step, Bowl)
-
-
-def _third(step: Step) -> bool:
-    return isinstance(step, Elimination)
+def _stage(step: Step) -> int:
+    """Multipliers of equalities come after those of the terms, those of dead zones last."""
+    return 1 if isinstance(step, Elimination) else 2 if isinstance(step, Absorbed) else 0
 
 
 def idle(columns: Index, size: int) -> Idle:

@@ -19,10 +19,10 @@ def loss_names(losses: Losses) -> NDArray[np.str_]:
     steep = np.isinf(losses.lo) | np.isinf(losses.hi)
     curved, flat = losses.q > 0, losses.e > 0
     equal = -losses.lo == losses.hi
-    out = np.full(len(losses), "pinball", dtype="<U27")
+    out = np.full(len(losses), "pinball", dtype="<U28")
     out[equal] = "absolute"
     out[flat] = "epsilon-insensitive"
-    out[curved & flat] = "smoothed epsilon-insensitive"[:27]
+    out[curved & flat] = "smoothed epsilon-insensitive"
     out[curved & ~flat] = "Huber"
     out[curved & steep] = "squared"
     out[curved & steep & flat] = "squared epsilon-insensitive"
@@ -106,14 +106,15 @@ class Report:
     terms, kept : int
         Loss terms of the problem, and those that the last reduced problem still had.
     fixed : mapping of str to int
-        Terms that were proven to lie on a piece ("zero", "linear", "quadratic"), and those that
-        were "predicted" in the last round, hence covered by the certificate alone.
+        Terms that are proven to lie on a piece ("zero", "linear", "quadratic") by the answer, and
+        those that were "predicted" in the last round, hence covered by the certificate alone. More
+        may be proven in the end than was left out on the way, and squares need not be left out.
     dropped : int
         Features fixed at zero.
     gap, relative_gap : float
         Of the certificate on the full problem.
     rounds : int
-    times : dict of str to float
+    times : mapping of str to float
         Wall seconds of "recognise", "screen", "solve" (inner solver) and "restore".
     """
 
@@ -128,7 +129,7 @@ class Report:
     gap: float = float("nan")
     relative_gap: float = float("nan")
     rounds: int = 0
-    times: dict[str, float] = field(default_factory=dict)
+    times: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         if not self.recognised:

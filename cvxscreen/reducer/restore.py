@@ -1,8 +1,8 @@
 """A solution of the recognised problem, written onto the user's problem through CVXPY's own door.
 
-All canonical columns and multipliers are computed first; CVXPY's reductions then take them back, and
-`Problem.unpack_results` sets value, status, variables, dual values and statistics. Nothing of the
-user's problem changes before that call.
+All canonical columns and multipliers are computed first; CVXPY's reductions then take them back,
+and `Problem.unpack_results` sets value, status, variables, dual values and statistics. Nothing of
+the user's problem changes before that call.
 """
 
 from __future__ import annotations

@@ -125,6 +125,13 @@ class Stack:
             out[block.span] = True
         return out
 
+    def dense_rows(self) -> Mask:
+        """Rows that a dense block touches, shape (m,)."""
+        out = np.zeros(self.shape[0], dtype=bool)
+        for block in self.blocks:
+            out[block.place] = True
+        return out
+
     def combine(self, weights: Any) -> Stack:
         """The rows ``weights @ A`` with offset ``weights @ offset``.
 

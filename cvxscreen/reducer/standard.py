@@ -30,7 +30,10 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 EXPONENTIAL = frozenset(
-    "exp log log1p entr kl_div rel_entr logistic log_sum_exp log_det xexp".split()
+    (
+        "exp", "log", "log1p", "entr", "kl_div", "rel_entr", "logistic", "log_sum_exp",
+        "log_det", "xexp",
+    )
 )
 """Atoms that need the exponential cone, named in a refusal."""
 

@@ -5,9 +5,9 @@
     vec(expression) = sum_v  blocks[v.id] @ vec(v)  +  constant         (column-major vec)
 
 A walk over the expression tree with numpy and scipy. Nodes that only move entries around (slices,
-reshapes, stacks ...) are read by letting the node act on an array of positions, so they need no code
-of their own; a kind of node that is not known goes through CVXPY's `CoeffExtractor`. Parameters are
-read by value.
+reshapes, stacks ...) are read by letting the node act on an array of positions, so they need no
+code of their own; a kind of node that is not known goes through CVXPY's `CoeffExtractor`.
+Parameters are read by value.
 """
 
 from __future__ import annotations
@@ -25,19 +25,24 @@ from cvxpy.reductions.inverse_data import InverseData
 from cvxpy.utilities.coeff_extractor import CoeffExtractor
 from numpy.typing import NDArray
 
+from cvxscreen.errors import NotScreenable
 from cvxscreen.reducer import affine
 from cvxscreen.reducer.affine import Diagonal, Matrix
 
 Array = NDArray[np.float64]
 
 MOVES = frozenset(
-    "index special_index reshape transpose permute_dims broadcast_to Promote Hstack Vstack "
-    "Concatenate diag_vec diag_mat upper_tri".split()
+    (
+        "index", "special_index", "reshape", "transpose", "permute_dims", "broadcast_to",
+        "Promote", "Hstack", "Vstack", "Concatenate", "diag_vec", "diag_mat", "upper_tri",
+    )
 )
 """Kinds of nodes whose entries are entries of their arguments (or zero)."""
 
 WRAPS = frozenset(
-    "nonneg_wrap nonpos_wrap psd_wrap nsd_wrap symmetric_wrap hermitian_wrap".split()
+    (
+        "nonneg_wrap", "nonpos_wrap", "psd_wrap", "nsd_wrap", "symmetric_wrap", "hermitian_wrap",
+    )
 )
 """Kinds of nodes that only assert something about their argument."""
 
@@ -234,11 +239,21 @@ def _sum(expr: Any) -> Affine | None:
 
 
 def extract(expr: Any) -> Affine:
-    """The same numbers by CVXPY's own coefficient extraction, sparse."""
+    """The same numbers by CVXPY's own coefficient extraction, sparse.
+
+    Raises
+    ------
+    NotScreenable
+        If CVXPY cannot read the expression either.
+    """
     problem, _ = EvalParams().apply(cp.Problem(cp.Minimize(0), [expr == 0]))
     inverse = InverseData(problem)
     difference = problem.constraints[0].args[0] - problem.constraints[0].args[1]
-    tensor = CoeffExtractor(inverse, "SCIPY").affine(difference)
+    try:
+        tensor = CoeffExtractor(inverse, "SCIPY").affine(difference)
+    except (AssertionError, NotImplementedError) as error:
+        kind = type(expr).__name__
+        raise NotScreenable(f"the affine expression {kind} cannot be read ({error})") from None
     matrix, offset = canonInterface.get_matrix_from_tensor(
         tensor, None, inverse.x_length, with_offset=True
     )

@@ -41,7 +41,11 @@ class Guess:
     def near(cls, problem: Problem, point: Point, share: float) -> Guess:
         """Keep the terms nearest to a kink: a `share` of them, at least four times d."""
         ratio = kink_ratios(problem, point)
-        keep = int(min(problem.n, max(share * problem.n, 4 * problem.d, SMALL)))
+        floor = 4 * problem.d
+        if problem.d >= problem.n:  # a kernel, or more features than terms: count what bends
+            losses, theta = problem.losses, point.theta
+            floor = 2 * int(((theta > losses.lo) & (theta < losses.hi) & (theta != 0)).sum())
+        keep = int(min(problem.n, max(share * problem.n, floor, SMALL)))
         nearest = float(np.partition(ratio, keep - 1)[keep - 1])
         radius = float(np.sqrt(max(point.terms + 0.25 * point.shift**2, 0.0)))
         away = problem.losses.kink_distance(point.margins)
