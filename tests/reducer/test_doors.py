@@ -1,0 +1,148 @@
+"""explain, reduce and verify."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+from importlib import import_module
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from reducer.zoo import REFUSED, SPELLINGS, Data
+
+import cvxscreen.reducer as reducer
+from cvxscreen.errors import NotCertified, NotScreenable
+
+reducer.register()
+
+
+def made(name: str, n: int = 36) -> Any:
+    return next(entry for entry in SPELLINGS if entry.name == name).make(Data(n=n))
+
+
+def test_explain_a_recognised_problem() -> None:
+    data = Data()
+    constraints = [cp.sum(data.w) == 1, cp.norm(data.w) <= 1]
+    objective = data.ridge + data.hinge + cp.norm1(data.residual)
+    problem = cp.Problem(cp.Minimize(objective), constraints)
+    found = reducer.explain(problem)
+    assert found.recognised
+    assert found.reasons == ()
+    assert found.terms == {"hinge": 36, "absolute": 36}
+    assert (found.coordinates, found.unpenalised) == (5, 1)
+    assert found.side == (("zero", 1), ("soc", 5))
+    assert problem.status is None
+    for words in ("hinge terms", "absolute terms", "unpenalised", "soc"):
+        assert words in str(found)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_explain_says_why_not(name: str) -> None:
+    found = reducer.explain(REFUSED[name][0]())
+    assert not found.recognised
+    assert len(found.reasons) == 1
+    assert found.reasons[0] in str(found)
+
+
+def test_records_cannot_be_changed() -> None:
+    with pytest.raises(FrozenInstanceError):
+        reducer.explain(made("pos")).recognised = False  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", ["slack", "huber", "slacks_epsilon", "squared_hinge", "bounds"])
+def test_reduce_solve_restore(name: str) -> None:
+    problem, plain = made(name, n=600), made(name, n=600)
+    reduced = reducer.reduce(problem)
+    assert problem.status is None
+    tight = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}
+    reduced.problem.solve(solver="CLARABEL", **tight)
+    proof = reduced.restore()
+    assert proof.ok
+    assert problem.status == cp.OPTIMAL
+    plain.solve(solver="CLARABEL", **tight)
+    assert problem.value == pytest.approx(plain.value, rel=1e-7)
+    for ours, theirs in zip(problem.variables(), plain.variables(), strict=True):
+        assert np.allclose(ours.value, theirs.value, atol=1e-4)
+    for ours, theirs in zip(problem.constraints, plain.constraints, strict=True):
+        assert np.allclose(ours.dual_value, theirs.dual_value, atol=1e-4)
+    report = problem.solver_stats.extra_stats["cvxscreen"]
+    assert report.kept + sum(report.fixed.values()) == report.terms == 600
+    assert "Screening" in str(reduced)
+
+
+def test_restore_before_a_solve_says_what_to_do() -> None:
+    problem = made("slack")
+    reduced = reducer.reduce(problem)
+    with pytest.raises(NotCertified, match=r"has not been solved.*reduced.problem.solve\(\)"):
+        reduced.restore()
+    assert problem.status is None
+    assert all(variable.value is None for variable in problem.variables())
+
+
+def test_restore_of_a_loose_solve_is_refused_by_its_certificate() -> None:
+    problem = made("bounds", n=400)
+    reduced = reducer.reduce(problem)
+    reduced.problem.solve(solver="SCS", eps=1e-3)
+    with pytest.warns(UserWarning, match="may be inaccurate"):
+        proof = reduced.restore(tol=1e-9)
+    assert not proof.ok
+    assert problem.status == cp.OPTIMAL_INACCURATE
+
+
+def test_reduce_refuses_with_the_reason() -> None:
+    with pytest.raises(NotScreenable, match="no squared norm"):
+        reducer.reduce(REFUSED["norm1"][0]())
+
+
+def test_reduce_of_an_infeasible_problem_says_so() -> None:
+    data = Data()
+    bad = [cp.sum(data.w) == 1, data.w <= 0]
+    with pytest.raises(NotCertified, match="infeasible"):
+        reducer.reduce(cp.Problem(cp.Minimize(data.ridge + data.hinge), bad))
+
+
+@pytest.mark.parametrize("solver", ["CLARABEL", "SCS", "OSQP"])
+def test_verify_agrees_and_prints(solver: str) -> None:
+    problem = made("slack", n=500)
+    found = reducer.verify(problem, solver=solver)
+    assert found.agrees
+    assert found.terms == 500
+    assert found.kept < 500
+    assert found.primal <= 1e-4
+    assert len(found.duals) == 2
+    assert max(found.duals.values()) <= 1e-3
+    text = str(found)
+    for words in ("agree", "objective", "CPU seconds", "dual of 1: 0.0 <= xi", solver):
+        assert words in text
+    assert problem.solver_stats.extra_stats["cvxscreen"].recognised
+
+
+def test_verify_of_a_refused_problem_compares_two_plain_solves() -> None:
+    found = reducer.verify(REFUSED["logistic"][0]())
+    assert found.agrees
+    assert not found.report.recognised
+
+
+def test_verify_of_an_infeasible_problem() -> None:
+    data = Data()
+    bad = [cp.sum(data.w) == 1, data.w <= 0]
+    found = reducer.verify(cp.Problem(cp.Minimize(data.ridge + data.hinge), bad))
+    assert found.status == (cp.INFEASIBLE, cp.INFEASIBLE)
+    assert found.agrees
+
+
+def test_verify_notices_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = import_module("cvxscreen.reducer.verify")
+    data, C = Data(), cp.Parameter(nonneg=True, value=1.0)
+    problem = cp.Problem(cp.Minimize(data.ridge + C * data.hinge))
+
+    def wrong(problem: Any, *_: Any, **__: Any) -> None:
+        C.value = 1.001
+        problem.solve(solver="CLARABEL")
+        problem.solver_stats.extra_stats = {"cvxscreen": reducer.Report(True)}
+
+    monkeypatch.setattr(module, "solve", wrong)
+    found = module.verify(problem)
+    assert not found.agrees
+    assert "DO NOT AGREE" in str(found)
