@@ -13,12 +13,12 @@ from cvxscreen.duality import reference_point
 from cvxscreen.errors import NotCertified, NotScreenable
 from cvxscreen.problem import Problem
 from cvxscreen.reducer.build import Built, build
+from cvxscreen.reducer.compare import verify
 from cvxscreen.reducer.inner import CvxpyInner
 from cvxscreen.reducer.recognise import recognise
 from cvxscreen.reducer.recognition import Recognition
 from cvxscreen.reducer.report import Explanation, Report
 from cvxscreen.reducer.restore import restore, statistics, write_back
-from cvxscreen.reducer.verify import verify
 from cvxscreen.rules import piece_masks
 from cvxscreen.screening import Screening
 from cvxscreen.selection import Selection
