@@ -11,8 +11,8 @@ from cvxscreen.problem import Problem
 from cvxscreen.progress import Progress
 from cvxscreen.reducer.inner import cvxpy_inner
 from cvxscreen.rules import Verdict, judge
+from cvxscreen.solvers.choice import builtin_solver
 from cvxscreen.solvers.loop import Inner, Start, solve_screened
-from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.solution import Round, Solution
 
 BUILTIN = ("auto", "builtin", "newton")
@@ -29,7 +29,7 @@ def named_solver(solver: str, problem: Problem) -> Inner:
     if solver.lower() == "auto" and problem.side is not None:
         return cvxpy_inner("CLARABEL")
     if solver.lower() in BUILTIN:
-        return Newton()
+        return builtin_solver(problem)
     return cvxpy_inner(solver)
 
 

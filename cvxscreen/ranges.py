@@ -19,13 +19,16 @@ from numpy.typing import NDArray
 from cvxscreen.bounds import Ray, midpoint_ball
 from cvxscreen.duality import Point, margin_error
 from cvxscreen.errors import InvalidInput
+from cvxscreen.pieces import Codes
 from cvxscreen.problem import Problem
-from cvxscreen.rounding import UNIT, gamma
+from cvxscreen.regions import Ball, Functionals, Place, margins_over, outward
+from cvxscreen.rounding import UNIT, gamma, up
 from cvxscreen.rules import judge
 from cvxscreen.start import piece_ends
 
 Array = NDArray[np.float64]
 
+_RATIOS = (1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 4.0)
 _SHRINKS = (0.0, 1e-14, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2)
 
 
@@ -43,8 +46,8 @@ def c_interval(problem: Problem, point: Point) -> tuple[Array, Array]:
     -------
     low, high : array, shape (n,)
         At every C in ``[low_i, high_i]`` the term is on the piece that the midpoint ball of `point`
-        proves at C0. NaN where it proves none; ``low = high = C0`` where a term depends on an
-        unpenalised coordinate.
+        proves at C0. NaN where it proves none. Exact roots; with an unpenalised coordinate the
+        largest of a few ranges of C over which the decision could be proven as a whole.
     """
     _fits(problem, point)
     own = point.problem
@@ -52,8 +55,10 @@ def c_interval(problem: Problem, point: Point) -> tuple[Array, Array]:
     low = np.where(codes >= 0, own.C, np.nan)
     high = low.copy()
     ray = Ray.of(point)
-    if ray is None or own.quadratic.free.any():
+    if ray is None:
         return low, high
+    if own.quadratic.free.any():
+        return _stepwise(ray, codes)
     strip = _Strip.of(ray)
     below, above = piece_ends(own.losses, codes)
     down, upward = strip.extents(1.0, above), strip.extents(-1.0, -below)
@@ -64,6 +69,64 @@ def c_interval(problem: Problem, point: Point) -> tuple[Array, Array]:
         low[rows] = own.C * np.maximum(1.0 - shrink[rows], 0.0) * (1.0 + 4.0 * UNIT)
         high[rows] = own.C * (1.0 + grow[rows]) * (1.0 - 4.0 * UNIT)
     return np.minimum(low, own.C), np.maximum(high, own.C)
+
+
+def _stepwise(ray: Ray, codes: Codes) -> tuple[Array, Array]:
+    """`c_interval` with unpenalised coordinates, from the regions of whole ranges of C."""
+    own = ray.point.problem
+    low = np.where(codes >= 0, own.C, np.nan)
+    high = low.copy()
+    if own.imbalance > 0.0:
+        return low, high
+    for ends, first in ((low, -1.0), (high, 1.0)):
+        for ratio in _RATIOS:
+            s = ratio**first
+            found = own.losses.piece_within(*_Sweep(ray, min(s, 1.0), max(s, 1.0)).intervals())
+            same = (codes >= 0) & (found == codes)
+            if not same.any():
+                break
+            ends[same] = own.C * s * (1.0 - first * 4.0 * UNIT)
+    return low, high
+
+
+@dataclass(frozen=True, eq=False)
+class _Sweep:
+    """The midpoint balls of all pairs ``(x0, s theta0)``, ``first <= s <= last``, as one region.
+
+    The centre is linear in ``s`` and the radius convex, so both are largest at an end. The
+    optimality condition of the intercept does not depend on the scale of the losses.
+    """
+
+    ray: Ray
+    first: float
+    last: float
+    balls: tuple[Ball, ...] = ()
+
+    @property
+    def problem(self) -> Problem:
+        """The reference's own problem."""
+        return self.ray.point.problem
+
+    @property
+    def place(self) -> Place:
+        """The reference's primal point."""
+        return Place(self.ray.point.x, self.ray.point.margins)
+
+    def span(self, wanted: Functionals) -> tuple[Array, Array]:
+        """Range of the functionals over all of the balls, rounded outward."""
+        (start, start_error), (rate, rate_error) = map(wanted.at, self.ray.places())
+        ends = [0.5 * (start + s * rate) for s in (self.first, self.last)]
+        size = np.abs(start) + self.last * np.abs(rate)
+        error = 0.5 * (start_error + self.last * rate_error) + 4.0 * UNIT * size
+        radius = max(self.ray.radius(self.first), self.ray.radius(self.last))
+        reach = up(radius) * wanted.norms + error
+        low, _ = outward(np.minimum(*ends), reach)
+        _, high = outward(np.maximum(*ends), reach)
+        return low, high
+
+    def intervals(self) -> tuple[Array, Array]:
+        """``[low, high]`` of every margin at every optimum of the range."""
+        return margins_over(self)
 
 
 @dataclass(frozen=True, eq=False)

@@ -82,8 +82,8 @@ def test_pairs_contain_the_optimum_and_decide_rightly(loss: str) -> None:
     """Two approximate references, all losses, with and without intercept, gaps 1e-1 to 1e-9."""
     rng = np.random.default_rng(LOSSES.index(loss))
     decided: Counter[str] = Counter()
-    for a, ref, b in neighbours(loss, range(10)):
-        for gap in rng.choice(GAPS, 3):
+    for a, ref, b in neighbours(loss, range(6)):
+        for gap in rng.choice(GAPS, 4):
             first, second = blurred(a, gap, rng), blurred(b, gap, rng)
             for name, bound in PAIRS.items():
                 region = bound(ref.problem, first, second)
@@ -93,7 +93,7 @@ def test_pairs_contain_the_optimum_and_decide_rightly(loss: str) -> None:
                 decided[name] += int((verdict.codes >= 0).sum())
                 swapped = judge(ref.problem, bound(ref.problem, second, first))
                 assert (swapped.codes == verdict.codes).mean() > 0.9, name
-    assert min(decided.values()) > 25
+    assert min(decided.values()) > 20
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -101,8 +101,8 @@ def test_references_at_another_C_decide_rightly(loss: str) -> None:
     """Every bound of `ACROSS` in both directions of C, gaps 1e-1 to 1e-9."""
     rng = np.random.default_rng(LOSSES.index(loss))
     decided: Counter[str] = Counter()
-    for a, ref, b in neighbours(loss, range(10)):
-        for gap in rng.choice(GAPS, 2):
+    for a, ref, b in neighbours(loss, range(6)):
+        for gap in rng.choice(GAPS, 3):
             for other in (a, b):
                 point = blurred(other, gap, rng)
                 for name in ACROSS:
@@ -111,7 +111,7 @@ def test_references_at_another_C_decide_rightly(loss: str) -> None:
                     verdict = judge(ref.problem, region)
                     assert not wrong(ref, verdict), name
                     decided[name] += int((verdict.codes >= 0).sum())
-    assert min(decided.values()) > 25, decided
+    assert min(decided.values()) > 20, decided
 
 
 # -- attained, nested ---------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def test_it_decides_at_least_as_much_as_its_two_balls(rng: np.random.Generator) 
     """`it` contains the decisions of `bt1` (`dvi`) and `bt2`, for references at any C."""
     more = 0
     for loss in LOSSES:
-        for a, ref, b in neighbours(loss, range(0, 10, 2)):  # even seeds: no intercept
+        for a, ref, b in neighbours(loss, range(0, 6, 2)):  # even seeds: no intercept
             for other in (a, b):
                 point = blurred(other, 1e-3, rng)
                 found = {
@@ -191,7 +191,7 @@ def test_two_sided_decides_at_least_as_much_as_essnsv_and_ssnsv(
     """For references with ``x = x_theta``: two-sided, then ESSNSV, then SSNSV (= the dome)."""
     counts: Counter[str] = Counter()
     for loss in LOSSES:
-        for a, ref, b in neighbours(loss, range(0, 10, 2)):
+        for a, ref, b in neighbours(loss, range(0, 6, 2)):
             pair = []
             for other in (a, b):
                 point = blurred(other, gap, rng)
@@ -207,7 +207,7 @@ def test_two_sided_decides_at_least_as_much_as_essnsv_and_ssnsv(
             for name, mask in masks.items():
                 counts[name] += int(mask.sum())
     assert counts["ssnsv"] <= counts["essnsv"] <= counts["two_sided"]
-    assert counts["two_sided"] > 40
+    assert counts["two_sided"] > 20
 
 
 # -- doors --------------------------------------------------------------------------------------

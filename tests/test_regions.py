@@ -1,15 +1,21 @@
-"""The regions of two balls and of a cut ball: the exact range of every functional, and no less."""
+"""Regions: two balls and a cut ball give exact ranges; the cut for an intercept is never wrong."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import cvxpy as cp
 import numpy as np
 import pytest
+from strategies import LOSSES, Case, reference, solved
 
+from cvxscreen.bounds import BOUNDS
 from cvxscreen.designs.rows import Rows
+from cvxscreen.duality import reference_point
 from cvxscreen.losses import Losses
 from cvxscreen.problem import Problem, Quadratic
 from cvxscreen.regions import Ball, CutBall, Place, TwoBalls
+from cvxscreen.rules import judge
 
 
 def plain(A: np.ndarray, M: np.ndarray | None = None) -> Problem:
@@ -113,3 +119,68 @@ def test_a_cut_ball_gives_the_exact_range(height: float) -> None:
         assert (np.abs(high - above)[good] <= 1e-6 * size[good]).all()
         checked += int(good.sum())
     assert checked >= 10
+
+
+# -- the cut for the intercept ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_cut_adds_decisions_and_loses_none(loss: str) -> None:
+    """A ball that knows its dual point decides what it did without, and more; all of it right."""
+    rng = np.random.default_rng(LOSSES.index(loss))
+    plain_count, cut_count = 0, 0
+    for seed in range(3):
+        ref = reference(Case(loss, True, "plain", seed=seed, n=40, d=3, C=0.25))
+        assert ref.truth is not None
+        for blur in (1e-2, 1e-3, 1e-5):
+            x = ref.x + blur * rng.standard_normal(ref.problem.d)
+            ball = BOUNDS["midpoint"](ref.problem, reference_point(ref.problem, x, ref.theta))
+            assert isinstance(ball, Ball)
+            before = judge(ref.problem, replace(ball, theta=None)).codes
+            after = judge(ref.problem, ball).codes
+            assert (after[before >= 0] == before[before >= 0]).all()
+            low, high = ball.intervals()
+            for a, t, b in zip(low, ref.truth.margins, high, strict=True):
+                assert float(a) <= t <= float(b)
+            plain_count += int((before >= 0).sum())
+            cut_count += int((after >= 0).sum())
+    assert cut_count > plain_count
+
+
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
+def test_the_cut_with_an_uneven_free_column(size: float) -> None:
+    """Free coordinates of any sign and scale, some rows without: exact margins stay inside."""
+    tightened = 0
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        X, e = rng.standard_normal((20, 2)), size * rng.integers(-3, 4, (20, 1)) / 2.0
+        y = np.round(2.0 * rng.standard_normal(20), 2)
+        weight = rng.integers(1, 5, 20) / 8.0
+        problem = Problem(
+            Rows(X, None, e), Losses(y, 0.0, 0.0, -weight, weight), Quadratic([1.0, 1.0, 0.0]),
+            np.zeros(3),
+        )
+        ref = solved(problem)
+        assert ref.truth is not None
+        for blur in (1e-1, 1e-3, 1e-6):
+            x = ref.x * (1.0 + blur * rng.standard_normal(3))
+            region = BOUNDS["midpoint"](problem, reference_point(problem, x, ref.theta))
+            if not isinstance(region, Ball):
+                continue
+            low, high = region.intervals()
+            for a, t, b in zip(low, ref.truth.margins, high, strict=True):
+                assert float(a) <= t <= float(b)
+            wide_low, wide_high = replace(region, theta=None).intervals()
+            tightened += int((high - low < 0.9 * (wide_high - wide_low)).sum())
+    assert tightened > 50
+
+
+def test_a_perfect_point_gives_no_cut_made_of_rounding() -> None:
+    """At the exact optimum the steps are rounding; intervals stay around the exact margins."""
+    for loss in LOSSES:
+        ref = reference(Case(loss, True, "plain", n=40, d=3, C=0.25))
+        assert ref.truth is not None
+        point = reference_point(ref.problem, ref.x, ref.theta)
+        low, high = BOUNDS["midpoint"](ref.problem, point).intervals()
+        for a, t, b in zip(low, ref.truth.margins, high, strict=True):
+            assert float(a) <= t <= float(b)

@@ -121,7 +121,7 @@ class Ray:
     def places(self) -> tuple[Place, Place]:
         """``x0 + o`` and ``k`` with their margins; no pass where ``x0 = x_theta`` and ``o = 0``.
 
-        Without unpenalised coordinates only.
+        On unpenalised coordinates they mean nothing.
         """
         problem, point = self.point.problem, self.point
         forward = problem.design.forward

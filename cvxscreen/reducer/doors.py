@@ -23,7 +23,6 @@ from cvxscreen.rules import piece_masks
 from cvxscreen.screening import Screening
 from cvxscreen.selection import Selection
 from cvxscreen.solvers.loop import solve_screened
-from cvxscreen.solvers.newton import Newton
 
 __all__ = ["Reduced", "explain", "fixed", "reduce", "verify"]
 
@@ -160,7 +159,7 @@ def reduce(problem: Any) -> Reduced:
     """
     recognition = recognise(problem)
     full = recognition.problem
-    pilot = Newton() if full.side is None else CvxpyInner()
+    pilot = None if full.side is None else CvxpyInner()
     found = solve_screened(full, pilot, tol=PILOT)
     if found.status not in ("optimal", "inaccurate"):
         raise NotCertified(f"no point to screen from was found: the solver says {found.status!r}.")

@@ -20,9 +20,9 @@ from cvxscreen.reducer.recognise import recognise
 from cvxscreen.reducer.recognition import Recognition
 from cvxscreen.reducer.report import Report
 from cvxscreen.reducer.restore import restore, statistics, write_back
+from cvxscreen.solvers.choice import builtin_solver
 from cvxscreen.solvers.inner import Inner, Start
 from cvxscreen.solvers.loop import MODES, solve_screened
-from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.solution import Solution
 
 BUILTIN = "BUILTIN"
@@ -168,10 +168,10 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpyInne
     """The screening loop on a recognised problem, and the solver of CVXPY that took part."""
     options = dict(options_for(request.solver, request.options), verbose=request.verbose)
     guest = None if request.builtin else CvxpyInner(request.solver, options)
-    inner: Inner = Newton() if guest is None else guest
     warm = request.options.get("warm_start", True)
     start = warm_start(recognition) if warm else None
     problem = recognition.problem
+    inner: Inner = builtin_solver(problem) if guest is None else guest
     return solve_screened(problem, inner, mode=request.mode, tol=request.tol, start=start), guest
 
 

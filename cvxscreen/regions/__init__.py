@@ -17,7 +17,7 @@ from __future__ import annotations
 from cvxscreen.regions.ball import Ball, Everywhere
 from cvxscreen.regions.cut_ball import CutBall
 from cvxscreen.regions.functionals import Functionals, Place, outward
-from cvxscreen.regions.intercept import intercept_interval
+from cvxscreen.regions.intercept import intercept_interval, margins_over
 from cvxscreen.regions.two_balls import TwoBalls
 
 Region = Ball | TwoBalls | CutBall | Everywhere
@@ -31,5 +31,6 @@ __all__ = [
     "Region",
     "TwoBalls",
     "intercept_interval",
+    "margins_over",
     "outward",
 ]

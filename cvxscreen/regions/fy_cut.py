@@ -85,6 +85,8 @@ class _Base:
 
     Attributes
     ----------
+    unit : float
+        What the radius typically amounts to in units of the intercept.
     t, error : array, shape (n,)
         Margins at ``(c, b_c)`` and bounds of their errors.
     reach : float
@@ -97,9 +99,9 @@ class _Base:
 
     problem: Problem
     e: Array
-    index: NDArray[np.intp]
     theta: Array
     radius: float
+    unit: float
     t: Array
     error: Array
     reach: float
@@ -127,9 +129,8 @@ def tightened(
     base = _base(ball, wanted, interval) if usable else None
     if base is None:
         return low, high
-    unit = ball.radius * float(np.median(wanted.norms))
     for side in (1.0, -1.0):
-        for delta in _promising(base, side, unit):
+        for delta in _promising(base, side):
             excess = _excess(base, side, delta)
             if excess is None:
                 continue
@@ -151,7 +152,7 @@ def _base(ball: Known, wanted: Functionals, interval: tuple[float, float]) -> _B
     offset = float(problem.linear[free])
     flat = ball.margins - e * ball.centre[free]
     low, high = interval[0] - lift, interval[1] - lift
-    unit = ball.radius * float(np.median(wanted.norms))
+    unit = ball.radius * float(np.median(wanted.norms[e != 0] / np.abs(e[e != 0])))
     b = _balanced(problem, flat, e, offset, (low, high), 0.01 * unit)
     t = flat + e * b
     noise = 8.0 * UNIT * (np.abs(ball.margins) + np.abs(e) * (abs(ball.centre[free]) + abs(b)))
@@ -175,8 +176,10 @@ def _base(ball: Known, wanted: Functionals, interval: tuple[float, float]) -> _B
     )
     if not np.isfinite(repair):
         return None
-    index = np.arange(problem.n)
-    return _Base(problem, e, index, theta, up(ball.radius), t, error, reach, imbalance, repair)
+    return _Base(
+        problem=problem, e=e, theta=theta, radius=up(ball.radius), unit=unit, t=t, error=error,
+        reach=reach, imbalance=imbalance, repair=repair,
+    )
 
 
 def _balanced(
@@ -196,13 +199,13 @@ def _balanced(
     return 0.5 * (low + high)
 
 
-def _promising(base: _Base, side: float, unit: float) -> list[float]:
+def _promising(base: _Base, side: float) -> list[float]:
     """Distances ``Delta`` whose cut bounds the intercept best, and wider ones."""
     rows = slice(None, None, max(len(base.t) // _SAMPLE, 1))
     share = len(base.t[rows]) / len(base.t)
     best, found = np.inf, 0.0
     for factor in _GRID:
-        delta = unit * float(factor)
+        delta = base.unit * float(factor)
         step, constant, _ = _slopes(base, side, delta, rows)
         sigma = side * float(base.e[rows] @ step)
         if sigma > 0 and (share * base.radius**2 - constant) / sigma < best:
@@ -214,9 +217,9 @@ def _slopes(
     base: _Base, side: float, delta: float, rows: slice = slice(None)
 ) -> tuple[Array, float, float]:
     """``step``, ``K`` and a bound of the error of ``K``."""
-    every = rows == slice(None)
-    losses = base.problem.losses if every else base.problem.losses.take(base.index[rows])
-    theta, t = base.theta[rows], base.t[rows]
+    theta, t, losses = base.theta[rows], base.t[rows], base.problem.losses
+    if len(t) < len(losses):
+        losses = losses.take(np.arange(len(losses))[rows])
     slopes = np.clip(losses.slope(t + side * delta * base.e[rows]), losses.lo, losses.hi)
     step = slopes - theta
     middle = t - losses.b - 0.5 * losses.q * (slopes + theta)

@@ -23,10 +23,10 @@ from cvxscreen.problem import Problem
 from cvxscreen.rules import judge, piece_masks
 from cvxscreen.screening import Prediction, Screening
 from cvxscreen.selection import Selection
+from cvxscreen.solvers.choice import BUILTIN, builtin_solver
 from cvxscreen.solvers.compare import blend
 from cvxscreen.solvers.guess import SMALL, Guess, anchored, subsample
 from cvxscreen.solvers.inner import Inner, InnerResult, Start, ask
-from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.solution import Round, Solution
 
 __all__ = ["Inner", "InnerResult", "Start", "solve_screened"]
@@ -53,7 +53,7 @@ def solve_screened(
     ----------
     problem : Problem
     inner : callable, optional
-        Solver of the reduced problems; the built-in `Newton` when omitted.
+        Solver of the reduced problems; the built-in one that suits when omitted.
     mode : {"certified", "safe"}
     tol : float
         Relative duality gap on the full problem.
@@ -81,11 +81,11 @@ def solve_screened(
     if not (isinstance(tol, int | float) and 0 < tol < 1):
         raise InvalidInput(f"`tol` is {tol!r}; a number strictly between 0 and 1 is needed.")
     began = perf_counter()
-    solver: Inner = Newton() if inner is None else inner
-    if problem.side is None and not isinstance(solver, Newton):
+    solver: Inner = builtin_solver(problem) if inner is None else inner
+    if problem.side is None and not isinstance(solver, BUILTIN):
         # The built-in solver is the pilot: another solver then only sees what is hard to decide.
         pilot = solve_screened(
-            problem, Newton(), mode=mode, tol=min(tol, PILOT), start=start, bounds=bounds
+            problem, None, mode=mode, tol=min(tol, PILOT), start=start, bounds=bounds
         )
         start = Start(pilot.x, pilot.theta)
     run = _Run(problem, solver, mode, tol, tuple(bounds), on_round)
@@ -109,6 +109,7 @@ class _Run:
     ) -> None:
         self.problem, self.inner, self.mode, self.tol = problem, inner, mode, tol
         self.bounds, self.on_round = bounds, on_round
+        self.builtin = isinstance(inner, BUILTIN)
         self.screening = Screening.empty(problem)
         self.best: Point | None = None
         self.guess: Guess | None = None
@@ -133,7 +134,7 @@ class _Run:
             self.prove(self.best)
             masks = piece_masks(problem.losses, self.screening.codes)
             self.before = {name: float(mask.mean()) for name, mask in masks.items()}
-        elif not isinstance(self.inner, Newton) and problem.n > 5 * SMALL:
+        elif not self.builtin and problem.n > 5 * SMALL:
             self.pilot()
 
     def pilot(self) -> None:
@@ -169,7 +170,7 @@ class _Run:
             np.zeros(self.problem.d)
         )
         aim = self.target_factor * self.tol * max(scale, 1e-300)
-        if not isinstance(self.inner, Newton):
+        if not self.builtin:
             return aim
         if self.best is None and self.problem.n > SMALL:
             return max(3e-4 * scale, aim)
@@ -253,15 +254,15 @@ class _Run:
             self.finished = True
             return
         stuck = len(self.rounds) >= 2 and self.rounds[-1].gap >= 0.5 * self.rounds[-2].gap
-        first = len(self.rounds) == 1 and isinstance(self.inner, Newton)
+        first = len(self.rounds) == 1 and self.builtin
         if guessed == 0 and refuted == 0 and stuck and not first:
-            if isinstance(self.inner, Newton) and self.target_factor > 1e-3:
+            if self.builtin and self.target_factor > 1e-3:
                 self.target_factor *= 0.1
             else:
                 self.finished = True
         elif guessed and refuted == 0:
             # Nothing refuted and still a gap: the inner solver was not accurate enough.
-            if isinstance(self.inner, Newton):
+            if self.builtin:
                 self.target_factor *= 0.1
                 self.finished = self.target_factor < 1e-4
             else:
@@ -270,10 +271,8 @@ class _Run:
     def certify(self, point: Point) -> Certificate:
         """The independent certificate of `point`, computed once."""
         if self.proof is None or self.proof[0] is not point:
-            found = certify(
-                self.problem, point.x, point.theta, point.multipliers, tol=self.tol
-            )
-            self.proof = (point, found)
+            pair = (point.x, point.theta, point.multipliers)
+            self.proof = (point, certify(self.problem, *pair, tol=self.tol))
         return self.proof[1]
 
     def solution(self) -> Solution:

@@ -14,13 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.designs.gram import Gram
 from cvxscreen.duality import dual_feasible
 from cvxscreen.errors import InvalidInput
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.inner import InnerResult, Start
 from cvxscreen.solvers.linear import solve_newton_system
-from cvxscreen.solvers.smo import Smo
 
 Array = NDArray[np.float64]
 
@@ -173,8 +171,6 @@ class Newton:
         """
         if problem.side is not None:
             raise InvalidInput("the built-in solver takes no side constraints; use a CVXPY solver.")
-        if isinstance(problem.design, Gram):
-            return Smo()(problem, start, target)
         state = _State(problem, start)
         best, best_gap = (state.x, state.theta), float("inf")
         used, since_best = 0, 0

@@ -1,0 +1,211 @@
+"""Coordinate descent on the dual and conjugate gradients on its faces: for large sparse data.
+
+Sweeps of coordinate descent find out which terms are free (strictly inside a piece of the dual);
+conjugate gradients then solve for all of them at once (`faces_step`), the step is clipped, and both
+alternate. They see only a block: the free terms and those nearest to a kink. The duality gap on all
+terms decides, at ``x = x_theta``; terms outside the block that turn out wrong are let in. (The
+alternation is that of More and Toraldo 1991, with coordinate descent for projected gradients.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen.designs.rows import Rows
+from cvxscreen.problem import Problem
+from cvxscreen.solvers.faces_block import Block, Sparse, inside
+from cvxscreen.solvers.faces_loops import Loops, compiled
+from cvxscreen.solvers.faces_step import Face
+from cvxscreen.solvers.inner import InnerResult, Start
+from cvxscreen.solvers.newton import Newton
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+SHARE = 0.15
+"""Share of all terms that a block holds besides the urgent ones."""
+HEAVY = (16, 512, 28)
+"""Columns to split off: at least, at most, and one for so many free terms."""
+SWEEPS = (12, 3, 1)
+"""Sweeps of coordinate descent: over all terms at a cold start, on a new block, in each round."""
+PATIENCE = 20
+"""Rounds without progress after which a block is given up."""
+
+
+def suits(problem: Problem) -> bool:
+    """Whether `Faces` takes `problem` itself: CSR rows and a positive diagonal M, nothing else."""
+    quadratic = problem.quadratic
+    return (
+        problem.side is None
+        and isinstance(problem.design, Rows)
+        and problem.design.sparse
+        and quadratic.matrix is None
+        and not quadratic.free.any()
+    )
+
+
+class _State:
+    """A dual point on all terms, with its ``v = -M^{-1/2} (A' theta + q)``, margins and gap."""
+
+    def __init__(self, problem: Problem, rows: Rows, start: Start | None, loops: Loops) -> None:
+        self.problem, self.loops = problem, loops
+        self.root = 1.0 / np.sqrt(problem.quadratic.diagonal)
+        matrix, factor = rows.matrix, rows.scale
+        if rows.extra.shape[1]:
+            matrix, factor = rows.rows_csr(np.arange(problem.n)), None
+        factor = np.ones(problem.n) if factor is None else factor
+        self.source = Sparse.of(matrix, factor, self.root, loops)
+        theta = np.zeros(problem.n) if start is None else np.asarray(start.theta, dtype=np.float64)
+        self.theta = self._snapped(theta)
+        known = None if start is None else start.point
+        if known is not None and known.problem is problem and (known.theta == self.theta).all():
+            pull, self.passes = known.pull * self.root, 0.0
+        else:
+            pull, self.passes = self.source.pull(self.theta), 1.0
+        self.v = -pull - problem.linear * self.root
+        self.renew()
+
+    def _snapped(self, theta: Array) -> Array:
+        """`theta` in its box, and at an end of it where only rounding keeps it away."""
+        f = self.problem.losses
+        near = 1e-12 * np.maximum(-f.lo, f.hi)
+        with np.errstate(invalid="ignore"):
+            theta = np.where(theta <= f.lo + near, f.lo, theta)
+            return np.where(theta >= f.hi - near, f.hi, theta)
+
+    def renew(self) -> None:
+        """Margins and gap at ``x = x_theta``: one pass."""
+        self.t = self.source.margins(self.v)
+        self.fy = self.problem.losses.fenchel_young(self.t, self.theta)
+        self.gap = float(self.fy.sum())
+        self.passes += 1
+
+    def block(self) -> Block:
+        """The free terms, those that are on the wrong piece, and the nearest others."""
+        problem, losses = self.problem, self.problem.losses
+        free = inside(losses, self.theta)
+        urgent = free | (self.fy > 0)
+        near, more = np.flatnonzero(~urgent), int(SHARE * problem.n) + 1
+        if len(near) > more:
+            key = losses.kink_distance(self.t) / np.maximum(problem.norms, 1e-300)
+            key[urgent] = np.inf
+            near = np.sort(np.argpartition(key, more)[:more])
+        heavy = int(np.clip(np.count_nonzero(free) // HEAVY[2], HEAVY[0], HEAVY[1]))
+        return Block(self.source, np.flatnonzero(urgent), near, losses, heavy)
+
+    def extend(self, block: Block) -> Block:
+        """`block` with the terms outside it that are on the wrong piece."""
+        outside = self.fy > 0
+        outside[block.rows] = False
+        wrong = np.flatnonzero(outside)
+        return block.extended(wrong, self.problem.losses) if len(wrong) else block
+
+
+@dataclass(frozen=True)
+class Faces:
+    """The built-in solver for sparse data.
+
+    What it does not take (see `suits`), and what it has not finished when its rounds are used up or
+    no longer help, goes to `Newton`.
+
+    Parameters
+    ----------
+    max_rounds : int
+        Rounds of coordinate descent and conjugate gradients at most.
+    max_steps : int
+        Newton steps at most, should it come to that.
+    """
+
+    max_rounds: int = 500
+    max_steps: int = 500
+    name: str = "BUILTIN"
+    builtin: ClassVar[bool] = True
+
+    def __call__(
+        self, problem: Problem, start: Start | None = None, target: float = 0.0
+    ) -> InnerResult:
+        """Solve until the duality gap is at most `target` (absolute).
+
+        Returns
+        -------
+        InnerResult
+            Status ``"optimal"`` when the target was reached, ``"inaccurate"`` otherwise.
+
+        Raises
+        ------
+        InvalidInput
+            If the problem has side constraints.
+        """
+        newton = Newton(self.max_steps)
+        loops, rows = compiled(), problem.design
+        if loops is None or not isinstance(rows, Rows) or not suits(problem):
+            return newton(problem, start, target)
+        work = _Work(_State(problem, rows, start, loops), target, self.max_rounds)
+        work.run(cold=start is None)
+        x, theta = work.best[0] * work.state.root, work.best[1]
+        info = {
+            "rounds": work.rounds, "steps": work.steps, "passes": round(work.state.passes, 1),
+            "kept": work.kept, "gap": work.best_gap,
+        }
+        if work.best_gap <= target:
+            return InnerResult("optimal", x, theta, info=info)
+        found = newton(problem, Start(x, theta), target)
+        if found.info["gap"] < work.best_gap:
+            return replace(found, info={**info, "newton": True, **found.info})
+        return InnerResult("inaccurate", x, theta, info={**info, "newton": True})
+
+
+class _Work:
+    """Rounds on blocks until the gap on all terms is small enough or stops falling."""
+
+    def __init__(self, state: _State, target: float, limit: int) -> None:
+        self.state, self.target, self.limit = state, target, limit
+        self.best, self.best_gap = (state.v.copy(), state.theta.copy()), state.gap
+        self.rounds = self.steps = self.kept = 0
+
+    def run(self, cold: bool) -> None:
+        """Choose a block, descend, look at all terms, let in what is wrong; again."""
+        state, failures = self.state, 0
+        block: Block | None = None
+        while self.best_gap > self.target and self.rounds < self.limit and failures < 3:
+            if block is None:
+                block, sweeps = state.block(), SWEEPS[0 if cold else 1]
+            else:
+                block, sweeps = state.extend(block), SWEEPS[2]
+            self.kept = len(block.rows)
+            if cold:  # only to find out which terms matter
+                cold = False
+                self.descend(block, sweeps, 1)
+                block = None
+            else:
+                self.descend(block, sweeps, self.limit)
+            failures = 0 if state.gap < 0.9 * self.best_gap else failures + 1
+            if state.gap < self.best_gap:
+                self.best, self.best_gap = (state.v.copy(), state.theta.copy()), state.gap
+
+    def descend(self, block: Block, sweeps: int, rounds: int) -> None:
+        """Rounds on `block` until its gap is small enough; then the gap on all terms."""
+        state, f, most = self.state, block.losses, min(self.limit, self.rounds + rounds)
+        theta, v = state.theta[block.rows], state.v[block.columns]
+        fixed = v + block.pull(theta)
+        lowest, since, gap = np.inf, 0, np.inf
+        while gap > 0.9 * self.target and self.rounds < most and since < PATIENCE:
+            block.sweep(theta, v, sweeps)
+            face = Face(block, theta, v)
+            face.move(theta, v, 0.6 * self.target, state.loops)
+            gap, sweeps = face.gap, SWEEPS[2]
+            if gap <= 0.9 * self.target:
+                gap = float(f.fenchel_young(block.margins(v), theta).sum())
+            since = 0 if gap < 0.9 * lowest else since + 1
+            lowest = min(lowest, gap)
+            self.rounds += 1
+            self.steps += face.steps
+            rows = 2.0 * (face.steps + 1) * len(face.rows) + 2.0 * sweeps * len(block.rows)
+            state.passes += rows / state.problem.n
+        state.theta[block.rows] = theta
+        state.v[block.columns] = fixed - block.pull(theta)
+        state.renew()

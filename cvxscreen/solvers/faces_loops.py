@@ -1,0 +1,185 @@
+"""Compiled loops of `Faces` over the rows of CSR matrices.
+
+Row i holds the entries ``start[i] <= p < stop[i]`` of `indices` and `data`. Positions and indices
+are unsigned, so that no access has to ask whether it counts from the end. Compiled on first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Loop = Callable[..., Any]
+
+ONE, TWO = np.uint64(1), np.uint64(2)
+
+
+def _energy(rows, start, stop, indices, data, factor, squares, counts):  # type: ignore[no-untyped-def]
+    """``squares_j += sum_i (factor_i a_ij)^2``, and the number of entries of each column."""
+    for k in range(rows.size):
+        i = rows[k]
+        square = factor[i] * factor[i]
+        for p in range(start[i], stop[i]):
+            squares[indices[p]] += square * data[p] * data[p]
+            counts[indices[p]] += 1.0
+
+
+def _count(rows, start, stop, indices, rank, heavy, out):  # type: ignore[no-untyped-def]
+    """Number of entries of each row in columns of rank < `heavy`."""
+    for k in range(rows.size):
+        i = rows[k]
+        count = 0
+        for p in range(start[i], stop[i]):
+            count += rank[indices[p]] < heavy
+        out[k] = count
+
+
+def _split(  # type: ignore[no-untyped-def]
+    rows, start, stop, indices, data, factor, root, rank, heavy,
+    at, heavy_start, heavy_indices, heavy_data, light_start, light_indices, light_data, squares,
+):
+    """Copy rows, scaled by ``factor_i root_j``, into two matrices: rank < `heavy`, and the others.
+
+    The k-th row becomes row ``at_k``, whose squared norms in the two parts `squares` gets.
+    """
+    for k in range(rows.size):
+        i, row = rows[k], at[k]
+        a, b = heavy_start[row], light_start[row]
+        first, second = 0.0, 0.0
+        for p in range(start[i], stop[i]):
+            j = indices[p]
+            value = factor[i] * data[p] * root[j]
+            if rank[j] < heavy:
+                heavy_indices[a] = rank[j]
+                heavy_data[a] = value
+                first += value * value
+                a += ONE
+            else:
+                light_indices[b] = rank[j]
+                light_data[b] = value
+                second += value * value
+                b += ONE
+        squares[row, 0] = first
+        squares[row, 1] = second
+
+
+def _gather(rows, start, stop, indices, data, v, out):  # type: ignore[no-untyped-def]
+    """``out_k = <a_i, v>`` for the k-th row i of `rows`."""
+    for k in range(rows.size):
+        i = rows[k]
+        even = start[i] + ((stop[i] - start[i]) // TWO) * TWO
+        first, second = 0.0, 0.0  # two sums, so that an addition need not wait for the last
+        for p in range(start[i], even, TWO):
+            first += data[p] * v[indices[p]]
+            second += data[p + ONE] * v[indices[p + ONE]]
+        for p in range(even, stop[i]):
+            first += data[p] * v[indices[p]]
+        out[k] = first + second
+
+
+def _scatter(rows, start, stop, indices, data, x, out):  # type: ignore[no-untyped-def]
+    """``out += sum_k x_k a_i``."""
+    for k in range(rows.size):
+        i = rows[k]
+        value = x[k]
+        for p in range(start[i], stop[i]):
+            out[indices[p]] += value * data[p]
+
+
+def _gram(rows, weight, start, stop, indices, data, out):  # type: ignore[no-untyped-def]
+    """Add half of ``sum_k weight_k a_i a_i'`` to `out`: with its transpose it is the whole."""
+    for k in range(rows.size):
+        i = rows[k]
+        for p in range(start[i], stop[i]):
+            value = weight[k] * data[p]
+            j = indices[p]
+            for s in range(start[i], p):
+                out[j, indices[s]] += value * data[s]
+            out[j, j] += 0.5 * value * data[p]
+
+
+def _sweep(  # type: ignore[no-untyped-def]
+    rows, start, stop, indices, data, light_start, light_stop, light_indices, light_data,
+    square, bend, b, e, lo, hi, theta, v,
+):
+    """Exact minimisation over one dual coordinate after another; v follows theta.
+
+    ``square`` is ``||a_i||^2`` and ``bend`` the inverse of ``||a_i||^2 + q_i``, 0 where that is 0.
+    """
+    for k in range(rows.size):
+        i = rows[k]
+        even = start[i] + ((stop[i] - start[i]) // TWO) * TWO
+        first, second, third = 0.0, 0.0, 0.0
+        for p in range(start[i], even, TWO):
+            first += data[p] * v[indices[p]]
+            second += data[p + ONE] * v[indices[p + ONE]]
+        for p in range(even, stop[i]):
+            first += data[p] * v[indices[p]]
+        for p in range(light_start[i], light_stop[i]):
+            third += light_data[p] * v[light_indices[p]]
+        z = (first + second) + third - b[i] + square[i] * theta[i]
+        z = max(z - e[i], 0.0) + min(z + e[i], 0.0)
+        if bend[i] > 0.0:
+            new = min(max(z * bend[i], lo[i]), hi[i])
+        else:
+            new = hi[i] if z > 0.0 else (lo[i] if z < 0.0 else 0.0)
+        step = new - theta[i]
+        if step != 0.0:
+            theta[i] = new
+            for p in range(start[i], stop[i]):
+                v[indices[p]] -= step * data[p]
+            for p in range(light_start[i], light_stop[i]):
+                v[light_indices[p]] -= step * light_data[p]
+
+
+def _advance(size, p, kp, x, r, theta, q, lo, hi, weight, out):  # type: ignore[no-untyped-def]
+    """``x += size p``, ``r -= size kp``, ``out = weight r``, and what is known of the new point.
+
+    Returns a bound of the duality gap of ``theta + x`` clipped to its cells (finite numbers), how
+    much the clipping takes away, and the sum of ``|r|``.
+    """
+    gap, cut, left = 0.0, 0.0, 0.0
+    for k in range(p.size):
+        moved = x[k] + size * p[k]
+        x[k] = moved
+        residual = r[k] - size * kp[k]
+        r[k] = residual
+        out[k] = weight[k] * residual
+        moved += theta[k]
+        inside = min(max(moved, lo[k]), hi[k])
+        room = max((hi[k] - inside) * residual, (lo[k] - inside) * residual)
+        if q[k] > 0.0:
+            room = min(room, 0.5 * residual * residual / q[k])
+        gap += room
+        cut += abs(moved - inside)
+        left += abs(residual)
+    return gap, cut, left
+
+
+class Loops(NamedTuple):
+    """The loops of this module, compiled."""
+
+    energy: Loop
+    count: Loop
+    split: Loop
+    gather: Loop
+    scatter: Loop
+    gram: Loop
+    sweep: Loop
+    advance: Loop
+
+
+@lru_cache(maxsize=1)
+def compiled() -> Loops | None:
+    """The loops, compiled (numba is imported here, not with the package); None without numba."""
+    try:
+        import numba
+    except ImportError:
+        return None
+    plain = numba.njit(cache=True, fastmath={"contract"})
+    sums_in_any_order = numba.njit(cache=True, fastmath={"contract", "reassoc", "nsz"})
+    loops = [plain(f) for f in (_energy, _count, _split, _gather, _scatter, _gram, _sweep)]
+    return Loops(*[*loops, sums_in_any_order(_advance)])

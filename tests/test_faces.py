@@ -1,0 +1,283 @@
+"""Faces: the same optimum as Newton for every loss, whatever the storage, and an honest status."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import cvxscreen
+from cvxscreen.certificate import certify
+from cvxscreen.designs.rows import Rows
+from cvxscreen.duality import reference_point
+from cvxscreen.errors import InvalidInput
+from cvxscreen.losses import Losses
+from cvxscreen.problem import Problem, Quadratic
+from cvxscreen.solvers import faces, faces_block
+from cvxscreen.solvers.choice import CROSSOVER, builtin_solver
+from cvxscreen.solvers.faces import Faces, suits
+from cvxscreen.solvers.inner import Inner, Start
+from cvxscreen.solvers.newton import Newton
+
+ROOT = Path(__file__).resolve().parents[1]
+N, D = 240, 320
+
+
+def table(kind: str, n: int, rng: np.random.Generator, C: float = 1.0) -> Losses:
+    """A row of the loss table with random weights and responses."""
+    y, c = rng.standard_normal(n), C * rng.uniform(0.5, 2.0, n)
+    return {
+        "hinge": lambda: Losses(1.0, 0.0, 0.0, -c, 0.0),
+        "smoothed hinge": lambda: Losses(1.0, 0.0, 0.5 / c, -c, 0.0),
+        "squared hinge": lambda: Losses(1.0, 0.0, 1.0 / c, -np.inf, 0.0),
+        "absolute": lambda: Losses(y, 0.0, 0.0, -c, c),
+        "pinball": lambda: Losses(y, 0.0, 0.0, -0.3 * c, 0.7 * c),
+        "eps-insensitive": lambda: Losses(y, 0.3, 0.0, -c, c),
+        "smoothed eps-insensitive": lambda: Losses(y, 0.3, 0.5 / c, -c, c),
+        "huber": lambda: Losses(y, 0.0, 1.0 / c, -0.7 * c, 0.7 * c),
+        "squared": lambda: Losses(y, 0.0, 1.0 / c, -np.inf, np.inf),
+    }[kind]()
+
+
+KINDS = (
+    "hinge", "smoothed hinge", "squared hinge", "absolute", "pinball", "eps-insensitive",
+    "smoothed eps-insensitive", "huber", "squared",
+)
+
+
+def words(rng: np.random.Generator, n: int = N, d: int = D) -> sp.csr_matrix:
+    """Sparse rows with a few columns that most of them share."""
+    chance = np.minimum(0.9, 8.0 / np.arange(1, d + 1))
+    dense = np.where(rng.random((n, d)) < chance, rng.standard_normal((n, d)), 0.0)
+    return sp.csr_matrix(dense)
+
+
+def make(kind: str, rng: np.random.Generator, C: float = 1.0, **parts: object) -> Problem:
+    matrix = parts.pop("matrix", None)
+    matrix = words(rng) if matrix is None else matrix
+    n, d = matrix.shape
+    given = {"quadratic": Quadratic(np.ones(d)), "linear": np.zeros(d), **parts}
+    design = given.pop("design", Rows(matrix))
+    return Problem(design, table(kind, n, rng, C), C=C, **given)
+
+
+def target_of(problem: Problem, relative: float) -> float:
+    """An absolute gap: `relative` times the optimal value, about."""
+    rough = Newton()(problem, None, 1e-5 * problem.primal(np.zeros(problem.d)))
+    return relative * abs(problem.primal(rough.x))
+
+
+def solved(
+    problem: Problem, start: Start | None = None, alone: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
+    """Solve with Faces (without Newton's help unless not `alone`), certify, compare with Newton."""
+    target = target_of(problem, 3e-10)
+    found = Faces()(problem, start, target)
+    assert found.status == "optimal"
+    assert not (alone and "faces" in found.info)
+    proof = certify(problem, found.x, found.theta, tol=1e-9)
+    assert proof.ok, proof.reason
+    other = Newton()(problem, None, target)
+    distance = problem.quadratic.norm(found.x - other.x)
+    assert distance**2 <= 8.0 * target + 1e-20
+    return found.x, found.theta
+
+
+@pytest.mark.parametrize("C", [0.05, 1.0, 20.0])
+@pytest.mark.parametrize("kind", KINDS)
+def test_same_optimum_as_newton(kind: str, C: float, rng: np.random.Generator) -> None:
+    solved(make(kind, rng, C))
+
+
+@pytest.mark.parametrize("kind", ["hinge", "eps-insensitive"])
+def test_scaled_rows_other_metrics_linear_terms_and_extra_columns(
+    kind: str, rng: np.random.Generator
+) -> None:
+    matrix, sign = words(rng), rng.choice([-1.0, 1.0], N)
+    quadratic = Quadratic(10.0 ** rng.uniform(-1, 1, D))
+    linear = rng.standard_normal(D)
+    solved(make(kind, rng, design=Rows(matrix, sign), quadratic=quadratic, linear=linear))
+    design = Rows(matrix, 0.5 * sign, rng.standard_normal((N, 2)))
+    solved(make(kind, rng, design=design, quadratic=Quadratic(np.full(D + 2, 2.0)),
+                linear=np.zeros(D + 2)))
+
+
+def test_more_coordinates_than_entries(rng: np.random.Generator) -> None:
+    """Columns without an entry are left out of a block, also when it grows."""
+    matrix = sp.random(60, 50_000, 2e-4, format="csr", random_state=1, dtype=np.float64)
+    solved(make("absolute", rng, 5.0, matrix=matrix))
+
+
+def test_zero_rows_empty_columns_and_duplicates(rng: np.random.Generator) -> None:
+    matrix = words(rng).tolil()
+    matrix[:7] = 0.0
+    matrix[:, 5] = 0.0
+    matrix[100:130] = matrix[130:160]
+    for kind in ("hinge", "huber"):
+        solved(make(kind, rng, matrix=matrix.tocsr()))
+    # Equal rows with unequal responses: the face has no minimum, and the boxes must be filled.
+    solved(make("absolute", rng, matrix=matrix.tocsr()), alone=False)
+
+
+def test_stored_zeros_and_single_rows(rng: np.random.Generator) -> None:
+    matrix = words(rng)
+    matrix.data[::3] = 0.0
+    solved(make("hinge", rng, matrix=matrix))
+    solved(make("hinge", rng, matrix=words(rng, 1, 200)))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_single_precision_data_are_solved_in_double_precision(
+    dtype: type, rng: np.random.Generator
+) -> None:
+    matrix = words(rng).astype(np.float32)
+    matrix.indices, matrix.indptr = matrix.indices.astype(dtype), matrix.indptr.astype(dtype)
+    problem = make("hinge", rng, matrix=matrix)
+    assert problem.design.matrix.dtype == np.float32
+    solved(problem)
+
+
+def test_arrays_of_the_caller_are_only_read(rng: np.random.Generator) -> None:
+    matrix = words(rng)
+    problem = make("hinge", rng, matrix=matrix)
+    x, theta = solved(problem)
+    start = Start(x.copy(), theta.copy())
+    for array in (matrix.data, matrix.indices, matrix.indptr, start.x, start.theta):
+        array.flags.writeable = False
+    before = matrix.copy()
+    solved(problem.with_(C=1.5), start)
+    assert (before != matrix).nnz == 0
+    np.testing.assert_array_equal(start.theta, theta)
+
+
+def test_a_start_at_the_optimum_is_returned_and_another_is_used(
+    rng: np.random.Generator,
+) -> None:
+    problem = make("hinge", rng, 0.1, matrix=words(rng, 2000, 500))
+    target = target_of(problem, 1e-9)
+    cold = Faces()(problem, None, target)
+    again = Faces()(problem, Start(cold.x, cold.theta), target)
+    assert again.info["rounds"] == 0
+    np.testing.assert_array_equal(again.theta, cold.theta)
+    np.testing.assert_allclose(again.x, cold.x, rtol=1e-12, atol=1e-12)
+    point = reference_point(problem, cold.x, cold.theta)
+    known = Faces()(problem, Start(cold.x, cold.theta, point=point), target)
+    assert known.info["passes"] == again.info["passes"] - 1
+    other = problem.with_(C=0.11)
+    theta = np.where(cold.theta == problem.losses.lo, other.losses.lo, 1.1 * cold.theta)
+    warm = Faces()(other, Start(cold.x, theta), target)
+    assert warm.status == "optimal"
+    assert warm.info["kept"] < problem.n  # only the terms near a kink were looked at
+    assert warm.info["passes"] < cold.info["passes"]
+
+
+def test_a_wrong_start_does_no_harm(rng: np.random.Generator) -> None:
+    problem = make("pinball", rng)
+    solved(problem, Start(rng.standard_normal(D), 100.0 * rng.standard_normal(N)))
+
+
+def test_status_is_honest_when_the_work_is_used_up(rng: np.random.Generator) -> None:
+    problem = make("hinge", rng, 5.0)
+    target = target_of(problem, 1e-9)
+    found = Faces(max_rounds=1, max_steps=1)(problem, None, target)
+    assert found.status == "inaccurate"
+    assert found.info["gap"] > target
+    full = reference_point(problem, found.x, found.theta)
+    assert full.gap == pytest.approx(found.info["gap"], rel=1e-6)
+    assert Faces()(problem, None, 0.0).status == "inaccurate"  # no gap is exactly zero here
+
+
+def test_newton_takes_over_where_it_must(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dense = make("hinge", rng, design=Rows(words(rng).toarray()))
+    assert not suits(dense)
+    target = target_of(dense, 1e-9)
+    assert Faces()(dense, None, target).status == "optimal"
+    many = make("hinge", rng, 50.0, matrix=sp.csr_matrix(rng.standard_normal((600, 20))))
+    monkeypatch.setattr(faces, "PATIENCE", 1)
+    found = Faces(max_rounds=6)(many, None, target_of(many, 1e-9))
+    assert found.status == "optimal"
+    assert "faces" in found.info
+    monkeypatch.setattr(faces, "compiled", lambda: None)
+    problem = make("hinge", rng)
+    assert "weight" in Faces()(problem, None, target_of(problem, 1e-9)).info
+
+
+def test_side_constraints_are_refused(rng: np.random.Generator) -> None:
+    problem = make("hinge", rng)
+    side = cvxscreen.cones.SideConstraints(np.eye(D), np.zeros(D), (("nonneg", D),))
+    constrained = Problem(problem.design, problem.losses, problem.quadratic, problem.linear,
+                          side=side)
+    with pytest.raises(InvalidInput, match="side constraints"):
+        Faces()(constrained)
+
+
+def test_the_choice_goes_by_storage_size_and_metric(rng: np.random.Generator) -> None:
+    solver: Inner = builtin_solver(make("hinge", rng))
+    assert isinstance(solver, Faces)
+    assert solver.builtin
+    few = words(rng, 50, CROSSOVER - 1)
+    dense = Rows(words(rng).toarray())
+    intercept = Quadratic(np.r_[0.0, np.ones(D - 1)])
+    matrix = Quadratic(np.ones(D), np.eye(D))
+    for other in (make("hinge", rng, matrix=few), make("hinge", rng, design=dense),
+                  make("hinge", rng, quadratic=intercept), make("hinge", rng, quadratic=matrix)):
+        assert isinstance(builtin_solver(other), Newton)
+
+
+def test_the_block_splits_and_multiplies_as_the_rows_do(rng: np.random.Generator) -> None:
+    matrix, factor, root = words(rng), rng.uniform(0.5, 2.0, N), rng.uniform(0.5, 2.0, D)
+    loops = faces.compiled()
+    assert loops is not None
+    source = faces_block.Sparse.of(matrix, factor, root, loops)
+    losses = table("huber", N, rng)
+    block = faces_block.Block(source, np.arange(0, 40), np.arange(40, 90), losses, 16)
+    block = block.extended(np.arange(120, 150), losses)
+    plain = factor[:, None] * matrix.toarray() * root
+    x, v = rng.standard_normal(len(block.rows)), rng.standard_normal(D)
+    assert sorted(block.rows) == [*range(90), *range(120, 150)]
+    np.testing.assert_allclose(block.margins(v[block.columns]), plain[block.rows] @ v)
+    np.testing.assert_allclose(block.pull(x), (plain[block.rows].T @ x)[block.columns])
+    np.testing.assert_allclose(block.square, (plain[block.rows] ** 2).sum(axis=1))
+    np.testing.assert_allclose(source.margins(v), plain @ v)
+    part = np.arange(5, 60)
+    block.factor(np.arange(30))
+    heavy = plain[np.ix_(block.rows[part], block.columns[: block.k])]
+    gram = np.eye(block.k) + heavy.T @ (block.weight[part, None] * heavy)
+    factor = block.factor(part)
+    np.testing.assert_allclose(factor @ factor.T, gram, atol=1e-12)
+
+
+PROBE = """
+import json, sys
+import numpy as np, scipy.sparse as sp
+import cvxscreen
+from cvxscreen.solvers.faces import Faces
+X = sp.random(40, 60, 0.2, format="csr", random_state=3, dtype=float)
+y = np.where(np.arange(40) % 2 == 0, 1.0, -1.0)
+problem = cvxscreen.svm(X, y, C=3.0)
+found = Faces()(problem, None, 1e-10)
+print(json.dumps([found.status, "faces" in found.info, found.x.tolist()]))
+"""
+
+
+def test_interpreted_loops_give_the_same_result() -> None:
+    answers = []
+    for disabled in ("0", "1"):
+        env = {**os.environ, "NUMBA_DISABLE_JIT": disabled}
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", PROBE],
+            capture_output=True, text=True, cwd=ROOT, env=env, check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        answers.append(json.loads(done.stdout))
+    for status, helped, _ in answers:
+        assert (status, helped) == ("optimal", False)
+    np.testing.assert_allclose(answers[0][2], answers[1][2], atol=1e-5)
