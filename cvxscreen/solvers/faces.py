@@ -9,7 +9,7 @@ alternation is that of More and Toraldo 1991, with coordinate descent for projec
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -154,9 +154,10 @@ class Faces:
         if work.best_gap <= target:
             return InnerResult("optimal", x, theta, info=info)
         found = newton(problem, Start(x, theta), target)
+        found.info["faces"] = info
         if found.info["gap"] < work.best_gap:
-            return replace(found, info={**info, "newton": True, **found.info})
-        return InnerResult("inaccurate", x, theta, info={**info, "newton": True})
+            return found
+        return InnerResult("inaccurate", x, theta, info={**found.info, "gap": work.best_gap})
 
 
 class _Work:
@@ -196,7 +197,7 @@ class _Work:
         while gap > 0.9 * self.target and self.rounds < most and since < PATIENCE:
             block.sweep(theta, v, sweeps)
             face = Face(block, theta, v)
-            face.move(theta, v, 0.6 * self.target, state.loops)
+            face.move(theta, v, 0.85 * self.target, state.loops)
             gap, sweeps = face.gap, SWEEPS[2]
             if gap <= 0.9 * self.target:
                 gap = float(f.fenchel_young(block.margins(v), theta).sum())
