@@ -108,6 +108,22 @@ def test_scaled_rows_other_metrics_linear_terms_and_extra_columns(
                 linear=np.zeros(D + 2)))
 
 
+@pytest.mark.parametrize("size", [1.0, 30.0])
+@pytest.mark.parametrize("kind", ["hinge", "squared hinge", "absolute", "smoothed eps-insensitive"])
+def test_one_unpenalised_coordinate(kind: str, size: float, rng: np.random.Generator) -> None:
+    """The dual point is balanced, whatever the scale of the column, with a linear term on it."""
+    sign = rng.choice([-1.0, 1.0], N)
+    design = Rows(words(rng), sign, np.full((N, 1), size))
+    parts = {"quadratic": Quadratic(np.r_[np.ones(D), 0.0]), "linear": np.r_[np.zeros(D), 0.1]}
+    problem = make(kind, rng, design=design, **parts)
+    x, theta = solved(problem)
+    assert abs(size * (sign @ theta) + 0.1) <= 1e-10 * size
+    other = problem.with_(C=1.2)
+    warm = Faces()(other, Start(x, 1.2 * theta), target_of(other, 1e-8))
+    assert warm.status == "optimal"
+    assert "faces" not in warm.info
+
+
 def test_more_coordinates_than_entries(rng: np.random.Generator) -> None:
     """Columns without an entry are left out of a block, also when it grows."""
     matrix = sp.random(60, 50_000, 2e-4, format="csr", random_state=1, dtype=np.float64)
@@ -222,13 +238,14 @@ def test_side_constraints_are_refused(rng: np.random.Generator) -> None:
 def test_the_choice_goes_by_storage_size_and_metric(rng: np.random.Generator) -> None:
     solver: Inner = builtin_solver(make("hinge", rng))
     assert isinstance(solver, Faces)
-    assert solver.builtin
+    one = Quadratic(np.r_[0.0, np.ones(D - 1)])
+    assert isinstance(builtin_solver(make("hinge", rng, quadratic=one)), Faces)
     few = words(rng, 50, CROSSOVER - 1)
     dense = Rows(words(rng).toarray())
-    intercept = Quadratic(np.r_[0.0, np.ones(D - 1)])
+    two = Quadratic(np.r_[0.0, 0.0, np.ones(D - 2)])
     matrix = Quadratic(np.ones(D), np.eye(D))
     for other in (make("hinge", rng, matrix=few), make("hinge", rng, design=dense),
-                  make("hinge", rng, quadratic=intercept), make("hinge", rng, quadratic=matrix)):
+                  make("hinge", rng, quadratic=two), make("hinge", rng, quadratic=matrix)):
         assert isinstance(builtin_solver(other), Newton)
 
 
@@ -236,7 +253,7 @@ def test_the_block_splits_and_multiplies_as_the_rows_do(rng: np.random.Generator
     matrix, factor, root = words(rng), rng.uniform(0.5, 2.0, N), rng.uniform(0.5, 2.0, D)
     loops = faces.compiled()
     assert loops is not None
-    source = faces_block.Sparse.of(matrix, factor, root, loops)
+    source = faces_block.Sparse.of(Rows(matrix, factor), root, loops)
     losses = table("huber", N, rng)
     block = faces_block.Block(source, np.arange(0, 40), np.arange(40, 90), losses, 16)
     block = block.extended(np.arange(120, 150), losses)

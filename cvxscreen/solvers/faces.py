@@ -10,12 +10,12 @@ alternation is that of More and Toraldo 1991, with coordinate descent for projec
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.designs.rows import Rows
+from cvxscreen.duality import dual_feasible
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.faces_block import Block, Sparse, inside
 from cvxscreen.solvers.faces_loops import Loops, compiled
@@ -32,33 +32,45 @@ HEAVY = (16, 512, 28)
 """Columns to split off: at least, at most, and one for so many free terms."""
 SWEEPS = (12, 3, 1)
 """Sweeps of coordinate descent: over all terms at a cold start, on a new block, in each round."""
+TETHER = 100.0
+"""Weight of the proximal term of an unpenalised coordinate, relative to its typical entry."""
+SLACK = 0.1
+"""A block's gap may be so much of that term before its centre moves."""
 PATIENCE = 20
 """Rounds without progress after which a block is given up."""
 
 
 def suits(problem: Problem) -> bool:
-    """Whether `Faces` takes `problem` itself: CSR rows and a positive diagonal M, nothing else."""
+    """Whether `Faces` takes `problem` itself: CSR, M diagonal and 0 on one coordinate at most."""
     quadratic = problem.quadratic
     return (
         problem.side is None
         and isinstance(problem.design, Rows)
         and problem.design.sparse
         and quadratic.matrix is None
-        and not quadratic.free.any()
+        and int(quadratic.free.sum()) <= 1
     )
 
 
 class _State:
-    """A dual point on all terms, with its ``v = -M^{-1/2} (A' theta + q)``, margins and gap."""
+    """A dual point on all terms, with its ``v = -M^{-1/2} (A' theta + q)``, margins and gap.
 
-    def __init__(self, problem: Problem, rows: Rows, start: Start | None, loops: Loops) -> None:
-        self.problem, self.loops = problem, loops
-        self.root = 1.0 / np.sqrt(problem.quadratic.diagonal)
-        matrix, factor = rows.matrix, rows.scale
-        if rows.extra.shape[1]:
-            matrix, factor = rows.rows_csr(np.arange(problem.n)), None
-        factor = np.ones(problem.n) if factor is None else factor
-        self.source = Sparse.of(matrix, factor, self.root, loops)
+    A free (unpenalised) coordinate is held to a centre by a proximal term, M being positive there;
+    the centre follows the solution. The gap is the one without that term, theta balanced.
+    """
+
+    def __init__(
+        self, problem: Problem, rows: Rows, start: Start | None, target: float, loops: Loops
+    ) -> None:
+        self.problem, self.target, self.loops = problem, target, loops
+        diagonal = problem.quadratic.diagonal.copy()
+        self.free = np.flatnonzero(problem.quadratic.free)
+        self.centre = np.zeros(len(self.free)) if start is None else start.x[self.free]
+        if len(self.free):
+            sizes = float(np.sum(problem.free_columns**2)), float(np.sum(problem.norms**2))
+            diagonal[self.free] = TETHER * sizes[0] / sizes[1] if min(sizes) > 0 else 1.0
+        self.root = 1.0 / np.sqrt(diagonal)
+        self.source = Sparse.of(rows, self.root, loops)
         theta = np.zeros(problem.n) if start is None else np.asarray(start.theta, dtype=np.float64)
         self.theta = self._snapped(theta)
         known = None if start is None else start.point
@@ -67,6 +79,7 @@ class _State:
         else:
             pull, self.passes = self.source.pull(self.theta), 1.0
         self.v = -pull - problem.linear * self.root
+        self.v[self.free] += self.centre / self.root[self.free]
         self.renew()
 
     def _snapped(self, theta: Array) -> Array:
@@ -81,8 +94,43 @@ class _State:
         """Margins and gap at ``x = x_theta``: one pass."""
         self.t = self.source.margins(self.v)
         self.fy = self.problem.losses.fenchel_young(self.t, self.theta)
-        self.gap = float(self.fy.sum())
+        self.gap, self.balanced = float(self.fy.sum()), self.theta
+        self.left = self.gap + self.tension(self.v[self.free])
         self.passes += 1
+        if len(self.free):
+            small, self.gap = self.gap <= self.target, np.inf
+            if small:
+                self.balance()
+
+    def balance(self) -> None:
+        """The gap of the dual point nearby that satisfies the free coordinate's equation.
+
+        Terms inside their piece share what is missing; they pay least for it.
+        """
+        f, theta = self.problem.losses, self.theta.copy()
+        e, offset = self.problem.free_columns[:, 0], float(self.problem.linear[self.free[0]])
+        for _ in range(3):
+            rows = np.flatnonzero(inside(f, theta) & (e != 0))
+            if len(rows):
+                share = (float(e @ theta) + offset) / float(e[rows] @ e[rows])
+                theta[rows] = np.clip(theta[rows] - share * e[rows], f.lo[rows], f.hi[rows])
+        self.balanced, _ = dual_feasible(self.problem, theta, None, self.t)
+        lean = self.source.pull(self.balanced - self.theta)
+        lean[self.free] = 0.0
+        self.gap = float(self.problem.losses.fenchel_young(self.t, self.balanced).sum())
+        self.gap += 0.5 * float(lean @ lean)
+        self.passes += 1
+
+    def tension(self, v: Array) -> float:
+        """What the proximal term of the free coordinate adds to the objective at v."""
+        away = v - self.centre / self.root[self.free]
+        return 0.5 * float(away @ away)
+
+    def recentre(self) -> None:
+        """A step of the proximal point method in the free coordinate."""
+        root = self.root[self.free]
+        before, self.centre = self.centre, self.v[self.free] * root
+        self.v[self.free] += (self.centre - before) / root
 
     def block(self) -> Block:
         """The free terms, those that are on the wrong piece, and the nearest others."""
@@ -123,7 +171,6 @@ class Faces:
     max_rounds: int = 500
     max_steps: int = 500
     name: str = "BUILTIN"
-    builtin: ClassVar[bool] = True
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
@@ -144,7 +191,7 @@ class Faces:
         loops, rows = compiled(), problem.design
         if loops is None or not isinstance(rows, Rows) or not suits(problem):
             return newton(problem, start, target)
-        work = _Work(_State(problem, rows, start, loops), target, self.max_rounds)
+        work = _Work(_State(problem, rows, start, target, loops), self.max_rounds)
         work.run(cold=start is None)
         x, theta = work.best[0] * work.state.root, work.best[1]
         info = {
@@ -163,14 +210,21 @@ class Faces:
 class _Work:
     """Rounds on blocks until the gap on all terms is small enough or stops falling."""
 
-    def __init__(self, state: _State, target: float, limit: int) -> None:
-        self.state, self.target, self.limit = state, target, limit
-        self.best, self.best_gap = (state.v.copy(), state.theta.copy()), state.gap
+    def __init__(self, state: _State, limit: int) -> None:
+        self.state, self.target, self.limit = state, state.target, limit
+        self.best_gap = np.inf
         self.rounds = self.steps = self.kept = 0
+        self.keep()
+
+    def keep(self) -> None:
+        """Remember the state's point if it is the best so far."""
+        state = self.state
+        if not self.rounds or state.gap < self.best_gap:
+            self.best, self.best_gap = (state.v.copy(), state.balanced.copy()), state.gap
 
     def run(self, cold: bool) -> None:
         """Choose a block, descend, look at all terms, let in what is wrong; again."""
-        state, failures = self.state, 0
+        state, failures, least = self.state, 0, self.state.left
         block: Block | None = None
         while self.best_gap > self.target and self.rounds < self.limit and failures < 3:
             if block is None:
@@ -184,9 +238,13 @@ class _Work:
                 block = None
             else:
                 self.descend(block, sweeps, self.limit)
-            failures = 0 if state.gap < 0.9 * self.best_gap else failures + 1
-            if state.gap < self.best_gap:
-                self.best, self.best_gap = (state.v.copy(), state.theta.copy()), state.gap
+            failures = 0 if state.left < 0.9 * least else failures + 1
+            least = min(least, state.left)
+            self.keep()
+            state.recentre()
+        if not np.isfinite(self.best_gap):
+            state.balance()
+            self.keep()
 
     def descend(self, block: Block, sweeps: int, rounds: int) -> None:
         """Rounds on `block` until its gap is small enough; then the gap on all terms."""
@@ -194,19 +252,22 @@ class _Work:
         theta, v = state.theta[block.rows], state.v[block.columns]
         fixed = v + block.pull(theta)
         lowest, since, gap = np.inf, 0, np.inf
-        while gap > 0.9 * self.target and self.rounds < most and since < PATIENCE:
+        free = np.flatnonzero(np.isin(block.columns, state.free))
+        aim = 0.9 * self.target
+        while gap > aim and self.rounds < most and since < PATIENCE:
             block.sweep(theta, v, sweeps)
             face = Face(block, theta, v)
-            face.move(theta, v, 0.85 * self.target, state.loops)
-            gap, sweeps = face.gap, SWEEPS[2]
-            if gap <= 0.9 * self.target:
+            if len(free):
+                aim = max(0.3 * self.target, SLACK * state.tension(v[free]))
+            face.move(theta, v, 0.9 * aim, state.loops)
+            gap = face.gap
+            if gap <= aim:
                 gap = float(f.fenchel_young(block.margins(v), theta).sum())
             since = 0 if gap < 0.9 * lowest else since + 1
             lowest = min(lowest, gap)
-            self.rounds += 1
-            self.steps += face.steps
             rows = 2.0 * (face.steps + 1) * len(face.rows) + 2.0 * sweeps * len(block.rows)
             state.passes += rows / state.problem.n
+            self.rounds, self.steps, sweeps = self.rounds + 1, self.steps + face.steps, SWEEPS[2]
         state.theta[block.rows] = theta
         state.v[block.columns] = fixed - block.pull(theta)
         state.renew()

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.linalg as sla
 from numpy.typing import NDArray
 
+from cvxscreen.designs.rows import Rows
 from cvxscreen.losses import Losses
 from cvxscreen.solvers.faces_loops import Loops
 
@@ -33,11 +34,18 @@ class Sparse:
     loops: Loops
 
     @classmethod
-    def of(cls, matrix: Any, factor: Array, root: Array, loops: Loops) -> Sparse:
-        """From a scipy CSR matrix; nothing is copied but its row pointers."""
+    def of(cls, rows: Rows, root: Array, loops: Loops) -> Sparse:
+        """From CSR rows; nothing is copied but their pointers, unless there are extra columns."""
+        matrix, extra = rows.matrix, rows.extra
+        factor = np.ones(rows.shape[0]) if rows.scale is None else rows.scale
         pointers = matrix.indptr.astype(np.uint64)
         unsigned = np.uint32 if matrix.indices.dtype.itemsize == 4 else np.uint64
         arrays = (pointers[:-1], pointers[1:], matrix.indices.view(unsigned), matrix.data)
+        if extra.shape[1]:
+            wider = _empty(np.diff(matrix.indptr) + extra.shape[1], rows.shape[1])
+            every = np.arange(len(factor))
+            loops.widen(every, *arrays, extra, matrix.shape[1], wider[0], *wider[2:])
+            arrays = wider
         return cls(arrays, factor, root, loops)
 
     def lengths(self, rows: Index) -> NDArray[np.int64]:
@@ -64,12 +72,13 @@ class Sparse:
         return squares * self.root**2, counts
 
 
-def _empty(lengths: NDArray[np.int64]) -> Matrix:
+def _empty(lengths: NDArray[np.int64], columns: int) -> Matrix:
     """Rows of given lengths that follow each other, their entries to be filled in."""
     pointers = np.zeros(len(lengths) + 1, dtype=np.uint64)
     pointers[1:] = np.cumsum(lengths)
-    size = int(pointers[-1])
-    return pointers[:-1], pointers[1:], np.empty(size, dtype=np.uint32), np.empty(size)
+    size, short = int(pointers[-1]), columns <= 2**16
+    indices = np.empty(size, dtype=np.uint16 if short else np.uint32)
+    return pointers[:-1], pointers[1:], indices, np.empty(size)
 
 
 def _stacked(first: Matrix, second: Matrix) -> Matrix:
@@ -114,7 +123,9 @@ class Block:
         sample = rows if self._partial else rows[:: len(rows) // SAMPLE + 1]
         squares, counts = source.columns(sample)
         columns = np.flatnonzero(counts) if self._partial else np.arange(d)
-        first = np.argsort(-squares[columns], kind="stable")[:heavy]
+        energy, heavy = squares[columns], min(heavy, len(columns))
+        first = np.argpartition(-energy, heavy - 1)[:heavy] if heavy else columns[:0]
+        first = first[np.argsort(-energy[first], kind="stable")]
         # The heavy entries of a row enter the small matrix in pairs.
         length = counts.sum() / max(len(sample), 1)
         pairs = (np.cumsum(counts[columns[first]]) / max(len(sample), 1)) ** 2
@@ -139,7 +150,8 @@ class Block:
         at = np.empty(len(rows), dtype=np.intp)
         at[order] = np.arange(len(rows))
         parts = np.empty((len(rows), 2))
-        first, second = _empty(heavy[order]), _empty(light[order])
+        width = len(self.columns)
+        first, second = _empty(heavy[order], width), _empty(light[order], width)
         self._loops.split(
             rows, *source.arrays, source.factor, source.root, self._rank, self.k,
             at, first[0], *first[2:], second[0], *second[2:], parts,

@@ -17,6 +17,23 @@ Loop = Callable[..., Any]
 ONE, TWO = np.uint64(1), np.uint64(2)
 
 
+def _widen(  # type: ignore[no-untyped-def]
+    rows, start, stop, indices, data, extra, first, new_start, new_indices, new_data
+):
+    """Copy all rows, each behind its entries in further dense columns ``first, first + 1, ...``."""
+    for k in range(rows.size):
+        i = rows[k]
+        a = new_start[k]
+        for j in range(extra.shape[1]):
+            new_indices[a] = first + j
+            new_data[a] = extra[i, j]
+            a += ONE
+        for p in range(start[i], stop[i]):
+            new_indices[a] = indices[p]
+            new_data[a] = data[p]
+            a += ONE
+
+
 def _energy(rows, start, stop, indices, data, factor, squares, counts):  # type: ignore[no-untyped-def]
     """``squares_j += sum_i (factor_i a_ij)^2``, and the number of entries of each column."""
     for k in range(rows.size):
@@ -162,6 +179,7 @@ def _advance(size, p, kp, x, r, theta, q, lo, hi, weight, out):  # type: ignore[
 class Loops(NamedTuple):
     """The loops of this module, compiled."""
 
+    widen: Loop
     energy: Loop
     count: Loop
     split: Loop
@@ -181,5 +199,5 @@ def compiled() -> Loops | None:
         return None
     plain = numba.njit(cache=True, fastmath={"contract"})
     sums_in_any_order = numba.njit(cache=True, fastmath={"contract", "reassoc", "nsz"})
-    loops = [plain(f) for f in (_energy, _count, _split, _gather, _scatter, _gram, _sweep)]
+    loops = [plain(f) for f in (_widen, _energy, _count, _split, _gather, _scatter, _gram, _sweep)]
     return Loops(*[*loops, sums_in_any_order(_advance)])

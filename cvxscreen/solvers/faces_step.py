@@ -86,7 +86,7 @@ class Face:
         x, p, bp = np.zeros((3, len(r)))
         bu, kp = np.empty((2, len(r)))
         u, v, fresh = np.zeros(k), np.zeros(len(block.columns)), np.zeros(len(block.columns))
-        before = first = 0.0
+        before, first, curved = 0.0, 0.0, bool(q.any())
         self.gap = np.inf
         while self.steps < STEPS:
             u[:] = 0.0
@@ -94,7 +94,7 @@ class Face:
             if k:
                 u[:] = dtrsv(factor, dtrsv(factor, u, lower=1), lower=1, trans=1)
             loops.gather(*heavy, u, bu)
-            z -= weight * bu
+            z -= np.multiply(weight, bu, out=kp)
             fresh[:] = 0.0
             loops.scatter(*light, z, fresh)
             fresh[:k] = u  # B' z, by the Woodbury identity
@@ -107,7 +107,8 @@ class Face:
                 moving += new
             loops.gather(*light, v, kp)
             kp += bp
-            kp += q * p
+            if curved:
+                kp += q * p
             bend = float(p @ kp)
             self.steps += 1
             if not (now > 1e-28 * first and bend > 1e-15 * float(p @ p)):
