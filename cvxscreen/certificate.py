@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.errors import InvalidInput
 from cvxscreen.problem import Problem
+from cvxscreen.proximity import proximity
 from cvxscreen.tables import fields
 
 Array = NDArray[np.float64]
@@ -187,6 +188,8 @@ def certify(
     values = piecewise_value(problem, t)
     primal = float(values.sum()) + quadratic.inner(0.5 * quadratic.apply(x) + problem.linear, x)
     primal += problem.constant
+    if problem.penalty is not None:
+        primal += problem.penalty.value(x)
     if (theta < f.lo).any() or (theta > f.hi).any():
         return refused("a dual variable lies outside its box", primal)
 
@@ -211,12 +214,17 @@ def certify(
         side_gap = abs(float(mu @ slack)) + width * float(np.abs(mu) @ room)
         side_error = width * quadratic.dual_reach(matrix.T @ np.abs(mu) + np.abs(pull))
 
+    near = None if problem.penalty is None else proximity(problem, x, -pull)
+    if near is not None and near.outside:
+        return refused(near.outside, primal)
     noise_t = problem.design.forward_error(x, problem.sizes)
     inner = np.flatnonzero((theta > f.lo) & (theta < f.hi) & (theta != 0))[:_REFINED]
     if len(inner) and problem.n > 0:
         # At a kink the rounding of the margin is multiplied by the whole jump of the slope.
         t[inner], noise_t[inner] = problem.design.forward_precise(inner, x)
         values = piecewise_value(problem, t)
+    if near is not None:
+        noise_t = noise_t + near.blur * problem.sizes
     conjugates = f.b * theta + f.e * np.abs(theta) + 0.5 * f.q * theta**2
     sizes = values + np.abs(conjugates) + np.abs(t * theta)
     slopes = np.maximum(np.where(np.isfinite(f.lo), -f.lo, np.abs(theta)),
@@ -229,7 +237,13 @@ def certify(
 
     bent = ~quadratic.free
     x_dual = x.copy()
-    x_dual[bent] = -_independent_solve(problem, pull)[bent]
+    if near is None:
+        x_dual[bent] = -_independent_solve(problem, pull)[bent]
+    else:
+        x_dual = near.x_dual
+        side_gap = near.rest
+        side_error = near.blur * float(np.sqrt(quadratic.diagonal.max(initial=0.0)))
+        side_error += near.dual_blur / float(np.sqrt(quadratic.floor))
     step = x - x_dual
     lean = float(np.abs(theta) @ problem.noise_norms) * problem.design.adjoint_factor
     distance = quadratic.norm(step) + lean + problem.drift + 8 * _EPS * quadratic.norm(x_dual)

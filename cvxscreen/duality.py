@@ -1,6 +1,7 @@
 """Dual feasible points and the duality gap as a sum of non-negative terms.
 
-With ``v = -A' theta - q + F' mu`` and ``x_theta = M^{-1} v`` the gap of a primal ``x`` and a dual
+With ``v = -A' theta - q + F' mu`` and ``x_theta = M^{-1} v`` (under a penalty its proximal point,
+and one more non-negative term, see `cvxscreen.penalty`) the gap of a primal ``x`` and a dual
 feasible ``theta`` is, without any cancellation,
 
 ::
@@ -84,6 +85,8 @@ def reference_point(
     x = np.array(x, dtype=np.float64)
     if x.shape != (problem.d,) or not np.isfinite(x).all():
         raise InvalidInput(f"`x` must be finite with shape ({problem.d},); found {x.shape}.")
+    if problem.penalty is not None:
+        x = problem.penalty.settle(x)
     margins = problem.design.forward(x)
     if theta is None:
         theta = problem.losses.slope(margins)
@@ -105,7 +108,8 @@ def rescaled_point(problem: Problem, point: Point) -> Point:
     """
     old = point.problem
     factor = problem.C / old.C
-    same = problem.design is old.design and problem.side is None and not problem.linear.any()
+    same = problem.design is old.design and problem.side is None
+    same = same and (factor == 1.0 or not problem.linear.any())
     if not (same and problem.losses.is_multiple(old.losses, factor)):
         return reference_point(problem, point.x, factor * point.theta, factor * point.multipliers)
     losses, theta = problem.losses, factor * point.theta
@@ -117,7 +121,7 @@ def rescaled_point(problem: Problem, point: Point) -> Point:
         factor * point.pull, gamma(8),
         up(float(np.abs(theta - factor * point.theta) @ problem.noise_norms), problem.n + 8),
     )
-    if problem.quadratic is not old.quadratic:
+    if problem.quadratic is not old.quadratic or problem.penalty is not None:
         return moved
     slack = 0.5 * factor * (up(point.shift, problem.d + 8) + point.dual_error)
     if slack > 0.02 * moved.shift:
@@ -155,7 +159,12 @@ def _assemble(
         sum_of_sizes = matrix.T @ np.abs(mu) + np.abs(force + problem.linear)
         side_error = width * quadratic.dual_reach(sum_of_sizes)
         feasible = _surely_inside(problem, x, slack)
-    x_dual = -quadratic.solve(pull)
+    leaning, lean_cost = np.zeros(0), 0.0
+    if problem.penalty is None:
+        x_dual = -quadratic.solve(pull)
+    else:
+        x_dual, leaning = problem.penalty.split(-pull, quadratic.diagonal)
+        lean_cost = problem.penalty.complement(x, leaning)
     x_dual[quadratic.free] = x[quadratic.free]
     dual_error = factor * size + _solve_error(problem, x_dual, pull) + problem.drift
     dual_error += side_error + moved
@@ -173,7 +182,7 @@ def _assemble(
         )
 
     fy, margins, error = _fenchel_young(problem, x, margins, error, theta)
-    terms = up(float(np.sum(fy)), 64) + side_cost + charge
+    terms = up(float(np.sum(fy)), 64) + side_cost + lean_cost + charge
     distance = up(shift, problem.d + 8) + dual_error
     return Point(
         problem=problem,
@@ -190,6 +199,7 @@ def _assemble(
         primal=problem.primal(x, margins),
         feasible=feasible,
         pull=force,
+        leaning=leaning,
     )
 
 

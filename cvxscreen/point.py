@@ -60,6 +60,8 @@ class Point:
         Whether `x` provably satisfies the side constraints (always true without them).
     pull : array, shape (d,)
         ``A' theta`` as computed.
+    leaning : array, shape (d,)
+        ``s``, the dual point's part in the domain of ``h*``; empty without a penalty.
     centre : Centre or None
         Of a rescaled point; None means that a bound computes the midpoint's margins itself.
     """
@@ -78,6 +80,7 @@ class Point:
     primal: float
     feasible: bool
     pull: Array
+    leaning: Array
     centre: Centre | None = None
 
     @property

@@ -2,10 +2,12 @@
 
 ::
 
-    minimise over x with F x + f in K    sum_i f_i(<a_i, x>) + 1/2 <x, M x> + <q, x> + constant
+    minimise over x with F x + f in K
+        sum_i f_i(<a_i, x>) + 1/2 <x, M x> + <q, x> + h(x) + constant
 
 ``M`` is a non-negative diagonal, plus an optional dense positive semidefinite matrix. Coordinates
-with a zero row in ``M`` are *unpenalised* (an intercept). A reduced problem is again a `Problem`,
+with a zero row in ``M`` are *unpenalised* (an intercept). ``h``, if there is one, is an L1 norm or
+the indicator of a cone (`cvxscreen.penalty`). A reduced problem is again a `Problem`,
 so whatever accepts one accepts the other.
 """
 
@@ -23,6 +25,7 @@ from cvxscreen.cones import SideConstraints
 from cvxscreen.designs.protocols import Design, Form
 from cvxscreen.errors import CvxscreenError, InvalidInput
 from cvxscreen.losses import Losses
+from cvxscreen.penalty import Penalty
 from cvxscreen.quadratic import Quadratic
 from cvxscreen.tables import fields
 
@@ -54,6 +57,10 @@ class Problem:
     constant : float
     side : SideConstraints, optional
         Constraints every reduction keeps.
+    penalty : Penalty, optional
+        ``h``; needs a diagonal M and no side constraints.
+    lam : float, optional
+        The factor already inside `quadratic` and `penalty` that `with_` changes.
     C : float
         The factor already inside `losses` that `with_` changes.
     kind : str
@@ -74,6 +81,8 @@ class Problem:
     kind: str = "problem"
     drift: float = 0.0
     imbalance: float = 0.0
+    penalty: Penalty | None = None
+    lam: float | None = None
 
     def __post_init__(self) -> None:
         n, d = self.design.shape
@@ -93,6 +102,12 @@ class Problem:
             raise InvalidInput(
                 f"`side` acts on {self.side.matrix.shape[1]} coordinates; the problem has {d}."
             )
+        if self.penalty is not None:
+            unfit = self.penalty.fits(self.quadratic.diagonal)
+            if self.side is not None or self.quadratic.matrix is not None:
+                unfit = "it needs a diagonal quadratic term and no side constraints"
+            if unfit:
+                raise InvalidInput(f"`penalty` ({self.penalty.name}) does not fit: {unfit}.")
 
     @property
     def n(self) -> int:
@@ -133,14 +148,28 @@ class Problem:
         return np.column_stack([self.design.column(int(j)) for j in free])
 
     def primal(self, x: ArrayLike, margins: ArrayLike | None = None) -> float:
-        """The objective at `x` (side constraints are not checked)."""
+        """The objective at `x` (side constraints and cones are not checked)."""
         x = np.asarray(x, dtype=np.float64)
         t = self.design.forward(x) if margins is None else margins
-        smooth = self.quadratic.inner(0.5 * self.quadratic.apply(x) + self.linear, x)
-        return float(np.sum(self.losses.value(t))) + smooth + self.constant
+        value = self.quadratic.inner(0.5 * self.quadratic.apply(x) + self.linear, x)
+        if self.penalty is not None:
+            value += self.penalty.value(x)
+        return float(np.sum(self.losses.value(t))) + value + self.constant
 
-    def with_(self, *, C: float) -> Problem:
-        """The same problem with every loss weight multiplied by ``C / self.C``."""
+    def with_(self, *, C: float | None = None, lam: float | None = None) -> Problem:
+        """The same problem at another parameter.
+
+        Every loss weight is multiplied by ``C / self.C``; ``M`` and ``h`` by ``lam / self.lam``.
+
+        Raises
+        ------
+        InvalidInput
+            If the value is not positive, the problem has no ``lam``, or it is a reduced one.
+        """
+        if (C is None) == (lam is None):
+            raise InvalidInput("give `with_` one of `C` and `lam`.")
+        if lam is not None:
+            return self._with_lam(lam)
         if self.drift > 0 or self.imbalance > 0:
             raise InvalidInput(
                 "`C` of a reduced problem cannot be changed: fixed terms are in its linear term. "
@@ -151,6 +180,23 @@ class Problem:
         changed = replace(self, losses=self.losses.scaled(C / self.C), C=float(C))
         for name in ("norms", "sizes", "noise_norms", "free_columns"):
             changed.__dict__[name] = getattr(self, name)
+        return changed
+
+    def _with_lam(self, lam: float) -> Problem:
+        if self.lam is None or not isinstance(self.quadratic, Quadratic):
+            raise InvalidInput("`lam`: this problem is not parametrised by lambda; change `C`.")
+        if not (isinstance(lam, int | float | np.number) and 0 < lam < float("inf")):
+            raise InvalidInput(f"`lam` is {lam!r}; a positive finite number is needed.")
+        if self.drift > 0 or self.imbalance > 0:
+            raise InvalidInput("`lam` of a reduced problem cannot be changed; reduce again.")
+        factor = lam / self.lam
+        penalty = None if self.penalty is None else self.penalty.scaled(factor)
+        changed = replace(
+            self, quadratic=self.quadratic.scaled(factor), penalty=penalty, lam=float(lam)
+        )
+        for name in ("sizes", "free_columns"):
+            if name in self.__dict__:
+                changed.__dict__[name] = self.__dict__[name]
         return changed
 
     def to_cvxpy(self) -> Any:
@@ -168,7 +214,8 @@ class Problem:
                 ("unpenalised", free),
                 ("storage", "CSR" if self.design.sparse else "dense"),
                 ("side constraints", 0 if self.side is None else len(self.side.offset)),
-                ("C", float(self.C)),
+                *([] if self.penalty is None else [("penalty", self.penalty.name)]),
+                ("C", float(self.C)) if self.lam is None else ("lambda", float(self.lam)),
             ],
             title=f"Problem ({self.kind})",
         )

@@ -152,6 +152,11 @@ class Quadratic:
         full = np.diag(self.diagonal)
         return full if self.matrix is None else full + self.matrix
 
+    def scaled(self, factor: float) -> Quadratic:
+        """``factor M``."""
+        matrix = None if self.matrix is None else factor * self.matrix
+        return Quadratic(factor * self.diagonal, matrix)
+
     def take(self, index: NDArray[np.intp]) -> Quadratic:
         """The quadratic restricted to the coordinates at `index`."""
         matrix = None if self.matrix is None else self.matrix[np.ix_(index, index)]

@@ -34,7 +34,8 @@ class Selection:
         curved = (self.codes == Piece.LEFT) | (self.codes == Piece.RIGHT)
         if not curved.any():
             return self
-        simple = problem.side is None and not problem.quadratic.free.any()
+        simple = problem.side is None and problem.penalty is None
+        simple = simple and not problem.quadratic.free.any()
         if problem.d <= FOLD_LIMIT and simple:
             try:
                 self._fold(problem)

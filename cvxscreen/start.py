@@ -122,7 +122,7 @@ def c_min(problem: Problem) -> ClosedForm:
     losses, quadratic, free = problem.losses, problem.quadratic, problem.quadratic.free
     origin = -quadratic.solve(problem.linear)
     none = ClosedForm(problem, 0.0, origin, np.zeros(problem.d), np.zeros(problem.n))
-    if problem.side is not None or int(free.sum()) > 1:
+    if problem.side is not None or problem.penalty is not None or int(free.sum()) > 1:
         return none
     e = problem.free_columns[:, 0] if free.any() else np.zeros(problem.n)
     t, t_error = _margins(problem, origin, problem.drift)

@@ -21,9 +21,9 @@ ROWS = (
     ("kernels",),
     ("kernel_rows",),
     ("losses", "designs", "cones"),
-    ("quadratic",),
+    ("quadratic", "penalty"),
     ("problem",),
-    ("balance", "point"),
+    ("balance", "point", "proximity"),
     ("start",),
     ("duality", "certificate"),  # so the certificate shares nothing with what it judges
     ("regions",),

@@ -90,9 +90,14 @@ def available(problem: Problem) -> tuple[str, ...]:
 
     Those of `PAIRS` (``"dome"``, ``"essnsv"``, ``"ssnsv"``, ``"two_sided"``) take a pair of
     references. With two or more unpenalised coordinates no region bounds the margins that touch
-    them.
+    them; under a penalty the half-space of `dome`, `essnsv` and `ssnsv` is not proven.
     """
-    return tuple(sorted({*BOUNDS, *PAIRS})) if int(problem.quadratic.free.sum()) <= 1 else ()
+    if int(problem.quadratic.free.sum()) > 1:
+        return ()
+    names = {*BOUNDS, *PAIRS}
+    if problem.penalty is not None:
+        names -= {"dome", "essnsv", "ssnsv"}
+    return tuple(sorted(names))
 
 
 def named(name: str) -> Bound:

@@ -61,6 +61,8 @@ class Ray:
         problem = point.problem
         quadratic, losses = problem.quadratic, problem.losses
         free = quadratic.free
+        if problem.penalty is not None:
+            return None
         if problem.linear[free].any() or not point.feasible or not np.isfinite(point.gap):
             return None
         repair = _repair(point)

@@ -25,6 +25,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from cvxscreen.errors import InvalidInput
+from cvxscreen.penalty import L1, PSD, NonNegative
 from cvxscreen.problem import Problem, Quadratic, register_exporter
 
 Array = NDArray[np.float64]
@@ -39,8 +41,8 @@ class Built:
     ----------
     problem : cvxpy.Problem
     source : Problem
-    variable : cvxpy.Variable
-        ``z``, shape (d,).
+    variable : cvxpy.Expression
+        ``z``, shape (d,): a variable, or the entries of a symmetric one.
     rows : tuple of (cvxpy constraint, array of int, float)
         Constraints with loss terms: which terms, and the sign from dual value to slope.
     side : tuple of (cvxpy constraint, function)
@@ -76,10 +78,9 @@ class Built:
 
 def build(problem: Problem) -> Built:
     """Write `problem` for CVXPY; see the module's docstring."""
-    z = cp.Variable(problem.d)
-    objective = problem.linear @ z + problem.constant
+    z, penalty, constraints = _variable(problem)
+    objective = penalty + problem.linear @ z + problem.constant
     objective = objective + _regulariser(problem, z)
-    constraints: list[Any] = []
     rows = []
     losses = problem.losses
     down, up = losses.lo < 0, losses.hi > 0
@@ -97,6 +98,22 @@ def build(problem: Problem) -> Built:
         constraints = [cp.Variable(1) == 0]
     made = cp.Problem(cp.Minimize(objective), constraints)
     return Built(made, problem, z, tuple(rows), side)
+
+
+def _variable(problem: Problem) -> tuple[Any, Any, list[Any]]:
+    """``z`` with what the penalty asks of it: its cost and its constraints."""
+    penalty = problem.penalty
+    if isinstance(penalty, PSD):
+        matrix = cp.Variable((penalty.side, penalty.side), symmetric=True)
+        return cp.vec(matrix, order="C"), 0.0, [matrix >> 0]
+    z = cp.Variable(problem.d)
+    if isinstance(penalty, L1):
+        return z, penalty.kappa @ cp.abs(z), []
+    if isinstance(penalty, NonNegative):
+        return z, 0.0, [z >= 0]
+    if penalty is not None:
+        raise InvalidInput(f"`penalty` {penalty!r} cannot be written for CVXPY.")
+    return z, 0.0, []
 
 
 def _regulariser(problem: Problem, z: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cvxscreen.designs.gram import Gram
+from cvxscreen.errors import InvalidInput
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.faces import Faces, suits
 from cvxscreen.solvers.newton import Newton
@@ -25,7 +26,17 @@ def builtin_solver(problem: Problem) -> Newton | Faces | Smo:
     """The built-in solver for `problem`.
 
     `Smo` for a kernel, `Faces` for sparse data of many coordinates, otherwise `Newton`.
+
+    Raises
+    ------
+    InvalidInput
+        Under a penalty that none of them takes.
     """
+    if problem.penalty is not None:
+        raise InvalidInput(
+            f"`solver`: no built-in solver takes a penalty ({problem.penalty.name}); name one that "
+            "CVXPY has installed."
+        )
     if isinstance(problem.design, Gram):
         return Smo()
     if problem.d >= CROSSOVER and suits(problem):
