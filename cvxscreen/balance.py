@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from cvxscreen.rounding import UNIT
 Array = NDArray[np.float64]
 
 _NEWTON_STEPS = 60
+_HALVINGS = 30
 
 
 def _ease(problem: Problem, margins: Array | None) -> Array:
@@ -26,6 +28,29 @@ def _ease(problem: Problem, margins: Array | None) -> Array:
         typical = 1e-3 * float(np.median(away[known])) + 1e-300
         ease[known] = typical / (typical + away[known])
     return ease
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """The point of the box that belongs to a multiplier, its residual, and the dual's value.
+
+    The value is a `distance` and ``<tau, residual>``.
+    """
+
+    point: Array
+    residual: Array
+    distance: float
+    value: float
+
+    @classmethod
+    def at(cls, problem: Problem, theta: Array, target: Array, ease: Array, tau: Array) -> _Trial:
+        """The point nearest to ``theta - ease E tau``."""
+        losses, columns = problem.losses, problem.free_columns
+        point = np.clip(theta - ease * (columns @ tau), losses.lo, losses.hi)
+        residual = columns.T @ point + target
+        moved = point - theta
+        distance = 0.5 * float(np.sum(moved**2 / ease))
+        return cls(point, residual, distance, distance + float(tau @ residual))
 
 
 def balance(
@@ -43,33 +68,33 @@ def balance(
         return theta
     ease = _ease(problem, margins)
     shift = np.zeros(columns.shape[1])
-
-    def trial(tau: Array) -> tuple[Array, Array, float]:
-        point = np.clip(theta - ease * (columns @ tau), losses.lo, losses.hi)
-        residual = columns.T @ point + target
-        moved = point - theta
-        return point, residual, 0.5 * float(np.sum(moved**2 / ease)) + float(tau @ residual)
-
-    current, residual, value = trial(shift)
-    size = np.abs(columns).T @ np.abs(current) + np.abs(target) + 1e-300
+    now = _Trial.at(problem, theta, target, ease, shift)
+    sizes = np.abs(columns)
     base = ease @ columns**2 + 1e-300
+    rounding = (4.0 + np.log2(problem.n)) * UNIT
     for _ in range(_NEWTON_STEPS):
-        if (np.abs(residual) <= 4.0 * UNIT * size).all():
+        size = sizes.T @ np.abs(now.point) + np.abs(target)
+        if (np.abs(now.residual) <= rounding * size).all():
             break
-        inside = (current > losses.lo) & (current < losses.hi)
+        inside = (now.point > losses.lo) & (now.point < losses.hi)
         hessian = columns[inside].T @ (columns[inside] * ease[inside, None])
-        step = np.linalg.solve(hessian + 1e-8 * np.diag(base), residual)
-        length, slope = 1.0, float(residual @ step)
-        for _ in range(60):
-            found = trial(shift + length * step)
-            if found[2] >= value + 1e-4 * length * slope:
+        step = np.linalg.solve(hessian + 1e-8 * np.diag(base), now.residual)
+        length, slope = 1.0, float(now.residual @ step)
+        left = float(np.linalg.norm(now.residual))
+        for _ in range(_HALVINGS):
+            tau = shift + length * step
+            found = _Trial.at(problem, theta, target, ease, tau)
+            gain = found.value - now.value
+            # Close to the solution rounding hides what a step gains; the residual still shows it.
+            halved = float(np.linalg.norm(found.residual)) <= 0.5 * left
+            noise = 8.0 * rounding * (found.distance + float(np.abs(tau) @ size))
+            if gain >= 1e-4 * length * slope or (halved and gain >= -noise):
                 break
             length *= 0.5
         else:
             break
-        shift = shift + length * step
-        current, residual, value = found
-    return _polish(problem, current, target, ease)
+        shift, now = shift + length * step, found
+    return _polish(problem, now.point, target, ease)
 
 
 def _polish(problem: Problem, theta: Array, target: Array, ease: Array) -> Array:

@@ -1,0 +1,85 @@
+"""Balancing a dual point: accurate to rounding, and in few trials however uneven the terms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cvxscreen import balance as module
+from cvxscreen.designs.rows import Rows
+from cvxscreen.losses import Losses
+from cvxscreen.problem import Problem, Quadratic
+from cvxscreen.rounding import UNIT
+
+
+def uneven(n: int, seed: int) -> tuple[Problem, np.ndarray, np.ndarray]:
+    """A hinge problem with an intercept, theta almost balanced, few margins close to the kink."""
+    rng = np.random.default_rng(seed)
+    y = np.where(rng.uniform(size=n) < 0.5, 1.0, -1.0)
+    C = 10.0 ** rng.uniform(-2, 2)
+    problem = Problem(
+        Rows(np.zeros((n, 1)), y, np.ones((n, 1))), Losses(np.ones(n), 0.0, 0.0, -C, 0.0),
+        Quadratic([1.0, 0.0]), np.zeros(2),
+    )
+    margins = 1.0 + rng.standard_normal(n) * 10.0 ** rng.uniform(-9, 1, n)
+    theta = np.where(margins < 1, -C, 0.0)
+    near = np.abs(margins - 1) < 1e-3
+    theta[near] = -C * rng.uniform(size=int(near.sum()))
+    return problem, theta, margins
+
+
+@pytest.fixture
+def trials(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The residuals of all trial points of the calls in a test."""
+    seen: list[float] = []
+    plain = module._Trial.at.__func__
+
+    def at(cls: type, *args: object) -> object:
+        found = plain(cls, *args)
+        seen.append(float(np.abs(found.residual).max()))
+        return found
+
+    monkeypatch.setattr(module._Trial, "at", classmethod(at))
+    return seen
+
+
+@pytest.mark.parametrize("n", [500, 5000])
+@pytest.mark.parametrize("seed", range(6))
+def test_few_trials_to_rounding(n: int, seed: int, trials: list[float]) -> None:
+    """The dual's value is flat to rounding near the solution; the search must not die there."""
+    problem, theta, margins = uneven(n, seed)
+    found = module.balance(problem, theta, np.zeros(1), margins)
+    columns, losses = problem.free_columns, problem.losses
+    assert ((found >= losses.lo) & (found <= losses.hi)).all()
+    size = np.abs(columns).T @ np.abs(found)
+    assert (np.abs(columns.T @ found) <= (4 + np.log2(n)) * UNIT * size).all()
+    assert len(trials) <= 80
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_balanced_point_needs_no_step(seed: int, trials: list[float]) -> None:
+    """Balancing twice is balancing once."""
+    problem, theta, margins = uneven(2000, seed)
+    once = module.balance(problem, theta, np.zeros(1), margins)
+    trials.clear()
+    twice = module.balance(problem, once, np.zeros(1), margins)
+    assert len(trials) == 1
+    size = float(np.abs(once).sum())
+    assert float(np.abs(twice - once).max()) <= 64 * UNIT * size
+
+
+def test_one_class_cannot_be_balanced(trials: list[float]) -> None:
+    """All slopes pull the same way: the search ends, and what is left over is infinitely dear."""
+    n = 300
+    problem = Problem(
+        Rows(np.zeros((n, 1)), np.ones(n), np.ones((n, 1))),
+        Losses(np.ones(n), 0.0, 0.0, -1.0, 0.0), Quadratic([1.0, 0.0]), np.array([0.0, -1.0]),
+    )
+    theta = module.balance(problem, np.full(n, -0.5), np.array([-1.0]))
+    residual = problem.free_columns.T @ theta + np.array([-1.0])
+    assert (residual < 0).all()
+    assert len(trials) <= 60 * 31
+    cost = module.imbalance_charge(
+        problem, theta, residual, np.full(1, 1e-12), np.array([-1.0]), np.ones(n)
+    )
+    assert cost == np.inf
