@@ -49,6 +49,7 @@ class Case:
     n: int = 24
     d: int = 4
     C: float | None = None
+    scale: float = 1.0
 
     def __str__(self) -> str:
         words = [self.loss, self.data, self.storage]
@@ -81,6 +82,7 @@ def features(case: Case, rng: np.random.Generator) -> np.ndarray:
         X[:, -1] = X[:, 0]
     if "csr" in case.storage:
         X[rng.random((n, d)) < 0.3] = 0.0
+    X *= case.scale
     return X.astype(np.float32).astype(np.float64) if case.storage.endswith("32") else X
 
 
@@ -112,6 +114,7 @@ def build(case: Case) -> Problem:
     if weight is not None:
         weight[rng.integers(0, len(X))] = 0.0
     C = case.C if case.C is not None else float(rng.choice([2.0**-5, 2.0**-3, 0.5, 4.0]))
+    C /= case.scale**2
     shape: dict[str, float] = {}
     if case.loss in CLASSIFICATION:
         shape = {"gamma": 0.5} if case.loss == "smoothed_hinge" else {}

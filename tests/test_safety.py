@@ -9,18 +9,25 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from strategies import Case, Reference, crossed, points, reference, solved
 
-from cvxscreen.bounds import BOUNDS
-from cvxscreen.duality import reference_point
+from cvxscreen.bounds import ACROSS, BOUNDS, PAIRS
+from cvxscreen.duality import Point, reference_point
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
+from cvxscreen.problem import Problem
 from cvxscreen.rules import Verdict, judge
 
-DECISIONS, DECISIONS_LONG = 20_000, 200_000
+DECISIONS, DECISIONS_LONG = 20_000, 1_000_000
+SCALES = tuple(10.0**power for power in range(-6, 7, 2))
+
+
+Tally = tuple[Counter[str], Counter[str]]
+"""Decisions and wrong ones by bound."""
 
 
 def wrong(ref: Reference, verdict: Verdict) -> int:
@@ -34,10 +41,15 @@ def wrong(ref: Reference, verdict: Verdict) -> int:
     return bad
 
 
-def sweep(cases: Iterable[Case], count: int, seed: int) -> tuple[Counter[str], Counter[str]]:
+def count(ref: Reference, name: str, verdict: Verdict, tally: Tally) -> None:
+    """Add a verdict to the tally."""
+    tally[0][name] += int((verdict.codes >= 0).sum())
+    tally[1][name] += wrong(ref, verdict)
+
+
+def sweep(cases: Iterable[Case], number: int, seed: int) -> Tally:
     """Decisions and wrong ones by bound over points of `cases`, here and at another C."""
-    decided: Counter[str] = Counter()
-    mistaken: Counter[str] = Counter()
+    tally = Counter[str](), Counter[str]()
     rng = np.random.default_rng(seed)
     for case in cases:
         ref = reference(case)
@@ -45,15 +57,38 @@ def sweep(cases: Iterable[Case], count: int, seed: int) -> tuple[Counter[str], C
             continue
         s = float(rng.choice([0.5, 0.9, 1.0, 1.1, 2.0]))
         there = ref.problem.with_(C=ref.problem.C * s)
-        for point in points(ref, rng, count):
+        for point in points(ref, rng, number):
+            moved = reference_point(there, point.x, s * point.theta)
             for name, bound in BOUNDS.items():
-                used = point
-                if name in ("dvi", "rpb"):
-                    used = reference_point(there, point.x, s * point.theta)
-                verdict = judge(ref.problem, bound(ref.problem, used))
-                decided[name] += int((verdict.codes >= 0).sum())
-                mistaken[name] += wrong(ref, verdict)
-    return decided, mistaken
+                used = moved if name in ACROSS else point
+                count(ref, name, judge(ref.problem, bound(ref.problem, used)), tally)
+    return tally
+
+
+def path_sweep(cases: Iterable[Case], number: int, seed: int) -> Tally:
+    """The same from points near the optima at a smaller and at a larger C, alone and in pairs."""
+    tally = Counter[str](), Counter[str]()
+    rng = np.random.default_rng(seed)
+    for case in cases:
+        ref = reference(case)
+        if ref.truth is None:
+            continue
+        factors = rng.choice([0.5, 0.9, 0.99]), rng.choice([1.01, 1.1, 2.0])
+        sides = [near(ref.problem.with_(C=ref.problem.C * float(s)), rng, number) for s in factors]
+        for first, second in zip(*sides, strict=True):
+            for name in ACROSS:
+                for used in (first, second):
+                    count(ref, name, judge(ref.problem, BOUNDS[name](ref.problem, used)), tally)
+            for name, bound in PAIRS.items():
+                count(ref, name, judge(ref.problem, bound(ref.problem, first, second)), tally)
+    return tally
+
+
+def near(problem: Problem, rng: np.random.Generator, number: int) -> list[Point]:
+    """Points close to the optimum of `problem`, then the `number` that `points` makes of it."""
+    ref = solved(problem, rational=False)
+    x = ref.x * (1.0 + 1e-4 * rng.standard_normal(problem.d))
+    return [reference_point(problem, x, ref.theta), *points(ref, rng, number)]
 
 
 def report(decided: Counter[str], mistaken: Counter[str]) -> None:
@@ -65,27 +100,35 @@ def report(decided: Counter[str], mistaken: Counter[str]) -> None:
 def test_no_wrong_decision() -> None:
     """All losses, intercept or not, five kinds of data, four storages, weights: none wrong."""
     decided, mistaken = sweep(crossed(), 4, seed=1)
+    few = path_sweep(crossed(), 1, seed=1)
+    decided, mistaken = decided + few[0], mistaken + few[1]
     report(decided, mistaken)
     assert not mistaken.total()
-    assert set(decided) == set(BOUNDS)
+    assert set(decided) == {*BOUNDS, *PAIRS}
     assert decided.total() >= DECISIONS
-    assert min(decided.values()) >= DECISIONS / 10
+    assert min(decided[name] for name in BOUNDS) >= DECISIONS / 10
+    assert min(decided[name] for name in PAIRS) >= DECISIONS / 100
 
 
 @pytest.mark.long
 def test_no_wrong_decision_at_length() -> None:
-    """The same with fresh problems until 200,000 decisions have been checked."""
+    """The same and pairs, with fresh problems scaled by 1e-6 to 1e6: a million decisions."""
     decided, mistaken = Counter[str](), Counter[str]()
     for seed in range(1, 50):
-        cases = [case for case in crossed(seed + 1, n=32) if case.seed == seed]
-        new = sweep(cases, 4, seed)
-        decided, mistaken = decided + new[0], mistaken + new[1]
+        cases = [
+            replace(case, scale=SCALES[number % len(SCALES)])
+            for number, case in enumerate(crossed(seed + 1, n=32)) if case.seed == seed
+        ]
+        for some in (sweep(cases, 8, seed), path_sweep(cases, 3, seed)):
+            decided, mistaken = decided + some[0], mistaken + some[1]
         reference.cache_clear()
         if decided.total() >= DECISIONS_LONG:
             break
     report(decided, mistaken)
     assert not mistaken.total()
     assert decided.total() >= DECISIONS_LONG
+    assert set(decided) == {*BOUNDS, *PAIRS}
+    assert min(decided.values()) >= DECISIONS_LONG / 1000
 
 
 def test_screening_is_nearly_complete_near_the_optimum() -> None:
