@@ -1,6 +1,7 @@
 """Matrices of affine expressions: dense, CSR or diagonal, whichever the data already are.
 
-`Diagonal` stands for the common ``c * variable``; it is never expanded before it must be. All other
+`Diagonal` stands for the common ``c * variable``, `Scaled` for ``labels * X``; they are never
+expanded before they must be, so that data of a gigabyte stay where the caller has them. All other
 operations keep a dense matrix dense and a sparse one sparse, and copy nothing they need not.
 """
 
@@ -34,12 +35,40 @@ class Diagonal:
         return len(self.entries), len(self.entries)
 
 
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """The dense matrix ``diag(factor) @ matrix``.
+
+    Parameters
+    ----------
+    matrix : array, shape (n, p)
+    factor : array, shape (n,)
+    """
+
+    matrix: Array
+    factor: Array
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.matrix.shape[0], self.matrix.shape[1]
+
+
 Matrix = Any
-"""A `Diagonal`, a 2-D ndarray or a CSR array."""
+"""A `Diagonal`, a `Scaled`, a 2-D ndarray or a CSR array."""
+
+LARGE = 5000
+"""Smaller dense matrices are multiplied out at once."""
+
+
+def expanded(matrix: Matrix) -> Matrix:
+    """`matrix`, multiplied out where it is `Scaled`."""
+    return matrix.matrix * matrix.factor[:, None] if isinstance(matrix, Scaled) else matrix
 
 
 def csr(matrix: Matrix) -> sp.csr_array:
     """`matrix` as a CSR array."""
+    matrix = expanded(matrix)
     if isinstance(matrix, Diagonal):
         n = len(matrix.entries)
         return sp.csr_array((matrix.entries, np.arange(n), np.arange(n + 1)), shape=(n, n))
@@ -61,6 +90,9 @@ def times(left: Matrix, matrix: Matrix) -> Matrix:
         if sp.issparse(left):
             return sp.csr_array(left @ sp.diags_array(matrix.entries))
         return left * matrix.entries
+    if isinstance(matrix, Scaled):
+        left = left @ sp.diags_array(matrix.factor) if sp.issparse(left) else left * matrix.factor
+        matrix = matrix.matrix
     product = left @ matrix
     return sp.csr_array(product) if sp.issparse(product) else np.asarray(product)
 
@@ -71,10 +103,12 @@ def scale_rows(matrix: Matrix, factor: Array) -> Matrix:
         return matrix
     if isinstance(matrix, Diagonal):
         return Diagonal(matrix.entries * factor)
+    if isinstance(matrix, Scaled):
+        return Scaled(matrix.matrix, matrix.factor * factor)
     if sp.issparse(matrix):
         data = matrix.data * np.repeat(factor, np.diff(matrix.indptr))
         return sp.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
-    return matrix * factor[:, None]
+    return matrix * factor[:, None] if matrix.size < LARGE else Scaled(matrix, factor)
 
 
 def take_rows(matrix: Matrix, index: Index) -> Matrix:
@@ -84,6 +118,8 @@ def take_rows(matrix: Matrix, index: Index) -> Matrix:
         count = matrix.shape[0]
         if len(index) == count and (index == np.arange(count)).all():
             return matrix
+        if isinstance(matrix, Scaled):
+            return Scaled(matrix.matrix[index], matrix.factor[index])
         return csr(matrix)[index] if isinstance(matrix, Diagonal) else matrix[index]
     picked = take_rows(matrix, np.where(missing, 0, index))
     return scale_rows(picked, np.where(missing, 0.0, 1.0))
@@ -93,6 +129,7 @@ def add(first: Matrix, second: Matrix) -> Matrix:
     """The sum of two matrices of one shape."""
     if isinstance(first, Diagonal) and isinstance(second, Diagonal):
         return Diagonal(first.entries + second.entries)
+    first, second = expanded(first), expanded(second)
     total = (csr(first) if isinstance(first, Diagonal) else first) + (
         csr(second) if isinstance(second, Diagonal) else second
     )
@@ -109,6 +146,7 @@ def stack(matrices: list[tuple[int, Matrix]], rows: int, columns: int) -> Matrix
     rows, columns : int
         Shape of the result.
     """
+    matrices = [(start, expanded(matrix)) for start, matrix in matrices]
     if any(isinstance(matrix, np.ndarray) for _, matrix in matrices):
         out = np.zeros((rows, columns))
         for start, matrix in matrices:
@@ -129,4 +167,6 @@ def column_sums(matrix: Matrix, weights: Array) -> Array:
     """``weights @ matrix`` as a vector, shape (columns,)."""
     if isinstance(matrix, Diagonal):
         return matrix.entries * weights
+    if isinstance(matrix, Scaled):
+        return np.asarray(matrix.matrix.T @ (weights * matrix.factor))
     return np.asarray(matrix.T @ weights).ravel()

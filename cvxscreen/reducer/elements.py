@@ -14,7 +14,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen.cones import SideConstraints
-from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput, NotScreenable
 from cvxscreen.losses import Losses
 from cvxscreen.problem import Problem, Quadratic
@@ -102,32 +101,33 @@ def _finish(draft: Draft) -> Recognition:
     numbers[:, 0] -= rows.offset
     pairing, numbers = pair(rows, numbers)
     if len(pairing.first) < pairing.found:
-        rows = standard.rows.combine(settled[pairing.first])
+        rows = without_columns(standard.rows.combine(settled[pairing.first]), draft.gone)
     core = np.flatnonzero(~draft.gone)
-    design, frame = rows.columns(core), sp.csr_array(held.columns(core))
-
     quadratic = sp.csr_array(draft.quadratic[core][:, core])
-    touched = np.asarray(abs(design).sum(axis=0)).ravel() > 0
+    per_row, per_column = rows.filled()
+    touched = per_column[core] > 0
     loose = np.diff(quadratic.indptr) == 0
-    bound = np.asarray(abs(frame).sum(axis=0)).ravel() > 0
+    bound = held.filled()[1][core] > 0
     drop = _check_free(draft, core, touched, loose, bound, linear[core])
-    _check_data(design, touched)
-    keep = np.flatnonzero(~drop)
+    _check_data(per_row, touched)
     steps = [*draft.steps, idle(core[drop], standard.size)] if drop.any() else draft.steps
     try:
+        design, order = rows.design(core[~drop])
+        core = core[~drop][order]
+        frame = sp.csr_array(held.columns(core)) if dims else None
         problem = Problem(
-            design=Rows(design if not drop.any() else design[:, keep]),
+            design=design,
             losses=Losses(*numbers.T),
-            quadratic=_quadratic(quadratic[keep][:, keep]),
-            linear=linear[core[keep]],
+            quadratic=_quadratic(sp.csr_array(draft.quadratic[core][:, core])),
+            linear=linear[core],
             constant=constant,
-            side=SideConstraints(frame[:, keep], held.offset, dims) if dims else None,
+            side=SideConstraints(frame, held.offset, dims) if dims else None,
             kind="cvxpy",
         )
         _ = problem.quadratic.floor
     except (InvalidInput, np.linalg.LinAlgError) as error:
         raise NotScreenable(str(error)) from None
-    return Recognition(problem, standard, core[keep], tuple(steps), side, pairing)
+    return Recognition(problem, standard, core, tuple(steps), side, pairing)
 
 
 def _side_rows(draft: Draft) -> tuple[Any, tuple[tuple[str, int], ...], Stack]:
@@ -187,10 +187,8 @@ def _check_free(
     return apart
 
 
-def _check_data(design: Any, touched: Any) -> None:
+def _check_data(per_row: Any, touched: Any) -> None:
     """Refuse penalties on single coordinates alone: there is no loss over data."""
-    filled = design != 0
-    per_row = np.asarray(filled.sum(axis=1)).ravel()
     if per_row.max(initial=0) <= 1 and len(per_row) <= 2 * int(touched.sum()):
         raise NotScreenable(
             "the objective has no loss over data, only penalties on single coordinates"

@@ -213,7 +213,8 @@ def _groups(draft: Draft, tally: Census, inside: Any, columns: Index) -> Iterato
             group = _scaled_rows(draft, place[here][:, :width], factor[here][:, :width])
             at = place[here][:, :width]
             scale = factor[here][:, :width]
-            images = prints[at] / scale[:, :, None]
+            images = prints[at]
+            images /= scale[:, :, None]
             if width > count:
                 images[:, -1] = 0.0
             yield Group(

@@ -119,7 +119,10 @@ class Group:
     constant: bool
 
     def take(self, index: Any) -> Group:
-        """The columns at `index`."""
+        """The columns at `index`, increasing positions or a mask."""
+        count = np.count_nonzero(index) if index.dtype == bool else len(index)
+        if count == len(self.columns):
+            return self
         return Group(
             self.columns[index],
             self.needs[index],

@@ -17,58 +17,19 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen.reducer.affine import Matrix, csr
+from cvxscreen.designs.rows import Rows
+from cvxscreen.reducer.affine import Matrix, Scaled, csr
+from cvxscreen.reducer.blocks import Block, as_slice, is_dense
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
-DENSE_SIZE = 5000
-"""Blocks with fewer entries are kept sparse, whatever they hold."""
+FEW_MORE = 4
+"""At most so many columns beside a dense block leave it where it is (an intercept)."""
 
-DENSE_SHARE = 0.3
-"""Blocks with a smaller share of non-zero entries are kept sparse."""
-
-
-def is_dense(block: Matrix) -> bool:
-    """Whether `block` is worth keeping as a dense array."""
-    if not isinstance(block, np.ndarray) or block.size < DENSE_SIZE:
-        return False
-    return bool(np.count_nonzero(block) >= DENSE_SHARE * block.size)
-
-
-@dataclass(frozen=True, eq=False)
-class Block:
-    """A dense block of the matrix.
-
-    Parameters
-    ----------
-    rows : array of int, shape (k,)
-        Increasing.
-    start : int
-        First column.
-    matrix : array, shape (k, width)
-    """
-
-    rows: Index
-    start: int
-    matrix: Array
-
-    @property
-    def span(self) -> slice:
-        """The columns of the block."""
-        return slice(self.start, self.start + self.matrix.shape[1])
-
-    @property
-    def place(self) -> Any:
-        """The rows of the block, as a slice where they are consecutive."""
-        return _as_slice(self.rows)
-
-
-def _as_slice(index: Index) -> Any:
-    if len(index) and index[-1] - index[0] == len(index) - 1 and (np.diff(index) == 1).all():
-        return slice(int(index[0]), int(index[-1]) + 1)
-    return index
+CHUNK = 65536
+"""Rows that are looked at together, so that no temporary grows with the data."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +58,7 @@ class Stack:
         """``A z`` without the offset, for one vector (N,) or several (N, k)."""
         out = np.asarray(self.sparse @ z)
         for block in self.blocks:
-            out[block.place] += block.matrix @ z[block.span]
+            out[block.place] += block.times(z[block.span])
         return out
 
     def values(self, z: Array) -> Array:
@@ -108,7 +69,7 @@ class Stack:
         """``A' multipliers``, shape (N,)."""
         out = np.asarray(self.sparse.T @ multipliers)
         for block in self.blocks:
-            out[block.span] += multipliers[block.place] @ block.matrix
+            out[block.span] += block.weigh(multipliers[block.place]) @ block.matrix
         return out
 
     def counts(self) -> NDArray[np.int64]:
@@ -117,6 +78,19 @@ class Stack:
         for block in self.blocks:
             out[block.place] += block.matrix.shape[1]
         return out
+
+    def filled(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Number of non-zero entries of each row, shape (m,), and of each column, shape (N,)."""
+        rows = np.diff(self.sparse.indptr).astype(np.int64)
+        columns = np.bincount(self.sparse.indices, minlength=self.shape[1]).astype(np.int64)
+        for block in self.blocks:
+            for start in range(0, len(block.rows), CHUNK):
+                part = block.matrix[start : start + CHUNK] != 0
+                if block.factor is not None:
+                    part &= (block.factor[start : start + CHUNK] != 0)[:, None]
+                rows[block.rows[start : start + CHUNK]] += np.count_nonzero(part, axis=1)
+                columns[block.span] += np.count_nonzero(part, axis=0)
+        return rows, columns
 
     def dense_columns(self) -> Mask:
         """Columns that a dense block touches, shape (N,)."""
@@ -168,10 +142,9 @@ class Stack:
             inside = (index >= block.start) & (index < block.start + block.matrix.shape[1])
             if inside.any():
                 wanted = index[inside] - block.start
-                matrix = block.matrix
-                if len(wanted) != matrix.shape[1]:
-                    matrix = matrix[:, wanted]
-                parts.append((block.place, _as_slice(np.flatnonzero(inside)), matrix))
+                whole = len(wanted) == block.matrix.shape[1]
+                matrix = block.columns(None if whole else wanted)
+                parts.append((block.place, as_slice(np.flatnonzero(inside)), matrix))
         filled = sparse.nnz + sum(matrix.size for _, _, matrix in parts)
         if filled < 0.25 * rows * d:
             for place, where, matrix in parts:
@@ -187,6 +160,43 @@ class Stack:
                 out[np.ix_(place, where)] += matrix
         return out
 
+    def design(self, index: Index) -> tuple[Rows, Index]:
+        """The columns at `index` as a design, and the order in which it has them.
+
+        One dense block over all rows, with a few other columns beside it, stays the caller's array.
+
+        Parameters
+        ----------
+        index : array of int, shape (d,)
+            Increasing.
+
+        Returns
+        -------
+        Rows, shape (m, d)
+        array of int, shape (d,)
+            Positions in `index`.
+        """
+        same = np.arange(len(index))
+        if len(self.blocks) != 1 or len(self.blocks[0].rows) != self.shape[0]:
+            return Rows(self.columns(index)), same
+        block = self.blocks[0]
+        inside = (index >= block.start) & (index < block.span.stop)
+        others = index[~inside]
+        factor = block.factor
+        plain = factor is None or bool((np.abs(factor) == 1.0).all())
+        overlap = bool(self.sparse[:, index[inside]].nnz)
+        if overlap or len(others) > FEW_MORE or not (plain or not len(others)):
+            return Rows(self.columns(index)), same
+        extra = self.sparse[:, others].toarray()
+        if factor is not None:
+            extra *= factor[:, None]  # of size 1, so that multiplying divides
+        wanted = index[inside] - block.start
+        matrix = block.matrix
+        if len(wanted) != matrix.shape[1]:
+            matrix = matrix[:, wanted]
+        order = np.concatenate([same[inside], same[~inside]])
+        return Rows(matrix, factor, extra if len(others) else None), order
+
 
 def _pick(weights: Any, block: Block) -> Block | None:
     """The part of ``weights @ A`` that comes from one dense block."""
@@ -197,12 +207,13 @@ def _pick(weights: Any, block: Block) -> Block | None:
     if not len(rows):
         return None
     if count.max() > 1:
+        if block.factor is not None:
+            part = sp.csr_array(part @ sp.diags_array(block.factor))
         return Block(rows, block.start, np.asarray(part[rows] @ block.matrix))
-    source, factor = _as_slice(part.indices.astype(np.intp)), part.data
-    matrix = block.matrix[source]
-    if (factor != 1.0).any():
-        matrix = matrix * factor[:, None]
-    return Block(rows, block.start, matrix)
+    source = as_slice(part.indices.astype(np.intp))
+    factor = part.data if block.factor is None else part.data * block.factor[source]
+    plain = bool((factor == 1.0).all())
+    return Block(rows, block.start, block.matrix[source], None if plain else factor)
 
 
 def assemble(
@@ -221,7 +232,10 @@ def assemble(
     for row, column, matrix in entries:
         if is_dense(matrix):
             place = np.arange(row, row + matrix.shape[0])
-            blocks.append(Block(place, column, matrix))
+            data_of, factor = matrix, None
+            if isinstance(matrix, Scaled):
+                data_of, factor = matrix.matrix, matrix.factor
+            blocks.append(Block(place, column, data_of, factor))
             continue
         part = csr(matrix).tocoo()
         rows.append(part.row + row)

@@ -225,7 +225,9 @@ def standardise(canonical: Canonical) -> Standard:
         at = [np.concatenate([getattr(p, name) + s for s, p in squares]) for name in ("row", "col")]
         quadratic = sp.csr_array((entries_of, (at[0], at[1])), shape=quadratic.shape)
         quadratic.eliminate_zeros()
-    data = [linear, offset, rows.sparse.data, *(block.matrix for block in rows.blocks)]
+    data = [linear, offset, rows.sparse.data]
+    for block in rows.blocks:
+        data += [block.matrix, *([] if block.factor is None else [block.factor])]
     if not all(np.isfinite(numbers).all() for numbers in data):
         raise NotScreenable("the data hold NaN or infinity")
     return Standard(
