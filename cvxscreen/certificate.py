@@ -13,6 +13,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen.certificate_terms import blurred, piecewise_value, same_piece
 from cvxscreen.errors import InvalidInput
 from cvxscreen.problem import Problem
 from cvxscreen.proximity import proximity
@@ -20,7 +21,6 @@ from cvxscreen.tables import fields
 
 Array = NDArray[np.float64]
 
-_REFINED = 2000
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -69,22 +69,6 @@ class Certificate:
             ],
             title="Certificate (recomputed on the full problem)",
         )
-
-
-def piecewise_value(problem: Problem, t: Array) -> Array:
-    """``f_i(t_i)`` from the pieces: distance to the flat part, then parabola, then line."""
-    f = problem.losses
-    total = np.zeros_like(t)
-    for distance, slope in ((f.b - f.e - t, -f.lo), (t - f.b - f.e, f.hi)):
-        u = np.maximum(distance, 0.0)
-        with np.errstate(invalid="ignore"):
-            bend = np.where(f.q > 0, f.q * slope, 0.0)
-        inner = np.minimum(u, bend)
-        curved = np.divide(inner**2, 2.0 * f.q, out=np.zeros_like(u), where=f.q > 0)
-        beyond = u - inner
-        line = np.where(beyond > 0, np.where(np.isfinite(slope), slope, 0.0) * beyond, 0.0)
-        total += np.where(slope > 0, curved + line, 0.0)
-    return total
 
 
 def _free_residual_cost(
@@ -218,7 +202,7 @@ def certify(
     if near is not None and near.outside:
         return refused(near.outside, primal)
     noise_t = problem.design.forward_error(x, problem.sizes)
-    inner = np.flatnonzero((theta > f.lo) & (theta < f.hi) & (theta != 0))[:_REFINED]
+    inner = blurred(problem, t, theta, values, noise_t)
     if len(inner) and problem.n > 0:
         # At a kink the rounding of the margin is multiplied by the whole jump of the slope.
         t[inner], noise_t[inner] = problem.design.forward_precise(inner, x)
@@ -232,7 +216,7 @@ def certify(
     fy = np.maximum(values + conjugates - t * theta, 0.0)
     # A term's rounding is charged only where the term is not plainly zero: where theta sits at
     # the slope of the piece that t is on, f + f* - t theta vanishes identically.
-    settled = (fy <= 16 * _EPS * sizes) & _same_piece(problem, t, theta, noise_t)
+    settled = (fy <= 16 * _EPS * sizes) & same_piece(problem, t, theta, noise_t)
     fy = np.where(settled, 0.0, fy + 16 * _EPS * sizes + 2.0 * slopes * noise_t)
 
     bent = ~quadratic.free
@@ -267,20 +251,6 @@ def certify(
     elif violation > tol * scale:
         reason = f"the side constraints are violated by {violation:.3g}"
     return Certificate(gap, relative, primal, dual, violation, tol, not reason, reason)
-
-
-def _same_piece(problem: Problem, t: Array, theta: Array, noise: Array) -> NDArray[np.bool_]:
-    """Terms whose dual variable is exactly the slope of the linear piece around ``t``."""
-    f = problem.losses
-    with np.errstate(invalid="ignore"):
-        low_end = f.b - f.e + np.where(f.q > 0, f.q * f.lo, 0.0)
-        high_end = f.b + f.e + np.where(f.q > 0, f.q * f.hi, 0.0)
-    tiny = noise + 8 * _EPS * (np.abs(t) + np.abs(f.b) + f.e)
-    low = (theta == f.lo) & (t + tiny <= low_end)
-    high = (theta == f.hi) & (t - tiny >= high_end)
-    left = (f.lo == 0) | (t - tiny >= f.b - f.e)
-    right = (f.hi == 0) | (t + tiny <= f.b + f.e)
-    return low | high | ((theta == 0) & left & right)
 
 
 def _independent_solve(problem: Problem, pull: Array) -> Array:

@@ -99,13 +99,17 @@ class Losses:
 
     def is_multiple(self, other: Losses, factor: float) -> bool:
         """Whether these are the losses `other` times `factor`, up to rounding."""
-        return (
-            np.array_equal(self.b, other.b)
-            and np.array_equal(self.e, other.e)
-            and np.allclose(self.q * factor, other.q, rtol=1e-13, atol=0.0)
-            and np.allclose(self.lo, other.lo * factor, rtol=1e-13, atol=0.0)
-            and np.allclose(self.hi, other.hi * factor, rtol=1e-13, atol=0.0)
-        )
+        def same(name: str, scale: float) -> bool:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if scale == 1.0:
+                return mine is theirs or bool(np.array_equal(mine, theirs))
+            wanted = theirs * scale
+            with np.errstate(invalid="ignore"):  # infinity is infinity
+                close = np.abs(mine - wanted) <= 1e-13 * np.abs(wanted)
+            return bool((close | (mine == wanted)).all())
+
+        inverse = {"b": 1.0, "e": 1.0, "q": 1.0 / factor, "lo": factor, "hi": factor}
+        return len(self) == len(other) and all(same(*pair) for pair in inverse.items())
 
     # -- values -----------------------------------------------------------------------------
 
@@ -174,14 +178,16 @@ class Losses:
         ``(t - b)(s - theta) - e(|s| - |theta|) - q/2 (s^2 - theta^2)``; `theta` must lie in
         ``[lo, hi]``.
         """
-        s = self.slope(t)
-        th = np.asarray(theta, dtype=np.float64)
-        z = np.asarray(t, dtype=np.float64) - self.b
-        lean = z - 0.5 * self.q * (s + th) if self._has("q") else z
-        gap = lean * (s - th)
+        t, th = np.asarray(t, dtype=np.float64), np.asarray(theta, dtype=np.float64)
+        return self._fenchel_young(t - self.b, self.slope(t), th)
+
+    def _fenchel_young(self, z: Array, s: Array, theta: Array) -> Array:
+        """The equation of `fenchel_young` with ``z = t - b`` and the subgradient s at t."""
+        lean = z - 0.5 * self.q * (s + theta) if self._has("q") else z
+        gap = lean * (s - theta)
         if self._has("e"):
-            gap = gap - self.e * (np.abs(s) - np.abs(th))
-        return np.maximum(gap, 0.0)
+            gap -= self.e * (np.abs(s) - np.abs(theta))
+        return np.maximum(gap, 0.0, out=gap)
 
     def fenchel_young_above(self, t: ArrayLike, error: ArrayLike, theta: ArrayLike) -> Array:
         """An upper bound of the Fenchel-Young term over all arguments within `error` of `t`.
@@ -193,8 +199,8 @@ class Losses:
         th = np.asarray(theta, dtype=np.float64)
         worst = np.zeros(len(self))
         error = error * (1.0 + 4.0 * UNIT) + np.where(error > 0, 2.0 * UNIT * np.abs(t), 0.0)
-        # Where e > 0 the knot b -+ e itself is rounded.
-        error = error + np.where(self.e > 0, 2.0 * UNIT * (np.abs(self.b) + self.e), 0.0)
+        if self._has("e"):  # the knot b -+ e itself is rounded
+            error = error + np.where(self.e > 0, 2.0 * UNIT * (np.abs(self.b) + self.e), 0.0)
         for end in (t - error, t + error):
             s = self.slope(end)
             z = end - self.b
@@ -207,8 +213,9 @@ class Losses:
                 size = size * np.abs(s - th)
             if self._has("e"):
                 size = size + self.e * np.abs(np.abs(s) - np.abs(th))
-            value = self.fenchel_young(end, th) + 8.0 * UNIT * size
-            worst = np.maximum(worst, value)
+            value = self._fenchel_young(z, s, th)
+            value += 8.0 * UNIT * size
+            np.maximum(worst, value, out=worst)
         return worst
 
     # -- pieces -----------------------------------------------------------------------------
@@ -271,13 +278,13 @@ class Losses:
         k1, k2, k3, k4 = self.knots
         falls, rises = self.lo < 0, self.hi > 0
         best = np.full(len(self), np.inf)
-        for knot, real in (
-            (k1, falls & np.isfinite(self.lo)),
-            (k2, falls & ~self.bowl),
-            (k3, rises & ~self.bowl),
-            (k4, rises & np.isfinite(self.hi)),
-        ):
-            best = np.where(real, np.minimum(best, np.abs(t - np.where(real, knot, 0.0))), best)
+        inner, outer = [(k2, falls & ~self.bowl), (k3, rises & ~self.bowl)], []
+        if self._has("q"):  # otherwise they are the same knots
+            outer = [(k1, falls & np.isfinite(self.lo)), (k4, rises & np.isfinite(self.hi))]
+        for knot, real in (*outer, *inner):
+            if real.any():
+                away = np.abs(t - (knot if real.all() else np.where(real, knot, 0.0)))
+                np.minimum(best, away, out=best, where=real)
         return best
 
     def piece_slope(self, codes: Codes) -> Array:

@@ -172,27 +172,6 @@ def test_arrays_of_the_caller_are_only_read(rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(start.theta, theta)
 
 
-def test_a_start_at_the_optimum_is_returned_and_another_is_used(
-    rng: np.random.Generator,
-) -> None:
-    problem = make("hinge", rng, 0.1, matrix=words(rng, 2000, 500))
-    target = target_of(problem, 1e-9)
-    cold = Faces()(problem, None, target)
-    again = Faces()(problem, Start(cold.x, cold.theta), target)
-    assert again.info["rounds"] == 0
-    np.testing.assert_array_equal(again.theta, cold.theta)
-    np.testing.assert_allclose(again.x, cold.x, rtol=1e-12, atol=1e-12)
-    point = reference_point(problem, cold.x, cold.theta)
-    known = Faces()(problem, Start(cold.x, cold.theta, point=point), target)
-    assert known.info["passes"] == again.info["passes"] - 1
-    other = problem.with_(C=0.11)
-    theta = np.where(cold.theta == problem.losses.lo, other.losses.lo, 1.1 * cold.theta)
-    warm = Faces()(other, Start(cold.x, theta), target)
-    assert warm.status == "optimal"
-    assert warm.info["kept"] < problem.n  # only the terms near a kink were looked at
-    assert warm.info["passes"] < cold.info["passes"]
-
-
 def test_a_wrong_start_does_no_harm(rng: np.random.Generator) -> None:
     problem = make("pinball", rng)
     solved(problem, Start(rng.standard_normal(D), 100.0 * rng.standard_normal(N)))

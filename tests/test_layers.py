@@ -24,7 +24,7 @@ ROWS = (
     ("quadratic", "penalty"),
     ("problem",),
     ("balance", "point", "proximity"),
-    ("start",),
+    ("start", "certificate_terms"),
     ("duality", "certificate"),  # so the certificate shares nothing with what it judges
     ("regions",),
     ("bounds",),

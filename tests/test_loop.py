@@ -59,7 +59,8 @@ def test_modes_agree_for_every_C(loss: str, intercept: bool, C: float) -> None:
         assert len(solution.rounds) <= MAX_ROUNDS
         values.append((solution.value, solution.certificate.gap))
     (a, gap_a), (b, gap_b) = values
-    assert abs(a - b) <= gap_a + gap_b
+    # A gap can be below the rounding of the objective as it is reported.
+    assert abs(a - b) <= gap_a + gap_b + 4 * np.spacing(max(abs(a), abs(b)))
 
 
 @pytest.mark.parametrize("data", ["scaled", "twins", "integer"])
@@ -128,6 +129,7 @@ def test_a_far_too_narrow_prediction_is_survived(
 ) -> None:
     """A far start, theta = 0, and a first guess that fixes all but one term: certified anyway."""
     monkeypatch.setattr(Guess, "near", staticmethod(narrow))
+    monkeypatch.setattr(loop, "WORTH", 1.0)  # reduce by it, however few terms go
     problem = build(Case(loss, intercept, n=LARGE, d=5, C=1.0))
     far = Start(np.full(problem.d, 30.0), np.zeros(problem.n))
     seen: list[Round] = []

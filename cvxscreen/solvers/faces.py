@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.designs.rows import Rows
-from cvxscreen.duality import dual_feasible
+from cvxscreen.duality import Point, dual_feasible
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.faces_block import Block, Sparse, inside
 from cvxscreen.solvers.faces_loops import Loops, compiled
@@ -74,13 +74,15 @@ class _State:
         theta = np.zeros(problem.n) if start is None else np.asarray(start.theta, dtype=np.float64)
         self.theta = self._snapped(theta)
         known = None if start is None else start.point
+        margins: Array | None = None
         if known is not None and known.problem is problem and (known.theta == self.theta).all():
             pull, self.passes = known.pull * self.root, 0.0
+            margins = _known_margins(known) if not len(self.free) else None
         else:
             pull, self.passes = self.source.pull(self.theta), 1.0
         self.v = -pull - problem.linear * self.root
         self.v[self.free] += self.centre / self.root[self.free]
-        self.renew()
+        self.renew(margins)
 
     def _snapped(self, theta: Array) -> Array:
         """`theta` in its box, and at an end of it where only rounding keeps it away."""
@@ -90,13 +92,13 @@ class _State:
             theta = np.where(theta <= f.lo + near, f.lo, theta)
             return np.where(theta >= f.hi - near, f.hi, theta)
 
-    def renew(self) -> None:
-        """Margins and gap at ``x = x_theta``: one pass."""
-        self.t = self.source.margins(self.v)
+    def renew(self, margins: Array | None = None) -> None:
+        """Margins and gap at ``x = x_theta``: one pass, unless the margins are known."""
+        self.t = self.source.margins(self.v) if margins is None else margins
         self.fy = self.problem.losses.fenchel_young(self.t, self.theta)
         self.gap, self.balanced = float(self.fy.sum()), self.theta
         self.left = self.gap + self.tension(self.v[self.free])
-        self.passes += 1
+        self.passes += margins is None
         if len(self.free):
             small, self.gap = self.gap <= self.target, np.inf
             if small:
@@ -151,6 +153,16 @@ class _State:
         outside[block.rows] = False
         wrong = np.flatnonzero(outside)
         return block.extended(wrong, self.problem.losses) if len(wrong) else block
+
+
+def _known_margins(point: Point) -> Array | None:
+    """Margins at ``x_theta`` where the point tells them: up to 1e-9 of x."""
+    near = 1e-9 * point.problem.quadratic.norm(point.x_dual)
+    if point.shift <= near:
+        return point.margins
+    if point.centre is not None and point.centre.slack <= near:
+        return 2.0 * point.centre.margins - point.margins
+    return None
 
 
 @dataclass(frozen=True)

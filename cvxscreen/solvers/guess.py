@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cvxscreen.duality import Point
 from cvxscreen.losses import Piece
@@ -37,29 +38,54 @@ class Guess:
         factor = max(2.0, min(needed, 8.0))
         return Guess(factor * self.width, factor * self.least, 2 * self.keep)
 
+    def after(self, best: Point, off: NDArray[np.bool_]) -> Guess:
+        """Wider, given the terms whose prediction from `best` was refuted."""
+        away = best.problem.losses.kink_distance(best.margins)[off]
+        needed = away / np.maximum(self.reach(best.problem)[off], 1e-300)
+        return self.wider(float(np.quantile(needed, 0.9)))
+
+    @staticmethod
+    def least_share(problem: Problem) -> float:
+        """The share of the terms that `near` keeps at least."""
+        if problem.n <= SMALL:
+            return 1.0
+        return 0.0 if problem.d >= problem.n else 4 * problem.d / problem.n
+
     @classmethod
     def near(cls, problem: Problem, point: Point, share: float) -> Guess:
         """Keep the terms nearest to a kink: a `share` of them, at least four times d."""
-        ratio = kink_ratios(problem, point)
         floor = 4 * problem.d
         if problem.d >= problem.n:  # a kernel, or more features than terms: count what bends
             losses, theta = problem.losses, point.theta
             floor = 2 * int(((theta > losses.lo) & (theta < losses.hi) & (theta != 0)).sum())
         keep = int(min(problem.n, max(share * problem.n, floor, SMALL)))
+        away = problem.losses.kink_distance(point.margins)
+        ratio = away / np.maximum(problem.norms, 1e-300)
         nearest = float(np.partition(ratio, keep - 1)[keep - 1])
         radius = float(np.sqrt(max(point.terms + 0.25 * point.shift**2, 0.0)))
-        away = problem.losses.kink_distance(point.margins)
         usual = float(np.partition(away, keep - 1)[keep - 1])
         if not np.isfinite(radius):
             return cls(max(nearest, 1e-12), usual, keep)
-        usual = min(usual, 0.3 * radius * float(np.median(problem.norms)))
+        usual = min(usual, 0.3 * radius * float(np.median(problem.norms[:: problem.n // 1000 + 1])))
         width = max(min(nearest, 0.1 * radius), 1e-12)
         return cls(width, usual, max(SMALL, min(keep, problem.d)))
 
 
-def kink_ratios(problem: Problem, point: Point) -> np.ndarray:
-    """How far the optimum must move for each term to change its piece, shape (n,)."""
-    return problem.losses.kink_distance(point.margins) / np.maximum(problem.norms, 1e-300)
+def size_of_optimum(problem: Problem, best: Point | None) -> float:
+    """About the optimal value: from below where the gap is known, but at least half of P."""
+    if best is None:
+        return problem.primal(np.zeros(problem.d))
+    size = abs(best.primal)
+    return max(size - best.gap, 0.5 * size)
+
+
+def usable(problem: Problem, chosen: Selection, best: Point | None, share: float) -> Selection:
+    """`chosen` folded and `anchored`; nothing if more than a `share` of the terms would stay."""
+    if len(chosen.kept) <= share * problem.n:
+        chosen = anchored(problem, chosen.folded(problem), best)
+    if len(chosen.kept) <= share * problem.n:
+        return chosen
+    return Selection(np.full(problem.n, Piece.UNDECIDED, dtype=np.int8))
 
 
 def anchored(problem: Problem, chosen: Selection, best: Point | None) -> Selection:

@@ -25,8 +25,10 @@ from cvxscreen.screening import Prediction, Screening
 from cvxscreen.selection import Selection
 from cvxscreen.solvers.choice import BUILTIN, builtin_solver
 from cvxscreen.solvers.compare import blend
-from cvxscreen.solvers.guess import SMALL, Guess, anchored, subsample
+from cvxscreen.solvers.faces import Faces
+from cvxscreen.solvers.guess import SMALL, Guess, size_of_optimum, subsample, usable
 from cvxscreen.solvers.inner import Inner, InnerResult, Start, ask
+from cvxscreen.solvers.pauses import gap_that_pays, pauses
 from cvxscreen.solvers.solution import Round, Solution
 
 __all__ = ["Inner", "InnerResult", "Start", "solve_screened"]
@@ -35,6 +37,10 @@ MODES = ("safe", "certified")
 MAX_ROUNDS = 12
 PILOT = 1e-12
 """Relative gap asked of the built-in solver before another one sees the reduced problem."""
+AIM = 0.8
+"""Share of the tolerance that a built-in solver uses up."""
+WORTH = 0.8
+"""A reduction that keeps a larger share of the terms costs more than it saves."""
 
 
 def solve_screened(
@@ -110,6 +116,7 @@ class _Run:
         self.problem, self.inner, self.mode, self.tol = problem, inner, mode, tol
         self.bounds, self.on_round = bounds, on_round
         self.builtin = isinstance(inner, BUILTIN)
+        self.sees = isinstance(inner, Faces)  # finds out by itself which terms matter
         self.screening = Screening.empty(problem)
         self.best: Point | None = None
         self.guess: Guess | None = None
@@ -119,7 +126,7 @@ class _Run:
         self.proof: tuple[Point, Certificate] | None = None
         self.finished = False
         self.weight: float | None = None
-        self.target_factor = 0.25
+        self.target_factor = AIM if self.builtin else 0.25
 
     # -- steps of a round -----------------------------------------------------------------
 
@@ -135,14 +142,10 @@ class _Run:
             masks = piece_masks(problem.losses, self.screening.codes)
             self.before = {name: float(mask.mean()) for name, mask in masks.items()}
         elif not self.builtin and problem.n > 5 * SMALL:
-            self.pilot()
-
-    def pilot(self) -> None:
-        """A first point from a random subsample, for solvers that take side constraints."""
-        found = ask(self.inner, subsample(self.problem), None, 0.0)
-        if found.usable:
-            self.best = reference_point(self.problem, found.x, None, found.multipliers)
-            self.guess = Guess.near(self.problem, self.best, 0.1)
+            found = ask(self.inner, subsample(problem), None, 0.0)
+            if found.usable:
+                self.best = reference_point(problem, found.x, None, found.multipliers)
+                self.guess = Guess.near(problem, self.best, 0.1)
 
     def prove(self, point: Point) -> None:
         """Add what the bounds prove from `point`."""
@@ -151,32 +154,32 @@ class _Run:
             self.screening = self.screening.tighten(verdict)
 
     def choose(self) -> Selection:
-        """What to reduce by in this round."""
+        """What to reduce by in this round; nothing where that cannot pay."""
         problem = self.problem
         chosen = self.screening.selection
         last = len(self.rounds) >= MAX_ROUNDS - 2
-        if self.mode == "certified" and self.best is not None and not last and problem.n > SMALL:
+        can_pay = not self.sees and Guess.least_share(problem) <= WORTH
+        if self.mode == "certified" and self.best is not None and not last and can_pay:
             if self.guess is None:
                 self.guess = Guess.near(problem, self.best, 0.05)
             prediction = Prediction.from_margins(
                 problem, self.best.margins, self.guess.reach(problem), self.guess.keep
             )
             chosen = prediction.beside(self.screening)
-        return anchored(problem, chosen.folded(problem), self.best)
+        return usable(problem, chosen, self.best, WORTH if self.builtin else 1.0)
 
     def target(self) -> float:
         """Absolute gap for the inner solver; loose while there is nothing to reduce by."""
-        scale = abs(self.best.primal) if self.best is not None else self.problem.primal(
-            np.zeros(self.problem.d)
-        )
+        scale = size_of_optimum(self.problem, self.best)
         aim = self.target_factor * self.tol * max(scale, 1e-300)
         if not self.builtin:
             return aim
-        if self.best is None and self.problem.n > SMALL:
-            return max(3e-4 * scale, aim)
-        if self.mode == "safe" and self.best is not None:
-            return max(0.1 * self.best.gap, aim)
-        return aim
+        safe = self.mode == "safe"
+        if self.sees or (safe and not pauses(self.problem)):
+            return aim
+        if self.best is None:
+            return max(3e-4 * scale, aim) if self.problem.n > SMALL else aim
+        return max(gap_that_pays(self.best, self.screening, 1.0 - WORTH, aim), aim) if safe else aim
 
     def round(self) -> None:
         """One pass of the loop in the module's docstring."""
@@ -225,18 +228,16 @@ class _Run:
         """The best point so far, restricted to the kept terms."""
         if self.best is None:
             return None
-        return Start(
-            self.best.x, self.best.theta[chosen.kept], self.weight, self.best.multipliers
-        )
+        best = self.best
+        if len(chosen.kept) == self.problem.n:
+            return Start(best.x, best.theta, self.weight, best.multipliers, best)
+        return Start(best.x, best.theta[chosen.kept], self.weight, best.multipliers)
 
     def learn(self, point: Point, off: np.ndarray, guessed: int) -> None:
         """Take over a better point; after a runaway stay on the segment where P is lowest."""
-        problem, best = self.problem, self.best
+        best = self.best
         if best is not None and off.any():
-            if self.guess is not None:
-                away = problem.losses.kink_distance(best.margins)[off]
-                needed = away / np.maximum(self.guess.reach(problem)[off], 1e-300)
-                self.guess = self.guess.wider(float(np.quantile(needed, 0.9)))
+            self.guess = None if self.guess is None else self.guess.after(best, off)
             if point.primal > best.primal:
                 point = blend(best, point)
         if best is None or point.gap < best.gap or (off.any() and point.primal <= best.primal):

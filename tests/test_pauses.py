@@ -1,0 +1,89 @@
+"""When the loop interrupts a solver for a proof, and what a start spares `Faces`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_faces import make, target_of, words
+
+import cvxscreen
+from cvxscreen.bounds import midpoint_ball
+from cvxscreen.duality import reference_point, rescaled_point
+from cvxscreen.rules import judge
+from cvxscreen.screening import Screening
+from cvxscreen.solvers.faces import Faces
+from cvxscreen.solvers.inner import Start
+from cvxscreen.solvers.loop import WORTH, solve_screened
+from cvxscreen.solvers.newton import Newton
+from cvxscreen.solvers.pauses import FALL, LAST, gap_that_pays, pauses
+
+
+def test_a_start_at_the_optimum_is_returned_and_another_is_used(
+    rng: np.random.Generator,
+) -> None:
+    problem = make("hinge", rng, 0.1, matrix=words(rng, 2000, 500))
+    target = target_of(problem, 1e-9)
+    cold = Faces()(problem, None, target)
+    again = Faces()(problem, Start(cold.x, cold.theta), target)
+    assert again.info["rounds"] == 0
+    np.testing.assert_array_equal(again.theta, cold.theta)
+    np.testing.assert_allclose(again.x, cold.x, rtol=1e-12, atol=1e-12)
+    point = reference_point(problem, cold.x, cold.theta)
+    known = Faces()(problem, Start(cold.x, cold.theta, point=point), target)
+    assert known.info["passes"] == again.info["passes"] - 2 == 0
+    np.testing.assert_array_equal(known.theta, cold.theta)
+    other = problem.with_(C=0.11)
+    theta = np.where(cold.theta == problem.losses.lo, other.losses.lo, 1.1 * cold.theta)
+    warm = Faces()(other, Start(cold.x, theta), target)
+    moved = rescaled_point(other, point)
+    free = Faces()(other, Start(moved.x, moved.theta, point=moved), target)
+    assert abs(free.info["passes"] + 2 - warm.info["passes"]) < 0.5
+    assert warm.status == free.status == "optimal"
+    np.testing.assert_allclose(free.x, warm.x, atol=1e-3)
+    assert warm.info["kept"] < problem.n  # only the terms near a kink were looked at
+    assert warm.info["passes"] < cold.info["passes"]
+
+
+@pytest.mark.parametrize("C", [0.02, 0.5])
+def test_the_gap_that_pays_decides_about_its_share(C: float) -> None:
+    """A ball from a point of that gap decides a fifth of the terms; from 30 times it, fewer."""
+    X, y = cvxscreen.datasets.two_gaussians(3000, 10, bayes_error=0.2)
+    problem = cvxscreen.svm(X, y, C=C)
+
+    def decided(gap: float) -> float:
+        found = Newton()(problem, None, gap)
+        point = reference_point(problem, found.x, found.theta)
+        codes = judge(problem, midpoint_ball(problem, point)).codes
+        return float((codes >= 0).mean()) if point.gap > 0.05 * gap else 1.0
+
+    rough = Newton()(problem, None, 0.2 * problem.primal(np.zeros(problem.d)))
+    best = reference_point(problem, rough.x, rough.theta)
+    gap = gap_that_pays(best, Screening.empty(problem), 1.0 - WORTH, 0.0)
+    assert 0 < gap <= FALL * best.gap
+    assert decided(0.5 * gap) > 0.1
+    if gap < FALL * best.gap:
+        assert decided(30.0 * gap) < 0.5
+    assert gap_that_pays(best, Screening.empty(problem), 1.0 - WORTH, gap / LAST) == 0.0
+
+
+def test_safe_mode_does_not_pause_where_nothing_is_decided() -> None:
+    """Random labels: one look at a rough point, then straight to the tolerance."""
+    rng = np.random.default_rng(3)
+    X, y = rng.standard_normal((4000, 20)), np.where(rng.random(4000) < 0.5, 1.0, -1.0)
+    problem = cvxscreen.svm(X, y, C=10.0)
+    assert pauses(problem)
+    solution = solve_screened(problem, mode="safe", tol=1e-6)
+    assert solution.status == "optimal"
+    assert len(solution.rounds) <= 2
+    assert solution.rounds[-1].kept == problem.n
+    small = cvxscreen.svm(X[:900, :2], y[:900], C=10.0)
+    assert not pauses(small)
+    assert len(solve_screened(small, mode="safe", tol=1e-6).rounds) == 1
+
+
+def test_safe_mode_still_reduces_where_it_pays() -> None:
+    """Separable classes: most terms are decided long before the tolerance is met."""
+    X, y = cvxscreen.datasets.two_gaussians(6000, 20, bayes_error=0.01)
+    solution = solve_screened(cvxscreen.svm(X, y, C=0.1), mode="safe", tol=1e-9)
+    assert solution.status == "optimal"
+    assert solution.rounds[-1].kept < 0.5 * len(y)
