@@ -14,12 +14,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen.losses import Losses
 from cvxscreen.problem import Problem
 from cvxscreen.regions.functionals import Functionals, Place, lifted
 from cvxscreen.regions.fy_cut import Known, tightened
 from cvxscreen.rounding import UNIT, gamma
 
 Array = NDArray[np.float64]
+Rows = slice | NDArray[np.intp]
 
 _BISECTIONS = 24
 _DOUBLINGS = 80
@@ -126,42 +128,51 @@ def intercept_interval(
     bounded = bool(np.isfinite(losses.lo).all() and np.isfinite(losses.hi).all())
     weight = float(np.abs(e) @ slopes)
 
-    def extreme(beta: float, side: float) -> float:
-        """Largest (side 1) or smallest (side -1) value of the optimality sum at `beta`."""
-        ends = middle + e * beta + side * (spread + (8.0 * UNIT * abs(beta)) * lean)
-        below, above = losses.subgradient(ends)
-        chosen = np.where(rising == (side > 0), above, below)
-        size = weight if bounded else float(np.abs(e) @ np.maximum(np.abs(chosen), slopes))
+    def chosen(beta: float, side: float, rows: Rows, of: Losses) -> Array:
+        """The slopes of some terms that make the sum largest (side 1) or smallest (side -1)."""
+        ends = side * (spread[rows] + (8.0 * UNIT * abs(beta)) * lean[rows])
+        below, above = of.subgradient(middle[rows] + e[rows] * beta + ends)
+        return np.where(rising[rows] == (side > 0), above, below)
+
+    def excluded(total: float, slope: Array, side: float) -> bool:
+        """Whether the optimality sum, `total` with these slopes, is on the wrong side of 0."""
+        size = weight if bounded else float(np.abs(e) @ np.maximum(np.abs(slope), slopes))
         noise = growth * (size + abs(offset)) + problem.imbalance
-        return float(e @ chosen) + offset + side * noise
+        return side * (total + offset + side * noise) < 0
 
     def edge(side: float) -> float:
         """Outer end of the interval: side 1 gives the lower end, -1 the upper one."""
 
-        def excluded(beta: float) -> bool:
-            return side * extreme(beta, side) < 0
+        def look(beta: float) -> tuple[bool, Array]:
+            slope = chosen(beta, side, slice(None), losses)
+            return excluded(float(e @ slope), slope, side), slope
 
-        step = max(1e-3 * abs(start), typical)
-        inner = outer = start
-        if excluded(start):
-            for _ in range(_DOUBLINGS):
-                inner = inner + side * step
-                if not excluded(inner):
-                    break
-                outer, step = inner, 2.0 * step
+        out, slope = look(start)
+        current = previous = (start, slope)
+        step = max(1e-3 * abs(start), typical) * (side if out else -side)
+        for _ in range(_DOUBLINGS):
+            beta = previous[0] + step
+            beyond, slope = look(beta)
+            current = (beta, slope)
+            if beyond != out:
+                break
+            previous, step = current, 2.0 * step
         else:
-            for _ in range(_DOUBLINGS):
-                outer = outer - side * step
-                if excluded(outer):
-                    break
-                inner, step = outer, 2.0 * step
-            else:
+            if not out:
                 return -side * float("inf")
+        (inner, near), (outer, far) = (current, previous) if out else (previous, current)
+        # e_i theta_i is monotone in beta: what agrees at both ends is settled in between.
+        rows: Rows = slice(None)
+        some, settled = losses, 0.0
+        if bounded:
+            rows = np.flatnonzero(near != far)
+            some, settled = losses.take(rows), float(e @ np.where(near == far, near, 0.0))
         for _ in range(_BISECTIONS):
             if abs(inner - outer) <= _FINE * typical:
                 break
             mid = 0.5 * (inner + outer)
-            if excluded(mid):
+            slope = chosen(mid, side, rows, some)
+            if excluded(settled + float(e[rows] @ slope), slope, side):
                 outer = mid
             else:
                 inner = mid

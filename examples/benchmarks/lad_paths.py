@@ -42,8 +42,8 @@ SETTINGS = {
     "HIGHS": ({},),
 }
 HEADER = (
-    "set", "loss", "n", "d", "ours s", "passes a point", "largest gap", "CVXPY", "s a point", "gap ",
-    "compile s", "full path s", "ratio",
+    "set", "loss", "n", "d", "ours s", "passes a point", "largest gap", "CVXPY", "s a point",
+    "gap ", "compile s", "full path s", "ratio",
 )
 
 
