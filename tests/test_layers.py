@@ -42,10 +42,14 @@ ROWS = (
 )
 ROW_OF = {part: row for row, parts in enumerate(ROWS) for part in parts}
 
-FAMILIES = {"bounds", "regions", "solvers", "reducer", "models"}
+FAMILIES = {"bounds", "regions", "solvers", "reducer", "models", "estimators"}
 """Packages whose modules may import each other."""
 
-HOMES = {"cvxpy": {"reducer"}, "sklearn": {"models", "datasets"}, "matplotlib": {"plots"}}
+HOMES = {
+    "cvxpy": {"reducer"},
+    "sklearn": {"models", "datasets", "estimators"},
+    "matplotlib": {"plots"},
+}
 """Outside libraries that only some parts of the package may import."""
 
 

@@ -237,3 +237,33 @@ def decision_function(solution: Solution, X_new: Any) -> Array:
         part = points[start : start + CHUNK].astype(np.float64)
         out[start : start + CHUNK] += function.cross(part)[:, used] @ c[used]
     return out
+
+
+def kernel_between(
+    kernel: KernelChoice, params: Mapping[str, float] | None, X_new: Any, points: Any
+) -> Array:
+    """Kernel values of new points with known ones, shape (len(X_new), len(points)).
+
+    Parameters
+    ----------
+    kernel : str or callable
+        A name or a function, as in `svm`; for ``"precomputed"`` there is nothing to evaluate.
+    params : mapping, optional
+        As ``kernel_params`` of `svm`; defaults are those of the training points' width.
+    X_new, points : array_like or sparse matrix, shapes (m, d) and (N, d)
+    """
+    new = Rows(X_new, name="X_new").matrix
+    if not points.shape[0]:
+        return np.zeros((new.shape[0], 0))
+    known = _points(points)
+    function = (
+        Called(known, kernel)
+        if callable(kernel)
+        else KernelSetting(kernel, params).function(known)
+    )
+    if sp.issparse(new) and not sp.issparse(known):
+        new = new.toarray()
+    out = np.empty((new.shape[0], function.size))
+    for start in range(0, len(out), CHUNK):
+        out[start : start + CHUNK] = function.cross(new[start : start + CHUNK].astype(np.float64))
+    return out

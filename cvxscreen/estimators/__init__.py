@@ -1,0 +1,17 @@
+"""scikit-learn estimators whose models are solved through screening and certified.
+
+* `ScreenedSVC`: support vector classification, linear or kernel, one-vs-rest;
+* `ScreenedSVCCV`: the same with C chosen by cross-validation, one screened path a fold;
+* `ScreenedRegressor`: absolute, quantile, eps-insensitive and Huber regression.
+
+They follow scikit-learn's conventions (and pass its ``check_estimator``); ``certificates_`` holds
+the duality gap of every problem that was solved, recomputed on all of its data.
+"""
+
+from __future__ import annotations
+
+from cvxscreen.estimators.classifier import ScreenedSVC
+from cvxscreen.estimators.cross_validation import ScreenedSVCCV
+from cvxscreen.estimators.regressor import ScreenedRegressor
+
+__all__ = ["ScreenedRegressor", "ScreenedSVC", "ScreenedSVCCV"]

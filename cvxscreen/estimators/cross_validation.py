@@ -1,0 +1,195 @@
+"""C by cross-validation: in every fold one screened path over all values of C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.metrics import check_scoring
+from sklearn.model_selection import check_cv
+from sklearn.utils.parallel import Parallel, delayed
+
+from cvxscreen.bounds import midpoint_ball
+from cvxscreen.certificate import Certificate
+from cvxscreen.doors import warm_start
+from cvxscreen.errors import InvalidInput
+from cvxscreen.estimators.classifier import ScreenedSVC
+from cvxscreen.estimators.fitting import Array, warn_unless_ok
+from cvxscreen.problem import Problem
+from cvxscreen.solvers.loop import solve_screened
+from cvxscreen.solvers.solution import Solution
+
+REFIT = 1e-9
+"""Relative gap of the refitted model, where `tol` is not smaller still."""
+
+
+class ScreenedSVCCV(ScreenedSVC):
+    """`ScreenedSVC` with C chosen by cross-validation.
+
+    Each fold solves its whole path over C once: every value starts from the solution before it,
+    and most terms are fixed before the solve.
+
+    Parameters
+    ----------
+    Cs : int or array_like
+        Values of C, or how many of them between 1e-3 and 10 (geometric).
+    cv : int, splitter or iterable, optional
+        As in scikit-learn; stratified in 5 folds when omitted.
+    scoring : str or callable, optional
+        As in scikit-learn; accuracy when omitted.
+    n_jobs : int, optional
+        Folds at the same time.
+    tol : float
+        Relative duality gap of every problem of a fold; the refitted model's is at most 1e-9.
+    loss, gamma, kernel, kernel_params, fit_intercept, class_weight, mode, cache_bytes
+        As in `ScreenedSVC`.
+
+    Attributes
+    ----------
+    Cs_ : array, shape (n_values,)
+        As tried, in the order given.
+    scores_ : array, shape (n_folds, n_values)
+        On the data left out.
+    C_ : float
+        The value with the best mean score, the smallest one among equals; the model is refitted
+        with it on all of the data.
+    path_certificates_ : tuple of tuple of Certificate
+        For every fold those of all its problems, recomputed on all of the fold's data.
+    classes_, coef_, intercept_, support_, support_vectors_, dual_coef_, certificates_
+        As in `ScreenedSVC`, of the refitted model.
+    """
+
+    def __init__(
+        self,
+        Cs: int | ArrayLike = 10,
+        *,
+        cv: Any = None,
+        scoring: str | Callable[..., float] | None = None,
+        n_jobs: int | None = None,
+        loss: str = "hinge",
+        gamma: float | None = None,
+        kernel: str | Callable[[Any, Any], Any] = "linear",
+        kernel_params: Mapping[str, float] | None = None,
+        fit_intercept: bool = True,
+        class_weight: Mapping[Any, float] | str | None = None,
+        tol: float = 1e-6,
+        mode: str = "certified",
+        cache_bytes: int = 2**30,
+    ) -> None:
+        self.Cs = Cs
+        self.cv = cv
+        self.scoring = scoring
+        self.n_jobs = n_jobs
+        self.loss = loss
+        self.gamma = gamma
+        self.kernel = kernel
+        self.kernel_params = kernel_params
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.tol = tol
+        self.mode = mode
+        self.cache_bytes = cache_bytes
+
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Score every C on every fold, then refit with the best.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix, shape (n, d)
+        y : array_like, shape (n,)
+        sample_weight : array_like, shape (n,), optional
+            Non-negative; used for fitting and for scoring.
+
+        Returns
+        -------
+        ScreenedSVCCV
+            The fitted estimator itself.
+
+        Raises
+        ------
+        InvalidInput
+            For values of C that are not positive, a fold with one class, or what `ScreenedSVC`
+            refuses.
+        """
+        X, y, weight = self._checked(X, y, sample_weight)
+        if len(np.unique(y)) < 2:
+            self._problems(X, y, weight, 1.0)  # raises
+        self.Cs_ = self._grid()
+        folds = list(check_cv(self.cv, y, classifier=True).split(X, y))
+        results = Parallel(n_jobs=self.n_jobs)(
+            delayed(_fold)(self._with(1.0), X, y, weight, self.Cs_, train, test, self.scoring)
+            for train, test in folds
+        )
+        self.scores_ = np.array([scores for scores, _ in results])
+        self.path_certificates_ = tuple(proofs for _, proofs in results)
+        warn_unless_ok([proof for proofs in self.path_certificates_ for proof in proofs])
+        means = self.scores_.mean(axis=0)
+        self.C_ = float(self.Cs_[np.isclose(means, means.max(), rtol=0, atol=1e-15)].min())
+        best = self._with(self.C_).set_params(tol=min(self.tol, REFIT)).fit(X, y, weight)
+        for name, value in vars(best).items():
+            if name.endswith("_") and name not in ("n_features_in_", "feature_names_in_"):
+                setattr(self, name, value)
+        return self
+
+    def _grid(self) -> Array:
+        if isinstance(self.Cs, int | np.integer):
+            if self.Cs < 1:
+                raise InvalidInput(f"`Cs` is {self.Cs}; at least one value is needed.")
+            return np.geomspace(1e-3, 10.0, int(self.Cs))
+        grid = np.array(self.Cs, dtype=np.float64)
+        if grid.ndim != 1 or not len(grid) or not (np.isfinite(grid) & (grid > 0)).all():
+            raise InvalidInput("`Cs` must be a number of values or a list of positive ones.")
+        return grid
+
+    def _with(self, C: float) -> ScreenedSVC:
+        """The model for one value of C."""
+        given: dict[str, Any] = {
+            name: getattr(self, name) for name in ScreenedSVC().get_params() if name != "C"
+        }
+        return ScreenedSVC(C, **given)
+
+
+def _fold(
+    model: ScreenedSVC,
+    X: Any,
+    y: NDArray[Any],
+    weight: Array | None,
+    grid: Array,
+    train: NDArray[np.intp],
+    test: NDArray[np.intp],
+    scoring: Any,
+) -> tuple[Array, tuple[Certificate, ...]]:
+    """Scores on the rows `test` for every C of `grid`, and the certificates of the path."""
+    pairwise = model.__sklearn_tags__().input_tags.pairwise
+    inside = X[np.ix_(train, train)] if pairwise else X[train]
+    outside = X[np.ix_(test, train)] if pairwise else X[test]
+    inside, labels, inner = model._checked(
+        inside, y[train], None if weight is None else weight[train]
+    )
+    order = np.argsort(grid, kind="stable")
+    problems = model._problems(inside, labels, inner, float(grid[order[0]]))
+    paths = [_solutions(p, grid[order], model.tol, model.mode) for p in problems]
+    scorer = check_scoring(model, scoring=scoring)
+    rest = {} if weight is None else {"sample_weight": weight[test]}
+    scores = np.empty(len(grid))
+    for step, place in enumerate(order):
+        model._store(inside, problems, [found[step].x for found in paths])
+        scores[place] = scorer(model, outside, y[test], **rest)
+    return scores, tuple(s.certificate for found in paths for s in found)
+
+
+def _solutions(problem: Problem, grid: Array, tol: float, mode: str) -> list[Solution]:
+    """Certified solutions at every C of `grid`, each started from the one before.
+
+    In the certified mode the fixed terms are predicted from the neighbour and then certified, so
+    nothing has to be proven beforehand.
+    """
+    found: list[Solution] = []
+    for C in grid:
+        here = problem.with_(C=float(C))
+        start = warm_start(here, found[-1]) if found else None
+        bounds = (midpoint_ball,) if mode == "safe" else ()
+        found.append(solve_screened(here, mode=mode, tol=tol, start=start, bounds=bounds))
+    return found

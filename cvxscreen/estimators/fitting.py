@@ -1,0 +1,125 @@
+"""What the estimators share: from validated data to problems, and from solutions to decisions."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from cvxscreen.certificate import Certificate
+from cvxscreen.doors import solve
+from cvxscreen.models.kernel import kernel_between
+from cvxscreen.problem import Problem
+from cvxscreen.solvers.solution import Solution
+
+Array = NDArray[np.float64]
+
+
+class ScreenedModel(BaseEstimator):
+    """Base of the estimators: data checks, kernels, coefficients and decisions."""
+
+    kernel: Any
+    kernel_params: Any
+    cache_bytes: int
+    tol: float
+    mode: str
+    fit_intercept: bool
+    certificates_: tuple[Certificate, ...]
+    intercept_: Any
+
+    @property
+    def _linear(self) -> bool:
+        return isinstance(self.kernel, str) and self.kernel == "linear"
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        tags.input_tags.sparse = not pairwise
+        tags.input_tags.pairwise = pairwise
+        return tags
+
+    def _accepts(self) -> dict[str, Any]:
+        """How `X` is validated, in fit and in predict."""
+        sparse = False if self.__sklearn_tags__().input_tags.pairwise else "csr"
+        return {
+            "accept_sparse": sparse, "accept_large_sparse": False,
+            "dtype": [np.float64, np.float32],
+        }
+
+    def _options(self) -> dict[str, Any]:
+        """The part of the problem that does not depend on the data."""
+        shared: dict[str, Any] = {"intercept": self.fit_intercept}
+        if not self._linear:
+            shared |= {
+                "kernel": self.kernel, "kernel_params": self.kernel_params,
+                "cache_bytes": self.cache_bytes,
+            }
+        return shared
+
+    def _solved(self, problem: Problem) -> Solution:
+        """The certified solution; a warning when its certificate does not hold."""
+        found = solve(problem, tol=self.tol, mode=self.mode)
+        warn_unless_ok([found.certificate])
+        return found
+
+    def _store(
+        self, X: Any, problems: Sequence[Problem], points: Sequence[Array]
+    ) -> None:
+        """Keep what prediction needs of the solutions `points`, one a problem."""
+        free = int(self.fit_intercept)
+        coefficients = np.array([x[: len(x) - free] for x in points])
+        self.intercept_ = np.zeros(len(points))
+        if self.fit_intercept:
+            pairs = zip(problems, points, strict=True)
+            self.intercept_ = np.array([x[-1] - p.design.offset(x) for p, x in pairs])
+        if self._linear:
+            self.coef_ = coefficients
+            return
+        self.support_ = np.flatnonzero(coefficients.any(axis=0))
+        self.dual_coef_ = coefficients[:, self.support_]
+        self.n_fit_ = coefficients.shape[1]
+        if self.kernel != "precomputed":
+            self.support_vectors_ = X[self.support_]
+
+    def _decisions(self, X: Any) -> Array:
+        """``<w_k, x> + b_k`` for every row and every problem, shape (m, K)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, **self._accepts())
+        if self._linear:
+            return np.asarray(X @ self.coef_.T + self.intercept_)
+        if self.kernel == "precomputed":
+            values = X[:, self.support_]
+        else:
+            values = kernel_between(
+                self.kernel, self.kernel_params, X, self.support_vectors_
+            )
+        return np.asarray(values @ self.dual_coef_.T + self.intercept_)
+
+
+def sample_weights(sample_weight: ArrayLike | None, X: Any) -> Array | None:
+    """`sample_weight` as an array, None when omitted."""
+    if sample_weight is None:
+        return None
+    checked: Array = _check_sample_weight(
+        sample_weight, X, dtype=np.float64, ensure_non_negative=True
+    )
+    return checked
+
+
+def warn_unless_ok(certificates: Sequence[Certificate]) -> None:
+    """Say it, as scikit-learn does, when an answer is not as accurate as was asked for."""
+    bad = [c for c in certificates if not c.ok]
+    if bad:
+        warnings.warn(
+            f"a certificate does not hold: {bad[0].reason}; the relative gap is "
+            f"{bad[0].relative_gap:.1e}. Scale the features, or ask for a larger `tol`.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )

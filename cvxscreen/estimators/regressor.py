@@ -1,0 +1,131 @@
+"""Robust regression: absolute, quantile, eps-insensitive and Huber losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+from numpy.typing import ArrayLike
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import validate_data
+
+from cvxscreen.estimators.fitting import Array, ScreenedModel, sample_weights
+from cvxscreen.models.regression import regression
+
+
+class ScreenedRegressor(RegressorMixin, ScreenedModel):
+    """Regression with a piecewise linear-quadratic loss, solved through screening.
+
+    ``min_{w, b} 1/2 ||w||^2 + C sum_i c_i phi(<x_i, w> + b - y_i)``
+
+    Parameters
+    ----------
+    C : float
+        Weight of the loss, positive.
+    loss : {"absolute", "quantile", "epsilon", "smoothed_epsilon", "huber"}
+    epsilon, tau, gamma, delta : float, optional
+        Shape of the loss: half-width of the insensitive zone (default 0.1), quantile level
+        (default 0.5), corner width (default 0.5), Huber's threshold (default 1); all but `tau` in
+        units of the response.
+    kernel : str or callable
+        ``"linear"`` (works on the features), ``"rbf"``, ``"poly"``, ``"precomputed"``, another name
+        of scikit-learn, or ``k(A, B) -> matrix``.
+    kernel_params : mapping, optional
+        ``gamma`` (default 1 / n_features), ``coef0``, ``degree``.
+    fit_intercept : bool
+        Whether to fit an unpenalised ``b``.
+    tol : float
+        Relative duality gap, in (0, 1).
+    mode : {"certified", "safe"}
+        As in `cvxscreen.solve`.
+    cache_bytes : int
+        Most memory spent on stored kernel rows.
+
+    Attributes
+    ----------
+    coef_ : array, shape (n_features,)
+        With the linear kernel.
+    intercept_ : float
+    support_, support_vectors_, dual_coef_ : arrays
+        With other kernels.
+    certificates_ : tuple of Certificate
+        Of the one problem, recomputed on all of the data.
+    n_features_in_, feature_names_in_
+        As everywhere in scikit-learn.
+
+    Examples
+    --------
+    >>> from cvxscreen.datasets import heavy_tailed_regression
+    >>> from cvxscreen.estimators import ScreenedRegressor
+    >>> model = ScreenedRegressor(loss="quantile", tau=0.9).fit(*heavy_tailed_regression(200, 3))
+    >>> model.certificates_[0].ok
+    True
+    """
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        loss: str = "absolute",
+        epsilon: float | None = None,
+        tau: float | None = None,
+        gamma: float | None = None,
+        delta: float | None = None,
+        kernel: str | Callable[[Any, Any], Any] = "linear",
+        kernel_params: Mapping[str, float] | None = None,
+        fit_intercept: bool = True,
+        tol: float = 1e-9,
+        mode: str = "certified",
+        cache_bytes: int = 2**30,
+    ) -> None:
+        self.C = C
+        self.loss = loss
+        self.epsilon = epsilon
+        self.tau = tau
+        self.gamma = gamma
+        self.delta = delta
+        self.kernel = kernel
+        self.kernel_params = kernel_params
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.mode = mode
+        self.cache_bytes = cache_bytes
+
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Solve the problem.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix, shape (n, d)
+            The square Gram matrix with ``kernel="precomputed"``.
+        y : array_like, shape (n,)
+        sample_weight : array_like, shape (n,), optional
+            Non-negative.
+
+        Returns
+        -------
+        ScreenedRegressor
+            The fitted estimator itself.
+
+        Raises
+        ------
+        InvalidInput
+            For arguments that `cvxscreen.regression` refuses (also a ``ValueError``).
+        """
+        X, y = validate_data(self, X, y, y_numeric=True, **self._accepts())
+        problem = regression(
+            X, y, C=self.C, loss=self.loss, epsilon=self.epsilon, tau=self.tau, gamma=self.gamma,
+            delta=self.delta, sample_weight=sample_weights(sample_weight, X), **self._options(),
+        )
+        found = self._solved(problem)
+        self._store(X, [problem], [found.x])
+        self.intercept_ = float(self.intercept_[0])
+        if self._linear:
+            self.coef_ = self.coef_[0]
+        self.certificates_ = (found.certificate,)
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """Predicted responses, shape (m,)."""
+        out = self._decisions(X)
+        return out if out.ndim == 1 else out[:, 0]

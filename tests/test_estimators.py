@@ -1,0 +1,200 @@
+"""The estimators: scikit-learn's own checks, the optimum they claim, and what they refuse."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import cvxscreen
+from cvxscreen.datasets import heavy_tailed_regression, toy2, two_gaussians
+from cvxscreen.estimators import ScreenedRegressor, ScreenedSVC, ScreenedSVCCV
+
+CHECKED = [
+    ScreenedSVC(),
+    ScreenedRegressor(),
+    ScreenedSVCCV(Cs=[0.1, 1.0], cv=2),
+    ScreenedSVC(kernel="rbf"),
+    ScreenedRegressor(loss="epsilon", kernel="rbf"),
+]
+
+
+@parametrize_with_checks(CHECKED)
+def test_scikit_learn_accepts(estimator, check) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the checks provoke warnings on purpose
+        check(estimator)
+
+
+@pytest.fixture(scope="module")
+def clouds():
+    """Two overlapping clouds in the plane."""
+    X, y = toy2()
+    return X[::10], y[::10]
+
+
+def test_two_classes_are_the_svm_of_the_package(clouds) -> None:
+    X, y = clouds
+    names = np.where(y > 0, "yes", "no")
+    model = ScreenedSVC(C=0.7).fit(X, names)
+    found = cvxscreen.solve(cvxscreen.svm(X, y, C=0.7, intercept=True), tol=1e-9)
+    assert list(model.classes_) == ["no", "yes"]
+    np.testing.assert_allclose(model.coef_, [found.w], atol=1e-6)
+    np.testing.assert_allclose(model.intercept_, [found.intercept], atol=1e-6)
+    assert model.certificates_[0].ok
+    scores = model.decision_function(X)
+    np.testing.assert_allclose(scores, X @ model.coef_[0] + model.intercept_[0])
+    assert ((scores > 0) == (model.predict(X) == "yes")).all()
+
+
+def test_kernel_decisions_match_libsvm(clouds) -> None:
+    X, y = clouds
+    ours = ScreenedSVC(C=2.0, kernel="rbf", kernel_params={"gamma": 0.5}).fit(X, y)
+    theirs = SVC(C=2.0, gamma=0.5, tol=1e-8).fit(X, y)
+    new = X + 0.1
+    np.testing.assert_allclose(
+        ours.decision_function(new), theirs.decision_function(new), atol=1e-4
+    )
+    assert len(ours.support_) == len(theirs.support_)
+    gram = ScreenedSVC(C=2.0, kernel="precomputed").fit(rbf_kernel(X, gamma=0.5), y)
+    called = ScreenedSVC(C=2.0, kernel=lambda a, b: rbf_kernel(a, b, gamma=0.5)).fit(X, y)
+    expected = ours.decision_function(new)
+    np.testing.assert_allclose(
+        gram.decision_function(rbf_kernel(new, X, gamma=0.5)), expected, atol=1e-6
+    )
+    np.testing.assert_allclose(called.decision_function(new), expected, atol=1e-6)
+
+
+def test_several_classes_are_one_against_the_rest() -> None:
+    X, y = load_iris(return_X_y=True)
+    model = ScreenedSVC(C=1.0).fit(X, y)
+    assert model.coef_.shape == (3, 4)
+    assert len(model.certificates_) == 3
+    alone = ScreenedSVC(C=1.0).fit(X, y == 2)
+    np.testing.assert_allclose(model.coef_[2], alone.coef_[0], atol=1e-5)
+    assert model.score(X, y) > 0.9
+
+
+def test_storage_does_not_matter(clouds) -> None:
+    X, y = clouds
+    dense = ScreenedSVC(C=0.5).fit(X, y)
+    for other in (sp.csr_array(X), sp.csc_matrix(X), np.asfortranarray(X), X.tolist()):
+        model = ScreenedSVC(C=0.5).fit(other, y)
+        np.testing.assert_allclose(model.coef_, dense.coef_, atol=1e-6)
+        np.testing.assert_allclose(model.decision_function(other), dense.decision_function(X),
+                                   atol=1e-6)
+
+
+def test_class_weights_are_sample_weights(clouds) -> None:
+    X, y = clouds
+    weighted = ScreenedSVC(C=0.3, class_weight={-1: 1.0, 1: 4.0}).fit(X, y)
+    by_sample = ScreenedSVC(C=0.3).fit(X, y, sample_weight=np.where(y > 0, 4.0, 1.0))
+    plain = ScreenedSVC(C=0.3).fit(X, y)
+    np.testing.assert_allclose(weighted.coef_, by_sample.coef_, atol=1e-7)
+    assert (weighted.predict(X) > 0).sum() > (plain.predict(X) > 0).sum()
+    X, y = X[60:], y[60:]  # 40 of one class, 100 of the other
+    balanced = ScreenedSVC(C=0.3, class_weight="balanced").fit(X, y)
+    factor = np.where(y > 0, len(y) / 2 / np.sum(y > 0), len(y) / 2 / np.sum(y < 0))
+    np.testing.assert_allclose(
+        balanced.coef_, ScreenedSVC(C=0.3).fit(X, y, factor).coef_, atol=1e-7
+    )
+
+
+@pytest.mark.parametrize("loss", ["absolute", "quantile", "epsilon", "smoothed_epsilon", "huber"])
+def test_every_regression_loss(loss: str) -> None:
+    X, y = heavy_tailed_regression(200, 3)
+    tau = 0.8 if loss == "quantile" else None
+    model = ScreenedRegressor(C=0.4, loss=loss, tau=tau).fit(X, y)
+    problem = cvxscreen.regression(X, y, C=0.4, loss=loss, tau=tau, intercept=True)
+    found = cvxscreen.solve(problem, tol=1e-9)
+    assert isinstance(model.intercept_, float)
+    np.testing.assert_allclose(model.coef_, found.w, atol=1e-5)
+    np.testing.assert_allclose(model.predict(X), X @ found.w + found.intercept, atol=1e-4)
+    if loss == "quantile":
+        assert np.mean(y <= model.predict(X) + 1e-6) == pytest.approx(0.8, abs=0.03)
+
+
+def test_pickles_predict_the_same(clouds) -> None:
+    X, y = clouds
+    for model in (ScreenedSVC(), ScreenedSVC(kernel="rbf"), ScreenedSVCCV(Cs=2, cv=2)):
+        copy = pickle.loads(pickle.dumps(model.fit(X, y)))
+        np.testing.assert_array_equal(copy.decision_function(X), model.decision_function(X))
+
+
+def test_a_kernel_model_keeps_only_its_support(clouds) -> None:
+    X, y = clouds
+    model = ScreenedSVC(C=0.5, kernel="rbf").fit(X, y)
+    assert 0 < len(model.support_) < len(X)
+    np.testing.assert_array_equal(model.support_vectors_, X[model.support_])
+    assert len(pickle.dumps(model)) < 12 * len(model.support_) * 8 + 4000
+
+
+def test_cross_validation_is_the_grid_search(clouds) -> None:
+    X, y = clouds
+    grid, folds = [1.0, 0.01, 0.1], KFold(3, shuffle=True, random_state=0)
+    ours = ScreenedSVCCV(grid, cv=folds).fit(X, y)
+    theirs = GridSearchCV(ScreenedSVC(), {"C": grid}, cv=folds).fit(X, y)
+    expected = [[theirs.cv_results_[f"split{k}_test_score"][j] for j in range(3)] for k in range(3)]
+    np.testing.assert_allclose(ours.scores_, expected, atol=1e-12)
+    assert ours.scores_.mean(axis=0)[grid.index(ours.C_)] == pytest.approx(theirs.best_score_)
+    np.testing.assert_allclose(ours.coef_, ScreenedSVC(ours.C_).fit(X, y).coef_, atol=1e-6)
+    proofs = [proof for fold in ours.path_certificates_ for proof in fold]
+    assert len(proofs) == 9
+    assert all(proof.ok for proof in proofs)
+
+
+@pytest.mark.parametrize("options", [
+    {"mode": "safe"}, {"kernel": "rbf"}, {"kernel": "precomputed"}, {"scoring": "roc_auc"},
+])
+def test_cross_validation_takes_the_other_options(clouds, options) -> None:
+    X, y = clouds
+    data = rbf_kernel(X) if options.get("kernel") == "precomputed" else X
+    model = ScreenedSVCCV([0.1, 1.0], cv=2, **options).fit(data, y, np.linspace(0.5, 2, len(y)))
+    assert model.scores_.shape == (2, 2)
+    assert model.score(data, y) > 0.8
+
+
+def test_it_works_in_a_pipeline_and_can_be_cloned(clouds) -> None:
+    X, y = clouds
+    pipe = make_pipeline(StandardScaler(), ScreenedSVC(C=0.1))
+    assert clone(pipe).set_params(screenedsvc__C=2.0).fit(X, y).score(X, y) > 0.8
+
+
+def test_an_answer_without_certificate_warns() -> None:
+    X, y = two_gaussians(60, 2)
+    with pytest.warns(ConvergenceWarning, match="relative gap"):
+        ScreenedSVC(C=1.0, tol=1e-300).fit(X, y)
+
+
+@pytest.mark.parametrize(("model", "words"), [
+    (ScreenedSVC(C=-1.0), "`C`"),
+    (ScreenedSVC(loss="hing"), "`loss`"),
+    (ScreenedSVC(mode="fast"), "`mode`"),
+    (ScreenedSVC(tol=0.0), "`tol`"),
+    (ScreenedSVC(kernel="rbff"), "`kernel`"),
+    (ScreenedRegressor(loss="quantile", tau=1.5), "`tau`"),
+    (ScreenedSVCCV(Cs=0), "`Cs`"),
+    (ScreenedSVCCV(Cs=[1.0, -1.0]), "`Cs`"),
+])
+def test_refuses(clouds, model, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        model.fit(*clouds)
+
+
+def test_one_class_is_refused_with_its_name(clouds) -> None:
+    X, _ = clouds
+    for model in (ScreenedSVC(), ScreenedSVCCV()):
+        with pytest.raises(cvxscreen.InvalidInput, match=r"only one class .*'a'"):
+            model.fit(X, ["a"] * len(X))
