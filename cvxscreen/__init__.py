@@ -17,8 +17,11 @@ from cvxscreen.errors import (
     UnsafeEvidence,
 )
 from cvxscreen.losses import Losses
+from cvxscreen.models.comparisons import Comparisons
+from cvxscreen.models.metric import factor_of, metric_of, rtlm
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
+from cvxscreen.models.triplets import pairs, quadruplets, triplets
 from cvxscreen.path import Path, PathPoint, load_path, path
 from cvxscreen.problem import Problem, Quadratic
 from cvxscreen.reducer.doors import explain, reduce, verify
@@ -32,6 +35,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Certificate",
+    "Comparisons",
     "CvxscreenError",
     "InvalidInput",
     "Losses",
@@ -53,14 +57,20 @@ __all__ = [
     "certify",
     "datasets",
     "explain",
+    "factor_of",
     "load_path",
+    "metric_of",
+    "pairs",
     "path",
+    "quadruplets",
     "reduce",
     "reference_point",
     "regression",
+    "rtlm",
     "screen",
     "solve",
     "svm",
+    "triplets",
     "verify",
 ]
 

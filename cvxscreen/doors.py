@@ -13,6 +13,7 @@ from cvxscreen.reducer.inner import cvxpy_inner
 from cvxscreen.rules import Verdict, judge
 from cvxscreen.solvers.choice import builtin_solver
 from cvxscreen.solvers.loop import Inner, Start, solve_screened
+from cvxscreen.solvers.metric import MetricSolver, solve_metric
 from cvxscreen.solvers.solution import Round, Solution
 
 BUILTIN = ("auto", "builtin", "newton")
@@ -84,6 +85,11 @@ def solve(
         def show(record: Round) -> None:
             bar.step(f"kept {record.kept:,}, relative gap {record.relative_gap:.1e}")
 
+        if isinstance(inner, MetricSolver):
+            return solve_metric(
+                problem, mode=mode, tol=tol, bounds=chosen, on_round=show,
+                start=None if start is None else Start(start.x, start.theta),
+            )
         return solve_screened(
             problem,
             inner,

@@ -84,6 +84,16 @@ class Losses:
         if (~(np.isfinite(lo) & np.isfinite(hi)) & (q == 0)).any():
             raise InvalidInput("a loss with an unbounded slope needs curvature: q > 0.")
 
+    @classmethod
+    def repeated(
+        cls, n: int, b: float, e: float, q: float, lo: float, hi: float
+    ) -> Losses:
+        """`n` times the same term, in no memory: the columns are one number each, n times."""
+        one = cls([b], [e], [q], [lo], [hi])  # type: ignore[arg-type]
+        for name in FIELDS:
+            object.__setattr__(one, name, np.broadcast_to(getattr(one, name), (n,)))
+        return one
+
     def __len__(self) -> int:
         return self.b.size
 

@@ -135,6 +135,9 @@ class Problem:
     @cached_property
     def noise_norms(self) -> Array:
         """``|| |a_i| ||`` in the metric of ``M^{-1}`` or an upper bound of it, shape (n,)."""
+        reach = getattr(self.design, "reach", None)
+        if reach is not None:  # a design whose passes round relative to more than its rows
+            return np.asarray(reach / np.sqrt(self.quadratic.floor))
         if self.quadratic.matrix is None:
             return self.norms
         return self.sizes / np.sqrt(self.quadratic.floor)

@@ -18,14 +18,15 @@ PACKAGE = Path(__file__).resolve().parents[1] / "cvxscreen"
 
 ROWS = (
     ("errors", "pieces", "progress", "rounding", "tables"),
-    ("kernels",),
-    ("kernel_rows",),
+    ("kernels", "pair_loops"),
+    ("kernel_rows", "pair_table", "term_sets"),
     ("losses", "designs", "cones"),
     ("quadratic", "penalty"),
     ("problem",),
     ("balance", "point", "proximity"),
     ("start", "certificate_terms"),
     ("duality", "certificate"),  # so the certificate shares nothing with what it judges
+    ("metric_certificate",),
     ("regions",),
     ("bounds",),
     ("rules",),

@@ -6,6 +6,7 @@ from cvxscreen.designs.gram import Gram
 from cvxscreen.errors import InvalidInput
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.faces import Faces, suits
+from cvxscreen.solvers.metric import MetricSolver, is_metric
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.smo import Smo
 
@@ -18,20 +19,23 @@ gap 1e-6. CPU seconds of `Faces` and `Newton`: 0.5 and 1.5 with 100 coordinates,
 """
 
 
-BUILTIN = (Newton, Faces, Smo)
+BUILTIN = (Newton, Faces, Smo, MetricSolver)
 """The built-in solvers: they take a target, a proximal weight and any start."""
 
 
-def builtin_solver(problem: Problem) -> Newton | Faces | Smo:
+def builtin_solver(problem: Problem) -> Newton | Faces | Smo | MetricSolver:
     """The built-in solver for `problem`.
 
-    `Smo` for a kernel, `Faces` for sparse data of many coordinates, otherwise `Newton`.
+    `MetricSolver` for metric learning, `Smo` for a kernel, `Faces` for sparse data of many
+    coordinates, otherwise `Newton`.
 
     Raises
     ------
     InvalidInput
         Under a penalty that none of them takes.
     """
+    if is_metric(problem):
+        return MetricSolver()
     if problem.penalty is not None:
         raise InvalidInput(
             f"`solver`: no built-in solver takes a penalty ({problem.penalty.name}); name one that "
