@@ -36,7 +36,6 @@ from cvxscreen.rounding import UNIT
 
 Array = NDArray[np.float64]
 
-
 __all__ = ["FIELDS", "Codes", "Losses", "Piece"]
 
 FIELDS = ("b", "e", "q", "lo", "hi")
@@ -85,9 +84,7 @@ class Losses:
             raise InvalidInput("a loss with an unbounded slope needs curvature: q > 0.")
 
     @classmethod
-    def repeated(
-        cls, n: int, b: float, e: float, q: float, lo: float, hi: float
-    ) -> Losses:
+    def repeated(cls, n: int, b: float, e: float, q: float, lo: float, hi: float) -> Losses:
         """`n` times the same term, in no memory: the columns are one number each, n times."""
         one = cls([b], [e], [q], [lo], [hi])  # type: ignore[arg-type]
         for name in FIELDS:
@@ -122,7 +119,6 @@ class Losses:
         return len(self) == len(other) and all(same(*pair) for pair in inverse.items())
 
     # -- values -----------------------------------------------------------------------------
-
     @cached_property
     def _flat(self) -> NDArray[np.bool_]:
         return self.q == 0.0
@@ -223,13 +219,10 @@ class Losses:
                 size = size * np.abs(s - th)
             if self._has("e"):
                 size = size + self.e * np.abs(np.abs(s) - np.abs(th))
-            value = self._fenchel_young(z, s, th)
-            value += 8.0 * UNIT * size
-            np.maximum(worst, value, out=worst)
+            np.maximum(worst, self._fenchel_young(z, s, th) + 8.0 * UNIT * size, out=worst)
         return worst
 
     # -- pieces -----------------------------------------------------------------------------
-
     @cached_property
     def bowl(self) -> NDArray[np.bool_]:
         """Rows whose two quadratic pieces are one parabola around b (Huber), shape (n,)."""
