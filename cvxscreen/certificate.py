@@ -13,15 +13,14 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen.certificate_terms import blurred, piecewise_value, same_piece
+from cvxscreen.certificate_terms import EPS as _EPS
+from cvxscreen.certificate_terms import blurred, columns, gap_above, piecewise_value
 from cvxscreen.errors import InvalidInput
 from cvxscreen.problem import Problem
 from cvxscreen.proximity import proximity
 from cvxscreen.tables import fields
 
 Array = NDArray[np.float64]
-
-_EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -209,15 +208,7 @@ def certify(
         values = piecewise_value(problem, t)
     if near is not None:
         noise_t = noise_t + near.blur * problem.sizes
-    conjugates = f.b * theta + f.e * np.abs(theta) + 0.5 * f.q * theta**2
-    sizes = values + np.abs(conjugates) + np.abs(t * theta)
-    slopes = np.maximum(np.where(np.isfinite(f.lo), -f.lo, np.abs(theta)),
-                        np.where(np.isfinite(f.hi), f.hi, np.abs(theta)))
-    fy = np.maximum(values + conjugates - t * theta, 0.0)
-    # A term's rounding is charged only where the term is not plainly zero: where theta sits at
-    # the slope of the piece that t is on, f + f* - t theta vanishes identically.
-    settled = (fy <= 16 * _EPS * sizes) & same_piece(problem, t, theta, noise_t)
-    fy = np.where(settled, 0.0, fy + 16 * _EPS * sizes + 2.0 * slopes * noise_t)
+    fy = gap_above(t, theta, noise_t, values, *columns(f))
 
     bent = ~quadratic.free
     x_dual = x.copy()
@@ -240,8 +231,7 @@ def certify(
     imbalance = _free_residual_cost(problem, theta, residual, sensitivity)
 
     gap = float(fy.sum()) * (1 + problem.n * _EPS) + 0.5 * distance**2 + side_gap + imbalance
-    dual = primal - gap
-    relative = gap / max(abs(primal), abs(dual), 1e-300) if np.isfinite(gap) else float("inf")
+    dual, relative = primal - gap, float(relative_gap(gap, primal))
     scale = 1.0 if problem.side is None else 1.0 + float(np.linalg.norm(problem.side.offset))
     reason = ""
     if not relative <= tol:
@@ -251,6 +241,14 @@ def certify(
     elif violation > tol * scale:
         reason = f"the side constraints are violated by {violation:.3g}"
     return Certificate(gap, relative, primal, dual, violation, tol, not reason, reason)
+
+
+def relative_gap(gap: ArrayLike, primal: ArrayLike) -> Array:
+    """``gap / max(|primal|, |primal - gap|)``, infinite with the gap."""
+    gap, primal = np.asarray(gap, dtype=np.float64), np.asarray(primal, dtype=np.float64)
+    with np.errstate(invalid="ignore"):
+        relative = gap / np.maximum(np.maximum(np.abs(primal), np.abs(primal - gap)), 1e-300)
+    return np.where(np.isfinite(gap), relative, np.inf)
 
 
 def _independent_solve(problem: Problem, pull: Array) -> Array:

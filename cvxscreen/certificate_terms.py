@@ -1,9 +1,13 @@
 """The loss terms as a certificate sees them: from their pieces, not from subgradients.
 
-Used by `cvxscreen.certificate` only, which shares nothing with what it judges.
+Used by certificates only, which share nothing with what they judge. `value_above` and `gap_above`
+are written without branches over numbers *or* arrays, so that the certificate of one point (numpy)
+and that of a whole path (compiled) are the same formulas.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,42 +17,68 @@ from cvxscreen.problem import Problem
 Array = NDArray[np.float64]
 
 _REFINED = 2000
-_EPS = float(np.finfo(np.float64).eps)
+EPS = float(np.finfo(np.float64).eps)
 
 
-def piecewise_value(problem: Problem, t: Array) -> Array:
-    """``f_i(t_i)`` from the pieces: distance to the flat part, then parabola, then line."""
-    f = problem.losses
-    total, curved_anywhere = np.zeros_like(t), bool(f.q.any())
-    for side, slope in ((-1.0, -f.lo), (1.0, f.hi)):
-        if not slope.any():
-            continue
-        u = np.maximum(side * (t - f.b) - f.e, 0.0)
-        if not curved_anywhere:  # every slope is then finite
-            total += slope * u
-            continue
-        with np.errstate(invalid="ignore"):
-            bend = np.where(f.q > 0, f.q * slope, 0.0)
-        inner = np.minimum(u, bend)
-        curved = np.divide(inner**2, 2.0 * f.q, out=np.zeros_like(u), where=f.q > 0)
-        beyond = u - inner
-        line = np.where(beyond > 0, np.where(np.isfinite(slope), slope, 0.0) * beyond, 0.0)
-        total += np.where(slope > 0, curved + line, 0.0)
+def steepness(q: Any) -> Any:
+    """``1 / (2 q)``; a huge number, only ever multiplied by 0, where ``q = 0``."""
+    return 0.5 / np.maximum(q, 1e-300)
+
+
+def value_above(t: Any, b: Any, e: Any, q: Any, lo: Any, hi: Any, steep: Any) -> Any:
+    """``f(t)`` from the pieces: distance to the flat part, then parabola, then line.
+
+    `steep` is ``steepness(q)``.
+    """
+    total = 0.0 * t
+    for distance, slope in ((b - e - t, -lo), (t - b - e, hi)):
+        u = np.maximum(distance, 0.0)
+        inner = np.minimum(u, q * slope)
+        # Beyond the parabola, where the slope is finite; the minimum only keeps 0 * inf away.
+        total = total + inner * inner * steep + np.minimum(slope, 1e300) * (u - inner)
     return total
 
 
-def same_piece(problem: Problem, t: Array, theta: Array, noise: Array) -> NDArray[np.bool_]:
-    """Terms whose dual variable is exactly the slope of the linear piece around ``t``."""
+def gap_above(
+    t: Any, theta: Any, noise: Any, value: Any, b: Any, e: Any, q: Any, lo: Any, hi: Any
+) -> Any:
+    """``f(t) + f*(theta) - t theta`` and what rounding can hide, margins within `noise` of `t`.
+
+    Rounding is charged only where the term is not plainly zero: where theta sits at the slope of
+    the linear piece that t is on, the three parts cancel identically.
+    """
+    product = t * theta
+    conjugate = b * theta + e * np.abs(theta) + 0.5 * q * theta * theta
+    size = value + np.abs(conjugate) + np.abs(product)
+    # The steepest slope, |theta| in place of an infinite one.
+    steep = np.maximum(np.minimum(-lo, np.abs(theta) + 1e300 * (lo > -1e300)),
+                       np.minimum(hi, np.abs(theta) + 1e300 * (hi < 1e300)))
+    fy = np.maximum(value + conjugate - product, 0.0)
+    tiny = noise + 8.0 * EPS * (np.abs(t) + np.abs(b) + e)
+    low = (theta == lo) & (t + tiny <= b - e + q * lo)
+    high = (theta == hi) & (t - tiny >= b + e + q * hi)
+    left = (lo == 0.0) | (t - tiny >= b - e)
+    right = (hi == 0.0) | (t + tiny <= b + e)
+    same_piece = low | high | ((theta == 0.0) & left & right)
+    settled = same_piece & (fy <= 16.0 * EPS * size)
+    return (1.0 - settled) * (fy + 16.0 * EPS * size + 2.0 * steep * noise)
+
+
+def columns(losses: Any) -> tuple[Any, ...]:
+    """``b, e, q, lo, hi``."""
+    return losses.b, losses.e, losses.q, losses.lo, losses.hi
+
+
+def piecewise_value(problem: Problem, t: Array) -> Array:
+    """``f_i(t_i)``, shape (n,); `value_above` where a loss has a parabola, else its lines alone."""
     f = problem.losses
-    with np.errstate(invalid="ignore"):
-        low_end = f.b - f.e + np.where(f.q > 0, f.q * f.lo, 0.0)
-        high_end = f.b + f.e + np.where(f.q > 0, f.q * f.hi, 0.0)
-    tiny = noise + 8 * _EPS * (np.abs(t) + np.abs(f.b) + f.e)
-    low = (theta == f.lo) & (t + tiny <= low_end)
-    high = (theta == f.hi) & (t - tiny >= high_end)
-    left = (f.lo == 0) | (t - tiny >= f.b - f.e)
-    right = (f.hi == 0) | (t + tiny <= f.b + f.e)
-    return low | high | ((theta == 0) & left & right)
+    if f.q.any():
+        return np.asarray(value_above(t, f.b, f.e, f.q, f.lo, f.hi, steepness(f.q)))
+    total = np.zeros_like(t)
+    for side, slope in ((-1.0, -f.lo), (1.0, f.hi)):
+        if slope.any():
+            total += slope * np.maximum(side * (t - f.b) - f.e, 0.0)
+    return total
 
 
 def blurred(

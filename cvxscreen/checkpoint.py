@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
@@ -99,7 +100,10 @@ class Checkpoint:
         plain = []
         for i, row in enumerate(rows):
             arrays[f"x{i}"], arrays[f"theta{i}"] = row["x"], row["theta"]
-            plain.append({k: v for k, v in row.items() if k not in ("x", "theta")})
+            plain.append({
+                k: dict(v) if isinstance(v, Mapping) else v
+                for k, v in row.items() if k not in ("x", "theta")
+            })
         head = json.dumps({"digest": self.digest, "terms": terms, "rows": plain})
         handle, temporary = tempfile.mkstemp(dir=self.file.parent, suffix=".npz")
         try:

@@ -2,150 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path as FilePath
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen.checkpoint import Checkpoint, read_points
+from cvxscreen import bounds
+from cvxscreen.checkpoint import Checkpoint
 from cvxscreen.doors import named_solver, warm_start
+from cvxscreen.duality import reference_point
 from cvxscreen.errors import InvalidInput, UnknownName
-from cvxscreen.plots import rejection
+from cvxscreen.path_record import Path, PathPoint, Points, Shares, load_path
 from cvxscreen.problem import Problem
 from cvxscreen.progress import Progress
-from cvxscreen.solvers.inner import Start
+from cvxscreen.rules import judge, piece_masks
+from cvxscreen.solvers.inner import Start, check_request
 from cvxscreen.solvers.loop import solve_screened
+from cvxscreen.solvers.small_path import SmallPath, Stretch, suits
 from cvxscreen.solvers.solution import Solution
-from cvxscreen.tables import table
 
 Array = NDArray[np.float64]
+Pair = tuple[float, Array, Array]
 
+__all__ = ["Path", "PathPoint", "load_path", "path"]
 
-@dataclass(frozen=True, eq=False)
-class PathPoint:
-    """One value of the parameter.
+COMPILED = ("auto", "builtin")
+"""Names of solvers that leave the choice to us."""
 
-    Attributes
-    ----------
-    value : float
-        C at this point.
-    x, theta : arrays
-        The solution, shapes (d,) and (n,).
-    objective, gap, relative_gap : float
-        Certified on the full problem.
-    status : str
-    before : dict of str to float
-        Share of the terms proven on each kind of piece from the neighbouring solution alone, before
-        anything was solved ("zero", "linear", "quadratic").
-    kept : int
-        Terms in the last reduced solve.
-    predicted, refuted, rounds : int
-    seconds : float
-        Wall time.
-    """
+PATIENCE = 3
+"""Points that the compiled solver may miss before the ordinary one takes the rest."""
 
-    value: float
-    x: Array
-    theta: Array
-    objective: float
-    gap: float
-    relative_gap: float
-    status: str
-    before: dict[str, float]
-    kept: int
-    predicted: int
-    refuted: int
-    rounds: int
-    seconds: float
-
-
-@dataclass(frozen=True, eq=False)
-class Path:
-    """Finished points in the order they were solved.
-
-    Attributes
-    ----------
-    points : tuple of PathPoint
-    terms : int
-        n of the full problem.
-    finished : bool
-        False when the run was interrupted; the points are then those that were ready.
-    """
-
-    points: tuple[PathPoint, ...]
-    terms: int
-    finished: bool = True
-
-    @property
-    def values(self) -> Array:
-        """The values of C that are finished."""
-        return np.array([point.value for point in self.points])
-
-    def table(self) -> str:
-        """A readable table, one line a point."""
-        header = (
-            "C", "status", "objective", "relative gap", "zero %", "linear %", "quadratic %",
-            "kept", "refuted", "rounds", "ms",
-        )
-        rows = [
-            (
-                p.value, p.status, float(f"{p.objective:.8g}"), p.relative_gap,
-                *(round(100.0 * p.before.get(k, 0.0), 1) for k in ("zero", "linear", "quadratic")),
-                p.kept, p.refuted, p.rounds, round(1e3 * p.seconds, 2),
-            )
-            for p in self.points
-        ]
-        state = "" if self.finished else f", interrupted after {len(self.points)} points"
-        return table(header, rows, title=f"Path over C, {self.terms:,} terms{state}")
-
-    def plot(self, title: str = "Proven before solving, along the path") -> Any:
-        """Stacked rejection rates per piece, certified gap and kept terms; a matplotlib Figure."""
-        names = [
-            k for k in ("linear", "quadratic", "zero")
-            if any(p.before.get(k, 0.0) > 0 for p in self.points)
-        ] or ["zero"]
-        return rejection(
-            self.values,
-            {k: np.array([p.before.get(k, 0.0) for p in self.points]) for k in names},
-            gaps=np.array([p.relative_gap for p in self.points]),
-            kept=np.array([float(p.kept) for p in self.points]),
-            title=title,
-        )
-
-    def save(self, file: str | FilePath) -> None:
-        """Write the points to `file` (.npz), whole or not at all; `load_path` reads them back.
-
-        Raises
-        ------
-        InvalidInput
-            If the folder does not exist.
-        """
-        place = FilePath(file)
-        if not place.parent.is_dir():
-            raise InvalidInput(f"`file`: the folder {str(place.parent)!r} does not exist.")
-        Checkpoint(place, "").write([vars(point) for point in self.points], self.terms)
-
-    def __str__(self) -> str:
-        return self.table()
-
-
-def load_path(file: str | FilePath) -> Path:
-    """The path that `Path.save` (or a checkpoint) wrote.
-
-    Raises
-    ------
-    InvalidInput
-        If `file` is missing or holds something else.
-    """
-    place = FilePath(file)
-    if not place.is_file():
-        raise InvalidInput(f"`file`: {str(place)!r} is not a file.")
-    head, rows = read_points(place, "file")
-    return Path(tuple(PathPoint(**row) for row in rows), int(head["terms"]))
+NOTHING = {"zero": 0.0, "linear": 0.0, "quadratic": 0.0}
 
 
 def _grid(values: ArrayLike) -> Array:
@@ -177,8 +67,12 @@ def path(
         The parameter that changes.
     values : sequence of float
         In the order to solve them; up or down.
-    tol, mode, solver
+    tol, mode
         As in `solve`.
+    solver : str
+        As in `solve`. ``"auto"`` (or ``"builtin"``) takes the compiled solver where the data are
+        dense with few coordinates, and the ordinary loop for any point that its certificate
+        refuses; ``"newton"`` is the ordinary loop from the start.
     progress : bool
         Show a bar with the time left.
     checkpoint : str or Path, optional
@@ -199,32 +93,147 @@ def path(
     -----
     The solution at ``C0`` gives the pair ``(x0, C/C0 theta0)`` at C, whose midpoint ball is the DVI
     ball (Wang et al. 2014, Theorem 6), safe for the approximate solution it rests on.
+
+    The compiled solver knows the same two modes: ``"certified"`` solves for the terms within a
+    share of that ball's reach of a kink and puts back what the answer refutes; ``"safe"`` leaves
+    out only what the ball proves, rounding included, and with an unpenalised coordinate nothing.
+    Each of its points is accepted on a certificate recomputed on the full data; records, and the
+    shares proven before a solve, are made when they are looked at.
     """
     if over != "C":
         raise UnknownName.among("over", over, ("C",))
     grid = _grid(values)
+    check_request(mode, tol)
     saved = Checkpoint.open(checkpoint, problem, grid, tol)
-    points = [PathPoint(**row) for row in saved.rows]
-    previous = _resume(problem, points)
+    points = Points(PathPoint(**row) for row in saved.rows)
     try:
         with Progress(len(grid), "path", shown=progress) as bar:
-            for _ in points:
+            for _ in range(len(points)):
                 bar.step()
-            for value in grid[len(points):]:
-                point, previous = _one(problem.with_(C=float(value)), previous, tol, mode, solver)
-                points.append(point)
-                saved.write([vars(p) for p in points], problem.n)
-                bar.step(f"C={value:.3g}, kept {point.kept:,}, gap {point.relative_gap:.1e}")
+            run = _Run(problem, points, tol, mode, solver)
+            while len(points) < len(grid):
+                known = len(points)
+                run.advance(grid[known:known + 1] if checkpoint is not None else grid[known:])
+                if checkpoint is not None:
+                    saved.write([vars(p) for p in points], problem.n)
+                for _ in range(known, len(points)):
+                    bar.step(run.note)
     except KeyboardInterrupt:
-        return Path(tuple(points), problem.n, finished=False)
-    return Path(tuple(points), problem.n)
+        return Path(points, problem.n, finished=False)
+    return Path(points, problem.n)
 
 
-def _resume(problem: Problem, points: Sequence[PathPoint]) -> Solution | None:
-    """The last finished point as a warm start."""
-    if not points:
-        return None
-    last = points[-1]
+class _Run:
+    """The state of one call: its points so far, and what the next one starts from."""
+
+    def __init__(
+        self, problem: Problem, points: Points, tol: float, mode: str, solver: str
+    ) -> None:
+        self.problem, self.points = problem, points
+        self.tol, self.mode, self.solver = tol, mode, solver
+        self.previous: Solution | None = None
+        self.small: SmallPath | None = None
+        self.missed, self.note = 0, ""
+        if solver.lower() in COMPILED and suits(problem):
+            self.small = SmallPath(problem, mode, tol)
+            if points:
+                self.small.restart(points[-1].value, points[-1].x, points[-1].theta)
+
+    def advance(self, grid: Array) -> None:
+        """Add one point or, compiled, the first few of those left on the grid."""
+        if self.small is not None:
+            stretch = self.small.solve(grid[: self.small.length(len(grid))])
+            self.take(stretch)
+            if len(stretch) and stretch.proofs.ok[-1]:
+                return
+            grid = grid[len(stretch):]
+            if not len(grid):
+                return
+        self.one(float(grid[0]))
+
+    def take(self, stretch: Stretch) -> None:
+        """The points of a stretch; those that their certificate refuses are solved again."""
+        before, ok = None, stretch.proofs.ok
+        if self.points:
+            before = partial(_last, self.points, len(self.points) - 1)
+        for k in range(len(stretch)):
+            if not ok[k]:
+                self.one(float(stretch.values[k]))
+                before = partial(_last, self.points, len(self.points) - 1)
+                continue
+            self.points.append(partial(_point, self.problem, stretch, k, before))
+            before = partial(_pair, stretch, k)
+            self.previous = None
+        if len(stretch):
+            self.note = f"C={stretch.values[-1]:.3g}, kept {stretch.record[-1, 0]:.0f}, gap "
+            self.note += f"{stretch.proofs.relative_gap[-1]:.1e}"
+
+    def one(self, value: float) -> None:
+        """The next point by the ordinary loop."""
+        previous = self.previous
+        if previous is None and len(self.points):
+            previous = _resume(self.problem, self.points[-1])
+        point, self.previous = _one(
+            self.problem.with_(C=value), previous, self.tol, self.mode, self.solver
+        )
+        self.points.append(point)
+        self.note = f"C={value:.3g}, kept {point.kept:,}, gap {point.relative_gap:.1e}"
+        if self.small is not None:
+            self.missed += 1
+            self.small.restart(value, point.x, point.theta)
+            if self.missed > PATIENCE:
+                self.small = None
+
+
+def _last(points: Points, index: int) -> Pair:
+    """``(C, x, theta)`` of a record."""
+    return points[index].value, points[index].x, points[index].theta
+
+
+def _pair(stretch: Stretch, k: int) -> Pair:
+    """``(C, x, theta)`` of a point whose record may not exist yet."""
+    return float(stretch.values[k]), stretch.X[k].copy(), stretch.theta.row(k)
+
+
+def _point(
+    problem: Problem, stretch: Stretch, k: int, before: Callable[[], Pair] | None
+) -> PathPoint:
+    """The record of point k of a stretch."""
+    value, x, theta = _pair(stretch, k)
+    kept, predicted, refuted, rounds = (int(number) for number in stretch.record[k, :4])
+    return PathPoint(
+        value=value,
+        x=x,
+        theta=theta,
+        objective=float(stretch.proofs.primal[k]),
+        gap=float(stretch.proofs.gap[k]),
+        relative_gap=float(stretch.proofs.relative_gap[k]),
+        status="optimal",
+        before=Shares(partial(_proven_before, problem, value, before)),
+        kept=kept,
+        predicted=predicted,
+        refuted=refuted,
+        rounds=rounds,
+        seconds=stretch.seconds / len(stretch),
+    )
+
+
+def _proven_before(
+    problem: Problem, value: float, before: Callable[[], Pair] | None
+) -> dict[str, float]:
+    """What the midpoint ball of the point before proves at C = `value`, as in `solve_screened`."""
+    if before is None:
+        return dict(NOTHING)
+    C, x, theta = before()
+    here = problem.with_(C=value)
+    point = bounds.moved(here, reference_point(problem.with_(C=C), x, theta))
+    verdict = judge(here, bounds.midpoint_ball(here, point))
+    masks = piece_masks(here.losses, verdict.codes)
+    return {kind: float(masks[kind].mean()) for kind in NOTHING}
+
+
+def _resume(problem: Problem, last: PathPoint) -> Solution:
+    """A finished point as a warm start."""
     here = problem.with_(C=last.value)
     return solve_screened(here, start=Start(last.x, last.theta), tol=1e-3)
 
@@ -246,7 +255,7 @@ def _one(
         gap=found.certificate.gap,
         relative_gap=found.certificate.relative_gap,
         status=found.status,
-        before={k: found.before.get(k, 0.0) for k in ("zero", "linear", "quadratic")},
+        before={kind: found.before.get(kind, 0.0) for kind in NOTHING},
         kept=last.kept if last else here.n,
         predicted=last.predicted if last else 0,
         refuted=sum(r.refuted for r in found.rounds),

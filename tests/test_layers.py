@@ -17,16 +17,16 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "cvxscreen"
 
 ROWS = (
-    ("errors", "pieces", "progress", "rounding", "tables"),
+    ("compiling", "errors", "pieces", "progress", "rounding", "tables"),
     ("kernels", "pair_loops"),
     ("kernel_rows", "pair_table", "term_sets"),
     ("losses", "designs", "cones"),
     ("quadratic", "penalty"),
     ("problem",),
     ("balance", "point", "proximity"),
-    ("start", "certificate_terms"),
+    ("start", "certificate_terms", "packed"),
     ("duality", "certificate"),  # so the certificate shares nothing with what it judges
-    ("metric_certificate",),
+    ("metric_certificate", "certificate_batch"),
     ("regions",),
     ("bounds",),
     ("rules",),
@@ -35,6 +35,7 @@ ROWS = (
     ("solvers",),
     ("reducer",),
     ("doors", "plots", "datasets", "checkpoint"),
+    ("path_record",),
     ("path",),
     ("models",),
     ("estimators",),

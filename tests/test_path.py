@@ -12,6 +12,7 @@ import cvxscreen
 from cvxscreen import path as solve_path
 from cvxscreen.datasets import heavy_tailed_regression, two_gaussians
 from cvxscreen.errors import InvalidInput, UnknownName
+from cvxscreen.solvers.small_path import SmallPath
 
 X, Y = two_gaussians(900, 6, bayes_error=0.1)
 GRID = np.geomspace(0.02, 5.0, 6)
@@ -61,27 +62,31 @@ def test_what_is_proven_before_a_solve_is_true() -> None:
     assert verdict.zero.mean() > 0.1
 
 
-def test_a_checkpoint_resumes_where_it_stopped(tmp_path: FilePath, monkeypatch) -> None:
+@pytest.mark.parametrize("solver", ["auto", "newton"])
+def test_a_checkpoint_resumes_where_it_stopped(solver, tmp_path: FilePath, monkeypatch) -> None:
     """An interrupted run keeps its points; the next one solves only the rest."""
     problem = cvxscreen.svm(X, Y)
     file = tmp_path / "points.npz"
-    whole = solve_path(problem, values=GRID)
+    whole = solve_path(problem, values=GRID, solver=solver)
     solved: list[float] = []
-    real = cvxscreen.path.__globals__["_one"]
+    compiled = solver == "auto"
+    where = SmallPath if compiled else cvxscreen.path.__globals__
+    name = "solve" if compiled else "_one"
+    real = vars(where)[name] if compiled else where[name]
 
-    def stopping(here, *args):
+    def stopping(*args):
         if len(solved) == 3:
             raise KeyboardInterrupt
-        solved.append(here.C)
-        return real(here, *args)
+        solved.append(1.0)
+        return real(*args)
 
-    monkeypatch.setitem(cvxscreen.path.__globals__, "_one", stopping)
-    part = solve_path(problem, values=GRID, checkpoint=file)
+    (monkeypatch.setattr if compiled else monkeypatch.setitem)(where, name, stopping)
+    part = solve_path(problem, values=GRID, checkpoint=file, solver=solver)
     assert not part.finished
     assert len(part.points) == 3
     assert "interrupted" in str(part)
-    monkeypatch.setitem(cvxscreen.path.__globals__, "_one", real)
-    rest = solve_path(problem, values=GRID, checkpoint=file)
+    monkeypatch.undo()
+    rest = solve_path(problem, values=GRID, checkpoint=file, solver=solver)
     assert rest.finished
     for ours, theirs in zip(rest.points, whole.points, strict=True):
         assert ours.objective == pytest.approx(theirs.objective, rel=1e-6)

@@ -18,7 +18,6 @@ import numpy as np
 from cvxscreen.bounds import Bound, midpoint_ball
 from cvxscreen.certificate import Certificate, certify
 from cvxscreen.duality import Point, reference_point
-from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.problem import Problem
 from cvxscreen.rules import judge, piece_masks
 from cvxscreen.screening import Prediction, Screening
@@ -27,13 +26,12 @@ from cvxscreen.solvers.choice import BUILTIN, builtin_solver
 from cvxscreen.solvers.compare import blend
 from cvxscreen.solvers.faces import Faces
 from cvxscreen.solvers.guess import SMALL, Guess, size_of_optimum, subsample, usable
-from cvxscreen.solvers.inner import Inner, InnerResult, Start, ask
+from cvxscreen.solvers.inner import MODES, Inner, InnerResult, Start, ask, check_request
 from cvxscreen.solvers.pauses import gap_that_pays, pauses
 from cvxscreen.solvers.solution import Round, Solution
 
-__all__ = ["Inner", "InnerResult", "Start", "solve_screened"]
+__all__ = ["MODES", "Inner", "InnerResult", "Start", "solve_screened"]
 
-MODES = ("safe", "certified")
 MAX_ROUNDS = 12
 PILOT = 1e-12
 """Relative gap asked of the built-in solver before another one sees the reduced problem."""
@@ -82,10 +80,7 @@ def solve_screened(
     InvalidInput
         For a tolerance that is not positive.
     """
-    if mode not in MODES:
-        raise UnknownName.among("mode", mode, MODES)
-    if not (isinstance(tol, int | float) and 0 < tol < 1):
-        raise InvalidInput(f"`tol` is {tol!r}; a number strictly between 0 and 1 is needed.")
+    check_request(mode, tol)
     began = perf_counter()
     solver: Inner = builtin_solver(problem) if inner is None else inner
     if problem.side is None and not isinstance(solver, BUILTIN):

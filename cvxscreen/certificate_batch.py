@@ -1,0 +1,227 @@
+"""Certificates of many points of one problem along C, from two compiled passes a point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cvxscreen.certificate import certify, relative_gap
+from cvxscreen.certificate_terms import EPS, columns, gap_above, steepness, value_above
+from cvxscreen.compiling import Loop, together
+from cvxscreen.designs.rows import Rows
+from cvxscreen.errors import InvalidInput
+from cvxscreen.packed import PackedSlopes, unpack
+from cvxscreen.problem import Problem
+
+Array = NDArray[np.float64]
+
+WIDTH = 256
+"""Coordinates up to which the compiled passes are used; beyond, certificates are made singly."""
+
+
+def sums(  # type: ignore[no-untyped-def]
+    A, sizes, norms, b, e, q, lo, hi, codes, pool, first, factors, free, forward, X, out, pull
+):
+    """Sums over all terms, one row of `out` a point.
+
+    They are: value, gap, ``sum |theta| norm``, ``sum |theta a_free|``, and the count of slopes
+    outside their box. `pull` gets ``A' theta``.
+    """
+    d, n = A.shape
+    curved = q.max() > 0.0
+    t, theta, bend, steep = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    for k in range(factors.size):
+        factor, x = factors[k], X[k]
+        if k == 0 or curved:
+            for i in range(n):
+                bend[i] = q[i] / factor
+                steep[i] = steepness(bend[i])
+        unpack(n, codes[k], pool, first[k], lo, hi, factor, theta)
+        length = 0.0
+        for i in range(n):
+            t[i] = 0.0
+        for j in range(d):
+            length += x[j] * x[j]
+            total = 0.0
+            for i in range(n):
+                t[i] += x[j] * A[j, i]
+                total += theta[i] * A[j, i]
+            pull[k, j] = total
+        noise = forward * np.sqrt(length)
+        values, gap, load, size, outside = 0.0, 0.0, 0.0, 0.0, 0
+        for i in range(n):
+            low, high = lo[i] * factor, hi[i] * factor
+            value = value_above(t[i], b[i], e[i], bend[i], low, high, steep[i])
+            values += value
+            gap += gap_above(
+                t[i], theta[i], noise * sizes[i], value, b[i], e[i], bend[i], low, high
+            )
+            load += abs(theta[i]) * norms[i]
+            outside += not ((theta[i] >= low) & (theta[i] <= high))
+        if free >= 0:
+            for i in range(n):
+                size += abs(theta[i] * A[free, i])
+        out[k, 0], out[k, 1], out[k, 2], out[k, 3], out[k, 4] = values, gap, load, size, outside
+
+
+def takers(  # type: ignore[no-untyped-def]
+    A, norms, b, e, q, lo, hi, codes, pool, first, factors, free, X, needed, distance, out
+):
+    """The cheapest single term that can raise, and that can lower, ``sum_i a_i,free theta_i``.
+
+    `out` gets the larger of the two costs a point; infinity where one way is closed.
+    """
+    d, n = A.shape
+    theta = np.empty(n)
+    for k in range(factors.size):
+        unpack(n, codes[k], pool, first[k], lo, hi, factors[k], theta)
+        up, down = np.inf, np.inf
+        for i in range(n):
+            t, s, size = 0.0, theta[i], abs(A[free, i])
+            for j in range(d):
+                t += X[k, j] * A[j, i]
+            rise, fall = hi[i] * factors[k] - s, s - lo[i] * factors[k]
+            rate = abs(t) + abs(b[i]) + e[i] + q[i] / factors[k] * abs(s) + norms[i] * distance[k]
+            if A[free, i] < 0.0:
+                rise, fall = fall, rise
+            if size > 0.0 and rise * size >= needed[k]:
+                up = min(up, rate / size)
+            if size > 0.0 and fall * size >= needed[k]:
+                down = min(down, rate / size)
+        out[k] = needed[k] * max(up, down) if needed[k] > 0.0 else 0.0
+
+
+@lru_cache(maxsize=1)
+def compiled() -> tuple[Loop, Loop] | None:
+    """``(sums, takers)``, compiled; None without numba."""
+    strict, any_order = frozenset[str](), frozenset({"reassoc"})
+    names = (("steepness", strict), ("value_above", strict), ("gap_above", strict),
+             ("unpack", strict), ("sums", any_order), ("takers", strict))
+    found = together(globals(), names)
+    return None if found is None else (found["sums"], found["takers"])
+
+
+@dataclass(frozen=True, eq=False)
+class Certificates:
+    """Certificates of many points, one number a point in each array, shape (K,).
+
+    Attributes
+    ----------
+    gap, relative_gap, primal : array
+        As in `Certificate`.
+    tolerance : float
+    """
+
+    gap: Array
+    relative_gap: Array
+    primal: Array
+    tolerance: float
+
+    @property
+    def ok(self) -> NDArray[np.bool_]:
+        """Which points are within the tolerance."""
+        return self.relative_gap <= self.tolerance
+
+    def __len__(self) -> int:
+        return len(self.gap)
+
+
+def certify_many(
+    problem: Problem,
+    values: ArrayLike,
+    X: ArrayLike,
+    theta: ArrayLike | PackedSlopes,
+    *,
+    tol: float = 1e-6,
+) -> Certificates:
+    """Recompute the optimality of a point at every C, on all of `problem`.
+
+    Parameters
+    ----------
+    problem : Problem
+        At any C.
+    values : array_like, shape (K,)
+        The values of C.
+    X : array_like, shape (K, d)
+    theta : array_like, shape (K, n), or PackedSlopes
+    tol : float
+        Relative gap asked for.
+
+    Returns
+    -------
+    Certificates
+        Each as valid as that of `certify` on ``problem.with_(C=value)``: the same formulas, but no
+        margin is recomputed in extended precision. A point that this leaves outside the tolerance
+        is given to `certify` itself (as is every point of a problem that the compiled passes do not
+        take: side constraints, penalties, CSR, many coordinates).
+
+    Raises
+    ------
+    InvalidInput
+        On wrong shapes.
+    """
+    C = np.asarray(values, dtype=np.float64)
+    points, factors = np.ascontiguousarray(X, dtype=np.float64), C / problem.C
+    if not isinstance(theta, PackedSlopes):
+        given = np.asarray(theta, dtype=np.float64)
+        shape = given.shape
+        if given.ndim == 2:
+            theta = PackedSlopes.of(np.ascontiguousarray(given), problem.losses, factors)
+    if isinstance(theta, PackedSlopes):
+        shape = theta.codes.shape
+    if (
+        not isinstance(theta, PackedSlopes)
+        or points.shape != (len(C), problem.d)
+        or shape != (len(C), problem.n)
+    ):
+        raise InvalidInput(
+            f"`X` {points.shape} and `theta` {shape} must have shapes ({len(C)}, {problem.d}) and "
+            f"({len(C)}, {problem.n})."
+        )
+    loops, free = compiled(), np.flatnonzero(problem.quadratic.free)
+    plain = problem.side is None and problem.quadratic.matrix is None and problem.penalty is None
+    plain = plain and isinstance(problem.design, Rows) and not problem.design.sparse
+    if loops is None or not plain or len(free) > 1 or problem.d > WIDTH:
+        gap, primal = np.full(len(C), np.inf), np.full(len(C), np.nan)
+    else:
+        gap, primal = _sums(problem, loops, factors, points, theta)
+    relative = relative_gap(gap, primal)
+    for k in np.flatnonzero(~(relative <= tol)):
+        proof = certify(problem.with_(C=float(C[k])), points[k], theta.row(int(k)), tol=tol)
+        gap[k], primal[k] = proof.gap, proof.primal
+        relative[k] = proof.relative_gap if proof.ok else max(proof.relative_gap, 2.0 * tol)
+    return Certificates(gap, relative, primal, tol)
+
+
+def _sums(
+    problem: Problem, loops: tuple[Loop, Loop], factors: Array, points: Array, theta: PackedSlopes
+) -> tuple[Array, Array]:
+    """``(gap, primal)`` of every point, shape (K,) each; infinite gaps where slopes leave a box."""
+    indices = np.flatnonzero(problem.quadratic.free)
+    free = int(indices[0]) if len(indices) else -1
+    f, design = columns(problem.losses), problem.design
+    slopes = (theta.codes, theta.pool, theta.first, factors)
+    A = np.ascontiguousarray(design.dense().T)
+    out, pull = np.empty((len(factors), 5)), np.empty_like(points)
+    loops[0](A, problem.sizes, problem.norms, *f, *slopes, free, design.forward_factor, points,
+             out, pull)
+    values, fy, load, size, outside = out.T
+    pull += problem.linear
+    diagonal, rounding = problem.quadratic.diagonal, EPS * (problem.n + 8)
+    bent = diagonal > 0.0
+    x_dual = np.where(bent, -pull / np.where(bent, diagonal, 1.0), points)
+    weighted = np.sqrt(diagonal)
+    primal = values + points @ problem.linear + problem.constant
+    primal += 0.5 * np.square(points * weighted).sum(axis=1)
+    distance = np.linalg.norm((points - x_dual) * weighted, axis=1) + rounding * load
+    distance += problem.drift + 8 * EPS * np.linalg.norm(x_dual * weighted, axis=1)
+    gap = fy * (1 + problem.n * EPS) + 0.5 * distance**2
+    if free >= 0:
+        needed = (np.abs(pull[:, free]) + problem.imbalance + rounding * size) * (1.0 + 1e-6)
+        moves = np.empty(len(factors))
+        loops[1](A, problem.norms, *f, *slopes, free, points, needed, distance, moves)
+        gap += moves
+    return np.where((outside > 0) | ~np.isfinite(gap), np.inf, gap), primal

@@ -1,0 +1,202 @@
+"""The records of a path over C: its points, and the path itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen.checkpoint import Checkpoint, read_points
+from cvxscreen.errors import InvalidInput
+from cvxscreen.plots import rejection
+from cvxscreen.tables import table
+
+Array = NDArray[np.float64]
+
+__all__ = ["Path", "PathPoint", "Points", "Shares", "load_path"]
+
+
+class Shares(Mapping[str, float]):
+    """Shares of the terms per kind of piece, worked out when they are first asked for."""
+
+    def __init__(self, prove: Callable[[], Mapping[str, float]]) -> None:
+        self._prove: Callable[[], Mapping[str, float]] | None = prove
+        self._known: dict[str, float] = {}
+
+    def _shares(self) -> dict[str, float]:
+        if self._prove is not None:
+            self._known, self._prove = dict(self._prove()), None
+        return self._known
+
+    def __getitem__(self, kind: str) -> float:
+        return self._shares()[kind]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shares())
+
+    def __len__(self) -> int:
+        return len(self._shares())
+
+    def __repr__(self) -> str:
+        return repr(self._shares())
+
+
+@dataclass(frozen=True, eq=False)
+class PathPoint:
+    """One value of the parameter.
+
+    Attributes
+    ----------
+    value : float
+        C at this point.
+    x, theta : arrays
+        The solution, shapes (d,) and (n,).
+    objective, gap, relative_gap : float
+        Certified on the full problem.
+    status : str
+    before : mapping of str to float
+        Share of the terms proven on each kind of piece from the neighbouring solution alone, before
+        anything was solved ("zero", "linear", "quadratic").
+    kept : int
+        Terms in the last reduced solve.
+    predicted, refuted, rounds : int
+    seconds : float
+        Wall time (of points that were solved together: their average).
+    """
+
+    value: float
+    x: Array
+    theta: Array
+    objective: float
+    gap: float
+    relative_gap: float
+    status: str
+    before: Mapping[str, float]
+    kept: int
+    predicted: int
+    refuted: int
+    rounds: int
+    seconds: float
+
+
+class Points(Sequence[PathPoint]):
+    """The points of a path; a record that nobody has looked at yet is made on demand."""
+
+    def __init__(self, made: Iterable[PathPoint | Callable[[], PathPoint]] = ()) -> None:
+        self._made = list(made)
+
+    def append(self, point: PathPoint | Callable[[], PathPoint]) -> None:
+        """One more point, or what makes it."""
+        self._made.append(point)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def _at(self, index: int) -> PathPoint:
+        point = self._made[index]
+        if not isinstance(point, PathPoint):
+            point = self._made[index] = point()
+        return point
+
+    @overload
+    def __getitem__(self, index: int) -> PathPoint: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[PathPoint]: ...
+
+    def __getitem__(self, index: int | slice) -> PathPoint | Sequence[PathPoint]:
+        if isinstance(index, slice):
+            return tuple(self._at(i) for i in range(*index.indices(len(self))))
+        return self._at(index)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} points of a path>"
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """Finished points in the order they were solved.
+
+    Attributes
+    ----------
+    points : sequence of PathPoint
+    terms : int
+        n of the full problem.
+    finished : bool
+        False when the run was interrupted; the points are then those that were ready.
+    """
+
+    points: Sequence[PathPoint]
+    terms: int
+    finished: bool = True
+
+    @property
+    def values(self) -> Array:
+        """The values of C that are finished."""
+        return np.array([point.value for point in self.points])
+
+    def table(self) -> str:
+        """A readable table, one line a point."""
+        header = (
+            "C", "status", "objective", "relative gap", "zero %", "linear %", "quadratic %",
+            "kept", "refuted", "rounds", "ms",
+        )
+        rows = [
+            (
+                p.value, p.status, float(f"{p.objective:.8g}"), p.relative_gap,
+                *(round(100.0 * p.before.get(k, 0.0), 1) for k in ("zero", "linear", "quadratic")),
+                p.kept, p.refuted, p.rounds, round(1e3 * p.seconds, 2),
+            )
+            for p in self.points
+        ]
+        state = "" if self.finished else f", interrupted after {len(self.points)} points"
+        return table(header, rows, title=f"Path over C, {self.terms:,} terms{state}")
+
+    def plot(self, title: str = "Proven before solving, along the path") -> Any:
+        """Stacked rejection rates per piece, certified gap and kept terms; a matplotlib Figure."""
+        names = [
+            k for k in ("linear", "quadratic", "zero")
+            if any(p.before.get(k, 0.0) > 0 for p in self.points)
+        ] or ["zero"]
+        return rejection(
+            self.values,
+            {k: np.array([p.before.get(k, 0.0) for p in self.points]) for k in names},
+            gaps=np.array([p.relative_gap for p in self.points]),
+            kept=np.array([float(p.kept) for p in self.points]),
+            title=title,
+        )
+
+    def save(self, file: str | FilePath) -> None:
+        """Write the points to `file` (.npz), whole or not at all; `load_path` reads them back.
+
+        Raises
+        ------
+        InvalidInput
+            If the folder does not exist.
+        """
+        place = FilePath(file)
+        if not place.parent.is_dir():
+            raise InvalidInput(f"`file`: the folder {str(place.parent)!r} does not exist.")
+        Checkpoint(place, "").write([vars(point) for point in self.points], self.terms)
+
+    def __str__(self) -> str:
+        return self.table()
+
+
+def load_path(file: str | FilePath) -> Path:
+    """The path that `Path.save` (or a checkpoint) wrote.
+
+    Raises
+    ------
+    InvalidInput
+        If `file` is missing or holds something else.
+    """
+    place = FilePath(file)
+    if not place.is_file():
+        raise InvalidInput(f"`file`: {str(place)!r} is not a file.")
+    head, rows = read_points(place, "file")
+    return Path(tuple(PathPoint(**row) for row in rows), int(head["terms"]))

@@ -1,0 +1,134 @@
+"""Certificates of many points at once: those of single points, and as hard to fool."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from strategies import LOSSES, Case, points, reference, suboptimal
+
+from cvxscreen import certificate_batch
+from cvxscreen.certificate import certify
+from cvxscreen.certificate_batch import certify_many
+from cvxscreen.duality import dual_feasible
+from cvxscreen.errors import InvalidInput
+from cvxscreen.packed import HIGH, LOW, OTHER, ZERO, PackedSlopes, unpack
+
+CELLS = [
+    Case(loss, intercept, data, storage, weighted)
+    for loss in LOSSES
+    for intercept, data, storage, weighted in (
+        (False, "plain", "dense64", True), (True, "integer", "dense32", False),
+        (False, "scaled", "dense32", False), (True, "twins", "dense64", True),
+    )
+]
+
+
+def stack(case: Case, rng: np.random.Generator):
+    """A problem with points far and near, the optimum last."""
+    ref = reference(case)
+    pairs = [(p.x, p.theta) for p in points(ref, rng, 6)]
+    pairs.append((ref.x, dual_feasible(ref.problem, ref.theta)[0]))
+    X, theta = (np.array(column) for column in zip(*pairs, strict=True))
+    return ref, np.full(len(X), ref.problem.C), X, theta
+
+
+@pytest.mark.parametrize("case", CELLS, ids=str)
+def test_agrees_with_single_certificates(case: Case, rng: np.random.Generator) -> None:
+    """The same number up to rounding, and never below the true suboptimality."""
+    ref, values, X, theta = stack(case, rng)
+    proofs = certify_many(ref.problem, values, X, theta, tol=0.9)
+    assert len(proofs) == len(X)
+    for k, (x, s) in enumerate(zip(X, theta, strict=True)):
+        single = certify(ref.problem, x, s, tol=0.9)
+        assert proofs.ok[k] == single.ok
+        assert proofs.primal[k] == pytest.approx(single.primal, rel=1e-12)
+        if np.isfinite(single.gap):
+            assert proofs.gap[k] >= suboptimal(ref, x)
+        if single.relative_gap > 1e-9:
+            assert proofs.gap[k] == pytest.approx(single.gap, rel=1e-3)
+        if k == len(X) - 1:
+            assert certify_many(ref.problem, values, X, theta, tol=1e-8).ok[k]
+
+
+def test_the_compiled_passes_were_used(rng: np.random.Generator, monkeypatch) -> None:
+    """Points within the tolerance do not go through `certify` one by one."""
+    ref, values, X, theta = stack(Case("hinge"), rng)
+    monkeypatch.setattr(certificate_batch, "certify", None)
+    assert certify_many(ref.problem, values[-1:], X[-1:], theta[-1:], tol=1e-8).ok.all()
+
+
+def test_without_numba_points_are_certified_one_by_one(rng, monkeypatch) -> None:
+    ref, values, X, theta = stack(Case("epsilon", True), rng)
+    quick = certify_many(ref.problem, values, X, theta, tol=1e-3)
+    monkeypatch.setattr(certificate_batch, "compiled", lambda: None)
+    slow = certify_many(ref.problem, values, X, theta, tol=1e-3)
+    np.testing.assert_array_equal(quick.ok, slow.ok)
+    assert slow.ok[-1]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_refuses_bad_points(loss: str, intercept: bool, rng: np.random.Generator) -> None:
+    """Moved, NaN, infinite, outside the box by one unit in the last place."""
+    ref, values, X, theta = stack(Case(loss, intercept), rng)
+    x, s = X[-1], theta[-1]
+    bad = []
+    for value in (np.nan, np.inf, -np.inf, x[0] + 0.1 * (1.0 + abs(x[0]))):
+        bad.append((x.copy(), s))
+        bad[-1][0][0] = value
+    for value in (np.nan, np.inf, -np.inf):
+        bad.append((x, s.copy()))
+        bad[-1][1][1] = value
+    bad.append((x, 0.99 * s))
+    for end, away in ((ref.problem.losses.lo, -np.inf), (ref.problem.losses.hi, np.inf)):
+        if np.isfinite(end).all():
+            bad.append((x, s.copy()))
+            bad[-1][1][2] = np.nextafter(end[2], away)
+    X, theta = (np.array(column) for column in zip(*bad, strict=True))
+    with np.errstate(invalid="ignore", over="ignore"):
+        proofs = certify_many(ref.problem, np.full(len(X), values[0]), X, theta, tol=1e-7)
+    assert not proofs.ok.any()
+
+
+def test_the_value_of_c_matters() -> None:
+    """The optimum at C is refused at 1.01 C."""
+    ref = reference(Case("hinge"))
+    theta, _ = dual_feasible(ref.problem, ref.theta)
+    C = ref.problem.C
+    proofs = certify_many(ref.problem, [C, 1.01 * C], [ref.x, ref.x], [theta, theta], tol=1e-8)
+    assert proofs.ok.tolist() == [True, False]
+
+
+def test_linear_and_constant_terms_take_part() -> None:
+    """As in the certificate of one point."""
+    ref = reference(Case("smoothed_hinge"))
+    theta, _ = dual_feasible(ref.problem, ref.theta)
+    other = replace(ref.problem, linear=np.full(ref.problem.d, 0.05), constant=2.0)
+    single = certify(other, ref.x, theta, tol=0.99)
+    many = certify_many(other, [other.C], [ref.x], [theta], tol=0.99)
+    assert many.gap[0] == pytest.approx(single.gap, rel=1e-9)
+    assert many.primal[0] == pytest.approx(single.primal, rel=1e-12)
+
+
+def test_wrong_shapes_are_an_error() -> None:
+    ref = reference(Case("hinge"))
+    for X, theta in ((ref.x, ref.theta), ([ref.x], [ref.theta[:-1]]), ([ref.x[:-1]], [ref.theta])):
+        with pytest.raises(InvalidInput, match="shapes"):
+            certify_many(ref.problem, [1.0], X, theta)
+
+
+def test_packed_slopes_are_what_the_certificate_reads(rng: np.random.Generator) -> None:
+    """`row` in numpy and `unpack`, which is compiled, give the same numbers."""
+    n, factors = 50, np.array([0.3, 7.0])
+    lo, hi = -rng.random(n), rng.random(n)
+    codes = rng.choice([ZERO, LOW, HIGH, OTHER], size=(2, n)).astype(np.int8)
+    first = np.array([0, (codes[0] == OTHER).sum()])
+    packed = PackedSlopes(lo, hi, factors, codes, rng.random(2 * n), first)
+    for k in range(2):
+        out = np.full(n, np.nan)
+        unpack(n, codes[k], packed.pool, first[k], lo, hi, factors[k], out)
+        np.testing.assert_array_equal(out, packed.row(k))
+        np.testing.assert_array_equal(out[codes[k] == LOW], (lo * factors[k])[codes[k] == LOW])
+    assert len(packed.head(1)) == 1

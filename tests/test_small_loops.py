@@ -1,0 +1,111 @@
+"""The compiled path's proofs: its ball, its gap, its decisions, each rounded outward."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from strategies import LOSSES, Case, build, solved
+
+import cvxscreen
+from cvxscreen.datasets import two_gaussians
+from cvxscreen.duality import reference_point
+from cvxscreen.solvers.small_loops import charged, choose, radius
+from cvxscreen.solvers.small_path import SmallPath
+
+
+def test_safe_mode_fixes_only_what_is_true() -> None:
+    """Every code of a fixed term is the piece of an optimum known to 1e-14, steps of any size."""
+    fixed = 0
+    for loss in LOSSES:
+        for storage, data in (("dense64", "plain"), ("dense32", "scaled"), ("dense32", "integer")):
+            problem = build(Case(loss, False, data, storage, n=120))
+            for tol in (1e-2, 1e-4, 1e-9):
+                grid = np.geomspace(0.05, 2.0, 12) if tol > 1e-3 else np.geomspace(2.0, 0.3, 12)
+                run = SmallPath(problem, "safe", tol)
+                found = run.solve(grid)
+                for k in range(1, len(found), 5):
+                    ref = solved(problem.with_(C=float(grid[k])), rational=False)
+                    codes = np.array(found.theta.codes[k])
+                    f, slack = ref.problem.losses, ref.slack
+                    k1, k2, k3, k4 = f.knots
+                    t = ref.margins
+                    zero = ((f.lo == 0) | (t + slack >= k2)) & ((f.hi == 0) | (t - slack <= k3))
+                    assert (t - slack <= k1)[codes == 1].all()
+                    assert (t + slack >= k4)[codes == 2].all()
+                    assert zero[codes == 0].all()
+                    fixed += int((codes != 3).sum())
+    assert fixed > 1000
+
+
+def test_the_ball_holds_the_optimum_and_is_tight() -> None:
+    """Equality where every term stays on its linear piece; radius x 0.99 fails there."""
+    problem = cvxscreen.svm(*two_gaussians(60, 5), C=1e-5)
+    x0 = -problem.design.adjoint(problem.losses.lo)
+    for ratio in (0.3, 0.9, 1.2, 2.0):
+        centre, size = 0.5 * (1 + ratio) * x0, float(np.linalg.norm(x0))
+        away = float(np.linalg.norm(ratio * x0 - centre))
+        found = radius(0.0, ratio, size, 0.0)
+        assert away <= found
+        assert away > 0.99 * found
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_ball_holds_the_optimum_from_rough_points(loss: str, rng) -> None:
+    """Any pair, however far from optimal, and any change of C."""
+    problem = build(Case(loss, n=40, C=0.5))
+    for ratio in (0.4, 0.95, 1.0, 1.1, 3.0):
+        best = solved(problem.with_(C=0.5 * ratio), rational=False)
+        near = solved(problem, rational=False)
+        for blur in (0.0, 1e-6, 1e-2, 1.0):
+            x = near.x + blur * rng.standard_normal(problem.d)
+            theta = near.theta * (1 - 0.5 * blur * rng.random(problem.n))
+            point = reference_point(problem, x, theta)
+            gradient = point.shift + point.dual_error
+            found = radius(point.terms, ratio, float(np.linalg.norm(x)), gradient)
+            away = np.linalg.norm(best.x - 0.5 * (1 + ratio) * x)
+            assert away <= found + best.error
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_charged_terms_are_above_the_exact_ones(loss: str, rng) -> None:
+    """In rational arithmetic, margins anywhere within their error, near kinks above all."""
+    f = build(Case(loss, n=30, C=0.7)).losses
+    n = len(f)
+    inverse = 1.0 / np.maximum(f.q, 1e-300)
+    t = np.where(rng.random(n) < 0.5, f.b + f.e, f.b - f.e) + 1e-13 * rng.standard_normal(n)
+    theta = np.clip(rng.standard_normal(n), f.lo, f.hi)
+    theta[::3] = f.slope(t)[::3]
+    norms, error = rng.random(n), 1e-14
+    total = charged(n, t, error, norms, theta, f.b, f.e, f.q, inverse, f.lo, f.hi, 1.0)
+    for sign in (-1.0, 1.0):
+        exact = Fraction(0)
+        for i in range(n):
+            at = Fraction(t[i]) + Fraction(sign * error) * Fraction(norms[i])
+            z, e, q = at - Fraction(f.b[i]), Fraction(f.e[i]), Fraction(f.q[i])
+            y = z - min(max(z, -e), e)
+            ends = [Fraction(v) if np.isfinite(v) else None for v in (f.lo[i], f.hi[i])]
+            r = y / q if q else (None if y == 0 else ends[y > 0])
+            r = Fraction(0) if r is None else r
+            r = r if ends[0] is None else max(r, ends[0])
+            r = r if ends[1] is None else min(r, ends[1])
+            s = Fraction(theta[i])
+            exact += z * (r - s) - e * (abs(r) - abs(s)) - q / 2 * (r * r - s * s)
+        assert exact <= Fraction(float(total))
+
+
+def test_choose_rounds_outward() -> None:
+    """A margin whose interval touches a knot is kept; one unit farther it is fixed."""
+    knots = np.array([[1.0], [1.0], [np.inf], [np.inf]])
+    one, codes, kept = np.ones(1), np.zeros(1, np.int8), np.zeros(2, np.int64)
+
+    def code(t: float) -> int:
+        choose(1, 1.0, np.array([t]), 0.25, one, 0 * one, knots, -one, 0 * one, 1.0,
+               np.empty(1), codes, kept)
+        return int(codes[0])
+
+    assert code(0.75) == code(1.25) == code(1.0) == 3
+    assert code(np.nextafter(0.75, 0)) == 1
+    assert code(np.nextafter(1.25, 2)) == 0
+    assert code(np.nan) == 3

@@ -1,0 +1,226 @@
+"""The compiled path: same answers as the ordinary one, proven, and replaced where it is wrong."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+
+import numpy as np
+import pytest
+from strategies import LOSSES, Case, build
+
+import cvxscreen
+from cvxscreen.compiling import together
+from cvxscreen.datasets import two_gaussians
+from cvxscreen.errors import InvalidInput, UnknownName
+from cvxscreen.path_record import PathPoint
+from cvxscreen.solvers import small_loops, small_path
+from cvxscreen.solvers.small_path import SmallPath, suits
+
+GRID = np.geomspace(0.02, 5.0, 8)
+X, Y = two_gaussians(700, 5, bayes_error=0.1)
+CASES = [
+    Case(loss, intercept, data, storage, weighted, n=90)
+    for loss in LOSSES
+    for intercept in (False, True)
+    for data, storage, weighted in (
+        ("plain", "dense64", True), ("scaled", "dense32", False), ("twins", "dense64", False),
+    )
+]
+
+
+def agree(problem, ours, theirs) -> None:
+    """Two certified points of one problem: as near as their gaps say."""
+    here = problem.with_(C=ours.value)
+    for point in (ours, theirs):
+        assert point.status == "optimal"
+        proof = cvxscreen.certify(here, point.x, point.theta, tol=1e-8)
+        assert proof.ok, proof.reason
+        assert proof.primal == pytest.approx(point.objective, rel=1e-12)
+    apart = here.quadratic.norm(ours.x - theirs.x)
+    assert apart <= (np.sqrt(2 * ours.gap) + np.sqrt(2 * theirs.gap)) * (1 + 1e-9)
+    assert abs(ours.objective - theirs.objective) <= ours.gap + theirs.gap
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_same_answers_as_the_ordinary_path(case: Case) -> None:
+    """Every loss, with and without intercept, up and down, both modes."""
+    problem = build(case)
+    assert suits(problem)
+    for mode, grid in (("certified", GRID[::-2]), ("safe", GRID[::2])):
+        ours = cvxscreen.path(problem, values=grid, tol=1e-8, mode=mode)
+        theirs = cvxscreen.path(problem, values=grid, tol=1e-8, mode=mode, solver="newton")
+        assert ours.finished
+        for a, b in zip(ours.points, theirs.points, strict=True):
+            assert a.value == b.value
+            agree(problem, a, b)
+
+
+def test_the_compiled_solver_does_the_work(monkeypatch) -> None:
+    """On ordinary data no point falls back; forced to, every point is the ordinary loop's."""
+    calls = []
+    real = cvxscreen.path.__globals__["_one"]
+    monkeypatch.setitem(
+        cvxscreen.path.__globals__, "_one", lambda *args: calls.append(1) or real(*args)
+    )
+    for loss in ("hinge", "squared_hinge"):
+        for intercept in (False, True):
+            problem = cvxscreen.svm(X, Y, loss=loss, intercept=intercept)
+            cvxscreen.path(problem, values=GRID, tol=1e-9)
+            cvxscreen.path(problem, values=GRID[::-1], tol=1e-9, mode="safe")
+    assert not calls
+    cvxscreen.path(problem, values=GRID[:2], solver="newton")
+    assert len(calls) == 2
+
+
+def test_records_have_the_same_fields() -> None:
+    """Types and meaning, first point without a neighbour, shares proven from the point before."""
+    problem = cvxscreen.svm(X, Y)
+    ours = cvxscreen.path(problem, values=GRID, tol=1e-9)
+    theirs = cvxscreen.path(problem, values=GRID, tol=1e-9, solver="newton")
+    for a, b in zip(ours.points, theirs.points, strict=True):
+        assert isinstance(a, PathPoint)
+        assert vars(a).keys() == vars(b).keys()
+        for name in vars(a):
+            if name != "before":
+                assert type(getattr(a, name)) is type(getattr(b, name)), name
+        assert set(a.before) == set(b.before)
+        for kind, share in b.before.items():
+            assert a.before[kind] == pytest.approx(share, abs=0.01)
+        assert 0 < a.kept <= problem.n
+        assert a.seconds > 0
+    assert ours.points[-1].before["zero"] > 0.1
+    assert len(str(ours).splitlines()) == len(str(theirs).splitlines())
+    assert ours.points[-1] is ours.points[len(GRID) - 1]
+    assert [p.value for p in ours.points[1:3]] == list(GRID[1:3])
+    back = pickle.loads(pickle.dumps(ours))
+    np.testing.assert_array_equal(back.points[3].theta, ours.points[3].theta)
+    assert dict(back.points[3].before) == dict(ours.points[3].before)
+
+
+def test_bad_requests_are_refused() -> None:
+    problem = cvxscreen.svm(X, Y)
+    with pytest.raises(UnknownName, match="mode"):
+        cvxscreen.path(problem, values=GRID, mode="fast")
+    with pytest.raises(InvalidInput, match="`tol`"):
+        cvxscreen.path(problem, values=GRID, tol=2.0)
+
+
+def test_other_problems_take_the_ordinary_path(monkeypatch) -> None:
+    """Kernels, CSR, many coordinates; and everything without numba."""
+    import scipy.sparse as sp
+
+    rng = np.random.default_rng(0)
+    wide = rng.standard_normal((30, small_path.WIDTH + 1))
+    y = np.where(np.arange(30) % 2, 1.0, -1.0)
+    for problem in (
+        cvxscreen.svm(X[:40], Y[:40], kernel="rbf"),
+        cvxscreen.svm(sp.csr_matrix(X), Y),
+        cvxscreen.svm(wide, y),
+    ):
+        assert not suits(problem)
+    problem = cvxscreen.svm(X, Y)
+    assert suits(problem)
+    monkeypatch.setattr(small_path, "compiled", lambda: None)
+    assert not suits(problem)
+    assert cvxscreen.path(problem, values=GRID[:2]).points[1].status == "optimal"
+    monkeypatch.setitem(sys.modules, "numba", None)
+    assert together(vars(small_loops), [("radius", frozenset())]) is None
+
+
+# -- wrong answers -----------------------------------------------------------------------------
+
+
+def spoil_x(k, X, codes, pool, first) -> None:
+    X[k] *= 1.001
+
+
+def spoil_codes(k, X, codes, pool, first) -> None:
+    codes[k, np.flatnonzero(codes[k] == 0)[:3]] = 1
+
+
+def spoil_pool(k, X, codes, pool, first) -> None:
+    pool[first[k]] += 10.0
+
+
+def not_a_number(k, X, codes, pool, first) -> None:
+    X[k, 0] = np.nan
+
+
+@pytest.mark.parametrize("spoil", [spoil_x, spoil_codes, spoil_pool, not_a_number])
+@pytest.mark.parametrize("where", [{2}, {0, 7}, set(range(8))], ids=str)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_planted_answers_are_refused_and_redone(spoil, where, intercept, monkeypatch) -> None:
+    """The loop claims success; the certificate refuses, and the ordinary path solves the point."""
+    problem = cvxscreen.svm(X, Y, intercept=intercept)
+    real, redone = small_path.compiled(), []
+    one = cvxscreen.path.__globals__["_one"]
+
+    def lying():
+        def run(*args):
+            count = real(*args)
+            for k in where:
+                if k < count:
+                    spoil(k, *args[-5:-1])
+            return count
+        return run
+
+    def counting(here, *args):
+        redone.append(here.C)
+        return one(here, *args)
+
+    monkeypatch.setattr(small_path, "compiled", lying)
+    monkeypatch.setitem(cvxscreen.path.__globals__, "_one", counting)
+    found = cvxscreen.path(problem, values=GRID, tol=1e-8)
+    assert redone == [GRID[k] for k in sorted(where)]
+    np.testing.assert_array_equal(found.values, GRID)
+    for point in found.points:
+        here = problem.with_(C=point.value)
+        assert point.status == "optimal"
+        assert cvxscreen.certify(here, point.x, point.theta, tol=1e-8).ok
+
+
+def test_a_loop_that_gives_up_is_helped(monkeypatch) -> None:
+    """Points it misses are solved by the ordinary loop; it goes on from there, for a while."""
+    problem = cvxscreen.svm(X, Y)
+    real = SmallPath.solve
+    calls = []
+
+    def short(self, values):
+        calls.append(len(values))
+        return real(self, values[: 0 if len(calls) % 2 else 1])
+
+    monkeypatch.setattr(SmallPath, "solve", short)
+    found = cvxscreen.path(problem, values=GRID, tol=1e-8)
+    assert found.finished
+    assert len(found.points) == len(GRID)
+    theirs = cvxscreen.path(problem, values=GRID, tol=1e-8, solver="newton")
+    for a, b in zip(found.points, theirs.points, strict=True):
+        agree(problem, a, b)
+
+
+def test_an_interrupt_keeps_what_is_finished(monkeypatch) -> None:
+    """Stretches are short enough to be heard between them."""
+    real, calls = SmallPath.solve, []
+
+    def stopping(self, values):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(self, values)
+
+    monkeypatch.setattr(SmallPath, "solve", stopping)
+    monkeypatch.setattr(SmallPath, "length", lambda self, left: min(left, 2))
+    found = cvxscreen.path(cvxscreen.svm(X, Y), values=GRID)
+    assert not found.finished
+    np.testing.assert_array_equal(found.values, GRID[:4])
+    assert "interrupted" in str(found)
+
+
+def test_stretches_are_short_on_large_data() -> None:
+    run = SmallPath(cvxscreen.svm(X, Y), "certified", 1e-6)
+    assert run.length(3) == 3
+    run.pace = small_path.SECONDS / 5
+    assert run.length(100) == 5
+    run.pace = 1e9
+    assert run.length(100) == 1
