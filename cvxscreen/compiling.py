@@ -6,6 +6,8 @@ their own, where the names they call are the compiled ones.
 
 from __future__ import annotations
 
+import hashlib
+import marshal
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
@@ -34,10 +36,23 @@ def together(
         import numba
     except ImportError:
         return None
-    inside = dict(space)
+    inside, stamp = dict(space), _digest(space, [name for name, _ in names])
     for name, freedoms in names:
         plain = space[name]
         copy = FunctionType(plain.__code__, inside, name, plain.__defaults__)
-        copy.__module__, copy.__qualname__ = plain.__module__, plain.__qualname__
+        # numba watches the file of a function for changes, but not those of what it calls.
+        copy.__module__, copy.__qualname__ = plain.__module__, f"{name}_{stamp}"
         inside[name] = numba.njit(cache=True, fastmath=set(freedoms), error_model="numpy")(copy)
     return {name: inside[name] for name, _ in names}
+
+
+def _digest(space: Mapping[str, Any], names: Sequence[str]) -> str:
+    """A short name for the code of these functions and the numbers they refer to."""
+    found = hashlib.sha256()
+    for name in names:
+        code = space[name].__code__
+        found.update(marshal.dumps(code))
+        for used in code.co_names:
+            if isinstance(space.get(used), int | float):
+                found.update(f"{used}={space[used]!r}".encode())
+    return found.hexdigest()[:12]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -117,6 +119,18 @@ def test_wrong_shapes_are_an_error() -> None:
     for X, theta in ((ref.x, ref.theta), ([ref.x], [ref.theta[:-1]]), ([ref.x[:-1]], [ref.theta])):
         with pytest.raises(InvalidInput, match="shapes"):
             certify_many(ref.problem, [1.0], X, theta)
+
+
+def test_it_shares_nothing_with_what_it_judges() -> None:
+    """Nothing that solves, bounds or evaluates a duality gap is imported."""
+    tree = ast.parse(Path(str(certificate_batch.__file__)).read_text("utf-8"))
+    own = {
+        node.module for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cvxscreen")
+    }
+    names = ("certificate", "certificate_terms", "compiling", "designs.rows", "errors", "packed",
+             "problem")
+    assert own == {f"cvxscreen.{name}" for name in names}
 
 
 def test_packed_slopes_are_what_the_certificate_reads(rng: np.random.Generator) -> None:

@@ -9,6 +9,7 @@ import pytest
 from strategies import LOSSES, Case, build, solved
 
 import cvxscreen
+from cvxscreen.compiling import together
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.duality import reference_point
 from cvxscreen.solvers.small_loops import charged, choose, radius
@@ -109,3 +110,29 @@ def test_choose_rounds_outward() -> None:
     assert code(np.nextafter(0.75, 0)) == 1
     assert code(np.nextafter(1.25, 2)) == 0
     assert code(np.nan) == 3
+
+
+# -- compilation -------------------------------------------------------------------------------
+
+
+def inner_one(x):
+    return x + 1.0
+
+
+def inner_two(x):
+    return x + 2.0
+
+
+def outer(x):
+    return inner(x) * SCALE  # noqa: F821 - given in the namespace
+
+
+def test_a_changed_callee_is_compiled_again() -> None:
+    """What is cached on disk for `outer` is not taken when what it calls, or refers to, changed."""
+    found = []
+    for callee, scale in ((inner_one, 1.0), (inner_two, 1.0), (inner_two, 3.0)):
+        space = {"inner": callee, "outer": outer, "SCALE": scale}
+        loops = together(space, [("inner", frozenset()), ("outer", frozenset())])
+        assert loops is not None
+        found.append(loops["outer"](1.0))
+    assert found == [2.0, 3.0, 9.0]
