@@ -22,6 +22,7 @@ from cvxscreen.errors import InvalidInput
 from cvxscreen.pieces import Codes
 from cvxscreen.problem import Problem
 from cvxscreen.regions import Ball, Functionals, Place, margins_over, outward
+from cvxscreen.regions.functionals import inner, lifted
 from cvxscreen.rounding import UNIT, gamma, up
 from cvxscreen.rules import judge
 from cvxscreen.start import piece_ends
@@ -257,7 +258,7 @@ def eps_interval(problem: Problem, point: Point, eps: float) -> tuple[float, flo
     rest = point.primal - loss
     noise = gamma(own.n + own.d + 32) * (abs(loss) + abs(rest) + abs(own.constant))
     noise += float(slopes @ point.margin_error)
-    noise += gamma(own.d + 8) * float(np.abs(point.x) @ np.abs(own.linear))
+    noise += _smooth_error(own, point.x)
 
     def good(s: float) -> bool:
         """Whether the gap at ``s`` is small enough; both sides are convex along the ray."""
@@ -279,6 +280,14 @@ def eps_interval(problem: Problem, point: Point, eps: float) -> tuple[float, flo
         tried = (1.0 - direction * far * (1.0 - cut) for cut in _SHRINKS)
         ends.append(next((s for s in tried if good(s)), 1.0))
     return own.C * ends[0] * (1.0 + 4.0 * UNIT), own.C * ends[1] * (1.0 - 4.0 * UNIT)
+
+
+def _smooth_error(problem: Problem, x: Array) -> float:
+    """Bound of the rounding error of ``1/2 <x, M x> + <q, x>``, whatever a coordinate means."""
+    free, q = problem.quadratic.free, problem.linear
+    bent = np.where(free, 0.0, x)
+    error = 0.5 * inner(problem, bent, bent)[1] + lifted(problem, q, x)[1]
+    return error + gamma(problem.d + 8) * float(np.abs(x[free]) @ np.abs(q[free]))
 
 
 def _fits(problem: Problem, point: Point) -> None:

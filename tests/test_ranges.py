@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -14,8 +15,9 @@ from cvxscreen.errors import InvalidInput
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
 from cvxscreen.problem import Problem
-from cvxscreen.ranges import c_interval, eps_interval
+from cvxscreen.ranges import _smooth_error, c_interval, eps_interval
 from cvxscreen.rules import judge
+from cvxscreen.selection import Selection
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.start import piece_ends
 
@@ -212,6 +214,60 @@ def test_an_exact_hinge_reference_gives_the_closed_form() -> None:
             low, high = eps_interval(problem, point, eps)
             assert high == pytest.approx(0.3 * (B + root) / ((1 + eps) * square), rel=1e-5)
             assert low == pytest.approx(0.3 * (B - root) / ((1 + eps) * square), rel=1e-5)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("reduced", [False, True])
+def test_a_linear_kernel_has_the_ranges_of_its_features(reduced: bool, intercept: bool) -> None:
+    """The same problem through a kernel, whole or with a linear term: the same intervals of C."""
+    rng = np.random.default_rng(8)
+    X = rng.standard_normal((60, 4)) * 30.0
+    y = np.where(X[:, 0] + 20.0 * rng.standard_normal(60) > 0, 1.0, -1.0)
+    explicit = svm(X, y, C=1e-4, intercept=intercept)
+    kernel = svm(X, y, C=1e-4, intercept=intercept, kernel="linear")
+    found = Newton()(explicit, target=1e-9 * explicit.primal(np.zeros(explicit.d)))
+    first = reference_point(explicit, found.x, found.theta)
+    coefficients = -kernel.quadratic.solve(kernel.design.adjoint(first.theta))
+    if intercept:
+        coefficients[-1] = found.x[-1] - (kernel.design.offset(coefficients))
+        margins = explicit.design.forward(found.x)
+        coefficients[-1] += np.median((margins - kernel.design.forward(coefficients)) * y)
+    second = reference_point(kernel, coefficients, first.theta)
+    np.testing.assert_allclose(second.margins, first.margins, atol=1e-4)
+    if reduced and not intercept:
+        gone = Selection(np.where(np.arange(60) % 2, -1, judge(
+            explicit, midpoint_ball(explicit, first)).codes).astype(np.int8))
+        assert len(gone.kept) < 50
+        one, two = gone.reduce(explicit), gone.reduce(kernel)
+        first = reference_point(one, first.x_dual, first.theta[gone.kept])
+        second = reference_point(two, coefficients, second.theta[gone.kept])
+        explicit, kernel = one, two
+    ends = [eps_interval(p, q, 1e-2) for p, q in ((explicit, first), (kernel, second))]
+    assert np.isfinite(ends[0]).all()
+    np.testing.assert_allclose(ends[0], ends[1], rtol=1e-3)
+    spans = [c_interval(p, q) for p, q in ((explicit, first), (kernel, second))]
+    known = ~np.isnan(spans[0][0])
+    assert (known == ~np.isnan(spans[1][0])).mean() > 0.95
+    if not intercept:
+        both = known & ~np.isnan(spans[1][0])
+        np.testing.assert_allclose(spans[0][1][both], spans[1][1][both], rtol=1e-2)
+
+
+def test_the_error_of_the_smooth_part_is_one(rng: np.random.Generator) -> None:
+    """``1/2 <x, M x> + <q, x>`` of cancelling parts, against rational arithmetic."""
+    for seed in range(20):
+        base = some_problem("hinge", seed % 4)
+        x = rng.standard_normal(4) * 10.0 ** rng.uniform(-3, 8, 4)
+        problem = replace(base, linear=-0.5 * x * (1 + 1e-9 * rng.standard_normal(4)))
+        exact = sum(
+            Fraction(float(a)) * (Fraction(float(a)) / 2 + Fraction(float(b)))
+            for a, b in zip(x, problem.linear, strict=True)
+        )
+        computed = problem.primal(x, np.full(40, 2.0))
+        error = abs(Fraction(computed) - exact)
+        bound = _smooth_error(problem, x)
+        assert error <= Fraction(bound)
+        assert bound <= 1e-13 * float(x @ x)
 
 
 def test_a_reference_that_is_too_rough_covers_nothing() -> None:

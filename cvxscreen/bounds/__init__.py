@@ -13,6 +13,7 @@ the DVI ball: centre ``(1+s)/2 w*(C0)``, radius ``|s-1|/2 ||w*(C0)||``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from cvxscreen.bounds.across import (
     bt1_ball,
@@ -101,32 +102,25 @@ def available(problem: Problem) -> tuple[str, ...]:
 
 
 def named(name: str) -> Bound:
-    """The bound called `name`.
+    """The bound from one reference called `name`.
 
     Raises
     ------
     UnknownName
     InvalidInput
-        For a bound that needs two references.
+        For a bound that needs two references (see `named_pair`).
     """
-    if name in PAIRS:
-        raise InvalidInput(f"bound {name!r} needs two references: `reference=(first, second)`.")
-    if name not in BOUNDS:
-        raise UnknownName.among("bound", name, BOUNDS)
-    return BOUNDS[name]
+    return _found(name, BOUNDS, PAIRS, "two references: `reference=(first, second)`")
 
 
 def named_pair(name: str) -> PairBound:
-    """The bound from two references called `name`.
+    """The bound from two references called `name`; errors as for `named`."""
+    return _found(name, PAIRS, BOUNDS, "one reference; a pair was given")
 
-    Raises
-    ------
-    UnknownName
-    InvalidInput
-        For a bound that needs one reference.
-    """
-    if name in BOUNDS:
-        raise InvalidInput(f"bound {name!r} needs one reference; a pair was given.")
-    if name not in PAIRS:
-        raise UnknownName.among("bound", name, PAIRS)
-    return PAIRS[name]
+
+def _found(name: str, table: dict[str, Any], others: dict[str, Any], needed: str) -> Any:
+    if name in others:
+        raise InvalidInput(f"bound {name!r} needs {needed}.")
+    if name not in table:
+        raise UnknownName.among("bound", name, table)
+    return table[name]

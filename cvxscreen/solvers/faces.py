@@ -20,7 +20,7 @@ from cvxscreen.problem import Problem
 from cvxscreen.solvers.faces_block import Block, Sparse, inside
 from cvxscreen.solvers.faces_loops import Loops, compiled
 from cvxscreen.solvers.faces_step import Face
-from cvxscreen.solvers.inner import InnerResult, Start
+from cvxscreen.solvers.inner import InnerResult, Start, refuse_side
 from cvxscreen.solvers.newton import Newton
 
 Array = NDArray[np.float64]
@@ -193,12 +193,8 @@ class Faces:
         -------
         InnerResult
             Status ``"optimal"`` when the target was reached, ``"inaccurate"`` otherwise.
-
-        Raises
-        ------
-        InvalidInput
-            If the problem has side constraints.
         """
+        refuse_side(problem)
         newton = Newton(self.max_steps)
         loops, rows = compiled(), problem.design
         if loops is None or not isinstance(rows, Rows) or not suits(problem):

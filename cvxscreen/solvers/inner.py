@@ -8,11 +8,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen.designs.rows import Rows
 from cvxscreen.duality import Point
 from cvxscreen.errors import CvxscreenError, InvalidInput, UnknownName
 from cvxscreen.problem import Problem
 
 Array = NDArray[np.float64]
+
+_ORDINARY = 1e50
+"""Margins below this are nowhere near an overflow, nor are their squares."""
 
 MODES = ("safe", "certified")
 
@@ -80,6 +84,20 @@ class Inner(Protocol):
         ...
 
 
+def refuse_side(problem: Problem) -> None:
+    """Refuse side constraints: no built-in solver takes them.
+
+    Raises
+    ------
+    InvalidInput
+        If `problem` has some.
+    """
+    if problem.side is not None:
+        raise InvalidInput(
+            "the built-in solvers take no side constraints; use a solver that CVXPY has installed."
+        )
+
+
 def ask(
     inner: Inner, problem: Problem, start: Start | None = None, target: float = 0.0
 ) -> InnerResult:
@@ -103,7 +121,11 @@ def ask(
         if np.shape(array) != (size,) or not np.isfinite(array).all():
             return _nothing("solver_error", f"`{name}` is not finite of shape ({size},)")
     with np.errstate(over="ignore", invalid="ignore"):
-        value = problem.primal(result.x)
+        # Ordinary numbers cannot overflow: that is seen without a pass over the data.
+        ordinary = isinstance(problem.design, Rows) and bool(
+            float(problem.sizes.max(initial=0.0)) * float(np.linalg.norm(result.x)) < _ORDINARY
+        )
+        value = 0.0 if ordinary else problem.primal(result.x)
     if not np.isfinite(value):
         return _nothing("solver_error", "the objective overflows at the solver's point")
     return result

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.duality import dual_feasible
-from cvxscreen.errors import InvalidInput
 from cvxscreen.problem import Problem
-from cvxscreen.solvers.inner import InnerResult, Start
+from cvxscreen.solvers.inner import InnerResult, Start, refuse_side
 from cvxscreen.solvers.linear import solve_newton_system
 
 Array = NDArray[np.float64]
@@ -163,14 +162,8 @@ class Newton:
         -------
         InnerResult
             Status ``"optimal"`` when the target was reached, ``"inaccurate"`` otherwise.
-
-        Raises
-        ------
-        InvalidInput
-            If the problem has side constraints.
         """
-        if problem.side is not None:
-            raise InvalidInput("the built-in solver takes no side constraints; use a CVXPY solver.")
+        refuse_side(problem)
         state = _State(problem, start)
         best, best_gap = (state.x, state.theta), float("inf")
         used, since_best = 0, 0

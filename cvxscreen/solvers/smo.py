@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from cvxscreen.designs.gram import Gram
 from cvxscreen.errors import InvalidInput
 from cvxscreen.problem import Problem
-from cvxscreen.solvers.inner import InnerResult, Start
+from cvxscreen.solvers.inner import InnerResult, Start, refuse_side
 from cvxscreen.solvers.smo_block import Block
 from cvxscreen.solvers.smo_state import State
 
@@ -68,11 +68,12 @@ class Smo:
         Raises
         ------
         InvalidInput
-            If the problem is no kernel problem, or has side constraints.
+            If the problem is no kernel problem.
         """
         gram = problem.design
-        if not isinstance(gram, Gram) or problem.side is not None:
-            raise InvalidInput("this solver takes kernel problems without side constraints only.")
+        refuse_side(problem)
+        if not isinstance(gram, Gram):
+            raise InvalidInput("this solver takes kernel problems only.")
         state = State(problem, gram, start)
         best, best_gap = (state.point(), state.theta), float("inf")
         status, idle, steps, rounds, tighter = "inaccurate", 0, 0, 0, TIGHTER
