@@ -231,15 +231,19 @@ class Losses:
     @cached_property
     def knots(self) -> tuple[Array, Array, Array, Array]:
         """The four breakpoints LOW|LEFT, LEFT|ZERO, ZERO|RIGHT, RIGHT|HIGH."""
+        left, right = self.b - self.e, self.b + self.e
+        if not self._has("q"):
+            return left, left, right, right
         with np.errstate(invalid="ignore"):
             down = np.where(self._flat, 0.0, self.q * self.lo)
             rise = np.where(self._flat, 0.0, self.q * self.hi)
-        left, right = self.b - self.e, self.b + self.e
         return left + down, left, right, right + rise
 
     @cached_property
     def knot_error(self) -> Array:
         """Rounding error of the finite `knots`, shape (n,); 0 where ``b`` is the knot itself."""
+        if not (self._has("e") or self._has("q")):
+            return np.zeros(len(self))
         reach = np.where(np.isfinite(self.lo), np.abs(self.lo), 0.0)
         reach = np.maximum(reach, np.where(np.isfinite(self.hi), self.hi, 0.0))
         rounded = (self.e > 0) | (self.q > 0)

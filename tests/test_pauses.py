@@ -12,6 +12,7 @@ from cvxscreen.duality import reference_point, rescaled_point
 from cvxscreen.rules import judge
 from cvxscreen.screening import Screening
 from cvxscreen.solvers.faces import Faces
+from cvxscreen.solvers.guess import SAMPLE, _order_statistic
 from cvxscreen.solvers.inner import Start
 from cvxscreen.solvers.loop import WORTH, solve_screened
 from cvxscreen.solvers.newton import Newton
@@ -87,3 +88,13 @@ def test_safe_mode_still_reduces_where_it_pays() -> None:
     solution = solve_screened(cvxscreen.svm(X, y, C=0.1), mode="safe", tol=1e-9)
     assert solution.status == "optimal"
     assert solution.rounds[-1].kept < 0.5 * len(y)
+
+
+@pytest.mark.parametrize("n", [1, 7, 5000, 100_000])
+@pytest.mark.parametrize("share", [0.01, 0.5, 1.0])
+def test_order_statistics_are_exact_or_close(n: int, share: float) -> None:
+    """Exact where all values are looked at, within a percent of the ranks otherwise."""
+    values = np.random.default_rng(n).permutation(n).astype(float)
+    rank = max(1, int(share * n))
+    found = _order_statistic(values, rank)
+    assert abs(found - (rank - 1)) <= (0 if n <= SAMPLE else 0.02 * n)

@@ -141,6 +141,9 @@ def main() -> None:
 
     line("built-in", ours, worst)
     line("built-in and certificates", ours + proofs, worst)
+    began = process_time()
+    public = cvxscreen.path(problem, values=grid, tol=1e-6)
+    line("cvxscreen.path", process_time() - began, max(p.relative_gap for p in public.points))
     if args.svc_points:
         sampled = [points[i] for i in np.linspace(0, args.points - 1, args.svc_points).astype(int)]
         bounds = []
