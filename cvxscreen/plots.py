@@ -1,7 +1,7 @@
 """Pictures of a path: what screening fixed, what was left to solve, how well it is proven.
 
 Plain arrays in, a matplotlib ``Figure`` out; nothing is shown and no global setting is touched.
-Needs the extra ``cvxscreen[plot]``. Three instances::
+Needs the extra ``cvxscreen[plot]``. `panels` puts several paths side by side. Three instances::
 
     rejection(C, {"linear": share_l, "zero": share_r})                  # one panel: shares fixed
     rejection(C, rates, gaps=relative_gaps, kept=terms_kept)            # and a panel of evidence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["rejection", "save"]
+__all__ = ["panels", "rejection", "save"]
 
 Floats = NDArray[np.float64]
 
@@ -39,6 +39,7 @@ _STYLES = (
     ("#5c5c5c", "oo"),
 )
 _INK = "#1a1a1a"
+_MEAN = "mean share over the path"
 _GAP_FLOOR = 1e-17
 """Gaps are drawn on a logarithmic axis; one of exactly zero is drawn here."""
 
@@ -62,6 +63,16 @@ def _series(argument: str, given: ArrayLike, size: int) -> Floats:
     if not (array >= 0).all():
         raise InvalidInput(f"`{argument}` holds an entry that is negative or not a number.")
     return array
+
+
+def _shares(name: str, rates: Mapping[str, ArrayLike], order: NDArray[Any]) -> dict[str, Floats]:
+    """Return `rates` sorted by `order`; refuses shares that exceed 1 together."""
+    size = order.size
+    shares = {k: _series(f"{name}[{k!r}]", rate, size)[order] for k, rate in rates.items()}
+    total = np.sum([*shares.values(), np.zeros(size)], axis=0)
+    if (total > 1 + 1e-9).any():
+        raise InvalidInput(f"`{name}` are shares; together they reach {total.max():g}, beyond 1.")
+    return shares
 
 
 def _grid(values: ArrayLike) -> tuple[Floats, NDArray[np.intp]]:
@@ -93,7 +104,7 @@ def _legend_above(axes: Axes, handles: list[Any], labels: list[str], title: str 
     )
 
 
-def _stack(axes: Axes, edges: Floats, rates: Mapping[str, Floats]) -> None:
+def _stack(axes: Axes, edges: Floats, rates: Mapping[str, Floats], heading: str = _MEAN) -> None:
     """Draw the rates on top of each other as bars without seams; the rest up to 1 is kept."""
     below = np.zeros(edges.size - 1)
     for index, (name, rate) in enumerate(rates.items()):
@@ -113,7 +124,7 @@ def _stack(axes: Axes, edges: Floats, rates: Mapping[str, Floats]) -> None:
     axes.set_ylim(0.0, 1.0)
     axes.set_ylabel("share of terms")
     axes.yaxis.set_major_formatter("{x:.0%}")
-    _legend_above(axes, *axes.get_legend_handles_labels(), title="mean share over the path")
+    _legend_above(axes, *axes.get_legend_handles_labels(), title=heading)
 
 
 def _evidence(axes: Axes, grid: Floats, gaps: Floats | None, kept: Floats | None) -> None:
@@ -179,12 +190,7 @@ def rejection(
         If matplotlib is not installed.
     """
     grid, order = _grid(values)
-    shares = {
-        name: _series(f"rates[{name!r}]", rate, grid.size)[order] for name, rate in rates.items()
-    }
-    total = np.sum([*shares.values(), np.zeros(grid.size)], axis=0)
-    if (total > 1 + 1e-9).any():
-        raise InvalidInput(f"`rates` are shares; together they reach {total.max():g}, beyond 1.")
+    shares = _shares("rates", rates, order)
     gap_series = None if gaps is None else _series("gaps", gaps, grid.size)[order]
     kept_series = None if kept is None else _series("kept", kept, grid.size)[order]
 
@@ -202,6 +208,49 @@ def rejection(
     panels[-1].set_xlim(edges[0], edges[-1])
     panels[-1].set_xlabel(f"{parameter} (logarithmic scale)")
     figure.suptitle(title)
+    return figure
+
+
+def panels(
+    values: ArrayLike,
+    rates: Mapping[str, Mapping[str, ArrayLike]],
+    *,
+    columns: int = 3,
+    title: str = "Screening along the path",
+    parameter: str = "C",
+) -> Figure:
+    """Rejection rates of several rules or data sets, one panel each, on common axes.
+
+    Parameters
+    ----------
+    values, title, parameter
+        As for `rejection`; the values are common to all panels.
+    rates : mapping of str to mapping of str to array_like, shape (m,)
+        For each panel (its heading) what `rejection` takes as rates.
+    columns : int
+        Panels in a row.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no panel, or an array does not fit as in `rejection`.
+    """
+    if not rates or columns < 1:
+        raise InvalidInput(f"`rates` has {len(rates)} panels in {columns} columns; both need one.")
+    grid, order = _grid(values)
+    shares = {name: _shares(f"rates[{name!r}]", rates[name], order) for name in rates}
+    rows = -(-len(shares) // columns)
+    figure = _figure(0.0)
+    figure.set_size_inches(4.0 * columns, 3.0 * rows + 0.5)
+    figure.suptitle(title)
+    grid_of_axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for axes, (name, given) in zip(grid_of_axes.flat, shares.items(), strict=False):
+        _stack(axes, _edges(grid), given, name)
+        axes.set_xscale("log")
+        axes.tick_params(labelbottom=True)
+        axes.set_xlabel(parameter)
+    for axes in grid_of_axes.flat[len(shares):]:
+        axes.set_visible(False)
     return figure
 
 

@@ -13,7 +13,7 @@ import pytest
 from matplotlib.image import imread
 
 from cvxscreen.errors import InvalidInput, MissingDependency
-from cvxscreen.plots import rejection, save
+from cvxscreen.plots import panels, rejection, save
 
 VALUES = np.geomspace(1e-2, 10, 12)
 LINEAR = np.linspace(0.5, 0.2, 12)
@@ -51,6 +51,24 @@ def test_pieces_differ_by_hatch_and_by_lightness() -> None:
     assert len({patch.get_hatch() for patch in (linear, zero, kept)}) == 3
     grey = [np.dot(patch.get_facecolor()[:3], [0.3, 0.59, 0.11]) for patch in (linear, zero, kept)]
     assert np.diff(grey).min() > 0.12
+
+
+def test_panels_share_their_axes_and_name_their_rates() -> None:
+    rules = {"DVI": RATES, "SSNSV": {"linear": 0.5 * LINEAR}, "none": {}}
+    figure = panels(VALUES[::-1], rules, columns=2, title="Rules")
+    first, second, third, spare = figure.axes
+    assert [axes.get_legend().get_title().get_text() for axes in (first, second, third)] == [
+        "DVI", "SSNSV", "none"
+    ]
+    assert np.allclose(tops(first)[0], LINEAR[::-1])
+    assert np.allclose(tops(second)[0], 0.5 * LINEAR[::-1])
+    assert labels(third) == ["kept 100.0%"]
+    assert not spare.get_visible()
+    assert figure.get_suptitle() == "Rules"
+    with pytest.raises(InvalidInput, match="panels"):
+        panels(VALUES, {})
+    with pytest.raises(InvalidInput, match=r"rates\['DVI'\].*beyond 1"):
+        panels(VALUES, {"DVI": {"linear": LINEAR, "zero": np.ones(12)}})
 
 
 def test_evidence_gets_a_panel_of_its_own() -> None:

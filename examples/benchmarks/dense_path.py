@@ -32,8 +32,12 @@ def unscreened_path(problem, grid, tol):
     for value in grid:
         here = problem.with_(C=float(value))
         scale = here.primal(np.zeros(here.d)) if start is None else here.primal(start.x)
-        found = Newton()(here, start, 0.5 * tol * scale)
-        point = reference_point(here, found.x, found.theta)
+        for _ in range(4):  # the scale at the start may be far too large
+            found = Newton()(here, start, 0.5 * tol * scale)
+            point = reference_point(here, found.x, found.theta)
+            if point.relative_gap <= tol:
+                break
+            start, scale = Start(found.x, found.theta, found.info["weight"]), abs(point.primal)
         gaps.append(point.relative_gap)
         following = float(np.exp(np.log(grid[1] / grid[0]))) if len(grid) > 1 else 1.0
         start = Start(found.x, found.theta * following, 4.0 * found.info["weight"] / following)
