@@ -98,7 +98,7 @@ class Gram:
         roots, errors = self._roots[self.index], self.kernel.function.errors
         depth = self._depth(int(np.count_nonzero(c)))
         near = float(np.abs(c) @ (errors * self._roots)) * (1.0 + gamma(len(c) + 4))
-        error = roots * ((depth + errors[self.index]) * self.reach(c) + near)
+        error = roots * ((depth + errors[self.index]) * self.size_of(c) + near)
         return error + self._imbalance(c, roots) if self.intercept else error
 
     def _imbalance(self, c: Array, roots: Array) -> Array:
@@ -106,7 +106,7 @@ class Gram:
         total = abs(math.fsum(c)) * (1.0 + UNIT)
         return 3.0 * self.forward_factor * self._root_mean * total * (roots + self._root_mean)
 
-    def reach(self, c: Array) -> float:
+    def size_of(self, c: Array) -> float:
         """``sum_j |c_j| (sqrt(k_jj) + mean)``, at least the norm of w (centred or not)."""
         roots = self._roots + self._root_mean
         return float(np.abs(c) @ roots) * (1.0 + gamma(self.kernel.size + 8))
@@ -142,7 +142,7 @@ class Gram:
         c = x[: self.kernel.size]
         error = self.product_error(c)
         if self.intercept:
-            error = error + 4.0 * UNIT * (abs(float(x[-1])) + self._root_mean * self.reach(c))
+            error = error + 4.0 * UNIT * (abs(float(x[-1])) + self._root_mean * self.size_of(c))
         return error
 
     def forward_precise(self, index: Index, x: ArrayLike) -> tuple[Array, Array]:
@@ -170,7 +170,7 @@ class Gram:
         roots = self._roots[points]
         error = 2.02 * (len(used) + 4) * float(np.finfo(wide).eps) * size
         near = float(np.abs(c) @ (errors * self._roots)) * (1.0 + gamma(len(c) + 4))
-        error = error + roots * (errors[points] * self.reach(c) + near)
+        error = error + roots * (errors[points] * self.size_of(c) + near)
         if self.intercept:
             means, excess = self.kernel.means, math.fsum(c)
             total += x[-1] - float(means @ c) - excess * (means[points] - float(means.mean()))
@@ -284,12 +284,12 @@ class GramForm:
             return 0.0
         value = max(float(c @ self.gram.centred_product(c)), 0.0)
         factor = 8.0 * self.gram.forward_factor + gamma(self.gram.kernel.size)
-        return float(np.sqrt(value + factor * self.gram.reach(c) ** 2))
+        return float(np.sqrt(value + factor * self.gram.size_of(c) ** 2))
 
     def dual_reach(self, v: ArrayLike) -> float:
         """An upper bound of the norm of the functional v, without a pass."""
         c = np.asarray(v, dtype=np.float64)[: self.gram.kernel.size]
-        return self.gram.reach(c)
+        return self.gram.size_of(c)
 
     def dual_norms(self, design: Gram) -> Array:
         """Norms of the terms of `design`, shape (n,)."""
