@@ -7,6 +7,8 @@ import json
 import numpy as np
 import pytest
 
+from cvxscreen.arguments import EPILOG, parser
+from cvxscreen.checkpoint import Checkpoint
 from cvxscreen.cli import main, parse_grid
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.errors import InvalidInput
@@ -71,6 +73,12 @@ def test_verify(data, capsys) -> None:
         (["path", "{data}", "--loss", "quantile", "--tau", "2"], "`tau`"),
         (["path", "{data}", "--plot", "no/such/folder/a.png"], "folder"),
         (["info", "{data}"], "not a readable file"),
+        (["path", "{data}", "--out", "path.txt"], "must end in .npz"),
+        (["path", "{data}", "--kernel-params", "gamma=1"], "needs `--kernel`"),
+        (["path", "{data}", "--kernel", "rbf", "--kernel-params", "gamma"], "gamma=0.5"),
+        (["path", "{data}", "--kernel", "rbff"], "choose one of"),
+        (["path", "{data}", "--solver", "MAGIC"], "MAGIC"),
+        (["path", "{data}", "--positive", "7"], "none of the classes"),
     ],
 )
 def test_errors_have_a_message_and_a_code(data, capsys, arguments, words) -> None:
@@ -78,6 +86,62 @@ def test_errors_have_a_message_and_a_code(data, capsys, arguments, words) -> Non
     shown = capsys.readouterr()
     assert words in shown.err
     assert "Traceback" not in shown.err
+
+
+@pytest.fixture
+def flowers(tmp_path):
+    """A csv with names of three classes in its first column."""
+    rng = np.random.default_rng(0)
+    kinds = np.repeat(["rose", "iris", "tulip"], 40)
+    place = {"rose": 0.0, "iris": 2.0, "tulip": 4.0}
+    rows = [(k, rng.normal(place[k]), rng.normal()) for k in kinds]
+    file = tmp_path / "flowers.csv"
+    file.write_text("kind;length;width\n" + "\n".join(f"{k};{a};{b}" for k, a, b in rows))
+    return file
+
+
+def test_a_csv_of_ones_own(flowers, capsys) -> None:
+    common = ["path", str(flowers), "--target", "kind", "--C", "0.1,1", "--intercept"]
+    assert main([*common, "--positive", "rose"]) == 0
+    shown = capsys.readouterr()
+    assert "flowers.csv: 120 rows, 2 features; +1 is rose" in shown.err
+    assert "optimal" in shown.out
+    assert main(common) == 2
+    assert "3 classes (iris, rose, tulip)" in capsys.readouterr().err
+    assert main(["path", str(flowers)]) == 2
+    assert "column 'kind' is 'rose'" in capsys.readouterr().err
+    assert main(["path", str(flowers), "--target", "kind", "--loss", "huber"]) == 2
+    assert "needs numbers" in capsys.readouterr().err
+
+
+def test_a_kernel_path_and_one_by_cvxpy(data, capsys) -> None:
+    kernel = ["--kernel", "rbf", "--kernel-params", "gamma=0.5"]
+    assert main(["path", str(data), "--C", "0.5", *kernel, "--json"]) == 0
+    rbf = json.loads(capsys.readouterr().out)[0]
+    assert main(["path", str(data), "--C", "0.5", "--solver", "CLARABEL", "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)[0]
+    assert plain["status"] == rbf["status"] == "optimal"
+    assert abs(plain["objective"] - rbf["objective"]) > 1
+
+
+def test_a_checkpoint_goes_on_where_it_stopped(data, tmp_path, capsys, monkeypatch) -> None:
+    kept = tmp_path / "run.npz"
+    call = ["path", str(data), "--C", "0.1,0.3,1", "--checkpoint", str(kept)]
+    write, written = Checkpoint.write, []
+
+    def interrupted(self, rows, terms):
+        write(self, rows, terms)
+        written.append(len(rows))
+        if written == [1, 2]:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Checkpoint, "write", interrupted)
+    assert main(call) == 130
+    assert "goes on from" in capsys.readouterr().err
+    assert main(["info", str(kept), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 2
+    assert main(call) == 0
+    assert written == [1, 2, 3]  # the third point was all that was left to do
 
 
 def test_grids() -> None:
@@ -94,5 +158,20 @@ def test_help_teaches(capsys) -> None:
         main(["--help"])
     assert stopped.value.code == 0
     shown = capsys.readouterr().out
-    assert "examples:" in shown
+    assert "first steps:" in shown
     assert "exit codes" in shown
+    with pytest.raises(SystemExit) as stopped:
+        main(["path", "--help"])
+    assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    assert "svmlight" in shown
+    assert "smoothed_hinge" in shown
+
+
+def test_every_command_of_the_help_is_understood(capsys) -> None:
+    lines = [line.split() for line in EPILOG.splitlines() if line.startswith("  cvxscreen ")]
+    assert len(lines) >= 6
+    for _, *words in lines:
+        command = words[: words.index("see")] if "see" in words else words
+        command = command[: command.index("a")] if "a" in command else command
+        assert parser().parse_args(command).command == command[0]

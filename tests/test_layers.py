@@ -39,7 +39,7 @@ ROWS = (
     ("path",),
     ("models",),
     ("estimators",),
-    ("demo",),
+    ("demo", "arguments"),
     ("cli",),
 )
 ROW_OF = {part: row for row, parts in enumerate(ROWS) for part in parts}

@@ -1,8 +1,9 @@
-"""Data files: svmlight/libsvm (also .gz, .bz2), .npz, .npy and .csv, read into X and y."""
+"""Data files: svmlight/libsvm (also .gz, .bz2), .npz, .npy, .csv and .tsv, read into X and y."""
 
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -14,9 +15,14 @@ from numpy.typing import NDArray
 from cvxscreen.errors import InvalidInput
 
 Array = NDArray[np.float64]
+_Reader = Callable[[Path, str | None], tuple[Any, NDArray[Any]]]
+
+_DELIMITERS = ",;\t"
+_SHOWN = 12
+"""Names of columns or classes listed in a message."""
 
 
-def read_data(path: str | Path, target: str | None = None) -> tuple[Any, Array]:
+def read_data(path: str | Path, target: str | None = None) -> tuple[Any, NDArray[Any]]:
     """Read features and targets.
 
     Parameters
@@ -24,7 +30,8 @@ def read_data(path: str | Path, target: str | None = None) -> tuple[Any, Array]:
     path : path
         ``.npz``: arrays ``X`` and ``y`` (or the four parts of a CSR matrix, ``X_data``,
         ``X_indices``, ``X_indptr``, ``X_shape``). ``.npy``: a matrix whose column `target` is y.
-        ``.csv``: with or without a header; column `target` is y. Anything else is read as svmlight.
+        ``.csv``, ``.tsv``: with or without a header, commas, semicolons or tabs; column `target` is
+        y, and may hold words (names of classes). Anything else is read as svmlight.
     target : str, optional
         Name (csv with a header) or index of the target column; the last one when omitted.
 
@@ -32,6 +39,7 @@ def read_data(path: str | Path, target: str | None = None) -> tuple[Any, Array]:
     -------
     X : array or CSR matrix, shape (n, d)
     y : array, shape (n,)
+        Float64; text where a csv's target column holds words.
 
     Raises
     ------
@@ -40,10 +48,14 @@ def read_data(path: str | Path, target: str | None = None) -> tuple[Any, Array]:
     """
     place = Path(path)
     if not place.is_file():
-        raise InvalidInput(f"`DATA`: {str(place)!r} is not a file.")
-    readers = {".npz": _npz, ".npy": _npy, ".csv": _csv}
+        what = "a folder" if place.is_dir() else "not a file"
+        raise InvalidInput(f"`DATA`: {str(place)!r} is {what}; name a data file.")
+    readers: dict[str, _Reader] = {
+        ".npz": _npz, ".npy": _npy, ".csv": _csv, ".tsv": _csv,
+    }
+    reader: _Reader = readers.get(place.suffix.lower(), _svmlight)
     try:
-        return readers.get(place.suffix.lower(), _svmlight)(place, target)
+        return reader(place, target)
     except InvalidInput:
         raise
     except (OSError, ValueError, KeyError, EOFError, BadZipFile, UnicodeDecodeError) as error:
@@ -97,31 +109,91 @@ def _npy(place: Path, target: str | None) -> tuple[Array, Array]:
     return _split(matrix, _column(target, None, place.name), place.name)
 
 
-def _csv(place: Path, target: str | None) -> tuple[Array, Array]:
+def _csv(place: Path, target: str | None) -> tuple[Array, NDArray[Any]]:
     with place.open(newline="", encoding="utf-8-sig") as stream:
-        rows = [row for row in csv.reader(stream) if row]
-    if not rows:
+        first = stream.readline()
+        stream.seek(0)
+        delimiter = max(_DELIMITERS, key=first.count)
+        reader = csv.reader(stream, delimiter=delimiter)
+        lines = [(reader.line_num, row) for row in reader if row]
+    if not lines:
         raise InvalidInput(f"`DATA`: {place.name} is empty.")
     header = None
-    try:
-        [float(cell) for cell in rows[0]]
-    except ValueError:
-        header, rows = [cell.strip() for cell in rows[0]], rows[1:]
-    widths = {len(row) for row in rows}
-    if len(widths) != 1:
-        raise InvalidInput(f"`DATA`: the rows of {place.name} have different lengths {widths}.")
-    values = np.empty((len(rows), widths.pop()))
-    for i, row in enumerate(rows):
-        for j, cell in enumerate(row):
+    # A header has words over numbers; names of classes have words under them.
+    over = zip(*(row for _, row in lines[:2]), strict=False) if len(lines) > 1 else ()
+    if any(not _is_number(top) and _is_number(below) for top, below in over):
+        header, lines = [cell.strip() for cell in lines[0][1]], lines[1:]
+    width = len(header or lines[0][1])
+    for number, row in lines:
+        if len(row) != width:
+            raise InvalidInput(
+                f"`DATA`: {place.name}, line {number} has {len(row)} cells, the first line {width}."
+            )
+    if width < 2:
+        raise InvalidInput(
+            f"`DATA`: {place.name} has one column; features and a target column are needed."
+        )
+    column = _column(target, header, place.name)
+    if not -width <= column < width:
+        raise InvalidInput(f"`--target` is {column}; {place.name} has {width} columns.")
+    column %= width
+    targets = [row[column].strip() for _, row in lines]
+    X = np.empty((len(lines), width - 1))
+    features = [j for j in range(width) if j != column]
+    for i, (number, row) in enumerate(lines):
+        for k, j in enumerate(features):
             try:
-                values[i, j] = float(cell)
+                X[i, k] = float(row[j])
             except ValueError:
                 named = header[j] if header else j
                 raise InvalidInput(
-                    f"`DATA`: {place.name}, row {i + 1}, column {named!r} is {cell!r}, not a "
-                    "number; encode or drop it."
+                    f"`DATA`: {place.name}, line {number}, column {named!r} is {row[j]!r}, not a "
+                    "number; encode it, drop it, or name the target column with `--target`."
                 ) from None
-    return _split(values, _column(target, header, place.name), place.name)
+    if all(_is_number(cell) for cell in targets):
+        return X, np.array([float(cell) for cell in targets])
+    return X, np.array(targets)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def two_classes(y: NDArray[Any], positive: str | None = None) -> tuple[Array, str]:
+    """Targets as -1 and +1, and a sentence that says which class is which.
+
+    Parameters
+    ----------
+    y : array, shape (n,)
+        Numbers or words.
+    positive : str, optional
+        The class that becomes +1, all others -1; when omitted there must be two, and the larger
+        (or later in the alphabet) becomes +1.
+
+    Raises
+    ------
+    InvalidInput
+        For another number of classes without `positive`, or if `positive` does not occur.
+    """
+    classes = np.unique(y)
+    names = [str(c) if y.dtype.kind in "US" else f"{c:g}" for c in classes]
+    shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+    if positive is None:
+        if len(classes) != 2:
+            raise InvalidInput(
+                f"the target has {len(classes)} classes ({shown}); name the one that becomes +1 "
+                "with `--positive`, or choose a loss for regression."
+            )
+        return np.where(y == classes[1], 1.0, -1.0), f"+1 is {names[1]}, -1 is {names[0]}"
+    wanted = f"{float(positive):g}" if _is_number(positive) and positive not in names else positive
+    if wanted not in names:
+        raise InvalidInput(f"`--positive` is {positive!r}, which is none of the classes: {shown}.")
+    hit = np.where(y == classes[names.index(wanted)], 1.0, -1.0)
+    return hit, f"+1 is {wanted}, -1 is every other class"
 
 
 def _svmlight(place: Path, target: str | None) -> tuple[Any, Array]:
