@@ -44,7 +44,7 @@ ROWS = (
 )
 ROW_OF = {part: row for row, parts in enumerate(ROWS) for part in parts}
 
-FAMILIES = {"bounds", "regions", "solvers", "reducer", "models", "estimators"}
+FAMILIES = {"bounds", "regions", "solvers", "reducer", "models", "estimators", "plots"}
 """Packages whose modules may import each other."""
 
 HOMES = {

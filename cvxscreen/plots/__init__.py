@@ -1,0 +1,30 @@
+"""Pictures of what screening does; plain arrays or records in, a matplotlib ``Figure`` out.
+
+Nothing is shown and no global setting is touched. Needs the extra ``cvxscreen[plot]``.
+
+* `rejection`: shares of terms fixed along a path, stacked, above the evidence for them;
+* `panels`: the same shares of several rules or data sets side by side;
+* `sample_plane`: the parts of the plane where a sample is decided;
+* `weight_plane`: balls around the optimum among the kinks of the samples;
+* `heat`: a rate over two parameters (C and the gap reached, or C and a reference's C);
+* `kept_and_gap`: kept terms and certified gap against time;
+* `save`: to a file, whole or not at all.
+
+Three instances::
+
+    rejection(C, {"linear": share_l, "zero": share_r})                  # one panel: shares fixed
+    rejection(C, rates, gaps=relative_gaps, kept=terms_kept)            # and a panel of evidence
+    save(rejection(lam, {"features dropped": share}, parameter="lambda"), "path.png")
+"""
+
+from __future__ import annotations
+
+from cvxscreen.plots.files import save
+from cvxscreen.plots.heat import heat
+from cvxscreen.plots.plane import sample_plane, weight_plane
+from cvxscreen.plots.rejection import panels, rejection
+from cvxscreen.plots.timeline import kept_and_gap
+
+__all__ = [
+    "heat", "kept_and_gap", "panels", "rejection", "sample_plane", "save", "weight_plane",
+]

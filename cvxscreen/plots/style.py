@@ -1,0 +1,77 @@
+"""What the pictures share: an empty figure, greys and hatches, checks of what is drawn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cvxscreen.errors import InvalidInput, MissingDependency
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Floats = NDArray[np.float64]
+
+# Fill, hatch: told apart by lightness and by hatch alone, so also in greyscale and by every eye.
+STYLES = (
+    ("#6d9dc5", "////"),
+    ("#f8d2a0", "...."),
+    ("#7fb285", "\\\\\\\\"),
+    ("#8d6a9f", "xxxx"),
+    ("#d9d375", "++++"),
+    ("#5c5c5c", "oo"),
+)
+INK = "#1a1a1a"
+
+
+def empty_figure(height: float, width: float = 7.2) -> Figure:
+    """Return an empty figure with room for panels of `height` inches in all."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingDependency(
+            'Pictures need matplotlib: pip install "cvxscreen[plot]"'
+        ) from error
+    return Figure(figsize=(width, 1.5 + height), layout="constrained")
+
+
+def series(argument: str, given: ArrayLike, size: int) -> Floats:
+    """Return `given` as an array with one non-negative entry per value of the path."""
+    array = np.array(given, dtype=float)
+    if array.shape != (size,):
+        raise InvalidInput(f"`{argument}` has shape {array.shape}; `values` asks for ({size},).")
+    if not (array >= 0).all():
+        raise InvalidInput(f"`{argument}` holds an entry that is negative or not a number.")
+    return array
+
+
+def positive_grid(values: ArrayLike) -> tuple[Floats, NDArray[np.intp]]:
+    """Return the sorted grid and the order that sorts it."""
+    grid = np.array(values, dtype=float)
+    if grid.ndim != 1 or grid.size == 0:
+        raise InvalidInput(f"`values` has shape {grid.shape}; a path needs one axis and a point.")
+    if not (np.isfinite(grid).all() and (grid > 0).all()):
+        raise InvalidInput("`values` must be positive and finite: they go on a logarithmic axis.")
+    order = np.argsort(grid)
+    if (np.diff(grid[order]) == 0).any():
+        raise InvalidInput("`values` holds the same value twice.")
+    return grid[order], order
+
+
+def bar_edges(grid: Floats) -> Floats:
+    """Return bar edges: geometric means of neighbours, the outer bars as wide as they reach in."""
+    if grid.size == 1:
+        return np.array([grid[0] / 2, grid[0] * 2])
+    inner = np.sqrt(grid[:-1]) * np.sqrt(grid[1:])
+    return np.concatenate([[grid[0] ** 2 / inner[0]], inner, [grid[-1] ** 2 / inner[-1]]])
+
+
+def legend_above(axes: Axes, handles: list[Any], labels: list[str], title: str = "") -> None:
+    """Put the legend over the panel, where it hides nothing."""
+    axes.legend(
+        handles, labels, title=title, loc="lower center", bbox_to_anchor=(0.5, 1.0),
+        ncols=3, frameon=False,
+    )

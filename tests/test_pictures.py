@@ -1,0 +1,122 @@
+"""The pictures beyond the path: what they draw is what the arrays say, and what they refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from cvxscreen import screen, solve, svm
+from cvxscreen.bounds import dvi_ball
+from cvxscreen.datasets import toy2
+from cvxscreen.errors import InvalidInput
+from cvxscreen.plots import heat, kept_and_gap, sample_plane, save, weight_plane
+
+
+@pytest.fixture(scope="module")
+def screened():
+    """Samples in the plane, a ball for C = 0.6 from C = 0.5, and the verdict it gives."""
+    X, y = toy2()
+    X, y = X[::20], y[::20]
+    before = solve(svm(X, y, C=0.5), tol=1e-10)
+    problem = svm(X, y, C=0.6)
+    return X, y, dvi_ball(problem, before.point()), screen(problem, reference=before, bound="dvi")
+
+
+def count(axes: Any, colour: str) -> int:
+    """Samples drawn with that fill."""
+    return sum(
+        len(line.get_xdata()) for line in axes.lines
+        if line.get_marker() in "os" and line.get_markerfacecolor() == colour
+    )
+
+
+def test_sample_plane_shows_the_verdict(screened, tmp_path) -> None:
+    X, y, ball, verdict = screened
+    figure = sample_plane(X, y, ball.centre, ball.radius, w=ball.centre, title="A title")
+    assert figure.get_suptitle() == "A title"
+    for axes, label in zip(figure.axes, (1.0, -1.0), strict=True):
+        decided = ~verdict.undecided & (y == label)
+        assert count(axes, "white") == decided.sum()
+        assert axes.get_xlabel() == "feature 1"
+        assert f"{decided.sum() / (y == label).sum():.0%}" in axes.get_title()
+    texts = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert texts[:2] == ["proven: loss 0", "proven: linear piece"]
+    assert imread(save(figure, tmp_path / "a.png")).std() > 0.05
+
+
+def test_weight_plane_counts_the_kinks_that_meet_the_last_ball(screened, tmp_path) -> None:
+    X, y, ball, verdict = screened
+    balls = {"wide": (ball.centre, 3 * ball.radius), "tight": (ball.centre, ball.radius)}
+    figure = weight_plane(balls, y[:, None] * X, optimum=ball.centre)
+    texts = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert f"kink meets it: {verdict.undecided.sum()}" in texts
+    assert f"decided: {(~verdict.undecided).sum()}" in texts
+    assert [round(c.radius, 12) for c in figure.axes[0].patches] == [
+        round(3 * ball.radius, 12), round(ball.radius, 12)
+    ]
+    save(figure, tmp_path / "a.png")
+
+
+def test_a_row_of_zeros_has_no_kink() -> None:
+    figure = weight_plane({"b": ([0.0, 0.0], 1.0)}, [[0.0, 0.0], [5.0, 0.0]])
+    texts = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "kink meets it: 1" in texts
+
+
+def test_heat_puts_every_share_in_its_place(tmp_path) -> None:
+    across, up = [1.0, 0.1, 10.0], [2.0, 1.0]
+    rates = [[0.5, 0.4, 0.6], [0.2, 0.1, np.nan]]
+    figure = heat(across, up, rates, xlabel="C", ylabel="gap", falling=True, title="T")
+    axes = figure.axes[0]
+    drawn = axes.collections[0].get_array().reshape(2, 3)
+    np.testing.assert_array_equal(drawn.filled(-1), [[0.1, 0.2, -1], [0.4, 0.5, 0.6]])
+    assert axes.get_xscale() == axes.get_yscale() == "log"
+    assert axes.get_ylim()[0] > axes.get_ylim()[1]
+    assert axes.get_ylabel() == "gap (logarithmic scale)"
+    assert [t.get_text() for t in axes.get_legend().get_texts()] == ["25%", "50%"]
+    assert save(figure, tmp_path / "a.png").is_file()
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, np.nan])
+def test_heat_without_contrast_can_be_drawn(share: float, tmp_path) -> None:
+    figure = heat([1.0, 2.0], [1.0, 2.0], np.full((2, 2), share))
+    assert figure.axes[0].get_legend() is None
+    save(figure, tmp_path / "a.png")
+    save(heat([1.0], [2.0], [[0.5]]), tmp_path / "b.png")
+
+
+def test_kept_and_gap_draws_both_against_time(tmp_path) -> None:
+    runs = {"a": ([0.1, 0.3], [100, 20], [np.inf, 1e-8]), "b": ([0.2], [50], [0.0])}
+    top, bottom = kept_and_gap(runs).axes
+    np.testing.assert_allclose(top.lines[0].get_xdata(), [0, 100, 300])
+    np.testing.assert_allclose(top.lines[0].get_ydata(), [100, 100, 20])
+    np.testing.assert_allclose(bottom.lines[0].get_xdata(), [300])
+    np.testing.assert_allclose(bottom.lines[1].get_ydata(), [1e-17])
+    assert bottom.get_yscale() == "log"
+    assert bottom.get_xlabel() == "time since the start (ms)"
+    assert len({line.get_linestyle() for line in top.lines}) == 2
+    save(kept_and_gap(runs), tmp_path / "a.png")
+
+
+@pytest.mark.parametrize(("call", "words"), [
+    (lambda: sample_plane([[1.0]], [1.0], [0, 0], 1), r"`X` has shape"),
+    (lambda: sample_plane([[1.0, 2.0]], [2.0], [0, 0], 1), "labels -1 or"),
+    (lambda: sample_plane([[1.0, np.nan]], [1.0], [0, 0], 1), "NaN"),
+    (lambda: sample_plane([[1.0, 2.0]], [1.0], [0.0], 1), "centre"),
+    (lambda: sample_plane([[1.0, 2.0]], [1.0], [0, 0], np.inf), "radius"),
+    (lambda: weight_plane({}, [[1.0, 2.0]]), "`balls` is empty"),
+    (lambda: weight_plane({"a": ([0, 0], -1)}, [[1.0, 2.0]]), r"balls\['a'\]"),
+    (lambda: heat([1.0], [1.0, 2.0], [[0.5]]), r"`rates` has shape \(1, 1\)"),
+    (lambda: heat([1.0], [1.0], [[1.5]]), "outside"),
+    (lambda: heat([-1.0], [1.0], [[0.5]]), "positive"),
+    (lambda: kept_and_gap({}), "`runs` is empty"),
+    (lambda: kept_and_gap({"a": ([1], [1, 2], [1])}), "differ in length"),
+    (lambda: kept_and_gap({"a": ([2, 1], [1, 2], [1, 1])}), "must not fall"),
+    (lambda: kept_and_gap({"a": ([1], [-1], [1])}), "numbers >= 0"),
+])
+def test_refuses(call, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        call()
