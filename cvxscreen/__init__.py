@@ -22,6 +22,7 @@ from cvxscreen.models.metric import factor_of, metric_of, rtlm
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
 from cvxscreen.models.triplets import pairs, quadruplets, triplets
+from cvxscreen.parameters import ParameterPath
 from cvxscreen.path import Path, PathPoint, load_path, path
 from cvxscreen.problem import Problem, Quadratic
 from cvxscreen.reducer.doors import explain, reduce, verify
@@ -42,6 +43,7 @@ __all__ = [
     "MissingDependency",
     "NotCertified",
     "NotScreenable",
+    "ParameterPath",
     "Path",
     "PathPoint",
     "Point",

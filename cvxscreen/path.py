@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path as FilePath
 from time import perf_counter
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -47,6 +48,29 @@ def _grid(values: ArrayLike) -> Array:
     return grid
 
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+_GUESTS: list[tuple[type, Callable[..., Any]]] = []
+
+
+def register_path(kind: type, walk: Callable[..., Any]) -> None:
+    """Let `walk` serve `path` for problems of another `kind`; called once by who knows them."""
+    _GUESTS.append((kind, walk))
+
+
+def _open(function: Function) -> Function:
+    """Hand problems of other kinds to whoever registered for them."""
+
+    @wraps(function)
+    def front(problem: Any, *args: Any, **options: Any) -> Any:
+        for kind, walk in _GUESTS:
+            if isinstance(problem, kind):
+                return walk(problem, *args, **options)
+        return function(problem, *args, **options)
+
+    return cast(Function, front)
+
+
+@_open
 def path(
     problem: Problem,
     *,

@@ -37,6 +37,7 @@ ROWS = (
     ("doors", "plots", "datasets", "checkpoint"),
     ("path_record",),
     ("path",),
+    ("parameters",),
     ("models",),
     ("estimators",),
     ("demo", "arguments"),

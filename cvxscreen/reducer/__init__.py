@@ -2,11 +2,12 @@
 
 from cvxscreen.reducer.build import to_cvxpy
 from cvxscreen.reducer.doors import Reduced, explain, reduce, verify
-from cvxscreen.reducer.plugin import register
+from cvxscreen.reducer.plugin import CvxpyProblem, register
 from cvxscreen.reducer.report import Comparison, Explanation, Report
 
 __all__ = [
     "Comparison",
+    "CvxpyProblem",
     "Explanation",
     "Reduced",
     "Report",

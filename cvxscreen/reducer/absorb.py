@@ -32,6 +32,8 @@ class Absorbed:
     ----------
     columns : array of int, shape (k,)
     needs : CSR array, shape (k, N)
+    terms : array of int, shape (k,)
+        Positions of the terms among those found.
     argument : CSR array, shape (k, m)
         Argument of the term as a combination of rows, the absorbed columns included.
     factor : array, shape (k,)
@@ -48,6 +50,7 @@ class Absorbed:
 
     columns: Index
     needs: Any
+    terms: Index
     argument: Any
     factor: Array
     losses: Losses
@@ -164,6 +167,7 @@ def _take(
         Absorbed(
             columns,
             sp.csr_array(pattern, shape=(k, size)),
+            terms,
             weights[terms],
             factor,
             losses,

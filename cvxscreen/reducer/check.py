@@ -48,8 +48,13 @@ def points(recognition: Recognition) -> Iterator[Array]:
         yield rng.standard_normal(problem.d) * (scale * reach / typical)
 
 
-def check(recognition: Recognition) -> None:
+def check(recognition: Recognition, *, quick: bool = False) -> None:
     """Compare the recognised problem with the user's.
+
+    Parameters
+    ----------
+    quick : bool
+        At one point only, for a recognition that differs from a checked one by factors.
 
     Raises
     ------
@@ -59,7 +64,7 @@ def check(recognition: Recognition) -> None:
     canonical = recognition.standard.canonical
     original = canonical.original
     with borrowed(original.variables()):
-        for x in points(recognition):
+        for x in list(points(recognition))[2 if quick else 0 :]:
             z = recognition.columns(x)
             values = canonical.user_values(recognition.standard.split(z))
             for variable in original.variables():

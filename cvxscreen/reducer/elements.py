@@ -22,7 +22,7 @@ from cvxscreen.reducer.absorb import absorb
 from cvxscreen.reducer.draft import Draft, without
 from cvxscreen.reducer.kinks import diagonal
 from cvxscreen.reducer.pairing import pair
-from cvxscreen.reducer.recognition import Recognition, idle
+from cvxscreen.reducer.recognition import Parts, Recognition, idle
 from cvxscreen.reducer.stack import Stack
 from cvxscreen.reducer.standard import Standard
 
@@ -57,10 +57,11 @@ def recognise_standard(standard: Standard) -> Recognition:
     heads.square_heads(draft)
     pairs = splitting.find(draft)
     substitution.eliminate(draft, pairs.reserved(standard.rows.shape[0]))
+    base = draft.constant - standard.constant
     epigraph.nest(draft)
     epigraph.fold(draft)
     splitting.fold(draft, pairs)
-    return _finish(draft)
+    return _finish(draft, base)
 
 
 def _settle(draft: Draft, weights: Any) -> Any:
@@ -83,7 +84,8 @@ def without_columns(rows: Stack, gone: NDArray[np.bool_]) -> Stack:
     return Stack(without(rows.sparse, np.flatnonzero(gone)), rows.blocks, rows.offset)
 
 
-def _finish(draft: Draft) -> Recognition:
+def _finish(draft: Draft, base: float) -> Recognition:
+    """Collect what the rules left; `base` is what they added to the constant before any loss."""
     standard = draft.standard
     m = standard.rows.shape[0]
     arguments, numbers = draft.terms.merged(m)
@@ -91,7 +93,8 @@ def _finish(draft: Draft) -> Recognition:
         raise NotScreenable(_no_loss(draft))
     settled = _settle(draft, arguments)
     tilt = standard.rows.combine(_settle(draft, sp.csr_array(draft.tilt[None, :])))
-    linear = draft.linear + tilt.adjoint(np.ones(1))
+    tilted = tilt.adjoint(np.ones(1))
+    linear = draft.linear + tilted
     constant = draft.constant + float(tilt.offset[0])
     side, dims, held = _side_rows(draft)
     numbers, absorbed = absorb(draft, settled, numbers, linear, held)
@@ -127,7 +130,9 @@ def _finish(draft: Draft) -> Recognition:
         _ = problem.quadratic.floor
     except (InvalidInput, np.linalg.LinAlgError) as error:
         raise NotScreenable(str(error)) from None
-    return Recognition(problem, standard, core, tuple(steps), side, pairing)
+    level = constant - standard.constant - base
+    parts = Parts(draft.linear[core], tilted[core], base, level)
+    return Recognition(problem, standard, core, tuple(steps), side, pairing, parts)
 
 
 def _side_rows(draft: Draft) -> tuple[Any, tuple[tuple[str, int], ...], Stack]:

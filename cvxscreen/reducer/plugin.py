@@ -7,7 +7,7 @@ CVXPY's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
 
@@ -16,14 +16,18 @@ import numpy as np
 
 from cvxscreen.errors import CvxscreenError, InvalidInput, NotScreenable, UnknownName
 from cvxscreen.reducer.inner import CvxpyInner, options_for
+from cvxscreen.reducer.memory import Last, keep, recall, reference
 from cvxscreen.reducer.recognise import recognise
 from cvxscreen.reducer.recognition import Recognition
-from cvxscreen.reducer.report import Report
+from cvxscreen.reducer.report import Counts, Report
 from cvxscreen.reducer.restore import restore, statistics, write_back
 from cvxscreen.solvers.choice import builtin_solver
 from cvxscreen.solvers.inner import Inner, Start
 from cvxscreen.solvers.loop import MODES, solve_screened
 from cvxscreen.solvers.solution import Solution
+
+CvxpyProblem = cp.Problem
+"""The type of the problems that this door is for."""
 
 BUILTIN = "BUILTIN"
 """``solver="builtin"`` (in any case) asks for the built-in solver: no CVXPY solve at all."""
@@ -138,7 +142,7 @@ def _recognised(problem: Any, request: Request) -> Recognition | str:
     if other:
         return f"the argument `{other[0]}` asks for a solve of another kind"
     try:
-        recognition = recognise(problem)
+        recognition = recall(problem, recognise)
     except NotScreenable as refusal:
         return str(refusal)
     except Exception as defect:  # a problem that CVXPY can solve must not fail on its way here
@@ -177,6 +181,9 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpyInne
 
 def warm_start(recognition: Recognition) -> Start | None:
     """The problem's last solution (at other parameters, say) as a start; None without one."""
+    known = reference(recognition)
+    if known is not None:
+        return known
     standard, problem = recognition.standard, recognition.problem
     values = standard.canonical.current()
     if values is None:
@@ -201,11 +208,15 @@ def _screened(recognition: Recognition, request: Request, recognised: float) -> 
     proof = solution.certificate
     if not proof.ok and not proof.relative_gap <= USELESS:
         return f"the answer could not be certified: {proof.reason}"
+    keep(recognition.standard.canonical.original, Last.of(solution))
     began = perf_counter()
     restored = restore(recognition, solution.x, solution.theta, solution.multipliers)
     stats = None if last is None else last.solver_stats
     name = BUILTIN.lower() if stats is None else stats.solver_name
     report = make_report(solution, request, name, recognised, perf_counter() - began)
+    if guest is not None:
+        # Its rounds start from the pilot's answer, which is no reference of an earlier solve.
+        report = replace(report, before={})
     write_back(
         recognition,
         restored,
@@ -227,8 +238,6 @@ def make_report(
     solution: Solution, request: Request, name: str, recognised: float, restored: float
 ) -> Report:
     """What the loop did, as a record; the last two arguments are seconds."""
-    screening = solution.screening
-    proven = {"zero": screening.zero, "linear": screening.linear, "quadratic": screening.quadratic}
     last = solution.rounds[-1]
     inner = sum(entry.solve_seconds for entry in solution.rounds)
     return Report(
@@ -237,10 +246,11 @@ def make_report(
         solver=name,
         terms=solution.problem.n,
         kept=last.kept,
-        fixed={**{k: int(v.sum()) for k, v in proven.items()}, "predicted": last.predicted},
+        fixed=Counts(lambda: _fixed(solution)),
         gap=solution.certificate.gap,
         relative_gap=solution.certificate.relative_gap,
         rounds=len(solution.rounds),
+        before=dict(solution.before),
         times={
             "recognise": recognised,
             "screen": max(solution.seconds - inner, 0.0),
@@ -248,6 +258,14 @@ def make_report(
             "restore": restored,
         },
     )
+
+
+def _fixed(solution: Solution) -> dict[str, int]:
+    """Terms by what is proven of them, and those that were only predicted."""
+    screening = solution.screening
+    proven = {"zero": screening.zero, "linear": screening.linear, "quadratic": screening.quadratic}
+    counts = {name: int(mask.sum()) for name, mask in proven.items()}
+    return {**counts, "predicted": solution.rounds[-1].predicted}
 
 
 def register() -> None:

@@ -42,6 +42,24 @@ class Idle:
 
 
 @dataclass(frozen=True, eq=False)
+class Parts:
+    """Where the linear term and the constant of the recognised problem come from.
+
+    Attributes
+    ----------
+    slope, tilt : array, shape (d,)
+        Linear term of the regulariser, and of the losses.
+    base, level : float
+        What squares of eliminated columns, and what the losses, add to the constant.
+    """
+
+    slope: Array
+    tilt: Array
+    base: float
+    level: float
+
+
+@dataclass(frozen=True, eq=False)
 class Recognition:
     """A CVXPY problem read as a regularised sum of losses.
 
@@ -59,6 +77,7 @@ class Recognition:
         The side constraints as combinations of rows.
     pairing : Pairing
         From the problem's terms to those that the steps know.
+    parts : Parts
     """
 
     problem: Problem
@@ -67,6 +86,7 @@ class Recognition:
     steps: tuple[Step, ...]
     side: Any
     pairing: Pairing
+    parts: Parts
 
     def columns(self, x: Array) -> Array:
         """All columns at their best values for the core coordinates `x`.

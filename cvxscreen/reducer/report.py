@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,38 @@ def loss_names(losses: Losses) -> NDArray[np.str_]:
     out[one_sided & curved] = "smoothed hinge"
     out[one_sided & steep] = "squared hinge"
     return out
+
+
+class Counts(Mapping[str, int]):
+    """Numbers that are computed when somebody looks at them.
+
+    Parameters
+    ----------
+    count : callable
+        Returns them; called once.
+    """
+
+    def __init__(self, count: Callable[[], Mapping[str, int]]) -> None:
+        self._count = count
+
+    @cached_property
+    def _found(self) -> Mapping[str, int]:
+        return self._count()
+
+    def __getitem__(self, key: str) -> int:
+        return self._found[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, int]]]:
+        return dict, (dict(self),)
 
 
 @dataclass(frozen=True)
@@ -114,6 +147,9 @@ class Report:
     gap, relative_gap : float
         Of the certificate on the full problem.
     rounds : int
+    before : mapping of str to float
+        Share of the terms on each kind of piece that the last solution proved before this solve
+        (known for the built-in solver).
     times : mapping of str to float
         Wall seconds of "recognise", "screen", "solve" (inner solver) and "restore".
     """
@@ -129,6 +165,7 @@ class Report:
     gap: float = float("nan")
     relative_gap: float = float("nan")
     rounds: int = 0
+    before: Mapping[str, float] = field(default_factory=dict)
     times: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:

@@ -12,7 +12,7 @@ multipliers are CVXPY's dual values, up to the sign of equalities.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -214,22 +214,43 @@ def standardise(canonical: Canonical) -> Standard:
     offset = np.concatenate(offsets) if offsets else np.zeros(0)
     rows = assemble(entries, offset, int(starts[-1]))
 
-    objective = read(problem.objective.expr)
-    linear = np.zeros(int(starts[-1]))
-    for key, slope in objective.slopes.items():
-        linear[column[key] : column[key] + len(slope)] += slope
-    squares = [(column[key], square.tocoo()) for key, square in objective.squares.items()]
-    quadratic = sp.csr_array((len(linear), len(linear)))
-    if squares:
-        entries_of = np.concatenate([part.data for _, part in squares])
-        at = [np.concatenate([getattr(p, name) + s for s, p in squares]) for name in ("row", "col")]
-        quadratic = sp.csr_array((entries_of, (at[0], at[1])), shape=quadratic.shape)
-        quadratic.eliminate_zeros()
+    quadratic, linear, constant = _objective(canonical, column, int(starts[-1]))
     data = [linear, offset, rows.sparse.data]
     for block in rows.blocks:
         data += [block.matrix, *([] if block.factor is None else [block.factor])]
     if not all(np.isfinite(numbers).all() for numbers in data):
         raise NotScreenable("the data hold NaN or infinity")
     return Standard(
-        canonical, variables, starts, quadratic, linear, objective.constant, rows, tuple(cones)
+        canonical, variables, starts, quadratic, linear, constant, rows, tuple(cones)
     )
+
+
+def _objective(canonical: Canonical, column: dict[int, int], size: int) -> tuple[Any, Array, float]:
+    """The objective's squares, slopes and constant over all columns."""
+    objective = read(canonical.problem.objective.expr)
+    linear = np.zeros(size)
+    for key, slope in objective.slopes.items():
+        linear[column[key] : column[key] + len(slope)] += slope
+    squares = [(column[key], square.tocoo()) for key, square in objective.squares.items()]
+    quadratic = sp.csr_array((size, size))
+    if squares:
+        entries = np.concatenate([part.data for _, part in squares])
+        at = [np.concatenate([getattr(p, name) + s for s, p in squares]) for name in ("row", "col")]
+        quadratic = sp.csr_array((entries, (at[0], at[1])), shape=quadratic.shape)
+        quadratic.eliminate_zeros()
+    return quadratic, linear, objective.constant
+
+
+def reread(standard: Standard) -> Standard:
+    """`standard` with the objective's numbers read anew, at the parameters' present values.
+
+    Raises
+    ------
+    NotScreenable
+        If they hold NaN or infinity.
+    """
+    column = {v.id: int(s) for v, s in zip(standard.variables, standard.starts, strict=False)}
+    quadratic, linear, constant = _objective(standard.canonical, column, standard.size)
+    if not (np.isfinite(linear).all() and np.isfinite(quadratic.data).all()):
+        raise NotScreenable("the data hold NaN or infinity")
+    return replace(standard, quadratic=quadratic, linear=linear, constant=constant)

@@ -90,13 +90,18 @@ class Canonical:
         }
 
 
-def refuse(problem: Any) -> str:
-    """Why `problem` cannot be taken to cone form for screening, or an empty text."""
-    if not problem.variables():
-        return "the problem has no variables"
+def refuse(problem: Any, *, quick: bool = False) -> str:
+    """Why `problem` cannot be taken to cone form for screening, or an empty text.
+
+    `quick` asks only what may have changed since the problem was last accepted.
+    """
     missing = [p.name() for p in problem.parameters() if p.value is None]
     if missing:
         return f"parameter {missing[0]} has no value"
+    if quick:
+        return ""
+    if not problem.variables():
+        return "the problem has no variables"
     if problem.is_mixed_integer():
         return "the problem has integer or boolean variables"
     if any(leaf.is_complex() for leaf in problem.variables() + problem.parameters()):

@@ -1,0 +1,288 @@
+"""Paths of a CVXPY problem over one of its parameters: `cvxscreen.path(prob, parameter, values)`.
+
+Where the parameter of a CVXPY problem only weighs its losses
+against its regulariser (C, lambda), its recognised problem at each value is that of one C, up to a
+factor, and the whole path is one path over C; otherwise each value is a solve of its own, from the
+one before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cvxscreen import path as over_c
+from cvxscreen.errors import InvalidInput
+from cvxscreen.plots import rejection
+from cvxscreen.progress import Progress
+from cvxscreen.reducer import CvxpyProblem, weighing
+from cvxscreen.reducer.plugin import Request, solve
+from cvxscreen.tables import table
+
+__all__ = ["ParameterPath", "ParameterPoint", "parameter_path"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class ParameterPoint:
+    """One value of the parameter.
+
+    Attributes
+    ----------
+    value : float
+        Of the parameter.
+    objective : float
+        As ``prob.value``.
+    status : str
+        CVXPY's word.
+    relative_gap : float
+        Of the certificate on the full problem; NaN where CVXPY solved plainly.
+    kept : int
+        Loss terms in the last reduced solve.
+    seconds : float
+    before : mapping of str to float
+        Share of the terms proven before anything was solved, by kind of piece.
+    """
+
+    value: float
+    objective: float
+    status: str
+    relative_gap: float
+    kept: int
+    seconds: float
+    before: Mapping[str, float]
+    _read: Callable[[], Mapping[int, Any]] = field(repr=False)
+
+    def of(self, variable: Any) -> Any:
+        """The value of a variable of the problem at this point.
+
+        Raises
+        ------
+        InvalidInput
+            For a variable that is not in the problem.
+        """
+        values = self._read()
+        if variable.id not in values:
+            raise InvalidInput(f"`variable` {variable.name()!r} is not in the problem.")
+        return values[variable.id]
+
+
+@dataclass(frozen=True, eq=False)
+class ParameterPath:
+    """Solutions of a CVXPY problem along values of a parameter.
+
+    Attributes
+    ----------
+    points : tuple of ParameterPoint
+        In the order they were solved.
+    terms : int
+        Loss terms of the problem; 0 where it was not recognised.
+    name : str
+        Of the parameter.
+    finished : bool
+        False when the run was interrupted.
+    """
+
+    points: tuple[ParameterPoint, ...]
+    terms: int
+    name: str
+    finished: bool = True
+
+    @property
+    def values(self) -> Array:
+        """The values of the parameter that are finished."""
+        return np.array([point.value for point in self.points])
+
+    def of(self, variable: Any) -> Array:
+        """The values of a variable along the path, shape (number of points, *variable.shape)."""
+        return np.array([point.of(variable) for point in self.points])
+
+    def table(self) -> str:
+        """A readable table, one line a point."""
+        header = (self.name, "status", "objective", "relative gap", "kept", "ms")
+        rows = [
+            (p.value, p.status, float(f"{p.objective:.8g}"), p.relative_gap, p.kept,
+             round(1e3 * p.seconds, 2))
+            for p in self.points
+        ]
+        state = "" if self.finished else f", interrupted after {len(self.points)} points"
+        return table(header, rows, title=f"Path over {self.name}, {self.terms:,} terms{state}")
+
+    def plot(self, title: str = "Proven before solving, along the path") -> Any:
+        """Stacked rejection rates per piece, certified gap and kept terms; a matplotlib Figure."""
+        names = [
+            k for k in ("linear", "quadratic", "zero")
+            if any(p.before.get(k, 0.0) > 0 for p in self.points)
+        ] or ["zero"]
+        return rejection(
+            self.values,
+            {k: np.array([p.before.get(k, 0.0) for p in self.points]) for k in names},
+            gaps=np.array([p.relative_gap for p in self.points]),
+            kept=np.array([float(p.kept) for p in self.points]),
+            parameter=self.name,
+            title=title,
+        )
+
+    def __str__(self) -> str:
+        return self.table()
+
+
+def parameter_path(
+    problem: Any,
+    parameter: Any = None,
+    values: ArrayLike | None = None,
+    *,
+    tol: float = 1e-6,
+    mode: str = "certified",
+    solver: Any = "auto",
+    progress: bool = False,
+    **options: Any,
+) -> ParameterPath:
+    """Solve `problem` at every value of `parameter`, each from the solution before it.
+
+    What `cvxscreen.path` does for a CVXPY problem.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+        Holds the solution at the last value afterwards.
+    parameter : cvxpy.Parameter
+        One of its scalar parameters; keeps its last value.
+    values : sequence of float
+        In the order to solve them.
+    tol, mode, solver
+        As in ``prob.solve(method="screen")``; ``"auto"`` is the built-in solver where it applies.
+    progress : bool
+        Show a bar with the time left.
+    **options
+        For the solver.
+
+    Returns
+    -------
+    ParameterPath
+        On Ctrl-C the points finished so far, with ``finished`` False.
+
+    Raises
+    ------
+    InvalidInput
+        For values that are no list of numbers, or a parameter that is not in the problem.
+    """
+    grid = _checked(problem, parameter, values)
+    auto = isinstance(solver, str) and solver.lower() == "auto"
+    Request(None if auto else solver, mode, tol, False, options).check()
+    if auto and not options:
+        with _kept(parameter):
+            scale = weighing.weigh(problem, parameter, grid)
+        if scale is not None:
+            return _as_one(problem, parameter, grid, scale, tol, mode, progress)
+    if auto:
+        with _kept(parameter):
+            parameter.value = float(grid[0])
+            solver = "builtin" if weighing.builtin_suits(problem) and not options else None
+    return _one_by_one(
+        problem, parameter, grid, progress, {"solver": solver, "mode": mode, "tol": tol, **options}
+    )
+
+
+@contextmanager
+def _kept(parameter: Any) -> Iterator[None]:
+    """Give a parameter its value back on the way out."""
+    value = parameter.value
+    try:
+        yield
+    finally:
+        parameter.value = value
+
+
+def _checked(problem: Any, parameter: Any, values: ArrayLike | None) -> Array:
+    if parameter is None or parameter.id not in {p.id for p in problem.parameters()}:
+        raise InvalidInput("`parameter` must be one of `problem.parameters()`.")
+    if parameter.size != 1:
+        raise InvalidInput(f"`parameter` has shape {parameter.shape}; a scalar one is needed.")
+    grid = np.array([] if values is None else values, dtype=np.float64)
+    if grid.ndim != 1 or not len(grid) or not np.isfinite(grid).all():
+        raise InvalidInput("`values` must be a non-empty list of finite numbers.")
+    return grid
+
+
+def _as_one(
+    problem: Any,
+    parameter: Any,
+    grid: Array,
+    scale: weighing.Scale,
+    tol: float,
+    mode: str,
+    progress: bool,
+) -> ParameterPath:
+    """The path as one over C, and the last point written onto the problem."""
+    found = over_c.path(
+        scale.problem, values=scale.C, tol=tol, mode=mode, progress=progress
+    )
+    points = [
+        ParameterPoint(
+            value=float(grid[k]),
+            objective=scale.sign * float(scale.factor[k]) * point.objective,
+            status="optimal" if point.status == "optimal" else "optimal_inaccurate",
+            relative_gap=point.relative_gap,
+            kept=point.kept,
+            seconds=point.seconds,
+            before=point.before,
+            _read=partial(scale.variables, point.x),
+        )
+        for k, point in enumerate(found.points)
+    ]
+    if found.points:
+        last = len(points) - 1
+        parameter.value = float(grid[last])
+        scale.remember(found.points[last].x, found.points[last].theta, last)
+        solve(problem, "builtin", mode, tol)
+    return ParameterPath(tuple(points), scale.problem.n, parameter.name(), found.finished)
+
+
+def _one_by_one(
+    problem: Any, parameter: Any, grid: Array, progress: bool, options: dict[str, Any]
+) -> ParameterPath:
+    """One solve a value, each from the solution before it."""
+    points: list[ParameterPoint] = []
+    terms = 0
+    try:
+        with Progress(len(grid), "path", shown=progress) as bar:
+            for value in grid:
+                began = perf_counter()
+                parameter.value = float(value)
+                solve(problem, **options)
+                stats = problem.solver_stats
+                report = None if stats is None else stats.extra_stats["cvxscreen"]
+                screened = report is not None and report.recognised
+                terms = report.terms if report is not None and screened else terms
+                copies = {
+                    v.id: None if v.value is None else np.array(v.value)
+                    for v in problem.variables()
+                }
+                points.append(
+                    ParameterPoint(
+                        value=float(value),
+                        objective=float("nan") if problem.value is None else float(problem.value),
+                        status=problem.status,
+                        relative_gap=report.relative_gap if report and screened else float("nan"),
+                        kept=report.kept if report and screened else 0,
+                        seconds=perf_counter() - began,
+                        before=report.before if report and screened else {},
+                        _read=partial(dict, copies),
+                    )
+                )
+                bar.step(f"{parameter.name()}={value:.3g}, kept {points[-1].kept:,}")
+    except KeyboardInterrupt:
+        return ParameterPath(tuple(points), terms, parameter.name(), finished=False)
+    return ParameterPath(tuple(points), terms, parameter.name())
+
+
+over_c.register_path(CvxpyProblem, parameter_path)
