@@ -28,6 +28,7 @@ from cvxscreen.problem import Problem, Quadratic
 from cvxscreen.reducer.doors import explain, reduce, verify
 from cvxscreen.reducer.plugin import register
 from cvxscreen.reducer.report import Report
+from cvxscreen.reducer.screened import Screened
 from cvxscreen.rules import Verdict
 from cvxscreen.screening import Screening
 from cvxscreen.solvers.solution import Solution
@@ -50,6 +51,7 @@ __all__ = [
     "Problem",
     "Quadratic",
     "Report",
+    "Screened",
     "Screening",
     "Solution",
     "UnknownName",

@@ -4,6 +4,7 @@ from cvxscreen.reducer.build import to_cvxpy
 from cvxscreen.reducer.doors import Reduced, explain, reduce, verify
 from cvxscreen.reducer.plugin import CvxpyProblem, register
 from cvxscreen.reducer.report import Comparison, Explanation, Report
+from cvxscreen.reducer.screened import Screened
 
 __all__ = [
     "Comparison",
@@ -11,6 +12,7 @@ __all__ = [
     "Explanation",
     "Reduced",
     "Report",
+    "Screened",
     "explain",
     "reduce",
     "register",

@@ -63,21 +63,23 @@ def check(recognition: Recognition, *, quick: bool = False) -> None:
     """
     canonical = recognition.standard.canonical
     original = canonical.original
-    with borrowed(original.variables()):
+    own = [] if original is None else original.variables()
+    with borrowed(own):
         for x in list(points(recognition))[2 if quick else 0 :]:
             z = recognition.columns(x)
-            values = canonical.user_values(recognition.standard.split(z))
-            for variable in original.variables():
-                variable.save_value(values[variable.id])
-            _compare(recognition, x, z)
+            truth = recognition.standard.value(z)
+            if original is not None:
+                values = canonical.user_values(recognition.standard.split(z))
+                for variable in own:
+                    variable.save_value(values[variable.id])
+                said = original.objective.value
+                truth = float("nan") if said is None else float(np.real(said))
+            _compare(recognition, x, z, truth)
     _compare_gradients(recognition, x, z)
 
 
-def _compare(recognition: Recognition, x: Array, z: Array) -> None:
-    canonical = recognition.standard.canonical
-    model = canonical.sign * recognition.problem.primal(x)
-    said = canonical.original.objective.value
-    truth = float("nan") if said is None else float(np.real(said))
+def _compare(recognition: Recognition, x: Array, z: Array, truth: float) -> None:
+    model = recognition.standard.canonical.sign * recognition.problem.primal(x)
     parts = abs(float(recognition.problem.linear @ x)) + abs(recognition.problem.constant)
     scale = 1.0 + abs(truth) + parts
     if not abs(model - truth) <= AGREEMENT * scale:

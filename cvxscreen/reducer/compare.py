@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from time import process_time
-from typing import Any
+from typing import Any, overload
 
+import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.reducer.inner import chosen_solver, options_for
+from cvxscreen.errors import InvalidInput
+from cvxscreen.reducer.inner import chosen_solver, options_for, solver_name
 from cvxscreen.reducer.plugin import solve
-from cvxscreen.reducer.report import Comparison, Report
+from cvxscreen.reducer.report import Comparison, Comparisons, Report
 
 Array = NDArray[np.float64]
 
@@ -54,6 +56,28 @@ def _dual(constraint: Any) -> Array | None:
     return np.concatenate([_flat(part) for part in parts])
 
 
+@overload
+def verify(
+    problem: Any,
+    solver: list[Any] | tuple[Any, ...],
+    *,
+    mode: str = ...,
+    tol: float = ...,
+    **options: Any,
+) -> Comparisons: ...
+
+
+@overload
+def verify(
+    problem: Any,
+    solver: str | None = ...,
+    *,
+    mode: str = ...,
+    tol: float = ...,
+    **options: Any,
+) -> Comparison: ...
+
+
 def verify(
     problem: Any,
     solver: Any = None,
@@ -61,8 +85,8 @@ def verify(
     mode: str = "certified",
     tol: float = 1e-6,
     **options: Any,
-) -> Comparison:
-    """Solve `problem` plainly and by screening, and compare.
+) -> Comparison | Comparisons:
+    """Solve `problem` plainly and by screening, and compare; with one solver or with several.
 
     Afterwards the problem holds the screened solution. Both solves get the same options: those
     given, or tight tolerances for solvers whose defaults are loose.
@@ -70,7 +94,7 @@ def verify(
     Parameters
     ----------
     problem : cvxpy.Problem
-    solver : str, optional
+    solver : str or list of str, optional
         Clarabel when omitted.
     mode, tol
         As in ``prob.solve(method="screen")``.
@@ -79,9 +103,67 @@ def verify(
 
     Returns
     -------
-    Comparison
-        With ``agrees``; prints as a table.
+    Comparison, or Comparisons for a list
+        With ``agrees``; prints as a table: time, value, variables, dual values, kept terms.
+
+    Raises
+    ------
+    InvalidInput
+        For an empty list of solvers.
+    cvxpy.error.SolverError
+        As from ``prob.solve()``, for one solver; within a list, a solver that cannot take the
+        problem gets a line that says so.
     """
+    if isinstance(solver, list | tuple):
+        return _several(problem, list(solver), mode, tol, options)
+    return _one(problem, solver, mode, tol, options)[0]
+
+
+def _several(
+    problem: Any, solvers: list[Any], mode: str, tol: float, options: dict[str, Any]
+) -> Comparisons:
+    """One comparison a solver, all against the first plain solve."""
+    if not solvers:
+        raise InvalidInput("`solver` is an empty list; name at least one.")
+    runs: list[Comparison] = []
+    lines: list[tuple[object, ...]] = []
+    truth: _Snapshot | None = None
+    for solver in solvers:
+        name = solver_name(solver)
+        try:
+            found, plain, screened = _one(problem, solver, mode, tol, options)
+        except cp.error.SolverError as error:
+            text = " ".join(str(error).split())
+            lines.append((name, "full", f"failed: {text[:SHOWN]}", *6 * ("",)))
+            continue
+        truth = plain if truth is None else truth
+        runs.append(found)
+        kept = found.kept if found.report.recognised else found.terms
+        lines.append((name, "full", *_line(plain, truth, found.terms)))
+        lines.append((name, "reduced", *_line(screened, truth, kept)))
+    return Comparisons(tuple(runs), tuple(lines), len(runs) == len(solvers))
+
+
+def _line(run: _Snapshot, truth: _Snapshot, terms: int) -> tuple[object, ...]:
+    """Status, value, seconds, terms, and differences from `truth`."""
+    primal, dual = float("nan"), float("nan")
+    if truth.variables and len(run.variables) == len(truth.variables):
+        primal = _distance(np.concatenate(truth.variables), np.concatenate(run.variables))
+    pairs = [
+        _distance(a, b)
+        for a, b in zip(truth.duals, run.duals, strict=True)
+        if a is not None and b is not None
+    ]
+    dual = max(pairs) if pairs else dual
+    gap = abs(run.value - truth.value) / max(1.0, abs(truth.value))
+    seconds = float(f"{run.seconds:.3g}")
+    return run.status, f"{run.value:.10g}", gap, primal, dual, seconds, terms
+
+
+def _one(
+    problem: Any, solver: Any, mode: str, tol: float, options: dict[str, Any]
+) -> tuple[Comparison, _Snapshot, _Snapshot]:
+    """Both solves with one solver."""
     given = options_for(solver, options)
     began = process_time()
     problem.solve(solver=chosen_solver(solver, given), **given)
@@ -89,7 +171,7 @@ def verify(
     began = process_time()
     solve(problem, solver, mode=mode, tol=tol, **given)
     screened = _Snapshot.of(problem, process_time() - began)
-    return _compare(problem, plain, screened, tol)
+    return _compare(problem, plain, screened, tol), plain, screened
 
 
 def _compare(problem: Any, plain: _Snapshot, screened: _Snapshot, tol: float) -> Comparison:

@@ -223,6 +223,8 @@ def _binding(draft: Draft, column: int) -> str:
     entries = sp.csc_array(standard.rows.sparse)[:, [column]].tocoo()
     rows = entries.row[entries.data < 0] if (entries.data < 0).any() else entries.row
     canonical = standard.canonical
+    if canonical.original is None:
+        return ""
     names = canonical.chain.compose_constr_id_map()
     own = {names.get(c.id, c.id): c for c in canonical.original.constraints}
     for row in rows:

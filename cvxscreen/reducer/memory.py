@@ -207,13 +207,19 @@ def keep(problem: Any, last: Last) -> None:
 
 
 def reference(recognition: Recognition) -> Start | None:
-    """The last solution as a start for `recognition`, its dual scaled to the present costs."""
+    """The last solution as a start for `recognition`; None without one."""
     entry = _ENTRIES.get(recognition.standard.canonical.original)
-    last, problem = None if entry is None else entry.last, recognition.problem
-    if last is None or (last.problem.n, last.problem.d) != (problem.n, problem.d):
+    last = None if entry is None else entry.last
+    return None if last is None else start_from(last, recognition.problem)
+
+
+def start_from(last: Last, problem: Problem) -> Start | None:
+    """`last` as a start for `problem`, its dual scaled to the present costs; None if it is odd."""
+    if (last.problem.n, last.problem.d) != (problem.n, problem.d):
         return None
     old, factor = last.problem, problem.C / last.problem.C
-    if (old.side is None) != (problem.side is None):
+    sides = [None if p.side is None else p.side.dims for p in (old, problem)]
+    if sides[0] != sides[1]:
         return None
     weight = None if last.weight is None else 4.0 * last.weight / factor
     alike = problem.side is None and problem.losses.is_multiple(old.losses, factor)

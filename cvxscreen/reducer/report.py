@@ -237,3 +237,37 @@ class Comparison:
 
 def _small(first: float, second: float) -> str:
     return f"{abs(first - second) / max(1.0, abs(first)):.2g}"
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """Plain and screened solves of one problem by several solvers.
+
+    Attributes
+    ----------
+    runs : tuple of Comparison
+        One for each solver that could take the problem.
+    lines : tuple
+        Of the table: solver, full or reduced, status, value, then differences from the first plain
+        solve (of the value, the variables, the worst dual value), CPU seconds, terms.
+    whole : bool
+        Whether every solver could take the problem.
+    """
+
+    runs: tuple[Comparison, ...]
+    lines: tuple[tuple[object, ...], ...]
+    whole: bool
+
+    @property
+    def agrees(self) -> bool:
+        """Whether plain and screened solve agree for every solver that took the problem."""
+        return bool(self.runs) and all(run.agrees for run in self.runs)
+
+    def __str__(self) -> str:
+        header = (
+            "solver", "problem", "status", "value", "of value", "of variables", "of duals",
+            "CPU s", "terms",
+        )
+        word = "agree" if self.agrees else "DO NOT AGREE"
+        title = f"full and reduced problem {word} (differences from the first line)"
+        return table(header, self.lines, title=title)

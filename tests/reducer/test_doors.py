@@ -12,7 +12,7 @@ import pytest
 from reducer.zoo import REFUSED, SPELLINGS, Data
 
 import cvxscreen.reducer as reducer
-from cvxscreen.errors import NotCertified, NotScreenable
+from cvxscreen.errors import InvalidInput, NotCertified, NotScreenable
 
 reducer.register()
 
@@ -146,3 +146,30 @@ def test_verify_notices_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     found = module.verify(problem)
     assert not found.agrees
     assert "DO NOT AGREE" in str(found)
+
+
+def test_verify_with_several_solvers() -> None:
+    problem = made("slack", n=500)
+    found = reducer.verify(problem, solver=["CLARABEL", "OSQP", "SCS"])
+    assert found.agrees
+    assert found.whole
+    assert [run.report.solver for run in found.runs] == ["CLARABEL", "OSQP", "SCS"]
+    text = str(found)
+    assert text.count("reduced") == 4
+    assert text.count("500") >= 3
+    for line in found.lines:
+        assert line[2] == cp.OPTIMAL
+        assert float(line[4]) <= 1e-6
+        assert float(line[6]) <= 1e-3
+
+
+def test_verify_with_a_solver_that_cannot_take_the_problem() -> None:
+    found = reducer.verify(made("norm_ball"), solver=["CLARABEL", "OSQP"])
+    assert not found.whole
+    assert found.agrees
+    assert len(found.runs) == 1
+    assert "failed" in str(found)
+    with pytest.raises(cp.error.SolverError):
+        reducer.verify(made("norm_ball"), solver="OSQP")
+    with pytest.raises(InvalidInput, match="empty"):
+        reducer.verify(made("slack"), solver=[])

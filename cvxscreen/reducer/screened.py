@@ -1,0 +1,238 @@
+"""``prob.solve(solver=cvxscreen.Screened("CLARABEL"))``: screening behind CVXPY's own compilation.
+
+A custom conic solver: CVXPY compiles the problem as always, and keeps what it compiled between
+solves with other parameter values; screening happens on the stuffed matrices. It pays the full
+compilation, which ``method="screen"`` does not, so it is the second door: for code that hands
+solvers around, and for what only shows after compilation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import cache
+from time import perf_counter
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+from cvxpy.reductions.solution import Solution as CvxpySolution
+from cvxpy.reductions.solvers import utilities
+from cvxpy.reductions.solvers.conic_solvers.conic_solver import ConicSolver
+from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
+from cvxpy.reductions.solvers.solver import Solver
+
+from cvxscreen.errors import CvxscreenError, NotScreenable, UnknownName
+from cvxscreen.reducer.check import check
+from cvxscreen.reducer.elements import recognise_standard
+from cvxscreen.reducer.inner import CvxpyInner, options_for
+from cvxscreen.reducer.memory import Last, start_from
+from cvxscreen.reducer.plugin import USELESS, Request, make_report
+from cvxscreen.reducer.recognition import Recognition
+from cvxscreen.reducer.report import Report
+from cvxscreen.reducer.rescale import with_costs
+from cvxscreen.reducer.restore import restore
+from cvxscreen.reducer.standard import Standard
+from cvxscreen.reducer.stuffed import read_stuffed
+from cvxscreen.solvers.loop import solve_screened
+from cvxscreen.solvers.solution import Solution
+
+NAMES = ("CLARABEL", "SCS")
+"""Conic solvers that take squares in the objective, and come with CVXPY."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Answer:
+    """What one call found: its columns and multipliers, or the plain solver's own result."""
+
+    report: Report
+    plain: Any = None
+    x: Any = None
+    z: Any = None
+    value: float = 0.0
+    status: str = ""
+    seconds: float = 0.0
+    iterations: Any = None
+
+
+@dataclass(eq=False)
+class _Kept:
+    """The last problem and its solution, in the solver cache that CVXPY keeps with a problem."""
+
+    print: bytes
+    recognition: Recognition
+    last: Last | None = None
+
+
+def Screened(solver: str = "CLARABEL", *, mode: str = "certified", tol: float = 1e-6) -> Any:
+    """A solver object for ``prob.solve(solver=...)`` that screens what `solver` is to solve.
+
+    Parameters
+    ----------
+    solver : {"CLARABEL", "SCS"}
+        Solves the reduced problem, and whatever is not recognised.
+    mode, tol
+        As in ``prob.solve(method="screen")``.
+
+    Returns
+    -------
+    cvxpy solver
+        Two of the same arguments are equal, so CVXPY's compiled problem is found again.
+
+    Raises
+    ------
+    UnknownName, InvalidInput
+        For arguments that do not exist.
+    """
+    if not isinstance(solver, str) or solver.upper() not in NAMES:
+        raise UnknownName.among("solver", str(solver), NAMES)
+    request = Request(solver.upper(), mode, tol)
+    request.check()
+    return _screened_class(solver.upper())(request)
+
+
+@cache
+def _screened_class(name: str) -> Any:
+    """CVXPY's class of the solver `name`, screened."""
+    base: Any = type(SOLVER_MAP_CONIC[name])
+
+    class ScreenedSolver(base):
+        """See `Screened`."""
+
+        def __init__(self, request: Request) -> None:
+            super().__init__()
+            self.request = request
+
+        def name(self) -> str:
+            return f"SCREENED_{self.request.solver}"
+
+        def __eq__(self, other: object) -> bool:
+            return type(other) is type(self) and other.request == self.request
+
+        def __hash__(self) -> int:
+            return hash((type(self), self.request.solver, self.request.mode, self.request.tol))
+
+        def solve_via_data(
+            self,
+            data: dict[str, Any],
+            warm_start: bool,
+            verbose: bool,
+            solver_opts: dict[str, Any],
+            solver_cache: Any = None,
+        ) -> _Answer:
+            given = {k: v for k, v in solver_opts.items() if k != "use_quad_obj"}
+            request = replace(self.request, verbose=verbose, options=given)
+            found = _solve(data, request, warm_start, solver_cache)
+            if isinstance(found, _Answer):
+                return found
+            request.say(f"cvxscreen: solved plainly, because {found}")
+            plain = super().solve_via_data(data, warm_start, verbose, solver_opts, solver_cache)
+            return _Answer(Report(False, found, request.mode, self.name()), plain)
+
+        def invert(self, solution: _Answer, inverse_data: Any) -> CvxpySolution:
+            if solution.plain is not None:
+                found = super().invert(solution.plain, inverse_data)
+                extra = found.attr.get(cp.settings.EXTRA_STATS)
+            else:
+                found, extra = _inverted(self, solution, inverse_data), None
+            kept = dict(extra) if isinstance(extra, dict) else {}
+            if extra is not None and not isinstance(extra, dict):
+                kept["solver"] = extra
+            found.attr[cp.settings.EXTRA_STATS] = {**kept, "cvxscreen": solution.report}
+            return found
+
+    return ScreenedSolver
+
+
+def _inverted(solver: Any, answer: _Answer, inverse_data: Any) -> CvxpySolution:
+    """Columns and multipliers as CVXPY's variables and dual values."""
+    zero = inverse_data[ConicSolver.DIMS].zero
+    duals = utilities.get_dual_values(
+        answer.z[:zero], utilities.extract_dual_value, inverse_data[solver.EQ_CONSTR]
+    )
+    duals = duals | utilities.get_dual_values(
+        answer.z[zero:], utilities.extract_dual_value, inverse_data[solver.NEQ_CONSTR]
+    )
+    times = {
+        cp.settings.SOLVE_TIME: answer.seconds, cp.settings.NUM_ITERS: answer.iterations
+    }
+    value = answer.value + inverse_data[cp.settings.OFFSET]
+    primal = {inverse_data[solver.VAR_ID]: answer.x}
+    return CvxpySolution(answer.status, value, primal, duals, times)
+
+
+def _solve(
+    data: dict[str, Any], request: Request, warm_start: bool, solver_cache: Any
+) -> _Answer | str:
+    """Screen and solve; or why the plain solver is needed."""
+    began = perf_counter()
+    key = f"SCREENED_{request.solver}_KEPT"
+    cached = None if solver_cache is None else solver_cache.get(key)
+    try:
+        standard = read_stuffed(data)
+        kept = _recognised(standard, data, cached)
+    except NotScreenable as refusal:
+        return str(refusal)
+    except Exception as defect:  # what the plain solver can solve must not fail here
+        return f"the recogniser stopped with {type(defect).__name__}: {defect}"
+    recognised = perf_counter() - began
+    problem = kept.recognition.problem
+    last = kept.last if warm_start else None
+    start = None if last is None else start_from(last, problem)
+    options = dict(options_for(request.solver, request.options), verbose=request.verbose)
+    guest = CvxpyInner(request.solver, options)
+    try:
+        found = solve_screened(problem, guest, mode=request.mode, tol=request.tol, start=start)
+    except (CvxscreenError, np.linalg.LinAlgError) as error:
+        return f"the screening loop stopped: {error}"
+    proof = found.certificate
+    if found.status not in ("optimal", "inaccurate") or guest.problem_solved is None:
+        return f"the reduced problem was not solved to optimality ({found.status})"
+    if not proof.ok and not proof.relative_gap <= USELESS:
+        return f"the answer could not be certified: {proof.reason}"
+    if solver_cache is not None:
+        solver_cache[key] = replace_last(kept, found)
+    return _answer(kept.recognition, found, guest, request, recognised)
+
+
+def replace_last(kept: _Kept, found: Solution) -> _Kept:
+    """`kept` with another last solution."""
+    return _Kept(kept.print, kept.recognition, Last.of(found))
+
+
+def _answer(
+    recognition: Recognition, found: Solution, guest: CvxpyInner, request: Request, seconds: float
+) -> _Answer:
+    began = perf_counter()
+    restored = restore(recognition, found.x, found.theta, found.multipliers)
+    stats = guest.problem_solved.solver_stats
+    name = f"SCREENED_{request.solver}"
+    report = make_report(found, request, name, seconds, perf_counter() - began)
+    request.say(report)
+    return _Answer(
+        report,
+        x=restored.z,
+        z=restored.multipliers,
+        value=recognition.standard.value(restored.z),
+        status=cp.OPTIMAL if found.certificate.ok else cp.OPTIMAL_INACCURATE,
+        seconds=guest.solve_time,
+        iterations=stats.num_iters,
+    )
+
+
+def _recognised(standard: Standard, data: dict[str, Any], cached: _Kept | None) -> _Kept:
+    """The recognition, from the last one where the rows are the same."""
+    digest = hashlib.blake2b(digest_size=16)
+    rows = standard.rows
+    for part in (rows.sparse.indptr, rows.sparse.indices, rows.sparse.data, rows.offset):
+        digest.update(np.ascontiguousarray(part).data)
+    digest.update(repr(data[Solver.DIMS]).encode())
+    print_ = digest.digest()
+    if cached is not None and cached.print == print_:
+        known = with_costs(cached.recognition, standard)
+        if known is not None:
+            check(known, quick=True)
+            return _Kept(print_, known, cached.last)
+    found = recognise_standard(standard)
+    check(found)
+    return _Kept(print_, found, None if cached is None else cached.last)
