@@ -19,9 +19,11 @@ from cvxscreen.errors import (
 from cvxscreen.losses import Losses
 from cvxscreen.models.comparisons import Comparisons
 from cvxscreen.models.metric import factor_of, metric_of, rtlm
+from cvxscreen.models.multitask import raso
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
 from cvxscreen.models.triplets import pairs, quadruplets, triplets
+from cvxscreen.multitask import MultiTask, MultiTaskSolution
 from cvxscreen.parameters import ParameterPath
 from cvxscreen.path import Path, PathPoint, load_path, path
 from cvxscreen.problem import Problem, Quadratic
@@ -42,6 +44,8 @@ __all__ = [
     "InvalidInput",
     "Losses",
     "MissingDependency",
+    "MultiTask",
+    "MultiTaskSolution",
     "NotCertified",
     "NotScreenable",
     "ParameterPath",
@@ -67,6 +71,7 @@ __all__ = [
     "pairs",
     "path",
     "quadruplets",
+    "raso",
     "reduce",
     "reference_point",
     "regression",

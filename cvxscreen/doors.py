@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, overload
 
 from cvxscreen import bounds as bound_table
 from cvxscreen.duality import Point
 from cvxscreen.errors import InvalidInput
+from cvxscreen.multitask import MultiTask, MultiTaskSolution, solve_multitask
 from cvxscreen.problem import Problem
 from cvxscreen.progress import Progress
 from cvxscreen.reducer.inner import cvxpy_inner
 from cvxscreen.rules import Verdict, judge
-from cvxscreen.solvers.choice import builtin_solver
+from cvxscreen.solvers.choice import FORCED, builtin_solver
 from cvxscreen.solvers.loop import Inner, Start, solve_screened
 from cvxscreen.solvers.metric import MetricSolver, solve_metric
 from cvxscreen.solvers.solution import Round, Solution
@@ -31,9 +33,25 @@ def named_solver(solver: str, problem: Problem) -> Inner:
         return cvxpy_inner("CLARABEL")
     if solver.lower() in BUILTIN:
         return builtin_solver(problem)
+    if solver.lower() in FORCED:
+        return FORCED[solver.lower()]()
     return cvxpy_inner(solver)
 
 
+@overload
+def solve(
+    problem: MultiTask,
+    *,
+    tol: float = 1e-6,
+    mode: str = "certified",
+    solver: str = "auto",
+    bounds: Sequence[str] | None = None,
+    start: MultiTaskSolution | None = None,
+    progress: bool = False,
+) -> MultiTaskSolution: ...
+
+
+@overload
 def solve(
     problem: Problem,
     *,
@@ -43,20 +61,34 @@ def solve(
     bounds: Sequence[str] | None = None,
     start: Solution | None = None,
     progress: bool = False,
-) -> Solution:
+) -> Solution: ...
+
+
+def solve(
+    problem: Problem | MultiTask,
+    *,
+    tol: float = 1e-6,
+    mode: str = "certified",
+    solver: str = "auto",
+    bounds: Sequence[str] | None = None,
+    start: Any = None,
+    progress: bool = False,
+) -> Solution | MultiTaskSolution:
     """Solve `problem` through screening, with a certificate on the full data.
 
     Parameters
     ----------
     problem : Problem
-        From `svm`, `regression`, or any `Problem`.
+        From `svm`, `regression`, or any `Problem`; or a `MultiTask` from `raso`, which has solvers
+        of its own (see `cvxscreen.multitask.solve_multitask`).
     tol : float
         Relative duality gap ``gap / max(|primal|, |dual|)`` on the full problem, in (0, 1).
     mode : {"certified", "safe"}
         ``"safe"`` fixes only what a theorem proves; ``"certified"`` may also predict, and then
         proves the answer on the full data.
     solver : str
-        ``"auto"`` or ``"builtin"`` for the built-in Newton method; otherwise the name of a solver
+        ``"auto"`` or ``"builtin"`` for the built-in solver that suits; ``"apg"`` for accelerated
+        proximal gradient (smooth losses); otherwise the name of a solver
         that CVXPY has installed (``"CLARABEL"``, ``"SCS"``, ...), which then solves the reduced
         problem.
     bounds : sequence of str, optional
@@ -78,6 +110,8 @@ def solve(
     InvalidInput
         For a tolerance outside (0, 1) or a start that does not fit.
     """
+    if isinstance(problem, MultiTask):
+        return _solve_tasks(problem, tol, mode, solver, bounds, start, progress)
     chosen = tuple(bound_table.named(name) for name in (bounds or ("midpoint",)))
     inner = named_solver(solver, problem)
     with Progress(None, "rounds", shown=progress) as bar:
@@ -98,6 +132,27 @@ def solve(
             start=None if start is None else warm_start(problem, start),
             bounds=chosen,
             on_round=show,
+        )
+
+
+def _solve_tasks(
+    problem: MultiTask,
+    tol: float,
+    mode: str,
+    solver: str,
+    bounds: Sequence[str] | None,
+    start: MultiTaskSolution | None,
+    progress: bool,
+) -> MultiTaskSolution:
+    """The joint problem; its U-steps are screened by the midpoint ball, whatever solves them."""
+    if bounds is not None and tuple(bounds) != ("midpoint",):
+        raise InvalidInput(
+            f"`bounds` is {tuple(bounds)!r}; a multi-task problem is screened by 'midpoint' only."
+        )
+    with Progress(None, "rounds", shown=progress) as bar:
+        return solve_multitask(
+            problem, tol=tol, mode=mode, solver=solver, start=start,
+            on_round=lambda r: bar.step(f"relative gap {r.relative_gap:.1e}"),
         )
 
 

@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "cvxscreen"
 
 ROWS = (
     ("compiling", "errors", "pieces", "progress", "rounding", "tables"),
-    ("kernels", "pair_loops"),
+    ("kernels", "pair_loops", "prox"),
     ("kernel_rows", "pair_table", "term_sets"),
     ("losses", "designs", "cones"),
     ("quadratic", "penalty"),
@@ -33,6 +33,7 @@ ROWS = (
     ("ranges", "selection"),
     ("screening",),
     ("solvers",),
+    ("multitask",),
     ("reducer",),
     ("doors", "plots", "datasets", "checkpoint"),
     ("path_record",),
@@ -45,7 +46,9 @@ ROWS = (
 )
 ROW_OF = {part: row for row, parts in enumerate(ROWS) for part in parts}
 
-FAMILIES = {"bounds", "regions", "solvers", "reducer", "models", "estimators", "plots"}
+FAMILIES = {
+    "bounds", "estimators", "models", "multitask", "plots", "prox", "reducer", "regions", "solvers",
+}
 """Packages whose modules may import each other."""
 
 HOMES = {

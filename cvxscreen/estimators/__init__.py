@@ -2,7 +2,8 @@
 
 * `ScreenedSVC`: support vector classification, linear or kernel, one-vs-rest;
 * `ScreenedSVCCV`: the same with C chosen by cross-validation, one screened path a fold;
-* `ScreenedRegressor`: absolute, quantile, eps-insensitive and Huber regression.
+* `ScreenedRegressor`: absolute, quantile, eps-insensitive and Huber regression;
+* `MultiTaskSVC`: several related classification tasks at once.
 
 They follow scikit-learn's conventions (and pass its ``check_estimator``); ``certificates_`` holds
 the duality gap of every problem that was solved, recomputed on all of its data.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from cvxscreen.estimators.classifier import ScreenedSVC
 from cvxscreen.estimators.cross_validation import ScreenedSVCCV
+from cvxscreen.estimators.multitask import MultiTaskSVC
 from cvxscreen.estimators.regressor import ScreenedRegressor
 
-__all__ = ["ScreenedRegressor", "ScreenedSVC", "ScreenedSVCCV"]
+__all__ = ["MultiTaskSVC", "ScreenedRegressor", "ScreenedSVC", "ScreenedSVCCV"]

@@ -2,6 +2,7 @@
 
 from cvxscreen.reducer.build import to_cvxpy
 from cvxscreen.reducer.doors import Reduced, explain, reduce, verify
+from cvxscreen.reducer.multitask import joint_sdp
 from cvxscreen.reducer.plugin import CvxpyProblem, register
 from cvxscreen.reducer.report import Comparison, Explanation, Report
 from cvxscreen.reducer.screened import Screened
@@ -14,6 +15,7 @@ __all__ = [
     "Report",
     "Screened",
     "explain",
+    "joint_sdp",
     "reduce",
     "register",
     "to_cvxpy",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cvxscreen.designs.gram import Gram
 from cvxscreen.errors import InvalidInput
 from cvxscreen.problem import Problem
+from cvxscreen.solvers.apg_inner import Apg
 from cvxscreen.solvers.faces import Faces, suits
 from cvxscreen.solvers.metric import MetricSolver, is_metric
 from cvxscreen.solvers.newton import Newton
@@ -19,8 +20,11 @@ gap 1e-6. CPU seconds of `Faces` and `Newton`: 0.5 and 1.5 with 100 coordinates,
 """
 
 
-BUILTIN = (Newton, Faces, Smo, MetricSolver)
+BUILTIN = (Newton, Faces, Smo, MetricSolver, Apg)
 """The built-in solvers: they take a target, a proximal weight and any start."""
+
+FORCED = {"apg": Apg}
+"""Built-in solvers that are used only when named."""
 
 
 def builtin_solver(problem: Problem) -> Newton | Faces | Smo | MetricSolver:

@@ -1,0 +1,137 @@
+"""Multi-task classification with a shared subspace, as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from cvxscreen.doors import solve
+from cvxscreen.errors import InvalidInput
+from cvxscreen.models.multitask import raso
+
+Array = NDArray[np.float64]
+
+
+class MultiTaskSVC(ClassifierMixin, BaseEstimator):
+    """Linear classifiers of several tasks that share a subspace (rASO).
+
+    ::
+
+        min  sum_l 1/n_l sum_i phi(y_i (x_i' u_l + b_l)) + c tr(U' (eta I + M)^{-1} U)
+        over U, b and {tr M = h, 0 <= M <= I},  c = alpha eta (1 + eta),  eta = beta / alpha
+
+    Parameters
+    ----------
+    h : int
+        Dimension of the shared subspace.
+    alpha, beta : float
+        Penalty outside and inside the shared subspace.
+    loss : {"hinge", "smoothed_hinge", "squared_hinge"}
+    tol : float
+        Certified relative duality gap.
+
+    Attributes
+    ----------
+    classes_ : array, shape (2,)
+    tasks_ : array
+        The task ids seen in `fit`, sorted.
+    coef_ : array, shape (tasks, features)
+    intercept_ : array, shape (tasks,)
+    M_ : array, shape (features, features)
+    solution_ : MultiTaskSolution
+        With the certificate.
+    n_features_in_ : int
+
+    Notes
+    -----
+    Chen, Tang, Liu, Ye, TPAMI 2013, (64). A task that has one class only in `fit` always predicts
+    that class.
+    """
+
+    def __init__(
+        self,
+        h: int = 2,
+        *,
+        alpha: float = 0.1,
+        beta: float = 0.1,
+        loss: str = "hinge",
+        tol: float = 1e-6,
+    ) -> None:
+        self.h = h
+        self.alpha = alpha
+        self.beta = beta
+        self.loss = loss
+        self.tol = tol
+
+    def fit(self, X: ArrayLike, y: ArrayLike, task: ArrayLike) -> MultiTaskSVC:
+        """Fit all tasks together.
+
+        Parameters
+        ----------
+        X : array_like, shape (n, d)
+        y : array_like, shape (n,)
+            Two classes in all.
+        task : array_like, shape (n,)
+            The task of every row.
+
+        Raises
+        ------
+        InvalidInput
+        """
+        X, ids = self._rows(X, task)
+        y = np.asarray(y)
+        if y.shape != (len(X),):
+            raise InvalidInput(f"`y` has shape {y.shape}; ({len(X)},) is needed.")
+        self.classes_ = np.unique(y)
+        if len(self.classes_) != 2:
+            raise InvalidInput(f"`y` has {len(self.classes_)} classes; two are needed.")
+        if self.loss not in ("hinge", "smoothed_hinge", "squared_hinge"):
+            raise InvalidInput(f"`loss` is {self.loss!r}; a classification loss is needed.")
+        signs = np.where(y == self.classes_[1], 1.0, -1.0)
+        self.tasks_ = np.unique(ids)
+        rows = [np.flatnonzero(ids == name) for name in self.tasks_]
+        problem = raso(
+            [(X[at], signs[at]) for at in rows],
+            h=self.h, alpha=self.alpha, beta=self.beta, loss=self.loss,
+        )
+        self.solution_ = solve(problem, tol=self.tol)
+        self.coef_ = self.solution_.U.T.copy()
+        self.intercept_ = self.solution_.b.copy()
+        self.M_ = self.solution_.M.copy()
+        self.n_features_in_ = X.shape[1]
+        return self
+
+    def decision_function(self, X: ArrayLike, task: ArrayLike) -> Array:
+        """``x' u + b`` of every row's own task, shape (n,); positive for the second class."""
+        check_is_fitted(self)
+        X, ids = self._rows(X, task)
+        if X.shape[1] != self.n_features_in_:
+            raise InvalidInput(
+                f"`X` has {X.shape[1]} features; the model has {self.n_features_in_}."
+            )
+        at = np.searchsorted(self.tasks_, ids).clip(max=len(self.tasks_) - 1)
+        unknown = self.tasks_[at] != ids
+        if unknown.any():
+            raise InvalidInput(f"`task` holds {ids[unknown][0]!r}, which was not seen in `fit`.")
+        return np.asarray(np.einsum("ij,ij->i", X, self.coef_[at]) + self.intercept_[at])
+
+    def predict(self, X: ArrayLike, task: ArrayLike) -> NDArray[Any]:
+        """The class of every row, shape (n,)."""
+        return self.classes_[(self.decision_function(X, task) > 0).astype(int)]
+
+    def score(self, X: ArrayLike, y: ArrayLike, task: ArrayLike) -> float:
+        """Share of the rows that are classified right."""
+        return float(np.mean(self.predict(X, task) == np.asarray(y)))
+
+    @staticmethod
+    def _rows(X: ArrayLike, task: ArrayLike) -> tuple[Array, NDArray[Any]]:
+        X, ids = np.asarray(X, dtype=np.float64), np.asarray(task)
+        if X.ndim != 2:
+            raise InvalidInput(f"`X` has shape {X.shape}; a matrix (n, d) is needed.")
+        if ids.shape != (len(X),):
+            raise InvalidInput(f"`task` has shape {ids.shape}; ({len(X)},) is needed.")
+        return X, ids

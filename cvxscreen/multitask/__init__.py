@@ -1,0 +1,17 @@
+"""Multi-task learning (rASO): the joint problem, its algorithms, bounds and certificate."""
+
+from cvxscreen.multitask.bounds import DualBall, dual_ball, eigengap
+from cvxscreen.multitask.certificate import certify_multitask
+from cvxscreen.multitask.problem import MultiTask
+from cvxscreen.multitask.solution import MultiTaskSolution
+from cvxscreen.multitask.solve import solve_multitask
+
+__all__ = [
+    "DualBall",
+    "MultiTask",
+    "MultiTaskSolution",
+    "certify_multitask",
+    "dual_ball",
+    "eigengap",
+    "solve_multitask",
+]

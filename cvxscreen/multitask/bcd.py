@@ -1,0 +1,152 @@
+"""Block coordinate descent on (U, b) and M, with accelerated steps in M.
+
+Minimising over (U, b) leaves ``J(M)``, convex and differentiable; the two exact block steps are a
+majorise-minimise iteration on it (Chen et al. 2013, Algorithm 2, started inside the set: from a
+projector directions once given up return slowly). Anderson's extrapolation of M is kept only where
+J, which the next U-step gives for free, has not grown. The loop ends on the joint duality gap, not
+on the change of the objective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen.multitask.anderson import Anderson
+from cvxscreen.multitask.gap import Dual, Primal
+from cvxscreen.multitask.joint import Record
+from cvxscreen.multitask.metric import Metric
+from cvxscreen.multitask.problem import MultiTask
+from cvxscreen.multitask.rounds import Outcome, Round
+from cvxscreen.multitask.screening import Screen
+from cvxscreen.multitask.ustep import Fixed, TaskPoint, cold, solve_task
+
+Array = NDArray[np.float64]
+
+WAIT = 2
+"""U-steps without screening after one that fixed less than a quarter of the samples."""
+
+Watch = Callable[[Metric, list[TaskPoint], NDArray[np.int8] | None], None]
+
+
+@dataclass(frozen=True)
+class Bcd:
+    """Settings of the block coordinate descent.
+
+    Parameters
+    ----------
+    accelerate : bool
+        Whether to extrapolate M.
+    screening : bool
+        Whether to fix in every U-step what the midpoint ball proves for its M.
+    max_rounds : int
+    watch : callable, optional
+        Gets the metric, the points and the decisions of every U-step (for tests).
+    """
+
+    accelerate: bool = True
+    screening: bool = True
+    max_rounds: int = 5000
+    watch: Watch | None = None
+
+    def __call__(
+        self,
+        problem: MultiTask,
+        target: float,
+        start: tuple[Metric, Array, Array] | None = None,
+        on_round: Callable[[Round], None] | None = None,
+    ) -> Outcome:
+        """Iterate until the joint relative gap is at most `target`.
+
+        `start` is a metric, slopes and intercepts to begin with.
+        """
+        run = _Run(problem, self, Record(problem, target, on_round))
+        run.begin(start)
+        while not run.record.done and len(run.record.rounds) < self.max_rounds:
+            run.round()
+        return run.record.outcome()
+
+
+class _Run:
+    """The state of one call."""
+
+    def __init__(self, problem: MultiTask, settings: Bcd, record: Record) -> None:
+        self.problem, self.settings, self.record = problem, settings, record
+        self.points = [cold(X) for X in problem.X]
+        self.screen = Screen(problem) if settings.screening and not problem.smooth else None
+        self.anderson = Anderson()
+        self.tried: Metric | None = None  # the plain next metric while an extrapolated one is tried
+        self.level = np.inf
+        self.wait = 1  # before the first U-step there is nothing to screen with
+
+    def begin(self, start: tuple[Metric, Array, Array] | None) -> None:
+        """Take over a start."""
+        problem = self.problem
+        if start is None:
+            self.metric = problem.start_metric()
+            return
+        self.metric, theta, b = start
+        V = problem.pull(theta)
+        U = self.metric.B @ V
+        p, parts = problem.split(problem.predictions(U, b)), problem.split(theta)
+        self.points = [
+            TaskPoint(parts[k], V[:, k], U[:, k], float(b[k]), p[k]) for k in range(problem.m)
+        ]
+        self.wait = 0
+
+    def round(self) -> None:
+        """U-step, M-step, gap, extrapolation."""
+        problem, metric = self.problem, self.metric
+        kept, faces = self.u_step(metric)
+        U = np.column_stack([point.u for point in self.points])
+        V = np.column_stack([point.v for point in self.points])
+        b = np.array([point.b for point in self.points])
+        p = np.concatenate([point.p for point in self.points])
+        theta = np.concatenate([point.theta for point in self.points])
+        loss = float(np.sum(problem.losses.value(p)))
+        level = loss + metric.penalty(U)
+        plain = Metric.best(U, problem.h, problem.eta, problem.c)
+        primal = Primal(U, b, plain, p, loss + plain.penalty(U))
+        self.record.judge(primal, Dual.of(theta, V))
+        extrapolated = self.tried is not None
+        accepted = not extrapolated or level <= self.level * (1.0 + 1e-14)
+        if accepted:
+            self.level = level
+            self.advance(metric, plain)
+        else:
+            self.metric, self.tried = self.tried or plain, None
+            self.anderson.clear()
+        self.record.note(faces, kept=kept, accelerated=extrapolated and accepted)
+
+    def u_step(self, metric: Metric) -> tuple[int, int]:
+        """Solve every task at `metric`; the terms not fixed, and the Newton steps taken."""
+        problem = self.problem
+        codes = None
+        fixings: list[Fixed | None] = [None] * problem.m
+        if self.screen is not None and self.wait == 0:
+            codes, fixings = self.screen.decide(metric, self.points)
+        self.wait = max(self.wait - 1, 0)
+        kept = faces = 0
+        for k, (X, losses) in enumerate(zip(problem.X, problem.task_losses, strict=True)):
+            fixed = fixings[k]
+            self.points[k] = solve_task(X, losses, metric, self.points[k], fixed=fixed)
+            kept += len(losses) if fixed is None else len(fixed.kept)
+            faces += self.points[k].faces
+        if codes is not None and 4 * kept > 3 * problem.n:
+            self.wait = WAIT  # M still moves too fast
+        if self.settings.watch is not None:
+            self.settings.watch(metric, self.points, codes)
+        return kept, faces
+
+    def advance(self, metric: Metric, plain: Metric) -> None:
+        """The next metric: the plain one or an extrapolation of the last few."""
+        problem = self.problem
+        self.metric, self.tried = plain, None
+        if not self.settings.accelerate:
+            return
+        guess = self.anderson.push(metric.M, plain.M)
+        if guess is not None and np.isfinite(guess).all():
+            self.metric, self.tried = problem.metric(guess), plain

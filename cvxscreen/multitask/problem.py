@@ -1,0 +1,225 @@
+"""Relaxed alternating structure optimisation (rASO): tasks that share a subspace, convexly.
+
+::
+
+    minimise  sum_l 1/n_l sum_i phi(x_i' u_l + b_l, y_i)  +  c tr(U' (eta I + M)^{-1} U)
+    over      U (d x m),  b (m),  M in {M = M', tr M = h, 0 <= M <= I}
+    with      c = alpha eta (1 + eta),   eta = beta / alpha
+
+(Chen, Tang, Liu, Ye 2013, (64), for the hinge loss.) The intercepts are not penalised. Losses are
+those of `cvxscreen.losses`, in the prediction ``x' u + b``; one table holds them for all tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cvxscreen.designs.rows import Rows
+from cvxscreen.errors import CvxscreenError, InvalidInput
+from cvxscreen.losses import Losses
+from cvxscreen.multitask.metric import Metric
+from cvxscreen.problem import Problem, Quadratic
+from cvxscreen.tables import fields
+
+Array = NDArray[np.float64]
+
+_EXPORTER: list[Callable[[MultiTask], Any]] = []
+
+
+def export_with(build: Callable[[MultiTask], Any]) -> None:
+    """Let `build` serve `MultiTask.to_cvxpy`; called once by the layer that can build it."""
+    _EXPORTER[:] = [build]
+
+
+@dataclass(frozen=True, eq=False)
+class MultiTask:
+    """The joint problem; see the module's docstring for the equation.
+
+    Attributes
+    ----------
+    X : tuple of arrays, shapes (n_l, d)
+    y : tuple of arrays, shapes (n_l,)
+    losses : Losses
+        Of all tasks, one after the other, in the prediction; weights ``1/n_l`` included.
+    sign : array, shape (n,)
+        ``alpha = -sign * theta``: labels for a classification loss, ones for regression.
+    h : int
+        Dimension of the shared subspace, 1 to d.
+    alpha, beta : float
+        Positive; the penalty outside and inside the shared subspace is ``alpha`` and ``beta``.
+    loss : str
+        Name of the loss.
+    """
+
+    X: tuple[Array, ...]
+    y: tuple[Array, ...]
+    losses: Losses
+    sign: Array
+    h: int
+    alpha: float
+    beta: float
+    loss: str
+
+    def __post_init__(self) -> None:
+        d = self.d
+        for name in ("alpha", "beta"):
+            value = getattr(self, name)
+            if not (isinstance(value, int | float | np.number) and 0 < value < float("inf")):
+                raise InvalidInput(f"`{name}` is {value!r}; a positive finite number is needed.")
+            object.__setattr__(self, name, float(value))
+        whole = isinstance(self.h, int | np.integer) and not isinstance(self.h, bool)
+        if not whole or not 1 <= self.h <= d:
+            raise InvalidInput(
+                f"`h` is {self.h!r}; a whole number between 1 and the number of features, {d}, "
+                "is needed."
+            )
+        object.__setattr__(self, "h", int(self.h))
+        if not 1e-12 <= self.eta <= 1e12:
+            raise InvalidInput(
+                f"`beta` / `alpha` is {self.eta:.3g}; a ratio between 1e-12 and 1e12 is needed."
+            )
+
+    @property
+    def m(self) -> int:
+        """Number of tasks."""
+        return len(self.X)
+
+    @property
+    def d(self) -> int:
+        """Number of features."""
+        return self.X[0].shape[1]
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Samples of each task."""
+        return tuple(len(X) for X in self.X)
+
+    @property
+    def n(self) -> int:
+        """Samples of all tasks."""
+        return sum(self.sizes)
+
+    @property
+    def eta(self) -> float:
+        """``beta / alpha``."""
+        return self.beta / self.alpha
+
+    @property
+    def c(self) -> float:
+        """``alpha eta (1 + eta)``, used once, outside the trace."""
+        return self.alpha * self.eta * (1.0 + self.eta)
+
+    @property
+    def smooth(self) -> bool:
+        """Whether every loss term is differentiable."""
+        return bool((self.losses.q > 0).all())
+
+    @cached_property
+    def parts(self) -> tuple[slice, ...]:
+        """Where each task's samples are in arrays over all of them."""
+        ends = np.cumsum((0, *self.sizes))
+        return tuple(slice(int(a), int(b)) for a, b in pairwise(ends))
+
+    @cached_property
+    def task_losses(self) -> tuple[Losses, ...]:
+        """The loss table of each task."""
+        index = np.arange(self.n)
+        return tuple(self.losses.take(index[part]) for part in self.parts)
+
+    def split(self, values: Array) -> tuple[Array, ...]:
+        """An array over all samples, task by task."""
+        return tuple(values[part] for part in self.parts)
+
+    def predictions(self, U: ArrayLike, b: ArrayLike) -> Array:
+        """``x' u_l + b_l`` of every sample, shape (n,)."""
+        U, b = np.asarray(U, dtype=np.float64), np.asarray(b, dtype=np.float64)
+        return np.concatenate([X @ U[:, k] + b[k] for k, X in enumerate(self.X)])
+
+    def pull(self, theta: Array) -> Array:
+        """``V``, column l is ``-X_l' theta_l``, shape (d, m)."""
+        parts = self.split(theta)
+        return np.column_stack([-(part @ X) for X, part in zip(self.X, parts, strict=True)])
+
+    def primal(self, U: ArrayLike, b: ArrayLike, M: ArrayLike) -> float:
+        """The objective (whether `M` is feasible is not checked)."""
+        U = np.asarray(U, dtype=np.float64)
+        A = self.eta * np.eye(self.d) + np.asarray(M, dtype=np.float64)
+        loss = float(np.sum(self.losses.value(self.predictions(U, b))))
+        return loss + self.c * float(np.sum(U * np.linalg.solve(A, U)))
+
+    def metric(self, M: ArrayLike) -> Metric:
+        """``M`` with its eigenvalues, projected onto the feasible set."""
+        return Metric.at(M, self.h, self.eta, self.c)
+
+    def start_metric(self) -> Metric:
+        """Halfway between ``(h/d) I`` and the M-step of ridge regressions on the targets.
+
+        Inside the set: no direction is given up.
+        """
+        share = self.h / self.d
+        ridge = 2.0 * self.c / (self.eta + share)
+        U = np.empty((self.d, self.m))
+        for k, (X, losses) in enumerate(zip(self.X, self.task_losses, strict=True)):
+            rows = X - X.mean(axis=0)
+            gram = rows.T @ rows / len(X)
+            gram.ravel()[:: self.d + 1] += ridge
+            U[:, k] = np.linalg.solve(gram, (losses.b - losses.b.mean()) @ rows / len(X))
+        guess = Metric.best(U, self.h, self.eta, self.c)
+        return Metric(guess.P, 0.5 * (guess.g + share), self.eta, self.c)
+
+    def task(self, index: int, M: ArrayLike) -> Problem:
+        """Task `index` at a fixed `M` as a problem of its own, the intercept last.
+
+        ``min 1/n sum phi + c u' (eta I + M)^{-1} u``: everything that takes a `Problem` (bounds,
+        screening, reduction, CVXPY export) takes it.
+        """
+        if not 0 <= index < self.m:
+            raise InvalidInput(f"`index` is {index}; there are tasks 0 to {self.m - 1}.")
+        metric = M if isinstance(M, Metric) else self.metric(M)
+        matrix = np.zeros((self.d + 1, self.d + 1))
+        matrix[: self.d, : self.d] = 2.0 * self.c * metric.inverse
+        n = self.sizes[index]
+        design = Rows(self.X[index], None, np.ones((n, 1)))
+        quadratic = Quadratic(np.zeros(self.d + 1), matrix)
+        linear = np.zeros(self.d + 1)
+        return Problem(design, self.task_losses[index], quadratic, linear, kind="rASO task")
+
+    def with_(
+        self, *, h: int | None = None, alpha: float | None = None, beta: float | None = None
+    ) -> MultiTask:
+        """The same tasks with other parameters."""
+        return replace(
+            self,
+            h=self.h if h is None else h,
+            alpha=self.alpha if alpha is None else alpha,
+            beta=self.beta if beta is None else beta,
+        )
+
+    def to_cvxpy(self) -> Any:
+        """The joint semidefinite problem as a ``cvxpy.Problem`` (variables ``U``, ``b``, ``M``)."""
+        if not _EXPORTER:
+            raise CvxscreenError("import cvxscreen.reducer before calling `to_cvxpy`.")
+        return _EXPORTER[0](self)
+
+    def __str__(self) -> str:
+        low, high = min(self.sizes), max(self.sizes)
+        return fields(
+            [
+                ("tasks", self.m),
+                ("samples", self.n),
+                ("samples of a task", low if low == high else f"{low} to {high}"),
+                ("features", self.d),
+                ("shared dimension h", self.h),
+                ("alpha", self.alpha),
+                ("beta", self.beta),
+                ("loss", self.loss),
+            ],
+            title="MultiTask problem (rASO)",
+        )

@@ -1,0 +1,130 @@
+"""Solve a joint problem by one of the algorithms and certify the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen.errors import InvalidInput, UnknownName
+from cvxscreen.multitask.admm import Admm
+from cvxscreen.multitask.apg_joint import ApgJoint
+from cvxscreen.multitask.bcd import Bcd
+from cvxscreen.multitask.certificate import certify_multitask
+from cvxscreen.multitask.metric import Metric
+from cvxscreen.multitask.problem import MultiTask
+from cvxscreen.multitask.rounds import Outcome, Round
+from cvxscreen.multitask.smooth import SmoothFista
+from cvxscreen.multitask.solution import MultiTaskSolution
+
+Array = NDArray[np.float64]
+
+SOLVERS = ("auto", "builtin", "bcd", "plain", "admm", "apg", "fista")
+MODES = ("safe", "certified")
+WORTH = 2000
+"""Samples of a task from which on screening its U-steps pays (measured)."""
+
+Watch = Callable[[Round], None] | None
+
+
+def solve_multitask(
+    problem: MultiTask,
+    *,
+    tol: float = 1e-6,
+    mode: str = "certified",
+    solver: str = "auto",
+    screening: bool | None = None,
+    start: MultiTaskSolution | None = None,
+    max_rounds: int | None = None,
+    on_round: Watch = None,
+) -> MultiTaskSolution:
+    """Solve to a joint relative gap of `tol`, certified on all tasks.
+
+    Parameters
+    ----------
+    problem : MultiTask
+    tol : float
+        In (0, 1).
+    mode : {"certified", "safe"}
+        Nothing is ever guessed here, so both say the same.
+    solver : str
+        ``"bcd"``: block coordinate descent with accelerated steps (the default for losses with
+        kinks); ``"plain"``: without them; ``"admm"``; ``"apg"``: accelerated projected gradient on
+        (U, M), a reference; ``"fista"``: on U, for smooth losses (their default).
+    screening : bool, optional
+        Whether block coordinate descent screens its U-steps; None for where it pays.
+    start : MultiTaskSolution, optional
+        Of the same tasks at other parameters; for block coordinate descent.
+    max_rounds : int, optional
+    on_round : callable, optional
+        Gets the record of every round.
+
+    Raises
+    ------
+    UnknownName, InvalidInput
+    """
+    if mode not in MODES:
+        raise UnknownName.among("mode", mode, MODES)
+    if not (isinstance(tol, int | float) and 0 < tol < 1):
+        raise InvalidInput(f"`tol` is {tol!r}; a number strictly between 0 and 1 is needed.")
+    name = solver.lower()
+    if name not in SOLVERS:
+        raise UnknownName.among("solver", solver, SOLVERS)
+    if name in ("auto", "builtin"):
+        name = "fista" if problem.smooth else "bcd"
+    began = perf_counter()
+    outcome = _run(problem, 0.5 * tol, name, screening, start, max_rounds, on_round)
+    M = outcome.metric.M
+    proof = certify_multitask(problem, outcome.U, outcome.b, M, outcome.theta, tol=tol)
+    return MultiTaskSolution(
+        problem=problem,
+        U=outcome.U,
+        b=outcome.b,
+        M=M,
+        theta=outcome.theta,
+        status="optimal" if proof.ok else "inaccurate",
+        certificate=proof,
+        rounds=outcome.rounds,
+        solver=name.upper(),
+        mode=mode,
+        seconds=perf_counter() - began,
+    )
+
+
+def _run(
+    problem: MultiTask,
+    target: float,
+    name: str,
+    screening: bool | None,
+    start: MultiTaskSolution | None,
+    max_rounds: int | None,
+    on_round: Watch,
+) -> Outcome:
+    limit: dict[str, Any] = {} if max_rounds is None else {"max_rounds": max_rounds}
+    if name in ("bcd", "plain"):
+        screened = max(problem.sizes) >= WORTH if screening is None else screening
+        algorithm = Bcd(accelerate=name == "bcd", screening=screened, **limit)
+        first = None if start is None else warm(problem, start)
+        return algorithm(problem, target, first, on_round)
+    if start is not None:
+        raise InvalidInput(f"`start` is used by solver 'bcd' only; `solver` is {name!r}.")
+    if name == "admm":
+        return Admm(**limit)(problem, target, on_round)
+    if name == "apg":
+        return ApgJoint(**limit)(problem, target, on_round)
+    return SmoothFista(**limit)(problem, target, on_round)
+
+
+def warm(problem: MultiTask, start: MultiTaskSolution) -> tuple[Metric, Array, Array]:
+    """The start's M (projected onto this problem's set), slopes and intercepts."""
+    if start.problem.sizes != problem.sizes or start.problem.d != problem.d:
+        raise InvalidInput("`start` belongs to other tasks than `problem`.")
+    if start.problem.loss != problem.loss:
+        raise InvalidInput(
+            f"`start` is of a {start.problem.loss!r} problem; this one is {problem.loss!r}."
+        )
+    theta = np.clip(start.theta, problem.losses.lo, problem.losses.hi)
+    return problem.metric(start.M), theta, start.b.copy()

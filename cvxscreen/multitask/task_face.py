@@ -1,0 +1,276 @@
+"""The active-set loop behind `cvxscreen.multitask.ustep`."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen.multitask.face_system import held_direction, newton_direction
+from cvxscreen.multitask.metric import Metric
+from cvxscreen.solvers.smo_block import Block
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+MANY = 60
+"""More violating terms than this go to a block first."""
+CHUNK = 320
+"""Terms of a block."""
+ROUGH = 1e-2
+"""A block reduces the largest violation by this factor."""
+ADD = 8
+"""Violating terms that enter a face at once."""
+MAX_FACES = 400
+"""Newton steps at most."""
+_FINE = 1e-12
+_IDLE = 6
+
+
+class Face:
+    """Everything that moves while one task is solved.
+
+    Parameters
+    ----------
+    X : array, shape (n, d)
+    table : five arrays, shape (n,)
+        Rows ``b, e, q, lo, hi`` of the losses.
+    metric : Metric
+    base : array, shape (d,)
+        ``u = base - B X' theta``.
+    total : float
+        What the slopes must sum to.
+    theta, b : array and float
+        Start.
+    scores : array, shape (n,), optional
+        ``X u`` at the start, where it is known.
+    """
+
+    def __init__(
+        self,
+        X: Array,
+        table: tuple[Array, ...],
+        metric: Metric,
+        base: Array,
+        total: float,
+        theta: Array,
+        b: float,
+        scores: Array | None = None,
+    ) -> None:
+        self.X, self.metric, self.base, self.total = X, metric, base, total
+        self.shift, self.e, self.q, self.lo, self.hi = table
+        self.kinked, self.curved = bool(self.e.any()), bool(self.q.any())
+        self.theta = np.minimum(np.maximum(theta, self.lo), self.hi)
+        self.b = b
+        self.faces = 0
+        self.free = self.inside()
+        self.slot = np.full(len(theta), -1)
+        self.filled = 0
+        self.K, self.roots = np.zeros((0, 0)), np.zeros((0, X.shape[1]))
+        self.scale = float(np.abs(self.shift).max(initial=0.0))
+        self.refresh(scores)
+
+    def inside(self) -> NDArray[np.bool_]:
+        """Slopes strictly inside their boxes; those at 0 enter when they want to move."""
+        return (self.theta > self.lo) & (self.theta < self.hi) & (self.theta != 0)
+
+    # -- optimality ---------------------------------------------------------------------------
+
+    def refresh(self, scores: Array | None = None) -> None:
+        """``u`` and predictions (without the intercept) at the current slopes."""
+        self.v = -(self.theta @ self.X)
+        self.u = self.base + self.metric.B @ self.v
+        self.p = self.X @ self.u if scores is None else scores
+        self.size = float(np.abs(self.p).max(initial=0.0)) + self.scale + abs(self.b)
+
+    def wants(self) -> tuple[Array, Array, Array]:
+        """``p + b`` less the losses' centres, and how strongly slopes want to rise and to fall.
+
+        Minus infinity where they may not.
+        """
+        theta = self.theta
+        z = self.p - self.shift + self.b
+        if self.curved:
+            z -= self.q * theta
+        rise, fall = z.copy(), -z
+        if self.kinked:
+            rise -= np.where(theta >= 0, self.e, -self.e)
+            fall -= np.where(theta <= 0, self.e, -self.e)
+        rise[theta >= self.hi] = -np.inf
+        fall[theta <= self.lo] = -np.inf
+        return z, rise, fall
+
+    # -- the loop -----------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Faces until no slope wants to move; ``u``, ``v``, ``p`` are then those of ``theta``."""
+        best, idle, adding, blocks = np.inf, 0, ADD, 0
+        while len(self.theta):
+            z, rise, fall = self.wants()
+            # b may grow by `above` and has to grow by `below`; any b between will do.
+            above, below = -float(rise.max()), float(fall.max())
+            left = max(below - above, 0.0)
+            move = min(max(0.0, below), above) if left == 0.0 else 0.5 * (below + above)
+            self.b += move
+            z, rise, fall = z + move, rise + move, fall - move
+            tolerance = _FINE * self.size
+            any_free = bool(self.free.any())
+            off = abs(self.total - float(self.theta.sum()))
+            balanced = off <= 1e-15 * (1.0 + float(np.abs(self.theta).sum()))
+            if left <= tolerance and (balanced or not any_free):
+                return
+            idle = 0 if left < 0.9 * best else idle + 1
+            best = min(best, left)
+            if self.faces >= MAX_FACES or (idle > _IDLE and left <= 1e3 * tolerance):
+                return
+            wish = np.maximum(rise, fall)
+            wish[self.free] = 0.0
+            out = np.flatnonzero(wish > tolerance)
+            if (len(out) > MANY and blocks < 12) or (idle > 3 * _IDLE and blocks < 20):
+                blocks += 1
+                self.block(rise, fall, ROUGH * float(wish.max()))
+                continue
+            if idle > 4 * _IDLE:
+                return
+            if len(out):
+                adding = adding if idle == 0 else max(adding // 2, 1)
+                if len(out) > adding:
+                    out = out[np.argsort(-wish[out])[:adding]]
+                if not any_free or adding == 1:
+                    out = np.array([int(np.argmax(rise)), int(np.argmax(fall))])
+                self.free[out] = True
+            self.descend(z)
+            self.refresh()
+
+    def products(self, rows: Index) -> Array:
+        """``X_F B X_F'``, a fresh array; what is known already is not computed again."""
+        at = self.slot[rows]
+        new = rows[at < 0]
+        if len(new):
+            old, count = self.filled, self.filled + len(new)
+            roots = np.empty((count, self.X.shape[1]))
+            roots[:old] = self.roots[:old]
+            np.matmul(self.X[new], self.metric.root, out=roots[old:])
+            if old == 0:
+                K = roots @ roots.T
+            else:
+                K = np.empty((count, count))
+                K[:old, :old] = self.K
+                K[old:] = roots[old:] @ roots.T
+                K[:old, old:] = K[old:, :old].T
+            self.K, self.roots, self.filled = K, roots, count
+            self.slot[new] = np.arange(old, count)
+            at = self.slot[rows]
+        return self.K[at[:, None], at]
+
+    def descend(self, z: Array) -> None:
+        """Newton steps on the face until one is taken in full."""
+        rows = np.flatnonzero(self.free)
+        theta, r = self.theta[rows], z[rows]
+        low, high, q = self.lo[rows], self.hi[rows], self.q[rows]
+        if self.kinked:
+            e = self.e[rows]
+            up = (theta > 0) | ((theta == 0) & (r > 0))
+            r = r - np.where(up, e, -e)
+            low = np.where((e > 0) & up, np.maximum(low, 0.0), low)
+            high = np.where((e > 0) & ~up, np.minimum(high, 0.0), high)
+        defect = self.total - float(self.theta.sum())
+        while len(rows):
+            self.faces += 1
+            step, change = newton_direction(self.products(rows), q, r, defect)
+            outward = ((theta <= low) & (step < 0)) | ((theta >= high) & (step > 0))
+            if outward.any() and not outward.all():
+                self.free[rows[outward]] = False
+                keep = ~outward
+            else:
+                after = theta + step
+                beyond = (after < low) | (after > high)
+                if not beyond.any():
+                    self.theta[rows] = after
+                    self.b += change
+                    return
+                end = np.where(step > 0, high, low)
+                room = np.full(len(rows), np.inf)
+                room[beyond] = np.maximum((end[beyond] - theta[beyond]) / step[beyond], 0.0)
+                size = min(1.0, float(room.min()))
+                least = (size - 0.5 * size**2) * float(r @ step)
+                bounds = (low, high, np.where(beyond, end, theta))
+                if int(beyond.sum()) > 1 and self.leap(rows, theta, r, defect, bounds, least):
+                    return
+                hit = room <= size
+                after = np.minimum(np.maximum(theta + size * step, low), high)
+                after[hit] = end[hit]
+                self.theta[rows] = after
+                self.b += size * change
+                self.free[rows[hit]] = False
+                if self.faces >= MAX_FACES:
+                    return
+                r, defect, theta = (1.0 - size) * r, (1.0 - size) * defect, after
+                keep = ~hit
+            rows, theta, r, q = rows[keep], theta[keep], r[keep], q[keep]
+            low, high = low[keep], high[keep]
+
+    def leap(
+        self,
+        rows: Index,
+        theta: Array,
+        r: Array,
+        defect: float,
+        bounds: tuple[Array, Array, Array],
+        least: float,
+    ) -> bool:
+        """Hold all that would leave their boxes, not only the first, as often as it takes.
+
+        Taken only where the dual objective gains at least `least`, what the plain step to the
+        first bound would gain.
+        """
+        low, high, target = bounds
+        q, K = self.q[rows], self.products(rows)
+        found = held_direction(K, q, r, defect, (low - theta, high - theta, target - theta))
+        if found is None:
+            return False
+        move, held, change, solves = found
+        self.faces += solves
+        if not float(r @ move - 0.5 * (move @ (K @ move + q * move))) >= least:
+            return False
+        after = np.minimum(np.maximum(theta + move, low), high)
+        ends = held & (move != 0)
+        after[ends] = np.where(move > 0, high, low)[ends]
+        self.theta[rows] = after
+        self.b += change
+        self.free[rows[held]] = False
+        return True
+
+    # -- far from the optimum -------------------------------------------------------------------
+
+    def block(self, rise: Array, fall: Array, wish: float) -> None:
+        """Bring the face and the worst terms near their optimum by pairs of coordinates."""
+        chosen = np.flatnonzero(self.free)
+        if len(self.theta) <= CHUNK:
+            chosen = np.arange(len(self.theta))
+        else:
+            for key in (rise, fall):
+                key = np.where(self.free, -np.inf, key)
+                order = np.argpartition(-key, CHUNK // 2)[: CHUNK // 2]
+                chosen = np.union1d(chosen, order[np.isfinite(key[order])])
+        self.balance(chosen)
+        roots = self.X[chosen] @ self.metric.root
+        before = self.theta[chosen]
+        block = Block(
+            roots @ roots.T, (self.shift - self.p)[chosen], before.copy(),
+            self.lo[chosen], self.hi[chosen], self.e[chosen], self.q[chosen], True,
+        )
+        block.solve(max(wish, 1e-10 * self.size))
+        self.theta[chosen] = block.c
+        self.free = self.inside()
+        self.refresh()
+
+    def balance(self, chosen: Index) -> None:
+        """Give the slopes at `chosen` the sum they need; the block keeps it."""
+        need = self.total - float(self.theta.sum())
+        room = (self.hi - self.theta if need > 0 else self.theta - self.lo)[chosen]
+        room = np.minimum(room, abs(need))
+        if room.sum() > 0:
+            move = np.sign(need) * room * min(1.0, abs(need) / float(room.sum()))
+            moved = np.clip(self.theta[chosen] + move, self.lo[chosen], self.hi[chosen])
+            self.theta[chosen] = moved
+            self.refresh()
