@@ -121,7 +121,8 @@ class MultiTaskSVC(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: ArrayLike, task: ArrayLike) -> NDArray[Any]:
         """The class of every row, shape (n,)."""
-        return self.classes_[(self.decision_function(X, task) > 0).astype(int)]
+        positive = self.decision_function(X, task) > 0
+        return np.asarray(self.classes_)[positive.astype(int)]
 
     def score(self, X: ArrayLike, y: ArrayLike, task: ArrayLike) -> float:
         """Share of the rows that are classified right."""
