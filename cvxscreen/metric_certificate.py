@@ -32,6 +32,8 @@ def _judge_products(  # type: ignore[no-untyped-def]
 ):
     """Value of the losses of a product set, ``sum theta`` by pair, and its size."""
     value = 0.0
+    # A kink (bend 0) gets the whole weight as its slope wherever the loss is positive.
+    sharp = 1e300 if bend == 0.0 else 1.0 / bend
     for block in range(near_ptr.size - 1):
         mine = far[far_ptr[block]:far_ptr[block + 1]]
         for j in range(mine.size):
@@ -44,14 +46,12 @@ def _judge_products(  # type: ignore[no-untyped-def]
             for j in range(away.size):
                 u = max(start - away[j], 0.0)
                 bent = min(u, bend)
+                slope = min(u * sharp, 1.0)
                 line += u - bent
-                bow += bent * bent
-                # On a kink (bend 0) the slope is the whole weight.
-                slope = 1.0 if u >= bend else bent / bend
-                slope = slope if u > 0.0 else 0.0
+                bow += bent * slope
                 slopes[j] += slope
                 row += slope
-            value += line + (0.5 * bow / bend if bend > 0.0 else 0.0)
+            value += line + 0.5 * bow
             pull[near[r]] += weight * row
             load[near[r]] += weight * row
         for j in range(mine.size):
@@ -68,7 +68,7 @@ def _compiled() -> Callable[..., Any]:
     except ImportError:
         return _judge_products
     flags = {"contract", "reassoc", "nsz"}
-    return numba.njit(cache=True, fastmath=flags, error_model="numpy")(_judge_products)
+    return numba.njit(cache=True, fastmath=flags)(_judge_products)
 
 
 def certify_metric(problem: Problem, x: ArrayLike, *, tol: float = 1e-6) -> Certificate:

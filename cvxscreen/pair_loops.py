@@ -1,9 +1,7 @@
 """Loops over the pairs and triplets of metric learning, compiled on first use.
 
 A *pair* is two rows of a matrix of points. A *term* is a difference of two squared distances (or
-one of them). Product sets hold, for every anchor, a list of near and a list of far pairs; each near
-pair (a *row*) is combined with a window ``lo <= l < hi`` of the anchor's far list, so that no index
-of a triplet is ever stored. Without numba the same functions run interpreted: right, but slow.
+one of them). Without numba the same functions run interpreted: right, but slow.
 """
 
 from __future__ import annotations
@@ -105,123 +103,6 @@ def _scatter(plus, minus, theta, omega):  # type: ignore[no-untyped-def]
             omega[minus[t]] -= v
 
 
-# -- products -------------------------------------------------------------------------------------
-
-
-def _product_pass(  # type: ignore[no-untyped-def]
-    near_ptr, near, far_ptr, far, lo, hi, q, threshold, bend, weight, omega, held, pull
-):
-    """The sum of the losses of a product set and their pull on every pair.
-
-    `held` and `pull` are work space as long as the longest far list.
-    """
-    inverse = 1e300 if bend == 0.0 else 1.0 / bend
-    half = 0.5 * bend
-    total = 0.0
-    for block in range(near_ptr.size - 1):
-        mine = far[far_ptr[block]:far_ptr[block + 1]]
-        for j in range(mine.size):
-            held[j] = q[mine[j]]
-            pull[j] = 0.0
-        for r in range(near_ptr[block], near_ptr[block + 1]):
-            top = threshold + q[near[r]]
-            row, part = 0.0, 0.0
-            # Slices start at 0, so that no access asks whether it counts from the end.
-            away, back = held[lo[r]:hi[r]], pull[lo[r]:hi[r]]
-            for j in range(away.size):
-                z = top - away[j]
-                tau = min(max(z * inverse, 0.0), 1.0)
-                part += tau * (z - half * tau)
-                back[j] += tau
-                row += tau
-            total += part
-            omega[near[r]] -= weight * row
-        for j in range(mine.size):
-            omega[mine[j]] += weight * pull[j]
-    return weight * total
-
-
-def _product_margins(near_ptr, near, far_ptr, far, lo, hi, q, out):  # type: ignore[no-untyped-def]
-    """``q_far - q_near`` of every term, row by row."""
-    t = 0
-    for block in range(near_ptr.size - 1):
-        first = far_ptr[block]
-        for r in range(near_ptr[block], near_ptr[block + 1]):
-            base = q[near[r]]
-            for j in range(lo[r], hi[r]):
-                out[t] = q[far[first + j]] - base
-                t += 1
-
-
-def _product_scatter(  # type: ignore[no-untyped-def]
-    near_ptr, near, far_ptr, far, lo, hi, theta, omega
-):
-    """``omega += theta`` on the far pair of every term, ``-= theta`` on its near pair."""
-    t = 0
-    for block in range(near_ptr.size - 1):
-        first = far_ptr[block]
-        for r in range(near_ptr[block], near_ptr[block + 1]):
-            row = 0.0
-            for j in range(lo[r], hi[r]):
-                omega[far[first + j]] += theta[t]
-                row += theta[t]
-                t += 1
-            omega[near[r]] -= row
-
-
-def _product_index(near_ptr, near, far_ptr, far, lo, hi, plus, minus):  # type: ignore[no-untyped-def]
-    """The far and the near pair of every term."""
-    t = 0
-    for block in range(near_ptr.size - 1):
-        first = far_ptr[block]
-        for r in range(near_ptr[block], near_ptr[block + 1]):
-            for j in range(lo[r], hi[r]):
-                plus[t] = far[first + j]
-                minus[t] = near[r]
-                t += 1
-
-
-def _shrink(  # type: ignore[no-untyped-def]
-    near_ptr, near, far_ptr, far, lo, hi, q, error, squares, radius, above, below, fixed, counts
-):
-    """Close the window of every row from both ends while the end terms are decided.
-
-    A margin lies within ``radius |H| + error`` of ``q_far - q_near``, and ``|H|^2 <= a^4 + b^4``
-    for the squared lengths `squares` of the two pairs. Terms surely above `above` are dropped,
-    terms surely below `below` are added to ``fixed``, the number of them by pair. All four
-    additions are rounded outward by the caller's `error`, which includes them.
-    """
-    unit = 2.0**-51
-    for block in range(near_ptr.size - 1):
-        first = far_ptr[block]
-        for r in range(near_ptr[block], near_ptr[block + 1]):
-            base, off = q[near[r]], error[near[r]]
-            square = squares[near[r]] * squares[near[r]]
-            i, j = lo[r], hi[r]
-            while j > i:
-                f = far[first + j - 1]
-                reach = radius * math.sqrt(square + squares[f] * squares[f]) + off + error[f]
-                reach += unit * (reach + abs(base) + abs(q[f]))
-                if q[f] - base - reach > above:
-                    j -= 1
-                else:
-                    break
-            start = i
-            while i < j:
-                f = far[first + i]
-                reach = radius * math.sqrt(square + squares[f] * squares[f]) + off + error[f]
-                reach += unit * (reach + abs(base) + abs(q[f]))
-                if q[f] - base + reach < below:
-                    fixed[f] += 1.0
-                    i += 1
-                else:
-                    break
-            fixed[near[r]] -= i - start
-            counts[0] += hi[r] - j
-            counts[1] += i - start
-            lo[r], hi[r] = i, j
-
-
 def _cross(plus, minus, left, right, x, out):  # type: ignore[no-untyped-def]
     """``|H_t|`` for ``H = a a' - b b'``, a and b the differences of the term's two pairs.
 
@@ -263,29 +144,21 @@ class Loops(NamedTuple):
     laplacian: Loop
     squares: Loop
     indexed_pass: Loop
-    scatter: Loop
-    product_pass: Loop
-    product_margins: Loop
-    product_scatter: Loop
-    product_index: Loop
-    shrink: Loop
     cross: Loop
     cross_diagonal: Loop
+    scatter: Loop
 
 
 @lru_cache(maxsize=1)
 def loops() -> Loops:
     """The loops; numba is imported here, not with the package."""
-    plain = (_product_margins, _product_scatter, _product_index, _shrink)
     free = (
-        _distances, _forms, _scaled, _laplacian, _squares, _indexed_pass, _scatter, _product_pass,
+        _distances, _forms, _scaled, _laplacian, _squares, _indexed_pass, _cross, _cross_diagonal,
     )
     try:
         import numba
     except ImportError:
-        return Loops(*free, *plain, _cross, _cross_diagonal)
+        return Loops(*free, _scatter)
     exact = numba.njit(cache=True, fastmath={"contract"})
     sums = numba.njit(cache=True, fastmath={"contract", "reassoc", "nsz"})
-    rest = (sums(_cross), sums(_cross_diagonal))
-    made = [*[sums(loop) for loop in free], *[exact(loop) for loop in plain], *rest]
-    return Loops(*made)
+    return Loops(*[*[sums(loop) for loop in free], exact(_scatter)])

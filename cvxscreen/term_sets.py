@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.pair_loops import loops
+from cvxscreen.product_loops import product_loops
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int32]
@@ -128,19 +129,19 @@ class Products:
     def margins(self, values: Array) -> Array:
         """``values[plus] - values[minus]``, shape (T,)."""
         out = np.empty(len(self))
-        loops().product_margins(*self.arrays, values, out)
+        product_loops().margins(*self.arrays, values, out)
         return out
 
     def scatter(self, theta: Array) -> Array:
         """The sum of `theta` over the terms of every pair, signed, shape (P + 1,)."""
         omega = np.zeros(self.pairs + 1)
-        loops().product_scatter(*self.arrays, theta, omega)
+        product_loops().scatter(*self.arrays, theta, omega)
         return omega
 
     @cached_property
     def _index(self) -> tuple[Index, Index]:
         plus, minus = np.empty(len(self), np.int32), np.empty(len(self), np.int32)
-        loops().product_index(*self.arrays, plus, minus)
+        product_loops().index(*self.arrays, plus, minus)
         return plus, minus
 
     def index(self) -> tuple[Index, Index]:
@@ -165,38 +166,28 @@ class Products:
 
         Only for rows that still use the whole list.
         """
-        block = np.repeat(np.arange(len(self.far_ptr) - 1), np.diff(self.far_ptr))
-        order = np.lexsort((values[self.far], block))
-        return replace(self, far=self.far[order])
+        # The order found last is nearly right the next time.
+        last = self.__dict__.get("_order", self.far)
+        far = np.empty_like(last)
+        product_loops().sort_lists(self.far_ptr, last, values, far)
+        self.__dict__["_order"] = far
+        return replace(self, far=far)
 
     def compact(self) -> tuple[Products, NDArray[np.intp]]:
         """The same terms without empty rows, unused far pairs at the ends, and unused pairs."""
-        blocks = len(self.near_ptr) - 1
-        kept_rows = np.flatnonzero(self.hi > self.lo)
-        owner = np.repeat(np.arange(blocks), np.diff(self.near_ptr))[kept_rows]
-        lo, hi = self.lo[kept_rows], self.hi[kept_rows]
-        first = np.full(blocks, np.iinfo(np.int64).max)
-        last = np.zeros(blocks, dtype=np.int64)
-        np.minimum.at(first, owner, lo)
-        np.maximum.at(last, owner, hi)
-        live = np.flatnonzero(last > 0)
-        width = (last - first)[live]
-        far_ptr = np.concatenate([[0], np.cumsum(width)])
-        start = (self.far_ptr[:-1] + np.where(last > 0, first, 0))[live]
-        far = self.far[np.repeat(start - far_ptr[:-1], width) + np.arange(far_ptr[-1])]
-        near = self.near[kept_rows]
-        near_ptr = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=blocks)[live])])
-        used = np.zeros(self.pairs, dtype=bool)
-        used[near] = used[far] = True
-        kept = np.flatnonzero(used)
         place = np.zeros(self.pairs, dtype=np.int32)
+        made = tuple(map(np.zeros_like, (
+            self.near_ptr, self.near, self.far_ptr, self.far, self.lo, self.hi
+        )))
+        blocks, rows, fars = product_loops().used_rows(*self.arrays, place, *made)
+        kept = np.flatnonzero(place)
         place[kept] = np.arange(len(kept), dtype=np.int32)
-        shift = first[owner]
-        made = Products(
-            near_ptr.astype(np.int64), place[near], far_ptr.astype(np.int64), place[far],
-            lo - shift, hi - shift, len(kept),
+        near_ptr, near, far_ptr, far, lo, hi = made
+        small = Products(
+            near_ptr[: blocks + 1], place[near[:rows]], far_ptr[: blocks + 1], place[far[:fars]],
+            lo[:rows], hi[:rows], len(kept),
         )
-        return made, kept
+        return small, kept
 
 
 Terms = Indexed | Products

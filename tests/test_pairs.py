@@ -7,10 +7,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from cvxscreen import pair_loops
+from cvxscreen import product_loops
 from cvxscreen.designs.pairs import Pairs
 from cvxscreen.models.comparisons import Comparisons
 from cvxscreen.models.triplets import pairs, quadruplets, triplets
+from cvxscreen.pair_loops import loops
 from cvxscreen.pair_table import centred
 from cvxscreen.term_sets import Products
 
@@ -150,20 +151,17 @@ def test_the_loops_are_the_same_interpreted(rng: np.random.Generator) -> None:
     table, terms = T.table(X, False), T.terms
     assert isinstance(terms, Products)
     q = rng.uniform(0.0, 3.0, len(table) + 1)
-    for name, arguments in (
-        ("product_pass", (*terms.arrays, q, 1.0, 0.05, 1.5)),
-        ("product_pass", (*terms.arrays, q, 1.0, 0.0, 1.5)),
-    ):
+    for bend in (0.05, 0.0):
         results = []
-        for function in (getattr(pair_loops.loops(), name), getattr(pair_loops, "_" + name)):
+        for function in (product_loops.product_loops().product_pass, product_loops._product_pass):
             omega = np.zeros(len(table) + 1)
-            total = function(*arguments, omega, np.empty(terms.widest), np.empty(terms.widest))
-            results.append((total, omega))
+            space = np.empty(terms.widest), np.empty(terms.widest)
+            results.append((function(*terms.arrays, q, 1.0, bend, 1.5, omega, *space), omega))
         np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-13)
         np.testing.assert_allclose(results[0][1], results[1][1], atol=1e-12)
     plus, minus = terms.index()
     omega = np.zeros(len(table) + 1)
-    total = pair_loops.loops().indexed_pass(
+    total = loops().indexed_pass(
         plus, minus, q, np.ones(1), np.full(1, 0.05), np.full(1, 1.5), omega
     )
     z = 1.0 - (q[plus] - q[minus])

@@ -72,8 +72,13 @@ class Run:
     _dropped: int = 0
     _fixed: int = 0
 
-    def solve(self, task: Task, start: Metric) -> tuple[State, Sphere]:
-        """The last state on the full task with the sphere it proves."""
+    def solve(
+        self, task: Task, start: Metric, accept: Callable[[Metric], bool] | None = None
+    ) -> tuple[State, Sphere]:
+        """The last state on the full task with the sphere it proves.
+
+        With `accept`, a metric it accepts is returned as it is, on the reduced task.
+        """
         state = task.evaluate(start)
         sphere = task.sphere(state)
         self.passes += 1
@@ -87,6 +92,8 @@ class Run:
             if self.screen:
                 reduced, state = self._shrink(task, state, sphere, sort=True)
             metric = self._iterate(reduced, state, aim, sphere.gap)
+            if accept is not None and accept(metric):
+                return state._replace(metric=metric), sphere
             state = task.evaluate(metric)
             sphere = task.sphere(state)
             self.passes += 1
@@ -101,11 +108,11 @@ class Run:
     def _shrink(
         self, task: Task, state: State, sphere: Sphere, *, sort: bool = False
     ) -> tuple[Task, State]:
-        reduced, dropped, fixed = task.shrunk(sphere, sort=sort)
+        reduced, state, dropped, fixed = task.shrunk(sphere, state, sort=sort)
         self._dropped += dropped
         self._fixed += fixed
         self._note(reduced, sphere.gap, state.primal)
-        return reduced, reduced.evaluate(state.metric)
+        return reduced, state
 
     def _note(self, task: Task, gap: float, primal: float) -> None:
         step = Step(

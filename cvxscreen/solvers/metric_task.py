@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from cvxscreen.pair_loops import loops
 from cvxscreen.pair_table import PairTable
+from cvxscreen.product_loops import product_loops
 from cvxscreen.rounding import UNIT, gamma, up
 from cvxscreen.solvers.metric_cone import Cone, Metric, Nonnegative, Semidefinite
 from cvxscreen.term_sets import Indexed, Products, Terms
@@ -96,7 +97,7 @@ class Task:
         """Sum of the losses at pair values `q`, and their pull on every pair."""
         omega = np.zeros(len(self.table) + 1)
         if isinstance(self.terms, Products):
-            total = loops().product_pass(
+            total = product_loops().product_pass(
                 *self.terms.arrays, q, self.b[0], self.bend[0], self.weight[0], omega, *self._space
             )
         else:
@@ -188,74 +189,91 @@ class Task:
 
     # -- shrinking ------------------------------------------------------------------------------
 
-    def shrunk(self, sphere: Sphere, *, sort: bool = False) -> tuple[Task, int, int]:
-        """The task without the terms that `sphere` decides, and how many of either kind these are.
+    def shrunk(
+        self, sphere: Sphere, state: State, *, sort: bool = False
+    ) -> tuple[Task, State, int, int]:
+        """The task without the terms that `sphere` decides.
+
+        `state` is the one the sphere was made from. Its metric lies in the sphere, so every decided
+        term sits on its piece there too: what is fixed is the state's force less what is left.
+
+        Parameters
+        ----------
+        sort : bool
+            Put the far lists in order first; for a task nothing was taken from.
 
         Returns
         -------
         task : Task
+        state : State
+            The same metric on it.
         dropped, fixed : int
             Terms proven on the zero piece (R) and on the linear one (L).
         """
         size = float(np.linalg.norm(sphere.centre)) * (1.0 + gamma(sphere.centre.size))
+        # What is decided is decided by more than the rounding of the state's own margins, too.
+        size += float(np.linalg.norm(state.metric.value)) * (1.0 + gamma(sphere.centre.size))
         q, error = self.table.values(sphere.centre.ravel()), self.table.value_error(size)
-        error = error + 4.0 * UNIT * np.abs(q)
+        error = error + 8.0 * UNIT * np.abs(q)
         if isinstance(self.terms, Products):
-            return self._close_windows(self.terms, q, error, sphere.radius, sort)
-        return self._sift(self.terms, q, error, sphere.radius)
+            terms = self.terms.ordered(q) if sort else self.terms
+            return self._close_windows(terms, q, error, sphere.radius, state, sort)
+        return self._sift(self.terms, q, error, sphere.radius, state)
 
     def _close_windows(
-        self, terms: Products, q: Array, error: Array, radius: float, sort: bool
-    ) -> tuple[Task, int, int]:
-        b, g, w = float(self.b[0]), float(self.bend[0]), float(self.weight[0])
-        if sort:
-            terms = terms.ordered(q)
+        self, terms: Products, q: Array, error: Array, radius: float, state: State, sort: bool
+    ) -> tuple[Task, State, int, int]:
+        b, g = float(self.b[0]), float(self.bend[0])
         lo, hi = terms.lo.copy(), terms.hi.copy()
-        fixed, counts = np.zeros(len(self.table) + 1), np.zeros(2, dtype=np.int64)
-        slack = 4.0 * UNIT * (abs(b) + g)
-        loops().shrink(
+        counts, slack = np.zeros(2, dtype=np.int64), 16.0 * UNIT * (abs(b) + g)
+        product_loops().shrink(
             terms.near_ptr, terms.near, terms.far_ptr, terms.far, lo, hi, q, error,
-            self.table.squares, radius, b + slack, b - g - slack, fixed, counts,
+            self.table.squares, radius, b + slack, b - g - slack, counts, sort,
+            *(np.empty(terms.widest) for _ in range(3)),
         )
-        dropped, settled = int(counts[0]), int(counts[1])
         left, used = replace(terms, lo=lo, hi=hi).compact()
-        return self._without(left, used, w * fixed, settled * w * (b - 0.5 * g)), dropped, settled
+        return *self._without(left, used, state), int(counts[0]), int(counts[1])
 
     def _sift(
-        self, terms: Indexed, q: Array, error: Array, radius: float
-    ) -> tuple[Task, int, int]:
+        self, terms: Indexed, q: Array, error: Array, radius: float, state: State
+    ) -> tuple[Task, State, int, int]:
         middle = terms.margins(q)
         reach = radius * self.norms * (1.0 + 8.0 * UNIT) + error[terms.plus] + error[terms.minus]
-        reach = reach + 8.0 * UNIT * (np.abs(middle) + np.abs(self.b) + self.bend)
+        reach = reach + 16.0 * UNIT * (np.abs(middle) + np.abs(self.b) + self.bend)
         zero = middle - reach > self.b
         linear = middle + reach < self.b - self.bend
         kept = ~(zero | linear)
-        theta = np.where(linear, self.weight, 0.0)
-        value = float(np.sum(theta * (self.b - 0.5 * self.bend)))
         left, used = terms.take(kept).compact()
-        task = self._without(left, used, terms.scatter(theta), value, kept)
-        return task, int(zero.sum()), int(linear.sum())
+        return *self._without(left, used, state, kept), int(zero.sum()), int(linear.sum())
 
     def _without(
-        self, left: Terms, used: NDArray[np.intp], omega: Array, value: float,
+        self, left: Terms, used: NDArray[np.intp], state: State,
         kept: NDArray[np.bool_] | None = None,
-    ) -> Task:
-        omega[-1] = 0.0
-        pulled = np.abs(omega) if self._one_signed else self._most
-        noise = self.table.pull_factor(self.terms.load) * float(np.sum(pulled * self.table.reach))
-        push = self.push + self.table.pull(omega)
-        noise += 4.0 * UNIT * float(np.linalg.norm(push))
-
+    ) -> tuple[Task, State]:
         def part(row: Array) -> Array:
             return row if row.size == 1 or kept is None else row[kept]
 
+        nothing = np.zeros_like(self.push)
         task = Task(
             self.table.take(used), left, part(self.b), part(self.bend), part(self.weight),
-            self.lam, push, self.constant + value, self.drift + up(noise, 64),
+            self.lam, nothing,
         )
         if kept is not None:
             task.__dict__["norms"] = self.norms[kept]
-        return task
+        total, omega = task.losses(task.pair_values(state.metric))
+        pulled, value = task.table.pull(omega), state.metric.value
+        push = state.force - pulled
+        smooth = 0.5 * self.lam * np.vdot(value, value) - np.vdot(push, value)
+        probe = State(state.metric, state.primal, omega, pulled)
+        noise = self.force_error(state) + task.force_error(probe)
+        noise += 4.0 * UNIT * float(np.linalg.norm(push))
+        made = replace(
+            task, push=push, constant=state.primal - total - float(smooth), drift=up(noise)
+        )
+        for name in ("norms", "_one_signed"):
+            if name in task.__dict__:
+                made.__dict__[name] = task.__dict__[name]
+        return made, State(state.metric, state.primal, omega, state.force)
 
     @cached_property
     def norms(self) -> Array:
