@@ -119,8 +119,8 @@ def certify_metric(problem: Problem, x: ArrayLike, *, tol: float = 1e-6) -> Cert
 
     # Margins are off by e: on the curve a term is left with w e^2 / g, at a kink with w e.
     size = float(np.linalg.norm(x)) + near.blur
-    e = 2.0 * float(table.value_error(size).max()) + 8 * _EPS * (abs(b) + bend)
-    e += 2.0 * (near.blur + 4 * _EPS * size) * float(table.squares.max())
+    e = 2.0 * table.value_factor * size * table.most[1] + 8 * _EPS * (abs(b) + bend)
+    e += 2.0 * (near.blur + 4 * _EPS * size) * table.most[0]
     if bend > 64 * e:
         fy = weight * 2.0 * e**2 / bend * len(terms)
     else:

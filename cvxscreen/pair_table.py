@@ -134,7 +134,17 @@ class PairTable:
         ``gamma(d + 2) |M| |a|^2``, and ``|a| <= |x_i| + |x_j|``. The bound also holds for
         `distances`, with ``gamma(d) |W| |x_i|`` twice and ``|W|^2 <= sqrt(d) |M|``.
         """
-        return 2.0 * gamma(2 * self.d + 12) * np.sqrt(self.d) * size * self.reach
+        return self.value_factor * size * self.reach
+
+    @cached_property
+    def value_factor(self) -> float:
+        """See `value_error`."""
+        return 2.0 * gamma(2 * self.d + 12) * float(np.sqrt(self.d))
+
+    @cached_property
+    def most(self) -> tuple[float, float]:
+        """The largest of `squares` and of `reach`."""
+        return float(self.squares.max()), float(self.reach.max())
 
     @cached_property
     def degree(self) -> int:

@@ -98,8 +98,8 @@ def _shrink(  # type: ignore[no-untyped-def]
     A margin lies within ``radius |H| + error`` of ``q_far - q_near``, and ``|H|^2 <= a^4 + b^4``
     for the squared lengths `squares` of the two pairs. Terms surely above `above` are dropped,
     terms surely below `below` are taken off as well; `counts` has the numbers of both. Where the
-    far lists are `increasing` in q, most ends are found by bisection. `held`, `power` and `blur` are
-    work space as long as the longest far list.
+    far lists are `increasing` in q, most ends are found by bisection. `held`, `power` and
+    `blur` are work space as long as the longest far list.
     """
     unit = 2.0**-50
     for block in range(near_ptr.size - 1):

@@ -40,10 +40,13 @@ class Split(NamedTuple):
         The projection, computed as the argument plus ``lift lift'``.
     lift : array, shape (d, s) or (d,)
         ``lift lift'`` lies in the cone exactly; for vectors the lift is the vector added itself.
+    factor : array, shape (d, r)
+        ``factor factor'`` is close to `positive`; empty for vectors.
     """
 
     positive: Array
     lift: Array
+    factor: Array
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,8 @@ class Semidefinite:
         values, vectors = np.linalg.eigh(matrix)
         used = values < 0.0
         lift = vectors[:, used] * np.sqrt(-values[used])
-        return Split(matrix + lift @ lift.T, lift)
+        factor = vectors[:, ~used] * np.sqrt(values[~used])
+        return Split(matrix + lift @ lift.T, lift, factor)
 
     def inner_above(self, metric: Metric, lift: Array) -> float:
         """An upper bound of ``<metric, lift lift'>``, a sum of squares."""
@@ -101,7 +105,7 @@ class Nonnegative:
 
     def split(self, vector: Array) -> Split:
         """`vector` with its negative part taken off."""
-        return Split(np.maximum(vector, 0.0), np.maximum(-vector, 0.0))
+        return Split(np.maximum(vector, 0.0), np.maximum(-vector, 0.0), np.zeros(0))
 
     def inner_above(self, metric: Metric, lift: Array) -> float:
         """An upper bound of the inner product of two non-negative vectors."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from cvxscreen.solvers.metric_cone import Metric
 from cvxscreen.solvers.metric_newton import newton
+from cvxscreen.solvers.metric_shrink import shrink
 from cvxscreen.solvers.metric_steps import accelerated, projected_gradient
 from cvxscreen.solvers.metric_task import Sphere, State, Task
 
@@ -71,6 +73,7 @@ class Run:
     passes: int = 0
     _dropped: int = 0
     _fixed: int = 0
+    _memory: dict[str, float] = field(default_factory=dict)
 
     def solve(
         self, task: Task, start: Metric, accept: Callable[[Metric], bool] | None = None
@@ -108,7 +111,7 @@ class Run:
     def _shrink(
         self, task: Task, state: State, sphere: Sphere, *, sort: bool = False
     ) -> tuple[Task, State]:
-        reduced, state, dropped, fixed = task.shrunk(sphere, state, sort=sort)
+        reduced, state, dropped, fixed = shrink(task, sphere, state, sort=sort)
         self._dropped += dropped
         self._fixed += fixed
         self._note(reduced, sphere.gap, state.primal)
@@ -169,4 +172,5 @@ class Run:
         return state.metric if gap <= best_gap else best.metric
 
     def _method(self, name: str) -> Callable[[Task, State], Iterator[State]]:
-        return {"apg": accelerated, "newton": newton}.get(name, projected_gradient)
+        known = {"apg": accelerated, "newton": newton}
+        return known.get(name, partial(projected_gradient, memory=self._memory))

@@ -7,7 +7,7 @@ by one around the last solution, and iterations start from there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -65,7 +65,7 @@ class Station:
 
 def along(
     problem: Problem,
-    values: Sequence[float],
+    values: Iterable[float],
     *,
     tol: float = 1e-6,
     screen: bool = True,
@@ -77,7 +77,7 @@ def along(
     Parameters
     ----------
     problem : Problem
-    values : sequence of float
+    values : iterable of float
     tol : float
         Certified relative gap.
     screen : bool
@@ -124,6 +124,23 @@ def along(
             min((step.kept for step in run.steps), default=here.n), run.iterations,
             len(run.steps), certificate.primal - smooth, perf_counter() - began,
         )
+
+
+STOP = 0.01
+"""A path ends where the loss hardly falls any more: see `ends`."""
+
+
+def ends(before: tuple[float, float] | None, now: tuple[float, float]) -> bool:
+    """The stopping rule of a path (Yoshida et al. 2019, section 7), on ``(lam, loss)``.
+
+    Whether the relative fall of the loss, per relative fall of lam, is below `STOP`.
+    """
+    if before is None:
+        return False
+    (lam0, loss0), (lam1, loss1) = before, now
+    if loss0 <= 0.0:
+        return True
+    return (loss0 - loss1) / loss0 * lam0 / (lam0 - lam1) < STOP
 
 
 def _start(task: Task, last: list[tuple[float, Metric]], first: Array | None) -> Metric:

@@ -25,15 +25,18 @@ def first_step(task: Task, state: State) -> float:
     return 1.0 / max(task.lam, gradient / max(target, 1e-300))
 
 
-def projected_gradient(task: Task, state: State, step: float | None = None) -> Iterator[State]:
+def projected_gradient(
+    task: Task, state: State, memory: dict[str, float] | None = None
+) -> Iterator[State]:
     """Projected gradient with the averaged Barzilai-Borwein step (Yoshida et al. 2019, sec. 7).
 
     ``eta = |<dM, dG> / <dG, dG> + <dM, dM> / <dM, dG>| / 2``. Stops when the metric stands still.
     The method is not monotone; where the objective rises far above its lowest value so far, it goes
-    back there and takes a cautious step.
+    back there and takes a cautious step. `memory` keeps the step from one call to the next.
     """
     cone, lam = task.cone, task.lam
-    eta = first_step(task, state) if step is None else step
+    memory = {} if memory is None else memory
+    eta = memory.get("step") or first_step(task, state)
     gradient = state.gradient(lam)
     best, caution = state, 1.0
     while True:
@@ -52,6 +55,7 @@ def projected_gradient(task: Task, state: State, step: float | None = None) -> I
             new, fresh, caution = best, best.gradient(lam), 0.1 * caution
             eta = caution * first_step(task, best)
         state, gradient = new, fresh
+        memory["step"] = eta
         yield state
 
 

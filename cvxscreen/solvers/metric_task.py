@@ -26,7 +26,7 @@ from cvxscreen.pair_table import PairTable
 from cvxscreen.product_loops import product_loops
 from cvxscreen.rounding import UNIT, gamma, up
 from cvxscreen.solvers.metric_cone import Cone, Metric, Nonnegative, Semidefinite
-from cvxscreen.term_sets import Indexed, Products, Terms
+from cvxscreen.term_sets import Products, Terms
 
 Array = NDArray[np.float64]
 
@@ -36,6 +36,7 @@ class State(NamedTuple):
 
     metric: Metric
     primal: float
+    values: Array  # of the pairs
     omega: Array
     force: Array  # K = sum alpha H + push
 
@@ -51,6 +52,7 @@ class Sphere(NamedTuple):
     radius: float
     gap: float
     dual: Array  # M_alpha
+    factor: Array  # about its root, empty for a diagonal metric
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +93,7 @@ class Task:
         force = self.table.pull(omega) + self.push
         value = metric.value
         smooth = 0.5 * self.lam * np.vdot(value, value) - np.vdot(self.push, value)
-        return State(metric, float(total + smooth) + self.constant, omega, force)
+        return State(metric, float(total + smooth) + self.constant, q, omega, force)
 
     def losses(self, q: Array) -> tuple[float, Array]:
         """Sum of the losses at pair values `q`, and their pull on every pair."""
@@ -137,7 +139,8 @@ class Task:
         radius = up(float(np.sqrt(up(0.25 * apart**2 + slack / lam, 16))))
         radius = up(radius + 0.5 * (own + noise) + 2.0 * UNIT * (size_m + size_b))
         gap = up(0.5 * lam * apart**2 + slack, 16)
-        return Sphere(0.5 * (metric.value + dual), radius, gap, dual)
+        factor = split.factor / np.sqrt(lam)
+        return Sphere(0.5 * (metric.value + dual), radius, gap, dual, factor)
 
     def force_error(self, state: State) -> float:
         """Bound of the rounding of K."""
@@ -171,10 +174,10 @@ class Task:
 
     def margin_error(self, size: float) -> float:
         """Bound of the rounding of any margin of a metric of norm `size`, thresholds included."""
-        pair = float(self.table.value_error(size).max(initial=0.0))
+        square, reach = self.table.most
+        pair = self.table.value_factor * size * reach
         most = float(np.abs(self.b).max(initial=0.0) + self.bend.max(initial=0.0))
-        both = 2.0 * size * float(self.table.squares.max(initial=0.0))
-        return up(2.0 * pair + 8.0 * UNIT * (most + both))
+        return up(2.0 * pair + 8.0 * UNIT * (most + 2.0 * size * square))
 
     def left_over(self, metric: Metric) -> float:
         """Upper bound of the Fenchel-Young terms that rounding leaves between M and alpha(M).
@@ -186,94 +189,6 @@ class Task:
         safe = np.where(kinked, 1.0, self.bend)
         each = self.weight * np.where(kinked, 2.0 * e, 2.0 * e**2 / safe)
         return up(float(each.sum()) * (len(self.terms) if each.size == 1 else 1.0), 64)
-
-    # -- shrinking ------------------------------------------------------------------------------
-
-    def shrunk(
-        self, sphere: Sphere, state: State, *, sort: bool = False
-    ) -> tuple[Task, State, int, int]:
-        """The task without the terms that `sphere` decides.
-
-        `state` is the one the sphere was made from. Its metric lies in the sphere, so every decided
-        term sits on its piece there too: what is fixed is the state's force less what is left.
-
-        Parameters
-        ----------
-        sort : bool
-            Put the far lists in order first; for a task nothing was taken from.
-
-        Returns
-        -------
-        task : Task
-        state : State
-            The same metric on it.
-        dropped, fixed : int
-            Terms proven on the zero piece (R) and on the linear one (L).
-        """
-        size = float(np.linalg.norm(sphere.centre)) * (1.0 + gamma(sphere.centre.size))
-        # What is decided is decided by more than the rounding of the state's own margins, too.
-        size += float(np.linalg.norm(state.metric.value)) * (1.0 + gamma(sphere.centre.size))
-        q, error = self.table.values(sphere.centre.ravel()), self.table.value_error(size)
-        error = error + 8.0 * UNIT * np.abs(q)
-        if isinstance(self.terms, Products):
-            terms = self.terms.ordered(q) if sort else self.terms
-            return self._close_windows(terms, q, error, sphere.radius, state, sort)
-        return self._sift(self.terms, q, error, sphere.radius, state)
-
-    def _close_windows(
-        self, terms: Products, q: Array, error: Array, radius: float, state: State, sort: bool
-    ) -> tuple[Task, State, int, int]:
-        b, g = float(self.b[0]), float(self.bend[0])
-        lo, hi = terms.lo.copy(), terms.hi.copy()
-        counts, slack = np.zeros(2, dtype=np.int64), 16.0 * UNIT * (abs(b) + g)
-        product_loops().shrink(
-            terms.near_ptr, terms.near, terms.far_ptr, terms.far, lo, hi, q, error,
-            self.table.squares, radius, b + slack, b - g - slack, counts, sort,
-            *(np.empty(terms.widest) for _ in range(3)),
-        )
-        left, used = replace(terms, lo=lo, hi=hi).compact()
-        return *self._without(left, used, state), int(counts[0]), int(counts[1])
-
-    def _sift(
-        self, terms: Indexed, q: Array, error: Array, radius: float, state: State
-    ) -> tuple[Task, State, int, int]:
-        middle = terms.margins(q)
-        reach = radius * self.norms * (1.0 + 8.0 * UNIT) + error[terms.plus] + error[terms.minus]
-        reach = reach + 16.0 * UNIT * (np.abs(middle) + np.abs(self.b) + self.bend)
-        zero = middle - reach > self.b
-        linear = middle + reach < self.b - self.bend
-        kept = ~(zero | linear)
-        left, used = terms.take(kept).compact()
-        return *self._without(left, used, state, kept), int(zero.sum()), int(linear.sum())
-
-    def _without(
-        self, left: Terms, used: NDArray[np.intp], state: State,
-        kept: NDArray[np.bool_] | None = None,
-    ) -> tuple[Task, State]:
-        def part(row: Array) -> Array:
-            return row if row.size == 1 or kept is None else row[kept]
-
-        nothing = np.zeros_like(self.push)
-        task = Task(
-            self.table.take(used), left, part(self.b), part(self.bend), part(self.weight),
-            self.lam, nothing,
-        )
-        if kept is not None:
-            task.__dict__["norms"] = self.norms[kept]
-        total, omega = task.losses(task.pair_values(state.metric))
-        pulled, value = task.table.pull(omega), state.metric.value
-        push = state.force - pulled
-        smooth = 0.5 * self.lam * np.vdot(value, value) - np.vdot(push, value)
-        probe = State(state.metric, state.primal, omega, pulled)
-        noise = self.force_error(state) + task.force_error(probe)
-        noise += 4.0 * UNIT * float(np.linalg.norm(push))
-        made = replace(
-            task, push=push, constant=state.primal - total - float(smooth), drift=up(noise)
-        )
-        for name in ("norms", "_one_signed"):
-            if name in task.__dict__:
-                made.__dict__[name] = task.__dict__[name]
-        return made, State(state.metric, state.primal, omega, state.force)
 
     @cached_property
     def norms(self) -> Array:

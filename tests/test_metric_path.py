@@ -1,0 +1,87 @@
+"""Metric learning along lambda."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+
+import cvxscreen
+from cvxscreen.errors import InvalidInput
+from cvxscreen.problem import Problem
+from cvxscreen.solvers.metric import lam_max
+from cvxscreen.solvers.metric_sequence import along, ends
+
+
+def problem(gamma: float = 0.05, diagonal: bool = False, weighted: bool = False) -> Problem:
+    X, y = load_iris(return_X_y=True)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    T = cvxscreen.triplets(X, y, k=3)
+    if weighted:
+        T = T.weighted(np.linspace(0.5, 1.5, len(T)))
+    return cvxscreen.rtlm(X, T, 1.0, gamma=gamma, diagonal=diagonal)
+
+
+@pytest.mark.parametrize(
+    ("gamma", "diagonal", "weighted"),
+    [(0.05, False, False), (0.05, True, False), (0.05, False, True), (0.0, False, False)],
+)
+def test_every_point_is_certified_and_what_single_solves_find(
+    gamma: float, diagonal: bool, weighted: bool
+) -> None:
+    p = problem(gamma, diagonal, weighted)
+    values = lam_max(p) * 0.5 ** np.arange(1, 9)
+    found = cvxscreen.path(p, over="lam", values=values, tol=1e-7)
+    assert [point.status for point in found.points] == ["optimal"] * 8
+    for point in found.points[::3]:
+        alone = cvxscreen.solve(p.with_(lam=point.value), tol=1e-9)
+        assert point.objective == pytest.approx(alone.value, rel=2e-7)
+        assert len(point.theta) == p.n
+    assert "lam" in found.table()
+
+
+def test_the_extrapolated_start_decides_more_than_the_last_solution() -> None:
+    p = problem()
+    values = lam_max(p) * 0.9 ** np.arange(1, 30)
+    stations = list(along(p, values))
+    rates = [s.dropped + s.fixed for s in stations if s.iterations]
+    assert np.mean(rates) > 0.9
+    plain = list(along(p, values, screen=False))
+    for a, b in zip(stations, plain, strict=True):
+        assert a.certificate.ok
+        assert b.certificate.ok
+        assert a.certificate.primal == pytest.approx(b.certificate.primal, rel=2e-6)
+        assert b.kept == p.n
+
+
+def test_a_path_without_values_begins_and_ends_by_itself() -> None:
+    p = problem()
+    found = cvxscreen.path(p, over="lam")
+    assert found.points[0].value == pytest.approx(0.9 * lam_max(p))
+    assert 20 < len(found.points) < 200
+    assert ends(None, (1.0, 1.0)) is False
+    assert ends((1.0, 0.0), (0.9, 0.0)) is True
+    assert ends((1.0, 1.0), (0.9, 0.9)) is False
+    assert ends((1.0, 1.0), (0.9, 0.9995)) is True
+
+
+def test_a_path_is_saved_and_resumed(tmp_path: Path) -> None:
+    p = problem()
+    values = lam_max(p) * 0.7 ** np.arange(1, 6)
+    whole = cvxscreen.path(p, over="lam", values=values)
+    whole.save(tmp_path / "path.npz")
+    again = cvxscreen.load_path(tmp_path / "path.npz")
+    assert "over lam" in again.table()
+    again = cvxscreen.path(p, over="lam", values=values, checkpoint=tmp_path / "c.npz")
+    resumed = cvxscreen.path(p, over="lam", values=values, checkpoint=tmp_path / "c.npz")
+    assert [q.objective for q in resumed.points] == [q.objective for q in again.points]
+
+
+def test_lam_is_for_metric_learning() -> None:
+    X, y = cvxscreen.datasets.two_gaussians(30, 2, seed=0)
+    with pytest.raises(InvalidInput, match="metric learning"):
+        cvxscreen.path(cvxscreen.svm(X, y), over="lam", values=[1.0])
+    with pytest.raises(InvalidInput, match="`values` is missing"):
+        cvxscreen.path(cvxscreen.svm(X, y))
