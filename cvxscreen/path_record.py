@@ -1,4 +1,4 @@
-"""The records of a path over C: its points, and the path itself."""
+"""The records of a path over C or lambda: its points, and the path itself."""
 
 from __future__ import annotations
 
@@ -52,9 +52,10 @@ class PathPoint:
     Attributes
     ----------
     value : float
-        C at this point.
+        C or lambda at this point.
     x, theta : arrays
-        The solution, shapes (d,) and (n,).
+        The solution, shapes (d,) and (n,); `theta` is left empty for metric learning over more
+        than 100,000 terms, where it is ``losses.slope(design.forward(x))``.
     objective, gap, relative_gap : float
         Certified on the full problem.
     status : str
@@ -66,6 +67,8 @@ class PathPoint:
     predicted, refuted, rounds : int
     seconds : float
         Wall time (of points that were solved together: their average).
+    over : str
+        The parameter's name.
     """
 
     value: float
@@ -81,6 +84,7 @@ class PathPoint:
     refuted: int
     rounds: int
     seconds: float
+    over: str = "C"
 
 
 class Points(Sequence[PathPoint]):
@@ -136,13 +140,14 @@ class Path:
 
     @property
     def values(self) -> Array:
-        """The values of C that are finished."""
+        """The values of the parameter that are finished."""
         return np.array([point.value for point in self.points])
 
     def table(self) -> str:
         """A readable table, one line a point."""
+        over = self.points[0].over if len(self.points) else "C"
         header = (
-            "C", "status", "objective", "relative gap", "zero %", "linear %", "quadratic %",
+            over, "status", "objective", "relative gap", "zero %", "linear %", "quadratic %",
             "kept", "refuted", "rounds", "ms",
         )
         rows = [
@@ -154,7 +159,7 @@ class Path:
             for p in self.points
         ]
         state = "" if self.finished else f", interrupted after {len(self.points)} points"
-        return table(header, rows, title=f"Path over C, {self.terms:,} terms{state}")
+        return table(header, rows, title=f"Path over {over}, {self.terms:,} terms{state}")
 
     def plot(self, title: str = "Proven before solving, along the path") -> Any:
         """Stacked rejection rates per piece, certified gap and kept terms; a matplotlib Figure."""
@@ -168,6 +173,7 @@ class Path:
             gaps=np.array([p.relative_gap for p in self.points]),
             kept=np.array([float(p.kept) for p in self.points]),
             title=title,
+            parameter=self.points[0].over if len(self.points) else "C",
         )
 
     def save(self, file: str | FilePath) -> None:

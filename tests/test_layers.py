@@ -37,6 +37,7 @@ ROWS = (
     ("reducer",),
     ("doors", "plots", "datasets", "checkpoint"),
     ("path_record",),
+    ("path_run",),
     ("path",),
     ("parameters",),
     ("models",),

@@ -12,7 +12,8 @@ import cvxscreen
 from cvxscreen.errors import InvalidInput
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.metric import lam_max
-from cvxscreen.solvers.metric_sequence import along, ends
+from cvxscreen.solvers.metric_rows import ends
+from cvxscreen.solvers.metric_sequence import along
 
 
 def problem(gamma: float = 0.05, diagonal: bool = False, weighted: bool = False) -> Problem:
@@ -81,7 +82,7 @@ def test_a_path_is_saved_and_resumed(tmp_path: Path) -> None:
 
 def test_lam_is_for_metric_learning() -> None:
     X, y = cvxscreen.datasets.two_gaussians(30, 2, seed=0)
-    with pytest.raises(InvalidInput, match="metric learning"):
+    with pytest.raises(InvalidInput, match="no lambda"):
         cvxscreen.path(cvxscreen.svm(X, y), over="lam", values=[1.0])
     with pytest.raises(InvalidInput, match="`values` is missing"):
         cvxscreen.path(cvxscreen.svm(X, y))

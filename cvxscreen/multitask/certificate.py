@@ -14,7 +14,8 @@ import numpy as np
 import scipy.linalg as sla
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen.certificate import Certificate, piecewise_value
+from cvxscreen.certificate import Certificate
+from cvxscreen.certificate_terms import piecewise_value
 from cvxscreen.errors import InvalidInput
 from cvxscreen.multitask.problem import MultiTask
 

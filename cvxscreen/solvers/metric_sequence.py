@@ -126,23 +126,6 @@ def along(
         )
 
 
-STOP = 0.01
-"""A path ends where the loss hardly falls any more: see `ends`."""
-
-
-def ends(before: tuple[float, float] | None, now: tuple[float, float]) -> bool:
-    """The stopping rule of a path (Yoshida et al. 2019, section 7), on ``(lam, loss)``.
-
-    Whether the relative fall of the loss, per relative fall of lam, is below `STOP`.
-    """
-    if before is None:
-        return False
-    (lam0, loss0), (lam1, loss1) = before, now
-    if loss0 <= 0.0:
-        return True
-    return (loss0 - loss1) / loss0 * lam0 / (lam0 - lam1) < STOP
-
-
 def _start(task: Task, last: list[tuple[float, Metric]], first: Array | None) -> Metric:
     if not last:
         if first is not None:

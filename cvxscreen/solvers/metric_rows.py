@@ -1,0 +1,84 @@
+"""Points of a path over lambda as plain rows, and where such a path begins and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen.errors import InvalidInput
+from cvxscreen.problem import Problem
+from cvxscreen.solvers.metric_sequence import along
+from cvxscreen.solvers.metric_start import lam_max
+
+Array = NDArray[np.float64]
+
+STOP = 0.01
+"""A path ends where the loss hardly falls any more: see `ends`."""
+
+
+def ends(before: tuple[float, float] | None, now: tuple[float, float]) -> bool:
+    """The stopping rule of a path (Yoshida et al. 2019, section 7), on ``(lam, loss)``.
+
+    Whether the relative fall of the loss, per relative fall of lam, is below `STOP`.
+    """
+    if before is None:
+        return False
+    (lam0, loss0), (lam1, loss1) = before, now
+    if loss0 <= 0.0:
+        return True
+    return (loss0 - loss1) / loss0 * lam0 / (lam0 - lam1) < STOP
+
+
+def metric_grid(problem: Problem) -> Array:
+    """0.9 times the value before, from the largest lam that matters downwards.
+
+    Raises
+    ------
+    InvalidInput
+        If the problem has no such lam.
+    """
+    top = lam_max(problem)
+    if not 0.0 < top < np.inf:
+        raise InvalidInput("`values` is missing, and this problem has no largest lambda.")
+    return np.asarray(top * 0.9 ** np.arange(1, 400))
+
+
+def metric_rows(
+    problem: Problem,
+    grid: Array,
+    tol: float,
+    done: Sequence[dict[str, Any]],
+    *,
+    stop: bool,
+) -> Iterator[dict[str, Any]]:
+    """The points of a path after those `done`, each as the fields of its record.
+
+    With `stop` it ends by the rule of `ends`.
+    """
+    first = done[-1]["x"] if done else None
+    before: tuple[float, float] | None = None
+    for station in along(problem, grid[len(done):], tol=tol, first=first):
+        proof, lam = station.certificate, float(station.problem.lam or 0.0)
+        yield {
+            "value": lam,
+            "x": station.x,
+            "theta": station.theta,
+            "objective": proof.primal,
+            "gap": proof.gap,
+            "relative_gap": proof.relative_gap,
+            "status": "optimal" if proof.ok else "inaccurate",
+            "before": {"zero": station.dropped, "linear": station.fixed, "quadratic": 0.0},
+            "kept": station.kept,
+            "predicted": 0,
+            "refuted": 0,
+            "rounds": station.looks,
+            "seconds": station.seconds,
+            "over": "lam",
+        }
+        now = (lam, station.loss)
+        if stop and ends(before, now):
+            return
+        before = now
