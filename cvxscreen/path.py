@@ -137,8 +137,9 @@ def path(
                 run.advance(grid[known:known + 1] if checkpoint is not None else grid[known:])
                 if checkpoint is not None:
                     saved.write([vars(p) for p in points], problem.n)
-                for _ in range(known, len(points)):
-                    bar.step(run.note)
+                for _ in range(known + 1, len(points)):
+                    bar.step()
+                bar.step(run.note)
     except KeyboardInterrupt:
         return Path(points, problem.n, finished=False)
     return Path(points, problem.n)

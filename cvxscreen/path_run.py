@@ -58,13 +58,12 @@ class Run:
     def advance(self, grid: Array) -> None:
         """Add one point or, compiled, the first few of those left on the grid."""
         if self.small is not None:
-            stretch = self.small.solve(grid[: self.small.length(len(grid))])
+            asked = grid[: self.small.length(len(grid))]
+            stretch = self.small.solve(asked)
             self.take(stretch)
-            if len(stretch) and stretch.proofs.ok[-1]:
+            if len(stretch) == len(asked):
                 return
-            grid = grid[len(stretch):]
-            if not len(grid):
-                return
+            grid = grid[len(stretch):]  # it missed the first of these
         self.one(float(grid[0]))
 
     def take(self, stretch: Stretch) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import cvxscreen
 from cvxscreen import path as solve_path
+from cvxscreen import path_run
 from cvxscreen.datasets import heavy_tailed_regression, two_gaussians
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.solvers.small_path import SmallPath
@@ -70,7 +71,7 @@ def test_a_checkpoint_resumes_where_it_stopped(solver, tmp_path: FilePath, monke
     whole = solve_path(problem, values=GRID, solver=solver)
     solved: list[float] = []
     compiled = solver == "auto"
-    where = SmallPath if compiled else cvxscreen.path.__globals__
+    where = SmallPath if compiled else vars(path_run)
     name = "solve" if compiled else "_one"
     real = vars(where)[name] if compiled else where[name]
 

@@ -235,7 +235,7 @@ def run(  # type: ignore[no-untyped-def]
         record[k, 6], record[k, 7] = gap, done
         if fixing and rounds == 1:
             many = m > max(4 * d, n // 8)
-            memory[2] = max((0.93 if many else 0.97) * memory[2], 0.01)
+            memory[2] = max((0.93 if many else 0.99) * memory[2], 0.01)
         elif fixing:
             memory[2] = min(1.5 * memory[2], 1.0)
         if known:
