@@ -189,5 +189,7 @@ class Prediction:
         """Predicted (not proven) terms whose margin is not on the predicted piece, shape (n,)."""
         codes = self.selection.codes
         open_terms = (codes >= 0) & (screening.codes < 0)
+        if not open_terms.any():
+            return open_terms
         actual = problem.losses.piece_within(margins, margins)
         return open_terms & (actual != codes)

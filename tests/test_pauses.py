@@ -16,7 +16,7 @@ from cvxscreen.solvers.guess import SAMPLE, _order_statistic
 from cvxscreen.solvers.inner import Start
 from cvxscreen.solvers.loop import WORTH, solve_screened
 from cvxscreen.solvers.newton import Newton
-from cvxscreen.solvers.pauses import FALL, LAST, gap_that_pays, pauses
+from cvxscreen.solvers.pauses import FALL, LAST, gap_that_pays, pauses, promising
 
 
 def test_a_start_at_the_optimum_is_returned_and_another_is_used(
@@ -88,6 +88,31 @@ def test_safe_mode_still_reduces_where_it_pays() -> None:
     solution = solve_screened(cvxscreen.svm(X, y, C=0.1), mode="safe", tol=1e-9)
     assert solution.status == "optimal"
     assert solution.rounds[-1].kept < 0.5 * len(y)
+
+
+@pytest.mark.parametrize("gap", [1e-1, 1e-3, 1e-6])
+def test_promising_counts_what_the_ball_will_decide(gap: float) -> None:
+    """The share that the midpoint ball decides, foretold to a few percent."""
+    X, y = cvxscreen.datasets.two_gaussians(3000, 10, bayes_error=0.2)
+    problem = cvxscreen.svm(X, y, C=0.5)
+    found = Newton()(problem, None, gap * problem.primal(np.zeros(problem.d)))
+    best = reference_point(problem, found.x, found.theta)
+    codes = judge(problem, midpoint_ball(problem, best)).codes
+    share, nothing = float((codes >= 0).mean()), Screening.empty(problem)
+    assert promising(best, nothing, max(share - 0.05, 0.0))
+    assert not promising(best, nothing, share + 0.05)
+
+
+def test_newton_takes_known_margins() -> None:
+    """A start with its point spares the pass over the data; the result is the same."""
+    X, y = cvxscreen.datasets.two_gaussians(500, 10, bayes_error=0.2)
+    problem = cvxscreen.svm(X, y, C=0.5)
+    rough = Newton()(problem, None, 1e-1 * problem.primal(np.zeros(problem.d)))
+    point = reference_point(problem, rough.x, rough.theta)
+    plain = Newton()(problem, Start(point.x, point.theta), 1e-6)
+    known = Newton()(problem, Start(point.x, point.theta, point=point), 1e-6)
+    assert known.info["passes"] == plain.info["passes"] - 1
+    np.testing.assert_allclose(known.x, plain.x, rtol=1e-9)
 
 
 @pytest.mark.parametrize("n", [1, 7, 5000, 100_000])

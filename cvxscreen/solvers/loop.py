@@ -27,7 +27,7 @@ from cvxscreen.solvers.compare import blend
 from cvxscreen.solvers.faces import Faces
 from cvxscreen.solvers.guess import SMALL, Guess, size_of_optimum, subsample, usable
 from cvxscreen.solvers.inner import MODES, Inner, InnerResult, Start, ask, check_request
-from cvxscreen.solvers.pauses import gap_that_pays, pauses
+from cvxscreen.solvers.pauses import gap_that_pays, pauses, promising
 from cvxscreen.solvers.solution import Round, Solution
 
 __all__ = ["MODES", "Inner", "InnerResult", "Start", "solve_screened"]
@@ -178,8 +178,7 @@ class _Run:
 
     def round(self) -> None:
         """One pass of the loop in the module's docstring."""
-        began = perf_counter()
-        problem = self.problem
+        began, problem = perf_counter(), self.problem
         chosen = self.choose()
         guessed = int(((chosen.codes >= 0) & (self.screening.codes < 0)).sum())
         reduced = chosen.reduce(problem)
@@ -216,14 +215,15 @@ class _Run:
         if self.on_round is not None:
             self.on_round(record)
         self.decide(guessed, refuted)
-        if not self.finished and self.best is not None and self.best.gap < np.inf:
-            self.prove(self.best)
+        share = 0.5 * (1.0 - WORTH) if self.builtin else 0.0
+        if not self.finished and best is not None and promising(best, self.screening, share):
+            self.prove(best)
 
     def warm(self, chosen: Selection) -> Start | None:
         """The best point so far, restricted to the kept terms."""
-        if self.best is None:
-            return None
         best = self.best
+        if best is None:
+            return None
         if len(chosen.kept) == self.problem.n:
             return Start(best.x, best.theta, self.weight, best.multipliers, best)
         return Start(best.x, best.theta[chosen.kept], self.weight, best.multipliers)

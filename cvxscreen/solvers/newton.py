@@ -53,8 +53,11 @@ class _State:
             self.theta0 = np.clip(start.theta, problem.losses.lo, problem.losses.hi)
             if start.weight is not None:
                 self.weight = start.weight
-        self.t = problem.design.forward(self.x)
-        self.passes = 1
+        known = None if start is None else start.point
+        if known is not None and known.problem is problem and np.array_equal(known.x, self.x):
+            self.t, self.passes = known.margins, 0
+        else:
+            self.t, self.passes = problem.design.forward(self.x), 1
         self.refresh()
 
     def refresh(self) -> None:

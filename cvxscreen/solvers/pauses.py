@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cvxscreen.duality import Point
 from cvxscreen.problem import Problem
 from cvxscreen.screening import Screening
 from cvxscreen.solvers.guess import SMALL
+
+Array = NDArray[np.float64]
 
 FALL = 0.1
 """The gap falls at least so much between two proofs."""
@@ -29,12 +32,26 @@ def gap_that_pays(best: Point, screening: Screening, share: float, aim: float) -
     is farther than that times ``||a_i||`` from a kink. The share is one of the terms that are still
     undecided. Nothing here is proven: it only says when proving is worth while.
     """
-    problem, rows = best.problem, screening.selection.kept
-    if not len(rows):
+    ratio = _ratios(best, screening)
+    if not len(ratio):
         return 0.0
-    away = problem.losses.kink_distance(best.margins)[rows]
-    ratio = away / np.maximum(problem.norms[rows], 1e-300)
-    at = min(int((1.0 - share) * len(rows)), len(rows) - 1)
+    at = min(int((1.0 - share) * len(ratio)), len(ratio) - 1)
     radius = float(np.partition(ratio, at)[at])
     gap = min(FALL * best.gap, radius**2)
     return gap if gap > LAST * aim else 0.0
+
+
+def promising(best: Point, screening: Screening, share: float) -> bool:
+    """Whether a midpoint ball from `best` should decide a `share` of what is undecided."""
+    if not np.isfinite(best.gap):
+        return False
+    ratio = _ratios(best, screening)
+    radius = float(np.sqrt(best.terms + 0.25 * best.shift**2))
+    return len(ratio) > 0 and int((ratio > radius).sum()) >= share * len(ratio)
+
+
+def _ratios(best: Point, screening: Screening) -> Array:
+    """How far the optimum may be for each undecided term to stay on its piece."""
+    problem, rows = best.problem, screening.selection.kept
+    away = problem.losses.kink_distance(best.margins)[rows]
+    return np.asarray(away / np.maximum(problem.norms[rows], 1e-300))
