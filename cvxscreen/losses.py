@@ -107,12 +107,9 @@ class Losses:
     def is_multiple(self, other: Losses, factor: float) -> bool:
         """Whether these are the losses `other` times `factor`, up to rounding."""
         def same(name: str, scale: float) -> bool:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if scale == 1.0:
-                return mine is theirs or bool(np.array_equal(mine, theirs))
-            wanted = theirs * scale
+            mine, wanted = getattr(self, name), scale * getattr(other, name)
             with np.errstate(invalid="ignore"):  # infinity is infinity
-                close = np.abs(mine - wanted) <= 1e-13 * np.abs(wanted)
+                close = np.abs(mine - wanted) <= (scale != 1.0) * 1e-13 * np.abs(wanted)
             return bool((close | (mine == wanted)).all())
 
         inverse = {"b": 1.0, "e": 1.0, "q": 1.0 / factor, "lo": factor, "hi": factor}
@@ -289,9 +286,8 @@ class Losses:
         if self._has("q"):  # otherwise they are the same knots
             outer = [(k1, falls & np.isfinite(self.lo)), (k4, rises & np.isfinite(self.hi))]
         for knot, real in (*outer, *inner):
-            if real.any():
-                away = np.abs(t - (knot if real.all() else np.where(real, knot, 0.0)))
-                np.minimum(best, away, out=best, where=real)
+            if real.any():  # a knot that is none may be NaN
+                np.minimum(best, np.abs(t - np.where(real, knot, 0.0)), out=best, where=real)
         return best
 
     def piece_slope(self, codes: Codes) -> Array:
