@@ -109,7 +109,8 @@ def rescaled_point(problem: Problem, point: Point) -> Point:
     old = point.problem
     factor = problem.C / old.C
     same = problem.design is old.design and problem.side is None
-    same = same and (factor == 1.0 or not problem.linear.any())
+    plain = not problem.linear.any() and not old.linear.any()
+    same = same and (plain or (factor == 1.0 and np.array_equal(problem.linear, old.linear)))
     if not (same and problem.losses.is_multiple(old.losses, factor)):
         return reference_point(problem, point.x, factor * point.theta, factor * point.multipliers)
     losses, theta = problem.losses, factor * point.theta
@@ -121,7 +122,7 @@ def rescaled_point(problem: Problem, point: Point) -> Point:
         factor * point.pull, gamma(8),
         up(float(np.abs(theta - factor * point.theta) @ problem.noise_norms), problem.n + 8),
     )
-    if problem.quadratic is not old.quadratic or problem.penalty is not None:
+    if problem.quadratic is not old.quadratic or problem.penalty is not None or not plain:
         return moved
     slack = 0.5 * factor * (up(point.shift, problem.d + 8) + point.dual_error)
     if slack > 0.02 * moved.shift:

@@ -133,3 +133,17 @@ def test_a_pass_is_made_where_it_is_needed() -> None:
         fresh = reference_point(there, point.x, point.theta)
         assert moved.gap == pytest.approx(fresh.gap, rel=1e-12)
         parts_are_bounds(there, moved)
+
+
+def test_a_linear_term_that_one_of_the_two_problems_lacks() -> None:
+    """The midpoint of a moved point is the scaled one only where neither has a linear term."""
+    ref = reference(Case("hinge"))
+    point = near(ref, np.random.default_rng(4))[0]
+    linear = replace(ref.problem, linear=np.full(ref.problem.d, 0.05))
+    there = rescaled_point(linear, point)
+    for target, known in ((ref.problem, there), (linear, there)):
+        moved = rescaled_point(target, known)
+        fresh = reference_point(target, known.x, known.theta)
+        assert moved.gap == pytest.approx(fresh.gap, rel=1e-12)
+        assert moved.centre is None
+        parts_are_bounds(target, moved)
