@@ -5,6 +5,7 @@ Nothing larger than the cache is ever stored, whatever the number of points.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -22,6 +23,11 @@ CHUNK = 256
 """Rows that are evaluated, and coefficients that are summed, at a time."""
 LEAST_ROWS = 16
 """A cache must hold at least so many rows."""
+
+
+def exact_sum(values: Array) -> float:
+    """The sum, rounded once."""
+    return math.fsum(values[values != 0.0].tolist())
 
 
 @dataclass(eq=False)

@@ -11,7 +11,6 @@ norms of the terms shrink, and bounds on the intercept tighten. `Gram.offset` is
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.errors import InvalidInput
-from cvxscreen.kernel_rows import CHUNK, Kernel
+from cvxscreen.kernel_rows import CHUNK, Kernel, exact_sum
 from cvxscreen.rounding import UNIT, gamma
 
 Array = NDArray[np.float64]
@@ -86,7 +85,7 @@ class Gram:
         if (c == c[0]).all():
             return np.zeros(self.kernel.size)  # the centred points sum to 0
         means = self.kernel.means
-        total = math.fsum(c)
+        total = exact_sum(c)
         out = self.kernel.product(c) - float(means @ c)
         return out - total * (means - float(means.mean())) if total else out
 
@@ -103,7 +102,7 @@ class Gram:
 
     def _imbalance(self, c: Array, roots: Array) -> Array:
         """What the rounding of the means adds where the coefficients do not sum to 0."""
-        total = abs(math.fsum(c)) * (1.0 + UNIT)
+        total = abs(exact_sum(c)) * (1.0 + UNIT)
         return 3.0 * self.forward_factor * self._root_mean * total * (roots + self._root_mean)
 
     def size_of(self, c: Array) -> float:
@@ -172,7 +171,7 @@ class Gram:
         near = float(np.abs(c) @ (errors * self._roots)) * (1.0 + gamma(len(c) + 4))
         error = error + roots * (errors[points] * self.size_of(c) + near)
         if self.intercept:
-            means, excess = self.kernel.means, math.fsum(c)
+            means, excess = self.kernel.means, exact_sum(c)
             total += x[-1] - float(means @ c) - excess * (means[points] - float(means.mean()))
             error = error + self._imbalance(c, roots)
         out = np.asarray(total * self.sign[index], dtype=np.float64)
@@ -182,7 +181,7 @@ class Gram:
         """``A' theta``, shape (d,): the coefficients ``s theta``, and their exact sum."""
         weights = np.asarray(theta, dtype=np.float64) * self.sign
         head = self.spread(weights)
-        return np.append(head, math.fsum(weights)) if self.intercept else head
+        return np.append(head, exact_sum(weights)) if self.intercept else head
 
     def spread(self, values: Array) -> Array:
         """One value a term as coefficients of all points (summed where terms share a point)."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.designs.gram import Gram
+from cvxscreen.kernel_rows import exact_sum
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.inner import Start
 
@@ -41,7 +40,7 @@ class State:
 
     def balanced(self, c: Array) -> Array:
         """`c` with the sum that the intercept asks for: what is inside its box moves first."""
-        short = float(self.problem.linear[-1]) - math.fsum(c)
+        short = float(self.problem.linear[-1]) - exact_sum(c)
         inside = (c > self.lo) & (c < self.hi) & (c != 0)
         for group in (inside, c != 0, np.ones(len(c), dtype=bool)):
             ends = self.hi if short > 0 else self.lo
@@ -50,7 +49,7 @@ class State:
             if short == 0.0 or total == 0.0:
                 continue
             c = np.clip(c + room * min(short / total, 1.0), self.lo, self.hi)
-            short = float(self.problem.linear[-1]) - math.fsum(c)
+            short = float(self.problem.linear[-1]) - exact_sum(c)
             if abs(short) <= 1e-12 * float(np.abs(c).sum()):
                 break
         return c
@@ -116,9 +115,13 @@ class State:
         width = abs(high - low) if len(known) == 2 else 1.0
         offset = float(self.problem.linear[-1])
 
+        losses, sign, u, settled = self.losses, self.sign, self.u, offset
+
+        def pull(b: float) -> Array:
+            return np.asarray(sign * losses.slope(sign * (u + b)))
+
         def rises(b: float) -> bool:
-            slopes = self.losses.slope(self.sign * (self.u + b))
-            return float(self.sign @ slopes) + offset > 0
+            return float(pull(b).sum()) + settled > 0
 
         width = max(width, 1e-12 * (1.0 + abs(middle)))
         low, high = middle - width, middle + width
@@ -130,6 +133,11 @@ class State:
             if rises(high):
                 break
             high += high - low
+        # What agrees at both ends is settled in between.
+        ends = pull(low), pull(high)
+        moving = np.flatnonzero(ends[0] != ends[1])
+        settled += float(ends[0][ends[0] == ends[1]].sum())
+        losses, sign, u = losses.take(moving), sign[moving], u[moving]
         for _ in range(60):
             self.b = 0.5 * (low + high)
             if high - low <= 1e-9 * width + 1e-15 * abs(self.b):
