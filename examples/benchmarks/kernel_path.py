@@ -103,7 +103,13 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--tol", type=float, default=1e-4)
     parser.add_argument("--points", type=int, default=10)
+    parser.add_argument("--sets", nargs="*", default=["satimage", "mushrooms"])
+    parser.add_argument("--factors", nargs="*", type=float, default=[0.1, 1.0, 10.0],
+                        help="gamma times the number of features")
+    parser.add_argument("--quick", action="store_true", help="satimage, 1/d, three values of C")
     args = parser.parse_args()
+    if args.quick:
+        args.sets, args.factors, args.points = ["satimage"], [1.0], 3
     grid = np.geomspace(0.1, 100.0, args.points)
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 2)), np.tile([-1.0, 1.0], 30)
@@ -111,9 +117,9 @@ def main() -> None:
     cvxscreen.solve(cvxscreen.svm(X, y, kernel="rbf", intercept=True))
     compile_seconds = process_time() - began
     rows = []
-    for name in ("satimage", "mushrooms"):
+    for name in args.sets:
         X, y = load(args.folder, name)
-        for factor in (0.1, 1.0, 10.0):
+        for factor in args.factors:
             rows.append(compare(name, X, y, factor, grid, args.tol))
             print(table(HEADER, rows[-1:]), flush=True)
     print()
