@@ -28,6 +28,7 @@ from cvxscreen.solvers.faces import Faces
 from cvxscreen.solvers.guess import SMALL, Guess, size_of_optimum, subsample, usable
 from cvxscreen.solvers.inner import MODES, Inner, InnerResult, Start, ask, check_request
 from cvxscreen.solvers.pauses import gap_that_pays, pauses, promising
+from cvxscreen.solvers.smo import Smo
 from cvxscreen.solvers.solution import Round, Solution
 
 __all__ = ["MODES", "Inner", "InnerResult", "Start", "solve_screened"]
@@ -111,7 +112,7 @@ class _Run:
         self.problem, self.inner, self.mode, self.tol = problem, inner, mode, tol
         self.bounds, self.on_round = bounds, on_round
         self.builtin = isinstance(inner, BUILTIN)
-        self.sees = isinstance(inner, Faces)  # finds out by itself which terms matter
+        self.sees = isinstance(inner, Faces | Smo)  # finds out by itself which terms matter
         self.screening = Screening.empty(problem)
         self.best: Point | None = None
         self.guess: Guess | None = None
