@@ -66,7 +66,8 @@ class ScreenedModel(BaseEstimator):
     def _solved(self, problem: Problem) -> Solution:
         """The certified solution; a warning when its certificate does not hold."""
         found = solve(problem, tol=self.tol, mode=self.mode)
-        warn_unless_ok([found.certificate])
+        if not found.certificate.ok:
+            warn_uncertified(f"the certified relative gap is {found.certificate.relative_gap:.1e}")
         return found
 
     def _store(
@@ -113,13 +114,10 @@ def sample_weights(sample_weight: ArrayLike | None, X: Any) -> Array | None:
     return checked
 
 
-def warn_unless_ok(certificates: Sequence[Certificate]) -> None:
-    """Say it, as scikit-learn does, when an answer is not as accurate as was asked for."""
-    bad = [c for c in certificates if not c.ok]
-    if bad:
-        warnings.warn(
-            f"a certificate does not hold: {bad[0].reason}; the relative gap is "
-            f"{bad[0].relative_gap:.1e}. Scale the features, or ask for a larger `tol`.",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
+def warn_uncertified(finding: str) -> None:
+    """Say, as scikit-learn does, that an answer is not as accurate as was asked for."""
+    warnings.warn(
+        f"{finding}: more than `tol`. Scale the features, or ask for a larger `tol`.",
+        ConvergenceWarning,
+        stacklevel=4,
+    )
