@@ -176,8 +176,9 @@ def test_an_answer_without_certificate_warns() -> None:
     X, y = two_gaussians(60, 2)
     with pytest.warns(ConvergenceWarning, match="relative gap"):
         ScreenedSVC(C=1.0, tol=1e-300).fit(X, y)
-    with pytest.warns(ConvergenceWarning, match="of a fold"):
+    with pytest.warns(ConvergenceWarning) as seen:
         ScreenedSVCCV([0.1, 1.0], cv=2, tol=1e-300).fit(X, y)
+    assert "of a fold" in str(seen[0].message)
 
 
 @pytest.mark.parametrize(("model", "words"), [

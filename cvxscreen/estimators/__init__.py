@@ -3,17 +3,26 @@
 * `ScreenedSVC`: support vector classification, linear or kernel, one-vs-rest;
 * `ScreenedSVCCV`: the same with C chosen by cross-validation, one screened path a fold;
 * `ScreenedRegressor`: absolute, quantile, eps-insensitive and Huber regression;
+* `TripletMetricLearner`: a Mahalanobis metric from triplets, a transformer;
 * `MultiTaskSVC`: several related classification tasks at once.
 
-They follow scikit-learn's conventions (and pass its ``check_estimator``); ``certificates_`` holds
-the duality gap of every problem that was solved, recomputed on all of its data.
+They follow scikit-learn's conventions and pass its ``check_estimator`` (but for `MultiTaskSVC`,
+whose methods take the task of every row as well). Each keeps the certificates of the problems it
+solved, recomputed on all of the data.
 """
 
 from __future__ import annotations
 
 from cvxscreen.estimators.classifier import ScreenedSVC
 from cvxscreen.estimators.cross_validation import ScreenedSVCCV
+from cvxscreen.estimators.metric import TripletMetricLearner
 from cvxscreen.estimators.multitask import MultiTaskSVC
 from cvxscreen.estimators.regressor import ScreenedRegressor
 
-__all__ = ["MultiTaskSVC", "ScreenedRegressor", "ScreenedSVC", "ScreenedSVCCV"]
+__all__ = [
+    "MultiTaskSVC",
+    "ScreenedRegressor",
+    "ScreenedSVC",
+    "ScreenedSVCCV",
+    "TripletMetricLearner",
+]
