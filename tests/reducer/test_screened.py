@@ -19,7 +19,7 @@ TIGHT = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}
 
 PLAIN = {
     "squared_hinge", "epsilon_squared",  # squares of helpers that only an expression tells apart
-    "absolute_bound", "metric", "metric_trace",
+    "absolute_bound", "largest_entry", "metric", "metric_trace",
 }
 """Spellings that the matrices alone do not give away, or that need a PSD cone."""
 

@@ -94,6 +94,26 @@ def test_osqp(entry: Spelling) -> None:
     compare(answer(problem), plain_answer(entry.name, 36, 4), value=1e-7, primal=1e-4, dual=1e-4)
 
 
+@pytest.mark.parametrize("entry", QUADRATIC, ids=[entry.name for entry in QUADRATIC])
+def test_highs(entry: Spelling) -> None:
+    """HiGHS sees affine constraints and no bounds on variables, where it is right."""
+    problem = entry.make(Data())
+    problem.solve(method="screen", solver="HIGHS")
+    assert problem.solver_stats.extra_stats["cvxscreen"].recognised
+    assert problem.status == cp.OPTIMAL
+    compare(answer(problem), plain_answer(entry.name, 36, 4), value=1e-7, primal=1e-4, dual=1e-4)
+
+
+def test_a_wrong_answer_of_highs_does_not_reach_the_user() -> None:
+    """CVXPY 1.9.0 to 1.9.3 hand HiGHS bounds that are NaN: an error, or w = 0 called optimal."""
+    data = Data(n=1000, d=6)
+    problem = cp.Problem(cp.Minimize(data.ridge + data.hinge))
+    for solver in ("HIGHS", "CLARABEL"):
+        problem.solve(method="screen", solver=solver)
+        assert problem.solver_stats.solver_name == solver
+        assert problem.value == pytest.approx(plain_answer("pos", 1000, 6)[0], rel=1e-7)
+
+
 @pytest.mark.parametrize("mode", ["certified", "safe"])
 @pytest.mark.parametrize("name", ["pos", "slack", "slacks_epsilon", "huber", "bounds", "metric"])
 def test_larger_problems_are_reduced_and_the_same(name: str, mode: str) -> None:

@@ -91,6 +91,20 @@ for _name, _kind, _make in [
     ("quad_form", "hinge", lambda s: 0.5 * cp.quad_form(s.w, np.eye(s.d)) + s.hinge),
     ("sum_of_squares", "hinge", lambda s: 0.5 * cp.sum(cp.square(s.w)) + s.hinge),
     ("shifted_norm", "hinge", lambda s: 0.5 * cp.sum_squares(s.w - 1) + s.w[0] + 3 + s.hinge),
+    ("pnorm", "hinge", lambda s: 0.5 * cp.pnorm(s.w, 2) ** 2 + s.hinge),
+    ("quad_over_lin", "hinge", lambda s: 0.5 * cp.quad_over_lin(s.w, 1) + s.hinge),
+    ("factor_inside", "hinge", lambda s: s.ridge + cp.sum(cp.pos(3 * (1 - s.margin)))),
+    ("maximum_of_pair", "hinge", lambda s: s.ridge + sum(
+        cp.max(cp.hstack([0, 1 - s.y[i] * (s.X[i] @ s.w + s.b)])) for i in range(s.n))),
+    ("neg", "hinge", lambda s: s.ridge + 20 * cp.mean(cp.neg(s.margin - 1))),
+    ("ranking", "hinge", lambda s: s.ridge + cp.sum(
+        cp.pos(1 - (s.X - np.roll(s.X, 1, axis=0)) @ s.w))),
+    ("one_against_rest", "hinge", lambda s: 0.5 * cp.sum_squares(W := cp.Variable((s.d, 3)))
+     + cp.sum(cp.pos(1 - cp.multiply(
+         2 * np.eye(3)[np.arange(12) % 3] - 1, s.X[:12] @ W)))),
+    ("pinball_scalene", "pinball", lambda s: s.ridge + cp.sum(cp.scalene(s.residual, 0.3, 0.7))),
+    ("least_squares_too", "hinge", lambda s: s.ridge + s.hinge + 0.1 * cp.sum_squares(
+        s.residual)),
     ("norm1_of_pos", "hinge", lambda s: s.ridge + cp.norm1(cp.pos(1 - s.margin))),
     ("maximum_of_stack", "hinge", lambda s: s.ridge + cp.sum(
         cp.max(cp.vstack([1 - s.margin, np.zeros(s.n)]), axis=0))),
@@ -135,6 +149,16 @@ for _name, _kind, _make in [
         s.ridge + 2 * cp.sum(v := cp.Variable(s.n, nonneg=True)), [s.margin >= 1 - v])),
     ("slack_loop", "hinge", lambda s: (s.ridge + cp.sum(s.xi), [
         *(s.y[i] * (s.X[i] @ s.w + s.b) >= 1 - s.xi[i] for i in range(s.n)), s.xi >= 0])),
+    ("slack_scalars", "hinge", lambda s: (
+        s.ridge + sum(v := [cp.Variable(nonneg=True) for _ in range(s.n)]),
+        [s.y[i] * (s.X[i] @ s.w + s.b) >= 1 - v[i] for i in range(s.n)])),
+    ("slack_classes", "hinge", lambda s: (
+        s.ridge + cp.sum(u := cp.Variable(int((s.y > 0).sum()), nonneg=True))
+        + 2 * cp.sum(v := cp.Variable(int((s.y < 0).sum()), nonneg=True)),
+        [s.X[s.y > 0] @ s.w + s.b >= 1 - u, s.X[s.y < 0] @ s.w + s.b <= v - 1])),
+    ("slack_smoothed", "smoothed hinge", lambda s: (
+        s.ridge + cp.sum(s.xi) + cp.sum_squares(s.zeta),
+        [s.margin + s.zeta >= 1 - s.xi, s.xi >= 0])),
     ("slack_twice", "hinge", lambda s: (
         s.ridge + cp.sum(s.xi), [s.margin >= 1 - s.xi, s.xi >= 0, s.xi >= -1])),
     ("slack_squared", "squared hinge", lambda s: (
@@ -154,6 +178,12 @@ for _name, _kind, _make in [
         [s.residual == s.xi - s.zeta, s.xi >= 0, s.zeta >= 0])),
     ("surplus", "hinge", lambda s: (
         s.ridge + cp.sum(s.xi), [s.margin == 1 - s.xi + s.zeta, s.xi >= 0, s.zeta >= 0])),
+    ("largest_entry", "hinge", lambda s: (s.ridge + s.hinge, [cp.norm_inf(s.w) <= 0.3])),
+    ("nonnegative", "hinge", lambda s: (
+        0.5 * cp.sum_squares(v := cp.Variable(s.d, nonneg=True)) + cp.sum(
+            cp.pos(1 - cp.multiply(s.y, s.X @ v))), [])),
+    ("huber_slacks", "Huber", lambda s: (
+        s.ridge + cp.sum_squares(s.zeta) + 2 * cp.norm1(s.xi), [s.residual == s.xi + s.zeta])),
     ("sum_fixed", "hinge", lambda s: (s.ridge + s.hinge, [cp.sum(s.w) == 1])),
     ("bounds", "hinge", lambda s: (s.ridge + s.hinge, [s.w >= -0.2, s.w <= 0.6])),
     ("absolute_bound", "hinge", lambda s: (s.ridge + s.hinge, [cp.abs(s.w) <= 0.5])),
