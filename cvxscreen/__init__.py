@@ -33,6 +33,7 @@ from cvxscreen.reducer.report import Report
 from cvxscreen.reducer.screened import Screened
 from cvxscreen.rules import Verdict
 from cvxscreen.screening import Screening
+from cvxscreen.solvers.metric_start import lam_max
 from cvxscreen.solvers.solution import Solution
 
 __version__ = "0.1.0"
@@ -66,6 +67,7 @@ __all__ = [
     "datasets",
     "explain",
     "factor_of",
+    "lam_max",
     "load_path",
     "metric_of",
     "pairs",

@@ -180,6 +180,7 @@ def screen(
     *,
     reference: Solution | Point | tuple[Solution | Point, Solution | Point],
     bound: str = "midpoint",
+    rule: str = "sphere",
 ) -> Verdict:
     """One screening pass: what `bound` proves about `problem`, given `reference`.
 
@@ -192,6 +193,8 @@ def screen(
         `bounds.PAIRS`. It need not be exact.
     bound : str
         The bound's name in its paper; see `bounds.available`.
+    rule : {"sphere", "linear", "cone"}
+        For metric learning, what the sphere is cut by: nothing, a half-space, the cone of metrics.
 
     Returns
     -------
@@ -208,11 +211,13 @@ def screen(
         pair = bound_table.named_pair(bound)
         if len(reference) != 2:
             raise InvalidInput(f"`reference` holds {len(reference)} points; a pair is needed.")
-        return judge(problem, pair(problem, _point(reference[0]), _point(reference[1])))
+        both = pair(problem, _point(reference[0]), _point(reference[1]))
+        return judge(problem, bound_table.cut(problem, both, rule))
     region, point = bound_table.named(bound), _point(reference)
-    if point.problem is not problem and bound not in bound_table.ACROSS:
+    across = bound in bound_table.ACROSS or bound in bound_table.CONES
+    if point.problem is not problem and not across:
         point = bound_table.moved(problem, point)
-    return judge(problem, region(problem, point))
+    return judge(problem, bound_table.cut(problem, region(problem, point), rule))
 
 
 def _point(reference: Solution | Point) -> Point:

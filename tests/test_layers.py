@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "cvxscreen"
 
 ROWS = (
     ("compiling", "errors", "pieces", "progress", "rounding", "tables"),
-    ("kernels", "pair_loops", "product_loops", "prox"),
+    ("kernels", "cone_loops", "pair_loops", "product_loops", "prox"),
     ("kernel_rows", "pair_table", "term_sets"),
     ("losses", "designs", "cones"),
     ("quadratic", "penalty"),

@@ -25,6 +25,8 @@ from cvxscreen.bounds.across import (
     rpb_ball,
 )
 from cvxscreen.bounds.balls import gap_ball, gradient_ball, midpoint_ball
+from cvxscreen.bounds.cones import CONES, over_cone, projected_gradient_ball
+from cvxscreen.bounds.cuts import RULES, cut
 from cvxscreen.bounds.pairs import dome, essnsv, ssnsv, two_sided
 from cvxscreen.bounds.ray import Ray
 from cvxscreen.duality import Point
@@ -36,12 +38,15 @@ __all__ = [
     "ACROSS",
     "BOUNDS",
     "Bound",
+    "CONES",
     "PAIRS",
     "PairBound",
+    "RULES",
     "Ray",
     "available",
     "bt1_ball",
     "bt2_ball",
+    "cut",
     "dome",
     "dvi_ball",
     "dvi_star_ball",
@@ -61,10 +66,17 @@ __all__ = [
 Bound = Callable[[Problem, Point], Region]
 PairBound = Callable[[Problem, Point, Point], Region]
 
+
+def pgb(problem: Problem, point: Point) -> Region:
+    """The gradient ball, projected onto the cone where there is one."""
+    ball = projected_gradient_ball if over_cone(problem) else gradient_ball
+    return ball(problem, point)
+
+
 BOUNDS: dict[str, Bound] = {
     "midpoint": midpoint_ball,
     "gap": gap_ball,
-    "pgb": gradient_ball,
+    "pgb": pgb,
     "dvi": dvi_ball,
     "dvi_star": dvi_star_ball,
     "rpb": rpb_ball,
@@ -83,7 +95,7 @@ PAIRS: dict[str, PairBound] = {
 """Bounds from two references, at other C as they are; all but ``two_sided`` need ``C`` between."""
 
 ACROSS = ("pgb", "dvi", "dvi_star", "rpb", "bt1", "bt2", "it")
-"""Bounds that take a reference at another C as it is."""
+"""Bounds that take a reference at another C as it is; those of `CONES` do so for another lam."""
 
 
 def available(problem: Problem) -> tuple[str, ...]:
@@ -98,6 +110,8 @@ def available(problem: Problem) -> tuple[str, ...]:
     names = {*BOUNDS, *PAIRS}
     if problem.penalty is not None:
         names -= {"dome", "essnsv", "ssnsv"}
+    if over_cone(problem):
+        names |= set(CONES)
     return tuple(sorted(names))
 
 
@@ -110,7 +124,7 @@ def named(name: str) -> Bound:
     InvalidInput
         For a bound that needs two references (see `named_pair`).
     """
-    return _found(name, BOUNDS, PAIRS, "two references: `reference=(first, second)`")
+    return _found(name, {**BOUNDS, **CONES}, PAIRS, "two references: `reference=(first, second)`")
 
 
 def named_pair(name: str) -> PairBound:

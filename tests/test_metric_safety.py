@@ -1,0 +1,228 @@
+"""Nothing about metric learning is ever decided wrongly: optima to forty digits, every sphere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+import pytest
+from metric_exact import optimum, small
+
+import cvxscreen
+from cvxscreen.bounds import RULES, available, cut, named
+from cvxscreen.duality import reference_point
+from cvxscreen.losses import Piece
+from cvxscreen.problem import Problem
+from cvxscreen.regions import Ball
+from cvxscreen.rules import judge
+from cvxscreen.solvers.metric_run import Run
+from cvxscreen.solvers.metric_shrink import shrink
+from cvxscreen.solvers.metric_start import closed_form, task_of
+
+NAMES = ("gb", "pgb", "dgb", "cdgb", "rpb", "rrpb", "midpoint")
+SCALES: dict[str, Any] = {
+    "one": 1.0, "large": 1e6, "small": 1e-6, "mixed": np.array([1e3, 1.0, 1e-3]),
+}
+
+
+def wrong(problem: Problem, codes: np.ndarray, margins: list) -> int:
+    """Decisions that the optimum contradicts."""
+    f, count = problem.losses, 0
+    for code, m, b, q, lo in zip(codes, margins, f.b, f.q, f.lo, strict=True):
+        top, bottom = mp.mpf(float(b)), mp.mpf(float(b)) + mp.mpf(float(q)) * mp.mpf(float(lo))
+        count += code == Piece.ZERO and m < top
+        count += code == Piece.LOW and m > bottom
+        count += code == Piece.LEFT and not bottom <= m <= top
+    return int(count)
+
+
+def check(problem: Problem, reference: Any, x: list, margins: list, name: str) -> int:
+    """Containment and consequence of one bound under every rule; the number of decisions."""
+    ball = named(name)(problem, reference)
+    assert isinstance(ball, Ball)
+    pairs = zip(x, ball.centre, strict=True)
+    away = mp.sqrt(mp.fsum((u - mp.mpf(float(v))) ** 2 for u, v in pairs))
+    assert away * mp.sqrt(mp.mpf(float(problem.quadratic.diagonal[0]))) <= ball.radius
+    decided = 0
+    for rule in RULES:
+        region = cut(problem, ball, rule)
+        low, high = region.intervals()
+        for m, a, b in zip(margins, low, high, strict=True):
+            assert a <= m <= b
+        codes = judge(problem, region).codes
+        assert wrong(problem, codes, margins) == 0
+        decided += int((codes >= 0).sum())
+    return decided
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_sphere_and_rule_against_forty_digits(scale: str, diagonal: bool) -> None:
+    rng = np.random.default_rng(1)
+    decided = 0
+    for dtype in (np.float64, np.float32) if scale in ("one", "mixed") else (np.float64,):
+        p = small(3, SCALES[scale], diagonal=diagonal, dtype=dtype)
+        x, margins = optimum(p)
+        exact = np.array([float(v) for v in x])
+        for error in (1e-1, 1e-4, 1e-9, 0.0):
+            noise = rng.standard_normal((3, 3)).ravel()[: p.d]
+            if not diagonal:
+                noise = (noise.reshape(3, 3) + noise.reshape(3, 3).T).ravel()
+            moved = exact + error * np.linalg.norm(exact) * noise
+            here = reference_point(p, moved)
+            other = p.with_(lam=1.1 * float(p.lam or 0.0))
+            there = reference_point(other, moved)
+            for name in NAMES:
+                decided += check(p, here, x, margins, name)
+                if name in ("pgb", "rrpb"):
+                    decided += check(p, there, x, margins, name)
+    assert decided > 0 or scale == "mixed"
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_what_the_solver_takes_away_is_right(scale: str) -> None:
+    """Windows and sifted lists: fixed and dropped terms sit where the optimum has them."""
+    for diagonal in (False, True):
+        p = small(5, SCALES[scale], diagonal=diagonal)
+        x, margins = optimum(p)
+        task = task_of(p)
+        plus, minus = task.terms.index()
+        place = {(int(a), int(b)): t for t, (a, b) in enumerate(zip(plus, minus, strict=True))}
+        for tol in (0.3, 1e-2, 1e-5, 1e-9):
+            state, sphere = Run(tol=tol, screen=False).solve(task, closed_form(task))
+            away = mp.sqrt(mp.fsum(
+                (u - mp.mpf(float(v))) ** 2 for u, v in zip(x, sphere.centre.ravel(), strict=True)
+            ))
+            assert away <= sphere.radius
+            reduced, _, dropped, fixed = shrink(task, sphere, state, sort=True)
+            assert dropped + fixed + len(reduced.terms) == p.n
+            # The pairs left, by their points: everything else was decided.
+            key = {(int(a), int(b)): k for k, (a, b) in enumerate(
+                zip(task.table.left, task.table.right, strict=True))}
+            names = [key[int(a), int(b)] for a, b in zip(
+                reduced.table.left, reduced.table.right, strict=True)]
+            left = {place[names[a], names[b]] for a, b in zip(*reduced.terms.index(), strict=True)}
+            gone = [margins[t] for t in range(p.n) if t not in left]
+            assert sum(m >= 1 for m in gone) >= dropped
+            assert sum(m <= 1 - mp.mpf("0.05") + mp.mpf(10) ** -15 for m in gone) >= fixed
+            assert all(m >= 1 or m <= 1 - mp.mpf("0.05") + mp.mpf(10) ** -15 for m in gone)
+
+
+def test_spheres_are_attained_where_every_term_is_linear() -> None:
+    """There ``M* = K(w) / lam``: midpoint, path and gap spheres hold with equality."""
+    p = small(2, share=3.0)
+    optimal = closed_form(task_of(p)).value.ravel()
+    for factor in (0.7, 1.4):
+        other = p.with_(lam=float(p.lam or 0.0) * factor)
+        there = reference_point(other, optimal / factor)
+        for name in ("rrpb", "pgb", "rpb"):
+            point = there if name != "rpb" else reference_point(p, optimal / factor)
+            ball = named(name)(p, point)
+            assert isinstance(ball, Ball)
+            away = p.quadratic.norm(optimal - ball.centre)
+            assert 0.99 * ball.radius < away <= ball.radius
+    here = reference_point(p, 1.2 * optimal)
+    for name in ("midpoint", "dgb", "gb"):
+        ball = named(name)(p, here)
+        assert isinstance(ball, Ball)
+        away = p.quadratic.norm(optimal - ball.centre)
+        assert 0.99 * ball.radius < away <= ball.radius
+
+
+def test_the_midpoint_sphere_lies_in_the_path_sphere_and_in_the_gap_sphere() -> None:
+    for seed in range(6):
+        p = small(seed)
+        for factor in (0.8, 0.95, 1.0, 1.2):
+            other = p.with_(lam=float(p.lam or 0.0) * factor)
+            there = cvxscreen.solve(other, tol=1e-4).point()
+            here = reference_point(p, there.x, there.theta)
+            middle, path = named("midpoint")(p, here), named("rrpb")(p, there)
+            gap = named("gap")(p, here)
+            assert isinstance(middle, Ball)
+            for outer in (path, gap):
+                assert isinstance(outer, Ball)
+                apart = p.quadratic.norm(middle.centre - outer.centre)
+                assert apart + middle.radius <= outer.radius * (1 + 1e-6) + 1e-9
+
+
+def test_the_constrained_dual_sphere_needs_a_feasible_point() -> None:
+    """d = 1, H = -1, lam = 2, alpha = 1 (Theorem 14 as printed): radius 0 at -1/2, optimum 0."""
+    X = np.array([[0.0], [1.0], [0.0]])
+    p = cvxscreen.rtlm(X, [[0, 1, 2]], 2.0, gamma=0.0)
+    assert p.design.dense().tolist() == [[-1.0]]
+    ball = named("cdgb")(p, reference_point(p, np.zeros(1), -np.ones(1)))
+    assert isinstance(ball, Ball)
+    assert abs(ball.centre[0]) <= ball.radius / np.sqrt(2.0) + 1e-12
+
+
+def test_the_cone_rule_keeps_to_its_side() -> None:
+    """A free multiplier would prove a term on the wrong side (section 4.2 as printed)."""
+    for seed in range(4):
+        p = small(seed, share=1e-3)
+        s = cvxscreen.solve(p, tol=1e-9)
+        loose = reference_point(p, cvxscreen.solve(p, tol=0.2).x)
+        margins = p.design.forward(s.x)
+        region = cut(p, named("midpoint")(p, loose), "cone")
+        low, high = region.intervals()
+        plain = named("midpoint")(p, loose).intervals()
+        assert (low <= margins + 1e-9).all()
+        assert (high >= margins - 1e-9).all()
+        assert (low >= plain[0]).all()
+        assert (high <= plain[1]).all()
+
+
+def test_the_half_space_rule_has_the_exact_minimum_where_the_printed_one_fails() -> None:
+    """Theorem 9, first case: P = 1, Q = 5, r = 1, H = 1 has ``<H, X>`` in [4, 6], never 0."""
+    X = np.array([[0.0], [0.0], [1.0]])
+    p = cvxscreen.rtlm(X, [[0, 1, 2]], 1.0)
+    ball = Ball(p, "given", np.array([5.0]), np.array([5.0]), 1.0, 1.0, -np.ones(1))
+    for rule in RULES:
+        low, high = cut(p, ball, rule).intervals()
+        assert low[0] == pytest.approx(4.0)
+        assert high[0] == pytest.approx(6.0)
+
+
+def test_names_are_offered_where_they_apply() -> None:
+    assert set(NAMES) <= set(available(small(0)))
+    X, y = cvxscreen.datasets.two_gaussians(20, 2, seed=0)
+    svm = cvxscreen.svm(X, y)
+    assert not {"gb", "dgb", "cdgb", "rrpb"} & set(available(svm))
+    with pytest.raises(cvxscreen.InvalidInput, match="cone"):
+        cvxscreen.screen(svm, reference=cvxscreen.solve(svm), bound="gb")
+    with pytest.raises(cvxscreen.UnknownName, match="rule"):
+        cvxscreen.screen(svm, reference=cvxscreen.solve(svm), rule="none")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("gamma", [0.05, 0.5])
+def test_no_wrong_decision_in_a_long_campaign(scale: str, gamma: float) -> None:
+    decided = 0
+    for seed in range(12):
+        for share in (3.0, 0.3, 1e-2):
+            p = small(seed, SCALES[scale], diagonal=bool(seed % 2), gamma=gamma, share=share)
+            x, margins = optimum(p)
+            for tol in (0.3, 1e-2, 1e-5, 1e-10):
+                point = cvxscreen.solve(p, tol=tol).point()
+                for name in NAMES:
+                    decided += check(p, point, x, margins, name)
+    assert decided > 0
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_the_hinge_is_never_decided_wrongly(diagonal: bool) -> None:
+    """Terms at the kink stay; the others agree with a far more exact solution."""
+    for seed in range(4):
+        p = small(seed, diagonal=diagonal, gamma=0.0)
+        s = cvxscreen.solve(p, tol=1e-11)
+        assert s.status == "optimal"
+        reach = np.sqrt(2.0 * s.certificate.gap) * p.norms
+        margins = p.design.forward(s.x)
+        for tol in (1e-1, 1e-3, 1e-6):
+            point = cvxscreen.solve(p, tol=tol).point()
+            for name in NAMES:
+                for rule in RULES:
+                    codes = judge(p, cut(p, named(name)(p, point), rule)).codes
+                    assert (margins[codes == Piece.ZERO] > 1 - reach[codes == Piece.ZERO]).all()
+                    assert (margins[codes == Piece.LOW] < 1 + reach[codes == Piece.LOW]).all()
