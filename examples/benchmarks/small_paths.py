@@ -61,12 +61,14 @@ def linear_svc(X, y, problem, C, best):
     return timed(lambda: fit(X, y, C, tol), 3)[0], off
 
 
-def stretches(X, y, grid, screen):
+def stretches(problem, grid, screen, tol=1e-9):
     """The compiled path without the front door, so that screening can be switched off."""
-    run, record = SmallPath(cvxscreen.svm(X, y), screen, 1e-9), []
+    run, record = SmallPath(problem, screen, tol), []
     worst = 0.0
     while len(record) < len(grid):
         part = run.solve(grid[len(record):])
+        if not len(part):
+            raise SystemExit(f"the compiled solver misses C = {grid[len(record)]:.3g}")
         worst = max(worst, float(part.proofs.relative_gap.max()))
         record.extend(part.record)
     return np.array(record), worst
@@ -99,8 +101,10 @@ def main() -> None:
         ordinary = timed(
             lambda p=problem: cvxscreen.path(p, values=grid, tol=1e-9, solver="newton"), 1
         )[0]
-        plain, (_, gap) = timed(lambda X=X, y=y: stretches(X, y, grid, "off"), args.repeat)
-        passes = stretches(X, y, grid, "certified")[0][:, 5].sum()
+        plain, (_, gap) = timed(
+            lambda X=X, y=y: stretches(cvxscreen.svm(X, y), grid, "off"), args.repeat
+        )
+        passes = stretches(cvxscreen.svm(X, y), grid, "certified")[0][:, 5].sum()
         fits = [linear_svc(X, y, problem.with_(C=p.value), p.value, p.objective) for p in points]
         seconds = sum(time for time, _ in fits)
         rows.append((
