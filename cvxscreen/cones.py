@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.errors import InvalidInput
+from cvxscreen.rounding import gamma
 
 Array = NDArray[np.float64]
 
@@ -35,6 +36,21 @@ def _project(kind: str, size: int, v: Array) -> Array:
     square = v.reshape(size, size, order="F")
     values, vectors = np.linalg.eigh(0.5 * (square + square.T))
     return np.asarray(((vectors * np.maximum(values, 0.0)) @ vectors.T).flatten(order="F"))
+
+
+def _surely_inside(kind: str, size: int, v: Array, noise: Array) -> bool:
+    """Whether everything within `noise` of `v` (entry by entry) lies in the cone."""
+    if kind == "zero":
+        return not len(v)
+    if kind == "nonneg":
+        return bool((v >= noise).all())
+    blur = float(np.linalg.norm(noise)) * (1.0 + gamma(len(v) + 4))
+    room = gamma(10 * size * size + 16) * float(np.linalg.norm(v)) + 2.0 * blur
+    if kind == "soc":
+        return float(v[0]) - float(np.linalg.norm(v[1:])) >= room
+    square = v.reshape(size, size, order="F")
+    # Symmetric eigenvalues are computed within a small multiple of the unit of |v| (Weyl).
+    return float(np.linalg.eigvalsh(0.5 * (square + square.T))[0]) >= room
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +117,19 @@ class SideConstraints:
         for kind, size, rows in self.blocks():
             out[rows] = v[rows] if kind == "zero" else _project(kind, size, v[rows])
         return out
+
+    def surely_holds(self, x: ArrayLike) -> bool:
+        """Whether ``F x + f`` lies in K for certain, rounding included.
+
+        No point of floating-point numbers satisfies an equality for certain.
+        """
+        x = np.asarray(x, dtype=np.float64)
+        slack = self.slack(x)
+        noise = gamma(len(x) + 4) * (abs(self.matrix) @ np.abs(x) + np.abs(self.offset))
+        return all(
+            _surely_inside(kind, size, slack[rows], noise[rows])
+            for kind, size, rows in self.blocks()
+        )
 
     def violation(self, x: ArrayLike) -> float:
         """Euclidean distance of ``F x + f`` from K."""

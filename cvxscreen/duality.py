@@ -159,7 +159,7 @@ def _assemble(
         side_cost = max(float(mu @ slack), 0.0) + width * float(np.abs(mu) @ room)
         sum_of_sizes = matrix.T @ np.abs(mu) + np.abs(force + problem.linear)
         side_error = width * quadratic.dual_reach(sum_of_sizes)
-        feasible = _surely_inside(problem, x, slack)
+        feasible = problem.side.surely_holds(x)
     leaning, lean_cost = np.zeros(0), 0.0
     if problem.penalty is None:
         x_dual = -quadratic.solve(pull)
@@ -202,17 +202,6 @@ def _assemble(
         pull=force,
         leaning=leaning,
     )
-
-
-def _surely_inside(problem: Problem, x: Array, slack: Array) -> bool:
-    """Whether ``F x + f`` lies in K for certain; only inequalities can be checked that way."""
-    side = problem.side
-    if side is None:
-        return True
-    if any(kind != "nonneg" for kind, _ in side.dims):
-        return False
-    size = abs(side.matrix) @ np.abs(x) + np.abs(side.offset)
-    return bool((slack >= gamma(problem.d + 4) * size).all())
 
 
 REFINED_ROWS = 2000

@@ -9,9 +9,11 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
+from cvxscreen.cones import SideConstraints
 from cvxscreen.errors import UnknownName
 from cvxscreen.problem import Problem
 from cvxscreen.reducer.build import build
+from cvxscreen.reducer.interior import inside, strict_point
 from cvxscreen.solvers.inner import InnerResult, Start
 
 TIGHT: dict[str, dict[str, Any]] = {
@@ -70,6 +72,8 @@ class CvxpyInner:
         What CVXPY said when it raised, in the last such call.
     solve_time, setup_time : float
         Sums over all calls of what the solver reports.
+    strict : dict
+        A strictly feasible point (or None) for the side constraints met so far.
     """
 
     solver: Any = None
@@ -78,11 +82,20 @@ class CvxpyInner:
     failure: str = ""
     solve_time: float = 0.0
     setup_time: float = 0.0
+    strict: dict[int, tuple[SideConstraints, Any]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """The solver's name."""
         return solver_name(self.solver)
+
+    def settled(self, side: SideConstraints, x: Any) -> Any:
+        """`x` moved inside `side` for certain where possible; see `interior`."""
+        key = id(side)
+        if key not in self.strict:
+            self.strict[key] = (side, strict_point(side))
+        towards = self.strict[key][1]
+        return x if towards is None else inside(side, x, towards)
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
@@ -114,6 +127,8 @@ class CvxpyInner:
         if built.variable.value is None:
             return _failed(status, status)
         x, theta, multipliers = built.read()
+        if problem.side is not None:
+            x = self.settled(problem.side, x)
         word = "optimal" if status == cp.OPTIMAL else "inaccurate"
         return InnerResult(word, x, theta, multipliers, {"iterations": stats.num_iters})
 
