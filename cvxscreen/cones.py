@@ -18,6 +18,10 @@ Array = NDArray[np.float64]
 KINDS = ("zero", "nonneg", "soc", "psd")
 
 
+EQUALITIES = 300
+"""More equalities than this are not looked at for `SideConstraints.nearness`."""
+
+
 def _project(kind: str, size: int, v: Array) -> Array:
     """Projection of `v` onto one cone."""
     if kind == "zero":
@@ -130,6 +134,36 @@ class SideConstraints:
             _surely_inside(kind, size, slack[rows], noise[rows])
             for kind, size, rows in self.blocks()
         )
+
+    def nearness(self, x: ArrayLike) -> float:
+        """A distance within which, for certain, some point has ``F x + f`` in K; or infinity.
+
+        Without equalities 0 where `surely_holds`. With equalities of full rank (smallest singular
+        value ``s``) the nearest point that satisfies them is within ``|E x + e| / s``; the other
+        constraints must hold with that much to spare.
+        """
+        x = np.asarray(x, dtype=np.float64)
+        rows = [np.arange(r.start, r.stop) for k, _, r in self.blocks() if k == "zero"]
+        index = np.concatenate([np.zeros(0, dtype=np.intp), *rows])
+        if not len(index):
+            return 0.0 if self.surely_holds(x) else float("inf")
+        if len(index) > min(len(x), EQUALITIES):
+            return float("inf")
+        slack = self.slack(x)
+        noise = gamma(len(x) + 4) * (abs(self.matrix) @ np.abs(x) + np.abs(self.offset))
+        values = np.linalg.svd(self.matrix[index].toarray(), compute_uv=False)
+        least = float(values[-1] - gamma(50 * (len(x) + 1)) * values[0])
+        if not least > 1e-8 * values[0]:
+            return float("inf")
+        away = float(np.linalg.norm(np.abs(slack[index]) + noise[index])) / least * (1.0 + 1e-9)
+        reach = np.sqrt(np.asarray(abs(self.matrix).power(2).sum(axis=1)).ravel()) * (1.0 + 1e-9)
+        noise = noise + reach * away
+        inside = all(
+            _surely_inside(kind, size, slack[part], noise[part])
+            for kind, size, part in self.blocks()
+            if kind != "zero"
+        )
+        return away if inside else float("inf")
 
     def violation(self, x: ArrayLike) -> float:
         """Euclidean distance of ``F x + f`` from K."""

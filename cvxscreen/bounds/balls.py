@@ -21,7 +21,8 @@ def midpoint_ball(problem: Problem, point: Point) -> Region:
     every convex loss and any primal point, and contains DVI, BT1, BT2 and the gradient ball as
     special cases (Tran et al. 2023 unify such balls; Wang et al. 2014, Theorem 6, for DVI).
 
-    Returns `Everywhere` when the point does not provably satisfy the side constraints.
+    Returns `Everywhere` when the point does not provably satisfy the side constraints; equalities
+    may hold up to rounding, which is charged.
     """
     _same(problem, point)
     return midpoint_named("midpoint", point)
@@ -30,10 +31,14 @@ def midpoint_ball(problem: Problem, point: Point) -> Region:
 def midpoint_named(bound: str, point: Point) -> Region:
     """The midpoint ball of `point` on its own problem, under the name of a special case."""
     problem = point.problem
-    if not point.feasible or not np.isfinite(point.gap):
+    if not np.isfinite(point.gap):
         return Everywhere(problem, bound, point.gap)
-    shift = up(point.shift, problem.d + 8) + point.dual_error
-    radius = up(float(np.sqrt(up(point.terms + 0.25 * shift**2)))) + 0.5 * point.dual_error
+    away, charge = (0.0, 0.0) if point.feasible else _infeasibility(problem, point)
+    if not np.isfinite(charge):
+        return Everywhere(problem, bound, point.gap)
+    shift = up(point.shift, problem.d + 8) + point.dual_error + away
+    error = 0.5 * (point.dual_error + away)
+    radius = up(float(np.sqrt(up(point.terms + charge + 0.25 * shift**2)))) + error
     radius = up(radius + problem.drift)
     if point.shift <= _MOVE * radius:
         # Moving the centre to x saves a pass over the data and costs at most 0.05 % of the radius.
@@ -46,6 +51,37 @@ def midpoint_named(bound: str, point: Point) -> Region:
     centre = 0.5 * (point.x + point.x_dual)
     margins = problem.design.forward(centre)
     return Ball(problem, bound, centre, margins, radius, point.gap, point.theta)
+
+
+def _infeasibility(problem: Problem, point: Point) -> tuple[float, float]:
+    """What it costs that `point.x` satisfies the equalities only up to rounding.
+
+    Some point ``x'`` of the feasible set is within ``e`` of x (`SideConstraints.nearness`), and the
+    bound rests on ``x'``, which nobody needs to know: each margin moves by at most ``|a_i| e``, its
+    Fenchel-Young term by that times the largest slopes, ``<mu, F x + f>`` by ``|F' mu| e``.
+
+    Returns
+    -------
+    float
+        Bound of ``||x - x'||_M``.
+    float
+        Bound of what the sum of the terms grows by; infinite where nothing is known.
+    """
+    side, losses, quadratic = problem.side, problem.losses, problem.quadratic
+    nowhere = (float("inf"), float("inf"))
+    if side is None or quadratic.free.any():
+        return nowhere
+    near = side.nearness(point.x)
+    slope = np.maximum(-losses.lo, losses.hi)
+    if not np.isfinite(near) or not np.isfinite(slope).all():
+        return nowhere
+    largest = float(quadratic.diagonal.max(initial=0.0))
+    if quadratic.matrix is not None:
+        largest += float(np.linalg.norm(quadratic.matrix))
+    grown = float((slope + np.abs(point.theta)) @ problem.sizes)
+    pulled = abs(side.matrix).T @ np.abs(point.multipliers)
+    charge = up(near * (grown + float(np.linalg.norm(pulled))), problem.n + problem.d + 64)
+    return up(near * float(np.sqrt(largest)), problem.d + 8), charge
 
 
 def gap_ball(problem: Problem, point: Point) -> Region:

@@ -3,7 +3,8 @@
 A solver ends on the boundary, a rounding error inside or outside; no theorem holds for a point
 outside. A step towards a strictly feasible point makes up for the rounding: the constraints are
 convex, so a small part of the way leaves everything inside, and the duality gap, computed at the
-point where the step ends, pays for it. Equalities have no interior; with them no step helps.
+point where the step ends, pays for it. Equalities have no interior; they hold up to rounding, which
+the bounds charge (`SideConstraints.nearness`), and the step goes along them.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ def strict_point(side: SideConstraints) -> Array | None:
     -------
     array, shape (d,), or None
     """
-    if any(kind == "zero" and size for kind, size in side.dims):
-        return None
     x, room = cp.Variable(side.matrix.shape[1]), cp.Variable()
     constraints: list[Any] = [room <= 1.0]
     for kind, size, rows in side.blocks():
         matrix = sp.csc_array(side.matrix[rows])
         value = matrix @ x + side.offset[rows]
-        if kind == "nonneg":
+        if kind == "zero":
+            constraints.append(value == 0)
+        elif kind == "nonneg":
             reach = np.sqrt(np.asarray(abs(matrix).power(2).sum(axis=1)).ravel())
             constraints.append(value >= room * np.maximum(reach, 1e-300))
         elif kind == "soc":
@@ -57,7 +58,7 @@ def strict_point(side: SideConstraints) -> Array | None:
     if x.value is None or room.value is None or not float(room.value) > 1e-8:
         return None
     found = np.asarray(x.value, dtype=np.float64)
-    return found if side.surely_holds(found) else None
+    return found if np.isfinite(side.nearness(found)) else None
 
 
 def inside(side: SideConstraints, x: Array, towards: Array) -> Array:
@@ -67,6 +68,6 @@ def inside(side: SideConstraints, x: Array, towards: Array) -> Array:
     """
     for part in STEPS:
         moved = x + part * (towards - x)
-        if side.surely_holds(moved):
+        if np.isfinite(side.nearness(moved)):
             return np.asarray(moved)
     return x

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from reducer.zoo import Data
 
 import cvxscreen.reducer as reducer
-from cvxscreen.bounds import midpoint_ball
+from cvxscreen.bounds import balls, midpoint_ball
 from cvxscreen.cones import SideConstraints
 from cvxscreen.duality import reference_point
 from cvxscreen.reducer.inner import CvxpyInner
@@ -100,15 +100,49 @@ def test_an_eigenvalue_of_the_wrong_sign_is_never_inside() -> None:
 
 def test_without_an_interior_there_is_no_strict_point() -> None:
     plane = SideConstraints(sp.csr_matrix(np.ones((1, 3))), [-1.0], [("zero", 1)])
-    assert strict_point(plane) is None
     assert not plane.surely_holds(np.array([1.0, 0.0, 0.0]))
+    twice = SideConstraints(sp.csr_matrix(np.ones((2, 3))), [-1.0, -1.0], [("zero", 2)])
+    assert strict_point(twice) is None  # equalities without full rank say nothing
+    corner = SideConstraints(
+        sp.csr_matrix(np.vstack([np.ones((1, 2)), np.eye(2)])), np.zeros(3),
+        [("zero", 1), ("nonneg", 2)])
+    assert strict_point(corner) is None
     pinched = SideConstraints(sp.csr_matrix([[1.0], [-1.0]]), [0.0, 0.0], [("nonneg", 2)])
     assert strict_point(pinched) is None
     empty = SideConstraints(sp.csr_matrix([[1.0], [-1.0]]), [-1.0, 0.0], [("nonneg", 2)])
     assert strict_point(empty) is None
 
 
+def test_nearness_is_a_distance_to_the_feasible_set() -> None:
+    """Against the exact projection onto the plane, in rational arithmetic; never below it."""
+    rng = np.random.default_rng(8)
+    tight = 0
+    for size in (1.0, 1e-4, 1e5):
+        for _ in range(60):
+            normal, offset = size * rng.standard_normal(3), float(size * rng.standard_normal())
+            rows = np.vstack([normal, np.eye(3)])
+            side = SideConstraints(
+                sp.csr_matrix(rows), np.append(offset, np.full(3, 1e3)),
+                [("zero", 1), ("nonneg", 3)])
+            x = rng.standard_normal(3)
+            x -= normal * (normal @ x + offset) / (normal @ normal)
+            x += rng.choice([0.0, 1e-12, 1e-6]) * rng.standard_normal(3)
+            exact = [Fraction(float(v)) for v in normal]
+            left = sum(a * Fraction(float(v)) for a, v in zip(exact, x, strict=True))
+            left = abs(left + Fraction(offset))
+            distance = float(left) / float(sum(a * a for a in exact)) ** 0.5
+            near = side.nearness(x)
+            assert np.isfinite(near)
+            assert near >= distance * (1 - 1e-12)
+            if distance > 1e-8:
+                assert near <= 1.001 * distance
+                tight += 1
+    assert tight > 30
+
+
 CONSTRAINTS: dict[str, Any] = {
+    "plane": lambda s: [cp.sum(s.w) == 0.2],
+    "plane_and_box": lambda s: [cp.sum(s.w) == 0.2, s.w <= 0.15, s.w[0] + 2 * s.w[1] == 0.05],
     "box": lambda s: [s.w <= 0.1, s.w >= -0.1],
     "ball": lambda s: [cp.norm(s.w) <= 0.3],
     "both": lambda s: [cp.norm(s.w) <= 0.3, cp.sum(s.w) >= 0.05],
@@ -140,3 +174,31 @@ def test_safe_mode_proves_under_constraints_and_never_wrongly(name: str) -> None
     report = problem.solver_stats.extra_stats["cvxscreen"]
     assert report.fixed["zero"] + report.fixed["linear"] > 0.8 * report.terms
     assert report.fixed["predicted"] == 0
+
+
+def test_being_off_an_equality_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From points beside the plane the ball contains the optimum; without the charge it does not.
+
+    ``x = x* + s n`` without any multiplier: for one sign of s the point lies between the optimum
+    and ``x_theta``, and a ball over those two alone leaves the optimum out by s.
+    """
+    data = Data(n=200, d=4)
+    hinge = cp.sum(cp.pos(1 - cp.multiply(data.y, data.X @ data.w)))
+    problem = cp.Problem(cp.Minimize(data.ridge + hinge), [cp.sum(data.w) == 0.2])
+    found = recognise(problem).problem
+    truth = solve_screened(found, CvxpyInner("CLARABEL", TIGHT), tol=1e-9)
+    normal = np.ones(4) / 2.0
+
+    def excess() -> list[float]:
+        """Distance of the optimum from the centre, minus the radius."""
+        out = []
+        for step in (1e-2, -1e-2, 1e-4, -1e-4, 1e-6, -1e-6):
+            point = reference_point(
+                found, truth.x + step * normal, truth.theta, np.zeros(1))
+            region = midpoint_ball(found, point)
+            out.append(float(np.linalg.norm(truth.x - region.centre)) - region.radius)
+        return out
+
+    assert max(excess()) <= 1e-7
+    monkeypatch.setattr(balls, "_infeasibility", lambda *_: (0.0, 0.0))
+    assert max(excess()) > 5e-3
