@@ -24,8 +24,12 @@ STEPS = (0.0, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7)
 """Parts of the way that are tried; further ones would cost more than they are worth."""
 
 
+ROWS, MATRIX = 20_000, 30
+"""Larger side constraints (rows, side of a PSD matrix) are not worth a solve of their own."""
+
+
 def strict_point(side: SideConstraints) -> Array | None:
-    """A point well inside `side`, or None where there is none (to be found).
+    """A point well inside `side`, or None where there is none, or none to be found cheaply.
 
     Parameters
     ----------
@@ -35,6 +39,9 @@ def strict_point(side: SideConstraints) -> Array | None:
     -------
     array, shape (d,), or None
     """
+    large = any(kind == "psd" and size > MATRIX for kind, size in side.dims)
+    if large or side.matrix.shape[0] > ROWS:
+        return None
     x, room = cp.Variable(side.matrix.shape[1]), cp.Variable()
     constraints: list[Any] = [room <= 1.0]
     for kind, size, rows in side.blocks():
