@@ -26,7 +26,7 @@ from cvxscreen.multitask.ustep import Fixed, TaskPoint, cold, solve_task
 
 Array = NDArray[np.float64]
 
-WAIT = 2
+WAIT = 3
 """U-steps without screening after one that fixed less than a quarter of the samples."""
 
 Watch = Callable[[Metric, list[TaskPoint], NDArray[np.int8] | None], None]
@@ -86,7 +86,8 @@ class _Run:
         """Take over a start."""
         problem = self.problem
         if start is None:
-            self.metric = problem.start_metric()
+            plain = not self.settings.accelerate
+            self.metric = problem.flat_metric() if plain else problem.start_metric()
             return
         self.metric, theta, b = start
         V = problem.pull(theta)

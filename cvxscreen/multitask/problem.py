@@ -158,13 +158,18 @@ class MultiTask:
         """``M`` with its eigenvalues, projected onto the feasible set."""
         return Metric.at(M, self.h, self.eta, self.c)
 
+    def flat_metric(self) -> Metric:
+        """``(h/d) I``: no direction is preferred."""
+        weights = np.full(self.d, self.h / self.d)
+        return Metric(np.eye(self.d), weights, self.eta, self.c)
+
     def start_metric(self) -> Metric:
-        """Halfway between ``(h/d) I`` and the M-step of ridge regressions on the targets.
+        """Between ``(h/d) I`` and the M-step of ridge regressions on the targets.
 
         Inside the set: no direction is given up.
         """
         share = self.h / self.d
-        ridge = 2.0 * self.c / (self.eta + share)
+        ridge = 0.2 * self.c / (self.eta + share)
         U = np.empty((self.d, self.m))
         for k, (X, losses) in enumerate(zip(self.X, self.task_losses, strict=True)):
             rows = X - X.mean(axis=0)
@@ -172,7 +177,7 @@ class MultiTask:
             gram.ravel()[:: self.d + 1] += ridge
             U[:, k] = np.linalg.solve(gram, (losses.b - losses.b.mean()) @ rows / len(X))
         guess = Metric.best(U, self.h, self.eta, self.c)
-        return Metric(guess.P, 0.5 * (guess.g + share), self.eta, self.c)
+        return Metric(guess.P, 0.8 * guess.g + 0.2 * share, self.eta, self.c)
 
     def task(self, index: int, M: ArrayLike) -> Problem:
         """Task `index` at a fixed `M` as a problem of its own, the intercept last.

@@ -24,11 +24,13 @@ from cvxscreen.losses import Codes
 from cvxscreen.multitask.intercepts import Intercepts
 from cvxscreen.multitask.metric import Metric
 from cvxscreen.multitask.problem import MultiTask
-from cvxscreen.multitask.ustep import Fixed, TaskPoint
+from cvxscreen.multitask.ustep import Fixed, Index, TaskPoint
 from cvxscreen.rounding import UNIT, gamma, up
 
 Array = NDArray[np.float64]
 
+LIGHT = 1.2
+"""Directions within this factor of the least weight are not told apart."""
 STALE = 1.3
 """Row norms of an earlier metric are stretched; beyond this factor they are computed anew."""
 
@@ -39,9 +41,18 @@ class Screen:
     def __init__(self, problem: MultiTask) -> None:
         self.problem = problem
         means = [X.mean(axis=0) for X in problem.X]
-        self.rows = [X - mean for X, mean in zip(problem.X, means, strict=True)]
         plain = [np.sqrt(np.einsum("ij,ij->i", X, X)) for X in problem.X]
-        moved = [np.sqrt(np.einsum("ij,ij->i", X, X)) for X in self.rows]
+        # Rows about as long as their distance from the mean are left where they are.
+        for k, lengths in enumerate(plain):
+            if means[k] @ means[k] <= 0.05 * float(lengths @ lengths) / len(lengths):
+                means[k] = np.zeros(problem.d)
+        self.rows = [
+            X - mean if mean.any() else X for X, mean in zip(problem.X, means, strict=True)
+        ]
+        moved = [
+            np.sqrt(np.einsum("ij,ij->i", X, X)) if mean.any() else lengths
+            for X, mean, lengths in zip(self.rows, means, plain, strict=True)
+        ]
         wide = up(1.0, problem.d + 8)
         self.plain = np.concatenate(plain) * wide
         # Subtracting the mean is rounded too.
@@ -50,6 +61,7 @@ class Screen:
             [float(np.linalg.norm(mean)) for mean in means], problem.sizes
         )
         self.intercepts = Intercepts(problem)
+        self.taken: list[Fixed | None] = [None] * problem.m
         self.base: Metric | None = None
         self.norms = np.zeros(0)
 
@@ -90,10 +102,28 @@ class Screen:
         decided = (codes >= 0) & (f.piece_slope(codes) == theta)
         fixings: list[Fixed | None] = []
         for k, part in enumerate(problem.parts):
-            kept = np.flatnonzero(~decided[part])
-            worth = 4 * len(kept) < 3 * sizes[k]  # else too little to take rows apart for
-            fixings.append(Fixed(kept, scores[k]) if worth else None)
+            fixings.append(self.fixing(k, np.flatnonzero(~decided[part]), scores[k]))
         return codes, fixings
+
+    def fixing(self, k: int, kept: Index, scores: Array) -> Fixed | None:
+        """All but the samples at `kept` of task `k` held; None where that is too little.
+
+        The rows taken out for the metric before serve again where they cover `kept` and little
+        else: fixing less than is proven is allowed.
+        """
+        last = self.taken[k]
+        if last is not None and len(kept) <= len(last.kept) <= 1.25 * len(kept) + 8:
+            inside = np.searchsorted(last.kept, kept)
+            if inside.max(initial=0) < len(last.kept) and (last.kept[inside] == kept).all():
+                self.taken[k] = Fixed(last.kept, last.rows, last.table, scores)
+                return self.taken[k]
+        if 4 * len(kept) >= 3 * self.problem.sizes[k]:
+            self.taken[k] = None
+            return None
+        f = self.problem.task_losses[k]
+        table = tuple(column[kept] for column in (f.b, f.e, f.q, f.lo, f.hi))
+        self.taken[k] = Fixed(kept, self.problem.X[k][kept], table, scores)
+        return self.taken[k]
 
     def radii(
         self,
@@ -113,7 +143,16 @@ class Screen:
         starts = [part.start for part in problem.parts]
         sizes = np.array(problem.sizes)
         noise = gamma(d + 4) * (norms_of(U) + np.abs(b))
-        fy = f.fenchel_young_above(p, np.repeat(noise, sizes) * (self.plain + 1.0), theta)
+        error = np.repeat(noise, sizes) * (self.plain + 1.0)
+        # On its own piece a term is 0 whatever the rounding: few are left to evaluate.
+        z, blur = p - f.b, error + 4.0 * UNIT * (np.abs(p) + np.abs(f.b) + f.e)
+        settled = (theta == f.lo) & (z + blur < -f.e)
+        settled |= (theta == f.hi) & (z - blur > f.e)
+        still = ((f.lo == 0.0) | (z - blur > -f.e)) & ((f.hi == 0.0) | (z + blur < f.e))
+        settled |= (theta == 0.0) & still
+        left = np.flatnonzero(~settled)
+        fy = np.zeros(problem.n)
+        fy[left] = f.take(left).fenchel_young_above(p[left], error[left], theta[left])
         terms = np.add.reduceat(fy, starts) * up(1.0, int(sizes.max()) + 8)
         condition = metric.top() / metric.floor()
         weights = 2.0 * metric.c / (metric.eta + metric.g)
@@ -155,11 +194,16 @@ class Screen:
             if factor <= STALE:
                 return factor
         self.base = metric
-        scale = np.sqrt((metric.eta + metric.g) / (2.0 * metric.c))
-        turned = [(X @ metric.P) * scale for X in self.rows]
-        norms = np.concatenate([np.sqrt(np.einsum("ij,ij->i", Z, Z)) for Z in turned])
+        # Directions of little weight all get the largest weight among them.
+        weights = (metric.eta + metric.g) / (2.0 * metric.c)
+        light = weights <= LIGHT * weights.min()
+        rest = float(weights[light].max())
+        heavy = np.flatnonzero(~light)
+        turn = metric.P[:, heavy] * np.sqrt(weights[heavy] - rest)
+        turned = np.concatenate([X @ turn for X in self.rows])
+        squares = np.einsum("ij,ij->i", turned, turned) + rest * self.sizes**2
         error = 8.0 * gamma(4 * d + 16) * np.sqrt(metric.top()) * self.sizes
-        self.norms = up(1.0, d + 8) * norms + error
+        self.norms = up(1.0, d + 8) * np.sqrt(squares) + error
         return 1.0 + 64.0 * d * UNIT * (1.0 + 1.0 / metric.eta)
 
 

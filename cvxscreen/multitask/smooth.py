@@ -35,7 +35,7 @@ class SmoothFista:
     """
 
     max_rounds: int = 20_000
-    check: int = 5
+    check: int = 10
 
     def __call__(
         self,

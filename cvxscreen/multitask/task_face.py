@@ -66,8 +66,8 @@ class Face:
         self.slot = np.full(len(theta), -1)
         self.filled = 0
         self.K, self.roots = np.zeros((0, 0)), np.zeros((0, X.shape[1]))
-        self.scale = float(np.abs(self.shift).max(initial=0.0))
         self.refresh(scores)
+        self.size = float(np.abs(self.p).max(initial=0.0) + np.abs(self.shift).max(initial=0.0))
 
     def inside(self) -> NDArray[np.bool_]:
         """Slopes strictly inside their boxes; those at 0 enter when they want to move."""
@@ -80,7 +80,6 @@ class Face:
         self.v = -(self.theta @ self.X)
         self.u = self.base + self.metric.B @ self.v
         self.p = self.X @ self.u if scores is None else scores
-        self.size = float(np.abs(self.p).max(initial=0.0)) + self.scale + abs(self.b)
 
     def wants(self) -> tuple[Array, Array, Array]:
         """``p + b`` less the losses' centres, and how strongly slopes want to rise and to fall.
@@ -112,12 +111,12 @@ class Face:
             move = min(max(0.0, below), above) if left == 0.0 else 0.5 * (below + above)
             self.b += move
             z, rise, fall = z + move, rise + move, fall - move
-            tolerance = _FINE * self.size
+            tolerance = _FINE * (self.size + abs(self.b))
             any_free = bool(self.free.any())
-            off = abs(self.total - float(self.theta.sum()))
-            balanced = off <= 1e-15 * (1.0 + float(np.abs(self.theta).sum()))
-            if left <= tolerance and (balanced or not any_free):
-                return
+            if left <= tolerance:
+                off = abs(self.total - float(self.theta.sum()))
+                if not any_free or off <= 1e-15 * (1.0 + float(np.abs(self.theta).sum())):
+                    return
             idle = 0 if left < 0.9 * best else idle + 1
             best = min(best, left)
             if self.faces >= MAX_FACES or (idle > _IDLE and left <= 1e3 * tolerance):

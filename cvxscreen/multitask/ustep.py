@@ -59,11 +59,17 @@ class Fixed:
     Attributes
     ----------
     kept : array of int
+    rows : array, shape (len(kept), d)
+        Their features.
+    table : five arrays, shape (len(kept),)
+        Their losses, ``b, e, q, lo, hi``.
     scores : array, shape (n,)
         ``X B v`` of the point the solve starts from.
     """
 
     kept: Index
+    rows: Array
+    table: tuple[Array, ...]
     scores: Array
 
 
@@ -99,21 +105,19 @@ def solve_task(
         Terms that hold the slopes they have in `start`.
     """
     B = metric.B
-    table = (losses.b, losses.e, losses.q, losses.lo, losses.hi)
     if fixed is None:
+        table = (losses.b, losses.e, losses.q, losses.lo, losses.hi)
         base = np.zeros(X.shape[1]) if centre is None else centre
         face = Face(X, table, metric, base, 0.0, start.theta, start.b)
         face.run()
         return TaskPoint(face.theta, face.v, face.u, face.b, face.p + face.b, face.faces)
-    kept = fixed.kept
-    rows, theta = X[kept], start.theta.copy()
+    kept, rows, theta = fixed.kept, fixed.rows, start.theta.copy()
     mine = theta[kept]
     held = start.v + mine @ rows  # -X' theta of the terms that stay where they are
     base = B @ held if centre is None else centre + B @ held
     total = float(mine.sum())
     face = Face(
-        rows, tuple(column[kept] for column in table), metric, base, total, mine, start.b,
-        fixed.scores[kept],
+        rows, fixed.table, metric, base, total, mine, start.b, fixed.scores[kept]
     )
     face.run()
     theta[kept] = face.theta
