@@ -12,6 +12,7 @@ from typing import Any
 from cvxscreen import plots
 from cvxscreen.arguments import parse_grid, parse_kernel_params, parser
 from cvxscreen.demo import run_demo
+from cvxscreen.doors import named_solver
 from cvxscreen.errors import CvxscreenError, InvalidInput
 from cvxscreen.models.files import read_data, two_classes
 from cvxscreen.models.loss_table import CLASSIFICATION
@@ -83,11 +84,12 @@ def _record(found: SolutionPath) -> list[dict[str, Any]]:
 
 def _path(args: argparse.Namespace) -> int:
     grid = parse_grid(args.C)
-    for name, file in (("--out", args.out), ("--plot", args.plot)):
-        if file is not None and not file.parent.is_dir():
-            raise InvalidInput(f"`{name}`: the folder {str(file.parent)!r} does not exist.")
+    if args.out is not None and not args.out.parent.is_dir():
+        raise InvalidInput(f"`--out`: the folder {str(args.out.parent)!r} does not exist.")
     if args.out is not None and args.out.suffix != ".npz":
         raise InvalidInput(f"`--out` is {args.out.name!r}; its name must end in .npz.")
+    if args.plot is not None:
+        plots.writable(args.plot)  # a name that will not do is refused before the work
     found = path(
         _problem(args, float(grid[0])), values=grid, tol=args.tol, mode=args.mode,
         solver=args.solver, progress=not (args.quiet or args.json), checkpoint=args.checkpoint,
@@ -101,14 +103,23 @@ def _path(args: argparse.Namespace) -> int:
         if args.checkpoint is not None:
             _remark(args, f"interrupted; the same call goes on from {args.checkpoint}")
         return EXIT_INTERRUPTED
-    return EXIT_OK if all(p.status == "optimal" for p in found.points) else EXIT_DISAGREES
+    short = sum(p.status != "optimal" for p in found.points)
+    if short:
+        worst = max(p.relative_gap for p in found.points)
+        print(
+            f"cvxscreen path: {short} of {len(found.points)} points miss the tolerance "
+            f"{args.tol:g}, the largest relative gap is {worst:.1e}", file=sys.stderr,
+        )
+    return EXIT_DISAGREES if short else EXIT_OK
 
 
 def _verify(args: argparse.Namespace) -> int:
     grid = parse_grid(args.C)
     if len(grid) != 1:
         raise InvalidInput(f"`--C` is {args.C!r}; `verify` takes one value.")
-    result = verify(_problem(args, float(grid[0])).to_cvxpy(), solver=args.solver)
+    problem = _problem(args, float(grid[0]))
+    named_solver(args.solver, problem)  # refuses a name that CVXPY does not know
+    result = verify(problem.to_cvxpy(), solver=args.solver)
     _say(args, result, {"agrees": result.agrees, "value": list(result.value)})
     return EXIT_OK if result.agrees else EXIT_DISAGREES
 

@@ -78,6 +78,8 @@ def test_verify(data, capsys) -> None:
         (["path", "{data}", "--kernel", "rbf", "--kernel-params", "gamma"], "gamma=0.5"),
         (["path", "{data}", "--kernel", "rbff"], "choose one of"),
         (["path", "{data}", "--solver", "MAGIC"], "MAGIC"),
+        (["verify", "{data}", "--solver", "MAGIC"], "MAGIC"),
+        (["path", "{data}", "--plot", "path.xyz"], "choose one of"),
         (["path", "{data}", "--positive", "7"], "none of the classes"),
     ],
 )
@@ -142,6 +144,13 @@ def test_a_checkpoint_goes_on_where_it_stopped(data, tmp_path, capsys, monkeypat
     assert len(json.loads(capsys.readouterr().out)) == 2
     assert main(call) == 0
     assert written == [1, 2, 3]  # the third point was all that was left to do
+
+
+def test_points_that_miss_the_tolerance_are_said_even_quietly(data, capsys) -> None:
+    assert main(["path", str(data), "--C", "0.5", "--tol", "1e-300", "--quiet"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "1 of 1 points miss the tolerance 1e-300" in shown.err
 
 
 def test_grids() -> None:

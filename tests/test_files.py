@@ -103,6 +103,8 @@ def test_two_classes() -> None:
         np.testing.assert_array_equal(y, [-1, 1, -1])
     with pytest.raises(InvalidInput, match=r"3 classes \(1, 2, 3\); .*`--positive`"):
         two_classes(np.array([1.0, 2.0, 3.0]))
+    with pytest.raises(InvalidInput, match=r"only one class \(4\)"):
+        two_classes(np.array([4.0, 4.0]))
     with pytest.raises(InvalidInput, match="none of the classes: 1, 2"):
         two_classes(np.array([1.0, 2.0]), "9")
 

@@ -183,7 +183,9 @@ def two_classes(y: NDArray[Any], positive: str | None = None) -> tuple[Array, st
     names = [str(c) if y.dtype.kind in "US" else f"{c:g}" for c in classes]
     shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
     if positive is None:
-        if len(classes) != 2:
+        if len(classes) < 2:
+            raise InvalidInput(f"the target has only one class ({shown}); two are needed.")
+        if len(classes) > 2:
             raise InvalidInput(
                 f"the target has {len(classes)} classes ({shown}); name the one that becomes +1 "
                 "with `--positive`, or choose a loss for regression."

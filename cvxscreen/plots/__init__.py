@@ -8,7 +8,7 @@ Nothing is shown and no global setting is touched. Needs the extra ``cvxscreen[p
 * `weight_plane`: balls around the optimum among the kinks of the samples;
 * `heat`: a rate over two parameters (C and the gap reached, or C and a reference's C);
 * `kept_and_gap`: kept terms and certified gap against time;
-* `save`: to a file, whole or not at all.
+* `save`: to a file, whole or not at all; `writable`: whether that will be possible.
 
 Three instances::
 
@@ -19,12 +19,13 @@ Three instances::
 
 from __future__ import annotations
 
-from cvxscreen.plots.files import save
+from cvxscreen.plots.files import save, writable
 from cvxscreen.plots.heat import heat
 from cvxscreen.plots.plane import sample_plane, weight_plane
 from cvxscreen.plots.rejection import panels, rejection
 from cvxscreen.plots.timeline import kept_and_gap
 
 __all__ = [
-    "heat", "kept_and_gap", "panels", "rejection", "sample_plane", "save", "weight_plane",
+    "heat", "kept_and_gap", "panels", "rejection", "sample_plane", "save",
+    "weight_plane", "writable",
 ]

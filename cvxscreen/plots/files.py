@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cvxscreen.errors import InvalidInput
+from cvxscreen.plots.style import empty_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,16 +37,8 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
     InvalidInput
         If the suffix names no known format, or the folder does not exist.
     """
-    target = Path(path)
-    known = figure.canvas.get_supported_filetypes()
+    target = writable(path)
     form = target.suffix.removeprefix(".").lower()
-    if form not in known:
-        raise InvalidInput(
-            f"`path` ends in {target.suffix!r}; choose one of: "
-            f"{', '.join(f'.{name}' for name in sorted(known))}."
-        )
-    if not target.parent.is_dir():
-        raise InvalidInput(f"`path` lies in {target.parent}, which is not a folder.")
     drawn = BytesIO()
     figure.savefig(drawn, format=form, dpi=150)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
@@ -54,4 +47,26 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+    return target
+
+
+def writable(path: str | os.PathLike[str]) -> Path:
+    """`path` if a picture can be written there, asked before the work that leads to the picture.
+
+    Raises
+    ------
+    InvalidInput
+        If the suffix names no known format, or the folder does not exist.
+    MissingDependency
+        If matplotlib is not installed.
+    """
+    target = Path(path)
+    known = empty_figure(1.0).canvas.get_supported_filetypes()
+    if target.suffix.removeprefix(".").lower() not in known:
+        raise InvalidInput(
+            f"`path` ends in {target.suffix!r}; choose one of: "
+            f"{', '.join(f'.{name}' for name in sorted(known))}."
+        )
+    if not target.parent.is_dir():
+        raise InvalidInput(f"`path` lies in {target.parent}, which is not a folder.")
     return target
