@@ -12,7 +12,7 @@ from cvxscreen import screen, solve, svm
 from cvxscreen.bounds import dvi_ball
 from cvxscreen.datasets import toy2
 from cvxscreen.errors import InvalidInput
-from cvxscreen.plots import heat, kept_and_gap, sample_plane, save, weight_plane
+from cvxscreen.plots import cone_plane, heat, kept_and_gap, sample_plane, save, weight_plane
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +66,25 @@ def test_a_row_of_zeros_has_no_kink() -> None:
     assert "kink meets it: 1" in texts
 
 
+def test_cone_plane_cuts_spheres_in_circles(tmp_path) -> None:
+    best = np.array([[2.0, 0.5], [0.5, 1.0]])
+    off = np.array([[1.0, 0.0], [0.0, -1.0]]) - 2.0 * np.array([[0.0, 1.0], [1.0, 0.0]])
+    off *= 0.6 / np.linalg.norm(off)  # at a right angle to the plane: trace 0, <off, best> = -1
+    off -= np.sum(off * (best - 1.5 * np.eye(2))) / 1.0 * (best - 1.5 * np.eye(2))
+    balls = {"in": (best, 0.3), "beside": (best + off, 1.0), "far": (best + off, 0.01)}
+    figure = cone_plane(balls, best, title="T")
+    axes, distance = figure.axes[0], np.linalg.norm(off)
+    radii = {c.get_label(): c.radius for c in axes.patches if hasattr(c, "radius")}
+    assert radii["in, radius 0.3"] == pytest.approx(0.3)
+    assert radii["beside, radius 1"] == pytest.approx(np.sqrt(1 - distance**2))
+    assert radii["far, radius 0.01 (misses the plane)"] == 0.0
+    star = next(line for line in axes.lines if line.get_marker() == "*")
+    x, y = star.get_xdata()[0], star.get_ydata()[0]
+    low, high = np.linalg.eigvalsh(best)
+    assert ((x - y) / np.sqrt(2), (x + y) / np.sqrt(2)) == pytest.approx((low, high))
+    assert imread(save(figure, tmp_path / "a.png")).std() > 0.05
+
+
 def test_heat_puts_every_share_in_its_place(tmp_path) -> None:
     across, up = [1.0, 0.1, 10.0], [2.0, 1.0]
     rates = [[0.5, 0.4, 0.6], [0.2, 0.1, np.nan]]
@@ -109,6 +128,9 @@ def test_kept_and_gap_draws_both_against_time(tmp_path) -> None:
     (lambda: sample_plane([[1.0, 2.0]], [1.0], [0, 0], np.inf), "radius"),
     (lambda: weight_plane({}, [[1.0, 2.0]]), "`balls` is empty"),
     (lambda: weight_plane({"a": ([0, 0], -1)}, [[1.0, 2.0]]), r"balls\['a'\]"),
+    (lambda: cone_plane({}, np.eye(2)), "`balls` is empty"),
+    (lambda: cone_plane({"a": (np.eye(3), 1)}, np.eye(2)), r"balls\['a'\]"),
+    (lambda: cone_plane({"a": (np.eye(2), -1)}, np.eye(2)), "must be >= 0"),
     (lambda: heat([1.0], [1.0, 2.0], [[0.5]]), r"`rates` has shape \(1, 1\)"),
     (lambda: heat([1.0], [1.0], [[1.5]]), "outside"),
     (lambda: heat([-1.0], [1.0], [[0.5]]), "positive"),

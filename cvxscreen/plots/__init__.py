@@ -6,6 +6,7 @@ Nothing is shown and no global setting is touched. Needs the extra ``cvxscreen[p
 * `panels`: the same shares of several rules or data sets side by side;
 * `sample_plane`: the parts of the plane where a sample is decided;
 * `weight_plane`: balls around the optimum among the kinks of the samples;
+* `cone_plane`: spheres of 2 x 2 metrics and the positive semidefinite cone;
 * `heat`: a rate over two parameters (C and the gap reached, or C and a reference's C);
 * `kept_and_gap`: kept terms and certified gap against time;
 * `save`: to a file, whole or not at all; `writable`: whether that will be possible.
@@ -19,6 +20,7 @@ Three instances::
 
 from __future__ import annotations
 
+from cvxscreen.plots.cone import cone_plane
 from cvxscreen.plots.files import save, writable
 from cvxscreen.plots.heat import heat
 from cvxscreen.plots.plane import sample_plane, weight_plane
@@ -26,6 +28,6 @@ from cvxscreen.plots.rejection import panels, rejection
 from cvxscreen.plots.timeline import kept_and_gap
 
 __all__ = [
-    "heat", "kept_and_gap", "panels", "rejection", "sample_plane", "save",
+    "cone_plane", "heat", "kept_and_gap", "panels", "rejection", "sample_plane", "save",
     "weight_plane", "writable",
 ]
