@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin
-from sklearn.utils import compute_class_weight
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 
-from cvxscreen.errors import InvalidInput
-from cvxscreen.estimators.fitting import Array, ScreenedModel, sample_weights
+from cvxscreen.estimators.fitting import Array, ScreenedModel
+from cvxscreen.estimators.one_vs_rest import OneVsRest
 from cvxscreen.models.svm import svm
 from cvxscreen.problem import Problem
 
 
-class ScreenedSVC(ClassifierMixin, ScreenedModel):
+class ScreenedSVC(OneVsRest, ScreenedModel):
     """Support vector classifier, solved through screening with a certificate.
 
     For each class k (one problem when there are two classes)
@@ -125,44 +120,15 @@ class ScreenedSVC(ClassifierMixin, ScreenedModel):
         self.certificates_ = tuple(solution.certificate for solution in found)
         return self
 
-    def _checked(
-        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None
-    ) -> tuple[Any, NDArray[Any], Array | None]:
-        """Validated data."""
-        X, y = validate_data(self, X, y, **self._accepts())
-        check_classification_targets(y)
-        return X, np.asarray(y), sample_weights(sample_weight, X)
-
     def _problems(
         self, X: Any, y: NDArray[Any], weight: Array | None, C: float
     ) -> list[Problem]:
         """The one-vs-rest problems; sets ``classes_``."""
-        self.classes_, code = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise InvalidInput(
-                f"`y` has only one class ({self.classes_[0]!r}); a classifier needs two or more."
-            )
-        if self.class_weight is not None:
-            factor = compute_class_weight(
-                self.class_weight, classes=self.classes_, y=y, sample_weight=weight
-            )[code]
-            weight = factor if weight is None else weight * factor
-        positive = [1] if len(self.classes_) == 2 else range(len(self.classes_))
+        signs, weight = self._signs(y, weight)
         return [
             svm(
-                X, np.where(code == k, 1.0, -1.0), C=C, loss=self.loss, gamma=self.gamma,
-                sample_weight=weight, **self._options(),
+                X, sign, C=C, loss=self.loss, gamma=self.gamma, sample_weight=weight,
+                **self._options(),
             )
-            for k in positive
+            for sign in signs
         ]
-
-    def decision_function(self, X: Any) -> Array:
-        """Signed scores: shape (m,) for two classes (positive for ``classes_[1]``), else (m, K)."""
-        scores = self._decisions(X)
-        return scores[:, 0] if scores.shape[1] == 1 else scores
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Class with the largest score, shape (m,)."""
-        scores = self.decision_function(X)
-        best = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        return np.asarray(self.classes_[best])
