@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,9 @@ def _demo(args: argparse.Namespace) -> int:
 
 def _record(found: SolutionPath) -> list[dict[str, Any]]:
     plain = ("value", "objective", "relative_gap", "status", "kept", "refuted", "seconds")
-    return [{name: getattr(point, name) for name in plain} for point in found.points]
+    rows = [{name: getattr(point, name) for name in plain} for point in found.points]
+    # JSON has no word for a gap that is infinite.
+    return [{k: None if v in (inf, -inf) or v != v else v for k, v in r.items()} for r in rows]
 
 
 def _path(args: argparse.Namespace) -> int:
