@@ -88,6 +88,7 @@ def along(
     """
     base = task_of(problem)
     fast = isinstance(base.terms, Products)
+    base.share()
     last: list[tuple[float, Metric]] = []
     for lam in map(float, values):
         began = perf_counter()

@@ -203,6 +203,10 @@ class Task:
         tiny = 16.0 * UNIT * (table.squares[plus] + table.squares[minus])
         return out * (1.0 + gamma(2 * table.d + 8)) + tiny
 
+    def share(self) -> None:
+        """Work out once what does not depend on lam, for every task made by `at`."""
+        _ = self._one_signed, self._space
+
     def at(self, lam: float) -> Task:
         """The same task at another lam (only for a task nothing was taken from)."""
         fresh = replace(self, lam=lam)
