@@ -23,6 +23,7 @@ first steps:
   cvxscreen path house.csv --target price --loss quantile --tau 0.9 --intercept
   cvxscreen path data.svm.gz --C 1e-2:10:100 --out path.npz --plot path.png --checkpoint run.npz
   cvxscreen path iris.csv --positive setosa --kernel rbf --kernel-params gamma=0.5
+  cvxscreen triplets data.csv --k 5 --out metric.npz
   cvxscreen verify data.csv --loss absolute --C 1 --solver SCS
   cvxscreen info path.npz --json
 
@@ -46,8 +47,15 @@ DATA_TEXT = """the data file:
 Of two classes the larger (or later in the alphabet) becomes +1; --positive names another."""
 
 
-def parse_grid(text: str) -> NDArray[np.float64]:
-    """``1e-2:10:100`` (geometric grid) or ``0.1,1,10`` or one number."""
+TRIPLETS_TEXT = """Learn a Mahalanobis metric under which every point is nearer to its neighbours of
+the same class than to those of others, by a margin; features are standardised first.
+
+Without --lam it takes a hundredth of the value beyond which nothing changes; with several values it
+walks along them, in the order given, and --out holds a metric for each."""
+
+
+def parse_grid(text: str, name: str = "--C") -> NDArray[np.float64]:
+    """``1e-2:10:100`` (geometric grid) or ``0.1,1,10`` or one number, of the option `name`."""
     try:
         if ":" in text:
             low, high, count = text.split(":")
@@ -60,7 +68,7 @@ def parse_grid(text: str) -> NDArray[np.float64]:
             raise ValueError
     except ValueError:
         raise InvalidInput(
-            f"`--C` is {text!r}; give one positive number, a list like 0.1,1,10 or a geometric "
+            f"`{name}` is {text!r}; give one positive number, a list like 0.1,1,10 or a geometric "
             "grid like 1e-2:10:100."
         ) from None
     return values
@@ -129,13 +137,27 @@ def parser() -> argparse.ArgumentParser:
     check.add_argument("--C", default="1", help="one value of C (default 1)")
     check.add_argument("--solver", default="CLARABEL", help="a solver of CVXPY (default CLARABEL)")
 
+    metric = commands.add_parser(
+        "triplets", help="a metric learned from triplets of a data file",
+        description=TRIPLETS_TEXT, epilog=DATA_TEXT, formatter_class=raw,
+    )
+    metric.add_argument("data", metavar="DATA", help="the data file, see below")
+    metric.add_argument("--target", help="target column of a .csv or .npy (default: the last)")
+    metric.add_argument("--k", default="5", help="neighbours of either kind, or all (default 5)")
+    metric.add_argument("--lam", metavar="GRID", help="lambda: one value, a list or a grid")
+    metric.add_argument("--gamma", type=float, default=0.05, help="corner width (default 0.05)")
+    metric.add_argument("--diagonal", action="store_true", help="weights of the features only")
+    metric.add_argument("--raw", action="store_true", help="do not standardise the features")
+    metric.add_argument("--tol", type=float, default=1e-6, help="relative gap (default 1e-6)")
+    metric.add_argument("--out", type=Path, help="file (.npz) for lam, metric, components, scale")
+
     info = commands.add_parser(
         "info", help="the table of a path file",
         description="Print the table of a file written by `path --out` or `--checkpoint`.",
     )
     info.add_argument("file", type=Path, help="the .npz file")
 
-    for command in (demo, along, check, info):
+    for command in (demo, along, check, metric, info):
         command.add_argument("--quiet", action="store_true", help="print nothing but errors")
         command.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return top

@@ -16,6 +16,7 @@ from cvxscreen.demo import run_demo
 from cvxscreen.doors import named_solver
 from cvxscreen.errors import CvxscreenError, InvalidInput
 from cvxscreen.models.files import read_data, two_classes
+from cvxscreen.models.learned import learn_metrics
 from cvxscreen.models.loss_table import CLASSIFICATION
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
@@ -127,6 +128,20 @@ def _verify(args: argparse.Namespace) -> int:
     return EXIT_OK if result.agrees else EXIT_DISAGREES
 
 
+def _triplets(args: argparse.Namespace) -> int:
+    if args.out is not None and not (args.out.suffix == ".npz" and args.out.parent.is_dir()):
+        raise InvalidInput(f"`--out` is {str(args.out)!r}; a .npz file in a folder that exists.")
+    X, y = read_data(args.data, args.target)
+    learned = learn_metrics(
+        X, y, args.k, None if args.lam is None else parse_grid(args.lam, "--lam"),
+        gamma=args.gamma, diagonal=args.diagonal, standardise=not args.raw, tol=args.tol,
+    )
+    if args.out is not None:
+        learned.save(args.out)
+    _say(args, learned, _record(learned.path))
+    return EXIT_OK if all(p.status == "optimal" for p in learned.path.points) else EXIT_DISAGREES
+
+
 def _info(args: argparse.Namespace) -> int:
     found = load_path(args.file)
     _say(args, found, _record(found))
@@ -136,7 +151,10 @@ def _info(args: argparse.Namespace) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     args = parser().parse_args(argv)
-    run = {"demo": _demo, "path": _path, "verify": _verify, "info": _info}[args.command]
+    commands = {
+        "demo": _demo, "path": _path, "verify": _verify, "triplets": _triplets, "info": _info,
+    }
+    run = commands[args.command]
     try:
         return run(args)
     except CvxscreenError as error:

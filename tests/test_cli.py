@@ -184,3 +184,22 @@ def test_every_command_of_the_help_is_understood(capsys) -> None:
         command = words[: words.index("see")] if "see" in words else words
         command = command[: command.index("a")] if "a" in command else command
         assert parser().parse_args(command).command == command[0]
+
+
+def test_triplets_learns_metrics_and_saves_them(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], 20)
+    X = rng.standard_normal((60, 4)) * [1.0, 10.0, 1.0, 1.0] + 2.0 * np.eye(4)[y]
+    np.savez(tmp_path / "data.npz", X=X, y=y)
+    data, out = str(tmp_path / "data.npz"), tmp_path / "metric.npz"
+    assert main(["triplets", data, "--k", "3", "--out", str(out), "--quiet"]) == 0
+    with np.load(out) as saved:
+        assert saved["metric"].shape == (1, 4, 4)
+        L, step = saved["components"], (X[0] - X[30]) / saved["scale"]
+        far = step @ saved["metric"][0] @ step
+        assert np.sum((L @ step) ** 2) == pytest.approx(far, rel=1e-9)
+        assert saved["relative_gap"].max() <= 1e-6
+    arguments = ["triplets", data, "--k", "all", "--lam", "1000:10:3", "--diagonal", "--quiet"]
+    assert main(arguments) == 0
+    for bad in (["--k", "few"], ["--lam", "none"], ["--out", str(tmp_path / "metric.txt")]):
+        assert main(["triplets", data, *bad]) == 2
