@@ -16,6 +16,7 @@ from cvxscreen.errors import (
     UnknownName,
     UnsafeEvidence,
 )
+from cvxscreen.lam_ranges import lam_interval
 from cvxscreen.losses import Losses
 from cvxscreen.models.comparisons import Comparisons
 from cvxscreen.models.metric import factor_of, metric_of, rtlm
@@ -67,6 +68,7 @@ __all__ = [
     "datasets",
     "explain",
     "factor_of",
+    "lam_interval",
     "lam_max",
     "load_path",
     "metric_of",

@@ -30,7 +30,7 @@ ROWS = (
     ("regions",),
     ("bounds",),
     ("rules",),
-    ("ranges", "selection"),
+    ("lam_ranges", "ranges", "selection"),
     ("screening",),
     ("solvers",),
     ("multitask",),

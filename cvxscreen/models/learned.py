@@ -40,7 +40,7 @@ class LearnedMetrics:
     scale: Array
 
     def save(self, file: FilePath) -> None:
-        """Write ``lam``, ``metric``, ``components`` (of the last lambda), ``scale`` and the gaps."""
+        """Write ``lam``, ``metric``, ``components`` (of the last lambda), ``scale``, the gaps."""
         points = self.path.points
         np.savez(
             file,

@@ -2,8 +2,8 @@
 
     python examples/benchmarks/triplets_kernels.py [--sample 20000]
 
-Random points in 20 classes, k = 14 neighbours of either kind. The naive pass runs on a sample of the
-triplets and is scaled. CPU seconds of one thread, best of five.
+Random points in 20 classes, k = 14 neighbours of either kind. The naive pass runs on a sample of
+the triplets and is scaled. CPU seconds of one thread, best of five.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ seconds of one thread; ours best of three; "paper" may be cut to `--paper` lambd
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 
 import numba
@@ -168,7 +169,7 @@ def main() -> None:
     baseline.solve(M, gap, values[0], 0.999 * values[0], 1e-2)  # compiles
     part = values[: args.paper]
     began = time.process_time()
-    for before, lam in zip(part[:-1], part[1:], strict=True):
+    for before, lam in itertools.pairwise(part):
         M, gap = baseline.solve(M, gap, before, lam, 1e-6)
     seconds = (time.process_time() - began) * (len(values) - 1) / (len(part) - 1)
     print(f"{'paper':14} {seconds:8.2f} s" + (" (scaled)" if len(part) < len(values) else ""))
