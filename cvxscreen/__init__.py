@@ -22,6 +22,7 @@ from cvxscreen.models.comparisons import Comparisons
 from cvxscreen.models.metric import factor_of, metric_of, rtlm
 from cvxscreen.models.multitask import raso
 from cvxscreen.models.regression import regression
+from cvxscreen.models.sparse import lambda_max, sparse_svm, sparse_svr
 from cvxscreen.models.svm import svm
 from cvxscreen.models.triplets import pairs, quadruplets, triplets
 from cvxscreen.multitask import MultiTask, MultiTaskSolution
@@ -70,6 +71,7 @@ __all__ = [
     "factor_of",
     "lam_interval",
     "lam_max",
+    "lambda_max",
     "load_path",
     "metric_of",
     "pairs",
@@ -82,6 +84,8 @@ __all__ = [
     "rtlm",
     "screen",
     "solve",
+    "sparse_svm",
+    "sparse_svr",
     "svm",
     "triplets",
     "verify",

@@ -8,6 +8,8 @@ from typing import Any, overload
 from cvxscreen import bounds as bound_table
 from cvxscreen.duality import Point
 from cvxscreen.errors import InvalidInput
+from cvxscreen.lp_solve import LpSolution, solve_lp
+from cvxscreen.lp_svm import LpSvm, LpVerdict, screen_lp
 from cvxscreen.multitask import MultiTask, MultiTaskSolution, solve_multitask
 from cvxscreen.problem import Problem
 from cvxscreen.progress import Progress
@@ -53,6 +55,16 @@ def solve(
 
 @overload
 def solve(
+    problem: LpSvm,
+    *,
+    tol: float = 1e-6,
+    mode: str = "certified",
+    start: LpSolution | None = None,
+) -> LpSolution: ...
+
+
+@overload
+def solve(
     problem: Problem,
     *,
     tol: float = 1e-6,
@@ -65,7 +77,7 @@ def solve(
 
 
 def solve(
-    problem: Problem | MultiTask,
+    problem: Problem | MultiTask | LpSvm,
     *,
     tol: float = 1e-6,
     mode: str = "certified",
@@ -73,7 +85,7 @@ def solve(
     bounds: Sequence[str] | None = None,
     start: Any = None,
     progress: bool = False,
-) -> Solution | MultiTaskSolution:
+) -> Solution | MultiTaskSolution | LpSolution:
     """Solve `problem` through screening, with a certificate on the full data.
 
     Parameters
@@ -88,11 +100,12 @@ def solve(
         proves the answer on the full data.
     solver : str
         ``"auto"`` or ``"builtin"`` for the built-in solver that suits; ``"apg"`` for accelerated
-        proximal gradient (smooth losses); otherwise the name of a solver
+        proximal gradient (smooth losses); ``"sdca"``, ``"spdc"`` for these methods under an L1
+        term (Shibagaki et al. 2016); otherwise the name of a solver
         that CVXPY has installed (``"CLARABEL"``, ``"SCS"``, ...), which then solves the reduced
         problem.
     bounds : sequence of str, optional
-        Bounds to prove with, by name (default ``("midpoint",)``); see `bounds.available`.
+        Bounds to prove with, by name (default ``("midpoint",)``, under an L1 term ``("joint",)``); see `bounds.available`.
     start : Solution, optional
         A warm start: a solution of the same problem, or of the same data at another C.
     progress : bool
@@ -112,7 +125,13 @@ def solve(
     """
     if isinstance(problem, MultiTask):
         return _solve_tasks(problem, tol, mode, solver, bounds, start, progress)
-    chosen = tuple(bound_table.named(name) for name in (bounds or ("midpoint",)))
+    if isinstance(problem, LpSvm):
+        return solve_lp(problem, tol=tol, mode=mode, start=start)
+    if isinstance(start, LpSolution):
+        raise InvalidInput("`start` is a solution of an LP-SVM; the problem is none.")
+    chosen = bound_table.default_bounds(problem)
+    if bounds is not None:
+        chosen = tuple(bound_table.named(name) for name in bounds)
     inner = named_solver(solver, problem)
     with Progress(None, "rounds", shown=progress) as bar:
 
@@ -175,13 +194,27 @@ def warm_start(problem: Problem, solution: Solution) -> Start:
     )
 
 
+@overload
+def screen(problem: LpSvm, *, reference: LpSolution, bound: str = "lp") -> LpVerdict: ...
+
+
+@overload
 def screen(
     problem: Problem,
     *,
     reference: Solution | Point | tuple[Solution | Point, Solution | Point],
     bound: str = "midpoint",
     rule: str = "sphere",
-) -> Verdict:
+) -> Verdict: ...
+
+
+def screen(
+    problem: Problem | LpSvm,
+    *,
+    reference: Any,
+    bound: str = "midpoint",
+    rule: str = "sphere",
+) -> Verdict | LpVerdict:
     """One screening pass: what `bound` proves about `problem`, given `reference`.
 
     Parameters
@@ -207,6 +240,10 @@ def screen(
     InvalidInput
         For one reference where the bound needs two, or two where it needs one.
     """
+    if isinstance(problem, LpSvm) or isinstance(reference, LpSolution):
+        if not (isinstance(problem, LpSvm) and isinstance(reference, LpSolution)):
+            raise InvalidInput("`reference` and the problem must both be of an LP-SVM, or neither.")
+        return screen_lp(problem, reference.x, reference.alpha)
     if isinstance(reference, tuple):
         pair = bound_table.named_pair(bound)
         if len(reference) != 2:

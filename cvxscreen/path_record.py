@@ -69,6 +69,8 @@ class PathPoint:
         Wall time (of points that were solved together: their average).
     over : str
         The parameter's name.
+    features : int, optional
+        Coordinates in the last reduced solve, where features are screened.
     """
 
     value: float
@@ -85,6 +87,7 @@ class PathPoint:
     rounds: int
     seconds: float
     over: str = "C"
+    features: int | None = None
 
 
 class Points(Sequence[PathPoint]):

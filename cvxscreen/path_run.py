@@ -168,11 +168,13 @@ def _one(
         gap=found.certificate.gap,
         relative_gap=found.certificate.relative_gap,
         status=found.status,
-        before={kind: found.before.get(kind, 0.0) for kind in NOTHING},
+        before={**NOTHING, **{k: found.before[k] for k in (*NOTHING, "dropped")
+                              if k in found.before}},
         kept=last.kept if last else here.n,
         predicted=last.predicted if last else 0,
         refuted=sum(r.refuted for r in found.rounds),
         rounds=len(found.rounds),
         seconds=perf_counter() - began,
+        features=last.features if last else None,
     )
     return point, found

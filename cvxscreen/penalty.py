@@ -110,6 +110,17 @@ class L1:
         room = np.where(x >= 0, self.kappa - s, self.kappa + s)
         return up(float(np.abs(x) @ np.maximum(room, 0.0)), len(x) + 8)
 
+    def vanishing(self, low: Array, high: Array) -> NDArray[np.bool_]:
+        """Coordinates that are 0 at the optimum if v* lies in ``[low, high]``, shape (d,).
+
+        ``|v_j| <= kappa_j`` is enough where M_jj > 0 (Shibagaki et al. 2016, (7)).
+        """
+        return (self.kappa > 0) & (low >= -self.kappa) & (high <= self.kappa)
+
+    def needed(self, low: Array, high: Array) -> NDArray[np.bool_]:
+        """Coordinates that are surely not 0 then (Theorem 10, its rule put right), shape (d,)."""
+        return (low > self.kappa) | (high < -self.kappa)
+
     def scaled(self, factor: float) -> L1:
         """The weights times `factor`."""
         return L1(factor * self.kappa)

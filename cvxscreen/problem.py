@@ -21,12 +21,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen.columns import column_squares
 from cvxscreen.cones import SideConstraints
 from cvxscreen.designs.protocols import Design, Form
 from cvxscreen.errors import CvxscreenError, InvalidInput
 from cvxscreen.losses import Losses
 from cvxscreen.penalty import Penalty
 from cvxscreen.quadratic import Quadratic
+from cvxscreen.rounding import up
 from cvxscreen.tables import fields
 
 __all__ = ["Problem", "Quadratic", "register_exporter"]
@@ -143,6 +145,17 @@ class Problem:
         return self.sizes / np.sqrt(self.quadratic.floor)
 
     @cached_property
+    def column_norms(self) -> Array:
+        """``||A_j||`` over the terms in the metric of ``1/q``, shape (d,); no term with q = 0."""
+        bent = self.losses.q > 0
+        return np.sqrt(column_squares(self.design, bent / np.where(bent, self.losses.q, 1.0)))
+
+    @cached_property
+    def column_sizes(self) -> Array:
+        """Euclidean norms of the columns, shape (d,); used for rounding only."""
+        return np.sqrt(column_squares(self.design, np.ones(self.n)))
+
+    @cached_property
     def free_columns(self) -> Array:
         """The design's unpenalised coordinates, shape (n, m)."""
         free = np.flatnonzero(self.quadratic.free)
@@ -197,9 +210,11 @@ class Problem:
         changed = replace(
             self, quadratic=self.quadratic.scaled(factor), penalty=penalty, lam=float(lam)
         )
-        for name in ("sizes", "free_columns"):
+        for name in ("sizes", "free_columns", "column_norms", "column_sizes"):
             if name in self.__dict__:
                 changed.__dict__[name] = self.__dict__[name]
+        if self.quadratic.matrix is None and "norms" in self.__dict__:
+            changed.__dict__["norms"] = up(1.0) * self.norms / np.sqrt(factor)
         return changed
 
     def to_cvxpy(self) -> Any:

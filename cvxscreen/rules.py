@@ -1,16 +1,23 @@
-"""From intervals to verdicts: the piece that every term must end up on."""
+"""From intervals to verdicts: the piece every term must end up on, the features that must be 0.
+
+Safe keeping is the opposite: terms and features of which it is proven that no rule can decide them,
+so that no rule need be asked about them again.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen.errors import UnsafeEvidence
 from cvxscreen.losses import Codes, Losses, Piece
+from cvxscreen.penalty import L1
 from cvxscreen.problem import Problem
 from cvxscreen.regions import Region
+from cvxscreen.regions.boxes import Boxes
 from cvxscreen.tables import fields
 
 Mask = NDArray[np.bool_]
@@ -38,8 +45,12 @@ class Verdict:
         Name of the bound behind it.
     radius, gap : float
         Of the region (infinite radius when it says nothing).
-    features : int
-        Number of coordinates d.
+    dropped : mask, shape (d,)
+        Features proven zero; none without an L1 term.
+    needed_features : mask, shape (d,)
+        Features proven not to be zero (safe keeping).
+    needed_terms : mask, shape (n,)
+        Terms proven to be on no linear piece (safe keeping).
     """
 
     losses: Losses
@@ -47,7 +58,9 @@ class Verdict:
     bound: str
     radius: float
     gap: float
-    features: int = 0
+    dropped: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    needed_features: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    needed_terms: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     @cached_property
     def _masks(self) -> dict[str, Mask]:
@@ -74,11 +87,6 @@ class Verdict:
         return self._masks["undecided"]
 
     @property
-    def dropped(self) -> Mask:
-        """Features proven zero, shape (d,); none without an L1 term."""
-        return np.zeros(self.features, dtype=bool)
-
-    @property
     def kept(self) -> Mask:
         """Features that stay, shape (d,)."""
         return ~self.dropped
@@ -90,6 +98,10 @@ class Verdict:
 
     def __str__(self) -> str:
         count = {name: int(mask.sum()) for name, mask in self._masks.items()}
+        if self.dropped.any() or self.needed_features.any():
+            count["features dropped"] = int(self.dropped.sum())
+            count["features needed"] = int(self.needed_features.sum())
+            count["terms needed"] = int(self.needed_terms.sum())
         return fields(
             [("bound", self.bound), ("radius", self.radius), ("gap", self.gap), *count.items()],
             title="Verdict",
@@ -97,12 +109,39 @@ class Verdict:
 
 
 def judge(problem: Problem, region: Region) -> Verdict:
-    """Decide every term whose margin interval over `region` lies within one piece.
+    """Decide every term and feature that `region` settles.
 
-    The intervals are rounded outward by the region, the knots by the losses, so a decision holds in
-    floating point too.
+    A term whose margin interval lies within one piece is on it; a feature is 0 if ``v*`` stays
+    within ``[-kappa, kappa]`` (Shibagaki et al. 2016, (7)), and is needed if it cannot (Theorem 10)
+    or if its own interval excludes 0 (Theorem 4). A term is needed on a quadratic piece, by its
+    margin (Theorem 5) or its slope (Theorem 11). The intervals are rounded outward by the region,
+    the knots by the losses, so a decision holds in floating point too.
+
+    Raises
+    ------
+    UnsafeEvidence
+        If a feature is proven to be zero and not to be.
     """
     low, high = region.intervals()
-    codes = problem.losses.piece_within(low, high)
+    losses = problem.losses
+    codes = losses.piece_within(low, high)
     radius = getattr(region, "radius", float("inf"))
-    return Verdict(problem.losses, codes, region.bound, radius, region.gap, problem.d)
+    needed_terms = (codes == Piece.LEFT) | (codes == Piece.RIGHT)
+    dropped = needed = np.zeros(problem.d, dtype=bool)
+    if isinstance(region, Boxes) and isinstance(problem.penalty, L1):
+        dropped = problem.penalty.vanishing(*region.pulls)
+        least, most = region.coordinates
+        needed = problem.penalty.needed(*region.pulls) | (least > 0) | (most < 0)
+        if (dropped & needed).any():
+            raise UnsafeEvidence(
+                f"feature {int(np.flatnonzero(dropped & needed)[0])} was proven to be zero and not "
+                "to be; this is a defect of a bound or of the data's rounding model."
+            )
+        least, most = region.slopes
+        inside = (least > losses.lo) & (most < losses.hi)
+        flat_at_zero = (losses.e > 0) | (losses.lo == 0) | (losses.hi == 0)
+        inside &= ~flat_at_zero | (least > 0) | (most < 0)
+        needed_terms = needed_terms | (inside & (codes < 0))
+    return Verdict(
+        losses, codes, region.bound, radius, region.gap, dropped, needed, needed_terms
+    )

@@ -7,7 +7,7 @@ certified afterwards.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -34,6 +34,9 @@ class Evidence:
     gap: float
     decided: int
     new: int
+    dropped: int = 0
+    needed: int = 0
+    """Features dropped by now; features and terms of which it is proven that none can be."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,24 +49,41 @@ class Screening:
     selection : Selection
     evidence : tuple of Evidence
         One entry a verdict.
+    needed_features : mask, shape (d,)
+        Features proven not to be zero (safe keeping).
+    needed_terms : mask, shape (n,)
+        Terms proven to be on no linear piece (safe keeping).
     """
 
     problem: Problem
     selection: Selection
     evidence: tuple[Evidence, ...] = ()
+    needed_features: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    needed_terms: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     @classmethod
     def empty(cls, problem: Problem) -> Screening:
         """Nothing proven yet."""
-        return cls(problem, Selection(np.full(problem.n, Piece.UNDECIDED, dtype=np.int8)))
+        codes = np.full(problem.n, Piece.UNDECIDED, dtype=np.int8)
+        none = np.zeros(problem.d, dtype=bool)
+        return cls(problem, Selection(codes, none), (), none, np.zeros(problem.n, dtype=bool))
 
-    def tighten(self, verdict: Verdict, index: NDArray[np.intp] | None = None) -> Screening:
-        """Add a verdict (about the terms at `index`, all when omitted).
+    def tighten(
+        self,
+        verdict: Verdict,
+        index: NDArray[np.intp] | None = None,
+        features: NDArray[np.intp] | None = None,
+    ) -> Screening:
+        """Add a verdict (about the terms at `index` and the `features`, all when omitted).
 
         Raises
         ------
         UnsafeEvidence
             If the verdict contradicts what is already proven: one of the two is then wrong.
+
+        Notes
+        -----
+        A verdict about a problem reduced by what is proven here is about the full one as well.
         """
         old = self.codes
         said = np.full(len(old), Piece.UNDECIDED, dtype=np.int8)
@@ -77,10 +97,28 @@ class Screening:
             )
         new = (old < 0) & (said >= 0)
         codes = np.where(new, said, old).astype(np.int8)
+        dropped = _join(self.dropped, features, verdict.dropped)
+        needed = _join(self.needed_features, features, verdict.needed_features)
+        terms = _join(self.needed_terms, index, verdict.needed_terms)
+        if (dropped & needed).any():
+            raise UnsafeEvidence(
+                f"feature {int(np.flatnonzero(dropped & needed)[0])} was proven to be zero and not "
+                "to be; this is a defect of a bound or of the data's rounding model."
+            )
         entry = Evidence(
-            verdict.bound, verdict.radius, verdict.gap, int((codes >= 0).sum()), int(new.sum())
+            verdict.bound, verdict.radius, verdict.gap, int((codes >= 0).sum()), int(new.sum()),
+            int(dropped.sum()), int(needed.sum()) + int(terms.sum()),
         )
-        return replace(self, selection=Selection(codes), evidence=(*self.evidence, entry))
+        return replace(
+            self, selection=Selection(codes, dropped), evidence=(*self.evidence, entry),
+            needed_features=needed, needed_terms=terms,
+        )
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every term and feature is decided or safely kept: no rule can add anything."""
+        terms = (self.codes >= 0) | self.needed_terms
+        return bool(terms.all() and (self.dropped | self.needed_features).all())
 
     def _adjacent(self, at: Mask, first: Codes, second: Codes) -> bool:
         """Whether the pieces join smoothly: a margin exactly at the join is on both."""
@@ -125,7 +163,8 @@ class Screening:
     @property
     def dropped(self) -> Mask:
         """Features proven zero, shape (d,); none without an L1 term."""
-        return np.zeros(self.problem.d, dtype=bool)
+        given = self.selection.dropped
+        return np.zeros(self.problem.d, dtype=bool) if given is None else given
 
     @property
     def kept(self) -> Mask:
@@ -149,8 +188,27 @@ class Screening:
     def __str__(self) -> str:
         count = {name: int(mask.sum()) for name, mask in self._masks.items()}
         title = "Screening: " + ", ".join(f"{value:,} {name}" for name, value in count.items())
-        rows = [(e.bound, e.radius, e.gap, e.new, e.decided) for e in self.evidence]
-        return table(("bound", "radius", "gap", "new", "decided"), rows, title=title)
+        names: tuple[str, ...] = ("bound", "radius", "gap", "new", "decided")
+        rows: list[tuple[object, ...]] = [
+            (e.bound, e.radius, e.gap, e.new, e.decided) for e in self.evidence
+        ]
+        if self.dropped.any() or self.needed_features.any():
+            title += f"; {int(self.dropped.sum()):,} features dropped"
+            title += f", {int(self.needed_features.sum()):,} needed"
+            names = (*names, "dropped", "needed")
+            rows = [
+                (*row, e.dropped, e.needed) for row, e in zip(rows, self.evidence, strict=True)
+            ]
+        return table(names, rows, title=title)
+
+
+def _join(old: Mask, at: NDArray[np.intp] | None, said: Mask) -> Mask:
+    """`old` with `said` about the entries `at` (all when None, nothing when `said` is empty)."""
+    if not len(said):
+        return old
+    joined = old.copy() if len(old) else np.zeros(len(said), dtype=bool)
+    joined[slice(None) if at is None else at] |= said
+    return joined
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,8 +240,11 @@ class Prediction:
 
     def beside(self, screening: Screening) -> Selection:
         """The selection to reduce by: what is proven, and what is predicted elsewhere."""
-        proven = screening.codes
-        return Selection(np.where(proven >= 0, proven, self.selection.codes).astype(np.int8))
+        proven, dropped = screening.codes, screening.dropped
+        if self.selection.dropped is not None:
+            dropped = dropped | (self.selection.dropped & ~screening.needed_features)
+        codes = np.where(proven >= 0, proven, self.selection.codes).astype(np.int8)
+        return Selection(codes, dropped)
 
     def refuted(self, problem: Problem, margins: Array, screening: Screening) -> Mask:
         """Predicted (not proven) terms whose margin is not on the predicted piece, shape (n,)."""

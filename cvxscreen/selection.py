@@ -1,6 +1,7 @@
-"""Terms collapsed onto pieces: the way to the reduced problem and back, `reduce` and `lift`.
+"""Terms collapsed onto pieces, features put to 0: to the reduced problem and back.
 
-A `Selection` says which terms are collapsed onto which piece, not why: whether that is proven or
+A `Selection` says which terms are collapsed onto which piece and which features are left out
+(`reduce` and `lift`), not why: whether that is proven or
 hoped for is the business of `cvxscreen.screening`.
 """
 
@@ -12,6 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen.columns import narrowed
 from cvxscreen.errors import InvalidInput
 from cvxscreen.losses import Codes, Piece
 from cvxscreen.problem import Problem, Quadratic
@@ -25,9 +27,13 @@ FOLD_LIMIT = 400
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Terms collapsed onto a piece: ``codes[i]`` is a `Piece`, -1 for a term that is kept."""
+    """Terms collapsed onto a piece: ``codes[i]`` is a `Piece`, -1 for a term that is kept.
+
+    `dropped`, shape (d,), marks the features put to 0; None where there are none.
+    """
 
     codes: Codes
+    dropped: NDArray[np.bool_] | None = None
 
     def folded(self, problem: Problem) -> Selection:
         """The selection without what cannot be folded into `problem`'s quadratic term."""
@@ -45,7 +51,7 @@ class Selection:
                 return self
         codes = self.codes.copy()
         codes[curved] = Piece.UNDECIDED
-        return Selection(codes)
+        return Selection(codes, self.dropped)
 
     def _fold(self, problem: Problem) -> Quadratic:
         """The quadratic term with the selected parabolas in it; kept for `reduce`."""
@@ -65,8 +71,18 @@ class Selection:
         """Indices of the terms that stay."""
         return np.flatnonzero(self.codes == Piece.UNDECIDED)
 
+    def features(self, problem: Problem) -> NDArray[np.intp]:
+        """Indices of the features that stay."""
+        if self.dropped is None:
+            return np.arange(problem.d)
+        if self.dropped.shape != (problem.d,):
+            raise InvalidInput(
+                f"the selection has {len(self.dropped)} features, the problem {problem.d}."
+            )
+        return np.flatnonzero(~self.dropped)
+
     def reduce(self, problem: Problem) -> Problem:
-        """The problem with every selected term replaced by its piece.
+        """The problem with every selected term replaced by its piece, dropped features left out.
 
         Linear pieces add ``theta_i a_i`` to the linear term, zero pieces nothing, quadratic pieces
         ``a_i a_i' / q_i`` to ``M`` and ``-centre_i / q_i a_i`` to the linear term; constants keep
@@ -76,8 +92,9 @@ class Selection:
         codes = self.codes
         if codes.shape != (problem.n,):
             raise InvalidInput(f"the selection has {len(codes)} terms, the problem {problem.n}.")
+        features = self.features(problem)
         if len(self.kept) == problem.n:
-            return problem
+            return problem if len(features) == problem.d else _narrowed(problem, features)
         losses, free = problem.losses, problem.quadratic.free
         force = losses.piece_slope(codes)
         constant = problem.constant - float(losses.conjugate(force)[codes >= 0].sum())
@@ -116,7 +133,7 @@ class Selection:
         for name in ("norms", "sizes", "noise_norms", "free_columns"):
             if name in problem.__dict__ and not (len(curved) and name != "sizes"):
                 reduced.__dict__[name] = problem.__dict__[name][kept]
-        return reduced
+        return reduced if len(features) == problem.d else _narrowed(reduced, features)
 
     def lift(
         self, problem: Problem, reduced: Problem, x: ArrayLike, theta_kept: ArrayLike
@@ -125,9 +142,11 @@ class Selection:
 
         ``theta`` of a linear piece is its slope, exactly; of a kept term what the solver found,
         clipped to its box; of a quadratic piece the slope of its parabola at the reduced problem's
-        ``x_theta``. If the selection holds at `x`, the full duality gap equals the reduced one.
+        ``x_theta``; dropped features are 0. If the selection holds at `x`, the full duality gap
+        equals the reduced one.
         """
-        x = np.array(x, dtype=np.float64)
+        short, x = np.array(x, dtype=np.float64), np.zeros(problem.d)
+        x[self.features(problem)] = short
         losses, codes = problem.losses, self.codes
         theta = losses.piece_slope(codes)
         theta[self.kept] = np.clip(
@@ -136,11 +155,30 @@ class Selection:
         curved = np.flatnonzero((codes == Piece.LEFT) | (codes == Piece.RIGHT))
         if len(curved):
             pull = reduced.linear + reduced.design.adjoint(theta[self.kept])
-            x_dual = -reduced.quadratic.solve(pull) if reduced.side is None else x
+            x_dual = x.copy()
+            if reduced.side is None:
+                x_dual[self.features(problem)] = -reduced.quadratic.solve(pull)
             margins = problem.design.take_rows(curved).forward(x_dual)
             centre = losses.piece_centre(codes)[curved]
             theta[curved] = (margins - centre) / losses.q[curved]
         return x, np.clip(theta, losses.lo, losses.hi)
+
+
+def _narrowed(problem: Problem, features: NDArray[np.intp]) -> Problem:
+    """`problem` with all features but these put to 0."""
+    if problem.side is not None or not isinstance(problem.quadratic, Quadratic):
+        raise InvalidInput("only features without side constraints and kernels can be dropped.")
+    narrow = replace(
+        problem,
+        design=narrowed(problem.design, features),
+        quadratic=problem.quadratic.take(features),
+        linear=problem.linear[features],
+        penalty=None if problem.penalty is None else problem.penalty.take(features),
+    )
+    for name in ("column_norms", "column_sizes"):
+        if name in problem.__dict__:
+            narrow.__dict__[name] = problem.__dict__[name][features]
+    return narrow
 
 
 def _solution_bound(problem: Problem) -> float:

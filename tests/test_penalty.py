@@ -279,4 +279,4 @@ def test_refusals() -> None:
         PSD(2).take(np.array([0]))
     assert "dome" not in available(problem)
     with pytest.raises(InvalidInput, match="`solver`"):
-        builtin_solver(problem)
+        builtin_solver(smooth("x >= 0", 0))

@@ -29,6 +29,7 @@ from cvxscreen.bounds.cones import CONES, over_cone, projected_gradient_ball
 from cvxscreen.bounds.cuts import RULES, cut
 from cvxscreen.bounds.pairs import dome, essnsv, ssnsv, two_sided
 from cvxscreen.bounds.ray import Ray
+from cvxscreen.bounds.synergy import applies, dual_ball, joint, synergy
 from cvxscreen.duality import Point
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.problem import Problem
@@ -40,6 +41,7 @@ __all__ = [
     "Bound",
     "CONES",
     "PAIRS",
+    "PRIMAL_DUAL",
     "PairBound",
     "RULES",
     "Ray",
@@ -47,19 +49,23 @@ __all__ = [
     "bt1_ball",
     "bt2_ball",
     "cut",
+    "default_bounds",
     "dome",
+    "dual_ball",
     "dvi_ball",
     "dvi_star_ball",
     "essnsv",
     "gap_ball",
     "gradient_ball",
     "it_region",
+    "joint",
     "midpoint_ball",
     "moved",
     "named",
     "named_pair",
     "rpb_ball",
     "ssnsv",
+    "synergy",
     "two_sided",
 ]
 
@@ -86,6 +92,9 @@ BOUNDS: dict[str, Bound] = {
 }
 """Every bound by name; a new one is a function here and is then met by every safety test."""
 
+PRIMAL_DUAL: dict[str, Bound] = {"dual": dual_ball, "synergy": synergy, "joint": joint}
+"""Bounds on features, or on features and samples together; under an L1 term only."""
+
 PAIRS: dict[str, PairBound] = {
     "two_sided": two_sided,
     "ssnsv": ssnsv,
@@ -105,6 +114,9 @@ def available(problem: Problem) -> tuple[str, ...]:
     references. With two or more unpenalised coordinates no region bounds the margins that touch
     them; under a penalty the half-space of `dome`, `essnsv` and `ssnsv` is not proven.
     """
+    own: tuple[str, ...] | None = getattr(problem, "bounds", None)
+    if own is not None:
+        return own
     if int(problem.quadratic.free.sum()) > 1:
         return ()
     names = {*BOUNDS, *PAIRS}
@@ -112,7 +124,14 @@ def available(problem: Problem) -> tuple[str, ...]:
         names -= {"dome", "essnsv", "ssnsv"}
     if over_cone(problem):
         names |= set(CONES)
+    if applies(problem):
+        names |= set(PRIMAL_DUAL)
     return tuple(sorted(names))
+
+
+def default_bounds(problem: Problem) -> tuple[Bound, ...]:
+    """What the loop proves with when nothing is asked for."""
+    return (joint,) if applies(problem) else (midpoint_ball,)
 
 
 def named(name: str) -> Bound:
@@ -124,12 +143,13 @@ def named(name: str) -> Bound:
     InvalidInput
         For a bound that needs two references (see `named_pair`).
     """
-    return _found(name, {**BOUNDS, **CONES}, PAIRS, "two references: `reference=(first, second)`")
+    known = {**BOUNDS, **CONES, **PRIMAL_DUAL}
+    return _found(name, known, PAIRS, "two references: `reference=(first, second)`")
 
 
 def named_pair(name: str) -> PairBound:
     """The bound from two references called `name`; errors as for `named`."""
-    return _found(name, PAIRS, BOUNDS, "one reference; a pair was given")
+    return _found(name, PAIRS, {**BOUNDS, **PRIMAL_DUAL}, "one reference; a pair was given")
 
 
 def _found(name: str, table: dict[str, Any], others: dict[str, Any], needed: str) -> Any:

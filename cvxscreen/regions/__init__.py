@@ -3,6 +3,7 @@
 * `Ball`: ``||x - c||_M <= r``; the margin ``<a_i, x>`` lies in ``<a_i, c> -+ r ||a_i||_{M^-1}``.
 * `TwoBalls`: the intersection of two balls, the exact range of every margin over it.
 * `CutBall`: a ball cut by a half-space (a dome), the same.
+* `Boxes`: intervals of the primal and of the dual optimum together.
 * `ConeBall`: a ball cut by the cone of metrics, tightened where that can decide a term.
 * `Everywhere`: no information; every interval is the whole line.
 
@@ -16,16 +17,18 @@ range of linear functionals of the penalised coordinates (`span`); the rest is w
 from __future__ import annotations
 
 from cvxscreen.regions.ball import Ball, Everywhere
+from cvxscreen.regions.boxes import Boxes
 from cvxscreen.regions.cone_ball import ConeBall
 from cvxscreen.regions.cut_ball import CutBall
 from cvxscreen.regions.functionals import Functionals, Place, outward
 from cvxscreen.regions.intercept import intercept_interval, margins_over
 from cvxscreen.regions.two_balls import TwoBalls
 
-Region = Ball | TwoBalls | CutBall | ConeBall | Everywhere
+Region = Ball | TwoBalls | CutBall | ConeBall | Boxes | Everywhere
 
 __all__ = [
     "Ball",
+    "Boxes",
     "ConeBall",
     "CutBall",
     "Everywhere",

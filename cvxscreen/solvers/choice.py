@@ -10,6 +10,8 @@ from cvxscreen.solvers.faces import Faces, suits
 from cvxscreen.solvers.metric import MetricSolver, is_metric
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.smo import Smo
+from cvxscreen.solvers.sparse_newton import ProxNewton, takes
+from cvxscreen.solvers.stochastic import Sdca, Spdc
 
 CROSSOVER = 150
 """Coordinates from which on `Faces` is the faster one on sparse data.
@@ -20,18 +22,18 @@ gap 1e-6. CPU seconds of `Faces` and `Newton`: 0.5 and 1.5 with 100 coordinates,
 """
 
 
-BUILTIN = (Newton, Faces, Smo, MetricSolver, Apg)
+BUILTIN = (Newton, Faces, Smo, MetricSolver, Apg, ProxNewton)
 """The built-in solvers: they take a target, a proximal weight and any start."""
 
-FORCED = {"apg": Apg}
+FORCED: dict[str, type[Apg] | type[Sdca] | type[Spdc]] = {"apg": Apg, "sdca": Sdca, "spdc": Spdc}
 """Built-in solvers that are used only when named."""
 
 
-def builtin_solver(problem: Problem) -> Newton | Faces | Smo | MetricSolver:
+def builtin_solver(problem: Problem) -> Newton | Faces | Smo | MetricSolver | ProxNewton:
     """The built-in solver for `problem`.
 
-    `MetricSolver` for metric learning, `Smo` for a kernel, `Faces` for sparse data of many
-    coordinates, otherwise `Newton`.
+    `MetricSolver` for metric learning, `ProxNewton` under an L1 term, `Smo` for a kernel, `Faces`
+    for sparse data of many coordinates, otherwise `Newton`.
 
     Raises
     ------
@@ -40,6 +42,8 @@ def builtin_solver(problem: Problem) -> Newton | Faces | Smo | MetricSolver:
     """
     if is_metric(problem):
         return MetricSolver()
+    if takes(problem):
+        return ProxNewton()
     if problem.penalty is not None:
         raise InvalidInput(
             f"`solver`: no built-in solver takes a penalty ({problem.penalty.name}); name one that "

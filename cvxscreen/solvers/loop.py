@@ -15,9 +15,10 @@ from time import perf_counter
 
 import numpy as np
 
-from cvxscreen.bounds import Bound, midpoint_ball
+from cvxscreen.bounds import Bound, default_bounds
 from cvxscreen.certificate import Certificate, certify
 from cvxscreen.duality import Point, reference_point
+from cvxscreen.penalty import L1
 from cvxscreen.problem import Problem
 from cvxscreen.rules import judge, piece_masks
 from cvxscreen.screening import Prediction, Screening
@@ -30,6 +31,7 @@ from cvxscreen.solvers.inner import MODES, Inner, InnerResult, Start, ask, check
 from cvxscreen.solvers.pauses import gap_that_pays, pauses, promising
 from cvxscreen.solvers.smo import Smo
 from cvxscreen.solvers.solution import Round, Solution
+from cvxscreen.solvers.sparse_loop import solve_sparse
 
 __all__ = ["MODES", "Inner", "InnerResult", "Start", "solve_screened"]
 
@@ -49,7 +51,7 @@ def solve_screened(
     mode: str = "certified",
     tol: float = 1e-6,
     start: Start | None = None,
-    bounds: Sequence[Bound] = (midpoint_ball,),
+    bounds: Sequence[Bound] | None = None,
     on_round: Callable[[Round], None] | None = None,
 ) -> Solution:
     """Solve `problem` by rounds of screening and reduced solves.
@@ -64,8 +66,7 @@ def solve_screened(
         Relative duality gap on the full problem.
     start : Start, optional
         A warm start on the full problem.
-    bounds : sequence of Bound
-        The theorems to prove with.
+    bounds : sequence of Bound, optional
     on_round : callable, optional
         Gets the record of every finished round.
 
@@ -84,6 +85,9 @@ def solve_screened(
     check_request(mode, tol)
     began = perf_counter()
     solver: Inner = builtin_solver(problem) if inner is None else inner
+    bounds = default_bounds(problem) if bounds is None else tuple(bounds)
+    if isinstance(problem.penalty, L1) and not problem.quadratic.free.any():
+        return solve_sparse(problem, solver, mode, tol, start, bounds, on_round)
     if problem.side is None and not isinstance(solver, BUILTIN):
         # The built-in solver is the pilot: another solver then only sees what is hard to decide.
         pilot = solve_screened(

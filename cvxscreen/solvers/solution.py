@@ -39,6 +39,8 @@ class Round:
         Of the inner solver.
     solve_seconds, seconds : float
         Wall time of the reduced solve and of the round.
+    features : int, optional
+        Coordinates of the reduced problem where features are screened.
     """
 
     number: int
@@ -52,6 +54,7 @@ class Round:
     solver_info: Mapping[str, Any] = field(default_factory=dict)
     solve_seconds: float = 0.0
     seconds: float = 0.0
+    features: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +155,17 @@ class Solution:
             return self.reference
         return reference_point(self.problem, self.x, self.theta, self.multipliers)
 
+    def _features(self) -> list[tuple[str, object]]:
+        found = self.screening
+        if self.problem.penalty is None:
+            return []
+        return [
+            ("features", self.problem.d),
+            ("proven 0", int(found.dropped.sum())),
+            ("proven not 0", int(found.needed_features.sum())),
+            ("terms kept for good", int(found.needed_terms.sum())),
+        ]
+
     def __str__(self) -> str:
         rows = [
             (r.number, r.kept, r.proven, r.predicted, r.refuted, r.relative_gap, r.seconds)
@@ -167,6 +181,7 @@ class Solution:
                 ("proven zero", int(self.screening.zero.sum())),
                 ("proven linear", int(self.screening.linear.sum())),
                 ("proven quadratic", int(self.screening.quadratic.sum())),
+                *self._features(),
                 ("mode", self.mode),
                 ("solver", self.solver),
                 ("seconds", self.seconds),

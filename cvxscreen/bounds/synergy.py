@@ -1,0 +1,271 @@
+"""Features and samples together under an L1 term: what is proven on one side sharpens the other.
+
+With ``theta_x`` the slopes at x, ``F`` features proven 0 and ``S`` samples whose slope is proven::
+
+    1/2 ||x - x*||_M^2 + 1/2 ||x_theta - x*||_M^2
+        + 1/2 ||theta - theta*||_q^2 + 1/2 ||theta_x - theta*||_q^2  <=  G
+
+(f* is q-strongly convex, f is 1/q-smooth). Each pair of squares is a midpoint ball; coordinates
+whose optimum is known are taken out of the norms, and their share of the left side out of G:
+
+* `dual_ball`: features from the dual ball alone;
+* `synergy`: samples known -> dual radius, features known -> primal radius, alternated
+  (Shibagaki et al. 2016, Theorems 2 and 3);
+* `joint`: what is known on either side reduces both radii.
+
+Terms without curvature (q = 0) have no dual ball; `cvxscreen.bounds.budget` bounds the features
+through them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen.bounds.budget import pulls_within_budget
+from cvxscreen.columns import column_squares
+from cvxscreen.duality import Point, margin_error
+from cvxscreen.losses import Piece
+from cvxscreen.penalty import L1
+from cvxscreen.problem import Problem
+from cvxscreen.regions.boxes import Boxes, Interval
+from cvxscreen.regions.functionals import outward
+from cvxscreen.rounding import UNIT, gamma, up
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+MAX_ROUNDS = 6
+
+
+def dual_ball(problem: Problem, point: Point) -> Boxes:
+    """Features only: ``theta*`` in the ball around ``(theta + theta_x)/2`` (metric q)."""
+    return _alternate(problem, point, "dual", primal=False)
+
+
+def synergy(problem: Problem, point: Point) -> Boxes:
+    """Theorems 2 and 3 of Shibagaki et al. 2016 in midpoint form, alternated to a fixed point."""
+    return _alternate(problem, point, "synergy")
+
+
+def joint(problem: Problem, point: Point) -> Boxes:
+    """The alternation in which everything known reduces both radii; contains `synergy`."""
+    return _alternate(problem, point, "joint", cross=True)
+
+
+def applies(problem: Problem) -> bool:
+    """Whether these bounds say anything: an L1 term, every coordinate with a quadratic one."""
+    return isinstance(problem.penalty, L1) and not problem.quadratic.free.any()
+
+
+@dataclass(eq=False)
+class _Known:
+    """What one alternation has found; intervals only shrink."""
+
+    margins: Interval
+    slopes: Interval
+    coordinates: Interval
+    pulls: Interval
+    zero: Mask
+    settled: Mask
+    needed: Mask
+    radius: float = np.inf
+    skipped: int = 0
+
+
+def _alternate(
+    problem: Problem, point: Point, name: str, *, cross: bool = False, primal: bool = True
+) -> Boxes:
+    nothing = Boxes.nothing(problem, name, point.gap)
+    if not applies(problem) or not np.isfinite(point.gap):
+        return nothing
+    losses = problem.losses
+    fixed = losses.lo == losses.hi
+    known = _Known(
+        nothing.margins, (losses.lo.copy(), losses.hi.copy()),
+        (nothing.coordinates[0].copy(), nothing.coordinates[1].copy()), nothing.pulls,
+        np.zeros(problem.d, dtype=bool), fixed, np.zeros(problem.d, dtype=bool),
+    )
+    state = _State(problem, point, cross)
+    rounds = 0
+    for _ in range(MAX_ROUNDS if primal else 1):
+        rounds += 1
+        before = int(known.zero.sum()), int(known.settled.sum())
+        if primal:
+            state.primal(known)
+        state.dual(known)
+        after = int(known.zero.sum()), int(known.settled.sum())
+        idle = (known.zero | known.needed).all() and known.settled.all()
+        few = sum(after) - sum(before) < 0.002 * (problem.n + problem.d)
+        if after == before or idle or (rounds > 1 and few):
+            break
+    return Boxes(
+        problem, name, known.margins, known.slopes, known.coordinates, known.pulls, known.radius,
+        point.gap, rounds, known.skipped,
+    )
+
+
+class _State:
+    """The parts of the inequality in the module's docstring for one point."""
+
+    def __init__(self, problem: Problem, point: Point, cross: bool) -> None:
+        self.problem, self.point, self.cross = problem, point, cross
+        losses = problem.losses
+        self.penalty: L1 = problem.penalty  # type: ignore[assignment]
+        self.weights = problem.quadratic.diagonal
+        self.curved = losses.q > 0
+        self.error = point.dual_error
+        at_x = np.clip(losses.slope(point.margins), losses.lo, losses.hi)
+        self.at_x = at_x
+        with np.errstate(divide="ignore", invalid="ignore"):
+            blur = np.where(self.curved, point.margin_error / losses.q, 0.0)
+        # The slope at the exact margin is within `blur` of the one computed.
+        self.blur = up(1.0) * blur + 8.0 * UNIT * np.where(self.curved, np.abs(at_x), 0.0)
+
+    # -- what is known, taken off G ---------------------------------------------------------
+
+    def saved_by_samples(self, settled: Mask, slopes: Array) -> float:
+        """A lower bound of the settled samples' share of the left side."""
+        rows = np.flatnonzero(settled & self.curved)
+        if not len(rows):
+            return 0.0
+        away = np.abs(self.point.theta[rows] - slopes[rows])
+        other = np.maximum(np.abs(self.at_x[rows] - slopes[rows]) - self.blur[rows], 0.0)
+        total = float(self.problem.losses.q[rows] @ (away**2 + other**2))
+        return 0.5 * total * (1.0 - gamma(len(rows) + 16))
+
+    def budget(self, zero: Mask, settled: Mask, slopes: Array, *, of: str) -> float:
+        """``G - 1/4 ||x - x_theta||^2`` (or the whole G for the dual side) less what is known."""
+        point, weights = self.point, self.weights
+        use_zero = zero if self.cross or of == "primal" else np.zeros_like(zero)
+        use_settled = settled if self.cross or of == "dual" else np.zeros_like(settled)
+        left = ~use_zero
+        step = point.x - point.x_dual
+        square = float(weights[left] @ step[left] ** 2)
+        shift = up(float(np.sqrt(square)), self.problem.d + 8) + self.error
+        # Two squares on one side are at least a quarter of the square of their difference.
+        total = point.terms + (0.25 if of == "primal" or self.cross else 0.5) * up(shift**2)
+        if of == "primal" and self.cross:
+            total -= 0.25 * self.apart(~settled & self.curved)[0] ** 2
+        if use_zero.any():
+            # 1/2 M (x - x_theta)^2 - 1/2 M x^2 - 1/2 M x_theta^2 = -M x x_theta
+            x, other = point.x[use_zero], point.x_dual[use_zero]
+            products = weights[use_zero] * x * other
+            size = up(float(np.sqrt(weights[use_zero] @ x**2)), self.problem.d + 8)
+            total += -float(products.sum()) + size * self.error
+            total += gamma(self.problem.d + 8) * float(np.abs(products).sum())
+        total -= self.saved_by_samples(use_settled, slopes)
+        return up(max(total, 0.0))
+
+    def apart(self, rest: Mask) -> tuple[float, float]:
+        """A lower bound of ``||theta - theta_x||_q`` over `rest`, and theta_x's own error."""
+        q, point = self.problem.losses.q, self.point
+        size = float(np.sqrt(q[rest] @ (point.theta[rest] - self.at_x[rest]) ** 2))
+        blur = up(float(np.sqrt(q[rest] @ self.blur[rest] ** 2)), self.problem.n + 8)
+        return max(size * (1.0 - gamma(self.problem.n + 8)) - blur, 0.0), blur
+
+    # -- the two sides ----------------------------------------------------------------------
+
+    def primal(self, known: _Known) -> None:
+        """Intervals of the coordinates and of the margins; samples settled by them."""
+        problem, point, losses = self.problem, self.point, self.problem.losses
+        slopes = known.slopes[0]
+        radius = up(float(np.sqrt(self.budget(known.zero, known.settled, slopes, of="primal"))))
+        radius = up(radius + 0.5 * self.error + problem.drift)
+        known.radius = min(known.radius, radius)
+        centre = 0.5 * (point.x + point.x_dual)
+        centre[known.zero] = 0.0
+        away = (radius / np.sqrt(self.weights)) * (1.0 + 8.0 * UNIT)
+        away[known.zero] = 0.0
+        known.coordinates = _meet(known.coordinates, outward(centre, away))
+        open_rows = np.flatnonzero(~known.settled)
+        known.skipped += problem.n - len(open_rows)
+        if not len(open_rows):
+            return
+        some = len(open_rows) < problem.n
+        design = problem.design.take_rows(open_rows) if some else problem.design
+        if known.zero.any():
+            squares = design.weighted_squares(np.where(known.zero, 0.0, 1.0 / self.weights))
+            norms = np.sqrt(squares)
+        else:
+            norms = problem.norms[open_rows]
+        norms = norms * (1.0 + gamma(problem.d + 8))
+        if np.array_equal(centre, point.x):
+            margins = point.margins[open_rows]
+        else:
+            margins = design.forward(centre)
+        error = margin_error(problem, centre)[open_rows] + point.margin_error[open_rows]
+        low, high = outward(margins, radius * norms + error)
+        low = np.maximum(low, known.margins[0][open_rows])
+        high = np.minimum(high, known.margins[1][open_rows])
+        part = losses.take(open_rows) if some else losses
+        spare = part.knot_error + 4.0 * UNIT * (np.abs(part.b) + part.e)
+        least, most = part.subgradient(low - spare)[0], part.subgradient(high + spare)[1]
+        codes = part.piece_within(low, high)
+        flat = (codes == Piece.LOW) | (codes == Piece.ZERO) | (codes == Piece.HIGH)
+        exact = part.piece_slope(codes)
+        least = np.maximum(least - 8.0 * UNIT * np.abs(least), part.lo)
+        most = np.minimum(most + 8.0 * UNIT * np.abs(most), part.hi)
+        for side, fresh, take in ((0, low, np.maximum), (1, high, np.minimum)):
+            known.margins[side][open_rows] = take(known.margins[side][open_rows], fresh)
+        known.slopes[0][open_rows] = np.where(
+            flat, exact, np.maximum(known.slopes[0][open_rows], least))
+        known.slopes[1][open_rows] = np.where(
+            flat, exact, np.minimum(known.slopes[1][open_rows], most))
+        known.settled = known.settled.copy()
+        known.settled[open_rows[flat]] = True
+
+    def dual(self, known: _Known) -> None:
+        """Intervals of the slopes and of the pulls; features that they settle."""
+        problem = self.problem
+        rest = ~known.settled
+        known.skipped += int((known.zero | known.needed).sum())
+        if (known.zero | known.needed).all():
+            return
+        if self.curved[rest].all():
+            pulls = self._from_ball(known, rest)
+        else:
+            pulls = pulls_within_budget(problem, self.point, known.slopes)
+        spare = problem.drift * np.sqrt(self.weights) * (1.0 + 8.0 * UNIT)
+        known.pulls = _meet(known.pulls, (pulls[0] - spare, pulls[1] + spare))
+        low, high = known.pulls
+        known.zero = known.zero | self.penalty.vanishing(low, high)
+        held = (known.coordinates[0] > 0) | (known.coordinates[1] < 0)
+        known.needed = known.needed | held | self.penalty.needed(low, high)
+        for side in (0, 1):
+            known.coordinates[side][known.zero] = 0.0
+
+    def _from_ball(self, known: _Known, rest: Mask) -> Interval:
+        problem, point, q = self.problem, self.point, self.problem.losses.q
+        total = self.budget(known.zero, known.settled, known.slopes[0], of="dual")
+        sure, blur = self.apart(rest)
+        radius = up(float(np.sqrt(up(max(total - 0.25 * sure**2, 0.0))))) + 0.5 * blur
+        middle = np.where(rest, 0.5 * (point.theta + self.at_x), known.slopes[0])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            reach = np.where(rest, radius / np.sqrt(q), 0.0) * (1.0 + 8.0 * UNIT)
+        low, high = outward(middle, reach)
+        known.slopes = (
+            np.where(rest, np.maximum(low, known.slopes[0]), known.slopes[0]),
+            np.where(rest, np.minimum(high, known.slopes[1]), known.slopes[1]),
+        )
+        if known.settled.any():
+            weight = np.divide(1.0, q, out=np.zeros_like(q), where=rest & (q > 0))
+            norms = np.sqrt(column_squares(problem.design, weight))
+        else:
+            norms = problem.column_norms
+        norms = norms * (1.0 + gamma(problem.n + 8))
+        return around(problem, middle, radius * norms)
+
+
+def around(problem: Problem, slopes: Array, reach: Array) -> Interval:
+    """``-A' slopes - q -+ reach`` with the rounding of the pass."""
+    pull = -(problem.design.adjoint(slopes) + problem.linear)
+    size = float(np.linalg.norm(slopes)) * problem.column_sizes * (1.0 + gamma(problem.n + 8))
+    error = (problem.design.adjoint_factor + gamma(8)) * size + 4.0 * UNIT * np.abs(problem.linear)
+    return outward(pull, reach + error)
+
+
+def _meet(first: Interval, second: Interval) -> Interval:
+    return np.maximum(first[0], second[0]), np.minimum(first[1], second[1])

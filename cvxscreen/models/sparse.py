@@ -1,0 +1,161 @@
+"""Doubly sparse models: an L1 and a quadratic term, losses with flat pieces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cvxscreen.designs.rows import Rows
+from cvxscreen.errors import InvalidInput
+from cvxscreen.losses import Losses
+from cvxscreen.lp_svm import LpSvm
+from cvxscreen.models.inputs import labels, positive, some_rows, vector, weights
+from cvxscreen.models.loss_table import CLASSIFICATION, REGRESSION, Shape, named_loss
+from cvxscreen.models.svm import spread
+from cvxscreen.penalty import L1
+from cvxscreen.problem import Problem, Quadratic
+
+
+def sparse_svm(
+    X: Any,
+    y: ArrayLike,
+    lam: float,
+    *,
+    loss: str = "smoothed_hinge",
+    gamma: float | None = None,
+    l2: float = 1.0,
+    sample_weight: ArrayLike | None = None,
+) -> Problem | LpSvm:
+    """The problem ``min_w lam (||w||_1 + l2/2 ||w||^2) + 1/n sum_i c_i phi(y_i <x_i, w>)``.
+
+    Parameters
+    ----------
+    X : array_like or sparse matrix, shape (n, d)
+    y : array_like, shape (n,)
+        Labels -1/+1, both present.
+    lam : float
+        Positive.
+    loss : {"smoothed_hinge", "squared_hinge", "hinge"}
+    gamma : float, optional
+        Corner width of the smoothed hinge (default 0.5).
+    l2 : float
+        Weight of the quadratic term beside the L1 norm; 0 (with the plain hinge) is the LP-SVM.
+    sample_weight : array_like, shape (n,), optional
+        Non-negative factors ``c_i``.
+
+    Returns
+    -------
+    Problem or LpSvm
+        Parametrised by ``lam``; see `lambda_max`.
+
+    Raises
+    ------
+    InvalidInput
+        On NaN, wrong shapes, one class, labels other than -1/+1, parameters that are not positive.
+
+    Notes
+    -----
+    Shibagaki et al. 2016, (1), with the smoothed hinge of its Table 1.
+    """
+    rows = Rows(X)
+    n, d = rows.shape
+    some_rows(n, d)
+    design = Rows(rows.matrix, labels(y, n))
+    c = weights(sample_weight, n) / n
+    if l2 == 0:
+        if loss != "hinge":
+            raise InvalidInput('`l2` is 0; that needs loss="hinge" (the LP-SVM) or a positive l2.')
+        return LpSvm(design, c, positive("lam", lam))
+    used = np.flatnonzero(c > 0)
+    losses = named_loss(loss, np.ones(len(used)), c[used], Shape(gamma=gamma), CLASSIFICATION)
+    return _elastic(design, losses, used, lam, l2, "sparse svm")
+
+
+def sparse_svr(
+    X: Any,
+    y: ArrayLike,
+    lam: float,
+    *,
+    loss: str = "smoothed_epsilon",
+    epsilon: float | None = None,
+    gamma: float | None = None,
+    delta: float | None = None,
+    l2: float = 1.0,
+    sample_weight: ArrayLike | None = None,
+) -> Problem:
+    """The problem ``min_w lam (||w||_1 + l2/2 ||w||^2) + 1/n sum_i c_i phi(<x_i, w> - y_i)``.
+
+    Parameters
+    ----------
+    X : array_like or sparse matrix, shape (n, d)
+    y : array_like, shape (n,)
+        Responses, in their own units.
+    lam : float
+        Positive.
+    loss : {"smoothed_epsilon", "huber", "epsilon", "absolute"}
+    epsilon : float, optional
+        Half-width of the insensitive zone, in units of `y` (default 0.1).
+    gamma : float, optional
+        Corner width of the smoothed eps-insensitive loss (default 0.5).
+    delta : float, optional
+        Huber's threshold, in units of `y` (default 1).
+    l2 : float
+        Weight of the quadratic term beside the L1 norm, positive.
+    sample_weight : array_like, shape (n,), optional
+        Non-negative factors ``c_i``.
+
+    Returns
+    -------
+    Problem
+        Parametrised by ``lam``; see `lambda_max`.
+
+    Raises
+    ------
+    InvalidInput
+        On NaN, wrong shapes, empty data, parameters that are not positive.
+    """
+    rows = Rows(X)
+    n, d = rows.shape
+    some_rows(n, d)
+    target = vector("y", y, n)
+    c = weights(sample_weight, n) / n
+    used = np.flatnonzero(c > 0)
+    shape = Shape(gamma=gamma, epsilon=epsilon, delta=delta)
+    losses = named_loss(loss, target[used], c[used], shape, REGRESSION)
+    return _elastic(rows, losses, used, lam, l2, "sparse svr")
+
+
+def _elastic(
+    design: Rows, losses: Losses, used: NDArray[np.intp], lam: float, l2: float, kind: str
+) -> Problem:
+    lam, l2 = positive("lam", lam), positive("l2", l2)
+    n, d = design.shape
+    return Problem(
+        design, spread(losses, used, n), Quadratic(np.full(d, lam * l2)), np.zeros(d),
+        penalty=L1(np.full(d, lam)), lam=lam, kind=kind,
+    )
+
+
+def lambda_max(problem: Problem | LpSvm) -> float:
+    """The least ``lam`` from which on the optimum of a problem with an L1 term is 0.
+
+    ``max_j |<A_j, theta(0)> + q_j| / (kappa_j / lam)`` with the slopes at 0 (Shibagaki et al. 2016,
+    section 6.1, with the loss weights in their place).
+
+    Raises
+    ------
+    InvalidInput
+        Without an L1 term and a parameter ``lam``.
+    """
+    if isinstance(problem, LpSvm):
+        return float(np.max(np.abs(problem.design.adjoint(problem.c))))
+    if not isinstance(problem.penalty, L1) or problem.lam is None:
+        raise InvalidInput("`problem` has no L1 term with a parameter `lam`; see `sparse_svm`.")
+    slopes = problem.losses.slope(np.zeros(problem.n))
+    pull = np.abs(problem.design.adjoint(slopes) + problem.linear)
+    weighted = problem.penalty.kappa > 0
+    return float(np.max(pull[weighted] / problem.penalty.kappa[weighted], initial=0.0)) * float(
+        problem.lam
+    )

@@ -1,0 +1,294 @@
+"""The loop under an L1 term: features and terms are screened together, reduced problems nest.
+
+``safe``: solve until the gap has shrunk tenfold, prove on the reduced problem (what holds there
+holds on the full one), reduce further, go on. ``certified``: features far from their bound are left
+out on trust; the answer is checked on the full data, violators come back in. Both end with the
+certificate of the full problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen.bounds import Bound
+from cvxscreen.certificate import certify
+from cvxscreen.duality import Point, reference_point
+from cvxscreen.losses import Piece
+from cvxscreen.penalty import L1
+from cvxscreen.problem import Problem
+from cvxscreen.rules import Verdict, judge, piece_masks
+from cvxscreen.screening import Prediction, Screening
+from cvxscreen.selection import Selection
+from cvxscreen.solvers.inner import Inner, InnerResult, Start, ask
+from cvxscreen.solvers.solution import Round, Solution
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+MAX_ROUNDS = 40
+SHRINK = 0.1
+"""The gap shrinks to this share of itself between two screenings."""
+WORTH = 0.95
+"""A reduction is carried out when it leaves at most this share of the rows or of the columns."""
+NEAR = 0.9
+"""Features with ``|v_j|`` above this share of ``kappa_j`` are not predicted to be 0."""
+FIRST = 500
+"""Violators let in at once at least; else twice as many as the support has."""
+
+
+def solve_sparse(
+    problem: Problem,
+    inner: Inner,
+    mode: str,
+    tol: float,
+    start: Start | None = None,
+    bounds: tuple[Bound, ...] = (),
+    on_round: Callable[[Round], None] | None = None,
+) -> Solution:
+    """Solve a problem with an L1 term; parameters and result as of `solve_screened`."""
+    began = perf_counter()
+    run = _Run(problem, inner, mode, tol, bounds, on_round)
+    run.begin(start)
+    step = run.predicted_round if mode == "certified" else run.proven_round
+    while not run.finished and len(run.rounds) < MAX_ROUNDS:
+        step()
+    return replace(run.solution(), seconds=perf_counter() - began)
+
+
+@dataclass(eq=False)
+class _Nest:
+    """The reduced problem in hand, and where its terms and features lie in the full one."""
+
+    problem: Problem
+    terms: Index
+    features: Index
+
+    def within(self, selection: Selection) -> _Nest:
+        """Reduced further by `selection`."""
+        features = selection.features(self.problem)
+        return _Nest(
+            selection.reduce(self.problem), self.terms[selection.kept], self.features[features]
+        )
+
+
+class _Run:
+    """The state of one call."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        inner: Inner,
+        mode: str,
+        tol: float,
+        bounds: tuple[Bound, ...],
+        on_round: Callable[[Round], None] | None,
+    ) -> None:
+        self.problem, self.inner, self.mode, self.tol = problem, inner, mode, tol
+        self.penalty: L1 = problem.penalty  # type: ignore[assignment]
+        self.bounds, self.on_round = bounds, on_round
+        self.screening = Screening.empty(problem)
+        self.nest = _Nest(problem, np.arange(problem.n), np.arange(problem.d))
+        self.rounds: list[Round] = []
+        self.before: dict[str, float] = {}
+        self.result = InnerResult("not run", np.zeros(0), np.zeros(0))
+        self.finished, self.factor, self.near = False, 0.25, NEAR
+        self.let_in = np.zeros(problem.d, dtype=bool)
+        self.point: Point
+        self.best: Point
+
+    def begin(self, start: Start | None) -> None:
+        """Evaluate the start (0 without one) and prove what it proves."""
+        problem = self.problem
+        if start is not None:
+            self.point = start.point or reference_point(problem, start.x, start.theta)
+        else:
+            self.point = reference_point(problem, np.zeros(problem.d))
+        self.best = self.point
+        self.started = start is not None
+        if self.mode == "safe" or start is not None:
+            self.prove()
+        masks = piece_masks(problem.losses, self.screening.codes)
+        self.before = {name: float(mask.mean()) for name, mask in masks.items()}
+        self.before["dropped"] = float(self.screening.dropped.mean())
+
+    # -- proofs -----------------------------------------------------------------------------
+
+    def prove(self) -> None:
+        """Add what the bounds prove from the point in hand, about the problem in hand."""
+        here = self.nest.problem
+        if self.screening.exhausted or not np.isfinite(self.point.gap):
+            return
+        for bound in self.bounds:
+            verdict: Verdict = judge(here, bound(here, self.point))
+            self.screening = self.screening.tighten(verdict, self.nest.terms, self.nest.features)
+
+    def narrow(self) -> None:
+        """Reduce the problem in hand by what is proven, where it is worth it."""
+        nest = self.nest
+        codes = _flat(self.screening.codes[nest.terms])
+        selection = Selection(codes, self.screening.dropped[nest.features])
+        few_terms = len(selection.kept) <= WORTH * len(nest.terms)
+        few_features = int((~self.screening.dropped[nest.features]).sum())
+        if few_terms or few_features <= WORTH * len(nest.features):
+            x, theta = self.point.x[~self.screening.dropped[nest.features]], self.point.theta
+            self.nest = nest.within(selection)
+            self.start = Start(x, theta[selection.kept])
+        else:
+            self.start = Start(self.point.x, self.point.theta)
+
+    # -- rounds -----------------------------------------------------------------------------
+
+    def aim(self) -> float:
+        """The absolute gap to end with."""
+        return self.factor * self.tol * max(abs(self.best.primal), 1e-300)
+
+    def proven_round(self) -> None:
+        """Reduce by proofs, solve until the gap has shrunk tenfold, look again."""
+        began = perf_counter()
+        proven = int((self.screening.codes >= 0).sum())
+        self.narrow()
+        nest = self.nest
+        dynamic = bool(self.bounds) and not self.screening.exhausted
+        goal = max(SHRINK * self.point.gap, self.aim()) if dynamic else self.aim()
+        solved = self.solve(nest.problem, self.start, goal)
+        if not self.result.usable:
+            self.finished = True
+            return
+        self.point = reference_point(nest.problem, self.result.x, self.result.theta)
+        last = self.point.gap <= 1.1 * self.aim() or not dynamic
+        if last or nest.problem is self.problem:
+            before = self.best.gap
+            self.finish(self.lifted(self.point), last, before)
+        self.prove()
+        self.record(began, solved, nest, proven, 0, 0)
+
+    def predicted_round(self) -> None:
+        """Leave features out on trust, solve, look at all of them."""
+        began = perf_counter()
+        proven = int((self.screening.codes >= 0).sum())
+        point, kappa = self.best, self.penalty.kappa
+        pull = np.abs(point.pull + self.problem.linear)
+        wanted = (point.x != 0) | self.let_in
+        close = pull > self.near * kappa
+        limit = max(FIRST, 2 * int(np.count_nonzero(wanted)))
+        if int((close & ~wanted).sum()) > limit:
+            ratio = np.where(wanted | (kappa == 0), 0.0, pull / np.where(kappa > 0, kappa, 1.0))
+            close = close & (ratio >= np.partition(ratio, -limit)[-limit])
+        wanted = wanted | close | (kappa == 0)
+        if len(self.rounds) >= MAX_ROUNDS - 2:
+            wanted[:] = True
+        self.let_in = wanted & ~self.screening.dropped
+        codes = np.full(self.problem.n, Piece.UNDECIDED, dtype=np.int8)
+        chosen = Prediction(Selection(codes, ~wanted)).beside(self.screening)
+        chosen = Selection(_flat(chosen.codes), chosen.dropped)
+        nest = _Nest(self.problem, np.arange(self.problem.n), np.arange(self.problem.d))
+        nest = nest.within(chosen)
+        start = None
+        if self.started or self.rounds:
+            start = Start(point.x[nest.features], point.theta[nest.terms])
+        solved = self.solve(nest.problem, start, self.aim())
+        guessed = int(chosen.dropped.sum() - self.screening.dropped.sum())  # type: ignore[union-attr]
+        if not self.result.usable:
+            self.finished = True
+            return
+        self.nest = nest
+        self.point = self.lifted(None)
+        pull = np.abs(self.point.pull + self.problem.linear)
+        refuted = int(((pull > kappa) & ~wanted & ~self.screening.dropped).sum())
+        before = self.best.gap
+        self.finish(self.point, refuted == 0, before)
+        self.near = min(self.near, 0.95)
+        self.record(began, solved, nest, proven, guessed, refuted)
+
+    def solve(self, problem: Problem, start: Start | None, goal: float) -> float:
+        """Ask the inner solver; the time when it was done."""
+        if problem.d == 0 or problem.n == 0:
+            theta = np.clip(problem.losses.slope(np.zeros(problem.n)), problem.losses.lo,
+                            problem.losses.hi)
+            x = np.zeros(problem.d)
+            if problem.d and problem.penalty is not None:
+                x = problem.penalty.split(-problem.linear, problem.quadratic.diagonal)[0]
+            self.result = InnerResult("optimal", x, theta)
+        else:
+            self.result = ask(self.inner, problem, start, goal)
+        return perf_counter()
+
+    def lifted(self, point: Point | None) -> Point:
+        """The inner solver's answer as a point of the full problem."""
+        if point is not None and point.problem is self.problem:
+            return point
+        nest, problem = self.nest, self.problem
+        x, theta = np.zeros(problem.d), problem.losses.piece_slope(_flat(self.screening.codes))
+        x[nest.features] = self.result.x
+        theta[nest.terms] = self.result.theta
+        return reference_point(problem, x, theta)
+
+    def finish(self, point: Point, last: bool, before: float) -> None:
+        """Take over a better point; stop when the full problem is certified or nothing helps."""
+        if point.gap < self.best.gap or (not self.rounds and not self.started):
+            self.best = point
+        if self.best.relative_gap <= self.tol:
+            self.proof = certify(self.problem, self.best.x, self.best.theta, tol=self.tol)
+            if self.proof.ok:
+                self.finished = True
+                return
+        if last:
+            if self.factor < 1e-5 and point.gap > 0.5 * before:
+                self.finished = True
+            self.factor *= 0.2
+
+    def record(
+        self, began: float, solved: float, nest: _Nest, proven: int, guessed: int, refuted: int
+    ) -> None:
+        """Keep the record of a round."""
+        point = self.point if self.mode == "safe" else self.best
+        entry = Round(
+            number=len(self.rounds) + 1,
+            kept=nest.problem.n,
+            proven=proven,
+            predicted=guessed,
+            refuted=refuted,
+            gap=point.gap,
+            relative_gap=point.relative_gap,
+            solver_status=self.result.status,
+            solver_info=dict(self.result.info),
+            solve_seconds=solved - began,
+            seconds=perf_counter() - began,
+            features=nest.problem.d,
+        )
+        self.rounds.append(entry)
+        if self.on_round is not None:
+            self.on_round(entry)
+
+    def solution(self) -> Solution:
+        """The record of the whole call."""
+        problem, best = self.problem, self.best
+        if not self.rounds:
+            return Solution.failed(problem, self.result.status, self.screening, ())
+        proof = certify(problem, best.x, best.theta, tol=self.tol)
+        return Solution(
+            problem=problem,
+            x=best.x,
+            theta=best.theta,
+            multipliers=best.multipliers,
+            status="optimal" if proof.ok else "inaccurate",
+            certificate=proof,
+            earlier=self.screening,
+            bounds=self.bounds,
+            rounds=tuple(self.rounds),
+            reference=best,
+            before=self.before,
+            solver=self.inner.name,
+            mode=self.mode,
+        )
+
+
+def _flat(codes: NDArray[np.int8]) -> NDArray[np.int8]:
+    """The codes without quadratic pieces, which cannot be folded beside a penalty."""
+    curved = (codes == Piece.LEFT) | (codes == Piece.RIGHT)
+    return np.where(curved, Piece.UNDECIDED, codes).astype(np.int8)

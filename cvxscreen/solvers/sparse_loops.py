@@ -1,0 +1,129 @@
+"""Loops over the columns and rows of sparse matrices for the solvers under an L1 term.
+
+Compiled on first use; without numba they run as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+Loop = Callable[..., Any]
+
+
+def _descend(  # type: ignore[no-untyped-def]
+    order, indptr, indices, data, curve, weight, kappa, slope, x, d, u
+):
+    """One sweep of exact coordinate steps on ``slope'd + 1/2 |B d|^2 + 1/2 d'M d + kappa|x+d|``.
+
+    ``u = B d`` follows; `curve` is ``|B_j|^2 + M_j``. Returns the decrease of the model.
+    """
+    gained = 0.0
+    for k in range(order.size):
+        j = order[k]
+        first, last = indptr[j], indptr[j + 1]
+        pull = slope[j] + weight[j] * d[j]
+        for p in range(first, last):
+            pull += data[p] * u[indices[p]]
+        h = curve[j]
+        old = x[j] + d[j]
+        z = old - pull / h
+        room = kappa[j] / h
+        new = z - room if z > room else (z + room if z < -room else 0.0)
+        step = new - old
+        if step != 0.0:
+            d[j] = new - x[j]
+            for p in range(first, last):
+                u[indices[p]] += step * data[p]
+            gained -= step * pull + 0.5 * h * step * step
+            gained -= kappa[j] * (abs(new) - abs(old))
+    return gained
+
+
+def _ascend(  # type: ignore[no-untyped-def]
+    order, indptr, indices, data, square, weight, kappa, b, e, q, lo, hi, theta, v
+):
+    """One sweep of proximal stochastic dual coordinate ascent; v follows theta.
+
+    The dual is bounded below by its quadratic model with ``||a_i||^2_{M^-1}`` (`square`).
+    """
+    for k in range(order.size):
+        i = order[k]
+        t = 0.0
+        for p in range(indptr[i], indptr[i + 1]):
+            j = indices[p]
+            z = v[j]
+            if z > kappa[j]:
+                t += data[p] * (z - kappa[j]) / weight[j]
+            elif z < -kappa[j]:
+                t += data[p] * (z + kappa[j]) / weight[j]
+        bend = square[i] + q[i]
+        z = t - b[i] + square[i] * theta[i]
+        z = max(z - e[i], 0.0) + min(z + e[i], 0.0)
+        if bend > 0.0:
+            new = min(max(z / bend, lo[i]), hi[i])
+        else:
+            new = hi[i] if z > 0.0 else (lo[i] if z < 0.0 else 0.0)
+        step = new - theta[i]
+        if step != 0.0:
+            theta[i] = new
+            for p in range(indptr[i], indptr[i + 1]):
+                v[indices[p]] -= step * data[p]
+
+
+def _alternate(  # type: ignore[no-untyped-def]
+    order, batch, indptr, indices, data, weight, kappa, linear, b, e, q, lo, hi,
+    sigma, tau, momentum, theta, x, bar, pull, fresh,
+):
+    """One epoch of the stochastic primal-dual method (SPDC) in batches of rows.
+
+    ``pull = A' theta`` follows theta; `bar` is the extrapolated primal point, `fresh` work space.
+    """
+    n = order.size
+    for start in range(0, n, batch):
+        stop = min(start + batch, n)
+        share = n / (stop - start)
+        fresh[:] = 0.0
+        for k in range(start, stop):
+            i = order[k]
+            t = 0.0
+            for p in range(indptr[i], indptr[i + 1]):
+                t += data[p] * bar[indices[p]]
+            z = t - b[i] + theta[i] / sigma
+            z = max(z - e[i], 0.0) + min(z + e[i], 0.0)
+            new = min(max(z / (q[i] + 1.0 / sigma), lo[i]), hi[i])
+            step = new - theta[i]
+            if step != 0.0:
+                theta[i] = new
+                for p in range(indptr[i], indptr[i + 1]):
+                    fresh[indices[p]] += step * data[p]
+        for j in range(x.size):
+            force = pull[j] + share * fresh[j] + linear[j]
+            z = x[j] / tau - force
+            room = kappa[j]
+            z = z - room if z > room else (z + room if z < -room else 0.0)
+            new = z / (weight[j] + 1.0 / tau)
+            bar[j] = new + momentum * (new - x[j])
+            x[j] = new
+            pull[j] += fresh[j]
+
+
+class Loops(NamedTuple):
+    """The loops of this module."""
+
+    descend: Loop
+    ascend: Loop
+    alternate: Loop
+
+
+@lru_cache(maxsize=1)
+def loops() -> Loops:
+    """The loops, compiled where numba is installed (it is imported here, not with the package)."""
+    plain = (_descend, _ascend, _alternate)
+    try:
+        import numba
+    except ImportError:
+        return Loops(*plain)
+    return Loops(*(numba.njit(cache=True, fastmath={"contract", "reassoc", "nsz"})(f)
+                   for f in plain))

@@ -1,0 +1,145 @@
+"""The two stochastic methods of Shibagaki et al. 2016 under an L1 term: proximal SDCA and SPDC.
+
+Both visit the terms in random order. They are slower than `ProxNewton` to high accuracy and are
+here for comparison; their duality gap is looked at once in a few epochs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from cvxscreen.columns import by_columns
+from cvxscreen.problem import Problem
+from cvxscreen.solvers.inner import InnerResult, Start
+from cvxscreen.solvers.sparse_loops import loops
+from cvxscreen.solvers.sparse_newton import require
+
+Array = NDArray[np.float64]
+
+
+def _gap(problem: Problem, matrix: sp.csr_matrix, x: Array, theta: Array) -> float:
+    """The duality gap of ``(x, theta)``; two passes."""
+    penalty, weight = problem.penalty, problem.quadratic.diagonal
+    pull = -(matrix.T @ theta + problem.linear)
+    x_dual, s = penalty.split(pull, weight)  # type: ignore[union-attr]
+    gap = 0.5 * float(weight @ (x - x_dual) ** 2)
+    gap += penalty.complement(x, s)  # type: ignore[union-attr]
+    return gap + float(problem.losses.fenchel_young(matrix @ x, theta).sum())
+
+
+@dataclass(frozen=True)
+class Sdca:
+    """Proximal stochastic dual coordinate ascent.
+
+    Parameters
+    ----------
+    max_epochs : int
+        Sweeps over all terms at most.
+    every : int
+        Sweeps between two looks at the gap.
+    seed : int
+        Of the order of the terms.
+    """
+
+    max_epochs: int = 20_000
+    every: int = 5
+    seed: int = 0
+    name: str = "SDCA"
+
+    def __call__(
+        self, problem: Problem, start: Start | None = None, target: float = 0.0
+    ) -> InnerResult:
+        """Solve until the duality gap is at most `target` (absolute)."""
+        design, penalty = require(problem, "sdca")
+        rng, losses = np.random.default_rng(self.seed), problem.losses
+        matrix, weight = by_columns(design).tocsr(), problem.quadratic.diagonal
+        theta = losses.slope(np.zeros(problem.n)) if start is None else np.array(start.theta)
+        theta = np.clip(theta, losses.lo, losses.hi)
+        square = problem.norms**2
+        best: tuple[float, Array, Array] = (np.inf, np.zeros(problem.d), theta)
+        epochs = 0
+        while epochs < self.max_epochs:
+            v = -(matrix.T @ theta + problem.linear)
+            x, _ = penalty.split(v, weight)
+            gap = _gap(problem, matrix, x, theta)
+            if gap < best[0]:
+                best = (gap, x, theta.copy())
+            if gap <= target:
+                break
+            for _ in range(self.every):
+                loops().ascend(
+                    rng.permutation(problem.n), matrix.indptr, matrix.indices, matrix.data, square,
+                    weight, penalty.kappa, losses.b, losses.e, losses.q, losses.lo, losses.hi,
+                    theta, v,
+                )
+            epochs += self.every
+        status = "optimal" if best[0] <= target else "inaccurate"
+        return InnerResult(status, best[1], best[2], info={"epochs": epochs, "gap": best[0]})
+
+
+@dataclass(frozen=True)
+class Spdc:
+    """The stochastic primal-dual coordinate method (Zhang and Xiao 2015) in mini-batches.
+
+    Parameters as of `Sdca`; `batches` is the number of batches an epoch is made of.
+    """
+
+    max_epochs: int = 20_000
+    every: int = 10
+    batches: int = 20
+    seed: int = 0
+    name: str = "SPDC"
+
+    def __call__(
+        self, problem: Problem, start: Start | None = None, target: float = 0.0
+    ) -> InnerResult:
+        """Solve until the duality gap is at most `target` (absolute)."""
+        design, penalty = require(problem, "spdc")
+        rng, losses, n = np.random.default_rng(self.seed), problem.losses, problem.n
+        matrix, weight = by_columns(design).tocsr(), problem.quadratic.diagonal
+        x = np.zeros(problem.d) if start is None else np.array(start.x)
+        theta = losses.slope(matrix @ x) if start is None else np.array(start.theta)
+        theta = np.clip(theta, losses.lo, losses.hi)
+        size = max(n // self.batches, 1)
+        steps = self._steps(problem, size)
+        pull, bar, fresh = matrix.T @ theta, x.copy(), np.zeros(problem.d)
+        best: tuple[float, Array, Array] = (np.inf, x, theta)
+        epochs = 0
+        while epochs < self.max_epochs:
+            # The slopes at x are the better dual point once x is good; both are feasible.
+            for dual in (theta, np.clip(losses.slope(matrix @ x), losses.lo, losses.hi)):
+                gap = _gap(problem, matrix, x, dual)
+                if gap < best[0]:
+                    best = (gap, x.copy(), dual.copy())
+            if best[0] <= target:
+                break
+            for _ in range(self.every):
+                loops().alternate(
+                    rng.permutation(n), size, matrix.indptr, matrix.indices, matrix.data, weight,
+                    penalty.kappa, problem.linear, losses.b, losses.e, losses.q, losses.lo,
+                    losses.hi, *steps, theta, x, bar, pull, fresh,
+                )
+            pull = matrix.T @ theta  # the running sum drifts
+            epochs += self.every
+        status = "optimal" if best[0] <= target else "inaccurate"
+        return InnerResult(status, best[1], best[2], info={"epochs": epochs, "gap": best[0]})
+
+    def _steps(self, problem: Problem, size: int) -> tuple[float, float, float]:
+        """``sigma``, ``tau`` and the momentum of Zhang and Xiao 2015, Theorem 2.
+
+        Theirs is a mean of n losses: our slopes are an n-th of theirs, so is our ``sigma``.
+        """
+        losses, n = problem.losses, problem.n
+        radius = float(problem.sizes.max(initial=1e-300))
+        curvature = float(losses.q[losses.q > 0].min(initial=np.inf))
+        weight = float(problem.quadratic.diagonal.min())
+        if not np.isfinite(curvature):
+            curvature = 1e-3 / float(np.median(np.abs(losses.lo) + losses.hi))
+        sigma = np.sqrt(weight / (size * curvature)) / (2.0 * radius)
+        tau = np.sqrt(size * curvature / weight) / (2.0 * radius * n)
+        slow = n / size + 2.0 * radius * n / np.sqrt(size * weight * curvature)
+        return float(sigma), float(tau), float(1.0 - 1.0 / slow)

@@ -1,0 +1,193 @@
+"""The LP-SVM: its optimum, its certificate, Theorems 6 and 7 as they are right and as printed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.optimize import linprog
+
+import cvxscreen as cs
+from cvxscreen.columns import by_columns
+from cvxscreen.errors import InvalidInput, UnknownName
+from cvxscreen.lp_svm import (
+    LpSvm,
+    certify_lp,
+    dropped_by_slab,
+    least_within_slab,
+    margins_in_cone,
+    screen_lp,
+)
+
+
+def make(seed: int, share: float, n: int = 50, d: int = 30, sparse: bool = False) -> LpSvm:
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    if sparse:
+        X *= rng.random((n, d)) < 0.3
+    y = np.where(X[:, 0] - X[:, 1] + 0.8 * rng.standard_normal(n) >= 0, 1.0, -1.0)
+    y[:2] = (1.0, -1.0)
+    weight = rng.uniform(0.5, 2.0, n) if seed % 2 else None
+    data = sp.csr_matrix(X) if sparse else X
+    p = cs.sparse_svm(data, y, 1.0, loss="hinge", l2=0, sample_weight=weight)
+    assert isinstance(p, LpSvm)
+    return p.with_(lam=share * cs.lambda_max(p))
+
+
+def optimum(problem: LpSvm) -> tuple[np.ndarray, np.ndarray, float]:
+    """Primal and dual optimum of the whole linear program, and its value."""
+    A = by_columns(problem.design).toarray()
+    n, d = A.shape
+    cost = np.concatenate([np.full(2 * d, problem.lam), problem.c])
+    table = np.hstack([-A, A, -np.eye(n)])
+    found = linprog(cost, A_ub=table, b_ub=-np.ones(n), bounds=(0, None), method="highs")
+    return found.x[:d] - found.x[d : 2 * d], -found.ineqlin.marginals, found.fun
+
+
+def references(problem: LpSvm, rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
+    w, alpha, _ = optimum(problem)
+    return [
+        (w + size * rng.standard_normal(problem.d) * np.abs(w).max(),
+         np.clip(alpha + size * problem.c * rng.standard_normal(problem.n), 0, problem.c))
+        for size in (1e-6, 1e-3, 1e-2, 1e-1)
+    ]
+
+
+@pytest.mark.parametrize("mode", ["safe", "certified"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_solves_to_the_optimum(mode: str, sparse: bool) -> None:
+    previous = None
+    for share in (0.9, 0.5, 0.2, 0.05):
+        problem = make(1, share, sparse=sparse)
+        found = cs.solve(problem, mode=mode, tol=1e-8, start=previous)
+        assert found.status == "optimal"
+        assert found.value == pytest.approx(optimum(problem)[2], rel=1e-8)
+        assert found.features <= problem.d
+        previous = found
+    assert "LP-SVM" in str(found)
+    assert "LP-SVM" in str(problem)
+
+
+def test_nothing_is_left_above_lambda_max() -> None:
+    problem = make(2, 1.001)
+    assert not cs.solve(problem).x.any()
+    assert cs.solve(problem.with_(lam=0.98 / 1.001 * problem.lam)).x.any()
+
+
+def test_certificate_refuses_what_is_not_optimal() -> None:
+    problem = make(3, 0.3)
+    w, alpha, value = optimum(problem)
+    good = certify_lp(problem, w, alpha, 1e-9)
+    assert good.ok
+    assert good.primal == pytest.approx(value)
+    assert good.dual <= value * (1 + 1e-12)
+    assert not certify_lp(problem, 1.01 * w, alpha, 1e-6).ok
+    assert not certify_lp(problem, w, 0.99 * alpha, 1e-6).ok
+    assert not certify_lp(problem, w * np.nan, alpha).ok
+
+
+def test_no_wrong_decision_and_some_right_ones() -> None:
+    made = {"dropped": 0, "linear": 0}
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        problem = make(seed, [0.8, 0.5, 0.2][seed % 3], sparse=seed % 4 == 0)
+        w, _, _ = optimum(problem)
+        t = problem.design.forward(w)
+        for x, alpha in references(problem, rng):
+            verdict = screen_lp(problem, x, alpha)
+            assert not (verdict.dropped & (np.abs(w) > 1e-9)).any()
+            assert not (verdict.zero & (t < 1 - 1e-8)).any()
+            assert not (verdict.linear & (t > 1 + 1e-8)).any()
+            made["dropped"] += int(verdict.dropped.sum())
+            made["linear"] += int(verdict.linear.sum())
+            assert (verdict.piece[verdict.linear] == 0).all()
+            assert (verdict.undecided == (verdict.piece == -1)).all()
+    assert made["dropped"] > 100
+    assert made["linear"] > 100
+
+
+def test_the_slab_bound_is_the_optimum_of_its_linear_program() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        values = rng.standard_normal(12) * (rng.random(12) < 0.7)
+        mass = rng.uniform(0.1, 1.0, 12)
+        low, high = np.sort(rng.uniform(0, mass.sum(), 2))
+        used = values != 0
+        mine = least_within_slab(values[used], mass[used], float(mass[~used].sum()), low, high)
+        table, side = np.vstack([np.ones(12), -np.ones(12)]), np.array([high, -low])
+        found = linprog(values, A_ub=table, b_ub=side, bounds=np.c_[0 * mass, mass])
+        assert mine == pytest.approx(found.fun, abs=1e-10)
+
+
+def test_the_cone_bound_is_the_optimum_of_its_linear_program() -> None:
+    compared = 0
+    for seed in range(8):
+        problem = make(seed, 0.4, n=20, d=5)
+        rng = np.random.default_rng(seed)
+        x, alpha = references(problem, rng)[2]
+        t = problem.design.forward(x)
+        for cut in (problem.feasible(alpha)[0], np.where(t < 1, problem.c, 0.0)):
+            low, high = margins_in_cone(problem, cut, problem.primal(x))
+            v, k = problem.design.adjoint(cut), problem.primal(x) - cut.sum()
+            cone = np.concatenate([problem.lam - v, problem.lam + v])[None]
+            for i in range(0, problem.n, 4):
+                a = problem.design.dense(np.array([i]))[0]
+                found = linprog(np.concatenate([-a, a]), A_ub=cone, b_ub=[k], bounds=(0, None))
+                if found.status == 0:
+                    assert high[i] == pytest.approx(-found.fun, rel=1e-6, abs=1e-8)
+                    compared += 1
+                else:
+                    assert high[i] > 1e9
+                assert low[i] <= a @ optimum(problem)[0] + 1e-9
+    assert compared > 20
+
+
+def test_theorem_6_as_printed_is_wrong() -> None:
+    """Printed: LB < -lam n and UB > lam n give w_j = 0."""
+    printed = ours = 0
+    for seed in range(6):
+        problem = make(seed, 0.2)
+        w, _, value = optimum(problem)
+        A = by_columns(problem.design)
+        for j in range(problem.d):
+            column = A[:, j].toarray().ravel()
+            least = least_within_slab(column, problem.c, 0.0, 0.9 * value, 1.1 * value)
+            most = -least_within_slab(-column, problem.c, 0.0, 0.9 * value, 1.1 * value)
+            printed += (least < -problem.lam and most > problem.lam) and abs(w[j]) > 1e-6
+        dropped = dropped_by_slab(problem, 1.1 * value, 0.9 * value)
+        ours += int((dropped & (np.abs(w) > 1e-9)).sum())
+    assert printed > 10
+    assert ours == 0
+
+
+def test_theorem_7_as_printed_is_wrong() -> None:
+    """Printed: the four values swapped, a term with t < 1 would get alpha = 0."""
+    wrong_printed = decided = 0
+    for seed in range(6):
+        problem = make(seed, 0.5)
+        _, alpha, _ = optimum(problem)
+        verdict = screen_lp(problem, *references(problem, np.random.default_rng(seed))[0])
+        decided += int(verdict.linear.sum())
+        wrong_printed += int((verdict.linear & (alpha > 1e-9)).sum())  # printed: alpha = 0
+        assert (alpha[verdict.linear] >= problem.c[verdict.linear] * (1 - 1e-7)).all()
+    assert decided > 10
+    assert wrong_printed == decided
+
+
+def test_face_and_refusals() -> None:
+    problem = make(4, 0.5)
+    assert cs.bounds.available(problem) == ("lp",)  # type: ignore[arg-type]
+    solution = cs.solve(problem)
+    verdict = cs.screen(problem, reference=solution)
+    assert verdict.kept.shape == (problem.d,)
+    other = cs.sparse_svm(np.eye(4), [1, -1, 1, -1], 0.1)
+    with pytest.raises(InvalidInput, match="`reference`"):
+        cs.screen(other, reference=solution)  # type: ignore[call-overload]
+    with pytest.raises(InvalidInput, match="`start`"):
+        cs.solve(other, start=solution)  # type: ignore[call-overload]
+    with pytest.raises(UnknownName, match="mode"):
+        cs.solve(problem, mode="fast")
+    with pytest.raises(InvalidInput, match="`lam`"):
+        problem.with_(lam=0.0)
+    with pytest.raises(InvalidInput, match="`l2`"):
+        cs.sparse_svm(np.eye(4), [1, -1, 1, -1], 0.1, l2=0)
