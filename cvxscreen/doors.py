@@ -105,7 +105,8 @@ def solve(
         that CVXPY has installed (``"CLARABEL"``, ``"SCS"``, ...), which then solves the reduced
         problem.
     bounds : sequence of str, optional
-        Bounds to prove with, by name (default ``("midpoint",)``, under an L1 term ``("joint",)``); see `bounds.available`.
+        Bounds to prove with, by name (default ``("midpoint",)``, under an L1 term ``("joint",)``);
+        see `bounds.available`.
     start : Solution, optional
         A warm start: a solution of the same problem, or of the same data at another C.
     progress : bool

@@ -63,7 +63,9 @@ def eigengap(problem: MultiTask, theta: Array, gap: float) -> Verdict:
     """
     d, h, c, eta = problem.d, problem.h, problem.c, problem.eta
     f = problem.losses
-    nothing = Verdict(f, np.full(problem.n, -1, dtype=np.int8), "eigengap", np.inf, gap, d)
+    nothing = Verdict(
+        f, np.full(problem.n, -1, dtype=np.int8), "eigengap", np.inf, gap, np.zeros(d, dtype=bool)
+    )
     if f.q.any() or not np.isfinite(gap):
         return nothing
     V = problem.pull(theta)
@@ -117,4 +119,4 @@ def eigengap(problem: MultiTask, theta: Array, gap: float) -> Verdict:
     slack = 8.0 * UNIT * (np.abs(low) + np.abs(high) + np.abs(middle))
     with np.errstate(invalid="ignore"):
         codes = f.piece_within(low - slack, high + slack)
-    return Verdict(f, codes, "eigengap", float(np.max(reach)), gap, d)
+    return Verdict(f, codes, "eigengap", float(np.max(reach)), gap, np.zeros(d, dtype=bool))
