@@ -1,0 +1,198 @@
+"""Doubly sparse models: how much is screened, how long a path takes, and against skglm.
+
+    python examples/benchmarks/sparse_models.py DATA [--set NAME ...] [--part rates|modes|peers]
+
+DATA is a folder of ``NAME.npz`` files (``X`` and ``y``, or a CSR matrix in parts). Sets: farmads,
+pcmac_7511, news20_multi (one class against the rest), madelon, colon, and ``synthetic``: sparse
+data of the shape of real-sim. Times are CPU seconds of one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+import cvxscreen as cs
+from cvxscreen.bounds import dual_ball, joint, midpoint_ball
+from cvxscreen.doors import named_solver, warm_start
+from cvxscreen.solvers.loop import solve_screened
+
+SETS = ("pcmac_7511", "farmads", "news20_multi", "madelon", "colon", "synthetic")
+WAYS = {
+    "none": (), "features": (dual_ball,), "samples": (midpoint_ball,), "both": (joint,),
+}
+
+
+def load(folder: Path, name: str) -> tuple[Any, np.ndarray]:
+    """Rows and labels -1/+1; dense columns are standardised."""
+    if name == "synthetic":
+        return synthetic()
+    file = folder / f"{name}.npz"
+    if not file.is_file():
+        raise SystemExit(f"{file} is not there: give the folder that holds {name}.npz")
+    data = np.load(file)
+    y = data["y"].astype(float)
+    if len(np.unique(y)) > 2:
+        y = np.where(y == np.unique(y)[0], 1.0, -1.0)
+    if "X" in data:
+        X = data["X"].astype(float)
+        return (X - X.mean(0)) / np.maximum(X.std(0), 1e-12), y
+    parts = (data["X_data"].astype(float), data["X_indices"], data["X_indptr"])
+    return sp.csr_matrix(parts, shape=tuple(data["X_shape"])), y
+
+
+def synthetic(n: int = 72_309, d: int = 20_958, density: float = 0.0024) -> tuple[Any, np.ndarray]:
+    """Text-like rows of norm 1, words of falling frequency, labels from a tenth of the words."""
+    rng = np.random.default_rng(0)
+    lengths = np.maximum(rng.poisson(density * d, size=n), 5)
+    weight = 1.0 / (np.arange(d) + 20.0) ** 0.9
+    words = np.searchsorted(np.cumsum(weight / weight.sum()), rng.random(lengths.sum()))
+    rows = np.repeat(np.arange(n), lengths)
+    values = rng.exponential(1.0, size=len(words)) + 0.2
+    X = sp.csr_matrix((values, (rows, rng.permutation(d)[np.minimum(words, d - 1)])), shape=(n, d))
+    X = sp.csr_matrix(sp.diags(1.0 / np.sqrt(X.multiply(X).sum(axis=1).A1)) @ X)
+    w = np.where(rng.random(d) < 0.1, 3.0 * rng.standard_normal(d), 0.0)
+    t = X @ w
+    return X, np.where(t - np.median(t) + 0.5 * t.std() * rng.standard_normal(n) > 0, 1.0, -1.0)
+
+
+def rates(name: str, X: Any, y: np.ndarray) -> None:
+    """What is screened at relative gaps 1e-1 ... 1e-6 (features %, samples %)."""
+    base = cs.sparse_svm(X, y, 1.0)
+    top = cs.lambda_max(base)
+    print(f"{name}: features / samples screened in %, by gap and bound")
+    for share in (0.5, 0.1, 0.02):
+        problem = base.with_(lam=share * top)
+        best = cs.solve(problem, tol=1e-9)
+        zero = cs.solve(problem.with_(lam=1.3 * problem.lam), tol=1e-6)
+        far = cs.reference_point(problem, zero.x, zero.theta)
+        for gap in (1e-1, 1e-2, 1e-3, 1e-4, 1e-6):
+            low, high = 0.0, 1.0
+            for _ in range(25):  # between a neighbour and the optimum until the gap fits
+                mix = 0.5 * (low + high)
+                x = best.x + mix * (far.x - best.x)
+                point = cs.reference_point(problem, x, best.theta + mix * (far.theta - best.theta))
+                low, high = (mix, high) if point.relative_gap < gap else (low, mix)
+            cells = []
+            for bound in ("midpoint", "dual", "synergy", "joint"):
+                said = cs.screen(problem, reference=point, bound=bound)
+                flat = (said.zero | said.linear).mean()
+                cells.append(f"{bound} {100 * said.dropped.mean():5.1f}/{100 * flat:5.1f}")
+            print(f"  lam {share:4.2f} lam_max  gap {gap:.0e}  " + "   ".join(cells))
+
+
+def along(
+    base: cs.Problem, grid: np.ndarray, way: str, solver: str, mode: str
+) -> tuple[float, Any]:
+    """CPU seconds and solutions of a warm-started path."""
+    found, previous, spent = [], None, 0.0
+    for lam in grid:
+        here = base.with_(lam=float(lam))
+        began = process_time()
+        start = None if previous is None else warm_start(here, previous)
+        previous = solve_screened(
+            here, named_solver(solver, here), mode=mode, start=start, bounds=WAYS[way]
+        )
+        spent += process_time() - began
+        found.append((previous.value, previous.status))
+    return spent, found
+
+
+def modes(name: str, X: Any, y: np.ndarray, points: int, last: float, solvers: list[str]) -> None:
+    """The same path by the same solver: none, features, samples, both; and certified."""
+    base = cs.sparse_svm(X, y, 1.0)
+    grid = cs.lambda_max(base) * np.geomspace(1.0, last, points)
+    along(base, grid[:2], "both", "auto", "safe")  # compile
+    for solver in solvers:
+        reference = None
+        for way, mode in [*((way, "safe") for way in WAYS), ("both", "certified")]:
+            spent, found = along(base, grid, way, solver, mode)
+            values = np.array([value for value, _ in found])
+            reference = values if reference is None else reference
+            off = float(np.max(np.abs(values - reference) / reference))
+            ok = sum(status == "optimal" for _, status in found)
+            print(
+                f"{name:12} {solver:6} {mode:9} {way:8} {spent:8.2f} s  {ok}/{len(grid)} certified"
+                f"  values differ by {off:.0e}",
+                flush=True,
+            )
+
+
+def peers(name: str, X: Any, y: np.ndarray, points: int, last: float, budget: float) -> None:
+    """Huber loss, elastic net, against skglm's AndersonCD at a gap certified to 1e-6.
+
+    Of skglm only the last, successful tolerance is counted, from 1e-3 lam down by tens; it is warm
+    started too, and stopped when it has used `budget` seconds.
+    """
+    from skglm.datafits import Huber
+    from skglm.penalties import L1_plus_L2
+    from skglm.solvers import AndersonCD
+    from skglm.utils.jit_compilation import compiled_clone
+
+    warnings.simplefilter("ignore")
+    base = cs.sparse_svr(X, y, 1.0, loss="huber", delta=1.0)
+    grid = cs.lambda_max(base) * np.geomspace(1.0, last, points)
+    along(base, grid[:2], "both", "auto", "certified")
+    columns = sp.csc_matrix(X) if sp.issparse(X) else np.asfortranarray(X)
+    datafit = compiled_clone(Huber(1.0))
+    if sp.issparse(X):
+        datafit.initialize_sparse(columns.data, columns.indptr, columns.indices, y)
+    else:
+        datafit.initialize(columns, y)
+    w, theirs, done = np.zeros(X.shape[1]), 0.0, 0
+
+    def fit(lam: float, tol: float) -> np.ndarray:
+        solver = AndersonCD(tol=tol, fit_intercept=False, max_iter=100, max_epochs=100_000,
+                            ws_strategy="subdiff", warm_start=True)
+        penalty = compiled_clone(L1_plus_L2(2.0 * lam, 0.5))
+        return np.asarray(solver.solve(columns, y, datafit, penalty, w.copy(), X @ w)[0])
+
+    fit(grid[0], 1e-3)
+    for lam in grid:
+        here, tol = base.with_(lam=float(lam)), 1e-3 * lam
+        while True:
+            began = process_time()
+            found = fit(float(lam), tol)
+            spent = process_time() - began
+            slopes = here.losses.slope(here.design.forward(found))
+            if cs.certify(here, found, slopes, tol=1e-6).ok or tol < 1e-9 * lam:
+                break
+            tol *= 0.1
+        theirs, w, done = theirs + spent, found, done + 1
+        if theirs > budget:
+            break
+    ours, _ = along(base, grid[:done], "both", "auto", "certified")
+    print(f"{name:12} {done} points: ours {ours:.2f} s, skglm {theirs:.2f} s", flush=True)
+
+
+def main() -> None:
+    """Run the parts asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--set", nargs="*", choices=SETS, default=list(SETS))
+    parser.add_argument("--part", nargs="*", choices=("rates", "modes", "peers"),
+                        default=["rates", "modes", "peers"])
+    parser.add_argument("--points", type=int, default=100)
+    parser.add_argument("--last", type=float, default=1e-4)
+    parser.add_argument("--solver", nargs="*", default=["auto"])
+    parser.add_argument("--budget", type=float, default=600.0)
+    chosen = parser.parse_args()
+    for name in chosen.set:
+        X, y = load(chosen.data, name)
+        print(f"{name}: {X.shape[0]:,} x {X.shape[1]:,}")
+        if "rates" in chosen.part:
+            rates(name, X, y)
+        if "modes" in chosen.part:
+            modes(name, X, y, chosen.points, chosen.last, chosen.solver)
+        if "peers" in chosen.part:
+            peers(name, X, y, chosen.points, chosen.last, chosen.budget)
+
+
+if __name__ == "__main__":
+    main()
