@@ -14,17 +14,32 @@ Array = NDArray[np.float64]
 _BLOCK_ROWS = 1024
 
 
-def column_squares(design: Design, weights: ArrayLike) -> Array:
-    """``sum_i weights_i a_ij^2``, shape (d,)."""
-    w = np.array(weights, dtype=np.float64)
-    if isinstance(design, Rows) and design.sparse:
-        if design.scale is not None:
-            w *= design.scale**2
+def _squared(design: Rows) -> sp.csr_matrix:
+    """The squares of the sparse entries, row factors included; kept."""
+    found: sp.csr_matrix | None = design.__dict__.get("_squared")
+    if found is None:
         matrix = design.matrix
         entries = matrix.data.astype(np.float64) ** 2
-        entries *= np.repeat(w, np.diff(matrix.indptr))
-        head = np.bincount(matrix.indices, entries, minlength=matrix.shape[1])
-        return np.concatenate([head, w @ design.extra**2])
+        if design.scale is not None:
+            entries *= np.repeat(design.scale**2, np.diff(matrix.indptr))
+        found = sp.csr_matrix((entries, matrix.indices, matrix.indptr), shape=matrix.shape)
+        design.__dict__["_squared"] = found
+    return found
+
+
+def row_squares(design: Design, weights: Array) -> Array:
+    """``sum_j weights_j a_ij^2``, shape (n,); a product with the squares where rows are sparse."""
+    if not isinstance(design, Rows) or not design.sparse or design.extra.shape[1]:
+        return design.weighted_squares(weights)
+    return np.asarray(_squared(design) @ weights)
+
+
+def column_squares(design: Design, weights: ArrayLike) -> Array:
+    """``sum_i weights_i a_ij^2``, shape (d,)."""
+    w = np.asarray(weights, dtype=np.float64)
+    if isinstance(design, Rows) and design.sparse:
+        own = w if design.scale is None else w * design.scale**2
+        return np.concatenate([_squared(design).T @ w, own @ design.extra**2])
     total = np.zeros(design.shape[1])
     for start in range(0, design.shape[0], _BLOCK_ROWS):
         index = np.arange(start, min(start + _BLOCK_ROWS, design.shape[0]))
@@ -58,11 +73,10 @@ def _by_columns(design: Rows) -> sp.csc_matrix:
 
 def narrowed(design: Design, features: NDArray[np.intp]) -> Design:
     """The design made of some coordinates; few columns of sparse rows without a pass over all."""
-    known = getattr(design, "__dict__", {}).get("_by_columns")
-    if known is None or not design.sparse or 2 * len(features) > design.shape[1]:
+    if not isinstance(design, Rows) or not design.sparse or 2 * len(features) > design.shape[1]:
         narrow: Design = design.take_columns(features)
         return narrow
-    part = known[:, features]
+    part = by_columns(design)[:, features]
     chosen = Rows(part.tocsr())
     chosen.__dict__["_by_columns"] = part
     return chosen

@@ -26,7 +26,7 @@ from cvxscreen.cones import SideConstraints
 from cvxscreen.designs.protocols import Design, Form
 from cvxscreen.errors import CvxscreenError, InvalidInput
 from cvxscreen.losses import Losses
-from cvxscreen.penalty import Penalty
+from cvxscreen.penalty import L1, Penalty
 from cvxscreen.quadratic import Quadratic
 from cvxscreen.rounding import up
 from cvxscreen.tables import fields
@@ -211,9 +211,10 @@ class Problem:
             self, quadratic=self.quadratic.scaled(factor), penalty=penalty, lam=float(lam)
         )
         for name in ("sizes", "free_columns", "column_norms", "column_sizes"):
-            if name in self.__dict__:
+            if name in self.__dict__ or isinstance(penalty, L1):
+                getattr(self, name)
                 changed.__dict__[name] = self.__dict__[name]
-        if self.quadratic.matrix is None and "norms" in self.__dict__:
+        if isinstance(penalty, L1):
             changed.__dict__["norms"] = up(1.0) * self.norms / np.sqrt(factor)
         return changed
 

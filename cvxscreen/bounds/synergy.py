@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.bounds.budget import pulls_within_budget
-from cvxscreen.columns import column_squares
+from cvxscreen.columns import column_squares, row_squares
 from cvxscreen.duality import Point, margin_error
 from cvxscreen.losses import Piece
 from cvxscreen.penalty import L1
@@ -185,17 +185,15 @@ class _State:
         if not len(open_rows):
             return
         some = len(open_rows) < problem.n
-        design = problem.design.take_rows(open_rows) if some else problem.design
+        norms = problem.norms[open_rows]
         if known.zero.any():
-            squares = design.weighted_squares(np.where(known.zero, 0.0, 1.0 / self.weights))
-            norms = np.sqrt(squares)
-        else:
-            norms = problem.norms[open_rows]
+            weight = np.where(known.zero, 0.0, 1.0 / self.weights)
+            norms = np.sqrt(row_squares(problem.design, weight))[open_rows]
         norms = norms * (1.0 + gamma(problem.d + 8))
         if np.array_equal(centre, point.x):
             margins = point.margins[open_rows]
         else:
-            margins = design.forward(centre)
+            margins = problem.design.forward(centre)[open_rows]
         error = margin_error(problem, centre)[open_rows] + point.margin_error[open_rows]
         low, high = outward(margins, radius * norms + error)
         low = np.maximum(low, known.margins[0][open_rows])

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.bounds import Bound
-from cvxscreen.certificate import certify
+from cvxscreen.certificate import Certificate, certify
 from cvxscreen.duality import Point, reference_point
 from cvxscreen.losses import Piece
 from cvxscreen.penalty import L1
@@ -36,9 +36,9 @@ SHRINK = 0.1
 WORTH = 0.95
 """A reduction is carried out when it leaves at most this share of the rows or of the columns."""
 NEAR = 0.9
-"""Features with ``|v_j|`` above this share of ``kappa_j`` are not predicted to be 0."""
-FIRST = 500
-"""Violators let in at once at least; else twice as many as the support has."""
+"""Features with ``|v_j|`` above this share of ``kappa_j`` are let in."""
+HOPE = 0.02  # where features are predicted, a start with a larger gap is not asked for proofs
+FIRST = 500  # violators let in at once at least; else twice as many as the support has
 
 
 def solve_sparse(
@@ -50,7 +50,7 @@ def solve_sparse(
     bounds: tuple[Bound, ...] = (),
     on_round: Callable[[Round], None] | None = None,
 ) -> Solution:
-    """Solve a problem with an L1 term; parameters and result as of `solve_screened`."""
+    """Under an L1 term; see `solve_screened`."""
     began = perf_counter()
     run = _Run(problem, inner, mode, tol, bounds, on_round)
     run.begin(start)
@@ -96,10 +96,11 @@ class _Run:
         self.rounds: list[Round] = []
         self.before: dict[str, float] = {}
         self.result = InnerResult("not run", np.zeros(0), np.zeros(0))
-        self.finished, self.factor, self.near = False, 0.25, NEAR
+        self.finished, self.factor = False, 0.25
         self.let_in = np.zeros(problem.d, dtype=bool)
         self.point: Point
         self.best: Point
+        self.proof: tuple[Point, Certificate] | None = None
 
     def begin(self, start: Start | None) -> None:
         """Evaluate the start (0 without one) and prove what it proves."""
@@ -110,7 +111,7 @@ class _Run:
             self.point = reference_point(problem, np.zeros(problem.d))
         self.best = self.point
         self.started = start is not None
-        if self.mode == "safe" or start is not None:
+        if self.mode == "safe" or (start is not None and self.point.relative_gap <= HOPE):
             self.prove()
         masks = piece_masks(problem.losses, self.screening.codes)
         self.before = {name: float(mask.mean()) for name, mask in masks.items()}
@@ -119,7 +120,7 @@ class _Run:
     # -- proofs -----------------------------------------------------------------------------
 
     def prove(self) -> None:
-        """Add what the bounds prove from the point in hand, about the problem in hand."""
+        """Add what the bounds prove from the point, about the problem in hand."""
         here = self.nest.problem
         if self.screening.exhausted or not np.isfinite(self.point.gap):
             return
@@ -164,7 +165,8 @@ class _Run:
         if last or nest.problem is self.problem:
             before = self.best.gap
             self.finish(self.lifted(self.point), last, before)
-        self.prove()
+        if not self.finished:
+            self.prove()
         self.record(began, solved, nest, proven, 0, 0)
 
     def predicted_round(self) -> None:
@@ -174,7 +176,7 @@ class _Run:
         point, kappa = self.best, self.penalty.kappa
         pull = np.abs(point.pull + self.problem.linear)
         wanted = (point.x != 0) | self.let_in
-        close = pull > self.near * kappa
+        close = pull > NEAR * kappa
         limit = max(FIRST, 2 * int(np.count_nonzero(wanted)))
         if int((close & ~wanted).sum()) > limit:
             ratio = np.where(wanted | (kappa == 0), 0.0, pull / np.where(kappa > 0, kappa, 1.0))
@@ -202,7 +204,6 @@ class _Run:
         refuted = int(((pull > kappa) & ~wanted & ~self.screening.dropped).sum())
         before = self.best.gap
         self.finish(self.point, refuted == 0, before)
-        self.near = min(self.near, 0.95)
         self.record(began, solved, nest, proven, guessed, refuted)
 
     def solve(self, problem: Problem, start: Start | None, goal: float) -> float:
@@ -232,15 +233,20 @@ class _Run:
         """Take over a better point; stop when the full problem is certified or nothing helps."""
         if point.gap < self.best.gap or (not self.rounds and not self.started):
             self.best = point
-        if self.best.relative_gap <= self.tol:
-            self.proof = certify(self.problem, self.best.x, self.best.theta, tol=self.tol)
-            if self.proof.ok:
-                self.finished = True
-                return
+        if self.best.relative_gap <= self.tol and self.certified().ok:
+            self.finished = True
+            return
         if last:
             if self.factor < 1e-5 and point.gap > 0.5 * before:
                 self.finished = True
             self.factor *= 0.2
+
+    def certified(self) -> Certificate:
+        """The independent certificate of the best point, computed once."""
+        if self.proof is None or self.proof[0] is not self.best:
+            best = self.best
+            self.proof = (best, certify(self.problem, best.x, best.theta, tol=self.tol))
+        return self.proof[1]
 
     def record(
         self, began: float, solved: float, nest: _Nest, proven: int, guessed: int, refuted: int
@@ -270,7 +276,7 @@ class _Run:
         problem, best = self.problem, self.best
         if not self.rounds:
             return Solution.failed(problem, self.result.status, self.screening, ())
-        proof = certify(problem, best.x, best.theta, tol=self.tol)
+        proof = self.certified()
         return Solution(
             problem=problem,
             x=best.x,

@@ -41,6 +41,23 @@ def _descend(  # type: ignore[no-untyped-def]
     return gained
 
 
+def _chosen_rows(  # type: ignore[no-untyped-def]
+    columns, indptr, indices, data, rank, factor, new_indptr, new_indices, new_data
+):
+    """Copy the entries of some columns in rows of rank >= 0, times ``factor_i``; their number."""
+    count = 0
+    for k in range(columns.size):
+        j = columns[k]
+        for p in range(indptr[j], indptr[j + 1]):
+            i = indices[p]
+            if rank[i] >= 0:
+                new_indices[count] = rank[i]
+                new_data[count] = data[p] * factor[i]
+                count += 1
+        new_indptr[k + 1] = count
+    return count
+
+
 def _ascend(  # type: ignore[no-untyped-def]
     order, indptr, indices, data, square, weight, kappa, b, e, q, lo, hi, theta, v
 ):
@@ -113,6 +130,7 @@ class Loops(NamedTuple):
     """The loops of this module."""
 
     descend: Loop
+    chosen_rows: Loop
     ascend: Loop
     alternate: Loop
 
@@ -120,7 +138,7 @@ class Loops(NamedTuple):
 @lru_cache(maxsize=1)
 def loops() -> Loops:
     """The loops, compiled where numba is installed (it is imported here, not with the package)."""
-    plain = (_descend, _ascend, _alternate)
+    plain = (_descend, _chosen_rows, _ascend, _alternate)
     try:
         import numba
     except ImportError:

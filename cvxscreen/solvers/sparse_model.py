@@ -64,11 +64,13 @@ class Model:
             return cls(block, bent, weight, kappa, slope, x)
         rank = np.full(matrix.shape[0], -1, dtype=np.int32)
         rank[rows] = np.arange(len(rows))
-        chosen = rank[block.indices]
-        keep = chosen >= 0
-        counts = np.concatenate([[0], np.cumsum(keep)])
-        entries = (block.data[keep] * factor[block.indices[keep]], chosen[keep],
-                   counts[block.indptr].astype(np.int32))
+        indptr = np.zeros(len(active) + 1, dtype=np.int32)
+        indices, data = np.empty(block.nnz, dtype=np.int32), np.empty(block.nnz)
+        size = loops().chosen_rows(
+            np.arange(len(active)), block.indptr, block.indices, block.data, rank, factor, indptr,
+            indices, data,
+        )
+        entries = data[:size], indices[:size], indptr
         bent = sp.csc_matrix(entries, shape=(len(rows), len(active)))
         return cls(block, bent, weight, kappa, slope, x)
 
