@@ -39,11 +39,12 @@ def problems() -> dict[str, cvxscreen.Problem]:
     T = cvxscreen.triplets(X, y, 2)
     return {
         "`svm`": cvxscreen.svm(X, y, intercept=True),
+        "`sparse_svm`": cvxscreen.sparse_svm(X, y, 0.01),
         "`rtlm`": cvxscreen.rtlm(X, T, 100.0),
     }
 
 
-@pytest.mark.parametrize("model", ["`svm`", "`rtlm`"])
+@pytest.mark.parametrize("model", ["`svm`", "`sparse_svm`", "`rtlm`"])
 def test_the_table_lists_the_rules_that_apply(model: str) -> None:
     [row] = [cells for cells in ROWS if cells[0].strip().startswith(model)]
     named = re.findall(r"`(\w+)`", row[1])

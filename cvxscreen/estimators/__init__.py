@@ -3,6 +3,7 @@
 * `ScreenedSVC`: support vector classification, linear or kernel, one-vs-rest;
 * `ScreenedSVCCV`: the same with C chosen by cross-validation, one screened path a fold;
 * `ScreenedRegressor`: absolute, quantile, eps-insensitive and Huber regression;
+* `SparseSVC`: few features and few samples, screened together;
 * `TripletMetricLearner`: a Mahalanobis metric from triplets, a transformer;
 * `MultiTaskSVC`: several related classification tasks at once.
 
@@ -18,11 +19,13 @@ from cvxscreen.estimators.cross_validation import ScreenedSVCCV
 from cvxscreen.estimators.metric import TripletMetricLearner
 from cvxscreen.estimators.multitask import MultiTaskSVC
 from cvxscreen.estimators.regressor import ScreenedRegressor
+from cvxscreen.estimators.sparse import SparseSVC
 
 __all__ = [
     "MultiTaskSVC",
     "ScreenedRegressor",
     "ScreenedSVC",
     "ScreenedSVCCV",
+    "SparseSVC",
     "TripletMetricLearner",
 ]

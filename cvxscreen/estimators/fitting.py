@@ -13,7 +13,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from cvxscreen.certificate import Certificate
 from cvxscreen.doors import solve
 from cvxscreen.models.kernel import kernel_between
 from cvxscreen.problem import Problem
@@ -31,7 +30,7 @@ class ScreenedModel(BaseEstimator):
     tol: float
     mode: str
     fit_intercept: bool
-    certificates_: tuple[Certificate, ...]
+    certificates_: tuple[Any, ...]
     intercept_: Any
 
     @property
