@@ -56,10 +56,11 @@ def metric_rows(
 ) -> Iterator[dict[str, Any]]:
     """The points of a path after those `done`, each as the fields of its record.
 
-    With `stop` it ends by the rule of `ends`.
+    With `stop` it ends by the rule of `ends`, once the loss has begun to fall.
     """
     first = done[-1]["x"] if done else None
     before: tuple[float, float] | None = None
+    steep = False  # near the largest lambda the loss hardly falls either
     for station in along(problem, grid[len(done):], tol=tol, first=first):
         proof, lam = station.certificate, float(station.problem.lam or 0.0)
         yield {
@@ -79,6 +80,8 @@ def metric_rows(
             "over": "lam",
         }
         now = (lam, station.loss)
-        if stop and ends(before, now):
+        flat = ends(before, now)
+        if stop and steep and flat:
             return
+        steep = steep or (before is not None and not flat)
         before = now

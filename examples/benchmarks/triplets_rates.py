@@ -1,4 +1,4 @@
-"""Screening rates of every sphere and rule along lambda, as Figures 6 to 8 of Yoshida et al. (2019).
+"""Screening rates of every sphere and rule along lambda, Figures 6 to 8 of Yoshida et al. (2019).
 
     python examples/benchmarks/triplets_rates.py [segment.npz] [--k 5] [--count 65] [--raw]
 
