@@ -33,8 +33,46 @@ def piece_masks(losses: Losses, codes: Codes) -> dict[str, Mask]:
     }
 
 
+class Pieces:
+    """Masks over terms whose pieces are coded, for whatever says which piece a term is on."""
+
+    @property
+    def _coded(self) -> tuple[Losses, Codes]:
+        raise NotImplementedError
+
+    @cached_property
+    def _masks(self) -> dict[str, Mask]:
+        return piece_masks(*self._coded)
+
+    @property
+    def zero(self) -> Mask:
+        """Terms proven on the zero piece (R in the papers), shape (n,)."""
+        return self._masks["zero"]
+
+    @property
+    def linear(self) -> Mask:
+        """Terms proven on a linear piece with non-zero slope (L in the papers), shape (n,)."""
+        return self._masks["linear"]
+
+    @property
+    def quadratic(self) -> Mask:
+        """Terms proven on a quadratic piece, shape (n,)."""
+        return self._masks["quadratic"]
+
+    @property
+    def undecided(self) -> Mask:
+        """Terms about which nothing is proven, shape (n,)."""
+        return self._masks["undecided"]
+
+    @property
+    def piece(self) -> NDArray[np.int64]:
+        """Index of the proven piece by increasing argument, -1 where undecided, shape (n,)."""
+        losses, codes = self._coded
+        return losses.piece_index(codes)
+
+
 @dataclass(frozen=True, eq=False)
-class Verdict:
+class Verdict(Pieces):
     """What one region proves about every term.
 
     Attributes
@@ -62,39 +100,14 @@ class Verdict:
     needed_features: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
     needed_terms: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
-    @cached_property
-    def _masks(self) -> dict[str, Mask]:
-        return piece_masks(self.losses, self.codes)
-
     @property
-    def zero(self) -> Mask:
-        """Terms proven on the zero piece (R in the papers), shape (n,)."""
-        return self._masks["zero"]
-
-    @property
-    def linear(self) -> Mask:
-        """Terms proven on a linear piece with non-zero slope (L in the papers), shape (n,)."""
-        return self._masks["linear"]
-
-    @property
-    def quadratic(self) -> Mask:
-        """Terms proven on a quadratic piece, shape (n,)."""
-        return self._masks["quadratic"]
-
-    @property
-    def undecided(self) -> Mask:
-        """Terms about which nothing is proven, shape (n,)."""
-        return self._masks["undecided"]
+    def _coded(self) -> tuple[Losses, Codes]:
+        return self.losses, self.codes
 
     @property
     def kept(self) -> Mask:
         """Features that stay, shape (d,)."""
         return ~self.dropped
-
-    @property
-    def piece(self) -> NDArray[np.int64]:
-        """Index of the proven piece by increasing argument, -1 where undecided, shape (n,)."""
-        return self.losses.piece_index(self.codes)
 
     def __str__(self) -> str:
         count = {name: int(mask.sum()) for name, mask in self._masks.items()}

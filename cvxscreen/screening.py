@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.errors import UnsafeEvidence
-from cvxscreen.losses import Codes, Piece
+from cvxscreen.losses import Codes, Losses, Piece
 from cvxscreen.problem import Problem
-from cvxscreen.rules import Mask, Verdict, piece_masks
+from cvxscreen.rules import Mask, Pieces, Verdict
 from cvxscreen.selection import Selection
 from cvxscreen.tables import table
 
@@ -40,7 +40,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, eq=False)
-class Screening:
+class Screening(Pieces):
     """What is proven about `problem`; it only grows, and remembers why.
 
     Attributes
@@ -131,34 +131,9 @@ class Screening:
         """`Piece` of each term, -1 where undecided, shape (n,)."""
         return self.selection.codes
 
-    @cached_property
-    def _masks(self) -> dict[str, Mask]:
-        return piece_masks(self.problem.losses, self.codes)
-
     @property
-    def zero(self) -> Mask:
-        """Terms proven on the zero piece, shape (n,)."""
-        return self._masks["zero"]
-
-    @property
-    def linear(self) -> Mask:
-        """Terms proven on a linear piece with non-zero slope, shape (n,)."""
-        return self._masks["linear"]
-
-    @property
-    def quadratic(self) -> Mask:
-        """Terms proven on a quadratic piece, shape (n,)."""
-        return self._masks["quadratic"]
-
-    @property
-    def undecided(self) -> Mask:
-        """Terms that stay, shape (n,)."""
-        return self._masks["undecided"]
-
-    @property
-    def piece(self) -> NDArray[np.int64]:
-        """Index of the proven piece by increasing argument, -1 where undecided, shape (n,)."""
-        return self.problem.losses.piece_index(self.codes)
+    def _coded(self) -> tuple[Losses, Codes]:
+        return self.problem.losses, self.codes
 
     @property
     def dropped(self) -> Mask:
