@@ -119,7 +119,7 @@ def test_no_wrong_decision_at_length(part: int) -> None:
         replace(case, scale=SCALES[number % len(SCALES)])
         for number, case in enumerate(crossed(2, n=96)) if case.seed == 1
     ][part::PARTS]
-    here, there = sweep(cases, 10, part), path_sweep(cases, 4, part)
+    here, there = sweep(cases, 11, part), path_sweep(cases, 5, part)
     reference.cache_clear()
     decided, mistaken = here[0] + there[0], here[1] + there[1]
     report(decided, mistaken)
