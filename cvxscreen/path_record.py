@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any, overload
@@ -17,32 +17,7 @@ from cvxscreen.tables import table
 
 Array = NDArray[np.float64]
 
-__all__ = ["Path", "PathPoint", "Points", "Shares", "load_path"]
-
-
-class Shares(Mapping[str, float]):
-    """Shares of the terms per kind of piece, worked out when they are first asked for."""
-
-    def __init__(self, prove: Callable[[], Mapping[str, float]]) -> None:
-        self._prove: Callable[[], Mapping[str, float]] | None = prove
-        self._known: dict[str, float] = {}
-
-    def _shares(self) -> dict[str, float]:
-        if self._prove is not None:
-            self._known, self._prove = dict(self._prove()), None
-        return self._known
-
-    def __getitem__(self, kind: str) -> float:
-        return self._shares()[kind]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._shares())
-
-    def __len__(self) -> int:
-        return len(self._shares())
-
-    def __repr__(self) -> str:
-        return repr(self._shares())
+__all__ = ["Path", "PathPoint", "Points", "load_path"]
 
 
 @dataclass(frozen=True, eq=False)

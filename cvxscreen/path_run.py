@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from cvxscreen import bounds
 from cvxscreen.doors import named_solver, warm_start
 from cvxscreen.duality import reference_point
-from cvxscreen.path_record import PathPoint, Points, Shares
+from cvxscreen.path_record import PathPoint, Points
 from cvxscreen.problem import Problem
 from cvxscreen.rules import judge, piece_masks
+from cvxscreen.shares import Shares
 from cvxscreen.solvers.inner import Start
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.small_path import SmallPath, Stretch, suits
@@ -90,6 +91,11 @@ class Run:
             previous = self.resume(self.points[-1])
         here = self.problem.with_(**{self.over: value})
         point, self.previous = _one(here, previous, self.tol, self.mode, self.solver)
+        if isinstance(point.before, Shares):  # from the records, which are kept anyway
+            last = partial(_last, self.points, len(self.points) - 1)
+            point = replace(point, before=Shares(
+                partial(_proven_before, self.problem, value, last, self.over)
+            ))
         self.points.append(replace(point, value=value, over=self.over))
         self.note = f"{self.over}={value:.3g}, kept {point.kept:,}, gap {point.relative_gap:.1e}"
         if self.small is not None:
@@ -138,14 +144,14 @@ def _point(
 
 
 def _proven_before(
-    problem: Problem, value: float, before: Callable[[], Pair] | None
+    problem: Problem, value: float, before: Callable[[], Pair] | None, over: str = "C"
 ) -> dict[str, float]:
-    """What the midpoint ball of the point before proves at C = `value`, as in `solve_screened`."""
+    """What the midpoint ball of the point before proves at `value`, as in `solve_screened`."""
     if before is None:
         return dict(NOTHING)
-    C, x, theta = before()
-    here = problem.with_(C=value)
-    point = bounds.moved(here, reference_point(problem.with_(C=C), x, theta))
+    last, x, theta = before()
+    here = problem.with_(**{over: value})
+    point = bounds.moved(here, reference_point(problem.with_(**{over: last}), x, theta))
     verdict = judge(here, bounds.midpoint_ball(here, point))
     masks = piece_masks(here.losses, verdict.codes)
     return {kind: float(masks[kind].mean()) for kind in NOTHING}
@@ -168,8 +174,9 @@ def _one(
         gap=found.certificate.gap,
         relative_gap=found.certificate.relative_gap,
         status=found.status,
-        before={**NOTHING, **{k: found.before[k] for k in (*NOTHING, "dropped")
-                              if k in found.before}},
+        before=found.before if isinstance(found.before, Shares) else NOTHING | {
+            k: v for k, v in found.before.items() if k in (*NOTHING, "dropped")
+        },
         kept=last.kept if last else here.n,
         predicted=last.predicted if last else 0,
         refuted=sum(r.refuted for r in found.rounds),

@@ -17,7 +17,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "cvxscreen"
 
 ROWS = (
-    ("compiling", "errors", "pieces", "progress", "rounding", "tables"),
+    ("compiling", "errors", "pieces", "progress", "rounding", "shares", "tables"),
     ("kernels", "cone_loops", "pair_loops", "product_loops", "prox"),
     ("kernel_rows", "pair_table", "term_sets"),
     ("losses", "designs", "cones"),

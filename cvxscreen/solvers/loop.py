@@ -9,8 +9,9 @@ more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -20,9 +21,10 @@ from cvxscreen.certificate import Certificate, certify
 from cvxscreen.duality import Point, reference_point
 from cvxscreen.penalty import L1
 from cvxscreen.problem import Problem
-from cvxscreen.rules import judge, piece_masks
+from cvxscreen.rules import judge
 from cvxscreen.screening import Prediction, Screening
 from cvxscreen.selection import Selection
+from cvxscreen.shares import Shares
 from cvxscreen.solvers.choice import BUILTIN, builtin_solver
 from cvxscreen.solvers.compare import blend
 from cvxscreen.solvers.faces import Faces
@@ -30,7 +32,7 @@ from cvxscreen.solvers.guess import SMALL, Guess, size_of_optimum, subsample, us
 from cvxscreen.solvers.inner import MODES, Inner, InnerResult, Start, ask, check_request
 from cvxscreen.solvers.pauses import gap_that_pays, pauses, promising
 from cvxscreen.solvers.smo import Smo
-from cvxscreen.solvers.solution import Round, Solution
+from cvxscreen.solvers.solution import Round, Solution, shares_proven
 from cvxscreen.solvers.sparse_loop import solve_sparse
 
 __all__ = ["MODES", "Inner", "InnerResult", "Start", "solve_screened"]
@@ -121,7 +123,7 @@ class _Run:
         self.best: Point | None = None
         self.guess: Guess | None = None
         self.rounds: list[Round] = []
-        self.before: dict[str, float] = {}
+        self.before: Mapping[str, float] = {}
         self.result = InnerResult("not run", np.zeros(0), np.zeros(0))
         self.proof: tuple[Point, Certificate] | None = None
         self.finished = False
@@ -138,14 +140,20 @@ class _Run:
             self.best = start.point or reference_point(
                 problem, start.x, start.theta, start.multipliers
             )
-            self.prove(self.best)
-            masks = piece_masks(problem.losses, self.screening.codes)
-            self.before = {name: float(mask.mean()) for name, mask in masks.items()}
+            self.before = Shares(partial(shares_proven, problem, self.bounds, self.best))
+            if not self.predicts or not self.builtin:
+                self.prove(self.best)
         elif not self.builtin and problem.n > 5 * SMALL:
             found = ask(self.inner, subsample(problem), None, 0.0)
             if found.usable:
                 self.best = reference_point(problem, found.x, None, found.multipliers)
                 self.guess = Guess.near(problem, self.best, 0.1)
+
+    @property
+    def predicts(self) -> bool:
+        """Whether terms are left out on trust; what a start proves is then among them."""
+        can_pay = not self.sees and Guess.least_share(self.problem) <= WORTH
+        return self.mode == "certified" and can_pay
 
     def prove(self, point: Point) -> None:
         """Add what the bounds prove from `point`."""
@@ -158,8 +166,7 @@ class _Run:
         problem = self.problem
         chosen = self.screening.selection
         last = len(self.rounds) >= MAX_ROUNDS - 2
-        can_pay = not self.sees and Guess.least_share(problem) <= WORTH
-        if self.mode == "certified" and self.best is not None and not last and can_pay:
+        if self.predicts and self.best is not None and not last:
             if self.guess is None:
                 self.guess = Guess.near(problem, self.best, 0.05)
             prediction = Prediction.from_margins(
@@ -245,14 +252,12 @@ class _Run:
 
     def decide(self, guessed: int, refuted: int) -> None:
         """Stop when certified, or when another round cannot help."""
-        if self.finished or self.best is None:
-            self.finished = self.finished or len(self.rounds) >= MAX_ROUNDS
+        if self.finished:
             return
-        if self.best.relative_gap <= self.tol and self.certify(self.best).ok:
-            self.finished = True
-            return
-        if len(self.rounds) >= MAX_ROUNDS:
-            self.finished = True
+        best, last = self.best, len(self.rounds) >= MAX_ROUNDS
+        done = best is not None and best.relative_gap <= self.tol and self.certify(best).ok
+        if best is None or last or done:
+            self.finished = last or done
             return
         stuck = len(self.rounds) >= 2 and self.rounds[-1].gap >= 0.5 * self.rounds[-2].gap
         first = len(self.rounds) == 1 and self.builtin
@@ -285,16 +290,12 @@ class _Run:
         status = "optimal" if proof.ok else "inaccurate"
         return Solution(
             problem=problem,
-            x=best.x,
-            theta=best.theta,
-            multipliers=best.multipliers,
+            x=best.x, theta=best.theta, multipliers=best.multipliers,
             status=status,
             certificate=proof,
             earlier=self.screening,
-            bounds=self.bounds,
-            rounds=tuple(self.rounds),
+            bounds=self.bounds, rounds=tuple(self.rounds),
             reference=best,
             before=self.before,
-            solver=self.inner.name,
-            mode=self.mode,
+            solver=self.inner.name, mode=self.mode,
         )

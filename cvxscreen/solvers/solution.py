@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,7 @@ from cvxscreen.bounds import Bound
 from cvxscreen.certificate import Certificate
 from cvxscreen.duality import Point, reference_point
 from cvxscreen.problem import Problem
-from cvxscreen.rules import judge
+from cvxscreen.rules import judge, piece_masks
 from cvxscreen.screening import Screening
 from cvxscreen.tables import fields, table
 
@@ -189,3 +189,12 @@ class Solution:
             title="Solution",
         )
         return head + "\n" + table(names, rows)
+
+
+def shares_proven(problem: Problem, bounds: Sequence[Bound], point: Point) -> dict[str, float]:
+    """Shares of the terms that `bounds` prove on each kind of piece from `point`."""
+    found = Screening.empty(problem)
+    for bound in bounds:
+        found = found.tighten(judge(problem, bound(problem, point)))
+    masks = piece_masks(problem.losses, found.codes)
+    return {kind: float(mask.mean()) for kind, mask in masks.items()}
