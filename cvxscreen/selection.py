@@ -93,8 +93,10 @@ class Selection:
         if codes.shape != (problem.n,):
             raise InvalidInput(f"the selection has {len(codes)} terms, the problem {problem.n}.")
         features = self.features(problem)
+        if len(features) < problem.d:
+            return Selection(codes).reduce(_narrowed(problem, features))
         if len(self.kept) == problem.n:
-            return problem if len(features) == problem.d else _narrowed(problem, features)
+            return problem
         losses, free = problem.losses, problem.quadratic.free
         force = losses.piece_slope(codes)
         constant = problem.constant - float(losses.conjugate(force)[codes >= 0].sum())
@@ -133,7 +135,7 @@ class Selection:
         for name in ("norms", "sizes", "noise_norms", "free_columns"):
             if name in problem.__dict__ and not (len(curved) and name != "sizes"):
                 reduced.__dict__[name] = problem.__dict__[name][kept]
-        return reduced if len(features) == problem.d else _narrowed(reduced, features)
+        return reduced
 
     def lift(
         self, problem: Problem, reduced: Problem, x: ArrayLike, theta_kept: ArrayLike

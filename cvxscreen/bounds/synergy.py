@@ -38,6 +38,8 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 MAX_ROUNDS = 6
+HOPE = 0.005
+"""Share of the terms or features for which another pass is made."""
 
 
 def dual_ball(problem: Problem, point: Point) -> Boxes:
@@ -98,7 +100,7 @@ def _alternate(
         state.dual(known)
         after = int(known.zero.sum()), int(known.settled.sum())
         idle = (known.zero | known.needed).all() and known.settled.all()
-        few = sum(after) - sum(before) < 0.002 * (problem.n + problem.d)
+        few = sum(after) - sum(before) < HOPE * (problem.n + problem.d)
         if after == before or idle or (rounds > 1 and few):
             break
     return Boxes(
@@ -186,6 +188,12 @@ class _State:
             return
         some = len(open_rows) < problem.n
         norms = problem.norms[open_rows]
+        if not known.zero.any():
+            # The margins of the centre are this far from those of x: is a pass worth it?
+            apart = 0.5 * problem.quadratic.norm(point.x - point.x_dual)
+            room = losses.kink_distance(point.margins)[open_rows]
+            if float(np.mean(room > (radius - apart) * norms)) < HOPE:
+                return
         if known.zero.any():
             weight = np.where(known.zero, 0.0, 1.0 / self.weights)
             norms = np.sqrt(row_squares(problem.design, weight))[open_rows]
