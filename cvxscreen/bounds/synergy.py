@@ -95,9 +95,11 @@ def _alternate(
     for _ in range(MAX_ROUNDS if primal else 1):
         rounds += 1
         before = int(known.zero.sum()), int(known.settled.sum())
-        if primal:
+        if primal and not state.smooth:  # the budget needs the box
             state.primal(known)
         state.dual(known)
+        if primal and state.smooth:
+            state.primal(known)
         after = int(known.zero.sum()), int(known.settled.sum())
         idle = (known.zero | known.needed).all() and known.settled.all()
         few = sum(after) - sum(before) < HOPE * (problem.n + problem.d)
@@ -118,6 +120,7 @@ class _State:
         self.penalty: L1 = problem.penalty  # type: ignore[assignment]
         self.weights = problem.quadratic.diagonal
         self.curved = losses.q > 0
+        self.smooth = bool((self.curved | (losses.lo == losses.hi)).all())
         self.error = point.dual_error
         at_x = np.clip(losses.slope(point.margins), losses.lo, losses.hi)
         self.at_x = at_x
