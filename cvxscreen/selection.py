@@ -16,11 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen.columns import narrowed
 from cvxscreen.errors import InvalidInput
 from cvxscreen.losses import Codes, Piece
+from cvxscreen.point import Point
 from cvxscreen.problem import Problem, Quadratic
 from cvxscreen.rounding import gamma
 
 Array = NDArray[np.float64]
 
+SHARE = 0.2
+"""Rows that may differ from a known point's for its ``A' theta`` to be of use."""
 FOLD_LIMIT = 400
 """Quadratic pieces are folded into a dense matrix up to this many coordinates."""
 
@@ -81,13 +84,14 @@ class Selection:
             )
         return np.flatnonzero(~self.dropped)
 
-    def reduce(self, problem: Problem) -> Problem:
+    def reduce(self, problem: Problem, near: Point | None = None) -> Problem:
         """The problem with every selected term replaced by its piece, dropped features left out.
 
         Linear pieces add ``theta_i a_i`` to the linear term, zero pieces nothing, quadratic pieces
         ``a_i a_i' / q_i`` to ``M`` and ``-centre_i / q_i a_i`` to the linear term; constants keep
         the objective's value. If the selection is right, the minimiser is the same. Returns
-        `problem` itself when nothing is selected.
+        `problem` itself when nothing is selected. With a point of `problem` whose slopes are mostly
+        those of the pieces, only the rows where they differ are gone through.
         """
         codes = self.codes
         if codes.shape != (problem.n,):
@@ -114,12 +118,12 @@ class Selection:
             reach = _solution_bound(problem)
             extra_drift = gamma(len(curved) + problem.d) * weight * reach
             extra_drift /= np.sqrt(problem.quadratic.floor)
-        linear = problem.linear + problem.design.adjoint(force)
-        factor = problem.design.adjoint_factor + gamma(4)
-        noise = factor * float(np.abs(force) @ problem.noise_norms)
+        pull, noise = _pull(problem, force, near)
+        linear = problem.linear + pull
         noise += gamma(4) * problem.quadratic.dual_reach(linear)
         imbalance = problem.imbalance
         if free.any():
+            factor = problem.design.adjoint_factor + gamma(4)
             imbalance += factor * float(np.max(np.abs(problem.free_columns).T @ np.abs(force)))
         kept = self.kept
         reduced = replace(
@@ -181,6 +185,26 @@ def _narrowed(problem: Problem, features: NDArray[np.intp]) -> Problem:
         if name in problem.__dict__:
             narrow.__dict__[name] = problem.__dict__[name][features]
     return narrow
+
+
+def _pull(problem: Problem, force: Array, near: Point | None) -> tuple[Array, float]:
+    """``A' force`` and a bound of its rounding in the dual norm.
+
+    From ``A' theta`` of `near` (its error is part of ``dual_error``) and the rows that differ, if
+    these are few and no unpenalised coordinate asks for more.
+    """
+    factor = problem.design.adjoint_factor + gamma(4)
+    if near is not None and near.problem is problem and not problem.quadratic.free.any():
+        other = np.flatnonzero(force != near.theta)
+        if len(other) <= SHARE * problem.n:
+            step = (force - near.theta)[other]
+            moved = problem.design.take_rows(other).adjoint(step)
+            noise = 2.0 * factor * float(np.abs(step) @ problem.noise_norms[other])
+            noise += near.dual_error + gamma(4) * problem.quadratic.dual_reach(
+                np.abs(near.pull) + np.abs(moved)
+            )
+            return near.pull + moved, noise
+    return problem.design.adjoint(force), factor * float(np.abs(force) @ problem.noise_norms)
 
 
 def _solution_bound(problem: Problem) -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from strategies import CASES, LOSSES, Case, build, pieces_at, reference, solved_floats, some
 
-from cvxscreen.duality import reference_point
+from cvxscreen.duality import reference_point, rescaled_point
 from cvxscreen.errors import InvalidInput
 from cvxscreen.models.regression import regression
 from cvxscreen.pieces import Piece
@@ -203,3 +204,28 @@ def test_a_selection_of_another_size_is_refused() -> None:
     problem = build(Case("hinge"))
     with pytest.raises(InvalidInput, match="selection"):
         Selection(np.full(problem.n + 1, -1, dtype=np.int8)).reduce(problem)
+
+
+@pytest.mark.parametrize("storage", ["dense64", "csr32"])
+@pytest.mark.parametrize("loss", ["hinge", "epsilon", "absolute"])
+def test_reducing_near_a_known_point(loss: str, storage: str) -> None:
+    """The linear term from a point's own ``A' theta`` is within the drift of the exact one."""
+    problem = build(Case(loss, storage=storage, n=200, d=5))
+    rng = np.random.default_rng(3)
+    known = reference_point(problem.with_(C=0.7 * problem.C), 0.3 * rng.standard_normal(problem.d))
+    point = rescaled_point(problem, known)
+    codes = problem.losses.piece_within(point.margins, point.margins)
+    codes[rng.permutation(problem.n)[:20]] = Piece.UNDECIDED
+    selection = Selection(codes)
+    reduced, plain = selection.reduce(problem, point), selection.reduce(problem)
+    assert (reduced.linear != plain.linear).any()  # it did take the short way
+    rows, force = problem.design.dense(), problem.losses.piece_slope(codes)
+    for made in (reduced, plain):
+        for j in range(problem.d):
+            truth = sum(
+                (Fraction(float(a)) * Fraction(float(f))
+                 for a, f in zip(rows[:, j], force, strict=True)), Fraction(0)
+            )
+            assert abs(Fraction(float(made.linear[j])) - truth) <= Fraction(made.drift)
+    other = reference_point(problem.with_(C=3.0), point.x)
+    np.testing.assert_array_equal(selection.reduce(problem, other).linear, plain.linear)

@@ -193,7 +193,7 @@ class _Run:
         began, problem = perf_counter(), self.problem
         chosen = self.choose()
         guessed = int(((chosen.codes >= 0) & (self.screening.codes < 0)).sum())
-        reduced = chosen.reduce(problem)
+        reduced = chosen.reduce(problem, self.best)
         self.result = ask(self.inner, reduced, self.warm(chosen), self.target())
         solved = perf_counter()
         refuted, proven = 0, int((self.screening.codes >= 0).sum())
@@ -295,7 +295,6 @@ class _Run:
             certificate=proof,
             earlier=self.screening,
             bounds=self.bounds, rounds=tuple(self.rounds),
-            reference=best,
-            before=self.before,
+            reference=best, before=self.before,
             solver=self.inner.name, mode=self.mode,
         )
