@@ -124,15 +124,20 @@ class Path:
     def table(self) -> str:
         """A readable table, one line a point."""
         over = self.points[0].over if len(self.points) else "C"
-        header = (
+        header: tuple[str, ...] = (
             over, "status", "objective", "relative gap", "zero %", "linear %", "quadratic %",
             "kept", "refuted", "rounds", "ms",
         )
+        screened = any(p.features is not None for p in self.points)  # features, under an L1 term
+        if screened:
+            header = (*header[:7], "dropped %", "kept", "features", *header[8:])
+        shares = ("zero", "linear", "quadratic", *(["dropped"] if screened else []))
         rows = [
             (
                 p.value, p.status, float(f"{p.objective:.8g}"), p.relative_gap,
-                *(round(100.0 * p.before.get(k, 0.0), 1) for k in ("zero", "linear", "quadratic")),
-                p.kept, p.refuted, p.rounds, round(1e3 * p.seconds, 2),
+                *(round(100.0 * p.before.get(k, 0.0), 1) for k in shares),
+                p.kept, *([p.features] if screened else []), p.refuted, p.rounds,
+                round(1e3 * p.seconds, 2),
             )
             for p in self.points
         ]

@@ -92,6 +92,7 @@ def test_path_over_lambda(loss: str) -> None:
     assert path.points[-1].x.any()
     assert path.points[3].features < problem.d  # type: ignore[operator]
     assert "over lam" in path.table()
+    assert "dropped %" in path.table()
     for point in path.points[::3]:
         alone = cs.solve(problem.with_(lam=point.value), mode="safe", bounds=())
         assert point.objective == pytest.approx(alone.value, rel=1e-5)
