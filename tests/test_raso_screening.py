@@ -10,6 +10,7 @@ import cvxscreen
 from cvxscreen.multitask.bcd import Bcd
 from cvxscreen.multitask.intercepts import Intercepts
 from cvxscreen.multitask.metric import Metric
+from cvxscreen.multitask.row_norms import RowNorms
 from cvxscreen.multitask.screening import Screen
 from cvxscreen.multitask.ustep import TaskPoint, cold, solve_task
 
@@ -44,7 +45,7 @@ class Count:
 
 def run(problem, tol=1e-6, **settings):
     count = Count(problem)
-    outcome = Bcd(watch=count, **settings)(problem, tol)
+    outcome = Bcd(watch=count, **{"eager": True, **settings})(problem, tol)
     return count, outcome
 
 
@@ -102,15 +103,18 @@ def test_long_campaign_of_decisions() -> None:
     for seed in range(12):
         for kind in CASES:
             for eta in (0.01, 0.3):
-                count, _ = run(problem_of(kind, seed, n=150, m=5, d=12, eta=eta), 1e-7)
-                made, wrong = made + count.made, wrong + count.wrong
+                for eager in (True, False):
+                    problem = problem_of(kind, seed, n=150, m=5, d=12, eta=eta)
+                    count, _ = run(problem, 1e-7, eager=eager)
+                    made, wrong = made + count.made, wrong + count.wrong
     print(f"{made:,} decisions, {wrong} wrong")  # noqa: T201
     assert made > 100_000
     assert wrong == 0
 
 
+@pytest.mark.parametrize("eager", [True, False])
 @pytest.mark.parametrize("accelerate", [True, False])
-def test_screened_iterates_are_the_same(accelerate: bool) -> None:
+def test_screened_iterates_are_the_same(accelerate: bool, eager: bool) -> None:
     problem = problem_of("hinge", 1, n=120, eta=0.02)
     trace = {}
     for screening in (True, False):
@@ -119,7 +123,7 @@ def test_screened_iterates_are_the_same(accelerate: bool) -> None:
         def watch(metric, points, codes, seen=seen):
             seen.append(np.column_stack([np.append(point.u, point.b) for point in points]))
 
-        Bcd(accelerate, screening, watch=watch)(problem, 1e-6)
+        Bcd(accelerate, screening, watch=watch, eager=eager)(problem, 1e-6)
     assert len(trace[True]) == len(trace[False]) > 5
     for first, second in zip(trace[True], trace[False], strict=True):
         np.testing.assert_allclose(first, second, atol=1e-10, rtol=0)
@@ -256,7 +260,7 @@ def test_intercepts_are_bracketed_tightly(kind: str, rng) -> None:
 
 def test_stretched_norms_are_upper_bounds(rng) -> None:
     problem = problem_of("hinge", 10)
-    screen = Screen(problem)
+    screen = RowNorms(problem)
     base = problem.start_metric()
     screen.stretch(base)
     for size in (1e-3, 1e-2, 0.3):

@@ -10,7 +10,7 @@ on the change of the objective.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from cvxscreen.multitask.anderson import Anderson
 from cvxscreen.multitask.gap import Dual, Primal
 from cvxscreen.multitask.joint import Record
 from cvxscreen.multitask.metric import Metric
+from cvxscreen.multitask.predictions import Predictions
 from cvxscreen.multitask.problem import MultiTask
 from cvxscreen.multitask.rounds import Outcome, Round
 from cvxscreen.multitask.screening import Screen
@@ -41,16 +42,19 @@ class Bcd:
     accelerate : bool
         Whether to extrapolate M.
     screening : bool
-        Whether to fix in every U-step what the midpoint ball proves for its M.
+        Whether to fix in the U-steps what the midpoint ball proves for their M.
     max_rounds : int
     watch : callable, optional
         Gets the metric, the points and the decisions of every U-step (for tests).
+    eager : bool
+        Screen all U-steps but the first, not only where that is expected to pay (for tests).
     """
 
     accelerate: bool = True
     screening: bool = True
     max_rounds: int = 5000
     watch: Watch | None = None
+    eager: bool = False
 
     def __call__(
         self,
@@ -76,10 +80,12 @@ class _Run:
     def __init__(self, problem: MultiTask, settings: Bcd, record: Record) -> None:
         self.problem, self.settings, self.record = problem, settings, record
         self.points = [cold(X) for X in problem.X]
-        self.screen = Screen(problem) if settings.screening and not problem.smooth else None
+        screened = settings.screening and not problem.smooth
+        self.screen = Screen(problem, eager=settings.eager) if screened else None
         self.anderson = Anderson()
         self.tried: Metric | None = None  # the plain next metric while an extrapolated one is tried
         self.level = np.inf
+        self.known = everything(self.points)
         self.wait = 1  # before the first U-step there is nothing to screen with
 
     def begin(self, start: tuple[Metric, Array, Array] | None) -> None:
@@ -96,6 +102,7 @@ class _Run:
         self.points = [
             TaskPoint(parts[k], V[:, k], U[:, k], float(b[k]), p[k]) for k in range(problem.m)
         ]
+        self.known = everything(self.points)
         self.wait = 0
 
     def round(self) -> None:
@@ -105,13 +112,12 @@ class _Run:
         U = np.column_stack([point.u for point in self.points])
         V = np.column_stack([point.v for point in self.points])
         b = np.array([point.b for point in self.points])
-        p = np.concatenate([point.p for point in self.points])
-        theta = np.concatenate([point.theta for point in self.points])
-        loss = float(np.sum(problem.losses.value(p)))
+        known = self.known
+        loss = known.total(problem, U, V, b)
         level = loss + metric.penalty(U)
         plain = Metric.best(U, problem.h, problem.eta, problem.c)
-        primal = Primal(U, b, plain, p, loss + plain.penalty(U))
-        self.record.judge(primal, Dual.of(theta, V))
+        primal = Primal(U, b, plain, known.p, loss + plain.penalty(U), known)
+        self.record.judge(primal, Dual.of(known.theta, V))
         extrapolated = self.tried is not None
         accepted = not extrapolated or level <= self.level * (1.0 + 1e-14)
         if accepted:
@@ -128,7 +134,8 @@ class _Run:
         codes = None
         fixings: list[Fixed | None] = [None] * problem.m
         if self.screen is not None and self.wait == 0:
-            codes, fixings = self.screen.decide(metric, self.points)
+            found = self.screen.decide(metric, self.points, self.known)
+            codes, fixings = found if found is not None else (codes, fixings)
         self.wait = max(self.wait - 1, 0)
         kept = faces = 0
         for k, (X, losses) in enumerate(zip(problem.X, problem.task_losses, strict=True)):
@@ -136,10 +143,15 @@ class _Run:
             self.points[k] = solve_task(X, losses, metric, self.points[k], fixed=fixed)
             kept += len(losses) if fixed is None else len(fixed.kept)
             faces += self.points[k].faces
-        if codes is not None and 4 * kept > 3 * problem.n:
+        if codes is not None and 4 * kept > 3 * problem.n and not self.settings.eager:
             self.wait = WAIT  # M still moves too fast
+        if self.screen is not None and any(fixed is not None for fixed in fixings):
+            self.known = self.screen.predictions(metric, self.points)
+        else:
+            self.known = everything(self.points)
         if self.settings.watch is not None:
-            self.settings.watch(metric, self.points, codes)
+            seen = [seen_whole(X, point) for X, point in zip(problem.X, self.points, strict=True)]
+            self.settings.watch(metric, seen, codes)
         return kept, faces
 
     def advance(self, metric: Metric, plain: Metric) -> None:
@@ -151,3 +163,14 @@ class _Run:
         guess = self.anderson.push(metric.M, plain.M)
         if guess is not None and np.isfinite(guess).all():
             self.metric, self.tried = problem.metric(guess), plain
+
+
+def everything(points: list[TaskPoint]) -> Predictions:
+    """The predictions of U-steps that computed all of them."""
+    p = np.concatenate([point.p for point in points])
+    return Predictions(p, np.concatenate([point.theta for point in points]))
+
+
+def seen_whole(X: Array, point: TaskPoint) -> TaskPoint:
+    """`point` with the predictions of all samples."""
+    return point if point.kept is None else replace(point, p=X @ point.u + point.b, kept=None)

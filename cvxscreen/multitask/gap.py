@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.multitask.metric import Metric
+from cvxscreen.multitask.predictions import Predictions
 from cvxscreen.multitask.problem import MultiTask
 
 Array = NDArray[np.float64]
@@ -59,13 +60,17 @@ class Dual:
 
 @dataclass(frozen=True, eq=False)
 class Primal:
-    """A feasible point with its predictions ``p`` and its objective."""
+    """A feasible point with its predictions ``p`` and its objective.
+
+    Where screening left predictions out, `known` says what is proven about them.
+    """
 
     U: Array
     b: Array
     metric: Metric
     p: Array
     value: float
+    known: Predictions | None = None
 
     @classmethod
     def of(cls, problem: MultiTask, U: Array, b: Array, metric: Metric, p: Array) -> Primal:
@@ -87,7 +92,9 @@ def spectral_shortfall(metric: Metric, dual: Dual, h: int) -> float:
 
 def joint_gap(problem: MultiTask, primal: Primal, dual: Dual) -> float:
     """``P(U, b, M) - D(theta)``."""
-    metric = primal.metric
-    terms = float(np.sum(problem.losses.fenchel_young(primal.p, dual.theta)))
+    metric, known = primal.metric, primal.known
+    if known is None:
+        known = Predictions(primal.p, dual.theta)
+    terms = known.fenchel_young(problem, primal.U, primal.b, dual.theta)
     coupling = metric.penalty(primal.U - metric.B @ dual.V)
     return terms + coupling + spectral_shortfall(metric, dual, problem.h) / (4.0 * problem.c)

@@ -41,8 +41,6 @@ class Face:
         What the slopes must sum to.
     theta, b : array and float
         Start.
-    scores : array, shape (n,), optional
-        ``X u`` at the start, where it is known.
     """
 
     def __init__(
@@ -54,7 +52,6 @@ class Face:
         total: float,
         theta: Array,
         b: float,
-        scores: Array | None = None,
     ) -> None:
         self.X, self.metric, self.base, self.total = X, metric, base, total
         self.shift, self.e, self.q, self.lo, self.hi = table
@@ -66,7 +63,7 @@ class Face:
         self.slot = np.full(len(theta), -1)
         self.filled = 0
         self.K, self.roots = np.zeros((0, 0)), np.zeros((0, X.shape[1]))
-        self.refresh(scores)
+        self.refresh()
         self.size = float(np.abs(self.p).max(initial=0.0) + np.abs(self.shift).max(initial=0.0))
 
     def inside(self) -> NDArray[np.bool_]:
@@ -75,11 +72,11 @@ class Face:
 
     # -- optimality ---------------------------------------------------------------------------
 
-    def refresh(self, scores: Array | None = None) -> None:
+    def refresh(self) -> None:
         """``u`` and predictions (without the intercept) at the current slopes."""
         self.v = -(self.theta @ self.X)
         self.u = self.base + self.metric.B @ self.v
-        self.p = self.X @ self.u if scores is None else scores
+        self.p = self.X @ self.u
 
     def wants(self) -> tuple[Array, Array, Array]:
         """``p + b`` less the losses' centres, and how strongly slopes want to rise and to fall.

@@ -39,9 +39,11 @@ class TaskPoint:
     u : array, shape (d,)
     b : float
     p : array, shape (n,)
-        Predictions ``X u + b``.
+        Predictions ``X u + b``; of the samples at `kept` alone where that is given.
     faces : int
         Newton steps it took.
+    kept : array of int, optional
+        The samples that were free to move, where not all were.
     """
 
     theta: Array
@@ -50,6 +52,7 @@ class TaskPoint:
     b: float
     p: Array
     faces: int = 0
+    kept: Index | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,14 +66,11 @@ class Fixed:
         Their features.
     table : five arrays, shape (len(kept),)
         Their losses, ``b, e, q, lo, hi``.
-    scores : array, shape (n,)
-        ``X B v`` of the point the solve starts from.
     """
 
     kept: Index
     rows: Array
     table: tuple[Array, ...]
-    scores: Array
 
 
 def cold(X: Array) -> TaskPoint:
@@ -115,11 +115,10 @@ def solve_task(
     mine = theta[kept]
     held = start.v + mine @ rows  # -X' theta of the terms that stay where they are
     base = B @ held if centre is None else centre + B @ held
-    total = float(mine.sum())
-    face = Face(
-        rows, fixed.table, metric, base, total, mine, start.b, fixed.scores[kept]
-    )
+    total = float(mine.sum() - theta.sum())  # so that rounding does not add up
+    face = Face(rows, fixed.table, metric, base, total, mine, start.b)
     face.run()
     theta[kept] = face.theta
-    p = X @ face.u + face.b
-    return TaskPoint(theta, held + face.v, face.u, face.b, p, face.faces)
+    return TaskPoint(
+        theta, held + face.v, face.u, face.b, face.p + face.b, face.faces, kept
+    )
