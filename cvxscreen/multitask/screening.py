@@ -15,7 +15,7 @@ otherwise at the joint optimum. Everything is rounded outward.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +72,8 @@ class Test:
         Of the samples that are undecided.
     held : array of bool, shape (n,)
         The samples that are fixed.
+    dropped : int
+        Tasks that left the region since; nothing is decided for them.
     """
 
     __test__ = False  # for pytest
@@ -84,6 +86,19 @@ class Test:
     fixings: list[Fixed | None]
     share: Array
     held: Mask
+    dropped: int = 0
+
+    def without(self, tasks: NDArray[np.intp], parts: tuple[slice, ...]) -> Test:
+        """The same for the other tasks, and nothing for these until the next test."""
+        codes, held, fixings = self.codes.copy(), self.held.copy(), list(self.fixings)
+        away, size = self.away.copy(), self.size.copy()
+        away[tasks] = size[tasks] = np.inf
+        for k in tasks:
+            codes[parts[k]], held[parts[k]], fixings[k] = -1, False, None
+        return replace(
+            self, codes=codes, held=held, fixings=fixings, away=away, size=size,
+            dropped=self.dropped + len(tasks),
+        )
 
 
 class Screen:
@@ -98,6 +113,7 @@ class Screen:
         self.intercepts = Intercepts(problem)
         self.taken: list[Fixed | None] = [None] * problem.m
         self.usual = np.zeros(problem.m)
+        self.few = problem.m // 8
         self.at = Place(np.zeros((0, 0)), np.zeros(0), np.zeros(0))
         self.test: Test | None = None
         self.starts = [part.start for part in problem.parts]
@@ -130,7 +146,7 @@ class Screen:
         if known.held is None:
             self.usual = self.typical(metric, known.p)
             short = np.count_nonzero(between(metric, U, dual) <= self.usual)
-            if 3 * short < 2 * self.problem.m and not self.eager:
+            if 10 * short < 9 * self.problem.m and not self.eager:
                 return None
         centre = 0.5 * (U + dual)
         radius = self.radii(metric, U, V, dual, known.p, known.theta, b, known.held)
@@ -142,14 +158,16 @@ class Screen:
             self.at, away = Place(U, b, known.p), fresh
         else:
             away = (radius + between(metric, centre, self.at.U)) * factor
-            near = self.renew(last, U, b, away, fresh)
-            away = np.where(near, fresh, away)
             with np.errstate(invalid="ignore"):
-                spare = float(np.mean(last.share * (1.0 - away / last.away)))
-            # All that the last test used has shrunk since: it would decide the same and more.
-            same = last.base is base and not near.any()
-            if same and spare <= SPARE and (away <= last.away).all() and (size <= last.size).all():
+                reached = np.maximum(WIDE * fresh, self.usual)
+                spare = float(np.mean(last.share * (1.0 - reached / last.away)))
+            # Where all that the last test used has shrunk since, it would decide the same and more.
+            out = np.flatnonzero(~((away <= last.away) & (size <= last.size)))
+            if last.base is base and spare <= SPARE and len(out) + last.dropped <= self.few:
+                if len(out):
+                    self.test = last = last.without(out, self.problem.parts)
                 return last.codes, last.fixings
+            away = np.where(self.renew(last, U, b, away, fresh), fresh, away)
         self.test = self.tested(known.theta, np.maximum(WIDE * away, self.usual), WIDE * size)
         return self.test.codes, self.test.fixings
 
