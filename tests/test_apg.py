@@ -159,6 +159,20 @@ def test_the_name_forces_it_with_screening_around() -> None:
     assert solution.solver == "APG"
 
 
+def test_learns_a_metric() -> None:
+    """The prox of ``||M||_F^2`` over positive semidefinite M."""
+    X, y = cvxscreen.datasets.two_gaussians(40, 4, seed=1)
+    problem = cvxscreen.rtlm(X, cvxscreen.triplets(X, y, k=2), 5.0, gamma=0.5)
+    usual = cvxscreen.solve(problem, tol=1e-10)
+    found = cvxscreen.solve(problem, tol=1e-8, solver="apg")
+    assert (found.solver, found.status) == ("APG", "optimal")
+    assert found.certificate.ok, found.certificate.reason
+    assert found.value == pytest.approx(usual.value, rel=1e-6)
+    M, expected = found.x.reshape(4, 4), usual.x.reshape(4, 4)
+    assert np.linalg.eigvalsh(expected)[0] < 1e-9  # the constraint does something
+    assert np.linalg.norm(M - expected) <= 1e-3 * np.linalg.norm(expected)
+
+
 def test_takes_a_dense_quadratic_and_penalties(rng: np.random.Generator) -> None:
     from dataclasses import replace
 
