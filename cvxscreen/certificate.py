@@ -75,7 +75,7 @@ def _free_residual_cost(
 ) -> float:
     """Gap charge for ``E' theta + q != 0``: an exactly balanced dual point must exist nearby."""
     columns, f = problem.free_columns, problem.losses
-    if columns.shape[1] == 0 or not residual.any():
+    if not residual.any():
         return 0.0
     if columns.shape[1] == 1:
         e, need = columns[:, 0], float(residual[0]) * (1.0 + 1e-6)
@@ -223,12 +223,14 @@ def certify(
     lean = float(np.abs(theta) @ problem.noise_norms) * problem.design.adjoint_factor
     distance = quadratic.norm(step) + lean + problem.drift + 8 * _EPS * quadratic.norm(x_dual)
     distance += side_error
-    sensitivity = np.abs(t) + np.abs(f.b) + f.e + f.q * np.abs(theta) + problem.norms * distance
-    residual = np.abs(pull[quadratic.free]) + problem.imbalance
-    residual = residual + problem.design.adjoint_factor * (
-        np.abs(problem.free_columns).T @ np.abs(theta)
-    )
-    imbalance = _free_residual_cost(problem, theta, residual, sensitivity)
+    imbalance = 0.0
+    if quadratic.free.any():
+        sensitivity = np.abs(t) + np.abs(f.b) + f.e + f.q * np.abs(theta) + problem.norms * distance
+        residual = np.abs(pull[quadratic.free]) + problem.imbalance
+        residual = residual + problem.design.adjoint_factor * (
+            np.abs(problem.free_columns).T @ np.abs(theta)
+        )
+        imbalance = _free_residual_cost(problem, theta, residual, sensitivity)
 
     gap = float(fy.sum()) * (1 + problem.n * _EPS) + 0.5 * distance**2 + side_gap + imbalance
     dual, relative = primal - gap, float(relative_gap(gap, primal))

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen import path as over_c
 from cvxscreen.errors import InvalidInput
-from cvxscreen.plots import rejection
+from cvxscreen.path_record import drawn
 from cvxscreen.progress import Progress
 from cvxscreen.reducer import CvxpyProblem, weighing
 from cvxscreen.reducer.plugin import Request, solve
@@ -118,18 +118,7 @@ class ParameterPath:
 
     def plot(self, title: str = "Proven before solving, along the path") -> Any:
         """Stacked rejection rates per piece, certified gap and kept terms; a matplotlib Figure."""
-        names = [
-            k for k in ("linear", "quadratic", "zero")
-            if any(p.before.get(k, 0.0) > 0 for p in self.points)
-        ] or ["zero"]
-        return rejection(
-            self.values,
-            {k: np.array([p.before.get(k, 0.0) for p in self.points]) for k in names},
-            gaps=np.array([p.relative_gap for p in self.points]),
-            kept=np.array([float(p.kept) for p in self.points]),
-            parameter=self.name,
-            title=title,
-        )
+        return drawn(self.points, self.name, title)
 
     def __str__(self) -> str:
         return self.table()

@@ -146,18 +146,7 @@ class Path:
 
     def plot(self, title: str = "Proven before solving, along the path") -> Any:
         """Stacked rejection rates per piece, certified gap and kept terms; a matplotlib Figure."""
-        names = [
-            k for k in ("linear", "quadratic", "zero")
-            if any(p.before.get(k, 0.0) > 0 for p in self.points)
-        ] or ["zero"]
-        return rejection(
-            self.values,
-            {k: np.array([p.before.get(k, 0.0) for p in self.points]) for k in names},
-            gaps=np.array([p.relative_gap for p in self.points]),
-            kept=np.array([float(p.kept) for p in self.points]),
-            title=title,
-            parameter=self.points[0].over if len(self.points) else "C",
-        )
+        return drawn(self.points, self.points[0].over if len(self.points) else "C", title)
 
     def save(self, file: str | FilePath) -> None:
         """Write the points to `file` (.npz), whole or not at all; `load_path` reads them back.
@@ -174,6 +163,22 @@ class Path:
 
     def __str__(self) -> str:
         return self.table()
+
+
+def drawn(points: Sequence[Any], parameter: str, title: str) -> Any:
+    """The figure of a path: records with value, before, relative_gap and kept."""
+    names = [
+        k for k in ("linear", "quadratic", "zero")
+        if any(p.before.get(k, 0.0) > 0 for p in points)
+    ] or ["zero"]
+    return rejection(
+        np.array([p.value for p in points]),
+        {k: np.array([p.before.get(k, 0.0) for p in points]) for k in names},
+        gaps=np.array([p.relative_gap for p in points]),
+        kept=np.array([float(p.kept) for p in points]),
+        title=title,
+        parameter=parameter,
+    )
 
 
 def load_path(file: str | FilePath) -> Path:

@@ -15,12 +15,11 @@ from cvxscreen.doors import named_solver, warm_start
 from cvxscreen.duality import reference_point
 from cvxscreen.path_record import PathPoint, Points
 from cvxscreen.problem import Problem
-from cvxscreen.rules import judge, piece_masks
 from cvxscreen.shares import Shares
 from cvxscreen.solvers.inner import Start
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.small_path import SmallPath, Stretch, suits
-from cvxscreen.solvers.solution import Solution
+from cvxscreen.solvers.solution import Solution, shares_proven
 
 Array = NDArray[np.float64]
 Pair = tuple[float, Array, Array]
@@ -152,9 +151,8 @@ def _proven_before(
     last, x, theta = before()
     here = problem.with_(**{over: value})
     point = bounds.moved(here, reference_point(problem.with_(**{over: last}), x, theta))
-    verdict = judge(here, bounds.midpoint_ball(here, point))
-    masks = piece_masks(here.losses, verdict.codes)
-    return {kind: float(masks[kind].mean()) for kind in NOTHING}
+    shares = shares_proven(here, (bounds.midpoint_ball,), point)
+    return {kind: shares[kind] for kind in NOTHING}
 
 
 def _one(

@@ -6,6 +6,7 @@ so that no rule need be asked about them again.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -33,12 +34,13 @@ def piece_masks(losses: Losses, codes: Codes) -> dict[str, Mask]:
     }
 
 
-class Pieces:
+class Pieces(ABC):
     """Masks over terms whose pieces are coded, for whatever says which piece a term is on."""
 
     @property
+    @abstractmethod
     def _coded(self) -> tuple[Losses, Codes]:
-        raise NotImplementedError
+        """The terms, and the code of each."""
 
     @cached_property
     def _masks(self) -> dict[str, Mask]:

@@ -7,6 +7,7 @@ certified afterwards.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -15,8 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.errors import UnsafeEvidence
 from cvxscreen.losses import Codes, Losses, Piece
+from cvxscreen.point import Point
 from cvxscreen.problem import Problem
-from cvxscreen.rules import Mask, Pieces, Verdict
+from cvxscreen.regions import Region
+from cvxscreen.rules import Mask, Pieces, Verdict, judge
 from cvxscreen.selection import Selection
 from cvxscreen.tables import table
 
@@ -119,6 +122,15 @@ class Screening(Pieces):
         """Whether every term and feature is decided or safely kept: no rule can add anything."""
         terms = (self.codes >= 0) | self.needed_terms
         return bool(terms.all() and (self.dropped | self.needed_features).all())
+
+    def proven_from(
+        self, bounds: Sequence[Callable[[Problem, Point], Region]], point: Point
+    ) -> Screening:
+        """Add what every one of `bounds` proves from `point`."""
+        found = self
+        for bound in bounds:
+            found = found.tighten(judge(self.problem, bound(self.problem, point)))
+        return found
 
     def _adjacent(self, at: Mask, first: Codes, second: Codes) -> bool:
         """Whether the pieces join smoothly: a margin exactly at the join is on both."""

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen.errors import InvalidInput
 from cvxscreen.pair_loops import loops
 from cvxscreen.pair_table import PairTable
 from cvxscreen.rounding import UNIT, gamma
@@ -182,7 +183,7 @@ class Pairs:
 
         Raises
         ------
-        NotImplementedError
+        InvalidInput
             For any proper subset.
         """
         mask = np.zeros(self.shape[1], dtype=bool)
@@ -190,7 +191,7 @@ class Pairs:
         if mask.all():
             return self
         if not self.diagonal:
-            raise NotImplementedError("a full metric has no subset of entries.")
+            raise InvalidInput("single entries of a full metric cannot be dropped.")
         table = PairTable(
             np.ascontiguousarray(self.table.points[:, mask]), self.table.left, self.table.right,
             True,

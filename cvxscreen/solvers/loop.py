@@ -21,7 +21,6 @@ from cvxscreen.certificate import Certificate, certify
 from cvxscreen.duality import Point, reference_point
 from cvxscreen.penalty import L1
 from cvxscreen.problem import Problem
-from cvxscreen.rules import judge
 from cvxscreen.screening import Prediction, Screening
 from cvxscreen.selection import Selection
 from cvxscreen.shares import Shares
@@ -157,9 +156,7 @@ class _Run:
 
     def prove(self, point: Point) -> None:
         """Add what the bounds prove from `point`."""
-        for bound in self.bounds:
-            verdict = judge(self.problem, bound(self.problem, point))
-            self.screening = self.screening.tighten(verdict)
+        self.screening = self.screening.proven_from(self.bounds, point)
 
     def choose(self) -> Selection:
         """What to reduce by in this round; nothing where that cannot pay."""

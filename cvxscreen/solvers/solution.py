@@ -14,7 +14,7 @@ from cvxscreen.bounds import Bound
 from cvxscreen.certificate import Certificate
 from cvxscreen.duality import Point, reference_point
 from cvxscreen.problem import Problem
-from cvxscreen.rules import judge, piece_masks
+from cvxscreen.rules import piece_masks
 from cvxscreen.screening import Screening
 from cvxscreen.tables import fields, table
 
@@ -120,11 +120,9 @@ class Solution:
     @cached_property
     def screening(self) -> Screening:
         """What is *proven* about the full problem, by the solve and by its answer."""
-        found = self.earlier
-        if self.reference is not None and np.isfinite(self.reference.gap):
-            for bound in self.bounds:
-                found = found.tighten(judge(self.problem, bound(self.problem, self.reference)))
-        return found
+        if self.reference is None or not np.isfinite(self.reference.gap):
+            return self.earlier
+        return self.earlier.proven_from(self.bounds, self.reference)
 
     @property
     def alpha(self) -> Array:
@@ -193,8 +191,6 @@ class Solution:
 
 def shares_proven(problem: Problem, bounds: Sequence[Bound], point: Point) -> dict[str, float]:
     """Shares of the terms that `bounds` prove on each kind of piece from `point`."""
-    found = Screening.empty(problem)
-    for bound in bounds:
-        found = found.tighten(judge(problem, bound(problem, point)))
+    found = Screening.empty(problem).proven_from(bounds, point)
     masks = piece_masks(problem.losses, found.codes)
     return {kind: float(mask.mean()) for kind, mask in masks.items()}
