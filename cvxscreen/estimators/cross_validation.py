@@ -16,7 +16,7 @@ from cvxscreen.doors import warm_start
 from cvxscreen.errors import InvalidInput
 from cvxscreen.estimators.classifier import ScreenedSVC
 from cvxscreen.estimators.fitting import Array, warn_uncertified
-from cvxscreen.path import path
+from cvxscreen.paths import path
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.small_path import suits
