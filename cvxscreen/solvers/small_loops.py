@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from cvxscreen.compiling import Loop, together
-from cvxscreen.solvers.small_choice import charged, choose, radius  # noqa: F401 - as below
+from cvxscreen.solvers.small_choice import charged, choose, radius
 from cvxscreen.solvers.small_newton import (  # noqa: F401 - called by name in the namespace below
     along,
     balanced,
