@@ -30,7 +30,9 @@ first steps:
 `cvxscreen COMMAND --help` lists what a command takes. Tables go to standard output, progress and
 remarks to standard error; --quiet silences both, --json replaces the tables.
 
-exit codes: 0 fine, 1 an answer disagrees or is not certified, 2 an error, 130 interrupted"""
+exit codes: 0 fine, 1 an answer disagrees or is not certified, 2 an error, 3 out of time,
+130 interrupted (Ctrl-C), 143 terminated (SIGTERM); in the last three cases finished points are
+shown and written all the same"""
 
 PATH_TEXT = """Solve the model at every value of C, each from the one before.
 
@@ -122,6 +124,10 @@ def parser() -> argparse.ArgumentParser:
     )
     along.add_argument("--solver", default="auto", help="built in (auto), or a solver of CVXPY")
     along.add_argument("--out", type=Path, help="file (.npz) for the solutions")
+    along.add_argument(
+        "--time-limit", type=float, metavar="SECONDS", help="stop after so long, with what is done"
+    )
+    along.add_argument("--max-iter", type=int, metavar="N", help="iterations a point at most")
     along.add_argument("--plot", type=Path, help="file for a picture of the rejection rates")
     along.add_argument(
         "--checkpoint", type=Path,

@@ -8,6 +8,7 @@ from typing import Any, overload
 from cvxscreen import bounds as bound_table
 from cvxscreen.duality import Point
 from cvxscreen.errors import InvalidInput
+from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.lp_solve import LpSolution, solve_lp
 from cvxscreen.lp_svm import LpSvm, LpVerdict, screen_lp
 from cvxscreen.multitask import MultiTask, MultiTaskSolution, solve_multitask
@@ -22,7 +23,7 @@ from cvxscreen.solvers.solution import Round, Solution
 BUILTIN = ("auto", "builtin", "newton")
 
 
-def named_solver(solver: str, problem: Problem) -> Inner:
+def named_solver(solver: str, problem: Problem, limits: Limits = UNLIMITED) -> Inner:
     """The solver called `solver`: the built-in one, or any that CVXPY has installed.
 
     Raises
@@ -32,12 +33,12 @@ def named_solver(solver: str, problem: Problem) -> Inner:
     """
     auto = solver.lower() == "auto" and problem.side is not None
     if solver.lower() in BUILTIN and not auto:
-        return builtin_solver(problem)
+        return builtin_solver(problem, limits)
     if solver.lower() in FORCED:
-        return FORCED[solver.lower()]()
+        return FORCED[solver.lower()](limits=limits)
     from cvxscreen.reducer.inner import cvxpy_inner
 
-    return cvxpy_inner("CLARABEL" if auto else solver)
+    return cvxpy_inner("CLARABEL" if auto else solver, limits)
 
 
 @overload
@@ -50,6 +51,8 @@ def solve(
     bounds: Sequence[str] | None = None,
     start: MultiTaskSolution | None = None,
     progress: bool = False,
+    time_limit: float | None = None,
+    max_iter: int | None = None,
 ) -> MultiTaskSolution: ...
 
 
@@ -60,6 +63,8 @@ def solve(
     tol: float = 1e-6,
     mode: str = "certified",
     start: LpSolution | None = None,
+    time_limit: float | None = None,
+    max_iter: int | None = None,
 ) -> LpSolution: ...
 
 
@@ -73,6 +78,8 @@ def solve(
     bounds: Sequence[str] | None = None,
     start: Solution | None = None,
     progress: bool = False,
+    time_limit: float | None = None,
+    max_iter: int | None = None,
 ) -> Solution: ...
 
 
@@ -85,6 +92,8 @@ def solve(
     bounds: Sequence[str] | None = None,
     start: Any = None,
     progress: bool = False,
+    time_limit: float | None = None,
+    max_iter: int | None = None,
 ) -> Solution | MultiTaskSolution | LpSolution:
     """Solve `problem` through screening, with a certificate on the full data.
 
@@ -111,11 +120,18 @@ def solve(
         A warm start: a solution of the same problem, or of the same data at another C.
     progress : bool
         Whether to show a line a round.
+    time_limit : float, optional
+        Seconds of wall time after which the best point so far is certified and returned. Looked at
+        between two iterations of a built-in solver; Clarabel, HiGHS, OSQP and SCS are told what is
+        left, any other solver finishes its reduced solve. Certifying comes on top (two passes).
+    max_iter : int, optional
+        Iterations of the solver at most, over all rounds.
 
     Returns
     -------
     Solution
-        Status ``"optimal"`` only with a certificate that holds.
+        Status ``"optimal"`` only with a certificate that holds; ``"time_limit"`` or
+        ``"iteration_limit"`` where that limit came first, with the gap that was reached.
 
     Raises
     ------
@@ -124,16 +140,17 @@ def solve(
     InvalidInput
         For a tolerance outside (0, 1) or a start that does not fit.
     """
+    limits = Limits(time_limit, max_iter)
     if isinstance(problem, MultiTask):
-        return _solve_tasks(problem, tol, mode, solver, bounds, start, progress)
+        return _solve_tasks(problem, tol, mode, solver, bounds, start, progress, limits)
     if isinstance(problem, LpSvm):
-        return solve_lp(problem, tol=tol, mode=mode, start=start)
+        return solve_lp(problem, tol=tol, mode=mode, start=start, limits=limits)
     if isinstance(start, LpSolution):
         raise InvalidInput("`start` is a solution of an LP-SVM; the problem is none.")
     chosen = bound_table.default_bounds(problem)
     if bounds is not None:
         chosen = tuple(bound_table.named(name) for name in bounds)
-    inner = named_solver(solver, problem)
+    inner = named_solver(solver, problem, limits)
     with Progress(None, "rounds", shown=progress) as bar:
 
         def show(record: Round) -> None:
@@ -141,7 +158,7 @@ def solve(
 
         if isinstance(inner, MetricSolver):
             return solve_metric(
-                problem, mode=mode, tol=tol, bounds=chosen, on_round=show,
+                problem, mode=mode, tol=tol, bounds=chosen, on_round=show, limits=limits,
                 start=None if start is None else Start(start.x, start.theta),
             )
         return solve_screened(
@@ -163,6 +180,7 @@ def _solve_tasks(
     bounds: Sequence[str] | None,
     start: MultiTaskSolution | None,
     progress: bool,
+    limits: Limits,
 ) -> MultiTaskSolution:
     """The joint problem; its U-steps are screened by the midpoint ball, whatever solves them."""
     if bounds is not None and tuple(bounds) != ("midpoint",):
@@ -171,7 +189,7 @@ def _solve_tasks(
         )
     with Progress(None, "rounds", shown=progress) as bar:
         return solve_multitask(
-            problem, tol=tol, mode=mode, solver=solver, start=start,
+            problem, tol=tol, mode=mode, solver=solver, start=start, limits=limits,
             on_round=lambda r: bar.step(f"relative gap {r.relative_gap:.1e}"),
         )
 
@@ -183,9 +201,14 @@ def warm_start(problem: Problem, solution: Solution) -> Start:
             f"`start` has {solution.problem.n} terms and {solution.problem.d} coordinates; the "
             f"problem has {problem.n} and {problem.d}."
         )
-    factor = problem.C / solution.problem.C
-    point = bound_table.moved(problem, solution.point())
     weight = solution.rounds[-1].solver_info.get("weight") if solution.rounds else None
+    return moved_start(problem, solution.point(), weight)
+
+
+def moved_start(problem: Problem, reference: Point, weight: float | None = None) -> Start:
+    """A point of the same data at another C or lambda as a start for `problem`."""
+    factor = problem.C / reference.problem.C
+    point = bound_table.moved(problem, reference)
     return Start(
         point.x,
         point.theta,

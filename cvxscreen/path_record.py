@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any, overload
 
@@ -46,6 +46,8 @@ class PathPoint:
         The parameter's name.
     features : int, optional
         Coordinates in the last reduced solve, where features are screened.
+    warm : mapping
+        What the solver goes on from besides `x` and `theta`, in a path with a checkpoint.
     """
 
     value: float
@@ -63,6 +65,7 @@ class PathPoint:
     seconds: float
     over: str = "C"
     features: int | None = None
+    warm: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Points(Sequence[PathPoint]):
@@ -109,12 +112,15 @@ class Path:
     terms : int
         n of the full problem.
     finished : bool
-        False when the run was interrupted; the points are then those that were ready.
+        False when the run was cut short; the points are then those that were ready.
+    stopped : str
+        By what: ``"interrupted"`` or ``"time_limit"``; empty when finished.
     """
 
     points: Sequence[PathPoint]
     terms: int
     finished: bool = True
+    stopped: str = ""
 
     @property
     def values(self) -> Array:
@@ -141,7 +147,8 @@ class Path:
             )
             for p in self.points
         ]
-        state = "" if self.finished else f", interrupted after {len(self.points)} points"
+        word = self.stopped.replace("_", " ") or "interrupted"
+        state = "" if self.finished else f", {word} after {len(self.points)} points"
         return table(header, rows, title=f"Path over {over}, {self.terms:,} terms{state}")
 
     def plot(self, title: str = "Proven before solving, along the path") -> Any:
@@ -155,6 +162,8 @@ class Path:
         ------
         InvalidInput
             If the folder does not exist.
+        NotSaved
+            If the file cannot be written.
         """
         place = FilePath(file)
         if not place.parent.is_dir():

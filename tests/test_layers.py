@@ -17,8 +17,11 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "cvxscreen"
 
 ROWS = (
-    ("compiling", "errors", "pieces", "progress", "registration", "rounding", "shares", "tables"),
-    ("kernels", "cone_loops", "pair_loops", "product_loops", "prox"),
+    (
+        "compiling", "errors", "interrupts", "pieces", "progress", "registration", "rounding",
+        "shares", "tables", "whole_files",
+    ),
+    ("kernels", "cone_loops", "limits", "pair_loops", "product_loops", "prox"),
     ("kernel_rows", "pair_table", "term_sets"),
     ("losses", "designs", "cones"),
     ("columns", "quadratic", "penalty"),

@@ -16,6 +16,7 @@ from cvxscreen.models.triplets import triplets
 from cvxscreen.paths import Path, path
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.metric_start import lam_max
+from cvxscreen.whole_files import whole
 
 Array = NDArray[np.float64]
 
@@ -40,16 +41,20 @@ class LearnedMetrics:
     scale: Array
 
     def save(self, file: FilePath) -> None:
-        """Write ``lam``, ``metric``, ``components`` (of the last lambda), ``scale``, the gaps."""
+        """Write ``lam``, ``metric``, ``components`` (of the last lambda), ``scale``, the gaps.
+
+        Whole or not at all.
+        """
         points = self.path.points
-        np.savez(
-            file,
-            lam=self.path.values,
-            metric=np.array([metric_of(self.problem, point.x) for point in points]),
-            components=factor_of(self.problem, points[-1].x),
-            scale=self.scale,
-            relative_gap=np.array([point.relative_gap for point in points]),
-        )
+        with whole(FilePath(file)) as stream:
+            np.savez(
+                stream,
+                lam=self.path.values,
+                metric=np.array([metric_of(self.problem, point.x) for point in points]),
+                components=factor_of(self.problem, points[-1].x),
+                scale=self.scale,
+                relative_gap=np.array([point.relative_gap for point in points]),
+            )
 
     def __str__(self) -> str:
         return self.path.table()

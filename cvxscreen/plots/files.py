@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from cvxscreen.errors import InvalidInput
 from cvxscreen.plots.style import empty_figure
+from cvxscreen.whole_files import whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,12 +42,8 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
     form = target.suffix.removeprefix(".").lower()
     drawn = BytesIO()
     figure.savefig(drawn, format=form, dpi=150)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        temporary.write_bytes(drawn.getvalue())
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole(target) as stream:
+        stream.write(drawn.getvalue())
     return target
 
 

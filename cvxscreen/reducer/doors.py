@@ -18,7 +18,7 @@ from cvxscreen.reducer.inner import CvxpyInner
 from cvxscreen.reducer.recognise import recognise
 from cvxscreen.reducer.recognition import Recognition
 from cvxscreen.reducer.report import Explanation, Report
-from cvxscreen.reducer.restore import restore, statistics, write_back
+from cvxscreen.reducer.restore import restore, statistics, status_of, write_back
 from cvxscreen.rules import piece_masks
 from cvxscreen.screening import Screening
 from cvxscreen.selection import Selection
@@ -114,7 +114,7 @@ class Reduced:
         write_back(
             self._recognition,
             restore(self._recognition, point.x, point.theta, point.multipliers),
-            status=cp.OPTIMAL if proof.ok else cp.OPTIMAL_INACCURATE,
+            status=status_of(proof.ok, status),
             solver=stats.solver_name,
             statistics=statistics(
                 report,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from cvxscreen.designs.rows import Rows
 from cvxscreen.duality import Point
 from cvxscreen.errors import CvxscreenError, InvalidInput, UnknownName
+from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.problem import Problem
 
 Array = NDArray[np.float64]
@@ -82,6 +83,11 @@ class Inner(Protocol):
     ) -> InnerResult:
         """Solve `problem` from `start` to an absolute duality gap of about `target`."""
         ...
+
+
+def limits_of(inner: Inner) -> Limits:
+    """The limits that `inner` keeps to, and so does the loop around it."""
+    return getattr(inner, "limits", UNLIMITED)
 
 
 def refuse_side(problem: Problem) -> None:

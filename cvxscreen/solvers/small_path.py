@@ -6,6 +6,7 @@ lets `certify_many` recompute every point before anybody sees it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -124,6 +125,11 @@ class SmallPath:
         self.memory = np.zeros(MEMORY)
         self.memory[1], self.memory[2], self.memory[6] = default_weight(problem), 0.5, 1e-5
         self.pace = 1e-5 + 1e-8 * n * (d + 10)  # seconds a point, until one has been measured
+
+    def recall(self, memory: Sequence[float] | None) -> None:
+        """Take over what another run had learnt; the beginner's guesses when None."""
+        first = [0.0, self.memory[1], 0.5, 0.0, 0.0, 0.0, 1e-5]
+        self.memory[:] = first if memory is None else memory
 
     def restart(self, value: float, x: Array, theta: Array) -> None:
         """Go on from a point that was solved elsewhere, at C = `value`."""
