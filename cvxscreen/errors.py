@@ -8,6 +8,7 @@
     ├── NotScreenable                          a CVXPY problem is not of a form that is reduced
     ├── NotCertified                           an answer was asked for that its certificate refuses
     ├── NotSaved (also OSError)                a file could not be written; `path` has the points
+    ├── TooLarge (also MemoryError)            does not fit into memory: how large, what else
     ├── UnsafeEvidence                         two proofs contradict each other: a defect, report it
     └── MissingDependency (also ImportError)   an optional library is not installed
 """
@@ -47,6 +48,10 @@ class NotSaved(CvxscreenError, OSError):
     """Finished points could not be written to their file; they are in `path`."""
 
     path: Any = None
+
+
+class TooLarge(CvxscreenError, MemoryError):
+    """Something cannot fit into memory; the message says how large it is and what to do instead."""
 
 
 class UnsafeEvidence(CvxscreenError):

@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen.capacity import require
 from cvxscreen.errors import InvalidInput
 from cvxscreen.kernels import KernelFunction
 from cvxscreen.rounding import UNIT
@@ -60,6 +61,11 @@ class Kernel:
                 f"{8 * n * min(n, LEAST_ROWS):,} bytes ({LEAST_ROWS} rows), and the whole Gram "
                 f"matrix is {8 * n * n:,} bytes."
             )
+        require(
+            8 * self.slots * n,
+            f"a cache of {self.slots:,} of the {n:,} rows of the Gram matrix",
+            "choose a smaller `cache_bytes` (rows are computed again where they are not kept)",
+        )
         self._store = np.empty((self.slots, n))
         self._slot = np.full(n, -1, dtype=np.intp)
         self._owner = np.full(self.slots, -1, dtype=np.intp)

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.linalg as sla
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen.capacity import require
 from cvxscreen.designs.protocols import Design
 from cvxscreen.errors import InvalidInput
 from cvxscreen.rounding import UNIT, gamma
@@ -149,6 +150,8 @@ class Quadratic:
 
     def dense(self) -> Array:
         """``M`` as a dense matrix."""
+        d = len(self.diagonal)
+        require(8 * d * d, f"a dense quadratic form in {d:,} coordinates", "use fewer coordinates")
         full = np.diag(self.diagonal)
         return full if self.matrix is None else full + self.matrix
 

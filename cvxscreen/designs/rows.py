@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen.capacity import require
 from cvxscreen.errors import InvalidInput
 from cvxscreen.rounding import UNIT, gamma
 
@@ -248,6 +249,11 @@ class Rows:
     def dense(self, index: Index | None = None) -> Array:
         """The rows at `index` (all when omitted) as a dense float64 array."""
         block = self.matrix if index is None else self.matrix[index]
+        n, d = block.shape[0], self.shape[1]
+        require(
+            8 * n * d, f"a dense copy of {n:,} x {d:,} entries",
+            "keep the data sparse, or use fewer features",
+        )
         head = block.toarray() if self.sparse else block
         extra = self.extra if index is None else self.extra[index]
         out = np.hstack([np.asarray(head, dtype=np.float64), extra])

@@ -7,12 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen.capacity import require
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.models.comparisons import Comparisons, from_lists, from_points
 from cvxscreen.models.inputs import positive, some_rows
 
 Points = NDArray[np.int64]
+
+
+LIST_BYTES = 73
+"""Of memory, at the peak, for each neighbour of each point (measured)."""
 
 
 def triplets(
@@ -59,6 +64,11 @@ def triplets(
     if count == n:
         raise InvalidInput("`y` has no class with two points; triplets need two of a kind.")
     same, other = _numbers_of_neighbours(k, n)
+    entries = n * min(same + other, n - 1)
+    require(
+        LIST_BYTES * entries, f"the lists of {entries:,} neighbours of {n:,} points",
+        "choose a number of neighbours `k`, or a smaller one",
+    )
     near: list[Points] = [np.zeros(0, dtype=np.int64)] * n
     far: list[Points] = [np.zeros(0, dtype=np.int64)] * n
     data = rows.dense() if same < n or other < n else np.zeros((n, 1))
