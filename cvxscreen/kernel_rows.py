@@ -6,8 +6,11 @@ Nothing larger than the cache is ever stored, whatever the number of points.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, wraps
+from threading import RLock
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +34,25 @@ def exact_sum(values: Array) -> float:
     return math.fsum(values[values != 0.0].tolist())
 
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _alone(method: Method) -> Method:
+    """One thread at a time: the rows of a slot must not change while another reads them."""
+
+    @wraps(method)
+    def locked(self: Kernel, *args: Any, **options: Any) -> Any:
+        with self._lock:
+            return method(self, *args, **options)
+
+    return cast(Method, locked)
+
+
 @dataclass(eq=False)
 class Kernel:
     """Kernel rows on demand, with a cache of at most `cache_bytes`.
+
+    Several threads may use one at once; they then wait for each other.
 
     Parameters
     ----------
@@ -51,6 +70,7 @@ class Kernel:
     cache_bytes: int = 2**30
     evaluations: int = 0
     _store: Array = field(init=False, repr=False)
+    _lock: Any = field(init=False, repr=False, default_factory=RLock)
 
     def __post_init__(self) -> None:
         n = self.function.size
@@ -73,6 +93,12 @@ class Kernel:
         self._clock = 0
         self._memo: list[tuple[Array, Array]] = []
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=RLock())
+
     @property
     def size(self) -> int:
         """Number of points N."""
@@ -83,6 +109,7 @@ class Kernel:
         """Bytes of the rows in the cache now."""
         return int((self._owner >= 0).sum()) * 8 * self.size
 
+    @_alone
     def fetch(self, rows: Index) -> None:
         """Have `rows` (as many as fit) in the cache."""
         self._clock += 1
@@ -104,6 +131,7 @@ class Kernel:
         self.evaluations += out.size
         return out
 
+    @_alone
     def block(self, rows: Index, columns: Index) -> Array:
         """``k(x_i, x_j)`` for i in `rows` and j in `columns`, a fresh array."""
         out = np.empty((len(rows), len(columns)))
@@ -115,6 +143,7 @@ class Kernel:
                 out[where] = self._evaluate(rows[where], columns)
         return out
 
+    @_alone
     def product(
         self, coefficients: Array, rows: Index | None = None, remember: bool = True
     ) -> Array:

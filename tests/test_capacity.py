@@ -83,7 +83,7 @@ def test_all_triplets_of_many_points_listed_or_joined(small_machine) -> None:
 def test_metric_learning_for_other_solvers(small_machine) -> None:
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((300, 100)), rng.integers(0, 3, 300)
-    problem = cvxscreen.rtlm(X, cvxscreen.triplets(X, y, k=7), 1.0)
+    problem = cvxscreen.rtlm(X, cvxscreen.triplets(X, y, k=12), 1.0)
     assert cvxscreen.reducer  # CVXPY is loaded: its own memory does not count
     with refused(24.0 * problem.n * 100**2, "exports"):
         problem.to_cvxpy()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +14,7 @@ from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.problem import Problem
 from cvxscreen.reducer.build import build
 from cvxscreen.reducer.interior import inside, strict_point
+from cvxscreen.reducer.quiet import quiet
 from cvxscreen.solvers.inner import InnerResult, Start
 
 TIGHT: dict[str, dict[str, Any]] = {
@@ -129,8 +129,7 @@ class CvxpyInner:
         built = build(problem)
         solver = chosen_solver(self.solver, self.options)
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with quiet():
                 built.problem.solve(solver=solver, **self.within())
         except cp.error.SolverError as error:
             self.failure = str(error)
