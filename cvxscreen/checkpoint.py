@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import file_path
 from cvxscreen.problem import Problem
+from cvxscreen.whole_files import UNREADABLE, why_unreadable, write_whole
 
 Array = NDArray[np.float64]
 
@@ -50,10 +49,13 @@ def read_points(place: FilePath, argument: str) -> tuple[dict[str, Any], list[di
                 {**row, "x": data[f"x{i}"], "theta": data[f"theta{i}"]}
                 for i, row in enumerate(head["rows"])
             ]
-    except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
+            if not isinstance(head["rows"], list):
+                raise TypeError("its rows are no list")
+            int(head["terms"])
+    except UNREADABLE as error:
         raise InvalidInput(
-            f"`{argument}`: {str(place)!r} is not a readable file of path points ({error}); "
-            "name another file."
+            f"`{argument}`: {str(place)!r} is not a readable file of path points "
+            f"({why_unreadable(error)}); name another file."
         ) from None
     return head, rows
 
@@ -79,7 +81,7 @@ class Checkpoint:
         """
         if file is None:
             return cls(None, "")
-        place, digest = FilePath(file), fingerprint(problem, grid, tol)
+        place, digest = file_path("checkpoint", file), fingerprint(problem, grid, tol)
         if not place.parent.is_dir():
             raise InvalidInput(f"`checkpoint`: the folder {str(place.parent)!r} does not exist.")
         if not place.exists():
@@ -105,11 +107,6 @@ class Checkpoint:
                 for k, v in row.items() if k not in ("x", "theta")
             })
         head = json.dumps({"digest": self.digest, "terms": terms, "rows": plain})
-        handle, temporary = tempfile.mkstemp(dir=self.file.parent, suffix=".npz")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                np.savez(stream, head=np.array(head), **arrays)
-            FilePath(temporary).replace(self.file)
-        except BaseException:
-            FilePath(temporary).unlink(missing_ok=True)
-            raise
+        write_whole(
+            self.file, lambda stream: np.savez(stream, head=np.array(head), **arrays)
+        )

@@ -8,6 +8,7 @@ from typing import Any, overload
 from cvxscreen import bounds as bound_table
 from cvxscreen.duality import Point
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import choice, one_of, tolerance, word
 from cvxscreen.lp_solve import LpSolution, solve_lp
 from cvxscreen.lp_svm import LpSvm, LpVerdict, screen_lp
 from cvxscreen.multitask import MultiTask, MultiTaskSolution, solve_multitask
@@ -20,6 +21,13 @@ from cvxscreen.solvers.metric import MetricSolver, solve_metric
 from cvxscreen.solvers.solution import Round, Solution
 
 BUILTIN = ("auto", "builtin", "newton")
+LP_SOLVERS = ("auto", "builtin", "highs")
+"""Names under which the one solver of LP-SVMs goes."""
+
+OURS = (
+    "a problem from `svm`, `regression`, `sparse_svm`, `rtlm`, `raso` or `Problem` is needed "
+    "(a cvxpy.Problem has its own way: prob.solve(method='screen'))"
+)
 
 
 def named_solver(solver: str, problem: Problem) -> Inner:
@@ -30,6 +38,7 @@ def named_solver(solver: str, problem: Problem) -> Inner:
     UnknownName
         If CVXPY does not know the name either.
     """
+    word("solver", solver, "the name of a solver, like 'auto' or 'CLARABEL', is needed")
     auto = solver.lower() == "auto" and problem.side is not None
     if solver.lower() in BUILTIN and not auto:
         return builtin_solver(problem)
@@ -124,15 +133,22 @@ def solve(
     InvalidInput
         For a tolerance outside (0, 1) or a start that does not fit.
     """
+    one_of("problem", problem, (Problem, MultiTask, LpSvm), OURS)
+    tol = tolerance(tol)
+    if isinstance(bounds, str):
+        bounds = (bounds,)
     if isinstance(problem, MultiTask):
         return _solve_tasks(problem, tol, mode, solver, bounds, start, progress)
     if isinstance(problem, LpSvm):
+        choice("solver", solver, LP_SOLVERS)
+        if bounds is not None and tuple(bounds) != problem.bounds:
+            raise InvalidInput(f"`bounds` is {bounds!r}; an LP-SVM is screened by 'lp' only.")
         return solve_lp(problem, tol=tol, mode=mode, start=start)
-    if isinstance(start, LpSolution):
-        raise InvalidInput("`start` is a solution of an LP-SVM; the problem is none.")
+    if start is not None:
+        one_of("start", start, Solution, "what `solve` returned for such a problem is needed")
     chosen = bound_table.default_bounds(problem)
     if bounds is not None:
-        chosen = tuple(bound_table.named(name) for name in bounds)
+        chosen = tuple(bound_table.named(name) for name in _names(bounds))
     inner = named_solver(solver, problem)
     with Progress(None, "rounds", shown=progress) as bar:
 
@@ -155,6 +171,15 @@ def solve(
         )
 
 
+def _names(bounds: Any) -> tuple[Any, ...]:
+    try:
+        return tuple(bounds)
+    except TypeError:
+        raise InvalidInput(
+            f"`bounds` is {bounds!r}; a list of names like ('midpoint',) is needed."
+        ) from None
+
+
 def _solve_tasks(
     problem: MultiTask,
     tol: float,
@@ -165,9 +190,9 @@ def _solve_tasks(
     progress: bool,
 ) -> MultiTaskSolution:
     """The joint problem; its U-steps are screened by the midpoint ball, whatever solves them."""
-    if bounds is not None and tuple(bounds) != ("midpoint",):
+    if bounds is not None and _names(bounds) != ("midpoint",):
         raise InvalidInput(
-            f"`bounds` is {tuple(bounds)!r}; a multi-task problem is screened by 'midpoint' only."
+            f"`bounds` is {bounds!r}; a multi-task problem is screened by 'midpoint' only."
         )
     with Progress(None, "rounds", shown=progress) as bar:
         return solve_multitask(
@@ -241,9 +266,11 @@ def screen(
     InvalidInput
         For one reference where the bound needs two, or two where it needs one.
     """
+    one_of("problem", problem, (Problem, LpSvm), OURS)
     if isinstance(problem, LpSvm) or isinstance(reference, LpSolution):
         if not (isinstance(problem, LpSvm) and isinstance(reference, LpSolution)):
             raise InvalidInput("`reference` and the problem must both be of an LP-SVM, or neither.")
+        choice("bound", bound, ("lp", "midpoint"))  # the default stands for the only one
         return screen_lp(problem, reference.x, reference.alpha)
     if isinstance(reference, tuple):
         pair = bound_table.named_pair(bound)
@@ -259,4 +286,8 @@ def screen(
 
 
 def _point(reference: Solution | Point) -> Point:
+    one_of(
+        "reference", reference, (Solution, Point),
+        "a solution, or a point from `reference_point`, is needed",
+    )
     return reference.point() if isinstance(reference, Solution) else reference

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen.certificate import Certificate
 from cvxscreen.designs.pairs import Pairs
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import array, one_of, positive
 from cvxscreen.problem import Problem
 from cvxscreen.proximity import proximity
 from cvxscreen.term_sets import Products
@@ -91,7 +92,8 @@ def certify_metric(problem: Problem, x: ArrayLike, *, tol: float = 1e-6) -> Cert
     InvalidInput
         For any other problem, or a wrong shape.
     """
-    x = np.asarray(x, dtype=np.float64)
+    one_of("problem", problem, Problem, "a problem from `rtlm` is needed")
+    x, tol = array("x", x), positive("tol", tol)
     design, f = problem.design, problem.losses
     if not (isinstance(design, Pairs) and isinstance(design.terms, Products)):
         raise InvalidInput("`problem` is not metric learning over a product set of triplets.")

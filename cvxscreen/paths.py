@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.checkpoint import Checkpoint
-from cvxscreen.errors import InvalidInput, UnknownName
-from cvxscreen.path_record import Path, PathPoint, Points, load_path
+from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import choice, finite, one_of, tolerance, word
+from cvxscreen.path_record import Path, PathPoint, Points, load_path, points_of
 from cvxscreen.path_run import Run
 from cvxscreen.problem import Problem
 from cvxscreen.progress import Progress
@@ -29,11 +30,11 @@ PARAMETERS = ("C", "lam")
 
 
 def _grid(values: ArrayLike) -> Array:
-    grid = np.array(values, dtype=np.float64)
+    grid = finite("values", values).copy()
     if grid.ndim != 1 or not len(grid):
         raise InvalidInput(f"`values` has shape {grid.shape}; a non-empty list is needed.")
-    if not (np.isfinite(grid).all() and (grid > 0).all()):
-        raise InvalidInput("`values` must all be positive and finite.")
+    if not (grid > 0).all():
+        raise InvalidInput(f"`values` goes down to {grid.min():g}; all must be positive.")
     return grid
 
 
@@ -111,9 +112,15 @@ def path(
     Each of its points is accepted on a certificate recomputed on the full data; records, and the
     shares proven before a solve, are made when they are looked at.
     """
-    if over not in PARAMETERS:
-        raise UnknownName.among("over", over, PARAMETERS)
+    one_of(
+        "problem", problem, Problem, "a path is for a problem from `svm`, `regression`, "
+        "`sparse_svm` with a quadratic term, or `rtlm`, and for a cvxpy.Problem with a parameter; "
+        "solve others value by value"
+    )
+    choice("over", over, PARAMETERS)
+    tol = tolerance(tol)
     check_request(mode, tol)
+    word("solver", solver, "the name of a solver, like 'auto' or 'CLARABEL', is needed")
     if over == "lam" and is_metric(problem):
         return _metric(problem, values, tol, solver, progress, checkpoint)
     if values is None:
@@ -122,7 +129,7 @@ def path(
     if over == "lam" and problem.lam is None:
         raise InvalidInput("`over`: this problem has no lambda (as metric learning has); use 'C'.")
     saved = Checkpoint.open(checkpoint, problem, grid, tol)
-    points = Points(PathPoint(**row) for row in saved.rows)
+    points = Points(_known(saved))
     try:
         with Progress(len(grid), "path", shown=progress) as bar:
             for _ in range(len(points)):
@@ -141,6 +148,11 @@ def path(
     return Path(points, problem.n)
 
 
+def _known(saved: Checkpoint) -> list[PathPoint]:
+    """The points that a checkpoint holds already."""
+    return [] if saved.file is None else points_of(saved.rows, saved.file, "checkpoint")
+
+
 def _metric(
     problem: Problem,
     values: ArrayLike | None,
@@ -154,7 +166,7 @@ def _metric(
         raise InvalidInput("`over`: 'lam' takes the built-in solver; else call `solve` by value.")
     grid = _grid(metric_grid(problem) if values is None else values)
     saved = Checkpoint.open(checkpoint, problem, grid, tol)
-    points = [PathPoint(**row) for row in saved.rows]
+    points = _known(saved)
     try:
         with Progress(len(grid), "path", shown=progress) as bar:
             for row in metric_rows(problem, grid, tol, saved.rows, stop=values is None):

@@ -18,6 +18,8 @@ PACKAGE = Path(__file__).resolve().parents[1] / "cvxscreen"
 
 ROWS = (
     ("compiling", "errors", "pieces", "progress", "registration", "rounding", "shares", "tables"),
+    ("inputs", "whole_files"),
+    ("matrices",),
     ("kernels", "cone_loops", "pair_loops", "product_loops", "prox"),
     ("kernel_rows", "pair_table", "term_sets"),
     ("losses", "designs", "cones"),

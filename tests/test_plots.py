@@ -171,7 +171,7 @@ def test_save_refuses_and_creates_nothing(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("broken", ["savefig", "write_bytes", "replace"])
+@pytest.mark.parametrize("broken", ["savefig", "open", "replace"])
 def test_save_leaves_the_old_file_when_it_fails(
     broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.bounds.balls import midpoint_named, same_data
+from cvxscreen.bounds.balls import midpoint_named, on_data_of, same_data
 from cvxscreen.duality import Point, reference_point
 from cvxscreen.errors import InvalidInput
 from cvxscreen.penalty import PSD, NonNegative, Penalty
@@ -83,8 +83,8 @@ def relaxed_path_ball(problem: Problem, point: Point) -> Region:
     ``e = sqrt(2 G0 / l0)``; no pass over the data. The midpoint ball of the same reference at
     ``l1`` (`rpb`) lies inside.
     """
-    same_data(problem, point)
     _cone(problem)
+    point = on_data_of(problem, point)
     own = point.problem
     old, new = float(own.quadratic.diagonal[0]), float(problem.quadratic.diagonal[0])
     flat = bool((problem.quadratic.diagonal == new).all()) and not problem.drift

@@ -16,6 +16,7 @@ from cvxscreen.models.triplets import triplets
 from cvxscreen.paths import Path, path
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.metric_start import lam_max
+from cvxscreen.whole_files import write_whole
 
 Array = NDArray[np.float64]
 
@@ -42,14 +43,14 @@ class LearnedMetrics:
     def save(self, file: FilePath) -> None:
         """Write ``lam``, ``metric``, ``components`` (of the last lambda), ``scale``, the gaps."""
         points = self.path.points
-        np.savez(
-            file,
-            lam=self.path.values,
-            metric=np.array([metric_of(self.problem, point.x) for point in points]),
-            components=factor_of(self.problem, points[-1].x),
-            scale=self.scale,
-            relative_gap=np.array([point.relative_gap for point in points]),
-        )
+        held: dict[str, Any] = {
+            "lam": self.path.values,
+            "metric": np.array([metric_of(self.problem, point.x) for point in points]),
+            "components": factor_of(self.problem, points[-1].x),
+            "scale": self.scale,
+            "relative_gap": np.array([point.relative_gap for point in points]),
+        }
+        write_whole(file, lambda stream: np.savez(stream, **held))
 
     def __str__(self) -> str:
         return self.path.table()
@@ -73,7 +74,7 @@ def learn_metrics(
     InvalidInput
         For a `k` that is neither a number nor "all", or data without triplets.
     """
-    if not (k == "all" or k.isdigit()):
+    if not (k == "all" or k.isdecimal()):
         raise InvalidInput(f"`--k` is {k!r}; a number of neighbours or 'all' is needed.")
     points = Rows(X).dense()
     scale = np.ones(points.shape[1])
