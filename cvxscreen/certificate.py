@@ -234,7 +234,8 @@ def certify(
         )
         imbalance = _free_residual_cost(problem, theta, residual, sensitivity)
 
-    gap = float(fy.sum()) * (1 + problem.n * _EPS) + 0.5 * distance**2 + side_gap + imbalance
+    gap = float(fy.sum()) * (1 + problem.n * _EPS) + 0.5 * distance * distance
+    gap += side_gap + imbalance
     dual, relative = primal - gap, float(relative_gap(gap, primal))
     scale = 1.0 if problem.side is None else 1.0 + float(np.linalg.norm(problem.side.offset))
     reason = ""

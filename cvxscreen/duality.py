@@ -195,7 +195,7 @@ def _assemble(
         dual_error=dual_error,
         shift=shift,
         terms=terms,
-        gap=up(terms + 0.5 * distance**2),
+        gap=up(terms + 0.5 * distance * distance),
         primal=problem.primal(x, margins),
         feasible=feasible,
         pull=force,

@@ -124,7 +124,7 @@ def certify_metric(problem: Problem, x: ArrayLike, *, tol: float = 1e-6) -> Cert
     e = 2.0 * table.value_factor * size * table.most[1] + 8 * _EPS * (abs(b) + bend)
     e += 2.0 * (near.blur + 4 * _EPS * size) * table.most[0]
     if bend > 64 * e:
-        fy = weight * 2.0 * e**2 / bend * len(terms)
+        fy = weight * 2.0 * e * e / bend * len(terms)
     else:
         fy = weight * 2.0 * e * len(terms)
     noise = table.pull_factor(terms.load) * float(load @ table.reach)
@@ -133,7 +133,7 @@ def certify_metric(problem: Problem, x: ArrayLike, *, tol: float = 1e-6) -> Cert
     )
     distance = np.sqrt(lam) * (float(np.linalg.norm(x - near.x_dual)) + near.blur)
     distance += (noise + near.dual_blur) / np.sqrt(lam) + problem.drift
-    gap = (0.5 * distance**2 + near.rest + fy) * (1 + 64 * _EPS)
+    gap = (0.5 * distance * distance + near.rest + fy) * (1 + 64 * _EPS)
     dual = primal - gap
     relative = gap / max(abs(primal), abs(dual), 1e-300) if np.isfinite(gap) else float("inf")
     reason = ""

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen.checkpoint import Checkpoint
 from cvxscreen.errors import InvalidInput
 from cvxscreen.inputs import choice, finite, one_of, tolerance, word
-from cvxscreen.path_record import Path, PathPoint, Points, load_path, points_of
-from cvxscreen.path_run import Run
+from cvxscreen.path_record import Path, PathPoint, Points, load_path
+from cvxscreen.path_run import Run, known_points
 from cvxscreen.problem import Problem
 from cvxscreen.progress import Progress
 from cvxscreen.solvers.inner import check_request
@@ -99,7 +99,8 @@ def path(
     Raises
     ------
     InvalidInput
-        For values that are not positive, or a checkpoint of another problem.
+        For values that are not positive, or a checkpoint of another problem, or with points that
+        their certificates, computed again, do not bear out.
 
     Notes
     -----
@@ -129,7 +130,7 @@ def path(
     if over == "lam" and problem.lam is None:
         raise InvalidInput("`over`: this problem has no lambda (as metric learning has); use 'C'.")
     saved = Checkpoint.open(checkpoint, problem, grid, tol)
-    points = Points(_known(saved))
+    points = Points(known_points(saved, problem, grid, tol, over))
     try:
         with Progress(len(grid), "path", shown=progress) as bar:
             for _ in range(len(points)):
@@ -148,11 +149,6 @@ def path(
     return Path(points, problem.n)
 
 
-def _known(saved: Checkpoint) -> list[PathPoint]:
-    """The points that a checkpoint holds already."""
-    return [] if saved.file is None else points_of(saved.rows, saved.file, "checkpoint")
-
-
 def _metric(
     problem: Problem,
     values: ArrayLike | None,
@@ -166,7 +162,7 @@ def _metric(
         raise InvalidInput("`over`: 'lam' takes the built-in solver; else call `solve` by value.")
     grid = _grid(metric_grid(problem) if values is None else values)
     saved = Checkpoint.open(checkpoint, problem, grid, tol)
-    points = _known(saved)
+    points = known_points(saved, problem, grid, tol, "lam")
     try:
         with Progress(len(grid), "path", shown=progress) as bar:
             for row in metric_rows(problem, grid, tol, saved.rows, stop=values is None):

@@ -38,7 +38,7 @@ def midpoint_named(bound: str, point: Point) -> Region:
         return Everywhere(problem, bound, point.gap)
     shift = up(point.shift, problem.d + 8) + point.dual_error + away
     error = 0.5 * (point.dual_error + away)
-    radius = up(float(np.sqrt(up(point.terms + charge + 0.25 * shift**2)))) + error
+    radius = up(float(np.sqrt(up(point.terms + charge + 0.25 * shift * shift)))) + error
     radius = up(radius + problem.drift)
     if point.shift <= _MOVE * radius:
         # Moving the centre to x saves a pass over the data and costs at most 0.05 % of the radius.

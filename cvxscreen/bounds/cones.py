@@ -133,6 +133,6 @@ def _leaning(bound: str, point: Point, s: Array) -> Region:
     shift = up(problem.quadratic.norm(point.x - x_dual), problem.d + 8) + error
     centre = 0.5 * (point.x + x_dual)
     noise = 4.0 * UNIT * problem.quadratic.norm(np.abs(point.x) + np.abs(x_dual))
-    radius = up(sqrt(up(up(rest) + 0.25 * shift**2)) + 0.5 * error + noise + problem.drift)
+    radius = up(sqrt(up(up(rest) + 0.25 * shift * shift)) + 0.5 * error + noise + problem.drift)
     margins = problem.design.forward(centre)
     return Ball(problem, bound, centre, margins, radius, point.gap)
