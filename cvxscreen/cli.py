@@ -50,7 +50,8 @@ def _problem(args: argparse.Namespace, C: float) -> Problem:
         raise InvalidInput(f"`--positive` is for classes; `--loss {args.loss}` is for regression.")
     if y.dtype.kind in "US":
         raise InvalidInput(
-            f"the target column holds words ({y[0]!r}, ...); `--loss {args.loss}` needs numbers."
+            f"the target column holds words ({str(y[0])!r}, ...); `--loss {args.loss}` needs "
+            "numbers."
         )
     _remark(args, f"{size}; target from {y.min():g} to {y.max():g}")
     return regression(
@@ -68,6 +69,8 @@ def _say(args: argparse.Namespace, text: object, record: Any) -> None:
 def _demo(args: argparse.Namespace) -> int:
     if args.points < 1:
         raise InvalidInput(f"`--points` is {args.points}; at least 1 is needed.")
+    if not args.no_plot:
+        plots.writable(args.plot, "--plot")
 
     from cvxscreen.demo import run_demo
 

@@ -45,8 +45,10 @@ class _Snapshot:
 
 
 def _flat(value: Any) -> Array:
-    dense = value.toarray() if hasattr(value, "toarray") else np.asarray(value, dtype=np.float64)
-    return np.atleast_1d(dense).ravel()
+    dense = np.atleast_1d(value.toarray() if hasattr(value, "toarray") else np.asarray(value))
+    if np.iscomplexobj(dense):
+        dense = np.concatenate([dense.real, dense.imag])
+    return np.asarray(dense, dtype=np.float64).ravel()
 
 
 def _dual(constraint: Any) -> Array | None:
@@ -180,6 +182,7 @@ def _one(
     problem: Any, solver: Any, mode: str, tol: float, options: dict[str, Any]
 ) -> tuple[Comparison, _Snapshot, _Snapshot]:
     """Both solves with one solver."""
+    Request(solver, mode, tol).check()
     given = options_for(solver, options)
     began = process_time()
     problem.solve(solver=chosen_solver(solver, given), **given)

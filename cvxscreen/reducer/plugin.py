@@ -71,14 +71,15 @@ class Request:
         Raises
         ------
         cvxpy.error.SolverError
-            For the name of a solver that is not installed.
+            For the name of a solver that is not installed, or what is no solver at all.
         UnknownName, InvalidInput
             For `mode` and `tol`.
         """
         choice("mode", self.mode, MODES)
         tolerance(self.tol)
         named = isinstance(self.solver, str) and not self.builtin
-        if named and self.solver.upper() not in cp.installed_solvers():
+        strange = not (self.solver is None or named or self.builtin or hasattr(self.solver, "name"))
+        if strange or (named and self.solver.upper() not in cp.installed_solvers()):
             cp.Problem(cp.Minimize(cp.Variable())).solve(solver=self.solver)
 
     def say(self, text: object) -> None:
