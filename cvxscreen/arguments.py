@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from importlib.metadata import PackageNotFoundError, version
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +63,7 @@ def parse_grid(text: str, name: str = "--C") -> NDArray[np.float64]:
         if ":" in text:
             low, high, count = text.split(":")
             first, last, points = float(low), float(high), int(count)
-            if not (first > 0 and last > 0 and points > 0):
+            if not (0 < first < inf and 0 < last < inf and points > 0):
                 raise ValueError
             return np.geomspace(first, last, points)
         values = np.array([float(part) for part in text.split(",")])

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from pathlib import Path
 
 from cvxscreen.errors import InvalidInput, TooLarge
+from cvxscreen.inputs import number, quoted
 
 SMALL = 2**26
 """Requests up to this many bytes are never questioned."""
@@ -62,8 +63,8 @@ def memory_limit(size: float) -> Iterator[None]:
     InvalidInput
         If `size` is not positive.
     """
-    if not size > 0:
-        raise InvalidInput(f"`size` is {size!r}; a positive number of bytes is needed.")
+    if not number("size", size, "a positive number of bytes is needed") > 0:
+        raise InvalidInput(f"`size` is {quoted(size)}; a positive number of bytes is needed.")
     token = _SET.set(int(min(size, 2.0**62)))
     try:
         yield

@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.errors import InvalidInput, NotSaved
+from cvxscreen.inputs import file_path
 from cvxscreen.penalty import L1
 from cvxscreen.problem import Problem
-from cvxscreen.whole_files import whole
+from cvxscreen.whole_files import UNREADABLE, why_unreadable, written_whole
 
 Array = NDArray[np.float64]
 
@@ -56,10 +56,13 @@ def read_points(place: FilePath, argument: str) -> tuple[dict[str, Any], list[di
                 {**row, "x": data[f"x{i}"], "theta": data[f"theta{i}"]}
                 for i, row in enumerate(head["rows"])
             ]
-    except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
+            if not isinstance(head["rows"], list):
+                raise TypeError("its rows are no list")
+            int(head["terms"])
+    except UNREADABLE as error:
         raise InvalidInput(
-            f"`{argument}`: {str(place)!r} is not a readable file of path points ({error}); "
-            "name another file."
+            f"`{argument}`: {str(place)!r} is not a readable file of path points "
+            f"({why_unreadable(error)}); name another file."
         ) from None
     return head, rows
 
@@ -90,7 +93,8 @@ class Checkpoint:
         """
         if file is None:
             return cls(None, "")
-        place, digest = FilePath(file), fingerprint(problem, grid, tol, over)
+        place = file_path("checkpoint", file)
+        digest = fingerprint(problem, grid, tol, over)
         if not place.parent.is_dir():
             raise InvalidInput(f"`checkpoint`: the folder {str(place.parent)!r} does not exist.")
         if not place.exists():
@@ -123,7 +127,7 @@ class Checkpoint:
             })
         head = json.dumps({"digest": self.digest, "terms": terms, "rows": plain})
         try:
-            with whole(self.file) as stream:
+            with written_whole(self.file) as stream:
                 np.savez(stream, head=np.array(head), **arrays)
         except OSError as error:
             held = f"what it held before is still in {str(self.file)!r}; " * self.file.exists()

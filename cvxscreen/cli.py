@@ -49,9 +49,12 @@ def _problem(args: argparse.Namespace, C: float) -> Problem:
         y, which = two_classes(y, args.positive)
         _remark(args, f"{size}; {which}")
         return svm(X, y, **shared)
+    if args.positive is not None:
+        raise InvalidInput(f"`--positive` is for classes; `--loss {args.loss}` is for regression.")
     if y.dtype.kind in "US":
         raise InvalidInput(
-            f"the target column holds words ({y[0]!r}, ...); `--loss {args.loss}` needs numbers."
+            f"the target column holds words ({str(y[0])!r}, ...); `--loss {args.loss}` needs "
+            "numbers."
         )
     _remark(args, f"{size}; target from {y.min():g} to {y.max():g}")
     return regression(
@@ -69,6 +72,8 @@ def _say(args: argparse.Namespace, text: object, record: Any) -> None:
 def _demo(args: argparse.Namespace) -> int:
     if args.points < 1:
         raise InvalidInput(f"`--points` is {args.points}; at least 1 is needed.")
+    if not args.no_plot:
+        plots.writable(args.plot, "--plot")
 
     from cvxscreen.demo import run_demo
 
@@ -96,7 +101,7 @@ def _path(args: argparse.Namespace) -> int:
     if args.out is not None and args.out.suffix != ".npz":
         raise InvalidInput(f"`--out` is {args.out.name!r}; its name must end in .npz.")
     if args.plot is not None:
-        plots.writable(args.plot)  # a name that will not do is refused before the work
+        plots.writable(args.plot, "--plot")  # a name that will not do is refused before the work
     found = path(
         _problem(args, float(grid[0])), values=grid, tol=args.tol, mode=args.mode,
         solver=args.solver, progress=not (args.quiet or args.json), checkpoint=args.checkpoint,

@@ -8,6 +8,7 @@ from typing import Any, overload
 from cvxscreen import bounds as bound_table
 from cvxscreen.duality import Point
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import choice, one_of, tolerance, word
 from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.lp_solve import LpSolution, solve_lp
 from cvxscreen.lp_svm import LpSvm, LpVerdict, screen_lp
@@ -19,8 +20,16 @@ from cvxscreen.solvers.choice import FORCED, builtin_solver
 from cvxscreen.solvers.loop import Inner, Start, solve_screened
 from cvxscreen.solvers.metric import MetricSolver, solve_metric
 from cvxscreen.solvers.solution import Round, Solution
+from cvxscreen.solvers.warm import warm_start
 
 BUILTIN = ("auto", "builtin", "newton")
+LP_SOLVERS = ("auto", "builtin", "highs")
+"""Names under which the one solver of LP-SVMs goes."""
+
+OURS = (
+    "a problem from `svm`, `regression`, `sparse_svm`, `rtlm`, `raso` or `Problem` is needed "
+    "(a cvxpy.Problem has its own way: prob.solve(method='screen'))"
+)
 
 
 def named_solver(solver: str, problem: Problem, limits: Limits = UNLIMITED) -> Inner:
@@ -31,6 +40,7 @@ def named_solver(solver: str, problem: Problem, limits: Limits = UNLIMITED) -> I
     UnknownName
         If CVXPY does not know the name either.
     """
+    word("solver", solver, "the name of a solver, like 'auto' or 'CLARABEL', is needed")
     auto = solver.lower() == "auto" and problem.side is not None
     if solver.lower() in BUILTIN and not auto:
         return builtin_solver(problem, limits)
@@ -140,16 +150,23 @@ def solve(
     InvalidInput
         For a tolerance outside (0, 1) or a start that does not fit.
     """
+    one_of("problem", problem, (Problem, MultiTask, LpSvm), OURS)
+    tol = tolerance(tol)
     limits = Limits(time_limit, max_iter)
+    if isinstance(bounds, str):
+        bounds = (bounds,)
     if isinstance(problem, MultiTask):
         return _solve_tasks(problem, tol, mode, solver, bounds, start, progress, limits)
     if isinstance(problem, LpSvm):
+        choice("solver", solver, LP_SOLVERS)
+        if bounds is not None and tuple(bounds) != problem.bounds:
+            raise InvalidInput(f"`bounds` is {bounds!r}; an LP-SVM is screened by 'lp' only.")
         return solve_lp(problem, tol=tol, mode=mode, start=start, limits=limits)
-    if isinstance(start, LpSolution):
-        raise InvalidInput("`start` is a solution of an LP-SVM; the problem is none.")
+    if start is not None:
+        one_of("start", start, Solution, "what `solve` returned for such a problem is needed")
     chosen = bound_table.default_bounds(problem)
     if bounds is not None:
-        chosen = tuple(bound_table.named(name) for name in bounds)
+        chosen = tuple(bound_table.named(name) for name in _names(bounds))
     inner = named_solver(solver, problem, limits)
     with Progress(None, "rounds", shown=progress) as bar:
 
@@ -172,6 +189,15 @@ def solve(
         )
 
 
+def _names(bounds: Any) -> tuple[Any, ...]:
+    try:
+        return tuple(bounds)
+    except TypeError:
+        raise InvalidInput(
+            f"`bounds` is {bounds!r}; a list of names like ('midpoint',) is needed."
+        ) from None
+
+
 def _solve_tasks(
     problem: MultiTask,
     tol: float,
@@ -183,39 +209,15 @@ def _solve_tasks(
     limits: Limits,
 ) -> MultiTaskSolution:
     """The joint problem; its U-steps are screened by the midpoint ball, whatever solves them."""
-    if bounds is not None and tuple(bounds) != ("midpoint",):
+    if bounds is not None and _names(bounds) != ("midpoint",):
         raise InvalidInput(
-            f"`bounds` is {tuple(bounds)!r}; a multi-task problem is screened by 'midpoint' only."
+            f"`bounds` is {bounds!r}; a multi-task problem is screened by 'midpoint' only."
         )
     with Progress(None, "rounds", shown=progress) as bar:
         return solve_multitask(
             problem, tol=tol, mode=mode, solver=solver, start=start, limits=limits,
             on_round=lambda r: bar.step(f"relative gap {r.relative_gap:.1e}"),
         )
-
-
-def warm_start(problem: Problem, solution: Solution) -> Start:
-    """`solution` as a start for `problem`; its dual point is scaled to the new C."""
-    if solution.problem.n != problem.n or solution.problem.d != problem.d:
-        raise InvalidInput(
-            f"`start` has {solution.problem.n} terms and {solution.problem.d} coordinates; the "
-            f"problem has {problem.n} and {problem.d}."
-        )
-    weight = solution.rounds[-1].solver_info.get("weight") if solution.rounds else None
-    return moved_start(problem, solution.point(), weight)
-
-
-def moved_start(problem: Problem, reference: Point, weight: float | None = None) -> Start:
-    """A point of the same data at another C or lambda as a start for `problem`."""
-    factor = problem.C / reference.problem.C
-    point = bound_table.moved(problem, reference)
-    return Start(
-        point.x,
-        point.theta,
-        None if weight is None else 4.0 * float(weight) / factor,
-        point.multipliers,
-        point,
-    )
 
 
 @overload
@@ -264,9 +266,11 @@ def screen(
     InvalidInput
         For one reference where the bound needs two, or two where it needs one.
     """
+    one_of("problem", problem, (Problem, LpSvm), OURS)
     if isinstance(problem, LpSvm) or isinstance(reference, LpSolution):
         if not (isinstance(problem, LpSvm) and isinstance(reference, LpSolution)):
             raise InvalidInput("`reference` and the problem must both be of an LP-SVM, or neither.")
+        choice("bound", bound, ("lp", "midpoint"))  # the default stands for the only one
         return screen_lp(problem, reference.x, reference.alpha)
     if isinstance(reference, tuple):
         pair = bound_table.named_pair(bound)
@@ -282,4 +286,8 @@ def screen(
 
 
 def _point(reference: Solution | Point) -> Point:
+    one_of(
+        "reference", reference, (Solution, Point),
+        "a solution, or a point from `reference_point`, is needed",
+    )
     return reference.point() if isinstance(reference, Solution) else reference

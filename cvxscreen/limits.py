@@ -9,6 +9,7 @@ from __future__ import annotations
 from time import perf_counter
 
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import number, quoted, whole
 
 TIME, ITERATIONS = "time_limit", "iteration_limit"
 """The statuses of an answer that a limit has cut short."""
@@ -31,14 +32,12 @@ class Limits:
     """
 
     def __init__(self, time_limit: float | None = None, max_iter: int | None = None) -> None:
-        number = isinstance(time_limit, int | float) and not isinstance(time_limit, bool)
-        if time_limit is not None and not (number and time_limit > 0):
-            raise InvalidInput(
-                f"`time_limit` is {time_limit!r}; a positive number of seconds is needed."
-            )
-        whole = hasattr(max_iter, "__index__") and not isinstance(max_iter, bool)
-        if max_iter is not None and not (whole and max_iter >= 1):
-            raise InvalidInput(f"`max_iter` is {max_iter!r}; a whole number from 1 on is needed.")
+        if time_limit is not None:
+            needed = "a positive number of seconds is needed"
+            if not number("time_limit", time_limit, needed) > 0:
+                raise InvalidInput(f"`time_limit` is {quoted(time_limit)}; {needed}.")
+        if max_iter is not None:
+            whole("max_iter", max_iter, 1)
         self._until = None if time_limit is None else perf_counter() + float(time_limit)
         self._left = None if max_iter is None else int(max_iter)
         self.reached = ""

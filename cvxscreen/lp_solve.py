@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 
 from cvxscreen.columns import by_columns
-from cvxscreen.errors import UnknownName
+from cvxscreen.inputs import choice, one_of, tolerance
 from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.lp_svm import LpCertificate, LpSvm, LpVerdict, certify_lp, screen_lp
 from cvxscreen.tables import fields
@@ -68,8 +68,10 @@ def solve_lp(
     ``safe`` leaves out what `screen_lp` proves from the start (0 without one); ``certified`` lets
     features in as the dual point asks for them (column generation) and ends at an optimum of all.
     """
-    if mode not in ("safe", "certified"):
-        raise UnknownName.among("mode", mode, ("safe", "certified"))
+    choice("mode", mode, ("safe", "certified"))
+    tol = tolerance(tol)
+    if start is not None:
+        one_of("start", start, LpSolution, "what `solve` returned for an LP-SVM is needed")
     began, lam, d = perf_counter(), problem.lam, problem.d
     w = np.zeros(d) if start is None else np.asarray(start.x, dtype=np.float64)
     alpha = problem.c if start is None else np.asarray(start.alpha, dtype=np.float64)

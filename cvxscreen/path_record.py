@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cvxscreen.checkpoint import Checkpoint, read_points
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import array, file_path, number, one_of, whole, word
 from cvxscreen.plots import rejection
 from cvxscreen.tables import table
 
@@ -165,9 +166,11 @@ class Path:
         NotSaved
             If the file cannot be written.
         """
-        place = FilePath(file)
+        place = file_path("file", file)
         if not place.parent.is_dir():
             raise InvalidInput(f"`file`: the folder {str(place.parent)!r} does not exist.")
+        if place.is_dir():
+            raise InvalidInput(f"`file`: {str(place)!r} is a folder; name a file in it.")
         Checkpoint(place, "").write([vars(point) for point in self.points], self.terms)
 
     def __str__(self) -> str:
@@ -198,8 +201,45 @@ def load_path(file: str | FilePath) -> Path:
     InvalidInput
         If `file` is missing or holds something else.
     """
-    place = FilePath(file)
+    place = file_path("file", file)
     if not place.is_file():
-        raise InvalidInput(f"`file`: {str(place)!r} is not a file.")
+        what = "a folder" if place.is_dir() else "not a file"
+        raise InvalidInput(f"`file`: {str(place)!r} is {what}; name one that `save` wrote.")
     head, rows = read_points(place, "file")
-    return Path(tuple(PathPoint(**row) for row in rows), int(head["terms"]))
+    return Path(points_of(rows, place, "file"), int(head["terms"]))
+
+
+def _check(point: PathPoint) -> None:
+    """Refuse fields of another type."""
+    for name in ("value", "objective", "gap", "relative_gap", "seconds"):
+        number(name, getattr(point, name))
+    for name in ("kept", "predicted", "refuted", "rounds"):
+        whole(name, getattr(point, name), 0)
+    if point.features is not None:
+        whole("features", point.features, 0)
+    word("status", point.status, "a word is needed")
+    word("over", point.over, "a word is needed")
+    for name in ("x", "theta"):
+        if array(name, getattr(point, name)).ndim != 1:
+            raise InvalidInput(f"`{name}` is no vector")
+    for share in one_of("before", point.before, Mapping, "shares by kind are needed").values():
+        number("before", share)
+
+
+def points_of(rows: Iterable[dict[str, Any]], place: FilePath, argument: str) -> list[PathPoint]:
+    """The records of rows as `Checkpoint.write` leaves them.
+
+    Raises
+    ------
+    InvalidInput
+        If a record lacks a field, or has one of another type.
+    """
+    try:
+        points = [PathPoint(**row) for row in rows]
+        for point in points:
+            _check(point)
+    except (TypeError, InvalidInput) as error:
+        raise InvalidInput(
+            f"`{argument}`: {str(place)!r} holds no path points ({error}); name another file."
+        ) from None
+    return points

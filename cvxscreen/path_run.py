@@ -12,16 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen import bounds
-from cvxscreen.doors import moved_start, named_solver, warm_start
+from cvxscreen.certificate import Certificate, certify
+from cvxscreen.checkpoint import Checkpoint
+from cvxscreen.designs.pairs import Pairs
+from cvxscreen.doors import named_solver
 from cvxscreen.duality import reference_point
+from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import finite
 from cvxscreen.limits import TIME, UNLIMITED, Limits
-from cvxscreen.path_record import PathPoint, Points
+from cvxscreen.metric_certificate import certify_metric
+from cvxscreen.path_record import PathPoint, Points, points_of
 from cvxscreen.problem import Problem
 from cvxscreen.shares import Shares
 from cvxscreen.solvers.inner import Start
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.small_path import SmallPath, Stretch, suits
 from cvxscreen.solvers.solution import Solution, shares_proven
+from cvxscreen.solvers.warm import moved_start, warm_start
+from cvxscreen.term_sets import Products
 
 Array = NDArray[np.float64]
 Pair = tuple[float, Array, Array]
@@ -31,6 +39,9 @@ COMPILED = ("auto", "builtin")
 
 PATIENCE = 3
 """Points that the compiled solver may miss before the ordinary one takes the rest."""
+
+AGREEMENT = 1e-9
+"""Of a stored objective with the one computed again, relative."""
 
 NOTHING = {"zero": 0.0, "linear": 0.0, "quadratic": 0.0}
 
@@ -238,3 +249,44 @@ def _one(
         features=last.features if last else None,
     )
     return point, found
+
+
+def known_points(
+    saved: Checkpoint, problem: Problem, grid: Array, tol: float, over: str
+) -> list[PathPoint]:
+    """The points that a checkpoint holds, each certified again: a file proves nothing.
+
+    Raises
+    ------
+    InvalidInput
+        If one of them is not what it says it is.
+    """
+    if saved.file is None:
+        return []
+    points = points_of(saved.rows, saved.file, "checkpoint")
+    for number, (point, value) in enumerate(zip(points, grid, strict=False)):
+        try:
+            proof = _certified_again(problem.with_(**{over: point.value}), point, tol)
+            claimed = abs(point.objective - proof.primal) <= AGREEMENT * abs(proof.primal)
+            sound = proof.ok if point.status == "optimal" else True
+            fault = "" if sound and claimed and point.value == value else "it is another one's"
+        except InvalidInput as error:
+            fault = str(error)
+        if fault:
+            raise InvalidInput(
+                f"`checkpoint`: point {number} of {str(saved.file)!r} does not solve the problem "
+                f"({fault}); name another file."
+            )
+    return points
+
+
+def _certified_again(here: Problem, point: PathPoint, tol: float) -> Certificate:
+    slack = tol * (1.0 + 1e-3)  # two certificates charge the rounding in two ways
+    if len(point.theta):
+        kept = point.warm.get("multipliers")
+        multipliers = None if kept is None else finite("multipliers", kept)
+        return certify(here, point.x, point.theta, multipliers, tol=slack)
+    if isinstance(here.design, Pairs) and isinstance(here.design.terms, Products):
+        return certify_metric(here, point.x, tol=slack)
+    theta = here.losses.slope(here.design.forward(finite("x", point.x, (here.d,))))
+    return certify(here, point.x, theta, tol=slack)

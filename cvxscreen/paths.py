@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.checkpoint import Checkpoint
-from cvxscreen.errors import InvalidInput, NotSaved, UnknownName
+from cvxscreen.errors import InvalidInput, NotSaved
+from cvxscreen.inputs import choice, finite, one_of, tolerance, word
 from cvxscreen.limits import TIME, Limits
 from cvxscreen.path_record import Path, PathPoint, Points, load_path
-from cvxscreen.path_run import Run
+from cvxscreen.path_run import Run, known_points
 from cvxscreen.problem import Problem
 from cvxscreen.progress import Progress
 from cvxscreen.solvers.inner import check_request
@@ -30,11 +31,11 @@ PARAMETERS = ("C", "lam")
 
 
 def _grid(values: ArrayLike) -> Array:
-    grid = np.array(values, dtype=np.float64)
+    grid = finite("values", values).copy()
     if grid.ndim != 1 or not len(grid):
         raise InvalidInput(f"`values` has shape {grid.shape}; a non-empty list is needed.")
-    if not (np.isfinite(grid).all() and (grid > 0).all()):
-        raise InvalidInput("`values` must all be positive and finite.")
+    if not (grid > 0).all():
+        raise InvalidInput(f"`values` goes down to {grid.min():g}; all must be positive.")
     return grid
 
 
@@ -106,7 +107,8 @@ def path(
     Raises
     ------
     InvalidInput
-        For values that are not positive, or a checkpoint of another problem.
+        For values that are not positive, or a checkpoint of another problem, or with points that
+        their certificates, computed again, do not bear out.
     NotSaved
         If the checkpoint cannot be written; the exception's `path` has the points.
 
@@ -121,10 +123,16 @@ def path(
     Each of its points is accepted on a certificate recomputed on the full data; records, and the
     shares proven before a solve, are made when they are looked at.
     """
-    if over not in PARAMETERS:
-        raise UnknownName.among("over", over, PARAMETERS)
+    one_of(
+        "problem", problem, Problem, "a path is for a problem from `svm`, `regression`, "
+        "`sparse_svm` with a quadratic term, or `rtlm`, and for a cvxpy.Problem with a parameter; "
+        "solve others value by value"
+    )
+    choice("over", over, PARAMETERS)
+    tol = tolerance(tol)
     check_request(mode, tol)
     limits = Limits(time_limit)
+    word("solver", solver, "the name of a solver, like 'auto' or 'CLARABEL', is needed")
     if over == "lam" and is_metric(problem):
         return _metric(problem, values, tol, solver, progress, checkpoint, limits, max_iter)
     if values is None:
@@ -133,7 +141,7 @@ def path(
     if over == "lam" and problem.lam is None:
         raise InvalidInput("`over`: this problem has no lambda (as metric learning has); use 'C'.")
     saved = Checkpoint.open(checkpoint, problem, grid, tol, over)
-    points = Points(PathPoint(**row) for row in saved.rows)
+    points = Points(known_points(saved, problem, grid, tol, over))
     try:
         with Progress(len(grid), "path", shown=progress) as bar:
             for _ in range(len(points)):
@@ -180,7 +188,7 @@ def _metric(
         raise InvalidInput("`over`: 'lam' takes the built-in solver; else call `solve` by value.")
     grid = _grid(metric_grid(problem) if values is None else values)
     saved = Checkpoint.open(checkpoint, problem, grid, tol, "lam")
-    points = [PathPoint(**row) for row in saved.rows]
+    points = known_points(saved, problem, grid, tol, "lam")
     rows = metric_rows(
         problem, grid, tol, saved.rows, stop=values is None, limits=limits, max_iter=max_iter
     )

@@ -19,8 +19,10 @@ PACKAGE = Path(__file__).resolve().parents[1] / "cvxscreen"
 ROWS = (
     (
         "compiling", "errors", "interrupts", "pieces", "progress", "registration", "rounding",
-        "shares", "tables", "whole_files",
+        "shares", "tables",
     ),
+    ("inputs", "whole_files"),
+    ("matrices",),
     ("capacity", "limits", "cone_loops", "pair_loops", "product_loops", "prox"),
     ("kernels",),
     ("kernel_rows", "pair_table", "term_sets"),

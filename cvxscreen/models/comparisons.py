@@ -13,7 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.capacity import require
 from cvxscreen.errors import InvalidInput
-from cvxscreen.models.inputs import positive, vector
+from cvxscreen.inputs import positive
+from cvxscreen.matrices import stored
+from cvxscreen.models.inputs import some_rows, vector
 from cvxscreen.pair_table import PairTable, centred
 from cvxscreen.term_sets import Indexed, Products, Terms
 
@@ -123,7 +125,9 @@ class Comparisons:
 
     def table(self, X: Any, diagonal: bool) -> PairTable:
         """The pairs with their points, centred."""
-        points = centred(X)
+        matrix = stored(X, "X")
+        some_rows(*matrix.shape)
+        points = centred(matrix)
         if len(points) != self.n:
             raise InvalidInput(
                 f"`X` has {len(points)} rows but the comparisons are over {self.n} points."

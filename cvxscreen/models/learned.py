@@ -11,12 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import file_path
 from cvxscreen.models.metric import factor_of, metric_of, rtlm
 from cvxscreen.models.triplets import triplets
 from cvxscreen.paths import Path, path
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.metric_start import lam_max
-from cvxscreen.whole_files import whole
+from cvxscreen.whole_files import written_whole
 
 Array = NDArray[np.float64]
 
@@ -46,7 +47,7 @@ class LearnedMetrics:
         Whole or not at all.
         """
         points = self.path.points
-        with whole(FilePath(file)) as stream:
+        with written_whole(file_path("file", file)) as stream:
             np.savez(
                 stream,
                 lam=self.path.values,
@@ -78,7 +79,7 @@ def learn_metrics(
     InvalidInput
         For a `k` that is neither a number nor "all", or data without triplets.
     """
-    if not (k == "all" or k.isdigit()):
+    if not (k == "all" or k.isdecimal()):
         raise InvalidInput(f"`--k` is {k!r}; a number of neighbours or 'all' is needed.")
     points = Rows(X).dense()
     scale = np.ones(points.shape[1])

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cvxscreen.designs.rows import Rows
-from cvxscreen.models.inputs import positive, some_rows, vector, weights
-from cvxscreen.models.kernel import KernelChoice, KernelSetting
+from cvxscreen.inputs import flag, positive
+from cvxscreen.models.inputs import some_rows, vector, weights
+from cvxscreen.models.kernel import KernelChoice, KernelSetting, check_kernel_arguments
 from cvxscreen.models.loss_table import REGRESSION, Shape, named_loss
 from cvxscreen.models.svm import spread
 from cvxscreen.problem import Problem, Quadratic
@@ -75,7 +76,8 @@ def regression(
     -----
     Wang et al. 2014, section 5, for the absolute loss (LAD).
     """
-    C = positive("C", C)
+    C, intercept = positive("C", C), flag("intercept", intercept)
+    check_kernel_arguments(kernel, kernel_params, loss, gamma)
     rows = Rows(X)
     n, d = rows.shape
     some_rows(n, d)

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.designs.rows import Rows
+from cvxscreen.inputs import flag, positive
 from cvxscreen.losses import FIELDS, Losses
-from cvxscreen.models.inputs import labels, positive, some_rows, weights
-from cvxscreen.models.kernel import KernelChoice, KernelSetting
+from cvxscreen.models.inputs import labels, some_rows, weights
+from cvxscreen.models.kernel import KernelChoice, KernelSetting, check_kernel_arguments
 from cvxscreen.models.loss_table import CLASSIFICATION, Shape, named_loss
 from cvxscreen.problem import Problem, Quadratic
 
@@ -69,7 +70,8 @@ def svm(
     -----
     Ogawa et al. 2014, (1); Wang et al. 2014, (1), with ``phi`` the hinge.
     """
-    C = positive("C", C)
+    C, intercept = positive("C", C), flag("intercept", intercept)
+    check_kernel_arguments(kernel, kernel_params, loss, gamma)
     rows = Rows(X)
     n, d = rows.shape
     some_rows(n, d)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.errors import InvalidInput, UnknownName
+from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import choice, one_of, tolerance, word
 from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.multitask.admm import Admm
 from cvxscreen.multitask.apg_joint import ApgJoint
@@ -76,13 +77,13 @@ def solve_multitask(
     ------
     UnknownName, InvalidInput
     """
-    if mode not in MODES:
-        raise UnknownName.among("mode", mode, MODES)
-    if not (isinstance(tol, int | float) and 0 < tol < 1):
-        raise InvalidInput(f"`tol` is {tol!r}; a number strictly between 0 and 1 is needed.")
-    name = solver.lower()
-    if name not in SOLVERS:
-        raise UnknownName.among("solver", solver, SOLVERS)
+    one_of("problem", problem, MultiTask, "a problem from `raso` is needed")
+    choice("mode", mode, MODES)
+    tol = tolerance(tol)
+    name = word("solver", solver, f"one of {', '.join(SOLVERS)} is needed").lower()
+    if start is not None:
+        one_of("start", start, MultiTaskSolution, "what `solve` returned for such tasks is needed")
+    choice("solver", solver, SOLVERS)
     if name in ("auto", "builtin"):
         name = "fista" if problem.smooth and max(problem.sizes) > DENSE else "bcd"
     began = perf_counter()

@@ -14,7 +14,8 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from cvxscreen.errors import CvxscreenError, InvalidInput, NotScreenable, UnknownName
+from cvxscreen.errors import CvxscreenError, NotScreenable
+from cvxscreen.inputs import choice, tolerance
 from cvxscreen.limits import ITERATIONS, TIME, Limits
 from cvxscreen.reducer.inner import CvxpyInner, options_for
 from cvxscreen.reducer.memory import Last, keep, recall, reference
@@ -74,16 +75,15 @@ class Request:
         Raises
         ------
         cvxpy.error.SolverError
-            For the name of a solver that is not installed.
+            For the name of a solver that is not installed, or what is no solver at all.
         UnknownName, InvalidInput
             For `mode` and `tol`.
         """
-        if self.mode not in MODES:
-            raise UnknownName.among("mode", self.mode, MODES)
-        if not (np.isfinite(self.tol) and 0 < self.tol < 1):
-            raise InvalidInput(f"`tol` is {self.tol!r}; a number between 0 and 1 is needed.")
+        choice("mode", self.mode, MODES)
+        tolerance(self.tol)
         named = isinstance(self.solver, str) and not self.builtin
-        if named and self.solver.upper() not in cp.installed_solvers():
+        strange = not (self.solver is None or named or self.builtin or hasattr(self.solver, "name"))
+        if strange or (named and self.solver.upper() not in cp.installed_solvers()):
             cp.Problem(cp.Minimize(cp.Variable())).solve(solver=self.solver)
 
     def say(self, text: object) -> None:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from cvxscreen.bounds import Bound, midpoint_ball
 from cvxscreen.certificate import Certificate, certify
 from cvxscreen.duality import reference_point
-from cvxscreen.errors import InvalidInput, UnknownName
+from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import choice
 from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.metric_certificate import certify_metric
 from cvxscreen.problem import Problem
@@ -139,8 +140,7 @@ def solve_metric(
     Solution
         Of more than `LISTED` terms a `StreamedSolution`.
     """
-    if mode not in MODES:
-        raise UnknownName.among("mode", mode, MODES)
+    choice("mode", mode, MODES)
     if not (isinstance(tol, int | float) and 0 < tol < 1):
         raise InvalidInput(f"`tol` is {tol!r}; a number strictly between 0 and 1 is needed.")
     began = perf_counter()
