@@ -54,6 +54,8 @@ def test_a_short_campaign_finds_nothing_wrong(tmp_path: Path) -> None:
     assert {*BOUNDS, "two_sided", "dome", "ssnsv", "essnsv", "joint", "synergy", "dual"} <= rules
     assert {"safe mode", "certified mode", "C range", "lp", "U-step", "refusal"} <= rules
     assert {"gb, cone", "rrpb, linear", "lambda range, midpoint"} <= rules
+    models = {model for (model,) in report.grouped(lines, ("model",))}
+    assert {"side constraints", "one class", "kernel + intercept", "elastic net"} <= models
 
 
 def test_a_planted_wrong_decision_is_refused() -> None:

@@ -21,11 +21,12 @@ Guess = tuple[list, list]
 def first_guess(model: Model, x: Vector, t: Vector, theta: Vector, fine: float) -> Guess:
     """Slopes within `fine` of an end of a linear piece belong to it; others sit at a knot."""
     places: list[object] = []
+    largest = max((abs(s) for s in theta), default=mp.mpf(0))
     for f, margin, s in zip(model.terms, t, theta, strict=True):
         if f.q > 0 or f.lo == f.hi:
             places.append(f.piece(margin))
             continue
-        near = (f.hi - f.lo) * fine
+        near = fine * (f.hi - f.lo if f.hi - f.lo < mp.inf else largest)
         if f.lo < 0 and s - f.lo <= near:
             places.append(Piece.LOW)
         elif f.hi > 0 and f.hi - s <= near:
@@ -140,7 +141,8 @@ def optimum(
     theta0 = clipped(model, [real(v) for v in theta])
     t0 = apply(model.rows, x0)
     best = (x0, t0, *model.gap(x0, t0, theta0))
-    size = mp.fsum(f.fenchel_young(t, mp.mpf(0)) for f, t in zip(model.terms, t0, strict=True))
+    size = mp.fsum(f.fenchel_young(t, mp.mpf(0)) for f, t in zip(model.terms, t0, strict=True)
+                   if f.q > 0 or f.hi - f.lo < mp.inf)
     enough = mp.mpf(10) ** (-60) * (size + mp.fdot(x0, model.times(x0)))
     for fine in STARTS:
         guess = first_guess(model, x0, t0, theta0, fine)

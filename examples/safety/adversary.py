@@ -51,7 +51,7 @@ def on_face(ref: Reference, rng: np.random.Generator) -> Point:
     step = rng.standard_normal(problem.d) * (np.abs(ref.x).max(initial=0.0) + 1e-300)
     if problem.penalty is not None:
         step[ref.x == 0.0] = 0.0
-    if len(rows):
+    if len(rows) and problem.d:
         A = problem.design.take_rows(rows).forward
         matrix = np.column_stack([A(unit) for unit in np.eye(problem.d)])
         matrix[:, step == 0.0] = 0.0

@@ -28,6 +28,7 @@ from checks import Ledger  # noqa: E402
 from kernel_cells import kernels, refusals  # noqa: E402
 from metric_cells import metrics  # noqa: E402
 from other_cells import linear_program, multitask  # noqa: E402
+from side_cells import constraints  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 from vector_cells import elastic, front_doors, planted, single  # noqa: E402
 
@@ -43,6 +44,7 @@ FAMILIES: dict[str, tuple[Cell, int]] = {
     "linear_program": (linear_program, 3),
     "single": (single, 1),
     "refusals": (refusals, 1),
+    "constraints": (constraints, 2),
 }
 """Every kind of cell with its number in one round."""
 

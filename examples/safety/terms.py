@@ -41,9 +41,11 @@ class Term:
 
     def fenchel_young(self, t: Real, theta: Real) -> Real:
         """``f(t) + f*(theta) - t theta`` for theta in the box."""
-        s = self.slope(t)
-        lean = (t - self.b) - self.q * (s + theta) / 2
-        return lean * (s - theta) - self.e * (abs(s) - abs(theta))
+        s, lean = self.slope(t), t - self.b
+        if self.q:  # otherwise s may be infinite
+            lean -= self.q * (s + theta) / 2
+        rest = lean * (s - theta) if s != theta else mp.mpf(0)
+        return rest - self.e * (abs(s) - abs(theta)) if self.e else rest
 
     def knots(self) -> tuple[Real, Real, Real, Real]:
         """LOW|LEFT, LEFT|ZERO, ZERO|RIGHT, RIGHT|HIGH."""
