@@ -26,7 +26,7 @@ import numpy as np  # noqa: E402
 import report  # noqa: E402
 from checks import Ledger  # noqa: E402
 from kernel_cells import kernels, refusals  # noqa: E402
-from metric_cells import metrics  # noqa: E402
+from metric_cells import metrics, planted_metrics  # noqa: E402
 from other_cells import linear_program, multitask  # noqa: E402
 from side_cells import constraints  # noqa: E402
 from tqdm import tqdm  # noqa: E402
@@ -45,6 +45,7 @@ FAMILIES: dict[str, tuple[Cell, int]] = {
     "single": (single, 1),
     "refusals": (refusals, 1),
     "constraints": (constraints, 2),
+    "planted_metrics": (planted_metrics, 2),
 }
 """Every kind of cell with its number in one round."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import adversary
 import generators
 import mpmath as mp
@@ -16,6 +18,7 @@ import cvxscreen
 from cvxscreen.bounds import CONES, PAIRS, RULES, available, cut, named
 from cvxscreen.duality import Point, reference_point
 from cvxscreen.lam_ranges import lam_interval
+from cvxscreen.losses import Losses
 from cvxscreen.problem import Problem
 from cvxscreen.rules import judge
 
@@ -152,12 +155,62 @@ def make(number: int, rng: np.random.Generator) -> tuple[Problem, str]:
     return p.with_(lam=share * top), np.dtype(dtype).name
 
 
+def planted(number: int, rng: np.random.Generator) -> tuple[Problem, np.ndarray]:
+    """A problem whose optimum is known: every term on a linear piece, hardly beyond its knot.
+
+    The thresholds are put where the margins at ``X* = [sum of w_t H_t]_+ / lam`` want them. In one
+    coordinate all H are parallel, and on the ray through ``X*`` the spheres are attained.
+    """
+    d = 1 + (number // 2) % 2
+    y = np.repeat(np.arange(2), 6)
+    X = rng.integers(-8, 9, (12, d)) / 4.0 + 3.0 * y[:, None]
+    T = cvxscreen.triplets(X, y, k=(1, 4))
+    base = cvxscreen.rtlm(X, T, 4.0, gamma=0.25, diagonal=bool(number % 2))
+    model = Model(base) if number % 2 else Spectral(base)
+    low = rng.random(base.n) < 0.6
+    theta = np.where(low, base.losses.lo, 0.0)
+    v = model.pull([real(s) for s in theta])
+    cut = [max(u, mp.mpf(0)) for u in v] if number % 2 else model.parts(v)[2]
+    x = [u / model.diagonal[0] for u in cut]
+    t = np.array([float(u) for u in apply(model.rows, x)])
+    ulp = np.spacing(np.maximum(np.abs(t), 1.0))
+    away = np.choose(rng.integers(0, 4, base.n), [2 * ulp, 8 * ulp, 2.0**-20, 0.25])
+    b = np.where(low, t + 0.25 + away, t - away)
+    losses = Losses(b, 0.0, base.losses.q, base.losses.lo, 0.0)
+    return replace(base, losses=losses), np.array([float(u) for u in x])
+
+
 def metrics(ledger: Ledger, number: int, rng: np.random.Generator, count: int) -> None:
+    """Data of all kinds."""
     problem, dtype = make(number, rng)
     ref = reference(problem)
-    loss = "hinge" if not problem.losses.q.any() else "smoothed_hinge"
     names = ("diagonal" if number % 2 else "full", dtype)
-    for point in points(ref, rng, count):
+    spheres(ledger, "metric", names, ref, points(ref, rng, count), rng)
+    modes(ledger, "metric", names, ref)
+
+
+def planted_metrics(ledger: Ledger, number: int, rng: np.random.Generator, count: int) -> None:
+    """Margins next to their knots, spheres that are attained."""
+    problem, x = planted(number, rng)
+    ref = optimum(problem, x, problem.losses.slope(problem.design.forward(x))) if number % 2 else (
+        spectral_optimum(problem, x))
+    names = ("planted diagonal" if number % 2 else "planted full", "float64")
+    steps = 10.0 ** -rng.uniform(0, 14, count) * rng.choice([-1.0, 1.0], count)
+    on_ray = [reference_point(problem, (1.0 + step) * ref.x) for step in steps]
+    spheres(ledger, "metric", names, ref, [*points(ref, rng, count // 2), *on_ray], rng)
+    modes(ledger, "metric", names, ref)
+
+
+def loss_of(problem: Problem) -> str:
+    return "smoothed_hinge" if problem.losses.q.any() else "hinge"
+
+
+def spheres(ledger: Ledger, model: str, names: tuple[str, str], ref: Reference,
+            found: list[Point], rng: np.random.Generator) -> None:
+    """Every sphere under every rule, here and from another lambda, and ranges of lambda."""
+    problem = ref.problem
+    loss = loss_of(problem)
+    for point in found:
         other = problem.with_(lam=problem.lam * FACTORS[int(rng.integers(0, 5))])
         moved = reference_point(other, point.x)
         for name in available(problem):
@@ -167,14 +220,19 @@ def metrics(ledger: Ledger, number: int, rng: np.random.Generator, count: int) -
             for at in some:
                 region = named(name)(problem, at)
                 for rule in RULES:
-                    found = judge(problem, cut(problem, region, rule))
-                    verdict(ledger, ("metric", loss, f"{name}, {rule}", *names), ref, found)
+                    said = judge(problem, cut(problem, region, rule))
+                    verdict(ledger, (model, loss, f"{name}, {rule}", *names), ref, said)
         for bound in ("midpoint", "rrpb"):
             low, high, codes = lam_interval(moved, bound)
             held = (low <= problem.lam) & (problem.lam <= high)
-            key = ("metric", loss, f"lambda range, {bound}", *names)
+            key = (model, loss, f"lambda range, {bound}", *names)
             pieces(ledger, key, ref, np.where(held, codes, -1), "range")
+
+
+def modes(ledger: Ledger, model: str, names: tuple[str, str], ref: Reference) -> None:
+    """What a whole solve says in the end."""
     for mode in ("safe", "certified"):
         for tol in (1e-2, 1e-6):
-            found = cvxscreen.solve(problem, tol=tol, mode=mode).screening
-            pieces(ledger, ("metric", loss, f"{mode} mode", *names), ref, found.codes, f"{tol}")
+            found = cvxscreen.solve(ref.problem, tol=tol, mode=mode).screening
+            key = (model, loss_of(ref.problem), f"{mode} mode", *names)
+            pieces(ledger, key, ref, found.codes, f"{tol}")
