@@ -47,6 +47,9 @@ COARSE = 0.2
 FURTHEST = 1.5
 """Most of such a step, where the grid is uneven."""
 
+FAR = 1e-2
+"""Share of the weight to begin with after such a step."""
+
 COLUMNS = ("kept", "predicted", "refuted", "rounds", "steps", "passes", "gap", "done")
 """Of the record that `run` fills, one row a point."""
 
@@ -209,7 +212,9 @@ def run(  # type: ignore[no-untyped-def]
                 missed = max(missed, abs(now[i] - centre[i]) / max(norms[i], 1e-300))
                 older[i] = before[i]
             memory[7], memory[8] = np.log(ratio), missed
-        if known:
+        if known and abs(np.log(ratio)) > COARSE:
+            memory[6] = FAR
+        elif known:
             memory[6] = max(memory[6] / 3.0, 1e-7) if steps <= 12 else min(memory[6] * 10.0, 1.0)
         before, now, last_theta, flip = now, before, new, 1 - flip
         memory[0], memory[3], memory[4], memory[5] = factor, primal, fy, gradient
