@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.errors import NotScreenable
+from cvxscreen.penalty import L1
 from cvxscreen.reducer.recognition import Recognition
 
 Array = NDArray[np.float64]
@@ -107,7 +108,11 @@ def _compare_gradients(recognition: Recognition, x: Array, z: Array) -> None:
     model = problem.quadratic.apply(x) + problem.linear + problem.design.adjoint(theta)
     if problem.side is not None:
         model = model - problem.side.adjoint(side)
-    multipliers = recognition.multipliers(z, theta, side)
+    leaning = None
+    if isinstance(problem.penalty, L1):
+        leaning = problem.penalty.kappa * (2.0 * rng.random(problem.d) - 1.0)
+        model = model + leaning
+    multipliers = recognition.multipliers(z, theta, side, leaning)
     truth = recognition.residual(z, multipliers)[recognition.core]
     scale = 1.0 + float(np.abs(model).max()) + float(np.abs(multipliers).max(initial=0.0))
     scale += float(np.sqrt(problem.n) * problem.sizes.max(initial=0.0) * np.abs(theta).max())

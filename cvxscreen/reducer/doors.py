@@ -111,6 +111,7 @@ class Reduced:
             terms=full.n,
             kept=self._source.n,
             fixed=fixed(full, self._selection),
+            dropped=full.d - self._source.d,
             gap=proof.gap,
             relative_gap=proof.relative_gap,
         )

@@ -18,6 +18,7 @@ from cvxscreen.errors import InvalidInput, NotScreenable
 from cvxscreen.losses import Losses
 from cvxscreen.problem import Problem, Quadratic
 from cvxscreen.reducer import epigraph, heads, splitting, substitution
+from cvxscreen.reducer import shrinkage as shrinkages
 from cvxscreen.reducer.absorb import absorb
 from cvxscreen.reducer.draft import Draft, without
 from cvxscreen.reducer.kinks import diagonal
@@ -114,16 +115,28 @@ def _finish(draft: Draft, base: float) -> Recognition:
     drop = _check_free(draft, core, touched, loose, bound, linear[core])
     _check_data(per_row, touched)
     steps = [*draft.steps, idle(core[drop], standard.size)] if drop.any() else draft.steps
+    kept = core[~drop]
+    square = sp.csr_array(draft.quadratic[kept][:, kept])
+    shrinkage = None if dims else shrinkages.find(rows, numbers, kept, square)
+    if shrinkage is not None:
+        numbers = numbers[shrinkage.rest]
+        rows = rows.combine(sp.csr_array(sp.eye_array(rows.shape[0], format="csr"))[shrinkage.rest])
     try:
-        design, order = rows.design(core[~drop])
-        core = core[~drop][order]
+        design, order = rows.design(kept)
+        core = kept[order]
+        penalty, tilts = None, np.zeros(len(core))
+        if shrinkage is not None:
+            shrinkage = shrinkage.reordered(order)
+            penalty = shrinkage.penalty(len(core))
+            tilts = shrinkage.total(shrinkage.tilts, len(core))
         frame = sp.csr_array(held.columns(core)) if dims else None
         problem = Problem(
             design=design,
             losses=Losses(*numbers.T),
             quadratic=_quadratic(sp.csr_array(draft.quadratic[core][:, core])),
-            linear=linear[core],
+            linear=linear[core] + tilts,
             constant=constant,
+            penalty=penalty,
             side=SideConstraints(frame, held.offset, dims) if dims else None,
             kind="cvxpy",
         )
@@ -131,8 +144,8 @@ def _finish(draft: Draft, base: float) -> Recognition:
     except (InvalidInput, np.linalg.LinAlgError) as error:
         raise NotScreenable(str(error)) from None
     level = constant - standard.constant - base
-    parts = Parts(draft.linear[core], tilted[core], base, level)
-    return Recognition(problem, standard, core, tuple(steps), side, pairing, parts)
+    parts = Parts(draft.linear[core], tilted[core] + tilts, base, level)
+    return Recognition(problem, standard, core, tuple(steps), side, pairing, parts, shrinkage)
 
 
 def _side_rows(draft: Draft) -> tuple[Any, tuple[tuple[str, int], ...], Stack]:

@@ -257,6 +257,7 @@ def make_report(
         terms=solution.problem.n,
         kept=last.kept,
         fixed=Counts(lambda: _fixed(solution)),
+        dropped=0 if last.features is None else solution.problem.d - last.features,
         gap=solution.certificate.gap,
         relative_gap=solution.certificate.relative_gap,
         rounds=len(solution.rounds),

@@ -14,6 +14,7 @@ from cvxscreen.problem import Problem
 from cvxscreen.reducer.absorb import Absorbed
 from cvxscreen.reducer.draft import Duals, Elimination, Step
 from cvxscreen.reducer.pairing import Pairing
+from cvxscreen.reducer.shrinkage import Shrinkage, subgradient
 from cvxscreen.reducer.standard import Standard
 
 Array = NDArray[np.float64]
@@ -76,8 +77,10 @@ class Recognition:
     side : CSR array, shape (k, m)
         The side constraints as combinations of rows.
     pairing : Pairing
-        From the problem's terms to those that the steps know.
+        From all terms to those that the steps know.
     parts : Parts
+    shrinkage : Shrinkage or None
+        The terms that are no losses of `problem` but its L1 norm.
     """
 
     problem: Problem
@@ -87,6 +90,7 @@ class Recognition:
     side: Any
     pairing: Pairing
     parts: Parts
+    shrinkage: Shrinkage | None = None
 
     def columns(self, x: Array) -> Array:
         """All columns at their best values for the core coordinates `x`.
@@ -124,7 +128,9 @@ class Recognition:
                 raise CvxscreenError("a helper variable depends on itself; please report this.")
         return z
 
-    def multipliers(self, z: Array, theta: Array, side: Array) -> Array:
+    def multipliers(
+        self, z: Array, theta: Array, side: Array, leaning: Array | None = None
+    ) -> Array:
         """Multipliers of all rows of the canonical problem.
 
         Parameters
@@ -135,6 +141,8 @@ class Recognition:
             Slopes of the loss terms.
         side : array, shape (k,)
             Multipliers of the side constraints.
+        leaning : array, shape (d,), optional
+            Subgradient of the L1 norm; the one that goes with `theta` when omitted.
 
         Returns
         -------
@@ -143,6 +151,9 @@ class Recognition:
         rows = np.zeros(self.standard.rows.shape[0])
         if self.side.shape[0]:
             rows += self.side.T @ side
+        if self.shrinkage is not None:
+            given = subgradient(self.problem, theta) if leaning is None else leaning
+            theta = self.shrinkage.slopes(theta, given)
         duals = Duals(z, self.pairing.split(theta), rows)
         for step in sorted(self.steps, key=_stage):
             step.dual(self.standard, duals)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.losses import Losses
+from cvxscreen.penalty import L1
 from cvxscreen.problem import Problem
 from cvxscreen.tables import fields, table
 
@@ -80,6 +81,8 @@ class Explanation:
         Core variables.
     unpenalised : int
         Those among them without a square in the objective (an intercept).
+    shrunk : int
+        Those under an L1 norm, which can be dropped.
     side : tuple of (str, int)
         Side constraints: cone and size.
     seconds : float
@@ -91,6 +94,7 @@ class Explanation:
     terms: Mapping[str, int] = field(default_factory=dict)
     coordinates: int = 0
     unpenalised: int = 0
+    shrunk: int = 0
     side: tuple[tuple[str, int], ...] = ()
     seconds: float = 0.0
 
@@ -104,6 +108,7 @@ class Explanation:
             {str(name): int(count) for name, count in zip(names, counts, strict=True)},
             problem.d,
             int(problem.quadratic.free.sum()),
+            int((problem.penalty.kappa > 0).sum()) if isinstance(problem.penalty, L1) else 0,
             () if problem.side is None else problem.side.dims,
             seconds,
         )
@@ -118,6 +123,7 @@ class Explanation:
                 *((f"{name} terms", count) for name, count in self.terms.items()),
                 ("coordinates", self.coordinates),
                 ("unpenalised", self.unpenalised),
+                *([("under an L1 norm", self.shrunk)] if self.shrunk else []),
                 *((f"side constraint ({kind})", size) for kind, size in self.side),
                 ("seconds (CPU)", self.seconds),
             ],

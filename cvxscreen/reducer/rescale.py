@@ -108,7 +108,7 @@ class Factors:
     ratio : array, shape (N,)
         By column; 1 where a column costs nothing.
     terms : array, shape (n,)
-        By loss term of the problem.
+        By term, absolute values in the L1 norm among them.
     losses : float or None
         The one factor of all columns behind losses, None where they differ.
     squares, slopes : float or None
@@ -186,7 +186,7 @@ def _passed_on(step: Elimination, ratio: Array) -> bool:
 def _by_term(
     recognition: Recognition, sources: list[tuple[Index, Index]], ratio: Array
 ) -> Array | None:
-    """The factor of each of the problem's terms; None if a term's columns have different ones."""
+    """The factor of each term; None if a term's columns have different ones."""
     pairing = recognition.pairing
     found = np.full(pairing.found, np.nan)
     for columns, terms in sources:
@@ -223,8 +223,14 @@ def with_costs(recognition: Recognition, standard: Standard) -> Recognition | No
     linear = sigma * parts.slope + (rho or 1.0) * parts.tilt
     constant = standard.constant + sigma * parts.base + (rho or 1.0) * parts.level
     steps = tuple(rescaled(step, change.ratio) for step in recognition.steps)
-    changed = _problem(problem, change.terms, rho, sigma, linear, constant)
-    return replace(recognition, problem=changed, standard=standard, steps=steps)
+    shrinkage, terms = recognition.shrinkage, change.terms
+    if shrinkage is not None:
+        shrinkage, terms = shrinkage.scaled(terms), terms[shrinkage.rest]
+        problem = replace(problem, penalty=shrinkage.penalty(problem.d))
+    changed = _problem(problem, terms, rho, sigma, linear, constant)
+    return replace(
+        recognition, problem=changed, standard=standard, steps=steps, shrinkage=shrinkage
+    )
 
 
 def _problem(

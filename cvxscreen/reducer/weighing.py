@@ -88,7 +88,7 @@ def weigh(problem: Any, parameter: Any, values: Array) -> Scale | None:
     except (NotScreenable, ValueError):
         return None
     parts = found.parts
-    plain = not parts.tilt.any() and found.problem.side is None
+    plain = not parts.tilt.any() and found.problem.side is None and found.shrinkage is None
     plain = plain and not any((found.standard.constant, there.constant, parts.base, parts.level))
     if first == 0.0 or change is None or change.squares is None or change.losses is None:
         return None

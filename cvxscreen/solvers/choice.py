@@ -29,6 +29,18 @@ BUILTIN = (Newton, Faces, Smo, MetricSolver, Apg, ProxNewton)
 FORCED: dict[str, type[Apg] | type[Sdca] | type[Spdc]] = {"apg": Apg, "sdca": Sdca, "spdc": Spdc}
 """Built-in solvers that are used only when named."""
 
+OWN = (*BUILTIN, *FORCED.values())
+"""All solvers that are not somebody else's."""
+
+PILOT, KINKED = 1e-12, 1e-8
+"""Relative gap asked of the built-in solver before another one sees the reduced problem; the second
+under an L1 term with losses that have a kink, where the last digits are slow."""
+
+
+def pilot_gap(problem: Problem) -> float:
+    """The relative gap to ask of the built-in solver before another one gets `problem`."""
+    return KINKED if problem.penalty is not None and (problem.losses.q == 0).any() else PILOT
+
 
 def builtin_solver(
     problem: Problem, limits: Limits = UNLIMITED

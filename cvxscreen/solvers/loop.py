@@ -24,7 +24,7 @@ from cvxscreen.problem import Problem
 from cvxscreen.screening import Prediction, Screening
 from cvxscreen.selection import Selection
 from cvxscreen.shares import Shares
-from cvxscreen.solvers.choice import BUILTIN, builtin_solver
+from cvxscreen.solvers.choice import BUILTIN, OWN, builtin_solver, pilot_gap
 from cvxscreen.solvers.compare import blend
 from cvxscreen.solvers.faces import Faces
 from cvxscreen.solvers.guess import SMALL, Guess, size_of_optimum, subsample, usable
@@ -37,8 +37,6 @@ from cvxscreen.solvers.sparse_loop import solve_sparse
 __all__ = ["MODES", "Inner", "InnerResult", "Start", "solve_screened"]
 
 MAX_ROUNDS = 12
-PILOT = 1e-12
-"""Relative gap asked of the built-in solver before another one sees the reduced problem."""
 AIM = 0.8
 """Share of the tolerance that a built-in solver uses up."""
 WORTH = 0.8
@@ -88,15 +86,15 @@ def solve_screened(
     began = perf_counter()
     solver: Inner = builtin_solver(problem) if inner is None else inner
     bounds = default_bounds(problem) if bounds is None else tuple(bounds)
-    if isinstance(problem.penalty, L1) and not problem.quadratic.free.any():
-        return solve_sparse(problem, solver, mode, tol, start, bounds, on_round)
-    if problem.side is None and not isinstance(solver, BUILTIN):
+    sparse = isinstance(problem.penalty, L1) and not problem.quadratic.free.any()
+    if problem.side is None and not isinstance(solver, OWN if sparse else BUILTIN):
         # The built-in solver is the pilot: another solver then only sees what is hard to decide.
         first = builtin_solver(problem, limits_of(solver))
-        pilot = solve_screened(
-            problem, first, mode=mode, tol=min(tol, PILOT), start=start, bounds=bounds
-        )
+        aim = min(tol, pilot_gap(problem))
+        pilot = solve_screened(problem, first, mode=mode, tol=aim, start=start, bounds=bounds)
         start = Start(pilot.x, pilot.theta)
+    if sparse:
+        return solve_sparse(problem, solver, mode, tol, start, bounds, on_round)
     run = _Run(problem, solver, mode, tol, tuple(bounds), on_round)
     run.begin(start)
     piloted = run.best is not None and not run.builtin

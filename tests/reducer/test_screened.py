@@ -18,7 +18,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:You are solving a parameterized 
 TIGHT = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}
 
 PLAIN = {
-    "squared_hinge", "epsilon_squared",  # squares of helpers that only an expression tells apart
+    # squares of helpers that only an expression tells apart
+    "squared_hinge", "epsilon_squared", "elastic_norm", "elastic_parameters",
     "absolute_bound", "largest_entry", "metric", "metric_trace",
 }
 """Spellings that the matrices alone do not give away, or that need a PSD cone."""

@@ -49,7 +49,7 @@ class Spelling:
     make : callable
         From the data to a cvxpy.Problem.
     kind : str
-        The loss it is recognised as.
+        The loss (or losses) it is recognised as.
     qp : bool
         Whether a solver of quadratic programs takes it.
     """
@@ -138,6 +138,17 @@ for _name, _kind, _make in [
     ("epsilon_squared", "squared epsilon-insensitive", lambda s: s.ridge + cp.sum_squares(
         cp.pos(cp.abs(s.residual) - 0.3))),
     ("huber", "Huber", lambda s: s.ridge + cp.sum(cp.huber(s.residual, 0.8))),
+    ("elastic_net", "hinge", lambda s: s.ridge + 2 * cp.norm1(s.w) + cp.sum(
+        cp.pos(1 - cp.multiply(s.y, s.X @ s.w)))),
+    ("elastic_norm", "squared hinge", lambda s: s.ridge + 3 * cp.norm(s.w, 1) + cp.sum_squares(
+        cp.pos(1 - cp.multiply(s.y, s.X @ s.w)))),
+    ("elastic_abs", "Huber", lambda s: s.ridge + 9 * cp.sum(cp.abs(s.w)) + cp.sum(
+        cp.huber(s.residual, 0.8))),
+    ("elastic_weights", "absolute", lambda s: s.ridge + np.arange(s.d) * 5 @ cp.abs(s.w)
+     + cp.norm1(s.residual)),
+    ("elastic_two_sided", "epsilon-insensitive", lambda s: s.ridge + cp.sum(
+        9 * cp.pos(s.w) + 5 * cp.neg(s.w)) + cp.sum(cp.pos(cp.abs(s.residual) - 0.3))),
+    ("elastic_intercept", "hinge and absolute", lambda s: s.ridge + 2 * cp.norm1(s.w) + s.hinge),
 ]:
     _plain(_name, _kind, lambda s, make=_make: (make(s), []))
 
@@ -184,6 +195,13 @@ for _name, _kind, _make in [
             cp.pos(1 - cp.multiply(s.y, s.X @ v))), [])),
     ("huber_slacks", "Huber", lambda s: (
         s.ridge + cp.sum_squares(s.zeta) + 2 * cp.norm1(s.xi), [s.residual == s.xi + s.zeta])),
+    ("elastic_epigraph", "hinge", lambda s: (
+        s.ridge + cp.sum(s.xi) + 2 * cp.sum(t := cp.Variable(s.d)),
+        [cp.multiply(s.y, s.X @ s.w) >= 1 - s.xi, s.xi >= 0, -t <= s.w, s.w <= t])),
+    ("elastic_nonnegative", "hinge and absolute", lambda s: (
+        s.ridge + 2 * cp.norm1(s.w) + s.hinge, [s.w >= -0.1])),
+    ("elastic_maximise", "Huber", lambda s: (cp.Maximize(
+        -s.ridge - 9 * cp.norm1(s.w) - cp.sum(cp.huber(s.residual, 0.8))), [])),
     ("sum_fixed", "hinge", lambda s: (s.ridge + s.hinge, [cp.sum(s.w) == 1])),
     ("bounds", "hinge", lambda s: (s.ridge + s.hinge, [s.w >= -0.2, s.w <= 0.6])),
     ("absolute_bound", "hinge", lambda s: (s.ridge + s.hinge, [cp.abs(s.w) <= 0.5])),
@@ -213,6 +231,14 @@ def parameters(s: Data) -> Any:
     """The textbook form: mean loss plus ``lambd`` times the squared norm."""
     lambd = cp.Parameter(nonneg=True, value=0.1, name="lambd")
     return s.hinge / s.n + lambd * cp.sum_squares(s.w), []
+
+
+@spelling("squared hinge")
+def elastic_parameters(s: Data) -> Any:
+    """The weights of both norms as parameters."""
+    first, second = (cp.Parameter(nonneg=True, value=value) for value in (3.0, 0.5))
+    loss = cp.sum_squares(cp.pos(1 - cp.multiply(s.y, s.X @ s.w)))
+    return first * cp.norm1(s.w) + second * cp.sum_squares(s.w) + loss, []
 
 
 @spelling("hinge")

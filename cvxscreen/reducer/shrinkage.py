@@ -1,0 +1,144 @@
+"""Absolute values of single coordinates are the L1 norm of the regulariser, not losses.
+
+A term ``f(gamma x_j)`` with its kink at 0 is ``kappa |x_j| + tilt x_j``. Taken out of the losses it
+lets coordinates be screened: those proven zero leave the reduced problem altogether. On the way
+back the slope of every such term is its share of the subgradient of the L1 norm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen.penalty import L1
+from cvxscreen.problem import Problem
+from cvxscreen.reducer.stack import Stack
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Shrinkage:
+    """Which of the recognised terms are absolute values of single coordinates.
+
+    Attributes
+    ----------
+    terms : array of int, shape (k,)
+        Their positions among all terms.
+    rest : array of int, shape (n,)
+        Positions of the others, which are the problem's losses.
+    coordinates : array of int, shape (k,)
+        ``j``.
+    factors : array, shape (k,)
+        ``gamma``, not 0.
+    low, high : array, shape (k,)
+        Box of the slopes.
+    """
+
+    terms: Index
+    rest: Index
+    coordinates: Index
+    factors: Array
+    low: Array
+    high: Array
+
+    @property
+    def weights(self) -> Array:
+        """``kappa`` of each term, shape (k,)."""
+        return np.asarray(np.abs(self.factors) * (0.5 * self.high - 0.5 * self.low))
+
+    @property
+    def tilts(self) -> Array:
+        """Slope of the linear part of each term, shape (k,)."""
+        return np.asarray(self.factors * (0.5 * self.high + 0.5 * self.low))
+
+    def total(self, values: Array, size: int) -> Array:
+        """Sum of `values`, shape (k,), by coordinate, shape (size,)."""
+        out = np.zeros(size)
+        np.add.at(out, self.coordinates, values)
+        return out
+
+    def penalty(self, size: int) -> L1:
+        """The L1 norm over `size` coordinates."""
+        return L1(self.total(self.weights, size))
+
+    def slopes(self, theta: Array, leaning: Array) -> Array:
+        """Slopes of all terms.
+
+        Parameters
+        ----------
+        theta : array, shape (n,)
+            Of the losses.
+        leaning : array, shape (d,)
+            A subgradient of the L1 norm.
+        """
+        out = np.zeros(len(self.terms) + len(self.rest))
+        out[self.rest] = theta
+        kappa = self.total(self.weights, len(leaning))
+        with np.errstate(invalid="ignore", over="ignore"):
+            share = leaning / np.where(kappa > 0, kappa, 1.0)
+        pulled = self.tilts + self.weights * share[self.coordinates]
+        out[self.terms] = np.clip(pulled / self.factors, self.low, self.high)
+        return out
+
+    def reordered(self, order: Index) -> Shrinkage:
+        """The same with coordinate ``order[i]`` at place i."""
+        place = np.argsort(order)
+        return replace(self, coordinates=place[self.coordinates])
+
+    def scaled(self, factor: Array) -> Shrinkage:
+        """The terms times their entries of `factor`, shape (k + n,)."""
+        own = factor[self.terms]
+        return replace(self, low=self.low * own, high=self.high * own)
+
+
+def find(rows: Stack, numbers: Array, core: Index, quadratic: Any) -> Shrinkage | None:
+    """The terms that are absolute values of single coordinates, where features can be screened.
+
+    Parameters
+    ----------
+    rows : Stack, shape (k + n, N)
+        Arguments of all terms, without their offsets.
+    numbers : array, shape (k + n, 5)
+    core : array of int, shape (d,)
+        Columns of the coordinates.
+    quadratic : CSR array, shape (d, d)
+
+    Returns
+    -------
+    Shrinkage or None
+        None as well where nothing but such terms is left, or where the quadratic term is not a
+        positive diagonal.
+    """
+    b, e, q, low, high = numbers.T
+    terms = (b == 0) & (e == 0) & (q == 0) & np.isfinite(low) & np.isfinite(high)
+    terms &= (np.diff(rows.sparse.indptr) == 1) & ~rows.dense_rows()
+    if not terms.any() or terms.all():
+        return None
+    diagonal = quadratic.diagonal()
+    if (diagonal <= 0).any() or quadratic.nnz > len(diagonal):
+        return None
+    index = np.flatnonzero(terms)
+    spot = rows.sparse.indptr[index]
+    place = np.full(rows.shape[1], -1, dtype=np.intp)
+    place[core] = np.arange(len(core))
+    return Shrinkage(
+        index,
+        np.flatnonzero(~terms),
+        place[rows.sparse.indices[spot]],
+        np.asarray(rows.sparse.data[spot], dtype=np.float64),
+        low[index],
+        high[index],
+    )
+
+
+def subgradient(problem: Problem, theta: Array) -> Array:
+    """The subgradient of the L1 norm that goes with the slopes `theta`, shape (d,)."""
+    if problem.penalty is None:
+        return np.zeros(problem.d)
+    pull = problem.design.adjoint(theta) + problem.linear
+    return problem.penalty.split(-pull, problem.quadratic.diagonal)[1]
