@@ -76,8 +76,17 @@ class Built:
         return x, np.clip(theta, losses.lo, losses.hi), multipliers
 
 
-def build(problem: Problem) -> Built:
-    """Write `problem` for CVXPY; see the module's docstring."""
+def build(
+    problem: Problem, beside: Callable[[Any], tuple[Any, list[Any]]] | None = None
+) -> Built:
+    """Write `problem` for CVXPY; see the module's docstring.
+
+    Parameters
+    ----------
+    problem : Problem
+    beside : callable, optional
+        From ``z`` to a further cost and its constraints.
+    """
     z, penalty, constraints = _variable(problem)
     objective = penalty + problem.linear @ z + problem.constant
     objective = objective + _regulariser(problem, z)
@@ -93,6 +102,10 @@ def build(problem: Problem) -> Built:
             rows.append((main, index, -1.0 if kind == "ge" else 1.0))
     side = _side(problem, z)
     constraints += [entry[0] for entry in side]
+    if beside is not None:
+        cost, more = beside(z)
+        objective = objective + cost
+        constraints += more
     if not constraints:
         # Some solvers refuse a problem without a single row.
         constraints = [cp.Variable(1) == 0]

@@ -42,8 +42,11 @@ def points(recognition: Recognition) -> Iterator[Array]:
     problem = recognition.problem
     yield np.zeros(problem.d)
     rng = np.random.default_rng(SEED)
-    typical = float(np.median(problem.sizes)) or 1.0
-    knots = np.abs(problem.losses.b) + problem.losses.e
+    sizes, knots = problem.sizes, np.abs(problem.losses.b) + problem.losses.e
+    if recognition.maxima is not None:
+        sizes = np.append(sizes, recognition.maxima.sizes)
+        knots = np.append(knots, np.abs(recognition.maxima.heights))
+    typical = float(np.median(sizes)) or 1.0
     reach = max(1.0, float(np.median(knots)))
     for scale in (1.0, 5.0):
         yield rng.standard_normal(problem.d) * (scale * reach / typical)
@@ -80,7 +83,10 @@ def check(recognition: Recognition, *, quick: bool = False) -> None:
 
 
 def _compare(recognition: Recognition, x: Array, z: Array, truth: float) -> None:
-    model = recognition.standard.canonical.sign * recognition.problem.primal(x)
+    model = recognition.problem.primal(x)
+    if recognition.maxima is not None:
+        model += recognition.maxima.value(x)
+    model *= recognition.standard.canonical.sign
     parts = abs(float(recognition.problem.linear @ x)) + abs(recognition.problem.constant)
     scale = 1.0 + abs(truth) + parts
     if not abs(model - truth) <= AGREEMENT * scale:
@@ -112,10 +118,15 @@ def _compare_gradients(recognition: Recognition, x: Array, z: Array) -> None:
     if isinstance(problem.penalty, L1):
         leaning = problem.penalty.kappa * (2.0 * rng.random(problem.d) - 1.0)
         model = model + leaning
-    multipliers = recognition.multipliers(z, theta, side, leaning)
+    shares = None
+    if recognition.maxima is not None:
+        shares = recognition.maxima.shares(recognition.maxima.values(x), None)
+        model = model + recognition.maxima.rows.T @ shares
+    multipliers = recognition.multipliers(z, theta, side, leaning, shares)
     truth = recognition.residual(z, multipliers)[recognition.core]
     scale = 1.0 + float(np.abs(model).max()) + float(np.abs(multipliers).max(initial=0.0))
-    scale += float(np.sqrt(problem.n) * problem.sizes.max(initial=0.0) * np.abs(theta).max())
+    steepest = float(np.abs(theta).max(initial=0.0))
+    scale += float(np.sqrt(problem.n) * problem.sizes.max(initial=0.0) * steepest)
     if not float(np.abs(model - truth).max()) <= AGREEMENT * scale:
         raise NotScreenable("the multipliers of the recognised problem are not the original's")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import process_time
 from typing import Any
 
@@ -13,6 +13,7 @@ from cvxscreen.duality import reference_point
 from cvxscreen.errors import NotCertified, NotScreenable
 from cvxscreen.inputs import positive
 from cvxscreen.problem import Problem
+from cvxscreen.reducer.beside import recognise_beside
 from cvxscreen.reducer.build import Built, build
 from cvxscreen.reducer.compare import cvxpy_problem, verify
 from cvxscreen.reducer.inner import CvxpyInner
@@ -48,8 +49,18 @@ def explain(problem: Any) -> Explanation:
     try:
         recognition = recognise(problem)
     except NotScreenable as refusal:
-        return Explanation(False, (str(refusal),), seconds=process_time() - began)
+        return _beside(problem, str(refusal), began)
     return Explanation.of(recognition.problem, process_time() - began)
+
+
+def _beside(problem: Any, refusal: str, began: float) -> Explanation:
+    """`problem` as losses beside another convex part, or the refusal."""
+    try:
+        made = recognise_beside(problem)
+    except NotScreenable:
+        return Explanation(False, (refusal,), seconds=process_time() - began)
+    found = Explanation.of(made.recognition.problem, process_time() - began)
+    return replace(found, beside=made.words)
 
 
 @dataclass(frozen=True, eq=False)

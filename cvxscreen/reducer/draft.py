@@ -40,11 +40,14 @@ class Duals:
         Slopes of the loss terms.
     rows : array, shape (m,)
         Multipliers found so far, 0 elsewhere.
+    shares : array, shape (p,)
+        Slopes of the pieces of maxima that are no loss terms.
     """
 
     z: Array
     theta: Array
     rows: Array
+    shares: Array = field(default_factory=lambda: np.zeros(0))
 
 
 class Step(Protocol):
@@ -168,6 +171,10 @@ class Draft:
     terms : Terms
     notes : list of str
         Why something was not recognised.
+    beside : bool
+        Whether convex parts that are no sum of loss terms may stand beside them.
+    largest : list of Step
+        Maxima among these parts.
     """
 
     standard: Standard
@@ -183,9 +190,11 @@ class Draft:
     steps: list[Step] = field(default_factory=list)
     terms: Terms = field(default_factory=Terms)
     notes: list[str] = field(default_factory=list)
+    beside: bool = False
+    largest: list[Any] = field(default_factory=list)
 
     @classmethod
-    def of(cls, standard: Standard) -> Draft:
+    def of(cls, standard: Standard, *, beside: bool = False) -> Draft:
         """Nothing eliminated yet."""
         m, n = standard.rows.shape
         identity = sp.csr_array(sp.eye_array(m, format="csr"))
@@ -199,6 +208,7 @@ class Draft:
             identity,
             identity[np.flatnonzero(standard.kinds() == "nonneg")],
             np.zeros(m),
+            beside=beside,
         )
 
     def add_square(self, rows: Stack, weight: Any) -> None:
@@ -250,3 +260,23 @@ def cleared(quadratic: Any, columns: Index) -> Any:
     out = sp.csr_array(mask @ quadratic @ mask)
     out.eliminate_zeros()
     return out
+
+
+def settle(draft: Draft, weights: Any) -> Any:
+    """Combinations of rows, changed by multiples of equalities to hold no defined column."""
+    sparse = draft.standard.rows.sparse
+    for found in draft.eliminations:
+        entries = sp.csr_array((weights @ sparse)[:, found.columns])
+        entries.eliminate_zeros()
+        if entries.nnz:
+            k = len(found.columns)
+            pick = sp.csr_array(
+                (1.0 / found.factor, (np.arange(k), found.source)), shape=(k, sparse.shape[0])
+            )
+            weights = sp.csr_array(weights - entries @ pick)
+    return weights
+
+
+def without_columns(rows: Stack, gone: Mask) -> Stack:
+    """The rows without the entries of eliminated columns."""
+    return Stack(without(rows.sparse, np.flatnonzero(gone)), rows.blocks, rows.offset)

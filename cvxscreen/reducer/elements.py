@@ -7,6 +7,7 @@ over the columns that it removes.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,10 @@ from cvxscreen.cones import SideConstraints
 from cvxscreen.errors import InvalidInput, NotScreenable
 from cvxscreen.losses import Losses
 from cvxscreen.problem import Problem, Quadratic
-from cvxscreen.reducer import epigraph, heads, splitting, substitution
+from cvxscreen.reducer import epigraph, heads, largest, splitting, substitution
 from cvxscreen.reducer import shrinkage as shrinkages
 from cvxscreen.reducer.absorb import absorb
-from cvxscreen.reducer.draft import Draft, without
+from cvxscreen.reducer.draft import Draft, settle, without_columns
 from cvxscreen.reducer.kinks import diagonal
 from cvxscreen.reducer.pairing import pair
 from cvxscreen.reducer.recognition import Parts, Recognition, idle
@@ -45,15 +46,20 @@ DENSE_LIMIT = 3000
 """A quadratic term that is not diagonal is taken up to this many coordinates."""
 
 
-def recognise_standard(standard: Standard) -> Recognition:
+def recognise_standard(standard: Standard, *, beside: bool = False) -> Recognition:
     """Apply all rules to `standard`.
+
+    Parameters
+    ----------
+    beside : bool
+        Whether maxima with different data are taken, as a part beside the losses.
 
     Raises
     ------
     NotScreenable
         If what is left is not a strongly convex regulariser plus at least one loss.
     """
-    draft = Draft.of(standard)
+    draft = Draft.of(standard, beside=beside)
     heads.bound_heads(draft)
     heads.square_heads(draft)
     pairs = splitting.find(draft)
@@ -65,35 +71,15 @@ def recognise_standard(standard: Standard) -> Recognition:
     return _finish(draft, base)
 
 
-def _settle(draft: Draft, weights: Any) -> Any:
-    """Combinations of rows, changed by multiples of equalities to hold no defined column."""
-    sparse = draft.standard.rows.sparse
-    for found in draft.eliminations:
-        entries = sp.csr_array((weights @ sparse)[:, found.columns])
-        entries.eliminate_zeros()
-        if entries.nnz:
-            k = len(found.columns)
-            pick = sp.csr_array(
-                (1.0 / found.factor, (np.arange(k), found.source)), shape=(k, sparse.shape[0])
-            )
-            weights = sp.csr_array(weights - entries @ pick)
-    return weights
-
-
-def without_columns(rows: Stack, gone: NDArray[np.bool_]) -> Stack:
-    """The rows without the entries of eliminated columns."""
-    return Stack(without(rows.sparse, np.flatnonzero(gone)), rows.blocks, rows.offset)
-
-
 def _finish(draft: Draft, base: float) -> Recognition:
     """Collect what the rules left; `base` is what they added to the constant before any loss."""
     standard = draft.standard
     m = standard.rows.shape[0]
     arguments, numbers = draft.terms.merged(m)
-    if not len(numbers):
+    if not len(numbers) and not draft.largest:
         raise NotScreenable(_no_loss(draft))
-    settled = _settle(draft, arguments)
-    tilt = standard.rows.combine(_settle(draft, sp.csr_array(draft.tilt[None, :])))
+    settled = settle(draft, arguments)
+    tilt = standard.rows.combine(settle(draft, sp.csr_array(draft.tilt[None, :])))
     tilted = tilt.adjoint(np.ones(1))
     linear = draft.linear + tilted
     constant = draft.constant + float(tilt.offset[0])
@@ -109,15 +95,21 @@ def _finish(draft: Draft, base: float) -> Recognition:
     core = np.flatnonzero(~draft.gone)
     quadratic = sp.csr_array(draft.quadratic[core][:, core])
     per_row, per_column = rows.filled()
+    maxima = largest.collect(draft)
     touched = per_column[core] > 0
+    if maxima is not None:
+        touched |= np.bincount(maxima.rows.indices, minlength=standard.size)[core] > 0
     loose = np.diff(quadratic.indptr) == 0
     bound = held.filled()[1][core] > 0
     drop = _check_free(draft, core, touched, loose, bound, linear[core])
-    _check_data(per_row, touched)
+    if maxima is None:
+        _check_data(per_row, touched)
     steps = [*draft.steps, idle(core[drop], standard.size)] if drop.any() else draft.steps
     kept = core[~drop]
     square = sp.csr_array(draft.quadratic[kept][:, kept])
-    shrinkage = None if dims else shrinkages.find(rows, numbers, kept, square)
+    shrinkage = None
+    if not (dims or draft.beside):
+        shrinkage = shrinkages.find(rows, numbers, kept, square)
     if shrinkage is not None:
         numbers = numbers[shrinkage.rest]
         rows = rows.combine(sp.csr_array(sp.eye_array(rows.shape[0], format="csr"))[shrinkage.rest])
@@ -145,7 +137,11 @@ def _finish(draft: Draft, base: float) -> Recognition:
         raise NotScreenable(str(error)) from None
     level = constant - standard.constant - base
     parts = Parts(draft.linear[core], tilted[core] + tilts, base, level)
-    return Recognition(problem, standard, core, tuple(steps), side, pairing, parts, shrinkage)
+    if maxima is not None:
+        maxima = replace(maxima, rows=sp.csr_array(maxima.rows[:, core]))
+    return Recognition(
+        problem, standard, core, tuple(steps), side, pairing, parts, shrinkage, maxima
+    )
 
 
 def _side_rows(draft: Draft) -> tuple[Any, tuple[tuple[str, int], ...], Stack]:
@@ -158,7 +154,7 @@ def _side_rows(draft: Draft) -> tuple[Any, tuple[tuple[str, int], ...], Stack]:
             parts.append(draft.heads[cone.rows])
             dims.append((cone.kind, cone.size))
     stacked = sp.csr_array(sp.vstack(parts, format="csr"))
-    held = without_columns(draft.standard.rows.combine(_settle(draft, stacked)), draft.gone)
+    held = without_columns(draft.standard.rows.combine(settle(draft, stacked)), draft.gone)
     return stacked, tuple(entry for entry in dims if entry[1]), held
 
 

@@ -25,6 +25,9 @@ from cvxscreen.reducer.kinks import Group, diagonal
 from cvxscreen.reducer.standard import Standard
 from cvxscreen.reducer.substitution import FEW, Census, census
 
+MANY = 1000
+"""A maximum of more pieces is not looked at, where maxima of any data are."""
+
 SEED = 20130617
 """Of the random points that tell parallel rows apart."""
 
@@ -136,7 +139,8 @@ def _chain(draft: Draft, inside: Any, columns: Index, rows: Index, data: Any) ->
 def _owners(draft: Draft, tally: Census, inside: Any) -> Index:
     """Columns that own their rows; see the module's docstring."""
     able = ~draft.gone & ~tally.data & (tally.zero == 0) & (tally.cone == 0) & ~tally.crossed
-    able &= (tally.negative == 0) & (tally.positive >= 1) & (tally.positive <= FEW)
+    most = MANY if draft.beside else FEW
+    able &= (tally.negative == 0) & (tally.positive >= 1) & (tally.positive <= most)
     able &= (draft.linear >= 0) & (tally.square >= 0)
     paying = (draft.linear > 0) | (tally.square > 0)
     owner = draft.standard.owner()

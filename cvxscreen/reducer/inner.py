@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,6 +82,8 @@ class CvxpyInner:
         What CVXPY said when it raised, in the last such call.
     solve_time, setup_time : float
         Sums over all calls of what the solver reports.
+    beside : callable or None
+        From the vector variable to a further cost and its constraints.
     strict : dict
         A strictly feasible point (or None) for the side constraints met so far.
     """
@@ -92,6 +95,7 @@ class CvxpyInner:
     failure: str = ""
     solve_time: float = 0.0
     setup_time: float = 0.0
+    beside: Callable[[Any], tuple[Any, list[Any]]] | None = None
     strict: dict[int, tuple[SideConstraints, Any]] = field(default_factory=dict)
 
     @property
@@ -126,7 +130,7 @@ class CvxpyInner:
             ``"optimal"``, ``"inaccurate"``, or CVXPY's own status (``"solver_error"`` when it
             raises).
         """
-        built = build(problem)
+        built = build(problem, self.beside)
         solver = chosen_solver(self.solver, self.options)
         try:
             with quiet():

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from cvxscreen.reducer import largest
 from cvxscreen.reducer.draft import Array, Draft, Duals, Index, Mask
 from cvxscreen.reducer.standard import Standard
 
@@ -193,6 +194,8 @@ def fold(draft: Draft, group: Group) -> Index:
 
 def _difference(draft: Draft, group: Group) -> Index:
     """Two pieces with different data: ``c p_1 + c max(0, p_2 - p_1)``."""
+    if len(group.pieces) > 2 and draft.beside:
+        return largest.keep(draft, group.columns, group.needs, group.cost, group.pieces)
     if len(group.pieces) != 2 or not len(group.columns):
         draft.notes.append(
             "a maximum of more than two pieces with different data is not a loss of one argument"
@@ -239,7 +242,10 @@ def _parallel(draft: Draft, group: Group, ratio: Array, reference: Index) -> Ind
             reference[index],
         )
         done.append(part.columns)
-    if (active.sum(axis=1) > 3).any():
+    more = active.sum(axis=1) > 3
+    if more.any() and draft.beside:
+        done.append(_difference(draft, group.take(more)))
+    elif more.any():
         draft.notes.append("a maximum of more than three pieces is not a loss of the table")
     return np.concatenate([np.zeros(0, dtype=np.intp), *done])
 

@@ -17,6 +17,8 @@ import numpy as np
 from cvxscreen.errors import CvxscreenError, NotScreenable
 from cvxscreen.inputs import choice, tolerance
 from cvxscreen.limits import ITERATIONS, TIME, Limits
+from cvxscreen.reducer.alongside import USELESS, screened_beside
+from cvxscreen.reducer.beside import Beside, recognise_beside
 from cvxscreen.reducer.inner import CvxpyInner, options_for
 from cvxscreen.reducer.memory import Last, keep, recall, reference
 from cvxscreen.reducer.recognise import recognise
@@ -33,9 +35,6 @@ CvxpyProblem = cp.Problem
 
 BUILTIN = "BUILTIN"
 """``solver="builtin"`` (in any case) asks for the built-in solver: no CVXPY solve at all."""
-
-USELESS = 1e-2
-"""An answer with a larger certified gap (relative) is not handed out, but solved again plainly."""
 
 LIMITS = ("time_limit", "max_iter")
 """Options that the built-in solver takes, as `cvxscreen.solve` does."""
@@ -136,12 +135,20 @@ def solve(
     found = _recognised(problem, request)
     if isinstance(found, str):
         return plain(problem, request, found)
-    request.say(found.problem)
-    outcome = _screened(found, request, perf_counter() - began)
+    spent = perf_counter() - began
+    if isinstance(found, Beside):
+        options = dict(options_for(request.solver, request.options), verbose=request.verbose)
+        guest = CvxpyInner(request.solver, options)
+        outcome = screened_beside(found, guest, request.mode, request.tol, spent)
+        if isinstance(outcome, Report):
+            request.say(outcome)
+    else:
+        request.say(found.problem)
+        outcome = _screened(found, request, spent)
     return plain(problem, request, outcome) if isinstance(outcome, str) else problem.value
 
 
-def _recognised(problem: Any, request: Request) -> Recognition | str:
+def _recognised(problem: Any, request: Request) -> Recognition | Beside | str:
     """The recognition, or why there is none."""
     other = [name for name in ELSEWHERE if request.options.get(name)]
     if other:
@@ -149,12 +156,20 @@ def _recognised(problem: Any, request: Request) -> Recognition | str:
     try:
         recognition = recall(problem, recognise)
     except NotScreenable as refusal:
-        return str(refusal)
+        return str(refusal) if request.builtin else _beside(problem, str(refusal))
     except Exception as defect:  # a problem that CVXPY can solve must not fail on its way here
         return f"the recogniser stopped with {type(defect).__name__}: {defect}"
     if request.builtin and recognition.problem.side is not None:
         return "the built-in solver takes no side constraints"
     return recognition
+
+
+def _beside(problem: Any, refusal: str) -> Beside | str:
+    """`problem` as losses beside another convex part; `refusal` where it is not that either."""
+    try:
+        return recognise_beside(problem)
+    except Exception:  # whatever it is, the first reason is the one to give
+        return refusal
 
 
 def plain(problem: Any, request: Request, reason: str) -> Any:

@@ -13,6 +13,7 @@ from cvxscreen.errors import CvxscreenError
 from cvxscreen.problem import Problem
 from cvxscreen.reducer.absorb import Absorbed
 from cvxscreen.reducer.draft import Duals, Elimination, Step
+from cvxscreen.reducer.largest import Maxima
 from cvxscreen.reducer.pairing import Pairing
 from cvxscreen.reducer.shrinkage import Shrinkage, subgradient
 from cvxscreen.reducer.standard import Standard
@@ -81,6 +82,8 @@ class Recognition:
     parts : Parts
     shrinkage : Shrinkage or None
         The terms that are no losses of `problem` but its L1 norm.
+    maxima : Maxima or None
+        A part of the objective that is not in `problem`.
     """
 
     problem: Problem
@@ -91,6 +94,7 @@ class Recognition:
     pairing: Pairing
     parts: Parts
     shrinkage: Shrinkage | None = None
+    maxima: Maxima | None = None
 
     def columns(self, x: Array) -> Array:
         """All columns at their best values for the core coordinates `x`.
@@ -129,7 +133,12 @@ class Recognition:
         return z
 
     def multipliers(
-        self, z: Array, theta: Array, side: Array, leaning: Array | None = None
+        self,
+        z: Array,
+        theta: Array,
+        side: Array,
+        leaning: Array | None = None,
+        shares: Array | None = None,
     ) -> Array:
         """Multipliers of all rows of the canonical problem.
 
@@ -143,6 +152,8 @@ class Recognition:
             Multipliers of the side constraints.
         leaning : array, shape (d,), optional
             Subgradient of the L1 norm; the one that goes with `theta` when omitted.
+        shares : array, shape (p,), optional
+            Slopes of the pieces of `maxima`.
 
         Returns
         -------
@@ -154,7 +165,8 @@ class Recognition:
         if self.shrinkage is not None:
             given = subgradient(self.problem, theta) if leaning is None else leaning
             theta = self.shrinkage.slopes(theta, given)
-        duals = Duals(z, self.pairing.split(theta), rows)
+        given_shares = np.zeros(0) if shares is None else shares
+        duals = Duals(z, self.pairing.split(theta), rows, given_shares)
         for step in sorted(self.steps, key=_stage):
             step.dual(self.standard, duals)
         return duals.rows

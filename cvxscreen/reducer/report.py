@@ -85,6 +85,8 @@ class Explanation:
         Those under an L1 norm, which can be dropped.
     side : tuple of (str, int)
         Side constraints: cone and size.
+    beside : tuple of str
+        Convex parts of the objective that are no sum of losses.
     seconds : float
         CPU time of the recognition.
     """
@@ -96,6 +98,7 @@ class Explanation:
     unpenalised: int = 0
     shrunk: int = 0
     side: tuple[tuple[str, int], ...] = ()
+    beside: tuple[str, ...] = ()
     seconds: float = 0.0
 
     @classmethod
@@ -110,7 +113,7 @@ class Explanation:
             int(problem.quadratic.free.sum()),
             int((problem.penalty.kappa > 0).sum()) if isinstance(problem.penalty, L1) else 0,
             () if problem.side is None else problem.side.dims,
-            seconds,
+            seconds=seconds,
         )
 
     def __str__(self) -> str:
@@ -125,6 +128,7 @@ class Explanation:
                 ("unpenalised", self.unpenalised),
                 *([("under an L1 norm", self.shrunk)] if self.shrunk else []),
                 *((f"side constraint ({kind})", size) for kind, size in self.side),
+                *(("beside", words) for words in self.beside),
                 ("seconds (CPU)", self.seconds),
             ],
             title="Explanation",
@@ -150,6 +154,8 @@ class Report:
         may be proven in the end than was left out on the way, and squares need not be left out.
     dropped : int
         Features fixed at zero.
+    beside : tuple of str
+        Convex parts of the objective that are no sum of losses.
     gap, relative_gap : float
         Of the certificate on the full problem.
     rounds : int
@@ -168,6 +174,7 @@ class Report:
     kept: int = 0
     fixed: Mapping[str, int] = field(default_factory=dict)
     dropped: int = 0
+    beside: tuple[str, ...] = ()
     gap: float = float("nan")
     relative_gap: float = float("nan")
     rounds: int = 0
@@ -184,6 +191,7 @@ class Report:
                 ("kept", self.kept),
                 *((f"fixed, {name}", count) for name, count in self.fixed.items()),
                 ("features dropped", self.dropped),
+                *(("beside", words) for words in self.beside),
                 ("relative gap", self.relative_gap),
                 ("gap", self.gap),
                 ("rounds", self.rounds),

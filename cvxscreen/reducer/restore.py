@@ -82,7 +82,9 @@ class Restored:
     multipliers: Array
 
 
-def restore(recognition: Recognition, x: Array, theta: Array, side: Array) -> Restored:
+def restore(
+    recognition: Recognition, x: Array, theta: Array, side: Array, shares: Array | None = None
+) -> Restored:
     """From the core coordinates to everything.
 
     Parameters
@@ -91,9 +93,11 @@ def restore(recognition: Recognition, x: Array, theta: Array, side: Array) -> Re
     theta : array, shape (n,)
     side : array, shape (k,)
         Multipliers of the side constraints.
+    shares : array, shape (p,), optional
+        Slopes of the pieces of maxima.
     """
     z = recognition.columns(x)
-    return Restored(z, recognition.multipliers(z, theta, side))
+    return Restored(z, recognition.multipliers(z, theta, side, shares=shares))
 
 
 def status_of(ok: bool, last: str | None = None, limited: bool = False) -> str:

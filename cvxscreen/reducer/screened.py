@@ -23,11 +23,12 @@ from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 from cvxpy.reductions.solvers.solver import Solver
 
 from cvxscreen.errors import CvxscreenError, NotScreenable, UnknownName
+from cvxscreen.reducer.alongside import USELESS
 from cvxscreen.reducer.check import check
 from cvxscreen.reducer.elements import recognise_standard
 from cvxscreen.reducer.inner import CvxpyInner, options_for
 from cvxscreen.reducer.memory import Last, start_from
-from cvxscreen.reducer.plugin import USELESS, Request, make_report
+from cvxscreen.reducer.plugin import Request, make_report
 from cvxscreen.reducer.recognition import Recognition
 from cvxscreen.reducer.report import Report
 from cvxscreen.reducer.rescale import with_costs

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cvxscreen.designs.gram import Gram
 from cvxscreen.errors import InvalidInput
 from cvxscreen.limits import UNLIMITED, Limits
+from cvxscreen.penalty import L1
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.apg_inner import Apg
 from cvxscreen.solvers.faces import Faces, suits
@@ -39,7 +40,8 @@ under an L1 term with losses that have a kink, where the last digits are slow.""
 
 def pilot_gap(problem: Problem) -> float:
     """The relative gap to ask of the built-in solver before another one gets `problem`."""
-    return KINKED if problem.penalty is not None and (problem.losses.q == 0).any() else PILOT
+    kinked = isinstance(problem.penalty, L1) and (problem.losses.q == 0).any()
+    return KINKED if kinked else PILOT
 
 
 def builtin_solver(

@@ -33,7 +33,10 @@ def state(problem: Any) -> list[Any]:
     return [problem.status, problem.value, values, [c.dual_value for c in problem.constraints]]
 
 
-@pytest.mark.parametrize("name", [name for name in REFUSED if name not in ("integers", "not_dcp")])
+BEYOND = ("integers", "not_dcp", "three_rows")  # the last is screened beside the losses
+
+
+@pytest.mark.parametrize("name", [name for name in REFUSED if name not in BEYOND])
 def test_what_is_refused_is_solved_plainly_with_the_reason(name: str) -> None:
     make, words = REFUSED[name]
     plain, screened = make(), make()

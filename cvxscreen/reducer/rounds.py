@@ -1,0 +1,291 @@
+"""The rounds for losses beside another convex part: predict or prove, solve what is left, certify.
+
+Terms of F are screened by bounds that hold for any convex g (`minorant`), pieces of maxima by the
+same ball; g itself goes into every reduced problem.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen.bounds import midpoint_ball
+from cvxscreen.certificate import Certificate
+from cvxscreen.losses import Piece
+from cvxscreen.problem import Problem
+from cvxscreen.reducer.beside import Beside
+from cvxscreen.reducer.inner import CvxpyInner
+from cvxscreen.reducer.largest import Maxima
+from cvxscreen.reducer.minorant import Minorant, Relaxed, relaxation
+from cvxscreen.regions import Ball
+from cvxscreen.rules import judge
+from cvxscreen.screening import Prediction, Screening
+from cvxscreen.selection import Selection
+from cvxscreen.solvers.guess import SMALL, Guess, usable
+from cvxscreen.solvers.inner import ask
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+MAX_ROUNDS = 12
+SHARE = 0.05
+"""Share of the terms, those nearest to a kink, that a first prediction keeps."""
+WORTH = 0.6
+"""A prediction that keeps a larger share of the terms costs more than it saves."""
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What the rounds came to.
+
+    Attributes
+    ----------
+    status : str
+        ``"optimal"``, ``"inaccurate"`` or the solver's own word.
+    relaxed : Relaxed or None
+        The answer.
+    shares : array, shape (p,)
+        Slopes of the pieces of maxima.
+    certificate : Certificate or None
+    kept : int
+        Terms in the last reduced problem.
+    screening : Screening
+    rounds : int
+    predicted : int
+    solve_seconds, seconds : float
+    """
+
+    status: str
+    relaxed: Relaxed | None
+    shares: Array
+    certificate: Certificate | None
+    kept: int
+    screening: Screening
+    rounds: int
+    predicted: int
+    solve_seconds: float
+    seconds: float
+
+
+class Rounds:
+    """Predict or prove, solve what is left with g verbatim, certify; see the module's docstring."""
+
+    def __init__(self, made: Beside, guest: CvxpyInner, tol: float) -> None:
+        self.made, self.guest, self.tol = made, guest, tol
+        self.problem: Problem = made.recognition.problem
+        self.maxima = made.maxima
+        self.screening = Screening.empty(self.problem)
+        pieces = 0 if self.maxima is None else len(self.maxima.heights)
+        self.possible: Mask = np.ones(pieces, dtype=bool)
+        self.shares = np.zeros(pieces)
+        self.best: Relaxed | None = None
+        self.proof: Certificate | None = None
+        self.guess: Guess | None = None
+        self.share = 1.0
+        self.open_terms: Mask = np.zeros(self.problem.n, dtype=bool)
+        self.open_pieces: Mask = np.zeros(pieces, dtype=bool)
+        self.status = "not run"
+        self.count = self.kept = self.predicted = 0
+        self.solving = 0.0
+
+    def run(self, mode: str) -> Outcome:
+        """All rounds."""
+        began = perf_counter()
+        self.begin()
+        failed = False
+        while self.count < MAX_ROUNDS and not failed:
+            trust = self.best is not None and self.count < MAX_ROUNDS - 2
+            failed = not self.round(trust)
+            if self.proof is not None and self.proof.ok:
+                break
+        if mode == "safe" and self.proof is not None and self.proof.ok:
+            # What was predicted gave a point; the answer comes from what that point proves.
+            self.prove()
+            self.round(False)
+        ok = self.proof is not None and self.proof.ok
+        status = self.status if self.best is None else "optimal" if ok else "inaccurate"
+        return Outcome(
+            status, self.best, self.shares, self.proof, self.kept, self.screening, self.count,
+            self.predicted, self.solving, perf_counter() - began,
+        )
+
+    def begin(self) -> None:
+        """A first point, from a sample of the terms where there are many."""
+        problem, maxima = self.problem, self.maxima
+        if self.made.terms <= 5 * SMALL:
+            return
+        rng = np.random.default_rng(0)
+        some, fewer = problem, maxima
+        if problem.n > 5 * SMALL:
+            size = max(SMALL, 10 * problem.d, problem.n // 20)
+            index = np.sort(rng.choice(problem.n, size=min(size, problem.n), replace=False))
+            losses = problem.losses.take(index).scaled(problem.n / len(index))
+            some = replace(problem, design=problem.design.take_rows(index), losses=losses)
+        if maxima is not None and maxima.n > 5 * SMALL:
+            size = min(max(SMALL, 10 * problem.d, maxima.n // 10), maxima.n)
+            index = np.sort(rng.choice(maxima.n, size=size, replace=False))
+            fewer = maxima.sample(index, maxima.n / size)
+        x, _, mu, _ = self.solve(some, fewer)
+        if x is not None:
+            theta = problem.losses.slope(problem.design.forward(x))
+            self.best, self.shares = self.judged(x, theta, mu, None)
+
+    def solve(
+        self, problem: Problem, maxima: Maxima | None
+    ) -> tuple[Array | None, Array, Array, Array | None]:
+        """One solve of ``problem + maxima + verbatim``: x, theta, multipliers, shares."""
+        held: list[Any] = []
+
+        def further(z: Any) -> tuple[Any, list[Any]]:
+            cost: Any = 0.0
+            if maxima is not None:
+                cost, row = maxima.written(z)
+                held.append(row)
+            if self.made.verbatim is not None:
+                cost = cost + self.made.verbatim.written(z)
+            return cost, held
+
+        began = perf_counter()
+        self.guest.beside = further
+        found = ask(self.guest, problem)
+        self.guest.beside = None
+        self.solving += perf_counter() - began
+        self.status = found.status
+        if not found.usable:
+            return None, found.theta, found.multipliers, None
+        shares = None
+        if held and held[0].dual_value is not None:
+            shares = np.asarray(held[0].dual_value, dtype=np.float64).ravel()
+        return found.x, found.theta, found.multipliers, shares
+
+    def judged(
+        self, x: Array, theta: Array, mu: Array, shares: Array | None
+    ) -> tuple[Relaxed, Array]:
+        """A point of the full problem, and the slopes of its maxima."""
+        problem, made = self.problem, self.made
+        minorants: list[Minorant] = []
+        pull = problem.design.adjoint(theta) + problem.linear
+        if problem.side is not None:
+            pull = pull - problem.side.adjoint(problem.side.project_dual(mu))
+        target = -(pull + problem.quadratic.apply(x))
+        if self.maxima is not None:
+            shares = self.maxima.shares(self.maxima.values(x), shares)
+            minorants.append(self.maxima.minorant(x, shares))
+            target = target - minorants[0].slope
+        if made.verbatim is not None:
+            aim = 0.1 * self.tol * max(abs(made.value(x)), 1e-12)
+            free = problem.quadratic.free
+            weight = np.where(free, 1.0, 1.0 / problem.quadratic.floor)
+            minorants.append(made.verbatim.minorant(x, target, aim, weight))
+        none = np.zeros(0)
+        return relaxation(problem, x, theta, mu, minorants), none if shares is None else shares
+
+    def selected(self, trust: bool) -> tuple[Selection, Mask]:
+        """What to reduce by: proven, and on trust predicted."""
+        selection, pieces = self.screening.selection, self.possible
+        everything = selection, pieces
+        if not trust or self.best is None:
+            return everything
+        relaxed, point = self.best.problem, self.best.point
+        if self.problem.n:
+            if self.guess is None:
+                self.guess = Guess.near(relaxed, point, SHARE)
+            reach = self.guess.reach(relaxed)
+            predicted = Prediction.from_margins(relaxed, point.margins, reach, self.guess.keep)
+            codes = np.where(self.open_terms, Piece.UNDECIDED, predicted.selection.codes)
+            predicted = Prediction(Selection(codes.astype(np.int8)))
+            selection = usable(relaxed, predicted.beside(self.screening), point, 1.0)
+        if self.maxima is not None:
+            count = int(self.share * max(SHARE * self.maxima.n, 4 * self.problem.d, SMALL))
+            near = self.maxima.nearest(relaxed, point.x, count)
+            pieces = pieces & (near | self.open_pieces)
+        left = len(selection.kept)
+        if self.maxima is not None:
+            left += int((self.maxima.counts(pieces) > 1).sum())
+        return (selection, pieces) if left <= WORTH * self.made.terms else everything
+
+    def round(self, trust: bool) -> bool:
+        """One reduced solve, judged on the full problem; False where nothing else can be tried."""
+        problem, maxima = self.problem, self.maxima
+        selection, pieces = self.selected(trust)
+        selection = selection.folded(problem)
+        proven = self.screening.codes >= 0
+        self.predicted = int(((selection.codes >= 0) & ~proven).sum())
+        self.predicted += int((self.possible & ~pieces).sum())
+        reduced, rest, index = selection.reduce(problem), maxima, np.arange(len(pieces))
+        if maxima is not None:
+            slope, constant, rest, index = maxima.split(pieces)
+            reduced = replace(
+                reduced, linear=reduced.linear + slope, constant=reduced.constant + constant
+            )
+        self.kept = len(selection.kept) + (0 if rest is None else rest.n)
+        self.count += 1
+        x, theta, mu, found = self.solve(reduced, rest)
+        if x is None:
+            # A linearised problem may be unbounded where the full one is not.
+            self.guess = None if self.guess is None else self.guess.wider(np.inf)
+            self.share *= 8.0
+            return self.predicted > 0
+        x, theta = selection.lift(problem, reduced, x, theta)
+        shares = None
+        if maxima is not None:
+            shares = np.zeros(len(pieces))
+            if rest is not None and found is not None:
+                shares[index] = found
+            alone = pieces.copy()
+            alone[index] = False
+            shares[alone] = maxima.cost[maxima.owner][alone]
+        before = self.best
+        here, shares = self.judged(x, theta, mu, shares)
+        off = Prediction(selection).refuted(here.problem, here.point.margins, self.screening)
+        missed = np.zeros(0, dtype=bool) if maxima is None else maxima.refuted(x, pieces)
+        if (off.any() or missed.any()) and before is not None:
+            here, shares = self.nearer(before, here, shares)
+            # What is refuted on the way back as well stays in from now on.
+            margins = here.point.margins
+            self.open_terms |= Prediction(selection).refuted(here.problem, margins, self.screening)
+            if maxima is not None:
+                self.open_pieces |= maxima.refuted(here.point.x, pieces)
+        proof = here.certify(self.tol)
+        better = before is None or here.point.primal <= before.point.primal
+        if self.proof is None or proof.ok or better:
+            self.best, self.proof, self.shares = here, proof, shares
+        self.share *= 1.5
+        return bool(proof.ok or off.any() or missed.any())
+
+    def nearer(self, before: Relaxed, here: Relaxed, shares: Array) -> tuple[Relaxed, Array]:
+        """The lowest point on the way from `before`, where predictions have led too far."""
+        first, last = before.point, here.point
+        steps = (1.0, 0.5, 0.25, 0.1)
+        values = [self.made.value(first.x + part * (last.x - first.x)) for part in steps]
+        part = steps[int(np.argmin(values))]
+        if part == 1.0 or not np.isfinite(values).all():
+            return here, shares
+        theta = first.theta + part * (last.theta - first.theta)
+        mu = first.multipliers + part * (last.multipliers - first.multipliers)
+        mixed = self.shares + part * (shares - self.shares) if len(shares) else None
+        return self.judged(first.x + part * (last.x - first.x), theta, mu, mixed)
+
+    def prove(self) -> None:
+        """What the best point proves of the terms and of the pieces."""
+        best = self.best
+        if best is None or not self.made.anchored:
+            return
+        region = midpoint_ball(best.problem, best.point)
+        self.screening = self.screening.tighten(judge(best.problem, region))
+        if self.maxima is not None and isinstance(region, Ball):
+            self.possible = self.possible & self.maxima.proven(best.problem, region)
+
+
+def solve_beside(made: Beside, guest: CvxpyInner, mode: str, tol: float) -> Outcome:
+    """Solve ``F + g``; see the module's docstring."""
+    found = Rounds(made, guest, tol)
+    outcome = found.run(mode)
+    if outcome.relaxed is not None and (found.screening.codes == Piece.UNDECIDED).all():
+        found.prove()
+        outcome = replace(outcome, screening=found.screening)
+    return outcome

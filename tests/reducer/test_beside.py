@@ -1,0 +1,148 @@
+"""Losses beside a convex part that is no sum of losses: kept verbatim, or maxima of many pieces."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from reducer.beside_zoo import BOTH, Data, Maker, problem_of
+
+import cvxscreen.reducer as reducer
+from cvxscreen.errors import NotScreenable
+from cvxscreen.reducer.beside import recognise_beside
+from cvxscreen.reducer.verbatim import summands
+
+reducer.register()
+
+TIGHT = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
+
+
+def answer(problem: Any) -> tuple[float, list[Any], list[Any]]:
+    values = [np.array(v.value) for v in problem.variables()]
+    return problem.value, values, [np.array(c.dual_value) for c in problem.constraints]
+
+
+def plainly(problem: Any) -> tuple[float, list[Any], list[Any]]:
+    for tol in (1e-10, 1e-9, 1e-8):
+        problem.solve(solver="CLARABEL", tol_gap_abs=tol, tol_gap_rel=tol, tol_feas=tol)
+        if problem.status == cp.OPTIMAL:
+            break
+    return answer(problem)
+
+
+def compare(found: Any, truth: Any, size: float = 5e-5) -> None:
+    assert found[0] == pytest.approx(truth[0], rel=1e-7)
+    for ours, theirs in zip(found[1] + found[2], truth[1] + truth[2], strict=True):
+        assert np.abs(ours - theirs).max() <= size * max(1.0, np.abs(theirs).max())
+
+
+@pytest.mark.parametrize("mode", ["certified", "safe"])
+@pytest.mark.parametrize("name", BOTH)
+def test_clarabel(name: str, mode: str) -> None:
+    truth = plainly(problem_of(name))
+    problem = problem_of(name)
+    problem.solve(method="screen", solver="CLARABEL", mode=mode, **TIGHT)
+    report = problem.solver_stats.extra_stats["cvxscreen"]
+    assert report.recognised, report.reason
+    assert problem.status == cp.OPTIMAL
+    assert report.relative_gap <= 1e-6
+    assert report.beside
+    compare(answer(problem), truth)
+    if mode == "safe" and name != "logistic_intercept":
+        assert report.kept < 0.6 * report.terms
+
+
+@pytest.mark.parametrize("name", ["norm", "nuclear", "exponential", "slack", "three_rows", "both"])
+def test_scs(name: str) -> None:
+    problem = problem_of(name)
+    problem.solve(method="screen", solver="SCS", mode="safe")
+    assert problem.solver_stats.extra_stats["cvxscreen"].recognised
+    assert problem.status == cp.OPTIMAL
+    compare(answer(problem), plainly(problem_of(name)), size=1e-4)
+
+
+@pytest.mark.parametrize("solver", ["OSQP", "HIGHS"])
+@pytest.mark.parametrize("name", ["crammer_singer", "slack_sum_fixed", "largest_entry"])
+def test_quadratic_programs(name: str, solver: str) -> None:
+    problem = problem_of(name)
+    problem.solve(method="screen", solver=solver, mode="safe")
+    assert problem.solver_stats.solver_name == solver
+    assert problem.solver_stats.extra_stats["cvxscreen"].recognised
+    compare(answer(problem), plainly(problem_of(name)), size=1e-4)
+
+
+@pytest.mark.parametrize("name", ["norm", "slack", "logistic_intercept"])
+def test_many_terms_are_predicted_away(name: str) -> None:
+    data, again = Data(n=2500), Data(n=2500)
+    problem = problem_of(name, data)
+    problem.solve(method="screen", solver="CLARABEL", **TIGHT)
+    report = problem.solver_stats.extra_stats["cvxscreen"]
+    assert report.recognised
+    assert report.kept < report.terms
+    compare(answer(problem), plainly(problem_of(name, again)), size=1e-4)
+
+
+def test_explain_names_the_part() -> None:
+    text = reducer.explain(problem_of("norm"))
+    assert text.recognised
+    assert text.terms == {"hinge": 50}
+    assert "kept as it is: " in text.beside[0]
+    assert "norm" in str(text).lower()
+    assert reducer.explain(problem_of("slack")).beside == ("50 maxima of 200 affine pieces",)
+
+
+REFUSED: dict[str, tuple[Maker, str]] = {
+    "own_variable": (lambda s: (
+        s.ridge + s.hinge + cp.norm(cp.hstack([s.w, s.b])), []), "variable b|not squared|square"),
+    "intercepts": (lambda s: (
+        s.square + cp.sum(cp.max(s.scores + cp.reshape(
+            cp.Variable(4), (1, 4), order="F") + 1 - s.Y, axis=1) - s.own), []), "not square"),
+    "nothing_else": (lambda s: (s.ridge + cp.norm(s.X @ s.w - s.r), []), "no loss"),
+    "shared_budget": (lambda s: (
+        s.ridge + cp.sum(s.xi) + cp.norm(s.w), [s.margin >= 1 - s.xi, s.xi >= 0,
+                                                cp.sum(s.xi) <= 5]), "shared"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_certified_is_solved_plainly(name: str) -> None:
+    make, words = REFUSED[name]
+    objective, constraints = make(Data())
+    problem = cp.Problem(cp.Minimize(objective), constraints)
+    with pytest.raises(NotScreenable, match=words):
+        recognise_beside(problem)
+    value = problem.solve(method="screen", solver="CLARABEL")
+    assert not problem.solver_stats.extra_stats["cvxscreen"].recognised
+    assert value == pytest.approx(problem.solve(solver="CLARABEL"), rel=1e-6)
+
+
+def test_the_summands_add_up() -> None:
+    data = Data()
+    lam = cp.Parameter(value=0.7)
+    expr = 2 * (data.hinge - (3 - cp.norm(data.w)) * lam) / 4 + data.ridge - data.w[0]
+    data.w.value = np.arange(4.0)
+    parts = list(summands(expr))
+    assert len(parts) >= 4
+    assert sum(float(part.value) for part in parts) == pytest.approx(float(expr.value))
+
+
+def test_statuses_are_those_of_cvxpy() -> None:
+    data = Data()
+    bad = cp.Problem(
+        cp.Minimize(data.ridge + data.hinge + cp.norm(data.w)), [data.w >= 1, data.w <= 0]
+    )
+    assert bad.solve(method="screen") == np.inf
+    assert bad.status == cp.INFEASIBLE
+    free = cp.Problem(cp.Minimize(
+        data.ridge + cp.sum(cp.pos(1 - data.X @ data.w - data.b)) - data.b + cp.norm(data.w)))
+    assert free.solve(method="screen") == -np.inf
+    assert free.status == cp.UNBOUNDED
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        short, plain = problem_of("slack_sum_fixed"), problem_of("slack_sum_fixed")
+        short.solve(method="screen", solver="SCS", max_iters=3)
+        plain.solve(solver="SCS", max_iters=3)
+    assert short.status == plain.status != cp.OPTIMAL
