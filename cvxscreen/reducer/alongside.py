@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from time import perf_counter
 
-import cvxpy as cp
 import numpy as np
 
 from cvxscreen.errors import CvxscreenError
 from cvxscreen.reducer.beside import Beside
 from cvxscreen.reducer.inner import CvxpyInner
 from cvxscreen.reducer.report import Report
-from cvxscreen.reducer.restore import restore, statistics, write_back
+from cvxscreen.reducer.restore import restore, statistics, status_of, write_back
 from cvxscreen.reducer.rounds import solve_beside
 
 USELESS = 1e-2
@@ -59,7 +58,7 @@ def screened_beside(
     write_back(
         recognition,
         restored,
-        status=cp.OPTIMAL if proof.ok else cp.OPTIMAL_INACCURATE,
+        status=status_of(proof.ok, last.status),
         solver=report.solver,
         statistics=statistics(
             report,

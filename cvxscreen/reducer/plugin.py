@@ -21,6 +21,7 @@ from cvxscreen.reducer.alongside import USELESS, screened_beside
 from cvxscreen.reducer.beside import Beside, recognise_beside
 from cvxscreen.reducer.inner import CvxpyInner, options_for
 from cvxscreen.reducer.memory import Last, keep, recall, reference
+from cvxscreen.reducer.metric_pilot import metric_start
 from cvxscreen.reducer.recognise import recognise
 from cvxscreen.reducer.recognition import Recognition
 from cvxscreen.reducer.report import Counts, Report
@@ -85,6 +86,11 @@ class Request:
         if strange or (named and self.solver.upper() not in cp.installed_solvers()):
             cp.Problem(cp.Minimize(cp.Variable())).solve(solver=self.solver)
 
+    def guest(self) -> CvxpyInner:
+        """The solver of CVXPY that was asked for."""
+        options = dict(options_for(self.solver, self.options), verbose=self.verbose)
+        return CvxpyInner(self.solver, options)
+
     def say(self, text: object) -> None:
         """Print when verbose, as CVXPY does."""
         if self.verbose:
@@ -137,9 +143,7 @@ def solve(
         return plain(problem, request, found)
     spent = perf_counter() - began
     if isinstance(found, Beside):
-        options = dict(options_for(request.solver, request.options), verbose=request.verbose)
-        guest = CvxpyInner(request.solver, options)
-        outcome = screened_beside(found, guest, request.mode, request.tol, spent)
+        outcome = screened_beside(found, request.guest(), request.mode, request.tol, spent)
         if isinstance(outcome, Report):
             request.say(outcome)
     else:
@@ -190,8 +194,7 @@ def plain(problem: Any, request: Request, reason: str) -> Any:
 
 def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpyInner | None]:
     """The screening loop on a recognised problem, and the solver of CVXPY that took part."""
-    options = dict(options_for(request.solver, request.options), verbose=request.verbose)
-    guest = None if request.builtin else CvxpyInner(request.solver, options)
+    guest = None if request.builtin else request.guest()
     warm = request.options.get("warm_start", True)
     start = warm_start(recognition) if warm else None
     problem = recognition.problem
@@ -199,7 +202,7 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpyInne
     if guest is None:
         inner = builtin_solver(problem, Limits(*(request.options.get(name) for name in LIMITS)))
     else:
-        inner = guest
+        inner, start = guest, metric_start(problem) if start is None else start
     return solve_screened(problem, inner, mode=request.mode, tol=request.tol, start=start), guest
 
 

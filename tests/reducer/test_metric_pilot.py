@@ -1,0 +1,69 @@
+"""The first point for metric learning in CVXPY, and that nothing else gets one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import cvxscreen.reducer as reducer
+from cvxscreen.duality import reference_point
+from cvxscreen.reducer import plugin
+from cvxscreen.reducer.metric_pilot import metric_start
+from cvxscreen.reducer.recognise import recognise
+
+reducer.register()
+
+
+def learning(n: int = 1200, d: int = 4, **kind: Any) -> tuple[Any, Any]:
+    """Triplets of random points, the metric to be learned, and the problem."""
+    rng = np.random.default_rng(3)
+    first, second = rng.normal(size=(n, d)) * (1 + np.arange(d)), rng.normal(size=(n, d))
+    H = np.einsum("na,nb->nab", first, first) - np.einsum("na,nb->nab", second, second)
+    M = cp.Variable((d, d), **(kind or {"PSD": True}))
+    loss = cp.sum(cp.pos(1 - H.reshape(n, -1) @ cp.vec(M, order="F")))
+    return M, cp.Problem(cp.Minimize(40.0 * n * cp.sum_squares(M) + loss))
+
+
+def test_the_start_is_near_the_optimum() -> None:
+    problem = recognise(learning()[1]).problem
+    start = metric_start(problem)
+    assert start is not None
+    point = reference_point(problem, start.x, start.theta, start.multipliers)
+    assert point.relative_gap <= 1e-2
+    wrong = reference_point(problem, start.x, start.theta, -start.multipliers)
+    assert wrong.relative_gap > 2 * point.relative_gap
+
+
+@pytest.mark.parametrize("solver", ["CLARABEL", "SCS"])
+def test_the_answer_is_that_of_the_plain_solve(
+    solver: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = []
+
+    def spy(problem: Any) -> Any:
+        used.append(metric_start(problem))
+        return used[-1]
+
+    monkeypatch.setattr(plugin, "metric_start", spy)
+    M, problem = learning()
+    problem.solve(method="screen", solver=solver)
+    report = problem.solver_stats.extra_stats["cvxscreen"]
+    assert used[0] is not None
+    assert report.kept < report.terms
+    value, found = problem.value, M.value
+    problem.solve(solver="CLARABEL", tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
+    assert value == pytest.approx(problem.value, rel=1e-7)
+    assert np.abs(found - M.value).max() <= 1e-4 * np.abs(M.value).max()
+
+
+def test_other_problems_get_none() -> None:
+    assert metric_start(recognise(learning(n=200)[1]).problem) is None
+    assert metric_start(recognise(learning(symmetric=True)[1]).problem) is None
+    M, problem = learning()
+    tied = cp.Problem(problem.objective, [cp.trace(M) == 1])
+    assert metric_start(recognise(tied).problem) is None
+    off = cp.Problem(problem.objective, [M >> 0.01 * np.eye(4)])
+    assert metric_start(recognise(off).problem) is None
