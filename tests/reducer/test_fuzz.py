@@ -88,6 +88,7 @@ class Draw:
             lambda: 0.3 * cp.sum(cp.pos(e)) + 0.6 * cp.sum(cp.neg(e)),
             lambda: cp.sum(cp.maximum(e, self.X[::-1] @ self.w)),
             lambda: cp.sum(cp.maximum(e, self.X[::-1] @ self.w, 0)),
+            lambda: self.weigh(cp.max(cp.vstack([e, 2 * m, 1 - self.X @ self.w, -e]), axis=0)),
             lambda: cp.sum(cp.logistic(-m)),
             lambda: cp.sum_largest(cp.abs(e), 3),
         ])()
@@ -108,7 +109,15 @@ class Draw:
             lambda: cp.sum(w) + 2.0,
             lambda: 0.2 * cp.norm(w),
             lambda: 0.1 * cp.sum(cp.exp(0.1 * w)),
+            lambda: 2 * (cp.log_sum_exp(w) / 3 - (1 - 0.2 * cp.norm_inf(w))),
+            self.epigraph,
         ])()
+
+    def epigraph(self) -> Any:
+        """An L1 norm by its bounds."""
+        t = cp.Variable(self.d, name="t")
+        self.constraints += [-t <= self.w, self.w <= t]
+        return 0.5 * cp.sum(t)
 
     def constrain(self) -> None:
         w, d = self.w, self.d
