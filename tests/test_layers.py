@@ -19,7 +19,8 @@ PACKAGE = Path(__file__).resolve().parents[1] / "cvxscreen"
 ROWS = (
     ("compiling", "errors", "pieces", "progress", "rounding", "shares", "tables"),
     ("kernels", "cone_loops", "pair_loops", "product_loops", "prox"),
-    ("kernel_rows", "pair_table", "term_sets"),
+    ("kernel_rows", "pair_table", "streams", "term_sets"),
+    ("sources",),
     ("losses", "designs", "cones"),
     ("columns", "quadratic", "penalty"),
     ("problem",),
@@ -49,6 +50,7 @@ ROW_OF = {part: row for row, parts in enumerate(ROWS) for part in parts}
 
 FAMILIES = {
     "bounds", "estimators", "models", "multitask", "plots", "prox", "reducer", "regions", "solvers",
+    "sources",
 }
 """Packages whose modules may import each other."""
 
