@@ -18,16 +18,16 @@ PACKAGE = Path(__file__).resolve().parents[1] / "cvxscreen"
 
 ROWS = (
     ("compiling", "errors", "pieces", "progress", "rounding", "shares", "tables"),
-    ("kernels", "cone_loops", "pair_loops", "product_loops", "prox"),
+    ("kernels", "chunk_loops", "cone_loops", "pair_loops", "product_loops", "prox"),
     ("kernel_rows", "pair_table", "streams", "term_sets"),
-    ("sources",),
+    ("row_columns", "sources"),
     ("losses", "designs", "cones"),
-    ("columns", "quadratic", "penalty"),
-    ("problem",),
+    ("chunk_terms", "chunks", "columns", "quadratic", "penalty"),
+    ("chunk_survey", "problem"),
     ("balance", "point", "proximity"),
     ("start", "certificate_terms", "packed"),
     ("duality", "certificate"),  # so the certificate shares nothing with what it judges
-    ("metric_certificate", "certificate_batch"),
+    ("metric_certificate", "certificate_batch", "chunk_certificate"),
     ("regions",),
     ("bounds",),
     ("rules",),

@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cvxscreen.designs.rows import Rows
+from cvxscreen.models.chunked import chunked_terms, refuse_kernel
 from cvxscreen.models.inputs import positive, some_rows, vector, weights
 from cvxscreen.models.kernel import KernelChoice, KernelSetting
 from cvxscreen.models.loss_table import REGRESSION, Shape, named_loss
-from cvxscreen.models.svm import spread
-from cvxscreen.problem import Problem, Quadratic
+from cvxscreen.models.svm import ridge, spread
+from cvxscreen.problem import Problem
+from cvxscreen.sources.known import opened
 
 
 def regression(
@@ -36,7 +38,8 @@ def regression(
 
     Parameters
     ----------
-    X : array_like or sparse matrix, shape (n, d)
+    X : array_like, sparse matrix, or data in chunks, shape (n, d)
+        As in `svm`.
     y : array_like, shape (n,)
         Responses, in their own units.
     C : float
@@ -76,23 +79,22 @@ def regression(
     Wang et al. 2014, section 5, for the absolute loss (LAD).
     """
     C = positive("C", C)
+    shape = Shape(gamma=gamma, epsilon=epsilon, tau=tau, delta=delta)
+    chunks = opened(X)
+    if chunks is not None:
+        refuse_kernel(kernel)
+        parts = chunked_terms(chunks, y, loss, shape, REGRESSION, C, sample_weight, intercept)
+        return ridge(*parts, C, intercept, "regression")
     rows = Rows(X)
     n, d = rows.shape
     some_rows(n, d)
     target = vector("y", y, n)
     c = C * weights(sample_weight, n)
     used = np.flatnonzero(c > 0)
-    shape = Shape(gamma=gamma, epsilon=epsilon, tau=tau, delta=delta)
     losses = spread(named_loss(loss, target[used], c[used], shape, REGRESSION), used, n)
     if kernel is not None:
         gram, form = KernelSetting(kernel, kernel_params, cache_bytes).terms(X, None, intercept)
         linear = np.zeros(gram.shape[1])
         return Problem(gram, losses, form, linear, C=C, kind="kernel regression")
     extra = np.ones((n, 1)) if intercept else None
-    design = Rows(rows.matrix, None, extra)
-    diagonal = np.ones(d + int(intercept))
-    if intercept:
-        diagonal[-1] = 0.0
-    return Problem(
-        design, losses, Quadratic(diagonal), np.zeros(len(diagonal)), C=C, kind="regression"
-    )
+    return ridge(Rows(rows.matrix, None, extra), losses, C, intercept, "regression")
