@@ -24,7 +24,7 @@ ROWS = (
     ("losses", "designs", "cones"),
     ("chunk_terms", "chunks", "columns", "quadratic", "penalty"),
     ("chunk_survey", "problem"),
-    ("balance", "point", "proximity"),
+    ("balance", "chunk_slopes", "point", "proximity"),
     ("start", "certificate_terms", "packed"),
     ("duality", "certificate"),  # so the certificate shares nothing with what it judges
     ("metric_certificate", "certificate_batch", "chunk_certificate"),

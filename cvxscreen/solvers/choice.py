@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cvxscreen.chunks import Chunks
 from cvxscreen.designs.gram import Gram
 from cvxscreen.errors import InvalidInput
 from cvxscreen.problem import Problem
@@ -33,13 +34,16 @@ def builtin_solver(problem: Problem) -> Newton | Faces | Smo | MetricSolver | Pr
     """The built-in solver for `problem`.
 
     `MetricSolver` for metric learning, `ProxNewton` under an L1 term, `Smo` for a kernel, `Faces`
-    for sparse data of many coordinates, otherwise `Newton`.
+    for sparse data of many coordinates, otherwise `Newton`; over data in chunks `Newton` stands for
+    the choice made anew for each reduced problem.
 
     Raises
     ------
     InvalidInput
         Under a penalty that none of them takes.
     """
+    if isinstance(problem.design, Chunks):
+        return Newton()
     if is_metric(problem):
         return MetricSolver()
     if takes(problem):
