@@ -159,6 +159,8 @@ class Chunks:
         Some rows that are kept in memory.
     """
 
+    streamed = True
+
     def __init__(
         self,
         source: Source,

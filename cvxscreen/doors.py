@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, overload
 
+import numpy as np
+
 from cvxscreen import bounds as bound_table
 from cvxscreen.duality import Point
 from cvxscreen.errors import InvalidInput
@@ -16,6 +18,7 @@ from cvxscreen.progress import Progress
 from cvxscreen.reducer.inner import cvxpy_inner
 from cvxscreen.rules import Verdict, judge
 from cvxscreen.solvers.choice import FORCED, builtin_solver
+from cvxscreen.solvers.chunked import is_chunked
 from cvxscreen.solvers.loop import Inner, Start, solve_screened
 from cvxscreen.solvers.metric import MetricSolver, solve_metric
 from cvxscreen.solvers.solution import Round, Solution
@@ -177,12 +180,17 @@ def _solve_tasks(
 
 
 def warm_start(problem: Problem, solution: Solution) -> Start:
-    """`solution` as a start for `problem`; its dual point is scaled to the new C."""
+    """`solution` as a start for `problem`; its dual point is scaled to the new C.
+
+    Over data in chunks only ``solution.x`` counts.
+    """
     if solution.problem.n != problem.n or solution.problem.d != problem.d:
         raise InvalidInput(
             f"`start` has {solution.problem.n} terms and {solution.problem.d} coordinates; the "
             f"problem has {problem.n} and {problem.d}."
         )
+    if is_chunked(problem):
+        return Start(solution.x, np.zeros(0))
     factor = problem.C / solution.problem.C
     point = bound_table.moved(problem, solution.point())
     weight = solution.rounds[-1].solver_info.get("weight") if solution.rounds else None

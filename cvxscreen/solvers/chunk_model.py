@@ -7,7 +7,7 @@ their part of the objective is, as long as they stay on their pieces, exactly
 
     value + g'(x - z) + 1/2 (x - z)' H (x - z)
 
-The linear part joins the linear term. H joins as d further *terms*, ``1/2 <r_k, x>^2`` with
+The linear part joins the linear term. H joins as up to d further *terms*, ``1/2 <r_k, x>^2`` with
 ``R'R = H``: so the quadratic term stays as it was, and an intercept or an L1 term beside it.
 """
 
@@ -60,8 +60,12 @@ class Model:
     theta: Array
 
     @classmethod
-    def of(cls, problem: Problem, seen: Seen, x: Array) -> Model:
-        """The reduced problem of what was `seen` from x."""
+    def of(cls, problem: Problem, seen: Seen, x: Array, hold: float = 0.0) -> Model:
+        """The reduced problem of what was `seen` from x.
+
+        With `hold` unpenalised coordinates get a term ``hold/2 (x_j - z_j)^2`` of its own: where
+        too much is linearised, the problem would be unbounded in them.
+        """
         design, _ = in_chunks(problem)
         rows, scale, losses = seen.kept.rows(), seen.kept.factors(), seen.kept.table()
         linear = problem.linear + seen.decided_pull
@@ -71,13 +75,15 @@ class Model:
             linear=linear, constant=constant,
         )
         reduced = kept
-        if seen.gram is not None:
-            push = seen.gram @ x
-            roots = _root(seen.gram)
-            d = len(x)
-            parabola = {"q": np.ones(d), "lo": np.full(d, -np.inf), "hi": np.full(d, np.inf)}
+        gram = seen.gram
+        if hold:
+            gram = np.diag(hold * problem.quadratic.free) + (0.0 if gram is None else gram)
+        if gram is not None:
+            push, roots = gram @ x, _root(gram)
+            m = len(roots)
+            parabola = {"q": np.ones(m), "lo": np.full(m, -np.inf), "hi": np.full(m, np.inf)}
             columns = (
-                np.concatenate([getattr(losses, name), parabola.get(name, np.zeros(d))])
+                np.concatenate([getattr(losses, name), parabola.get(name, np.zeros(m))])
                 for name in FIELDS
             )
             reduced = replace(
@@ -95,13 +101,11 @@ class Model:
     @property
     def start(self) -> Array:
         """Slopes of all terms of the reduced problem at the centre."""
-        if self.gram is None:
+        bent = np.arange(self.kept.n, self.problem.n)
+        if not len(bent):
             return self.theta
-        roots = self.problem.n - self.kept.n
-        return np.concatenate([self.theta, self._bent(self.centre, roots)])
-
-    def _bent(self, x: Array, count: int) -> Array:
-        return self.problem.design.take_rows(np.arange(self.kept.n, self.kept.n + count)).forward(x)
+        slopes = self.problem.design.take_rows(bent).forward(self.centre)
+        return np.concatenate([self.theta, slopes])
 
     def pull(self, x: Array) -> Array:
         """``q + A' theta`` of the decided terms at x, if they are on their pieces there."""
@@ -155,4 +159,5 @@ def _rows(block: Any, scale: Array | None, intercept: bool, roots: Array | None)
 def _root(gram: Array) -> Array:
     """``R`` with ``R'R = gram``, up to rounding."""
     values, frame = sla.eigh(gram)
-    return np.ascontiguousarray((frame * np.sqrt(np.maximum(values, 0.0))).T)
+    there = values > 1e-15 * values[-1]
+    return np.ascontiguousarray((frame[:, there] * np.sqrt(values[there])).T)

@@ -9,15 +9,17 @@ by how far the margins moved. Only the certificate, a pass of its own, ends the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.certificate import Certificate
+from cvxscreen.bounds import Bound
+from cvxscreen.certificate import Certificate, relative_gap
 from cvxscreen.chunk_certificate import certify_chunks
 from cvxscreen.chunk_slopes import Slopes
 from cvxscreen.chunks import Chunks
@@ -25,11 +27,13 @@ from cvxscreen.errors import InvalidInput
 from cvxscreen.problem import Problem
 from cvxscreen.row_columns import Listed
 from cvxscreen.selection import FOLD_LIMIT
+from cvxscreen.solvers.chunk_along import lowest_along
 from cvxscreen.solvers.chunk_look import Seen, look
 from cvxscreen.solvers.chunk_model import Model, regulariser_gap
 from cvxscreen.solvers.chunk_pilot import Pilot, pilot, sample_of, sizes
 from cvxscreen.solvers.chunk_solution import ChunkedSolution
-from cvxscreen.solvers.inner import Start
+from cvxscreen.solvers.inner import Inner, Start
+from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.solution import Round
 
 Array = NDArray[np.float64]
@@ -53,10 +57,11 @@ def is_chunked(problem: Problem) -> bool:
 def solve_chunked(
     problem: Problem,
     solve: Callable[..., Any],
-    *,
+    inner: Inner | None = None,
     mode: str = "certified",
     tol: float = 1e-6,
     start: Start | None = None,
+    bounds: Sequence[Bound] | None = None,
     on_round: Callable[[Round], None] | None = None,
 ) -> ChunkedSolution:
     """Solve `problem`, whose design is `Chunks`.
@@ -66,11 +71,15 @@ def solve_chunked(
     problem : Problem
         From `svm`, `regression`, `sparse_svm` or `sparse_svr` over data in chunks.
     solve : callable
-        ``solve(problem, tol=..., start=...)``: the loop for a problem in memory.
+        ``solve(problem, inner, tol=..., start=..., bounds=...)``: the loop for a problem in memory.
+    inner : callable, optional
+        What it solves with; None or `Newton` for its own choice.
     mode : {"certified"}
     tol : float
     start : Start, optional
         Only its `x` counts.
+    bounds : sequence of Bound, optional
+        What it proves with.
     on_round : callable, optional
 
     Returns
@@ -89,10 +98,13 @@ def solve_chunked(
             "(np.array(X)) for a solve that leaves out nothing unproven."
         )
     began = perf_counter()
-    run = _Run(problem, solve, tol, on_round)
+    chosen = None if isinstance(inner, Newton) else inner
+    again = partial(solve, inner=chosen, bounds=bounds)
+    run = _Run(problem, again, tol, on_round)
     run.begin(None if start is None else np.array(start.x, dtype=np.float64))
-    while not run.finished:
-        run.round()
+    with np.errstate(invalid="ignore"):  # a parabola has no end, and may not touch the intercept
+        while not run.finished:
+            run.round()
     return run.solution(perf_counter() - began)
 
 
@@ -109,8 +121,9 @@ class _Run:
     pilot: Pilot = field(init=False)
     seen: Seen = field(init=False)
     slopes: Slopes = field(init=False)
-    best: float = np.inf
-    best_primal: float = np.inf
+    gap: float = np.inf
+    lowest: tuple[float, Array] = field(init=False)
+    hold: float = 0.0
     proof: Certificate | None = None
     rounds: list[Round] = field(default_factory=list)
     passes: int = 0
@@ -123,6 +136,8 @@ class _Run:
         self.x = self.pilot.x
         self.width = self.allowed(self.pilot.width)
         self.seen = self.look(Listed.nothing(), None)
+        self.slopes = Slopes(self.problem, self.x, Listed.nothing())
+        self.lowest = (self.judged()[1], self.x)
 
     @property
     def fold(self) -> bool:
@@ -161,13 +176,22 @@ class _Run:
 
     def round(self) -> None:
         """Solve the reduced problem of the last look, and look at its answer."""
-        began, problem = perf_counter(), self.problem
-        model = Model.of(problem, self.seen, self.x)
+        began, problem, width = perf_counter(), self.problem, self.width
+        model = Model.of(problem, self.seen, self.x, self.hold)
+        kept, decided = self.seen.index, int(self.seen.counts.sum())
+        self.seen = Seen.nothing(self.seen)  # the model has its own copy of the rows
         target = self.aim * self.tol
         found = self.solve(model.problem, tol=target, start=Start(self.x, model.start))
-        theta, promised = model.lifted(found.x, found.theta)
-        scale = abs(found.value)
-        if promised > 2.0 * target * scale:  # the parabolas' slopes are those at x, not the dual's
+        promised = np.inf
+        if np.isfinite(found.x).all():
+            theta, promised = model.lifted(found.x, found.theta)
+        failed = found.status != "optimal" and promised > 0.1 * abs(self.lowest[0])
+        if failed or not np.isfinite(found.x).all():  # unbounded: too much was linearised
+            self.note(began, perf_counter(), found.status, len(kept), decided, {"width": width})
+            self.hold = max(10.0 * self.hold, 1e-2 * self.seen.load)
+            self.back(self.x, 2.0 * width)
+            return
+        if promised > 2.0 * target * abs(found.value):  # the parabolas' slopes are those at x
             again = self.solve(
                 model.problem, tol=0.01 * target, start=Start(found.x, np.asarray(found.theta))
             )
@@ -178,27 +202,24 @@ class _Run:
         rows = model.kept.design
         moved = np.abs(rows.forward(found.x) - model.margins) / sizes(rows)
         needed = float(np.quantile(moved, 0.999)) if len(moved) else 0.0
-        kept, decided, width = self.seen.index, self.seen.counts, self.width
         del model, rows
         before, self.x = self.x, found.x
         self.pilot = self.pilot.seen_from(self.x, problem) if np.isfinite(width) else self.pilot
         self.width = self.allowed(0.5 * width if needed <= width else min(8 * width, 2 * needed))
         listed = Listed(kept, theta)
-        self.seen = Seen.nothing(self.seen)  # frees the rows before the next are gathered
         self.seen = self.look(listed, before)
         gap, primal = self.judged()
-        self.learn(gap, primal, listed)
-        relative = gap / max(abs(primal), abs(primal - gap), 1e-300)
-        record = Round(
-            number=len(self.rounds) + 1, kept=len(kept), proven=0, predicted=int(decided.sum()),
-            refuted=self.seen.refuted, gap=gap, relative_gap=relative, solver_status=found.status,
-            solver_info={"width": width, "needed": needed, "promised": promised},
-            solve_seconds=solved - began, seconds=perf_counter() - began,
-        )
-        self.rounds.append(record)
-        if self.on_round is not None:
-            self.on_round(record)
+        if gap < self.gap or (np.isinf(self.gap) and primal <= self.lowest[0]):
+            self.gap, self.slopes = gap, Slopes(problem, self.x, listed)
+        info = {"width": width, "needed": needed, "promised": promised}
+        relative = float(relative_gap(gap, primal))
+        self.note(began, solved, found.status, len(kept), decided, info, gap, relative)
         self.decide(relative)
+        if not self.finished and primal > self.lowest[0] + 1e-9 * abs(self.lowest[0]):
+            self.back(self.x, 2.0 * width)
+        elif primal < self.lowest[0]:
+            self.lowest = (primal, self.x)
+            self.hold = 0.1 * self.hold if self.hold > 1e-3 * self.seen.load else 0.0
 
     def judged(self) -> tuple[float, float]:
         """Gap and objective at x as the last look saw them, up to rounding."""
@@ -215,11 +236,32 @@ class _Run:
             gap = np.inf  # refuted terms have left the intercept out of balance
         return float(gap), float(primal)
 
-    def learn(self, gap: float, primal: float, listed: Listed) -> None:
-        """Keep the best point."""
-        if not self.rounds or gap < self.best:
-            self.best, self.slopes = gap, Slopes(self.problem, self.x, listed)
-        self.best_primal = min(primal, self.best_primal)
+    def back(self, end: Array, width: float) -> None:
+        """After a runaway to `end`: look again, and wider, where the objective is lowest."""
+        self.x = self.lowest[1]
+        if end is not self.x:
+            self.passes += 1
+            self.x = lowest_along(self.problem, self.x, end)
+        self.pilot = self.pilot.seen_from(self.x, self.problem)
+        self.width = self.allowed(width)
+        self.finished = self.finished or len(self.rounds) >= MAX_ROUNDS
+        if not self.finished:
+            self.seen = self.look(Listed.nothing(), None)
+            self.lowest = (self.judged()[1], self.x)
+
+    def note(
+        self, began: float, solved: float, status: str, kept: int, decided: int,
+        info: dict[str, float], gap: float = np.inf, relative: float = np.inf,
+    ) -> None:
+        """Record a round."""
+        record = Round(
+            number=len(self.rounds) + 1, kept=kept, proven=0, predicted=decided,
+            refuted=self.seen.refuted, gap=gap, relative_gap=relative, solver_status=status,
+            solver_info=info, solve_seconds=solved - began, seconds=perf_counter() - began,
+        )
+        self.rounds.append(record)
+        if self.on_round is not None:
+            self.on_round(record)
 
     def decide(self, relative: float) -> None:
         """Certify what promises to be good enough; stop when nothing more can be done."""

@@ -30,7 +30,6 @@ from cvxscreen.solvers.compare import blend
 from cvxscreen.solvers.faces import Faces
 from cvxscreen.solvers.guess import SMALL, Guess, size_of_optimum, subsample, usable
 from cvxscreen.solvers.inner import MODES, Inner, InnerResult, Start, ask, check_request
-from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.pauses import gap_that_pays, pauses, promising
 from cvxscreen.solvers.smo import Smo
 from cvxscreen.solvers.solution import Round, Solution, shares_proven
@@ -88,8 +87,8 @@ def solve_screened(
     check_request(mode, tol)
     began = perf_counter()
     if is_chunked(problem):
-        again = partial(solve_screened, inner=None if isinstance(inner, Newton) else inner)
-        return solve_chunked(problem, again, mode=mode, tol=tol, start=start, on_round=on_round)
+        asked = (inner, mode, tol, start, bounds, on_round)
+        return solve_chunked(problem, solve_screened, *asked)
     solver: Inner = builtin_solver(problem) if inner is None else inner
     bounds = default_bounds(problem) if bounds is None else tuple(bounds)
     if isinstance(problem.penalty, L1) and not problem.quadratic.free.any():
