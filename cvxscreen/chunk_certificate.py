@@ -17,9 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.certificate import Certificate, register_certificate, relative_gap
 from cvxscreen.certificate_terms import EPS, columns, gap_above, steepness, value_above
+from cvxscreen.chunk_rows import Chunk
 from cvxscreen.chunk_slopes import Slopes, in_chunks
 from cvxscreen.chunk_terms import Unit
-from cvxscreen.chunks import Chunk, Chunks
+from cvxscreen.chunks import Chunks
 from cvxscreen.errors import InvalidInput
 from cvxscreen.problem import Problem
 from cvxscreen.proximity import proximity

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen.chunk_rows import Chunk
 from cvxscreen.chunk_terms import ChunkTerms
-from cvxscreen.chunks import Chunk, Chunks
+from cvxscreen.chunks import Chunks
 from cvxscreen.errors import InvalidInput
 from cvxscreen.problem import Problem
 from cvxscreen.row_columns import Listed

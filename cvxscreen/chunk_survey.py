@@ -9,7 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen.chunks import Chunks, Sample
+from cvxscreen.chunk_rows import Sample
+from cvxscreen.chunks import Chunks
 from cvxscreen.errors import InvalidInput
 from cvxscreen.row_columns import ABSENT
 from cvxscreen.streams import Column, Engine, Source

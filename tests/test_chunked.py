@@ -1,4 +1,4 @@
-"""Data in chunks: the same answers as in memory, whoever visits the chunks and however they come."""
+"""Data in chunks: the same answers as in memory, whoever visits the chunks, however they come."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_nan_in_a_late_chunk_is_named(bad: float, kind: Any) -> None:
 def test_what_is_refused() -> None:
     X, y, f = data(800)
     chunks = cut(X)
-    with pytest.raises(InvalidInput, match="`mode` is \"safe\".*mode=\"certified\""):
+    with pytest.raises(InvalidInput, match=r'`mode` is "safe".*mode="certified"'):
         cs.solve(cs.svm(chunks, y), mode="safe")
     with pytest.raises(InvalidInput, match="`kernel`"):
         cs.svm(chunks, y, kernel="rbf")

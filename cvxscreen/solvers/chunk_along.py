@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen.chunk_rows import Chunk
 from cvxscreen.chunk_slopes import in_chunks
 from cvxscreen.chunk_terms import Unit
-from cvxscreen.chunks import Chunk
 from cvxscreen.problem import Problem
 
 Array = NDArray[np.float64]

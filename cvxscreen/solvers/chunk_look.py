@@ -15,9 +15,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from cvxscreen.chunk_rows import Chunk
 from cvxscreen.chunk_slopes import in_chunks
 from cvxscreen.chunk_terms import Unit
-from cvxscreen.chunks import Chunk
 from cvxscreen.losses import FIELDS, Losses, Piece
 from cvxscreen.problem import Problem
 from cvxscreen.row_columns import Listed

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen.chunk_rows import Chunk, Sample
 from cvxscreen.chunk_slopes import in_chunks
-from cvxscreen.chunks import Chunk, Sample
 from cvxscreen.designs.rows import Rows
 from cvxscreen.losses import Losses, Piece
 from cvxscreen.problem import Problem

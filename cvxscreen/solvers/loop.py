@@ -87,8 +87,7 @@ def solve_screened(
     check_request(mode, tol)
     began = perf_counter()
     if is_chunked(problem):
-        asked = (inner, mode, tol, start, bounds, on_round)
-        return solve_chunked(problem, solve_screened, *asked)
+        return solve_chunked(problem, solve_screened, inner, mode, tol, start, bounds, on_round)
     solver: Inner = builtin_solver(problem) if inner is None else inner
     bounds = default_bounds(problem) if bounds is None else tuple(bounds)
     if isinstance(problem.penalty, L1) and not problem.quadratic.free.any():
