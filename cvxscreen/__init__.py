@@ -1,44 +1,89 @@
 """cvxscreen: make a large regularised problem small without changing its answer.
 
-Importing the package registers ``prob.solve(method="screen")`` with CVXPY and does nothing else.
+Importing the package registers ``prob.solve(method="screen")`` with CVXPY and does nothing else:
+every public name is imported when it is first used.
 """
 
-from cvxscreen import bounds, datasets
-from cvxscreen.certificate import Certificate, certify
-from cvxscreen.doors import screen, solve
-from cvxscreen.duality import Point, reference_point
-from cvxscreen.errors import (
-    CvxscreenError,
-    InvalidInput,
-    MissingDependency,
-    NotCertified,
-    NotScreenable,
-    UnknownName,
-    UnsafeEvidence,
-)
-from cvxscreen.lam_ranges import lam_interval
-from cvxscreen.losses import Losses
-from cvxscreen.models.comparisons import Comparisons
-from cvxscreen.models.metric import factor_of, metric_of, rtlm
-from cvxscreen.models.multitask import raso
-from cvxscreen.models.regression import regression
-from cvxscreen.models.sparse import lambda_max, sparse_svm, sparse_svr
-from cvxscreen.models.svm import svm
-from cvxscreen.models.triplets import pairs, quadruplets, triplets
-from cvxscreen.multitask import MultiTask, MultiTaskSolution
-from cvxscreen.parameters import ParameterPath
-from cvxscreen.path import Path, PathPoint, load_path, path
-from cvxscreen.problem import Problem, Quadratic
-from cvxscreen.reducer.doors import explain, reduce, verify
-from cvxscreen.reducer.plugin import register
-from cvxscreen.reducer.report import Report
-from cvxscreen.reducer.screened import Screened
-from cvxscreen.rules import Verdict
-from cvxscreen.screening import Screening
-from cvxscreen.solvers.metric_start import lam_max
-from cvxscreen.solvers.solution import Solution
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from cvxscreen.registration import register
+
+if TYPE_CHECKING:
+    from cvxscreen import bounds, datasets
+    from cvxscreen.certificate import Certificate, certify
+    from cvxscreen.doors import screen, solve
+    from cvxscreen.duality import Point, reference_point
+    from cvxscreen.errors import (
+        CvxscreenError,
+        InvalidInput,
+        MissingDependency,
+        NotCertified,
+        NotScreenable,
+        UnknownName,
+        UnsafeEvidence,
+    )
+    from cvxscreen.lam_ranges import lam_interval
+    from cvxscreen.losses import Losses
+    from cvxscreen.models.comparisons import Comparisons
+    from cvxscreen.models.metric import factor_of, metric_of, rtlm
+    from cvxscreen.models.multitask import raso
+    from cvxscreen.models.regression import regression
+    from cvxscreen.models.sparse import lambda_max, sparse_svm, sparse_svr
+    from cvxscreen.models.svm import svm
+    from cvxscreen.models.triplets import pairs, quadruplets, triplets
+    from cvxscreen.multitask import MultiTask, MultiTaskSolution
+    from cvxscreen.parameters import ParameterPath
+    from cvxscreen.paths import Path, PathPoint, load_path, path
+    from cvxscreen.problem import Problem, Quadratic
+    from cvxscreen.reducer.doors import explain, reduce, verify
+    from cvxscreen.reducer.report import Report
+    from cvxscreen.reducer.screened import Screened
+    from cvxscreen.rules import Verdict
+    from cvxscreen.screening import Screening
+    from cvxscreen.solvers.metric_start import lam_max
+    from cvxscreen.solvers.solution import Solution
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "certificate": ("Certificate", "certify"),
+    "doors": ("screen", "solve"),
+    "duality": ("Point", "reference_point"),
+    "errors": (
+        "CvxscreenError", "InvalidInput", "MissingDependency", "NotCertified", "NotScreenable",
+        "UnknownName", "UnsafeEvidence",
+    ),
+    "lam_ranges": ("lam_interval",),
+    "losses": ("Losses",),
+    "models.comparisons": ("Comparisons",),
+    "models.metric": ("factor_of", "metric_of", "rtlm"),
+    "models.multitask": ("raso",),
+    "models.regression": ("regression",),
+    "models.sparse": ("lambda_max", "sparse_svm", "sparse_svr"),
+    "models.svm": ("svm",),
+    "models.triplets": ("pairs", "quadruplets", "triplets"),
+    "multitask": ("MultiTask", "MultiTaskSolution"),
+    "parameters": ("ParameterPath",),
+    "paths": ("Path", "PathPoint", "load_path", "path"),
+    "problem": ("Problem", "Quadratic"),
+    "reducer.doors": ("explain", "reduce", "verify"),
+    "reducer.report": ("Report",),
+    "reducer.screened": ("Screened",),
+    "rules": ("Verdict",),
+    "screening": ("Screening",),
+    "solvers.metric_start": ("lam_max",),
+    "solvers.solution": ("Solution",),
+}
+"""Where the public names live, as above; a test holds the two together."""
+
+_MODULES = (
+    "bounds", "datasets", "errors", "estimators", "losses", "models", "multitask", "plots",
+    "reducer", "solvers",
+)
+"""Parts that are there as attributes, without an import of their own."""
+
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Certificate",
@@ -90,5 +135,22 @@ __all__ = [
     "triplets",
     "verify",
 ]
+
+if not TYPE_CHECKING:  # to a type checker a name that is not imported above does not exist
+
+    def __getattr__(name: str) -> object:
+        """A public name, imported at its first use (PEP 562)."""
+        if name in _HOME_OF:
+            value = getattr(import_module(f"cvxscreen.{_HOME_OF[name]}"), name)
+        elif name in _MODULES:
+            value = import_module(f"cvxscreen.{name}")
+        else:
+            raise AttributeError(f"module 'cvxscreen' has no attribute {name!r}")
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__, *_MODULES})
+
 
 register()

@@ -117,12 +117,12 @@ def _balanced_exactly(problem: Problem, theta: Array) -> bool:
     return True
 
 
-_OTHERS: list[tuple[type, Callable[..., Certificate]]] = []
+_OTHERS: dict[type, Callable[..., Certificate]] = {}
 
 
 def register_certificate(kind: type, own: Callable[..., Certificate]) -> None:
     """Let `own` judge problems whose design is of `kind`; called once by who knows them."""
-    _OTHERS.append((kind, own))
+    _OTHERS[kind] = own
 
 
 def certify(
@@ -161,7 +161,7 @@ def certify(
     ``P(x) - D(theta) = 1/2 ||x - x_theta||_M^2 + sum_i (f_i(t_i) + f_i*(theta_i) - t_i theta_i)
     + <mu, F x + f>`` with ``M x_theta = -(A' theta + q - F' mu)``.
     """
-    for kind, own in _OTHERS:
+    for kind, own in _OTHERS.items():
         if isinstance(problem.design, kind):
             return own(problem, x, theta, tol=tol)
     x, theta = np.asarray(x, dtype=np.float64), np.asarray(theta, dtype=np.float64)

@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen.certificate import Certificate, register_certificate, relative_gap
+from cvxscreen.certificate import Certificate, relative_gap
 from cvxscreen.certificate_terms import EPS, columns, gap_above, steepness, value_above
 from cvxscreen.chunk_rows import Chunk
 from cvxscreen.chunk_slopes import Slopes, in_chunks
 from cvxscreen.chunk_terms import Unit
-from cvxscreen.chunks import Chunks
 from cvxscreen.errors import InvalidInput
 from cvxscreen.problem import Problem
 from cvxscreen.proximity import proximity
@@ -229,6 +228,3 @@ def _taken_up(takers: Array, away: float, distance: float) -> float:
         fit = (room * size >= need) & (size > 0)
         costs.append(float(rate[fit].min()) if fit.any() else np.inf)
     return need * max(costs)
-
-
-register_certificate(Chunks, certify_chunks)

@@ -12,7 +12,6 @@ from typing import Any
 
 from cvxscreen import plots
 from cvxscreen.arguments import parse_grid, parse_kernel_params, parser
-from cvxscreen.demo import run_demo
 from cvxscreen.doors import named_solver
 from cvxscreen.errors import CvxscreenError, InvalidInput
 from cvxscreen.models.files import read_data, two_classes
@@ -20,10 +19,9 @@ from cvxscreen.models.learned import learn_metrics
 from cvxscreen.models.loss_table import CLASSIFICATION
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
-from cvxscreen.path import Path as SolutionPath
-from cvxscreen.path import load_path, path
+from cvxscreen.paths import Path as SolutionPath
+from cvxscreen.paths import load_path, path
 from cvxscreen.problem import Problem
-from cvxscreen.reducer.doors import verify
 
 EXIT_OK, EXIT_DISAGREES, EXIT_ERROR, EXIT_INTERRUPTED = 0, 1, 2, 130
 
@@ -68,6 +66,8 @@ def _say(args: argparse.Namespace, text: object, record: Any) -> None:
 def _demo(args: argparse.Namespace) -> int:
     if args.points < 1:
         raise InvalidInput(f"`--points` is {args.points}; at least 1 is needed.")
+
+    from cvxscreen.demo import run_demo
 
     def show(text: str) -> None:
         print(text, file=sys.stderr)
@@ -122,6 +122,8 @@ def _verify(args: argparse.Namespace) -> int:
     if len(grid) != 1:
         raise InvalidInput(f"`--C` is {args.C!r}; `verify` takes one value.")
     problem = _problem(args, float(grid[0]))
+    from cvxscreen.reducer.doors import verify
+
     named_solver(args.solver, problem)  # refuses a name that CVXPY does not know
     result = verify(problem.to_cvxpy(), solver=args.solver)
     _say(args, result, {"agrees": result.agrees, "value": list(result.value)})

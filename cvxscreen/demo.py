@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cvxscreen import plots
 from cvxscreen.datasets import breast_cancer
 from cvxscreen.models.svm import svm
-from cvxscreen.path import Path, path
+from cvxscreen.paths import Path, path
 from cvxscreen.reducer.textbook import textbook_svm
 from cvxscreen.tables import table
 

@@ -15,7 +15,6 @@ from cvxscreen.lp_svm import LpSvm, LpVerdict, screen_lp
 from cvxscreen.multitask import MultiTask, MultiTaskSolution, solve_multitask
 from cvxscreen.problem import Problem
 from cvxscreen.progress import Progress
-from cvxscreen.reducer.inner import cvxpy_inner
 from cvxscreen.rules import Verdict, judge
 from cvxscreen.solvers.choice import FORCED, builtin_solver
 from cvxscreen.solvers.chunked import is_chunked
@@ -34,13 +33,14 @@ def named_solver(solver: str, problem: Problem) -> Inner:
     UnknownName
         If CVXPY does not know the name either.
     """
-    if solver.lower() == "auto" and problem.side is not None:
-        return cvxpy_inner("CLARABEL")
-    if solver.lower() in BUILTIN:
+    auto = solver.lower() == "auto" and problem.side is not None
+    if solver.lower() in BUILTIN and not auto:
         return builtin_solver(problem)
     if solver.lower() in FORCED:
         return FORCED[solver.lower()]()
-    return cvxpy_inner(solver)
+    from cvxscreen.reducer.inner import cvxpy_inner
+
+    return cvxpy_inner("CLARABEL" if auto else solver)
 
 
 @overload

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen import path as over_c
+from cvxscreen import paths as over_c
 from cvxscreen.errors import InvalidInput
 from cvxscreen.path_record import drawn
 from cvxscreen.progress import Progress
@@ -26,7 +26,7 @@ from cvxscreen.reducer import CvxpyProblem, weighing
 from cvxscreen.reducer.plugin import Request, solve
 from cvxscreen.tables import table
 
-__all__ = ["ParameterPath", "ParameterPoint", "parameter_path"]
+__all__ = ["CvxpyProblem", "ParameterPath", "ParameterPoint", "parameter_path"]
 
 Array = NDArray[np.float64]
 
@@ -272,6 +272,3 @@ def _one_by_one(
     except KeyboardInterrupt:
         return ParameterPath(tuple(points), terms, parameter.name(), finished=False)
     return ParameterPath(tuple(points), terms, parameter.name())
-
-
-over_c.register_path(CvxpyProblem, parameter_path)

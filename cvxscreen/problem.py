@@ -13,7 +13,6 @@ so whatever accepts one accepts the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -24,24 +23,16 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen.columns import column_squares
 from cvxscreen.cones import SideConstraints
 from cvxscreen.designs.protocols import Design, Form
-from cvxscreen.errors import CvxscreenError, InvalidInput
+from cvxscreen.errors import InvalidInput
 from cvxscreen.losses import Losses
 from cvxscreen.penalty import L1, Penalty
 from cvxscreen.quadratic import Quadratic
 from cvxscreen.rounding import up
 from cvxscreen.tables import fields
 
-__all__ = ["Problem", "Quadratic", "register_exporter"]
+__all__ = ["Problem", "Quadratic"]
 
 Array = NDArray[np.float64]
-
-
-_EXPORTERS: dict[str, Callable[[Problem], Any]] = {}
-
-
-def register_exporter(name: str, build: Callable[[Problem], Any]) -> None:
-    """Let `build` serve ``Problem.to_<name>``; called once by the layer that can build it."""
-    _EXPORTERS[name] = build
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,9 +217,9 @@ class Problem:
 
     def to_cvxpy(self) -> Any:
         """Return the problem as a ``cvxpy.Problem`` in one vector variable."""
-        if "cvxpy" not in _EXPORTERS:
-            raise CvxscreenError("import cvxscreen.reducer before calling `to_cvxpy`.")
-        return _EXPORTERS["cvxpy"](self)
+        from cvxscreen.reducer.build import to_cvxpy
+
+        return to_cvxpy(self)
 
     def __str__(self) -> str:
         free = int(self.quadratic.free.sum())

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 import inspect
-import json
 import re
 import shlex
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -172,30 +170,6 @@ def test_every_library_is_declared() -> None:
     used = set().union(*(libraries_of(p.read_text("utf-8")) for p in python_files("cvxscreen")))
     outside = used - set(sys.stdlib_module_names) - {"cvxscreen"}
     assert {DISTRIBUTION.get(name, name) for name in outside} <= declared
-
-
-IMPORT_PROBE = """
-import json, sys
-import cvxscreen
-own = [module for name, module in sys.modules.items() if name.split(".")[0] == "cvxscreen"]
-compiled = sorted(
-    f"{module.__name__}.{name}"
-    for module in own
-    for name, value in vars(module).items()
-    if type(value).__module__.startswith("numba.") and getattr(value, "signatures", ())
-)
-heavy = sorted({"matplotlib", "sklearn"} & set(sys.modules))
-print(json.dumps({"compiled": compiled, "heavy": heavy}))
-"""
-
-
-def test_import_compiles_nothing_loads_nothing_heavy_and_is_silent() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORT_PROBE], capture_output=True, text=True, cwd=ROOT, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    assert json.loads(done.stdout) == {"compiled": [], "heavy": []}
 
 
 def test_types_are_shipped() -> None:

@@ -17,7 +17,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "cvxscreen"
 
 ROWS = (
-    ("compiling", "errors", "pieces", "progress", "rounding", "shares", "tables"),
+    ("compiling", "errors", "pieces", "progress", "registration", "rounding", "shares", "tables"),
     ("kernels", "chunk_loops", "cone_loops", "pair_loops", "product_loops", "prox"),
     ("kernel_rows", "pair_table", "streams", "term_sets"),
     ("row_columns", "sources"),
@@ -40,7 +40,7 @@ ROWS = (
     ("doors", "plots", "datasets", "checkpoint"),
     ("path_record",),
     ("path_run",),
-    ("path",),
+    ("paths",),
     ("parameters",),
     ("models",),
     ("estimators",),
@@ -56,11 +56,24 @@ FAMILIES = {
 """Packages whose modules may import each other."""
 
 HOMES = {
-    "cvxpy": {"reducer"},
+    "cvxpy": {"reducer", "registration"},
     "sklearn": {"models", "datasets", "estimators"},
     "matplotlib": {"plots"},
 }
 """Outside libraries that only some parts of the package may import."""
+
+LATE = {
+    ("cvxscreen.registration", "cvxscreen.reducer"),
+    ("cvxscreen.problem", "cvxscreen.reducer.build"),
+    ("cvxscreen.multitask.problem", "cvxscreen.reducer.multitask"),
+    ("cvxscreen.doors", "cvxscreen.reducer.inner"),
+    ("cvxscreen.paths", "cvxscreen.parameters"),
+    ("cvxscreen.cli", "cvxscreen.demo"),
+    ("cvxscreen.cli", "cvxscreen.reducer.doors"),
+}
+"""Imports inside a function, of the parts that load CVXPY: it takes longer to import than all the
+rest, and is loaded when a problem of CVXPY's own, or one of its solvers, comes in. The first three
+reach down a layer: `to_cvxpy` and ``method="screen"`` are doors in a place where users look."""
 
 
 class Import(NamedTuple):
@@ -116,12 +129,16 @@ def fault_of(module: str, found: Import, *, is_package: bool) -> str | None:
     part, target = part_of(module), found.target
     library = target.split(".")[0]
     if found.opaque:
+        if module == "cvxscreen":  # from its table of public names, which a test reads
+            return None
         return "imports a module whose name cannot be read from the source"
     if library in HOMES and part not in HOMES[library]:
         return f"imports {library}, which belongs to {sorted(HOMES[library])}"
     if library != "cvxscreen":
         return None
     if found.delayed:
+        if (module, target) in LATE:
+            return None
         return f"imports {target} inside a function"
     reached = part_of(target)
     if not reached:
@@ -169,6 +186,16 @@ def test_every_module_keeps_to_its_layer() -> None:
     assert not faults, "\n".join(faults)
 
 
+def test_every_late_import_is_still_one() -> None:
+    seen = {
+        (module, found.target)
+        for module, source, is_package in package_sources()
+        for found in imports(module, ast.parse(source), is_package=is_package)
+        if found.delayed
+    }
+    assert seen >= LATE
+
+
 def test_no_part_is_named_twice() -> None:
     assert len(ROW_OF) == sum(len(parts) for parts in ROWS)
     assert set(ROW_OF) >= FAMILIES.union(*HOMES.values())
@@ -185,7 +212,7 @@ REFUSED = [
     ("cvxscreen.certificate", "from cvxscreen.regions import Ball", "lower layer"),
     ("cvxscreen.regions", "from cvxscreen.bounds import dvi", "lower layer"),
     ("cvxscreen.solvers.loop", "from cvxscreen.reducer import build", "lower layer"),
-    ("cvxscreen.solvers.loop", "from ..path import Path", "lower layer"),
+    ("cvxscreen.solvers.loop", "from ..paths import Path", "lower layer"),
     ("cvxscreen.rules", "from cvxscreen import plots", "lower layer"),
     ("cvxscreen.models.svm", "import cvxscreen.cli", "lower layer"),
     ("cvxscreen.plots", "import cvxscreen.datasets", "sibling"),
@@ -194,21 +221,23 @@ REFUSED = [
     ("cvxscreen.problem", "from . import solve", "top of the package"),
     ("cvxscreen", "from cvxscreen.losses import _secret", "private"),
     ("cvxscreen.rules", "def f():\n    from cvxscreen.problem import P", "inside a function"),
-    ("cvxscreen.rules", "async def f():\n    import cvxscreen.path", "inside a function"),
+    ("cvxscreen.doors", "def f():\n    from cvxscreen.reducer import build", "inside a function"),
+    ("cvxscreen.doors", "from cvxscreen import paths", "lower layer"),
+    ("cvxscreen.rules", "async def f():\n    import cvxscreen.paths", "inside a function"),
     ("cvxscreen.rules", "class A:\n    def f(self):\n        import cvxscreen.problem", "inside"),
     (
         "cvxscreen.problem",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from cvxscreen.path import Path",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from cvxscreen.paths import Path",
         "lower layer",
     ),
     ("cvxscreen.rules", "from importlib import import_module\nimport_module(name)", "be read"),
     ("cvxscreen.rules", "import importlib\nimportlib.import_module('.path', 'x')", "be read"),
-    ("cvxscreen.rules", "__import__('cvxscreen.path')", "lower layer"),
+    ("cvxscreen.rules", "__import__('cvxscreen.paths')", "lower layer"),
     ("cvxscreen.problem", "import cvxpy as cp", "imports cvxpy"),
     ("cvxscreen", "import cvxpy", "imports cvxpy"),
     ("cvxscreen.problem", "def f():\n    from cvxpy import Variable", "imports cvxpy"),
     ("cvxscreen.cli", "from sklearn.datasets import load_svmlight_file", "imports sklearn"),
-    ("cvxscreen.path", "def plot():\n    import matplotlib.pyplot", "imports matplotlib"),
+    ("cvxscreen.paths", "def plot():\n    import matplotlib.pyplot", "imports matplotlib"),
 ]
 
 
@@ -230,7 +259,9 @@ ACCEPTED = [
     ("cvxscreen.plots", "def f():\n    from matplotlib.figure import Figure", False),
     ("cvxscreen.datasets", "def f():\n    import sklearn.datasets", False),
     ("cvxscreen", "from cvxscreen.cli import main\nfrom cvxscreen import bounds", True),
-    ("cvxscreen.cli", "from cvxscreen import path\nfrom . import plots", False),
+    ("cvxscreen.cli", "from cvxscreen import paths\nfrom . import plots", False),
+    ("cvxscreen.doors", "def f():\n    from cvxscreen.reducer.inner import cvxpy_inner", False),
+    ("cvxscreen", "from importlib import import_module\nimport_module(name)", True),
 ]
 
 

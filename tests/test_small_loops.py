@@ -12,7 +12,7 @@ import cvxscreen
 from cvxscreen.compiling import together
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.duality import reference_point
-from cvxscreen.solvers.small_loops import charged, choose, radius
+from cvxscreen.solvers.small_choice import charged, choose, radius
 from cvxscreen.solvers.small_path import SmallPath
 
 
@@ -102,7 +102,7 @@ def test_choose_rounds_outward() -> None:
     one, codes, kept = np.ones(1), np.zeros(1, np.int8), np.zeros(2, np.int64)
 
     def code(t: float) -> int:
-        choose(1, 1.0, np.array([t]), 0.25, one, 0 * one, knots, -one, 0 * one, 1.0,
+        choose(1, np.array([t]), 0.25, one, 0 * one, knots, -one, 0 * one, 1.0,
                np.empty(1), codes, kept)
         return int(codes[0])
 

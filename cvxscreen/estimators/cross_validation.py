@@ -16,7 +16,7 @@ from cvxscreen.doors import warm_start
 from cvxscreen.errors import InvalidInput
 from cvxscreen.estimators.classifier import ScreenedSVC
 from cvxscreen.estimators.fitting import Array, warn_uncertified
-from cvxscreen.path import path
+from cvxscreen.paths import path
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.small_path import suits
@@ -174,14 +174,39 @@ def _fold(
     order = np.argsort(grid, kind="stable")
     problems = model._problems(inside, labels, inner, float(grid[order[0]]))
     paths = [_solutions(p, grid[order], model.tol, model.mode) for p in problems]
-    scorer = check_scoring(model, scoring=scoring)
-    rest = {} if weight is None else {"sample_weight": weight[test]}
     scores, gaps = np.empty(len(grid)), np.empty(len(grid))
-    for step, place in enumerate(order):
-        model._store(inside, problems, [found[step][0] for found in paths])
+    gaps[order] = np.max([[gap for _, gap in found] for found in paths], axis=0)
+    points = [[found[step][0] for found in paths] for step in range(len(grid))]
+    left = None if weight is None else weight[test]
+    if scoring is None and model._linear:
+        scores[order] = _accuracies(model, inside, problems, points, outside, y[test], left)
+        return scores, gaps
+    scorer = check_scoring(model, scoring=scoring)
+    rest = {} if left is None else {"sample_weight": left}
+    for place, found in zip(order, points, strict=True):
+        model._store(inside, problems, found)
         scores[place] = scorer(model, outside, y[test], **rest)
-        gaps[place] = max(found[step][1] for found in paths)
     return scores, gaps
+
+
+def _accuracies(
+    model: ScreenedSVC,
+    inside: Any,
+    problems: list[Problem],
+    points: list[list[Array]],
+    outside: Any,
+    y: NDArray[Any],
+    weight: Array | None,
+) -> list[float]:
+    """Accuracy of every linear model of a path on the rows `outside`, in one pass over them."""
+    rows, shifts = [], []
+    for found in points:
+        model._store(inside, problems, found)
+        rows.append(model.coef_)
+        shifts.append(model.intercept_)
+    scores = np.asarray(outside @ np.concatenate(rows).T + np.concatenate(shifts))
+    blocks = np.split(scores, len(points), axis=1)
+    return [float(np.average(model._labels(block) == y, weights=weight)) for block in blocks]
 
 
 def _solutions(problem: Problem, grid: Array, tol: float, mode: str) -> list[tuple[Array, float]]:

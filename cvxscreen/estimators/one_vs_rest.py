@@ -55,6 +55,10 @@ class OneVsRest(ClassifierMixin):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Class with the largest score, shape (m,)."""
-        scores = self.decision_function(X)
-        best = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return self._labels(self._decisions(X))
+
+    def _labels(self, scores: Array) -> NDArray[Any]:
+        """The classes for scores of shape (m, problems)."""
+        two = scores.shape[1] == 1
+        best = (scores[:, 0] > 0).astype(int) if two else scores.argmax(axis=1)
         return np.asarray(self.classes_[best])

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen.certificate import register_certificate
+from cvxscreen.chunk_certificate import certify_chunks
 from cvxscreen.chunk_survey import surveyed
 from cvxscreen.chunk_terms import ChunkTerms, Unit
 from cvxscreen.chunks import Chunks
@@ -20,6 +22,8 @@ Array = NDArray[np.float64]
 
 _AT_ONCE = 2**20
 """Rows that are checked at a time."""
+
+register_certificate(Chunks, certify_chunks)
 
 
 def chunked_terms(

@@ -13,7 +13,7 @@ from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.models.metric import factor_of, metric_of, rtlm
 from cvxscreen.models.triplets import triplets
-from cvxscreen.path import Path, path
+from cvxscreen.paths import Path, path
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.metric_start import lam_max
 

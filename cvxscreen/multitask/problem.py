@@ -12,7 +12,6 @@ those of `cvxscreen.losses`, in the prediction ``x' u + b``; one table holds the
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -22,21 +21,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.designs.rows import Rows
-from cvxscreen.errors import CvxscreenError, InvalidInput
+from cvxscreen.errors import InvalidInput
 from cvxscreen.losses import Losses
 from cvxscreen.multitask.metric import Metric
 from cvxscreen.problem import Problem, Quadratic
 from cvxscreen.tables import fields
 
 Array = NDArray[np.float64]
-
-_EXPORTER: list[Callable[[MultiTask], Any]] = []
-
-
-def export_with(build: Callable[[MultiTask], Any]) -> None:
-    """Let `build` serve `MultiTask.to_cvxpy`; called once by the layer that can build it."""
-    _EXPORTER[:] = [build]
-
 
 @dataclass(frozen=True, eq=False)
 class MultiTask:
@@ -209,9 +200,9 @@ class MultiTask:
 
     def to_cvxpy(self) -> Any:
         """The joint semidefinite problem as a ``cvxpy.Problem`` (variables ``U``, ``b``, ``M``)."""
-        if not _EXPORTER:
-            raise CvxscreenError("import cvxscreen.reducer before calling `to_cvxpy`.")
-        return _EXPORTER[0](self)
+        from cvxscreen.reducer.multitask import joint_sdp
+
+        return joint_sdp(self)
 
     def __str__(self) -> str:
         low, high = min(self.sizes), max(self.sizes)

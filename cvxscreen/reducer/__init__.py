@@ -3,9 +3,10 @@
 from cvxscreen.reducer.build import to_cvxpy
 from cvxscreen.reducer.doors import Reduced, explain, reduce, verify
 from cvxscreen.reducer.multitask import joint_sdp
-from cvxscreen.reducer.plugin import CvxpyProblem, register
+from cvxscreen.reducer.plugin import CvxpyProblem
 from cvxscreen.reducer.report import Comparison, Explanation, Report
 from cvxscreen.reducer.screened import Screened
+from cvxscreen.registration import register
 
 __all__ = [
     "Comparison",

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from cvxscreen.errors import InvalidInput
 from cvxscreen.penalty import L1, PSD, NonNegative
-from cvxscreen.problem import Problem, Quadratic, register_exporter
+from cvxscreen.problem import Problem, Quadratic
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -210,6 +210,3 @@ def _side(problem: Problem, z: Any) -> tuple[tuple[Any, Callable[[Any], Array]],
 def to_cvxpy(problem: Problem) -> Any:
     """`problem` as a ``cvxpy.Problem`` in one vector variable."""
     return build(problem).problem
-
-
-register_exporter("cvxpy", to_cvxpy)

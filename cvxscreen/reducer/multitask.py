@@ -8,7 +8,7 @@ import cvxpy as cp
 import numpy as np
 
 from cvxscreen.losses import Losses
-from cvxscreen.multitask.problem import MultiTask, export_with
+from cvxscreen.multitask.problem import MultiTask
 
 
 def joint_sdp(problem: MultiTask) -> Any:
@@ -60,6 +60,3 @@ def _losses(z: Any, f: Losses) -> tuple[Any, list[Any]]:
     if low.any():
         lines.append(cp.multiply(low, cp.pos(-rest - f.e)))
     return sum(lines, curve), extra
-
-
-export_with(joint_sdp)

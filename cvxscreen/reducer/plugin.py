@@ -266,8 +266,3 @@ def _fixed(solution: Solution) -> dict[str, int]:
     proven = {"zero": screening.zero, "linear": screening.linear, "quadratic": screening.quadratic}
     counts = {name: int(mask.sum()) for name, mask in proven.items()}
     return {**counts, "predicted": solution.rounds[-1].predicted}
-
-
-def register() -> None:
-    """Make ``prob.solve(method="screen")`` available."""
-    cp.Problem.register_solve("screen", solve)

@@ -11,6 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from cvxscreen.compiling import Loop, together
+from cvxscreen.solvers.small_choice import charged, choose, radius
 from cvxscreen.solvers.small_newton import (  # noqa: F401 - called by name in the namespace below
     along,
     balanced,
@@ -19,6 +20,7 @@ from cvxscreen.solvers.small_newton import (  # noqa: F401 - called by name in t
     line_search,
     newton,
     prox,
+    room_of,
 )
 
 PILOT = 1e-3
@@ -27,74 +29,26 @@ PILOT = 1e-3
 OFF, SAFE, CERTIFIED = 0, 1, 2
 """What may be fixed before a solve: nothing, what is proven, what is guessed."""
 
-MEMORY = 7
+MEMORY = 9
 """Numbers carried from point to point: the last factor (0 at the start); the proximal weight times
 the factor; the share of the ball that a guess reaches; the objective; the sum of Fenchel-Young
-terms and ``||x - x_theta||`` (both from above when proving); the share of the weight to begin with.
+terms and ``||x - x_theta||`` (both from above when proving); the share of the weight to begin with;
+the logarithm of the last two factors' ratio (0 where no margins of two points are known) and how
+far the margins were from what was expected, in norms of their rows.
 """
+
+FOLLOW = 0.8
+"""Share of the last step of the margins, in log C, that they are expected to make again."""
+
+COARSE = 0.2
+"""Step in log C from which margins are extrapolated; on a finer grid the ball is the better guess.
+"""
+
+FURTHEST = 1.5
+"""Most of such a step, where the grid is uneven."""
 
 COLUMNS = ("kept", "predicted", "refuted", "rounds", "steps", "passes", "gap", "done")
 """Of the record that `run` fills, one row a point."""
-
-
-def charged(  # type: ignore[no-untyped-def]
-    n, t, error, norms, th, b, e, q, inv, lo, hi, factor
-):
-    """Upper bound of ``sum FY(t, th)`` for margins within ``error * norms`` of `t`.
-
-    A term is convex in t, so it is largest at an end; its rounding is charged where it is not
-    identically zero there.
-    """
-    total = 0.0
-    for i in range(n):
-        s, worst, bend = th[i], 0.0, 0.5 * q[i] / factor
-        reach = error * norms[i] + 4.5e-16 * abs(t[i])
-        if e[i] > 0.0:
-            reach += 4.5e-16 * (abs(b[i]) + e[i])
-        for side in (-1.0, 1.0):
-            z = t[i] + side * reach - b[i]
-            y = z - min(max(z, -e[i]), e[i])
-            r = min(max(y * inv[i], lo[i]), hi[i]) * factor
-            value = z * (r - s) - e[i] * (abs(r) - abs(s)) - bend * (r - s) * (r + s)
-            size = (abs(z) + bend * abs(r + s)) * abs(r - s) + e[i] * abs(abs(r) - abs(s))
-            worst = max(worst, max(value, 0.0) + 2e-15 * (size + bend * r * r))
-        total += worst
-    return total * (1.0 + 2.3e-16 * (n + 8))
-
-
-def radius(fy, ratio, size, gradient):  # type: ignore[no-untyped-def]
-    """Radius of the ball around ``(1 + ratio)/2 x`` that holds the optimum at ``ratio C``.
-
-    The midpoint ball of ``(x, ratio theta)``, moved from ``(x + ratio x_theta)/2``; `gradient` is
-    ``||x - x_theta||`` and `fy` the sum of the Fenchel-Young terms, both from above.
-    """
-    apart = abs(1.0 - ratio) * size + ratio * gradient
-    return (np.sqrt(ratio * fy + 0.25 * apart * apart) + 0.5 * ratio * gradient) * (1.0 + 2e-14)
-
-
-def choose(  # type: ignore[no-untyped-def]
-    n, middle, t, reach, norms, slop, knots, lo, hi, factor, new, codes, kept
-):
-    """Fix terms farther than their reach from every kink; the others go to `kept`.
-
-    `new` gets the slopes at C (0 for kept terms: what is fixed pulls on its own), `codes` those of
-    `cvxscreen.packed`. Returns how many are kept.
-    """
-    for i in range(n):
-        c, slack = middle * t[i], reach * norms[i] + slop[i]
-        left, right = c - slack, c + slack
-        low, high = right < knots[0, i], left > knots[3, i]
-        zero = (left > knots[1, i]) & (right < knots[2, i])
-        slope = lo[i] if low else 0.0
-        slope = hi[i] if high else slope
-        new[i] = slope * factor
-        codes[i] = 3 - 3 * zero - 2 * low - high  # at most one of them holds
-    m = 0
-    for i in range(n):
-        if codes[i] == 3:
-            kept[m] = i
-            m += 1
-    return m
 
 
 def evaluate(n, t, th, b, e, q, inv, lo, hi, factor):  # type: ignore[no-untyped-def]
@@ -124,22 +78,23 @@ def refutations(  # type: ignore[no-untyped-def]
 
 def run(  # type: ignore[no-untyped-def]
     A, b, e, q, inv, lo, hi, norms, slop, knots, free, base, factors, screen, tol, x, theta, t,
-    memory, X, codes, pool, first, record,
+    older, memory, X, codes, pool, first, record,
 ):
     """Solve at ``C0 * factors[k]`` for every k, each point from the one before.
 
     `A` holds the features along its first axis, ``base = sum a_free^2``; `knots` the ends of the
     pieces (infinite where there is none), `slop` their rounding. `x`, `theta`, `t` are the state:
-    the last point with its margins. `memory` is described by `MEMORY`. `X` gets the primal
+    the last point with its margins; `older` gets
+    the margins of the one before. `memory` is described by `MEMORY`. `X` gets the primal
     answers, `codes`, `pool` and `first` the dual ones (`cvxscreen.packed`), `record` the `COLUMNS`.
     Stops after a point that misses `tol`; returns how many points are done.
     """
     d, n = A.shape
     kept, inside = np.empty(n + 1, np.int64), np.empty(n + 1, np.int64)
-    AU, rows = np.empty((d, n)), np.empty((15, n))
+    AU, rows = np.empty((d, n)), np.empty((16, n))
     bU, eU, qU, iU, lU, hU, tU, th, th0, dt, best_th = rows[:11]
-    before, now, last_theta, flip, count = t, rows[11], theta, 0, 0
-    B, H, vectors = np.empty((max(d, 64), d)), np.empty((d, d)), np.empty((5, d))
+    before, now, centre, last_theta, flip, count = t, rows[11], rows[15], theta, 0, 0
+    B, H, vectors = np.empty((max(d, 64), 128)), np.empty((d, d)), np.empty((5, d))
     rho, g, step, best_x, small = vectors
     k, pilot = 0, memory[0] == 0.0 and screen == CERTIFIED
     while k < factors.size:
@@ -161,6 +116,15 @@ def run(  # type: ignore[no-untyped-def]
             weight = memory[1] / factor
         fixing = known and (screen == CERTIFIED or (screen == SAFE and free < 0))
         rounds, steps, passes, refuted, done = 0, 0, 0.0, 0, 0.0
+        follow = 0.0
+        if fixing and screen == CERTIFIED and abs(np.log(ratio)) > COARSE and memory[7] != 0.0:
+            follow = min(max(FOLLOW * np.log(ratio) / memory[7], 0.0), FURTHEST)
+            ball, share = memory[8], 1.0
+            for i in range(n):
+                centre[i] = before[i] + follow * (before[i] - older[i])
+        else:
+            for i in range(n):
+                centre[i] = middle * before[i]
         gap, primal, fy, gradient, m = np.inf, 0.0, np.inf, np.inf, n
         slopes, old, scaling = last_theta, memory[0], ratio
         while rounds < 8 and done == 0.0:
@@ -169,7 +133,7 @@ def run(  # type: ignore[no-untyped-def]
                 share = np.inf
             reach = share * ball + rounding
             m = choose(
-                n, middle, before, reach, norms, slop, knots, lo, hi, factor, new, codes[k], kept
+                n, centre, reach, norms, slop, knots, lo, hi, factor, new, codes[k], kept
             )
             for j in range(d):
                 total = 0.0
@@ -233,11 +197,18 @@ def run(  # type: ignore[no-untyped-def]
         record[k, 4] += steps
         record[k, 5] += passes
         record[k, 6], record[k, 7] = gap, done
-        if fixing and rounds == 1:
+        if fixing and follow == 0.0 and rounds == 1:
             many = m > max(4 * d, n // 8)
             memory[2] = max((0.93 if many else 0.99) * memory[2], 0.01)
-        elif fixing:
+        elif fixing and follow == 0.0:
             memory[2] = min(1.5 * memory[2], 1.0)
+        memory[7] = 0.0
+        if known and screen == CERTIFIED and abs(np.log(ratio)) > COARSE:
+            missed = 0.0
+            for i in range(n):
+                missed = max(missed, abs(now[i] - centre[i]) / max(norms[i], 1e-300))
+                older[i] = before[i]
+            memory[7], memory[8] = np.log(ratio), missed
         if known:
             memory[6] = max(memory[6] / 3.0, 1e-7) if steps <= 12 else min(memory[6] * 10.0, 1.0)
         before, now, last_theta, flip = now, before, new, 1 - flip
@@ -279,7 +250,8 @@ SUMS = frozenset({"contract", "reassoc", "nsz"})
 def compiled() -> Loop | None:
     """`run`, compiled; None without numba."""
     names = (
-        "cholesky_solve", "prox", "along", "line_search", "direction", "balanced", "newton",
+        "cholesky_solve", "prox", "along", "line_search", "direction", "room_of", "balanced",
+        "newton",
     )
     found = together(
         globals(),

@@ -132,36 +132,47 @@ def direction(  # type: ignore[no-untyped-def]
         step[j] = -g[j]
     if free >= 0:
         H[free, free] = 1e-8 * base / weight + 1e-12
-    width = B.shape[0]
+    width = B.shape[1]
     for first in range(0, count, width):
         last = min(first + width, count)
         for p in range(first, last):
             i = inside[p]
             scale = 1.0 / np.sqrt(q[i] + weight)
             for j in range(d):
-                B[p - first, j] = A[j, i] * scale
-        for p in range(last - first):
-            for j in range(d):
-                value = B[p, j]
-                for k in range(j + 1):
-                    H[j, k] += value * B[p, k]
+                B[j, p - first] = A[j, i] * scale
+        for j in range(d):
+            for k in range(j + 1):
+                total = 0.0
+                for p in range(last - first):
+                    total += B[j, p] * B[k, p]
+                H[j, k] += total
     cholesky_solve(H, step, d)
     return count
 
 
-def balanced(m, A, free, g, t, b, e, q, inv, lo, hi, th):  # type: ignore[no-untyped-def]
+def room_of(i, A, free, lo, hi, th):  # type: ignore[no-untyped-def]
+    """How far term i can move the imbalance either way."""
+    return min(th[i] - lo[i], hi[i] - th[i]) * abs(A[free, i])
+
+
+def balanced(m, A, free, g, t, b, e, q, lo, hi, th, last):  # type: ignore[no-untyped-def]
     """The term that takes up the imbalance ``g_free``, its move, and what that adds to the terms.
 
+    The one with most room; `last`, which had it before, where it still has much more than needed.
     Infinite cost where no single term has the room, unless the imbalance is mere rounding.
     """
-    best, room, load = -1, 0.0, 0.0
-    for i in range(m):
-        load += abs(th[i] * A[free, i])
-        this = min(th[i] - lo[i], hi[i] - th[i]) * abs(A[free, i])
-        if this > room:
-            best, room = i, this
-    if best < 0 or room < abs(g[free]):
-        return 0, 0.0, 0.0 if abs(g[free]) <= 1e-15 * load else np.inf
+    best, need = last, abs(g[free])
+    if last < 0 or not room_of(last, A, free, lo, hi, th) >= 100.0 * need:
+        best, room = -1, 0.0
+        for i in range(m):
+            this = room_of(i, A, free, lo, hi, th)
+            if this > room:
+                best, room = i, this
+        if best < 0 or room < need:
+            load = 0.0
+            for i in range(m):
+                load += abs(th[i] * A[free, i])
+            return best, 0.0, 0.0 if need <= 1e-15 * load else np.inf
     i = best
     move = -g[free] / A[free, i]
     z = t[i] - b[i]
@@ -180,7 +191,7 @@ def newton(  # type: ignore[no-untyped-def]
     its ``||g||``.
     """
     best, best_g = np.inf, np.inf
-    steps, used, since = 0, 0, 0
+    steps, used, since, at = 0, 0, 0, -1
     least = 1e-20 * weight
     while True:
         fy, moved = prox(m, t, b, e, q, inv, lo, hi, th0, weight, th)
@@ -194,9 +205,9 @@ def newton(  # type: ignore[no-untyped-def]
             g[j] = total
             if j != free:
                 square += total * total
-        stationarity, gap, at, move = square, fy + 0.5 * square, 0, 0.0
+        stationarity, gap, move = square, fy + 0.5 * square, 0.0
         if free >= 0:
-            at, move, cost = balanced(m, A, free, g, t, b, e, q, inv, lo, hi, th)
+            at, move, cost = balanced(m, A, free, g, t, b, e, q, lo, hi, th, at)
             gap = np.inf
             if cost < np.inf:
                 square = 0.0
@@ -206,8 +217,8 @@ def newton(  # type: ignore[no-untyped-def]
                 gap = max(fy + cost, 0.0) + 0.5 * square
             bend = 1e-6 * base / weight + 1e-300
             for i in range(m):
-                if th[i] > lo[i] and th[i] < hi[i]:
-                    bend += A[free, i] ** 2 / (q[i] + weight)
+                bent = (th[i] > lo[i]) & (th[i] < hi[i])
+                bend += bent * A[free, i] ** 2 / (q[i] + weight)
             stationarity += g[free] ** 2 / bend
         if gap < best:
             since = 0 if gap < 0.999 * best else since + 1
@@ -216,7 +227,7 @@ def newton(  # type: ignore[no-untyped-def]
                 best_x[j] = x[j]
             for i in range(m):
                 best_th[i] = th[i]
-            if free >= 0:
+            if move != 0.0:
                 best_th[at] = min(max(best_th[at] + move, lo[at]), hi[at])
         else:
             since += 1

@@ -31,7 +31,7 @@ ENTRIES = 2_000_000
 SLOPES = 10_000_000
 """Most numbers in the dual points of one stretch."""
 
-SECONDS = 0.1
+SECONDS = 0.3
 """How long a stretch may take, so that progress is shown and an interrupt is heard."""
 
 SCREENS = {"off": OFF, "safe": SAFE, "certified": CERTIFIED}
@@ -119,7 +119,8 @@ class SmallPath:
             np.where(falls, k1, -far), np.where(falls, k2, -far),
             np.where(rises, k3, far), np.where(rises, k4, far),
         ])
-        self.x, self.theta, self.t = np.zeros(d), np.zeros(n), np.zeros(n)
+        self.x, self.theta = np.zeros(d), np.zeros(n)
+        self.t, self.older = np.zeros(n), np.zeros(n)
         self.memory = np.zeros(MEMORY)
         self.memory[1], self.memory[2], self.memory[6] = default_weight(problem), 0.5, 1e-5
         self.pace = 1e-5 + 1e-8 * n * (d + 10)  # seconds a point, until one has been measured
@@ -130,7 +131,7 @@ class SmallPath:
         self.x[:], self.theta[:], self.t[:] = point.x, point.theta, point.margins
         factor = value / self.problem.C
         reach = point.shift * (1.0 + 1e-14) + point.dual_error
-        self.memory[[0, 3, 4, 5]] = factor, point.primal, point.terms, reach
+        self.memory[[0, 3, 4, 5, 7]] = factor, point.primal, point.terms, reach, 0.0
 
     def length(self, left: int) -> int:
         """How many of the `left` points the next stretch takes."""
@@ -147,7 +148,7 @@ class SmallPath:
         count = 0 if loop is None else loop(
             self.A, losses.b, losses.e, losses.q, self.inverse, losses.lo, losses.hi, self.norms,
             losses.knot_error, self.knots, self.free, self.base, factors, self.screen, self.tol,
-            self.x, self.theta, self.t, self.memory, X, codes, pool, first, record,
+            self.x, self.theta, self.t, self.older, self.memory, X, codes, pool, first, record,
         )
         values, X = values[:count], X[:count]
         theta = PackedSlopes(losses.lo, losses.hi, factors, codes, pool, first).head(count)

@@ -38,22 +38,18 @@ def _grid(values: ArrayLike) -> Array:
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-_GUESTS: list[tuple[type, Callable[..., Any]]] = []
-
-
-def register_path(kind: type, walk: Callable[..., Any]) -> None:
-    """Let `walk` serve `path` for problems of another `kind`; called once by who knows them."""
-    _GUESTS.append((kind, walk))
 
 
 def _open(function: Function) -> Function:
-    """Hand problems of other kinds to whoever registered for them."""
+    """Hand problems of CVXPY to who knows them."""
 
     @wraps(function)
     def front(problem: Any, *args: Any, **options: Any) -> Any:
-        for kind, walk in _GUESTS:
-            if isinstance(problem, kind):
-                return walk(problem, *args, **options)
+        if not isinstance(problem, Problem):
+            from cvxscreen import parameters
+
+            if isinstance(problem, parameters.CvxpyProblem):
+                return parameters.parameter_path(problem, *args, **options)
         return function(problem, *args, **options)
 
     return cast(Function, front)
