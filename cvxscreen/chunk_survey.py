@@ -15,6 +15,10 @@ from cvxscreen.errors import InvalidInput
 from cvxscreen.row_columns import ABSENT
 from cvxscreen.streams import Column, Engine, Source
 
+MOST_BYTES = 2**29
+"""Memory for the terms held at a time: a sample, or a reduced problem with the work on it."""
+TERM_BYTES = 400
+"""Of which a term takes this much besides its row."""
 SEED = 7
 LEAST = 400
 """Rows of a sample at least."""
@@ -25,10 +29,12 @@ def sample_size(n: int, d: int) -> int:
 
     With m of n rows the guess is off by about ``sqrt(d / m)`` in units of a margin, so that about
     ``n sqrt(d / m)`` terms are too close to a kink to be predicted; ``m = n^(2/3) d^(1/3)`` makes
-    both problems, the sample's and the one that is left, about equally large.
+    both problems, the sample's and the one that is left, about equally large. There is room for
+    `MOST_BYTES`; a smaller sample costs passes, not the answer.
     """
     wide = min(d, 1000)
-    return min(n, max(LEAST, 10 * wide, int(1.5 * n ** (2 / 3) * wide ** (1 / 3))))
+    wanted = max(LEAST, 10 * wide, int(1.5 * n ** (2 / 3) * wide ** (1 / 3)))
+    return min(n, wanted, max(LEAST, int(MOST_BYTES / (8 * wide + TERM_BYTES))))
 
 
 @dataclass(frozen=True)

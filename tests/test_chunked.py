@@ -14,6 +14,7 @@ import pytest
 import scipy.sparse as sp
 
 import cvxscreen as cs
+from cvxscreen import chunk_survey
 from cvxscreen.chunk_terms import ChunkTerms
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers import chunked
@@ -44,7 +45,7 @@ def cut(X: Any, rows: int = 371) -> Blocks:
 @pytest.fixture
 def tight(monkeypatch: pytest.MonkeyPatch) -> None:
     """Room for 1500 terms only, so that what is not near a kink must be collapsed."""
-    monkeypatch.setattr(chunked, "MOST_BYTES", 1500 * (chunked.TERM_BYTES + 8 * D))
+    monkeypatch.setattr(chunk_survey, "MOST_BYTES", 1500 * (chunk_survey.TERM_BYTES + 8 * D))
 
 
 @pytest.mark.usefixtures("tight")
@@ -243,6 +244,6 @@ def test_what_is_refused() -> None:
 def test_terms_on_parabolas_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     X, _, f = data(3000)
     monkeypatch.setattr(chunked, "FOLD_LIMIT", 3)
-    monkeypatch.setattr(chunked, "MOST_BYTES", 1000 * (chunked.TERM_BYTES + 8 * D))
+    monkeypatch.setattr(chunk_survey, "MOST_BYTES", 1000 * (chunk_survey.TERM_BYTES + 8 * D))
     with pytest.raises(InvalidInput, match="lie on a quadratic piece"):
         cs.solve(cs.regression(cut(X), f, loss="huber"))

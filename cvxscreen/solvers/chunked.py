@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen import chunk_survey
 from cvxscreen.bounds import Bound
 from cvxscreen.certificate import Certificate, relative_gap
 from cvxscreen.chunk_certificate import certify_chunks
@@ -39,10 +40,6 @@ from cvxscreen.solvers.solution import Round
 Array = NDArray[np.float64]
 
 MAX_ROUNDS = 20
-MOST_BYTES = 2**29
-"""Memory for the terms of a reduced problem, the solver's work on them included."""
-TERM_BYTES = 400
-"""Of which a term takes this much besides its row."""
 AIM = 0.5
 """Share of the tolerance that the gap of a reduced problem may use up."""
 LEAST = 400
@@ -151,7 +148,7 @@ class _Run:
         row = 8.0 * self.problem.d
         if self.problem.design.sparse:
             row = 12.0 * sample.nnz / sample.shape[0]
-        return int(MOST_BYTES / (row + TERM_BYTES))
+        return int(chunk_survey.MOST_BYTES / (row + chunk_survey.TERM_BYTES))
 
     def allowed(self, width: float) -> float:
         """The nearest width that keeps enough terms and not too many."""
