@@ -188,19 +188,13 @@ class _Run:
             self.hold = max(10.0 * self.hold, 1e-2 * self.seen.load)
             self.back(self.x, 2.0 * width)
             return
-        if promised > 2.0 * target * abs(found.value):  # the parabolas' slopes are those at x
-            again = self.solve(
-                model.problem, tol=0.01 * target, start=Start(found.x, np.asarray(found.theta))
-            )
-            other, gap = model.lifted(again.x, again.theta)
-            if gap < promised:
-                found, theta, promised = again, other, gap
+        x, theta, promised = model.polished(found.x, theta, promised)
         solved = perf_counter()
         rows = model.kept.design
-        moved = np.abs(rows.forward(found.x) - model.margins) / sizes(rows)
+        moved = np.abs(rows.forward(x) - model.margins) / sizes(rows)
         needed = float(np.quantile(moved, 0.999)) if len(moved) else 0.0
         del model, rows
-        before, self.x = self.x, found.x
+        before, self.x = self.x, x
         self.pilot = self.pilot.seen_from(self.x, problem) if np.isfinite(width) else self.pilot
         self.width = self.allowed(0.5 * width if needed <= width else min(8 * width, 2 * needed))
         listed = Listed(kept, theta)
