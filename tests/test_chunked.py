@@ -171,9 +171,9 @@ def test_nothing_as_long_as_the_data_is_made(monkeypatch: pytest.MonkeyPatch) ->
     assert cs.solve(sparse.with_(lam=1e-2)).status == "optimal"
 
 
-def _astray(problem: Any, solve: Any, start: Any = None, *, by: float) -> Pilot:
+def _astray(problem: Any, solve: Any, start: Any, budget: int, *, by: float) -> Pilot:
     """A pilot that points somewhere else and is sure of it."""
-    found = pilot(problem, solve, start)
+    found = pilot(problem, solve, start, budget)
     step = np.random.default_rng(1).standard_normal(len(found.x))
     away = found.x + by * np.linalg.norm(found.x) * step / np.linalg.norm(step)
     return replace(found.seen_from(away, problem), width=1e-6)

@@ -28,6 +28,8 @@ STEP = 4
 QUANTILE, MARGIN = 0.999, 1.2
 """Which of the sample's moves, relative to the size of the row, the band must hold."""
 TOLERANCE = 1e-6
+VAGUE = 0.01
+"""Coordinates a row of the sample from which on its margins are off by more than a tenth."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,8 +100,8 @@ def _distances(part: Problem, x: Array) -> tuple[Array, float]:
     return part.losses.kink_distance(t) / sizes(part.design), curved
 
 
-def pilot(problem: Problem, solve: Any, start: Array | None = None) -> Pilot:
-    """Solve the samples.
+def pilot(problem: Problem, solve: Any, start: Array | None, budget: int) -> Pilot:
+    """Solve the samples, unless all terms are better taken into memory at once.
 
     Parameters
     ----------
@@ -107,10 +109,13 @@ def pilot(problem: Problem, solve: Any, start: Array | None = None) -> Pilot:
         Of data in chunks.
     solve : callable
         ``solve(problem, tol=..., start=...)``, the loop for problems in memory.
-    start : array, shape (d,), optional
+    start : array, shape (d,), or None
         Where to begin.
+    budget : int
+        Terms that fit in memory.
     """
-    if len(sample_of(problem).index) >= problem.n:
+    rows = len(sample_of(problem).index)
+    if rows >= problem.n or (budget >= problem.n and problem.d > VAGUE * rows):
         x = np.zeros(problem.d) if start is None else start
         return Pilot(x, np.zeros(1), np.inf, 0.0)
     small = sampled(problem, STEP)

@@ -129,7 +129,7 @@ class _Run:
 
     def begin(self, start: Array | None) -> None:
         """A pilot, and the first look."""
-        self.pilot = pilot(self.problem, self.solve, start)
+        self.pilot = pilot(self.problem, self.solve, start, self.budget)
         self.x = self.pilot.x
         self.width = self.allowed(self.pilot.width)
         self.seen = self.look(Listed.nothing(), None)
@@ -178,7 +178,8 @@ class _Run:
         kept, decided = self.seen.index, int(self.seen.counts.sum())
         self.seen = Seen.nothing(self.seen)  # the model has its own copy of the rows
         target = self.aim * self.tol
-        found = self.solve(model.problem, tol=target, start=Start(self.x, model.start))
+        begin = Start(self.x, model.start) if self.x.any() else None
+        found = self.solve(model.problem, tol=target, start=begin)
         promised = np.inf
         if np.isfinite(found.x).all():
             theta, promised = model.lifted(found.x, found.theta)
