@@ -11,6 +11,7 @@ from cvxscreen.registration import register
 
 if TYPE_CHECKING:
     from cvxscreen import bounds, datasets
+    from cvxscreen.capacity import memory_limit
     from cvxscreen.certificate import Certificate, certify
     from cvxscreen.doors import screen, solve
     from cvxscreen.duality import Point, reference_point
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
         InvalidInput,
         MissingDependency,
         NotCertified,
+        NotSaved,
         NotScreenable,
+        TooLarge,
         UnknownName,
         UnsafeEvidence,
     )
@@ -47,12 +50,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "capacity": ("memory_limit",),
     "certificate": ("Certificate", "certify"),
     "doors": ("screen", "solve"),
     "duality": ("Point", "reference_point"),
     "errors": (
-        "CvxscreenError", "InvalidInput", "MissingDependency", "NotCertified", "NotScreenable",
-        "UnknownName", "UnsafeEvidence",
+        "CvxscreenError", "InvalidInput", "MissingDependency", "NotCertified", "NotSaved",
+        "NotScreenable", "TooLarge", "UnknownName", "UnsafeEvidence",
     ),
     "lam_ranges": ("lam_interval",),
     "losses": ("Losses",),
@@ -95,6 +99,7 @@ __all__ = [
     "MultiTask",
     "MultiTaskSolution",
     "NotCertified",
+    "NotSaved",
     "NotScreenable",
     "ParameterPath",
     "Path",
@@ -106,6 +111,7 @@ __all__ = [
     "Screened",
     "Screening",
     "Solution",
+    "TooLarge",
     "UnknownName",
     "UnsafeEvidence",
     "Verdict",
@@ -118,6 +124,7 @@ __all__ = [
     "lam_max",
     "lambda_max",
     "load_path",
+    "memory_limit",
     "metric_of",
     "pairs",
     "path",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from importlib.metadata import PackageNotFoundError, version
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,9 @@ first steps:
 `cvxscreen COMMAND --help` lists what a command takes. Tables go to standard output, progress and
 remarks to standard error; --quiet silences both, --json replaces the tables.
 
-exit codes: 0 fine, 1 an answer disagrees or is not certified, 2 an error, 130 interrupted"""
+exit codes: 0 fine, 1 an answer disagrees or is not certified, 2 an error, 3 out of time,
+130 interrupted (Ctrl-C), 143 terminated (SIGTERM); in the last three cases finished points are
+shown and written all the same"""
 
 PATH_TEXT = """Solve the model at every value of C, each from the one before.
 
@@ -60,7 +63,7 @@ def parse_grid(text: str, name: str = "--C") -> NDArray[np.float64]:
         if ":" in text:
             low, high, count = text.split(":")
             first, last, points = float(low), float(high), int(count)
-            if not (first > 0 and last > 0 and points > 0):
+            if not (0 < first < inf and 0 < last < inf and points > 0):
                 raise ValueError
             return np.geomspace(first, last, points)
         values = np.array([float(part) for part in text.split(",")])
@@ -122,6 +125,10 @@ def parser() -> argparse.ArgumentParser:
     )
     along.add_argument("--solver", default="auto", help="built in (auto), or a solver of CVXPY")
     along.add_argument("--out", type=Path, help="file (.npz) for the solutions")
+    along.add_argument(
+        "--time-limit", type=float, metavar="SECONDS", help="stop after so long, with what is done"
+    )
+    along.add_argument("--max-iter", type=int, metavar="N", help="iterations a point at most")
     along.add_argument("--plot", type=Path, help="file for a picture of the rejection rates")
     along.add_argument(
         "--checkpoint", type=Path,

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen.certificate_terms import EPS as _EPS
 from cvxscreen.certificate_terms import blurred, columns, gap_above, piecewise_value
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import array, one_of, positive
 from cvxscreen.problem import Problem
 from cvxscreen.proximity import proximity
 from cvxscreen.tables import fields
@@ -154,17 +155,18 @@ def certify(
     Raises
     ------
     InvalidInput
-        On wrong shapes.
+        On wrong shapes, or a `tol` that is not positive.
 
     Notes
     -----
     ``P(x) - D(theta) = 1/2 ||x - x_theta||_M^2 + sum_i (f_i(t_i) + f_i*(theta_i) - t_i theta_i)
     + <mu, F x + f>`` with ``M x_theta = -(A' theta + q - F' mu)``.
     """
+    one_of("problem", problem, Problem, "a `Problem` is needed (from `svm`, `regression`, ...)")
     for kind, own in _OTHERS.items():
         if isinstance(problem.design, kind):
             return own(problem, x, theta, tol=tol)
-    x, theta = np.asarray(x, dtype=np.float64), np.asarray(theta, dtype=np.float64)
+    x, theta, tol = array("x", x), array("theta", theta), positive("tol", tol)
     f, quadratic = problem.losses, problem.quadratic
     if x.shape != (problem.d,) or theta.shape != (problem.n,):
         raise InvalidInput(
@@ -192,7 +194,7 @@ def certify(
     side_gap = side_error = 0.0
     if problem.side is not None:
         m = len(problem.side.offset)
-        mu = np.zeros(m) if multipliers is None else np.asarray(multipliers, dtype=np.float64)
+        mu = np.zeros(m) if multipliers is None else array("multipliers", multipliers)
         if mu.shape != (m,):
             raise InvalidInput(f"`multipliers` has shape {mu.shape}; ({m},) is needed.")
         if not np.isfinite(mu).all():
@@ -244,7 +246,8 @@ def certify(
         )
         imbalance = _free_residual_cost(problem, theta, residual, sensitivity)
 
-    gap = float(fy.sum()) * (1 + problem.n * _EPS) + 0.5 * distance**2 + side_gap + imbalance
+    gap = float(fy.sum()) * (1 + problem.n * _EPS) + 0.5 * distance * distance
+    gap += side_gap + imbalance
     dual, relative = primal - gap, float(relative_gap(gap, primal))
     scale = 1.0 if problem.side is None else 1.0 + float(np.linalg.norm(problem.side.offset))
     reason = ""

@@ -13,6 +13,7 @@ from cvxscreen.certificate_terms import EPS, columns, gap_above, steepness, valu
 from cvxscreen.compiling import Loop, together
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import array, finite, one_of, positive
 from cvxscreen.packed import PackedSlopes, unpack
 from cvxscreen.problem import Problem
 
@@ -163,10 +164,16 @@ def certify_many(
     InvalidInput
         On wrong shapes.
     """
-    C = np.asarray(values, dtype=np.float64)
-    points, factors = np.ascontiguousarray(X, dtype=np.float64), C / problem.C
+    one_of("problem", problem, Problem, "a `Problem` is needed (from `svm`, `regression`, ...)")
+    C, tol = finite("values", values), positive("tol", tol)
+    if C.ndim != 1 or not (C > 0).all():
+        raise InvalidInput(
+            f"`values` has shape {C.shape} and goes down to {C.min(initial=np.inf):g}; a "
+            "non-empty list of positive values of C is needed."
+        )
+    points, factors = np.ascontiguousarray(array("X", X)), C / problem.C
     if not isinstance(theta, PackedSlopes):
-        given = np.asarray(theta, dtype=np.float64)
+        given = array("theta", theta)
         shape = given.shape
         if given.ndim == 2:
             theta = PackedSlopes.of(np.ascontiguousarray(given), problem.losses, factors)

@@ -4,34 +4,40 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.errors import InvalidInput
+from cvxscreen.errors import InvalidInput, NotSaved
+from cvxscreen.inputs import file_path
+from cvxscreen.penalty import L1
 from cvxscreen.problem import Problem
+from cvxscreen.whole_files import UNREADABLE, why_unreadable, written_whole
 
 Array = NDArray[np.float64]
 
 
-def fingerprint(problem: Problem, grid: Array, tol: float) -> str:
-    """A digest of data, losses, grid and tolerance."""
+def fingerprint(problem: Problem, grid: Array, tol: float, over: str) -> str:
+    """A digest of data, losses, regulariser, parameter, grid and tolerance."""
     digest = hashlib.sha256()
     losses = problem.losses.scaled(1.0 / problem.C)
     probe = np.cos(np.arange(problem.d) + 1.0)
-    parts = (
+    parts = [
         losses.b, losses.e, losses.q, losses.lo, losses.hi, problem.linear,
-        problem.quadratic.diagonal, problem.design.forward(probe), grid, np.array([tol]),
-    )
+        problem.quadratic.diagonal, problem.quadratic.apply(probe), problem.design.forward(probe),
+        grid, np.array([tol, problem.constant]),
+    ]
+    if isinstance(problem.penalty, L1):
+        parts.append(problem.penalty.kappa)
+    if problem.side is not None:
+        parts += [problem.side.offset, problem.side.matrix @ probe]
     for part in parts:
         digest.update(np.ascontiguousarray(part).tobytes())
+    digest.update(f"{over} {problem.penalty and problem.penalty.name}".encode())
     return digest.hexdigest()
 
 
@@ -50,10 +56,13 @@ def read_points(place: FilePath, argument: str) -> tuple[dict[str, Any], list[di
                 {**row, "x": data[f"x{i}"], "theta": data[f"theta{i}"]}
                 for i, row in enumerate(head["rows"])
             ]
-    except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
+            if not isinstance(head["rows"], list):
+                raise TypeError("its rows are no list")
+            int(head["terms"])
+    except UNREADABLE as error:
         raise InvalidInput(
-            f"`{argument}`: {str(place)!r} is not a readable file of path points ({error}); "
-            "name another file."
+            f"`{argument}`: {str(place)!r} is not a readable file of path points "
+            f"({why_unreadable(error)}); name another file."
         ) from None
     return head, rows
 
@@ -68,7 +77,12 @@ class Checkpoint:
 
     @classmethod
     def open(
-        cls, file: str | FilePath | None, problem: Problem, grid: Array, tol: float
+        cls,
+        file: str | FilePath | None,
+        problem: Problem,
+        grid: Array,
+        tol: float,
+        over: str = "C",
     ) -> Checkpoint:
         """Read what `file` holds, if it exists.
 
@@ -79,7 +93,8 @@ class Checkpoint:
         """
         if file is None:
             return cls(None, "")
-        place, digest = FilePath(file), fingerprint(problem, grid, tol)
+        place = file_path("checkpoint", file)
+        digest = fingerprint(problem, grid, tol, over)
         if not place.parent.is_dir():
             raise InvalidInput(f"`checkpoint`: the folder {str(place.parent)!r} does not exist.")
         if not place.exists():
@@ -93,7 +108,13 @@ class Checkpoint:
         return cls(place, digest, tuple(rows))
 
     def write(self, rows: list[dict[str, Any]], terms: int) -> None:
-        """Replace the file by one with `rows`; the old one stays whole until the new one is."""
+        """Replace the file by one with `rows`; the old one stays whole until the new one is.
+
+        Raises
+        ------
+        NotSaved
+            If it cannot be written (a full disk, say); the old one is then still there.
+        """
         if self.file is None:
             return
         arrays: dict[str, Any] = {}
@@ -105,11 +126,12 @@ class Checkpoint:
                 for k, v in row.items() if k not in ("x", "theta")
             })
         head = json.dumps({"digest": self.digest, "terms": terms, "rows": plain})
-        handle, temporary = tempfile.mkstemp(dir=self.file.parent, suffix=".npz")
         try:
-            with os.fdopen(handle, "wb") as stream:
+            with written_whole(self.file) as stream:
                 np.savez(stream, head=np.array(head), **arrays)
-            FilePath(temporary).replace(self.file)
-        except BaseException:
-            FilePath(temporary).unlink(missing_ok=True)
-            raise
+        except OSError as error:
+            held = f"what it held before is still in {str(self.file)!r}; " * self.file.exists()
+            raise NotSaved(
+                f"{len(rows)} points could not be written to {str(self.file)!r} ({error}); {held}"
+                "make room, or name another file."
+            ) from error

@@ -14,6 +14,8 @@ from cvxscreen import plots
 from cvxscreen.arguments import parse_grid, parse_kernel_params, parser
 from cvxscreen.doors import named_solver
 from cvxscreen.errors import CvxscreenError, InvalidInput
+from cvxscreen.interrupts import terminable
+from cvxscreen.limits import TIME
 from cvxscreen.models.files import read_data, two_classes
 from cvxscreen.models.learned import learn_metrics
 from cvxscreen.models.loss_table import CLASSIFICATION
@@ -23,7 +25,8 @@ from cvxscreen.paths import Path as SolutionPath
 from cvxscreen.paths import load_path, path
 from cvxscreen.problem import Problem
 
-EXIT_OK, EXIT_DISAGREES, EXIT_ERROR, EXIT_INTERRUPTED = 0, 1, 2, 130
+EXIT_OK, EXIT_DISAGREES, EXIT_ERROR, EXIT_TIME = 0, 1, 2, 3
+EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143
 
 
 def _remark(args: argparse.Namespace, text: str) -> None:
@@ -46,9 +49,12 @@ def _problem(args: argparse.Namespace, C: float) -> Problem:
         y, which = two_classes(y, args.positive)
         _remark(args, f"{size}; {which}")
         return svm(X, y, **shared)
+    if args.positive is not None:
+        raise InvalidInput(f"`--positive` is for classes; `--loss {args.loss}` is for regression.")
     if y.dtype.kind in "US":
         raise InvalidInput(
-            f"the target column holds words ({y[0]!r}, ...); `--loss {args.loss}` needs numbers."
+            f"the target column holds words ({str(y[0])!r}, ...); `--loss {args.loss}` needs "
+            "numbers."
         )
     _remark(args, f"{size}; target from {y.min():g} to {y.max():g}")
     return regression(
@@ -66,6 +72,8 @@ def _say(args: argparse.Namespace, text: object, record: Any) -> None:
 def _demo(args: argparse.Namespace) -> int:
     if args.points < 1:
         raise InvalidInput(f"`--points` is {args.points}; at least 1 is needed.")
+    if not args.no_plot:
+        plots.writable(args.plot, "--plot")
 
     from cvxscreen.demo import run_demo
 
@@ -93,20 +101,22 @@ def _path(args: argparse.Namespace) -> int:
     if args.out is not None and args.out.suffix != ".npz":
         raise InvalidInput(f"`--out` is {args.out.name!r}; its name must end in .npz.")
     if args.plot is not None:
-        plots.writable(args.plot)  # a name that will not do is refused before the work
+        plots.writable(args.plot, "--plot")  # a name that will not do is refused before the work
     found = path(
         _problem(args, float(grid[0])), values=grid, tol=args.tol, mode=args.mode,
         solver=args.solver, progress=not (args.quiet or args.json), checkpoint=args.checkpoint,
+        time_limit=args.time_limit, max_iter=args.max_iter,
     )
+    _say(args, found, _record(found))  # first, lest a file that cannot be written takes it along
     if args.out is not None:
         found.save(args.out)
-    if args.plot is not None:
+    if args.plot is not None and len(found.points):
         plots.save(found.plot(), args.plot)
-    _say(args, found, _record(found))
     if not found.finished:
         if args.checkpoint is not None:
-            _remark(args, f"interrupted; the same call goes on from {args.checkpoint}")
-        return EXIT_INTERRUPTED
+            word = found.stopped.replace("_", " ")
+            _remark(args, f"{word}; the same call goes on from {args.checkpoint}")
+        return EXIT_TIME if found.stopped == TIME else EXIT_INTERRUPTED
     short = sum(p.status != "optimal" for p in found.points)
     if short:
         worst = max(p.relative_gap for p in found.points)
@@ -138,9 +148,11 @@ def _triplets(args: argparse.Namespace) -> int:
         X, y, args.k, None if args.lam is None else parse_grid(args.lam, "--lam"),
         gamma=args.gamma, diagonal=args.diagonal, standardise=not args.raw, tol=args.tol,
     )
-    if args.out is not None:
-        learned.save(args.out)
     _say(args, learned, _record(learned.path))
+    if args.out is not None and len(learned.path.points):
+        learned.save(args.out)
+    if not learned.path.finished:
+        return EXIT_INTERRUPTED
     return EXIT_OK if all(p.status == "optimal" for p in learned.path.points) else EXIT_DISAGREES
 
 
@@ -156,18 +168,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = {
         "demo": _demo, "path": _path, "verify": _verify, "triplets": _triplets, "info": _info,
     }
-    run = commands[args.command]
-    try:
-        return run(args)
-    except CvxscreenError as error:
-        print(f"cvxscreen {args.command}: {error}", file=sys.stderr)
-        return EXIT_ERROR
-    except OSError as error:
-        print(f"cvxscreen {args.command}: {error}", file=sys.stderr)
-        return EXIT_ERROR
-    except KeyboardInterrupt:
-        print(f"cvxscreen {args.command}: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+    with terminable() as heard:
+        try:
+            code = commands[args.command](args)
+        except (CvxscreenError, OSError) as error:
+            print(f"cvxscreen {args.command}: {error}", file=sys.stderr)
+            return EXIT_ERROR
+        except KeyboardInterrupt:
+            code = EXIT_INTERRUPTED
+            print(f"cvxscreen {args.command}: interrupted", file=sys.stderr)
+    return EXIT_TERMINATED if heard and code == EXIT_INTERRUPTED else code
 
 
 if __name__ == "__main__":

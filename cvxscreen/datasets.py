@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import number, quoted, whole
 
 __all__ = [
     "breast_cancer",
@@ -33,15 +34,20 @@ Floats = NDArray[np.float64]
 
 
 def _check_at_least(argument: str, value: int, least: int) -> None:
-    """Refuse a count below `least`."""
-    if value < least:
-        raise InvalidInput(f"`{argument}` is {value}; it must be at least {least}.")
+    """Refuse what is no count, or one below `least`."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        raise InvalidInput(f"`{argument}` is {quoted(value)}; a whole number, at least {least}.")
 
 
 def _check_within(argument: str, value: float, low: float, high: float) -> None:
     """Refuse a number outside ``[low, high]``."""
-    if not low <= value <= high:
+    if not low <= number(argument, value) <= high:
         raise InvalidInput(f"`{argument}` is {value}; it must lie between {low:g} and {high:g}.")
+
+
+def _generator(seed: int) -> np.random.Generator:
+    """The generator that starts at `seed`."""
+    return np.random.default_rng(whole("seed", seed, 0))
 
 
 def _balanced_labels(n: int, rng: np.random.Generator) -> Floats:
@@ -80,7 +86,7 @@ def two_gaussians(
     _check_at_least("n", n, 2)
     _check_at_least("d", d, 1)
     _check_within("bayes_error", bayes_error, 1e-300, 0.5)
-    rng = np.random.default_rng(seed)
+    rng = _generator(seed)
     y = _balanced_labels(n, rng)
     offset = -float(ndtri(bayes_error)) / np.sqrt(d)
     X = rng.standard_normal((n, d))
@@ -90,7 +96,7 @@ def two_gaussians(
 
 def _toy(mean: float, seed: int) -> tuple[Floats, Floats]:
     """Two classes of 1000 points, ``N(+-(mean, mean), 0.75**2 I)``, positives first."""
-    rng = np.random.default_rng(seed)
+    rng = _generator(seed)
     y = np.repeat([1.0, -1.0], 1000)
     return mean * y[:, None] + 0.75 * rng.standard_normal((2000, 2)), y
 
@@ -214,7 +220,7 @@ def sparse_text_like(
     _check_at_least("d", d, 20)
     _check_within("density", density, 1.0 / d, 1.0)
     _check_within("noise", noise, 0.0, 1e6)
-    rng = np.random.default_rng(seed)
+    rng = _generator(seed)
     frequency = _zipf_frequencies(d, density)
     X = _zipf_pattern(n, frequency, rng)
     seen = np.bincount(X.indices, minlength=d)
@@ -263,7 +269,7 @@ def heavy_tailed_regression(
     _check_at_least("n", n, 1)
     _check_at_least("d", d, 1)
     _check_within("outliers", outliers, 0.0, 1.0)
-    rng = np.random.default_rng(seed)
+    rng = _generator(seed)
     X = rng.standard_normal((n, d))
     y = X @ np.where(np.arange(d) % 2 == 0, 1.0, -1.0) + rng.laplace(size=n)
     hit = rng.choice(n, size=int(outliers * n), replace=False)

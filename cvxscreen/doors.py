@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, overload
 
-import numpy as np
-
 from cvxscreen import bounds as bound_table
 from cvxscreen.duality import Point
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import choice, one_of, tolerance, word
+from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.lp_solve import LpSolution, solve_lp
 from cvxscreen.lp_svm import LpSvm, LpVerdict, screen_lp
 from cvxscreen.multitask import MultiTask, MultiTaskSolution, solve_multitask
@@ -17,15 +17,22 @@ from cvxscreen.problem import Problem
 from cvxscreen.progress import Progress
 from cvxscreen.rules import Verdict, judge
 from cvxscreen.solvers.choice import FORCED, builtin_solver
-from cvxscreen.solvers.chunked import is_chunked
 from cvxscreen.solvers.loop import Inner, Start, solve_screened
 from cvxscreen.solvers.metric import MetricSolver, solve_metric
 from cvxscreen.solvers.solution import Round, Solution
+from cvxscreen.solvers.warm import warm_start
 
 BUILTIN = ("auto", "builtin", "newton")
+LP_SOLVERS = ("auto", "builtin", "highs")
+"""Names under which the one solver of LP-SVMs goes."""
+
+OURS = (
+    "a problem from `svm`, `regression`, `sparse_svm`, `rtlm`, `raso` or `Problem` is needed "
+    "(a cvxpy.Problem has its own way: prob.solve(method='screen'))"
+)
 
 
-def named_solver(solver: str, problem: Problem) -> Inner:
+def named_solver(solver: str, problem: Problem, limits: Limits = UNLIMITED) -> Inner:
     """The solver called `solver`: the built-in one, or any that CVXPY has installed.
 
     Raises
@@ -33,14 +40,15 @@ def named_solver(solver: str, problem: Problem) -> Inner:
     UnknownName
         If CVXPY does not know the name either.
     """
+    word("solver", solver, "the name of a solver, like 'auto' or 'CLARABEL', is needed")
     auto = solver.lower() == "auto" and problem.side is not None
     if solver.lower() in BUILTIN and not auto:
-        return builtin_solver(problem)
+        return builtin_solver(problem, limits)
     if solver.lower() in FORCED:
-        return FORCED[solver.lower()]()
+        return FORCED[solver.lower()](limits=limits)
     from cvxscreen.reducer.inner import cvxpy_inner
 
-    return cvxpy_inner("CLARABEL" if auto else solver)
+    return cvxpy_inner("CLARABEL" if auto else solver, limits)
 
 
 @overload
@@ -53,6 +61,8 @@ def solve(
     bounds: Sequence[str] | None = None,
     start: MultiTaskSolution | None = None,
     progress: bool = False,
+    time_limit: float | None = None,
+    max_iter: int | None = None,
 ) -> MultiTaskSolution: ...
 
 
@@ -63,6 +73,8 @@ def solve(
     tol: float = 1e-6,
     mode: str = "certified",
     start: LpSolution | None = None,
+    time_limit: float | None = None,
+    max_iter: int | None = None,
 ) -> LpSolution: ...
 
 
@@ -76,6 +88,8 @@ def solve(
     bounds: Sequence[str] | None = None,
     start: Solution | None = None,
     progress: bool = False,
+    time_limit: float | None = None,
+    max_iter: int | None = None,
 ) -> Solution: ...
 
 
@@ -88,6 +102,8 @@ def solve(
     bounds: Sequence[str] | None = None,
     start: Any = None,
     progress: bool = False,
+    time_limit: float | None = None,
+    max_iter: int | None = None,
 ) -> Solution | MultiTaskSolution | LpSolution:
     """Solve `problem` through screening, with a certificate on the full data.
 
@@ -114,13 +130,19 @@ def solve(
         A warm start: a solution of the same problem, or of the same data at another C.
     progress : bool
         Whether to show a line a round.
+    time_limit : float, optional
+        Seconds of wall time after which the best point so far is certified and returned. Looked at
+        between two iterations of a built-in solver; Clarabel, HiGHS, OSQP and SCS are told what is
+        left, any other solver finishes its reduced solve. Certifying comes on top (two passes).
+    max_iter : int, optional
+        Iterations of the solver at most, over all rounds.
 
     Returns
     -------
     Solution
-        Status ``"optimal"`` only with a certificate that holds. Over data in chunks a
-        `ChunkedSolution`: `theta` and `alpha` are made when asked for, `decided` counts what is
-        proven.
+        Status ``"optimal"`` only with a certificate that holds; ``"time_limit"`` or
+        ``"iteration_limit"`` where that limit came first, with the gap that was reached. Over data
+        in chunks a `ChunkedSolution`: `theta` and `alpha` are made when asked for.
 
     Raises
     ------
@@ -129,16 +151,24 @@ def solve(
     InvalidInput
         For a tolerance outside (0, 1) or a start that does not fit.
     """
+    one_of("problem", problem, (Problem, MultiTask, LpSvm), OURS)
+    tol = tolerance(tol)
+    limits = Limits(time_limit, max_iter)
+    if isinstance(bounds, str):
+        bounds = (bounds,)
     if isinstance(problem, MultiTask):
-        return _solve_tasks(problem, tol, mode, solver, bounds, start, progress)
+        return _solve_tasks(problem, tol, mode, solver, bounds, start, progress, limits)
     if isinstance(problem, LpSvm):
-        return solve_lp(problem, tol=tol, mode=mode, start=start)
-    if isinstance(start, LpSolution):
-        raise InvalidInput("`start` is a solution of an LP-SVM; the problem is none.")
+        choice("solver", solver, LP_SOLVERS)
+        if bounds is not None and tuple(bounds) != problem.bounds:
+            raise InvalidInput(f"`bounds` is {bounds!r}; an LP-SVM is screened by 'lp' only.")
+        return solve_lp(problem, tol=tol, mode=mode, start=start, limits=limits)
+    if start is not None:
+        one_of("start", start, Solution, "what `solve` returned for such a problem is needed")
     chosen = bound_table.default_bounds(problem)
     if bounds is not None:
-        chosen = tuple(bound_table.named(name) for name in bounds)
-    inner = named_solver(solver, problem)
+        chosen = tuple(bound_table.named(name) for name in _names(bounds))
+    inner = named_solver(solver, problem, limits)
     with Progress(None, "rounds", shown=progress) as bar:
 
         def show(record: Round) -> None:
@@ -146,7 +176,7 @@ def solve(
 
         if isinstance(inner, MetricSolver):
             return solve_metric(
-                problem, mode=mode, tol=tol, bounds=chosen, on_round=show,
+                problem, mode=mode, tol=tol, bounds=chosen, on_round=show, limits=limits,
                 start=None if start is None else Start(start.x, start.theta),
             )
         return solve_screened(
@@ -160,6 +190,15 @@ def solve(
         )
 
 
+def _names(bounds: Any) -> tuple[Any, ...]:
+    try:
+        return tuple(bounds)
+    except TypeError:
+        raise InvalidInput(
+            f"`bounds` is {bounds!r}; a list of names like ('midpoint',) is needed."
+        ) from None
+
+
 def _solve_tasks(
     problem: MultiTask,
     tol: float,
@@ -168,41 +207,18 @@ def _solve_tasks(
     bounds: Sequence[str] | None,
     start: MultiTaskSolution | None,
     progress: bool,
+    limits: Limits,
 ) -> MultiTaskSolution:
     """The joint problem; its U-steps are screened by the midpoint ball, whatever solves them."""
-    if bounds is not None and tuple(bounds) != ("midpoint",):
+    if bounds is not None and _names(bounds) != ("midpoint",):
         raise InvalidInput(
-            f"`bounds` is {tuple(bounds)!r}; a multi-task problem is screened by 'midpoint' only."
+            f"`bounds` is {bounds!r}; a multi-task problem is screened by 'midpoint' only."
         )
     with Progress(None, "rounds", shown=progress) as bar:
         return solve_multitask(
-            problem, tol=tol, mode=mode, solver=solver, start=start,
+            problem, tol=tol, mode=mode, solver=solver, start=start, limits=limits,
             on_round=lambda r: bar.step(f"relative gap {r.relative_gap:.1e}"),
         )
-
-
-def warm_start(problem: Problem, solution: Solution) -> Start:
-    """`solution` as a start for `problem`; its dual point is scaled to the new C.
-
-    Over data in chunks only ``solution.x`` counts.
-    """
-    if solution.problem.n != problem.n or solution.problem.d != problem.d:
-        raise InvalidInput(
-            f"`start` has {solution.problem.n} terms and {solution.problem.d} coordinates; the "
-            f"problem has {problem.n} and {problem.d}."
-        )
-    if is_chunked(problem):
-        return Start(solution.x, np.zeros(0))
-    factor = problem.C / solution.problem.C
-    point = bound_table.moved(problem, solution.point())
-    weight = solution.rounds[-1].solver_info.get("weight") if solution.rounds else None
-    return Start(
-        point.x,
-        point.theta,
-        None if weight is None else 4.0 * float(weight) / factor,
-        point.multipliers,
-        point,
-    )
 
 
 @overload
@@ -251,9 +267,11 @@ def screen(
     InvalidInput
         For one reference where the bound needs two, or two where it needs one.
     """
+    one_of("problem", problem, (Problem, LpSvm), OURS)
     if isinstance(problem, LpSvm) or isinstance(reference, LpSolution):
         if not (isinstance(problem, LpSvm) and isinstance(reference, LpSolution)):
             raise InvalidInput("`reference` and the problem must both be of an LP-SVM, or neither.")
+        choice("bound", bound, ("lp", "midpoint"))  # the default stands for the only one
         return screen_lp(problem, reference.x, reference.alpha)
     if isinstance(reference, tuple):
         pair = bound_table.named_pair(bound)
@@ -269,4 +287,8 @@ def screen(
 
 
 def _point(reference: Solution | Point) -> Point:
+    one_of(
+        "reference", reference, (Solution, Point),
+        "a solution, or a point from `reference_point`, is needed",
+    )
     return reference.point() if isinstance(reference, Solution) else reference

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.balance import balance, imbalance_charge
-from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import finite, one_of
 from cvxscreen.point import Centre, Point
 from cvxscreen.problem import Problem
 from cvxscreen.rounding import UNIT, gamma, up
@@ -82,17 +82,16 @@ def reference_point(
     InvalidInput
         On wrong shapes or NaN.
     """
-    x = np.array(x, dtype=np.float64)
-    if x.shape != (problem.d,) or not np.isfinite(x).all():
-        raise InvalidInput(f"`x` must be finite with shape ({problem.d},); found {x.shape}.")
+    one_of("problem", problem, Problem, "a `Problem` is needed (from `svm`, `regression`, ...)")
+    x = finite("x", x, (problem.d,)).copy()
     if problem.penalty is not None:
         x = problem.penalty.settle(x)
     margins = problem.design.forward(x)
     if theta is None:
         theta = problem.losses.slope(margins)
-    theta = np.asarray(theta, dtype=np.float64)
-    if theta.shape != (problem.n,) or not np.isfinite(theta).all():
-        raise InvalidInput(f"`theta` must be finite with shape ({problem.n},).")
+    theta = finite("theta", theta, (problem.n,))
+    if problem.side is not None and multipliers is not None:
+        multipliers = finite("multipliers", multipliers, problem.side.offset.shape)
     theta, mu = dual_feasible(problem, theta, multipliers, margins)
     force = problem.design.adjoint(theta)
     error = margin_error(problem, x)
@@ -196,7 +195,7 @@ def _assemble(
         dual_error=dual_error,
         shift=shift,
         terms=terms,
-        gap=up(terms + 0.5 * distance**2),
+        gap=up(terms + 0.5 * distance * distance),
         primal=problem.primal(x, margins),
         feasible=feasible,
         pull=force,

@@ -7,6 +7,8 @@
     │   └── UnknownName                        a loss, bound, solver or mode that does not exist
     ├── NotScreenable                          a CVXPY problem is not of a form that is reduced
     ├── NotCertified                           an answer was asked for that its certificate refuses
+    ├── NotSaved (also OSError)                a file could not be written; `path` has the points
+    ├── TooLarge (also MemoryError)            does not fit into memory: how large, what else
     ├── UnsafeEvidence                         two proofs contradict each other: a defect, report it
     └── MissingDependency (also ImportError)   an optional library is not installed
 """
@@ -14,6 +16,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 
 class CvxscreenError(Exception):
@@ -39,6 +42,16 @@ class NotScreenable(CvxscreenError):
 
 class NotCertified(CvxscreenError):
     """An answer was requested although its certificate does not hold."""
+
+
+class NotSaved(CvxscreenError, OSError):
+    """Finished points could not be written to their file; they are in `path`."""
+
+    path: Any = None
+
+
+class TooLarge(CvxscreenError, MemoryError):
+    """Something cannot fit into memory; the message says how large it is and what to do instead."""
 
 
 class UnsafeEvidence(CvxscreenError):

@@ -6,12 +6,16 @@ Nothing larger than the cache is ever stored, whatever the number of points.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, wraps
+from threading import RLock
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen.capacity import require
 from cvxscreen.errors import InvalidInput
 from cvxscreen.kernels import KernelFunction
 from cvxscreen.rounding import UNIT
@@ -30,9 +34,25 @@ def exact_sum(values: Array) -> float:
     return math.fsum(values[values != 0.0].tolist())
 
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _alone(method: Method) -> Method:
+    """One thread at a time: the rows of a slot must not change while another reads them."""
+
+    @wraps(method)
+    def locked(self: Kernel, *args: Any, **options: Any) -> Any:
+        with self._lock:
+            return method(self, *args, **options)
+
+    return cast(Method, locked)
+
+
 @dataclass(eq=False)
 class Kernel:
     """Kernel rows on demand, with a cache of at most `cache_bytes`.
+
+    Several threads may use one at once; they then wait for each other.
 
     Parameters
     ----------
@@ -50,6 +70,7 @@ class Kernel:
     cache_bytes: int = 2**30
     evaluations: int = 0
     _store: Array = field(init=False, repr=False)
+    _lock: Any = field(init=False, repr=False, default_factory=RLock)
 
     def __post_init__(self) -> None:
         n = self.function.size
@@ -60,12 +81,23 @@ class Kernel:
                 f"{8 * n * min(n, LEAST_ROWS):,} bytes ({LEAST_ROWS} rows), and the whole Gram "
                 f"matrix is {8 * n * n:,} bytes."
             )
+        require(
+            8 * self.slots * n,
+            f"a cache of {self.slots:,} of the {n:,} rows of the Gram matrix",
+            "choose a smaller `cache_bytes` (rows are computed again where they are not kept)",
+        )
         self._store = np.empty((self.slots, n))
         self._slot = np.full(n, -1, dtype=np.intp)
         self._owner = np.full(self.slots, -1, dtype=np.intp)
         self._used = np.zeros(self.slots, dtype=np.int64)
         self._clock = 0
         self._memo: list[tuple[Array, Array]] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=RLock())
 
     @property
     def size(self) -> int:
@@ -77,6 +109,7 @@ class Kernel:
         """Bytes of the rows in the cache now."""
         return int((self._owner >= 0).sum()) * 8 * self.size
 
+    @_alone
     def fetch(self, rows: Index) -> None:
         """Have `rows` (as many as fit) in the cache."""
         self._clock += 1
@@ -98,6 +131,7 @@ class Kernel:
         self.evaluations += out.size
         return out
 
+    @_alone
     def block(self, rows: Index, columns: Index) -> Array:
         """``k(x_i, x_j)`` for i in `rows` and j in `columns`, a fresh array."""
         out = np.empty((len(rows), len(columns)))
@@ -109,6 +143,7 @@ class Kernel:
                 out[where] = self._evaluate(rows[where], columns)
         return out
 
+    @_alone
     def product(
         self, coefficients: Array, rows: Index | None = None, remember: bool = True
     ) -> Array:

@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import array
 from cvxscreen.rounding import UNIT, gamma
 
 Array = NDArray[np.float64]
@@ -218,7 +219,7 @@ class Called:
         return self._checked(points, self.points)
 
     def _checked(self, left: Any, right: Any) -> Array:
-        out = np.array(self.function(left, right), dtype=np.float64)
+        out = array("kernel", self.function(left, right)).copy()
         shape = (left.shape[0], right.shape[0])
         if out.shape != shape or not np.isfinite(out).all():
             raise InvalidInput(

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from cvxscreen.bounds.cones import over_cone
 from cvxscreen.duality import Point, margin_error
-from cvxscreen.errors import InvalidInput, UnknownName
+from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import choice, one_of
 from cvxscreen.losses import Piece
 from cvxscreen.pieces import Codes
 from cvxscreen.rounding import UNIT, gamma, up
@@ -88,8 +89,8 @@ def lam_interval(point: Point, bound: str = "midpoint") -> tuple[Array, Array, C
     UnknownName
         For another bound.
     """
-    if bound not in ("midpoint", "rrpb"):
-        raise UnknownName.among("bound", bound, ("midpoint", "rrpb"))
+    one_of("point", point, Point, "a point is needed, as `solution.point()` or `reference_point`")
+    choice("bound", bound, ("midpoint", "rrpb"))
     if not over_cone(point.problem) or point.problem.drift > 0.0:
         raise InvalidInput("`point`: ranges over lambda are for full problems over a cone.")
     sphere = _sphere(point)

@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import together
 from cvxscreen.pieces import Codes, Piece, locate
 from cvxscreen.rounding import UNIT
 
@@ -68,9 +69,9 @@ class Losses:
     hi: Array
 
     def __post_init__(self) -> None:
-        rows = np.broadcast_arrays(*(np.asarray(getattr(self, name)) for name in FIELDS))
+        rows = together({name: getattr(self, name) for name in FIELDS})
         for name, row in zip(FIELDS, rows, strict=True):
-            fresh = np.array(row, dtype=np.float64)
+            fresh = np.array(row)
             if fresh.ndim != 1:
                 raise InvalidInput(f"`{name}` has shape {row.shape}; a vector (n,) is needed.")
             fresh.flags.writeable = False

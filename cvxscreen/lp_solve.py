@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 
 from cvxscreen.columns import by_columns
-from cvxscreen.errors import UnknownName
+from cvxscreen.inputs import choice, one_of, tolerance
+from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.lp_svm import LpCertificate, LpSvm, LpVerdict, certify_lp, screen_lp
 from cvxscreen.tables import fields
 
@@ -55,15 +56,22 @@ class LpSolution:
 
 
 def solve_lp(
-    problem: LpSvm, *, tol: float = 1e-6, mode: str = "certified", start: Any = None
+    problem: LpSvm,
+    *,
+    tol: float = 1e-6,
+    mode: str = "certified",
+    start: Any = None,
+    limits: Limits = UNLIMITED,
 ) -> LpSolution:
     """Reduce, solve the linear program by HiGHS, certify on the full data.
 
     ``safe`` leaves out what `screen_lp` proves from the start (0 without one); ``certified`` lets
     features in as the dual point asks for them (column generation) and ends at an optimum of all.
     """
-    if mode not in ("safe", "certified"):
-        raise UnknownName.among("mode", mode, ("safe", "certified"))
+    choice("mode", mode, ("safe", "certified"))
+    tol = tolerance(tol)
+    if start is not None:
+        one_of("start", start, LpSolution, "what `solve` returned for an LP-SVM is needed")
     began, lam, d = perf_counter(), problem.lam, problem.d
     w = np.zeros(d) if start is None else np.asarray(start.x, dtype=np.float64)
     alpha = problem.c if start is None else np.asarray(start.alpha, dtype=np.float64)
@@ -75,11 +83,13 @@ def solve_lp(
     rounds = 0
     while rounds < MAX_ROUNDS:
         rounds += 1
-        status, part, alpha = _highs(problem, known, wanted)
+        status, part, alpha = _highs(problem, known, wanted, limits)
         if status != "optimal":
             break
         w = np.zeros(d)
         w[wanted] = part
+        if limits.spent():
+            break
         asks = np.abs(problem.design.adjoint(alpha)) > lam * (1 + 1e-9)
         asks &= ~wanted & known.kept
         if not asks.any():
@@ -87,12 +97,14 @@ def solve_lp(
         wanted |= asks
     proof = certify_lp(problem, w, alpha, tol)
     return LpSolution(
-        problem, w, alpha, "optimal" if proof.ok else "inaccurate", proof, known, rounds,
+        problem, w, alpha, limits.word(proof.ok), proof, known, rounds,
         int(known.undecided.sum()), int(wanted.sum()), mode, perf_counter() - began,
     )
 
 
-def _highs(problem: LpSvm, known: LpVerdict, wanted: Mask) -> tuple[str, Array, Array]:
+def _highs(
+    problem: LpSvm, known: LpVerdict, wanted: Mask, limits: Limits
+) -> tuple[str, Array, Array]:
     """The reduced linear program in ``w = p - m`` and the slacks of the undecided terms."""
     matrix = by_columns(problem.design)[:, np.flatnonzero(wanted)]
     rows, d = np.flatnonzero(known.undecided), int(wanted.sum())
@@ -103,10 +115,17 @@ def _highs(problem: LpSvm, known: LpVerdict, wanted: Mask) -> tuple[str, Array, 
     block = matrix.tocsr()[rows]
     cost = np.concatenate([problem.lam - force, problem.lam + force, problem.c[rows]])
     table = sp.hstack([-block, block, -sp.eye(len(rows))], format="csc")
-    tight = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+    tight: dict[str, float] = {
+        "primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10
+    }
+    if limits.seconds is not None:
+        tight["time_limit"] = limits.seconds
+    if limits.iterations is not None:
+        tight["maxiter"] = limits.iterations
     right = -np.ones(len(rows))
     found = linprog(cost, A_ub=table, b_ub=right, bounds=(0, None), method="highs", options=tight)
-    if found.x is None:
+    limits.spent(int(found.nit))
+    if found.x is None or found.status != 0:
         return "failed", np.zeros(d), alpha
     alpha[rows] = np.clip(-found.ineqlin.marginals, 0.0, problem.c[rows])
     return "optimal", found.x[:d] - found.x[d : 2 * d], alpha

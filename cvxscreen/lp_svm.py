@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen.columns import by_columns
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import array, one_of, positive
 from cvxscreen.rounding import UNIT, gamma
 from cvxscreen.tables import fields
 
@@ -60,9 +61,7 @@ class LpSvm:
 
     def with_(self, *, lam: float) -> LpSvm:
         """The same problem at another lambda."""
-        if not (isinstance(lam, int | float | np.number) and 0 < lam < float("inf")):
-            raise InvalidInput(f"`lam` is {lam!r}; a positive finite number is needed.")
-        return replace(self, lam=float(lam))
+        return replace(self, lam=positive("lam", lam))
 
     def primal(self, w: ArrayLike) -> float:
         """The objective at `w`."""
@@ -104,9 +103,15 @@ def certify_lp(problem: LpSvm, w: ArrayLike, alpha: ArrayLike, tol: float = 1e-6
     ``sum_i (c_i h_i - alpha_i (1 - t_i)) + sum_j (lam |w_j| - v_j w_j)``, with the rounding of both
     passes charged.
     """
-    w = np.asarray(w, dtype=np.float64)
+    one_of("problem", problem, LpSvm, "a problem from `sparse_svm(..., l2=0)` is needed")
+    tol, w, alpha = positive("tol", tol), array("w", w), array("alpha", alpha)
+    if w.shape != (problem.d,) or alpha.shape != (problem.n,):
+        raise InvalidInput(
+            f"`w` {w.shape} and `alpha` {alpha.shape} must have shapes ({problem.d},) and "
+            f"({problem.n},)."
+        )
     primal = problem.primal(w) if np.isfinite(w).all() else float("nan")
-    if not np.isfinite(primal) or not np.isfinite(np.asarray(alpha)).all():
+    if not np.isfinite(primal) or not np.isfinite(alpha).all():
         return LpCertificate(np.inf, np.inf, primal, -np.inf, tol, False)
     alpha, v, error = problem.feasible(alpha)
     t = problem.design.forward(w)

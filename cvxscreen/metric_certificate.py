@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen.certificate import Certificate
 from cvxscreen.designs.pairs import Pairs
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import array, one_of, positive
 from cvxscreen.problem import Problem
 from cvxscreen.proximity import proximity
 from cvxscreen.term_sets import Products
@@ -91,7 +92,8 @@ def certify_metric(problem: Problem, x: ArrayLike, *, tol: float = 1e-6) -> Cert
     InvalidInput
         For any other problem, or a wrong shape.
     """
-    x = np.asarray(x, dtype=np.float64)
+    one_of("problem", problem, Problem, "a problem from `rtlm` is needed")
+    x, tol = array("x", x), positive("tol", tol)
     design, f = problem.design, problem.losses
     if not (isinstance(design, Pairs) and isinstance(design.terms, Products)):
         raise InvalidInput("`problem` is not metric learning over a product set of triplets.")
@@ -122,7 +124,7 @@ def certify_metric(problem: Problem, x: ArrayLike, *, tol: float = 1e-6) -> Cert
     e = 2.0 * table.value_factor * size * table.most[1] + 8 * _EPS * (abs(b) + bend)
     e += 2.0 * (near.blur + 4 * _EPS * size) * table.most[0]
     if bend > 64 * e:
-        fy = weight * 2.0 * e**2 / bend * len(terms)
+        fy = weight * 2.0 * e * e / bend * len(terms)
     else:
         fy = weight * 2.0 * e * len(terms)
     noise = table.pull_factor(terms.load) * float(load @ table.reach)
@@ -131,7 +133,7 @@ def certify_metric(problem: Problem, x: ArrayLike, *, tol: float = 1e-6) -> Cert
     )
     distance = np.sqrt(lam) * (float(np.linalg.norm(x - near.x_dual)) + near.blur)
     distance += (noise + near.dual_blur) / np.sqrt(lam) + problem.drift
-    gap = (0.5 * distance**2 + near.rest + fy) * (1 + 64 * _EPS)
+    gap = (0.5 * distance * distance + near.rest + fy) * (1 + 64 * _EPS)
     dual = primal - gap
     relative = gap / max(abs(primal), abs(dual), 1e-300) if np.isfinite(gap) else float("inf")
     reason = ""

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen import paths as over_c
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import finite, quoted
 from cvxscreen.path_record import drawn
 from cvxscreen.progress import Progress
 from cvxscreen.reducer import CvxpyProblem, weighing
@@ -192,13 +193,23 @@ def _kept(parameter: Any) -> Iterator[None]:
 
 
 def _checked(problem: Any, parameter: Any, values: ArrayLike | None) -> Array:
-    if parameter is None or parameter.id not in {p.id for p in problem.parameters()}:
-        raise InvalidInput("`parameter` must be one of `problem.parameters()`.")
+    known = {p.id: p.name() for p in problem.parameters()}
+    if getattr(parameter, "id", None) not in known:
+        names = ", ".join(sorted(known.values())) or "it has none"
+        raise InvalidInput(
+            f"`parameter` must be one of `problem.parameters()` ({names}), not {quoted(parameter)}."
+        )
     if parameter.size != 1:
         raise InvalidInput(f"`parameter` has shape {parameter.shape}; a scalar one is needed.")
-    grid = np.array([] if values is None else values, dtype=np.float64)
-    if grid.ndim != 1 or not len(grid) or not np.isfinite(grid).all():
-        raise InvalidInput("`values` must be a non-empty list of finite numbers.")
+    grid = finite("values", values).copy()
+    if grid.ndim != 1 or not len(grid):
+        raise InvalidInput(f"`values` has shape {grid.shape}; a non-empty list is needed.")
+    with _kept(parameter):
+        for value in grid:  # one that the parameter refuses is found before anything is solved
+            try:
+                parameter.value = float(value)
+            except ValueError as error:
+                raise InvalidInput(f"`values` holds {value:g}: {error}") from None
     return grid
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any, overload
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cvxscreen.checkpoint import Checkpoint, read_points
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import array, file_path, number, one_of, whole, word
 from cvxscreen.plots import rejection
 from cvxscreen.tables import table
 
@@ -46,6 +47,8 @@ class PathPoint:
         The parameter's name.
     features : int, optional
         Coordinates in the last reduced solve, where features are screened.
+    warm : mapping
+        What the solver goes on from besides `x` and `theta`, in a path with a checkpoint.
     """
 
     value: float
@@ -63,6 +66,7 @@ class PathPoint:
     seconds: float
     over: str = "C"
     features: int | None = None
+    warm: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Points(Sequence[PathPoint]):
@@ -109,12 +113,15 @@ class Path:
     terms : int
         n of the full problem.
     finished : bool
-        False when the run was interrupted; the points are then those that were ready.
+        False when the run was cut short; the points are then those that were ready.
+    stopped : str
+        By what: ``"interrupted"`` or ``"time_limit"``; empty when finished.
     """
 
     points: Sequence[PathPoint]
     terms: int
     finished: bool = True
+    stopped: str = ""
 
     @property
     def values(self) -> Array:
@@ -141,7 +148,8 @@ class Path:
             )
             for p in self.points
         ]
-        state = "" if self.finished else f", interrupted after {len(self.points)} points"
+        word = self.stopped.replace("_", " ") or "interrupted"
+        state = "" if self.finished else f", {word} after {len(self.points)} points"
         return table(header, rows, title=f"Path over {over}, {self.terms:,} terms{state}")
 
     def plot(self, title: str = "Proven before solving, along the path") -> Any:
@@ -155,10 +163,14 @@ class Path:
         ------
         InvalidInput
             If the folder does not exist.
+        NotSaved
+            If the file cannot be written.
         """
-        place = FilePath(file)
+        place = file_path("file", file)
         if not place.parent.is_dir():
             raise InvalidInput(f"`file`: the folder {str(place.parent)!r} does not exist.")
+        if place.is_dir():
+            raise InvalidInput(f"`file`: {str(place)!r} is a folder; name a file in it.")
         Checkpoint(place, "").write([vars(point) for point in self.points], self.terms)
 
     def __str__(self) -> str:
@@ -189,8 +201,45 @@ def load_path(file: str | FilePath) -> Path:
     InvalidInput
         If `file` is missing or holds something else.
     """
-    place = FilePath(file)
+    place = file_path("file", file)
     if not place.is_file():
-        raise InvalidInput(f"`file`: {str(place)!r} is not a file.")
+        what = "a folder" if place.is_dir() else "not a file"
+        raise InvalidInput(f"`file`: {str(place)!r} is {what}; name one that `save` wrote.")
     head, rows = read_points(place, "file")
-    return Path(tuple(PathPoint(**row) for row in rows), int(head["terms"]))
+    return Path(points_of(rows, place, "file"), int(head["terms"]))
+
+
+def _check(point: PathPoint) -> None:
+    """Refuse fields of another type."""
+    for name in ("value", "objective", "gap", "relative_gap", "seconds"):
+        number(name, getattr(point, name))
+    for name in ("kept", "predicted", "refuted", "rounds"):
+        whole(name, getattr(point, name), 0)
+    if point.features is not None:
+        whole("features", point.features, 0)
+    word("status", point.status, "a word is needed")
+    word("over", point.over, "a word is needed")
+    for name in ("x", "theta"):
+        if array(name, getattr(point, name)).ndim != 1:
+            raise InvalidInput(f"`{name}` is no vector")
+    for share in one_of("before", point.before, Mapping, "shares by kind are needed").values():
+        number("before", share)
+
+
+def points_of(rows: Iterable[dict[str, Any]], place: FilePath, argument: str) -> list[PathPoint]:
+    """The records of rows as `Checkpoint.write` leaves them.
+
+    Raises
+    ------
+    InvalidInput
+        If a record lacks a field, or has one of another type.
+    """
+    try:
+        points = [PathPoint(**row) for row in rows]
+        for point in points:
+            _check(point)
+    except (TypeError, InvalidInput) as error:
+        raise InvalidInput(
+            f"`{argument}`: {str(place)!r} holds no path points ({error}); name another file."
+        ) from None
+    return points

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen import bounds
-from cvxscreen.doors import named_solver, warm_start
+from cvxscreen.certificate import Certificate, certify
+from cvxscreen.checkpoint import Checkpoint
+from cvxscreen.designs.pairs import Pairs
+from cvxscreen.doors import named_solver
 from cvxscreen.duality import reference_point
-from cvxscreen.path_record import PathPoint, Points
+from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import finite
+from cvxscreen.limits import TIME, UNLIMITED, Limits
+from cvxscreen.metric_certificate import certify_metric
+from cvxscreen.path_record import PathPoint, Points, points_of
 from cvxscreen.problem import Problem
 from cvxscreen.shares import Shares
 from cvxscreen.solvers.inner import Start
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.small_path import SmallPath, Stretch, suits
 from cvxscreen.solvers.solution import Solution, shares_proven
+from cvxscreen.solvers.warm import moved_start, warm_start
+from cvxscreen.term_sets import Products
 
 Array = NDArray[np.float64]
 Pair = tuple[float, Array, Array]
@@ -30,11 +40,18 @@ COMPILED = ("auto", "builtin")
 PATIENCE = 3
 """Points that the compiled solver may miss before the ordinary one takes the rest."""
 
+AGREEMENT = 1e-9
+"""Of a stored objective with the one computed again, relative."""
+
 NOTHING = {"zero": 0.0, "linear": 0.0, "quadratic": 0.0}
 
 
 class Run:
-    """The state of one call: its points so far, and what the next one starts from."""
+    """The state of one call: its points so far, and what the next one starts from.
+
+    With `recorded`, every point starts from the record of the one before and from nothing else, so
+    that a path that is cut off and resumed from its file goes the way it would have gone.
+    """
 
     def __init__(
         self,
@@ -44,27 +61,57 @@ class Run:
         mode: str,
         solver: str,
         over: str = "C",
+        *,
+        recorded: bool = False,
+        limits: Limits = UNLIMITED,
+        max_iter: int | None = None,
     ) -> None:
         self.problem, self.points, self.over = problem, points, over
         self.tol, self.mode, self.solver = tol, mode, solver
+        self.recorded, self.limits, self.max_iter = recorded, limits, max_iter
         self.previous: Solution | None = None
         self.small: SmallPath | None = None
         self.missed, self.note = 0, ""
-        if over == "C" and solver.lower() in COMPILED and suits(problem):
+        plain = over == "C" and max_iter is None  # the compiled loop counts no iterations
+        if plain and solver.lower() in COMPILED and suits(problem):
             self.small = SmallPath(problem, mode, tol)
             if points:
                 self.small.restart(points[-1].value, points[-1].x, points[-1].theta)
 
     def advance(self, grid: Array) -> None:
-        """Add one point or, compiled, the first few of those left on the grid."""
+        """Add one point or, compiled, the first few of those left; none where the time is up."""
+        if self.recorded and len(self.points):
+            self.recall(self.points[-1])
         if self.small is not None:
             asked = grid[: self.small.length(len(grid))]
             stretch = self.small.solve(asked)
             self.take(stretch)
-            if len(stretch) == len(asked):
+            if len(stretch) == len(asked) or self.limits.reached:
                 return
             grid = grid[len(stretch):]  # it missed the first of these
         self.one(float(grid[0]))
+
+    def recall(self, last: PathPoint) -> None:
+        """Go on from the record `last` alone."""
+        self.previous, self.missed = None, int(last.warm.get("missed", 0))
+        if self.small is not None and self.missed > PATIENCE:
+            self.small = None
+        if self.small is not None:
+            self.small.recall(last.warm.get("memory"))
+            self.small.restart(last.value, last.x, last.theta)
+
+    def warm(self, found: Solution | None = None) -> dict[str, Any]:
+        """What the record of a point keeps for `recall` and `resume`."""
+        if not self.recorded:
+            return {}
+        kept: dict[str, Any] = {"missed": self.missed}
+        if self.small is not None:
+            kept["memory"] = self.small.memory.tolist()
+        if found is not None and found.rounds:
+            kept["weight"] = found.rounds[-1].solver_info.get("weight")
+        if found is not None and len(found.multipliers):
+            kept["multipliers"] = found.multipliers.tolist()
+        return kept
 
     def take(self, stretch: Stretch) -> None:
         """The points of a stretch; those that their certificate refuses are solved again."""
@@ -74,9 +121,12 @@ class Run:
         for k in range(len(stretch)):
             if not ok[k]:
                 self.one(float(stretch.values[k]))
+                if self.limits.reached:
+                    return
                 before = partial(_last, self.points, len(self.points) - 1)
                 continue
-            self.points.append(partial(_point, self.problem, stretch, k, before))
+            warm = self.warm()
+            self.points.append(partial(_point, self.problem, stretch, k, before, warm))
             before = partial(_pair, stretch, k)
             self.previous = None
         if len(stretch):
@@ -85,28 +135,40 @@ class Run:
 
     def one(self, value: float) -> None:
         """The next point by the ordinary loop."""
-        previous = self.previous
-        if previous is None and len(self.points):
-            previous = self.resume(self.points[-1])
-        here = self.problem.with_(**{self.over: value})
-        point, self.previous = _one(here, previous, self.tol, self.mode, self.solver)
+        here, start = self.problem.with_(**{self.over: value}), None
+        if self.previous is not None:
+            start = warm_start(here, self.previous)
+        elif len(self.points):
+            start = self.resume(here, self.points[-1])
+        limits = self.limits.each(self.max_iter)
+        point, found = _one(here, start, self.tol, self.mode, self.solver, limits)
+        if point.status == TIME:
+            self.limits.spent()  # this point is not finished, so it does not count
+            return
+        self.previous = found
         if isinstance(point.before, Shares):  # from the records, which are kept anyway
             last = partial(_last, self.points, len(self.points) - 1)
             point = replace(point, before=Shares(
                 partial(_proven_before, self.problem, value, last, self.over)
             ))
-        self.points.append(replace(point, value=value, over=self.over))
         self.note = f"{self.over}={value:.3g}, kept {point.kept:,}, gap {point.relative_gap:.1e}"
         if self.small is not None:
             self.missed += 1
             self.small.restart(value, point.x, point.theta)
             if self.missed > PATIENCE:
                 self.small = None
+        self.points.append(replace(point, value=value, over=self.over, warm=self.warm(found)))
 
-    def resume(self, last: PathPoint) -> Solution:
-        """A finished point as a warm start."""
-        here = self.problem.with_(**{self.over: last.value})
-        return solve_screened(here, start=Start(last.x, last.theta), tol=1e-3)
+    def resume(self, here: Problem, last: PathPoint) -> Start | None:
+        """A finished point as a start for `here`; None if it is none."""
+        if not np.isfinite(last.x).all():
+            return None
+        known = self.problem.with_(**{self.over: last.value})
+        multipliers = last.warm.get("multipliers")
+        point = reference_point(
+            known, last.x, last.theta, None if multipliers is None else np.array(multipliers)
+        )
+        return moved_start(here, point, last.warm.get("weight"))
 
 
 def _last(points: Points, index: int) -> Pair:
@@ -120,7 +182,11 @@ def _pair(stretch: Stretch, k: int) -> Pair:
 
 
 def _point(
-    problem: Problem, stretch: Stretch, k: int, before: Callable[[], Pair] | None
+    problem: Problem,
+    stretch: Stretch,
+    k: int,
+    before: Callable[[], Pair] | None,
+    warm: Mapping[str, Any],
 ) -> PathPoint:
     """The record of point k of a stretch."""
     value, x, theta = _pair(stretch, k)
@@ -139,6 +205,7 @@ def _point(
         refuted=refuted,
         rounds=rounds,
         seconds=stretch.seconds / len(stretch),
+        warm=warm,
     )
 
 
@@ -156,12 +223,11 @@ def _proven_before(
 
 
 def _one(
-    here: Problem, previous: Solution | None, tol: float, mode: str, solver: str
+    here: Problem, start: Start | None, tol: float, mode: str, solver: str, limits: Limits
 ) -> tuple[PathPoint, Solution]:
     began = perf_counter()
-    start = None if previous is None else warm_start(here, previous)
     found = solve_screened(
-        here, named_solver(solver, here), mode=mode, tol=tol, start=start
+        here, named_solver(solver, here, limits), mode=mode, tol=tol, start=start
     )
     last = found.rounds[-1] if found.rounds else None
     point = PathPoint(
@@ -183,3 +249,44 @@ def _one(
         features=last.features if last else None,
     )
     return point, found
+
+
+def known_points(
+    saved: Checkpoint, problem: Problem, grid: Array, tol: float, over: str
+) -> list[PathPoint]:
+    """The points that a checkpoint holds, each certified again: a file proves nothing.
+
+    Raises
+    ------
+    InvalidInput
+        If one of them is not what it says it is.
+    """
+    if saved.file is None:
+        return []
+    points = points_of(saved.rows, saved.file, "checkpoint")
+    for number, (point, value) in enumerate(zip(points, grid, strict=False)):
+        try:
+            proof = _certified_again(problem.with_(**{over: point.value}), point, tol)
+            claimed = abs(point.objective - proof.primal) <= AGREEMENT * abs(proof.primal)
+            sound = proof.ok if point.status == "optimal" else True
+            fault = "" if sound and claimed and point.value == value else "it is another one's"
+        except InvalidInput as error:
+            fault = str(error)
+        if fault:
+            raise InvalidInput(
+                f"`checkpoint`: point {number} of {str(saved.file)!r} does not solve the problem "
+                f"({fault}); name another file."
+            )
+    return points
+
+
+def _certified_again(here: Problem, point: PathPoint, tol: float) -> Certificate:
+    slack = tol * (1.0 + 1e-3)  # two certificates charge the rounding in two ways
+    if len(point.theta):
+        kept = point.warm.get("multipliers")
+        multipliers = None if kept is None else finite("multipliers", kept)
+        return certify(here, point.x, point.theta, multipliers, tol=slack)
+    if isinstance(here.design, Pairs) and isinstance(here.design.terms, Products):
+        return certify_metric(here, point.x, tol=slack)
+    theta = here.losses.slope(here.design.forward(finite("x", point.x, (here.d,))))
+    return certify(here, point.x, theta, tol=slack)

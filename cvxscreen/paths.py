@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path as FilePath
 from typing import Any, TypeVar, cast
@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.checkpoint import Checkpoint
-from cvxscreen.errors import InvalidInput, UnknownName
+from cvxscreen.errors import InvalidInput, NotSaved
+from cvxscreen.inputs import choice, finite, one_of, tolerance, word
+from cvxscreen.limits import TIME, Limits
 from cvxscreen.path_record import Path, PathPoint, Points, load_path
-from cvxscreen.path_run import Run
+from cvxscreen.path_run import Run, known_points
 from cvxscreen.problem import Problem
 from cvxscreen.progress import Progress
 from cvxscreen.solvers.inner import check_request
@@ -29,11 +31,11 @@ PARAMETERS = ("C", "lam")
 
 
 def _grid(values: ArrayLike) -> Array:
-    grid = np.array(values, dtype=np.float64)
+    grid = finite("values", values).copy()
     if grid.ndim != 1 or not len(grid):
         raise InvalidInput(f"`values` has shape {grid.shape}; a non-empty list is needed.")
-    if not (np.isfinite(grid).all() and (grid > 0).all()):
-        raise InvalidInput("`values` must all be positive and finite.")
+    if not (grid > 0).all():
+        raise InvalidInput(f"`values` goes down to {grid.min():g}; all must be positive.")
     return grid
 
 
@@ -66,6 +68,8 @@ def path(
     solver: str = "auto",
     progress: bool = False,
     checkpoint: str | FilePath | None = None,
+    time_limit: float | None = None,
+    max_iter: int | None = None,
 ) -> Path:
     """Solve `problem` at every value of C or lambda, each from the solution before it.
 
@@ -88,17 +92,25 @@ def path(
         Show a bar with the time left.
     checkpoint : str or Path, optional
         File (.npz) that holds the finished points, written atomically after each; a later call with
-        the same file, data and grid goes on from there.
+        the same file, data and grid goes on from there, the way the first would have gone: to the
+        same numbers, bit by bit.
+    time_limit : float, optional
+        Seconds of wall time for the whole path.
+    max_iter : int, optional
+        Iterations of the solver for each point, as in `solve`.
 
     Returns
     -------
     Path
-        On Ctrl-C the points finished so far, with ``finished`` False.
+        On Ctrl-C and when the time is up the points finished so far, with ``finished`` False.
 
     Raises
     ------
     InvalidInput
-        For values that are not positive, or a checkpoint of another problem.
+        For values that are not positive, or a checkpoint of another problem, or with points that
+        their certificates, computed again, do not bear out.
+    NotSaved
+        If the checkpoint cannot be written; the exception's `path` has the points.
 
     Notes
     -----
@@ -111,34 +123,54 @@ def path(
     Each of its points is accepted on a certificate recomputed on the full data; records, and the
     shares proven before a solve, are made when they are looked at.
     """
-    if over not in PARAMETERS:
-        raise UnknownName.among("over", over, PARAMETERS)
+    one_of(
+        "problem", problem, Problem, "a path is for a problem from `svm`, `regression`, "
+        "`sparse_svm` with a quadratic term, or `rtlm`, and for a cvxpy.Problem with a parameter; "
+        "solve others value by value"
+    )
+    choice("over", over, PARAMETERS)
+    tol = tolerance(tol)
     check_request(mode, tol)
+    limits = Limits(time_limit)
+    word("solver", solver, "the name of a solver, like 'auto' or 'CLARABEL', is needed")
     if over == "lam" and is_metric(problem):
-        return _metric(problem, values, tol, solver, progress, checkpoint)
+        return _metric(problem, values, tol, solver, progress, checkpoint, limits, max_iter)
     if values is None:
         raise InvalidInput(f"`values` is missing: give the values of {over}.")
     grid = _grid(values)
     if over == "lam" and problem.lam is None:
         raise InvalidInput("`over`: this problem has no lambda (as metric learning has); use 'C'.")
-    saved = Checkpoint.open(checkpoint, problem, grid, tol)
-    points = Points(PathPoint(**row) for row in saved.rows)
+    saved = Checkpoint.open(checkpoint, problem, grid, tol, over)
+    points = Points(known_points(saved, problem, grid, tol, over))
     try:
         with Progress(len(grid), "path", shown=progress) as bar:
             for _ in range(len(points)):
                 bar.step()
-            run = Run(problem, points, tol, mode, solver, over)
-            while len(points) < len(grid):
+            run = Run(
+                problem, points, tol, mode, solver, over, limits=limits, max_iter=max_iter,
+                recorded=checkpoint is not None,
+            )
+            while len(points) < len(grid) and not limits.spent():
                 known = len(points)
                 run.advance(grid[known:known + 1] if checkpoint is not None else grid[known:])
-                if checkpoint is not None:
-                    saved.write([vars(p) for p in points], problem.n)
+                if checkpoint is not None and len(points) > known:
+                    _save(saved, points, problem.n)
                 for _ in range(known + 1, len(points)):
                     bar.step()
                 bar.step(run.note)
     except KeyboardInterrupt:
-        return Path(points, problem.n, finished=False)
-    return Path(points, problem.n)
+        return Path(points, problem.n, finished=False, stopped="interrupted")
+    finished = len(points) == len(grid)
+    return Path(points, problem.n, finished, "" if finished else limits.reached)
+
+
+def _save(saved: Checkpoint, points: Sequence[PathPoint], terms: int) -> None:
+    """Write the points; what cannot be written goes with the exception."""
+    try:
+        saved.write([vars(p) for p in points], terms)
+    except NotSaved as error:
+        error.path = Path(points, terms, finished=False, stopped="interrupted")
+        raise
 
 
 def _metric(
@@ -148,19 +180,27 @@ def _metric(
     solver: str,
     progress: bool,
     checkpoint: str | FilePath | None,
+    limits: Limits,
+    max_iter: int | None,
 ) -> Path:
     """Metric learning along lambda."""
     if solver not in ("auto", "builtin"):
         raise InvalidInput("`over`: 'lam' takes the built-in solver; else call `solve` by value.")
     grid = _grid(metric_grid(problem) if values is None else values)
-    saved = Checkpoint.open(checkpoint, problem, grid, tol)
-    points = [PathPoint(**row) for row in saved.rows]
+    saved = Checkpoint.open(checkpoint, problem, grid, tol, "lam")
+    points = known_points(saved, problem, grid, tol, "lam")
+    rows = metric_rows(
+        problem, grid, tol, saved.rows, stop=values is None, limits=limits, max_iter=max_iter
+    )
     try:
         with Progress(len(grid), "path", shown=progress) as bar:
-            for row in metric_rows(problem, grid, tol, saved.rows, stop=values is None):
+            for row in rows:
+                if row["status"] == TIME:
+                    limits.spent()  # this point is not finished, so it does not count
+                    break
                 points.append(PathPoint(**row))
-                saved.write([vars(p) for p in points], problem.n)
+                _save(saved, points, problem.n)
                 bar.step(f"lam={points[-1].value:.3g}, kept {points[-1].kept:,}")
     except KeyboardInterrupt:
-        return Path(tuple(points), problem.n, finished=False)
-    return Path(tuple(points), problem.n)
+        return Path(tuple(points), problem.n, finished=False, stopped="interrupted")
+    return Path(tuple(points), problem.n, not limits.reached, limits.reached)

@@ -24,6 +24,7 @@ from cvxscreen.columns import column_squares
 from cvxscreen.cones import SideConstraints
 from cvxscreen.designs.protocols import Design, Form
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import array, number, one_of, positive
 from cvxscreen.losses import Losses
 from cvxscreen.penalty import L1, Penalty
 from cvxscreen.quadratic import Quadratic
@@ -78,9 +79,21 @@ class Problem:
     lam: float | None = None
 
     def __post_init__(self) -> None:
+        for name in ("forward", "adjoint", "shape"):
+            if not hasattr(self.design, name):
+                raise InvalidInput(
+                    f"`design` is a {type(self.design).__name__}; the rows a_i are needed, for "
+                    "example cvxscreen.designs.rows.Rows(A)."
+                )
+        one_of("losses", self.losses, Losses, "a `Losses` table is needed")
+        if not isinstance(getattr(self.quadratic, "diagonal", None), np.ndarray):
+            raise InvalidInput(
+                f"`quadratic` is a {type(self.quadratic).__name__}; a `Quadratic` is needed."
+            )
         n, d = self.design.shape
-        linear = np.array(self.linear, dtype=np.float64)
+        linear = array("linear", self.linear).copy()
         object.__setattr__(self, "linear", linear)
+        object.__setattr__(self, "constant", number("constant", self.constant))
         if len(self.losses) != n:
             raise InvalidInput(f"`losses` has {len(self.losses)} rows but `design` has {n}.")
         if linear.shape != (d,) or not np.isfinite(linear).all():
@@ -156,7 +169,7 @@ class Problem:
 
     def primal(self, x: ArrayLike, margins: ArrayLike | None = None) -> float:
         """The objective at `x` (side constraints and cones are not checked)."""
-        x = np.asarray(x, dtype=np.float64)
+        x = array("x", x, (self.d,))
         t = self.design.forward(x) if margins is None else margins
         value = self.quadratic.inner(0.5 * self.quadratic.apply(x) + self.linear, x)
         if self.penalty is not None:
@@ -182,9 +195,8 @@ class Problem:
                 "`C` of a reduced problem cannot be changed: fixed terms are in its linear term. "
                 "Change it on the full problem and reduce again."
             )
-        if not (isinstance(C, int | float | np.number) and 0 < C < float("inf")):
-            raise InvalidInput(f"`C` is {C!r}; a positive finite number is needed.")
-        changed = replace(self, losses=self.losses.scaled(C / self.C), C=float(C))
+        C = positive("C", C)
+        changed = replace(self, losses=self.losses.scaled(C / self.C), C=C)
         for name in ("norms", "sizes", "noise_norms", "free_columns"):
             if name in self.__dict__ or not self._streamed:
                 changed.__dict__[name] = getattr(self, name)
@@ -198,14 +210,13 @@ class Problem:
     def _with_lam(self, lam: float) -> Problem:
         if self.lam is None or not isinstance(self.quadratic, Quadratic):
             raise InvalidInput("`lam`: this problem is not parametrised by lambda; change `C`.")
-        if not (isinstance(lam, int | float | np.number) and 0 < lam < float("inf")):
-            raise InvalidInput(f"`lam` is {lam!r}; a positive finite number is needed.")
+        lam = positive("lam", lam)
         if self.drift > 0 or self.imbalance > 0:
             raise InvalidInput("`lam` of a reduced problem cannot be changed; reduce again.")
         factor = lam / self.lam
         penalty = None if self.penalty is None else self.penalty.scaled(factor)
         changed = replace(
-            self, quadratic=self.quadratic.scaled(factor), penalty=penalty, lam=float(lam)
+            self, quadratic=self.quadratic.scaled(factor), penalty=penalty, lam=lam
         )
         for name in ("sizes", "free_columns", "column_norms", "column_sizes"):
             if name in self.__dict__ or (isinstance(penalty, L1) and not self._streamed):

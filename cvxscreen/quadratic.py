@@ -9,8 +9,10 @@ import numpy as np
 import scipy.linalg as sla
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen.capacity import require
 from cvxscreen.designs.protocols import Design
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import array
 from cvxscreen.rounding import UNIT, gamma
 
 Array = NDArray[np.float64]
@@ -38,12 +40,12 @@ class Quadratic:
     matrix: Array | None = None
 
     def __post_init__(self) -> None:
-        diagonal = np.array(self.diagonal, dtype=np.float64)
+        diagonal = array("diagonal", self.diagonal).copy()
         if diagonal.ndim != 1 or not np.isfinite(diagonal).all() or (diagonal < 0).any():
             raise InvalidInput("`diagonal` must be a vector of finite, non-negative numbers.")
         object.__setattr__(self, "diagonal", diagonal)
         if self.matrix is not None:
-            matrix = np.array(self.matrix, dtype=np.float64)
+            matrix = array("matrix", self.matrix)
             d = len(diagonal)
             if matrix.shape != (d, d) or not np.isfinite(matrix).all():
                 raise InvalidInput(f"`matrix` must be finite with shape ({d}, {d}).")
@@ -149,6 +151,8 @@ class Quadratic:
 
     def dense(self) -> Array:
         """``M`` as a dense matrix."""
+        d = len(self.diagonal)
+        require(8 * d * d, f"a dense quadratic form in {d:,} coordinates", "use fewer coordinates")
         full = np.diag(self.diagonal)
         return full if self.matrix is None else full + self.matrix
 

@@ -128,8 +128,8 @@ def test_it_shares_nothing_with_what_it_judges() -> None:
         node.module for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cvxscreen")
     }
-    names = ("certificate", "certificate_terms", "compiling", "designs.rows", "errors", "packed",
-             "problem")
+    names = ("certificate", "certificate_terms", "compiling", "designs.rows", "errors", "inputs",
+             "packed", "problem")
     assert own == {f"cvxscreen.{name}" for name in names}
 
 

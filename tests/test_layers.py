@@ -17,8 +17,14 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "cvxscreen"
 
 ROWS = (
-    ("compiling", "errors", "pieces", "progress", "registration", "rounding", "shares", "tables"),
-    ("kernels", "chunk_loops", "cone_loops", "pair_loops", "product_loops", "prox"),
+    (
+        "compiling", "errors", "interrupts", "pieces", "progress", "registration", "rounding",
+        "shares", "tables",
+    ),
+    ("inputs", "whole_files"),
+    ("matrices",),
+    ("capacity", "limits", "chunk_loops", "cone_loops", "pair_loops", "product_loops", "prox"),
+    ("kernels",),
     ("kernel_rows", "pair_table", "streams", "term_sets"),
     ("row_columns", "sources"),
     ("losses", "designs", "cones"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import os
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -171,7 +172,7 @@ def test_save_refuses_and_creates_nothing(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("broken", ["savefig", "write_bytes", "replace"])
+@pytest.mark.parametrize("broken", ["savefig", "open", "fsync", "replace"])
 def test_save_leaves_the_old_file_when_it_fails(
     broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,7 +183,8 @@ def test_save_leaves_the_old_file_when_it_fails(
     def fail(*_: Any, **__: Any) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(figure if broken == "savefig" else Path, broken, fail)
+    where: Any = {"savefig": figure, "open": Path, "fsync": os, "replace": Path}[broken]
+    monkeypatch.setattr(where, broken, fail)
     with pytest.raises(OSError, match="disk full"):
         save(figure, target)
     monkeypatch.undo()

@@ -187,7 +187,7 @@ BAD = [
     (np.array([[1 + 2j, 2.0]]), "dtype"),
     (sp.csr_matrix(np.array([[1 + 2j, 2.0]])), "dtype"),
     (np.array([["2020-01-01"]], dtype="datetime64[D]"), "dtype"),
-    (None, "shape|dtype"),
+    (None, "None"),
 ]
 
 

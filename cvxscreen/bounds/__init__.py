@@ -31,7 +31,8 @@ from cvxscreen.bounds.pairs import dome, essnsv, ssnsv, two_sided
 from cvxscreen.bounds.ray import Ray
 from cvxscreen.bounds.synergy import applies, dual_ball, joint, synergy
 from cvxscreen.duality import Point
-from cvxscreen.errors import InvalidInput, UnknownName
+from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import choice, one_of
 from cvxscreen.problem import Problem
 from cvxscreen.regions import Region
 
@@ -117,6 +118,7 @@ def available(problem: Problem) -> tuple[str, ...]:
     own: tuple[str, ...] | None = getattr(problem, "bounds", None)
     if own is not None:
         return own
+    one_of("problem", problem, Problem, "a problem from `svm`, `regression`, ... is needed")
     if int(problem.quadratic.free.sum()) > 1:
         return ()
     names = {*BOUNDS, *PAIRS}
@@ -153,8 +155,6 @@ def named_pair(name: str) -> PairBound:
 
 
 def _found(name: str, table: dict[str, Any], others: dict[str, Any], needed: str) -> Any:
-    if name in others:
+    if isinstance(name, str) and name in others:
         raise InvalidInput(f"bound {name!r} needs {needed}.")
-    if name not in table:
-        raise UnknownName.among("bound", name, table)
-    return table[name]
+    return table[choice("bound", name, table)]

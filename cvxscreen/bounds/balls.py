@@ -38,7 +38,7 @@ def midpoint_named(bound: str, point: Point) -> Region:
         return Everywhere(problem, bound, point.gap)
     shift = up(point.shift, problem.d + 8) + point.dual_error + away
     error = 0.5 * (point.dual_error + away)
-    radius = up(float(np.sqrt(up(point.terms + charge + 0.25 * shift**2)))) + error
+    radius = up(float(np.sqrt(up(point.terms + charge + 0.25 * shift * shift)))) + error
     radius = up(radius + problem.drift)
     if point.shift <= _MOVE * radius:
         # Moving the centre to x saves a pass over the data and costs at most 0.05 % of the radius.
@@ -114,6 +114,36 @@ def same_data(problem: Problem, point: Point) -> None:
             f"`reference` belongs to a problem of {point.problem.n} terms and {point.problem.d} "
             f"coordinates; this one has {problem.n} and {problem.d}."
         )
+
+
+def on_data_of(problem: Problem, point: Point) -> Point:
+    """`point`, at its own C or lam, on the very data of `problem`: evaluated there if it was not.
+
+    For bounds that rest on what a reference says about its own optimum: of other data that is
+    nothing at all.
+    """
+    same_data(problem, point)
+    own = point.problem
+    if own is problem or _alike(problem, own):
+        return point
+    changed = problem.with_(C=own.C) if own.lam is None else problem.with_(lam=own.lam)
+    return reference_point(changed, point.x, point.theta, point.multipliers)
+
+
+def _alike(problem: Problem, own: Problem) -> bool:
+    """Whether the problems differ in C or lam only."""
+    factor = problem.C / own.C
+    same = own.design is problem.design and problem.losses.is_multiple(own.losses, factor)
+    same = same and own.side is problem.side and np.array_equal(own.linear, problem.linear)
+    if own.lam is None or problem.lam is None or own.penalty is None or problem.penalty is None:
+        same = same and own.penalty is problem.penalty
+        return same and own.quadratic is problem.quadratic
+    scale = problem.lam / own.lam
+    close = np.isclose(
+        problem.quadratic.diagonal, scale * own.quadratic.diagonal, rtol=1e-13, atol=0.0
+    )
+    plain = own.quadratic.matrix is None and problem.quadratic.matrix is None
+    return same and plain and bool(close.all()) and type(own.penalty) is type(problem.penalty)
 
 
 def _same(problem: Problem, point: Point) -> None:

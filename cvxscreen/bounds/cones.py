@@ -16,7 +16,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.bounds.balls import midpoint_named, same_data
+from cvxscreen.bounds.balls import midpoint_named, on_data_of, same_data
 from cvxscreen.duality import Point, reference_point
 from cvxscreen.errors import InvalidInput
 from cvxscreen.penalty import PSD, NonNegative, Penalty
@@ -83,8 +83,8 @@ def relaxed_path_ball(problem: Problem, point: Point) -> Region:
     ``e = sqrt(2 G0 / l0)``; no pass over the data. The midpoint ball of the same reference at
     ``l1`` (`rpb`) lies inside.
     """
-    same_data(problem, point)
     _cone(problem)
+    point = on_data_of(problem, point)
     own = point.problem
     old, new = float(own.quadratic.diagonal[0]), float(problem.quadratic.diagonal[0])
     flat = bool((problem.quadratic.diagonal == new).all()) and not problem.drift
@@ -133,6 +133,6 @@ def _leaning(bound: str, point: Point, s: Array) -> Region:
     shift = up(problem.quadratic.norm(point.x - x_dual), problem.d + 8) + error
     centre = 0.5 * (point.x + x_dual)
     noise = 4.0 * UNIT * problem.quadratic.norm(np.abs(point.x) + np.abs(x_dual))
-    radius = up(sqrt(up(up(rest) + 0.25 * shift**2)) + 0.5 * error + noise + problem.drift)
+    radius = up(sqrt(up(up(rest) + 0.25 * shift * shift)) + 0.5 * error + noise + problem.drift)
     margins = problem.design.forward(centre)
     return Ball(problem, bound, centre, margins, radius, point.gap)

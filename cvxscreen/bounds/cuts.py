@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from cvxscreen.bounds.cones import over_cone
-from cvxscreen.errors import InvalidInput, UnknownName
+from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import choice
 from cvxscreen.problem import Problem
 from cvxscreen.regions import Ball, ConeBall, CutBall, Place, Region
 
@@ -27,8 +28,7 @@ def cut(problem: Problem, region: Region, rule: str) -> Region:
     InvalidInput
         For ``"linear"`` and ``"cone"`` without a cone.
     """
-    if rule not in RULES:
-        raise UnknownName.among("rule", rule, RULES)
+    choice("rule", rule, RULES)
     if rule == "sphere" or not isinstance(region, Ball):
         return region
     if problem.penalty is None or not over_cone(problem):

@@ -13,7 +13,7 @@ from math import sqrt
 import numpy as np
 
 from cvxscreen.bounds.across import dvi_ball
-from cvxscreen.bounds.balls import midpoint_named, same_data
+from cvxscreen.bounds.balls import midpoint_named, on_data_of
 from cvxscreen.bounds.ray import Ray
 from cvxscreen.duality import Point
 from cvxscreen.errors import InvalidInput
@@ -75,13 +75,12 @@ def _dome(
     bound: str, problem: Problem, first: Point, second: Point, *, enhanced: bool
 ) -> Region:
     a, b = sorted((first, second), key=lambda point: point.problem.C)
-    same_data(problem, a)
-    same_data(problem, b)
     if not a.problem.C <= problem.C <= b.problem.C:
         raise InvalidInput(
             f"bound {bound!r} needs references on both sides of C = {problem.C:g}; `reference` has "
             f"C = {a.problem.C:g} and {b.problem.C:g}. Use 'two_sided' for others."
         )
+    a, b = on_data_of(problem, a), on_data_of(problem, b)
     ray_a, ray_b = Ray.of(a), Ray.of(b)
     ball_a, ball_b = midpoint_named(bound, a), midpoint_named(bound, b)
     if (

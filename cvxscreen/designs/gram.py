@@ -283,7 +283,8 @@ class GramForm:
             return 0.0
         value = max(float(c @ self.gram.centred_product(c)), 0.0)
         factor = 8.0 * self.gram.forward_factor + gamma(self.gram.kernel.size)
-        return float(np.sqrt(value + factor * self.gram.size_of(c) ** 2))
+        size = self.gram.size_of(c)
+        return float(np.sqrt(value + factor * size * size))  # a power of a float would raise
 
     def dual_reach(self, v: ArrayLike) -> float:
         """An upper bound of the norm of the functional v, without a pass."""

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen.capacity import require
 from cvxscreen.errors import InvalidInput
 from cvxscreen.pair_loops import loops
 from cvxscreen.pair_table import PairTable
@@ -148,8 +149,15 @@ class Pairs:
 
     def dense(self, index: Index | None = None) -> Array:
         """The H at `index` (all when omitted), one row each."""
-        rows = np.arange(len(self.terms)) if index is None else _rows(index)
-        chosen = self.terms.take(rows)
+        rows = None if index is None else _rows(index)
+        count, width = len(self.terms if rows is None else rows), self.shape[1]
+        require(
+            (16 if self.diagonal else 24) * count * width,
+            f"the matrix of {count:,} comparisons x {width:,} entries of the metric, which only "
+            "other solvers and exports need,",
+            "use the built-in solver, which never forms it, fewer comparisons, or `diagonal=True`",
+        )
+        chosen = self.terms.take(np.arange(count) if rows is None else rows)
         a = self.table.differences(chosen.plus)
         b = self.table.differences(chosen.minus)
         if self.diagonal:

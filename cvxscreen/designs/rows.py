@@ -15,7 +15,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen.capacity import require
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import array
+from cvxscreen.matrices import stored
 from cvxscreen.rounding import UNIT, gamma
 
 Array = NDArray[np.float64]
@@ -23,52 +26,6 @@ Index = NDArray[np.intp] | NDArray[np.bool_]
 
 _BLOCK_ROWS = 1024
 _WIDE_ROWS = 64
-
-
-def _storage(matrix: Any, name: str) -> Any:
-    """`matrix` as a 2-D float ndarray or CSR without copying when it already is one."""
-    if sp.issparse(matrix):
-        if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
-            raise InvalidInput(
-                f"`{name}` has shape {matrix.shape} and dtype {matrix.dtype}; a matrix (n, d) of "
-                "real numbers is needed."
-            )
-        m = matrix.tocsr()
-        if not m.has_canonical_format:
-            m = m.copy()
-            m.sum_duplicates()
-        if m.dtype not in (np.float32, np.float64):
-            m = m.astype(np.float64)
-        finite = np.isfinite(m.data).all()
-    else:
-        try:
-            m = np.asarray(matrix)
-        except (TypeError, ValueError) as error:
-            raise InvalidInput(f"`{name}` is not an array of numbers: {error}") from None
-        if m.dtype.kind == "O":
-            try:
-                m = m.astype(np.float64)
-            except (TypeError, ValueError):
-                raise InvalidInput(
-                    f"`{name}` has dtype object with entries that are no numbers; encode it first."
-                ) from None
-        if m.dtype.kind not in "fiub":
-            raise InvalidInput(
-                f"`{name}` has dtype {m.dtype}; real numbers are needed. Encode it first."
-            )
-        if m.dtype not in (np.float32, np.float64):
-            m = m.astype(np.float64)
-        if m.ndim != 2:
-            raise InvalidInput(
-                f"`{name}` has shape {m.shape}; a matrix (n, d) is needed "
-                "(reshape one column with X[:, None])."
-            )
-        if not (m.flags.c_contiguous or m.flags.f_contiguous):
-            m = np.ascontiguousarray(m)
-        finite = bool(np.isfinite(m).all())
-    if not finite:
-        raise InvalidInput(f"`{name}` holds NaN or infinity; impute or drop those rows first.")
-    return m
 
 
 class Rows:
@@ -102,18 +59,18 @@ class Rows:
         name: str = "X",
         known: bool = False,
     ) -> None:
-        self.matrix = matrix if known else _storage(matrix, name)
+        self.matrix = matrix if known else stored(matrix, name)
         n, p = self.matrix.shape
         self.scale: Array | None = None
         if scale is not None:
-            self.scale = np.array(scale, dtype=np.float64)
+            self.scale = array("scale", scale).copy()
             if self.scale.shape != (n,):
                 raise InvalidInput(f"`scale` has shape {self.scale.shape}; ({n},) is needed.")
             if not np.isfinite(self.scale).all():
                 raise InvalidInput("`scale` holds NaN or infinity.")
         self.extra = np.zeros((n, 0))
         if extra is not None:
-            self.extra = np.array(extra, dtype=np.float64)
+            self.extra = array("extra", extra).copy()
             if self.extra.ndim != 2 or len(self.extra) != n:
                 raise InvalidInput(f"`extra` has shape {self.extra.shape}; ({n}, k) is needed.")
             if not np.isfinite(self.extra).all():
@@ -251,6 +208,11 @@ class Rows:
     def dense(self, index: Index | None = None) -> Array:
         """The rows at `index` (all when omitted) as a dense float64 array."""
         block = self.matrix if index is None else self.matrix[index]
+        n, d = block.shape[0], self.shape[1]
+        require(
+            8 * n * d, f"a dense copy of {n:,} x {d:,} entries",
+            "keep the data sparse, or use fewer features",
+        )
         head = block.toarray() if self.sparse else block
         extra = self.extra if index is None else self.extra[index]
         out = np.hstack([np.asarray(head, dtype=np.float64), extra])

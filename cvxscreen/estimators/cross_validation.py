@@ -12,15 +12,16 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
 
 from cvxscreen.bounds import midpoint_ball
-from cvxscreen.doors import warm_start
 from cvxscreen.errors import InvalidInput
 from cvxscreen.estimators.classifier import ScreenedSVC
 from cvxscreen.estimators.fitting import Array, warn_uncertified
+from cvxscreen.inputs import array, quoted
 from cvxscreen.paths import path
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.small_path import suits
 from cvxscreen.solvers.solution import Solution
+from cvxscreen.solvers.warm import warm_start
 
 REFIT = 1e-9
 """Relative gap of the refitted model, where `tol` is not smaller still."""
@@ -141,9 +142,11 @@ class ScreenedSVCCV(ScreenedSVC):
             if self.Cs < 1:
                 raise InvalidInput(f"`Cs` is {self.Cs}; at least one value is needed.")
             return np.geomspace(1e-3, 10.0, int(self.Cs))
-        grid = np.array(self.Cs, dtype=np.float64)
+        grid = array("Cs", self.Cs).copy()
         if grid.ndim != 1 or not len(grid) or not (np.isfinite(grid) & (grid > 0)).all():
-            raise InvalidInput("`Cs` must be a number of values or a list of positive ones.")
+            raise InvalidInput(
+                f"`Cs` is {quoted(self.Cs)}; a number of values, or positive ones, is needed."
+            )
         return grid
 
     def _with(self, C: float) -> ScreenedSVC:

@@ -14,6 +14,8 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from cvxscreen.doors import solve
+from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import flag
 from cvxscreen.models.kernel import kernel_between
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.solution import Solution
@@ -54,7 +56,9 @@ class ScreenedModel(BaseEstimator):
 
     def _options(self) -> dict[str, Any]:
         """The part of the problem that does not depend on the data."""
-        shared: dict[str, Any] = {"intercept": self.fit_intercept}
+        if self.kernel is None:
+            raise InvalidInput("`kernel` is None; 'linear' is needed for the plain model.")
+        shared: dict[str, Any] = {"intercept": flag("fit_intercept", self.fit_intercept)}
         if not self._linear:
             shared |= {
                 "kernel": self.kernel, "kernel_params": self.kernel_params,

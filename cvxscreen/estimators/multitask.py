@@ -9,8 +9,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from cvxscreen.designs.rows import Rows
 from cvxscreen.doors import solve
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import choice
+from cvxscreen.models.loss_table import CLASSIFICATION
 from cvxscreen.models.multitask import raso
 
 Array = NDArray[np.float64]
@@ -84,13 +87,14 @@ class MultiTaskSVC(ClassifierMixin, BaseEstimator):
         """
         X, ids = self._rows(X, task)
         y = np.asarray(y)
+        if y.dtype.kind == "f" and not np.isfinite(y).all():
+            raise InvalidInput("`y` holds NaN or infinity; drop those rows.")
         if y.shape != (len(X),):
             raise InvalidInput(f"`y` has shape {y.shape}; ({len(X)},) is needed.")
         self.classes_ = np.unique(y)
         if len(self.classes_) != 2:
             raise InvalidInput(f"`y` has {len(self.classes_)} classes; two are needed.")
-        if self.loss not in ("hinge", "smoothed_hinge", "squared_hinge"):
-            raise InvalidInput(f"`loss` is {self.loss!r}; a classification loss is needed.")
+        choice("loss", self.loss, CLASSIFICATION)
         signs = np.where(y == self.classes_[1], 1.0, -1.0)
         self.tasks_ = np.unique(ids)
         rows = [np.flatnonzero(ids == name) for name in self.tasks_]
@@ -130,9 +134,7 @@ class MultiTaskSVC(ClassifierMixin, BaseEstimator):
 
     @staticmethod
     def _rows(X: ArrayLike, task: ArrayLike) -> tuple[Array, NDArray[Any]]:
-        X, ids = np.asarray(X, dtype=np.float64), np.asarray(task)
-        if X.ndim != 2:
-            raise InvalidInput(f"`X` has shape {X.shape}; a matrix (n, d) is needed.")
+        X, ids = Rows(X).dense(), np.asarray(task)
         if ids.shape != (len(X),):
             raise InvalidInput(f"`task` has shape {ids.shape}; ({len(X)},) is needed.")
         return X, ids

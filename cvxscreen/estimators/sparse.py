@@ -10,9 +10,9 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from cvxscreen.doors import solve
-from cvxscreen.errors import InvalidInput
 from cvxscreen.estimators.fitting import ScreenedModel, warn_uncertified
 from cvxscreen.estimators.one_vs_rest import OneVsRest
+from cvxscreen.inputs import flag, positive
 from cvxscreen.models.sparse import lambda_max, sparse_svm
 
 SHARE = 0.01
@@ -150,13 +150,10 @@ class SparseSVC(OneVsRest, ScreenedModel):
 
     def _with_constant(self, X: Any) -> Any:
         """The features and, for the intercept, the constant one."""
-        if not self.fit_intercept:
+        if not flag("fit_intercept", self.fit_intercept):
             return X
-        if not (np.isfinite(self.intercept_scaling) and self.intercept_scaling > 0):
-            raise InvalidInput(
-                f"`intercept_scaling` is {self.intercept_scaling}; a positive number is needed."
-            )
-        column = np.full((X.shape[0], 1), self.intercept_scaling, dtype=X.dtype)
+        scale = positive("intercept_scaling", self.intercept_scaling)
+        column = np.full((X.shape[0], 1), scale, dtype=X.dtype)
         if sp.issparse(X):
             return sp.hstack([X, sp.csr_array(column)], format="csr")
         return np.hstack([X, column])

@@ -71,20 +71,6 @@ def chunked_terms(
     return design, ChunkTerms(n, unit, target, weight, factor)
 
 
-def refuse_kernel(kernel: object) -> None:
-    """Refuse a kernel: it is a matrix between all pairs of rows.
-
-    Raises
-    ------
-    InvalidInput
-    """
-    if kernel is not None:
-        raise InvalidInput(
-            "`kernel` needs the rows of `X` in memory; load them (np.array(X)), or leave `kernel` "
-            "out for a linear model of data in chunks."
-        )
-
-
 def _numbers(name: str, values: Any, n: int) -> NDArray[Any]:
     """A finite vector of length `n`; float32 and float64 are held by reference."""
     try:

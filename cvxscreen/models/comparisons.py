@@ -11,16 +11,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen.capacity import require
 from cvxscreen.errors import InvalidInput
-from cvxscreen.models.inputs import positive, vector
+from cvxscreen.inputs import positive
+from cvxscreen.matrices import stored
+from cvxscreen.models.inputs import some_rows, vector
 from cvxscreen.pair_table import PairTable, centred
 from cvxscreen.term_sets import Indexed, Products, Terms
 
 Array = NDArray[np.float64]
 Points = NDArray[np.int64]
 
-LISTING_LIMIT = 100_000_000
-"""Sets of more terms than this are never listed."""
+LISTED_BYTES = 57
+"""Of memory, at the peak, for each triplet that is listed (measured)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,18 +67,19 @@ class Comparisons:
 
         Raises
         ------
+        TooLarge
+            For a set that does not fit into memory when listed.
         InvalidInput
-            For a set too large to be listed, or a mixture.
+            For a mixture.
         """
         if self.listed is not None:
             return self.listed
         if self.anchors is None or self.near is None or self.far is None:
             raise InvalidInput("a mixture of comparisons has no single index; keep its parts.")
-        if len(self) > LISTING_LIMIT:
-            raise InvalidInput(
-                f"the set has {len(self):,} triplets; it is never listed (at most "
-                f"{LISTING_LIMIT:,} are). Use it as it is, or choose a smaller `k`."
-            )
+        require(
+            LISTED_BYTES * len(self), f"the list of all {len(self):,} triplets",
+            "use the set as it is (nothing else needs the list), or choose a smaller `k`",
+        )
         shape = self.terms
         if not isinstance(shape, Products):
             raise InvalidInput("these comparisons were not made from labels; they have no lists.")
@@ -121,7 +125,9 @@ class Comparisons:
 
     def table(self, X: Any, diagonal: bool) -> PairTable:
         """The pairs with their points, centred."""
-        points = centred(X)
+        matrix = stored(X, "X")
+        some_rows(*matrix.shape)
+        points = centred(matrix)
         if len(points) != self.n:
             raise InvalidInput(
                 f"`X` has {len(points)} rows but the comparisons are over {self.n} points."

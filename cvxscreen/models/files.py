@@ -6,13 +6,15 @@ import csv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import array
+from cvxscreen.matrices import stored
+from cvxscreen.whole_files import UNREADABLE, why_unreadable
 
 Array = NDArray[np.float64]
 _Reader = Callable[[Path, str | None], tuple[Any, NDArray[Any]]]
@@ -54,13 +56,31 @@ def read_data(path: str | Path, target: str | None = None) -> tuple[Any, NDArray
         ".npz": _npz, ".npy": _npy, ".csv": _csv, ".tsv": _csv,
     }
     reader: _Reader = readers.get(place.suffix.lower(), _svmlight)
+    if target is not None and reader not in (_csv, _npy):
+        raise InvalidInput(
+            f"`--target` is {target!r}, but {place.name} is no .csv, .tsv or .npy: its targets "
+            "have a place of their own."
+        )
+    if not place.stat().st_size:
+        raise InvalidInput(f"`DATA`: {str(place)!r} is empty; name a file with data.")
     try:
-        return reader(place, target)
+        X, y = reader(place, target)
+        X = stored(X, f"X of {place.name}")
+        if not X.shape[0]:
+            raise InvalidInput(f"`DATA`: {place.name} has no rows; name a file with data.")
+        if y.shape != (X.shape[0],):
+            raise InvalidInput(
+                f"`DATA`: y of {place.name} has shape {y.shape}; one target a row of X, "
+                f"({X.shape[0]},), is needed."
+            )
+        return X, y
     except InvalidInput:
         raise
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
+        kind = place.suffix.lower() if place.suffix.lower() in readers else "svmlight text"
         raise InvalidInput(
-            f"`DATA`: {str(place)!r} could not be read as {place.suffix or 'svmlight'}: {error}"
+            f"`DATA`: {str(place)!r} could not be read as {kind} ({why_unreadable(error)}); it may "
+            "be cut short or of another format, see `cvxscreen path --help`."
         ) from None
 
 
@@ -69,7 +89,7 @@ def _npz(place: Path, target: str | None) -> tuple[Any, Array]:
         names = set(data.files)
         if "y" not in names:
             raise InvalidInput(f"`DATA`: {place.name} has no array 'y'; found {sorted(names)}.")
-        y = np.asarray(data["y"], dtype=np.float64)
+        y = array(f"y of {place.name}", data["y"])
         if "X" in names:
             return data["X"], y
         parts = ("X_data", "X_indices", "X_indptr", "X_shape")
@@ -105,7 +125,8 @@ def _column(target: str | None, header: list[str] | None, name: str) -> int:
 
 
 def _npy(place: Path, target: str | None) -> tuple[Array, Array]:
-    matrix = np.load(place, allow_pickle=False)
+    with place.open("rb") as stream:
+        matrix = array(place.name, np.load(stream, allow_pickle=False))
     return _split(matrix, _column(target, None, place.name), place.name)
 
 

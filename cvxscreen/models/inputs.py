@@ -1,4 +1,4 @@
-"""Checks shared by the front doors: one message style, naming argument, finding and remedy."""
+"""Checks of samples, labels and weights, shared by the front doors."""
 
 from __future__ import annotations
 
@@ -6,27 +6,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import array
 
 Array = NDArray[np.float64]
 
-
-def positive(name: str, value: object) -> float:
-    """`value` as a positive finite float."""
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise InvalidInput(f"`{name}` is {value!r}; a positive number is needed.") from None
-    if not (np.isfinite(number) and number > 0):
-        raise InvalidInput(f"`{name}` is {number}; a positive finite number is needed.")
-    return number
+_REMEDY = "-1 and +1 are needed, for example np.where(y == positive_class, 1, -1)."
 
 
 def vector(name: str, values: ArrayLike, n: int) -> Array:
-    """`values` as a finite float vector of length `n`."""
-    try:
-        v = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"`{name}` is not a vector of numbers: {error}") from None
+    """`values` as a finite float vector of length `n`, a copy."""
+    v = array(name, values).copy()
     if v.ndim == 2 and 1 in v.shape:
         v = v.ravel()
     if v.ndim != 1:
@@ -60,16 +49,27 @@ def weights(sample_weight: ArrayLike | None, n: int) -> Array:
 
 def labels(y: ArrayLike, n: int) -> Array:
     """Labels -1/+1 with both classes present."""
+    words = _words(y)
+    if words:
+        raise InvalidInput(f"`y` holds words ({', '.join(words)}, ...); {_REMEDY}")
     v = vector("y", y, n)
     found = np.unique(v)
     if not np.isin(found, (-1.0, 1.0)).all():
         shown = ", ".join(f"{value:g}" for value in found[:5])
         raise InvalidInput(
-            f"`y` holds the labels {shown}{', ...' if len(found) > 5 else ''}; -1 and +1 are "
-            "needed, for example np.where(y == positive_class, 1, -1)."
+            f"`y` holds the labels {shown}{', ...' if len(found) > 5 else ''}; {_REMEDY}"
         )
     if len(found) < 2:
         raise InvalidInput(
             f"`y` has only one class ({found[0]:+g}) in {n} rows; a classifier needs both."
         )
     return v
+
+
+def _words(y: ArrayLike) -> list[str]:
+    """Some of the labels that are words, quoted."""
+    try:
+        found = np.asarray(y).ravel().tolist()
+    except ValueError:  # ragged; said elsewhere
+        return []
+    return sorted({repr(label) for label in found if isinstance(label, str)})[:3]

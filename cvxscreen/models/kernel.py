@@ -13,10 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.designs.gram import Gram, GramForm
 from cvxscreen.designs.rows import Rows
-from cvxscreen.errors import InvalidInput, UnknownName
+from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import choice, named_numbers, number, positive, quoted
 from cvxscreen.kernel_rows import CHUNK, Kernel
 from cvxscreen.kernels import Called, KernelFunction, Polynomial, Precomputed, Rbf
-from cvxscreen.models.inputs import positive, some_rows
+from cvxscreen.models.inputs import some_rows
 from cvxscreen.rounding import gamma as rounding
 from cvxscreen.solvers.solution import Solution
 
@@ -61,7 +62,7 @@ class KernelSetting:
 
     def function(self, X: Any) -> KernelFunction:
         """Return the kernel function on `X`; what is not known to be one is checked."""
-        if self.kernel == "precomputed":
+        if isinstance(self.kernel, str) and self.kernel == "precomputed":
             self._no_params("precomputed")
             return _precomputed(X)
         points = _points(X)
@@ -69,9 +70,8 @@ class KernelSetting:
             self._no_params("a function")
             return checked(Called(points, self.kernel), "the kernel function's matrix")
         name = self.kernel
-        if name not in _PARAMETERS:
-            raise UnknownName.among("kernel", name, ["precomputed", *_PARAMETERS])
-        given = dict(self.params or {})
+        choice("kernel", name, ["precomputed", *_PARAMETERS])
+        given = named_numbers("kernel_params", self.params)
         unknown = set(given) - set(_PARAMETERS[name])
         if unknown:
             raise InvalidInput(
@@ -83,6 +83,19 @@ class KernelSetting:
     def _no_params(self, what: str) -> None:
         if self.params:
             raise InvalidInput(f"`kernel_params` goes with a named kernel, not with {what}.")
+
+
+def check_kernel_arguments(kernel: object, params: object, loss: str, gamma: object) -> None:
+    """Refuse arguments that were meant for a kernel and would not reach one."""
+    if kernel is None and params:
+        raise InvalidInput(
+            f"`kernel_params` is {quoted(params)} but there is no `kernel`; name one, like 'rbf'."
+        )
+    if kernel is not None and gamma is not None and "smoothed" not in str(loss):
+        raise InvalidInput(
+            f"`gamma` is {quoted(gamma)}, the corner width of a smoothed loss, which {loss!r} is "
+            "not; the kernel's goes to `kernel_params={'gamma': ...}`."
+        )
 
 
 def _points(X: Any) -> Any:
@@ -99,19 +112,22 @@ def _points(X: Any) -> Any:
 def _named(name: str, points: Any, given: dict[str, float]) -> KernelFunction:
     if "gamma" in _PARAMETERS[name]:
         default = 1.0 if name == "chi2" else 1.0 / points.shape[1]
-        given["gamma"] = positive("gamma", given.get("gamma", default))
+        given["gamma"] = positive("gamma` of `kernel_params", given.get("gamma", default))
     if name == "rbf":
         return Rbf(points, given["gamma"])
     if name == "linear":
         return Polynomial(points)
     if name == "poly":
-        degree, coef0 = given.get("degree", 3), float(given.get("coef0", 1.0))
-        if degree != int(degree) or degree < 1 or not coef0 >= 0:
+        degree = number("degree` of `kernel_params", given.get("degree", 3))
+        coef0 = number("coef0` of `kernel_params", given.get("coef0", 1.0))
+        if not degree.is_integer() or degree < 1 or not 0 <= coef0 < np.inf:
             raise InvalidInput(
-                f"`degree` is {degree} and `coef0` {coef0}; a positive semidefinite polynomial "
+                f"`degree` is {degree:g} and `coef0` {coef0:g}; a positive semidefinite polynomial "
                 "kernel needs a positive whole degree and coef0 >= 0."
             )
         return Polynomial(points, given["gamma"], coef0, int(degree))
+    if "coef0" in given:
+        given["coef0"] = number("coef0` of `kernel_params", given["coef0"])
     from sklearn.metrics.pairwise import pairwise_kernels
 
     def function(left: Any, right: Any) -> Any:

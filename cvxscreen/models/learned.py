@@ -11,11 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import file_path
 from cvxscreen.models.metric import factor_of, metric_of, rtlm
 from cvxscreen.models.triplets import triplets
 from cvxscreen.paths import Path, path
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.metric_start import lam_max
+from cvxscreen.whole_files import written_whole
 
 Array = NDArray[np.float64]
 
@@ -40,16 +42,20 @@ class LearnedMetrics:
     scale: Array
 
     def save(self, file: FilePath) -> None:
-        """Write ``lam``, ``metric``, ``components`` (of the last lambda), ``scale``, the gaps."""
+        """Write ``lam``, ``metric``, ``components`` (of the last lambda), ``scale``, the gaps.
+
+        Whole or not at all.
+        """
         points = self.path.points
-        np.savez(
-            file,
-            lam=self.path.values,
-            metric=np.array([metric_of(self.problem, point.x) for point in points]),
-            components=factor_of(self.problem, points[-1].x),
-            scale=self.scale,
-            relative_gap=np.array([point.relative_gap for point in points]),
-        )
+        with written_whole(file_path("file", file)) as stream:
+            np.savez(
+                stream,
+                lam=self.path.values,
+                metric=np.array([metric_of(self.problem, point.x) for point in points]),
+                components=factor_of(self.problem, points[-1].x),
+                scale=self.scale,
+                relative_gap=np.array([point.relative_gap for point in points]),
+            )
 
     def __str__(self) -> str:
         return self.path.table()
@@ -73,7 +79,7 @@ def learn_metrics(
     InvalidInput
         For a `k` that is neither a number nor "all", or data without triplets.
     """
-    if not (k == "all" or k.isdigit()):
+    if not (k == "all" or k.isdecimal()):
         raise InvalidInput(f"`--k` is {k!r}; a number of neighbours or 'all' is needed.")
     points = Rows(X).dense()
     scale = np.ones(points.shape[1])

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.errors import InvalidInput, UnknownName
+from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import choice, positive
 from cvxscreen.losses import Losses
-from cvxscreen.models.inputs import positive
 
 Array = NDArray[np.float64]
 
@@ -23,6 +23,11 @@ class Shape:
     epsilon: float | None = None
     tau: float | None = None
     delta: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("gamma", "epsilon", "tau", "delta"):  # also those that the loss does not use
+            if getattr(self, name) is not None:
+                positive(name, getattr(self, name))
 
 
 def _width(shape: Shape, name: str, default: float) -> float:
@@ -73,6 +78,5 @@ def named_loss(
     InvalidInput
         If a shape parameter is not positive (or ``tau`` not below 1).
     """
-    if name not in among:
-        raise UnknownName.among("loss", name, among)
+    choice("loss", name, among)
     return _ROWS[name](b, weight, shape)

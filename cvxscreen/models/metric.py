@@ -10,14 +10,18 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen.designs.pairs import Pairs
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import array, finite, flag, number, one_of, positive, real, whole
 from cvxscreen.losses import Losses
 from cvxscreen.models.comparisons import Comparisons
-from cvxscreen.models.inputs import positive, some_rows
+from cvxscreen.models.inputs import some_rows
 from cvxscreen.models.triplets import triplets
 from cvxscreen.penalty import PSD, NonNegative
 from cvxscreen.problem import Problem, Quadratic
 
 Array = NDArray[np.float64]
+
+LARGEST = 1e70
+"""Coordinates from which on products of squared distances leave double precision."""
 
 
 def rtlm(
@@ -72,10 +76,16 @@ def rtlm(
     some_rows(*rows.shape)
     lam = positive("lam", lam)
     width = _width(gamma)
-    chosen = T if isinstance(T, Comparisons) else triplets(rows.matrix, index=T)
+    diagonal = flag("diagonal", diagonal)
+    chosen = T if isinstance(T, Comparisons) else triplets(rows.matrix, index=real("T", T))
     if not len(chosen):
         raise InvalidInput("`T` is empty; there is nothing to learn from.")
     table = chosen.table(rows.matrix, diagonal)
+    if len(table) and not float(np.abs(table.points).max()) < LARGEST:
+        raise InvalidInput(
+            f"`X` holds numbers of {float(np.abs(table.points).max()):.1e} after centring; their "
+            "fourth powers overflow. Scale the features first."
+        )
     weight, n = chosen.weight, len(chosen)
     if weight.size == 1 and chosen.threshold.size == 1:
         w = float(weight[0])
@@ -99,17 +109,17 @@ def rtlm(
 
 def metric_of(problem: Problem, x: ArrayLike) -> Array:
     """The matrix M, shape (d, d), of a solution's coordinates."""
+    one_of("problem", problem, Problem, "a problem from `rtlm` is needed")
     design = problem.design
-    x = np.asarray(x, dtype=np.float64)
     if not isinstance(design, Pairs):
-        raise InvalidInput("`problem` is not one of metric learning.")
-    if x.shape != (problem.d,):
-        raise InvalidInput(f"`x` has shape {x.shape}; ({problem.d},) is needed.")
+        raise InvalidInput("`problem` is not one of metric learning; see `rtlm`.")
+    x = finite("x", x, (problem.d,))
     return np.diag(x) if design.diagonal else x.reshape(design.table.d, design.table.d).copy()
 
 
 def factor_of(problem: Problem, x: ArrayLike, rank: int | None = None) -> Array:
     """L with ``M = L' L``, shape (r, d): new data transformed by ``X @ L.T`` have the metric."""
+    rank = None if rank is None else whole("rank", rank, 1)
     values, vectors = np.linalg.eigh(metric_of(problem, x))
     order = np.argsort(-values)[: len(values) if rank is None else rank]
     kept = order[values[order] > 1e-12 * max(float(values[-1]), 0.0)]
@@ -117,10 +127,7 @@ def factor_of(problem: Problem, x: ArrayLike, rank: int | None = None) -> Array:
 
 
 def _width(gamma: object) -> float:
-    try:
-        width = float(gamma)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise InvalidInput(f"`gamma` is {gamma!r}; a number >= 0 is needed.") from None
+    width = number("gamma", gamma, "a number >= 0 is needed")
     if not (np.isfinite(width) and width >= 0):
         raise InvalidInput(f"`gamma` is {width}; a finite number >= 0 is needed.")
     return width
@@ -130,7 +137,7 @@ def _linear(linear: float | ArrayLike | None, d: int, diagonal: bool) -> Array:
     shape = (d,) if diagonal else (d, d)
     if linear is None:
         return np.zeros(d if diagonal else d * d)
-    given = np.array(linear, dtype=np.float64)
+    given = array("linear", linear)
     if given.ndim == 0:
         given = float(given) * (np.ones(d) if diagonal else np.eye(d))
     if given.shape != shape or not np.isfinite(given).all():

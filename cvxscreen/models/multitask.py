@@ -9,13 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.designs.rows import Rows
-from cvxscreen.errors import InvalidInput, UnknownName
+from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import choice, positive
 from cvxscreen.losses import FIELDS, Losses
 from cvxscreen.models.inputs import vector
 from cvxscreen.models.loss_table import CLASSIFICATION, REGRESSION, Shape, named_loss
 from cvxscreen.multitask.problem import MultiTask
 
 Array = NDArray[np.float64]
+
+LARGEST = 1e140
+"""Numbers from which on sums of products leave double precision."""
 
 LOSSES = (*CLASSIFICATION, *REGRESSION, "squared")
 
@@ -72,8 +76,8 @@ def raso(
     nothing its solution is ``u = 0`` and ``b`` the label. Chen, Tang, Liu, Ye, *A convex
     formulation for learning a shared predictive structure from multiple tasks*, TPAMI 2013.
     """
-    if loss not in LOSSES:
-        raise UnknownName.among("loss", loss, LOSSES)
+    positive("alpha", alpha), positive("beta", beta)
+    choice("loss", loss, LOSSES)
     shape = Shape(gamma=gamma, epsilon=epsilon, tau=tau, delta=delta)
     rows: list[Array] = []
     targets, tables, signs = [], [], []
@@ -111,6 +115,11 @@ def _task(X: Any, y: Any, loss: str) -> tuple[Array, Array]:
     n, d = X.shape
     if n == 0 or d == 0:
         raise InvalidInput(f"`X` has {n} rows and {d} columns; at least one of each is needed.")
+    if not float(np.abs(X).max()) < LARGEST:
+        raise InvalidInput(
+            f"`X` holds numbers of {float(np.abs(X).max()):.1e}; their squares overflow. Scale the "
+            "features first."
+        )
     y = vector("y", y, n)
     if loss in CLASSIFICATION and not np.isin(y, (-1.0, 1.0)).all():
         raise InvalidInput(

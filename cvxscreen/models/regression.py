@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cvxscreen.designs.rows import Rows
-from cvxscreen.models.chunked import chunked_terms, refuse_kernel
-from cvxscreen.models.inputs import positive, some_rows, vector, weights
-from cvxscreen.models.kernel import KernelChoice, KernelSetting
+from cvxscreen.inputs import flag, positive
+from cvxscreen.models.chunked import chunked_terms
+from cvxscreen.models.inputs import some_rows, vector, weights
+from cvxscreen.models.kernel import KernelChoice, KernelSetting, check_kernel_arguments
 from cvxscreen.models.loss_table import REGRESSION, Shape, named_loss
 from cvxscreen.models.svm import ridge, spread
 from cvxscreen.problem import Problem
@@ -78,11 +79,11 @@ def regression(
     -----
     Wang et al. 2014, section 5, for the absolute loss (LAD).
     """
-    C = positive("C", C)
+    C, intercept = positive("C", C), flag("intercept", intercept)
+    check_kernel_arguments(kernel, kernel_params, loss, gamma)
     shape = Shape(gamma=gamma, epsilon=epsilon, tau=tau, delta=delta)
-    chunks = opened(X)
+    chunks = opened(X, kernel)
     if chunks is not None:
-        refuse_kernel(kernel)
         parts = chunked_terms(chunks, y, loss, shape, REGRESSION, C, sample_weight, intercept)
         return ridge(*parts, C, intercept, "regression")
     rows = Rows(X)

@@ -9,10 +9,11 @@ from numpy.typing import ArrayLike
 
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import number, one_of, positive
 from cvxscreen.losses import Losses
 from cvxscreen.lp_svm import LpSvm
 from cvxscreen.models.chunked import chunked_terms
-from cvxscreen.models.inputs import labels, positive, some_rows, vector, weights
+from cvxscreen.models.inputs import labels, some_rows, vector, weights
 from cvxscreen.models.loss_table import CLASSIFICATION, REGRESSION, Shape, named_loss
 from cvxscreen.models.svm import spread
 from cvxscreen.penalty import L1
@@ -73,7 +74,7 @@ def sparse_svm(
     some_rows(n, d)
     design = Rows(rows.matrix, labels(y, n))
     c = weights(sample_weight, n) / n
-    if l2 == 0:
+    if number("l2", l2, "0 (for the LP-SVM) or a positive number is needed") == 0:
         if loss != "hinge":
             raise InvalidInput('`l2` is 0; that needs loss="hinge" (the LP-SVM) or a positive l2.')
         return LpSvm(design, c, positive("lam", lam))
@@ -161,6 +162,7 @@ def lambda_max(problem: Problem | LpSvm) -> float:
     InvalidInput
         Without an L1 term and a parameter ``lam``.
     """
+    one_of("problem", problem, (Problem, LpSvm), "a problem from `sparse_svm` is needed")
     if isinstance(problem, LpSvm):
         return float(np.max(np.abs(problem.design.adjoint(problem.c))))
     if not isinstance(problem.penalty, L1) or problem.lam is None:

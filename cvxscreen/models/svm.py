@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.designs.rows import Rows
+from cvxscreen.inputs import flag, positive
 from cvxscreen.losses import FIELDS, Losses
-from cvxscreen.models.chunked import chunked_terms, refuse_kernel
-from cvxscreen.models.inputs import labels, positive, some_rows, weights
-from cvxscreen.models.kernel import KernelChoice, KernelSetting
+from cvxscreen.models.chunked import chunked_terms
+from cvxscreen.models.inputs import labels, some_rows, weights
+from cvxscreen.models.kernel import KernelChoice, KernelSetting, check_kernel_arguments
 from cvxscreen.models.loss_table import CLASSIFICATION, Shape, named_loss
 from cvxscreen.problem import Problem, Quadratic
 from cvxscreen.sources.known import opened
@@ -72,10 +73,10 @@ def svm(
     -----
     Ogawa et al. 2014, (1); Wang et al. 2014, (1), with ``phi`` the hinge.
     """
-    C = positive("C", C)
-    chunks = opened(X)
+    C, intercept = positive("C", C), flag("intercept", intercept)
+    check_kernel_arguments(kernel, kernel_params, loss, gamma)
+    chunks = opened(X, kernel)
     if chunks is not None:
-        refuse_kernel(kernel)
         shape = Shape(gamma=gamma)
         parts = chunked_terms(
             chunks, y, loss, shape, CLASSIFICATION, C, sample_weight, intercept

@@ -5,14 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen.capacity import require
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import positive, real
 from cvxscreen.models.comparisons import Comparisons, from_lists, from_points
-from cvxscreen.models.inputs import positive, some_rows
+from cvxscreen.models.inputs import some_rows
 
 Points = NDArray[np.int64]
+
+
+LIST_BYTES = 73
+"""Of memory, at the peak, for each neighbour of each point (measured)."""
 
 
 def triplets(
@@ -59,6 +66,11 @@ def triplets(
     if count == n:
         raise InvalidInput("`y` has no class with two points; triplets need two of a kind.")
     same, other = _numbers_of_neighbours(k, n)
+    entries = n * min(same + other, n - 1)
+    require(
+        LIST_BYTES * entries, f"the lists of {entries:,} neighbours of {n:,} points",
+        "choose a number of neighbours `k`, or a smaller one",
+    )
     near: list[Points] = [np.zeros(0, dtype=np.int64)] * n
     far: list[Points] = [np.zeros(0, dtype=np.int64)] * n
     data = rows.dense() if same < n or other < n else np.zeros((n, 1))
@@ -104,10 +116,11 @@ def pairs(
     some_rows(*rows.shape)
     if index is not None:
         listed = _listed("index", index, n, 2)
-        alike = np.asarray(same)
+        alike = np.asarray(False if same is None else same)
         if alike.shape != (len(listed),) or alike.dtype != bool:
             raise InvalidInput(
-                f"`same` must be {len(listed)} booleans: whether each pair is of one class."
+                f"`same` has shape {alike.shape} and dtype {alike.dtype}; {len(listed)} booleans "
+                "are needed: whether each pair is of one class."
             )
     else:
         found = triplets(X, y, k)
@@ -146,7 +159,7 @@ def quadruplets(X: Any, index: ArrayLike) -> Comparisons:
 
 
 def _listed(name: str, index: ArrayLike, n: int, columns: int) -> Points:
-    found = np.array(index)
+    found = real(name, index)
     if found.ndim != 2 or found.shape[1] != columns or not len(found):
         raise InvalidInput(
             f"`{name}` has shape {found.shape}; at least one row of {columns} indices is needed."
@@ -163,12 +176,23 @@ def _listed(name: str, index: ArrayLike, n: int, columns: int) -> Points:
 def _labels(y: ArrayLike | None, n: int) -> NDArray[np.intp]:
     if y is None:
         raise InvalidInput("`y` is missing; give class labels, or the comparisons as `index`.")
+    if sp.issparse(y) or (isinstance(y, np.ma.MaskedArray) and np.ma.is_masked(y)):
+        raise InvalidInput("`y` is sparse or masked; a plain array of labels is needed.")
     values = np.asarray(y)
+    if values.ndim == 2 and 1 in values.shape:
+        values = values.ravel()
     if values.shape != (n,):
         raise InvalidInput(f"`y` has shape {values.shape}; one label a row of `X`, ({n},).")
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
+    if values.dtype.kind in "fc" and not np.isfinite(values).all():
         raise InvalidInput("`y` holds NaN or infinity; drop those rows.")
-    return np.asarray(np.unique(values, return_inverse=True)[1], dtype=np.intp)
+    if values.dtype.kind == "O" and any(v is None or v != v for v in values.tolist()):
+        raise InvalidInput("`y` has missing values; drop those rows.")
+    try:
+        return np.asarray(np.unique(values, return_inverse=True)[1], dtype=np.intp)
+    except TypeError as error:
+        raise InvalidInput(
+            f"`y` holds labels that cannot be told apart by order ({error}); use numbers or words."
+        ) from None
 
 
 def _numbers_of_neighbours(k: int | tuple[int, int] | str, n: int) -> tuple[int, int]:
@@ -177,7 +201,8 @@ def _numbers_of_neighbours(k: int | tuple[int, int] | str, n: int) -> tuple[int,
             raise InvalidInput(f"`k` is {k!r}; a number, a pair of numbers or 'all' is needed.")
         return n, n
     two = k if isinstance(k, tuple) else (k, k)
-    if len(two) != 2 or not all(isinstance(v, int | np.integer) and v >= 1 for v in two):
+    integers = all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in two)
+    if len(two) != 2 or not integers or min(two) < 1:
         raise InvalidInput(f"`k` is {k!r}; at least one neighbour is needed.")
     return int(two[0]), int(two[1])
 

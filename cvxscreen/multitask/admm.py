@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.multitask.joint import Record
 from cvxscreen.multitask.metric import Metric
 from cvxscreen.multitask.problem import MultiTask
@@ -39,9 +40,10 @@ class Admm:
         problem: MultiTask,
         target: float,
         on_round: Callable[[Round], None] | None = None,
+        limits: Limits = UNLIMITED,
     ) -> Outcome:
         """Iterate until the joint relative gap is at most `target`."""
-        record = Record(problem, target, on_round)
+        record = Record(problem, target, on_round, limits)
         rho = problem.c / problem.eta
         W = scaled = np.zeros((problem.d, problem.m))
         points = [cold(X) for X in problem.X]

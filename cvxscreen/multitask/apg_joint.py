@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.multitask.intercepts import Intercepts
 from cvxscreen.multitask.joint import Record
 from cvxscreen.multitask.metric import Metric
@@ -46,9 +47,10 @@ class ApgJoint:
         problem: MultiTask,
         target: float,
         on_round: Callable[[Round], None] | None = None,
+        limits: Limits = UNLIMITED,
     ) -> Outcome:
         """Iterate until the joint relative gap is at most `target`."""
-        run = Coupling(problem, Record(problem, target, on_round))
+        run = Coupling(problem, Record(problem, target, on_round, limits))
         start = np.hstack([np.zeros((problem.d, problem.m)), problem.start_metric().M])
         first = 2.0 * problem.c / (problem.eta + problem.h / problem.d)
         settings = {"lipschitz": first, "max_iterations": self.max_rounds}

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.multitask.anderson import Anderson
 from cvxscreen.multitask.gap import Dual, Primal
 from cvxscreen.multitask.joint import Record
@@ -62,12 +63,13 @@ class Bcd:
         target: float,
         start: tuple[Metric, Array, Array] | None = None,
         on_round: Callable[[Round], None] | None = None,
+        limits: Limits = UNLIMITED,
     ) -> Outcome:
         """Iterate until the joint relative gap is at most `target`.
 
         `start` is a metric, slopes and intercepts to begin with.
         """
-        run = _Run(problem, self, Record(problem, target, on_round))
+        run = _Run(problem, self, Record(problem, target, on_round, limits))
         run.begin(start)
         while not run.record.done and len(run.record.rounds) < self.max_rounds:
             run.round()

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen.certificate import Certificate
 from cvxscreen.certificate_terms import piecewise_value
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import array, one_of, positive
 from cvxscreen.multitask.problem import MultiTask
 
 Array = NDArray[np.float64]
@@ -57,7 +58,9 @@ def certify_multitask(
     InvalidInput
         On wrong shapes.
     """
-    U, b, M, theta = (np.asarray(a, dtype=np.float64) for a in (U, b, M, theta))
+    one_of("problem", problem, MultiTask, "a problem from `raso` is needed")
+    U, b, M, theta = array("U", U), array("b", b), array("M", M), array("theta", theta)
+    tol = positive("tol", tol)
     d, m, n, f = problem.d, problem.m, problem.n, problem.losses
     if U.shape != (d, m) or b.shape != (m,) or M.shape != (d, d) or theta.shape != (n,):
         raise InvalidInput(

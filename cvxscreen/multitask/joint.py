@@ -8,6 +8,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.multitask.gap import Dual, Primal, joint_gap
 from cvxscreen.multitask.metric import Metric
 from cvxscreen.multitask.problem import MultiTask
@@ -20,9 +21,14 @@ class Record:
     """The lowest objective and the highest bound so far, and the gap between them."""
 
     def __init__(
-        self, problem: MultiTask, target: float, on_round: Callable[[Round], None] | None = None
+        self,
+        problem: MultiTask,
+        target: float,
+        on_round: Callable[[Round], None] | None = None,
+        limits: Limits = UNLIMITED,
     ) -> None:
         self.problem, self.target, self.on_round = problem, target, on_round
+        self.limits = limits
         self.best: Primal | None = None
         self.proof: Dual | None = None
         self.floor = -np.inf
@@ -57,12 +63,13 @@ class Record:
 
     @property
     def done(self) -> bool:
-        """Whether the target is reached."""
-        return self.relative <= self.target
+        """Whether the target is reached, or a limit once there is a point."""
+        return self.relative <= self.target or (self.best is not None and self.limits.spent())
 
     def note(self, steps: int, *, kept: int | None = None, accelerated: bool = False) -> None:
         """Add a round to the record."""
         now = perf_counter()
+        self.limits.spent(1)
         done = Round(
             number=len(self.rounds) + 1,
             objective=self.best.value if self.best else float("nan"),

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import array
 from cvxscreen.prox import capped_simplex, spectral_box_norm_factor
 
 Array = NDArray[np.float64]
@@ -34,7 +35,7 @@ class Metric:
     @classmethod
     def at(cls, M: ArrayLike, h: float, eta: float, c: float) -> Metric:
         """The feasible matrix nearest to `M`."""
-        M = np.asarray(M, dtype=np.float64)
+        M = array("M", M)
         if M.ndim != 2 or M.shape[0] != M.shape[1] or not np.isfinite(M).all():
             raise InvalidInput(f"`M` must be a finite square matrix; found shape {M.shape}.")
         values, vectors = np.linalg.eigh(0.5 * (M + M.T))

@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import positive, whole
 from cvxscreen.losses import Losses
 from cvxscreen.multitask.metric import Metric
 from cvxscreen.problem import Problem, Quadratic
@@ -61,10 +62,7 @@ class MultiTask:
     def __post_init__(self) -> None:
         d = self.d
         for name in ("alpha", "beta"):
-            value = getattr(self, name)
-            if not (isinstance(value, int | float | np.number) and 0 < value < float("inf")):
-                raise InvalidInput(f"`{name}` is {value!r}; a positive finite number is needed.")
-            object.__setattr__(self, name, float(value))
+            object.__setattr__(self, name, positive(name, getattr(self, name)))
         whole = isinstance(self.h, int | np.integer) and not isinstance(self.h, bool)
         if not whole or not 1 <= self.h <= d:
             raise InvalidInput(
@@ -170,14 +168,18 @@ class MultiTask:
         guess = Metric.best(U, self.h, self.eta, self.c)
         return Metric(guess.P, 0.8 * guess.g + 0.2 * share, self.eta, self.c)
 
+    def check_task(self, name: str, index: int) -> None:
+        """Refuse what is no number of a task."""
+        if whole(name, index, 0) >= self.m:
+            raise InvalidInput(f"`{name}` is {index}; there are tasks 0 to {self.m - 1}.")
+
     def task(self, index: int, M: ArrayLike) -> Problem:
         """Task `index` at a fixed `M` as a problem of its own, the intercept last.
 
         ``min 1/n sum phi + c u' (eta I + M)^{-1} u``: everything that takes a `Problem` (bounds,
         screening, reduction, CVXPY export) takes it.
         """
-        if not 0 <= index < self.m:
-            raise InvalidInput(f"`index` is {index}; there are tasks 0 to {self.m - 1}.")
+        self.check_task("index", index)
         metric = M if isinstance(M, Metric) else self.metric(M)
         matrix = np.zeros((self.d + 1, self.d + 1))
         matrix[: self.d, : self.d] = 2.0 * self.c * metric.inverse

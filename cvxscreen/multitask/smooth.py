@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.errors import InvalidInput
+from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.multitask.joint import Record
 from cvxscreen.multitask.problem import MultiTask
 from cvxscreen.multitask.rounds import Outcome, Round
@@ -42,13 +43,14 @@ class SmoothFista:
         problem: MultiTask,
         target: float,
         on_round: Callable[[Round], None] | None = None,
+        limits: Limits = UNLIMITED,
     ) -> Outcome:
         """Iterate until the joint relative gap is at most `target`."""
         if not problem.smooth:
             raise InvalidInput(
                 f"`solver` is 'fista', which needs a smooth loss; {problem.loss!r} has kinks."
             )
-        run = _Losses(problem, Record(problem, target, on_round), self.check)
+        run = _Losses(problem, Record(problem, target, on_round, limits), self.check)
         start = np.zeros((problem.d + 1, problem.m))
         fista(
             run, run.prox, start, run.stop, lipschitz=run.guess(), max_iterations=self.max_rounds

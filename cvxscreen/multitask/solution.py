@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.certificate import Certificate
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import finite
 from cvxscreen.multitask.bounds import eigengap
 from cvxscreen.multitask.problem import MultiTask
 from cvxscreen.multitask.rounds import Round
@@ -97,9 +98,13 @@ class MultiTaskSolution:
 
     def predict(self, X: ArrayLike, task: int) -> Array:
         """``X u + b`` of one task, shape (len(X),)."""
-        if not 0 <= task < self.problem.m:
-            raise InvalidInput(f"`task` is {task}; there are tasks 0 to {self.problem.m - 1}.")
-        return np.asarray(np.asarray(X, dtype=np.float64) @ self.U[:, task] + self.b[task])
+        self.problem.check_task("task", task)
+        X = finite("X", X)
+        if X.ndim != 2 or X.shape[1] != self.problem.d:
+            raise InvalidInput(
+                f"`X` has shape {X.shape}; {self.problem.d} columns are needed, one a feature."
+            )
+        return np.asarray(X @ self.U[:, task] + self.b[task])
 
     def __str__(self) -> str:
         names = ("round", "objective", "relative gap", "kept", "steps", "accelerated", "seconds")

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.errors import InvalidInput, UnknownName
+from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import choice, one_of, tolerance, word
+from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.multitask.admm import Admm
 from cvxscreen.multitask.apg_joint import ApgJoint
 from cvxscreen.multitask.bcd import Bcd
@@ -46,6 +48,7 @@ def solve_multitask(
     start: MultiTaskSolution | None = None,
     max_rounds: int | None = None,
     on_round: Watch = None,
+    limits: Limits = UNLIMITED,
 ) -> MultiTaskSolution:
     """Solve to a joint relative gap of `tol`, certified on all tasks.
 
@@ -68,22 +71,23 @@ def solve_multitask(
     max_rounds : int, optional
     on_round : callable, optional
         Gets the record of every round.
+    limits : Limits
 
     Raises
     ------
     UnknownName, InvalidInput
     """
-    if mode not in MODES:
-        raise UnknownName.among("mode", mode, MODES)
-    if not (isinstance(tol, int | float) and 0 < tol < 1):
-        raise InvalidInput(f"`tol` is {tol!r}; a number strictly between 0 and 1 is needed.")
-    name = solver.lower()
-    if name not in SOLVERS:
-        raise UnknownName.among("solver", solver, SOLVERS)
+    one_of("problem", problem, MultiTask, "a problem from `raso` is needed")
+    choice("mode", mode, MODES)
+    tol = tolerance(tol)
+    name = word("solver", solver, f"one of {', '.join(SOLVERS)} is needed").lower()
+    if start is not None:
+        one_of("start", start, MultiTaskSolution, "what `solve` returned for such tasks is needed")
+    choice("solver", solver, SOLVERS)
     if name in ("auto", "builtin"):
         name = "fista" if problem.smooth and max(problem.sizes) > DENSE else "bcd"
     began = perf_counter()
-    outcome = _run(problem, 0.5 * tol, name, screening, start, max_rounds, on_round)
+    outcome = _run(problem, 0.5 * tol, name, screening, start, max_rounds, on_round, limits)
     M = outcome.metric.M
     proof = certify_multitask(problem, outcome.U, outcome.b, M, outcome.theta, tol=tol)
     return MultiTaskSolution(
@@ -92,7 +96,7 @@ def solve_multitask(
         b=outcome.b,
         M=M,
         theta=outcome.theta,
-        status="optimal" if proof.ok else "inaccurate",
+        status=limits.word(proof.ok),
         certificate=proof,
         rounds=outcome.rounds,
         solver=name.upper(),
@@ -109,20 +113,21 @@ def _run(
     start: MultiTaskSolution | None,
     max_rounds: int | None,
     on_round: Watch,
+    limits: Limits,
 ) -> Outcome:
     limit: dict[str, Any] = {} if max_rounds is None else {"max_rounds": max_rounds}
     if name in ("bcd", "plain"):
         screened = max(problem.sizes) >= WORTH if screening is None else screening
         algorithm = Bcd(accelerate=name == "bcd", screening=screened, **limit)
         first = None if start is None else warm(problem, start)
-        return algorithm(problem, target, first, on_round)
+        return algorithm(problem, target, first, on_round, limits)
     if start is not None:
         raise InvalidInput(f"`start` is used by solver 'bcd' only; `solver` is {name!r}.")
     if name == "admm":
-        return Admm(**limit)(problem, target, on_round)
+        return Admm(**limit)(problem, target, on_round, limits)
     if name == "apg":
-        return ApgJoint(**limit)(problem, target, on_round)
-    return SmoothFista(**limit)(problem, target, on_round)
+        return ApgJoint(**limit)(problem, target, on_round, limits)
+    return SmoothFista(**limit)(problem, target, on_round, limits)
 
 
 def warm(problem: MultiTask, start: MultiTaskSolution) -> tuple[Metric, Array, Array]:

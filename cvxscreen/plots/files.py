@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import file_path
 from cvxscreen.plots.style import empty_figure
+from cvxscreen.whole_files import written_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,17 +43,15 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
     form = target.suffix.removeprefix(".").lower()
     drawn = BytesIO()
     figure.savefig(drawn, format=form, dpi=150)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        temporary.write_bytes(drawn.getvalue())
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with written_whole(target) as stream:
+        stream.write(drawn.getvalue())
     return target
 
 
-def writable(path: str | os.PathLike[str]) -> Path:
+def writable(path: str | os.PathLike[str], name: str = "path") -> Path:
     """`path` if a picture can be written there, asked before the work that leads to the picture.
+
+    Messages call it `name`.
 
     Raises
     ------
@@ -60,13 +60,13 @@ def writable(path: str | os.PathLike[str]) -> Path:
     MissingDependency
         If matplotlib is not installed.
     """
-    target = Path(path)
+    target = file_path(name, path)
     known = empty_figure(1.0).canvas.get_supported_filetypes()
     if target.suffix.removeprefix(".").lower() not in known:
         raise InvalidInput(
-            f"`path` ends in {target.suffix!r}; choose one of: "
+            f"`{name}` ends in {target.suffix!r}; choose one of: "
             f"{', '.join(f'.{name}' for name in sorted(known))}."
         )
     if not target.parent.is_dir():
-        raise InvalidInput(f"`path` lies in {target.parent}, which is not a folder.")
+        raise InvalidInput(f"`{name}` lies in {target.parent}, which is not a folder.")
     return target

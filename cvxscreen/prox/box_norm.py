@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import array, number, positive
 
 Array = NDArray[np.float64]
 
@@ -129,12 +130,10 @@ def _median(values: Array) -> float:
 
 def _easy(s: ArrayLike, eta: float, h: float) -> tuple[Array, Array | None]:
     """Checked and scaled ``s``, and the answer where no search is needed."""
-    s = np.asarray(s, dtype=np.float64)
+    s, eta = array("s", s), positive("eta", eta)
     if s.ndim != 1 or not np.isfinite(s).all() or (s < 0).any():
         raise InvalidInput("`s` must be a vector of finite, non-negative numbers.")
-    if not (np.isfinite(eta) and eta > 0):
-        raise InvalidInput(f"`eta` is {eta}; a positive finite number is needed.")
-    if not 0 <= h <= len(s):
+    if not 0 <= number("h", h) <= len(s):
         raise InvalidInput(f"`h` is {h}; a number between 0 and {len(s)} is needed.")
     top = float(s.max(initial=0.0))
     if top > 0:

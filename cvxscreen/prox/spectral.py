@@ -5,16 +5,27 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import finite, positive, whole
 from cvxscreen.prox.box_norm import box_norm_weights
-from cvxscreen.prox.vectors import capped_simplex
+from cvxscreen.prox.vectors import capped_simplex, weight
 
 Array = NDArray[np.float64]
 
 
 def _eigen(A: ArrayLike) -> tuple[Array, Array]:
-    A = np.asarray(A, dtype=np.float64)
+    A = finite("A", A)
+    if A.ndim != 2 or A.shape[0] != A.shape[1]:
+        raise InvalidInput(f"`A` has shape {A.shape}; a square matrix is needed.")
     values, vectors = np.linalg.eigh(0.5 * (A + A.T))
     return values, vectors
+
+
+def _matrix(name: str, values: ArrayLike) -> Array:
+    found = finite(name, values)
+    if found.ndim != 2:
+        raise InvalidInput(f"`{name}` has shape {found.shape}; a matrix (d, m) is needed.")
+    return found
 
 
 def _rebuilt(values: Array, vectors: Array) -> Array:
@@ -30,6 +41,8 @@ def psd(A: ArrayLike) -> Array:
 
 def psd_elastic(A: ArrayLike, step: float, trace_weight: float, l2_weight: float) -> Array:
     """Prox of ``step (trace_weight tr X + l2/2 ||X||_F^2)`` over positive semidefinite ``X``."""
+    step, l2_weight = weight("step", step), weight("l2_weight", l2_weight)
+    trace_weight = weight("trace_weight", trace_weight)
     values, vectors = _eigen(A)
     values = np.maximum(values - step * trace_weight, 0.0) / (1.0 + step * l2_weight)
     return _rebuilt(values, vectors)
@@ -51,7 +64,7 @@ def spectral_box_norm_factor(U: ArrayLike, eta: float, h: float) -> tuple[Array,
         where the rank of `U` is smaller.
     g : array, shape (d,)
     """
-    U = np.asarray(U, dtype=np.float64)
+    U = _matrix("U", U)
     P, s, _ = np.linalg.svd(U, full_matrices=True)
     padded = np.zeros(len(U))
     padded[: len(s)] = s
@@ -60,7 +73,7 @@ def spectral_box_norm_factor(U: ArrayLike, eta: float, h: float) -> tuple[Array,
 
 def spectral_box_norm(U: ArrayLike, eta: float, h: float) -> float:
     """``Omega(U) = min tr(U' (eta I + M)^{-1} U)`` over ``{tr M = h, 0 <= M <= I}``."""
-    U = np.asarray(U, dtype=np.float64)
+    U = _matrix("U", U)
     s = np.zeros(len(U))
     found = np.linalg.svd(U, compute_uv=False)
     s[: len(found)] = found
@@ -72,7 +85,9 @@ def spectral_box_norm_dual(V: ArrayLike, eta: float, h: int) -> float:
 
     The conjugate of ``c Omega`` is this over ``4 c``.
     """
-    s = np.linalg.svd(np.asarray(V, dtype=np.float64), compute_uv=False)
+    V, eta = _matrix("V", V), positive("eta", eta)
+    h = whole("h", h, 0, len(V))
+    s = np.linalg.svd(V, compute_uv=False)
     return float(eta * np.sum(s**2) + np.sum(s[:h] ** 2))
 
 
@@ -82,7 +97,8 @@ def spectral_box_norm_prox(U: ArrayLike, step: float, eta: float, h: float) -> A
     ``g`` are the weights for ``eta + 2 step``: minimising over U first leaves
     ``min_g sum s_i^2 / (eta + 2 step + g_i)``.
     """
-    U = np.asarray(U, dtype=np.float64)
+    U = _matrix("U", U)
+    step, eta = weight("step", step), positive("eta", eta)
     P, s, Q = np.linalg.svd(U, full_matrices=False)
     padded = np.zeros(len(U))
     padded[: len(s)] = s

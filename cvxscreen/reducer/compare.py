@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import one_of
 from cvxscreen.reducer.inner import chosen_solver, options_for, solver_name
-from cvxscreen.reducer.plugin import solve
+from cvxscreen.reducer.plugin import Request, solve
 from cvxscreen.reducer.report import Comparison, Comparisons, Report
 
 Array = NDArray[np.float64]
@@ -44,8 +45,10 @@ class _Snapshot:
 
 
 def _flat(value: Any) -> Array:
-    dense = value.toarray() if hasattr(value, "toarray") else np.asarray(value, dtype=np.float64)
-    return np.atleast_1d(dense).ravel()
+    dense = np.atleast_1d(value.toarray() if hasattr(value, "toarray") else np.asarray(value))
+    if np.iscomplexobj(dense):
+        dense = np.concatenate([dense.real, dense.imag])
+    return np.asarray(dense, dtype=np.float64).ravel()
 
 
 def _dual(constraint: Any) -> Array | None:
@@ -109,14 +112,29 @@ def verify(
     Raises
     ------
     InvalidInput
-        For an empty list of solvers.
+        For what is no cvxpy.Problem, an empty list of solvers, or a tolerance outside (0, 1).
     cvxpy.error.SolverError
         As from ``prob.solve()``, for one solver; within a list, a solver that cannot take the
         problem gets a line that says so.
     """
+    cvxpy_problem(problem)
+    Request(None, mode, tol).check()
     if isinstance(solver, list | tuple):
         return _several(problem, list(solver), mode, tol, options)
     return _one(problem, solver, mode, tol, options)[0]
+
+
+def cvxpy_problem(problem: Any) -> None:
+    """Refuse what is no problem of CVXPY.
+
+    Raises
+    ------
+    InvalidInput
+    """
+    needed = "a cvxpy.Problem is needed"
+    if hasattr(problem, "to_cvxpy"):
+        needed += " (`problem.to_cvxpy()` gives one)"
+    one_of("problem", problem, cp.Problem, needed)
 
 
 def _several(
@@ -164,6 +182,7 @@ def _one(
     problem: Any, solver: Any, mode: str, tol: float, options: dict[str, Any]
 ) -> tuple[Comparison, _Snapshot, _Snapshot]:
     """Both solves with one solver."""
+    Request(solver, mode, tol).check()
     given = options_for(solver, options)
     began = process_time()
     problem.solve(solver=chosen_solver(solver, given), **given)

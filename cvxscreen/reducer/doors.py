@@ -11,14 +11,15 @@ import cvxpy as cp
 from cvxscreen.certificate import Certificate, certify
 from cvxscreen.duality import reference_point
 from cvxscreen.errors import NotCertified, NotScreenable
+from cvxscreen.inputs import positive
 from cvxscreen.problem import Problem
 from cvxscreen.reducer.build import Built, build
-from cvxscreen.reducer.compare import verify
+from cvxscreen.reducer.compare import cvxpy_problem, verify
 from cvxscreen.reducer.inner import CvxpyInner
 from cvxscreen.reducer.recognise import recognise
 from cvxscreen.reducer.recognition import Recognition
 from cvxscreen.reducer.report import Explanation, Report
-from cvxscreen.reducer.restore import restore, statistics, write_back
+from cvxscreen.reducer.restore import restore, statistics, status_of, write_back
 from cvxscreen.rules import piece_masks
 from cvxscreen.screening import Screening
 from cvxscreen.selection import Selection
@@ -42,6 +43,7 @@ def explain(problem: Any) -> Explanation:
     Explanation
         With ``recognised`` and ``reasons``; prints as a table.
     """
+    cvxpy_problem(problem)
     began = process_time()
     try:
         recognition = recognise(problem)
@@ -88,6 +90,7 @@ class Reduced:
         NotCertified
             If `problem` has not been solved; the original is then left as it is.
         """
+        tol = positive("tol", tol)
         status = self.problem.status
         if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, cp.USER_LIMIT):
             word = "has not been solved" if status is None else f"has status {status!r}"
@@ -114,7 +117,7 @@ class Reduced:
         write_back(
             self._recognition,
             restore(self._recognition, point.x, point.theta, point.multipliers),
-            status=cp.OPTIMAL if proof.ok else cp.OPTIMAL_INACCURATE,
+            status=status_of(proof.ok, status),
             solver=stats.solver_name,
             statistics=statistics(
                 report,
@@ -152,11 +155,14 @@ def reduce(problem: Any) -> Reduced:
 
     Raises
     ------
+    InvalidInput
+        If `problem` is no cvxpy.Problem.
     NotScreenable
         If `problem` is not recognised, with the reason.
     NotCertified
         If no first point was found, because the problem is infeasible or unbounded.
     """
+    cvxpy_problem(problem)
     recognition = recognise(problem)
     full = recognition.problem
     pilot = None if full.side is None else CvxpyInner()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,9 +10,11 @@ import numpy as np
 
 from cvxscreen.cones import SideConstraints
 from cvxscreen.errors import UnknownName
+from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.problem import Problem
 from cvxscreen.reducer.build import build
 from cvxscreen.reducer.interior import inside, strict_point
+from cvxscreen.reducer.quiet import quiet
 from cvxscreen.solvers.inner import InnerResult, Start
 
 TIGHT: dict[str, dict[str, Any]] = {
@@ -29,6 +30,12 @@ GENERAL = frozenset(
     ("verbose", "warm_start", "ignore_dpp", "enforce_dpp", "canon_backend", "bibtex")
 )
 """Options of ``prob.solve`` that are CVXPY's own, whatever the solver."""
+
+SECONDS = {
+    "CLARABEL": "time_limit", "HIGHS": "time_limit", "OSQP": "time_limit", "SCS": "time_limit_secs"
+}
+STEPS = {"CLARABEL": "max_iter", "OSQP": "max_iter", "SCS": "max_iters"}
+"""What solvers call a limit of their own; others are left alone until they are done."""
 
 DEFAULT = "CLARABEL"
 """The solver when the user names none; it comes with CVXPY."""
@@ -63,6 +70,8 @@ class CvxpyInner:
         As in ``prob.solve(solver=...)``; see `chosen_solver` for None.
     options : dict
         Passed to every solve untouched.
+    limits : Limits
+        Of the whole call; the solver is told what is left, where it can be (`SECONDS`, `STEPS`).
 
     Attributes
     ----------
@@ -78,6 +87,7 @@ class CvxpyInner:
 
     solver: Any = None
     options: dict[str, Any] = field(default_factory=dict)
+    limits: Limits = UNLIMITED
     problem_solved: Any = None
     failure: str = ""
     solve_time: float = 0.0
@@ -88,6 +98,14 @@ class CvxpyInner:
     def name(self) -> str:
         """The solver's name."""
         return solver_name(self.solver)
+
+    def within(self) -> dict[str, Any]:
+        """The options, with what is left of the limits."""
+        options, name = dict(self.options), self.name
+        for left, names in ((self.limits.seconds, SECONDS), (self.limits.iterations, STEPS)):
+            if left is not None and name in names:
+                options[names[name]] = min(left, options.get(names[name], left))
+        return options
 
     def settled(self, side: SideConstraints, x: Any) -> Any:
         """`x` moved inside `side` for certain where possible; see `interior`."""
@@ -111,9 +129,8 @@ class CvxpyInner:
         built = build(problem)
         solver = chosen_solver(self.solver, self.options)
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                built.problem.solve(solver=solver, **self.options)
+            with quiet():
+                built.problem.solve(solver=solver, **self.within())
         except cp.error.SolverError as error:
             self.failure = str(error)
             return _failed(cp.SOLVER_ERROR, str(error))
@@ -121,6 +138,7 @@ class CvxpyInner:
         stats = built.problem.solver_stats
         self.solve_time += stats.solve_time or 0.0
         self.setup_time += stats.setup_time or 0.0
+        self.limits.spent(stats.num_iters or 0)
         status = built.problem.status
         if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, cp.USER_LIMIT):
             return _failed(status, status)
@@ -138,7 +156,7 @@ def _failed(status: str, message: str) -> InnerResult:
     return InnerResult(status, nothing, nothing, nothing, {"message": message})
 
 
-def cvxpy_inner(name: str) -> CvxpyInner:
+def cvxpy_inner(name: str, limits: Limits = UNLIMITED) -> CvxpyInner:
     """The inner solver that calls CVXPY's solver `name`, with tolerances tight enough to certify.
 
     Raises
@@ -149,4 +167,4 @@ def cvxpy_inner(name: str) -> CvxpyInner:
     installed = cp.installed_solvers()
     if name.upper() not in installed:
         raise UnknownName.among("solver", name, ["auto", "builtin", *installed])
-    return CvxpyInner(name.upper(), options_for(name, {}))
+    return CvxpyInner(name.upper(), options_for(name, {}), limits)

@@ -14,13 +14,15 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from cvxscreen.errors import CvxscreenError, InvalidInput, NotScreenable, UnknownName
+from cvxscreen.errors import CvxscreenError, NotScreenable
+from cvxscreen.inputs import choice, tolerance
+from cvxscreen.limits import ITERATIONS, TIME, Limits
 from cvxscreen.reducer.inner import CvxpyInner, options_for
 from cvxscreen.reducer.memory import Last, keep, recall, reference
 from cvxscreen.reducer.recognise import recognise
 from cvxscreen.reducer.recognition import Recognition
 from cvxscreen.reducer.report import Counts, Report
-from cvxscreen.reducer.restore import restore, statistics, write_back
+from cvxscreen.reducer.restore import restore, statistics, status_of, write_back
 from cvxscreen.solvers.choice import builtin_solver
 from cvxscreen.solvers.inner import Inner, Start
 from cvxscreen.solvers.loop import MODES, solve_screened
@@ -34,6 +36,9 @@ BUILTIN = "BUILTIN"
 
 USELESS = 1e-2
 """An answer with a larger certified gap (relative) is not handed out, but solved again plainly."""
+
+LIMITS = ("time_limit", "max_iter")
+"""Options that the built-in solver takes, as `cvxscreen.solve` does."""
 
 ELSEWHERE = ("gp", "qcp", "requires_grad", "nlp")
 """Arguments of ``prob.solve`` that ask for something else than a convex solve."""
@@ -70,16 +75,15 @@ class Request:
         Raises
         ------
         cvxpy.error.SolverError
-            For the name of a solver that is not installed.
+            For the name of a solver that is not installed, or what is no solver at all.
         UnknownName, InvalidInput
             For `mode` and `tol`.
         """
-        if self.mode not in MODES:
-            raise UnknownName.among("mode", self.mode, MODES)
-        if not (np.isfinite(self.tol) and 0 < self.tol < 1):
-            raise InvalidInput(f"`tol` is {self.tol!r}; a number between 0 and 1 is needed.")
+        choice("mode", self.mode, MODES)
+        tolerance(self.tol)
         named = isinstance(self.solver, str) and not self.builtin
-        if named and self.solver.upper() not in cp.installed_solvers():
+        strange = not (self.solver is None or named or self.builtin or hasattr(self.solver, "name"))
+        if strange or (named and self.solver.upper() not in cp.installed_solvers()):
             cp.Problem(cp.Minimize(cp.Variable())).solve(solver=self.solver)
 
     def say(self, text: object) -> None:
@@ -111,7 +115,8 @@ def solve(
     verbose : bool
         Say what was recognised and kept, and let the solver talk.
     **options
-        Passed to the solver untouched.
+        Passed to the solver untouched; the built-in one takes `time_limit` and `max_iter`, and its
+        answer then has status ``"user_limit"`` where it is not certified.
 
     Returns
     -------
@@ -175,7 +180,11 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpyInne
     warm = request.options.get("warm_start", True)
     start = warm_start(recognition) if warm else None
     problem = recognition.problem
-    inner: Inner = builtin_solver(problem) if guest is None else guest
+    inner: Inner
+    if guest is None:
+        inner = builtin_solver(problem, Limits(*(request.options.get(name) for name in LIMITS)))
+    else:
+        inner = guest
     return solve_screened(problem, inner, mode=request.mode, tol=request.tol, start=start), guest
 
 
@@ -200,13 +209,14 @@ def _screened(recognition: Recognition, request: Request, recognised: float) -> 
         solution, guest = run(recognition, request)
     except (CvxscreenError, np.linalg.LinAlgError) as error:
         return f"the screening loop stopped: {error}"
-    if solution.status not in ("optimal", "inaccurate"):
+    limited = solution.status in (TIME, ITERATIONS)
+    if solution.status not in ("optimal", "inaccurate") and not limited:
         return f"the reduced problem was not solved to optimality ({solution.status})"
     last = None if guest is None else guest.problem_solved
     if guest is not None and last is None and guest.failure:
         return f"the solver failed on the reduced problem: {guest.failure}"
     proof = solution.certificate
-    if not proof.ok and not proof.relative_gap <= USELESS:
+    if not (proof.ok or limited or proof.relative_gap <= USELESS):
         return f"the answer could not be certified: {proof.reason}"
     keep(recognition.standard.canonical.original, Last.of(solution))
     began = perf_counter()
@@ -220,7 +230,7 @@ def _screened(recognition: Recognition, request: Request, recognised: float) -> 
     write_back(
         recognition,
         restored,
-        status=cp.OPTIMAL if proof.ok else cp.OPTIMAL_INACCURATE,
+        status=status_of(proof.ok, None if last is None else last.status, limited),
         solver=report.solver,
         statistics=statistics(
             report,

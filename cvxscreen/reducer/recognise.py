@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from cvxscreen.reducer.check import check
 from cvxscreen.reducer.elements import recognise_standard
 from cvxscreen.reducer.recognition import Recognition
@@ -24,6 +26,8 @@ def recognise(problem: Any) -> Recognition:
     NotScreenable
         With the reason, naming the part that stands in the way.
     """
-    recognition = recognise_standard(standardise(canonicalise(problem)))
+    with np.errstate(invalid="ignore", over="ignore"):  # data with NaN or infinity are refused
+        standard = standardise(canonicalise(problem))
+    recognition = recognise_standard(standard)
     check(recognition)
     return recognition

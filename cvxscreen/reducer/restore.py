@@ -96,6 +96,16 @@ def restore(recognition: Recognition, x: Array, theta: Array, side: Array) -> Re
     return Restored(z, recognition.multipliers(z, theta, side))
 
 
+def status_of(ok: bool, last: str | None = None, limited: bool = False) -> str:
+    """CVXPY's status of an answer: whether its certificate holds, how the solver's last call ended.
+
+    A solver that a limit of the user's stopped, guest or built in, is reported as CVXPY reports it.
+    """
+    if ok:
+        return str(cp.OPTIMAL)
+    return str(cp.USER_LIMIT if limited or last == cp.USER_LIMIT else cp.OPTIMAL_INACCURATE)
+
+
 def write_back(
     recognition: Recognition,
     restored: Restored,

@@ -31,7 +31,7 @@ from cvxscreen.reducer.plugin import USELESS, Request, make_report
 from cvxscreen.reducer.recognition import Recognition
 from cvxscreen.reducer.report import Report
 from cvxscreen.reducer.rescale import with_costs
-from cvxscreen.reducer.restore import restore
+from cvxscreen.reducer.restore import restore, status_of
 from cvxscreen.reducer.standard import Standard
 from cvxscreen.reducer.stuffed import read_stuffed
 from cvxscreen.solvers.loop import solve_screened
@@ -214,7 +214,7 @@ def _answer(
         x=restored.z,
         z=restored.multipliers,
         value=recognition.standard.value(restored.z),
-        status=cp.OPTIMAL if found.certificate.ok else cp.OPTIMAL_INACCURATE,
+        status=status_of(found.certificate.ok, guest.problem_solved.status),
         seconds=guest.solve_time,
         iterations=stats.num_iters,
     )

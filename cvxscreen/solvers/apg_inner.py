@@ -7,7 +7,7 @@ eigendecomposition where the quadratic has a dense part), and so does a penalty 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from cvxscreen.designs.gram import Gram
 from cvxscreen.duality import dual_feasible, reference_point
 from cvxscreen.errors import InvalidInput
+from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.apg import auslender_teboulle, fista
 from cvxscreen.solvers.inner import InnerResult, Start
@@ -34,12 +35,15 @@ class Apg:
     max_iterations : int
     check : int
         Iterations between two evaluations of the duality gap.
+    limits : Limits
+        Of the whole call.
     """
 
     form: str = "fista"
     max_iterations: int = 20_000
     check: int = 10
     name: str = "APG"
+    limits: Limits = field(default=UNLIMITED, compare=False)
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
@@ -57,7 +61,7 @@ class Apg:
             If a loss has a kink, the problem has side constraints or is a kernel problem.
         """
         refuse(problem)
-        run = _Run(problem, target, self.check)
+        run = _Run(problem, target, self.check, self.limits)
         first = np.zeros(problem.d) if start is None else np.array(start.x, dtype=np.float64)
         first = first / run.scale
         if self.form == "auslender_teboulle":
@@ -75,7 +79,7 @@ class Apg:
             "steps": result.iterations, "passes": run.passes, "gap": run.gap,
             "restarts": result.restarts, "lipschitz": result.lipschitz,
         }
-        status = "optimal" if result.stopped else "inaccurate"
+        status = "optimal" if run.gap <= target else "inaccurate"
         return InnerResult(status, run.x, run.theta, info=info)
 
 
@@ -96,8 +100,9 @@ def refuse(problem: Problem) -> None:
 class _Run:
     """The smooth part, the prox, and the best point so far."""
 
-    def __init__(self, problem: Problem, target: float, check: int) -> None:
+    def __init__(self, problem: Problem, target: float, check: int, limits: Limits) -> None:
         self.problem, self.target, self.check = problem, target, check
+        self.limits = limits
         self.passes = 0
         self.gap = np.inf
         self.x, self.theta = np.zeros(problem.d), np.zeros(problem.n)
@@ -153,8 +158,9 @@ class _Run:
         return np.asarray(self.vectors @ turned)
 
     def stop(self, x: Array, k: int) -> bool:
-        """Evaluate the gap now and then; True when it is small enough."""
-        if k % self.check:
+        """Evaluate the gap now and then, and at a limit; True when it is small enough, or there."""
+        over = self.limits.spent(int(k > 0))
+        if k % self.check and not over:
             return False
         problem, x = self.problem, x * self.scale
         if problem.penalty is not None:
@@ -162,7 +168,7 @@ class _Run:
             self.passes += 2
             if point.gap < self.gap:
                 self.gap, self.x, self.theta = point.gap, point.x, point.theta
-            return self.gap <= self.target
+            return over or self.gap <= self.target
         margins = problem.design.forward(x)
         theta, _ = dual_feasible(problem, problem.losses.slope(margins), None, margins)
         pull = problem.design.adjoint(theta) + problem.linear
@@ -173,4 +179,4 @@ class _Run:
         gap = fy + 0.5 * problem.quadratic.norm(step) ** 2
         if gap < self.gap:
             self.gap, self.x, self.theta = gap, x, theta
-        return self.gap <= self.target
+        return over or self.gap <= self.target

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cvxscreen.chunks import Chunks
 from cvxscreen.designs.gram import Gram
 from cvxscreen.errors import InvalidInput
+from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.apg_inner import Apg
 from cvxscreen.solvers.faces import Faces, suits
@@ -30,8 +31,10 @@ FORCED: dict[str, type[Apg] | type[Sdca] | type[Spdc]] = {"apg": Apg, "sdca": Sd
 """Built-in solvers that are used only when named."""
 
 
-def builtin_solver(problem: Problem) -> Newton | Faces | Smo | MetricSolver | ProxNewton:
-    """The built-in solver for `problem`.
+def builtin_solver(
+    problem: Problem, limits: Limits = UNLIMITED
+) -> Newton | Faces | Smo | MetricSolver | ProxNewton:
+    """The built-in solver for `problem`, within `limits`.
 
     `MetricSolver` for metric learning, `ProxNewton` under an L1 term, `Smo` for a kernel, `Faces`
     for sparse data of many coordinates, otherwise `Newton`; over data in chunks `Newton` stands for
@@ -43,18 +46,18 @@ def builtin_solver(problem: Problem) -> Newton | Faces | Smo | MetricSolver | Pr
         Under a penalty that none of them takes.
     """
     if isinstance(problem.design, Chunks):
-        return Newton()
+        return Newton(limits=limits)
     if is_metric(problem):
-        return MetricSolver()
+        return MetricSolver(limits=limits)
     if takes(problem):
-        return ProxNewton()
+        return ProxNewton(limits=limits)
     if problem.penalty is not None:
         raise InvalidInput(
             f"`solver`: no built-in solver takes a penalty ({problem.penalty.name}); name one that "
             "CVXPY has installed."
         )
     if isinstance(problem.design, Gram):
-        return Smo()
+        return Smo(limits=limits)
     if problem.d >= CROSSOVER and suits(problem):
-        return Faces()
-    return Newton()
+        return Faces(limits=limits)
+    return Newton(limits=limits)

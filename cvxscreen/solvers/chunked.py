@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -25,15 +24,17 @@ from cvxscreen.chunk_certificate import certify_chunks
 from cvxscreen.chunk_slopes import Slopes
 from cvxscreen.chunks import Chunks
 from cvxscreen.errors import InvalidInput
+from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.problem import Problem
 from cvxscreen.row_columns import Listed
 from cvxscreen.selection import FOLD_LIMIT
+from cvxscreen.solvers.choice import builtin_solver
 from cvxscreen.solvers.chunk_along import lowest_along
 from cvxscreen.solvers.chunk_look import Seen, look
 from cvxscreen.solvers.chunk_model import Model, regulariser_gap
 from cvxscreen.solvers.chunk_pilot import Pilot, pilot, sample_of, sizes
 from cvxscreen.solvers.chunk_solution import ChunkedSolution
-from cvxscreen.solvers.inner import Inner, Start
+from cvxscreen.solvers.inner import Inner, Start, limits_of
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.solution import Round
 
@@ -95,12 +96,17 @@ def solve_chunked(
             "(np.array(X)) for a solve that leaves out nothing unproven."
         )
     began = perf_counter()
-    chosen = None if isinstance(inner, Newton) else inner
-    again = partial(solve, inner=chosen, bounds=bounds)
-    run = _Run(problem, again, tol, on_round)
+    limits = UNLIMITED if inner is None else limits_of(inner)
+
+    def again(reduced: Problem, **options: Any) -> Any:
+        own = inner is None or isinstance(inner, Newton)
+        chosen = builtin_solver(reduced, limits) if own else inner
+        return solve(reduced, chosen, bounds=bounds, **options)
+
+    run = _Run(problem, again, tol, on_round, limits)
     run.begin(None if start is None else np.array(start.x, dtype=np.float64))
     with np.errstate(invalid="ignore"):  # a parabola has no end, and may not touch the intercept
-        while not run.finished:
+        while not run.finished and not (run.rounds and limits.spent()):
             run.round()
     return run.solution(perf_counter() - began)
 
@@ -113,6 +119,7 @@ class _Run:
     solve: Callable[..., Any]
     tol: float
     on_round: Callable[[Round], None] | None
+    limits: Limits
     x: Array = field(init=False)
     width: float = field(init=False)
     pilot: Pilot = field(init=False)
@@ -274,7 +281,7 @@ class _Run:
         self.proof = self.certified() if self.proof is None else self.proof
         return ChunkedSolution(
             problem=self.problem, x=x, theta=slopes,  # type: ignore[arg-type]
-            multipliers=np.zeros(0), status="optimal" if self.proof.ok else "inaccurate",
+            multipliers=np.zeros(0), status=self.limits.word(self.proof.ok),
             certificate=self.proof,
             earlier=None,  # type: ignore[arg-type]
             rounds=tuple(self.rounds), solver="BUILTIN", mode="certified", seconds=seconds,

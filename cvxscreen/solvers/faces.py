@@ -9,13 +9,14 @@ alternation is that of More and Toraldo 1991, with coordinate descent for projec
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.designs.rows import Rows
 from cvxscreen.duality import Point, dual_feasible
+from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.faces_block import Block, Sparse, inside
 from cvxscreen.solvers.faces_loops import Loops, compiled
@@ -178,11 +179,14 @@ class Faces:
         Rounds of coordinate descent and conjugate gradients at most.
     max_steps : int
         Newton steps at most, should it come to that.
+    limits : Limits
+        Of the whole call.
     """
 
     max_rounds: int = 500
     max_steps: int = 500
     name: str = "BUILTIN"
+    limits: Limits = field(default=UNLIMITED, compare=False)
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
@@ -195,11 +199,11 @@ class Faces:
             Status ``"optimal"`` when the target was reached, ``"inaccurate"`` otherwise.
         """
         refuse_side(problem)
-        newton = Newton(self.max_steps)
+        newton = Newton(self.max_steps, limits=self.limits)
         loops, rows = compiled(), problem.design
         if loops is None or not isinstance(rows, Rows) or not suits(problem):
             return newton(problem, start, target)
-        work = _Work(_State(problem, rows, start, target, loops), self.max_rounds)
+        work = _Work(_State(problem, rows, start, target, loops), self.max_rounds, self.limits)
         work.run(cold=start is None)
         x, theta = work.best[0] * work.state.root, work.best[1]
         info = {
@@ -208,6 +212,8 @@ class Faces:
         }
         if work.best_gap <= target:
             return InnerResult("optimal", x, theta, info=info)
+        if self.limits.spent():
+            return InnerResult("inaccurate", x, theta, info=info)
         found = newton(problem, Start(x, theta), target)
         found.info["faces"] = info
         if found.info["gap"] < work.best_gap:
@@ -218,8 +224,9 @@ class Faces:
 class _Work:
     """Rounds on blocks until the gap on all terms is small enough or stops falling."""
 
-    def __init__(self, state: _State, limit: int) -> None:
+    def __init__(self, state: _State, limit: int, limits: Limits) -> None:
         self.state, self.target, self.limit = state, state.target, limit
+        self.limits = limits
         self.best_gap = np.inf
         self.rounds = self.steps = self.kept = 0
         self.keep()
@@ -235,6 +242,8 @@ class _Work:
         state, failures, least = self.state, 0, self.state.left
         block: Block | None = None
         while self.best_gap > self.target and self.rounds < self.limit and failures < 3:
+            if self.limits.spent():
+                break
             if block is None:
                 block, sweeps = state.block(), SWEEPS[0 if cold else 1]
             else:
@@ -262,7 +271,7 @@ class _Work:
         lowest, since, gap = np.inf, 0, np.inf
         free = np.flatnonzero(np.isin(block.columns, state.free))
         aim = 0.9 * self.target
-        while gap > aim and self.rounds < most and since < PATIENCE:
+        while gap > aim and self.rounds < most and since < PATIENCE and not self.limits.spent(1):
             block.sweep(theta, v, sweeps)
             face = Face(block, theta, v)
             if len(free):

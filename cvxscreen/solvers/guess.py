@@ -67,7 +67,7 @@ class Guess:
         away = problem.losses.kink_distance(point.margins)
         ratio = away / np.maximum(problem.norms, 1e-300)
         nearest = _order_statistic(ratio, keep)
-        radius = float(np.sqrt(max(point.terms + 0.25 * point.shift**2, 0.0)))
+        radius = float(np.sqrt(max(point.terms + 0.25 * point.shift * point.shift, 0.0)))
         usual = _order_statistic(away, keep)
         if not np.isfinite(radius):
             return cls(max(nearest, 1e-12), usual, keep)

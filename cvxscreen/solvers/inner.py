@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from cvxscreen.designs.rows import Rows
 from cvxscreen.duality import Point
-from cvxscreen.errors import CvxscreenError, InvalidInput, UnknownName
+from cvxscreen.errors import CvxscreenError, InvalidInput
+from cvxscreen.inputs import choice, tolerance
+from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.problem import Problem
 
 Array = NDArray[np.float64]
@@ -23,10 +25,8 @@ MODES = ("safe", "certified")
 
 def check_request(mode: str, tol: float) -> None:
     """Refuse an unknown mode and a tolerance outside (0, 1)."""
-    if mode not in MODES:
-        raise UnknownName.among("mode", mode, MODES)
-    if not (isinstance(tol, int | float) and 0 < tol < 1):
-        raise InvalidInput(f"`tol` is {tol!r}; a number strictly between 0 and 1 is needed.")
+    choice("mode", mode, MODES)
+    tolerance(tol)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +82,11 @@ class Inner(Protocol):
     ) -> InnerResult:
         """Solve `problem` from `start` to an absolute duality gap of about `target`."""
         ...
+
+
+def limits_of(inner: Inner) -> Limits:
+    """The limits that `inner` keeps to, and so does the loop around it."""
+    return getattr(inner, "limits", UNLIMITED)
 
 
 def refuse_side(problem: Problem) -> None:

@@ -3,8 +3,7 @@
 ``safe`` fixes only what a region proves. ``certified`` may fix what the margins of the best point
 so far suggest; the reduced problem is then a relaxation (each loss is replaced by one of its
 pieces, which lies below it), so a wrong guess shows up as a gap on the full data. What is refuted
-is put back, the guess is widened from that evidence, and after a few rounds nothing is guessed any
-more.
+is put back, the guess is widened from that evidence, and after a few rounds nothing is guessed.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from cvxscreen.solvers.chunked import is_chunked, solve_chunked
 from cvxscreen.solvers.compare import blend
 from cvxscreen.solvers.faces import Faces
 from cvxscreen.solvers.guess import SMALL, Guess, size_of_optimum, subsample, usable
-from cvxscreen.solvers.inner import MODES, Inner, InnerResult, Start, ask, check_request
+from cvxscreen.solvers.inner import MODES, Inner, InnerResult, Start, ask, check_request, limits_of
 from cvxscreen.solvers.pauses import gap_that_pays, pauses, promising
 from cvxscreen.solvers.smo import Smo
 from cvxscreen.solvers.solution import Round, Solution, shares_proven
@@ -62,7 +61,8 @@ def solve_screened(
     ----------
     problem : Problem
     inner : callable, optional
-        Solver of the reduced problems; the built-in one that suits when omitted.
+        Solver of the reduced problems, the built-in one that suits when omitted; its limits are
+        those of the call.
     mode : {"certified", "safe"}
     tol : float
         Relative duality gap on the full problem.
@@ -75,7 +75,7 @@ def solve_screened(
     Returns
     -------
     Solution
-        With status ``"optimal"`` only if the certificate on the full problem holds.
+        ``"optimal"`` only if the certificate on the full problem holds, else maybe cut short.
 
     Raises
     ------
@@ -94,13 +94,15 @@ def solve_screened(
         return solve_sparse(problem, solver, mode, tol, start, bounds, on_round)
     if problem.side is None and not isinstance(solver, BUILTIN):
         # The built-in solver is the pilot: another solver then only sees what is hard to decide.
+        first = builtin_solver(problem, limits_of(solver))
         pilot = solve_screened(
-            problem, None, mode=mode, tol=min(tol, PILOT), start=start, bounds=bounds
+            problem, first, mode=mode, tol=min(tol, PILOT), start=start, bounds=bounds
         )
         start = Start(pilot.x, pilot.theta)
     run = _Run(problem, solver, mode, tol, tuple(bounds), on_round)
     run.begin(start)
-    while not run.finished:
+    piloted = run.best is not None and not run.builtin
+    while not run.finished and not ((run.rounds or piloted) and run.limits.spent()):
         run.round()
     return replace(run.solution(), seconds=perf_counter() - began)
 
@@ -119,6 +121,7 @@ class _Run:
     ) -> None:
         self.problem, self.inner, self.mode, self.tol = problem, inner, mode, tol
         self.bounds, self.on_round = bounds, on_round
+        self.limits = limits_of(inner)
         self.builtin = isinstance(inner, BUILTIN)
         self.sees = isinstance(inner, Faces | Smo)  # finds out by itself which terms matter
         self.screening = Screening.empty(problem)
@@ -285,16 +288,13 @@ class _Run:
         """The record of the whole call."""
         problem, best = self.problem, self.best
         if best is None:
-            return Solution.failed(problem, self.result.status, self.screening, tuple(self.rounds))
+            word = self.limits.reached or self.result.status
+            return Solution.failed(problem, word, self.screening, tuple(self.rounds))
         proof = self.certify(best)
-        status = "optimal" if proof.ok else "inaccurate"
         return Solution(
             problem=problem,
             x=best.x, theta=best.theta, multipliers=best.multipliers,
-            status=status,
-            certificate=proof,
-            earlier=self.screening,
+            status=self.limits.word(proof.ok), certificate=proof, earlier=self.screening,
             bounds=self.bounds, rounds=tuple(self.rounds),
-            reference=best, before=self.before,
-            solver=self.inner.name, mode=self.mode,
+            reference=best, before=self.before, solver=self.inner.name, mode=self.mode,
         )

@@ -7,7 +7,7 @@ triplets far too large to be listed is solved and certified all the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from cvxscreen.bounds import Bound, midpoint_ball
 from cvxscreen.certificate import Certificate, certify
 from cvxscreen.duality import reference_point
-from cvxscreen.errors import InvalidInput, UnknownName
+from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import choice
+from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.metric_certificate import certify_metric
 from cvxscreen.problem import Problem
 from cvxscreen.screening import Screening
@@ -47,9 +49,12 @@ class MetricSolver:
     Parameters
     ----------
     method : {"auto", "bb", "apg", "newton"}
+    limits : Limits
+        Of the whole call.
     """
 
     method: str = "auto"
+    limits: Limits = field(default=UNLIMITED, compare=False)
 
     @property
     def name(self) -> str:
@@ -63,12 +68,15 @@ class MetricSolver:
         task = task_of(problem)
         begin = _begin(task, None if start is None else start.x)
         scale = max(abs(task.evaluate(begin).primal), 1e-300)
-        found = _solve(task, begin, Run(tol=max(target / scale, 1e-13), method=self.method))
+        found = _solve(task, begin, Run(
+            tol=max(target / scale, 1e-13), method=self.method, limits=self.limits
+        ))
         x = found.metric.value.ravel()
         theta = problem.losses.slope(problem.design.forward(x)) if found.theta is None else (
             np.clip(found.theta, problem.losses.lo, problem.losses.hi)
         )
-        return InnerResult("optimal", x, theta, info={"iterations": found.run.iterations})
+        word = "inaccurate" if self.limits.reached else "optimal"
+        return InnerResult(word, x, theta, info={"iterations": found.run.iterations})
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +113,7 @@ def solve_metric(
     bounds: Sequence[Bound] = (midpoint_ball,),
     screen: bool = True,
     on_round: Callable[[Round], None] | None = None,
+    limits: Limits = UNLIMITED,
 ) -> Solution:
     """Solve metric learning by screening, projected gradients and, where they are slow, Newton.
 
@@ -124,14 +133,14 @@ def solve_metric(
     screen : bool
         Whether to reduce at all.
     on_round : callable, optional
+    limits : Limits
 
     Returns
     -------
     Solution
         Of more than `LISTED` terms a `StreamedSolution`.
     """
-    if mode not in MODES:
-        raise UnknownName.among("mode", mode, MODES)
+    choice("mode", mode, MODES)
     if not (isinstance(tol, int | float) and 0 < tol < 1):
         raise InvalidInput(f"`tol` is {tol!r}; a number strictly between 0 and 1 is needed.")
     began = perf_counter()
@@ -143,7 +152,7 @@ def solve_metric(
             on_round(rounds[-1])
 
     task = task_of(problem)
-    run = Run(tol=0.5 * tol, screen=screen, method=method, on_step=note)
+    run = Run(tol=0.5 * tol, screen=screen, method=method, on_step=note, limits=limits)
     found = _solve(task, _begin(task, None if start is None else start.x), run)
     x = found.metric.value.ravel()
     if problem.penalty is not None:
@@ -154,7 +163,7 @@ def solve_metric(
     proof = certify(problem, point.x, point.theta, tol=tol)
     return Solution(
         problem=problem, x=point.x, theta=point.theta, multipliers=np.zeros(0),
-        status="optimal" if proof.ok else "inaccurate", certificate=proof,
+        status=limits.word(proof.ok), certificate=proof,
         earlier=Screening.empty(problem), rounds=tuple(rounds), bounds=tuple(bounds),
         reference=point, solver="metric", mode=mode, seconds=perf_counter() - began,
     )
@@ -177,7 +186,7 @@ def _streamed(
     nothing = np.zeros(0)
     return StreamedSolution(
         problem=problem, x=x, theta=nothing, multipliers=nothing,
-        status="optimal" if proof.ok else "inaccurate", certificate=proof,
+        status=found.run.limits.word(proof.ok), certificate=proof,
         earlier=None, rounds=tuple(rounds), solver="metric", mode="safe",  # type: ignore[arg-type]
         seconds=seconds, decided=(last.dropped, last.fixed) if last else (0, 0),
     )

@@ -44,7 +44,11 @@ def solve_kinked(task: Task, begin: Metric, run: Run) -> tuple[Metric, Run, Sphe
                 return best[1], run, best[3], -best[2]
             if gap > 0.5 * best[0] and candidate is not best:
                 break
+            if run.limits.spent():
+                break
             metric = found
+        if run.limits.reached:
+            break
         metric = state.metric
     run.tol = goal
     if best is None:

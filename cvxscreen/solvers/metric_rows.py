@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.errors import InvalidInput
+from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.problem import Problem
-from cvxscreen.solvers.metric_sequence import along
+from cvxscreen.solvers.metric_sequence import along, smooth_part
 from cvxscreen.solvers.metric_start import lam_max
 
 Array = NDArray[np.float64]
@@ -53,15 +54,24 @@ def metric_rows(
     done: Sequence[dict[str, Any]],
     *,
     stop: bool,
+    limits: Limits = UNLIMITED,
+    max_iter: int | None = None,
 ) -> Iterator[dict[str, Any]]:
     """The points of a path after those `done`, each as the fields of its record.
 
-    With `stop` it ends by the rule of `ends`, once the loss has begun to fall.
+    With `stop` it ends by the rule of `ends`, once the loss has begun to fall. `limits` are of all
+    points together, `max_iter` of each.
     """
-    first = done[-1]["x"] if done else None
-    before: tuple[float, float] | None = None
-    steep = False  # near the largest lambda the loss hardly falls either
-    for station in along(problem, grid[len(done):], tol=tol, first=first):
+    descent = _Descent()
+    for row in done:
+        x, lam = row["x"], row["value"]
+        if descent.over(lam, row["objective"] - smooth_part(problem, x, lam)) and stop:
+            return
+    first = [(row["value"], row["x"]) for row in done]
+    stations = along(
+        problem, grid[len(done):], tol=tol, first=first, limits=limits, max_iter=max_iter
+    )
+    for station in stations:
         proof, lam = station.certificate, float(station.problem.lam or 0.0)
         yield {
             "value": lam,
@@ -70,7 +80,7 @@ def metric_rows(
             "objective": proof.primal,
             "gap": proof.gap,
             "relative_gap": proof.relative_gap,
-            "status": "optimal" if proof.ok else "inaccurate",
+            "status": station.status,
             "before": {"zero": station.dropped, "linear": station.fixed, "quadratic": 0.0},
             "kept": station.kept,
             "predicted": 0,
@@ -79,9 +89,21 @@ def metric_rows(
             "seconds": station.seconds,
             "over": "lam",
         }
-        now = (lam, station.loss)
-        flat = ends(before, now)
-        if stop and steep and flat:
+        if descent.over(lam, station.loss) and stop:
             return
-        steep = steep or (before is not None and not flat)
-        before = now
+
+
+class _Descent:
+    """How the loss falls along lambda; near the largest lambda it hardly falls either."""
+
+    def __init__(self) -> None:
+        self.before: tuple[float, float] | None = None
+        self.steep = False
+
+    def over(self, lam: float, loss: float) -> bool:
+        """Take in a point; whether it is the last."""
+        flat = ends(self.before, (lam, loss))
+        last = self.steep and flat
+        self.steep = self.steep or (self.before is not None and not flat)
+        self.before = lam, loss
+        return last

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
+from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.solvers.metric_cone import Metric
 from cvxscreen.solvers.metric_newton import newton
 from cvxscreen.solvers.metric_shrink import shrink
@@ -60,6 +61,8 @@ class Run:
         Iterations between two looks at the gap.
     limit : int
         Most iterations in all.
+    limits : Limits
+        Of the whole call.
     """
 
     tol: float = 1e-6
@@ -67,6 +70,7 @@ class Run:
     method: str = "auto"
     every: int = 2
     limit: int = 20_000
+    limits: Limits = UNLIMITED
     on_step: Callable[[Step], None] | None = None
     steps: list[Step] = field(default_factory=list)
     iterations: int = 0
@@ -88,7 +92,7 @@ class Run:
         first = (state, sphere)
         aim = 0.5 * self.tol
         for _ in range(8):
-            if sphere.gap <= self.tol * abs(state.primal):
+            if sphere.gap <= self.tol * abs(state.primal) or self.limits.spent():
                 break
             reduced = task
             self._dropped = self._fixed = 0
@@ -134,7 +138,7 @@ class Run:
         slow, method, finishing = 0, self.method, 0
         states = self._method(method)(task, state)
         best, best_gap = state, gap
-        while self.iterations < self.limit:
+        while self.iterations < self.limit and not self.limits.spent():
             new = next(states, None)
             if new is None:
                 if method != "auto":
@@ -144,6 +148,7 @@ class Run:
                 continue
             state = new
             self.iterations += 1
+            self.limits.spent(1)
             finishing += method == "newton"
             if finishing > NEWTON_LIMIT:
                 break

@@ -7,7 +7,7 @@ by one around the last solution, and iterations start from there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.certificate import Certificate, certify
+from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.metric_certificate import certify_metric
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.metric import LISTED
@@ -48,6 +49,7 @@ class Station:
     loss : float
         Sum of the losses.
     seconds : float
+    status : str
     """
 
     problem: Problem
@@ -61,6 +63,7 @@ class Station:
     looks: int
     loss: float
     seconds: float
+    status: str
 
 
 def along(
@@ -70,7 +73,9 @@ def along(
     tol: float = 1e-6,
     screen: bool = True,
     method: str = "auto",
-    first: Array | None = None,
+    first: Sequence[tuple[float, Array]] = (),
+    limits: Limits = UNLIMITED,
+    max_iter: int | None = None,
 ) -> Iterator[Station]:
     """Solve `problem` at every lam of `values`, in that order.
 
@@ -83,19 +88,23 @@ def along(
     screen : bool
         Whether to reduce.
     method : {"auto", "bb", "apg", "newton"}
-    first : array, optional
-        A metric to start from.
+    first : sequence of (lam, x)
+        The points before, in their order; the last two are used.
+    limits : Limits
+        Of all values together.
+    max_iter : int, optional
+        Iterations for each value.
     """
     base = task_of(problem)
     fast = isinstance(base.terms, Products)
     base.share()
-    last: list[tuple[float, Metric]] = []
+    last = list(first)[-2:]
     for lam in map(float, values):
         began = perf_counter()
         here = problem.with_(lam=lam)
         task = base.at(lam)
-        start = _start(task, last, first)
-        run = Run(tol=0.5 * tol, screen=screen, method=method)
+        start = _start(task, last)
+        run = Run(tol=0.5 * tol, screen=screen, method=method, limits=limits.each(max_iter))
         proof: list[tuple[Array, Array | None, Certificate]] = []
 
         def accept(metric: Metric, here: Problem = here, proof: list = proof) -> bool:  # type: ignore[type-arg]
@@ -111,35 +120,35 @@ def along(
             metric = state.metric
             if not proof or not proof[-1][2].ok:
                 proof.append(_checked(here, metric, tol, fast))
-        last = [*last[-1:], (lam, metric)]
         x, slopes, certificate = proof[-1]
+        last = [*last[-1:], (lam, x)]
         if slopes is None:
             slopes = np.zeros(0)
             if here.n <= KEPT:
                 slopes = here.losses.slope(here.design.forward(x))
         shrunk = run.steps[0] if screen and run.steps and run.iterations else None
-        smooth = 0.5 * lam * float(x @ x) + float(here.linear @ x) + here.constant
         yield Station(
             here, x, slopes, certificate,
             shrunk.dropped / here.n if shrunk else 0.0, shrunk.fixed / here.n if shrunk else 0.0,
             min((step.kept for step in run.steps), default=here.n), run.iterations,
-            len(run.steps), certificate.primal - smooth, perf_counter() - began,
+            len(run.steps), certificate.primal - smooth_part(problem, x, lam),
+            perf_counter() - began, run.limits.word(certificate.ok),
         )
 
 
-def _start(task: Task, last: list[tuple[float, Metric]], first: Array | None) -> Metric:
+def smooth_part(problem: Problem, x: Array, lam: float) -> float:
+    """The objective at `x` and `lam` without the losses."""
+    return 0.5 * lam * float(x @ x) + float(problem.linear @ x) + problem.constant
+
+
+def _start(task: Task, last: list[tuple[float, Array]]) -> Metric:
     if not last:
-        if first is not None:
-            return task.cone.project(np.asarray(first).reshape(task.push.shape))
         return closed_form(task)
-    if len(last) == 1:
-        return last[0][1]
-    (lam2, older), (lam1, newer) = last
-    if lam1 == lam2:
-        return newer
-    lead = float(np.log(task.lam / lam1) / np.log(lam1 / lam2))
-    lead = min(max(lead, 0.0), 2.0)
-    return task.cone.project(newer.value + lead * (newer.value - older.value))
+    (lam2, older), (lam1, newer) = last[0], last[-1]
+    lead = 0.0
+    if lam1 != lam2:
+        lead = min(max(float(np.log(task.lam / lam1) / np.log(lam1 / lam2)), 0.0), 2.0)
+    return task.cone.project((newer + lead * (newer - older)).reshape(task.push.shape))
 
 
 def _settled(problem: Problem, metric: Metric) -> Array:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from cvxscreen.designs.pairs import Pairs
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import one_of
 from cvxscreen.losses import Losses
 from cvxscreen.penalty import PSD, NonNegative
 from cvxscreen.problem import Problem
@@ -36,6 +37,7 @@ def _hinges(losses: Losses) -> bool:
 
 def task_of(problem: Problem) -> Task:
     """`problem` in the form its solvers work on."""
+    one_of("problem", problem, Problem, "a problem of metric learning, from `rtlm`, is needed")
     design, f = problem.design, problem.losses
     if not isinstance(design, Pairs):
         raise InvalidInput("`problem` is not one of metric learning.")

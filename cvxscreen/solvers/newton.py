@@ -9,12 +9,13 @@ stalls. (Li, Sun and Toh 2018 for the scheme; the linear algebra is chosen by si
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.duality import dual_feasible
+from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.inner import InnerResult, Start, refuse_side
 from cvxscreen.solvers.linear import solve_newton_system
@@ -151,10 +152,13 @@ class Newton:
     ----------
     max_steps : int
         Newton steps at most.
+    limits : Limits
+        Of the whole call.
     """
 
     max_steps: int = 500
     name: str = "BUILTIN"
+    limits: Limits = field(default=UNLIMITED, compare=False)
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
@@ -187,7 +191,7 @@ class Newton:
                 if best_gap <= target:
                     status = "optimal"
                     break
-            if steps >= self.max_steps or since_best > 60:
+            if steps >= self.max_steps or since_best > 60 or self.limits.spent():
                 break
             if settled or stationarity == 0.0:
                 state.theta0 = state.theta
@@ -209,6 +213,7 @@ class Newton:
             state.t = state.t + size * dt
             steps += 1
             used += 1
+            self.limits.spent(1)
             if steps % 20 == 0:
                 state.t = problem.design.forward(state.x)
                 state.passes += 1

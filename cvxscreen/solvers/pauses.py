@@ -46,7 +46,7 @@ def promising(best: Point, screening: Screening, share: float) -> bool:
     if not np.isfinite(best.gap):
         return False
     ratio = _ratios(best, screening)
-    radius = float(np.sqrt(best.terms + 0.25 * best.shift**2))
+    radius = float(np.sqrt(best.terms + 0.25 * best.shift * best.shift))
     return len(ratio) > 0 and int((ratio > radius).sum()) >= share * len(ratio)
 
 

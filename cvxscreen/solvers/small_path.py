@@ -6,6 +6,7 @@ lets `certify_many` recompute every point before anybody sees it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -122,8 +123,16 @@ class SmallPath:
         self.x, self.theta = np.zeros(d), np.zeros(n)
         self.t, self.older = np.zeros(n), np.zeros(n)
         self.memory = np.zeros(MEMORY)
-        self.memory[1], self.memory[2], self.memory[6] = default_weight(problem), 0.5, 1e-5
+        self.recall(None)
         self.pace = 1e-5 + 1e-8 * n * (d + 10)  # seconds a point, until one has been measured
+
+    def recall(self, memory: Sequence[float] | None) -> None:
+        """Take over what another run had learnt; the beginner's guesses when None."""
+        if memory is not None and len(memory) == MEMORY:
+            self.memory[:] = memory
+            return
+        self.memory[:] = 0.0
+        self.memory[1], self.memory[2], self.memory[6] = default_weight(self.problem), 0.5, 1e-5
 
     def restart(self, value: float, x: Array, theta: Array) -> None:
         """Go on from a point that was solved elsewhere, at C = `value`."""

@@ -16,13 +16,14 @@ Fenchel-Young terms alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.designs.gram import Gram
 from cvxscreen.errors import InvalidInput
+from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.inner import InnerResult, Start, refuse_side
 from cvxscreen.solvers.smo_block import Block
@@ -49,11 +50,14 @@ class Smo:
         Blocks at most.
     block : int
         Terms of a block beyond those inside their box.
+    limits : Limits
+        Of the whole call.
     """
 
     max_rounds: int = 500
     block: int = 512
     name: str = "BUILTIN"
+    limits: Limits = field(default=UNLIMITED, compare=False)
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
@@ -93,11 +97,14 @@ class Smo:
             violation = float(down.max() - up.min()) if problem.n else 0.0
             if rounds >= self.max_rounds or idle > _PATIENCE or not violation > 0.0:
                 break
+            if self.limits.spent():
+                break
             # Near the target the gap falls about as fast as the violation: no need for more.
             enough = min(0.3, 0.3 * target / gap)
             chosen = self._choose(state, up, down, rng)
             done, fell = _improve(state, chosen, max(tighter, enough) * violation)
             steps, rounds = steps + done, rounds + 1
+            self.limits.spent(1)
             # Far from the optimum the gap jumps about, but the dual objective always improves.
             idle = 0 if progress or fell > 1e-3 * best_gap else idle + 1
             if idle:

@@ -71,7 +71,8 @@ class Solution:
     multipliers : array, shape (m,)
         Of the side constraints.
     status : str
-        ``"optimal"`` only with a certificate that holds; ``"inaccurate"``; or the inner solver's
+        ``"optimal"`` only with a certificate that holds; ``"inaccurate"``; ``"time_limit"`` or
+        ``"iteration_limit"`` where that cut it short of the tolerance; or the inner solver's
         own word when there is no solution.
     certificate : Certificate
     earlier : Screening

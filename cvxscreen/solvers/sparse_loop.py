@@ -24,7 +24,7 @@ from cvxscreen.problem import Problem
 from cvxscreen.rules import Verdict, judge, piece_masks
 from cvxscreen.screening import Prediction, Screening
 from cvxscreen.selection import Selection
-from cvxscreen.solvers.inner import Inner, InnerResult, Start, ask
+from cvxscreen.solvers.inner import Inner, InnerResult, Start, ask, limits_of
 from cvxscreen.solvers.solution import Round, Solution
 
 Array = NDArray[np.float64]
@@ -57,6 +57,7 @@ def solve_sparse(
     step = run.predicted_round if mode == "certified" else run.proven_round
     while not run.finished and len(run.rounds) < MAX_ROUNDS:
         step()
+        run.finished |= run.limits.spent()
     return replace(run.solution(), seconds=perf_counter() - began)
 
 
@@ -90,7 +91,7 @@ class _Run:
     ) -> None:
         self.problem, self.inner, self.mode, self.tol = problem, inner, mode, tol
         self.penalty: L1 = problem.penalty  # type: ignore[assignment]
-        self.bounds, self.on_round = bounds, on_round
+        self.bounds, self.on_round, self.limits = bounds, on_round, limits_of(inner)
         self.screening = Screening.empty(problem)
         self.nest = _Nest(problem, np.arange(problem.n), np.arange(problem.d))
         self.rounds: list[Round] = []
@@ -275,22 +276,21 @@ class _Run:
         """The record of the whole call."""
         problem, best = self.problem, self.best
         if not self.rounds:
-            return Solution.failed(problem, self.result.status, self.screening, ())
+            return Solution.failed(
+                problem, self.limits.reached or self.result.status, self.screening, ()
+            )
         proof = self.certified()
         return Solution(
             problem=problem,
             x=best.x,
             theta=best.theta,
             multipliers=best.multipliers,
-            status="optimal" if proof.ok else "inaccurate",
+            status=self.limits.word(proof.ok),
             certificate=proof,
             earlier=self.screening,
-            bounds=self.bounds,
-            rounds=tuple(self.rounds),
-            reference=best,
-            before=self.before,
-            solver=self.inner.name,
-            mode=self.mode,
+            bounds=self.bounds, rounds=tuple(self.rounds),
+            reference=best, before=self.before,
+            solver=self.inner.name, mode=self.mode,
         )
 
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from cvxscreen.columns import by_columns
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
+from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.losses import Losses
 from cvxscreen.penalty import L1
 from cvxscreen.problem import Problem
@@ -140,10 +141,13 @@ class ProxNewton:
     ----------
     max_steps : int
         Newton steps at most.
+    limits : Limits
+        Of the whole call.
     """
 
     max_steps: int = 500
     name: str = "BUILTIN"
+    limits: Limits = field(default=UNLIMITED, compare=False)
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
@@ -175,8 +179,9 @@ class ProxNewton:
         state.evaluate()
         best, failures = (state.gap, state.x, state.t), 0
         while state.gap > target and state.steps < self.max_steps and failures < 3:
-            if not _advance(state, cold):
+            if self.limits.spent() or not _advance(state, cold):
                 break
+            self.limits.spent(1)
             state.evaluate()
             failures = 0 if state.gap < 0.9 * best[0] else failures + (best[0] < 1e-9)
             if state.gap < best[0]:
@@ -206,6 +211,8 @@ class ProxNewton:
             if gap < best[0]:
                 best = (gap, state.x, state.t, theta)
             if gap <= target or state.steps >= self.max_steps or stuck > 6:
+                break
+            if self.limits.spent():
                 break
             scale = max(0.3 * scale, 1e-6)
         state.gap, state.x, state.t, theta = best

@@ -6,13 +6,14 @@ here for comparison; their duality gap is looked at once in a few epochs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen.columns import by_columns
+from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.inner import InnerResult, Start
 from cvxscreen.solvers.sparse_loops import loops
@@ -43,12 +44,15 @@ class Sdca:
         Sweeps between two looks at the gap.
     seed : int
         Of the order of the terms.
+    limits : Limits
+        Of the whole call.
     """
 
     max_epochs: int = 20_000
     every: int = 5
     seed: int = 0
     name: str = "SDCA"
+    limits: Limits = field(default=UNLIMITED, compare=False)
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
@@ -68,15 +72,17 @@ class Sdca:
             gap = _gap(problem, matrix, x, theta)
             if gap < best[0]:
                 best = (gap, x, theta.copy())
-            if gap <= target:
+            if gap <= target or self.limits.spent():
                 break
-            for _ in range(self.every):
+            sweeps = min(self.every, self.limits.iterations or self.every)
+            for _ in range(sweeps):
                 loops().ascend(
                     rng.permutation(problem.n), matrix.indptr, matrix.indices, matrix.data, square,
                     weight, penalty.kappa, losses.b, losses.e, losses.q, losses.lo, losses.hi,
                     theta, v,
                 )
-            epochs += self.every
+            epochs += sweeps
+            self.limits.spent(sweeps)
         status = "optimal" if best[0] <= target else "inaccurate"
         return InnerResult(status, best[1], best[2], info={"epochs": epochs, "gap": best[0]})
 
@@ -93,6 +99,7 @@ class Spdc:
     batches: int = 20
     seed: int = 0
     name: str = "SPDC"
+    limits: Limits = field(default=UNLIMITED, compare=False)
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
@@ -115,16 +122,18 @@ class Spdc:
                 gap = _gap(problem, matrix, x, dual)
                 if gap < best[0]:
                     best = (gap, x.copy(), dual.copy())
-            if best[0] <= target:
+            if best[0] <= target or self.limits.spent():
                 break
-            for _ in range(self.every):
+            sweeps = min(self.every, self.limits.iterations or self.every)
+            for _ in range(sweeps):
                 loops().alternate(
                     rng.permutation(n), size, matrix.indptr, matrix.indices, matrix.data, weight,
                     penalty.kappa, problem.linear, losses.b, losses.e, losses.q, losses.lo,
                     losses.hi, *steps, theta, x, bar, pull, fresh,
                 )
             pull = matrix.T @ theta  # the running sum drifts
-            epochs += self.every
+            epochs += sweeps
+            self.limits.spent(sweeps)
         status = "optimal" if best[0] <= target else "inaccurate"
         return InnerResult(status, best[1], best[2], info={"epochs": epochs, "gap": best[0]})
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cvxscreen.errors import InvalidInput
 from cvxscreen.sources.memory import Mapped
 from cvxscreen.streams import Engine, Local, Source
 
@@ -23,12 +24,28 @@ def register(fits: Callable[[Any], bool], build: Callable[[Any], Opened]) -> Non
     _KNOWN.append((fits, build))
 
 
-def opened(X: Any) -> Opened | None:
+def opened(X: Any, kernel: object = None) -> Opened | None:
     """The source and engine behind `X`; None where `X` is an ordinary matrix.
 
     In order: ``(source, engine)`` as it is; whatever `register` was told of; a source, visited by
-    one thread of this process; a two-dimensional `numpy.memmap`.
+    one thread of this process; a two-dimensional `numpy.memmap`. With a `kernel`, a matrix between
+    all pairs of rows, a memory map is an ordinary array.
+
+    Raises
+    ------
+    InvalidInput
+        For chunks of another kind with a kernel.
     """
+    found = None if kernel is not None and isinstance(X, np.memmap) else _opened(X)
+    if found is not None and kernel is not None:
+        raise InvalidInput(
+            "`kernel` needs the rows of `X` in memory; load them into an array, or leave `kernel` "
+            "out for a linear model of data in chunks."
+        )
+    return found
+
+
+def _opened(X: Any) -> Opened | None:
     if isinstance(X, tuple) and len(X) == 2 and callable(getattr(X[0], "load", None)):
         return X
     for fits, build in _KNOWN:

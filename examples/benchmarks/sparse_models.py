@@ -20,8 +20,9 @@ import scipy.sparse as sp
 
 import cvxscreen as cs
 from cvxscreen.bounds import dual_ball, joint, midpoint_ball
-from cvxscreen.doors import named_solver, warm_start
+from cvxscreen.doors import named_solver
 from cvxscreen.solvers.loop import solve_screened
+from cvxscreen.solvers.warm import warm_start
 
 SETS = ("pcmac_7511", "farmads", "news20_multi", "madelon", "colon", "synthetic")
 WAYS = {

@@ -1,0 +1,104 @@
+"""Every door meets every bad value of its kinds: the error, its words, and nothing touched."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import Any
+
+import pytest
+from gauntlet.bad import Bad
+from gauntlet.door import Door
+from gauntlet.doors import DOORS, RECORDS
+from gauntlet.touch import snapshot
+
+import cvxscreen
+from cvxscreen import estimators, prox
+from cvxscreen.errors import CvxscreenError
+
+
+def fault(door: Door, argument: str, bad: Bad) -> str | None:
+    """What is wrong with the refusal of one bad value; None if nothing is."""
+    called = {**door.good(), argument: bad.value}
+    before = snapshot(bad.value)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            door.call(**called)
+    except CvxscreenError as error:
+        text = str(error)
+        if not isinstance(error, bad.error):
+            return f"{type(error).__name__} instead of {bad.error.__name__}: {text}"
+        named = door.says.get(argument, re.escape(argument))
+        wanted = (rf"`?(?:{named})`?", *bad.words)
+        missing = [words for words in wanted if not re.search(words, text, re.DOTALL)]
+        if missing:
+            return f"the message lacks {missing}: {text}"
+        if len(text) > 600 or "\n" in text:
+            return f"the message is too long to be read: {text}"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    else:
+        return "not refused"
+    return "the caller's value was changed" if snapshot(bad.value) != before else None
+
+
+@pytest.mark.parametrize("door", DOORS, ids=lambda door: door.name)
+def test_bad_input_is_refused_by_name(door: Door) -> None:
+    faults = [
+        f"{argument}, {bad.name}: {found}"
+        for argument, kind in door.kinds.items()
+        for bad in kind
+        if (found := fault(door, argument, bad)) is not None
+    ]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("door", [d for d in DOORS if d.good()], ids=lambda door: door.name)
+def test_the_good_arguments_are_good(door: Door) -> None:
+    """So that a refusal is due to the bad value, and no row of the table is stale."""
+    door.call(**door.good())
+
+
+def public_names() -> list[str]:
+    """Every name that a caller may import from the package's faces."""
+    faces: list[Any] = [cvxscreen, prox, cvxscreen.datasets]
+    return [name for face in faces for name in face.__all__]
+
+
+def test_no_public_name_is_without_a_row() -> None:
+    """A new name has to be entered in the table, or named with the reason why it is not there."""
+    covered = {name for door in DOORS for name in door.covers} | set(RECORDS)
+    assert sorted(set(public_names()) - covered) == []
+    assert sorted(covered - set(public_names())) == []
+    assert sorted(set(RECORDS) & {name for door in DOORS for name in door.covers}) == []
+
+
+def test_every_estimator_is_in_its_own_table() -> None:
+    from gauntlet.test_estimators import MODELS
+
+    assert {type(row.model()).__name__ for row in MODELS} == set(estimators.__all__)
+
+
+def test_the_checker_sees_what_it_should() -> None:
+    """A door that refuses nothing, refuses without words, or writes into its input is found out."""
+    bad = Bad("x", [1, 2], ("two",))
+
+    def silent(a: Any) -> None: ...
+
+    def vague(a: Any) -> None:
+        raise cvxscreen.InvalidInput("something is wrong")
+
+    def raw(a: Any) -> None:
+        raise TypeError("`a` two")
+
+    def greedy(a: Any) -> None:
+        a.append(3)
+        raise cvxscreen.InvalidInput("`a` two")
+
+    def fine(a: Any) -> None:
+        raise cvxscreen.InvalidInput("`a` two")
+
+    wrong = [fault(Door("d", call, dict, {}), "a", bad) for call in (silent, vague, raw, greedy)]
+    assert all(wrong), wrong
+    assert fault(Door("d", fine, dict, {}), "a", Bad("x", 1, ("two",))) is None
