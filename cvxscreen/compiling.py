@@ -16,7 +16,7 @@ Loop = Callable[..., Any]
 
 
 def together(
-    space: Mapping[str, Any], names: Sequence[tuple[str, frozenset[str]]]
+    space: Mapping[str, Any], names: Sequence[tuple[str, frozenset[str]]], *, nogil: bool = False
 ) -> dict[str, Loop] | None:
     """The functions `names` of a module's globals `space`, compiled and cached on disk.
 
@@ -26,6 +26,8 @@ def together(
         ``globals()`` of the module.
     names : sequence of (name, floating-point freedoms)
         Callees before callers; the freedoms are numba's `fastmath` flags.
+    nogil : bool
+        Whether they let other threads of Python run.
 
     Returns
     -------
@@ -42,7 +44,9 @@ def together(
         copy = FunctionType(plain.__code__, inside, name, plain.__defaults__)
         # numba watches the file of a function for changes, but not those of what it calls.
         copy.__module__, copy.__qualname__ = plain.__module__, f"{name}_{stamp}"
-        inside[name] = numba.njit(cache=True, fastmath=set(freedoms), error_model="numpy")(copy)
+        inside[name] = numba.njit(
+            cache=True, fastmath=set(freedoms), error_model="numpy", nogil=nogil
+        )(copy)
     return {name: inside[name] for name, _ in names}
 
 

@@ -115,8 +115,8 @@ def solve(
     tol : float
         Relative duality gap ``gap / max(|primal|, |dual|)`` on the full problem, in (0, 1).
     mode : {"certified", "safe"}
-        ``"safe"`` fixes only what a theorem proves; ``"certified"`` may also predict, and then
-        proves the answer on the full data.
+        ``"safe"`` fixes only what a theorem proves (refused for data in chunks); ``"certified"``
+        may also predict, and then proves the answer on the full data.
     solver : str
         ``"auto"`` or ``"builtin"`` for the built-in solver that suits; ``"apg"`` for accelerated
         proximal gradient (smooth losses); ``"sdca"``, ``"spdc"`` for these methods under an L1
@@ -141,7 +141,8 @@ def solve(
     -------
     Solution
         Status ``"optimal"`` only with a certificate that holds; ``"time_limit"`` or
-        ``"iteration_limit"`` where that limit came first, with the gap that was reached.
+        ``"iteration_limit"`` where that limit came first, with the gap that was reached. Over data
+        in chunks a `ChunkedSolution`: `theta` and `alpha` are made when asked for.
 
     Raises
     ------

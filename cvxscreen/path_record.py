@@ -30,8 +30,8 @@ class PathPoint:
     value : float
         C or lambda at this point.
     x, theta : arrays
-        The solution, shapes (d,) and (n,); `theta` is left empty for metric learning over more
-        than 100,000 terms, where it is ``losses.slope(design.forward(x))``.
+        The solution, shapes (d,) and (n,); `theta` is left empty for data in chunks, and for metric
+        learning over more than 100,000 terms, where it is ``losses.slope(design.forward(x))``.
     objective, gap, relative_gap : float
         Certified on the full problem.
     status : str

@@ -233,7 +233,7 @@ def _one(
     point = PathPoint(
         value=here.C,
         x=found.x,
-        theta=found.theta,
+        theta=found.theta if isinstance(found.theta, np.ndarray) else np.zeros(0),
         objective=found.value,
         gap=found.certificate.gap,
         relative_gap=found.certificate.relative_gap,

@@ -198,8 +198,14 @@ class Problem:
         C = positive("C", C)
         changed = replace(self, losses=self.losses.scaled(C / self.C), C=C)
         for name in ("norms", "sizes", "noise_norms", "free_columns"):
-            changed.__dict__[name] = getattr(self, name)
+            if name in self.__dict__ or not self._streamed:
+                changed.__dict__[name] = getattr(self, name)
         return changed
+
+    @property
+    def _streamed(self) -> bool:
+        """Whether an array over the terms is made only when somebody asks for it."""
+        return bool(getattr(self.design, "streamed", False))
 
     def _with_lam(self, lam: float) -> Problem:
         if self.lam is None or not isinstance(self.quadratic, Quadratic):
@@ -213,10 +219,10 @@ class Problem:
             self, quadratic=self.quadratic.scaled(factor), penalty=penalty, lam=lam
         )
         for name in ("sizes", "free_columns", "column_norms", "column_sizes"):
-            if name in self.__dict__ or isinstance(penalty, L1):
+            if name in self.__dict__ or (isinstance(penalty, L1) and not self._streamed):
                 getattr(self, name)
                 changed.__dict__[name] = self.__dict__[name]
-        if isinstance(penalty, L1):
+        if isinstance(penalty, L1) and not self._streamed:
             changed.__dict__["norms"] = up(1.0) * self.norms / np.sqrt(factor)
         return changed
 

@@ -23,16 +23,18 @@ ROWS = (
     ),
     ("inputs", "whole_files"),
     ("matrices",),
-    ("capacity", "limits", "cone_loops", "pair_loops", "product_loops", "prox"),
+    ("capacity", "limits", "chunk_loops", "cone_loops", "pair_loops", "product_loops", "prox"),
     ("kernels",),
-    ("kernel_rows", "pair_table", "term_sets"),
+    ("kernel_rows", "pair_table", "streams", "term_sets"),
+    ("row_columns", "sources"),
     ("losses", "designs", "cones"),
-    ("columns", "quadratic", "penalty"),
-    ("problem",),
-    ("balance", "point", "proximity"),
+    ("chunk_rows", "chunk_terms", "columns", "quadratic", "penalty"),
+    ("chunks",),
+    ("chunk_survey", "problem"),
+    ("balance", "chunk_slopes", "point", "proximity"),
     ("start", "certificate_terms", "packed"),
     ("duality", "certificate"),  # so the certificate shares nothing with what it judges
-    ("metric_certificate", "certificate_batch"),
+    ("metric_certificate", "certificate_batch", "chunk_certificate"),
     ("regions",),
     ("bounds",),
     ("rules",),
@@ -55,6 +57,7 @@ ROW_OF = {part: row for row, parts in enumerate(ROWS) for part in parts}
 
 FAMILIES = {
     "bounds", "estimators", "models", "multitask", "plots", "prox", "reducer", "regions", "solvers",
+    "sources",
 }
 """Packages whose modules may import each other."""
 

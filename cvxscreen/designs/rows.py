@@ -41,6 +41,8 @@ class Rows:
         Further dense columns, multiplied by `scale` too (a column of ones for an intercept).
     name : str
         What to call the matrix in error messages.
+    known : bool
+        Whether the matrix has been checked: finite, C-contiguous float or canonical CSR.
 
     Raises
     ------
@@ -55,8 +57,9 @@ class Rows:
         extra: ArrayLike | None = None,
         *,
         name: str = "X",
+        known: bool = False,
     ) -> None:
-        self.matrix = stored(matrix, name)
+        self.matrix = matrix if known else stored(matrix, name)
         n, p = self.matrix.shape
         self.scale: Array | None = None
         if scale is not None:

@@ -10,11 +10,13 @@ from numpy.typing import ArrayLike
 
 from cvxscreen.designs.rows import Rows
 from cvxscreen.inputs import flag, positive
+from cvxscreen.models.chunked import chunked_terms
 from cvxscreen.models.inputs import some_rows, vector, weights
 from cvxscreen.models.kernel import KernelChoice, KernelSetting, check_kernel_arguments
 from cvxscreen.models.loss_table import REGRESSION, Shape, named_loss
-from cvxscreen.models.svm import spread
-from cvxscreen.problem import Problem, Quadratic
+from cvxscreen.models.svm import ridge, spread
+from cvxscreen.problem import Problem
+from cvxscreen.sources.known import opened
 
 
 def regression(
@@ -37,7 +39,8 @@ def regression(
 
     Parameters
     ----------
-    X : array_like or sparse matrix, shape (n, d)
+    X : array_like, sparse matrix, or data in chunks, shape (n, d)
+        As in `svm`.
     y : array_like, shape (n,)
         Responses, in their own units.
     C : float
@@ -78,23 +81,21 @@ def regression(
     """
     C, intercept = positive("C", C), flag("intercept", intercept)
     check_kernel_arguments(kernel, kernel_params, loss, gamma)
+    shape = Shape(gamma=gamma, epsilon=epsilon, tau=tau, delta=delta)
+    chunks = opened(X, kernel)
+    if chunks is not None:
+        parts = chunked_terms(chunks, y, loss, shape, REGRESSION, C, sample_weight, intercept)
+        return ridge(*parts, C, intercept, "regression")
     rows = Rows(X)
     n, d = rows.shape
     some_rows(n, d)
     target = vector("y", y, n)
     c = C * weights(sample_weight, n)
     used = np.flatnonzero(c > 0)
-    shape = Shape(gamma=gamma, epsilon=epsilon, tau=tau, delta=delta)
     losses = spread(named_loss(loss, target[used], c[used], shape, REGRESSION), used, n)
     if kernel is not None:
         gram, form = KernelSetting(kernel, kernel_params, cache_bytes).terms(X, None, intercept)
         linear = np.zeros(gram.shape[1])
         return Problem(gram, losses, form, linear, C=C, kind="kernel regression")
     extra = np.ones((n, 1)) if intercept else None
-    design = Rows(rows.matrix, None, extra)
-    diagonal = np.ones(d + int(intercept))
-    if intercept:
-        diagonal[-1] = 0.0
-    return Problem(
-        design, losses, Quadratic(diagonal), np.zeros(len(diagonal)), C=C, kind="regression"
-    )
+    return ridge(Rows(rows.matrix, None, extra), losses, C, intercept, "regression")

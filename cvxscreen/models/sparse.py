@@ -5,18 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.inputs import number, one_of, positive
 from cvxscreen.losses import Losses
 from cvxscreen.lp_svm import LpSvm
+from cvxscreen.models.chunked import chunked_terms
 from cvxscreen.models.inputs import labels, some_rows, vector, weights
 from cvxscreen.models.loss_table import CLASSIFICATION, REGRESSION, Shape, named_loss
 from cvxscreen.models.svm import spread
 from cvxscreen.penalty import L1
 from cvxscreen.problem import Problem, Quadratic
+from cvxscreen.sources.known import opened
 
 
 def sparse_svm(
@@ -60,6 +62,13 @@ def sparse_svm(
     -----
     Shibagaki et al. 2016, (1), with the smoothed hinge of its Table 1.
     """
+    chunks = opened(X)
+    if chunks is not None:
+        if l2 == 0:
+            raise InvalidInput("`l2` is 0: the LP-SVM needs the rows of `X` in memory.")
+        n = chunks[0].shape[0]
+        given = (loss, Shape(gamma=gamma), CLASSIFICATION, 1.0 / n, sample_weight)
+        return _elastic(*chunked_terms(chunks, y, *given), lam, l2, "sparse svm")
     rows = Rows(X)
     n, d = rows.shape
     some_rows(n, d)
@@ -71,7 +80,7 @@ def sparse_svm(
         return LpSvm(design, c, positive("lam", lam))
     used = np.flatnonzero(c > 0)
     losses = named_loss(loss, np.ones(len(used)), c[used], Shape(gamma=gamma), CLASSIFICATION)
-    return _elastic(design, losses, used, lam, l2, "sparse svm")
+    return _elastic(design, spread(losses, used, n), lam, l2, "sparse svm")
 
 
 def sparse_svr(
@@ -117,24 +126,27 @@ def sparse_svr(
     InvalidInput
         On NaN, wrong shapes, empty data, parameters that are not positive.
     """
+    shape = Shape(gamma=gamma, epsilon=epsilon, delta=delta)
+    chunks = opened(X)
+    if chunks is not None:
+        n = chunks[0].shape[0]
+        parts = chunked_terms(chunks, y, loss, shape, REGRESSION, 1.0 / n, sample_weight)
+        return _elastic(*parts, lam, l2, "sparse svr")
     rows = Rows(X)
     n, d = rows.shape
     some_rows(n, d)
     target = vector("y", y, n)
     c = weights(sample_weight, n) / n
     used = np.flatnonzero(c > 0)
-    shape = Shape(gamma=gamma, epsilon=epsilon, delta=delta)
     losses = named_loss(loss, target[used], c[used], shape, REGRESSION)
-    return _elastic(rows, losses, used, lam, l2, "sparse svr")
+    return _elastic(rows, spread(losses, used, n), lam, l2, "sparse svr")
 
 
-def _elastic(
-    design: Rows, losses: Losses, used: NDArray[np.intp], lam: float, l2: float, kind: str
-) -> Problem:
+def _elastic(design: Any, losses: Losses, lam: float, l2: float, kind: str) -> Problem:
     lam, l2 = positive("lam", lam), positive("l2", l2)
-    n, d = design.shape
+    d = design.shape[1]
     return Problem(
-        design, spread(losses, used, n), Quadratic(np.full(d, lam * l2)), np.zeros(d),
+        design, losses, Quadratic(np.full(d, lam * l2)), np.zeros(d),
         penalty=L1(np.full(d, lam)), lam=lam, kind=kind,
     )
 

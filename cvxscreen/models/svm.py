@@ -11,10 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen.designs.rows import Rows
 from cvxscreen.inputs import flag, positive
 from cvxscreen.losses import FIELDS, Losses
+from cvxscreen.models.chunked import chunked_terms
 from cvxscreen.models.inputs import labels, some_rows, weights
 from cvxscreen.models.kernel import KernelChoice, KernelSetting, check_kernel_arguments
 from cvxscreen.models.loss_table import CLASSIFICATION, Shape, named_loss
 from cvxscreen.problem import Problem, Quadratic
+from cvxscreen.sources.known import opened
 
 
 def svm(
@@ -34,8 +36,9 @@ def svm(
 
     Parameters
     ----------
-    X : array_like or sparse matrix, shape (n, d)
-        float32 and float64 are used as they are, other types are converted; never written to.
+    X : array_like, sparse matrix, or data in chunks, shape (n, d)
+        float32 and float64 are used as they are, other types are converted; never written to. A
+        `numpy.memmap` or a source of chunks (`cvxscreen.streams`) is never loaded as a whole.
     y : array_like, shape (n,)
         Labels -1/+1, both present.
     C : float
@@ -72,6 +75,13 @@ def svm(
     """
     C, intercept = positive("C", C), flag("intercept", intercept)
     check_kernel_arguments(kernel, kernel_params, loss, gamma)
+    chunks = opened(X, kernel)
+    if chunks is not None:
+        shape = Shape(gamma=gamma)
+        parts = chunked_terms(
+            chunks, y, loss, shape, CLASSIFICATION, C, sample_weight, intercept
+        )
+        return ridge(*parts, C, intercept, "svm")
     rows = Rows(X)
     n, d = rows.shape
     some_rows(n, d)
@@ -85,10 +95,15 @@ def svm(
     if kernel is not None:
         gram, form = KernelSetting(kernel, kernel_params, cache_bytes).terms(X, sign, intercept)
         return Problem(gram, losses, form, np.zeros(gram.shape[1]), C=C, kind="kernel svm")
-    diagonal = np.ones(d + int(intercept))
+    return ridge(design, losses, C, intercept, "svm")
+
+
+def ridge(design: Any, losses: Losses, C: float, intercept: bool, kind: str) -> Problem:
+    """The problem with ``1/2 ||w||^2``, the last coordinate unpenalised if it is an intercept."""
+    diagonal = np.ones(design.shape[1])
     if intercept:
         diagonal[-1] = 0.0
-    return Problem(design, losses, Quadratic(diagonal), np.zeros(len(diagonal)), C=C, kind="svm")
+    return Problem(design, losses, Quadratic(diagonal), np.zeros(len(diagonal)), C=C, kind=kind)
 
 
 def spread(losses: Losses, used: NDArray[np.intp], n: int) -> Losses:

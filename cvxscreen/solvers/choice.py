@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cvxscreen.chunks import Chunks
 from cvxscreen.designs.gram import Gram
 from cvxscreen.errors import InvalidInput
 from cvxscreen.limits import UNLIMITED, Limits
@@ -50,13 +51,16 @@ def builtin_solver(
     """The built-in solver for `problem`, within `limits`.
 
     `MetricSolver` for metric learning, `ProxNewton` under an L1 term, `Smo` for a kernel, `Faces`
-    for sparse data of many coordinates, otherwise `Newton`.
+    for sparse data of many coordinates, otherwise `Newton`; over data in chunks `Newton` stands for
+    the choice made anew for each reduced problem.
 
     Raises
     ------
     InvalidInput
         Under a penalty that none of them takes.
     """
+    if isinstance(problem.design, Chunks):
+        return Newton(limits=limits)
     if is_metric(problem):
         return MetricSolver(limits=limits)
     if takes(problem):

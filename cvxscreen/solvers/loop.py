@@ -3,8 +3,7 @@
 ``safe`` fixes only what a region proves. ``certified`` may fix what the margins of the best point
 so far suggest; the reduced problem is then a relaxation (each loss is replaced by one of its
 pieces, which lies below it), so a wrong guess shows up as a gap on the full data. What is refuted
-is put back, the guess is widened from that evidence, and after a few rounds nothing is guessed any
-more.
+is put back, the guess is widened from that evidence, and after a few rounds nothing is guessed.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from cvxscreen.screening import Prediction, Screening
 from cvxscreen.selection import Selection
 from cvxscreen.shares import Shares
 from cvxscreen.solvers.choice import BUILTIN, OWN, builtin_solver, pilot_gap
+from cvxscreen.solvers.chunked import is_chunked, solve_chunked
 from cvxscreen.solvers.compare import blend
 from cvxscreen.solvers.faces import Faces
 from cvxscreen.solvers.guess import SMALL, Guess, size_of_optimum, subsample, usable
@@ -84,6 +84,8 @@ def solve_screened(
     """
     check_request(mode, tol)
     began = perf_counter()
+    if is_chunked(problem):
+        return solve_chunked(problem, solve_screened, inner, mode, tol, start, bounds, on_round)
     solver: Inner = builtin_solver(problem) if inner is None else inner
     bounds = default_bounds(problem) if bounds is None else tuple(bounds)
     sparse = isinstance(problem.penalty, L1) and not problem.quadratic.free.any()
@@ -292,6 +294,5 @@ class _Run:
             x=best.x, theta=best.theta, multipliers=best.multipliers,
             status=self.limits.word(proof.ok), certificate=proof, earlier=self.screening,
             bounds=self.bounds, rounds=tuple(self.rounds),
-            reference=best, before=self.before,
-            solver=self.inner.name, mode=self.mode,
+            reference=best, before=self.before, solver=self.inner.name, mode=self.mode,
         )

@@ -1,0 +1,189 @@
+"""The design of data in chunks: rows that are read a chunk at a time and never all held.
+
+Row ``i`` is ``a_i = scale_i [x_i, 1]``, as in `cvxscreen.designs.rows.Rows`, of which this is the
+counterpart past memory: the same methods, each of them one pass of an engine over a source
+(`cvxscreen.streams`). Sums over rows are made in strips within a chunk and by a tree over the
+chunks, so the rounding of `adjoint` follows from the cut, and no worker changes a bit of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from cvxscreen.chunk_loops import STRIP
+from cvxscreen.chunk_rows import Chunk, Each, Sample
+from cvxscreen.designs.rows import Rows
+from cvxscreen.rounding import gamma
+from cvxscreen.row_columns import ABSENT, entries
+from cvxscreen.streams import Column, Engine, Source
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp] | NDArray[np.bool_]
+
+
+class Chunks:
+    """The design ``A`` (n x d) of rows ``a_i = scale_i [x_i, 1]``, chunk by chunk.
+
+    Parameters
+    ----------
+    source : Source
+    engine : Engine
+    scale : Column
+        Factor of each row, or `ABSENT`.
+    intercept : bool
+        Whether there is a last column of ones (times `scale`).
+    longest : int, optional
+        Most entries of a row that are not 0; the number of columns when omitted.
+    sample : Sample, optional
+        Some rows that are kept in memory.
+    """
+
+    streamed = True
+
+    def __init__(
+        self,
+        source: Source,
+        engine: Engine,
+        scale: Column = ABSENT,
+        intercept: bool = False,
+        longest: int | None = None,
+        sample: Sample | None = None,
+    ) -> None:
+        self.source, self.engine, self.scale = source, engine, scale
+        self.intercept = bool(intercept)
+        n, p = source.shape
+        self.shape: tuple[int, int] = (int(n), int(p) + self.intercept)
+        self.longest = p if longest is None else longest
+        self.sample = sample
+
+    @property
+    def sparse(self) -> bool:
+        """Whether chunks are CSR."""
+        return self.source.sparse
+
+    def _each(self, call: str, fixed: Any, column: Column = ABSENT, *, summed: bool) -> Any:
+        task = Each(call, fixed, self.intercept, summed)
+        found = self.engine.run(task, self.source, (self.scale, column))
+        return found if summed else np.concatenate(found)
+
+    # -- the two passes -----------------------------------------------------------------------
+
+    def forward(self, x: ArrayLike) -> Array:
+        """``A x``, shape (n,)."""
+        return np.asarray(self._each("margins", np.array(x, dtype=np.float64), summed=False))
+
+    def adjoint(self, theta: ArrayLike) -> Array:
+        """``A' theta``, shape (d,)."""
+        return np.asarray(self._each("adjoint", None, np.asarray(theta), summed=True))
+
+    @cached_property
+    def forward_factor(self) -> float:
+        """``|computed - exact| <= forward_factor * sum_j |a_ij x_j|`` in every row."""
+        return gamma(self.longest + self.intercept + 4)
+
+    @cached_property
+    def adjoint_factor(self) -> float:
+        """``|computed - exact| <= adjoint_factor * sum_i |a_ij theta_i|`` in every column."""
+        sizes = [stop - start for start, stop in pairwise(self.source.bounds)]
+        most, levels = max(sizes), int(np.ceil(np.log2(len(sizes))))
+        within = most if self.sparse else min(most, STRIP) + most // STRIP + 1
+        return gamma(within + levels + 4)
+
+    def forward_error(self, x: ArrayLike, sizes: Array) -> Array:
+        """``|computed - exact|`` of `forward` at most, shape (n,); `sizes` are ``||a_i||``."""
+        return self.forward_factor * float(np.linalg.norm(np.asarray(x))) * sizes
+
+    def forward_precise(self, index: Index, x: ArrayLike) -> tuple[Array, Array]:
+        """``<a_i, x>`` of a few rows in extended precision, and a bound of the error left."""
+        rows = self.take_rows(index)
+        return rows.forward_precise(np.arange(rows.shape[0]), x)
+
+    def offset(self, x: ArrayLike) -> float:
+        """What the design has added to an intercept: nothing."""
+        return 0.0
+
+    # -- norms and small matrices -------------------------------------------------------------
+
+    def weighted_squares(self, weights: ArrayLike) -> Array:
+        """``sum_j weights_j a_ij^2``, shape (n,)."""
+        return np.asarray(
+            self._each("squares", np.array(weights, dtype=np.float64), summed=False)
+        )
+
+    def weighted_gram(self, index: Index, weights: ArrayLike) -> Array:
+        """``A_J' diag(weights) A_J`` for the rows J at `index`, dense (d, d)."""
+        column = np.zeros(self.shape[0])
+        column[index] = np.asarray(weights, dtype=np.float64)
+        return np.asarray(self._each("gram", None, column, summed=True))
+
+    def column(self, j: int) -> Array:
+        """Coordinate `j` of every row, shape (n,)."""
+        unit = np.zeros(self.shape[1])
+        unit[j] = 1.0
+        return self.forward(unit)
+
+    # -- into memory, and closed under taking columns -----------------------------------------
+
+    def take_rows(self, index: Index) -> Rows:
+        """The rows at `index`, gathered into memory."""
+        given = np.asarray(index)
+        rows = np.flatnonzero(given) if given.dtype == bool else given.astype(np.intp)
+        order, back = np.unique(rows, return_inverse=True)
+        block = self.engine.gather(self.source, order)
+        if not np.array_equal(order, rows):
+            block = block[back]
+        scale = entries(self.scale, rows)
+        return Chunk.of(block, scale, self.intercept).rows()
+
+    def dense(self, index: Index | None = None) -> Array:
+        """The rows at `index` (all when omitted) as a dense float64 array."""
+        return self.take_rows(np.arange(self.shape[0]) if index is None else index).dense()
+
+    def rows_csr(self, index: Index) -> sp.csr_matrix:
+        """The rows at `index` as CSR float64, the intercept's column included."""
+        rows = self.take_rows(index)
+        return rows.rows_csr(np.arange(rows.shape[0]))
+
+    def take_columns(self, index: Index) -> Chunks:
+        """The design made of the coordinates at `index` (in the order of the columns)."""
+        mask = np.zeros(self.shape[1], dtype=bool)
+        mask[index] = True
+        p = self.source.shape[1]
+        narrow = Narrow(self.source, np.flatnonzero(mask[:p]))
+        intercept = self.intercept and bool(mask[p])
+        return Chunks(narrow, self.engine, self.scale, intercept)
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """Some columns of a source."""
+
+    source: Source
+    columns: NDArray[np.intp]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """All rows, and the columns that stay."""
+        return self.source.shape[0], len(self.columns)
+
+    @property
+    def sparse(self) -> bool:
+        """As in the whole."""
+        return self.source.sparse
+
+    @property
+    def bounds(self) -> tuple[int, ...]:
+        """As in the whole."""
+        return self.source.bounds
+
+    def load(self, k: int) -> Any:
+        """Chunk `k`, copied."""
+        block = self.source.load(k)[:, self.columns]
+        return block if self.sparse else np.ascontiguousarray(block)

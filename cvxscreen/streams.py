@@ -1,0 +1,268 @@
+"""Data past one machine's memory: where chunks of rows come from, and who visits them.
+
+A *source* cuts the rows of one matrix into chunks and loads one at a time. A *task* is what a pass
+does with a chunk: a picklable function, and how two of its results become one. An *engine* runs a
+task over all chunks of a source, wherever they live, and reduces the results by a tree whose shape
+depends on the number of chunks alone. So a result depends on the cut, never on the engine or on
+how many workers it has.
+
+Neighbouring results are merged, level by level, and an odd one out is carried up: seven chunks are
+reduced as ``(((0 1)(2 3)) ((4 5) 6))``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+
+
+class Source(Protocol):
+    """The rows of one matrix, cut into chunks; picklable where an engine sends it elsewhere.
+
+    Attributes
+    ----------
+    shape : (int, int)
+        Rows and columns of the whole matrix.
+    sparse : bool
+        Whether chunks are CSR.
+    bounds : tuple of int
+        Rows at which chunks begin, and n: chunk `k` holds the rows ``bounds[k]:bounds[k + 1]``.
+        Increasing, from 0.
+    """
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the whole matrix."""
+        ...
+
+    @property
+    def sparse(self) -> bool:
+        """Whether chunks are CSR."""
+        ...
+
+    @property
+    def bounds(self) -> tuple[int, ...]:
+        """Rows at which chunks begin, and n."""
+        ...
+
+    def load(self, k: int) -> Any:
+        """Chunk `k`: C-contiguous float32 or float64 (rows, d), or canonical CSR of these types.
+
+        Called where the task runs, possibly from several threads at once. Nobody writes to what it
+        returns. Values need not be finite: the first pass checks them and names the rows.
+        """
+        ...
+
+
+class Task(Protocol):
+    """What one pass does; picklable, without state that a call changes."""
+
+    def __call__(self, block: Any, start: int, *pieces: Any) -> Any:
+        """The result for the rows ``start : start + block.shape[0]``.
+
+        Parameters
+        ----------
+        block : array or CSR matrix
+            What ``source.load(k)`` returned.
+        start : int
+            The first row of the chunk.
+        *pieces
+            ``column[start:stop]`` for each of the engine's `columns`, in order.
+        """
+        ...
+
+    def merge(self, left: Any, right: Any) -> Any:
+        """One result from two neighbouring ones; may reuse the memory of either."""
+        ...
+
+
+class Column(Protocol):
+    """Something with an entry for each row: an array, a memory map, or what slices like one."""
+
+    def __getitem__(self, rows: slice, /) -> Any:
+        """The entries of ``start:stop``, of any type that pickles."""
+        ...
+
+
+class Engine(Protocol):
+    """Who visits the chunks of a source."""
+
+    def run(self, task: Task, source: Source, columns: Sequence[Column] = ()) -> Any:
+        """One pass over all chunks, reduced by ``task.merge`` in the order of `Tree`.
+
+        Chunk k gives ``task(source.load(k), start, *(c[start:stop] for c in columns))`` with
+        ``start, stop = source.bounds[k], source.bounds[k + 1]``.
+
+        An exception of a task ends the pass and is raised here as it is.
+        """
+        ...
+
+    def gather(self, source: Source, rows: Any) -> Any:
+        """The rows at the increasing indices `rows`, in order, as one array or CSR matrix."""
+        ...
+
+
+class Tree:
+    """Reduction by neighbours; results may arrive in any order, the answer is the same.
+
+    Parameters
+    ----------
+    leaves : int
+        How many results there will be, at least 1.
+    merge : callable
+        ``merge(left, right)``.
+    """
+
+    def __init__(self, leaves: int, merge: Callable[[Any, Any], Any]) -> None:
+        self.leaves, self.merge = leaves, merge
+        self._waiting: dict[tuple[int, int], Any] = {}
+
+    def put(self, k: int, value: Any) -> None:
+        """The result of chunk `k`; merged with its neighbour as soon as both are there."""
+        level, place, width = 0, k, self.leaves
+        while width > 1:
+            other = place ^ 1
+            if other < width:  # otherwise the odd one out: carried up as it is
+                if (level, other) not in self._waiting:
+                    break
+                pair = self._waiting.pop((level, other)), value
+                value = self.merge(*(pair if other < place else pair[::-1]))
+            level, place, width = level + 1, place // 2, (width + 1) // 2
+        self._waiting[level, place] = value
+
+    def result(self) -> Any:
+        """The reduced result, once every leaf has been put."""
+        [value] = self._waiting.values()
+        return value
+
+
+@dataclass(frozen=True)
+class Gather:
+    """The task behind `Engine.gather`: its one column is a `Picks`."""
+
+    def __call__(self, block: Any, start: int, rows: Any) -> list[Any]:
+        """The chosen rows of one chunk, copied."""
+        return [np.asarray(block[rows]) if isinstance(block, np.ndarray) else block[rows]]
+
+    def merge(self, left: list[Any], right: list[Any]) -> list[Any]:
+        """Pieces in the order of the rows."""
+        return left + right
+
+
+@dataclass(frozen=True)
+class Picks:
+    """A column that holds, for each chunk, which of its rows are among `index` (increasing)."""
+
+    index: Any
+
+    def __getitem__(self, rows: slice) -> Any:
+        first, last = np.searchsorted(self.index, [rows.start, rows.stop])
+        return self.index[first:last] - rows.start
+
+
+@dataclass
+class Local:
+    """Chunks are visited in this process, by one thread or a few.
+
+    Attributes
+    ----------
+    workers : int
+        Threads; tasks that hold the interpreter gain nothing from more than one.
+    passes : int
+        Passes made so far.
+    """
+
+    workers: int = 1
+    passes: int = field(default=0, init=False)
+
+    def run(self, task: Task, source: Source, columns: Sequence[Column] = ()) -> Any:
+        """One pass; see `Engine`."""
+        spans = list(pairwise(source.bounds))
+        tree = Tree(len(spans), task.merge)
+
+        def visit(k: int) -> Any:
+            start, stop = spans[k]
+            return task(source.load(k), start, *(column[start:stop] for column in columns))
+
+        for k, value in _visits(visit, len(spans), self.workers):
+            tree.put(k, value)
+        self.passes += 1
+        return tree.result()
+
+    def gather(self, source: Source, rows: Any) -> Any:
+        """The rows at `rows`; only chunks that hold some are loaded."""
+        return gathered(self, source, rows)
+
+
+def _visits(
+    visit: Callable[[int], Any], count: int, workers: int
+) -> Iterator[tuple[int, Any]]:
+    """Yield ``(k, visit(k))`` as they finish, with at most ``workers + 1`` under way."""
+    if workers <= 1 or count == 1:
+        yield from ((k, visit(k)) for k in range(count))
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        under_way: dict[Future[Any], int] = {}
+        ahead = iter(range(count))
+        try:
+            while True:
+                while len(under_way) <= workers and (k := next(ahead, None)) is not None:
+                    under_way[pool.submit(visit, k)] = k
+                if not under_way:
+                    return
+                done, _ = wait(under_way, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield under_way.pop(future), future.result()
+        finally:
+            for future in under_way:
+                future.cancel()
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of the chunks of a source, as a source: what a gather has to visit."""
+
+    source: Source
+    chunks: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of the chunks kept."""
+        return self.bounds[-1], self.source.shape[1]
+
+    @property
+    def sparse(self) -> bool:
+        """As in the whole."""
+        return self.source.sparse
+
+    @property
+    def bounds(self) -> tuple[int, ...]:
+        """Chunks side by side, counted from 0."""
+        whole = self.source.bounds
+        return (0, *np.cumsum([whole[k + 1] - whole[k] for k in self.chunks]).tolist())
+
+    def load(self, k: int) -> Any:
+        """The k-th of the chunks kept."""
+        return self.source.load(self.chunks[k])
+
+
+def gathered(engine: Engine, source: Source, rows: Any) -> Any:
+    """`Engine.gather` by one `Engine.run` of `Gather` over the chunks that hold some of `rows`."""
+    rows = np.asarray(rows)
+    bounds = np.asarray(source.bounds)
+    owner = np.searchsorted(bounds, rows, side="right") - 1
+    used, first = np.unique(owner, return_index=True)
+    if len(used) == 0:
+        d = source.shape[1]
+        return sp.csr_matrix((0, d)) if source.sparse else np.zeros((0, d))
+    part = Part(source, tuple(int(k) for k in used))
+    shift = bounds[used] - np.asarray(part.bounds[:-1])
+    moved = rows - np.repeat(shift, np.diff([*first, len(rows)]))
+    pieces = engine.run(Gather(), part, (Picks(moved),))
+    return sp.vstack(pieces, format="csr") if source.sparse else np.concatenate(pieces)

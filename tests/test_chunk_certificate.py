@@ -1,0 +1,191 @@
+"""The design of data in chunks keeps its promises, and so does the certificate over it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import cvxscreen as cs
+from cvxscreen import chunk_loops
+from cvxscreen.chunk_certificate import certify_chunks
+from cvxscreen.chunk_slopes import Slopes
+from cvxscreen.chunks import Chunks
+from cvxscreen.designs.rows import Rows
+from cvxscreen.errors import InvalidInput
+from cvxscreen.row_columns import ABSENT, Listed
+from cvxscreen.solvers.chunk_along import lowest_along
+from cvxscreen.sources.memory import Blocks
+from cvxscreen.streams import Local
+
+
+def cut(X: Any, rows: int) -> Blocks:
+    return Blocks(tuple(X[k : k + rows] for k in range(0, X.shape[0], rows)))
+
+
+def designs(kind: Any, scaled: bool, intercept: bool, dtype: Any) -> tuple[Chunks, Rows]:
+    rng = np.random.default_rng(0)
+    X = kind((rng.standard_normal((230, 7)) * (rng.random((230, 7)) < 0.7)).astype(dtype))
+    sign = rng.choice([-1, 1], 230).astype(np.int8) if scaled else None
+    extra = np.ones((230, 1)) if intercept else None
+    scale = ABSENT if sign is None else sign
+    return Chunks(cut(X, 41), Local(), scale, intercept), Rows(X, sign, extra)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_same_methods_as_rows(kind: Any, scaled: bool, intercept: bool, dtype: Any) -> None:
+    ours, rows = designs(kind, scaled, intercept, dtype)
+    rng = np.random.default_rng(1)
+    x, theta = rng.standard_normal(rows.shape[1]), rng.standard_normal(230)
+    some = np.array([229, 3, 41, 40, 3])
+    mask = theta > 1.0
+    close = np.testing.assert_allclose
+    assert ours.shape == rows.shape
+    assert ours.sparse == rows.sparse
+    close(ours.forward(x), rows.forward(x), rtol=1e-13, atol=1e-13)
+    close(ours.adjoint(theta), rows.adjoint(theta), rtol=1e-12)
+    close(ours.weighted_squares(x**2), rows.weighted_squares(x**2), rtol=1e-13)
+    close(ours.column(2), rows.column(2), rtol=1e-14)
+    close(ours.dense(some), rows.dense(some))
+    close(ours.rows_csr(some).toarray(), rows.rows_csr(some).toarray())
+    close(ours.take_rows(mask).dense(), rows.take_rows(mask).dense())
+    kept = np.array([0, 3, rows.shape[1] - 1])
+    close(ours.take_columns(kept).dense(), rows.take_columns(kept).dense())
+    weights = theta[some] ** 2
+    distinct = np.array([229, 3, 41, 40, 7])
+    close(ours.weighted_gram(distinct, weights), rows.weighted_gram(distinct, weights), rtol=1e-12)
+    near, left = ours.forward_precise(some, x)
+    close(near, rows.forward_precise(some, x)[0], rtol=1e-15)
+    assert (left <= 1e-14 * np.linalg.norm(x) * 10).all()
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
+def test_rounding_stays_within_the_factors(kind: Any) -> None:
+    rng = np.random.default_rng(2)
+    X = (rng.standard_normal((6000, 2)) * 10.0 ** rng.integers(-6, 7, (6000, 2)))
+    theta = rng.standard_normal(6000) * 10.0 ** rng.integers(-6, 7, 6000)
+    ours = Chunks(cut(kind(X), 1500), Local())
+    found = ours.adjoint(theta)
+    for j in range(2):
+        products = [Fraction(a) * Fraction(t) for a, t in zip(X[:, j], theta, strict=True)]
+        off = abs(Fraction(float(found[j])) - sum(products))
+        assert off <= Fraction(ours.adjoint_factor) * sum(map(abs, products))
+    # Strips, chunks and the tree: far fewer roundings in a row than there are rows.
+    limit = 1500 if sp.issparse(kind(X[:1])) else 1024 + 2
+    assert ours.adjoint_factor <= (limit + 2 + 4 + 1) * 2.0**-53
+
+
+def test_loops_and_einsum_agree() -> None:
+    rng = np.random.default_rng(3)
+    block = rng.standard_normal((2500, 5)).astype(np.float32)
+    block.flags.writeable = False
+    theta = rng.standard_normal(2500)
+    theta[::3] = 0.0
+    fast = chunk_loops.chunk_loops()
+    for call, slow, given, size in [
+        (fast.margins, chunk_loops._plain_margins, rng.standard_normal(5), 2500),
+        (fast.squares, chunk_loops._plain_squares, rng.random(5), 2500),
+        (fast.pull, chunk_loops._plain_pull, theta, 5),
+    ]:
+        one, other = np.zeros(size), np.zeros(size)
+        call(block, given, one)
+        slow(block, given, other)
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+def solved(intercept: bool, loss: str = "hinge") -> tuple[Any, Any]:
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((3000, 5)).astype(np.float32)
+    f = X @ rng.standard_normal(5) + 0.3 + rng.standard_normal(3000)
+    made = cs.svm if loss == "hinge" else cs.regression
+    y = np.where(f > 0, 1, -1) if loss == "hinge" else f
+    problem = made(cut(X, 512), y, C=0.5, loss=loss, intercept=intercept)
+    return problem, cs.solve(problem, tol=1e-9)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", ["hinge", "huber", "epsilon"])
+def test_the_certificate_refuses_what_is_wrong(loss: str, intercept: bool) -> None:
+    problem, found = solved(intercept, loss)
+    assert found.certificate.ok
+    theta = np.asarray(found.theta)
+    assert cs.certify(problem, found.x, found.theta, tol=1e-9) == found.certificate
+    assert cs.certify(problem, found.x, theta, tol=1e-9).ok
+    moved = found.x + 1e-3 * np.linalg.norm(found.x)
+    for wrong in (found.theta, theta, Slopes(problem, moved, found.theta.listed)):
+        proof = cs.certify(problem, moved, wrong, tol=1e-9)
+        assert not proof.ok
+        assert "exceeds" in proof.reason or "balanced" in proof.reason
+    out = theta.copy()
+    out[17] = 1.001 * problem.losses.hi[17] + 1e-3
+    assert "outside its box" in cs.certify(problem, found.x, out).reason
+    assert "NaN" in cs.certify(problem, found.x * np.nan, theta).reason
+    tilted = theta.copy()
+    inside = np.flatnonzero((theta > problem.losses.lo) & (theta < problem.losses.hi))
+    tilted[inside] *= 0.5
+    assert not cs.certify(problem, found.x, tilted, tol=1e-9).ok
+    listed = Listed(found.theta.listed.index, 0.5 * found.theta.listed.values)
+    assert not certify_chunks(problem, found.x, Slopes(problem, found.x, listed), tol=1e-9).ok
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", ["hinge", "huber", "epsilon"])
+def test_the_gap_is_that_of_the_certificate_in_memory(loss: str, intercept: bool) -> None:
+    problem, found = solved(intercept, loss)
+    X = np.concatenate(problem.design.source.blocks)
+    sign = np.asarray(problem.design.scale) if loss == "hinge" else None
+    extra = np.ones((3000, 1)) if intercept else None
+    whole = cs.Problem(
+        Rows(X, sign, extra), problem.losses.take(np.arange(3000)), problem.quadratic,
+        problem.linear,
+    )
+    rng = np.random.default_rng(5)
+    for size in (0.0, 1e-6, 1e-3):
+        x = found.x + size * rng.standard_normal(len(found.x))
+        theta = np.asarray(found.theta)
+        one, other = cs.certify(whole, x, theta), cs.certify(problem, x, theta)
+        assert other.primal == pytest.approx(one.primal, rel=1e-13)
+        assert other.gap == pytest.approx(one.gap, rel=1e-3, abs=1e-11 * one.primal)
+        assert one.gap >= 0
+        assert other.gap >= 0
+
+
+def test_an_unbalanced_dual_point_proves_nothing() -> None:
+    problem, found = solved(True)
+    theta = np.zeros(problem.n)
+    theta[:5] = problem.losses.lo[:5]
+    proof = cs.certify(problem, found.x, theta)
+    assert not proof.ok
+    assert np.isinf(proof.gap)
+
+
+def test_other_problems_are_sent_away() -> None:
+    problem, found = solved(False)
+    whole = cs.svm(np.ones((2, 1)) * [[1], [-1]], np.array([1, -1]))
+    with pytest.raises(InvalidInput, match="not over data in chunks"):
+        certify_chunks(whole, np.zeros(1), np.zeros(2))
+    with pytest.raises(InvalidInput, match="must have shapes"):
+        certify_chunks(problem, found.x[:-1], found.theta)
+
+
+def test_steps_along_a_segment_never_raise_the_objective() -> None:
+    problem, found = solved(True, "huber")
+    rng = np.random.default_rng(6)
+    values = [problem.primal(found.x + 2.0)]
+    x = found.x + 2.0
+    for _ in range(4):
+        step = rng.standard_normal(len(x))
+        for end in (x + step, x - step):
+            x = lowest_along(problem, x, end)
+            values.append(problem.primal(x))
+    assert all(after <= before for before, after in pairwise(values))
+    assert values[-1] < values[0]
+    end = lowest_along(problem, np.zeros(len(x)), found.x)
+    assert problem.primal(end) < problem.primal(np.zeros(len(x)))
