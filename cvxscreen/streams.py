@@ -78,7 +78,7 @@ class Task(Protocol):
         ...
 
     def merge(self, left: Any, right: Any) -> Any:
-        """One result from two neighbouring ones; may reuse the memory of either."""
+        """One result from two neighbouring ones, which may be used again: neither is written to."""
         ...
 
 
@@ -105,6 +105,10 @@ class Engine(Protocol):
 
     def gather(self, source: Source, rows: Any) -> Any:
         """The rows at the increasing indices `rows`, in order, as one array or CSR matrix."""
+        ...
+
+    def keep(self, column: Column) -> None:
+        """The entries of `column` never change: pieces may be kept where the chunks are."""
         ...
 
 
@@ -198,6 +202,9 @@ class Local:
     def gather(self, source: Source, rows: Any) -> Any:
         """The rows at `rows`; only chunks that hold some are loaded."""
         return gathered(self, source, rows)
+
+    def keep(self, column: Column) -> None:
+        """Nothing to do: columns are in this process already."""
 
 
 def _visits(

@@ -1,0 +1,287 @@
+"""Dask visits the chunks: threads of this process, or the workers of a cluster.
+
+A pass is one Dask graph: a task for each chunk, run where the chunk is computed, and merges of a
+few neighbours at a time. Dask schedules it, repeats what was lost with a worker, and shows its
+progress. Merges keep the shape of `Tree`, so the result does not depend on workers, threads or
+luck. (Where workers multiply with another number of BLAS threads than this process, a cluster may
+differ from it in the last bit; Dask's own workers use one.)
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from cvxscreen.errors import InvalidInput, MissingDependency
+from cvxscreen.sources.dask_rows import DaskRows, Given, innermost, is_dask, rebased, settled
+from cvxscreen.sources.known import Opened, opened, register
+from cvxscreen.streams import Column, Source, Task, Tree, gathered
+
+TOGETHER = 8
+"""Results merged by one task; a power of two, so that groups are branches of the whole tree."""
+
+PARCEL = 2**24
+"""Bytes of a column that are sent to a cluster at once."""
+
+LARGE_GRAPH = "distributed.admin.large-graph-warning-threshold"
+
+
+@dataclass(eq=False)
+class DaskEngine:
+    """Chunks are visited by Dask.
+
+    Attributes
+    ----------
+    client : distributed.Client, optional
+        Whose workers do the passes. When omitted, Dask decides as it always does: the client that
+        is active, or threads of this process.
+    workers : int, optional
+        Threads of this process, whatever client is active.
+    retries : int
+        How often a cluster repeats a task that raised (a file system that stuttered). A task that
+        was lost with its worker is repeated anyway.
+    progress : bool
+        Show Dask's bar for every pass, on standard error.
+    passes : int
+        Passes made so far.
+    """
+
+    client: Any = None
+    workers: int | None = None
+    retries: int = 2
+    progress: bool = False
+    passes: int = field(default=0, init=False)
+    _kept: dict[int, dict[str, dict[tuple[int, int], Any]]] = field(
+        default_factory=dict, init=False, repr=False
+    )
+
+    def __post_init__(self) -> None:
+        _delayed()
+        if self.client is not None and not callable(getattr(self.client, "compute", None)):
+            raise InvalidInput(
+                f"`client` is a {type(self.client).__name__}; a distributed.Client is needed."
+            )
+        if self.client is not None and self.workers is not None:
+            raise InvalidInput(
+                "`workers` are threads of this process; a `client` has its own. Give one of them."
+            )
+        if self.workers is not None and not (isinstance(self.workers, int) and self.workers > 0):
+            raise InvalidInput(f"`workers` is {self.workers!r}; a positive integer is needed.")
+
+    def run(self, task: Task, source: Source, columns: Sequence[Column] = ()) -> Any:
+        """One pass; see `Engine`."""
+        self.passes += 1
+        return self.compute(self._graph(task, source, columns))
+
+    def gather(self, source: Source, rows: Any) -> Any:
+        """The rows at `rows`; only chunks that hold some are visited."""
+        return gathered(self, source, rows)
+
+    def compute(self, what: Any) -> Any:
+        """The value of one Dask collection."""
+        client = self._cluster()
+        if client is None:
+            with self._bar():
+                if self.workers is None:
+                    return what.compute()
+                return what.compute(scheduler="threads", num_workers=self.workers)
+        import dask
+
+        with dask.config.set({LARGE_GRAPH: "1 GiB"}):  # columns that change travel with the pass
+            future = client.compute(what, retries=self.retries)
+        if self.progress:
+            _follow(client, future)
+        return future.result()
+
+    def _cluster(self) -> Any:
+        """The client that does the passes; None for a scheduler of this process."""
+        if self.client is not None or self.workers is not None:
+            return self.client
+        import dask
+
+        if dask.config.get("scheduler", None) != "dask.distributed":
+            return None
+        from distributed import get_client
+
+        return get_client()
+
+    @contextmanager
+    def _bar(self) -> Iterator[None]:
+        if not self.progress:
+            yield
+            return
+        from dask.diagnostics import ProgressBar
+
+        with ProgressBar(out=sys.stderr):
+            yield
+
+    def keep(self, column: Column) -> None:
+        """Entries of `column` never change: a cluster holds its pieces, where it likes."""
+        if isinstance(column, np.ndarray) and id(column) not in self._kept:
+            self._kept[id(column)] = {}
+            weakref.finalize(column, _forget, weakref.ref(self), id(column))
+
+    def _graph(self, task: Task, source: Source, columns: Sequence[Column]) -> Any:
+        """The whole pass as one delayed value; `task` and `source` travel once to each worker."""
+        delayed = _delayed()
+        shared = delayed(task, traverse=False, pure=False)
+        spans = tuple(pairwise(source.bounds))
+        pieces = [self._pieces(column, spans) for column in columns]
+        inner, places = innermost(source, len(spans))
+        merge = delayed(merge_some, pure=False)
+        if isinstance(inner, DaskRows):
+            visit = delayed(visit_block, pure=False)
+            outline = delayed(rebased(source, Given(inner.sparse)), traverse=False, pure=False)
+            results = [
+                visit(shared, outline, inner.blocks[at], Held(inner.kind(at)), k, span[0], *held)
+                for k, (at, span, *held) in enumerate(zip(places, spans, *pieces, strict=True))
+            ]
+        else:
+            visit = delayed(visit_source, pure=False)
+            where = delayed(source, traverse=False, pure=False)
+            results = [
+                visit(shared, where, k, span[0], *held)
+                for k, (span, *held) in enumerate(zip(spans, *pieces, strict=True))
+            ]
+        while len(results) > 1:
+            groups = range(0, len(results), TOGETHER)
+            results = [merge(shared, *results[k : k + TOGETHER]) for k in groups]
+        return results[0]
+
+    def _pieces(self, column: Column, spans: tuple[tuple[int, int], ...]) -> Sequence[Any]:
+        """What each chunk gets of `column`: held as it is, or where a cluster keeps it."""
+        client, known = self._cluster(), self._kept.get(id(column))
+        if client is None or known is None:
+            return [Held(column[start:stop]) for start, stop in spans]
+        from distributed import futures_of
+
+        places = known.setdefault(client.id, {})
+        if any(future.cancelled() for future in futures_of(list(places.values()))):
+            places.clear()  # the cluster was restarted
+        missing = [span for span in spans if span not in places]
+        at_once = max(1, len(missing) * PARCEL // (1 + getattr(column, "nbytes", 0)))
+        hold = _delayed()(Held, pure=False)
+        for first in range(0, len(missing), at_once):
+            some = missing[first : first + at_once]
+            # Copies: a view that a cluster in this process holds would keep the whole column.
+            sent = client.persist([hold(np.array(column[a:b])) for a, b in some])
+            places.update(zip(some, sent, strict=True))
+        return [places[span] for span in spans]
+
+
+def _forget(engine: Callable[[], DaskEngine | None], key: int) -> None:
+    """The column behind `key` is gone; let the cluster drop its pieces."""
+    found = engine()
+    if found is not None:
+        found._kept.pop(key, None)
+
+
+class Held:
+    """What Dask is to hand over as it is, without looking for collections inside."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def visit_block(
+    task: Task, outline: Source, block: Any, kind: Held, k: int, start: int, *pieces: Held
+) -> Any:
+    """What `task` makes of a computed chunk of a Dask array."""
+    source = rebased(outline, Given(kind.value[1], settled(block, *kind.value)))
+    return visit_source(task, source, k, start, *pieces)
+
+
+def visit_source(task: Task, source: Source, k: int, start: int, *pieces: Held) -> Any:
+    """What `task` makes of chunk `k` of `source`."""
+    return task(source.load(k), start, *(piece.value for piece in pieces))
+
+
+def merge_some(task: Task, *results: Any) -> Any:
+    """Neighbouring results as one, in the order of the whole tree."""
+    tree = Tree(len(results), task.merge)
+    for k, result in enumerate(results):
+        tree.put(k, result)
+    return tree.result()
+
+
+def _follow(client: Any, future: Any) -> None:
+    """Dask's own bar until `future` is finished."""
+    from distributed import progress
+
+    with client.as_current(), redirect_stdout(sys.stderr):
+        progress(future, notebook=False)
+
+
+def _delayed() -> Any:
+    try:
+        from dask import delayed
+    except ImportError:
+        raise MissingDependency(
+            'Dask is not installed; it comes with: pip install "cvxscreen[dask]"'
+        ) from None
+    return delayed
+
+
+def on_dask(
+    X: Any,
+    *,
+    client: Any = None,
+    workers: int | None = None,
+    retries: int = 2,
+    progress: bool = False,
+) -> Opened:
+    """Let Dask make the passes over `X`; the result stands for `X` in `svm` and `regression`.
+
+    A Dask array needs this only to choose among the options: handed over as it is, it is visited by
+    the active `distributed.Client`, or by threads where there is none.
+
+    Parameters
+    ----------
+    X : dask array or DataFrame, numpy.memmap, or chunks from `open_data`, shape (n, d)
+        Chunks of a Dask array are computed anew at every pass and must come out the same; if they
+        fit into the memory of the workers, ``X = X.persist()`` keeps them there. Files must be in
+        the same place for every worker.
+    client : distributed.Client, optional
+    workers : int, optional
+        Threads of this process, in place of a client.
+    retries : int
+        How often a cluster repeats a task that raised.
+    progress : bool
+        Show Dask's bar for every pass.
+
+    Returns
+    -------
+    source, engine
+        In place of `X`.
+
+    Raises
+    ------
+    InvalidInput
+        For an ordinary matrix, or a client together with threads.
+    MissingDependency
+        If Dask is not installed.
+    """
+    engine = DaskEngine(client, workers, retries, progress)
+    if is_dask(X):
+        return DaskRows(X, engine.compute), engine
+    found = opened(X)
+    if found is None:
+        raise InvalidInput(
+            f"`X` is a {type(X).__name__} in memory; give a Dask array (dask.array.from_array(X, "
+            "chunks=...)), a numpy.memmap or what `open_data` returns."
+        )
+    return found[0], engine
+
+
+def _as_dask_would(X: Any) -> Opened:
+    return on_dask(X)
+
+
+register(is_dask, _as_dask_would)
