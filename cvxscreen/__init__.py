@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cvxscreen.lam_ranges import lam_interval
     from cvxscreen.losses import Losses
     from cvxscreen.models.comparisons import Comparisons
+    from cvxscreen.models.large import open_data
     from cvxscreen.models.metric import factor_of, metric_of, rtlm
     from cvxscreen.models.multitask import raso
     from cvxscreen.models.regression import regression
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from cvxscreen.screening import Screening
     from cvxscreen.solvers.metric_start import lam_max
     from cvxscreen.solvers.solution import Solution
+    from cvxscreen.sources.dask_engine import on_dask
 
 __version__ = "0.1.0"
 
@@ -61,6 +63,7 @@ _HOMES = {
     "lam_ranges": ("lam_interval",),
     "losses": ("Losses",),
     "models.comparisons": ("Comparisons",),
+    "models.large": ("open_data",),
     "models.metric": ("factor_of", "metric_of", "rtlm"),
     "models.multitask": ("raso",),
     "models.regression": ("regression",),
@@ -78,6 +81,7 @@ _HOMES = {
     "screening": ("Screening",),
     "solvers.metric_start": ("lam_max",),
     "solvers.solution": ("Solution",),
+    "sources.dask_engine": ("on_dask",),
 }
 """Where the public names live, as above; a test holds the two together."""
 
@@ -126,6 +130,8 @@ __all__ = [
     "load_path",
     "memory_limit",
     "metric_of",
+    "on_dask",
+    "open_data",
     "pairs",
     "path",
     "quadruplets",

@@ -65,6 +65,8 @@ HOMES = {
     "cvxpy": {"reducer", "registration"},
     "sklearn": {"models", "datasets", "estimators"},
     "matplotlib": {"plots"},
+    "dask": {"sources"},
+    "distributed": {"sources"},
 }
 """Outside libraries that only some parts of the package may import."""
 
