@@ -107,6 +107,10 @@ class Engine(Protocol):
         """The rows at the increasing indices `rows`, in order, as one array or CSR matrix."""
         ...
 
+    def keep(self, column: Column) -> None:
+        """The entries of `column` never change: pieces may be kept where the chunks are."""
+        ...
+
 
 class Tree:
     """Reduction by neighbours; results may arrive in any order, the answer is the same.
@@ -198,6 +202,9 @@ class Local:
     def gather(self, source: Source, rows: Any) -> Any:
         """The rows at `rows`; only chunks that hold some are loaded."""
         return gathered(self, source, rows)
+
+    def keep(self, column: Column) -> None:
+        """Nothing to do: columns are in this process already."""
 
 
 def _visits(

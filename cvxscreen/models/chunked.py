@@ -67,6 +67,8 @@ def chunked_terms(
         scale = _labels(y, n)
     else:
         target = _numbers("y", y, n)
+    for column in (scale, target, weight):
+        engine.keep(column)
     design = surveyed(source, engine, scale, intercept)
     return design, ChunkTerms(n, unit, target, weight, factor)
 

@@ -10,23 +10,31 @@ differ from it in the last bit; Dask's own workers use one.)
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from cvxscreen.errors import InvalidInput, MissingDependency
-from cvxscreen.sources.dask_rows import DaskRows, is_dask, settled
+from cvxscreen.sources.dask_rows import DaskRows, Given, innermost, is_dask, rebased, settled
 from cvxscreen.sources.known import Opened, opened, register
-from cvxscreen.streams import Column, Part, Source, Task, Tree, gathered
+from cvxscreen.streams import Column, Source, Task, Tree, gathered
 
 TOGETHER = 8
 """Results merged by one task; a power of two, so that groups are branches of the whole tree."""
 
+PARCEL = 2**24
+"""Bytes of a column that are sent to a cluster at once."""
 
-@dataclass
+LARGE_GRAPH = "distributed.admin.large-graph-warning-threshold"
+
+
+@dataclass(eq=False)
 class DaskEngine:
     """Chunks are visited by Dask.
 
@@ -51,6 +59,9 @@ class DaskEngine:
     retries: int = 2
     progress: bool = False
     passes: int = field(default=0, init=False)
+    _kept: dict[int, dict[str, dict[tuple[int, int], Any]]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         _delayed()
@@ -82,7 +93,10 @@ class DaskEngine:
                 if self.workers is None:
                     return what.compute()
                 return what.compute(scheduler="threads", num_workers=self.workers)
-        future = client.compute(what, retries=self.retries)
+        import dask
+
+        with dask.config.set({LARGE_GRAPH: "1 GiB"}):  # columns that change travel with the pass
+            future = client.compute(what, retries=self.retries)
         if self.progress:
             _follow(future)
         return future.result()
@@ -109,32 +123,67 @@ class DaskEngine:
         with ProgressBar(out=sys.stderr):
             yield
 
+    def keep(self, column: Column) -> None:
+        """Entries of `column` never change: a cluster holds its pieces, where it likes."""
+        if isinstance(column, np.ndarray) and id(column) not in self._kept:
+            self._kept[id(column)] = {}
+            weakref.finalize(column, _forget, weakref.ref(self), id(column))
+
     def _graph(self, task: Task, source: Source, columns: Sequence[Column]) -> Any:
         """The whole pass as one delayed value; `task` and `source` travel once to each worker."""
         delayed = _delayed()
         shared = delayed(task, traverse=False, pure=False)
-        spans = list(pairwise(source.bounds))
-        inner, places = _unwrapped(source, len(spans))
-        lazy = isinstance(inner, DaskRows)
-        visit = delayed(visit_block if lazy else visit_source, pure=False)
+        spans = tuple(pairwise(source.bounds))
+        pieces = [self._pieces(column, spans) for column in columns]
+        inner, places = innermost(source, len(spans))
         merge = delayed(merge_some, pure=False)
-        where = None if lazy else delayed(inner, traverse=False, pure=False)
-        results = []
-        for k, (start, stop) in zip(places, spans, strict=True):
-            pieces = _Held((*(column[start:stop] for column in columns),))
-            if isinstance(inner, DaskRows):
-                shape = (stop - start, inner.shape[1])
-                leaf = visit(shared, inner.blocks[k], shape, inner.sparse, start, pieces)
-            else:
-                leaf = visit(shared, where, k, start, pieces)
-            results.append(leaf)
+        if isinstance(inner, DaskRows):
+            visit = delayed(visit_block, pure=False)
+            outline = delayed(rebased(source, Given(inner.sparse)), traverse=False, pure=False)
+            results = [
+                visit(shared, outline, inner.blocks[at], Held(inner.kind(at)), k, span[0], *held)
+                for k, (at, span, *held) in enumerate(zip(places, spans, *pieces, strict=True))
+            ]
+        else:
+            visit = delayed(visit_source, pure=False)
+            where = delayed(source, traverse=False, pure=False)
+            results = [
+                visit(shared, where, k, span[0], *held)
+                for k, (span, *held) in enumerate(zip(spans, *pieces, strict=True))
+            ]
         while len(results) > 1:
             groups = range(0, len(results), TOGETHER)
             results = [merge(shared, *results[k : k + TOGETHER]) for k in groups]
         return results[0]
 
+    def _pieces(self, column: Column, spans: tuple[tuple[int, int], ...]) -> Sequence[Any]:
+        """What each chunk gets of `column`: held as it is, or where a cluster keeps it."""
+        client, known = self._cluster(), self._kept.get(id(column))
+        if client is None or known is None:
+            return [Held(column[start:stop]) for start, stop in spans]
+        from distributed import futures_of
 
-class _Held:
+        places = known.setdefault(client.id, {})
+        if any(future.cancelled() for future in futures_of(list(places.values()))):
+            places.clear()  # the cluster was restarted
+        missing = [span for span in spans if span not in places]
+        at_once = max(1, len(missing) * PARCEL // (1 + getattr(column, "nbytes", 0)))
+        hold = _delayed()(Held, pure=False)
+        for first in range(0, len(missing), at_once):
+            some = missing[first : first + at_once]
+            places.update(zip(some, client.persist([hold(column[a:b]) for a, b in some]),
+                              strict=True))
+        return [places[span] for span in spans]
+
+
+def _forget(engine: Callable[[], DaskEngine | None], key: int) -> None:
+    """The column behind `key` is gone; let the cluster drop its pieces."""
+    found = engine()
+    if found is not None:
+        found._kept.pop(key, None)
+
+
+class Held:
     """What Dask is to hand over as it is, without looking for collections inside."""
 
     def __init__(self, value: Any) -> None:
@@ -142,15 +191,16 @@ class _Held:
 
 
 def visit_block(
-    task: Task, block: Any, shape: tuple[int, int], sparse: bool, start: int, pieces: _Held
+    task: Task, outline: Source, block: Any, kind: Held, k: int, start: int, *pieces: Held
 ) -> Any:
     """What `task` makes of a computed chunk of a Dask array."""
-    return task(settled(block, shape, sparse), start, *pieces.value)
+    source = rebased(outline, Given(kind.value[1], settled(block, *kind.value)))
+    return visit_source(task, source, k, start, *pieces)
 
 
-def visit_source(task: Task, source: Source, k: int, start: int, pieces: _Held) -> Any:
-    """What `task` makes of chunk `k` of any other source."""
-    return task(source.load(k), start, *pieces.value)
+def visit_source(task: Task, source: Source, k: int, start: int, *pieces: Held) -> Any:
+    """What `task` makes of chunk `k` of `source`."""
+    return task(source.load(k), start, *(piece.value for piece in pieces))
 
 
 def merge_some(task: Task, *results: Any) -> Any:
@@ -160,15 +210,6 @@ def merge_some(task: Task, *results: Any) -> Any:
         # A merge may write into what it is given; Dask may give the same result out once more.
         tree.put(k, deepcopy(result))
     return tree.result()
-
-
-def _unwrapped(source: Source, count: int) -> tuple[Source, Sequence[int]]:
-    """The source that loads the chunks, and which of its chunks they are."""
-    places: Sequence[int] = range(count)
-    while isinstance(source, Part):
-        places = [source.chunks[k] for k in places]
-        source = source.source
-    return source, places
 
 
 def _follow(future: Any) -> None:

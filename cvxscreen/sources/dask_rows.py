@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from cvxscreen.errors import InvalidInput
 from cvxscreen.sources.memory import Blocks
+from cvxscreen.streams import Part
 
 Compute = Callable[[Any], Any]
 
@@ -55,9 +57,41 @@ class DaskRows:
 
     def load(self, k: int) -> Any:
         """Chunk `k`, computed by the thread that asks for it."""
-        rows = self.bounds[k + 1] - self.bounds[k]
-        block = self.blocks[k].compute(scheduler="synchronous")
-        return settled(block, (rows, self.shape[1]), self.sparse)
+        return settled(self.blocks[k].compute(scheduler="synchronous"), *self.kind(k))
+
+
+    def kind(self, k: int) -> tuple[tuple[int, int], bool]:
+        """The shape that chunk `k` must have, and whether it is CSR."""
+        return (self.bounds[k + 1] - self.bounds[k], self.shape[1]), self.sparse
+
+
+@dataclass(frozen=True)
+class Given:
+    """In place of `DaskRows` where Dask has computed the chunk that is asked for."""
+
+    sparse: bool
+    block: Any = None
+
+    def load(self, k: int) -> Any:
+        """The one chunk there is."""
+        return self.block
+
+
+def innermost(source: Any, count: int) -> tuple[Any, Sequence[int]]:
+    """What a source is made from, ``source.source`` and so on, and which chunks of it are used."""
+    places: Sequence[int] = range(count)
+    while is_dataclass(source) and hasattr(source, "source"):
+        if isinstance(source, Part):
+            places = [source.chunks[k] for k in places]
+        source = source.source
+    return source, places
+
+
+def rebased(source: Any, inner: Any) -> Any:
+    """The same source made from another innermost one."""
+    if not (is_dataclass(source) and hasattr(source, "source")):
+        return inner
+    return replace(source, source=rebased(source.source, inner))  # type: ignore[type-var]
 
 
 def settled(block: Any, shape: tuple[int, int], sparse: bool) -> Any:

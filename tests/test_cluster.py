@@ -1,0 +1,104 @@
+"""A cluster of worker processes on this machine: the same bits, whoever dies."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from chunk_tasks import Failing, Faulty, Sum
+
+from cvxscreen import on_dask
+from cvxscreen.errors import InvalidInput
+from cvxscreen.sources.memory import Mapped
+from cvxscreen.streams import Local
+
+da = pytest.importorskip("dask.array")
+distributed = pytest.importorskip("distributed")
+
+N = 1003
+X = np.random.default_rng(0).standard_normal((N, 7)).astype(np.float32)
+WEIGHT = np.linspace(0.0, 1.0, N, dtype=np.float32)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    """Two worker processes that are started anew when they die; not the active client."""
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
+            silence_logs=50, memory_limit=None,
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as made,
+    ):
+        yield made
+
+
+@pytest.fixture
+def mapped(tmp_path: Path) -> Mapped:
+    """The rows as a memory map in chunks of 31."""
+    np.save(tmp_path / "X.npy", X)
+    return Mapped(np.load(tmp_path / "X.npy", mmap_mode="r"), chunk_bytes=31 * 7 * 4)
+
+
+def test_processes_do_not_change_a_bit(client: Any, mapped: Mapped) -> None:
+    wanted = Local().run(Sum(), mapped, (WEIGHT,))
+    for given in (mapped, da.from_array(X, chunks=(31, 7))):
+        source, engine = on_dask(given, client=client)
+        assert source.bounds == mapped.bounds
+        assert np.array_equal(engine.run(Sum(), source, (WEIGHT,)), wanted)
+        some = np.arange(5, N, 17)
+        assert np.array_equal(engine.gather(source, some), X[some])
+
+
+def test_an_exception_of_a_task_arrives_as_it_is(client: Any, mapped: Mapped) -> None:
+    source, engine = on_dask(mapped, client=client)
+    with pytest.raises(InvalidInput, match="rows 31 to 61"):
+        engine.run(Failing(), source, (WEIGHT,))
+
+
+def test_the_active_client_does_the_passes(client: Any, mapped: Mapped) -> None:
+    source, engine = on_dask(mapped)
+    assert engine._cluster() is None
+    with client.as_current():
+        assert engine._cluster() is client
+        assert on_dask(mapped, workers=2)[1]._cluster() is None
+        found = engine.run(Sum(), source, (WEIGHT,))
+    assert np.array_equal(found, Local().run(Sum(), mapped, (WEIGHT,)))
+
+
+def test_a_column_that_never_changes_is_sent_once(client: Any, mapped: Mapped) -> None:
+    source, engine = on_dask(mapped, client=client)
+    column = WEIGHT.copy()
+    engine.keep(column)
+    wanted = engine.run(Sum(), source, (column,))
+    again = column.copy()
+    column[:] = 0.0  # not seen by the workers, who have it already
+    assert np.array_equal(engine.run(Sum(), source, (column,)), wanted)
+    [places] = engine._kept[id(column)].values()
+    client.cancel(distributed.futures_of(list(places.values())))  # as a restart of the cluster does
+    column[:] = again  # asked for anew
+    assert np.array_equal(engine.run(Sum(), source, (column,)), wanted)
+    key = id(column)
+    assert key in engine._kept
+    del column
+    assert key not in engine._kept
+
+
+@pytest.mark.parametrize("how", ["stutter", "kill"])
+def test_a_worker_that_fails_changes_nothing(
+    client: Any, mapped: Mapped, tmp_path: Path, how: str
+) -> None:
+    mark = tmp_path / "mark"
+    source, engine = on_dask(Faulty(mapped, str(mark), 20, how, os.getpid()), client=client)
+    found = engine.run(Sum(), source, (WEIGHT,))
+    assert mark.exists()  # it did fail
+    assert np.array_equal(found, Local().run(Sum(), mapped, (WEIGHT,)))
+    engine.retries = 0
+    mark.unlink()
+    if how == "stutter":
+        with pytest.raises(OSError, match="stutters"):
+            engine.run(Sum(), source, (WEIGHT,))
