@@ -78,7 +78,7 @@ class Task(Protocol):
         ...
 
     def merge(self, left: Any, right: Any) -> Any:
-        """One result from two neighbouring ones; may reuse the memory of either."""
+        """One result from two neighbouring ones, which may be used again: neither is written to."""
         ...
 
 

@@ -25,14 +25,6 @@ class Sum:
         return left + right
 
 
-class SumInPlace(Sum):
-    """The same, writing into the memory of what it is given."""
-
-    def merge(self, left: Any, right: Any) -> Any:
-        left += right
-        return left
-
-
 class Failing(Sum):
     """Refuses every chunk but the first."""
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from chunk_tasks import Failing, Sum, SumInPlace
+from chunk_tasks import Failing, Sum
 
+import cvxscreen
 from cvxscreen import on_dask
 from cvxscreen.errors import InvalidInput, MissingDependency
 from cvxscreen.sources.known import opened
-from cvxscreen.sources.memory import Blocks
+from cvxscreen.sources.memory import Blocks, Mapped
 from cvxscreen.streams import Local
 
 da = pytest.importorskip("dask.array")
@@ -126,13 +128,26 @@ def test_an_exception_of_a_task_is_raised_as_it_is() -> None:
         engine.run(Failing(), source, (WEIGHT,))
 
 
-def test_a_merge_may_write_into_what_it_gets() -> None:
-    kept = da.from_array(X, chunks=(31, 7)).persist(scheduler="synchronous")
-    source, engine = on_dask(kept, workers=2)
-    results = [engine.run(SumInPlace(), source, (WEIGHT,)) for _ in range(2)]
-    wanted = Local().run(Sum(), source, (WEIGHT,))
-    assert np.array_equal(results[0], wanted)
-    assert np.array_equal(results[1], wanted)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_solve_is_the_same_whoever_makes_the_passes(tmp_path: Path, sparse: bool) -> None:
+    data, y = cvxscreen.datasets.two_gaussians(2000, 4, seed=3)
+    chunks = Blocks(tuple(
+        sp.csr_matrix(part) if sparse else part for part in np.array_split(data, 19)
+    ))
+    array = da.from_array(data, chunks=(chunks.blocks[0].shape[0], 4))
+    given = [on_dask(chunks, workers=2), on_dask(chunks, workers=4)]
+    if not sparse:
+        np.save(tmp_path / "X.npy", data)
+        mapped = Mapped(np.load(tmp_path / "X.npy", mmap_mode="r"), len(data) * 4 * 8 // 19)
+        given += [mapped, on_dask(mapped, workers=4), array.rechunk((mapped.bounds[1], 2))]
+    found = [cvxscreen.solve(cvxscreen.svm(X, y, C=0.5, intercept=True)) for X in [chunks, *given]]
+    plain = cvxscreen.solve(cvxscreen.svm(data, y, C=0.5, intercept=True))
+    for groups in (found[:3], found[3:]):  # the same cut
+        for one in groups:
+            assert one.status == "optimal"
+            assert one.value == pytest.approx(plain.value, rel=2e-6)
+            assert np.array_equal(one.x, groups[0].x)
+            assert one.certificate == groups[0].certificate
 
 
 def test_progress_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:

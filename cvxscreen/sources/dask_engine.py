@@ -13,7 +13,6 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -171,8 +170,9 @@ class DaskEngine:
         hold = _delayed()(Held, pure=False)
         for first in range(0, len(missing), at_once):
             some = missing[first : first + at_once]
-            places.update(zip(some, client.persist([hold(column[a:b]) for a, b in some]),
-                              strict=True))
+            # Copies: a view that a cluster in this process holds would keep the whole column.
+            sent = client.persist([hold(np.array(column[a:b])) for a, b in some])
+            places.update(zip(some, sent, strict=True))
         return [places[span] for span in spans]
 
 
@@ -207,8 +207,7 @@ def merge_some(task: Task, *results: Any) -> Any:
     """Neighbouring results as one, in the order of the whole tree."""
     tree = Tree(len(results), task.merge)
     for k, result in enumerate(results):
-        # A merge may write into what it is given; Dask may give the same result out once more.
-        tree.put(k, deepcopy(result))
+        tree.put(k, result)
     return tree.result()
 
 
