@@ -31,7 +31,7 @@ def client() -> Iterator[Any]:
     """Two worker processes that are started anew when they die; not the active client."""
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0",
             silence_logs=50, memory_limit=None,
         ) as cluster,
         distributed.Client(cluster, set_as_default=False) as made,
