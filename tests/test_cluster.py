@@ -91,6 +91,18 @@ def test_a_column_that_never_changes_is_sent_once(client: Any, mapped: Mapped) -
     assert key not in engine._kept
 
 
+def test_progress_of_a_cluster_goes_to_standard_error(
+    client: Any, mapped: Mapped, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, engine = on_dask(mapped, client=client, progress=True)
+    engine.run(Sum(), source, (WEIGHT,))
+    out, err = capsys.readouterr()
+    assert not out
+    assert "100% Completed" in err
+    with pytest.raises(InvalidInput, match="rows 31 to 61"):
+        engine.run(Failing(), source, (WEIGHT,))
+
+
 def test_a_task_that_raises_is_repeated(client: Any, mapped: Mapped, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     source, engine = on_dask(Faulty(mapped, str(mark), 20, "stutter", os.getpid()), client=client)

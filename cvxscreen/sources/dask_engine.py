@@ -97,7 +97,7 @@ class DaskEngine:
         with dask.config.set({LARGE_GRAPH: "1 GiB"}):  # columns that change travel with the pass
             future = client.compute(what, retries=self.retries)
         if self.progress:
-            _follow(future)
+            _follow(client, future)
         return future.result()
 
     def _cluster(self) -> Any:
@@ -211,11 +211,11 @@ def merge_some(task: Task, *results: Any) -> Any:
     return tree.result()
 
 
-def _follow(future: Any) -> None:
+def _follow(client: Any, future: Any) -> None:
     """Dask's own bar until `future` is finished."""
     from distributed import progress
 
-    with redirect_stdout(sys.stderr):
+    with client.as_current(), redirect_stdout(sys.stderr):
         progress(future, notebook=False)
 
 
@@ -245,8 +245,9 @@ def on_dask(
     Parameters
     ----------
     X : dask array or DataFrame, numpy.memmap, or chunks from `open_data`, shape (n, d)
-        Chunks of a Dask array that fit into the memory of the workers are read only once after
-        ``X = X.persist()``. Files must be in the same place for every worker.
+        Chunks of a Dask array are computed anew at every pass and must come out the same; if they
+        fit into the memory of the workers, ``X = X.persist()`` keeps them there. Files must be in
+        the same place for every worker.
     client : distributed.Client, optional
     workers : int, optional
         Threads of this process, in place of a client.
