@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from cvxscreen.solvers.metric_start import lam_max
     from cvxscreen.solvers.solution import Solution
     from cvxscreen.sources.dask_engine import on_dask
+    from cvxscreen.sources.device import on_device
 
 __version__ = "0.1.0"
 
@@ -82,6 +83,7 @@ _HOMES = {
     "solvers.metric_start": ("lam_max",),
     "solvers.solution": ("Solution",),
     "sources.dask_engine": ("on_dask",),
+    "sources.device": ("on_device",),
 }
 """Where the public names live, as above; a test holds the two together."""
 
@@ -131,6 +133,7 @@ __all__ = [
     "memory_limit",
     "metric_of",
     "on_dask",
+    "on_device",
     "open_data",
     "pairs",
     "path",

@@ -90,3 +90,8 @@ def chunk_loops() -> ChunkLoops:
     if made is None:
         return ChunkLoops(_plain_margins, _plain_squares, _plain_pull)
     return ChunkLoops(*[made[name] for name in names])
+
+
+def loops_for(block: Any) -> ChunkLoops:
+    """The loops of a dense block: its own, where it brings some, or those of this module."""
+    return getattr(block, "loops", None) or chunk_loops()

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen.chunk_loops import STRIP, chunk_loops
+from cvxscreen.chunk_loops import STRIP, loops_for
 from cvxscreen.designs.rows import Rows
 
 Array = NDArray[np.float64]
@@ -45,7 +45,7 @@ class Chunk:
             out = np.asarray(self.block @ x[:p], dtype=np.float64)
         else:
             out = np.empty(len(self))
-            chunk_loops().margins(self.block, x[:p], out)
+            loops_for(self.block).margins(self.block, x[:p], out)
         if self.intercept:
             out += x[p]
         if self.scale is not None:
@@ -60,7 +60,7 @@ class Chunk:
         if sp.issparse(self.block):
             out[:p] = self.block.T @ weights
         else:
-            chunk_loops().pull(self.block, weights, out[:p])
+            loops_for(self.block).pull(self.block, weights, out[:p])
         if self.intercept:
             out[p] = weights.sum()
         return out
@@ -72,7 +72,7 @@ class Chunk:
             out = np.asarray(self.block.astype(np.float64).power(2) @ weights[:p])
         else:
             out = np.empty(len(self))
-            chunk_loops().squares(self.block, weights[:p], out)
+            loops_for(self.block).squares(self.block, weights[:p], out)
         if self.intercept:
             out += weights[p]
         return out if self.scale is None else out * self.scale**2

@@ -31,7 +31,7 @@ LEFT_OVER = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X)\b")
 MACHINE_PATH = re.compile(
     r"(?<![\w.:/$}])/(?:home|root|Users|tmp|var|opt|mnt|work)/|\b[A-Z]:\\+Users\b"
 )
-DISTRIBUTION = {"sklearn": "scikit-learn"}
+DISTRIBUTION = {"array_api_compat": "array-api-compat", "sklearn": "scikit-learn"}
 """Where the name to import differs from the name to install."""
 
 
@@ -166,7 +166,7 @@ def test_print_is_found_in_code_and_not_in_words() -> None:
 def test_every_library_is_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *extras["plot"], *extras["dask"]]
+    wanted = [*project["dependencies"], *extras["plot"], *extras["dask"], *extras["gpu"]]
     declared = {re.split(r"[^\w-]", requirement)[0] for requirement in wanted}
     used = set().union(*(libraries_of(p.read_text("utf-8")) for p in python_files("cvxscreen")))
     outside = used - set(sys.stdlib_module_names) - {"cvxscreen"}

@@ -58,7 +58,7 @@ class Pilot:
 
     def width_for(self, share: float) -> float:
         """The width that about a `share` of all terms lies within."""
-        return float(np.quantile(self.ratio, min(max(share, 0.0), 1.0)))
+        return float(np.quantile(self.ratio, min(max(share, 0.0), 1.0), method="higher"))
 
     def seen_from(self, x: Array, problem: Problem) -> Pilot:
         """The same sample, its distances measured at another point."""
