@@ -107,6 +107,21 @@ def test_weights_may_lie_on_the_device() -> None:
     assert found.value == pytest.approx(plain.value, rel=2e-6)
 
 
+def test_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("array_api_compat")
+    X, y = cvxscreen.datasets.two_gaussians(3000, 5, seed=1)
+    wanted = cvxscreen.solve(cvxscreen.svm(X, y, C=0.1, intercept=True))
+    for name in ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]:
+        rows = torch.asarray(X, device=name).requires_grad_(True)
+        labels = torch.asarray(y, device=name)
+        assert elsewhere(rows.detach()) is (name != "cpu")
+        far = on_device(rows, chunk_bytes=1500 * 5 * 8)
+        found = cvxscreen.solve(cvxscreen.svm(far, labels, C=0.1, intercept=True))
+        assert found.certificate.ok
+        assert found.value == pytest.approx(wanted.value, rel=2e-6)
+
+
 def test_integers_are_converted() -> None:
     X = np.arange(12).reshape(6, 2)
     source, engine = on_device(there(X))

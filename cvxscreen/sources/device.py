@@ -170,8 +170,8 @@ class DeviceRows:
     sparse = False
 
     def __init__(self, X: Any, chunk_bytes: int = CHUNK_BYTES) -> None:
-        self.xp, self.array = namespace_of(X), X
-        xp, shape = self.xp, tuple(X.shape)
+        xp, shape = namespace_of(X), tuple(X.shape)
+        self.xp, self.array = xp, X.detach() if hasattr(X, "detach") else X  # no gradients
         if len(shape) != 2 or 0 in shape:
             raise InvalidInput(f"`X` has shape {shape}; a matrix (n, d) with rows is needed.")
         if not xp.isdtype(X.dtype, ("real floating", "integral", "bool")):
