@@ -15,7 +15,7 @@ from cvxscreen.chunks import Chunks
 from cvxscreen.errors import InvalidInput
 from cvxscreen.models.loss_table import CLASSIFICATION, Shape, named_loss
 from cvxscreen.row_columns import ABSENT
-from cvxscreen.sources.device import on_host
+from cvxscreen.sources import dask_engine, device  # noqa: F401  (`opened` knows their X by them)
 from cvxscreen.sources.known import Opened
 from cvxscreen.streams import Column
 
@@ -57,7 +57,7 @@ def chunked_terms(
         On NaN, wrong shapes, one class, labels other than -1/+1, weights that are none.
     """
     source, engine = opened
-    y, sample_weight = on_host(y, sample_weight)
+    y, sample_weight = device.on_host(y, sample_weight)
     n = source.shape[0]
     one = np.ones(1)
     row = named_loss(loss, one, one, shape, among)
