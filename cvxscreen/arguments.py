@@ -46,6 +46,10 @@ DATA_TEXT = """the data file:
   .npy       a matrix with the target in column --target
   .csv .tsv  with or without a header; the target column may hold names of classes
   others     svmlight/libsvm text, also .gz and .bz2
+and, in chunks that are read at every pass (as the files above are with `path --stream`):
+  a folder   of .npz files with X and y, one chunk each
+  .zarr      arrays X and y
+  .parquet   a file or folder, with the target in column --target
 
 Of two classes the larger (or later in the alphabet) becomes +1; --positive names another."""
 
@@ -124,6 +128,13 @@ def parser() -> argparse.ArgumentParser:
         help="fix terms by prediction and certify (default), or by theorems only",
     )
     along.add_argument("--solver", default="auto", help="built in (auto), or a solver of CVXPY")
+    along.add_argument(
+        "--stream", action="store_true", help="read DATA in chunks at every pass, never whole"
+    )
+    along.add_argument(
+        "--cache", type=Path, metavar="FOLDER",
+        help="the same from a copy as .npz chunks in this empty folder (quicker than text)",
+    )
     along.add_argument("--out", type=Path, help="file (.npz) for the solutions")
     along.add_argument(
         "--time-limit", type=float, metavar="SECONDS", help="stop after so long, with what is done"

@@ -17,6 +17,7 @@ from cvxscreen.errors import CvxscreenError, InvalidInput
 from cvxscreen.interrupts import terminable
 from cvxscreen.limits import TIME
 from cvxscreen.models.files import read_data, two_classes
+from cvxscreen.models.large import open_data
 from cvxscreen.models.learned import learn_metrics
 from cvxscreen.models.loss_table import CLASSIFICATION
 from cvxscreen.models.regression import regression
@@ -35,8 +36,17 @@ def _remark(args: argparse.Namespace, text: str) -> None:
         print(text, file=sys.stderr)
 
 
+def _data(args: argparse.Namespace) -> tuple[Any, Any]:
+    """X and y: in memory, or in chunks where that is asked for or there is no other way."""
+    stream, cache = getattr(args, "stream", False), getattr(args, "cache", None)
+    place = Path(args.data)
+    if stream or cache or place.is_dir() or place.suffix in (".parquet", ".zarr"):
+        return open_data(place, args.target, cache=cache)
+    return read_data(args.data, args.target)
+
+
 def _problem(args: argparse.Namespace, C: float) -> Problem:
-    X, y = read_data(args.data, args.target)
+    X, y = _data(args)
     params = parse_kernel_params(args.kernel_params)
     if params and args.kernel is None:
         raise InvalidInput("`--kernel-params` needs `--kernel`.")

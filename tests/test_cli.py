@@ -56,6 +56,33 @@ def test_path_writes_what_info_reads(data, tmp_path, capsys) -> None:
     assert json.loads(capsys.readouterr().out)[0]["value"] == pytest.approx(0.05)
 
 
+def test_path_in_chunks(data, tmp_path, capsys) -> None:
+    with np.load(data) as z:
+        X, y = z["X"], z["y"]
+    (tmp_path / "parts").mkdir()
+    for k in range(3):
+        np.savez(tmp_path / "parts" / f"{k}.npz", X=X[100 * k :][:100], y=y[100 * k :][:100])
+    text = tmp_path / "data.svm"
+    text.write_text("".join(
+        f"{c:g} " + " ".join(f"{j + 1}:{float(v)!r}" for j, v in enumerate(row)) + "\n"
+        for row, c in zip(X, y, strict=True)
+    ))
+    np.save(tmp_path / "data.npy", np.column_stack([y, X]))
+    stored = tmp_path / "stored"
+    values = []
+    for given in ([data], [tmp_path / "parts"], [text, "--stream"],
+                  [text, "--cache", stored], [stored],
+                  [tmp_path / "data.npy", "--stream", "--target", "0"]):
+        args = ["path", *map(str, given), "--C", "0.1:1:2", "--json", "--intercept"]
+        assert main(args) == 0
+        values.append([point["objective"] for point in json.loads(capsys.readouterr().out)])
+    np.testing.assert_allclose(values, [values[0]] * len(values), rtol=2e-6)
+    assert main(["path", str(text), "--cache", str(stored)]) == 2
+    assert "not empty" in capsys.readouterr().err
+    assert main(["path", str(tmp_path / "parts"), "--kernel", "rbf"]) == 2
+    assert "`kernel` needs the rows" in capsys.readouterr().err
+
+
 def test_verify(data, capsys) -> None:
     assert main(["verify", str(data), "--C", "0.5", "--solver", "CLARABEL"]) == 0
     assert "agree" in capsys.readouterr().out
