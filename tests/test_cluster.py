@@ -48,7 +48,8 @@ def mapped(tmp_path: Path) -> Mapped:
 
 def test_processes_do_not_change_a_bit(client: Any, mapped: Mapped) -> None:
     wanted = Local().run(Sum(), mapped, (WEIGHT,))
-    for given in (mapped, da.from_array(X, chunks=(31, 7))):
+    array = da.from_array(X, chunks=(31, 7))
+    for given in (mapped, array, client.persist(array)):
         source, engine = on_dask(given, client=client)
         assert source.bounds == mapped.bounds
         assert np.array_equal(engine.run(Sum(), source, (WEIGHT,)), wanted)

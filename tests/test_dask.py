@@ -89,6 +89,27 @@ def test_integers_are_converted() -> None:
     assert np.array_equal(found, np.arange(20).reshape(10, 2))
 
 
+def test_a_data_frame_and_its_targets() -> None:
+    pd = pytest.importorskip("pandas")
+    frames = pytest.importorskip("dask.dataframe")
+    data, y = cvxscreen.datasets.two_gaussians(400, 3, seed=3)
+    frame = pd.DataFrame(data, columns=["a", "b", "c"]).assign(y=y)
+    lazy = frames.from_pandas(frame, npartitions=5)
+    found = cvxscreen.solve(cvxscreen.svm(lazy[["a", "b", "c"]], lazy["y"]))
+    assert found.status == "optimal"
+    assert found.value == pytest.approx(cvxscreen.solve(cvxscreen.svm(data, y)).value, rel=2e-6)
+
+
+def test_targets_in_a_dask_array() -> None:
+    data, y = cvxscreen.datasets.two_gaussians(400, 3, seed=3)
+    rows, targets = da.from_array(data, chunks=(90, 3)), da.from_array(y, chunks=77)
+    found = cvxscreen.solve(cvxscreen.svm(rows, targets))
+    again = cvxscreen.solve(cvxscreen.svm(rows, y))
+    assert np.array_equal(found.x, again.x)
+    with pytest.raises(InvalidInput, match=r"`y` has shape \(390,\) but `X` has 400 rows"):
+        cvxscreen.svm(rows, targets[:390])
+
+
 def refused() -> dict[str, tuple[Any, str]]:
     """Dask arrays that cannot be used, and what to say."""
     rows = da.from_array(X, chunks=(100, 7))
