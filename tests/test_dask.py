@@ -91,6 +91,7 @@ def test_integers_are_converted() -> None:
 
 def test_a_data_frame_and_its_targets() -> None:
     pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
     frames = pytest.importorskip("dask.dataframe")
     data, y = cvxscreen.datasets.two_gaussians(400, 3, seed=3)
     frame = pd.DataFrame(data, columns=["a", "b", "c"]).assign(y=y)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import scipy.sparse as sp
 
 from cvxscreen import open_data
-from cvxscreen.errors import InvalidInput
+from cvxscreen.errors import InvalidInput, MissingDependency
 from cvxscreen.models.files import read_data
 from cvxscreen.models.svmlight import open_svmlight
 from cvxscreen.sources.shards import Shards
@@ -139,6 +140,18 @@ def test_parquet(tmp_path: Path, target: str | None) -> None:
             open_data(folder, "f1")
     with pytest.raises(InvalidInput, match="`cache`"):
         open_data(folder, target, cache=tmp_path / "cache")
+
+
+@pytest.mark.parametrize(("name", "library"), [("a.zarr", "zarr"), ("a.parquet", "pandas")])
+def test_what_is_not_installed_is_named(
+    tmp_path: Path, name: str, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("dask.array")
+    monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.delitem(sys.modules, "dask.dataframe", raising=False)
+    (tmp_path / name).touch()
+    with pytest.raises(MissingDependency, match=rf'{library}.*pip install "cvxscreen\[dask\]"'):
+        open_data(tmp_path / name)
 
 
 def empty(folder: Path) -> Path:

@@ -22,8 +22,8 @@ def _reading(place: Path, needs: str) -> Iterator[None]:
         raise
     except ImportError as error:
         raise MissingDependency(
-            f"`DATA`: {place.name} is read by Dask with {needs} ({error}); they come with: "
-            f'pip install "cvxscreen[dask]" {needs}'
+            f"`DATA`: {place.name} is read by Dask with {needs} ({error}); all of it comes with: "
+            'pip install "cvxscreen[dask]"'
         ) from None
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise InvalidInput(f"`DATA`: {str(place)!r} could not be read: {error}") from None
@@ -40,7 +40,7 @@ def open_zarr(place: Path) -> tuple[Any, NDArray[Any]]:
 
 def open_parquet(place: Path, target: str | int | None) -> tuple[Any, NDArray[Any]]:
     """Every column of a Parquet file or folder but `target` as a Dask array, and the target."""
-    with _reading(place, "pandas pyarrow"):
+    with _reading(place, "pandas and pyarrow"):
         from dask.dataframe import read_parquet
 
         frame = read_parquet(place)
