@@ -38,7 +38,8 @@ def svm(
     ----------
     X : array_like, sparse matrix, or data in chunks, shape (n, d)
         float32 and float64 are used as they are, other types are converted; never written to. A
-        `numpy.memmap` or a source of chunks (`cvxscreen.streams`) is never loaded as a whole.
+        `numpy.memmap`, a Dask array, what `open_data` returns or any source of chunks
+        (`cvxscreen.streams`) is never loaded as a whole.
     y : array_like, shape (n,)
         Labels -1/+1, both present.
     C : float
