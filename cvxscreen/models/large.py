@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.errors import InvalidInput
+from cvxscreen.inputs import file_path, whole
 from cvxscreen.models.svmlight import open_svmlight
 from cvxscreen.sources.dask_files import open_parquet, open_zarr
 from cvxscreen.sources.memory import CHUNK_BYTES, Mapped
@@ -59,11 +60,12 @@ def open_data(
     MissingDependency
         For .zarr and .parquet without Dask and what it needs to read them.
     """
-    folder = None if cache is None else empty_folder(Path(cache))
-    if not isinstance(path, str | Path):
-        X, y = _shards([Path(one) for one in path])
+    chunk_bytes = whole("chunk_bytes", chunk_bytes, 1)
+    folder = None if cache is None else empty_folder(file_path("cache", cache))
+    if isinstance(path, list | tuple):
+        X, y = _shards([file_path("path", one) for one in path])
     else:
-        X, y = _one(Path(path), target, chunk_bytes)
+        X, y = _one(file_path("path", path), target, chunk_bytes)  # type: ignore[arg-type]
     if folder is None:
         return X, y
     if not hasattr(X, "load"):
@@ -100,19 +102,19 @@ def _shards(paths: Sequence[Path], folder: Path | None = None) -> Opened:
 
 def _mapped(place: Path, target: str | int, chunk_bytes: int) -> Opened:
     try:
-        whole = np.load(place, mmap_mode="r", allow_pickle=False)
+        mapped = np.load(place, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise InvalidInput(f"`DATA`: {str(place)!r} could not be mapped: {error}") from None
-    if whole.ndim != 2 or whole.shape[1] < 2:
+    if mapped.ndim != 2 or mapped.shape[1] < 2:
         raise InvalidInput(
-            f"`DATA`: {place.name} has shape {whole.shape}; features and a target are needed."
+            f"`DATA`: {place.name} has shape {mapped.shape}; features and a target are needed."
         )
     column = int(target) if str(target).lstrip("-").isdigit() else None
-    last = whole.shape[1] - 1
+    last = mapped.shape[1] - 1
     if column not in (0, -1, last):
         raise InvalidInput(
             f"`target` is {target!r}; the target must be the first (0) or last (-1) of the "
             f"{last + 1} columns of {place.name}."
         )
-    y = np.array(whole[:, column], dtype=np.float64)
-    return Mapped(whole[:, 1:] if column == 0 else whole[:, :-1], chunk_bytes), y
+    y = np.array(mapped[:, column], dtype=np.float64)
+    return Mapped(mapped[:, 1:] if column == 0 else mapped[:, :-1], chunk_bytes), y

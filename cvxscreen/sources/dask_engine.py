@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from cvxscreen.errors import InvalidInput, MissingDependency
+from cvxscreen.inputs import flag, whole
 from cvxscreen.sources.dask_rows import DaskRows, Given, innermost, is_dask, rebased, settled
 from cvxscreen.sources.known import Opened, opened, register
 from cvxscreen.streams import Column, Source, Task, Tree, gathered
@@ -72,8 +73,10 @@ class DaskEngine:
             raise InvalidInput(
                 "`workers` are threads of this process; a `client` has its own. Give one of them."
             )
-        if self.workers is not None and not (isinstance(self.workers, int) and self.workers > 0):
-            raise InvalidInput(f"`workers` is {self.workers!r}; a positive integer is needed.")
+        if self.workers is not None:
+            whole("workers", self.workers, 1)
+        whole("retries", self.retries, 0)
+        flag("progress", self.progress)
 
     def run(self, task: Task, source: Source, columns: Sequence[Column] = ()) -> Any:
         """One pass; see `Engine`."""
@@ -274,8 +277,8 @@ def on_dask(
     found = opened(X)
     if found is None:
         raise InvalidInput(
-            f"`X` is a {type(X).__name__} in memory; give a Dask array (dask.array.from_array(X, "
-            "chunks=...)), a numpy.memmap or what `open_data` returns."
+            f"`X` is a {type(X).__name__}; a Dask array (dask.array.from_array(X, chunks=...)), a "
+            "numpy.memmap or what `open_data` returns is needed."
         )
     return found[0], engine
 

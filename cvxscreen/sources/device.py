@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from cvxscreen.chunk_loops import STRIP, ChunkLoops
 from cvxscreen.errors import InvalidInput, MissingDependency
+from cvxscreen.inputs import whole
 from cvxscreen.sources.known import Opened, register
 from cvxscreen.sources.memory import even_bounds
 from cvxscreen.streams import Local
@@ -53,7 +54,8 @@ def namespace_of(X: Any) -> Any:
         if array_api_compat.is_array_api_obj(X):
             return array_api_compat.array_namespace(X)
     raise InvalidInput(
-        f"`X` is a {type(X).__name__}, which does not follow the array API standard."
+        f"`X` is a {type(X).__name__}, which does not follow the array API standard; an array that "
+        "does is needed."
     )
 
 
@@ -184,9 +186,9 @@ class DeviceRows:
         self.shape: tuple[int, int] = (int(shape[0]), int(shape[1]))
         single = X.dtype == xp.float32
         self.kept = single or X.dtype == xp.float64
-        self.bounds: tuple[int, ...] = even_bounds(
-            self.shape[0], self.shape[1] * (4 if single else 8), chunk_bytes
-        )
+        room = whole("chunk_bytes", chunk_bytes, 1)
+        width = self.shape[1] * (4 if single else 8)
+        self.bounds: tuple[int, ...] = even_bounds(self.shape[0], width, room)
 
     def load(self, k: int) -> DeviceBlock:
         """Chunk `k`, a view where the library makes one."""

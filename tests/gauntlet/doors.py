@@ -5,11 +5,12 @@ A public name has a row here or in `RECORDS`; `test_bad` says so.
 
 from __future__ import annotations
 
+from gauntlet.large import LARGE
 from gauntlet.models import MODELS
 from gauntlet.operators import GENERATORS, PROX
 from gauntlet.solving import CERTIFICATES, SOLVING
 
-DOORS = [*MODELS, *SOLVING, *CERTIFICATES, *PROX, *GENERATORS]
+DOORS = [*MODELS, *SOLVING, *CERTIFICATES, *PROX, *GENERATORS, *LARGE]
 
 RECORDS = {
     "Certificate": "a record", "Comparisons": "made by triplets, pairs, quadruplets",
