@@ -126,7 +126,7 @@ def refused() -> dict[str, tuple[Any, str]]:
         "wrong shape": (lambda: total(wrong), r"says \(4, 7\); call X.compute_chunk_sizes"),
         "in memory": (lambda: on_dask(X), r"dask.array.from_array\(X, chunks"),
         "no client": (lambda: on_dask(rows, client="tcp://localhost"), "distributed.Client"),
-        "no threads": (lambda: on_dask(rows, workers=0), "positive integer"),
+        "no threads": (lambda: on_dask(rows, workers=0), "whole number, 1 or more"),
         "both": (lambda: on_dask(rows, client=dask, workers=2), "Give one of them"),
     }
 
