@@ -62,10 +62,13 @@ def sparse_svm(
     -----
     Shibagaki et al. 2016, (1), with the smoothed hinge of its Table 1.
     """
-    chunks = opened(X)
+    lp = number("l2", l2, "0 (for the LP-SVM) or a positive number is needed") == 0
+    chunks = None if lp and isinstance(X, np.memmap) else opened(X)
     if chunks is not None:
-        if l2 == 0:
-            raise InvalidInput("`l2` is 0: the LP-SVM needs the rows of `X` in memory.")
+        if lp:
+            raise InvalidInput(
+                "`l2` is 0; the LP-SVM needs all rows in memory: give `X` as an array."
+            )
         n = chunks[0].shape[0]
         given = (loss, Shape(gamma=gamma), CLASSIFICATION, 1.0 / n, sample_weight)
         return _elastic(*chunked_terms(chunks, y, *given), lam, l2, "sparse svm")
@@ -74,7 +77,7 @@ def sparse_svm(
     some_rows(n, d)
     design = Rows(rows.matrix, labels(y, n))
     c = weights(sample_weight, n) / n
-    if number("l2", l2, "0 (for the LP-SVM) or a positive number is needed") == 0:
+    if lp:
         if loss != "hinge":
             raise InvalidInput('`l2` is 0; that needs loss="hinge" (the LP-SVM) or a positive l2.')
         return LpSvm(design, c, positive("lam", lam))

@@ -78,6 +78,7 @@ class Beside:
         return total if self.verbatim is None else total + self.verbatim.value(x)
 
 
+@np.errstate(invalid="ignore", over="ignore")  # data with NaN or infinity are refused
 def recognise_beside(problem: Any) -> Beside:
     """Read a CVXPY problem that `recognise` refuses as losses beside another convex part.
 

@@ -86,10 +86,11 @@ def test_a_bad_call_is_refused(arguments: tuple[str, ...], folder: Path) -> None
 
 
 @pytest.mark.parametrize("command", ["path", "verify", "triplets", "info"])
-@pytest.mark.parametrize("name", ["missing.npz", ".", "data.npz/x"])
+@pytest.mark.parametrize("name", ["missing.npz", "empty", "data.npz/x"])
 def test_a_missing_file_is_refused(
     command: str, name: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (folder / "empty").mkdir()
     assert run(command, name) == 2
     assert "name " in capsys.readouterr().err
 
