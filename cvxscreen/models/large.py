@@ -96,7 +96,9 @@ def _one(place: Path, target: str | int | None, chunk_bytes: int) -> Opened:
 
 def _shards(paths: Sequence[Path], folder: Path | None = None) -> Opened:
     if folder is not None and not paths:
-        raise InvalidInput(f"`DATA`: the folder {str(folder)!r} holds no .npz files; name one that does.")
+        raise InvalidInput(
+            f"`DATA`: the folder {str(folder)!r} holds no .npz files; name one that does."
+        )
     return open_shards(paths)
 
 
