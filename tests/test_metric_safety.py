@@ -156,6 +156,17 @@ def test_the_constrained_dual_sphere_needs_a_feasible_point() -> None:
     assert abs(ball.centre[0]) <= ball.radius / np.sqrt(2.0) + 1e-12
 
 
+def test_the_constrained_dual_sphere_is_attained() -> None:
+    """One triplet, its margin at the optimum a kink: of ``|theta|`` the optimum needs ``lam``."""
+    X = np.array([[0.0], [0.0], [1.0]])
+    p = cvxscreen.rtlm(X, [[0, 1, 2]], 1e-3, gamma=0.0)
+    assert p.design.dense().tolist() == [[1.0]]
+    ball = named("cdgb")(p, reference_point(p, np.zeros(1)))
+    assert isinstance(ball, Ball)
+    away = p.quadratic.norm(np.ones(1) - ball.centre)  # the optimal metric is 1
+    assert 0.99 * ball.radius < away <= ball.radius
+
+
 def test_the_cone_rule_keeps_to_its_side() -> None:
     """A free multiplier would prove a term on the wrong side (section 4.2 as printed)."""
     for seed in range(4):
