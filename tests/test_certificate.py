@@ -16,10 +16,12 @@ import cvxscreen.certificate
 import cvxscreen.proximity
 from cvxscreen import certificate_terms
 from cvxscreen.certificate import certify, piecewise_value
+from cvxscreen.certificate_batch import certify_many
 from cvxscreen.designs.rows import Rows
 from cvxscreen.duality import dual_feasible, reference_point
 from cvxscreen.errors import InvalidInput
 from cvxscreen.losses import Losses
+from cvxscreen.models.svm import svm
 from cvxscreen.problem import Problem, Quadratic
 
 TOL = 1e-9
@@ -101,6 +103,21 @@ def test_refuses_an_unbalanced_dual_point(loss: str) -> None:
     moved[i] += np.sign(e[i]) * min(room[i], 1.0) * 0.5
     proof = certify(ref.problem, ref.x, moved, tol=1e-6)
     assert not proof.ok
+
+
+def test_refuses_a_point_with_no_gap_but_the_imbalance() -> None:
+    """Slopes at x and ``x = x_theta``, more of one class: only the intercept is not optimal."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((40, 3)), np.repeat([1.0, -1.0], [30, 10])
+    problem = svm(X, y, C=2.0**-12, intercept=True)
+    theta = problem.losses.lo
+    x = np.append(-problem.design.adjoint(theta)[:3], 0.0)
+    assert (problem.losses.slope(problem.design.forward(x)) == theta).all()
+    proof = certify(problem, x, theta, tol=1e-3)
+    assert not proof.ok
+    assert "balanced" in proof.reason
+    many = certify_many(problem, [problem.C], x[None], theta[None], tol=1e-3)
+    assert not many.ok.any()  # the compiled passes first, then the same certificate
 
 
 def test_accepts_a_balanced_dual_point_at_the_ends_of_its_box() -> None:

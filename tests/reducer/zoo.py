@@ -187,6 +187,8 @@ for _name, _kind, _make in [
     ("difference", "pinball", lambda s: (
         s.ridge + cp.sum(s.xi) + 2 * cp.sum(s.zeta),
         [s.residual == s.xi - s.zeta, s.xi >= 0, s.zeta >= 0])),
+    ("defined_cost", "hinge", lambda s: (
+        s.ridge + s.hinge + 0.5 * (r := cp.Variable()), [r == s.w[0] + 3.0])),
     ("surplus", "hinge", lambda s: (
         s.ridge + cp.sum(s.xi), [s.margin == 1 - s.xi + s.zeta, s.xi >= 0, s.zeta >= 0])),
     ("largest_entry", "hinge", lambda s: (s.ridge + s.hinge, [cp.norm_inf(s.w) <= 0.3])),

@@ -1,0 +1,144 @@
+"""The kernels as plain Python: the same answers, line by line readable and measurable.
+
+Compiled code is what runs; these tests let numba hand back the functions as they are written, on
+problems of a few terms, and compare what comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from strategies import LOSSES, Case, build, reference
+
+import cvxscreen
+from cvxscreen import certificate_batch, cone_loops, metric_certificate, pair_loops, product_loops
+from cvxscreen.certificate_batch import certify_many
+from cvxscreen.datasets import two_gaussians
+from cvxscreen.duality import dual_feasible, reference_point
+from cvxscreen.solvers import faces_loops, small_loops, smo_loops, sparse_loops
+from cvxscreen.solvers.faces import Faces
+from cvxscreen.solvers.small_path import SmallPath
+
+MADE: tuple[Any, ...] = (
+    certificate_batch.compiled, cone_loops.cone_loops, metric_certificate._compiled,
+    pair_loops.loops, product_loops.product_loops, faces_loops.compiled, small_loops.compiled,
+    smo_loops.compiled, sparse_loops.loops,
+)
+"""Everything that hands out kernels, each once."""
+
+
+@contextmanager
+def interpreted() -> Iterator[None]:
+    """Kernels as they are written; the compiled ones again afterwards."""
+    before = numba.config.DISABLE_JIT
+    for made in MADE:
+        made.cache_clear()
+    numba.config.DISABLE_JIT = 1
+    try:
+        yield
+    finally:
+        numba.config.DISABLE_JIT = before
+        for made in MADE:
+            made.cache_clear()
+
+
+def both(work: Callable[[], Any]) -> tuple[Any, Any]:
+    """What `work` gives compiled and interpreted."""
+    compiled = work()
+    with interpreted(), np.errstate(all="ignore"):  # as compiled code does
+        return compiled, work()
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_path(loss: str, intercept: bool) -> None:
+    """Every screening mode: the same points, the same terms kept, the same certificates."""
+    problem = build(Case(loss, intercept, n=24, d=3, C=0.5))
+    values = np.array([0.3, 0.5, 0.55, 1.4])  # steps on either side of `COARSE`
+    for screen in ("certified", "safe", "off"):
+        fast, slow = both(lambda screen=screen: SmallPath(problem, screen, 1e-5).solve(values))
+        assert len(fast) == len(slow) == len(values)
+        assert slow.proofs.ok.all()
+        for k, value in enumerate(values):
+            there = problem.with_(C=float(value))
+            assert there.primal(slow.X[k]) == pytest.approx(there.primal(fast.X[k]), rel=2e-5)
+
+
+def test_a_path_that_is_cut_short() -> None:
+    """A tolerance no solver reaches ends the stretch after the point that missed it."""
+    problem = build(Case("hinge", n=24, d=3))
+    fast, slow = both(lambda: SmallPath(problem, "certified", 1e-300).solve(np.array([0.5, 0.6])))
+    assert len(fast) <= 1
+    assert len(slow) <= 1
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_certificates_of_a_path(loss: str, rng: np.random.Generator) -> None:
+    """Gaps and objectives to rounding, of points good and bad."""
+    ref = reference(Case(loss, True, n=20))
+    theta, _ = dual_feasible(ref.problem, ref.theta)
+    rough = reference_point(ref.problem, ref.x + 0.1 * rng.standard_normal(ref.problem.d))
+    X, slopes = np.array([ref.x, rough.x, ref.x]), np.array([theta, rough.theta, 1.01 * theta])
+    values = np.full(3, ref.problem.C)
+    fast, slow = both(lambda: certify_many(ref.problem, values, X, slopes, tol=0.5))
+    np.testing.assert_allclose(fast.gap, slow.gap, rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(fast.primal, slow.primal, rtol=1e-12)
+    np.testing.assert_array_equal(fast.ok, slow.ok)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_a_kernel_machine(loss: str) -> None:
+    """Pairs with an intercept, single coordinates without."""
+    X, y = two_gaussians(24, 2, seed=1)
+    for intercept in (False, True):
+        problem = cvxscreen.svm(X, y, loss=loss, kernel="rbf", intercept=intercept)
+        fast, slow = both(lambda p=problem: cvxscreen.solve(p, tol=1e-5))
+        assert slow.certificate.ok
+        assert slow.value == pytest.approx(fast.value, rel=2e-5)
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_metric(diagonal: bool, listed: bool) -> None:
+    """Product sets and lists of triplets; rules over the cone; the streamed certificate."""
+    X, y = two_gaussians(14, 3, seed=2)
+    T = cvxscreen.triplets(X, y, k=(2, 3))
+    if listed:
+        y = np.argsort(y, kind="stable")
+        T = np.array([[i, j, k] for i in y[:3] for j in y[3:6] for k in y[-4:]])
+    problem = cvxscreen.rtlm(X, T, 1.0, diagonal=diagonal)
+    problem = problem.with_(lam=0.1 * cvxscreen.lam_max(problem))
+
+    def work() -> tuple[Any, Any]:
+        found = cvxscreen.solve(problem, tol=1e-5)
+        loose = reference_point(problem, cvxscreen.solve(problem, tol=0.1).x)
+        verdict = cvxscreen.screen(problem, reference=loose, bound="midpoint", rule="cone")
+        return found, verdict
+
+    (fast, fast_verdict), (slow, slow_verdict) = both(work)
+    assert slow.certificate.ok
+    assert slow.value == pytest.approx(fast.value, rel=2e-5)
+    clear = (fast_verdict.piece >= 0) & (slow_verdict.piece >= 0)
+    np.testing.assert_array_equal(fast_verdict.piece[clear], slow_verdict.piece[clear])
+
+
+@pytest.mark.parametrize("loss", ["hinge", "smoothed_hinge", "squared_hinge"])
+def test_sparse_rows_and_sparse_models(loss: str, rng: np.random.Generator) -> None:
+    """Faces of sparse data, and coordinate descent under an L1 term."""
+    X = sp.random_array((30, 8), density=0.4, rng=rng, format="csr")
+    y = np.where(rng.random(30) < 0.5, 1.0, -1.0)
+    problem = cvxscreen.svm(X, y, loss=loss)
+    target = 1e-6 * problem.primal(np.zeros(8))
+    fast, slow = both(lambda: Faces()(problem, None, target))
+    assert slow.status == fast.status == "optimal"
+    assert problem.primal(slow.x) == pytest.approx(problem.primal(fast.x), rel=2e-5)
+    sparse = cvxscreen.sparse_svm(X, y, 0.05, loss=loss)
+    fast, slow = both(lambda: cvxscreen.solve(sparse, tol=1e-5))
+    assert slow.certificate.ok
+    assert slow.value == pytest.approx(fast.value, rel=2e-5)
