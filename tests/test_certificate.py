@@ -213,6 +213,18 @@ def test_a_wrong_linear_term_is_noticed() -> None:
     assert certify(other, ref.x, theta).gap == pytest.approx(point.gap, rel=1e-6)
 
 
+def test_what_a_problem_inherited_of_rounding_is_charged() -> None:
+    """A linear term off by `drift`: the gap bounds the suboptimality for the exact one."""
+    f = Losses([-10.0], 0.0, 0.0, -1.0, 0.0)
+    q, off = np.array([0.1, 0.7]), np.array([3e-4, -4e-4])
+    exactly = Problem(Rows([[1.0, 1.0]]), f, Quadratic(np.ones(2)), q)
+    rounded = replace(exactly, linear=q + off, drift=5e-4)
+    x = -rounded.linear
+    missed = exactly.primal(x) - exactly.primal(-q)
+    assert missed == pytest.approx(0.5 * 25e-8, rel=1e-6)
+    assert certify(rounded, x, np.zeros(1)).gap >= missed * (1 - 1e-6)
+
+
 def test_rounding_of_a_linear_term_is_charged() -> None:
     """theta = 0 and ``x = -q / m`` rounded: the gap is tiny, not zero, and not below the truth."""
     f = Losses([-10.0], 0.0, 0.0, -1.0, 0.0)

@@ -64,6 +64,32 @@ def test_the_box_of_a_pull_is_attained(rng: np.random.Generator) -> None:
     assert min(pull - low[0], high[0] - pull) <= 0.004 * (high[0] - low[0])
 
 
+@pytest.mark.parametrize("bound", [synergy, joint])
+def test_what_settled_samples_have_used_of_the_gap_is_taken_off_exactly(
+    bound, rng: np.random.Generator
+) -> None:
+    """Some samples at their knots, one feature undecided: the rest's optimum is on its sphere."""
+    n, settled = 24, np.arange(24) >= 12
+    losses = Losses(
+        np.where(settled, 0.6 + 1e-5, 0.2), 0.0, 2.0, np.where(settled, -0.3, -1.0), 1.0
+    )
+    best, off = losses.slope(np.zeros(n)), 0.1 * rng.standard_normal(n)
+    X = rng.standard_normal((n, 3))
+    X[:, 0] = np.where(settled, 0.0, 1e-3 * off)
+    theta = best + np.where(settled, 0.2, off)
+    pulls = -X[:, 0] @ np.array([best, theta]).T
+    problem = Problem(
+        Rows(X), losses, Quadratic(np.ones(3)), np.zeros(3),
+        penalty=L1(np.array([1.0001 * np.abs(pulls).max(), 100.0, 100.0])),
+    )
+    boxes = bound(problem, reference_point(problem, np.zeros(3), theta))
+    assert boxes.rounds > 1
+    assert (boxes.slopes[0][settled] == -0.3).all()
+    low, high = boxes.pulls[0][0], boxes.pulls[1][0]
+    assert low <= pulls[0] <= high
+    assert min(pulls[0] - low, high - pulls[0]) <= 0.004 * (high - low)
+
+
 @pytest.mark.parametrize("loss", ["hinge", "epsilon"])
 def test_the_budget_is_the_optimum_of_its_linear_program(loss: str) -> None:
     """All slopes in their boxes that the gap can pay for: the pulls reach both ends."""

@@ -187,6 +187,11 @@ for _name, _kind, _make in [
     ("difference", "pinball", lambda s: (
         s.ridge + cp.sum(s.xi) + 2 * cp.sum(s.zeta),
         [s.residual == s.xi - s.zeta, s.xi >= 0, s.zeta >= 0])),
+    ("difference_above", "pinball", lambda s: (
+        s.ridge + cp.sum(s.xi) + 2 * cp.sum(s.zeta),
+        [s.residual == s.xi - s.zeta, s.xi >= 0.1, s.zeta >= 0.2])),
+    ("uneven_zone", "epsilon-insensitive", lambda s: (
+        s.ridge + cp.norm1(s.residual + s.xi), [s.xi >= -0.2, s.xi <= 0.5])),
     ("defined_cost", "hinge", lambda s: (
         s.ridge + s.hinge + 0.5 * (r := cp.Variable()), [r == s.w[0] + 3.0])),
     ("surplus", "hinge", lambda s: (
