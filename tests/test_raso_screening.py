@@ -11,7 +11,7 @@ from cvxscreen.multitask.bcd import Bcd
 from cvxscreen.multitask.intercepts import Intercepts
 from cvxscreen.multitask.metric import Metric
 from cvxscreen.multitask.row_norms import RowNorms
-from cvxscreen.multitask.screening import Screen
+from cvxscreen.multitask.screening import Place, Screen, columns
 from cvxscreen.multitask.ustep import TaskPoint, cold, solve_task
 
 
@@ -277,3 +277,29 @@ def test_stretched_norms_are_upper_bounds(rng) -> None:
             np.sqrt(np.einsum("ij,jk,ik->i", X, near.B, X)) for X in screen.rows
         ])
         assert (true <= factor * screen.norms * (1 + 1e-12)).all()
+
+
+def test_a_test_holds_all_over_its_ball(rng) -> None:
+    """Every decision, at the point of the ball that is worst for it, with its best intercepts."""
+    problem = problem_of("hinge", 3)
+    metric = random_metric(problem, rng)
+    U, _, b = columns(solved(problem, metric))
+    screen = Screen(problem)
+    screen.lengths.stretch(metric)
+    screen.at = Place(U, b, problem.predictions(U, b))
+    away = 0.1 * np.sqrt(np.einsum("ij,jk,ki->i", U.T, np.linalg.inv(metric.B), U))
+    found = screen.tested(np.zeros(problem.n), away, 2.0 * np.linalg.norm(U, axis=0) + np.abs(b))
+    decided = np.flatnonzero(found.codes >= 0)
+    assert len(decided) > 20
+    task = np.repeat(np.arange(problem.m), problem.sizes)
+    rows = np.concatenate(problem.X)
+    for i in decided[:: max(len(decided) // 60, 1)]:
+        k, pull = task[i], metric.B @ rows[i]
+        for sign in (-1.0, 1.0):
+            moved = U.copy()
+            moved[:, k] += sign * (1 - 1e-9) * away[k] * pull / np.sqrt(rows[i] @ pull)
+            scores = problem.predictions(moved, np.zeros(problem.m))
+            for ends in Intercepts(problem).ranges(scores, np.zeros(problem.n)):
+                at = np.full(1, scores[i] + ends[k])
+                code = problem.losses.take(np.array([i])).piece_within(at, at)[0]
+                assert code == found.codes[i]
