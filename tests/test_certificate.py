@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from exact import exact
+from exact import exact, terms
 from strategies import CASES, LOSSES, Case, Reference, build, points, reference, suboptimal
 
 import cvxscreen.certificate
@@ -202,6 +202,27 @@ def test_values_from_pieces_agree_with_values_from_slopes(loss: str) -> None:
         np.testing.assert_allclose(
             piecewise_value(problem, t), problem.losses.value(t), rtol=1e-12, atol=1e-15
         )
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-14, 1e-3])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_term_bounds_every_margin_within_its_noise(
+    loss: str, noise: float, rng: np.random.Generator
+) -> None:
+    """In rational arithmetic, slopes anywhere in their box, margins beside every knot."""
+    f = build(Case(loss, n=48, C=0.7)).losses
+    knots = np.array([np.where(np.isfinite(k), k, f.b) for k in f.knots])
+    t = knots[rng.integers(0, 4, len(f)), np.arange(len(f))]
+    t += rng.integers(-2, 3, len(f)) * max(0.5 * noise, 1e-16)
+    low, high = np.maximum(f.lo, -9.0), np.minimum(f.hi, 9.0)
+    theta = low + (high - low) * rng.choice([0.0, 0.3, 1.0], len(f))
+    columns = certificate_terms.columns(f)
+    value = certificate_terms.value_above(t, *columns, certificate_terms.steepness(f.q))
+    bound = certificate_terms.gap_above(t, theta, noise, value, *columns)
+    for i, term in enumerate(terms(f)):
+        for end in (-noise, 0.0, noise):
+            exactly = term.fenchel_young(Fraction(t[i]) + Fraction(end), Fraction(theta[i]))
+            assert exactly <= Fraction(float(bound[i]))
 
 
 def test_a_wrong_linear_term_is_noticed() -> None:
