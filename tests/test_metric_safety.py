@@ -167,8 +167,25 @@ def test_the_constrained_dual_sphere_is_attained() -> None:
     assert 0.99 * ball.radius < away <= ball.radius
 
 
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_deep_inside_the_cone_the_cone_rule_is_the_ball(diagonal: bool) -> None:
+    """The lowest point of the ball is in the cone: every margin is attained there."""
+    p = small(1, diagonal=diagonal)
+    centre = np.ones(3) if diagonal else np.eye(3).ravel()
+    margins = p.design.forward(centre)
+    radius = 0.1 * np.sqrt(float(p.quadratic.diagonal[0]))
+    region = cut(p, Ball(p, "given", centre, margins, radius, 1.0), "cone")
+    low, high = region.intervals()
+    assert (judge(p, region).codes < 0).any()
+    for i, h in enumerate(p.design.dense()):
+        least, most = (float(h @ (centre + s * h / np.linalg.norm(h))) for s in (-0.1, 0.1))
+        assert low[i] <= least + 1e-12 * (1.0 + abs(least))
+        assert high[i] >= most - 1e-12 * (1.0 + abs(most))
+
+
 def test_the_cone_rule_keeps_to_its_side() -> None:
     """A free multiplier would prove a term on the wrong side (section 4.2 as printed)."""
+    tightened = 0
     for seed in range(4):
         p = small(seed, share=1e-3)
         s = cvxscreen.solve(p, tol=1e-9)
@@ -181,6 +198,8 @@ def test_the_cone_rule_keeps_to_its_side() -> None:
         assert (high >= margins - 1e-9).all()
         assert (low >= plain[0]).all()
         assert (high <= plain[1]).all()
+        tightened += int((low > plain[0] + 1e-6).sum() + (high < plain[1] - 1e-6).sum())
+    assert tightened >= 4
 
 
 def test_the_half_space_rule_has_the_exact_minimum_where_the_printed_one_fails() -> None:

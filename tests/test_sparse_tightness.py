@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.optimize import linprog
-from sparse_cases import make
+from sparse_cases import Truth, make
 
 from cvxscreen.bounds import dual_ball, joint, synergy
 from cvxscreen.bounds.budget import pulls_within_budget
@@ -93,13 +93,15 @@ def test_what_settled_samples_have_used_of_the_gap_is_taken_off_exactly(
 @pytest.mark.parametrize("loss", ["hinge", "epsilon"])
 def test_the_budget_is_the_optimum_of_its_linear_program(loss: str) -> None:
     """All slopes in their boxes that the gap can pay for: the pulls reach both ends."""
+    binding = 0
     for seed in range(3):
         problem = make(loss, "dense", seed, n=30, d=6)
         rng = np.random.default_rng(seed)
-        x = 0.1 * rng.standard_normal(problem.d)
+        near = Truth.of(problem).x
+        x = near + 1e-4 * np.abs(near).max() * rng.standard_normal(problem.d)
         point = reference_point(problem, x)
         losses = problem.losses
-        room = rng.uniform(0.2, 1.0, problem.n)
+        room = np.where(rng.random(problem.n) < 0.3, rng.uniform(0.2, 1.0, problem.n), 1.0)
         slopes = (room * losses.lo, room * losses.hi)
         at_x = np.clip(losses.slope(point.margins), *slopes)
         same = at_x == losses.slope(point.margins)
@@ -118,3 +120,5 @@ def test_the_budget_is_the_optimum_of_its_linear_program(loss: str) -> None:
             assert low[j] <= ends[1] + 1e-9 * size
             assert high[j] >= ends[0] - 1e-9 * size
             assert high[j] - low[j] <= 1.004 * size
+            binding += size < 0.9 * float(np.abs(a) @ (slopes[1] - slopes[0]))
+    assert binding > 10
