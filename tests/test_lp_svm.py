@@ -119,6 +119,17 @@ def test_the_slab_bound_is_the_optimum_of_its_linear_program() -> None:
         assert mine == pytest.approx(found.fun, abs=1e-10)
 
 
+def test_features_are_dropped_up_to_their_bound_and_no_further() -> None:
+    """lambda half a per cent above the largest ``|<A_j, alpha>|`` of the slab, and below it."""
+    problem = make(1, 0.4, n=20, d=5)
+    total = float(problem.c.sum())
+    low, high = 0.2 * total, 0.3 * total
+    for j, values in enumerate(by_columns(problem.design).toarray().T):
+        most = max(-least_within_slab(s * values, problem.c, 0.0, low, high) for s in (1.0, -1.0))
+        for factor, dropped in ((1.005, True), (0.995, False)):
+            assert dropped_by_slab(problem.with_(lam=factor * most), high, low)[j] == dropped
+
+
 def test_the_cone_bound_is_the_optimum_of_its_linear_program() -> None:
     compared = 0
     for seed in range(8):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import mpmath as mp
@@ -19,6 +20,7 @@ from cvxscreen.rules import judge
 from cvxscreen.solvers.metric_run import Run
 from cvxscreen.solvers.metric_shrink import shrink
 from cvxscreen.solvers.metric_start import closed_form, task_of
+from cvxscreen.term_sets import Indexed
 
 NAMES = ("gb", "pgb", "dgb", "cdgb", "rpb", "rrpb", "midpoint")
 SCALES: dict[str, Any] = {
@@ -80,14 +82,18 @@ def test_every_sphere_and_rule_against_forty_digits(scale: str, diagonal: bool) 
     assert decided > 0 or scale == "mixed"
 
 
+@pytest.mark.parametrize("listed", [False, True])
 @pytest.mark.parametrize("scale", SCALES)
-def test_what_the_solver_takes_away_is_right(scale: str) -> None:
+def test_what_the_solver_takes_away_is_right(scale: str, listed: bool) -> None:
     """Windows and sifted lists: fixed and dropped terms sit where the optimum has them."""
     for diagonal in (False, True):
         p = small(5, SCALES[scale], diagonal=diagonal)
         x, margins = optimum(p)
         task = task_of(p)
         plus, minus = task.terms.index()
+        if listed:
+            task = replace(task, terms=Indexed(plus, minus, len(task.table)))
+        H = p.design.dense()
         place = {(int(a), int(b)): t for t, (a, b) in enumerate(zip(plus, minus, strict=True))}
         for tol in (0.3, 1e-2, 1e-5, 1e-9):
             state, sphere = Run(tol=tol, screen=False).solve(task, closed_form(task))
@@ -103,7 +109,14 @@ def test_what_the_solver_takes_away_is_right(scale: str) -> None:
             names = [key[int(a), int(b)] for a, b in zip(
                 reduced.table.left, reduced.table.right, strict=True)]
             left = {place[names[a], names[b]] for a, b in zip(*reduced.terms.index(), strict=True)}
-            gone = [margins[t] for t in range(p.n) if t not in left]
+            # All over the ball, too: its lowest and its highest point for every term.
+            out = np.array([t for t in range(p.n) if t not in left], dtype=int)
+            middle = H[out] @ sphere.centre.ravel()
+            reach = sphere.radius * np.linalg.norm(H[out], axis=1)
+            slack = 1e-9 * (1.0 + np.abs(middle) + reach)
+            inside = (middle - reach >= 1 - slack) | (middle + reach <= 0.95 + slack)
+            assert inside.all()
+            gone = [margins[t] for t in out]
             assert sum(m >= 1 for m in gone) >= dropped
             assert sum(m <= 1 - mp.mpf("0.05") + mp.mpf(10) ** -15 for m in gone) >= fixed
             assert all(m >= 1 or m <= 1 - mp.mpf("0.05") + mp.mpf(10) ** -15 for m in gone)
