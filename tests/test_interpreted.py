@@ -6,6 +6,7 @@ problems of a few terms, and compare what comes out.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,8 +22,10 @@ from cvxscreen import certificate_batch, cone_loops, metric_certificate, pair_lo
 from cvxscreen.certificate_batch import certify_many
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.duality import dual_feasible, reference_point
+from cvxscreen.metric_certificate import certify_metric
 from cvxscreen.solvers import faces_loops, small_loops, smo_loops, sparse_loops
 from cvxscreen.solvers.faces import Faces
+from cvxscreen.solvers.metric_start import closed_form, task_of
 from cvxscreen.solvers.small_path import SmallPath
 
 MADE: tuple[Any, ...] = (
@@ -142,3 +145,65 @@ def test_sparse_rows_and_sparse_models(loss: str, rng: np.random.Generator) -> N
     fast, slow = both(lambda: cvxscreen.solve(sparse, tol=1e-5))
     assert slow.certificate.ok
     assert slow.value == pytest.approx(fast.value, rel=2e-5)
+
+
+@pytest.mark.parametrize("solver", ["sdca", "spdc"])
+def test_stochastic_solvers(solver: str, rng: np.random.Generator) -> None:
+    """Dual ascent a term at a time, and primal-dual steps; sparse rows."""
+    X = sp.random_array((20, 6), density=0.5, rng=rng, format="csr")
+    y = np.where(rng.random(20) < 0.5, 1.0, -1.0)
+    problem = cvxscreen.sparse_svm(X, y, 0.05, loss="smoothed_hinge", l2=1.0)
+    fast, slow = both(lambda: cvxscreen.solve(problem, solver=solver, tol=1e-2))
+    assert slow.certificate.ok
+    assert slow.value == pytest.approx(fast.value, rel=2e-2)
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_a_streamed_certificate_and_the_terms_of_a_product_set(diagonal: bool) -> None:
+    """Far lists short and long (sorted in two ways), and every term listed."""
+    for n, k in ((12, 3), (120, 60)):
+        X, y = two_gaussians(n, 2, seed=3)
+        T = cvxscreen.triplets(X, y, k=(1, k))
+        problem = cvxscreen.rtlm(X, T, 1.0, diagonal=diagonal)
+        start = closed_form(task_of(problem))
+        x = start.value.ravel()
+        fast, slow = both(lambda p=problem, x=x: certify_metric(p, x, tol=0.9))
+        assert slow.gap == pytest.approx(fast.gap, rel=1e-9)
+        assert slow.primal == pytest.approx(fast.primal, rel=1e-12)
+        q = T.table(X, diagonal).values(x)
+        fast, slow = both(lambda t=T.terms, q=q: t.ordered(q))
+        np.testing.assert_array_equal(fast.far, slow.far)
+        fast, slow = both(T.terms.index)
+        np.testing.assert_array_equal(fast, slow)
+
+
+def test_a_ball_cut_by_the_non_negative_cone(rng: np.random.Generator) -> None:
+    """Multipliers of rows that leave the cone in none, some and all of their entries."""
+    q, h = np.array([0.5, 0.0, -0.2, 2.0]), rng.standard_normal((40, 4))
+    h[:3] = [[1.0, 1.0, 1.0, 1.0], [-1.0, -1.0, -1.0, -1.0], [0.0, 0.0, 0.0, 0.0]]
+
+    def work(radius: float) -> np.ndarray:
+        out = np.empty(len(h))
+        cone_loops.cone_loops().nonnegative(q, h, radius, out)
+        return out
+
+    for radius in (0.1, 0.5, 1.0, 5.0):
+        np.testing.assert_allclose(*both(lambda r=radius: work(r)), rtol=1e-12)
+
+
+def test_without_numba_the_loops_are_there_as_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or nothing is, where the path without them is another one."""
+    monkeypatch.setitem(sys.modules, "numba", None)
+    try:
+        for made in MADE:
+            made.cache_clear()
+        assert pair_loops.loops().distances is pair_loops._distances
+        assert product_loops.product_loops().margins is product_loops._product_margins
+        assert cone_loops.cone_loops().semidefinite is cone_loops._semidefinite
+        assert metric_certificate._compiled() is metric_certificate._judge_products
+        assert sparse_loops.loops().descend is sparse_loops._descend
+        for made in (faces_loops.compiled, small_loops.compiled, certificate_batch.compiled):
+            assert made() is None
+    finally:
+        for made in MADE:
+            made.cache_clear()

@@ -202,3 +202,13 @@ def test_face_and_refusals() -> None:
         problem.with_(lam=0.0)
     with pytest.raises(InvalidInput, match="`l2`"):
         cs.sparse_svm(np.eye(4), [1, -1, 1, -1], 0.1, l2=0)
+
+
+def test_the_certificate_charges_what_the_features_leave_over() -> None:
+    """Above lambda_max the optimum is 0; a small w has every term right and costs lambda |w|."""
+    problem = make(1, 2.0)
+    for j in range(3):
+        w = np.zeros(problem.d)
+        w[j] = 1e-3
+        proof = certify_lp(problem, w, problem.c, tol=0.9)
+        assert proof.gap >= problem.primal(w) - problem.primal(np.zeros(problem.d))
