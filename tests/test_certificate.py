@@ -18,6 +18,7 @@ from cvxscreen import certificate_terms
 from cvxscreen.certificate import certify, piecewise_value
 from cvxscreen.certificate_batch import certify_many
 from cvxscreen.designs.rows import Rows
+from cvxscreen.doors import solve
 from cvxscreen.duality import dual_feasible, reference_point
 from cvxscreen.errors import InvalidInput
 from cvxscreen.losses import Losses
@@ -118,6 +119,28 @@ def test_refuses_a_point_with_no_gap_but_the_imbalance() -> None:
     assert "balanced" in proof.reason
     many = certify_many(problem, [problem.C], x[None], theta[None], tol=1e-3)
     assert not many.ok.any()  # the compiled passes first, then the same certificate
+
+
+def test_several_free_coordinates_are_balanced_together() -> None:
+    """Two unpenalised columns: the optimum is accepted, a slope moved inside its box refused."""
+    rng = np.random.default_rng(2)
+    X, free = rng.standard_normal((30, 3)), np.column_stack([np.ones(30), np.arange(30) / 30 - 0.4])
+    y = X @ rng.standard_normal(3) + rng.standard_normal(30)
+    problem = Problem(
+        Rows(X, None, free), Losses(y, 0.1, 0.0, -1.0, 1.0), Quadratic([1.0] * 3 + [0.0] * 2),
+        np.zeros(5),
+    )
+    found = solve(problem, tol=1e-8)
+    proof = certify(problem, found.x, found.theta, tol=1e-6)
+    assert proof.ok, proof.reason
+    assert proof.gap >= 0.0
+    inside = int(np.argmin(np.abs(found.theta)))
+    moved = found.theta.copy()
+    moved[inside] += 0.5
+    assert not certify(problem, found.x, moved, tol=1e-6).ok
+    ends = np.where(found.theta > 0, 1.0, -1.0)  # no slope has room to move
+    refused = certify(problem, found.x, ends, tol=0.9)
+    assert "balanced" in refused.reason
 
 
 def test_accepts_a_balanced_dual_point_at_the_ends_of_its_box() -> None:

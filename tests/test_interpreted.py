@@ -18,7 +18,14 @@ import scipy.sparse as sp
 from strategies import LOSSES, Case, build, reference
 
 import cvxscreen
-from cvxscreen import certificate_batch, cone_loops, metric_certificate, pair_loops, product_loops
+from cvxscreen import (
+    certificate_batch,
+    chunk_loops,
+    cone_loops,
+    metric_certificate,
+    pair_loops,
+    product_loops,
+)
 from cvxscreen.certificate_batch import certify_many
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.duality import dual_feasible, reference_point
@@ -31,7 +38,7 @@ from cvxscreen.solvers.small_path import SmallPath
 MADE: tuple[Any, ...] = (
     certificate_batch.compiled, cone_loops.cone_loops, metric_certificate._compiled,
     pair_loops.loops, product_loops.product_loops, faces_loops.compiled, small_loops.compiled,
-    smo_loops.compiled, sparse_loops.loops,
+    smo_loops.compiled, sparse_loops.loops, chunk_loops.chunk_loops,
 )
 """Everything that hands out kernels, each once."""
 
@@ -191,6 +198,28 @@ def test_a_ball_cut_by_the_non_negative_cone(rng: np.random.Generator) -> None:
         np.testing.assert_allclose(*both(lambda r=radius: work(r)), rtol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_blocks_of_rows(dtype: type, rng: np.random.Generator) -> None:
+    """Compiled, as written, and by einsum: the same sums to rounding, over more than one strip."""
+    block = rng.standard_normal((chunk_loops.STRIP + 5, 3)).astype(dtype)
+    x, theta = rng.standard_normal(3), rng.standard_normal(len(block))
+    theta[::2] = 0.0
+
+    def work(loops: Any = None) -> np.ndarray:
+        made = loops or chunk_loops.chunk_loops()
+        out = [np.empty(len(block)), np.empty(len(block)), np.ones(3)]
+        made.margins(block, x, out[0])
+        made.squares(block, x * x, out[1])
+        made.pull(block, theta, out[2])
+        return np.concatenate(out)
+
+    plain = chunk_loops.ChunkLoops(
+        chunk_loops._plain_margins, chunk_loops._plain_squares, chunk_loops._plain_pull
+    )
+    for other in (both(work)[1], work(plain)):
+        np.testing.assert_allclose(other, work(), rtol=1e-12, atol=1e-12)
+
+
 def test_without_numba_the_loops_are_there_as_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or nothing is, where the path without them is another one."""
     monkeypatch.setitem(sys.modules, "numba", None)
@@ -202,6 +231,7 @@ def test_without_numba_the_loops_are_there_as_written(monkeypatch: pytest.Monkey
         assert cone_loops.cone_loops().semidefinite is cone_loops._semidefinite
         assert metric_certificate._compiled() is metric_certificate._judge_products
         assert sparse_loops.loops().descend is sparse_loops._descend
+        assert chunk_loops.chunk_loops().pull is chunk_loops._plain_pull
         for made in (faces_loops.compiled, small_loops.compiled, certificate_batch.compiled):
             assert made() is None
     finally:
