@@ -144,11 +144,12 @@ def test_sparse_rows_and_sparse_models(loss: str, rng: np.random.Generator) -> N
     """Faces of sparse data, and coordinate descent under an L1 term."""
     X = sp.random_array((30, 8), density=0.4, rng=rng, format="csr")
     y = np.where(rng.random(30) < 0.5, 1.0, -1.0)
-    problem = cvxscreen.svm(X, y, loss=loss)
-    target = 1e-6 * problem.primal(np.zeros(8))
-    fast, slow = both(lambda: Faces()(problem, None, target))
-    assert slow.status == fast.status == "optimal"
-    assert problem.primal(slow.x) == pytest.approx(problem.primal(fast.x), rel=2e-5)
+    for intercept in (False, True):
+        problem = cvxscreen.svm(X, y, loss=loss, intercept=intercept)
+        target = 1e-6 * problem.primal(np.zeros(problem.d))
+        fast, slow = both(lambda p=problem, target=target: Faces()(p, None, target))
+        assert slow.status == fast.status == "optimal"
+        assert problem.primal(slow.x) == pytest.approx(problem.primal(fast.x), rel=2e-5)
     sparse = cvxscreen.sparse_svm(X, y, 0.05, loss=loss)
     fast, slow = both(lambda: cvxscreen.solve(sparse, tol=1e-5))
     assert slow.certificate.ok
