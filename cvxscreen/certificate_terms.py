@@ -53,6 +53,10 @@ def gap_above(
     # The steepest slope, |theta| in place of an infinite one.
     steep = np.maximum(np.minimum(-lo, np.abs(theta) + 1e300 * (lo > -1e300)),
                        np.minimum(hi, np.abs(theta) + 1e300 * (hi < 1e300)))
+    # There the loss's own slope, sqrt(2 f / q), and how it grows over the noise come on top.
+    endless = (lo < -1e300) | (hi > 1e300)
+    bend = q + (1.0 - endless)
+    curve = endless * noise * (np.sqrt(2.0 * value / bend) + noise / bend)
     fy = np.maximum(value + conjugate - product, 0.0)
     tiny = noise + 8.0 * EPS * (np.abs(t) + np.abs(b) + e)
     low = (theta == lo) & (t + tiny <= b - e + q * lo)
@@ -61,7 +65,7 @@ def gap_above(
     right = (hi == 0.0) | (t + tiny <= b + e)
     same_piece = low | high | ((theta == 0.0) & left & right)
     settled = same_piece & (fy <= 16.0 * EPS * size)
-    return (1.0 - settled) * (fy + 16.0 * EPS * size + 2.0 * steep * noise)
+    return (1.0 - settled) * (fy + 16.0 * EPS * size + 2.0 * steep * noise + curve)
 
 
 def columns(losses: Any) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ import pytest
 
 from cvxscreen import balance as module
 from cvxscreen.designs.rows import Rows
+from cvxscreen.duality import reference_point
 from cvxscreen.losses import Losses
 from cvxscreen.problem import Problem, Quadratic
 from cvxscreen.rounding import UNIT
@@ -83,3 +84,21 @@ def test_one_class_cannot_be_balanced(trials: list[float]) -> None:
         problem, theta, residual, np.full(1, 1e-12), np.array([-1.0]), np.ones(n)
     )
     assert cost == np.inf
+    assert reference_point(problem, np.zeros(2)).gap == np.inf
+
+
+def test_what_is_left_over_is_charged_by_the_cheapest_term_with_room() -> None:
+    """Two terms have room upwards, one of them far from its kink: ``needed * reach / |e|``."""
+    problem = Problem(
+        Rows(np.zeros((3, 1)), np.ones(3), np.array([[1.0], [2.0], [-1.0]])),
+        Losses(np.ones(3), 0.0, 0.0, -1.0, 0.0), Quadratic([1.0, 0.0]), np.zeros(2),
+    )
+    theta, reach = np.array([-0.5, -0.25, 0.0]), np.array([3.0, 1.0, 1.0])
+    residual = np.full(1, -0.25)  # e' theta has to rise by a quarter
+    cost = module.imbalance_charge(problem, theta, residual, np.zeros(1), np.zeros(1), reach)
+    assert cost == pytest.approx(0.25 * 0.5, rel=1e-5)
+    cost = module.imbalance_charge(problem, theta, -residual, np.zeros(1), np.zeros(1), reach)
+    assert cost == pytest.approx(0.25 * 0.5, rel=1e-5)
+    stuck = np.array([-0.5, 0.0, -1.0])  # only the first can rise, for three times as much
+    cost = module.imbalance_charge(problem, stuck, residual, np.zeros(1), np.zeros(1), reach)
+    assert cost == pytest.approx(0.25 * 3.0, rel=1e-5)

@@ -9,17 +9,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from exact import exact
+from exact import exact, terms
 from strategies import CASES, LOSSES, Case, Reference, build, points, reference, suboptimal
 
 import cvxscreen.certificate
 import cvxscreen.proximity
 from cvxscreen import certificate_terms
 from cvxscreen.certificate import certify, piecewise_value
+from cvxscreen.certificate_batch import certify_many
 from cvxscreen.designs.rows import Rows
+from cvxscreen.doors import solve
 from cvxscreen.duality import dual_feasible, reference_point
 from cvxscreen.errors import InvalidInput
 from cvxscreen.losses import Losses
+from cvxscreen.models.svm import svm
 from cvxscreen.problem import Problem, Quadratic
 
 TOL = 1e-9
@@ -101,6 +104,43 @@ def test_refuses_an_unbalanced_dual_point(loss: str) -> None:
     moved[i] += np.sign(e[i]) * min(room[i], 1.0) * 0.5
     proof = certify(ref.problem, ref.x, moved, tol=1e-6)
     assert not proof.ok
+
+
+def test_refuses_a_point_with_no_gap_but_the_imbalance() -> None:
+    """Slopes at x and ``x = x_theta``, more of one class: only the intercept is not optimal."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((40, 3)), np.repeat([1.0, -1.0], [30, 10])
+    problem = svm(X, y, C=2.0**-12, intercept=True)
+    theta = problem.losses.lo
+    x = np.append(-problem.design.adjoint(theta)[:3], 0.0)
+    assert (problem.losses.slope(problem.design.forward(x)) == theta).all()
+    proof = certify(problem, x, theta, tol=1e-3)
+    assert not proof.ok
+    assert "balanced" in proof.reason
+    many = certify_many(problem, [problem.C], x[None], theta[None], tol=1e-3)
+    assert not many.ok.any()  # the compiled passes first, then the same certificate
+
+
+def test_several_free_coordinates_are_balanced_together() -> None:
+    """Two unpenalised columns: the optimum is accepted, a slope moved inside its box refused."""
+    rng = np.random.default_rng(2)
+    X, free = rng.standard_normal((30, 3)), np.column_stack([np.ones(30), np.arange(30) / 30 - 0.4])
+    y = X @ rng.standard_normal(3) + rng.standard_normal(30)
+    problem = Problem(
+        Rows(X, None, free), Losses(y, 0.1, 0.0, -1.0, 1.0), Quadratic([1.0] * 3 + [0.0] * 2),
+        np.zeros(5),
+    )
+    found = solve(problem, tol=1e-8)
+    proof = certify(problem, found.x, found.theta, tol=1e-6)
+    assert proof.ok, proof.reason
+    assert proof.gap >= 0.0
+    inside = int(np.argmin(np.abs(found.theta)))
+    moved = found.theta.copy()
+    moved[inside] += 0.5
+    assert not certify(problem, found.x, moved, tol=1e-6).ok
+    ends = np.where(found.theta > 0, 1.0, -1.0)  # no slope has room to move
+    refused = certify(problem, found.x, ends, tol=0.9)
+    assert "balanced" in refused.reason
 
 
 def test_accepts_a_balanced_dual_point_at_the_ends_of_its_box() -> None:
@@ -187,6 +227,27 @@ def test_values_from_pieces_agree_with_values_from_slopes(loss: str) -> None:
         )
 
 
+@pytest.mark.parametrize("noise", [0.0, 1e-14, 1e-3])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_term_bounds_every_margin_within_its_noise(
+    loss: str, noise: float, rng: np.random.Generator
+) -> None:
+    """In rational arithmetic, slopes anywhere in their box, margins beside every knot."""
+    f = build(Case(loss, n=48, C=0.7)).losses
+    knots = np.array([np.where(np.isfinite(k), k, f.b) for k in f.knots])
+    t = knots[rng.integers(0, 4, len(f)), np.arange(len(f))]
+    t += rng.integers(-2, 3, len(f)) * max(0.5 * noise, 1e-16)
+    low, high = np.maximum(f.lo, -9.0), np.minimum(f.hi, 9.0)
+    theta = low + (high - low) * rng.choice([0.0, 0.3, 1.0], len(f))
+    columns = certificate_terms.columns(f)
+    value = certificate_terms.value_above(t, *columns, certificate_terms.steepness(f.q))
+    bound = certificate_terms.gap_above(t, theta, noise, value, *columns)
+    for i, term in enumerate(terms(f)):
+        for end in (-noise, 0.0, noise):
+            exactly = term.fenchel_young(Fraction(t[i]) + Fraction(end), Fraction(theta[i]))
+            assert exactly <= Fraction(float(bound[i]))
+
+
 def test_a_wrong_linear_term_is_noticed() -> None:
     """The linear term takes part: certify the optimum of one problem on another."""
     ref, theta = feasible_optimum(Case("smoothed_hinge"))
@@ -194,6 +255,18 @@ def test_a_wrong_linear_term_is_noticed() -> None:
     assert not certify(other, ref.x, theta, tol=TOL).ok
     point = reference_point(other, ref.x, theta)
     assert certify(other, ref.x, theta).gap == pytest.approx(point.gap, rel=1e-6)
+
+
+def test_what_a_problem_inherited_of_rounding_is_charged() -> None:
+    """A linear term off by `drift`: the gap bounds the suboptimality for the exact one."""
+    f = Losses([-10.0], 0.0, 0.0, -1.0, 0.0)
+    q, off = np.array([0.1, 0.7]), np.array([3e-4, -4e-4])
+    exactly = Problem(Rows([[1.0, 1.0]]), f, Quadratic(np.ones(2)), q)
+    rounded = replace(exactly, linear=q + off, drift=5e-4)
+    x = -rounded.linear
+    missed = exactly.primal(x) - exactly.primal(-q)
+    assert missed == pytest.approx(0.5 * 25e-8, rel=1e-6)
+    assert certify(rounded, x, np.zeros(1)).gap >= missed * (1 - 1e-6)
 
 
 def test_rounding_of_a_linear_term_is_charged() -> None:

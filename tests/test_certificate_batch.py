@@ -114,6 +114,43 @@ def test_linear_and_constant_terms_take_part() -> None:
     assert many.primal[0] == pytest.approx(single.primal, rel=1e-12)
 
 
+def columns_of(theta: list[float]) -> tuple[np.ndarray, ...]:
+    """Two hinge terms of weight 1 and the packed slopes `theta` of one point."""
+    one = np.ones(2)
+    codes = np.full((1, 2), OTHER, dtype=np.int8)
+    packed = (codes, np.array(theta), np.zeros(1, dtype=np.int64), np.ones(1))
+    return (one, 0 * one, 0 * one, -one, 0 * one, *packed)
+
+
+def test_an_imbalance_needs_a_way_up_and_a_way_down() -> None:
+    """Either may be the one that is needed: the dearer of the two counts, a closed one infinitely.
+
+    ``needed (|t| + |b| + |x| distance) / |e|`` for the cheapest term with room.
+    """
+    A, norms, X = np.array([[1.0, 2.0]]), np.array([0.5, 0.5]), np.zeros((1, 1))
+
+    def cost(theta: list[float]) -> float:
+        out = np.empty(1)
+        certificate_batch.takers(
+            A, norms, *columns_of(theta), 0, X, np.full(1, 0.1), np.full(1, 2.0), out
+        )
+        return float(out[0])
+
+    assert cost([-0.5, -0.5]) == pytest.approx(0.1 * 2.0 / 2.0)
+    assert cost([-0.5, -0.01]) == pytest.approx(0.1 * 2.0)  # upwards only the first has room
+    assert cost([-1.0, -1.0]) == cost([0.0, 0.0]) == np.inf
+
+
+def test_the_noise_of_margins_is_in_the_sums() -> None:
+    """At a kink it is multiplied by the jump of the slope: ``2 sum noise_i``, the terms being 0."""
+    A, sizes = np.array([[1.0, 1.0]]), np.array([1.0, 3.0])
+    out, pull = np.empty((1, 5)), np.empty((1, 1))
+    certificate_batch.sums(
+        A, sizes, sizes, *columns_of([-0.5, -0.5]), -1, 1e-3, np.ones((1, 1)), out, pull
+    )
+    assert out[0, 1] == pytest.approx(2e-3 * 4.0, rel=1e-9)
+
+
 def test_wrong_shapes_are_an_error() -> None:
     ref = reference(Case("hinge"))
     for X, theta in ((ref.x, ref.theta), ([ref.x], [ref.theta[:-1]]), ([ref.x[:-1]], [ref.theta])):

@@ -72,3 +72,19 @@ def test_other_problems_and_bounds_are_refused() -> None:
         lam_interval(cvxscreen.solve(cvxscreen.svm(X, y)).point())
     with pytest.raises(cvxscreen.UnknownName, match="bound"):
         lam_interval(cvxscreen.solve(small(0)).point(), "gb")
+
+
+@pytest.mark.parametrize("bound", ["midpoint", "rrpb"])
+def test_decisions_at_the_references_own_lambda_are_those_of_the_sphere(bound: str) -> None:
+    """No more than the sphere there decides, for references of every quality."""
+    decided = 0
+    for seed in range(6):
+        p = small(seed, share=0.05)
+        exact = cvxscreen.solve(p, tol=1e-9).x
+        for blur in np.geomspace(1e-3, 0.3, 12):
+            point = reference_point(p, exact * (1.0 + blur))
+            codes = lam_interval(point, bound)[2]
+            sphere = judge(p, named(bound)(p, point)).codes
+            assert (sphere[codes >= 0] == codes[codes >= 0]).all()
+            decided += int((codes >= 0).sum())
+    assert decided > 200

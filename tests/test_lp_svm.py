@@ -119,6 +119,17 @@ def test_the_slab_bound_is_the_optimum_of_its_linear_program() -> None:
         assert mine == pytest.approx(found.fun, abs=1e-10)
 
 
+def test_features_are_dropped_up_to_their_bound_and_no_further() -> None:
+    """lambda half a per cent above the largest ``|<A_j, alpha>|`` of the slab, and below it."""
+    problem = make(1, 0.4, n=20, d=5)
+    total = float(problem.c.sum())
+    low, high = 0.2 * total, 0.3 * total
+    for j, values in enumerate(by_columns(problem.design).toarray().T):
+        most = max(-least_within_slab(s * values, problem.c, 0.0, low, high) for s in (1.0, -1.0))
+        for factor, dropped in ((1.005, True), (0.995, False)):
+            assert dropped_by_slab(problem.with_(lam=factor * most), high, low)[j] == dropped
+
+
 def test_the_cone_bound_is_the_optimum_of_its_linear_program() -> None:
     compared = 0
     for seed in range(8):
@@ -191,3 +202,13 @@ def test_face_and_refusals() -> None:
         problem.with_(lam=0.0)
     with pytest.raises(InvalidInput, match="`l2`"):
         cs.sparse_svm(np.eye(4), [1, -1, 1, -1], 0.1, l2=0)
+
+
+def test_the_certificate_charges_what_the_features_leave_over() -> None:
+    """Above lambda_max the optimum is 0; a small w has every term right and costs lambda |w|."""
+    problem = make(1, 2.0)
+    for j in range(3):
+        w = np.zeros(problem.d)
+        w[j] = 1e-3
+        proof = certify_lp(problem, w, problem.c, tol=0.9)
+        assert proof.gap >= problem.primal(w) - problem.primal(np.zeros(problem.d))

@@ -225,3 +225,13 @@ def test_warm_starts_and_rounds() -> None:
     again = cvxscreen.solve(p.with_(lam=0.98 * p.lam), start=s)  # type: ignore[operator]
     assert again.status == "optimal"
     assert len(again.rounds) <= len(s.rounds)
+
+
+def test_the_streamed_certificate_charges_what_the_cone_leaves_over() -> None:
+    """Far pairs nearer than near ones: the optimum is 0, and a small metric has a gap to tell."""
+    X, y = np.array([[0.0], [10.0], [1.0], [11.0]]), np.array([0, 0, 1, 1])
+    p = cvxscreen.rtlm(X, cvxscreen.triplets(X, y, k=1), 1.0)
+    for size in (1e-3, 1e-6):
+        proof = certify_metric(p, np.full(1, size), tol=0.9)
+        missed = p.primal(np.full(1, size)) - p.primal(np.zeros(1))
+        assert proof.gap >= missed - 1e-14 * p.primal(np.zeros(1))

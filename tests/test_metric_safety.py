@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import mpmath as mp
@@ -19,6 +20,7 @@ from cvxscreen.rules import judge
 from cvxscreen.solvers.metric_run import Run
 from cvxscreen.solvers.metric_shrink import shrink
 from cvxscreen.solvers.metric_start import closed_form, task_of
+from cvxscreen.term_sets import Indexed
 
 NAMES = ("gb", "pgb", "dgb", "cdgb", "rpb", "rrpb", "midpoint")
 SCALES: dict[str, Any] = {
@@ -80,14 +82,18 @@ def test_every_sphere_and_rule_against_forty_digits(scale: str, diagonal: bool) 
     assert decided > 0 or scale == "mixed"
 
 
+@pytest.mark.parametrize("listed", [False, True])
 @pytest.mark.parametrize("scale", SCALES)
-def test_what_the_solver_takes_away_is_right(scale: str) -> None:
+def test_what_the_solver_takes_away_is_right(scale: str, listed: bool) -> None:
     """Windows and sifted lists: fixed and dropped terms sit where the optimum has them."""
     for diagonal in (False, True):
         p = small(5, SCALES[scale], diagonal=diagonal)
         x, margins = optimum(p)
         task = task_of(p)
         plus, minus = task.terms.index()
+        if listed:
+            task = replace(task, terms=Indexed(plus, minus, len(task.table)))
+        H = p.design.dense()
         place = {(int(a), int(b)): t for t, (a, b) in enumerate(zip(plus, minus, strict=True))}
         for tol in (0.3, 1e-2, 1e-5, 1e-9):
             state, sphere = Run(tol=tol, screen=False).solve(task, closed_form(task))
@@ -103,7 +109,14 @@ def test_what_the_solver_takes_away_is_right(scale: str) -> None:
             names = [key[int(a), int(b)] for a, b in zip(
                 reduced.table.left, reduced.table.right, strict=True)]
             left = {place[names[a], names[b]] for a, b in zip(*reduced.terms.index(), strict=True)}
-            gone = [margins[t] for t in range(p.n) if t not in left]
+            # All over the ball, too: its lowest and its highest point for every term.
+            out = np.array([t for t in range(p.n) if t not in left], dtype=int)
+            middle = H[out] @ sphere.centre.ravel()
+            reach = sphere.radius * np.linalg.norm(H[out], axis=1)
+            slack = 1e-9 * (1.0 + np.abs(middle) + reach)
+            inside = (middle - reach >= 1 - slack) | (middle + reach <= 0.95 + slack)
+            assert inside.all()
+            gone = [margins[t] for t in out]
             assert sum(m >= 1 for m in gone) >= dropped
             assert sum(m <= 1 - mp.mpf("0.05") + mp.mpf(10) ** -15 for m in gone) >= fixed
             assert all(m >= 1 or m <= 1 - mp.mpf("0.05") + mp.mpf(10) ** -15 for m in gone)
@@ -156,8 +169,36 @@ def test_the_constrained_dual_sphere_needs_a_feasible_point() -> None:
     assert abs(ball.centre[0]) <= ball.radius / np.sqrt(2.0) + 1e-12
 
 
+def test_the_constrained_dual_sphere_is_attained() -> None:
+    """One triplet, its margin at the optimum a kink: of ``|theta|`` the optimum needs ``lam``."""
+    X = np.array([[0.0], [0.0], [1.0]])
+    p = cvxscreen.rtlm(X, [[0, 1, 2]], 1e-3, gamma=0.0)
+    assert p.design.dense().tolist() == [[1.0]]
+    ball = named("cdgb")(p, reference_point(p, np.zeros(1)))
+    assert isinstance(ball, Ball)
+    away = p.quadratic.norm(np.ones(1) - ball.centre)  # the optimal metric is 1
+    assert 0.99 * ball.radius < away <= ball.radius
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_deep_inside_the_cone_the_cone_rule_is_the_ball(diagonal: bool) -> None:
+    """The lowest point of the ball is in the cone: every margin is attained there."""
+    p = small(1, diagonal=diagonal)
+    centre = np.ones(3) if diagonal else np.eye(3).ravel()
+    margins = p.design.forward(centre)
+    radius = 0.1 * np.sqrt(float(p.quadratic.diagonal[0]))
+    region = cut(p, Ball(p, "given", centre, margins, radius, 1.0), "cone")
+    low, high = region.intervals()
+    assert (judge(p, region).codes < 0).any()
+    for i, h in enumerate(p.design.dense()):
+        least, most = (float(h @ (centre + s * h / np.linalg.norm(h))) for s in (-0.1, 0.1))
+        assert low[i] <= least + 1e-12 * (1.0 + abs(least))
+        assert high[i] >= most - 1e-12 * (1.0 + abs(most))
+
+
 def test_the_cone_rule_keeps_to_its_side() -> None:
     """A free multiplier would prove a term on the wrong side (section 4.2 as printed)."""
+    tightened = 0
     for seed in range(4):
         p = small(seed, share=1e-3)
         s = cvxscreen.solve(p, tol=1e-9)
@@ -170,6 +211,8 @@ def test_the_cone_rule_keeps_to_its_side() -> None:
         assert (high >= margins - 1e-9).all()
         assert (low >= plain[0]).all()
         assert (high <= plain[1]).all()
+        tightened += int((low > plain[0] + 1e-6).sum() + (high < plain[1] - 1e-6).sum())
+    assert tightened >= 4
 
 
 def test_the_half_space_rule_has_the_exact_minimum_where_the_printed_one_fails() -> None:

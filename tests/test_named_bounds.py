@@ -164,6 +164,11 @@ def test_pairs_are_attained(loss: str) -> None:
             ball = at_high.ball
             assert ball.contains(high.x)
             assert not replace(ball, radius=0.99 * ball.radius).contains(high.x)
+        between = PAIRS["two_sided"](problem.with_(C=1.2 * problem.C), low, high)
+        assert len(between.balls) == 2
+        for ball in between.balls:
+            assert ball.contains(1.2 * low.x)
+            assert not replace(ball, radius=0.99 * ball.radius).contains(1.2 * low.x)
 
 
 def test_it_decides_at_least_as_much_as_its_two_balls(rng: np.random.Generator) -> None:

@@ -280,3 +280,14 @@ def test_refusals() -> None:
     assert "dome" not in available(problem)
     with pytest.raises(InvalidInput, match="`solver`"):
         builtin_solver(smooth("x >= 0", 0))
+
+
+def test_the_certificate_charges_what_an_l1_term_leaves_over() -> None:
+    """The optimum is 0 and every slope right: to first order ``kappa |x| - v x`` is all."""
+    problem = Problem(
+        Rows(np.array([[1.0, 0.5], [0.5, -1.0]])), Losses(np.ones(2), 0.0, 0.0, -1.0, 0.0),
+        Quadratic(np.ones(2)), np.zeros(2), penalty=L1(np.full(2, 10.0)),
+    )
+    for x in (np.array([1e-3, 0.0]), np.array([0.0, -1e-3])):
+        proof = certify(problem, x, -np.ones(2), tol=0.9)
+        assert proof.gap >= problem.primal(x) - problem.primal(np.zeros(2))

@@ -90,6 +90,24 @@ def test_a_decision_holds_exactly(data: st.DataObject) -> None:
         assert Fraction(ends[1]) <= last
 
 
+@pytest.mark.parametrize("name", sorted(set(FACES) - {"hinge", "absolute", "pinball", "nothing"}))
+def test_a_margin_at_a_rounded_knot_is_not_decided_wrongly(
+    name: str, rng: np.random.Generator
+) -> None:
+    """Knots are sums and products, rounded either way: intervals that end at one, and beside it."""
+    for scale in rng.uniform(0.5, 2.0, (100, 5)):
+        f = Losses([FACES[name][0][0] * scale[0]], *(np.array(FACES[name][0][1:]) * scale[1:]))
+        term = terms(f)[0]
+        for knot in (float(k[0]) for k in f.knots if np.isfinite(k[0])):
+            for end in (np.nextafter(knot, -9.0), knot, np.nextafter(knot, 9.0)):
+                for low, high in ((end - 0.01, end), (end, end + 0.01)):
+                    code = int(f.piece_within(low, high)[0])
+                    if code >= 0:
+                        first, last = term.ends(code)
+                        assert first <= Fraction(low)
+                        assert Fraction(high) <= last
+
+
 @given(st.data())
 def test_well_inside_a_piece_is_decided(data: st.DataObject) -> None:
     """An interval that keeps a relative distance of 1e-14 from every breakpoint is decided."""

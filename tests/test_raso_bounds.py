@@ -250,6 +250,39 @@ def test_the_gap_grows_with_the_perturbation(answer) -> None:
     assert gaps[-1] > 100 * gaps[0]
 
 
+@pytest.mark.parametrize("off", [0.1, 1e-9])
+def test_where_only_the_coupling_tells(off: float) -> None:
+    """One feature, every slope at its bound: the gap is ``c (u - u*)^2`` in the metric, all of it.
+
+    A subtraction loses it below 1e-8; a certificate without it takes any u.
+    """
+    X = 0.01 * np.array([[1.0], [-0.3]])
+    problem = cvxscreen.raso([(X, [1.0, -1.0])], h=1, alpha=1.0, beta=1.0)
+    metric = problem.metric(np.eye(1))
+    theta = np.array([-0.5, 0.5])
+    best = metric.B @ problem.pull(theta)
+    U, b = best * (1.0 + off), np.zeros(1)
+    gap = metric.penalty(U - best)
+    primal = Primal.of(problem, U, b, metric, problem.predictions(U, b))
+    found = joint_gap(problem, primal, Dual.of(theta, problem.pull(theta)))
+    assert found == pytest.approx(gap, rel=1e-6, abs=0.0)
+    assert certify_multitask(problem, U, b, metric.M, theta, tol=0.9).gap >= gap
+
+
+def test_where_only_the_metric_tells() -> None:
+    """Slopes at their bounds and ``U = B V``: the gap is what M misses of ``tr(V' N V)``, / 4c."""
+    X = 0.01 * np.array([[1.0, 0.5], [-0.3, 1.0]])
+    problem = cvxscreen.raso([(X, [1.0, -1.0])], h=1, alpha=1.0, beta=1.0)
+    metric = problem.metric(np.diag([0.3, 0.7]))
+    theta = np.array([-0.5, 0.5])
+    V = problem.pull(theta)
+    U, b = metric.B @ V, np.zeros(1)
+    gap = float(np.sum(V * V) - np.sum(V * (metric.M @ V))) / (4.0 * problem.c)
+    primal = Primal.of(problem, U, b, metric, problem.predictions(U, b))
+    assert joint_gap(problem, primal, Dual.of(theta, V)) == pytest.approx(gap, rel=1e-9)
+    assert certify_multitask(problem, U, b, metric.M, theta, tol=0.9).gap >= gap
+
+
 def test_wrong_shapes_are_named(answer) -> None:
     with pytest.raises(InvalidInput, match="shapes"):
         certified(answer, b=lambda b: b[:-1])

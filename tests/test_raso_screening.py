@@ -11,7 +11,7 @@ from cvxscreen.multitask.bcd import Bcd
 from cvxscreen.multitask.intercepts import Intercepts
 from cvxscreen.multitask.metric import Metric
 from cvxscreen.multitask.row_norms import RowNorms
-from cvxscreen.multitask.screening import Screen
+from cvxscreen.multitask.screening import Place, Screen, columns
 from cvxscreen.multitask.ustep import TaskPoint, cold, solve_task
 
 
@@ -176,9 +176,17 @@ def test_the_ball_is_attained() -> None:
     assert 0.99 * radius[0] < away <= radius[0]
 
 
-def test_it_is_the_midpoint_ball_of_the_hub(rng) -> None:
+@pytest.mark.parametrize("blur", [0.0, 0.1])
+def test_it_is_the_midpoint_ball_of_the_hub(blur: float, rng) -> None:
+    """From an optimum, and from points where the Fenchel-Young terms are not small."""
     problem = problem_of("hinge", 4)
     points = solved(problem, problem.start_metric())
+    if blur:
+        moved = [point.u + blur * rng.standard_normal(problem.d) for point in points]
+        points = [
+            TaskPoint(point.theta, point.v, u, point.b, X @ u + point.b)
+            for point, u, X in zip(points, moved, problem.X, strict=True)
+        ]
     metric = random_metric(problem, rng)
     radius, _ = radii_of(problem, metric, points)
     for k, point in enumerate(points):
@@ -222,13 +230,11 @@ def test_unbalanced_slopes_prove_nothing() -> None:
     metric = problem.start_metric()
     points = solved(problem, metric)
     bad = points[0]
-    theta = bad.theta.copy()
-    theta[:] = np.where(problem.y[0] > 0, problem.task_losses[0].lo, 0.0)  # all of one sign
+    theta = np.where(problem.y[0] > 0, problem.task_losses[0].lo, 0.0)  # all of one sign
     points[0] = TaskPoint(theta, -(theta @ problem.X[0]), bad.u, bad.b, bad.p)
     radius, _ = radii_of(problem, metric, points)
-    after = solved(problem, metric)[0]
-    centre = 0.5 * (bad.u + metric.B @ points[0].v)
-    assert distance(problem, metric, after.u, centre) <= radius[0]
+    assert np.isposinf(radius[0])
+    assert np.isfinite(radius[1:]).all()
 
 
 @pytest.mark.parametrize("kind", CASES)
@@ -266,7 +272,29 @@ def test_stretched_norms_are_upper_bounds(rng) -> None:
     for size in (1e-3, 1e-2, 0.3):
         near = Metric.at(base.M + size * rng.standard_normal((8, 8)), 2, base.eta, base.c)
         factor = screen.stretch(near)
-        true = np.concatenate([
-            np.sqrt(np.einsum("ij,jk,ik->i", X, near.B, X)) for X in screen.rows
-        ])
-        assert (true <= factor * screen.norms * (1 + 1e-12)).all()
+        true = [np.sqrt(np.einsum("ij,jk,ik->i", X, near.B, X)) for X in screen.rows]
+        assert (np.concatenate(true) <= factor * screen.norms * (1 + 1e-12)).all()
+
+
+def test_a_test_holds_all_over_its_ball(rng) -> None:
+    """Every decision, at the point of the ball that is worst for it, with its best intercepts."""
+    problem = problem_of("hinge", 3)
+    metric = random_metric(problem, rng)
+    U, _, b = columns(solved(problem, metric))
+    screen, p = Screen(problem), problem.predictions(U, b)
+    screen.lengths.stretch(metric)
+    screen.at = Place(U, b, p)
+    away = 0.1 * np.sqrt(np.einsum("ij,jk,ki->i", U.T, np.linalg.inv(metric.B), U))
+    found = screen.tested(np.zeros(problem.n), away, 2.0 * np.linalg.norm(U, axis=0) + np.abs(b))
+    decided = np.flatnonzero(found.codes >= 0)
+    assert len(decided) > 20
+    task, rows = np.repeat(np.arange(problem.m), problem.sizes), np.concatenate(problem.X)
+    for i in decided:
+        k, pull = task[i], metric.B @ rows[i]
+        for sign in (-1.0, 1.0):
+            moved = U.copy()
+            moved[:, k] += sign * (1 - 1e-9) * away[k] * pull / np.sqrt(rows[i] @ pull)
+            scores = problem.predictions(moved, np.zeros(problem.m))
+            for ends in Intercepts(problem).ranges(scores, np.zeros(problem.n)):
+                at = scores + ends[k]
+                assert problem.losses.piece_within(at, at)[i] == found.codes[i]

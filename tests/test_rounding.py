@@ -13,6 +13,8 @@ from cvxscreen.designs.rows import Rows
 from cvxscreen.losses import Losses
 from cvxscreen.problem import Problem, Quadratic
 from cvxscreen.regions import Ball
+from cvxscreen.regions.functionals import Functionals, outward
+from cvxscreen.regions.pencil import Pencil
 from cvxscreen.rounding import UNIT, gamma, up
 
 KINDS = ["dense64", "dense32", "csr64", "csr32"]
@@ -132,3 +134,35 @@ def test_up_exceeds_the_exact_value() -> None:
         root = up(float(np.sqrt(parts[0])))
         assert Fraction(root) ** 2 >= Fraction(float(parts[0]))
     assert up(0.0) > 0.0
+
+
+def test_intervals_are_rounded_outward(rng: np.random.Generator) -> None:
+    """``middle -+ reach`` is never inside of the exact interval."""
+    middle = rng.standard_normal(2000) * 10.0 ** rng.uniform(-8, 8, 2000)
+    reach = rng.uniform(0, 1, 2000) * 10.0 ** rng.uniform(-8, 8, 2000)
+    for m, r, low, high in zip(middle, reach, *outward(middle, reach), strict=True):
+        assert Fraction(float(low)) <= Fraction(m) - Fraction(r)
+        assert Fraction(float(high)) >= Fraction(m) + Fraction(r)
+
+
+def test_norms_of_rows_as_a_region_takes_them_are_not_too_small(rng: np.random.Generator) -> None:
+    """Upper bounds of the exact norms, row by row."""
+    rows = Rows(rng.standard_normal((60, 7)))
+    losses = Losses(np.zeros(60), 0.0, 0.0, -1.0, 1.0)
+    problem = Problem(rows, losses, Quadratic(np.ones(7)), np.zeros(7))
+    for norm, row in zip(Functionals.rows(problem).norms, rows.dense(), strict=True):
+        assert Fraction(float(norm)) ** 2 >= dot(exact(row), exact(row))
+
+
+def test_balls_of_a_pencil_are_rounded_outward(rng: np.random.Generator) -> None:
+    """Two balls that nearly touch, a half-space that nearly misses: cancellation at every y."""
+    for _ in range(300):
+        a0, a2, y = (float(v) for v in rng.uniform(0.1, 2.0, 3))
+        a1 = -2.0 * float(np.sqrt(a0 * a2))
+        radius = float(Pencil(a0, a1, a2).radius(np.array([y]))[0])
+        F = Fraction
+        assert F(radius) ** 2 >= F(a0) + F(y) * (F(a1) + F(y) * F(a2))
+        y, end = y / 2.0, float(rng.uniform(0.1, 2.0))
+        apart = (np.sqrt(a0) + np.sqrt(end)) ** 2
+        radius = float(Pencil(a0, end - a0 - apart, apart, end).radius(np.array([y]))[0])
+        assert F(radius) ** 2 >= (1 - F(y)) * F(a0) + F(y) * F(end) - F(y) * (1 - F(y)) * F(apart)

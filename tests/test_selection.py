@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from strategies import CASES, LOSSES, Case, build, pieces_at, reference, solved_floats, some
 
+from cvxscreen.designs.rows import Rows
 from cvxscreen.duality import reference_point, rescaled_point
 from cvxscreen.errors import InvalidInput
 from cvxscreen.models.regression import regression
@@ -229,3 +230,14 @@ def test_reducing_near_a_known_point(loss: str, storage: str) -> None:
             assert abs(Fraction(float(made.linear[j])) - truth) <= Fraction(made.drift)
     other = reference_point(problem.with_(C=3.0), point.x)
     np.testing.assert_array_equal(selection.reduce(problem, other).linear, plain.linear)
+
+
+def test_a_near_point_of_other_data_is_not_used(rng: np.random.Generator) -> None:
+    """Its ``A' theta`` belongs to other rows of the same shape."""
+    ref = reference(Case("hinge"))
+    problem = ref.problem
+    other = replace(problem, design=Rows(rng.standard_normal((problem.n, problem.d))))
+    near = reference_point(other, ref.x, ref.theta)
+    codes = problem.losses.piece_within(ref.margins - 1e-6, ref.margins + 1e-6)
+    plain, given = Selection(codes).reduce(problem), Selection(codes).reduce(problem, near)
+    np.testing.assert_array_equal(plain.linear, given.linear)

@@ -82,6 +82,9 @@ def test_rounding_of_multipliers_is_charged() -> None:
         true = pushed.gap(exact(x), [Fraction(0)]) + dot(exact(mu), slack)
         assert Fraction(point.gap) >= true
         assert Fraction(certify(problem, x, np.zeros(1), mu).gap) >= true
+        dual = pushed.dual_point(exact(x), [Fraction(0)])
+        off = [a - b for a, b in zip(exact(point.x_dual), dual, strict=True)]
+        assert Fraction(point.dual_error) ** 2 >= dot(off, off)
 
 
 def test_a_point_outside_its_side_constraints_is_not_called_feasible() -> None:
@@ -138,6 +141,10 @@ def test_violated_constraints_are_named() -> None:
     assert not proof.ok
     loose = certify(tight, x, theta, mu, tol=1e-2)
     assert loose.violation == pytest.approx(1e-4)
+    free = certify(problem, [1.0, 1.0], theta, [0.0, 1.0], tol=1e-2)  # as if x1 <= 1/4 were not
+    assert free.gap <= 1e-13
+    assert not free.ok
+    assert "side constraints" in free.reason
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -69,8 +69,9 @@ def test_the_ball_holds_the_optimum_from_rough_points(loss: str, rng) -> None:
             assert away <= found + best.error
 
 
+@pytest.mark.parametrize("error", [1e-14, 0.0])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_charged_terms_are_above_the_exact_ones(loss: str, rng) -> None:
+def test_charged_terms_are_above_the_exact_ones(loss: str, error: float, rng) -> None:
     """In rational arithmetic, margins anywhere within their error, near kinks above all."""
     f = build(Case(loss, n=30, C=0.7)).losses
     n = len(f)
@@ -78,7 +79,7 @@ def test_charged_terms_are_above_the_exact_ones(loss: str, rng) -> None:
     t = np.where(rng.random(n) < 0.5, f.b + f.e, f.b - f.e) + 1e-13 * rng.standard_normal(n)
     theta = np.clip(rng.standard_normal(n), f.lo, f.hi)
     theta[::3] = f.slope(t)[::3]
-    norms, error = rng.random(n), 1e-14
+    norms = rng.random(n)
     total = charged(n, t, error, norms, theta, f.b, f.e, f.q, inverse, f.lo, f.hi, 1.0)
     for sign in (-1.0, 1.0):
         exact = Fraction(0)
@@ -101,8 +102,8 @@ def test_choose_rounds_outward() -> None:
     knots = np.array([[1.0], [1.0], [np.inf], [np.inf]])
     one, codes, kept = np.ones(1), np.zeros(1, np.int8), np.zeros(2, np.int64)
 
-    def code(t: float) -> int:
-        choose(1, np.array([t]), 0.25, one, 0 * one, knots, -one, 0 * one, 1.0,
+    def code(t: float, slop: float = 0.0) -> int:
+        choose(1, np.array([t]), 0.25, one, slop * one, knots, -one, 0 * one, 1.0,
                np.empty(1), codes, kept)
         return int(codes[0])
 
@@ -110,6 +111,17 @@ def test_choose_rounds_outward() -> None:
     assert code(np.nextafter(0.75, 0)) == 1
     assert code(np.nextafter(1.25, 2)) == 0
     assert code(np.nan) == 3
+    assert code(0.5, 0.25) == code(1.5, 0.25) == 3  # the knot itself is only known so well
+    assert code(0.5 - 1e-15, 0.25) == 1
+    assert code(1.5 + 1e-15, 0.25) == 0
+
+
+@pytest.mark.parametrize("loss", ["hinge", "absolute"])
+def test_safe_mode_fixes_nothing_with_an_intercept(loss: str) -> None:
+    """The ball bounds the penalised coordinates alone: every term stays in the solve."""
+    found = SmallPath(build(Case(loss, True, n=60)), "safe", 1e-4).solve(np.geomspace(2, 0.5, 6))
+    assert len(found) == 6
+    assert (found.theta.codes == 3).all()
 
 
 # -- compilation -------------------------------------------------------------------------------

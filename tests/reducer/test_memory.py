@@ -138,6 +138,7 @@ def test_data_as_parameters_are_noticed_when_they_change() -> None:
     for sign in (1.0, -1.0):
         X.value = sign * data.X
         problem.solve(method="screen")
+        assert problem.solver_stats.extra_stats["cvxscreen"].recognised
         w = np.array(data.w.value)
         problem.solve(solver="CLARABEL", ignore_dpp=True)
         assert np.allclose(w, data.w.value, atol=1e-5)

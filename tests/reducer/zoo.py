@@ -1,7 +1,6 @@
 """CVXPY problems as people write them, each spelling once, for the tests of the reducer.
 
-`SPELLINGS` are recognised, `REFUSED` are not. A spelling says what it should be recognised as, and
-whether a solver of quadratic programs can take it.
+`SPELLINGS` are recognised (as what, and for which solvers, each says), `REFUSED` are not.
 """
 
 from __future__ import annotations
@@ -174,8 +173,8 @@ for _name, _kind, _make in [
         s.ridge + cp.sum(s.xi), [s.margin >= 1 - s.xi, s.xi >= 0, s.xi >= -1])),
     ("slack_squared", "squared hinge", lambda s: (
         s.ridge + cp.sum_squares(s.xi), [s.margin >= 1 - s.xi, s.xi >= 0])),
-    ("slack_squared_free", "squared hinge", lambda s: (
-        s.ridge + cp.sum_squares(s.xi), [s.margin >= 1 - s.xi])),
+    ("slack_squared_free", "squared hinge", lambda s: (s.ridge + cp.sum_squares(s.xi), [
+        s.margin >= 1 - s.xi])),
     ("slack_absolute", "absolute", lambda s: (
         s.ridge + cp.sum(s.xi), [s.residual <= s.xi, -s.residual <= s.xi])),
     ("slack_epsilon", "epsilon-insensitive", lambda s: (
@@ -187,6 +186,11 @@ for _name, _kind, _make in [
     ("difference", "pinball", lambda s: (
         s.ridge + cp.sum(s.xi) + 2 * cp.sum(s.zeta),
         [s.residual == s.xi - s.zeta, s.xi >= 0, s.zeta >= 0])),
+    ("difference_above", "pinball", lambda s: (s.ridge + cp.sum(s.xi + 2 * s.zeta), [
+        s.residual == s.xi - s.zeta, s.xi >= 0.1, s.zeta >= 0.2])),
+    ("uneven_zone", "epsilon-insensitive", lambda s: (
+        s.ridge + cp.norm1(s.residual + s.xi), [s.xi >= -0.2, s.xi <= 0.5])),
+    ("defined_cost", "hinge", lambda s: (s.ridge + s.hinge + (r := cp.Variable()), [r == s.b + 3])),
     ("surplus", "hinge", lambda s: (
         s.ridge + cp.sum(s.xi), [s.margin == 1 - s.xi + s.zeta, s.xi >= 0, s.zeta >= 0])),
     ("largest_entry", "hinge", lambda s: (s.ridge + s.hinge, [cp.norm_inf(s.w) <= 0.3])),

@@ -1,0 +1,11 @@
+"""All planted faults, in the order of the package's layers."""
+
+from __future__ import annotations
+
+from faults import bounds, certificates, loops, losses, multitask, proofs, reducer, regions, sparse
+from faults.table import KINDS, Fault
+
+PARTS = (losses, proofs, certificates, regions, bounds, sparse, loops, multitask, reducer)
+FAULTS: tuple[Fault, ...] = tuple(fault for part in PARTS for fault in part.FAULTS)
+
+__all__ = ["FAULTS", "KINDS", "Fault"]
