@@ -75,5 +75,5 @@ def test_unknown_tasks_and_features_are_named(rows) -> None:
         model.predict(X[:1], ["z"])
     with pytest.raises(InvalidInput, match="features"):
         model.predict(X[:, :3], task)
-    with pytest.raises(InvalidInput, match="classification"):
+    with pytest.raises(InvalidInput, match="choose one of: hinge"):
         MultiTaskSVC(loss="huber").fit(X, y, task)
