@@ -181,6 +181,31 @@ def test_the_constrained_dual_sphere_is_attained() -> None:
 
 
 @pytest.mark.parametrize("diagonal", [False, True])
+def test_the_projected_gradient_sphere_counts_the_product_with_the_multiplier(
+    diagonal: bool,
+) -> None:
+    """H = diag(-1, 1), lam = 1/8: ``M* = diag(0, 1)``, at the kink, outside without ``-<S, M>``.
+
+    From M = diag(1, 3/2) the centre is diag(0, 19/4); the optimum is 15/4 away, M only
+    ``sqrt(1 + (13/4)^2) = 3.4``, and the part in the cone's polar makes up for more than that.
+    """
+    X = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    p = cvxscreen.rtlm(X, [[0, 1, 2]], 0.125, gamma=0.0, diagonal=diagonal)
+    first, last = (0, 1) if diagonal else (0, 3)
+    optimal, moved = np.zeros(p.d), np.zeros(p.d)
+    optimal[last] = 1.0
+    moved[first], moved[last] = 1.0, 1.5
+    here = reference_point(p, moved)
+    ball = named("pgb")(p, here)
+    assert isinstance(ball, Ball)
+    away = p.quadratic.norm(optimal - ball.centre)
+    assert p.quadratic.norm(moved - ball.centre) < 0.99 * away
+    assert away <= ball.radius
+    assert here.pull[first] == 1.0  # so S = lam - 1 there, and nothing elsewhere
+    assert ball.radius**2 == pytest.approx(0.125 * (1.0 + 3.25**2) + 0.875)
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
 def test_deep_inside_the_cone_the_cone_rule_is_the_ball(diagonal: bool) -> None:
     """The lowest point of the ball is in the cone: every margin is attained there."""
     p = small(1, diagonal=diagonal)

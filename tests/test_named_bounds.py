@@ -171,6 +171,28 @@ def test_pairs_are_attained(loss: str) -> None:
             assert not replace(ball, radius=0.99 * ball.radius).contains(1.2 * low.x)
 
 
+@pytest.mark.parametrize("s", [0.1, 0.5, 1.0])
+def test_essnsv_counts_the_gap_of_the_reference_above(s: float) -> None:
+    """From ``x_b = 0``, ``theta_b = 0`` the ball without eps_b excludes ``w* = 1``.
+
+    Four rows 1 and one 1.2, all of one class, C = 1/4: below 1 the objective falls with slope
+    ``w - 4 C``. That ball reaches ``sqrt(5/8)``, so it would call the last row, whose margin is
+    1.2, below its kink.
+    """
+    sides = np.array([1.0, -1.0, 1.0, -1.0, 1.0])
+    problem = svm((sides * [1.0, 1.0, 1.0, 1.0, 1.2])[:, None], sides, C=0.25)
+    below, above = problem.with_(C=0.125), problem.with_(C=0.25 / s)
+    low = reference_point(below, -below.design.adjoint(below.losses.lo), below.losses.lo)
+    assert low.gap < 1e-12
+    high = reference_point(above, np.zeros(1), np.zeros(5))
+    region = PAIRS["essnsv"](problem, low, high)
+    assert isinstance(region, CutBall)
+    assert region.contains(np.ones(1))
+    assert judge(problem, region).codes[-1] < 0
+    bare = np.sqrt(region.ball.radius**2 - s * high.gap)
+    assert not replace(region.ball, radius=1.01 * bare).contains(np.ones(1))
+
+
 def test_it_decides_at_least_as_much_as_its_two_balls(rng: np.random.Generator) -> None:
     """`it` contains the decisions of `bt1` (`dvi`) and `bt2`, for references at any C."""
     more = 0
