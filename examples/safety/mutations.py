@@ -123,6 +123,7 @@ def child(place: Path, tests: Sequence[str], pipe: Any) -> None:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     os.environ["PYTHONPATH"] = str(place)
+    os.environ.pop("PYTEST_ADDOPTS", None)  # meant for the run that asked for this one
     sys.path.insert(0, str(place))
     signal.alarm(LIMIT)
     watch = Watch()
