@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.certificate_terms import EPS as _EPS
-from cvxscreen.certificate_terms import blurred, columns, gap_above, piecewise_value
+from cvxscreen.certificate_terms import blurred, columns, endless_above, gap_above, piecewise_value
 from cvxscreen.errors import InvalidInput
 from cvxscreen.inputs import array, one_of, positive
 from cvxscreen.problem import Problem
@@ -223,6 +223,7 @@ def certify(
     if near is not None:
         noise_t = noise_t + near.blur * problem.sizes
     fy = gap_above(t, theta, noise_t, values, *columns(f))
+    fy = fy + endless_above(values, noise_t, f.q, f.lo, f.hi)
 
     bent = ~quadratic.free
     x_dual = x.copy()

@@ -9,7 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.certificate import certify, relative_gap
-from cvxscreen.certificate_terms import EPS, columns, gap_above, steepness, value_above
+from cvxscreen.certificate_terms import (
+    EPS,
+    columns,
+    endless_above,
+    gap_above,
+    steepness,
+    value_above,
+)
 from cvxscreen.compiling import Loop, together
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
@@ -32,7 +39,7 @@ def sums(  # type: ignore[no-untyped-def]
     outside their box. `pull` gets ``A' theta``.
     """
     d, n = A.shape
-    curved = q.max() > 0.0
+    curved, endless = q.max() > 0.0, lo.min() < -1e300 or hi.max() > 1e300
     t, theta, bend, steep = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     for k in range(factors.size):
         factor, x = factors[k], X[k]
@@ -60,6 +67,8 @@ def sums(  # type: ignore[no-untyped-def]
             gap += gap_above(
                 t[i], theta[i], noise * sizes[i], value, b[i], e[i], bend[i], low, high
             )
+            if endless:
+                gap += endless_above(value, noise * sizes[i], bend[i], low, high)
             load += abs(theta[i]) * norms[i]
             outside += not ((theta[i] >= low) & (theta[i] <= high))
         if free >= 0:
@@ -100,6 +109,7 @@ def compiled() -> tuple[Loop, Loop] | None:
     """``(sums, takers)``, compiled; None without numba."""
     strict, any_order = frozenset[str](), frozenset({"reassoc"})
     names = (("steepness", strict), ("value_above", strict), ("gap_above", strict),
+             ("endless_above", strict),
              ("unpack", strict), ("sums", any_order), ("takers", strict))
     found = together(globals(), names)
     return None if found is None else (found["sums"], found["takers"])

@@ -53,10 +53,6 @@ def gap_above(
     # The steepest slope, |theta| in place of an infinite one.
     steep = np.maximum(np.minimum(-lo, np.abs(theta) + 1e300 * (lo > -1e300)),
                        np.minimum(hi, np.abs(theta) + 1e300 * (hi < 1e300)))
-    # There the loss's own slope, sqrt(2 f / q), and how it grows over the noise come on top.
-    endless = (lo < -1e300) | (hi > 1e300)
-    bend = q + (1.0 - endless)
-    curve = endless * noise * (np.sqrt(2.0 * value / bend) + noise / bend)
     fy = np.maximum(value + conjugate - product, 0.0)
     tiny = noise + 8.0 * EPS * (np.abs(t) + np.abs(b) + e)
     low = (theta == lo) & (t + tiny <= b - e + q * lo)
@@ -65,7 +61,18 @@ def gap_above(
     right = (hi == 0.0) | (t + tiny <= b + e)
     same_piece = low | high | ((theta == 0.0) & left & right)
     settled = same_piece & (fy <= 16.0 * EPS * size)
-    return (1.0 - settled) * (fy + 16.0 * EPS * size + 2.0 * steep * noise + curve)
+    return (1.0 - settled) * (fy + 16.0 * EPS * size + 2.0 * steep * noise)
+
+
+def endless_above(value: Any, noise: Any, q: Any, lo: Any, hi: Any) -> Any:
+    """What the rounding of a margin hides beyond `gap_above` where a slope is unbounded.
+
+    That is charged with ``|theta|`` for the slope; the loss's own, ``sqrt(2 f / q)``, and how it
+    grows over the noise come on top. 0 where both slopes are bounded.
+    """
+    endless = (lo < -1e300) | (hi > 1e300)
+    bend = q + (1.0 - endless)
+    return endless * noise * (np.sqrt(2.0 * value / bend) + noise / bend)
 
 
 def columns(losses: Any) -> tuple[Any, ...]:

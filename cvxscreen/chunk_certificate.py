@@ -16,7 +16,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.certificate import Certificate, relative_gap
-from cvxscreen.certificate_terms import EPS, columns, gap_above, steepness, value_above
+from cvxscreen.certificate_terms import (
+    EPS,
+    columns,
+    endless_above,
+    gap_above,
+    steepness,
+    value_above,
+)
 from cvxscreen.chunk_rows import Chunk
 from cvxscreen.chunk_slopes import Slopes, in_chunks
 from cvxscreen.chunk_terms import Unit
@@ -106,6 +113,7 @@ class Recompute:
         outside = int((~((known >= low) & (known <= high))).sum())
         values = value_above(t, b, e, q, lo, hi, steepness(q))
         gap = gap_above(t, theta, self.noise * sizes, values, *f)
+        gap = gap + endless_above(values, self.noise * sizes, *f[2:])
         takers, free_load = np.zeros((5, 0)), 0.0
         if self.intercept:
             sign = np.ones(len(at)) if chunk.scale is None else chunk.scale[at]

@@ -242,6 +242,7 @@ def test_a_term_bounds_every_margin_within_its_noise(
     columns = certificate_terms.columns(f)
     value = certificate_terms.value_above(t, *columns, certificate_terms.steepness(f.q))
     bound = certificate_terms.gap_above(t, theta, noise, value, *columns)
+    bound = bound + certificate_terms.endless_above(value, noise, *columns[2:])
     for i, term in enumerate(terms(f)):
         for end in (-noise, 0.0, noise):
             exactly = term.fenchel_young(Fraction(t[i]) + Fraction(end), Fraction(theta[i]))
