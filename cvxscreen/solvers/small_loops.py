@@ -120,8 +120,10 @@ def run(  # type: ignore[no-untyped-def]
         fixing = known and (screen == CERTIFIED or (screen == SAFE and free < 0))
         rounds, steps, passes, refuted, done = 0, 0, 0.0, 0, 0.0
         follow = 0.0
-        if fixing and screen == CERTIFIED and abs(np.log(ratio)) > COARSE and memory[7] != 0.0:
-            follow = min(max(FOLLOW * np.log(ratio) / memory[7], 0.0), FURTHEST)
+        stride = np.log(ratio)  # 0 where no point is known
+        coarse = screen == CERTIFIED and abs(stride) > COARSE
+        if coarse and memory[7] != 0.0:
+            follow = min(max(FOLLOW * stride / memory[7], 0.0), FURTHEST)
             ball, share = memory[8], 1.0
             for i in range(n):
                 centre[i] = before[i] + follow * (before[i] - older[i])
@@ -206,13 +208,13 @@ def run(  # type: ignore[no-untyped-def]
         elif fixing and follow == 0.0:
             memory[2] = min(1.5 * memory[2], 1.0)
         memory[7] = 0.0
-        if known and screen == CERTIFIED and abs(np.log(ratio)) > COARSE:
+        if coarse:
             missed = 0.0
             for i in range(n):
                 missed = max(missed, abs(now[i] - centre[i]) / max(norms[i], 1e-300))
                 older[i] = before[i]
-            memory[7], memory[8] = np.log(ratio), missed
-        if known and abs(np.log(ratio)) > COARSE:
+            memory[7], memory[8] = stride, missed
+        if known and abs(stride) > COARSE:
             memory[6] = FAR
         elif known:
             memory[6] = max(memory[6] / 3.0, 1e-7) if steps <= 12 else min(memory[6] * 10.0, 1.0)
