@@ -8,7 +8,7 @@ is put back, the guess is widened from that evidence, and after a few rounds not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
@@ -16,11 +16,10 @@ from time import perf_counter
 import numpy as np
 
 from cvxscreen.bounds import Bound, default_bounds
-from cvxscreen.certificate import Certificate, certify
 from cvxscreen.duality import Point, reference_point
 from cvxscreen.penalty import L1
 from cvxscreen.problem import Problem
-from cvxscreen.screening import Prediction, Screening
+from cvxscreen.screening import Prediction
 from cvxscreen.selection import Selection
 from cvxscreen.shares import Shares
 from cvxscreen.solvers.choice import BUILTIN, OWN, builtin_solver, pilot_gap
@@ -30,6 +29,7 @@ from cvxscreen.solvers.faces import Faces
 from cvxscreen.solvers.guess import SMALL, Guess, size_of_optimum, subsample, usable
 from cvxscreen.solvers.inner import MODES, Inner, InnerResult, Start, ask, check_request, limits_of
 from cvxscreen.solvers.pauses import gap_that_pays, pauses, promising
+from cvxscreen.solvers.run import Run
 from cvxscreen.solvers.smo import Smo
 from cvxscreen.solvers.solution import Round, Solution, shares_proven
 from cvxscreen.solvers.sparse_loop import solve_sparse
@@ -105,8 +105,8 @@ def solve_screened(
     return replace(run.solution(), seconds=perf_counter() - began)
 
 
-class _Run:
-    """The state of one call: best point so far, what is proven, how far to guess."""
+class _Run(Run):
+    """The state of one call, and how far to guess."""
 
     def __init__(
         self,
@@ -117,19 +117,10 @@ class _Run:
         bounds: tuple[Bound, ...],
         on_round: Callable[[Round], None] | None,
     ) -> None:
-        self.problem, self.inner, self.mode, self.tol = problem, inner, mode, tol
-        self.bounds, self.on_round = bounds, on_round
-        self.limits = limits_of(inner)
+        super().__init__(problem, inner, mode, tol, bounds, on_round)
         self.builtin = isinstance(inner, BUILTIN)
         self.sees = isinstance(inner, Faces | Smo)  # finds out by itself which terms matter
-        self.screening = Screening.empty(problem)
-        self.best: Point | None = None
         self.guess: Guess | None = None
-        self.rounds: list[Round] = []
-        self.before: Mapping[str, float] = {}
-        self.result = InnerResult("not run", np.zeros(0), np.zeros(0))
-        self.proof: tuple[Point, Certificate] | None = None
-        self.finished = False
         self.weight: float | None = None
         self.target_factor = AIM if self.builtin else 0.25
 
@@ -211,22 +202,7 @@ class _Run:
             self.finished = True
         self.weight = self.result.info.get("weight")
         best = self.best
-        record = Round(
-            number=len(self.rounds) + 1,
-            kept=reduced.n,
-            proven=proven,
-            predicted=guessed,
-            refuted=refuted,
-            gap=best.gap if best else float("inf"),
-            relative_gap=best.relative_gap if best else float("inf"),
-            solver_status=self.result.status,
-            solver_info=dict(self.result.info),
-            solve_seconds=solved - began,
-            seconds=perf_counter() - began,
-        )
-        self.rounds.append(record)
-        if self.on_round is not None:
-            self.on_round(record)
+        self.record(reduced, best, (proven, guessed, refuted), began, solved)
         self.decide(guessed, refuted)
         share = 0.5 * (1.0 - WORTH) if self.builtin else 0.0
         if not self.finished and best is not None and promising(best, self.screening, share):
@@ -256,7 +232,7 @@ class _Run:
         if self.finished:
             return
         best, last = self.best, len(self.rounds) >= MAX_ROUNDS
-        done = best is not None and best.relative_gap <= self.tol and self.certify(best).ok
+        done = best is not None and best.relative_gap <= self.tol and self.certified(best).ok
         if best is None or last or done:
             self.finished = last or done
             return
@@ -274,25 +250,3 @@ class _Run:
                 self.finished = self.target_factor < 1e-4
             else:
                 self.finished = stuck
-
-    def certify(self, point: Point) -> Certificate:
-        """The independent certificate of `point`, computed once."""
-        if self.proof is None or self.proof[0] is not point:
-            pair = (point.x, point.theta, point.multipliers)
-            self.proof = (point, certify(self.problem, *pair, tol=self.tol))
-        return self.proof[1]
-
-    def solution(self) -> Solution:
-        """The record of the whole call."""
-        problem, best = self.problem, self.best
-        if best is None:
-            word = self.limits.reached or self.result.status
-            return Solution.failed(problem, word, self.screening, tuple(self.rounds))
-        proof = self.certify(best)
-        return Solution(
-            problem=problem,
-            x=best.x, theta=best.theta, multipliers=best.multipliers,
-            status=self.limits.word(proof.ok), certificate=proof, earlier=self.screening,
-            bounds=self.bounds, rounds=tuple(self.rounds),
-            reference=best, before=self.before, solver=self.inner.name, mode=self.mode,
-        )

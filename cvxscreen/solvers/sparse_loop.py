@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.bounds import Bound
-from cvxscreen.certificate import Certificate, certify
 from cvxscreen.duality import Point, reference_point
 from cvxscreen.losses import Piece
 from cvxscreen.penalty import L1
 from cvxscreen.problem import Problem
 from cvxscreen.rules import Verdict, judge, piece_masks
-from cvxscreen.screening import Prediction, Screening
+from cvxscreen.screening import Prediction
 from cvxscreen.selection import Selection
-from cvxscreen.solvers.inner import Inner, InnerResult, Start, ask, limits_of
+from cvxscreen.solvers.inner import Inner, InnerResult, Start, ask
+from cvxscreen.solvers.run import Run
 from cvxscreen.solvers.solution import Round, Solution
 
 Array = NDArray[np.float64]
@@ -77,8 +77,10 @@ class _Nest:
         )
 
 
-class _Run:
-    """The state of one call."""
+class _Run(Run):
+    """The state of one call, and the problem in hand."""
+
+    best: Point
 
     def __init__(
         self,
@@ -89,19 +91,12 @@ class _Run:
         bounds: tuple[Bound, ...],
         on_round: Callable[[Round], None] | None,
     ) -> None:
-        self.problem, self.inner, self.mode, self.tol = problem, inner, mode, tol
+        super().__init__(problem, inner, mode, tol, bounds, on_round)
         self.penalty: L1 = problem.penalty  # type: ignore[assignment]
-        self.bounds, self.on_round, self.limits = bounds, on_round, limits_of(inner)
-        self.screening = Screening.empty(problem)
         self.nest = _Nest(problem, np.arange(problem.n), np.arange(problem.d))
-        self.rounds: list[Round] = []
-        self.before: dict[str, float] = {}
-        self.result = InnerResult("not run", np.zeros(0), np.zeros(0))
-        self.finished, self.factor = False, 0.25
+        self.factor = 0.25
         self.let_in = np.zeros(problem.d, dtype=bool)
         self.point: Point
-        self.best: Point
-        self.proof: tuple[Point, Certificate] | None = None
 
     def begin(self, start: Start | None) -> None:
         """Evaluate the start (0 without one) and prove what it proves."""
@@ -115,8 +110,13 @@ class _Run:
         if self.mode == "safe" or (start is not None and self.point.relative_gap <= HOPE):
             self.prove()
         masks = piece_masks(problem.losses, self.screening.codes)
-        self.before = {name: float(mask.mean()) for name, mask in masks.items()}
-        self.before["dropped"] = float(self.screening.dropped.mean())
+        shares = {name: float(mask.mean()) for name, mask in masks.items()}
+        self.before = {**shares, "dropped": float(self.screening.dropped.mean())}
+
+    @property
+    def answered(self) -> bool:
+        """Whether a solver has found a point; 0 is no answer."""
+        return bool(self.rounds)
 
     # -- proofs -----------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class _Run:
             self.finish(self.lifted(self.point), last, before)
         if not self.finished:
             self.prove()
-        self.record(began, solved, nest, proven, 0, 0)
+        self.record(nest.problem, self.point, (proven, 0, 0), began, solved, nest.problem.d)
 
     def predicted_round(self) -> None:
         """Leave features out on trust, solve, look at all of them."""
@@ -205,7 +205,8 @@ class _Run:
         refuted = int(((pull > kappa) & ~wanted & ~self.screening.dropped).sum())
         before = self.best.gap
         self.finish(self.point, refuted == 0, before)
-        self.record(began, solved, nest, proven, guessed, refuted)
+        counts = (proven, guessed, refuted)
+        self.record(nest.problem, self.best, counts, began, solved, nest.problem.d)
 
     def solve(self, problem: Problem, start: Start | None, goal: float) -> float:
         """Ask the inner solver; the time when it was done."""
@@ -234,64 +235,13 @@ class _Run:
         """Take over a better point; stop when the full problem is certified or nothing helps."""
         if point.gap < self.best.gap or (not self.rounds and not self.started):
             self.best = point
-        if self.best.relative_gap <= self.tol and self.certified().ok:
+        if self.best.relative_gap <= self.tol and self.certified(self.best).ok:
             self.finished = True
             return
         if last:
             if self.factor < 1e-5 and point.gap > 0.5 * before:
                 self.finished = True
             self.factor *= 0.2
-
-    def certified(self) -> Certificate:
-        """The independent certificate of the best point, computed once."""
-        if self.proof is None or self.proof[0] is not self.best:
-            best = self.best
-            self.proof = (best, certify(self.problem, best.x, best.theta, tol=self.tol))
-        return self.proof[1]
-
-    def record(
-        self, began: float, solved: float, nest: _Nest, proven: int, guessed: int, refuted: int
-    ) -> None:
-        """Keep the record of a round."""
-        point = self.point if self.mode == "safe" else self.best
-        entry = Round(
-            number=len(self.rounds) + 1,
-            kept=nest.problem.n,
-            proven=proven,
-            predicted=guessed,
-            refuted=refuted,
-            gap=point.gap,
-            relative_gap=point.relative_gap,
-            solver_status=self.result.status,
-            solver_info=dict(self.result.info),
-            solve_seconds=solved - began,
-            seconds=perf_counter() - began,
-            features=nest.problem.d,
-        )
-        self.rounds.append(entry)
-        if self.on_round is not None:
-            self.on_round(entry)
-
-    def solution(self) -> Solution:
-        """The record of the whole call."""
-        problem, best = self.problem, self.best
-        if not self.rounds:
-            return Solution.failed(
-                problem, self.limits.reached or self.result.status, self.screening, ()
-            )
-        proof = self.certified()
-        return Solution(
-            problem=problem,
-            x=best.x,
-            theta=best.theta,
-            multipliers=best.multipliers,
-            status=self.limits.word(proof.ok),
-            certificate=proof,
-            earlier=self.screening,
-            bounds=self.bounds, rounds=tuple(self.rounds),
-            reference=best, before=self.before,
-            solver=self.inner.name, mode=self.mode,
-        )
 
 
 def _flat(codes: NDArray[np.int8]) -> NDArray[np.int8]:
