@@ -210,3 +210,30 @@ def test_the_builtin_solver_takes_limits_and_reports_a_users_limit() -> None:
         assert np.isfinite(problem.value)
     problem.solve(method="screen", solver="builtin", max_iter=10_000)
     assert problem.status == cp.OPTIMAL
+
+
+@pytest.mark.parametrize("loss", [None, "rbf", "sparse", "lp", "regressor", "metric", "tasks"])
+def test_estimators_keep_the_best_point_and_warn(loss: str | None) -> None:
+    from sklearn.exceptions import ConvergenceWarning
+
+    from cvxscreen import estimators as est
+
+    few: dict[str, float] = {"time_limit": 1e-9, "tol": 1e-7}
+    model: Any = {
+        None: est.ScreenedSVC(**few), "rbf": est.ScreenedSVC(kernel="rbf", **few),
+        "sparse": est.SparseSVC(**few), "lp": est.SparseSVC(loss="hinge", l2=0, **few),
+        "regressor": est.ScreenedRegressor(**few), "metric": est.TripletMetricLearner(**few),
+        "tasks": est.MultiTaskSVC(**few),
+    }[loss]
+    data = (X, Y, np.arange(len(Y)) % 3) if loss == "tasks" else (X, Y)
+    with pytest.warns(ConvergenceWarning, match="longer `time_limit`") as caught:
+        model.fit(*data)
+    assert caught[0].filename == __file__  # the line of the user, not one of ours
+    given = model.transform(X) if loss == "metric" else model.predict(*data[::2][:2])
+    assert np.isfinite(np.asarray(given, dtype=float)).all()
+    model.set_params(time_limit=1e6, tol=1e-5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        model.fit(*data)
+    with pytest.raises(InvalidInput, match="time_limit"):
+        model.set_params(time_limit=-1.0).fit(*data)

@@ -43,6 +43,9 @@ class ScreenedSVC(OneVsRest, ScreenedModel):
         As in `cvxscreen.solve`.
     cache_bytes : int
         Most memory spent on stored kernel rows.
+    time_limit : float, optional
+        Seconds of wall time for each class; where they run out, the best point so far is kept,
+        with a warning that says how accurate it is.
 
     Attributes
     ----------
@@ -79,6 +82,7 @@ class ScreenedSVC(OneVsRest, ScreenedModel):
         tol: float = 1e-9,
         mode: str = "certified",
         cache_bytes: int = 2**30,
+        time_limit: float | None = None,
     ) -> None:
         self.C = C
         self.loss = loss
@@ -90,6 +94,7 @@ class ScreenedSVC(OneVsRest, ScreenedModel):
         self.tol = tol
         self.mode = mode
         self.cache_bytes = cache_bytes
+        self.time_limit = time_limit
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Solve one problem a class.
@@ -115,7 +120,7 @@ class ScreenedSVC(OneVsRest, ScreenedModel):
         """
         X, y, weight = self._checked(X, y, sample_weight)
         problems = self._problems(X, y, weight, self.C)
-        found = [self._solved(problem) for problem in problems]
+        found = list(map(self._solved, problems))  # no frame between the caller and a warning
         self._store(X, problems, [solution.x for solution in found])
         self.certificates_ = tuple(solution.certificate for solution in found)
         return self

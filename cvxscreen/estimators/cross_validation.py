@@ -152,7 +152,8 @@ class ScreenedSVCCV(ScreenedSVC):
     def _with(self, C: float) -> ScreenedSVC:
         """The model for one value of C."""
         given: dict[str, Any] = {
-            name: getattr(self, name) for name in ScreenedSVC().get_params() if name != "C"
+            name: getattr(self, name)
+            for name in ScreenedSVC().get_params() if name not in ("C", "time_limit")
         }
         return ScreenedSVC(C, **given)
 

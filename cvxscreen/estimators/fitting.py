@@ -16,9 +16,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from cvxscreen.doors import solve
 from cvxscreen.errors import InvalidInput
 from cvxscreen.inputs import flag
+from cvxscreen.limits import TIME
 from cvxscreen.models.kernel import kernel_between
 from cvxscreen.problem import Problem
-from cvxscreen.solvers.solution import Solution
 
 Array = NDArray[np.float64]
 
@@ -31,6 +31,7 @@ class ScreenedModel(BaseEstimator):
     cache_bytes: int
     tol: float
     mode: str
+    time_limit: float | None
     fit_intercept: bool
     certificates_: tuple[Any, ...]
     intercept_: Any
@@ -66,11 +67,10 @@ class ScreenedModel(BaseEstimator):
             }
         return shared
 
-    def _solved(self, problem: Problem) -> Solution:
+    def _solved(self, problem: Any) -> Any:
         """The certified solution; a warning when its certificate does not hold."""
-        found = solve(problem, tol=self.tol, mode=self.mode)
-        if not found.certificate.ok:
-            warn_uncertified(f"the certified relative gap is {found.certificate.relative_gap:.1e}")
+        found = solve(problem, tol=self.tol, mode=self.mode, time_limit=self.time_limit)
+        warn_unless_certified(found, stacklevel=5)
         return found
 
     def _store(
@@ -117,10 +117,20 @@ def sample_weights(sample_weight: ArrayLike | None, X: Any) -> Array | None:
     return checked
 
 
-def warn_uncertified(finding: str) -> None:
+def warn_unless_certified(found: Any, stacklevel: int = 4) -> None:
+    """Say so where the certificate of the solution `found` does not hold."""
+    if not found.certificate.ok:
+        advice = "Give a longer `time_limit`" if found.status == TIME else "Scale the features"
+        gap = found.certificate.relative_gap
+        warn_uncertified(f"the certified relative gap is {gap:.1e}", advice, stacklevel)
+
+
+def warn_uncertified(
+    finding: str, advice: str = "Scale the features", stacklevel: int = 3
+) -> None:
     """Say, as scikit-learn does, that an answer is not as accurate as was asked for."""
     warnings.warn(
-        f"{finding}: more than `tol`. Scale the features, or ask for a larger `tol`.",
+        f"{finding}: more than `tol`. {advice}, or ask for a larger `tol`.",
         ConvergenceWarning,
-        stacklevel=4,
+        stacklevel=stacklevel,
     )

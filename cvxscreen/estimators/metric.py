@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cvxscreen.doors import solve
+from cvxscreen.estimators.fitting import warn_unless_certified
 from cvxscreen.models.metric import factor_of, metric_of, rtlm
 from cvxscreen.models.triplets import triplets
 from cvxscreen.solvers.metric import lam_max
@@ -48,6 +47,9 @@ class TripletMetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         Relative duality gap, in (0, 1).
     mode : {"certified", "safe"}
         As in `cvxscreen.solve`.
+    time_limit : float, optional
+        Seconds of wall time; where they run out, the best point so far is kept, with a
+        warning that says how accurate it is.
 
     Attributes
     ----------
@@ -85,6 +87,7 @@ class TripletMetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         n_components: int | None = None,
         tol: float = 1e-6,
         mode: str = "certified",
+        time_limit: float | None = None,
     ) -> None:
         self.k = k
         self.lam = lam
@@ -93,6 +96,7 @@ class TripletMetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         self.n_components = n_components
         self.tol = tol
         self.mode = mode
+        self.time_limit = time_limit
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -126,12 +130,8 @@ class TripletMetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         if self.lam is None:
             largest = lam_max(problem)
             problem = problem.with_(lam=SHARE * largest if 0 < largest < np.inf else 1.0)
-        found = solve(problem, tol=self.tol, mode=self.mode)
-        if not found.certificate.ok:
-            warnings.warn(
-                f"the certificate does not hold: {found.certificate.reason}", ConvergenceWarning,
-                stacklevel=2,
-            )
+        found = solve(problem, tol=self.tol, mode=self.mode, time_limit=self.time_limit)
+        warn_unless_certified(found)
         self.lam_, self.n_triplets_ = float(problem.lam or first), len(chosen)
         self.metric_ = metric_of(problem, found.x)
         self.components_ = factor_of(problem, found.x, self.n_components)

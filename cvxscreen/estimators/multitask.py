@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from cvxscreen.designs.rows import Rows
 from cvxscreen.doors import solve
 from cvxscreen.errors import InvalidInput
+from cvxscreen.estimators.fitting import warn_unless_certified
 from cvxscreen.inputs import choice
 from cvxscreen.models.loss_table import CLASSIFICATION
 from cvxscreen.models.multitask import raso
@@ -36,6 +37,9 @@ class MultiTaskSVC(ClassifierMixin, BaseEstimator):
     loss : {"hinge", "smoothed_hinge", "squared_hinge"}
     tol : float
         Certified relative duality gap.
+    time_limit : float, optional
+        Seconds of wall time; where they run out, the best point so far is kept, with a
+        warning that says how accurate it is.
 
     Attributes
     ----------
@@ -63,12 +67,14 @@ class MultiTaskSVC(ClassifierMixin, BaseEstimator):
         beta: float = 0.1,
         loss: str = "hinge",
         tol: float = 1e-6,
+        time_limit: float | None = None,
     ) -> None:
         self.h = h
         self.alpha = alpha
         self.beta = beta
         self.loss = loss
         self.tol = tol
+        self.time_limit = time_limit
 
     def fit(self, X: ArrayLike, y: ArrayLike, task: ArrayLike) -> MultiTaskSVC:
         """Fit all tasks together.
@@ -102,7 +108,8 @@ class MultiTaskSVC(ClassifierMixin, BaseEstimator):
             [(X[at], signs[at]) for at in rows],
             h=self.h, alpha=self.alpha, beta=self.beta, loss=self.loss,
         )
-        self.solution_ = solve(problem, tol=self.tol)
+        self.solution_ = solve(problem, tol=self.tol, time_limit=self.time_limit)
+        warn_unless_certified(self.solution_)
         self.coef_ = self.solution_.U.T.copy()
         self.intercept_ = self.solution_.b.copy()
         self.M_ = self.solution_.M.copy()

@@ -40,6 +40,9 @@ class ScreenedRegressor(RegressorMixin, ScreenedModel):
         As in `cvxscreen.solve`.
     cache_bytes : int
         Most memory spent on stored kernel rows.
+    time_limit : float, optional
+        Seconds of wall time; where they run out, the best point so far is kept, with a
+        warning that says how accurate it is.
 
     Attributes
     ----------
@@ -77,6 +80,7 @@ class ScreenedRegressor(RegressorMixin, ScreenedModel):
         tol: float = 1e-9,
         mode: str = "certified",
         cache_bytes: int = 2**30,
+        time_limit: float | None = None,
     ) -> None:
         self.C = C
         self.loss = loss
@@ -90,6 +94,7 @@ class ScreenedRegressor(RegressorMixin, ScreenedModel):
         self.tol = tol
         self.mode = mode
         self.cache_bytes = cache_bytes
+        self.time_limit = time_limit
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Solve the problem.

@@ -9,8 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from cvxscreen.doors import solve
-from cvxscreen.estimators.fitting import ScreenedModel, warn_uncertified
+from cvxscreen.estimators.fitting import ScreenedModel
 from cvxscreen.estimators.one_vs_rest import OneVsRest
 from cvxscreen.inputs import flag, positive
 from cvxscreen.models.sparse import lambda_max, sparse_svm
@@ -48,6 +47,9 @@ class SparseSVC(OneVsRest, ScreenedModel):
         Relative duality gap of each problem, in (0, 1).
     mode : {"certified", "safe"}
         As in `cvxscreen.solve`.
+    time_limit : float, optional
+        Seconds of wall time for each class; where they run out, the best point so far is kept,
+        with a warning that says how accurate it is.
 
     Attributes
     ----------
@@ -88,6 +90,7 @@ class SparseSVC(OneVsRest, ScreenedModel):
         class_weight: Mapping[Any, float] | str | None = None,
         tol: float = 1e-9,
         mode: str = "certified",
+        time_limit: float | None = None,
     ) -> None:
         self.lam = lam
         self.loss = loss
@@ -98,6 +101,7 @@ class SparseSVC(OneVsRest, ScreenedModel):
         self.class_weight = class_weight
         self.tol = tol
         self.mode = mode
+        self.time_limit = time_limit
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Solve one problem a class.
@@ -133,10 +137,7 @@ class SparseSVC(OneVsRest, ScreenedModel):
             if self.lam is None:
                 largest = lambda_max(problem)
                 problem = problem.with_(lam=SHARE * largest if largest > 0 else 1.0)
-            solution = solve(problem, tol=self.tol, mode=self.mode)
-            if not solution.certificate.ok:
-                gap = solution.certificate.relative_gap
-                warn_uncertified(f"the certified relative gap is {gap:.1e}")
+            solution = self._solved(problem)
             lams.append(float(problem.lam or 0.0))
             found.append(solution)
         x = np.array([solution.x for solution in found])
