@@ -8,12 +8,15 @@ import numpy as np
 import scipy.linalg as sla
 from numpy.typing import NDArray
 
+from cvxscreen.solvers.smo_interior import interior
 from cvxscreen.solvers.smo_loops import compiled
 
 Array = NDArray[np.float64]
 
 NEWTON_LIMIT = 3000
 """Largest number of terms inside their box for which a Newton step is taken."""
+INTERIOR_LIMIT = 2000
+"""Largest block for which the central path is followed where steps get stuck."""
 _CYCLES, _IDLE, _FACES = 30, 2, 6
 
 
@@ -44,7 +47,7 @@ class Block:
     def solve(self, eps: float) -> int:
         """Reduce the violation of optimality to `eps`; returns the number of coordinate steps."""
         run = compiled()[0 if self.balanced else 1]
-        m, steps, before, idle = len(self.c), 0, float("inf"), 0
+        m, steps, before, idle, fallen = len(self.c), 0, float("inf"), 0, False
         for _ in range(_CYCLES):
             done, violation = run(
                 self.K, self.F, self.c, self.lo, self.hi, self.e, self.q, eps, 1000 + 10 * m
@@ -52,9 +55,36 @@ class Block:
             steps += done
             idle = idle + 1 if violation > 0.5 * before else 0
             before = min(before, violation)
-            if violation <= eps or idle > _IDLE or not self._newton():
+            if violation <= eps:
                 break
+            if idle > _IDLE or not self._newton():
+                if fallen or not self._interior(0.5 * eps):
+                    break
+                fallen, before, idle = True, float("inf"), 0
         return steps
+
+    def _interior(self, accuracy: float) -> bool:
+        """The minimiser by the central path; whether it is better than what is there."""
+        c, e = self.c, self.e
+        if len(c) > INTERIOR_LIMIT or not (np.isfinite(self.lo) & np.isfinite(self.hi)).all():
+            return False
+        moves = np.flatnonzero(self.lo < self.hi)
+        held, e = c[moves], e[moves]
+        K = self.K[np.ix_(moves, moves)]
+        f = self.F[moves] - K @ held
+        K[np.diag_indices_from(K)] += self.q[moves]
+        found = interior(
+            K, f, e, held, self.lo[moves], self.hi[moves], self.balanced, accuracy
+        )
+        if found is None:
+            return False
+        move = found - held
+        fall = float(move @ (f + K @ (held + 0.5 * move)))
+        if not fall + float(e @ (np.abs(found) - np.abs(held))) < 0.0:
+            return False
+        self.F += move @ self.K[moves]
+        c[moves] = found
+        return True
 
     def _newton(self) -> bool:
         """Newton steps on the terms inside their box; those it would push out are then held."""

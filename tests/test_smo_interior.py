@@ -1,0 +1,80 @@
+"""Blocks of nearly singular kernels: the central path ends where optimality says, and is needed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cvxscreen.solvers import smo_block
+from cvxscreen.solvers.smo_block import Block
+from cvxscreen.solvers.smo_interior import interior
+
+
+def program(seed: int, m: int = 40, rank: int = 12) -> tuple[np.ndarray, ...]:
+    rng = np.random.default_rng(seed)
+    A = rng.standard_normal((m, rank)) * 10.0 ** rng.uniform(-4, 0, rank)
+    lo, hi = -rng.random(m) * 10.0, rng.random(m) * 10.0
+    return A @ A.T, rng.standard_normal(m), rng.uniform(lo, hi), lo, hi
+
+
+def violation(slope, e, c, lo, hi, balanced: bool) -> float:  # type: ignore[no-untyped-def]
+    """The largest decrease of the objective per unit, along a pair or along one coordinate."""
+    least = (slope + np.where(c >= 0, e, -e))[c < hi].min(initial=np.inf)
+    most = (slope + np.where(c > 0, e, -e))[c > lo].max(initial=-np.inf)
+    return max(most - least, 0.0) if balanced else max(most, -least, 0.0)
+
+
+@pytest.mark.parametrize("dead", [0.0, 0.3])
+@pytest.mark.parametrize("balanced", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_minimiser_is_optimal_and_at_its_bounds_exactly(
+    seed: int, balanced: bool, dead: float
+) -> None:
+    K, f, c, lo, hi = program(seed)
+    e = np.where(np.arange(40) % 3 > 0, dead, 0.0)
+    lo[::5] = np.minimum(0.5, 0.5 * hi[::5]) * (dead > 0)  # some boxes on one side of the kink
+    c = np.clip(c, lo, hi)
+    kept = [array.copy() for array in (K, f, e, c, lo, hi)]
+    found = interior(K, f, e, c, lo, hi, balanced, 1e-7)
+    assert found is not None
+    assert (found >= lo).all()
+    assert (found <= hi).all()
+    assert violation(K @ found + f, e, found, lo, hi, balanced) <= 1e-6
+    settled = (found == lo) | (found == hi) | ((found == 0) & (e > 0))
+    assert settled.sum() >= 20  # the rank is 12, so 28 of 40 terms or nearly
+    if balanced:
+        assert found.sum() == pytest.approx(c.sum(), abs=1e-10)
+    for array, before in zip((K, f, e, c, lo, hi), kept, strict=True):
+        assert np.array_equal(array, before)
+
+
+def test_what_is_not_finite_is_refused() -> None:
+    K, f, c, lo, hi = program(0)
+    K[0, 0] = np.nan
+    assert interior(K, f, np.zeros(40), c, lo, hi, True, 1e-7) is None
+
+
+@pytest.mark.parametrize("dead", [0.0, 0.1])
+@pytest.mark.parametrize("balanced", [False, True])
+def test_blocks_reach_an_accuracy_that_steps_alone_do_not(
+    dead: float, balanced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((300, 5))
+    K = np.exp(-0.02 * ((X[:, None] - X[None]) ** 2).sum(-1))
+    f = -np.sign(X[:, 0] + rng.standard_normal(300))
+    box = np.where(f < 0, 0.0, -1e4), np.where(f < 0, 1e4, 0.0)
+    if dead:
+        box = np.full(300, -1e4), np.full(300, 1e4)
+
+    def left() -> float:
+        block = Block(
+            K, f.copy(), np.zeros(300), *box, np.full(300, dead), np.zeros(300), balanced
+        )
+        block.solve(1e-6)
+        assert np.allclose(block.F, K @ block.c + f, atol=1e-6)
+        return violation(block.F, block.e, block.c, *box, balanced)
+
+    assert left() <= 2e-6
+    monkeypatch.setattr(smo_block, "INTERIOR_LIMIT", 0)
+    assert left() > 1e-5
