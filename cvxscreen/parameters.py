@@ -1,9 +1,8 @@
 """Paths of a CVXPY problem over one of its parameters: `cvxscreen.path(prob, parameter, values)`.
 
-Where the parameter of a CVXPY problem only weighs its losses
-against its regulariser (C, lambda), its recognised problem at each value is that of one C, up to a
-factor, and the whole path is one path over C; otherwise each value is a solve of its own, from the
-one before it.
+Where the parameter only weighs losses against the regulariser (C, lambda), the recognised problem
+at each value is that of one C, up to a factor, and the whole path is one path over C; otherwise
+each value is a solve of its own, from the one before it.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen import paths as over_c
 from cvxscreen.errors import InvalidInput
 from cvxscreen.inputs import finite, quoted
+from cvxscreen.limits import Limits
 from cvxscreen.path_record import drawn
 from cvxscreen.progress import Progress
 from cvxscreen.reducer import CvxpyProblem, weighing
@@ -89,13 +89,16 @@ class ParameterPath:
     name : str
         Of the parameter.
     finished : bool
-        False when the run was interrupted.
+        False when the run was cut off.
+    stopped : str
+        By what: ``"interrupted"`` or ``"time_limit"``; empty when finished.
     """
 
     points: tuple[ParameterPoint, ...]
     terms: int
     name: str
     finished: bool = True
+    stopped: str = ""
 
     @property
     def values(self) -> Array:
@@ -114,7 +117,8 @@ class ParameterPath:
              round(1e3 * p.seconds, 2))
             for p in self.points
         ]
-        state = "" if self.finished else f", interrupted after {len(self.points)} points"
+        word = self.stopped.replace("_", " ") or "interrupted"
+        state = "" if self.finished else f", {word} after {len(self.points)} points"
         return table(header, rows, title=f"Path over {self.name}, {self.terms:,} terms{state}")
 
     def plot(self, title: str = "Proven before solving, along the path") -> Any:
@@ -134,6 +138,7 @@ def parameter_path(
     mode: str = "certified",
     solver: Any = "auto",
     progress: bool = False,
+    time_limit: float | None = None,
     **options: Any,
 ) -> ParameterPath:
     """Solve `problem` at every value of `parameter`, each from the solution before it.
@@ -152,34 +157,35 @@ def parameter_path(
         As in ``prob.solve(method="screen")``; ``"auto"`` is the built-in solver where it applies.
     progress : bool
         Show a bar with the time left.
+    time_limit : float, optional
+        Seconds of wall time for the whole path; a solve by CVXPY is not cut off, it is the last.
     **options
         For the solver.
 
     Returns
     -------
     ParameterPath
-        On Ctrl-C the points finished so far, with ``finished`` False.
+        On Ctrl-C and when the time is up the points finished so far, with ``finished`` False.
 
     Raises
     ------
     InvalidInput
         For values that are no list of numbers, or a parameter that is not in the problem.
     """
-    grid = _checked(problem, parameter, values)
+    grid, limits = _checked(problem, parameter, values), Limits(time_limit)
     auto = isinstance(solver, str) and solver.lower() == "auto"
     Request(None if auto else solver, mode, tol, False, options).check()
     if auto and not options:
         with _kept(parameter):
             scale = weighing.weigh(problem, parameter, grid)
         if scale is not None:
-            return _as_one(problem, parameter, grid, scale, tol, mode, progress)
+            return _as_one(problem, parameter, grid, scale, tol, mode, progress, limits)
     if auto:
         with _kept(parameter):
             parameter.value = float(grid[0])
             solver = "builtin" if weighing.builtin_suits(problem) and not options else None
-    return _one_by_one(
-        problem, parameter, grid, progress, {"solver": solver, "mode": mode, "tol": tol, **options}
-    )
+    asked = {"solver": solver, "mode": mode, "tol": tol, **options}
+    return _one_by_one(problem, parameter, grid, progress, limits, asked)
 
 
 @contextmanager
@@ -221,10 +227,12 @@ def _as_one(
     tol: float,
     mode: str,
     progress: bool,
+    limits: Limits,
 ) -> ParameterPath:
     """The path as one over C, and the last point written onto the problem."""
+    left = None if limits.seconds is None else max(limits.seconds, 1e-9)
     found = over_c.path(
-        scale.problem, values=scale.C, tol=tol, mode=mode, progress=progress
+        scale.problem, values=scale.C, tol=tol, mode=mode, progress=progress, time_limit=left
     )
     points = [
         ParameterPoint(
@@ -244,11 +252,14 @@ def _as_one(
         parameter.value = float(grid[last])
         scale.remember(found.points[last].x, found.points[last].theta, last)
         solve(problem, "builtin", mode, tol)
-    return ParameterPath(tuple(points), scale.problem.n, parameter.name(), found.finished)
+    return ParameterPath(
+        tuple(points), scale.problem.n, parameter.name(), found.finished, found.stopped
+    )
 
 
 def _one_by_one(
-    problem: Any, parameter: Any, grid: Array, progress: bool, options: dict[str, Any]
+    problem: Any, parameter: Any, grid: Array, progress: bool, limits: Limits,
+    options: dict[str, Any],
 ) -> ParameterPath:
     """One solve a value, each from the solution before it."""
     points: list[ParameterPoint] = []
@@ -256,6 +267,8 @@ def _one_by_one(
     try:
         with Progress(len(grid), "path", shown=progress) as bar:
             for value in grid:
+                if limits.spent():
+                    break
                 began = perf_counter()
                 parameter.value = float(value)
                 solve(problem, **options)
@@ -281,5 +294,7 @@ def _one_by_one(
                 )
                 bar.step(f"{parameter.name()}={value:.3g}, kept {points[-1].kept:,}")
     except KeyboardInterrupt:
-        return ParameterPath(tuple(points), terms, parameter.name(), finished=False)
-    return ParameterPath(tuple(points), terms, parameter.name())
+        return ParameterPath(tuple(points), terms, parameter.name(), False, "interrupted")
+    finished = len(points) == len(grid)
+    cut = "" if finished else limits.reached
+    return ParameterPath(tuple(points), terms, parameter.name(), finished, cut)

@@ -237,3 +237,23 @@ def test_estimators_keep_the_best_point_and_warn(loss: str | None) -> None:
         model.fit(*data)
     with pytest.raises(InvalidInput, match="time_limit"):
         model.set_params(time_limit=-1.0).fit(*data)
+
+
+@pytest.mark.parametrize(("solver", "looks"), [("auto", 50.0), ("CLARABEL", 4.0)])
+def test_a_path_over_a_parameter_keeps_finished_points(solver, looks, monkeypatch) -> None:
+    w, lam = cp.Variable(6), cp.Parameter(nonneg=True, name="lam")
+    loss = cp.sum(cp.pos(1 - cp.multiply(Y, X @ w)))
+    prob = cp.Problem(cp.Minimize(loss + lam * cp.sum_squares(w)))
+    grid = np.geomspace(10, 0.1, 8)
+    whole = cvxscreen.path(prob, lam, grid, solver=solver)
+    assert (whole.finished, whole.stopped) == (True, "")
+    monkeypatch.setattr("cvxscreen.limits.perf_counter", Clock(1.0))
+    cut = cvxscreen.path(prob, lam, grid, solver=solver, time_limit=looks)
+    assert (cut.finished, cut.stopped) == (False, "time_limit")
+    assert "time limit after" in str(cut)
+    done = len(cut.points)
+    assert 0 < done < len(grid)
+    assert np.allclose(cut.of(w), whole.of(w)[:done], atol=1e-4)
+    assert lam.value == grid[done - 1]
+    with pytest.raises(InvalidInput, match="time_limit"):
+        cvxscreen.path(prob, lam, grid, time_limit=0)
