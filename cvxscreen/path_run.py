@@ -71,7 +71,7 @@ class Run:
         self.recorded, self.limits, self.max_iter = recorded, limits, max_iter
         self.previous: Solution | None = None
         self.small: SmallPath | None = None
-        self.missed, self.note = 0, ""
+        self.missed, self.note, self.ended = 0, "", False
         plain = over == "C" and max_iter is None  # the compiled loop counts no iterations
         if plain and solver.lower() in COMPILED and suits(problem):
             self.small = SmallPath(problem, mode, tol)

@@ -13,13 +13,14 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen.checkpoint import Checkpoint
 from cvxscreen.errors import InvalidInput, NotSaved
 from cvxscreen.inputs import choice, finite, one_of, tolerance, word
-from cvxscreen.limits import TIME, Limits
+from cvxscreen.limits import Limits
+from cvxscreen.path_metric import MetricRun
 from cvxscreen.path_record import Path, PathPoint, Points, load_path
 from cvxscreen.path_run import Run, known_points
 from cvxscreen.problem import Problem
 from cvxscreen.progress import Progress
 from cvxscreen.solvers.inner import check_request
-from cvxscreen.solvers.metric_rows import metric_grid, metric_rows
+from cvxscreen.solvers.metric_rows import metric_grid
 from cvxscreen.solvers.metric_start import is_metric
 
 Array = NDArray[np.float64]
@@ -133,74 +134,49 @@ def path(
     check_request(mode, tol)
     limits = Limits(time_limit)
     word("solver", solver, "the name of a solver, like 'auto' or 'CLARABEL', is needed")
-    if over == "lam" and is_metric(problem):
-        return _metric(problem, values, tol, solver, progress, checkpoint, limits, max_iter)
-    if values is None:
+    metric = over == "lam" and is_metric(problem)
+    if metric and solver not in ("auto", "builtin"):
+        raise InvalidInput("`over`: 'lam' takes the built-in solver; else call `solve` by value.")
+    if values is None and not metric:
         raise InvalidInput(f"`values` is missing: give the values of {over}.")
-    grid = _grid(values)
+    grid = _grid(metric_grid(problem) if values is None else values)
     if over == "lam" and problem.lam is None:
         raise InvalidInput("`over`: this problem has no lambda (as metric learning has); use 'C'.")
     saved = Checkpoint.open(checkpoint, problem, grid, tol, over)
     points = Points(known_points(saved, problem, grid, tol, over))
+    run: Run | MetricRun = MetricRun(
+        problem, points, grid, tol, saved.rows, stop=values is None, limits=limits,
+        max_iter=max_iter,
+    ) if metric else Run(
+        problem, points, tol, mode, solver, over, limits=limits, max_iter=max_iter,
+        recorded=checkpoint is not None,
+    )
+    single = metric or checkpoint is not None
     try:
         with Progress(len(grid), "path", shown=progress) as bar:
             for _ in range(len(points)):
                 bar.step()
-            run = Run(
-                problem, points, tol, mode, solver, over, limits=limits, max_iter=max_iter,
-                recorded=checkpoint is not None,
-            )
-            while len(points) < len(grid) and not limits.spent():
+            while len(points) < len(grid) and not run.ended and not limits.spent():
                 known = len(points)
-                run.advance(grid[known:known + 1] if checkpoint is not None else grid[known:])
-                if checkpoint is not None and len(points) > known:
-                    _save(saved, points, problem.n)
+                run.advance(grid[known:known + 1] if single else grid[known:])
+                if len(points) == known:
+                    continue
+                _save(saved, points, problem.n)
                 for _ in range(known + 1, len(points)):
                     bar.step()
                 bar.step(run.note)
     except KeyboardInterrupt:
         return Path(points, problem.n, finished=False, stopped="interrupted")
-    finished = len(points) == len(grid)
+    finished = run.ended or len(points) == len(grid)
     return Path(points, problem.n, finished, "" if finished else limits.reached)
 
 
 def _save(saved: Checkpoint, points: Sequence[PathPoint], terms: int) -> None:
     """Write the points; what cannot be written goes with the exception."""
+    if saved.file is None:
+        return
     try:
         saved.write([vars(p) for p in points], terms)
     except NotSaved as error:
         error.path = Path(points, terms, finished=False, stopped="interrupted")
         raise
-
-
-def _metric(
-    problem: Problem,
-    values: ArrayLike | None,
-    tol: float,
-    solver: str,
-    progress: bool,
-    checkpoint: str | FilePath | None,
-    limits: Limits,
-    max_iter: int | None,
-) -> Path:
-    """Metric learning along lambda."""
-    if solver not in ("auto", "builtin"):
-        raise InvalidInput("`over`: 'lam' takes the built-in solver; else call `solve` by value.")
-    grid = _grid(metric_grid(problem) if values is None else values)
-    saved = Checkpoint.open(checkpoint, problem, grid, tol, "lam")
-    points = known_points(saved, problem, grid, tol, "lam")
-    rows = metric_rows(
-        problem, grid, tol, saved.rows, stop=values is None, limits=limits, max_iter=max_iter
-    )
-    try:
-        with Progress(len(grid), "path", shown=progress) as bar:
-            for row in rows:
-                if row["status"] == TIME:
-                    limits.spent()  # this point is not finished, so it does not count
-                    break
-                points.append(PathPoint(**row))
-                _save(saved, points, problem.n)
-                bar.step(f"lam={points[-1].value:.3g}, kept {points[-1].kept:,}")
-    except KeyboardInterrupt:
-        return Path(tuple(points), problem.n, finished=False, stopped="interrupted")
-    return Path(tuple(points), problem.n, not limits.reached, limits.reached)

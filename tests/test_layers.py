@@ -45,7 +45,7 @@ ROWS = (
     ("reducer",),
     ("doors", "plots", "datasets", "checkpoint"),
     ("path_record",),
-    ("path_run",),
+    ("path_metric", "path_run"),
     ("paths",),
     ("parameters",),
     ("models",),
