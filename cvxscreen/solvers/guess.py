@@ -20,6 +20,16 @@ SMALL = 400
 SAMPLE = 8192
 """Values that tell where an order statistic lies well enough for a guess."""
 
+PILOT, SHARE, NESTED = 100_000, 15, 4
+"""Problems from so many terms on are begun with two samples: one part in `SHARE`, and of it one in
+`NESTED`."""
+
+QUANTILE, MARGIN = 0.999, 1.2
+"""Which of the moves between the samples' optima a guess must reach, and how much further."""
+
+FAR = 0.3
+"""A guess that leaves a larger share of the terms alone says little."""
+
 
 @dataclass(frozen=True)
 class Guess:
@@ -48,6 +58,24 @@ class Guess:
         away = best.problem.losses.kink_distance(best.margins)[off]
         needed = away / np.maximum(self.reach(best.problem)[off], 1e-300)
         return self.wider(float(np.quantile(needed, 0.9)))
+
+    @classmethod
+    def from_samples(
+        cls, problem: Problem, sample: Problem, first: Array, second: Array
+    ) -> Guess | None:
+        """As wide as the optimum may be from the `second` of two points; None if that is far.
+
+        `sample` holds the terms of the second one, a quarter of them those of the first. The error
+        of a sample's optimum falls as the root of its size, so the two differ by about ``sqrt(3)``
+        times what the larger one's is off by.
+        """
+        norms = np.maximum(sample.norms, 1e-300)
+        moved = np.abs(sample.design.forward(second - first)) / norms
+        width = MARGIN * float(np.quantile(moved, QUANTILE)) / np.sqrt(NESTED - 1.0)
+        away = sample.losses.kink_distance(sample.design.forward(second)) / norms
+        if float((away <= width).mean()) > FAR:
+            return None
+        return cls(max(width, 1e-12), 0.0, max(SMALL, 4 * problem.d))
 
     @staticmethod
     def least_share(problem: Problem) -> float:
@@ -157,9 +185,29 @@ def subsample(problem: Problem) -> Problem:
     The sample is the same for the same problem; it only provides a first guess.
     """
     size = int(min(problem.n, max(SMALL, 10 * problem.d, problem.n // 20)))
-    index = np.sort(np.random.default_rng(0).choice(problem.n, size=size, replace=False))
+    index = np.random.default_rng(0).choice(problem.n, size=size, replace=False)
+    return _weighted_up(problem, index)
+
+
+def samples(problem: Problem) -> tuple[Problem, Problem] | None:
+    """Two nested samples, the smaller first; None where the problem is too small for them.
+
+    Beside unpenalised coordinates terms on a parabola are never left out: where all of them may
+    be on one, samples save nothing.
+    """
+    size = problem.n // SHARE
+    curved = bool(problem.quadratic.free.any()) and bool((problem.losses.q > 0).all())
+    if problem.n < PILOT or size < 10 * NESTED * problem.d or curved:
+        return None
+    index = np.random.default_rng(0).choice(problem.n, size=size, replace=False)
+    return _weighted_up(problem, index[: size // NESTED]), _weighted_up(problem, index)
+
+
+def _weighted_up(problem: Problem, index: NDArray[np.intp]) -> Problem:
+    """The terms `index` (in any order), standing for all."""
+    index = np.sort(index)
     return replace(
         problem,
         design=problem.design.take_rows(index),
-        losses=problem.losses.take(index).scaled(problem.n / size),
+        losses=problem.losses.take(index).scaled(problem.n / len(index)),
     )

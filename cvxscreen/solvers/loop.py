@@ -26,7 +26,7 @@ from cvxscreen.solvers.choice import BUILTIN, OWN, builtin_solver, pilot_gap
 from cvxscreen.solvers.chunked import is_chunked, solve_chunked
 from cvxscreen.solvers.compare import blend
 from cvxscreen.solvers.faces import Faces
-from cvxscreen.solvers.guess import SMALL, Guess, size_of_optimum, subsample, usable
+from cvxscreen.solvers.guess import SMALL, Guess, samples, size_of_optimum, subsample, usable
 from cvxscreen.solvers.inner import MODES, Inner, InnerResult, Start, ask, check_request, limits_of
 from cvxscreen.solvers.pauses import gap_that_pays, pauses, promising
 from cvxscreen.solvers.run import Run
@@ -39,6 +39,8 @@ __all__ = ["MODES", "Inner", "InnerResult", "Start", "solve_screened"]
 MAX_ROUNDS = 12
 AIM = 0.8
 """Share of the tolerance that a built-in solver uses up."""
+SOUNDING = 1e-5
+"""Relative gap to which samples are solved."""
 WORTH = 0.8
 """A reduction that keeps a larger share of the terms costs more than it saves."""
 
@@ -137,11 +139,30 @@ class _Run(Run):
             self.before = Shares(partial(shares_proven, problem, self.bounds, self.best))
             if not self.predicts or not self.builtin:
                 self.prove(self.best)
+        elif self.builtin and self.predicts:
+            self.sound()
         elif not self.builtin and problem.n > 5 * SMALL:
             found = ask(self.inner, subsample(problem), None, 0.0)
             if found.usable:
                 self.best = reference_point(problem, found.x, None, found.multipliers)
                 self.guess = Guess.near(problem, self.best, 0.1)
+
+    def sound(self) -> None:
+        """Where the problem is large: begin at a sample's optimum, and guess how far off it is."""
+        parts = samples(self.problem)
+        points: list[np.ndarray] = []
+        for part in parts or ():
+            start = None
+            if points:
+                start = Start(points[0], part.losses.slope(part.design.forward(points[0])))
+            found = solve_screened(part, self.inner, tol=SOUNDING, start=start, bounds=())
+            if not np.isfinite(found.x).all():
+                return
+            points.append(found.x)
+        if parts is not None:
+            self.guess = Guess.from_samples(self.problem, parts[1], *points)
+        if self.guess is not None:
+            self.best = reference_point(self.problem, points[1])
 
     @property
     def predicts(self) -> bool:
