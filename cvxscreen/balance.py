@@ -15,6 +15,8 @@ Array = NDArray[np.float64]
 
 _NEWTON_STEPS = 60
 _HALVINGS = 30
+NEAR = 0.05
+"""Terms that are this ready to move are tried first, alone."""
 
 
 def _ease(problem: Problem, margins: Array | None) -> Array:
@@ -42,15 +44,61 @@ class _Trial:
     distance: float
     value: float
 
-    @classmethod
-    def at(cls, problem: Problem, theta: Array, target: Array, ease: Array, tau: Array) -> _Trial:
+
+@dataclass(frozen=True, eq=False)
+class _Projection:
+    """Onto ``E' theta = -target`` in a box, E the `columns`; `held` is others' ``|E|'|theta|``.
+
+    Damped Newton steps on the m-dimensional concave dual of ``min 1/2 sum_i moved_i^2 / ease_i``.
+    """
+
+    theta: Array
+    lo: Array
+    hi: Array
+    columns: Array
+    ease: Array
+    target: Array
+    held: Array
+
+    def at(self, tau: Array) -> _Trial:
         """The point nearest to ``theta - ease E tau``."""
-        losses, columns = problem.losses, problem.free_columns
-        point = np.clip(theta - ease * (columns @ tau), losses.lo, losses.hi)
-        residual = columns.T @ point + target
-        moved = point - theta
-        distance = 0.5 * float(np.sum(moved**2 / ease))
-        return cls(point, residual, distance, distance + float(tau @ residual))
+        point = np.clip(self.theta - self.ease * (self.columns @ tau), self.lo, self.hi)
+        residual = self.columns.T @ point + self.target
+        moved = point - self.theta
+        distance = 0.5 * float(np.sum(moved**2 / self.ease))
+        return _Trial(point, residual, distance, distance + float(tau @ residual))
+
+    def solved(self) -> tuple[Array, bool]:
+        """The projection, and whether it is one up to rounding."""
+        columns, ease = self.columns, self.ease
+        shift = np.zeros(columns.shape[1])
+        now = self.at(shift)
+        sizes = np.abs(columns)
+        base = ease @ columns**2 + 1e-300
+        rounding = (4.0 + np.log2(len(ease))) * UNIT
+        for _ in range(_NEWTON_STEPS):
+            size = sizes.T @ np.abs(now.point) + self.held + np.abs(self.target)
+            if (np.abs(now.residual) <= rounding * size).all():
+                return now.point, True
+            inside = (now.point > self.lo) & (now.point < self.hi)
+            hessian = columns[inside].T @ (columns[inside] * ease[inside, None])
+            step = np.linalg.solve(hessian + 1e-8 * np.diag(base), now.residual)
+            length, slope = 1.0, float(now.residual @ step)
+            left = float(np.linalg.norm(now.residual))
+            for _ in range(_HALVINGS):
+                tau = shift + length * step
+                found = self.at(tau)
+                gain = found.value - now.value
+                # Close to the solution rounding hides what a step gains, the residual does not.
+                halved = float(np.linalg.norm(found.residual)) <= 0.5 * left
+                noise = 8.0 * rounding * (found.distance + float(np.abs(tau) @ size))
+                if gain >= 1e-4 * length * slope or (halved and gain >= -noise):
+                    break
+                length *= 0.5
+            else:
+                break
+            shift, now = shift + length * step, found
+        return now.point, False
 
 
 def balance(
@@ -59,42 +107,29 @@ def balance(
     """A point of the box near `theta` with ``E' theta = -target``, E the free columns.
 
     The projection in a metric that makes terms far from a kink of `margins` reluctant to move
-    (their Fenchel-Young term pays for it): damped Newton steps on its m-dimensional concave dual,
-    then a last correction on coordinates inside the box. Best effort: what is left over is charged
-    to the gap.
+    (their Fenchel-Young term pays for it), first with those near a kink alone; then a last
+    correction on coordinates inside the box. Best effort: what is left over is charged to the gap.
     """
     losses, columns = problem.losses, problem.free_columns
     if columns.shape[1] == 0 or problem.n == 0:
         return theta
     ease = _ease(problem, margins)
-    shift = np.zeros(columns.shape[1])
-    now = _Trial.at(problem, theta, target, ease, shift)
-    sizes = np.abs(columns)
-    base = ease @ columns**2 + 1e-300
-    rounding = (4.0 + np.log2(problem.n)) * UNIT
-    for _ in range(_NEWTON_STEPS):
-        size = sizes.T @ np.abs(now.point) + np.abs(target)
-        if (np.abs(now.residual) <= rounding * size).all():
-            break
-        inside = (now.point > losses.lo) & (now.point < losses.hi)
-        hessian = columns[inside].T @ (columns[inside] * ease[inside, None])
-        step = np.linalg.solve(hessian + 1e-8 * np.diag(base), now.residual)
-        length, slope = 1.0, float(now.residual @ step)
-        left = float(np.linalg.norm(now.residual))
-        for _ in range(_HALVINGS):
-            tau = shift + length * step
-            found = _Trial.at(problem, theta, target, ease, tau)
-            gain = found.value - now.value
-            # Close to the solution rounding hides what a step gains; the residual still shows it.
-            halved = float(np.linalg.norm(found.residual)) <= 0.5 * left
-            noise = 8.0 * rounding * (found.distance + float(np.abs(tau) @ size))
-            if gain >= 1e-4 * length * slope or (halved and gain >= -noise):
-                break
-            length *= 0.5
-        else:
-            break
-        shift, now = shift + length * step, found
-    return _polish(problem, now.point, target, ease)
+    near = np.flatnonzero(ease > NEAR)
+    if 0 < len(near) <= 0.5 * problem.n:
+        away = ease <= NEAR
+        rest, still = columns[away], theta[away]
+        found, done = _Projection(
+            theta[near], losses.lo[near], losses.hi[near], columns[near], ease[near],
+            target + rest.T @ still, np.abs(rest).T @ np.abs(still),
+        ).solved()
+        if done:
+            point = theta.copy()
+            point[near] = found
+            return _polish(problem, point, target, ease)
+    found, _ = _Projection(
+        theta, losses.lo, losses.hi, columns, ease, target, np.zeros(columns.shape[1])
+    ).solved()
+    return _polish(problem, found, target, ease)
 
 
 def _polish(problem: Problem, theta: Array, target: Array, ease: Array) -> Array:

@@ -33,14 +33,14 @@ def uneven(n: int, seed: int) -> tuple[Problem, np.ndarray, np.ndarray]:
 def trials(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The residuals of all trial points of the calls in a test."""
     seen: list[float] = []
-    plain = module._Trial.at.__func__
+    plain = module._Projection.at
 
-    def at(cls: type, *args: object) -> object:
-        found = plain(cls, *args)
+    def at(self: object, tau: np.ndarray) -> object:
+        found = plain(self, tau)
         seen.append(float(np.abs(found.residual).max()))
         return found
 
-    monkeypatch.setattr(module._Trial, "at", classmethod(at))
+    monkeypatch.setattr(module._Projection, "at", at)
     return seen
 
 
@@ -67,6 +67,20 @@ def test_a_balanced_point_needs_no_step(seed: int, trials: list[float]) -> None:
     assert len(trials) == 1
     size = float(np.abs(once).sum())
     assert float(np.abs(twice - once).max()) <= 64 * UNIT * size
+
+
+def test_where_terms_near_a_kink_have_no_room_the_others_move() -> None:
+    """Few terms at the kink cannot take up a large residual: all terms share it then."""
+    n = 1000
+    problem, _, _ = uneven(n, 0)
+    columns, losses = problem.free_columns, problem.losses
+    margins = np.full(n, 3.0)
+    margins[:5] = 1.0
+    theta = np.where(columns[:, 0] > 0, losses.lo, 0.5 * losses.lo)
+    found = module.balance(problem, theta, np.zeros(1), margins)
+    size = np.abs(columns).T @ np.abs(found)
+    assert (np.abs(columns.T @ found) <= (4 + np.log2(n)) * UNIT * size).all()
+    assert (np.abs(found - theta)[5:] > 0).sum() > 100
 
 
 def test_one_class_cannot_be_balanced(trials: list[float]) -> None:
