@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from cvxscreen.certificate import certify
+from cvxscreen.datasets import two_gaussians
 from cvxscreen.duality import reference_point
 from cvxscreen.errors import InvalidInput
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
 from cvxscreen.problem import Problem
+from cvxscreen.solvers import smo
 from cvxscreen.solvers.inner import Start
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.smo import Smo
@@ -173,3 +175,21 @@ def test_import_needs_neither_numba_nor_sklearn() -> None:
     code = "import sys, cvxscreen; sys.exit(any(m in sys.modules for m in ('numba', 'sklearn')))"
     root = Path(__file__).resolve().parents[1]
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
+
+
+def test_more_terms_inside_their_box_than_the_cache_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With an intercept the worst are those far from its level, not far from 0."""
+    monkeypatch.setattr(smo, "DENSE", 100)
+    X, y = two_gaussians(600, 20, seed=0)
+    y = np.where(np.arange(600) % 5 == 0, 1.0, -1.0)  # so that the level is not 0
+    problem = svm(
+        X, y, C=1.5, kernel="rbf", kernel_params={"gamma": 0.2}, intercept=True,
+        cache_bytes=100 * 600 * 8,
+    )
+    found = Smo(block=40)(problem, None, 1e-6 * problem.primal(np.zeros(problem.d)))
+    inside = (found.theta > problem.losses.lo) & (found.theta < problem.losses.hi)
+    assert inside.sum() > 200
+    assert found.status == "optimal"
+    assert certify(problem, found.x, found.theta, tol=1e-5).ok

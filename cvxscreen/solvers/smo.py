@@ -80,13 +80,15 @@ class Smo:
             raise InvalidInput("this solver takes kernel problems only.")
         state = State(problem, gram, start)
         best, best_gap = (state.point(), state.theta), float("inf")
+        known = float("inf")
         status, idle, steps, rounds, tighter = "inaccurate", 0, 0, 0, TIGHTER
         rng = np.random.default_rng(0)
         while True:
             up, down = state.derivatives()
             state.settle_intercept(up, down)
             gap = state.gap()
-            progress = gap < 0.9 * best_gap
+            progress = gap < 0.9 * known  # since it was last seen, over several blocks maybe
+            known = gap if progress else known
             if gap < best_gap:
                 best, best_gap = (state.point(), state.theta), gap
             if best_gap <= target:
@@ -126,10 +128,11 @@ class Smo:
         room = max(self.block, state.gram.kernel.slots - CACHE_MARGIN)
         inside = state.inside()
         held = np.flatnonzero(inside)
-        if len(held) > room // 2:
-            held = held[np.argsort(np.minimum(up, -down)[held])[: room // 2]]
-        extra = max(min(max(self.block, len(held) // 2), room - len(held), n) // 4, 1)
         middle = 0.5 * (float(up.min()) + float(down.max())) if state.gram.intercept else 0.0
+        if len(held) > room // 2:
+            worst = np.minimum(up - middle, middle - down)[held]
+            held = held[np.argsort(worst)[: room // 2]]
+        extra = max(min(max(self.block, len(held) // 2), room - len(held), n) // 4, 1)
         parts = [held]
         for key in (up - middle, middle - down):
             able = np.flatnonzero((key < 0) & ~inside)
