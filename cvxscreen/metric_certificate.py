@@ -127,7 +127,7 @@ def certify_metric(problem: Problem, x: ArrayLike, *, tol: float = 1e-6) -> Cert
         fy = weight * 2.0 * e * e / bend * len(terms)
     else:
         fy = weight * 2.0 * e * len(terms)
-    noise = table.pull_factor(terms.load) * float(load @ table.reach)
+    noise = table.pull_factor(terms.load) * float(load @ table.spread)
     noise += 8 * _EPS * float(np.linalg.norm(force)) + 4 * _EPS * float(
         np.linalg.norm(problem.linear)
     )

@@ -18,24 +18,52 @@ Loop = Callable[..., Any]
 
 
 def _distances(left, right, z, out):  # type: ignore[no-untyped-def]
-    """``out_p = |z_left - z_right|^2``."""
-    for p in range(left.size):
-        a, b = left[p], right[p]
-        total = 0.0
-        for k in range(z.shape[1]):
-            step = z[a, k] - z[b, k]
-            total += step * step
-        out[p] = total
+    """``out_p = |z_left - z_right|^2``, four pairs of one point at a time."""
+    p = 0
+    while p < left.size:
+        i, a = left[p], right[p]
+        if p + 3 < left.size and left[p + 1] == i and left[p + 2] == i and left[p + 3] == i:
+            b, c, e = right[p + 1], right[p + 2], right[p + 3]
+            first, second, third, fourth = 0.0, 0.0, 0.0, 0.0
+            for k in range(z.shape[1]):
+                here = z[i, k]
+                u, v = here - z[a, k], here - z[b, k]
+                w, t = here - z[c, k], here - z[e, k]
+                first += u * u
+                second += v * v
+                third += w * w
+                fourth += t * t
+            out[p], out[p + 1], out[p + 2], out[p + 3] = first, second, third, fourth
+            p += 4
+        else:
+            total = 0.0
+            for k in range(z.shape[1]):
+                u = z[i, k] - z[a, k]
+                total += u * u
+            out[p] = total
+            p += 1
 
 
 def _forms(left, right, x, y, out):  # type: ignore[no-untyped-def]
-    """``out_p = <x_left - x_right, y_left - y_right>``."""
-    for p in range(left.size):
-        a, b = left[p], right[p]
-        total = 0.0
-        for k in range(x.shape[1]):
-            total += (x[a, k] - x[b, k]) * (y[a, k] - y[b, k])
-        out[p] = total
+    """``out_p = <x_left - x_right, y_left - y_right>``, two pairs of one point at a time."""
+    p = 0
+    while p < left.size:
+        i, a = left[p], right[p]
+        if p + 1 < left.size and left[p + 1] == i:
+            b = right[p + 1]
+            first, second = 0.0, 0.0
+            for k in range(x.shape[1]):
+                here, there = x[i, k], y[i, k]
+                first += (here - x[a, k]) * (there - y[a, k])
+                second += (here - x[b, k]) * (there - y[b, k])
+            out[p], out[p + 1] = first, second
+            p += 2
+        else:
+            total = 0.0
+            for k in range(x.shape[1]):
+                total += (x[i, k] - x[a, k]) * (y[i, k] - y[a, k])
+            out[p] = total
+            p += 1
 
 
 def _scaled(left, right, x, weight, out):  # type: ignore[no-untyped-def]
@@ -49,16 +77,36 @@ def _scaled(left, right, x, weight, out):  # type: ignore[no-untyped-def]
         out[p] = total
 
 
-def _laplacian(left, right, omega, x, out):  # type: ignore[no-untyped-def]
-    """``out = L x`` for the graph with edge weights `omega`; `out` starts at zero."""
+def _half_laplacian(left, right, omega, x, out, held):  # type: ignore[no-untyped-def]
+    """``out = F x`` with ``F + F' = L``, the Laplacian of the graph with edge weights `omega`.
+
+    ``(F x)_i = (sum of the weights of i) / 2 x_i - sum of w x_right over the pairs with left i``:
+    every pair is read once and from one end only. `held` is work space, shape (n,) or longer.
+    """
+    for i in range(x.shape[0]):
+        held[i] = 0.0
     for p in range(left.size):
-        w = omega[p]
-        if w != 0.0:
-            a, b = left[p], right[p]
+        held[left[p]] += omega[p]
+        held[right[p]] += omega[p]
+    for i in range(x.shape[0]):
+        half = 0.5 * held[i]
+        for k in range(x.shape[1]):
+            out[i, k] = half * x[i, k]
+    p = 0
+    while p < left.size:
+        i, a, first = left[p], right[p], omega[p]
+        if p + 3 < left.size and left[p + 1] == i and left[p + 2] == i and left[p + 3] == i:
+            b, c, e = right[p + 1], right[p + 2], right[p + 3]
+            second, third, fourth = omega[p + 1], omega[p + 2], omega[p + 3]
             for k in range(x.shape[1]):
-                step = w * (x[a, k] - x[b, k])
-                out[a, k] += step
-                out[b, k] -= step
+                near = first * x[a, k] + second * x[b, k]
+                out[i, k] -= near + (third * x[c, k] + fourth * x[e, k])
+            p += 4
+        else:
+            if first != 0.0:
+                for k in range(x.shape[1]):
+                    out[i, k] -= first * x[a, k]
+            p += 1
 
 
 def _squares(left, right, omega, x, out):  # type: ignore[no-untyped-def]
@@ -141,7 +189,7 @@ class Loops(NamedTuple):
     distances: Loop
     forms: Loop
     scaled: Loop
-    laplacian: Loop
+    half_laplacian: Loop
     squares: Loop
     indexed_pass: Loop
     cross: Loop
@@ -153,7 +201,8 @@ class Loops(NamedTuple):
 def loops() -> Loops:
     """The loops; numba is imported here, not with the package."""
     free = (
-        _distances, _forms, _scaled, _laplacian, _squares, _indexed_pass, _cross, _cross_diagonal,
+        _distances, _forms, _scaled, _half_laplacian, _squares, _indexed_pass, _cross,
+        _cross_diagonal,
     )
     try:
         import numba

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg.blas import dtrmm
 
 from cvxscreen.pair_loops import loops
 from cvxscreen.rounding import UNIT, gamma
@@ -70,7 +71,7 @@ class PairTable:
     def take(self, index: NDArray[np.intp] | NDArray[np.bool_]) -> PairTable:
         """The pairs at `index`."""
         fresh = replace(self, left=self.left[index], right=self.right[index])
-        for name in ("squares", "reach"):
+        for name in ("squares", "reach", "spread"):
             if name in self.__dict__:
                 fresh.__dict__[name] = np.append(self.__dict__[name][:-1][index], 0.0)
         fresh.__dict__["lengths"] = self.lengths
@@ -92,7 +93,11 @@ class PairTable:
     def distances(self, factor: Array) -> Array:
         """The value of every pair under ``factor factor'`` (full metric only), shape (P + 1,)."""
         out = np.zeros(len(self) + 1)
-        loops().distances(self.left, self.right, np.ascontiguousarray(self.points @ factor), out)
+        if factor.shape == (self.d, self.d) and not np.triu(factor, 1).any():
+            image = dtrmm(1.0, factor.T, self.points.T).T  # lower triangular: half the work
+        else:
+            image = np.ascontiguousarray(self.points @ factor)
+        loops().distances(self.left, self.right, image, out)
         return out
 
     def pull(self, omega: Array) -> Array:
@@ -101,10 +106,11 @@ class PairTable:
             out = np.zeros(self.d)
             loops().squares(self.left, self.right, omega, self.points, out)
             return out
-        flow = np.zeros_like(self.points)
-        loops().laplacian(self.left, self.right, omega, self.points, flow)
+        flow = np.empty_like(self.points)
+        held = np.empty(len(self.points))
+        loops().half_laplacian(self.left, self.right, omega, self.points, flow, held)
         product = self.points.T @ flow
-        return np.asarray(0.5 * (product + product.T))
+        return np.asarray(product + product.T)
 
     # -- sizes and rounding ---------------------------------------------------------------------
 
@@ -127,12 +133,25 @@ class PairTable:
         both = self.lengths[self.left] + self.lengths[self.right]
         return np.append(both * np.sqrt(self.squares[:-1]), 0.0) * (1.0 + 8.0 * UNIT)
 
+    @cached_property
+    def spread(self) -> Array:
+        """What the rounding of `pull` is relative to, shape (P + 1,).
+
+        ``(|x_i| + |x_j|)^2`` rounded up: the pull is summed as ``F + F'``, ``F = X' H X`` with half
+        a Laplacian H, whose rows do not add up to 0. For a diagonal metric `reach`.
+        """
+        if self.diagonal:
+            return self.reach
+        both = self.lengths[self.left] + self.lengths[self.right]
+        return np.append(both * both, 0.0) * (1.0 + 8.0 * UNIT)
+
     def value_error(self, size: float) -> Array:
         """Bound of the rounding of `values` for a metric of Frobenius norm `size`, shape (P + 1,).
 
         ``Y = X M`` is off by ``gamma(d) |M| |x_i|`` in row i, the products of differences by
         ``gamma(d + 2) |M| |a|^2``, and ``|a| <= |x_i| + |x_j|``. The bound also holds for
-        `distances`, with ``gamma(d) |W| |x_i|`` twice and ``|W|^2 <= sqrt(d) |M|``.
+        `distances`, with ``gamma(d) |W| |x_i|`` twice and ``|W|^2 <= sqrt(d) |M|``, for a factor
+        that is off by ``gamma(d + 2) |W|^2`` as well.
         """
         return self.value_factor * size * self.reach
 
@@ -154,9 +173,10 @@ class PairTable:
         return int(count.max(initial=0))
 
     def pull_factor(self, load: int) -> float:
-        """``|computed - exact| <= factor sum |theta_t| (reach of the pairs of t)``.
+        """``|computed - exact| <= factor sum |theta_t| (spread of the pairs of t)``.
 
-        For `pull` of weights that sum at most `load` terms a pair.
+        For `pull` of weights that sum at most `load` terms a pair: sums of `load` weights, of
+        `degree` products in a row of F, and of n rows.
         """
         return gamma(load + self.degree + len(self.points) + 12)
 

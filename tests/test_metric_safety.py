@@ -227,17 +227,17 @@ def test_the_cone_rule_keeps_to_its_side() -> None:
     for seed in range(4):
         p = small(seed, share=1e-3)
         s = cvxscreen.solve(p, tol=1e-9)
-        loose = reference_point(p, cvxscreen.solve(p, tol=0.2).x)
         margins = p.design.forward(s.x)
-        region = cut(p, named("midpoint")(p, loose), "cone")
-        low, high = region.intervals()
-        plain = named("midpoint")(p, loose).intervals()
-        assert (low <= margins + 1e-9).all()
-        assert (high >= margins - 1e-9).all()
-        assert (low >= plain[0]).all()
-        assert (high <= plain[1]).all()
-        tightened += int((low > plain[0] + 1e-6).sum() + (high < plain[1] - 1e-6).sum())
-    assert tightened >= 4
+        for scale in (0.9, 1.1):
+            ball = named("midpoint")(p, reference_point(p, scale * s.x))
+            low, high = cut(p, ball, "cone").intervals()
+            plain = ball.intervals()
+            assert (low <= margins + 1e-9).all()
+            assert (high >= margins - 1e-9).all()
+            assert (low >= plain[0]).all()
+            assert (high <= plain[1]).all()
+            tightened += int((low > plain[0] + 1e-6).sum() + (high < plain[1] - 1e-6).sum())
+    assert tightened >= 8
 
 
 def test_the_half_space_rule_has_the_exact_minimum_where_the_printed_one_fails() -> None:

@@ -70,7 +70,7 @@ class Pairs:
     def reach(self) -> Array:
         """What the rounding of a term is relative to, at least ``|a|^2 + |b|^2``, shape (T,)."""
         plus, minus = self.terms.index()
-        return (self.table.reach[plus] + self.table.reach[minus]) * (1.0 + 4.0 * UNIT)
+        return (self.table.spread[plus] + self.table.spread[minus]) * (1.0 + 4.0 * UNIT)
 
     @property
     def forward_factor(self) -> float:
@@ -79,7 +79,9 @@ class Pairs:
 
     def forward_error(self, x: ArrayLike, sizes: Array) -> Array:
         """``|computed - exact|`` of `forward` at most, shape (T,)."""
-        return self.forward_factor * float(np.linalg.norm(np.asarray(x))) * self.reach
+        plus, minus = self.terms.index()
+        reach = (self.table.reach[plus] + self.table.reach[minus]) * (1.0 + 4.0 * UNIT)
+        return self.forward_factor * float(np.linalg.norm(np.asarray(x))) * reach
 
     @cached_property
     def adjoint_factor(self) -> float:

@@ -191,16 +191,24 @@ def from_points(
 
 
 def from_lists(
-    n: int, anchors: Points, near: list[Points], far: list[Points]
+    anchors: Points, near: list[Points], far: list[Points], order: Points
 ) -> Comparisons:
-    """Triplets ``(anchor, near, far)`` for all near and far points of each anchor."""
+    """Triplets ``(anchor, near, far)`` for all near and far points of each anchor.
+
+    Pairs are numbered along `order`, a permutation of the points: passes over the pairs find points
+    that are close in it in the cache.
+    """
+    n = len(order)
+    rank = np.empty(n, dtype=np.int64)
+    rank[order] = np.arange(n)
     used = [b for b in range(len(anchors)) if len(near[b]) and len(far[b])]
     anchors = np.asarray(anchors, dtype=np.int64)[used]
     near, far = [near[b] for b in used], [far[b] for b in used]
     sizes = [np.array([len(part) for part in lists], dtype=np.int64) for lists in (near, far)]
     flat = [np.concatenate(lists).astype(np.int64) for lists in (near, far)]
     keys = [
-        _keys(np.repeat(anchors, size), points, n) for size, points in zip(sizes, flat, strict=True)
+        _keys(rank[np.repeat(anchors, size)], rank[points], n)
+        for size, points in zip(sizes, flat, strict=True)
     ]
     unique, place = np.unique(np.concatenate(keys), return_inverse=True)
     number: NDArray[np.int32] = place.astype(np.int32)
@@ -208,7 +216,7 @@ def from_lists(
     terms = Products.full(
         pointers[0], number[: len(keys[0])], pointers[1], number[len(keys[0]):], len(unique)
     )
-    left, right = _ends(unique, n)
+    left, right = (order[side].astype(np.int32) for side in _ends(unique, n))
     return Comparisons(
         n, left, right, terms, np.ones(1), np.ones(1), anchors=anchors, near=flat[0], far=flat[1]
     )

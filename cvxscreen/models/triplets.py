@@ -81,7 +81,7 @@ def triplets(
         for i, close, away in zip(mine, inside, outside, strict=True):
             near[i] = close[close != i][:same]
             far[i] = away
-    return from_lists(n, np.arange(n), near, far)
+    return from_lists(np.arange(n), near, far, np.argsort(label, kind="stable"))
 
 
 def pairs(

@@ -63,7 +63,10 @@ class Semidefinite:
         factor = np.ascontiguousarray(vectors[:, used] * np.sqrt(values[used]))
         if not factor.shape[1]:
             factor = np.zeros((self.d, 1))
-        return Metric(factor @ factor.T, factor)
+        value = factor @ factor.T
+        if factor.shape[1] == self.d:
+            factor = _triangular(value, factor)
+        return Metric(value, factor)
 
     def split(self, matrix: Array) -> Split:
         """`matrix` with its negative part taken off."""
@@ -90,6 +93,17 @@ class Semidefinite:
     def zero(self) -> Metric:
         """The zero matrix."""
         return Metric(np.zeros((self.d, self.d)), np.zeros((self.d, 1)))
+
+
+def _triangular(value: Array, factor: Array) -> Array:
+    """The Cholesky factor, cheaper to multiply with, if rounding lets there be one.
+
+    ``|value - L L'| <= gamma(d + 1) |L|^2`` (Higham 2002, Theorem 10.3), as for any other factor.
+    """
+    try:
+        return np.linalg.cholesky(value)
+    except np.linalg.LinAlgError:
+        return factor
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,7 @@ class Task:
 
     def force_error(self, state: State) -> float:
         """Bound of the rounding of K."""
-        pulled = float(np.sum(self._pulled(state.omega) * self.table.reach))
+        pulled = float(self._pulled(state.omega) @ self.table.spread)
         return up(self.table.pull_factor(self.terms.load) * pulled, 64) + up(
             self.drift + 4.0 * UNIT * float(np.linalg.norm(self.push))
         )
