@@ -37,27 +37,38 @@ def _judge_products(  # type: ignore[no-untyped-def]
     sharp = 1e300 if bend == 0.0 else 1.0 / bend
     for block in range(near_ptr.size - 1):
         mine = far[far_ptr[block]:far_ptr[block + 1]]
+        least, most, total, whole = np.inf, -np.inf, 0.0, 0.0
         for j in range(mine.size):
             held[j] = q[mine[j]]
             back[j] = 0.0
+            least, most = min(least, held[j]), max(most, held[j])
+            total += held[j]
         for r in range(near_ptr[block], near_ptr[block + 1]):
-            start = b + q[near[r]]
+            start, count = b + q[near[r]], hi[r] - lo[r]
+            if start <= least:  # no loss in the whole row
+                continue
             line, bow, row = 0.0, 0.0, 0.0
-            away, slopes = held[lo[r]:hi[r]], back[lo[r]:hi[r]]
-            for j in range(away.size):
-                u = max(start - away[j], 0.0)
-                bent = min(u, bend)
-                slope = min(u * sharp, 1.0)
-                line += u - bent
-                bow += bent * slope
-                slopes[j] += slope
-                row += slope
+            if start > most and start - most >= bend and count == mine.size:  # a line
+                line = count * (start - bend) - total
+                bow, row = count * bend, count * 1.0
+                whole += 1.0
+            else:
+                away, slopes = held[lo[r]:hi[r]], back[lo[r]:hi[r]]
+                for j in range(away.size):
+                    u = max(start - away[j], 0.0)
+                    bent = min(u, bend)
+                    slope = min(u * sharp, 1.0)
+                    line += u - bent
+                    bow += bent * slope
+                    slopes[j] += slope
+                    row += slope
             value += line + 0.5 * bow
             pull[near[r]] += weight * row
             load[near[r]] += weight * row
         for j in range(mine.size):
-            pull[mine[j]] -= weight * back[j]
-            load[mine[j]] += weight * back[j]
+            slope = back[j] + whole
+            pull[mine[j]] -= weight * slope
+            load[mine[j]] += weight * slope
     return weight * value
 
 

@@ -90,41 +90,48 @@ def _product_index(near_ptr, near, far_ptr, far, lo, hi, plus, minus):  # type: 
 
 
 def _shrink(  # type: ignore[no-untyped-def]
-    near_ptr, near, far_ptr, far, lo, hi, q, error, squares, radius, above, below, counts,
-    increasing, held, power, blur
+    near_ptr, near, far_ptr, far, lo, hi, q, error, squares, radius, above, below, increasing,
+    held, power, blur
 ):
     """Close the window of every row from both ends while the end terms are decided.
 
     A margin lies within ``radius |H| + error`` of ``q_far - q_near``, and ``|H|^2 <= a^4 + b^4``
-    for the squared lengths `squares` of the two pairs. Terms surely above `above` are dropped,
-    terms surely below `below` are taken off as well; `counts` has the numbers of both. Where the
-    far lists are `increasing` in q, most ends are found by bisection. `held`, `power` and
-    `blur` are work space as long as the longest far list.
+    for the squared lengths `squares` of the two pairs. Terms surely above `above` are taken off
+    from the upper end, terms surely below `below` from the lower one. Where the far lists are
+    `increasing` in q, most ends are found by bisection. `held`, `power` and `blur` are work space
+    as long as the longest far list.
     """
     unit = 2.0**-50
     for block in range(near_ptr.size - 1):
         mine = far[far_ptr[block]:far_ptr[block + 1]]
-        widest, loosest, tallest = 0.0, 0.0, 0.0
+        widest, loosest, tallest, least = 0.0, 0.0, -math.inf, math.inf
         for j in range(mine.size):
             f = mine[j]
             held[j], power[j], blur[j] = q[f], squares[f] * squares[f], error[f]
             widest = max(widest, power[j])
             loosest = max(loosest, blur[j])
-            tallest = max(tallest, abs(held[j]))
+            tallest = max(tallest, held[j])
+            least = min(least, held[j])
+        size = max(abs(tallest), abs(least)) if mine.size else 0.0
         for r in range(near_ptr[block], near_ptr[block + 1]):
             base, off = q[near[r]], error[near[r]]
             square = squares[near[r]] * squares[near[r]]
             start, stop = lo[r], hi[r]
             i, j = start, stop
-            if increasing:
-                reach = radius * math.sqrt(square + widest) + off + loosest
-                reach += unit * (reach + abs(base) + tallest)
+            # All terms of a row at once, where that is enough.
+            reach = radius * math.sqrt(square + widest) + off + loosest
+            reach += unit * (reach + abs(base) + size)
+            if tallest - base + reach < below:
+                i = stop
+            elif least - base - reach > above:
+                j = start
+            elif increasing:
                 high, low = above + base + reach, below + base - reach
-                size = 4.0 * unit * (abs(above) + abs(below) + abs(base) + reach)
+                room = 4.0 * unit * (abs(above) + abs(below) + abs(base) + reach)
                 left, right = i, j  # the first far value above `high`
                 while left < right:
                     middle = (left + right) // 2
-                    if held[middle] > high + size:
+                    if held[middle] > high + room:
                         right = middle
                     else:
                         left = middle + 1
@@ -133,7 +140,7 @@ def _shrink(  # type: ignore[no-untyped-def]
                 left = i  # the first far value not below `low`
                 while left < right:
                     middle = (left + right) // 2
-                    if held[middle] < low - size:
+                    if held[middle] < low - room:
                         left = middle + 1
                     else:
                         right = middle
@@ -152,8 +159,6 @@ def _shrink(  # type: ignore[no-untyped-def]
                     i += 1
                 else:
                     break
-            counts[0] += stop - j
-            counts[1] += i - start
             lo[r], hi[r] = i, j
 
 

@@ -17,6 +17,9 @@ from cvxscreen.solvers.metric_shrink import shrink
 from cvxscreen.solvers.metric_steps import accelerated, projected_gradient
 from cvxscreen.solvers.metric_task import Sphere, State, Task
 
+SMALL = 20_000
+"""A task of fewer terms, already a reduced one, is solved as it is."""
+
 NEWTON_LIMIT = 60
 """It converges in some ten steps, or not at all: at the limit of rounding."""
 
@@ -63,6 +66,10 @@ class Run:
         Most iterations in all.
     limits : Limits
         Of the whole call.
+    dropped, fixed : int
+        Terms the task lacks from the start.
+    opening : State
+        The first one of a solve, on the whole task.
     """
 
     tol: float = 1e-6
@@ -72,6 +79,9 @@ class Run:
     limit: int = 20_000
     limits: Limits = UNLIMITED
     on_step: Callable[[Step], None] | None = None
+    dropped: int = 0
+    fixed: int = 0
+    opening: State | None = None
     steps: list[Step] = field(default_factory=list)
     iterations: int = 0
     passes: int = 0
@@ -89,14 +99,16 @@ class Run:
         state = task.evaluate(start)
         sphere = task.sphere(state)
         self.passes += 1
-        first = (state, sphere)
+        first, self.opening = (state, sphere), state
         aim = 0.5 * self.tol
         for _ in range(8):
             if sphere.gap <= self.tol * abs(state.primal) or self.limits.spent():
                 break
             reduced = task
-            self._dropped = self._fixed = 0
-            if self.screen:
+            self._dropped, self._fixed = self.dropped, self.fixed
+            if self.dropped + self.fixed and len(task.terms) < SMALL:
+                self._note(task, sphere.gap, state.primal)
+            elif self.screen:
                 reduced, state = self._shrink(task, state, sphere, sort=True)
             metric = self._iterate(reduced, state, aim, sphere.gap)
             if accept is not None and accept(metric):

@@ -19,6 +19,7 @@ from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.metric_certificate import certify_metric
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.metric import LISTED
+from cvxscreen.solvers.metric_ahead import Ahead
 from cvxscreen.solvers.metric_cone import Metric
 from cvxscreen.solvers.metric_kink import solve_kinked
 from cvxscreen.solvers.metric_run import Run
@@ -98,13 +99,17 @@ def along(
     base = task_of(problem)
     fast = isinstance(base.terms, Products)
     base.share()
-    last = list(first)[-2:]
-    for lam in map(float, values):
+    last, ahead = list(first)[-2:], Ahead()
+    grid = [float(lam) for lam in values]
+    for number, lam in enumerate(grid):
         began = perf_counter()
         here = problem.with_(lam=lam)
-        task = base.at(lam)
+        known = ahead.at(lam)
+        task = base.at(lam) if known is None else known
         start = _start(task, last)
         run = Run(tol=0.5 * tol, screen=screen, method=method, limits=limits.each(max_iter))
+        if known is not None:
+            run.dropped, run.fixed = ahead.dropped, ahead.fixed
         proof: list[tuple[Array, Array | None, Certificate]] = []
 
         def accept(metric: Metric, here: Problem = here, proof: list = proof) -> bool:  # type: ignore[type-arg]
@@ -118,6 +123,8 @@ def along(
         else:
             state, _ = run.solve(task, start, accept if fast else None)
             metric = state.metric
+            if known is None and run.opening is not None and run.steps:
+                ahead.look(task, run.opening, run.steps[0].kept, grid[number + 1:])
             if not proof or not proof[-1][2].ok:
                 proof.append(_checked(here, metric, tol, fast))
         x, slopes, certificate = proof[-1]

@@ -6,6 +6,7 @@ window of every row from both ends, with ``|H|^2 <= |a|^4 + |b|^4``, and never l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,10 @@ from cvxscreen.solvers.metric_task import Sphere, State, Task
 from cvxscreen.term_sets import Indexed, Products, Terms
 
 Array = NDArray[np.float64]
+
+
+Proof = tuple[Array, Array, float]
+"""Of a sphere: the pairs' values at its centre, their errors, and its radius."""
 
 
 def shrink(
@@ -40,16 +45,44 @@ def shrink(
     dropped, fixed : int
         Terms proven on the zero piece (R) and on the linear one (L).
     """
+    left, kept, dropped, fixed = _decided(task, (sphere,), state, sort)
+    small, used = left.compact()
+    return *_without(task, small, used, state, kept), dropped, fixed
+
+
+def shrink_together(
+    task: Task, spheres: Sequence[Sphere], state: State, most: int
+) -> tuple[Task, int, int] | None:
+    """The task without the terms on which `spheres`, all of them made from `state`, agree.
+
+    None where more than `most` terms are left; for a task nothing was taken from.
+    """
+    left, kept, dropped, fixed = _decided(task, spheres, state, True)
+    if len(left) > most:
+        return None
+    small, used = left.compact()
+    return _without(task, small, used, state, kept)[0], dropped, fixed
+
+
+def _decided(
+    task: Task, spheres: Sequence[Sphere], state: State, sort: bool
+) -> tuple[Terms, NDArray[np.bool_] | None, int, int]:
+    """The terms that are left, which of all they are where these are listed, and two counts."""
+    proofs = [_proof(task, sphere, state) for sphere in spheres]
+    if isinstance(task.terms, Indexed):
+        return _sift(task, task.terms, proofs)
+    terms = task.terms.ordered(proofs[0][0]) if sort else task.terms
+    return _close_windows(task, terms, proofs, sort)
+
+
+def _proof(task: Task, sphere: Sphere, state: State) -> Proof:
     size = float(np.linalg.norm(sphere.centre)) * (1.0 + gamma(sphere.centre.size))
     # What is decided is decided by more than the rounding of the state's own margins, too.
     size += float(np.linalg.norm(state.metric.value)) * (1.0 + gamma(sphere.centre.size))
     q, error = _centre_values(task, sphere, state), task.table.value_error(size)
     error = error + 8.0 * UNIT * np.abs(q)
     error += 0.5 * _off_centre(task, sphere, state) * task.table.squares
-    if isinstance(task.terms, Products):
-        terms = task.terms.ordered(q) if sort else task.terms
-        return _close_windows(task, terms, q, error, sphere.radius, state, sort)
-    return _sift(task, task.terms, q, error, sphere.radius, state)
+    return q, error, sphere.radius
 
 
 def _centre_values(task: Task, sphere: Sphere, state: State) -> Array:
@@ -69,31 +102,34 @@ def _off_centre(task: Task, sphere: Sphere, state: State) -> float:
 
 
 def _close_windows(
-    task: Task, terms: Products, q: Array, error: Array, radius: float, state: State, sort: bool
-) -> tuple[Task, State, int, int]:
+    task: Task, terms: Products, proofs: list[Proof], sort: bool
+) -> tuple[Products, None, int, int]:
     b, g = float(task.b[0]), float(task.bend[0])
-    lo, hi = terms.lo.copy(), terms.hi.copy()
-    counts, slack = np.zeros(2, dtype=np.int64), 16.0 * UNIT * (abs(b) + g)
-    product_loops().shrink(
-        terms.near_ptr, terms.near, terms.far_ptr, terms.far, lo, hi, q, error,
-        task.table.squares, radius, b + slack, b - g - slack, counts, sort,
-        *(np.empty(terms.widest) for _ in range(3)),
-    )
-    left, used = replace(terms, lo=lo, hi=hi).compact()
-    return *_without(task, left, used, state), int(counts[0]), int(counts[1])
+    slack, low, high = 16.0 * UNIT * (abs(b) + g), terms.hi, terms.lo
+    for number, (q, error, radius) in enumerate(proofs):
+        lo, hi = terms.lo.copy(), terms.hi.copy()
+        product_loops().shrink(
+            terms.near_ptr, terms.near, terms.far_ptr, terms.far, lo, hi, q, error,
+            task.table.squares, radius, b + slack, b - g - slack, sort and number == 0,
+            *(np.empty(terms.widest) for _ in range(3)),
+        )
+        low, high = np.minimum(low, lo), np.maximum(high, hi)
+    dropped, fixed = int(terms.hi.sum() - high.sum()), int(low.sum() - terms.lo.sum())
+    return replace(terms, lo=low, hi=high), None, dropped, fixed
 
 
 def _sift(
-    task: Task, terms: Indexed, q: Array, error: Array, radius: float, state: State
-) -> tuple[Task, State, int, int]:
-    middle = terms.margins(q)
-    reach = radius * task.norms * (1.0 + 8.0 * UNIT) + error[terms.plus] + error[terms.minus]
-    reach = reach + 16.0 * UNIT * (np.abs(middle) + np.abs(task.b) + task.bend)
-    zero = middle - reach > task.b
-    linear = middle + reach < task.b - task.bend
+    task: Task, terms: Indexed, proofs: list[Proof]
+) -> tuple[Indexed, NDArray[np.bool_], int, int]:
+    zero = linear = np.ones(len(terms), dtype=bool)
+    for q, error, radius in proofs:
+        middle = terms.margins(q)
+        reach = radius * task.norms * (1.0 + 8.0 * UNIT) + error[terms.plus] + error[terms.minus]
+        reach = reach + 16.0 * UNIT * (np.abs(middle) + np.abs(task.b) + task.bend)
+        zero = zero & (middle - reach > task.b)
+        linear = linear & (middle + reach < task.b - task.bend)
     kept = ~(zero | linear)
-    left, used = terms.take(kept).compact()
-    return *_without(task, left, used, state, kept), int(zero.sum()), int(linear.sum())
+    return terms.take(kept), kept, int(zero.sum()), int(linear.sum())
 
 
 def _without(
