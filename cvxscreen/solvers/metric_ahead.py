@@ -1,9 +1,9 @@
 """Terms that one look at all of them decides for several values of lambda in a row.
 
-For a pair (M, alpha) the midpoint sphere at ``s = 1 / lam`` has its centre at ``(M + s G) / 2`` with
-``G = K + Gamma``, and ``r^2 = |M - s G|^2 / 4 + s (FY + <M, Gamma>)``: the centre is linear in s and
-r^2 convex. What the two spheres at the ends of an interval, both with the larger radius, put on one
-piece is on that piece at every lambda between them.
+For a pair (M, alpha) the midpoint sphere at ``s = 1 / lam`` has its centre at ``(M + s G) / 2``,
+``G = K + Gamma``, and ``r^2 = |M - s G|^2 / 4 + s (FY + <M, Gamma>)``: the centre is linear in s,
+r^2 is convex. What the two spheres at the ends of an interval, both with the larger radius, put on
+one piece is on that piece at every lambda between them.
 """
 
 from __future__ import annotations

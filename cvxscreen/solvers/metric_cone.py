@@ -101,7 +101,7 @@ def _triangular(value: Array, factor: Array) -> Array:
     ``|value - L L'| <= gamma(d + 1) |L|^2`` (Higham 2002, Theorem 10.3), as for any other factor.
     """
     try:
-        return np.linalg.cholesky(value)
+        return np.asarray(np.linalg.cholesky(value), dtype=np.float64)
     except np.linalg.LinAlgError:
         return factor
 

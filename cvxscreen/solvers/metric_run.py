@@ -16,9 +16,13 @@ from cvxscreen.solvers.metric_newton import newton
 from cvxscreen.solvers.metric_shrink import shrink
 from cvxscreen.solvers.metric_steps import accelerated, projected_gradient
 from cvxscreen.solvers.metric_task import Sphere, State, Task
+from cvxscreen.solvers.metric_thrift import shrinking, work
 
 SMALL = 20_000
 """A task of fewer terms, already a reduced one, is solved as it is."""
+
+PATIENCE = 8
+"""Iterations before a task with less than a tenth of all terms is shrunk again."""
 
 NEWTON_LIMIT = 60
 """It converges in some ten steps, or not at all: at the limit of rounding."""
@@ -70,6 +74,8 @@ class Run:
         Terms the task lacks from the start.
     opening : State
         The first one of a solve, on the whole task.
+    saved, spent : float
+        Work that shrinking saved the iterations, and work it took; see `metric_thrift`.
     """
 
     tol: float = 1e-6
@@ -85,6 +91,10 @@ class Run:
     steps: list[Step] = field(default_factory=list)
     iterations: int = 0
     passes: int = 0
+    saved: float = 0.0
+    spent: float = 0.0
+    _whole: int = 0
+    _work: float = 0.0
     _dropped: int = 0
     _fixed: int = 0
     _memory: dict[str, float] = field(default_factory=dict)
@@ -100,6 +110,8 @@ class Run:
         sphere = task.sphere(state)
         self.passes += 1
         first, self.opening = (state, sphere), state
+        self._whole = len(task.terms) + self.dropped + self.fixed
+        self._work = work(task)
         aim = 0.5 * self.tol
         for _ in range(8):
             if sphere.gap <= self.tol * abs(state.primal) or self.limits.spent():
@@ -128,6 +140,7 @@ class Run:
         self, task: Task, state: State, sphere: Sphere, *, sort: bool = False
     ) -> tuple[Task, State]:
         reduced, state, dropped, fixed = shrink(task, sphere, state, sort=sort)
+        self.spent += shrinking(task, reduced)
         self._dropped += dropped
         self._fixed += fixed
         self._note(reduced, sphere.gap, state.primal)
@@ -147,6 +160,7 @@ class Run:
         if not len(task.terms):
             return task.cone.project(task.push / task.lam)
         shrunk_at = last = gap
+        begun, many = self.iterations, 0.1 * self._whole
         slow, method, finishing = 0, self.method, 0
         states = self._method(method)(task, state)
         best, best_gap = state, gap
@@ -161,6 +175,7 @@ class Run:
             state = new
             self.iterations += 1
             self.limits.spent(1)
+            self.saved += self._work - work(task)
             finishing += method == "newton"
             if finishing > NEWTON_LIMIT:
                 break
@@ -173,8 +188,9 @@ class Run:
                 break
             slow = slow + 1 if gap > 0.1 * last else 0
             last = gap if slow == 0 else last
-            if self.screen and gap < 0.1 * shrunk_at:
-                shrunk_at = gap
+            late = self.iterations - begun >= PATIENCE
+            if self.screen and gap < 0.1 * shrunk_at and (late or len(task.terms) > many):
+                shrunk_at, begun = gap, self.iterations
                 before = len(task.terms)
                 task, state = self._shrink(task, state, task.sphere(state))
                 if not len(task.terms):

@@ -25,6 +25,7 @@ from cvxscreen.solvers.metric_kink import solve_kinked
 from cvxscreen.solvers.metric_run import Run
 from cvxscreen.solvers.metric_start import closed_form, task_of
 from cvxscreen.solvers.metric_task import Task
+from cvxscreen.solvers.metric_thrift import SMALL, Thrift, work
 from cvxscreen.term_sets import Products
 
 Array = NDArray[np.float64]
@@ -99,7 +100,7 @@ def along(
     base = task_of(problem)
     fast = isinstance(base.terms, Products)
     base.share()
-    last, ahead = list(first)[-2:], Ahead()
+    last, ahead, thrift = list(first)[-2:], Ahead(), Thrift()
     grid = [float(lam) for lam in values]
     for number, lam in enumerate(grid):
         began = perf_counter()
@@ -107,7 +108,8 @@ def along(
         known = ahead.at(lam)
         task = base.at(lam) if known is None else known
         start = _start(task, last)
-        run = Run(tol=0.5 * tol, screen=screen, method=method, limits=limits.each(max_iter))
+        screened = screen and (known is not None or thrift.screens())
+        run = Run(tol=0.5 * tol, screen=screened, method=method, limits=limits.each(max_iter))
         if known is not None:
             run.dropped, run.fixed = ahead.dropped, ahead.fixed
         proof: list[tuple[Array, Array | None, Certificate]] = []
@@ -123,8 +125,10 @@ def along(
         else:
             state, _ = run.solve(task, start, accept if fast else None)
             metric = state.metric
-            if known is None and run.opening is not None and run.steps:
+            if screened and known is None and run.opening is not None and run.steps:
                 ahead.look(task, run.opening, run.steps[0].kept, grid[number + 1:])
+                if ahead.task is None and work(task) > SMALL:
+                    thrift.learn(run.saved, run.spent)
             if not proof or not proof[-1][2].ok:
                 proof.append(_checked(here, metric, tol, fast))
         x, slopes, certificate = proof[-1]
@@ -133,7 +137,7 @@ def along(
             slopes = np.zeros(0)
             if here.n <= KEPT:
                 slopes = here.losses.slope(here.design.forward(x))
-        shrunk = run.steps[0] if screen and run.steps and run.iterations else None
+        shrunk = run.steps[0] if screened and run.steps and run.iterations else None
         yield Station(
             here, x, slopes, certificate,
             shrunk.dropped / here.n if shrunk else 0.0, shrunk.fixed / here.n if shrunk else 0.0,

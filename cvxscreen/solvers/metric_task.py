@@ -208,7 +208,7 @@ class Task:
         _ = self._one_signed, self._space
 
     def at(self, lam: float) -> Task:
-        """The same task at another lam; for one something was taken from, where that still holds."""
+        """The same task at another lam: if terms were taken off, one where they are decided too."""
         fresh = replace(self, lam=lam)
         for name in ("norms", "_one_signed", "_most", "_space"):
             if name in self.__dict__:
