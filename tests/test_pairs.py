@@ -12,7 +12,7 @@ from cvxscreen.designs.pairs import Pairs
 from cvxscreen.models.comparisons import Comparisons
 from cvxscreen.models.triplets import pairs, quadruplets, triplets
 from cvxscreen.pair_loops import loops
-from cvxscreen.pair_table import centred
+from cvxscreen.pair_table import PairTable, centred
 from cvxscreen.term_sets import Products
 
 SETS = ("products", "listed", "pairs", "quadruplets", "mixture")
@@ -187,3 +187,41 @@ def test_windows_keep_what_compaction_keeps(rng: np.random.Generator) -> None:
     wide[kept] = small.scatter(theta)[:-1]
     np.testing.assert_allclose(wide, part.scatter(theta), atol=1e-14)
     assert len(small) == len(part) == int((hi - lo).sum())
+
+
+@pytest.mark.parametrize("sorted_pairs", [True, False])
+def test_passes_over_many_pairs_of_a_point_are_exact_to_their_bounds(
+    sorted_pairs: bool, rng: np.random.Generator
+) -> None:
+    """Runs of four pairs and single ones, factors of every shape, pulls far from the origin."""
+    X = rng.standard_normal((12, 3)) + np.array([40.0, 0.0, 0.0]) * (np.arange(12) % 2)[:, None]
+    left, right = np.triu_indices(12, 1)
+    order = np.arange(len(left)) if sorted_pairs else rng.permutation(len(left))
+    table = PairTable(X, left[order].astype(np.int32), right[order].astype(np.int32))
+    P = [[Fraction(float(v)) for v in row] for row in X]
+    steps = [[u - v for u, v in zip(P[i], P[j], strict=True)]
+             for i, j in zip(table.left, table.right, strict=True)]
+    full = rng.standard_normal((3, 3))
+    for factor in (np.tril(full), full, full[:, :2].copy()):
+        W = [[Fraction(float(v)) for v in row] for row in factor]
+        exact = [
+            sum((sum((a[k] * W[k][c] for k in range(3)), Fraction(0)) ** 2
+                 for c in range(factor.shape[1])), Fraction(0))
+            for a in steps
+        ]
+        size = float(np.linalg.norm(factor @ factor.T))
+        found = table.distances(factor)
+        off = [abs(float(Fraction(float(q)) - e)) for q, e in zip(found, exact, strict=False)]
+        assert (np.array(off) <= table.value_error(size)[:-1]).all()
+        np.testing.assert_allclose(table.values((factor @ factor.T).ravel()), found, atol=1e-10)
+    weights = rng.standard_normal(len(table) + 1)
+    weights[:-1][::5] = 0.0
+    weights[-1] = 0.0
+    pulled = table.pull(weights)
+    np.testing.assert_array_equal(pulled, pulled.T)
+    for i in range(3):
+        for j in range(3):
+            total = sum((Fraction(float(w)) * a[i] * a[j]
+                         for w, a in zip(weights, steps, strict=False)), Fraction(0))
+            room = table.pull_factor(1) * float(np.abs(weights) @ table.spread)
+            assert abs(float(Fraction(float(pulled[i, j])) - total)) <= room
