@@ -67,14 +67,26 @@ def _forms(left, right, x, y, out):  # type: ignore[no-untyped-def]
 
 
 def _scaled(left, right, x, weight, out):  # type: ignore[no-untyped-def]
-    """``out_p = sum_k weight_k (x_left,k - x_right,k)^2``."""
-    for p in range(left.size):
-        a, b = left[p], right[p]
-        total = 0.0
-        for k in range(x.shape[1]):
-            step = x[a, k] - x[b, k]
-            total += weight[k] * step * step
-        out[p] = total
+    """``out_p = sum_k weight_k (x_left,k - x_right,k)^2``, two pairs of one point at a time."""
+    p = 0
+    while p < left.size:
+        i, a = left[p], right[p]
+        if p + 1 < left.size and left[p + 1] == i:
+            b = right[p + 1]
+            first, second = 0.0, 0.0
+            for k in range(x.shape[1]):
+                u, v = x[i, k] - x[a, k], x[i, k] - x[b, k]
+                first += weight[k] * u * u
+                second += weight[k] * v * v
+            out[p], out[p + 1] = first, second
+            p += 2
+        else:
+            total = 0.0
+            for k in range(x.shape[1]):
+                u = x[i, k] - x[a, k]
+                total += weight[k] * u * u
+            out[p] = total
+            p += 1
 
 
 def _half_laplacian(left, right, omega, x, out, held):  # type: ignore[no-untyped-def]
@@ -111,13 +123,20 @@ def _half_laplacian(left, right, omega, x, out, held):  # type: ignore[no-untype
 
 def _squares(left, right, omega, x, out):  # type: ignore[no-untyped-def]
     """``out_k = sum_p omega_p (x_left,k - x_right,k)^2``; `out` starts at zero."""
-    for p in range(left.size):
-        w = omega[p]
-        if w != 0.0:
-            a, b = left[p], right[p]
+    p = 0
+    while p < left.size:
+        i, a, first = left[p], right[p], omega[p]
+        if p + 1 < left.size and left[p + 1] == i:
+            b, second = right[p + 1], omega[p + 1]
             for k in range(x.shape[1]):
-                step = x[a, k] - x[b, k]
-                out[k] += w * step * step
+                u, v = x[i, k] - x[a, k], x[i, k] - x[b, k]
+                out[k] += first * u * u + second * v * v
+            p += 2
+        else:
+            for k in range(x.shape[1]):
+                u = x[i, k] - x[a, k]
+                out[k] += first * u * u
+            p += 1
 
 
 # -- terms given by two indices ------------------------------------------------------------------

@@ -20,6 +20,9 @@ from cvxscreen.term_sets import Indexed, Products, Terms
 Array = NDArray[np.float64]
 
 
+WORTH = 0.02
+"""Terms are taken off if they are no less than this share."""
+
 Proof = tuple[Array, Array, float]
 """Of a sphere: the pairs' values at its centre, their errors, and its radius."""
 
@@ -27,7 +30,7 @@ Proof = tuple[Array, Array, float]
 def shrink(
     task: Task, sphere: Sphere, state: State, *, sort: bool = False
 ) -> tuple[Task, State, int, int]:
-    """The task without the terms that `sphere` decides.
+    """The task without the terms that `sphere` decides, the task itself if they are hardly any.
 
     `state` is the one the sphere was made from. Its metric lies in the sphere, so every decided
     term sits on its piece there too: what is fixed is the state's force less what is left.
@@ -46,6 +49,8 @@ def shrink(
         Terms proven on the zero piece (R) and on the linear one (L).
     """
     left, kept, dropped, fixed = _decided(task, (sphere,), state, sort)
+    if dropped + fixed < WORTH * len(task.terms):
+        return task, state, 0, 0
     small, used = left.compact()
     return *_without(task, small, used, state, kept), dropped, fixed
 

@@ -9,7 +9,7 @@ from cvxscreen.solvers.metric_task import Task
 SMALL = 2e5
 """Below this work an evaluation does not matter, and its terms are always screened."""
 
-LONGEST = 8
+LONGEST = 16
 """Values of lam without screening between two trials, at most."""
 
 
@@ -23,7 +23,8 @@ def work(task: Task) -> float:
 def shrinking(task: Task, reduced: Task) -> float:
     """The same for one shrinking of `task` to `reduced`."""
     table = task.table
-    return 1e5 + (0.2 * table.d + 10.0) * len(table) + 0.5 * len(task.terms) + work(reduced)
+    copied = 0.0 if reduced is task else work(reduced)
+    return 1e5 + (0.2 * table.d + 10.0) * len(table) + 0.5 * len(task.terms) + copied
 
 
 @dataclass
