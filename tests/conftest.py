@@ -16,6 +16,7 @@ for _threads in (
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 import random  # noqa: E402
+from importlib.metadata import version  # noqa: E402
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
@@ -33,6 +34,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if tuple(int(part) for part in version("cvxpy").split(".")[:2]) < (1, 9):
+        # It sums memory as it finds it, to learn a shape.
+        for word in ("invalid value", "overflow"):
+            line = f"ignore:{word} encountered in reduce:RuntimeWarning:numpy._core.fromnumeric"
+            config.addinivalue_line("filterwarnings", line)
     settings.load_profile("long" if config.getoption("--long") else "quick")
 
 

@@ -202,6 +202,18 @@ def test_readme_and_ci_run_the_same_checks() -> None:
     assert command in shown, f"README.md lacks this line in a fenced block: {command}"
 
 
+def test_the_oldest_cvxpy_that_is_admitted_is_tested() -> None:
+    """By the checks (which read it from pyproject.toml), and alone, as pip resolves it."""
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    [oldest] = re.findall(r'^  "cvxpy>=([0-9.]+)",$', project, flags=re.MULTILINE)
+    assert '"cvxpy==$oldest"' in (ROOT / ".ci" / "run").read_text("utf-8")
+    workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text("utf-8")
+    [matrix] = re.findall(r"^ +cvxpy: \[(.*)\]$", workflow, flags=re.MULTILINE)
+    versions = [entry.strip().strip('"') for entry in matrix.split(",")]
+    assert versions[0] == f"=={oldest}"
+    assert versions[-1] == ""  # the newest
+
+
 def test_fenced_blocks_are_found() -> None:
     text = "a\n```python\nx = 1\n\ny = 2\n```\nb\n```bash\nls\n```\n"
     assert fenced_blocks(text) == [Block("python", 3, "x = 1\n\ny = 2"), Block("bash", 9, "ls")]

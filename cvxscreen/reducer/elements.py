@@ -234,12 +234,11 @@ def _binding(draft: Draft, column: int) -> str:
     canonical = standard.canonical
     if canonical.original is None:
         return ""
-    names = canonical.chain.compose_constr_id_map()
-    own = {names.get(c.id, c.id): c for c in canonical.original.constraints}
+    own = canonical.user_constraints()
     for row in rows:
         for cone in standard.cones:
             if cone.rows.start <= row < cone.rows.stop:
-                found = own.get(canonical.problem.constraints[cone.constraint].id)
+                found = own.get(cone.constraint)
                 if found is not None:
                     text = str(found)
                     return f" in the constraint {text if len(text) < 80 else text[:77] + '...'}"

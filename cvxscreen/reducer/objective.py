@@ -155,11 +155,12 @@ def _square(expr: Any, weight: Array, out: Objective) -> None:
     diagonal = matrix.diagonal()
     if abs(matrix - sp.diags_array(diagonal)).sum() > 0:
         raise _Unknown
-    if expr.block_indices is None:
+    groups = getattr(expr, "block_indices", None)
+    if groups is None:
         rows = weight
     else:
         rows = np.zeros(variable.size)
-        for value_weight, index in zip(weight, expr.block_indices, strict=True):
+        for value_weight, index in zip(weight, groups, strict=True):
             rows[index] += value_weight
     out.add_square(variable.id, sp.csr_array(sp.diags_array(2.0 * diagonal * rows)))
 

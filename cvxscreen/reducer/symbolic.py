@@ -13,16 +13,13 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 from cvxpy.reductions.chain import Chain
-from cvxpy.reductions.cvx_attr2constr import (
-    CvxAttr2Constr,
-    lower_value,
-    recover_value_for_leaf,
-)
+from cvxpy.reductions.cvx_attr2constr import CvxAttr2Constr
 from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
 from cvxpy.reductions.flip_objective import FlipObjective
 from cvxpy.reductions.solution import Solution
 
 from cvxscreen.errors import NotScreenable
+from cvxscreen.reducer.attributes import lowered, recovered, shielded
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,9 +69,15 @@ class Canonical:
             By identifier of the user's variable.
         """
         return {
-            variable.id: recover_value_for_leaf(variable, values[key], project=False)
+            variable.id: recovered(variable, values[key])
             for key, variable in self.own.items()
         }
+
+    def user_constraints(self) -> dict[int, Any]:
+        """The user's constraint behind each canonical one that has one, by its position."""
+        marks = {c.id: np.array(float(k)) for k, c in enumerate(self.problem.constraints)}
+        places = self.invert(Solution(cp.OPTIMAL, 0.0, {}, marks, {})).dual_vars
+        return {int(places[c.id]): c for c in self.original.constraints if c.id in places}
 
     def current(self) -> dict[int, np.ndarray] | None:
         """The values that the user's variables have now, by identifier of the canonical variable.
@@ -85,7 +88,7 @@ class Canonical:
         if not solved or any(v.value is None for v in self.own.values()):
             return None
         return {
-            key: np.asarray(lower_value(variable, variable.value), dtype=np.float64)
+            key: lowered(variable, variable.value)
             for key, variable in self.own.items()
         }
 
@@ -131,7 +134,7 @@ def canonicalise(problem: Any) -> Canonical:
     lower = CvxAttr2Constr(reduce_bounds=True)
     steps = [Dcp2Cone(quad_obj=True), lower]
     chain = Chain(reductions=[FlipObjective(), *steps] if maximise else steps)
-    cone, inverse = chain.apply(problem)
+    cone, inverse = chain.apply(shielded(problem))
     renamed = inverse[-1][0] if inverse[-1] else {}
     own = {renamed[v.id].id if v.id in renamed else v.id: v for v in problem.variables()}
     present = {v.id for v in cone.variables()}

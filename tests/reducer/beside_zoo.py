@@ -8,6 +8,8 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
+from cvxscreen.reducer.attributes import version
+
 
 class Data:
     """Two classes, four classes, and a regression."""
@@ -36,6 +38,11 @@ class Data:
         ]
 
 
+def tall(vector: Any) -> Any:
+    """`vector`, as a column where CVXPY has no gradient of `sum_largest` of anything else."""
+    return cp.reshape(vector, (vector.size, 1), order="F") if version() < (1, 9) else vector
+
+
 Maker = Callable[[Data], tuple[Any, list[Any]]]
 
 VERBATIM: dict[str, Maker] = {
@@ -44,7 +51,7 @@ VERBATIM: dict[str, Maker] = {
     "logistic": lambda s: (s.ridge + s.hinge + cp.sum(cp.logistic(-s.X[:9] @ s.w)), []),
     "logistic_intercept": lambda s: (
         s.ridge + cp.sum(cp.pos(1 - s.margin)) + cp.sum(cp.logistic(-s.margin[:9])), []),
-    "sum_largest": lambda s: (s.ridge + s.hinge + cp.sum_largest(-s.plain, 5), []),
+    "sum_largest": lambda s: (s.ridge + s.hinge + cp.sum_largest(tall(-s.plain), 5), []),
     "quad_over_lin": lambda s: (
         s.ridge + s.hinge + cp.quad_over_lin(s.X[:9] @ s.w - 1, 2 + 0.1 * cp.sum(s.w)), []),
     "exponential": lambda s: (

@@ -41,7 +41,8 @@ def answer(problem: Any) -> tuple[float, list[np.ndarray], list[np.ndarray]]:
 def plain_answer(name: str, n: int, d: int) -> tuple[float, list[np.ndarray], list[np.ndarray]]:
     """The plain solve, as tight as Clarabel can still call it optimal."""
     for tol in (1e-11, 1e-10, 1e-9, 1e-8):
-        problem = next(entry for entry in SPELLINGS if entry.name == name).make(Data(n=n, d=d))
+        problem = next(entry for entry in SPELLINGS if entry.name == name).make(
+            Data(n=n, d=d, plain=True))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Solution may be inaccurate")
             problem.solve(solver="CLARABEL", tol_gap_abs=tol, tol_gap_rel=tol, tol_feas=tol)

@@ -11,29 +11,7 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
-import scipy.sparse as sp
-
-
-class Data:
-    """One small classification and regression data set with an intercept that is determined."""
-
-    def __init__(self, n: int = 36, d: int = 4, seed: int = 7) -> None:
-        rng = np.random.default_rng(seed)
-        self.n, self.d = n, d
-        self.X = rng.normal(size=(n, d))
-        self.y = np.where(self.X @ rng.normal(size=d) + 0.8 * rng.normal(size=n) > 0, 1.0, -1.0)
-        self.r = self.X @ rng.normal(size=d) + rng.normal(size=n)
-        self.S = sp.random(n, 9, 0.3, random_state=3, format="csr")
-        symmetric = rng.normal(size=(n, 3, 3))
-        self.H = symmetric + symmetric.transpose(0, 2, 1)
-        self.w, self.b = cp.Variable(d, name="w"), cp.Variable(name="b")
-        self.xi, self.zeta = cp.Variable(n, name="xi"), cp.Variable(n, name="zeta")
-        self.whole = cp.Variable(d, name="whole", integer=True)
-        self.margin = cp.multiply(self.y, self.X @ self.w + self.b)
-        self.residual = self.X @ self.w - self.r
-        self.ridge = 0.5 * cp.sum_squares(self.w)
-        self.hinge = cp.sum(cp.pos(1 - self.margin))
-
+from reducer.data import Data
 
 Maker = Callable[[Data], Any]
 
@@ -220,7 +198,7 @@ for _name, _kind, _make in [
     ("several_cones", "absolute", lambda s: (
         s.ridge + cp.norm1(s.residual), [cp.norm(s.w) <= 1, cp.sum(s.w) == 0.5, s.w >= -0.3])),
     ("metric", "hinge", lambda s: (
-        0.5 * cp.sum_squares(m := cp.Variable((3, 3), PSD=True)) + cp.sum(
+        0.5 * cp.sum_squares(s.kept(m := cp.Variable((3, 3), PSD=True))) + cp.sum(
             cp.pos(1 - s.H.reshape(s.n, -1) @ cp.vec(m, order="F"))) / s.n, [])),
     ("metric_trace", "hinge", lambda s: (
         0.5 * cp.norm(m := cp.Variable((3, 3), symmetric=True), "fro") ** 2
