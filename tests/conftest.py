@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if tuple(int(part) for part in version("cvxpy").split(".")[:2]) < (1, 9):
+    if tuple(int(part) for part in version("cvxpy").split(".")[:3]) < (1, 9, 3):
         # It sums memory as it finds it, to learn a shape.
         for word in ("invalid value", "overflow"):
             line = f"ignore:{word} encountered in reduce:RuntimeWarning:numpy._core.fromnumeric"

@@ -60,6 +60,9 @@ Matrix = Any
 LARGE = 5000
 """Smaller dense matrices are multiplied out at once."""
 
+FEW, ROWS = 4, 2048
+"""Columns of a sparse factor with more entries are left to SciPy; rows that are taken together."""
+
 
 def expanded(matrix: Matrix) -> Matrix:
     """`matrix`, multiplied out where it is `Scaled`."""
@@ -93,8 +96,34 @@ def times(left: Matrix, matrix: Matrix) -> Matrix:
     if isinstance(matrix, Scaled):
         left = left @ sp.diags_array(matrix.factor) if sp.issparse(left) else left * matrix.factor
         matrix = matrix.matrix
+    if sp.issparse(matrix) and isinstance(left, np.ndarray) and left.size >= LARGE:
+        columns = sp.csc_array(matrix)
+        if np.diff(columns.indptr).max(initial=0) <= FEW:
+            return gathered(left, columns)
     product = left @ matrix
     return sp.csr_array(product) if sp.issparse(product) else np.asarray(product)
+
+
+def gathered(left: Array, columns: Any) -> Array:
+    """``left @ columns`` for a CSC array with few entries in each column, row by row in memory.
+
+    A symmetric variable stands behind its entries through such a matrix.
+    """
+    counts = np.diff(columns.indptr)
+    out = np.zeros((left.shape[0], columns.shape[1]))
+    for k in range(int(counts.max(initial=0))):
+        where = np.flatnonzero(counts > k)
+        entry = columns.indptr[where] + k
+        index, factor = columns.indices[entry], columns.data[entry]
+        for start in range(0, len(left), ROWS):
+            part = left[start : start + ROWS].take(index, axis=1)
+            if (factor != 1.0).any():
+                part *= factor
+            if len(where) == len(counts):
+                out[start : start + ROWS] += part
+            else:
+                out[start : start + ROWS, where] += part
+    return out
 
 
 def scale_rows(matrix: Matrix, factor: Array) -> Matrix:

@@ -21,6 +21,8 @@ from cvxscreen.losses import Losses
 from cvxscreen.penalty import PSD
 from cvxscreen.problem import Problem
 from cvxscreen.quadratic import Quadratic
+from cvxscreen.reducer.affine import gathered
+from cvxscreen.reducer.interior import inside
 from cvxscreen.solvers.apg_inner import Apg
 from cvxscreen.solvers.inner import Start
 
@@ -29,10 +31,10 @@ Array = NDArray[np.float64]
 FEW, LARGE = 1000, 40_000_000
 """Fewer terms are left to the solver; more entries of data are not written out in full."""
 
-WIDTH = 0.003
+WIDTH = 0.001
 """Kinks are smoothed over this width, relative to where they are."""
 
-GAP = 1e-5
+GAP = 3e-6
 """Gap asked for, relative to the objective at 0."""
 
 STEPS = 600
@@ -71,10 +73,11 @@ def _solved(problem: Problem, frame: Any, times: Array, weight: float, size: int
     """The smoothed problem over all entries of the matrix, solved and brought back."""
     spread = sp.csr_array(frame @ sp.diags_array(1.0 / times))
     design = problem.design
-    rows = design.rows_csr(np.arange(problem.n)) if design.sparse else design.dense()
-    entries = np.ascontiguousarray(np.asarray((spread @ rows.T).T)) if not design.sparse else (
-        np.asarray((spread @ rows.T).T.toarray())
-    )
+    if design.sparse:
+        rows = design.rows_csr(np.arange(problem.n))
+        entries = np.asarray((spread @ rows.T).T.toarray())
+    else:
+        entries = gathered(design.dense(), sp.csc_array(spread.T))
     losses = problem.losses
     steepest = np.maximum(
         np.where(np.isfinite(losses.lo), -losses.lo, 0.0),
@@ -95,4 +98,8 @@ def _solved(problem: Problem, frame: Any, times: Array, weight: float, size: int
     if not found.usable:
         return None
     point = reference_point(whole, found.x, found.theta)
-    return Start(np.asarray(spread.T @ found.x), found.theta, None, -point.leaning)
+    x = np.asarray(spread.T @ found.x)
+    well = np.asarray(spread.T @ np.eye(size).ravel()) * max(float(np.abs(x).max()), 1e-300)
+    if problem.side is not None:
+        x = inside(problem.side, x, x + well)  # so that proofs may rest on it
+    return Start(x, found.theta, None, -point.leaning)

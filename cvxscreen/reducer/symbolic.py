@@ -20,6 +20,7 @@ from cvxpy.reductions.solution import Solution
 
 from cvxscreen.errors import NotScreenable
 from cvxscreen.reducer.attributes import lowered, recovered, shielded
+from cvxscreen.reducer.vectorise import vectorised
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +39,8 @@ class Canonical:
         Their inverse data.
     own : dict of int to cvxpy.Variable
         Identifier of a variable of `problem` to the user's variable that it stands for.
+    whole : cvxpy.Problem or None
+        The user's problem with its loops vectorised, where it has any.
     """
 
     original: Any
@@ -45,6 +48,7 @@ class Canonical:
     chain: Any
     inverse: list[Any]
     own: dict[int, Any]
+    whole: Any = None
 
     @property
     def sign(self) -> float:
@@ -127,18 +131,19 @@ def canonicalise(problem: Any) -> Canonical:
         If it is not DCP, has integer, boolean, complex or sparse variables, or a parameter without
         a value.
     """
-    reason = refuse(problem)
+    whole = vectorised(problem)
+    reason = refuse(whole)
     if reason:
         raise NotScreenable(reason)
     maximise = isinstance(problem.objective, cp.Maximize)
     lower = CvxAttr2Constr(reduce_bounds=True)
     steps = [Dcp2Cone(quad_obj=True), lower]
     chain = Chain(reductions=[FlipObjective(), *steps] if maximise else steps)
-    cone, inverse = chain.apply(shielded(problem))
+    cone, inverse = chain.apply(shielded(whole))
     renamed = inverse[-1][0] if inverse[-1] else {}
     own = {renamed[v.id].id if v.id in renamed else v.id: v for v in problem.variables()}
     present = {v.id for v in cone.variables()}
     lost = [v.name() for key, v in own.items() if key not in present]
     if lost:
         raise NotScreenable(f"variable {lost[0]} does not appear in the cone form")
-    return Canonical(problem, cone, chain, inverse, own)
+    return Canonical(problem, cone, chain, inverse, own, None if whole is problem else whole)
