@@ -6,12 +6,14 @@ from time import perf_counter
 
 import numpy as np
 
+from cvxscreen.certificate import Certificate
 from cvxscreen.errors import CvxscreenError
 from cvxscreen.reducer.beside import Beside
 from cvxscreen.reducer.inner import CvxpyInner
+from cvxscreen.reducer.minorant import Relaxed
 from cvxscreen.reducer.report import Report
 from cvxscreen.reducer.restore import restore, statistics, status_of, write_back
-from cvxscreen.reducer.rounds import solve_beside
+from cvxscreen.reducer.rounds import Outcome, solve_beside
 
 USELESS = 1e-2
 """An answer with a larger certified gap (relative) is not handed out, but solved again plainly."""
@@ -28,19 +30,56 @@ def screened_beside(
         found = solve_beside(made, guest, mode, tol)
     except (CvxscreenError, np.linalg.LinAlgError) as error:
         return f"the screening loop stopped: {error}"
-    proof, last = found.certificate, guest.problem_solved
-    if found.relaxed is None or proof is None or last is None:
+    answer = usable(found, guest)
+    if isinstance(answer, str):
+        return answer
+    began, point, last = perf_counter(), answer[0].point, guest.problem_solved
+    recognition, stats = made.recognition, last.solver_stats
+    restored = restore(recognition, point.x, point.theta, point.multipliers, found.shares)
+    seconds = perf_counter() - began
+    report = report_of(made, found, answer[1], mode, stats.solver_name, recognised, seconds)
+    write_back(
+        recognition,
+        restored,
+        status=status_of(answer[1].ok, last.status),
+        solver=report.solver,
+        statistics=statistics(
+            report,
+            solve_time=guest.solve_time,
+            setup_time=guest.setup_time,
+            iterations=stats.num_iters,
+            inner=stats.extra_stats,
+        ),
+    )
+    return report
+
+
+def usable(found: Outcome, guest: CvxpyInner) -> tuple[Relaxed, Certificate] | str:
+    """The answer and its certificate; or why they cannot be handed out."""
+    proof = found.certificate
+    if found.relaxed is None or proof is None or guest.problem_solved is None:
         return f"the reduced problem was not solved to optimality ({found.status})"
     if not proof.ok and not proof.relative_gap <= USELESS:
         return f"the answer could not be certified: {proof.reason}"
-    began, point, stats = perf_counter(), found.relaxed.point, last.solver_stats
-    recognition, masks = made.recognition, found.screening
-    restored = restore(recognition, point.x, point.theta, point.multipliers, found.shares)
+    return found.relaxed, proof
+
+
+def report_of(
+    made: Beside,
+    found: Outcome,
+    proof: Certificate,
+    mode: str,
+    solver: str,
+    recognised: float,
+    restored: float,
+) -> Report:
+    """What the rounds did, as a record; the last two arguments are seconds."""
+    masks = found.screening
     counts = {"zero": masks.zero, "linear": masks.linear, "quadratic": masks.quadratic}
-    report = Report(
+    return Report(
         recognised=True,
         mode=mode,
-        solver=stats.solver_name,
+        solver=solver,
         terms=made.terms,
         kept=found.kept,
         fixed={**{k: int(v.sum()) for k, v in counts.items()}, "predicted": found.predicted},
@@ -52,20 +91,6 @@ def screened_beside(
             "recognise": recognised,
             "screen": found.seconds - found.solve_seconds,
             "solve": found.solve_seconds,
-            "restore": perf_counter() - began,
+            "restore": restored,
         },
     )
-    write_back(
-        recognition,
-        restored,
-        status=status_of(proof.ok, last.status),
-        solver=report.solver,
-        statistics=statistics(
-            report,
-            solve_time=guest.solve_time,
-            setup_time=guest.setup_time,
-            iterations=stats.num_iters,
-            inner=stats.extra_stats,
-        ),
-    )
-    return report

@@ -20,9 +20,11 @@ from cvxscreen.errors import NotScreenable
 from cvxscreen.reducer.check import borrowed, check, points
 from cvxscreen.reducer.elements import recognise_standard
 from cvxscreen.reducer.largest import Maxima
+from cvxscreen.reducer.minorant import Minorant, Relaxed, relaxation
 from cvxscreen.reducer.recognition import Recognition
 from cvxscreen.reducer.standard import standardise
 from cvxscreen.reducer.symbolic import canonicalise
+from cvxscreen.reducer.vectorise import vectorised
 from cvxscreen.reducer.verbatim import Verbatim, split
 
 Array = NDArray[np.float64]
@@ -93,12 +95,25 @@ def recognise_beside(problem: Any) -> Beside:
         found = recognise_standard(standardise(canonical), beside=True)
         check(found)
     except NotScreenable:
-        rest, expr = split(problem)
+        rest, expr = split(vectorised(problem))
         found = recognise_standard(standardise(canonicalise(rest)), beside=True)
         check(found)
         verbatim = Verbatim.of(expr, found)
         tied = replace(found.standard.canonical, original=problem)
         found = replace(found, standard=replace(found.standard, canonical=tied))
+    made = beside_of(found, verbatim)
+    _check(made, problem)
+    return made
+
+
+def beside_of(found: Recognition, verbatim: Verbatim | None) -> Beside:
+    """Losses beside the maxima that were found with them, and beside `verbatim`.
+
+    Raises
+    ------
+    NotScreenable
+        If there are none of either, or proofs could not be completed.
+    """
     maxima, free = found.maxima, found.problem.quadratic.free
     if maxima is not None and (maxima.touched() & free).any():
         raise NotScreenable(
@@ -109,9 +124,46 @@ def recognise_beside(problem: Any) -> Beside:
         raise NotScreenable("nothing stands beside the losses")
     if not found.problem.n and maxima is None:
         raise NotScreenable("no loss term was found beside the rest")
-    made = Beside(found, verbatim)
-    _check(made, problem)
-    return made
+    return Beside(found, verbatim)
+
+
+def judged(
+    made: Beside, x: Array, theta: Array, mu: Array, shares: Array | None, tol: float
+) -> tuple[Relaxed, Array]:
+    """A point of the full problem, judged through affine minorants of g.
+
+    Parameters
+    ----------
+    made : Beside
+    x, theta, mu : arrays
+        Point, slopes of the terms, multipliers of the side constraints.
+    shares : array, shape (p,), or None
+        Slopes of the pieces of maxima, those of the largest ones when None.
+    tol : float
+        Relative gap that is aimed at.
+
+    Returns
+    -------
+    Relaxed
+    array, shape (p,)
+        The slopes of the pieces, feasible.
+    """
+    problem = made.recognition.problem
+    minorants: list[Minorant] = []
+    pull = problem.design.adjoint(theta) + problem.linear
+    if problem.side is not None:
+        pull = pull - problem.side.adjoint(problem.side.project_dual(mu))
+    target = -(pull + problem.quadratic.apply(x))
+    if made.maxima is not None:
+        shares = made.maxima.shares(made.maxima.values(x), shares)
+        minorants.append(made.maxima.minorant(x, shares))
+        target = target - minorants[0].slope
+    if made.verbatim is not None:
+        aim = 0.1 * tol * max(abs(made.value(x)), 1e-12)
+        weight = np.where(problem.quadratic.free, 1.0, 1.0 / problem.quadratic.floor)
+        minorants.append(made.verbatim.minorant(x, target, aim, weight))
+    relaxed = relaxation(problem, x, theta, mu, minorants)
+    return relaxed, np.zeros(0) if shares is None else shares
 
 
 def _check(made: Beside, problem: Any) -> None:

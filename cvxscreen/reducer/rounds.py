@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +16,11 @@ from cvxscreen.bounds import midpoint_ball
 from cvxscreen.certificate import Certificate
 from cvxscreen.losses import Piece
 from cvxscreen.problem import Problem
-from cvxscreen.reducer.beside import Beside
+from cvxscreen.reducer.beside import Beside, judged
+from cvxscreen.reducer.cut import Cut, Further
 from cvxscreen.reducer.inner import CvxpyInner
 from cvxscreen.reducer.largest import Maxima
-from cvxscreen.reducer.minorant import Minorant, Relaxed, relaxation
+from cvxscreen.reducer.minorant import Relaxed
 from cvxscreen.regions import Ball
 from cvxscreen.rules import judge
 from cvxscreen.screening import Prediction, Screening
@@ -138,17 +138,7 @@ class Rounds:
         self, problem: Problem, maxima: Maxima | None
     ) -> tuple[Array | None, Array, Array, Array | None]:
         """One solve of ``problem + maxima + verbatim``: x, theta, multipliers, shares."""
-        held: list[Any] = []
-
-        def further(z: Any) -> tuple[Any, list[Any]]:
-            cost: Any = 0.0
-            if maxima is not None:
-                cost, row = maxima.written(z)
-                held.append(row)
-            if self.made.verbatim is not None:
-                cost = cost + self.made.verbatim.written(z)
-            return cost, held
-
+        further = Further(maxima, self.made.verbatim)
         began = perf_counter()
         self.guest.beside = further
         found = ask(self.guest, problem)
@@ -157,32 +147,13 @@ class Rounds:
         self.status = found.status
         if not found.usable:
             return None, found.theta, found.multipliers, None
-        shares = None
-        if held and held[0].dual_value is not None:
-            shares = np.asarray(held[0].dual_value, dtype=np.float64).ravel()
-        return found.x, found.theta, found.multipliers, shares
+        return found.x, found.theta, found.multipliers, further.shares()
 
     def judged(
         self, x: Array, theta: Array, mu: Array, shares: Array | None
     ) -> tuple[Relaxed, Array]:
         """A point of the full problem, and the slopes of its maxima."""
-        problem, made = self.problem, self.made
-        minorants: list[Minorant] = []
-        pull = problem.design.adjoint(theta) + problem.linear
-        if problem.side is not None:
-            pull = pull - problem.side.adjoint(problem.side.project_dual(mu))
-        target = -(pull + problem.quadratic.apply(x))
-        if self.maxima is not None:
-            shares = self.maxima.shares(self.maxima.values(x), shares)
-            minorants.append(self.maxima.minorant(x, shares))
-            target = target - minorants[0].slope
-        if made.verbatim is not None:
-            aim = 0.1 * self.tol * max(abs(made.value(x)), 1e-12)
-            free = problem.quadratic.free
-            weight = np.where(free, 1.0, 1.0 / problem.quadratic.floor)
-            minorants.append(made.verbatim.minorant(x, target, aim, weight))
-        none = np.zeros(0)
-        return relaxation(problem, x, theta, mu, minorants), none if shares is None else shares
+        return judged(self.made, x, theta, mu, shares, self.tol)
 
     def selected(self, trust: bool) -> tuple[Selection, Mask]:
         """What to reduce by: proven, and on trust predicted."""
@@ -210,35 +181,21 @@ class Rounds:
 
     def round(self, trust: bool) -> bool:
         """One reduced solve, judged on the full problem; False where nothing else can be tried."""
-        problem, maxima = self.problem, self.maxima
-        selection, pieces = self.selected(trust)
-        selection = selection.folded(problem)
+        maxima = self.maxima
+        cut = Cut.of(self.made, *self.selected(trust))
+        selection, pieces = cut.selection, cut.pieces
         proven = self.screening.codes >= 0
         self.predicted = int(((selection.codes >= 0) & ~proven).sum())
         self.predicted += int((self.possible & ~pieces).sum())
-        reduced, rest, index = selection.reduce(problem), maxima, np.arange(len(pieces))
-        if maxima is not None:
-            slope, constant, rest, index = maxima.split(pieces)
-            reduced = replace(
-                reduced, linear=reduced.linear + slope, constant=reduced.constant + constant
-            )
-        self.kept = len(selection.kept) + (0 if rest is None else rest.n)
+        self.kept = cut.kept
         self.count += 1
-        x, theta, mu, found = self.solve(reduced, rest)
+        x, theta, mu, found = self.solve(cut.reduced, cut.rest)
         if x is None:
             # A linearised problem may be unbounded where the full one is not.
             self.guess = None if self.guess is None else self.guess.wider(np.inf)
             self.share *= 8.0
             return self.predicted > 0
-        x, theta = selection.lift(problem, reduced, x, theta)
-        shares = None
-        if maxima is not None:
-            shares = np.zeros(len(pieces))
-            if rest is not None and found is not None:
-                shares[index] = found
-            alone = pieces.copy()
-            alone[index] = False
-            shares[alone] = maxima.cost[maxima.owner][alone]
+        x, theta, shares = cut.lift(x, theta, found)
         before = self.best
         here, shares = self.judged(x, theta, mu, shares)
         off = Prediction(selection).refuted(here.problem, here.point.margins, self.screening)

@@ -23,16 +23,18 @@ from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 from cvxpy.reductions.solvers.solver import Solver
 
 from cvxscreen.errors import CvxscreenError, NotScreenable, UnknownName
-from cvxscreen.reducer.alongside import USELESS
+from cvxscreen.reducer.alongside import USELESS, report_of, usable
+from cvxscreen.reducer.beside import beside_of
 from cvxscreen.reducer.check import check
 from cvxscreen.reducer.elements import recognise_standard
-from cvxscreen.reducer.inner import CvxpyInner, options_for
+from cvxscreen.reducer.inner import CvxpyInner
 from cvxscreen.reducer.memory import Last, start_from
 from cvxscreen.reducer.plugin import Request, make_report
 from cvxscreen.reducer.recognition import Recognition
 from cvxscreen.reducer.report import Report
 from cvxscreen.reducer.rescale import with_costs
-from cvxscreen.reducer.restore import restore, status_of
+from cvxscreen.reducer.restore import Restored, restore, status_of
+from cvxscreen.reducer.rounds import solve_beside
 from cvxscreen.reducer.standard import Standard
 from cvxscreen.reducer.stuffed import read_stuffed
 from cvxscreen.solvers.loop import solve_screened
@@ -172,16 +174,15 @@ def _solve(
     try:
         standard = read_stuffed(data)
         kept = _recognised(standard, data, cached)
-    except NotScreenable as refusal:
-        return str(refusal)
+    except NotScreenable as reason:
+        return _beside(data, request, began) or str(reason)
     except Exception as defect:  # what the plain solver can solve must not fail here
         return f"the recogniser stopped with {type(defect).__name__}: {defect}"
     recognised = perf_counter() - began
     problem = kept.recognition.problem
     last = kept.last if warm_start else None
     start = None if last is None else start_from(last, problem)
-    options = dict(options_for(request.solver, request.options), verbose=request.verbose)
-    guest = CvxpyInner(request.solver, options)
+    guest = request.guest()
     try:
         found = solve_screened(problem, guest, mode=request.mode, tol=request.tol, start=start)
     except (CvxscreenError, np.linalg.LinAlgError) as error:
@@ -193,7 +194,32 @@ def _solve(
         return f"the answer could not be certified: {proof.reason}"
     if solver_cache is not None:
         solver_cache[key] = replace_last(kept, found)
-    return _answer(kept.recognition, found, guest, request, recognised)
+    began, recognition = perf_counter(), kept.recognition
+    restored = restore(recognition, found.x, found.theta, found.multipliers)
+    name, seconds = f"SCREENED_{request.solver}", perf_counter() - began
+    report = make_report(found, request, name, recognised, seconds)
+    return _answer(recognition, restored, report, proof, guest, request)
+
+
+def _beside(data: dict[str, Any], request: Request, began: float) -> _Answer | str:
+    """The same for maxima of many pieces beside the losses; why not, or an empty text."""
+    guest = request.guest()
+    try:
+        recognition = recognise_standard(read_stuffed(data), beside=True)
+        check(recognition)
+        made = beside_of(recognition, None)
+        recognised = perf_counter() - began
+        found = solve_beside(made, guest, request.mode, request.tol)
+    except Exception:  # the first reason is the one to give
+        return ""
+    answer = usable(found, guest)
+    if isinstance(answer, str):
+        return answer
+    began, point = perf_counter(), answer[0].point
+    restored = restore(recognition, point.x, point.theta, point.multipliers, found.shares)
+    name, seconds = f"SCREENED_{request.solver}", perf_counter() - began
+    report = report_of(made, found, answer[1], request.mode, name, recognised, seconds)
+    return _answer(recognition, restored, report, answer[1], guest, request)
 
 
 def replace_last(kept: _Kept, found: Solution) -> _Kept:
@@ -202,22 +228,22 @@ def replace_last(kept: _Kept, found: Solution) -> _Kept:
 
 
 def _answer(
-    recognition: Recognition, found: Solution, guest: CvxpyInner, request: Request, seconds: float
+    recognition: Recognition,
+    restored: Restored,
+    report: Report,
+    proof: Any,
+    guest: CvxpyInner,
+    request: Request,
 ) -> _Answer:
-    began = perf_counter()
-    restored = restore(recognition, found.x, found.theta, found.multipliers)
-    stats = guest.problem_solved.solver_stats
-    name = f"SCREENED_{request.solver}"
-    report = make_report(found, request, name, seconds, perf_counter() - began)
     request.say(report)
     return _Answer(
         report,
         x=restored.z,
         z=restored.multipliers,
         value=recognition.standard.value(restored.z),
-        status=status_of(found.certificate.ok, guest.problem_solved.status),
+        status=status_of(proof.ok, guest.problem_solved.status),
         seconds=guest.solve_time,
-        iterations=stats.num_iters,
+        iterations=guest.problem_solved.solver_stats.num_iters,
     )
 
 

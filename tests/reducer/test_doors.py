@@ -9,6 +9,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
+from reducer.beside_zoo import BOTH, problem_of
 from reducer.zoo import REFUSED, SPELLINGS, Data
 
 import cvxscreen.reducer as reducer
@@ -69,6 +70,81 @@ def test_reduce_solve_restore(name: str) -> None:
     report = problem.solver_stats.extra_stats["cvxscreen"]
     assert report.kept + sum(report.fixed.values()) == report.terms == 600
     assert "Screening" in str(reduced)
+
+
+PROVEN = [name for name in BOTH if name != "logistic_intercept"]
+
+
+@pytest.mark.parametrize("name", PROVEN)
+def test_reduce_solve_restore_beside_another_convex_part(name: str) -> None:
+    """Terms kept word for word and maxima of many pieces: the small problem, and the way back."""
+    tight = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}
+    problem, plain = problem_of(name), problem_of(name)
+    reduced = reducer.reduce(problem)
+    assert problem.status is None
+    with pytest.raises(NotCertified, match="has not been solved"):
+        reduced.restore()
+    reduced.problem.solve(solver="CLARABEL", **tight)
+    proof = reduced.restore()
+    assert proof.ok
+    assert proof.relative_gap <= 1e-6
+    assert problem.status == cp.OPTIMAL
+    plain.solve(solver="CLARABEL", **tight)
+    assert problem.value == pytest.approx(plain.value, rel=1e-7)
+    for ours, theirs in zip(problem.variables(), plain.variables(), strict=True):
+        size = max(1.0, np.abs(theirs.value).max())
+        assert np.abs(ours.value - theirs.value).max() <= 5e-5 * size
+    for ours, theirs in zip(problem.constraints, plain.constraints, strict=True):
+        size = max(1.0, np.abs(theirs.dual_value).max())
+        assert np.abs(ours.dual_value - theirs.dual_value).max() <= 5e-5 * size
+    report = problem.solver_stats.extra_stats["cvxscreen"]
+    assert report.beside
+    assert (report.mode, report.fixed.get("predicted", 0)) == ("safe", 0)
+    assert report.kept < 0.6 * report.terms
+    sizes = [sum(c.size for c in p.constraints) for p in (reduced.problem, plain)]
+    assert name not in ("slack", "slack_sum_fixed") or sizes[0] < 0.6 * sizes[1]
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in SPELLINGS if "elastic" in entry.name])
+def test_reduce_of_an_elastic_net(name: str) -> None:
+    """Features that are proven zero are not in the small problem, and are restored as zeros."""
+    tight = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}
+    entry = next(entry for entry in SPELLINGS if entry.name == name)
+    problem, plain = entry.make(Data(n=200, d=12)), entry.make(Data(n=200, d=12))
+    reduced = reducer.reduce(problem)
+    reduced.problem.solve(solver="CLARABEL", **tight)
+    assert reduced.restore().ok
+    plain.solve(solver="CLARABEL", **tight)
+    assert problem.value == pytest.approx(plain.value, rel=1e-7)
+    for ours, theirs in zip(problem.variables(), plain.variables(), strict=True):
+        assert np.abs(ours.value - theirs.value).max() <= 5e-5
+    report = problem.solver_stats.extra_stats["cvxscreen"]
+    assert report.kept < report.terms
+    if name == "elastic_weights":
+        assert report.dropped >= 3
+
+
+def test_reduce_where_nothing_can_be_proven_says_so() -> None:
+    with pytest.raises(NotScreenable, match="nothing can be proven"):
+        reducer.reduce(problem_of("logistic_intercept"))
+
+
+def test_reduce_of_an_infeasible_problem_beside_says_so() -> None:
+    data = Data()
+    bad = [cp.sum(data.w) == 1, data.w <= 0]
+    hinge = cp.sum(cp.pos(1 - data.X @ data.w))
+    with pytest.raises(NotCertified, match="infeasible"):
+        reducer.reduce(cp.Problem(cp.Minimize(data.ridge + hinge + cp.norm(data.w)), bad))
+
+
+def test_restore_of_a_loose_solve_beside_is_refused_by_its_certificate() -> None:
+    problem = problem_of("slack_sum_fixed")
+    reduced = reducer.reduce(problem)
+    reduced.problem.solve(solver="SCS", eps=1e-2)
+    with pytest.warns(UserWarning, match="may be inaccurate"):
+        proof = reduced.restore(tol=1e-10)
+    assert not proof.ok
+    assert problem.status == cp.OPTIMAL_INACCURATE
 
 
 def test_restore_before_a_solve_says_what_to_do() -> None:

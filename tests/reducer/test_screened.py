@@ -7,6 +7,8 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
+from reducer.beside_zoo import BOTH, MAXIMA, problem_of
+from reducer.beside_zoo import Data as BesideData
 from reducer.zoo import REFUSED, SPELLINGS, Data
 
 import cvxscreen
@@ -45,6 +47,39 @@ def test_spellings(entry: Any) -> None:
     assert problem.value == pytest.approx(plain.value, rel=1e-7)
     for ours, theirs in zip(duals(problem), duals(plain), strict=True):
         assert np.abs(ours - theirs).max(initial=0.0) <= 1e-4 * max(1.0, np.abs(theirs).max())
+
+
+@pytest.mark.parametrize("mode", ["certified", "safe"])
+@pytest.mark.parametrize("name", BOTH)
+def test_losses_beside_another_convex_part(name: str, mode: str) -> None:
+    """Maxima of many pieces are screened; what only an expression tells is solved plainly."""
+    problem, plain = problem_of(name), problem_of(name)
+    problem.solve(solver=cvxscreen.Screened("CLARABEL", mode=mode), **TIGHT)
+    plain.solve(solver="CLARABEL", **TIGHT)
+    report = problem.solver_stats.extra_stats["cvxscreen"]
+    assert report.recognised == (name in MAXIMA or name == "sum_largest")
+    if name in MAXIMA:
+        assert "maxima" in report.beside[0]
+        assert mode == "certified" or report.kept < 0.6 * report.terms
+    assert problem.status == plain.status == cp.OPTIMAL
+    assert problem.value == pytest.approx(plain.value, rel=1e-7)
+    for ours, theirs in zip(problem.variables(), plain.variables(), strict=True):
+        assert np.abs(ours.value - theirs.value).max() <= 5e-5 * max(1, np.abs(theirs.value).max())
+    for ours, theirs in zip(duals(problem), duals(plain), strict=True):
+        assert np.abs(ours - theirs).max(initial=0.0) <= 5e-5 * max(1.0, np.abs(theirs).max())
+
+
+def test_maxima_in_the_other_solver_and_statuses() -> None:
+    problem = problem_of("slack_sum_fixed")
+    problem.solve(solver=cvxscreen.Screened("SCS", mode="safe"))
+    assert problem.solver_stats.extra_stats["cvxscreen"].recognised
+    found = problem.value
+    assert found == pytest.approx(problem.solve(solver="CLARABEL", **TIGHT), rel=1e-7)
+    data = BesideData()
+    objective, rows = MAXIMA["slack"](data)
+    bad = cp.Problem(cp.Minimize(objective), [*rows, data.W >= 1, data.W <= 0])
+    assert bad.solve(solver=cvxscreen.Screened()) == np.inf
+    assert bad.status == cp.INFEASIBLE
 
 
 @pytest.mark.parametrize("name", ["norm", "budget", "logistic", "l1_ball", "ridge"])
