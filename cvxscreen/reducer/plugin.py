@@ -203,7 +203,9 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpyInne
         inner = builtin_solver(problem, Limits(*(request.options.get(name) for name in LIMITS)))
     else:
         inner, start = guest, metric_start(problem) if start is None else start
-    return solve_screened(problem, inner, mode=request.mode, tol=request.tol, start=start), guest
+    with np.errstate(over="ignore", invalid="ignore"):  # of an unbounded problem's iterates
+        found = solve_screened(problem, inner, mode=request.mode, tol=request.tol, start=start)
+    return found, guest
 
 
 def warm_start(recognition: Recognition) -> Start | None:
