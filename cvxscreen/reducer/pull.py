@@ -183,6 +183,13 @@ def _transpose(row: Row, expr: Any, weight: Array) -> None:
         _move(row, expr, weight)
 
 
+def _conjugate(row: Row, expr: Any, weight: Array) -> None:
+    """Traces of real products were written with conjugates before CVXPY 1.9."""
+    if expr.args[0].is_complex():
+        raise Unreadable
+    row.add(expr.args[0], weight)
+
+
 def _move(row: Row, expr: Any, weight: Array) -> None:
     """Nodes whose entries are entries of their arguments, or zero."""
     flat = weight.ravel(order="F")
@@ -203,4 +210,5 @@ _RULES: dict[str, Callable[[Row, Any, Array], None]] = {
     "Sum": _sum,
     "reshape": _reshape,
     "transpose": _transpose,
+    "conj": _conjugate,
 }

@@ -33,8 +33,9 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def spelled(name: str) -> Callable[[], Any]:
-    return lambda: next(entry for entry in SPELLINGS if entry.name == name).make(Data())
+def spelled(name: str, *, plain: bool = False) -> Callable[[], Any]:
+    entry = next(entry for entry in SPELLINGS if entry.name == name)
+    return lambda: entry.make(Data(plain=plain))
 
 
 LIMITED: dict[str, Callable[[], Any]] = {
@@ -69,7 +70,7 @@ def test_a_limit_of_iterations(name: str, solver: str, steps: int) -> None:
     assert plain.status in (cp.USER_LIMIT, cp.OPTIMAL_INACCURATE)
     report = screened.solver_stats.extra_stats["cvxscreen"]
     if screened.status == cp.OPTIMAL:
-        truth = make()
+        truth = problem_of(name[7:]) if name.startswith("beside_") else spelled(name, plain=True)()
         truth.solve(solver="CLARABEL")
         assert report.recognised
         assert report.relative_gap <= 1e-6
