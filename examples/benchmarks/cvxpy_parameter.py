@@ -2,11 +2,14 @@
 
     OMP_NUM_THREADS=1 python examples/benchmarks/cvxpy_parameter.py --terms 20000 --coordinates 20
     OMP_NUM_THREADS=1 python examples/benchmarks/cvxpy_parameter.py --terms 1000000 --single
+    OMP_NUM_THREADS=1 python examples/benchmarks/cvxpy_parameter.py --terms 200000 --data
 
 The problem is ``mean(pos(1 - y * (X w + b))) + lambda |w|^2`` on two overlapping Gaussian classes,
 lambda in [1e-4, 1e-1]. The plain solves follow CVXPY's DPP rules: the problem is compiled once.
 ``--plain`` says how many of the values are solved plainly (all when omitted; the ratio is then per
 value). ``--single`` is one solve at lambda = 1e-3 instead, with the peak memory of the process.
+``--data`` has the labelled rows themselves in a `Parameter` (still DPP) and changes them twice;
+what CVXPY would allocate for that is what it says when it is not given the memory (8 GB here).
 CPU seconds, everything from the problem's construction included; libraries are loaded before.
 """
 
@@ -85,6 +88,34 @@ def single(X, y, *, plain: bool) -> None:
     print(f"{X.shape}: {how}, {seconds:.1f} CPU s, peak {peak:.2f} GB, value {value[0]!r}")
 
 
+def labelled(X, y):
+    """The problem with its rows in a parameter."""
+    n, d = X.shape
+    w, b, rows = cp.Variable(d), cp.Variable(), cp.Parameter((n, d), name="rows")
+    loss = cp.sum(cp.pos(1 - rows @ w - cp.multiply(y, b))) / n
+    return cp.Problem(cp.Minimize(loss + 1e-3 * cp.sum_squares(w))), rows
+
+
+def data(X, y) -> None:
+    """Print three solves with other data in the same parameter, and what CVXPY asks for."""
+    rng = np.random.default_rng(1)
+    prob, rows = labelled(X, y)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    for step in range(3):
+        rows.value = y[:, None] * (X + 0.1 * step * rng.standard_normal(X.shape))
+        seconds, value = timed(lambda: prob.solve(method="screen", solver="CLARABEL"))
+        gap = prob.solver_stats.extra_stats["cvxscreen"].relative_gap
+        print(f"{X.shape}: screened, {seconds:.1f} CPU s, gap {gap:.0e}, value {value!r}")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    print(f"peak {peak:.2f} GB, of which {before:.2f} GB before the first solve")
+    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+    try:
+        prob.solve(solver="CLARABEL")
+        print("plain: solved")
+    except MemoryError as error:
+        print(f"plain: {error}")
+
+
 def main() -> None:
     """Parse the arguments and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -94,6 +125,7 @@ def main() -> None:
     parser.add_argument("--plain", type=int, default=None)
     parser.add_argument("--single", action="store_true")
     parser.add_argument("--only-plain", action="store_true")
+    parser.add_argument("--data", action="store_true")
     args = parser.parse_args()
     small, label = cvxscreen.datasets.two_gaussians(3000, 5, seed=1)
     along(small, label, [1e-2, 1e-3])
@@ -101,6 +133,9 @@ def main() -> None:
     X, y = cvxscreen.datasets.two_gaussians(args.terms, args.coordinates, seed=0)
     if args.single or args.only_plain:
         single(X, y, plain=args.only_plain)
+        return
+    if args.data:
+        data(X, y)
         return
     values = np.geomspace(1e-1, 1e-4, args.values)
     compare(X, y, values, args.plain or args.values)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
 import pytest
+from cvxpy.cvxcore.python import canonInterface
 
+import cvxscreen.reducer as reducer
 from cvxscreen.reducer.recognise import recognise
+
+reducer.register()
 
 N, D = 1500, 6
 
@@ -70,3 +75,48 @@ def test_two_classes_in_two_matrices_and_weights() -> None:
                       -np.column_stack([down, np.ones(len(down))])])
     assert np.allclose(np.sort(np.abs(found.design.dense()), axis=0),
                        np.sort(np.abs(rows), axis=0), rtol=1e-14)
+
+
+def test_data_in_a_parameter_never_become_a_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10,000 x 50 in a `Parameter`: CVXPY would ask for (10,051 x 500,001) numbers, 37 GiB.
+
+    What CVXPY compiles is the reduced problem, which has no parameters; and all that is allocated
+    on the way is a few times the data.
+    """
+    n, d = 10_000, 50
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
+    X = rng.standard_normal((n, d)) + 0.3 * y[:, None]
+    compiled: list[dict[int, int]] = []
+    original = canonInterface.get_problem_matrix
+
+    def watched(*given: Any, **named: Any) -> Any:
+        compiled.append({key: int(size) for key, size in given[3].items()})
+        return original(*given, **named)
+
+    monkeypatch.setattr(canonInterface, "get_problem_matrix", watched)
+    w, b, data = cp.Variable(d), cp.Variable(), cp.Parameter((n, d), value=y[:, None] * X)
+    hinge = cp.sum(cp.pos(1 - data @ w - cp.multiply(y, b)))
+    problem = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + 0.01 * hinge))
+    assert problem.is_dpp()
+    problem.solve(method="screen", solver="CLARABEL")  # compiles what is compiled
+    for sign in (-1.0, 1.0):
+        data.value = sign * y[:, None] * X[::-1]
+        compiled.clear()
+        tracemalloc.start()
+        try:
+            problem.solve(method="screen", solver="CLARABEL")
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        report = problem.solver_stats.extra_stats["cvxscreen"]
+        assert report.recognised
+        assert report.kept < 0.2 * n
+        assert compiled
+        assert all(set(sizes.values()) == {1} for sizes in compiled)
+        assert peak <= 12 * X.nbytes
+        v, c = cp.Variable(d), cp.Variable()
+        loss = cp.sum(cp.pos(1 - data.value @ v - cp.multiply(y, c)))
+        same = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(v) + 0.01 * loss))
+        assert problem.value == pytest.approx(same.solve(method="screen", tol=1e-9), rel=1e-6)
+        assert problem.value == pytest.approx(problem.objective.value, rel=1e-9)
