@@ -19,6 +19,7 @@ from cvxscreen.reducer.beside import Beside, judged
 from cvxscreen.reducer.build import Built, build
 from cvxscreen.reducer.cut import Cut, Further
 from cvxscreen.reducer.inner import CvxpyInner
+from cvxscreen.reducer.metric_pilot import metric_start
 from cvxscreen.reducer.recognition import Recognition
 from cvxscreen.reducer.report import Report
 from cvxscreen.reducer.restore import Restored, restore, statistics, status_of, write_back
@@ -133,7 +134,7 @@ def reduced(recognition: Recognition) -> Reduced:
     """
     full = recognition.problem
     pilot = None if full.side is None else CvxpyInner()
-    found = solve_screened(full, pilot, tol=PILOT)
+    found = solve_screened(full, pilot, tol=PILOT, start=metric_start(full))
     if found.status not in ("optimal", "inaccurate"):
         raise _no_point(found.status)
     selection = found.screening.selection.folded(full)

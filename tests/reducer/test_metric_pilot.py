@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 import cvxscreen.reducer as reducer
+from cvxscreen.bounds import midpoint_ball
 from cvxscreen.duality import reference_point
 from cvxscreen.reducer import plugin
+from cvxscreen.reducer.inner import CvxpyInner
 from cvxscreen.reducer.metric_pilot import metric_start
 from cvxscreen.reducer.recognise import recognise
+from cvxscreen.rules import judge
 
 reducer.register()
 
@@ -60,6 +63,44 @@ def test_the_answer_is_that_of_the_plain_solve(
     assert used[0] is not None
     assert report.kept < report.terms
     truth, plain = learning(factor=1.0)
+    plain.solve(solver="CLARABEL", tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
+    assert problem.value == pytest.approx(plain.value, rel=1e-7)
+    assert np.abs(M.value - truth.value).max() <= 1e-4 * np.abs(truth.value).max()
+
+
+def test_the_start_is_inside_so_that_it_proves() -> None:
+    """From the first point alone, before any conic solver: most terms, and none of them wrongly."""
+    problem = recognise(learning()[1]).problem
+    start = metric_start(problem)
+    assert start is not None
+    assert problem.side.surely_holds(start.x)
+    point = reference_point(problem, start.x, start.theta, start.multipliers)
+    verdict = judge(problem, midpoint_ball(problem, point))
+    assert verdict.zero.sum() + verdict.linear.sum() > 0.8 * problem.n
+    options = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
+    truth = CvxpyInner("CLARABEL", options)(problem)
+    margins = problem.design.forward(truth.x) - problem.losses.b
+    assert (margins[verdict.zero] > -1e-6).all()
+    assert (margins[verdict.linear] < 1e-6).all()
+
+
+def test_reduce_starts_from_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The conic solver never sees all terms."""
+    sizes = []
+    original = CvxpyInner.__call__
+
+    def watched(self: CvxpyInner, problem: Any, *rest: Any) -> Any:
+        sizes.append(problem.n)
+        return original(self, problem, *rest)
+
+    monkeypatch.setattr(CvxpyInner, "__call__", watched)
+    M, problem = learning(n=3000)
+    reduced = reducer.reduce(problem)
+    assert sizes
+    assert max(sizes) < 0.5 * 3000
+    reduced.problem.solve(solver="CLARABEL", tol_gap_abs=1e-10, tol_gap_rel=1e-10)
+    assert reduced.restore().ok
+    truth, plain = learning(n=3000, factor=1.0)
     plain.solve(solver="CLARABEL", tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
     assert problem.value == pytest.approx(plain.value, rel=1e-7)
     assert np.abs(M.value - truth.value).max() <= 1e-4 * np.abs(truth.value).max()
