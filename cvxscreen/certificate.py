@@ -72,6 +72,14 @@ class Certificate:
         )
 
 
+@dataclass(eq=False)
+class Passes:
+    """``A x`` and ``A' theta`` as a certificate has computed them, for who goes on from there."""
+
+    margins: Array | None = None
+    force: Array | None = None
+
+
 def _free_residual_cost(
     problem: Problem, theta: Array, residual: Array, sensitivity: Array
 ) -> float:
@@ -133,6 +141,7 @@ def certify(
     multipliers: ArrayLike | None = None,
     *,
     tol: float = 1e-6,
+    passes: Passes | None = None,
 ) -> Certificate:
     """Recompute the optimality of ``(x, theta)`` on all of `problem`.
 
@@ -147,6 +156,8 @@ def certify(
         Multipliers of the side constraints, in the dual cone.
     tol : float
         Relative gap asked for.
+    passes : Passes, optional
+        Gets the two products (data in rows or kernels); nothing is taken from it.
 
     Returns
     -------
@@ -190,7 +201,10 @@ def certify(
     if (theta < f.lo).any() or (theta > f.hi).any():
         return refused("a dual variable lies outside its box", primal)
 
-    pull = problem.design.adjoint(theta) + problem.linear
+    force = problem.design.adjoint(theta)
+    pull = force + problem.linear
+    if passes is not None:
+        passes.margins, passes.force = t, force
     side_gap = side_error = 0.0
     if problem.side is not None:
         m = len(problem.side.offset)

@@ -61,6 +61,8 @@ def reference_point(
     x: ArrayLike,
     theta: ArrayLike | None = None,
     multipliers: ArrayLike | None = None,
+    *,
+    known: tuple[Array, Array] | None = None,
 ) -> Point:
     """Evaluate a primal and a dual point together: two passes over the data.
 
@@ -71,6 +73,9 @@ def reference_point(
         Any slopes; they are made dual feasible. The subgradients at `x` when omitted.
     multipliers : array_like, shape (m,), optional
         Of the side constraints.
+    known : pair of arrays, optional
+        ``design.forward(x)`` and ``design.adjoint(theta)`` where both have been computed, without a
+        penalty; the second is computed again if `theta` is not feasible as it is.
 
     Returns
     -------
@@ -86,14 +91,15 @@ def reference_point(
     x = finite("x", x, (problem.d,)).copy()
     if problem.penalty is not None:
         x = problem.penalty.settle(x)
-    margins = problem.design.forward(x)
+    margins = problem.design.forward(x) if known is None else known[0]
     if theta is None:
         theta = problem.losses.slope(margins)
-    theta = finite("theta", theta, (problem.n,))
+    given = theta = finite("theta", theta, (problem.n,))
     if problem.side is not None and multipliers is not None:
         multipliers = finite("multipliers", multipliers, problem.side.offset.shape)
     theta, mu = dual_feasible(problem, theta, multipliers, margins)
-    force = problem.design.adjoint(theta)
+    same = known is not None and np.array_equal(theta, given)
+    force = known[1] if known is not None and same else problem.design.adjoint(theta)
     error = margin_error(problem, x)
     return _assemble(problem, x, theta, mu, margins, error, force, 0.0)
 

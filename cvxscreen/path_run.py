@@ -24,7 +24,9 @@ from cvxscreen.metric_certificate import certify_metric
 from cvxscreen.path_record import PathPoint, Points, points_of
 from cvxscreen.problem import Problem
 from cvxscreen.shares import Shares
-from cvxscreen.solvers.inner import Start
+from cvxscreen.solvers.faces import Faces
+from cvxscreen.solvers.faces_memory import Memory
+from cvxscreen.solvers.inner import Inner, Start
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.small_path import SmallPath, Stretch, suits
 from cvxscreen.solvers.solution import Solution, shares_proven
@@ -71,6 +73,7 @@ class Run:
         self.recorded, self.limits, self.max_iter = recorded, limits, max_iter
         self.previous: Solution | None = None
         self.small: SmallPath | None = None
+        self.memory = Memory()
         self.missed, self.note, self.ended = 0, "", False
         plain = over == "C" and max_iter is None  # the compiled loop counts no iterations
         if plain and solver.lower() in COMPILED and suits(problem):
@@ -140,8 +143,10 @@ class Run:
             start = warm_start(here, self.previous)
         elif len(self.points):
             start = self.resume(here, self.points[-1])
-        limits = self.limits.each(self.max_iter)
-        point, found = _one(here, start, self.tol, self.mode, self.solver, limits)
+        inner = named_solver(self.solver, here, self.limits.each(self.max_iter))
+        if isinstance(inner, Faces) and not self.recorded:
+            inner = replace(inner, memory=self.memory)
+        point, found = _one(here, start, self.tol, self.mode, inner)
         if point.status == TIME:
             self.limits.spent()  # this point is not finished, so it does not count
             return
@@ -223,12 +228,10 @@ def _proven_before(
 
 
 def _one(
-    here: Problem, start: Start | None, tol: float, mode: str, solver: str, limits: Limits
+    here: Problem, start: Start | None, tol: float, mode: str, inner: Inner
 ) -> tuple[PathPoint, Solution]:
     began = perf_counter()
-    found = solve_screened(
-        here, named_solver(solver, here, limits), mode=mode, tol=tol, start=start
-    )
+    found = solve_screened(here, inner, mode=mode, tol=tol, start=start)
     last = found.rounds[-1] if found.rounds else None
     point = PathPoint(
         value=here.C,

@@ -19,7 +19,7 @@ from cvxscreen.duality import reference_point
 from cvxscreen.errors import InvalidInput
 from cvxscreen.losses import Losses
 from cvxscreen.problem import Problem, Quadratic
-from cvxscreen.solvers import faces, faces_block
+from cvxscreen.solvers import faces, faces_block, faces_rows
 from cvxscreen.solvers.choice import CROSSOVER, builtin_solver
 from cvxscreen.solvers.faces import Faces, suits
 from cvxscreen.solvers.inner import Inner, Start
@@ -232,7 +232,7 @@ def test_the_block_splits_and_multiplies_as_the_rows_do(rng: np.random.Generator
     matrix, factor, root = words(rng), rng.uniform(0.5, 2.0, N), rng.uniform(0.5, 2.0, D)
     loops = faces.compiled()
     assert loops is not None
-    source = faces_block.Sparse.of(Rows(matrix, factor), root, loops)
+    source = faces_rows.Sparse.of(Rows(matrix, factor), root, loops)
     losses = table("huber", N, rng)
     block = faces_block.Block(source, np.arange(0, 40), np.arange(40, 90), losses, 16)
     block = block.extended(np.arange(120, 150), losses)

@@ -15,26 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.designs.rows import Rows
-from cvxscreen.duality import Point, dual_feasible
 from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.problem import Problem
-from cvxscreen.solvers.faces_block import Block, Sparse, inside
-from cvxscreen.solvers.faces_loops import Loops, compiled
+from cvxscreen.solvers.faces_block import Block
+from cvxscreen.solvers.faces_loops import compiled
+from cvxscreen.solvers.faces_memory import Memory
+from cvxscreen.solvers.faces_state import State
 from cvxscreen.solvers.faces_step import Face
 from cvxscreen.solvers.inner import InnerResult, Start, refuse_side
 from cvxscreen.solvers.newton import Newton
 
 Array = NDArray[np.float64]
-Index = NDArray[np.intp]
 
-SHARE = 0.15
-"""Share of all terms that a block holds besides the urgent ones."""
-HEAVY = (16, 512, 28)
-"""Columns to split off: at least, at most, and one for so many free terms."""
 SWEEPS = (12, 3, 1)
 """Sweeps of coordinate descent: over all terms at a cold start, on a new block, in each round."""
-TETHER = 100.0
-"""Weight of the proximal term of an unpenalised coordinate, relative to its typical entry."""
 SLACK = 0.1
 """A block's gap may be so much of that term before its centre moves."""
 PATIENCE = 20
@@ -53,119 +47,6 @@ def suits(problem: Problem) -> bool:
     )
 
 
-class _State:
-    """A dual point on all terms, with its ``v = -M^{-1/2} (A' theta + q)``, margins and gap.
-
-    A free (unpenalised) coordinate is held to a centre by a proximal term, M being positive there;
-    the centre follows the solution. The gap is the one without that term, theta balanced.
-    """
-
-    def __init__(
-        self, problem: Problem, rows: Rows, start: Start | None, target: float, loops: Loops
-    ) -> None:
-        self.problem, self.target, self.loops = problem, target, loops
-        diagonal = problem.quadratic.diagonal.copy()
-        self.free = np.flatnonzero(problem.quadratic.free)
-        self.centre = np.zeros(len(self.free)) if start is None else start.x[self.free]
-        if len(self.free):
-            sizes = float(np.sum(problem.free_columns**2)), float(np.sum(problem.norms**2))
-            diagonal[self.free] = TETHER * sizes[0] / sizes[1] if min(sizes) > 0 else 1.0
-        self.root = 1.0 / np.sqrt(diagonal)
-        self.source = Sparse.of(rows, self.root, loops)
-        theta = np.zeros(problem.n) if start is None else np.asarray(start.theta, dtype=np.float64)
-        self.theta = self._snapped(theta)
-        known = None if start is None else start.point
-        margins: Array | None = None
-        if known is not None and known.problem is problem and (known.theta == self.theta).all():
-            pull, self.passes = known.pull * self.root, 0.0
-            margins = _known_margins(known) if not len(self.free) else None
-        else:
-            pull, self.passes = self.source.pull(self.theta), 1.0
-        self.v = -pull - problem.linear * self.root
-        self.v[self.free] += self.centre / self.root[self.free]
-        self.renew(margins)
-
-    def _snapped(self, theta: Array) -> Array:
-        """`theta` in its box, and at an end of it where only rounding keeps it away."""
-        f = self.problem.losses
-        near = 1e-12 * np.maximum(-f.lo, f.hi)
-        with np.errstate(invalid="ignore"):
-            theta = np.where(theta <= f.lo + near, f.lo, theta)
-            return np.where(theta >= f.hi - near, f.hi, theta)
-
-    def renew(self, margins: Array | None = None) -> None:
-        """Margins and gap at ``x = x_theta``: one pass, unless the margins are known."""
-        self.t = self.source.margins(self.v) if margins is None else margins
-        self.fy = self.problem.losses.fenchel_young(self.t, self.theta)
-        self.gap, self.balanced = float(self.fy.sum()), self.theta
-        self.left = self.gap + self.tension(self.v[self.free])
-        self.passes += margins is None
-        if len(self.free):
-            small, self.gap = self.gap <= self.target, np.inf
-            if small:
-                self.balance()
-
-    def balance(self) -> None:
-        """The gap of the dual point nearby that satisfies the free coordinate's equation.
-
-        Terms inside their piece share what is missing; they pay least for it.
-        """
-        f, theta = self.problem.losses, self.theta.copy()
-        e, offset = self.problem.free_columns[:, 0], float(self.problem.linear[self.free[0]])
-        for _ in range(3):
-            rows = np.flatnonzero(inside(f, theta) & (e != 0))
-            if len(rows):
-                share = (float(e @ theta) + offset) / float(e[rows] @ e[rows])
-                theta[rows] = np.clip(theta[rows] - share * e[rows], f.lo[rows], f.hi[rows])
-        self.balanced, _ = dual_feasible(self.problem, theta, None, self.t)
-        lean = self.source.pull(self.balanced - self.theta)
-        lean[self.free] = 0.0
-        self.gap = float(self.problem.losses.fenchel_young(self.t, self.balanced).sum())
-        self.gap += 0.5 * float(lean @ lean)
-        self.passes += 1
-
-    def tension(self, v: Array) -> float:
-        """What the proximal term of the free coordinate adds to the objective at v."""
-        away = v - self.centre / self.root[self.free]
-        return 0.5 * float(away @ away)
-
-    def recentre(self) -> None:
-        """A step of the proximal point method in the free coordinate."""
-        root = self.root[self.free]
-        before, self.centre = self.centre, self.v[self.free] * root
-        self.v[self.free] += (self.centre - before) / root
-
-    def block(self) -> Block:
-        """The free terms, those that are on the wrong piece, and the nearest others."""
-        problem, losses = self.problem, self.problem.losses
-        free = inside(losses, self.theta)
-        urgent = free | (self.fy > 0)
-        near, more = np.flatnonzero(~urgent), int(SHARE * problem.n) + 1
-        if len(near) > more:
-            key = losses.kink_distance(self.t) / np.maximum(problem.norms, 1e-300)
-            key[urgent] = np.inf
-            near = np.sort(np.argpartition(key, more)[:more])
-        heavy = int(np.clip(np.count_nonzero(free) // HEAVY[2], HEAVY[0], HEAVY[1]))
-        return Block(self.source, np.flatnonzero(urgent), near, losses, heavy)
-
-    def extend(self, block: Block) -> Block:
-        """`block` with the terms outside it that are on the wrong piece."""
-        outside = self.fy > 0
-        outside[block.rows] = False
-        wrong = np.flatnonzero(outside)
-        return block.extended(wrong, self.problem.losses) if len(wrong) else block
-
-
-def _known_margins(point: Point) -> Array | None:
-    """Margins at ``x_theta`` where the point tells them: up to 1e-9 of x."""
-    near = 1e-9 * point.problem.quadratic.norm(point.x_dual)
-    if point.shift <= near:
-        return point.margins
-    if point.centre is not None and point.centre.slack <= near:
-        return 2.0 * point.centre.margins - point.margins
-    return None
-
-
 @dataclass(frozen=True)
 class Faces:
     """The built-in solver for sparse data.
@@ -181,12 +62,15 @@ class Faces:
         Newton steps at most, should it come to that.
     limits : Limits
         Of the whole call.
+    memory : Memory, optional
+        Of the calls before this one, where there are several on the same data.
     """
 
     max_rounds: int = 500
     max_steps: int = 500
     name: str = "BUILTIN"
     limits: Limits = field(default=UNLIMITED, compare=False)
+    memory: Memory | None = field(default=None, compare=False)
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
@@ -203,7 +87,10 @@ class Faces:
         loops, rows = compiled(), problem.design
         if loops is None or not isinstance(rows, Rows) or not suits(problem):
             return newton(problem, start, target)
-        work = _Work(_State(problem, rows, start, target, loops), self.max_rounds, self.limits)
+        memory = self.memory or Memory()
+        work = _Work(
+            State(problem, rows, start, target, loops, memory), self.max_rounds, self.limits
+        )
         work.run(cold=start is None)
         x, theta = work.best[0] * work.state.root, work.best[1]
         info = {
@@ -224,7 +111,7 @@ class Faces:
 class _Work:
     """Rounds on blocks until the gap on all terms is small enough or stops falling."""
 
-    def __init__(self, state: _State, limit: int, limits: Limits) -> None:
+    def __init__(self, state: State, limit: int, limits: Limits) -> None:
         self.state, self.target, self.limit = state, state.target, limit
         self.limits = limits
         self.best_gap = np.inf
@@ -259,6 +146,8 @@ class _Work:
             least = min(least, state.left)
             self.keep()
             state.recentre()
+        if block is not None:
+            state.memory.keep(block)
         if not np.isfinite(self.best_gap):
             state.balance()
             self.keep()

@@ -83,6 +83,17 @@ def _split(  # type: ignore[no-untyped-def]
         squares[row, 1] = second
 
 
+def _move(rows, start, stop, indices, data, at, new_start, new_indices, new_data):  # type: ignore[no-untyped-def]
+    """Copy rows to other places: the k-th becomes row ``at_k``."""
+    for k in range(rows.size):
+        i = rows[k]
+        a = new_start[at[k]]
+        for p in range(start[i], stop[i]):
+            new_indices[a] = indices[p]
+            new_data[a] = data[p]
+            a += ONE
+
+
 def _gather(rows, start, stop, indices, data, v, out):  # type: ignore[no-untyped-def]
     """``out_k = <a_i, v>`` for the k-th row i of `rows`."""
     for k in range(rows.size):
@@ -183,6 +194,7 @@ class Loops(NamedTuple):
     energy: Loop
     count: Loop
     split: Loop
+    move: Loop
     gather: Loop
     scatter: Loop
     gram: Loop
@@ -199,5 +211,7 @@ def compiled() -> Loops | None:
         return None
     plain = numba.njit(cache=True, fastmath={"contract"})
     sums_in_any_order = numba.njit(cache=True, fastmath={"contract", "reassoc", "nsz"})
-    loops = [plain(f) for f in (_widen, _energy, _count, _split, _gather, _scatter, _gram, _sweep)]
+    loops = [plain(f) for f in (
+        _widen, _energy, _count, _split, _move, _gather, _scatter, _gram, _sweep
+    )]
     return Loops(*[*loops, sums_in_any_order(_advance)])

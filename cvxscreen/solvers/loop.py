@@ -25,6 +25,7 @@ from cvxscreen.shares import Shares
 from cvxscreen.solvers.choice import BUILTIN, OWN, builtin_solver, pilot_gap
 from cvxscreen.solvers.chunked import is_chunked, solve_chunked
 from cvxscreen.solvers.compare import blend
+from cvxscreen.solvers.evaluate import evaluated
 from cvxscreen.solvers.faces import Faces
 from cvxscreen.solvers.guess import SMALL, Guess, samples, size_of_optimum, subsample, usable
 from cvxscreen.solvers.inner import MODES, Inner, InnerResult, Start, ask, check_request, limits_of
@@ -137,7 +138,7 @@ class _Run(Run):
                 problem, start.x, start.theta, start.multipliers
             )
             self.before = Shares(partial(shares_proven, problem, self.bounds, self.best))
-            if not self.predicts or not self.builtin:
+            if self.mode == "safe" or not (self.predicts or self.sees) or not self.builtin:
                 self.prove(self.best)
         elif self.builtin and self.predicts:
             self.sound()
@@ -212,7 +213,10 @@ class _Run(Run):
         refuted, proven = 0, int((self.screening.codes >= 0).sum())
         if self.result.usable:
             x, theta = chosen.lift(problem, reduced, self.result.x, self.result.theta)
-            point = reference_point(problem, x, theta, self.result.multipliers)
+            last = self.sees and reduced is problem and self.result.status == "optimal"
+            pair = (x, theta, self.result.multipliers)
+            point, proof = evaluated(problem, *pair, self.tol if last else None)
+            self.proof = self.proof if proof is None else (point, proof)
             off = Prediction(chosen).refuted(problem, point.margins, self.screening)
             refuted = int(off.sum())
             self.learn(point, off, guessed)

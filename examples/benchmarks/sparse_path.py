@@ -25,7 +25,8 @@ from sklearn.svm import LinearSVC
 import cvxscreen
 from cvxscreen.certificate import Certificate, certify
 from cvxscreen.problem import Problem
-from cvxscreen.solvers.choice import builtin_solver
+from cvxscreen.solvers.faces import Faces
+from cvxscreen.solvers.faces_memory import Memory
 from cvxscreen.solvers.inner import InnerResult, Start
 from cvxscreen.tables import table
 
@@ -49,14 +50,14 @@ def scaled(point: Point, here: Problem) -> Start:
     return Start(point.found.x, np.where(before <= low, now.lo, theta))
 
 
-def solve(here: Problem, start: Start | None, tol: float) -> Point:
+def solve(here: Problem, start: Start | None, tol: float, memory: Memory) -> Point:
     """Solve and certify; aim lower when the certificate asks for it."""
     began = process_time()
     seconds = proving = 0.0
     x = np.zeros(here.d) if start is None else start.x
     scale, aim = here.primal(x), 0.9
     while True:
-        found = builtin_solver(here)(here, start, aim * tol * scale)
+        found = Faces(memory=memory)(here, start, aim * tol * scale)
         seconds += process_time() - began
         began = process_time()
         proof = certify(here, found.x, found.theta, tol=tol)
@@ -70,9 +71,10 @@ def solve(here: Problem, start: Start | None, tol: float) -> Point:
 def path(problem: Problem, grid, tol: float) -> list[Point]:
     """All values of C, each from the one before."""
     points: list[Point] = []
+    memory = Memory()
     for value in grid:
         here = problem.with_(C=float(value))
-        points.append(solve(here, scaled(points[-1], here) if points else None, tol))
+        points.append(solve(here, scaled(points[-1], here) if points else None, tol, memory))
     return points
 
 
@@ -148,7 +150,8 @@ def main() -> None:
         sampled = [points[i] for i in np.linspace(0, args.points - 1, args.svc_points).astype(int)]
         bounds = []
         for p in sampled:
-            fine = solve(problem.with_(C=p.C), Start(p.found.x, p.found.theta), 1e-9)
+            start = Start(p.found.x, p.found.theta)
+            fine = solve(problem.with_(C=p.C), start, 1e-9, Memory())
             bounds.append(fine.proof.dual)
         for tol in args.svc_tol:
             runs = [linear_svc(X, y, p.C, b, tol) for p, b in zip(sampled, bounds, strict=True)]

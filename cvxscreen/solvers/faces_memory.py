@@ -1,0 +1,52 @@
+"""What `Faces` keeps from one value of C for the next: the rows it has copied."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen.designs.rows import Rows
+from cvxscreen.losses import Losses
+from cvxscreen.solvers.faces_block import Block
+from cvxscreen.solvers.faces_loops import Loops
+from cvxscreen.solvers.faces_rows import Sparse
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+GROWTH = 1.4
+"""The columns to split off may have become so many times more."""
+
+
+class Memory:
+    """The copied rows of one design, for problems that differ in their losses only.
+
+    One path owns one; nothing else may use it at the same time.
+    """
+
+    def __init__(self) -> None:
+        self._rows: Rows | None = None
+        self._source: Sparse | None = None
+        self._block: Block | None = None
+
+    def source(self, rows: Rows, root: Array, loops: Loops) -> Sparse:
+        """The rows as the loops read them; what was kept of others is forgotten."""
+        known = self._source
+        if known is None or self._rows is not rows or not np.array_equal(known.root, root):
+            self._rows, self._block = rows, None
+            self._source = known = Sparse.of(rows, root, loops)
+        return known
+
+    def keep(self, block: Block) -> None:
+        """Remember `block`, which nobody else will change."""
+        self._block = block if block.source is self._source else None
+
+    def block(self, urgent: Index, near: Index, losses: Losses, heavy: int) -> Block:
+        """A block of `urgent` and `near` rows."""
+        source, before = self._source, self._block
+        if source is None:
+            raise ValueError("no rows yet")
+        self._block = None
+        if before is not None and (before.partial or heavy > GROWTH * before.asked):
+            before = None
+        return Block(source, urgent, near, losses, heavy, before)
