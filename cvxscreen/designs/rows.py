@@ -196,7 +196,11 @@ class Rows:
         weights = np.asarray(weights, dtype=np.float64)
         p = self.matrix.shape[1]
         if self.sparse:
-            out = np.asarray(self.matrix.astype(np.float64).power(2) @ weights[:p])
+            entries = np.square(self.matrix.data, dtype=np.float64)
+            squares = sp.csr_array(
+                (entries, self.matrix.indices, self.matrix.indptr), shape=self.matrix.shape
+            )
+            out = np.asarray(squares @ weights[:p])
         else:
             out = np.empty(self.shape[0])
             for rows, block in self._blocks():

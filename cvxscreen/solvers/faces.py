@@ -29,6 +29,8 @@ Array = NDArray[np.float64]
 
 SWEEPS = (12, 3, 1)
 """Sweeps of coordinate descent: over all terms at a cold start, on a new block, in each round."""
+NEARLY = 0.95
+"""Share of the gap allowed to all terms that is asked of a block, and of that asked of a face."""
 SLACK = 0.1
 """A block's gap may be so much of that term before its centre moves."""
 PATIENCE = 20
@@ -159,13 +161,13 @@ class _Work:
         fixed = v + block.pull(theta)
         lowest, since, gap = np.inf, 0, np.inf
         free = np.flatnonzero(np.isin(block.columns, state.free))
-        aim = 0.9 * self.target
+        aim = NEARLY * self.target
         while gap > aim and self.rounds < most and since < PATIENCE and not self.limits.spent(1):
             block.sweep(theta, v, sweeps)
             face = Face(block, theta, v)
             if len(free):
                 aim = max(0.3 * self.target, SLACK * state.tension(v[free]))
-            face.move(theta, v, 0.9 * aim, state.loops)
+            face.move(theta, v, NEARLY * aim, state.loops)
             gap = face.gap
             if gap <= aim:
                 gap = float(f.fenchel_young(block.margins(v), theta).sum())

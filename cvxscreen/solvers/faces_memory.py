@@ -14,7 +14,7 @@ from cvxscreen.solvers.faces_rows import Sparse
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-GROWTH = 1.4
+GROWTH = 1.5
 """The columns to split off may have become so many times more."""
 
 

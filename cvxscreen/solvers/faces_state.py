@@ -18,7 +18,7 @@ Index = NDArray[np.intp]
 
 SHARE = 0.15
 """Share of all terms that a block holds besides the urgent ones."""
-HEAVY = (16, 512, 28)
+HEAVY = (64, 512, 24)
 """Columns to split off: at least, at most, and one for so many free terms."""
 TETHER = 100.0
 """Weight of the proximal term of an unpenalised coordinate, relative to its typical entry."""

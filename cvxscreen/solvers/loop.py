@@ -38,8 +38,8 @@ from cvxscreen.solvers.sparse_loop import solve_sparse
 __all__ = ["MODES", "Inner", "InnerResult", "Start", "solve_screened"]
 
 MAX_ROUNDS = 12
-AIM = 0.8
-"""Share of the tolerance that a built-in solver uses up."""
+AIM, CLOSE = 0.8, 0.95
+"""Share of the tolerance that a built-in solver uses up; `Faces` stops right below it."""
 SOUNDING = 1e-5
 """Relative gap to which samples are solved."""
 WORTH = 0.8
@@ -125,7 +125,7 @@ class _Run(Run):
         self.sees = isinstance(inner, Faces | Smo)  # finds out by itself which terms matter
         self.guess: Guess | None = None
         self.weight: float | None = None
-        self.target_factor = AIM if self.builtin else 0.25
+        self.target_factor = (CLOSE if isinstance(inner, Faces) else AIM) if self.builtin else 0.25
 
     # -- steps of a round -----------------------------------------------------------------
 
