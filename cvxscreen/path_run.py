@@ -30,7 +30,7 @@ from cvxscreen.solvers.inner import Inner, Start
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.small_path import SmallPath, Stretch, suits
 from cvxscreen.solvers.solution import Solution, shares_proven
-from cvxscreen.solvers.warm import moved_start, warm_start
+from cvxscreen.solvers.warm import moved_start, onward_start
 from cvxscreen.term_sets import Products
 
 Array = NDArray[np.float64]
@@ -139,11 +139,12 @@ class Run:
     def one(self, value: float) -> None:
         """The next point by the ordinary loop."""
         here, start = self.problem.with_(**{self.over: value}), None
+        inner = named_solver(self.solver, here, self.limits.each(self.max_iter))
         if self.previous is not None:
-            start = warm_start(here, self.previous)
+            light = isinstance(inner, Faces) and self.mode == "certified"
+            start = onward_start(here, self.previous, light)
         elif len(self.points):
             start = self.resume(here, self.points[-1])
-        inner = named_solver(self.solver, here, self.limits.each(self.max_iter))
         if isinstance(inner, Faces) and not self.recorded:
             inner = replace(inner, memory=self.memory)
         point, found = _one(here, start, self.tol, self.mode, inner)

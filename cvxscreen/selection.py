@@ -151,6 +151,9 @@ class Selection:
         ``x_theta``; dropped features are 0. If the selection holds at `x`, the full duality gap
         equals the reduced one.
         """
+        if reduced is problem:
+            kept = np.asarray(theta_kept, dtype=np.float64)
+            return np.array(x, dtype=np.float64), kept.clip(problem.losses.lo, problem.losses.hi)
         short, x = np.array(x, dtype=np.float64), np.zeros(problem.d)
         x[self.features(problem)] = short
         losses, codes = problem.losses, self.codes

@@ -1,6 +1,9 @@
-"""An answer of a solver as a point of the problem, with its certificate where that is at hand."""
+"""An answer of a solver with its certificate, and as a point of the problem once one is needed."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,21 +15,47 @@ from cvxscreen.problem import Problem
 Array = NDArray[np.float64]
 
 
-def evaluated(
-    problem: Problem, x: Array, theta: Array, multipliers: Array, tol: float | None
-) -> tuple[Point, Certificate | None]:
-    """``(x, theta)`` as a point; with a `tol` its certificate comes first, and its passes serve.
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """A pair, certified; the certificate has taken nothing from whoever found it.
 
-    The certificate takes nothing from the solver or the point; the point takes over the two
-    products that the certificate has computed. None if the point is not that very pair.
+    Attributes
+    ----------
+    x, theta, multipliers : arrays
+    proof : Certificate
+    passes : Passes
+        The two products of the certificate: the point takes them over.
     """
-    if tol is None or problem.penalty is not None:
-        return reference_point(problem, x, theta, multipliers), None
-    passes = Passes()
-    proof = certify(problem, x, theta, multipliers, tol=tol, passes=passes)
-    known = None
-    if passes.margins is not None and passes.force is not None:
-        known = passes.margins, passes.force
-    point = reference_point(problem, x, theta, multipliers, known=known)
-    same = np.array_equal(point.theta, theta) and np.array_equal(point.x, x)
-    return point, proof if same else None
+
+    problem: Problem
+    x: Array
+    theta: Array
+    multipliers: Array
+    proof: Certificate
+    passes: Passes
+
+    @classmethod
+    def of(
+        cls, problem: Problem, x: Array, theta: Array, multipliers: Array, tol: float
+    ) -> Answer:
+        """Certify the pair."""
+        passes = Passes()
+        proof = certify(problem, x, theta, multipliers, tol=tol, passes=passes)
+        return cls(problem, x, theta, multipliers, proof, passes)
+
+    @classmethod
+    def known(cls, point: Point, proof: Certificate) -> Answer:
+        """A point with its certificate."""
+        pair = (point.x, point.theta, point.multipliers)
+        answer = cls(point.problem, *pair, proof, Passes())
+        answer.__dict__["point"] = point
+        return answer
+
+    @cached_property
+    def point(self) -> Point:
+        """The pair, its dual part made feasible."""
+        known, passes = None, self.passes
+        plain = self.problem.penalty is None  # which would settle x elsewhere
+        if plain and passes.margins is not None and passes.force is not None:
+            known = passes.margins, passes.force
+        return reference_point(self.problem, self.x, self.theta, self.multipliers, known=known)

@@ -31,6 +31,8 @@ SWEEPS = (12, 3, 1)
 """Sweeps of coordinate descent: over all terms at a cold start, on a new block, in each round."""
 NEARLY = 0.95
 """Share of the gap allowed to all terms that is asked of a block, and of that asked of a face."""
+RELAX = 2.0
+"""Conjugate gradients stop at so many times the aim: a sweep over the face does the rest."""
 SLACK = 0.1
 """A block's gap may be so much of that term before its centre moves."""
 PATIENCE = 20
@@ -167,9 +169,10 @@ class _Work:
             face = Face(block, theta, v)
             if len(free):
                 aim = max(0.3 * self.target, SLACK * state.tension(v[free]))
-            face.move(theta, v, NEARLY * aim, state.loops)
+            face.move(theta, v, RELAX * aim, state.loops)
             gap = face.gap
-            if gap <= aim:
+            if gap <= RELAX * aim:
+                block.sweep(theta, v, 1, face.rows)
                 gap = float(f.fenchel_young(block.margins(v), theta).sum())
             since = 0 if gap < 0.9 * lowest else since + 1
             lowest = min(lowest, gap)

@@ -100,6 +100,15 @@ class Block:
         self._all = np.arange(len(self.rows))
         self._in_gram = np.zeros(len(self.rows), dtype=bool)
 
+    def renew(self, losses: Losses) -> None:
+        """The same rows with other `losses` (of all terms)."""
+        weight, used = self.weight, self._in_gram
+        self._arrange(losses)
+        if np.array_equal(weight, self.weight):
+            self._in_gram = used
+        else:
+            self._gram[:] = 0.0
+
     def _inherit(self, before: Block) -> None:
         """Take over the matrix of the heavy columns; rows that are not here leave it."""
         place = np.full(len(self.source.factor), -1, dtype=np.intp)
@@ -142,11 +151,14 @@ class Block:
         self._loops.scatter(rows, *self.light, x, out)
         return out
 
-    def sweep(self, theta: Array, v: Array, times: int) -> None:
-        """Coordinate descent over all rows, forwards and backwards; theta and v change in place."""
-        f = self.losses
+    def sweep(self, theta: Array, v: Array, times: int, rows: Index | None = None) -> None:
+        """Coordinate descent forwards and backwards over all rows, or over some (local) ones.
+
+        theta and v change in place.
+        """
+        f, rows = self.losses, self._order if rows is None else rows
         for turn in range(times):
-            order = np.ascontiguousarray(self._order[::-1]) if turn % 2 else self._order
+            order = np.ascontiguousarray(rows[::-1]) if turn % 2 else rows
             self._loops.sweep(
                 order, *self.heavy, *self.light,
                 self.square, self._inverse, f.b, f.e, f.lo, f.hi, theta, v,

@@ -41,6 +41,19 @@ class Memory:
         """Remember `block`, which nobody else will change."""
         self._block = block if block.source is self._source else None
 
+    def held(self, urgent: Index, near: Index, losses: Losses, heavy: int) -> Block | None:
+        """The block kept, if it suits as it is and has all these rows."""
+        block = self._block
+        if block is None or block.partial or heavy > GROWTH * block.asked:
+            return None
+        missing = np.ones(len(losses), dtype=bool)
+        missing[block.rows] = False
+        if missing[urgent].any() or missing[near].any():
+            return None
+        self._block = None
+        block.renew(losses)
+        return block
+
     def block(self, urgent: Index, near: Index, losses: Losses, heavy: int) -> Block:
         """A block of `urgent` and `near` rows."""
         source, before = self._source, self._block

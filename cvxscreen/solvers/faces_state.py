@@ -20,6 +20,8 @@ SHARE = 0.15
 """Share of all terms that a block holds besides the urgent ones."""
 HEAVY = (64, 512, 24)
 """Columns to split off: at least, at most, and one for so many free terms."""
+INNER = 0.6
+"""Share of these that a block from before must hold to be used as it is."""
 TETHER = 100.0
 """Weight of the proximal term of an unpenalised coordinate, relative to its typical entry."""
 
@@ -51,6 +53,8 @@ class State:
         if known is not None and known.problem is problem and (known.theta == self.theta).all():
             pull, self.passes = known.pull * self.root, 0.0
             margins = _known_margins(known) if not len(self.free) else None
+        elif start is not None and start.passes is not None and not len(self.free):
+            margins, pull, self.passes = start.passes[0], start.passes[1] * self.root, 0.0
         else:
             pull, self.passes = self.source.pull(self.theta), 1.0
         self.v = -pull - problem.linear * self.root
@@ -116,9 +120,11 @@ class State:
         if len(near) > more:
             key = losses.kink_distance(self.t) / np.maximum(problem.norms, 1e-300)
             key[urgent] = np.inf
-            near = np.sort(np.argpartition(key, more)[:more])
+            near = np.argpartition(key, (int(INNER * more), more))[:more]
         heavy = int(np.clip(np.count_nonzero(free) // HEAVY[2], HEAVY[0], HEAVY[1]))
-        return self.memory.block(np.flatnonzero(urgent), near, losses, heavy)
+        first = np.flatnonzero(urgent)
+        held = self.memory.held(first, near[: int(INNER * len(near))], losses, heavy)
+        return self.memory.block(first, np.sort(near), losses, heavy) if held is None else held
 
     def extend(self, block: Block) -> Block:
         """`block` with the terms outside it that are on the wrong piece."""

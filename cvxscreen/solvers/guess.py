@@ -115,13 +115,15 @@ def _order_statistic(values: Array, rank: int) -> float:
 def size_of_optimum(problem: Problem, best: Point | None) -> float:
     """About the optimal value: from below where the gap is known, but at least half of P."""
     if best is None:
-        return problem.primal(np.zeros(problem.d))
+        return problem.primal(np.zeros(problem.d), np.zeros(problem.n))
     size = abs(best.primal)
     return max(size - best.gap, 0.5 * size)
 
 
 def usable(problem: Problem, chosen: Selection, best: Point | None, share: float) -> Selection:
     """`chosen` folded and `anchored`; nothing if more than a `share` of the terms would stay."""
+    if len(chosen.kept) == problem.n:
+        return chosen
     if len(chosen.kept) <= share * problem.n:
         chosen = anchored(problem, chosen.folded(problem), best)
     if len(chosen.kept) <= share * problem.n:

@@ -33,7 +33,9 @@ def check_request(mode: str, tol: float) -> None:
 class Start:
     """A warm start: primal, dual and the proximal weight reached there (None: choose one).
 
-    `point` is the same pair where it has been evaluated on the very problem already.
+    `point` is the same pair where it has been evaluated on the very problem already. Without it
+    `passes` may hold ``A x_theta`` and ``A' theta``, as computed, and `size` the dual objective:
+    for solvers and targets, nothing is proven from them.
     """
 
     x: Array
@@ -41,6 +43,8 @@ class Start:
     weight: float | None = None
     multipliers: Array | None = None
     point: Point | None = None
+    passes: tuple[Array, Array] | None = None
+    size: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,25 +25,20 @@ from cvxscreen.shares import Shares
 from cvxscreen.solvers.choice import BUILTIN, OWN, builtin_solver, pilot_gap
 from cvxscreen.solvers.chunked import is_chunked, solve_chunked
 from cvxscreen.solvers.compare import blend
-from cvxscreen.solvers.evaluate import evaluated
-from cvxscreen.solvers.faces import Faces
-from cvxscreen.solvers.guess import SMALL, Guess, samples, size_of_optimum, subsample, usable
+from cvxscreen.solvers.evaluate import Answer
+from cvxscreen.solvers.goals import WORTH, Goals
+from cvxscreen.solvers.guess import SMALL, Guess, samples, subsample, usable
 from cvxscreen.solvers.inner import MODES, Inner, InnerResult, Start, ask, check_request, limits_of
-from cvxscreen.solvers.pauses import gap_that_pays, pauses, promising
+from cvxscreen.solvers.pauses import promising
 from cvxscreen.solvers.run import Run
-from cvxscreen.solvers.smo import Smo
-from cvxscreen.solvers.solution import Round, Solution, shares_proven
+from cvxscreen.solvers.solution import Round, Solution, shares_from, shares_proven
 from cvxscreen.solvers.sparse_loop import solve_sparse
 
 __all__ = ["MODES", "Inner", "InnerResult", "Start", "solve_screened"]
 
 MAX_ROUNDS = 12
-AIM, CLOSE = 0.8, 0.95
-"""Share of the tolerance that a built-in solver uses up; `Faces` stops right below it."""
 SOUNDING = 1e-5
 """Relative gap to which samples are solved."""
-WORTH = 0.8
-"""A reduction that keeps a larger share of the terms costs more than it saves."""
 
 
 def solve_screened(
@@ -121,11 +116,11 @@ class _Run(Run):
         on_round: Callable[[Round], None] | None,
     ) -> None:
         super().__init__(problem, inner, mode, tol, bounds, on_round)
-        self.builtin = isinstance(inner, BUILTIN)
-        self.sees = isinstance(inner, Faces | Smo)  # finds out by itself which terms matter
+        self.goals = Goals(problem, inner, mode == "safe", tol)
+        self.builtin, self.sees = self.goals.builtin, self.goals.sees
         self.guess: Guess | None = None
         self.weight: float | None = None
-        self.target_factor = (CLOSE if isinstance(inner, Faces) else AIM) if self.builtin else 0.25
+        self.light: Start | None = None
 
     # -- steps of a round -----------------------------------------------------------------
 
@@ -134,6 +129,10 @@ class _Run(Run):
         problem = self.problem
         if start is not None:
             self.weight = start.weight
+            if start.passes is not None and self.sees and self.mode == "certified":
+                self.light, self.goals.size = start, start.size
+                self.before = Shares(partial(shares_from, problem, self.bounds, start))
+                return
             self.best = start.point or reference_point(
                 problem, start.x, start.theta, start.multipliers
             )
@@ -189,55 +188,58 @@ class _Run(Run):
             chosen = prediction.beside(self.screening)
         return usable(problem, chosen, self.best, WORTH if self.builtin else 1.0)
 
-    def target(self) -> float:
-        """Absolute gap for the inner solver; loose while there is nothing to reduce by."""
-        scale = size_of_optimum(self.problem, self.best)
-        aim = self.target_factor * self.tol * max(scale, 1e-300)
-        if not self.builtin:
-            return aim
-        safe = self.mode == "safe"
-        if self.sees or (safe and not pauses(self.problem)):
-            return aim
-        if self.best is None:
-            return max(3e-4 * scale, aim) if self.problem.n > SMALL else aim
-        return max(gap_that_pays(self.best, self.screening, 1.0 - WORTH, aim), aim) if safe else aim
-
     def round(self) -> None:
         """One pass of the loop in the module's docstring."""
         began, problem = perf_counter(), self.problem
-        chosen = self.choose()
-        guessed = int(((chosen.codes >= 0) & (self.screening.codes < 0)).sum())
+        chosen, known = self.choose(), self.screening.codes
+        guessed = 0 if chosen.codes is known else int(((chosen.codes >= 0) & (known < 0)).sum())
         reduced = chosen.reduce(problem, self.best)
-        self.result = ask(self.inner, reduced, self.warm(chosen), self.target())
+        goal, last = self.goals.next(self.best, self.screening)
+        self.result = ask(self.inner, reduced, self.warm(chosen), goal)
         solved = perf_counter()
         refuted, proven = 0, int((self.screening.codes >= 0).sum())
         if self.result.usable:
             x, theta = chosen.lift(problem, reduced, self.result.x, self.result.theta)
-            last = self.sees and reduced is problem and self.result.status == "optimal"
-            pair = (x, theta, self.result.multipliers)
-            point, proof = evaluated(problem, *pair, self.tol if last else None)
-            self.proof = self.proof if proof is None else (point, proof)
-            off = Prediction(chosen).refuted(problem, point.margins, self.screening)
-            refuted = int(off.sum())
-            self.learn(point, off, guessed)
+            refuted = self.judge(chosen, guessed, x, theta, last)
         elif guessed:
             # A linearised problem may be unbounded where the full one is not.
             self.guess = self.guess.wider(np.inf) if self.guess else None
         else:
             self.finished = True
         self.weight = self.result.info.get("weight")
-        best = self.best
+        best = self.best if self.answer is None else self.answer.proof
         self.record(reduced, best, (proven, guessed, refuted), began, solved)
         self.decide(guessed, refuted)
         share = 0.5 * (1.0 - WORTH) if self.builtin else 0.0
-        if not self.finished and best is not None and promising(best, self.screening, share):
-            self.prove(best)
+        going = None if self.finished else self.best
+        if going is not None and promising(going, self.screening, share):
+            self.prove(going)
+
+    def judge(
+        self, chosen: Selection, guessed: int, x: np.ndarray, theta: np.ndarray, last: bool
+    ) -> int:
+        """Take over an answer; the number of its guesses that the full data refute.
+
+        Where it should be the last, the certificate comes first: nothing else may be needed.
+        """
+        problem, mu = self.problem, self.result.multipliers
+        if last and len(chosen.kept) == problem.n and self.result.status == "optimal":
+            answer = Answer.of(problem, x, theta, mu, self.tol)
+            if answer.proof.ok:
+                self.answer, self.finished = answer, True
+                return 0
+            point = answer.point
+        else:
+            point = reference_point(problem, x, theta, mu)
+        off = Prediction(chosen).refuted(problem, point.margins, self.screening)
+        self.learn(point, off, guessed)
+        return int(off.sum())
 
     def warm(self, chosen: Selection) -> Start | None:
         """The best point so far, restricted to the kept terms."""
         best = self.best
         if best is None:
-            return None
+            return self.light
         if len(chosen.kept) == self.problem.n:
             return Start(best.x, best.theta, self.weight, best.multipliers, best)
         return Start(best.x, best.theta[chosen.kept], self.weight, best.multipliers)
@@ -264,14 +266,14 @@ class _Run(Run):
         stuck = len(self.rounds) >= 2 and self.rounds[-1].gap >= 0.5 * self.rounds[-2].gap
         first = len(self.rounds) == 1 and self.builtin
         if guessed == 0 and refuted == 0 and stuck and not first:
-            if self.builtin and self.target_factor > 1e-3:
-                self.target_factor *= 0.1
+            if self.builtin and self.goals.factor > 1e-3:
+                self.goals.factor *= 0.1
             else:
                 self.finished = True
         elif guessed and refuted == 0:
             # Nothing refuted and still a gap: the inner solver was not accurate enough.
             if self.builtin:
-                self.target_factor *= 0.1
-                self.finished = self.target_factor < 1e-4
+                self.goals.factor *= 0.1
+                self.finished = self.goals.factor < 1e-4
             else:
                 self.finished = stuck

@@ -23,6 +23,7 @@ from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.metric_certificate import certify_metric
 from cvxscreen.problem import Problem
 from cvxscreen.screening import Screening
+from cvxscreen.solvers.evaluate import Answer
 from cvxscreen.solvers.inner import InnerResult, Start
 from cvxscreen.solvers.metric_cone import Metric
 from cvxscreen.solvers.metric_kink import solve_kinked
@@ -165,7 +166,8 @@ def solve_metric(
         problem=problem, x=point.x, theta=point.theta, multipliers=np.zeros(0),
         status=limits.word(proof.ok), certificate=proof,
         earlier=Screening.empty(problem), rounds=tuple(rounds), bounds=tuple(bounds),
-        reference=point, solver="metric", mode=mode, seconds=perf_counter() - began,
+        answer=Answer.known(point, proof), solver="metric", mode=mode,
+        seconds=perf_counter() - began,
     )
 
 

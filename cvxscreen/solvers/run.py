@@ -12,6 +12,7 @@ from cvxscreen.certificate import Certificate, certify
 from cvxscreen.duality import Point
 from cvxscreen.problem import Problem
 from cvxscreen.screening import Screening
+from cvxscreen.solvers.evaluate import Answer
 from cvxscreen.solvers.inner import Inner, InnerResult, limits_of
 from cvxscreen.solvers.solution import Round, Solution
 
@@ -45,6 +46,7 @@ class Run:
         self.bounds, self.on_round, self.limits = bounds, on_round, limits_of(inner)
         self.screening = Screening.empty(problem)
         self.best: Point | None = None
+        self.answer: Answer | None = None
         self.rounds: list[Round] = []
         self.before: Mapping[str, float] = {}
         self.result = InnerResult("not run", np.zeros(0), np.zeros(0))
@@ -64,8 +66,8 @@ class Run:
         return self._proof[1]
 
     def record(
-        self, reduced: Problem, point: Point | None, counts: tuple[int, int, int], began: float,
-        solved: float, features: int | None = None,
+        self, reduced: Problem, point: Point | Certificate | None,
+        counts: tuple[int, int, int], began: float, solved: float, features: int | None = None,
     ) -> None:
         """Keep the record of a round and hand it on.
 
@@ -73,7 +75,7 @@ class Run:
         ----------
         reduced : Problem
             What was solved.
-        point : Point or None
+        point : Point, Certificate or None
             Whose gap the record tells.
         counts : tuple of int
             Terms proven, predicted, refuted.
@@ -97,15 +99,16 @@ class Run:
 
     def solution(self) -> Solution:
         """The record of the whole call."""
-        best, rounds = self.best, tuple(self.rounds)
-        if best is None or not self.answered:
+        answer, rounds = self.answer, tuple(self.rounds)
+        if answer is None and self.best is not None and self.answered:
+            answer = Answer.known(self.best, self.certified(self.best))
+        if answer is None:
             word = self.limits.reached or self.result.status
             return Solution.failed(self.problem, word, self.screening, rounds)
-        proof = self.certified(best)
         return Solution(
             problem=self.problem,
-            x=best.x, theta=best.theta, multipliers=best.multipliers,
-            status=self.limits.word(proof.ok), certificate=proof, earlier=self.screening,
-            bounds=self.bounds, rounds=rounds,
-            reference=best, before=self.before, solver=self.inner.name, mode=self.mode,
+            x=answer.x, theta=answer.theta, multipliers=answer.multipliers, answer=answer,
+            status=self.limits.word(answer.proof.ok), certificate=answer.proof,
+            earlier=self.screening, bounds=self.bounds, rounds=rounds,
+            before=self.before, solver=self.inner.name, mode=self.mode,
         )

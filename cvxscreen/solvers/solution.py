@@ -16,6 +16,8 @@ from cvxscreen.duality import Point, reference_point
 from cvxscreen.problem import Problem
 from cvxscreen.rules import piece_masks
 from cvxscreen.screening import Screening
+from cvxscreen.solvers.evaluate import Answer
+from cvxscreen.solvers.inner import Start
 from cvxscreen.tables import fields, table
 
 Array = NDArray[np.float64]
@@ -80,8 +82,8 @@ class Solution:
     rounds : tuple of Round
     bounds : tuple of Bound
         The theorems that prove.
-    reference : Point or None
-        The answer as a reference for bounds, evaluated.
+    answer : Answer or None
+        The pair, evaluated as a reference for bounds when one is first needed.
     before : mapping
         Share of the terms on each kind of piece proven from the warm start alone.
     solver, mode : str
@@ -98,7 +100,7 @@ class Solution:
     earlier: Screening
     rounds: tuple[Round, ...]
     bounds: tuple[Bound, ...] = ()
-    reference: Point | None = None
+    answer: Answer | None = None
     before: Mapping[str, float] = field(default_factory=dict)
     solver: str = ""
     mode: str = ""
@@ -121,9 +123,10 @@ class Solution:
     @cached_property
     def screening(self) -> Screening:
         """What is *proven* about the full problem, by the solve and by its answer."""
-        if self.reference is None or not np.isfinite(self.reference.gap):
+        known = self.reference
+        if known is None or not np.isfinite(known.gap):
             return self.earlier
-        return self.earlier.proven_from(self.bounds, self.reference)
+        return self.earlier.proven_from(self.bounds, known)
 
     @property
     def alpha(self) -> Array:
@@ -150,9 +153,14 @@ class Solution:
 
     def point(self) -> Point:
         """Return this solution as a reference for bounds."""
-        if self.reference is not None:
-            return self.reference
+        if self.answer is not None:
+            return self.answer.point
         return reference_point(self.problem, self.x, self.theta, self.multipliers)
+
+    @property
+    def reference(self) -> Point | None:
+        """The same where there is an answer, else None."""
+        return None if self.answer is None else self.answer.point
 
     def _features(self) -> list[tuple[str, object]]:
         found = self.screening
@@ -188,6 +196,12 @@ class Solution:
             title="Solution",
         )
         return head + "\n" + table(names, rows)
+
+
+def shares_from(problem: Problem, bounds: Sequence[Bound], start: Start) -> dict[str, float]:
+    """`shares_proven` from a start that has not been evaluated."""
+    point = reference_point(problem, start.x, start.theta, start.multipliers)
+    return shares_proven(problem, bounds, point)
 
 
 def shares_proven(problem: Problem, bounds: Sequence[Bound], point: Point) -> dict[str, float]:

@@ -12,6 +12,9 @@ from cvxscreen.solvers.chunked import is_chunked
 from cvxscreen.solvers.inner import Start
 from cvxscreen.solvers.solution import Solution
 
+NEAR = 1e-9
+"""How near ``x`` must be to ``x_theta``, relative, for margins of one to serve as the other's."""
+
 
 def warm_start(problem: Problem, solution: Solution) -> Start:
     """`solution` as a start for `problem`; its dual point is scaled to the new C.
@@ -27,6 +30,41 @@ def warm_start(problem: Problem, solution: Solution) -> Start:
         return Start(solution.x, np.zeros(0))
     weight = solution.rounds[-1].solver_info.get("weight") if solution.rounds else None
     return moved_start(problem, solution.point(), weight)
+
+
+def onward_start(problem: Problem, solution: Solution, light: bool) -> Start:
+    """`warm_start`, or where it may be `light` and can be, `light_start`."""
+    start = light_start(problem, solution) if light else None
+    return warm_start(problem, solution) if start is None else start
+
+
+def light_start(problem: Problem, solution: Solution) -> Start | None:
+    """As `warm_start`, from what the certificate of `solution` has computed; nothing is evaluated.
+
+    For `problem` ``= solution.problem.with_(C=...)`` without linear term, penalty, side constraints
+    and unpenalised coordinates; None otherwise, and where ``x`` is not ``x_theta`` up to rounding.
+    With ``f = C/C0`` the dual objective at ``f theta`` is
+    ``f (D(theta) + 1/2 ||x_theta||_M^2) - f^2/2 ||x_theta||_M^2``.
+    """
+    answer, old = solution.answer, solution.problem
+    plain = problem.side is None and problem.penalty is None and problem.design is old.design
+    plain = plain and problem.quadratic is old.quadratic and not problem.quadratic.free.any()
+    if answer is None or not answer.proof.ok or not plain or problem.linear.any():
+        return None
+    margins, force = answer.passes.margins, answer.passes.force
+    if margins is None or force is None:
+        return None
+    away = problem.quadratic.norm(answer.x + problem.quadratic.solve(force))
+    square = problem.quadratic.norm(answer.x) ** 2
+    if away**2 > NEAR**2 * square:
+        return None
+    factor = problem.C / old.C
+    theta = np.clip(factor * answer.theta, problem.losses.lo, problem.losses.hi)
+    size = factor * (answer.proof.dual + 0.5 * square) - 0.5 * factor**2 * square
+    return Start(
+        factor * answer.x, theta, passes=(factor * margins, factor * force),
+        size=max(size, 0.5 * min(1.0, factor) * answer.proof.dual),
+    )
 
 
 def moved_start(problem: Problem, reference: Point, weight: float | None = None) -> Start:
