@@ -22,33 +22,56 @@ from cvxscreen.solvers.small_newton import (  # noqa: F401 - called by name in t
     prox,
     room_of,
 )
+from cvxscreen.solvers.small_predict import (  # noqa: F401
+    DECAY,
+    FOLLOW,
+    FURTHEST,
+    LEAST,
+    NEAR,
+    OUT,
+    SAMPLE,
+    STRAY,
+    TANGENT,
+    band,
+    deviation,
+    expect,
+    foresee,
+    learn,
+    sample,
+    tangent,
+)
 
 PILOT = 1e-3
 """Relative gap of the rough solution that the first point starts from."""
 
+COARSE = 0.1
+"""Step in log C from which margins are carried on even where terms are few."""
+
+FEW = 4000
+"""Terms up to which, on a finer grid, the ball is the better guess: their margins move by jumps."""
+
+FAR = 1e-2
+"""Share of the weight to begin with after a larger step without such a guess."""
+
+WIDER = 4.0
+"""Growth of a guess's reach when the answer refutes it."""
+
+PART, ROUGH, NARROW = 8, 1e-3, 0.2
+"""Where more than n/8 terms are kept, and the point before took many steps, the first solve is to
+this relative gap; the next keeps what lies within a fifth of how far that one moved the margins."""
+
 OFF, SAFE, CERTIFIED = 0, 1, 2
 """What may be fixed before a solve: nothing, what is proven, what is guessed."""
 
-MEMORY = 9
+MEMORY = 12
 """Numbers carried from point to point: the last factor (0 at the start); the proximal weight times
 the factor; the share of the ball that a guess reaches; the objective; the sum of Fenchel-Young
 terms and ``||x - x_theta||`` (both from above when proving); the share of the weight to begin with;
-the logarithm of the last two factors' ratio (0 where no margins of two points are known) and how
-far the margins were from what was expected, in norms of their rows.
+the logarithm of the last two factors' ratio (0 where no margins of two points are known); how far
+the margins were from what was expected, in norms of their rows; the share of their last step that
+they are expected to make again; the weight whose band is as wide as the unit of margins, over the
+first; the Newton steps of the last point.
 """
-
-FOLLOW = 0.8
-"""Share of the last step of the margins, in log C, that they are expected to make again."""
-
-COARSE = 0.2
-"""Step in log C from which margins are extrapolated; on a finer grid the ball is the better guess.
-"""
-
-FURTHEST = 1.5
-"""Most of such a step, where the grid is uneven."""
-
-FAR = 1e-2
-"""Share of the weight to begin with after such a step."""
 
 COLUMNS = ("kept", "predicted", "refuted", "rounds", "steps", "passes", "gap", "done")
 """Of the record that `run` fills, one row a point."""
@@ -66,9 +89,7 @@ def evaluate(n, t, th, b, e, q, inv, lo, hi, factor):  # type: ignore[no-untyped
     return value, max(fy, 0.0)
 
 
-def refutations(  # type: ignore[no-untyped-def]
-    n, t, th, b, e, inv, lo, hi, factor, codes
-):
+def refutations(n, t, th, b, e, inv, lo, hi, factor, codes):  # type: ignore[no-untyped-def]
     """How many fixed terms are on another piece at the answer."""
     wrong = 0
     for i in range(n):
@@ -87,9 +108,9 @@ def run(  # type: ignore[no-untyped-def]
 
     `A` holds the features along its first axis, ``base = sum a_free^2``; `knots` the ends of the
     pieces (infinite where there is none), `slop` their rounding. `x`, `theta`, `t` are the state:
-    the last point with its margins; `older` gets
-    the margins of the one before. `memory` is described by `MEMORY`. `X` gets the primal
-    answers, `codes`, `pool` and `first` the dual ones (`cvxscreen.packed`), `record` the `COLUMNS`.
+    the last point with its margins; `older` gets the margins of the one before. `memory` is
+    described by `MEMORY`. `X` gets the primal answers, `codes`, `pool` and `first` the dual ones
+    (`cvxscreen.packed`), `record` the `COLUMNS`.
     Stops after a point that misses `tol`; returns how many points are done.
     """
     d, n = A.shape
@@ -100,6 +121,13 @@ def run(  # type: ignore[no-untyped-def]
     B, H, vectors = np.empty((max(d, 64), 128)), np.empty((d, d)), np.empty((5, d))
     rho, g, step, best_x, small = vectors
     k, pilot = 0, memory[0] == 0.0 and screen == CERTIFIED
+    begin = 1.0
+    if pilot and n >= 4 * SAMPLE:
+        begin = band(memory, sample(
+            d, n, A, b, e, q, inv, lo, hi, free, base, factors[0], memory[1], max(tol, PILOT),
+            x, before, AU, bU, eU, qU, iU, lU, hU, tU, th, th0, best_x, best_th, rho, g, step, dt,
+            inside, B, H, small,
+        ))
     while k < factors.size:
         # The very first point is solved roughly on all terms, and then like any other.
         factor, known, new = factors[k], memory[0] > 0.0, rows[12 + flip]
@@ -116,30 +144,30 @@ def run(  # type: ignore[no-untyped-def]
         weight, scale, precision = memory[1] * memory[6] / factor, memory[3] * min(ratio, 1.0), 0.2
         if not known:
             scale, gap = evaluate(n, before, last_theta, b, e, q, inv, lo, hi, factor)
-            weight = memory[1] / factor
+            weight = begin * memory[1] / factor
         fixing = known and (screen == CERTIFIED or (screen == SAFE and free < 0))
-        rounds, steps, passes, refuted, done = 0, 0, 0.0, 0, 0.0
-        follow = 0.0
+        rounds, steps, passes, refuted, done, worst, off = 0, 0, 0.0, 0, 0.0, 0.0, 0.0
         stride = np.log(ratio)  # 0 where no point is known
-        coarse = screen == CERTIFIED and abs(stride) > COARSE
-        if coarse and memory[7] != 0.0:
-            follow = min(max(FOLLOW * stride / memory[7], 0.0), FURTHEST)
-            ball, share = memory[8], 1.0
-            for i in range(n):
-                centre[i] = before[i] + follow * (before[i] - older[i])
+        guess = screen == CERTIFIED and stride != 0.0 and (abs(stride) > COARSE or n > FEW)
+        if guess:
+            if memory[7] == 0.0:
+                tangent(
+                    d, n, A, b, e, q, lo, hi, free, base, x, last_theta, memory, ratio, before,
+                    older, AU, qU, eU, lU, hU, tU, inside, B, H, small, g, step,
+                )
+                memory[8] = OUT * ball
+            ball, share = foresee(n, before, older, norms, centre, memory, stride), 1.0
         else:
             for i in range(n):
                 centre[i] = middle * before[i]
         gap, primal, fy, gradient, m = np.inf, 0.0, np.inf, np.inf, n
-        slopes, old, scaling = last_theta, memory[0], ratio
+        at, slopes, old, scaling = before, last_theta, memory[0], ratio
         while rounds < 8 and done == 0.0:
             rounds += 1
             if rounds >= 7 or not fixing:
                 share = np.inf
             reach = share * ball + rounding
-            m = choose(
-                n, centre, reach, norms, slop, knots, lo, hi, factor, new, codes[k], kept
-            )
+            m = choose(n, centre, reach, norms, slop, knots, lo, hi, factor, new, codes[k], kept)
             for j in range(d):
                 total = 0.0
                 for i in range(n):
@@ -152,17 +180,15 @@ def run(  # type: ignore[no-untyped-def]
                 i = kept[p]
                 low, high, s = lo[i] * factor, hi[i] * factor, slopes[i]
                 bU[p], eU[p], qU[p], iU[p] = b[i], e[i], q[i] / factor, inv[i] * factor
-                lU[p], hU[p], tU[p] = low, high, before[i]
+                lU[p], hU[p], tU[p] = low, high, at[i]
                 at_low, at_high = s == lo[i] * old, s == hi[i] * old
                 s = low if at_low else high if at_high else min(max(s * scaling, low), high)
                 th0[p] = s
-            if rounds > 1:
-                for p in range(m):
-                    tU[p] = now[kept[p]]
+            rough = guess and rounds == 1 and m > n // PART and aim < ROUGH and memory[11] > 12.0
+            target = precision * scale * (ROUGH if rough else aim)
             gap, used, gradient = newton(
-                d, m, AU, bU, eU, qU, iU, lU, hU, free, base, rho, weight,
-                precision * aim * scale, 300, x, tU, th, th0, best_x, best_th, g, step, dt, inside,
-                B, H, small,
+                d, m, AU, bU, eU, qU, iU, lU, hU, free, base, rho, weight, target, 300,
+                x, tU, th, th0, best_x, best_th, g, step, dt, inside, B, H, small,
             )
             steps += used
             passes += (2.0 * used + 1.0) * m / n + 2.0
@@ -188,12 +214,18 @@ def run(  # type: ignore[no-untyped-def]
             refuted += wrong
             scale = min(scale, primal)
             if wrong > 0:
-                share *= 3.0
+                share *= WIDER if guess else 3.0
                 weight = min(100.0 * memory[6], 1.0) * memory[1] / factor
+            elif rough:
+                worst, off = deviation(n, now, centre, norms)
+                for i in range(n):
+                    centre[i] = now[i]
+                ball = NARROW * worst
+                weight = band(memory, NARROW * off) * memory[1] / factor
             else:
                 precision *= 0.05
                 weight = memory[1] / factor
-            slopes, old, scaling = rows[14], factor, 1.0
+            at, slopes, old, scaling = now, rows[14], factor, 1.0
             for i in range(n):
                 slopes[i] = new[i]
         record[k, 0], record[k, 1] = m, n - m if screen == CERTIFIED else 0
@@ -202,22 +234,18 @@ def run(  # type: ignore[no-untyped-def]
         record[k, 4] += steps
         record[k, 5] += passes
         record[k, 6], record[k, 7] = gap, done
-        if fixing and follow == 0.0 and rounds == 1:
-            many = m > max(4 * d, n // 8)
-            memory[2] = max((0.93 if many else 0.99) * memory[2], 0.01)
-        elif fixing and follow == 0.0:
-            memory[2] = min(1.5 * memory[2], 1.0)
-        memory[7] = 0.0
-        if coarse:
-            missed = 0.0
-            for i in range(n):
-                missed = max(missed, abs(now[i] - centre[i]) / max(norms[i], 1e-300))
-                older[i] = before[i]
-            memory[7], memory[8] = stride, missed
-        if known and abs(stride) > COARSE:
-            memory[6] = FAR
+        if guess:
+            learn(n, now, centre, before, older, norms, memory, stride, steps, worst, off)
         elif known:
+            many = m > max(4 * d, n // 8)
+            if fixing and rounds == 1:
+                memory[2] = max((0.93 if many else 0.99) * memory[2], 0.01)
+            elif fixing:
+                memory[2] = min(1.5 * memory[2], 1.0)
+            memory[7] = 0.0
             memory[6] = max(memory[6] / 3.0, 1e-7) if steps <= 12 else min(memory[6] * 10.0, 1.0)
+            if abs(stride) > 2.0 * COARSE:
+                memory[6] = FAR
         before, now, last_theta, flip = now, before, new, 1 - flip
         memory[0], memory[3], memory[4], memory[5] = factor, primal, fy, gradient
         if screen == SAFE:
@@ -258,13 +286,9 @@ def compiled() -> Loop | None:
     """`run`, compiled; None without numba."""
     names = (
         "cholesky_solve", "prox", "along", "line_search", "direction", "room_of", "balanced",
-        "newton",
+        "newton", "tangent", "expect", "deviation", "band", "foresee", "learn", "sample",
     )
-    found = together(
-        globals(),
-        [(name, SUMS) for name in names]
-        + [("charged", STRICT), ("radius", STRICT), ("choose", STRICT), ("evaluate", SUMS),
-           ("refutations", STRICT),
-           ("run", SUMS)],
-    )
+    kinds = [(name, SUMS) for name in (*names, "evaluate")]
+    kinds += [(name, STRICT) for name in ("charged", "radius", "choose", "refutations")]
+    found = together(globals(), [*kinds, ("run", SUMS)])
     return None if found is None else found["run"]

@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
 WIDTH = 64
 """Most coordinates."""
 
-ENTRIES = 2_000_000
+ENTRIES = 10_000_000
 """Most numbers in the data."""
 
 SLOPES = 10_000_000
@@ -133,6 +133,9 @@ class SmallPath:
             return
         self.memory[:] = 0.0
         self.memory[1], self.memory[2], self.memory[6] = default_weight(self.problem), 0.5, 1e-5
+        span = self.problem.losses.hi - self.problem.losses.lo
+        span = span[(span > 0) & np.isfinite(span)]
+        self.memory[10] = 1.0 / (float(np.median(span)) * self.memory[1]) if len(span) else 1.0
 
     def restart(self, value: float, x: Array, theta: Array) -> None:
         """Go on from a point that was solved elsewhere, at C = `value`."""
