@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,7 +22,7 @@ from cvxscreen.compiling import Loop, together
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.inputs import array, finite, one_of, positive
-from cvxscreen.packed import PackedSlopes, unpack
+from cvxscreen.packed import OTHER, PackedSlopes, unpack
 from cvxscreen.problem import Problem
 
 Array = NDArray[np.float64]
@@ -29,16 +30,27 @@ Array = NDArray[np.float64]
 WIDTH = 256
 """Coordinates up to which the compiled passes are used; beyond, certificates are made singly."""
 
+BLOCK, ROWS = 2**16, 256
+"""Numbers of the data that the passes take at a time, and the fewest rows."""
+
+TAKERS = 64
+"""Terms inside their box that are asked to balance a dual point before all are."""
+
 
 def sums(  # type: ignore[no-untyped-def]
-    A, sizes, norms, b, e, q, lo, hi, codes, pool, first, factors, free, forward, X, out, pull
+    A, start, sizes, norms, b, e, q, lo, hi, codes, pool, place, factors, free, forward, X, out,
+    pull,
 ):
-    """Sums over all terms, one row of `out` a point.
+    """Add the sums over a block of terms, columns of `A` from term `start` on; one row a point.
 
-    They are: value, gap, ``sum |theta| norm``, ``sum |theta a_free|``, and the count of slopes
-    outside their box. `pull` gets ``A' theta``.
+    To `out`: value, gap, ``sum |theta| norm``, ``sum |theta a_free|``, and the count of slopes
+    outside their box; to `pull` ``A' theta``. `place` is where the block's slopes begin in `pool`,
+    and is moved on.
     """
     d, n = A.shape
+    end = start + n
+    b, e, q = b[start:end], e[start:end], q[start:end]
+    lo, hi, sizes, norms = lo[start:end], hi[start:end], sizes[start:end], norms[start:end]
     curved, endless = q.max() > 0.0, lo.min() < -1e300 or hi.max() > 1e300
     t, theta, bend, steep = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     for k in range(factors.size):
@@ -47,7 +59,7 @@ def sums(  # type: ignore[no-untyped-def]
             for i in range(n):
                 bend[i] = q[i] / factor
                 steep[i] = steepness(bend[i])
-        unpack(n, codes[k], pool, first[k], lo, hi, factor, theta)
+        place[k] = unpack(n, codes[k, start:end], pool, place[k], lo, hi, factor, theta)
         length = 0.0
         for i in range(n):
             t[i] = 0.0
@@ -57,7 +69,7 @@ def sums(  # type: ignore[no-untyped-def]
             for i in range(n):
                 t[i] += x[j] * A[j, i]
                 total += theta[i] * A[j, i]
-            pull[k, j] = total
+            pull[k, j] += total
         noise = forward * np.sqrt(length)
         values, gap, load, size, outside = 0.0, 0.0, 0.0, 0.0, 0
         for i in range(n):
@@ -74,7 +86,11 @@ def sums(  # type: ignore[no-untyped-def]
         if free >= 0:
             for i in range(n):
                 size += abs(theta[i] * A[free, i])
-        out[k, 0], out[k, 1], out[k, 2], out[k, 3], out[k, 4] = values, gap, load, size, outside
+        out[k, 0] += values
+        out[k, 1] += gap
+        out[k, 2] += load
+        out[k, 3] += size
+        out[k, 4] += outside
 
 
 def takers(  # type: ignore[no-untyped-def]
@@ -219,12 +235,13 @@ def _sums(
     """``(gap, primal)`` of every point, shape (K,) each; infinite gaps where slopes leave a box."""
     indices = np.flatnonzero(problem.quadratic.free)
     free = int(indices[0]) if len(indices) else -1
-    f, design = columns(problem.losses), problem.design
-    slopes = (theta.codes, theta.pool, theta.first, factors)
-    A = np.ascontiguousarray(design.dense().T)
-    out, pull = np.empty((len(factors), 5)), np.empty_like(points)
-    loops[0](A, problem.sizes, problem.norms, *f, *slopes, free, design.forward_factor, points,
-             out, pull)
+    f, design = columns(problem.losses), cast(Rows, problem.design)
+    out, pull = np.zeros((len(factors), 5)), np.zeros_like(points)
+    place, rows = theta.first.copy(), max(ROWS, BLOCK // problem.d)
+    for start in range(0, problem.n, rows):  # a block stays in the cache while points pass over it
+        A = np.ascontiguousarray(design.dense(slice(start, start + rows)).T)
+        loops[0](A, start, problem.sizes, problem.norms, *f, theta.codes, theta.pool, place,
+                 factors, free, design.forward_factor, points, out, pull)
     values, fy, load, size, outside = out.T
     pull += problem.linear
     diagonal, rounding = problem.quadratic.diagonal, EPS * (problem.n + 8)
@@ -238,7 +255,39 @@ def _sums(
     gap = fy * (1 + problem.n * EPS) + 0.5 * distance**2
     if free >= 0:
         needed = (np.abs(pull[:, free]) + problem.imbalance + rounding * size) * (1.0 + 1e-6)
-        moves = np.empty(len(factors))
-        loops[1](A, problem.norms, *f, *slopes, free, points, needed, distance, moves)
+        moves = _moves(problem, loops[1], factors, points, theta, free, needed, distance)
         gap += moves
     return np.where((outside > 0) | ~np.isfinite(gap), np.inf, gap), primal
+
+
+def _moves(
+    problem: Problem, loop: Loop, factors: Array, points: Array, theta: PackedSlopes, free: int,
+    needed: Array, distance: Array,
+) -> Array:
+    """What it costs to balance each dual point by a single term, shape (K,).
+
+    By one of those inside their box where these have the room, which mostly they have; else by the
+    cheapest of all.
+    """
+    f, moves = columns(problem.losses), np.full(len(factors), np.inf)
+    for k, factor in enumerate(factors if problem.n * problem.d > BLOCK else ()):
+        rows = np.flatnonzero(theta.codes[k] == OTHER)
+        s = theta.pool[theta.first[k]:theta.first[k] + len(rows)]
+        room = np.minimum(s - f[3][rows] * factor, f[4][rows] * factor - s)
+        inside = np.flatnonzero(room > 0.0)[:TAKERS]
+        if len(inside):
+            rows, s = rows[inside], s[inside]
+            own = (column[rows] for column in f)
+            out, A = np.empty(1), np.ascontiguousarray(problem.design.dense(rows).T)
+            codes, first = np.full((1, len(rows)), OTHER, np.int8), np.zeros(1, np.int64)
+            one = slice(k, k + 1)
+            loop(A, problem.norms[rows], *own, codes, s, first, factors[one], free, points[one],
+                 needed[one], distance[one], out)
+            moves[k] = out[0]
+    left = np.flatnonzero(~np.isfinite(moves))
+    if len(left):
+        out, A = np.empty(len(left)), np.ascontiguousarray(problem.design.dense().T)
+        loop(A, problem.norms, *f, theta.codes[left], theta.pool, theta.first[left], factors[left],
+             free, points[left], needed[left], distance[left], out)
+        moves[left] = out
+    return moves

@@ -18,8 +18,8 @@ ZERO, LOW, HIGH, OTHER = 0, 1, 2, 3
 
 def unpack(
     n: int, codes: Any, pool: Any, first: Any, lo: Any, hi: Any, factor: float, out: Any
-) -> None:
-    """Write one dual point to `out`; its own numbers begin at ``pool[first]``.
+) -> Any:
+    """Write one dual point to `out`; its own numbers begin at ``pool[first]``. Returns their end.
 
     Plain loops: the certificate compiles this very function.
     """
@@ -31,6 +31,7 @@ def unpack(
         if codes[i] == 3:
             out[i] = pool[p]
             p += 1
+    return p
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from strategies import LOSSES, Case, points, reference, suboptimal
 
+import cvxscreen
 from cvxscreen import certificate_batch
 from cvxscreen.certificate import certify
 from cvxscreen.certificate_batch import certify_many
@@ -141,12 +142,35 @@ def test_an_imbalance_needs_a_way_up_and_a_way_down() -> None:
     assert cost([-1.0, -1.0]) == cost([0.0, 0.0]) == np.inf
 
 
+@pytest.mark.parametrize("intercept", [False, True])
+def test_blocks_of_rows_add_up(intercept: bool, rng, monkeypatch) -> None:
+    """The same sums whatever the blocks; a few takers instead of all are dearer if anything."""
+    problem = reference(Case("hinge", intercept)).problem
+    path = cvxscreen.path(problem, values=[0.3, 0.5, 0.9], tol=1e-7)
+    values, X = path.values, np.array([p.x for p in path.points])
+    theta = np.array([p.theta for p in path.points])
+    codes = np.where(theta == 0, ZERO, OTHER).astype(np.int8)
+    first = np.r_[0, np.cumsum((codes == OTHER).sum(axis=1))[:-1]]
+    packed = PackedSlopes(problem.losses.lo, problem.losses.hi, values / problem.C, codes,
+                          theta[codes == OTHER], first)
+    whole = certify_many(problem, values, X, packed, tol=1e-5)
+    assert whole.ok.all()
+    monkeypatch.setattr(certificate_batch, "BLOCK", 1)
+    monkeypatch.setattr(certificate_batch, "ROWS", 7)
+    monkeypatch.setattr(certificate_batch, "certify", None)
+    parts = certify_many(problem, values, X, packed, tol=1e-5)
+    np.testing.assert_allclose(parts.primal, whole.primal, rtol=1e-12)
+    assert (parts.gap >= (1 - 1e-9) * whole.gap).all()
+    assert (parts.gap <= (1 + (1e-2 if intercept else 1e-9)) * whole.gap).all()
+    assert (packed.first == first).all()
+
+
 def test_the_noise_of_margins_is_in_the_sums() -> None:
     """At a kink it is multiplied by the jump of the slope: ``2 sum noise_i``, the terms being 0."""
     A, sizes = np.array([[1.0, 1.0]]), np.array([1.0, 3.0])
-    out, pull = np.empty((1, 5)), np.empty((1, 1))
+    out, pull = np.zeros((1, 5)), np.zeros((1, 1))
     certificate_batch.sums(
-        A, sizes, sizes, *columns_of([-0.5, -0.5]), -1, 1e-3, np.ones((1, 1)), out, pull
+        A, 0, sizes, sizes, *columns_of([-0.5, -0.5]), -1, 1e-3, np.ones((1, 1)), out, pull
     )
     assert out[0, 1] == pytest.approx(2e-3 * 4.0, rel=1e-9)
 

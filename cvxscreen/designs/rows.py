@@ -209,7 +209,7 @@ class Rows:
             out = out + self.extra**2 @ weights[p:]
         return out if self.scale is None else out * self.scale**2
 
-    def dense(self, index: Index | None = None) -> Array:
+    def dense(self, index: Index | slice | None = None) -> Array:
         """The rows at `index` (all when omitted) as a dense float64 array."""
         block = self.matrix if index is None else self.matrix[index]
         n, d = block.shape[0], self.shape[1]

@@ -12,6 +12,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
 
 from cvxscreen.bounds import midpoint_ball
+from cvxscreen.certificate import certify
 from cvxscreen.errors import InvalidInput
 from cvxscreen.estimators.classifier import ScreenedSVC
 from cvxscreen.estimators.fitting import Array, warn_uncertified
@@ -131,7 +132,9 @@ class ScreenedSVCCV(ScreenedSVC):
             warn_uncertified(f"the largest relative gap of a fold is {self.path_gaps_.max():.1e}")
         means = self.scores_.mean(axis=0)
         self.C_ = float(self.Cs_[np.isclose(means, means.max(), rtol=0, atol=1e-15)].min())
-        best = self._with(self.C_).set_params(tol=min(self.tol, REFIT)).fit(X, y, weight)
+        best = self._with(self.C_).set_params(tol=min(self.tol, REFIT))
+        if not _refitted(best, X, y, weight):
+            best.fit(X, y, weight)
         for name, value in vars(best).items():
             if name.endswith("_") and name not in ("n_features_in_", "feature_names_in_"):
                 setattr(self, name, value)
@@ -156,6 +159,24 @@ class ScreenedSVCCV(ScreenedSVC):
             for name in ScreenedSVC().get_params() if name not in ("C", "time_limit")
         }
         return ScreenedSVC(C, **given)
+
+
+def _refitted(model: ScreenedSVC, X: Any, y: NDArray[Any], weight: Array | None) -> bool:
+    """Fit `model` by the compiled path where that takes its problems and every certificate holds.
+
+    In the certified mode only; the ordinary loop is left the rest.
+    """
+    problems = model._problems(X, y, weight, model.C)
+    if model.mode != "certified" or not all(map(suits, problems)):
+        return False
+    found = [path(p, values=[model.C], tol=model.tol).points[0] for p in problems]
+    pairs = zip(problems, found, strict=True)
+    proofs = tuple(certify(p, point.x, point.theta, tol=model.tol) for p, point in pairs)
+    if not all(proof.ok for proof in proofs):
+        return False
+    model._store(X, problems, [point.x for point in found])
+    model.certificates_ = proofs
+    return True
 
 
 def _fold(

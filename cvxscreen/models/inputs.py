@@ -68,6 +68,8 @@ def labels(y: ArrayLike, n: int) -> Array:
 
 def _words(y: ArrayLike) -> list[str]:
     """Some of the labels that are words, quoted."""
+    if isinstance(y, np.ndarray) and y.dtype.kind in "biuf":
+        return []
     try:
         found = np.asarray(y).ravel().tolist()
     except ValueError:  # ragged; said elsewhere
