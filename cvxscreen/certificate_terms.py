@@ -93,12 +93,12 @@ def piecewise_value(problem: Problem, t: Array) -> Array:
 
 
 def blurred(
-    problem: Problem, t: Array, theta: Array, values: Array, noise: Array
+    problem: Problem, t: Array, theta: Array, values: Array, noise: Array, least: float = 0.0
 ) -> NDArray[np.intp]:
     """Terms inside their box (some of them), where the rounding of margins matters to the gap.
 
     At a kink it is multiplied by the whole jump of the slope. None where all of it is less than a
-    two-hundredth of the terms themselves.
+    two-hundredth of the terms themselves, or than `least` (it is charged all the same).
     """
     inside = (theta > problem.losses.lo) & (theta < problem.losses.hi) & (theta != 0)
     rows = np.flatnonzero(inside)
@@ -107,4 +107,5 @@ def blurred(
     gap = float(np.maximum(values[rows] + conjugate - t[rows] * s, 0.0).sum())
     reach = np.maximum(np.where(np.isfinite(f.lo), -f.lo, np.abs(s)),
                        np.where(np.isfinite(f.hi), f.hi, np.abs(s)))
-    return rows[:0] if float(reach @ noise[rows]) <= 0.005 * gap else rows[:_REFINED]
+    blur = float(reach @ noise[rows])
+    return rows[:0] if blur <= max(0.005 * gap, least) else rows[:_REFINED]

@@ -71,10 +71,21 @@ def _by_columns(design: Rows) -> sp.csc_matrix:
     return sp.csc_matrix(matrix)
 
 
+def column_major(design: Rows) -> Array:
+    """Dense rows as a float64 array that lies by columns; kept."""
+    found: Array | None = design.__dict__.get("_column_major")
+    if found is None:
+        found = design.__dict__["_column_major"] = np.asfortranarray(design.dense())
+    return found
+
+
 def narrowed(design: Design, features: NDArray[np.intp]) -> Design:
     """The design made of some coordinates; few columns of sparse rows without a pass over all."""
     if not isinstance(design, Rows) or not design.sparse or 2 * len(features) > design.shape[1]:
         narrow: Design = design.take_columns(features)
+        whole = design.__dict__.get("_column_major")
+        if whole is not None:
+            narrow.__dict__["_column_major"] = whole.T[features].T
         return narrow
     part = by_columns(design)[:, features]
     chosen = Rows(part.tocsr())

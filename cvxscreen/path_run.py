@@ -218,14 +218,14 @@ def _point(
 def _proven_before(
     problem: Problem, value: float, before: Callable[[], Pair] | None, over: str = "C"
 ) -> dict[str, float]:
-    """What the midpoint ball of the point before proves at `value`, as in `solve_screened`."""
+    """What the point before proves at `value`, as in `solve_screened`."""
     if before is None:
         return dict(NOTHING)
     last, x, theta = before()
     here = problem.with_(**{over: value})
     point = bounds.moved(here, reference_point(problem.with_(**{over: last}), x, theta))
-    shares = shares_proven(here, (bounds.midpoint_ball,), point)
-    return {kind: shares[kind] for kind in NOTHING}
+    shares = shares_proven(here, bounds.default_bounds(here), point)
+    return {kind: shares[kind] for kind in (*NOTHING, "dropped") if kind in shares}
 
 
 def _one(

@@ -185,6 +185,15 @@ class Rows:
             depth = min(n, _BLOCK_ROWS) + n // _BLOCK_ROWS + 1
         return gamma(depth + 4)
 
+    @cached_property
+    def size(self) -> float:
+        """The Frobenius norm, roughly; known without a look at single rows."""
+        entries = self.matrix.data if self.sparse else self.matrix.ravel()
+        scale = 1.0 if self.scale is None else float(np.abs(self.scale).max(initial=0.0))
+        with np.errstate(over="ignore"):
+            total = float(np.linalg.norm(entries)) + float(np.linalg.norm(self.extra))
+            return scale * total
+
     def offset(self, x: ArrayLike) -> float:
         """What the design has added to an intercept: nothing."""
         return 0.0

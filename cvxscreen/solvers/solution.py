@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cvxscreen.bounds import Bound
 from cvxscreen.certificate import Certificate
 from cvxscreen.duality import Point, reference_point
+from cvxscreen.penalty import L1
 from cvxscreen.problem import Problem
 from cvxscreen.rules import piece_masks
 from cvxscreen.screening import Screening
@@ -205,7 +206,12 @@ def shares_from(problem: Problem, bounds: Sequence[Bound], start: Start) -> dict
 
 
 def shares_proven(problem: Problem, bounds: Sequence[Bound], point: Point) -> dict[str, float]:
-    """Shares of the terms that `bounds` prove on each kind of piece from `point`."""
+    """Shares of the terms that `bounds` prove on each kind of piece from `point`.
+
+    Under an L1 term also the share of the features that they drop.
+    """
     found = Screening.empty(problem).proven_from(bounds, point)
-    masks = piece_masks(problem.losses, found.codes)
+    masks = dict(piece_masks(problem.losses, found.codes))
+    if isinstance(problem.penalty, L1):
+        masks["dropped"] = found.dropped
     return {kind: float(mask.mean()) for kind, mask in masks.items()}

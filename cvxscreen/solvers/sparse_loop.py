@@ -9,7 +9,8 @@ certificate of the full problem.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -23,9 +24,11 @@ from cvxscreen.problem import Problem
 from cvxscreen.rules import Verdict, judge, piece_masks
 from cvxscreen.screening import Prediction
 from cvxscreen.selection import Selection
+from cvxscreen.shares import Shares
 from cvxscreen.solvers.inner import Inner, InnerResult, Start, ask
 from cvxscreen.solvers.run import Run
-from cvxscreen.solvers.solution import Round, Solution
+from cvxscreen.solvers.solution import Round, Solution, shares_proven
+from cvxscreen.solvers.sparse_nest import FEWER, Nest, flat, pays, wanted_features
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -35,10 +38,6 @@ SHRINK = 0.1
 """The gap shrinks to this share of itself between two screenings."""
 WORTH = 0.95
 """A reduction is carried out when it leaves at most this share of the rows or of the columns."""
-NEAR = 0.9
-"""Features with ``|v_j|`` above this share of ``kappa_j`` are let in."""
-HOPE = 0.02  # where features are predicted, a start with a larger gap is not asked for proofs
-FIRST = 500  # violators let in at once at least; else twice as many as the support has
 
 
 def solve_sparse(
@@ -61,22 +60,6 @@ def solve_sparse(
     return replace(run.solution(), seconds=perf_counter() - began)
 
 
-@dataclass(eq=False)
-class _Nest:
-    """The reduced problem in hand, and where its terms and features lie in the full one."""
-
-    problem: Problem
-    terms: Index
-    features: Index
-
-    def within(self, selection: Selection) -> _Nest:
-        """Reduced further by `selection`."""
-        features = selection.features(self.problem)
-        return _Nest(
-            selection.reduce(self.problem), self.terms[selection.kept], self.features[features]
-        )
-
-
 class _Run(Run):
     """The state of one call, and the problem in hand."""
 
@@ -93,7 +76,7 @@ class _Run(Run):
     ) -> None:
         super().__init__(problem, inner, mode, tol, bounds, on_round)
         self.penalty: L1 = problem.penalty  # type: ignore[assignment]
-        self.nest = _Nest(problem, np.arange(problem.n), np.arange(problem.d))
+        self.nest = Nest(problem, np.arange(problem.n), np.arange(problem.d))
         self.factor = 0.25
         self.let_in = np.zeros(problem.d, dtype=bool)
         self.point: Point
@@ -107,11 +90,14 @@ class _Run(Run):
             self.point = reference_point(problem, np.zeros(problem.d))
         self.best = self.point
         self.started = start is not None
-        if self.mode == "safe" or (start is not None and self.point.relative_gap <= HOPE):
+        if self.mode == "safe" or (start is not None and self.bounds and pays(self.point)):
             self.prove()
-        masks = piece_masks(problem.losses, self.screening.codes)
-        shares = {name: float(mask.mean()) for name, mask in masks.items()}
-        self.before = {**shares, "dropped": float(self.screening.dropped.mean())}
+            masks = dict(piece_masks(problem.losses, self.screening.codes))
+            masks["dropped"] = self.screening.dropped
+            self.before = {name: float(mask.mean()) for name, mask in masks.items()}
+        else:
+            bounds = self.bounds if start is not None else ()
+            self.before = Shares(partial(shares_proven, problem, bounds, self.point))
 
     @property
     def answered(self) -> bool:
@@ -132,7 +118,7 @@ class _Run(Run):
     def narrow(self) -> None:
         """Reduce the problem in hand by what is proven, where it is worth it."""
         nest = self.nest
-        codes = _flat(self.screening.codes[nest.terms])
+        codes = flat(self.screening.codes[nest.terms])
         selection = Selection(codes, self.screening.dropped[nest.features])
         few_terms = len(selection.kept) <= WORTH * len(nest.terms)
         few_features = int((~self.screening.dropped[nest.features]).sum())
@@ -176,20 +162,16 @@ class _Run(Run):
         proven = int((self.screening.codes >= 0).sum())
         point, kappa = self.best, self.penalty.kappa
         pull = np.abs(point.pull + self.problem.linear)
-        wanted = (point.x != 0) | self.let_in
-        close = pull > NEAR * kappa
-        limit = max(FIRST, 2 * int(np.count_nonzero(wanted)))
-        if int((close & ~wanted).sum()) > limit:
-            ratio = np.where(wanted | (kappa == 0), 0.0, pull / np.where(kappa > 0, kappa, 1.0))
-            close = close & (ratio >= np.partition(ratio, -limit)[-limit])
-        wanted = wanted | close | (kappa == 0)
-        if len(self.rounds) >= MAX_ROUNDS - 2:
+        wanted = wanted_features(point.x, pull, kappa, self.let_in)
+        if len(self.rounds) >= MAX_ROUNDS - 2 or int(wanted.sum()) > FEWER * self.problem.d:
             wanted[:] = True
         self.let_in = wanted & ~self.screening.dropped
         codes = np.full(self.problem.n, Piece.UNDECIDED, dtype=np.int8)
         chosen = Prediction(Selection(codes, ~wanted)).beside(self.screening)
-        chosen = Selection(_flat(chosen.codes), chosen.dropped)
-        nest = _Nest(self.problem, np.arange(self.problem.n), np.arange(self.problem.d))
+        settled = flat(chosen.codes)
+        few = int((settled >= 0).sum()) < (1.0 - FEWER) * self.problem.n
+        chosen = Selection(codes if few else settled, chosen.dropped)
+        nest = Nest(self.problem, np.arange(self.problem.n), np.arange(self.problem.d))
         nest = nest.within(chosen)
         start = None
         if self.started or self.rounds:
@@ -226,7 +208,7 @@ class _Run(Run):
         if point is not None and point.problem is self.problem:
             return point
         nest, problem = self.nest, self.problem
-        x, theta = np.zeros(problem.d), problem.losses.piece_slope(_flat(self.screening.codes))
+        x, theta = np.zeros(problem.d), problem.losses.piece_slope(flat(self.screening.codes))
         x[nest.features] = self.result.x
         theta[nest.terms] = self.result.theta
         return reference_point(problem, x, theta)
@@ -242,9 +224,3 @@ class _Run(Run):
             if self.factor < 1e-5 and point.gap > 0.5 * before:
                 self.finished = True
             self.factor *= 0.2
-
-
-def _flat(codes: NDArray[np.int8]) -> NDArray[np.int8]:
-    """The codes without quadratic pieces, which cannot be folded beside a penalty."""
-    curved = (codes == Piece.LEFT) | (codes == Piece.RIGHT)
-    return np.where(curved, Piece.UNDECIDED, codes).astype(np.int8)

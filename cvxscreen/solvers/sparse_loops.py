@@ -9,6 +9,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
 Loop = Callable[..., Any]
 
 
@@ -56,6 +58,90 @@ def _chosen_rows(  # type: ignore[no-untyped-def]
                 count += 1
         new_indptr[k + 1] = count
     return count
+
+
+def _add_columns(columns, indptr, indices, data, step, out):  # type: ignore[no-untyped-def]
+    """``out += sum_k step_k B_j``, ``j = columns_k``; columns without a step are not looked at."""
+    for k in range(columns.size):
+        size = step[k]
+        if size != 0.0:
+            for p in range(indptr[columns[k]], indptr[columns[k] + 1]):
+                out[indices[p]] += size * data[p]
+
+
+def _pull_columns(columns, indptr, indices, data, u, out):  # type: ignore[no-untyped-def]
+    """``out_k = <B_j, u>``, ``j = columns_k``."""
+    for k in range(columns.size):
+        total = 0.0
+        for p in range(indptr[columns[k]], indptr[columns[k] + 1]):
+            total += data[p] * u[indices[p]]
+        out[k] = total
+
+
+def _pair_sums(columns, indptr, indices, data, scale, out):  # type: ignore[no-untyped-def]
+    """The lower half of ``out += sum_k scale_k B_j B_j'``; row numbers rise within a column."""
+    for k in range(columns.size):
+        first = indptr[columns[k]]
+        for p in range(first, indptr[columns[k] + 1]):
+            size = scale[k] * data[p]
+            for r in range(first, p + 1):
+                out[indices[p], indices[r]] += size * data[r]
+
+
+def _turned(columns, indptr, indices, data, starts, new_indices, new_data):  # type: ignore[no-untyped-def]
+    """Some columns by rows: row i lies at ``starts_i``, with the positions k for columns."""
+    for k in range(columns.size):
+        for p in range(indptr[columns[k]], indptr[columns[k] + 1]):
+            starts[indices[p] + 2] += 1
+    for i in range(2, starts.size):
+        starts[i] += starts[i - 1]
+    for k in range(columns.size):
+        for p in range(indptr[columns[k]], indptr[columns[k] + 1]):
+            place = starts[indices[p] + 1]
+            new_indices[place] = k
+            new_data[place] = data[p]
+            starts[indices[p] + 1] = place + 1
+
+
+def _conjugate(  # type: ignore[no-untyped-def]
+    columns, indptr, indices, data, weight, curve, force, work, limit, share
+):
+    """``(B'B + diag(weight))^{-1} force`` roughly: conjugate gradients, Jacobi by `curve`.
+
+    Until the squared residual (in that metric) is `share` of the first; `work` is as long as B.
+    """
+    x, r = np.zeros_like(force), force.copy()
+    z = r / curve
+    p = z.copy()
+    rz = 0.0
+    for k in range(r.size):
+        rz += r[k] * z[k]
+    aim = share * rz
+    for _ in range(limit):
+        if rz <= aim:
+            break
+        work[:] = 0.0
+        for k in range(columns.size):
+            for e in range(indptr[columns[k]], indptr[columns[k] + 1]):
+                work[indices[e]] += p[k] * data[e]
+        bend = 0.0
+        for k in range(columns.size):
+            total = weight[k] * p[k]
+            for e in range(indptr[columns[k]], indptr[columns[k] + 1]):
+                total += data[e] * work[indices[e]]
+            z[k] = total
+            bend += total * p[k]
+        size = rz / bend
+        fresh = 0.0
+        for k in range(r.size):
+            x[k] += size * p[k]
+            r[k] -= size * z[k]
+            z[k] = r[k] / curve[k]
+            fresh += r[k] * z[k]
+        for k in range(r.size):
+            p[k] = z[k] + (fresh / rz) * p[k]
+        rz = fresh
+    return x
 
 
 def _ascend(  # type: ignore[no-untyped-def]
@@ -131,6 +217,11 @@ class Loops(NamedTuple):
 
     descend: Loop
     chosen_rows: Loop
+    add_columns: Loop
+    pull_columns: Loop
+    pair_sums: Loop
+    turned: Loop
+    conjugate: Loop
     ascend: Loop
     alternate: Loop
 
@@ -138,7 +229,10 @@ class Loops(NamedTuple):
 @lru_cache(maxsize=1)
 def loops() -> Loops:
     """The loops, compiled where numba is installed (it is imported here, not with the package)."""
-    plain = (_descend, _chosen_rows, _ascend, _alternate)
+    plain = (
+        _descend, _chosen_rows, _add_columns, _pull_columns, _pair_sums, _turned, _conjugate,
+        _ascend, _alternate,
+    )
     try:
         import numba
     except ImportError:

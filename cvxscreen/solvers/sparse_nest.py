@@ -1,0 +1,70 @@
+"""What a round under an L1 term works on: a reduced problem, and which features it is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen.duality import Point
+from cvxscreen.losses import Piece
+from cvxscreen.problem import Problem
+from cvxscreen.selection import Selection
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+FEWER = 0.7
+"""A round that predicts carries a reduction out where this share of the rows or columns is left."""
+NEAR = 0.9
+"""Features with ``|v_j|`` above this share of ``kappa_j`` are let in."""
+HOPE = 0.02  # where features are predicted, a start with a larger gap is not asked for proofs
+FIRST = 500  # violators let in at once at least; else twice as many as the support has
+
+
+@dataclass(eq=False)
+class Nest:
+    """The reduced problem in hand, and where its terms and features lie in the full one."""
+
+    problem: Problem
+    terms: Index
+    features: Index
+
+    def within(self, selection: Selection) -> Nest:
+        """Reduced further by `selection`."""
+        features = selection.features(self.problem)
+        return Nest(
+            selection.reduce(self.problem), self.terms[selection.kept], self.features[features]
+        )
+
+
+def flat(codes: NDArray[np.int8]) -> NDArray[np.int8]:
+    """The codes without quadratic pieces, which cannot be folded beside a penalty."""
+    curved = (codes == Piece.LEFT) | (codes == Piece.RIGHT)
+    return np.where(curved, Piece.UNDECIDED, codes).astype(np.int8)
+
+
+def wanted_features(x: Array, pull: Array, kappa: Array, let_in: Mask) -> Mask:
+    """Features to predict with: not 0, let in before, or nearly pulled away from 0, shape (d,)."""
+    wanted = (x != 0) | let_in
+    close = pull > NEAR * kappa
+    limit = max(FIRST, 2 * int(np.count_nonzero(wanted)))
+    if int((close & ~wanted).sum()) > limit:
+        ratio = np.where(wanted | (kappa == 0), 0.0, pull / np.where(kappa > 0, kappa, 1.0))
+        close = close & (ratio >= np.partition(ratio, -limit)[-limit])
+    return np.asarray(wanted | close | (kappa == 0))
+
+
+def pays(point: Point) -> bool:
+    """Whether `point` proves so much about the terms that a prediction gets smaller by it.
+
+    Features are predicted anyway. An estimate by the midpoint ball, without a pass.
+    """
+    problem = point.problem
+    if point.relative_gap > HOPE:
+        return False
+    radius = float(np.sqrt(point.terms + 0.25 * point.shift**2))
+    room = problem.losses.kink_distance(point.margins) > radius * problem.norms
+    return bool(np.count_nonzero(room) > (1.0 - FEWER) * problem.n)

@@ -1,0 +1,171 @@
+"""The bending rows of the model of `ProxNewton`, and linear systems on some of its columns.
+
+``(B'B + diag(weight)) step = force`` goes to Cholesky on the smaller side of B (the other side by
+the Woodbury identity), and where both are large to conjugate gradients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.linalg.lapack import dposv
+
+from cvxscreen.solvers.sparse_loops import loops
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+DIRECT = 1000
+"""Largest side of a linear system that is solved by Cholesky."""
+FEW = 64
+"""So many columns make a small system, whatever the rows."""
+FULL = 0.3
+"""Share of entries from which on products are those of dense matrices."""
+STEPS, SHARE = 200, 1e-2
+"""Of conjugate gradients: at most so many, to a tenth of the residual."""
+
+
+@dataclass(eq=False)
+class Bent:
+    """``B``, some rows of some columns: CSC arrays, and as one array where the data are dense.
+
+    Row numbers rise within a column.
+    """
+
+    indptr: NDArray[np.int32]
+    indices: NDArray[np.int32]
+    data: Array
+    rows: int
+    dense: Array | None = None
+
+    @classmethod
+    def around(cls, matrix: Any, active: Index, rows: Index, factor: Array) -> Bent:
+        """The `active` columns of `matrix` (CSC, or by columns) at `rows`, times ``factor_i``."""
+        if not sp.issparse(matrix):
+            turned = matrix.T if len(active) == matrix.shape[1] else matrix.T[active]
+            dense = (np.take(turned, rows, axis=1) * factor[rows]).T
+            every = np.tile(np.arange(len(rows), dtype=np.int32), len(active))
+            starts = np.arange(len(active) + 1, dtype=np.int32) * len(rows)
+            return cls(starts, every, dense.ravel(order="F"), len(rows), dense)
+        rank = np.full(matrix.shape[0], -1, dtype=np.int32)
+        rank[rows] = np.arange(len(rows))
+        room = int((matrix.indptr[active + 1] - matrix.indptr[active]).sum())
+        indptr = np.zeros(len(active) + 1, dtype=np.int32)
+        indices, data = np.empty(room, dtype=np.int32), np.empty(room)
+        size = loops().chosen_rows(
+            active, matrix.indptr, matrix.indices, matrix.data, rank, factor, indptr, indices, data
+        )
+        return cls(indptr, indices[:size], data[:size], len(rows))
+
+    @property
+    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.int32], Array]:
+        """The CSC arrays."""
+        return self.indptr, self.indices, self.data
+
+    @cached_property
+    def squares(self) -> Array:
+        """``||B_j||^2``."""
+        out = np.zeros(len(self.indptr) - 1)
+        used = np.flatnonzero(np.diff(self.indptr))
+        if len(used):
+            out[used] = np.add.reduceat(self.data**2, self.indptr[used])
+        return out
+
+    @cached_property
+    def gram(self) -> Array | None:
+        """``B'B`` where it is small and B dense: every linear system then is a part of it."""
+        if self.dense is None or self.dense.shape[1] > DIRECT:
+            return None
+        return np.asarray(self.dense.T @ self.dense)
+
+    def times(self, chosen: Index, step: Array) -> Array:
+        """``sum_k step_k B_j``, ``j = chosen_k``."""
+        if self.dense is not None:
+            full = np.zeros(self.dense.shape[1])
+            full[chosen] = step
+            return np.asarray(self.dense @ full)
+        out = np.zeros(self.rows)
+        loops().add_columns(chosen, *self.arrays, step, out)
+        return out
+
+    def pull(self, chosen: Index, u: Array) -> Array:
+        """``<B_j, u>`` for the chosen columns."""
+        if self.dense is not None:
+            return np.asarray(self.dense.T @ u)[chosen]
+        out = np.empty(len(chosen))
+        loops().pull_columns(chosen, *self.arrays, u, out)
+        return out
+
+    def solve(self, chosen: Index, weight: Array, force: Array) -> Array:
+        """``(B'B + diag(weight))^{-1} force`` on the `chosen` columns."""
+        columns = len(chosen)
+        if columns <= min(self.rows, DIRECT) or columns <= FEW:
+            found = _positive(self._inner(chosen), weight, force)
+            if found is not None:
+                return found
+        elif self.rows <= DIRECT:
+            inverse = 1.0 / np.sqrt(weight)
+            ones = np.ones(self.rows)
+            inner = force * inverse
+            back = _positive(
+                self._outer(chosen, 1.0 / weight), ones, self.times(chosen, inner * inverse)
+            )
+            if back is not None:
+                return np.asarray((inner - self.pull(chosen, back) * inverse) * inverse)
+        curve = self.squares[chosen] + weight
+        return np.asarray(loops().conjugate(
+            chosen, *self.arrays, weight, curve, force, np.empty(self.rows), STEPS, SHARE
+        ))
+
+    def _crowded(self, chosen: Index) -> Array | None:
+        """The chosen columns as a dense array where little of it is 0."""
+        if self.dense is not None:
+            return self.dense[:, chosen]
+        count = int((self.indptr[chosen + 1] - self.indptr[chosen]).sum())
+        if count <= FULL * self.rows * len(chosen):
+            return None
+        whole = sp.csc_matrix((self.data, self.indices, self.indptr),
+                              shape=(self.rows, len(self.indptr) - 1))
+        return np.asarray(whole[:, chosen].toarray(order="F"))
+
+    def _inner(self, chosen: Index) -> Array:
+        """``B'B`` on the chosen columns; the upper half is not needed."""
+        if self.gram is not None:
+            every = len(chosen) == len(self.indptr) - 1
+            return self.gram.copy() if every else self.gram[np.ix_(chosen, chosen)]
+        crowded = self._crowded(chosen)
+        if crowded is not None:
+            return np.asarray(crowded.T @ crowded)
+        count = int((self.indptr[chosen + 1] - self.indptr[chosen]).sum())
+        starts = np.zeros(self.rows + 2, dtype=np.int64)
+        indices, data = np.empty(count, dtype=np.int32), np.empty(count)
+        loops().turned(chosen, *self.arrays, starts, indices, data)
+        out = np.zeros((len(chosen), len(chosen)))
+        every_row = np.arange(self.rows)
+        loops().pair_sums(every_row, starts, indices, data, np.ones(self.rows), out)
+        return out
+
+    def _outer(self, chosen: Index, scale: Array) -> Array:
+        """``sum_k scale_k B_j B_j'`` over the chosen columns; the upper half is not needed."""
+        crowded = self._crowded(chosen)
+        if crowded is not None:
+            scaled = crowded * np.sqrt(scale)
+            return np.asarray(scaled @ scaled.T)
+        out = np.zeros((self.rows, self.rows))
+        loops().pair_sums(chosen, *self.arrays, scale, out)
+        return out
+
+
+def _positive(gram: Array, weight: Array, force: Array) -> Array | None:
+    """``(gram + diag(weight))^{-1} force`` from the lower half; None where Cholesky breaks down."""
+    if not len(gram):
+        return force
+    gram.flat[:: len(gram) + 1] += weight
+    # What lies by rows is, for LAPACK, the transpose by columns: the lower half is its upper one.
+    _, found, failed = dposv(gram.T, force, lower=0, overwrite_a=1)
+    return None if failed else np.asarray(found)
