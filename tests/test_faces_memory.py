@@ -1,0 +1,171 @@
+"""What `Faces` keeps between values of C changes the work, never the answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_faces import D, N, make, table, target_of, words
+
+import cvxscreen
+from cvxscreen.certificate import Passes, certify
+from cvxscreen.designs.rows import Rows
+from cvxscreen.duality import reference_point
+from cvxscreen.problem import Problem, Quadratic
+from cvxscreen.solvers import faces, faces_rows
+from cvxscreen.solvers.evaluate import Answer
+from cvxscreen.solvers.faces import Faces
+from cvxscreen.solvers.faces_block import Block
+from cvxscreen.solvers.faces_memory import Memory
+from cvxscreen.solvers.inner import Start
+from cvxscreen.solvers.warm import onward_start, warm_start
+
+GRID = np.geomspace(0.05, 5.0, 12)
+
+
+def along(problem: Problem, memory: Memory | None) -> list[np.ndarray]:
+    """The solutions at `GRID`, each certified."""
+    found, start, before = [], None, 1.0
+    for value in GRID:
+        here = problem.with_(C=float(value))
+        if start is not None:
+            start = Start(start.x, value / before * start.theta)
+        target = target_of(here, 1e-10)
+        result = Faces(memory=memory)(here, start, target)
+        assert result.status == "optimal"
+        assert "faces" not in result.info
+        assert certify(here, result.x, result.theta, tol=1e-9).ok
+        found.append(result.x)
+        start, before = Start(result.x, result.theta), value
+    return found
+
+
+@pytest.mark.parametrize("kind", ["hinge", "smoothed hinge", "eps-insensitive", "huber"])
+def test_the_same_path_with_and_without_a_memory(kind: str, rng: np.random.Generator) -> None:
+    problem = make(kind, rng)
+    for kept, fresh in zip(along(problem, Memory()), along(problem, None), strict=True):
+        np.testing.assert_allclose(kept, fresh, atol=1e-4 * np.abs(fresh).max())
+
+
+def test_with_an_unpenalised_coordinate(rng: np.random.Generator) -> None:
+    design = Rows(words(rng), rng.choice([-1.0, 1.0], N), np.ones((N, 1)))
+    parts = {"quadratic": Quadratic(np.r_[np.ones(D), 0.0]), "linear": np.zeros(D + 1)}
+    along(make("hinge", rng, design=design, **parts), Memory())
+
+
+def test_a_memory_of_other_rows_or_another_metric_is_forgotten(rng: np.random.Generator) -> None:
+    memory, first = Memory(), make("hinge", rng)
+    along(first, memory)
+    along(make("hinge", rng), memory)
+    along(make("hinge", rng, design=first.design, quadratic=Quadratic(np.full(D, 3.0))), memory)
+
+
+def test_a_block_made_from_another_is_what_it_would_be_afresh(rng: np.random.Generator) -> None:
+    loops = faces.compiled()
+    assert loops is not None
+    source = faces_rows.Sparse.of(Rows(words(rng)), np.ones(D), loops)
+    losses = table("hinge", N, rng)
+    before = Block(source, np.arange(10, 60), np.arange(100, 130), losses, 16)
+    before.factor(np.arange(40))
+    urgent, near = np.arange(30, 80), np.arange(110, 150)
+    fresh = Block(source, urgent, near, losses, 16)
+    block = Block(source, urgent, near, losses, 16, before)
+    assert block.k == before.k
+    np.testing.assert_array_equal(np.sort(block.rows), np.sort(fresh.rows))
+    v = rng.standard_normal(D)
+    order, other = np.argsort(block.rows), np.argsort(fresh.rows)
+    np.testing.assert_allclose(
+        block.margins(v[block.columns])[order], fresh.margins(v[fresh.columns])[other]
+    )
+    np.testing.assert_allclose(block.square[order], fresh.square[other])
+    # The matrix of the heavy columns has lost the rows that are gone, and got the new ones.
+    rows = np.arange(5, 70)
+    heavy = np.array([
+        np.bincount(block.heavy[2][a:b].astype(int), block.heavy[3][a:b], block.k)
+        for a, b in zip(block.heavy[0][rows].astype(int), block.heavy[1][rows].astype(int),
+                        strict=True)
+    ])
+    gram = np.eye(block.k) + heavy.T @ (block.weight[rows, None] * heavy)
+    factor = block.factor(rows)
+    np.testing.assert_allclose(factor @ factor.T, gram, atol=1e-12)
+
+
+def test_a_block_used_again_takes_the_new_losses(rng: np.random.Generator) -> None:
+    loops = faces.compiled()
+    assert loops is not None
+    source = faces_rows.Sparse.of(Rows(words(rng)), np.ones(D), loops)
+    losses = table("smoothed hinge", N, rng)
+    block = Block(source, np.arange(50), np.arange(90, 120), losses, 16)
+    block.factor(np.arange(40))
+    block.renew(losses.scaled(0.2))
+    fresh = Block(source, np.arange(50), np.arange(90, 120), losses.scaled(0.2), 16)
+    np.testing.assert_array_equal(block.losses.hi, fresh.losses.hi)
+    np.testing.assert_array_equal(block.weight, fresh.weight)
+    rows = np.arange(30)
+    np.testing.assert_allclose(block.factor(rows), fresh.factor(rows), atol=1e-12)
+
+
+def test_a_light_start_says_what_an_evaluated_one_says(rng: np.random.Generator) -> None:
+    X, y = words(rng), rng.choice([-1.0, 1.0], N)
+    first = cvxscreen.solve(cvxscreen.svm(X, y, C=0.9), tol=1e-8)
+    before = cvxscreen.solve(first.problem.with_(C=1.0), tol=1e-8, start=first)
+    for value in (0.6, 1.7):
+        here = before.problem.with_(C=value)
+        light, known = onward_start(here, before, True), warm_start(here, before)
+        assert light.point is None
+        assert light.passes is not None
+        assert light.size is not None
+        np.testing.assert_allclose(light.theta, known.theta, rtol=1e-14)
+        np.testing.assert_allclose(light.passes[1], here.design.adjoint(light.theta), atol=1e-12)
+        x_dual = -here.quadratic.solve(light.passes[1])
+        np.testing.assert_allclose(light.passes[0], here.design.forward(x_dual), atol=1e-7)
+        best = cvxscreen.solve(here, tol=1e-8).value
+        assert 0.5 * best <= light.size <= best * (1.0 + 1e-7)
+        assert onward_start(here, before, False).point is not None
+
+
+def test_no_light_start_where_margins_do_not_scale(rng: np.random.Generator) -> None:
+    X, y = words(rng), rng.choice([-1.0, 1.0], N)
+    free = cvxscreen.solve(cvxscreen.svm(X, y, intercept=True))
+    assert onward_start(free.problem.with_(C=2.0), free, True).passes is None
+    tilted = make("hinge", rng, linear=rng.standard_normal(D))
+    found = cvxscreen.solve(tilted)
+    assert onward_start(tilted.with_(C=2.0), found, True).passes is None
+    other = cvxscreen.solve(cvxscreen.svm(words(rng), y))
+    start = onward_start(cvxscreen.svm(X, y, C=2.0), other, True)
+    assert start.passes is None
+
+
+def test_the_certificate_gives_its_passes_and_takes_none(rng: np.random.Generator) -> None:
+    problem = make("hinge", rng)
+    found = Faces()(problem, None, target_of(problem, 1e-8))
+    passes = Passes(np.full(N, 7.0), np.full(D, 7.0))
+    proof = certify(problem, found.x, found.theta, passes=passes)
+    assert proof == certify(problem, found.x, found.theta)
+    np.testing.assert_allclose(passes.margins, problem.design.forward(found.x), atol=1e-12)
+    np.testing.assert_array_equal(passes.force, problem.design.adjoint(found.theta))
+
+
+def test_a_point_from_known_products_is_the_point(rng: np.random.Generator) -> None:
+    """Products of slopes that had to be changed are not taken over."""
+    problem = make("hinge", rng)
+    x, theta = rng.standard_normal(D), problem.losses.lo * rng.uniform(0.0, 1.0, N)
+    answer = Answer.of(problem, x, theta, np.zeros(0), 1e-6)
+    plain = reference_point(problem, x, theta)
+    assert answer.point.gap == pytest.approx(plain.gap, rel=1e-13)
+    np.testing.assert_array_equal(answer.point.pull, plain.pull)
+    theta[3] = 5.0
+    wrong = reference_point(
+        problem, x, theta, known=(problem.design.forward(x), problem.design.adjoint(theta))
+    )
+    np.testing.assert_array_equal(wrong.pull, problem.design.adjoint(wrong.theta))
+
+
+def test_a_solution_certified_first_is_still_a_reference(rng: np.random.Generator) -> None:
+    X, y = words(rng), rng.choice([-1.0, 1.0], N)
+    found = cvxscreen.solve(cvxscreen.svm(X, y), tol=1e-7)
+    assert found.certificate.ok
+    point = found.point()
+    assert point.gap == pytest.approx(found.certificate.gap, rel=1e-3)
+    assert found.screening.proven_from(found.bounds, point).codes.max() >= 0
+    assert (found.screening.codes >= 0).any()
+    assert cvxscreen.solve(found.problem.with_(C=1.3), start=found, mode="safe").certificate.ok
