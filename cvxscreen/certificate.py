@@ -186,8 +186,7 @@ def certify(
         )
 
     def refused(reason: str, primal: float = float("nan")) -> Certificate:
-        inf = float("inf")
-        return Certificate(inf, inf, primal, -inf, violation, tol, False, reason)
+        return Certificate(np.inf, np.inf, primal, -np.inf, violation, tol, False, reason)
 
     violation = 0.0
     if not (np.isfinite(x).all() and np.isfinite(theta).all()):
