@@ -90,23 +90,32 @@ class PairTable:
             loops().forms(self.left, self.right, self.points, image, out)
         return out
 
-    def distances(self, factor: Array) -> Array:
-        """The value of every pair under ``factor factor'`` (full metric only), shape (P + 1,)."""
+    def distances(self, factor: Array, room: Array | None = None) -> Array:
+        """The value of every pair under ``factor factor'`` (full metric only), shape (P + 1,).
+
+        `room` is work space, shape (n, d); fresh memory costs as much as many pairs.
+        """
         out = np.zeros(len(self) + 1)
         if factor.shape == (self.d, self.d) and not np.triu(factor, 1).any():
-            image = dtrmm(1.0, factor.T, self.points.T).T  # lower triangular: half the work
+            image = np.empty_like(self.points) if room is None else room
+            image[:] = self.points
+            # Lower triangular: half the work, and in place.
+            image = dtrmm(1.0, factor.T, image.T, overwrite_b=1).T
         else:
             image = np.ascontiguousarray(self.points @ factor)
         loops().distances(self.left, self.right, image, out)
         return out
 
-    def pull(self, omega: Array) -> Array:
-        """``sum_p omega_p a_p a_p'`` as a symmetric (d, d) matrix, or its diagonal (d,)."""
+    def pull(self, omega: Array, room: Array | None = None) -> Array:
+        """``sum_p omega_p a_p a_p'`` as a symmetric (d, d) matrix, or its diagonal (d,).
+
+        `room` as in `distances`.
+        """
         if self.diagonal:
             out = np.zeros(self.d)
             loops().squares(self.left, self.right, omega, self.points, out)
             return out
-        flow = np.empty_like(self.points)
+        flow = np.empty_like(self.points) if room is None else room
         held = np.empty(len(self.points))
         loops().half_laplacian(self.left, self.right, omega, self.points, flow, held)
         product = self.points.T @ flow

@@ -80,17 +80,21 @@ class Task:
         width = self.terms.widest if isinstance(self.terms, Products) else 0
         return np.empty(width), np.empty(width)
 
+    @cached_property
+    def _room(self) -> Array:
+        return np.empty_like(self.table.points)
+
     def pair_values(self, metric: Metric) -> Array:
         """The squared distances of the pairs under `metric`, shape (P + 1,)."""
         if self.table.diagonal:
             return self.table.values(metric.value)
-        return self.table.distances(metric.factor)
+        return self.table.distances(metric.factor, self._room)
 
     def evaluate(self, metric: Metric) -> State:
         """One pass: objective and the gradient's data."""
         q = self.pair_values(metric)
         total, omega = self.losses(q)
-        force = self.table.pull(omega) + self.push
+        force = self.table.pull(omega, self._room) + self.push
         value = metric.value
         smooth = 0.5 * self.lam * np.vdot(value, value) - np.vdot(self.push, value)
         return State(metric, float(total + smooth) + self.constant, q, omega, force)
@@ -205,12 +209,12 @@ class Task:
 
     def share(self) -> None:
         """Work out once what does not depend on lam, for every task made by `at`."""
-        _ = self._one_signed, self._space
+        _ = self._one_signed, self._space, self._room
 
     def at(self, lam: float) -> Task:
         """The same task at another lam: if terms were taken off, one where they are decided too."""
         fresh = replace(self, lam=lam)
-        for name in ("norms", "_one_signed", "_most", "_space"):
+        for name in ("norms", "_one_signed", "_most", "_space", "_room"):
             if name in self.__dict__:
                 fresh.__dict__[name] = self.__dict__[name]
         return fresh

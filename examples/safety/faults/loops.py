@@ -76,7 +76,8 @@ FAULTS = (
     shrink("sifted triplets", SHRUNK, "reach = radius * task.norms * (1.0 + 8.0 * UNIT)",
            "reach = 0.5 * radius * task.norms", "triplets are taken away wrongly",
            "test_metric_safety.py::test_what_the_solver_takes_away_is_right"),
-    shrink("sifted on the other piece", SWAPPED, "linear = middle + reach < task.b - task.bend",
-           "linear = middle + reach < task.b", "triplets on the curve are fixed",
+    shrink("sifted on the other piece", SWAPPED,
+           "(middle + reach < task.b - task.bend)", "(middle + reach < task.b)",
+           "triplets on the curve are fixed",
            "test_metric_safety.py::test_what_the_solver_takes_away_is_right"),
 )
