@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.errors import NotScreenable
-from cvxscreen.reducer.check import borrowed, check, points
+from cvxscreen.reducer.borrowing import borrowed
+from cvxscreen.reducer.check import check, points
 from cvxscreen.reducer.elements import recognise_standard
 from cvxscreen.reducer.largest import Maxima
 from cvxscreen.reducer.minorant import Minorant, Relaxed, relaxation

@@ -9,14 +9,13 @@ recognised one on the core coordinates. A recognition that fails is refused; it 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.errors import NotScreenable
 from cvxscreen.penalty import L1
+from cvxscreen.reducer.borrowing import borrowed
 from cvxscreen.reducer.recognition import Recognition
 
 Array = NDArray[np.float64]
@@ -24,17 +23,6 @@ Array = NDArray[np.float64]
 SEED = 20240229
 AGREEMENT = 1e-9
 """Largest relative difference of the two objectives."""
-
-
-@contextmanager
-def borrowed(variables: list[Any]) -> Iterator[None]:
-    """Give back the values of `variables` on the way out, whatever happens."""
-    before = [(variable, variable.value) for variable in variables]
-    try:
-        yield
-    finally:
-        for variable, value in before:
-            variable.save_value(value)
 
 
 def points(recognition: Recognition) -> Iterator[Array]:

@@ -35,14 +35,31 @@ class Row:
     ----------
     slopes : dict of int to array
         By variable identifier, of the variable's shape. Not to be written to.
+    picks : list of (int, int, float)
+        Single entries of variables: identifier, position (column-major), coefficient.
     constant : float
     """
 
-    __slots__ = ("constant", "slopes")
+    __slots__ = ("constant", "picks", "slopes")
 
     def __init__(self) -> None:
         self.slopes: dict[int, Array] = {}
+        self.picks: list[tuple[int, int, float]] = []
         self.constant = 0.0
+
+    def seen(self) -> list[int]:
+        """Identifiers of the variables, perhaps more than once."""
+        return [*self.slopes, *(key for key, _, _ in self.picks)]
+
+    def entries(self, key: int) -> tuple[NDArray[np.intp], Array]:
+        """Positions, perhaps more than once, and coefficients of one variable's entries."""
+        flat = self.slopes[key].ravel(order="F") if key in self.slopes else np.zeros(0)
+        where = np.flatnonzero(flat)
+        alone = [(at, weight) for name, at, weight in self.picks if name == key]
+        if not alone:
+            return where, flat[where]
+        at, weights = zip(*alone, strict=True)
+        return np.append(where, at).astype(np.intp), np.append(flat[where], weights)
 
     def add(self, expr: Any, weight: Array) -> None:
         """Add ``<weight, expr>``.
@@ -190,6 +207,17 @@ def _conjugate(row: Row, expr: Any, weight: Array) -> None:
     row.add(expr.args[0], weight)
 
 
+def _index(row: Row, expr: Any, weight: Array) -> None:
+    """A single entry of a variable, or a slice of anything."""
+    arg = expr.args[0]
+    if expr.size != 1 or not isinstance(arg, cp.Variable):
+        _move(row, expr, weight)
+        return
+    place = tuple(part.start for part in expr.key)
+    at = int(np.ravel_multi_index(place, arg.shape, order="F"))
+    row.picks.append((arg.id, at, weight.item()))
+
+
 def _move(row: Row, expr: Any, weight: Array) -> None:
     """Nodes whose entries are entries of their arguments, or zero."""
     flat = weight.ravel(order="F")
@@ -211,4 +239,5 @@ _RULES: dict[str, Callable[[Row, Any, Array], None]] = {
     "reshape": _reshape,
     "transpose": _transpose,
     "conj": _conjugate,
+    "index": _index,
 }

@@ -20,6 +20,7 @@ from cvxpy.reductions.solution import Solution
 
 from cvxscreen.errors import NotScreenable
 from cvxscreen.reducer.attributes import lowered, recovered, shielded
+from cvxscreen.reducer.bundle import Bundle, bundled
 from cvxscreen.reducer.vectorise import vectorised
 
 
@@ -41,6 +42,8 @@ class Canonical:
         Identifier of a variable of `problem` to the user's variable that it stands for.
     whole : cvxpy.Problem or None
         The user's problem with its loops vectorised, where it has any.
+    bundles : tuple of Bundle
+        Constraints of the user's that are one in `whole`.
     """
 
     original: Any
@@ -49,6 +52,7 @@ class Canonical:
     inverse: list[Any]
     own: dict[int, Any]
     whole: Any = None
+    bundles: tuple[Bundle, ...] = ()
 
     @property
     def sign(self) -> float:
@@ -57,7 +61,11 @@ class Canonical:
 
     def invert(self, solution: Solution) -> Solution:
         """A solution of the cone form as one of the user's problem."""
-        return self.chain.invert(solution, self.inverse)
+        found = self.chain.invert(solution, self.inverse)
+        for bundle in self.bundles:
+            if found.dual_vars is not None:
+                found.dual_vars = bundle.apart(found.dual_vars)
+        return found
 
     def user_values(self, values: dict[int, np.ndarray]) -> dict[int, Any]:
         """Values of the canonical variables as values of the user's, without any projection.
@@ -80,8 +88,10 @@ class Canonical:
     def user_constraints(self) -> dict[int, Any]:
         """The user's constraint behind each canonical one that has one, by its position."""
         marks = {c.id: np.array(float(k)) for k, c in enumerate(self.problem.constraints)}
-        places = self.invert(Solution(cp.OPTIMAL, 0.0, {}, marks, {})).dual_vars
-        return {int(places[c.id]): c for c in self.original.constraints if c.id in places}
+        found = self.chain.invert(Solution(cp.OPTIMAL, 0.0, {}, marks, {}), self.inverse)
+        own = {c.id: c for c in self.original.constraints}
+        own |= {bundle.whole.id: bundle.parts[0] for bundle in self.bundles}
+        return {int(k): own[key] for key, k in found.dual_vars.items() if key in own}
 
     def current(self) -> dict[int, np.ndarray] | None:
         """The values that the user's variables have now, by identifier of the canonical variable.
@@ -131,7 +141,7 @@ def canonicalise(problem: Any) -> Canonical:
         If it is not DCP, has integer, boolean, complex or sparse variables, or a parameter without
         a value.
     """
-    whole = vectorised(problem)
+    whole, bundles = bundled(vectorised(problem))
     reason = refuse(whole)
     if reason:
         raise NotScreenable(reason)
@@ -146,4 +156,6 @@ def canonicalise(problem: Any) -> Canonical:
     lost = [v.name() for key, v in own.items() if key not in present]
     if lost:
         raise NotScreenable(f"variable {lost[0]} does not appear in the cone form")
-    return Canonical(problem, cone, chain, inverse, own, None if whole is problem else whole)
+    return Canonical(
+        problem, cone, chain, inverse, own, None if whole is problem else whole, bundles
+    )

@@ -20,11 +20,8 @@ import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 from cvxpy.atoms.elementwise.elementwise import Elementwise
-from numpy.typing import NDArray
 
 from cvxscreen.reducer.pull import Row, Unreadable, fixed, numbers
-
-Array = NDArray[np.float64]
 
 MANY = 50
 """Objectives of fewer terms are left as they are written."""
@@ -112,7 +109,7 @@ class Group:
     def written(self, variables: dict[int, Any]) -> Any:
         """The sum of the terms."""
         count = len(self.rows[0])
-        holes = iter([_affine([row[k] for row in self.rows], variables) for k in range(count)])
+        holes = iter([affine([row[k] for row in self.rows], variables) for k in range(count)])
         whole = np.array(self.factors) @ _filled(self.sample, holes)
         for scale in self.scales:
             whole = scale * whole
@@ -145,18 +142,18 @@ def _filled(sample: Any, holes: Iterator[Any]) -> Any:
     return sample.copy([_filled(arg, holes) for arg in sample.args])
 
 
-def _affine(rows: list[Row], variables: dict[int, Any]) -> Any:
+def affine(rows: list[Row], variables: dict[int, Any]) -> Any:
     """Affine numbers as one vector."""
     constant = np.array([row.constant for row in rows])
     same = bool((constant == constant[0]).all())
     total: Any = cp.Constant(constant[0] if same else constant)
-    keys = dict.fromkeys(key for row in rows for key in row.slopes)
+    keys = dict.fromkeys(key for row in rows for key in row.seen())
     if not keys:
         return total if not same else cp.Constant(constant)
     parts = []
     for key in keys:
         variable = variables[key]
-        matrix = _stacked([row.slopes.get(key) for row in rows], variable.size)
+        matrix = _stacked(rows, key, variable.size)
         if variable.shape == ():
             parts.append(cp.multiply(matrix.toarray().ravel(), variable))
             continue
@@ -166,24 +163,18 @@ def _affine(rows: list[Row], variables: dict[int, Any]) -> Any:
     return whole if same and constant[0] == 0.0 else whole + total
 
 
-def _stacked(slopes: list[Array | None], size: int) -> Any:
+def _stacked(rows: list[Row], key: int, size: int) -> Any:
     """Coefficients below each other, column-major each: dense, or CSR where few are filled."""
-    filled = sum(0 if part is None else int(np.count_nonzero(part)) for part in slopes)
-    if size > 1 and filled >= SPARSE * len(slopes) * size:
-        out = np.zeros((len(slopes), size))
-        for row, part in zip(out, slopes, strict=True):
-            if part is not None:
-                row[:] = part.ravel(order="F")
+    found = [row.entries(key) for row in rows]
+    counts = np.array([len(index) for index, _ in found])
+    index = np.concatenate([index for index, _ in found])
+    data = np.concatenate([part for _, part in found])
+    owner = np.repeat(np.arange(len(rows)), counts)
+    if size > 1 and counts.sum() >= SPARSE * len(rows) * size:
+        out = np.zeros((len(rows), size))
+        np.add.at(out, (owner, index), data)
         return out
-    index, data, ends = [], [], [0]
-    for part in slopes:
-        flat = np.zeros(0) if part is None else part.ravel(order="F")
-        where = np.flatnonzero(flat)
-        index.append(where)
-        data.append(flat[where])
-        ends.append(ends[-1] + len(where))
-    parts = (np.concatenate(data), np.concatenate(index), np.array(ends))
-    return sp.csr_array(parts, shape=(len(slopes), size))
+    return sp.csr_array((data, (owner, index)), shape=(len(rows), size))
 
 
 def vectorised(problem: Any) -> Any:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from cvxscreen.errors import NotScreenable
-from cvxscreen.reducer.check import borrowed
+from cvxscreen.reducer.borrowing import borrowed
 from cvxscreen.reducer.minorant import Minorant
 from cvxscreen.reducer.recognise import recognise
 from cvxscreen.reducer.recognition import Recognition

@@ -226,7 +226,8 @@ def test_rows_are_those_of_the_walk(name: str) -> None:
         block = truth.blocks[variable.id]
         dense = block.toarray() if hasattr(block, "toarray") else np.asarray(
             block if isinstance(block, np.ndarray) else np.diag(block.entries))
-        ours = row.slopes[variable.id].ravel(order="F")
+        index, weights = row.entries(variable.id)
+        ours = np.bincount(index, weights=weights, minlength=variable.size)
         assert np.allclose(ours, dense.ravel(), rtol=1e-12, atol=1e-13)
 
 
