@@ -115,6 +115,8 @@ class Rows:
             head = np.zeros(self.matrix.shape[1])
             for rows, block in self._blocks():
                 head += block.T @ weights[rows]
+        if not self.extra.shape[1]:
+            return head
         tail = np.zeros(self.extra.shape[1])
         for start in range(0, self.shape[0], _BLOCK_ROWS):
             rows = slice(start, start + _BLOCK_ROWS)
