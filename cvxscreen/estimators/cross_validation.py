@@ -20,7 +20,7 @@ from cvxscreen.inputs import array, quoted
 from cvxscreen.paths import path
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.loop import solve_screened
-from cvxscreen.solvers.small_path import suits
+from cvxscreen.solvers.small_path import SmallPath, suits
 from cvxscreen.solvers.solution import Solution
 from cvxscreen.solvers.warm import warm_start
 
@@ -237,13 +237,20 @@ def _accuracies(
 def _solutions(problem: Problem, grid: Array, tol: float, mode: str) -> list[tuple[Array, float]]:
     """Solution and certified relative gap at every C of `grid`, each from the one before.
 
-    Where `path` runs compiled, by it. Elsewhere, in the certified mode, the fixed terms are
+    Compiled where that suits the problem. Elsewhere, in the certified mode, the fixed terms are
     predicted from the neighbour and then certified, so nothing has to be proven beforehand.
     """
-    if suits(problem):
-        points = path(problem, values=grid, tol=tol, mode=mode).points
-        return [(point.x, point.relative_gap) for point in points]
     found: list[tuple[Array, float]] = []
+    if suits(problem):
+        run = SmallPath(problem, mode, tol)
+        while len(found) < len(grid):  # without the records of `path`
+            left = grid[len(found):]
+            part = run.solve(left[: run.length(len(left))])
+            if not len(part) or not part.proofs.ok.all():
+                points = path(problem, values=grid, tol=tol, mode=mode).points
+                return [(point.x, point.relative_gap) for point in points]
+            found.extend(zip(part.X, part.proofs.relative_gap.tolist(), strict=True))
+        return found
     last: Solution | None = None
     for C in grid:
         here = problem.with_(C=float(C))

@@ -56,9 +56,12 @@ FAR = 1e-2
 WIDER = 4.0
 """Growth of a guess's reach when the answer refutes it."""
 
-PART, ROUGH, NARROW = 8, 1e-3, 0.2
-"""Where more than n/8 terms are kept, and the point before took many steps, the first solve is to
-this relative gap; the next keeps what lies within a fifth of how far that one moved the margins."""
+PART, ROUGH, NARROW = 16, 1e-3, 0.2
+"""Where more than n/16 terms are kept (and `MANY`), and the point before took many steps, the first
+solve is to this relative gap; the next keeps what is within a fifth of what that moved the margins.
+"""
+
+MANY = 2000
 
 OFF, SAFE, CERTIFIED = 0, 1, 2
 """What may be fixed before a solve: nothing, what is proven, what is guessed."""
@@ -161,6 +164,7 @@ def run(  # type: ignore[no-untyped-def]
             for i in range(n):
                 centre[i] = middle * before[i]
         gap, primal, fy, gradient, m = np.inf, 0.0, np.inf, np.inf, n
+        staged = guess and aim < ROUGH and memory[11] > 12.0
         at, slopes, old, scaling = before, last_theta, memory[0], ratio
         while rounds < 8 and done == 0.0:
             rounds += 1
@@ -184,7 +188,7 @@ def run(  # type: ignore[no-untyped-def]
                 at_low, at_high = s == lo[i] * old, s == hi[i] * old
                 s = low if at_low else high if at_high else min(max(s * scaling, low), high)
                 th0[p] = s
-            rough = guess and rounds == 1 and m > n // PART and aim < ROUGH and memory[11] > 12.0
+            rough = staged and rounds == 1 and m > max(n // PART, MANY)
             target = precision * scale * (ROUGH if rough else aim)
             gap, used, gradient = newton(
                 d, m, AU, bU, eU, qU, iU, lU, hU, free, base, rho, weight, target, 300,

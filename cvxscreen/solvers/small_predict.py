@@ -15,13 +15,13 @@ steps before say nothing about it."""
 FURTHEST = 1.5
 """Most of such a step, where the grid is uneven and the solution does not grow as C."""
 
-LEAST, OUT = 0.1, 0.03
+LEAST, OUT = 0.1, 0.01
 """A guess reaches as far as this share of the expected step; beside a tangent, of the ball."""
 
-DECAY = 0.7
+DECAY = 0.5
 """What is left, a point later, of the reach that a guess has needed."""
 
-TANGENT = 1e-6
+TANGENT = 1e-2
 """Share of the weight with which terms at a kink bend in a tangent."""
 
 STRAY = 2.0
@@ -30,8 +30,8 @@ STRAY = 2.0
 SAMPLE = 2500
 """Terms of the sample that a cold start looks at first, about."""
 
-NEAR = 8
-"""The band after it holds every eighth term."""
+NEAR = 16
+"""The band after it holds one term in so many."""
 
 
 def band(memory, width):  # type: ignore[no-untyped-def]
@@ -45,8 +45,8 @@ def sample(  # type: ignore[no-untyped-def]
 ):
     """Solve roughly for one term in so many, each in place of them all; `x` and `t` are the answer.
 
-    A small part of the cost of a solve begins it near its end. Returns how far from its kink the
-    nearest eighth of the terms is then.
+    A small part of the cost of a solve begins it near its end. Returns how far from their kink the
+    nearest terms are then, one in `NEAR`.
     """
     every = max(n // SAMPLE, 1)
     m, scale, grown = 0, 0.0, factor * every
