@@ -275,7 +275,7 @@ def test_no_wrong_decision_in_a_long_campaign(scale: str, gamma: float) -> None:
                 point = cvxscreen.solve(p, tol=tol).point()
                 for name in NAMES:
                     decided += check(p, point, x, margins, name)
-    print(f"\n{scale}, {gamma}: {decided:,} decisions, none wrong")
+    print(f"\n{scale}, {gamma}: {decided:,} decisions, none wrong")  # noqa: T201
     assert decided > 0
 
 
