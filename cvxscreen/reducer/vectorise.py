@@ -165,15 +165,20 @@ def affine(rows: list[Row], variables: dict[int, Any]) -> Any:
 
 def _stacked(rows: list[Row], key: int, size: int) -> Any:
     """Coefficients below each other, column-major each: dense, or CSR where few are filled."""
+    filled = sum(int(np.count_nonzero(row.slopes[key])) for row in rows if key in row.slopes)
+    if size > 1 and filled >= SPARSE * len(rows) * size:
+        out = np.zeros((len(rows), size))
+        for line, row in zip(out, rows, strict=True):
+            if key in row.slopes:
+                line[:] = row.slopes[key].ravel(order="F")
+            for name, at, weight in row.picks:
+                if name == key:
+                    line[at] += weight
+        return out
     found = [row.entries(key) for row in rows]
-    counts = np.array([len(index) for index, _ in found])
     index = np.concatenate([index for index, _ in found])
     data = np.concatenate([part for _, part in found])
-    owner = np.repeat(np.arange(len(rows)), counts)
-    if size > 1 and counts.sum() >= SPARSE * len(rows) * size:
-        out = np.zeros((len(rows), size))
-        np.add.at(out, (owner, index), data)
-        return out
+    owner = np.repeat(np.arange(len(rows)), [len(index) for index, _ in found])
     return sp.csr_array((data, (owner, index)), shape=(len(rows), size))
 
 
