@@ -8,6 +8,7 @@ import pytest
 import cvxscreen
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.solvers import small_predict
+from cvxscreen.solvers.small_choice import fixed_pull
 from cvxscreen.solvers.small_loops import MEMORY
 from cvxscreen.solvers.small_newton import direction
 from cvxscreen.solvers.small_path import SmallPath
@@ -26,7 +27,7 @@ def test_steps_that_grow_alike_are_carried_on(rng) -> None:
     np.testing.assert_array_equal(older, t[1])
     assert memory[9] == pytest.approx(ratio)
     assert memory[8] == pytest.approx(np.abs(t[2] - t[1]).max())
-    reach = foresee(n, t[2], older, norms, centre, memory, np.log(ratio))
+    reach = foresee(n, t[2], older, norms, centre, memory, np.log(ratio), 0.0)
     np.testing.assert_allclose(centre, t[3], rtol=1e-12)
     assert reach >= memory[8]
     across = np.zeros(n)
@@ -96,3 +97,21 @@ def test_wrong_guesses_are_put_right(loss: str, rng) -> None:
         found = run.solve(np.array([0.3, 0.1, 7.0]))
         assert len(found) == 3
         assert found.proofs.ok.all()
+
+
+def test_the_pull_of_fixed_terms_is_kept_up_to_date(rng) -> None:
+    """From the codes before, at another C, as from all rows; afresh where too many have changed."""
+    d, n, ratio = 4, 300, 1.7
+    A, lo, hi = rng.standard_normal((d, n)), -rng.random(n), rng.random(n)
+    last = rng.integers(0, 4, n).astype(np.int8)
+    codes = last.copy()
+    codes[::20] = (codes[::20] + 1) % 4
+    ends = np.stack([np.zeros(n), lo, hi, np.zeros(n)])
+    new = ends[codes, np.arange(n)] * ratio
+    for most in (0, 10, 50):
+        rho = A @ ends[last, np.arange(n)]
+        share = fixed_pull(
+            d, n, A, lo, hi, ratio, ratio, codes, last, new, rho, np.empty(n, np.int64), most
+        )
+        np.testing.assert_allclose(rho, A @ new, rtol=1e-10, atol=1e-12)
+        assert share == (15 / n if most == 50 else 1.0)

@@ -63,3 +63,38 @@ def choose(  # type: ignore[no-untyped-def]
             kept[m] = i
             m += 1
     return m
+
+
+def fixed_pull(  # type: ignore[no-untyped-def]
+    d, n, A, lo, hi, factor, ratio, codes, last, new, rho, changed, most
+):
+    """Bring `rho` to ``sum a_i new_i``; returns the share of a pass over the data that it took.
+
+    Where at most `most` terms have another code than in `last`, from the same sum for those codes
+    at ``C / ratio``, else afresh.
+    """
+    count = 0
+    for i in range(n if most > 0 else 0):
+        if codes[i] != last[i]:
+            if count == most:
+                most = 0
+                break
+            changed[count] = i
+            count += 1
+    if most > 0:
+        for j in range(d):
+            rho[j] *= ratio
+        for p in range(count):
+            i = changed[p]
+            old = lo[i] if last[i] == 1 else hi[i] if last[i] == 2 else 0.0
+            move = new[i] - old * factor
+            if move != 0.0:
+                for j in range(d):
+                    rho[j] += move * A[j, i]
+        return count / n
+    for j in range(d):
+        total = 0.0
+        for i in range(n):
+            total += A[j, i] * new[i]
+        rho[j] = total
+    return 1.0

@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from cvxscreen.compiling import Loop, together
-from cvxscreen.solvers.small_choice import charged, choose, radius
+from cvxscreen.solvers.small_choice import charged, choose, fixed_pull, radius
 from cvxscreen.solvers.small_newton import (  # noqa: F401 - called by name in the namespace below
     along,
     balanced,
@@ -27,6 +27,7 @@ from cvxscreen.solvers.small_predict import (  # noqa: F401
     FOLLOW,
     FURTHEST,
     LEAST,
+    LOW,
     NEAR,
     OUT,
     SAMPLE,
@@ -56,12 +57,12 @@ FAR = 1e-2
 WIDER = 4.0
 """Growth of a guess's reach when the answer refutes it."""
 
-PART, ROUGH, NARROW = 16, 1e-3, 0.2
-"""Where more than n/16 terms are kept (and `MANY`), and the point before took many steps, the first
-solve is to this relative gap; the next keeps what is within a fifth of what that moved the margins.
-"""
+PART, MANY, ROUGH, NARROW = 16, 2000, 1e-3, 0.2
+"""Where more terms than n/16 and 2,000 are kept, and the point before took many steps, the first
+solve is to a gap of 1e-3; the next keeps what is within a fifth of what that moved the margins."""
 
-MANY = 2000
+FEWER = 64
+"""What fixed terms pull is brought up to date where less than n/64 of them are other ones."""
 
 OFF, SAFE, CERTIFIED = 0, 1, 2
 """What may be fixed before a solve: nothing, what is proven, what is guessed."""
@@ -150,7 +151,7 @@ def run(  # type: ignore[no-untyped-def]
             weight = begin * memory[1] / factor
         fixing = known and (screen == CERTIFIED or (screen == SAFE and free < 0))
         rounds, steps, passes, refuted, done, worst, off = 0, 0, 0.0, 0, 0.0, 0.0, 0.0
-        stride = np.log(ratio)  # 0 where no point is known
+        stride = np.log(ratio)
         guess = screen == CERTIFIED and stride != 0.0 and (abs(stride) > COARSE or n > FEW)
         if guess:
             if memory[7] == 0.0:
@@ -159,7 +160,7 @@ def run(  # type: ignore[no-untyped-def]
                     older, AU, qU, eU, lU, hU, tU, inside, B, H, small, g, step,
                 )
                 memory[8] = OUT * ball
-            ball, share = foresee(n, before, older, norms, centre, memory, stride), 1.0
+            ball, share = foresee(n, before, older, norms, centre, memory, stride, LOW * ball), 1.0
         else:
             for i in range(n):
                 centre[i] = middle * before[i]
@@ -172,11 +173,11 @@ def run(  # type: ignore[no-untyped-def]
                 share = np.inf
             reach = share * ball + rounding
             m = choose(n, centre, reach, norms, slop, knots, lo, hi, factor, new, codes[k], kept)
+            passes += fixed_pull(
+                d, n, A, lo, hi, factor, ratio, codes[k], codes[k - 1], new, rho, inside,
+                n // FEWER if rounds == 1 and k > 0 else 0,
+            )
             for j in range(d):
-                total = 0.0
-                for i in range(n):
-                    total += A[j, i] * new[i]
-                rho[j] = total
                 best_x[j] = x[j]
                 for p in range(m):
                     AU[j, p] = A[j, kept[p]]
@@ -195,7 +196,7 @@ def run(  # type: ignore[no-untyped-def]
                 x, tU, th, th0, best_x, best_th, g, step, dt, inside, B, H, small,
             )
             steps += used
-            passes += (2.0 * used + 1.0) * m / n + 2.0
+            passes += (2.0 * used + 1.0) * m / n + 1.0
             for p in range(m):
                 new[kept[p]] = best_th[p]
             for i in range(n):
@@ -292,7 +293,7 @@ def compiled() -> Loop | None:
         "cholesky_solve", "prox", "along", "line_search", "direction", "room_of", "balanced",
         "newton", "tangent", "expect", "deviation", "band", "foresee", "learn", "sample",
     )
-    kinds = [(name, SUMS) for name in (*names, "evaluate")]
+    kinds = [(name, SUMS) for name in (*names, "evaluate", "fixed_pull")]
     kinds += [(name, STRICT) for name in ("charged", "radius", "choose", "refutations")]
     found = together(globals(), [*kinds, ("run", SUMS)])
     return None if found is None else found["run"]

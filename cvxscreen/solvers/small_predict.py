@@ -15,13 +15,14 @@ steps before say nothing about it."""
 FURTHEST = 1.5
 """Most of such a step, where the grid is uneven and the solution does not grow as C."""
 
-LEAST, OUT = 0.1, 0.01
-"""A guess reaches as far as this share of the expected step; beside a tangent, of the ball."""
+LEAST, LOW, OUT = 0.1, 1e-3, 0.03
+"""A guess reaches at least so far: a share of the expected step, or of the ball; the third is the
+share of the ball beside a tangent."""
 
-DECAY = 0.5
+DECAY = 0.7
 """What is left, a point later, of the reach that a guess has needed."""
 
-TANGENT = 1e-2
+TANGENT = 1e-6
 """Share of the weight with which terms at a kink bend in a tangent."""
 
 STRAY = 2.0
@@ -118,11 +119,16 @@ def expect(n, before, older, follow, norms, centre):  # type: ignore[no-untyped-
     return far
 
 
-def foresee(n, before, older, norms, centre, memory, stride):  # type: ignore[no-untyped-def]
-    """Write the margins expected after a step `stride` in log C; how far off they may well be."""
+def foresee(  # type: ignore[no-untyped-def]
+    n, before, older, norms, centre, memory, stride, low
+):
+    """Write the margins expected after a step `stride` in log C; how far off they may well be.
+
+    At least `low`.
+    """
     follow = stride / memory[7]
     follow = min(max(memory[9] * follow, 0.0), max(FURTHEST * abs(follow), np.exp(stride)))
-    return max(memory[8], LEAST * expect(n, before, older, follow, norms, centre))
+    return max(low, memory[8], LEAST * expect(n, before, older, follow, norms, centre))
 
 
 def deviation(n, now, centre, norms):  # type: ignore[no-untyped-def]
