@@ -14,6 +14,7 @@ for any alpha in the box (Theorem 7, put right: see `margins_in_cone`).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -79,6 +80,12 @@ class LpSvm:
             factor = self.lam / top * (1.0 - 8.0 * UNIT)
             alpha, v, error = factor * alpha, factor * v, factor * error + 4.0 * UNIT * np.abs(v)
         return alpha, v, error
+
+    def to_cvxpy(self) -> Any:
+        """Return the problem as a ``cvxpy.Problem`` in one vector variable."""
+        from cvxscreen.reducer.lp_problem import lp_to_cvxpy
+
+        return lp_to_cvxpy(self)
 
     def __str__(self) -> str:
         return fields([("terms", self.n), ("features", self.d), ("lambda", self.lam)],

@@ -11,9 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.checkpoint import Checkpoint
+from cvxscreen.doors import LP_SOLVERS
 from cvxscreen.errors import InvalidInput, NotSaved
 from cvxscreen.inputs import choice, finite, one_of, tolerance, word
 from cvxscreen.limits import Limits
+from cvxscreen.lp_path import LpRun, lambda_only
+from cvxscreen.lp_svm import LpSvm
 from cvxscreen.path_metric import MetricRun
 from cvxscreen.path_record import Path, PathPoint, Points, load_path
 from cvxscreen.path_run import Run, known_points
@@ -31,7 +34,7 @@ __all__ = ["Path", "PathPoint", "load_path", "path"]
 PARAMETERS = ("C", "lam")
 
 
-def _grid(values: ArrayLike) -> Array:
+def _grid(values: ArrayLike | None) -> Array:
     grid = finite("values", values).copy()
     if grid.ndim != 1 or not len(grid):
         raise InvalidInput(f"`values` has shape {grid.shape}; a non-empty list is needed.")
@@ -60,7 +63,7 @@ def _open(function: Function) -> Function:
 
 @_open
 def path(
-    problem: Problem,
+    problem: Problem | LpSvm,
     *,
     over: str = "C",
     values: ArrayLike | None = None,
@@ -76,9 +79,10 @@ def path(
 
     Parameters
     ----------
-    problem : Problem
+    problem : Problem or LpSvm
     over : {"C", "lam"}
-        The parameter that changes; ``"lam"`` for problems that have one.
+        The parameter that changes; ``"lam"`` for problems that have one (an LP-SVM has no other,
+        and keeps no checkpoint).
     values : sequence of float
         In the order to solve them; up or down. For metric learning they may be left out: 0.9 times
         the value before, from the largest that matters until the loss hardly falls (Yoshida et al.
@@ -125,20 +129,25 @@ def path(
     shares proven before a solve, are made when they are looked at.
     """
     one_of(
-        "problem", problem, Problem, "a path is for a problem from `svm`, `regression`, "
-        "`sparse_svm` with a quadratic term, or `rtlm`, and for a cvxpy.Problem with a parameter; "
-        "solve others value by value"
+        "problem", problem, (Problem, LpSvm), "a path is for a problem from `svm`, `regression`, "
+        "`sparse_svm` or `rtlm`, and for a cvxpy.Problem with a parameter; solve others value by "
+        "value"
     )
     choice("over", over, PARAMETERS)
     tol = tolerance(tol)
     check_request(mode, tol)
     limits = Limits(time_limit)
     word("solver", solver, "the name of a solver, like 'auto' or 'CLARABEL', is needed")
-    metric = over == "lam" and is_metric(problem)
-    if metric and solver not in ("auto", "builtin"):
-        raise InvalidInput("`over`: 'lam' takes the built-in solver; else call `solve` by value.")
+    metric = over == "lam" and isinstance(problem, Problem) and is_metric(problem)
     if values is None and not metric:
         raise InvalidInput(f"`values` is missing: give the values of {over}.")
+    if isinstance(problem, LpSvm):
+        lambda_only(over, checkpoint)
+        choice("solver", solver, LP_SOLVERS)
+        lp = LpRun(problem, tol, mode, limits, max_iter)
+        return _followed(lp, _grid(values), Checkpoint(None, ""), problem.n, progress, one=False)
+    if metric and solver not in ("auto", "builtin"):
+        raise InvalidInput("`over`: 'lam' takes the built-in solver; else call `solve` by value.")
     grid = _grid(metric_grid(problem) if values is None else values)
     if over == "lam" and problem.lam is None:
         raise InvalidInput("`over`: this problem has no lambda (as metric learning has); use 'C'.")
@@ -151,24 +160,32 @@ def path(
         problem, points, tol, mode, solver, over, limits=limits, max_iter=max_iter,
         recorded=checkpoint is not None,
     )
-    single = metric or checkpoint is not None
+    return _followed(run, grid, saved, problem.n, progress, one=checkpoint is not None)
+
+
+def _followed(
+    run: Run | MetricRun | LpRun, grid: Array, saved: Checkpoint, terms: int, progress: bool,
+    *, one: bool,
+) -> Path:
+    """Let `run` go along `grid`, `one` value at a time or as many as it likes, and save."""
+    points, limits = run.points, run.limits
     try:
         with Progress(len(grid), "path", shown=progress) as bar:
             for _ in range(len(points)):
                 bar.step()
             while len(points) < len(grid) and not run.ended and not limits.spent():
                 known = len(points)
-                run.advance(grid[known:known + 1] if single else grid[known:])
+                run.advance(grid[known:known + 1] if one else grid[known:])
                 if len(points) == known:
                     continue
-                _save(saved, points, problem.n)
+                _save(saved, points, terms)
                 for _ in range(known + 1, len(points)):
                     bar.step()
                 bar.step(run.note)
     except KeyboardInterrupt:
-        return Path(points, problem.n, finished=False, stopped="interrupted")
+        return Path(points, terms, finished=False, stopped="interrupted")
     finished = run.ended or len(points) == len(grid)
-    return Path(points, problem.n, finished, "" if finished else limits.reached)
+    return Path(points, terms, finished, "" if finished else limits.reached)
 
 
 def _save(saved: Checkpoint, points: Sequence[PathPoint], terms: int) -> None:

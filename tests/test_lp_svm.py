@@ -212,3 +212,35 @@ def test_the_certificate_charges_what_the_features_leave_over() -> None:
         w[j] = 1e-3
         proof = certify_lp(problem, w, problem.c, tol=0.9)
         assert proof.gap >= problem.primal(w) - problem.primal(np.zeros(problem.d))
+
+
+@pytest.mark.parametrize("mode", ["safe", "certified"])
+def test_a_path_is_solved_at_every_value_and_screened_from_its_neighbour(mode: str) -> None:
+    problem = make(7, 1.0)
+    grid = problem.lam * np.geomspace(1.0, 0.05, 12)
+    path = cs.path(problem, over="lam", values=grid, mode=mode)
+    assert path.finished
+    np.testing.assert_allclose(path.values, grid)
+    for point in path.points:
+        here = problem.with_(lam=point.value)
+        assert point.status == "optimal"
+        assert point.objective == pytest.approx(optimum(here)[2], rel=1e-6)
+        assert certify_lp(here, point.x, -point.theta).ok
+    assert not any(path.points[0].before.values())
+    assert max(point.before["dropped"] for point in path.points) > 0.2
+    assert "dropped %" in path.table()
+
+
+def test_a_path_stops_when_its_time_is_up() -> None:
+    path = cs.path(make(7, 1.0), over="lam", values=[0.1, 0.05], time_limit=1e-9)
+    assert not path.finished
+    assert path.stopped == "time_limit"
+    assert not len(path.points)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_cvxpy_finds_the_same_optimum(sparse: bool) -> None:
+    problem = make(3, 0.3, sparse=sparse)
+    written = problem.to_cvxpy()
+    assert written.is_dcp()
+    assert written.solve(solver="CLARABEL") == pytest.approx(cs.solve(problem).value, rel=1e-6)

@@ -104,11 +104,11 @@ class Model:
             for _ in range(COLD if cold and cycle == 0 else WARM):
                 self.sweep(some)
                 made += 1
-            signs = np.sign(self.x + self.d)
+            signs, middle = np.sign(self.x + self.d), self.value(self.d, self.u)
             self.newton()
             after = self.value(self.d, self.u)
             total += before - after
             same = bool((np.sign(self.x + self.d) == signs).all())
-            if before - after <= ENOUGH * total or (same and not cold):
+            if middle - after <= ENOUGH * total or (same and not cold):
                 break
         return made
