@@ -1,10 +1,12 @@
 """Doubly sparse models: how much is screened, how long a path takes, and against skglm.
 
     python examples/benchmarks/sparse_models.py DATA [--set NAME ...] [--part rates|modes|peers]
+        [--solver auto whole sdca]
 
 DATA is a folder of ``NAME.npz`` files (``X`` and ``y``, or a CSR matrix in parts). Sets: farmads,
 pcmac_7511, news20_multi (one class against the rest), madelon, colon, and ``synthetic``: sparse
-data of the shape of real-sim. Times are CPU seconds of one process.
+data of the shape of real-sim. Times are CPU seconds of one process. The solver ``whole`` is the
+built-in one without its working set: every step looks at all features.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ import scipy.sparse as sp
 import cvxscreen as cs
 from cvxscreen.bounds import dual_ball, joint, midpoint_ball
 from cvxscreen.doors import named_solver
-from cvxscreen.solvers.loop import solve_screened
+from cvxscreen.solvers.loop import Inner, solve_screened
+from cvxscreen.solvers.sparse_newton import ProxNewton
 from cvxscreen.solvers.warm import warm_start
 
 SETS = ("pcmac_7511", "farmads", "news20_multi", "madelon", "colon", "synthetic")
@@ -88,6 +91,22 @@ def rates(name: str, X: Any, y: np.ndarray) -> None:
             print(f"  lam {share:4.2f} lam_max  gap {gap:.0e}  " + "   ".join(cells))
 
 
+def chosen_solver(name: str, problem: cs.Problem) -> Inner:
+    """The solver called `name`."""
+    return ProxNewton(moving=False) if name == "whole" else named_solver(name, problem)
+
+
+def load_compiled(solver: str = "auto") -> None:
+    """Run everything compiled once, on little data."""
+    rng = np.random.default_rng(0)
+    X = sp.random(300, 400, 0.05, format="csr", random_state=rng)
+    y = np.where(X @ rng.standard_normal(400) > 0, 1.0, -1.0)
+    small = cs.sparse_svm(X, y, 1.0)
+    for way in WAYS:
+        for mode in ("safe", "certified"):
+            along(small, cs.lambda_max(small) * np.geomspace(1.0, 1e-3, 5), way, solver, mode)
+
+
 def along(
     base: cs.Problem, grid: np.ndarray, way: str, solver: str, mode: str
 ) -> tuple[float, Any]:
@@ -98,7 +117,7 @@ def along(
         began = process_time()
         start = None if previous is None else warm_start(here, previous)
         previous = solve_screened(
-            here, named_solver(solver, here), mode=mode, start=start, bounds=WAYS[way]
+            here, chosen_solver(solver, here), mode=mode, start=start, bounds=WAYS[way]
         )
         spent += process_time() - began
         found.append((previous.value, previous.status))
@@ -110,7 +129,7 @@ def modes(name: str, X: Any, y: np.ndarray, points: int, last: float, solvers: l
     base = cs.sparse_svm(X, y, 1.0)
     grid = cs.lambda_max(base) * np.geomspace(1.0, last, points)
     for solver in solvers:
-        along(base, 0.9 * grid[:1], "none", solver, "safe")  # load what is compiled
+        load_compiled(solver)
         reference = None
         for way, mode in [*((way, "safe") for way in WAYS), ("both", "certified")]:
             spent, found = along(base, grid, way, solver, mode)
@@ -139,7 +158,7 @@ def peers(name: str, X: Any, y: np.ndarray, points: int, last: float, budget: fl
     warnings.simplefilter("ignore")
     base = cs.sparse_svr(X, y, 1.0, loss="huber", delta=1.0)
     grid = cs.lambda_max(base) * np.geomspace(1.0, last, points)
-    along(base, 0.9 * grid[:1], "none", "auto", "safe")  # load what is compiled
+    load_compiled()
     columns = sp.csc_matrix(X) if sp.issparse(X) else np.asfortranarray(X)
     datafit = compiled_clone(Huber(1.0))
     if sp.issparse(X):
