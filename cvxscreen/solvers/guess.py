@@ -115,7 +115,7 @@ def _order_statistic(values: Array, rank: int) -> float:
 def size_of_optimum(problem: Problem, best: Point | None) -> float:
     """About the optimal value: from below where the gap is known, but at least half of P."""
     if best is None:
-        return problem.primal(np.zeros(problem.d), np.zeros(problem.n))
+        return float(problem.losses.value(np.zeros(problem.n)).sum()) + problem.constant  # at 0
     size = abs(best.primal)
     return max(size - best.gap, 0.5 * size)
 
