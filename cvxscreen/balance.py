@@ -14,6 +14,7 @@ from cvxscreen.rounding import UNIT
 Array = NDArray[np.float64]
 
 _NEWTON_STEPS = 60
+_FAR = 1e150
 _HALVINGS = 30
 NEAR = 0.05
 """Terms that are this ready to move are tried first, alone."""
@@ -83,6 +84,8 @@ class _Projection:
             inside = (now.point > self.lo) & (now.point < self.hi)
             hessian = columns[inside].T @ (columns[inside] * ease[inside, None])
             step = np.linalg.solve(hessian + 1e-8 * np.diag(base), now.residual)
+            if not float(np.abs(step).max()) < _FAR:
+                break  # some coordinate is in none of these terms: nothing moves it
             length, slope = 1.0, float(now.residual @ step)
             left = float(np.linalg.norm(now.residual))
             for _ in range(_HALVINGS):
