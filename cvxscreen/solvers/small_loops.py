@@ -188,7 +188,7 @@ def run(  # type: ignore[no-untyped-def]
                 lU[p], hU[p], tU[p] = low, high, at[i]
                 at_low, at_high = s == lo[i] * old, s == hi[i] * old
                 s = low if at_low else high if at_high else min(max(s * scaling, low), high)
-                th0[p] = s
+                th0[p], best_th[p] = s, s  # the answer where no pair can be balanced
             rough = staged and rounds == 1 and m > max(n // PART, MANY)
             target = precision * scale * (ROUGH if rough else aim)
             gap, used, gradient = newton(
