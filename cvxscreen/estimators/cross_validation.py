@@ -16,9 +16,10 @@ from cvxscreen.certificate import certify
 from cvxscreen.errors import InvalidInput
 from cvxscreen.estimators.classifier import ScreenedSVC
 from cvxscreen.estimators.fitting import Array, warn_uncertified
-from cvxscreen.inputs import array, quoted
+from cvxscreen.inputs import array, quoted, tolerance
 from cvxscreen.paths import path
 from cvxscreen.problem import Problem
+from cvxscreen.solvers.inner import check_request
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.small_path import SmallPath, suits
 from cvxscreen.solvers.solution import Solution
@@ -241,6 +242,8 @@ def _solutions(problem: Problem, grid: Array, tol: float, mode: str) -> list[tup
     predicted from the neighbour and then certified, so nothing has to be proven beforehand.
     """
     found: list[tuple[Array, float]] = []
+    tol = tolerance(tol)
+    check_request(mode, tol)
     if suits(problem):
         run = SmallPath(problem, mode, tol)
         while len(found) < len(grid):  # without the records of `path`

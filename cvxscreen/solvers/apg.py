@@ -9,7 +9,8 @@ Three forms of the same scheme, over arrays of any shape:
 * `fista(..., monotone=g)`: the objective never grows (Beck and Teboulle 2009, MFISTA).
 
 The step comes from a backtracking search on ``f(x+) <= f(x) + <f'(x), x+ - x> + L/2 ||x+ - x||^2``
-with a slack for rounding, without which L doubles for ever once the two sides agree to all digits.
+with a slack for rounding; near the optimum, where the two sides agree to all digits, on
+``<f'(x+) - f'(x), x+ - x> <= L ||x+ - x||^2``, which is the same for a quadratic f.
 L decreases at restarts only, as the proof asks. Whether to stop is the caller's business: by the
 duality gap, not by the change of the objective.
 """
@@ -25,6 +26,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
+FLAT = 1e-10
+"""Below this share of the value the quadratic part of the model is lost in the value's rounding."""
 SLACK = 1e-13
 """Relative rounding of a value of f that the line search forgives."""
 _RELAX = 0.7
@@ -87,9 +90,13 @@ def _search(
     for _ in range(_MOST_DOUBLINGS):
         point, new = take(lipschitz)
         move = new - base
-        found = smooth.value(new)
-        model = value + _dot(gradient, move) + 0.5 * lipschitz * _dot(move, move)
-        if found <= model + SLACK * max(abs(value), abs(found)):
+        found, bend = smooth.value(new), 0.5 * lipschitz * _dot(move, move)
+        size = max(abs(value), abs(found))
+        if bend <= FLAT * size:
+            # Values agree to too many digits to tell; gradients along the move still differ.
+            if _dot(smooth.value_gradient(new)[1] - gradient, move) <= 2.0 * bend + SLACK * bend:
+                break
+        elif found <= value + _dot(gradient, move) + bend + SLACK * size:
             break
         lipschitz *= 2.0
     return point, new, lipschitz
