@@ -11,9 +11,9 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from reducer.looped_zoo import Looped
 
 import cvxscreen.reducer as reducer
-from cvxscreen.reducer.attributes import SAFE, version
 from cvxscreen.reducer.bundle import bundled
 from cvxscreen.reducer.pull import Row
 from cvxscreen.reducer.recognise import recognise
@@ -22,21 +22,8 @@ reducer.register()
 TIGHT = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
 
 
-class Data:
-    def __init__(self, n: int = 60, d: int = 3, plain: bool = False) -> None:
-        rng = np.random.default_rng(4)
-        self.n, self.d = n, d
-        self.X = rng.normal(size=(n, d))
-        self.y = np.where(self.X.sum(axis=1) + rng.normal(size=n) > 0, 1.0, -1.0)
-        self.r = self.X.sum(axis=1) + rng.normal(size=n)
-        half = rng.normal(size=(n, d, d))
-        self.H = half + half.transpose(0, 2, 1)
-        self.w, self.b = cp.Variable(d, name="w"), cp.Variable(name="b")
-        self.xi, self.e = cp.Variable(n, name="xi"), cp.Variable(n, name="e")
-        self.M = cp.Variable((d, d), PSD=True, name="M")
-        self.ridge = 0.5 * cp.sum_squares(self.w)
-        kept = 1.0 * self.M if plain and version() < SAFE else self.M
-        self.metric = 0.5 * n * cp.sum_squares(kept)
+class Data(Looped):
+    SEED = 4
 
 
 LOOPS: dict[str, Any] = {

@@ -8,10 +8,10 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from reducer.looped_zoo import Looped
 
 import cvxscreen.reducer as reducer
 from cvxscreen.reducer import vectorise
-from cvxscreen.reducer.attributes import SAFE, version
 from cvxscreen.reducer.pull import Row, Unreadable
 from cvxscreen.reducer.recognise import recognise
 from cvxscreen.reducer.vectorise import vectorised
@@ -23,25 +23,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:Objective contains too many sube
 TIGHT = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
 
 
-class Data:
-    """See `reducer.data.Data`, of `plain` as well."""
-
-    def __init__(self, n: int = 60, d: int = 3, plain: bool = False) -> None:
-        rng = np.random.default_rng(8)
-        self.n, self.d = n, d
-        self.X = rng.normal(size=(n, d))
-        self.y = np.where(self.X.sum(axis=1) + rng.normal(size=n) > 0, 1.0, -1.0)
-        self.r = self.X.sum(axis=1) + rng.normal(size=n)
-        half = rng.normal(size=(n, d, d))
-        self.H = half + half.transpose(0, 2, 1)
-        self.w, self.b = cp.Variable(d, name="w"), cp.Variable(name="b")
-        self.M = cp.Variable((d, d), PSD=True, name="M")
-        self.ridge = 0.5 * cp.sum_squares(self.w)
-        kept = 1.0 * self.M if plain and version() < SAFE else self.M
-        self.metric = 0.5 * self.n * cp.sum_squares(kept)
-
-    def margin(self, i: int) -> Any:
-        return self.y[i] * (self.X[i] @ self.w + self.b)
+class Data(Looped):
+    SEED = 8
 
 
 def over(make: Any) -> Any:
