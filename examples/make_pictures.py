@@ -1,15 +1,21 @@
-"""Draw every picture of the examples: ``python examples/make_pictures.py [FOLDER]``."""
+"""Draw every picture of the examples: ``python examples/make_pictures.py [FOLDER]``.
+
+With ``--readme`` the small copies that the README shows (examples/pictures) are renewed as well.
+"""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib.util
 import io
-import sys
 from pathlib import Path
 from time import process_time
 
+from PIL import Image
+
 HERE = Path(__file__).resolve().parent
+WIDTH = 640
 
 
 def main(folder: Path) -> list[Path]:
@@ -27,5 +33,21 @@ def main(folder: Path) -> list[Path]:
     return drawn
 
 
+def shrink(drawn: list[Path], folder: Path) -> None:
+    """Copies 640 pixels wide in 64 colours, a tenth of the bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in drawn:
+        with Image.open(path) as picture:
+            height = round(picture.height * WIDTH / picture.width)
+            small = picture.convert("RGB").resize((WIDTH, height), Image.Resampling.LANCZOS)
+            small.quantize(64).save(folder / path.name, optimize=True)
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "pictures"))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("pictures"))
+    parser.add_argument("--readme", action="store_true", help="renew examples/pictures")
+    asked = parser.parse_args()
+    pictures = main(asked.folder)
+    if asked.readme:
+        shrink(pictures, HERE / "pictures")

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
-from matplotlib.image import imread
+from matplotlib.image import imread, imsave
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
 SCRIPTS = sorted(FOLDER.glob("plot_*.py"))
@@ -82,3 +83,24 @@ def test_all_pictures_by_one_command(tmp_path: Path, monkeypatch, capsys) -> Non
     assert [path.stem for path in drawn] == [script.stem for script in SCRIPTS[:2]]
     assert all(path.is_file() for path in drawn)
     assert "s CPU" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_the_readme_shows_every_example_with_its_picture(script: Path) -> None:
+    name = script.stem.removeprefix("plot_")
+    text = (FOLDER.parent / "README.md").read_text("utf-8")
+    assert f"](examples/pictures/{name}.png)](examples/{script.name})" in text
+    assert imread(FOLDER / "pictures" / f"{name}.png").std() > 0.05
+
+
+def test_no_picture_is_left_of_an_example_that_is_gone() -> None:
+    kept = {path.stem for path in (FOLDER / "pictures").glob("*.png")}
+    assert kept == {script.stem.removeprefix("plot_") for script in SCRIPTS}
+
+
+def test_small_copies_for_the_readme(tmp_path: Path) -> None:
+    maker = module(FOLDER / "make_pictures.py")
+    large = tmp_path / "large.png"
+    imsave(large, np.linspace(0.0, 1.0, 1000 * 500 * 3).reshape(500, 1000, 3))
+    maker.shrink([large], tmp_path / "small")
+    assert imread(tmp_path / "small" / "large.png").shape[:2] == (320, 640)
