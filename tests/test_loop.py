@@ -9,6 +9,7 @@ from strategies import CASES, LOSSES, Case, build, honest, pieces_at, reference,
 from cvxscreen.bounds import BOUNDS, midpoint_ball
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.models.regression import regression
+from cvxscreen.models.svm import svm
 from cvxscreen.problem import Problem
 from cvxscreen.screening import Prediction
 from cvxscreen.selection import Selection
@@ -16,6 +17,7 @@ from cvxscreen.solvers import loop
 from cvxscreen.solvers.guess import SMALL, Guess
 from cvxscreen.solvers.inner import Start
 from cvxscreen.solvers.loop import MAX_ROUNDS, MODES, solve_screened
+from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.solution import Round, Solution
 
 LARGE = 3 * SMALL
@@ -171,6 +173,21 @@ def test_predictions_are_never_recorded_as_proofs() -> None:
     proven_right(solution)
     safe = solve_screened(problem, mode="safe")
     assert not any(r.predicted for r in safe.rounds)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_safe_mode_takes_no_more_steps_where_nothing_is_decided(intercept: bool) -> None:
+    """Random labels: the rounds together take the steps of the solver called once."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((2000, 30)), np.where(rng.random(2000) < 0.5, 1.0, -1.0)
+    problem = svm(X, y, C=10.0, intercept=intercept)
+    safe = honest(solve_screened(problem, mode="safe"))
+    assert safe.status == "optimal"
+    assert len(safe.rounds) > 1
+    assert all(r.kept == problem.n for r in safe.rounds)
+    once = Newton()(problem, None, 0.8e-6 * safe.value)
+    assert sum(r.solver_info["steps"] for r in safe.rounds) == once.info["steps"]
+    np.testing.assert_array_equal(safe.x, once.x)
 
 
 # -- arguments and records ----------------------------------------------------------------------

@@ -165,6 +165,35 @@ def test_a_warm_start_saves_steps() -> None:
     assert warm.info["steps"] <= cold.info["steps"] // 2
 
 
+@pytest.mark.parametrize("intercept", [False, True])
+def test_a_solver_that_stopped_goes_on_as_if_it_had_not(intercept: bool) -> None:
+    """Twice from the same state: the same point after as many steps as without the stop."""
+    problem = build(Case("hinge", intercept, n=80, C=1.0))
+    target = 1e-9 * scale_of(problem)
+    whole = Newton()(problem, target=target)
+    first = Newton()(problem, target=1e-2 * scale_of(problem))
+    assert 0 < first.info["steps"] < whole.info["steps"]
+    for _ in range(2):
+        onward = Newton()(problem, Start(first.x, first.theta, state=first.state), target)
+        np.testing.assert_array_equal(onward.x, whole.x)
+        np.testing.assert_array_equal(onward.theta, whole.theta)
+        assert first.info["steps"] + onward.info["steps"] == whole.info["steps"]
+        assert onward.info["weight"] == whole.info["weight"]
+
+
+def test_a_solver_goes_on_only_where_it_stopped() -> None:
+    """From another point, or on another problem of the same shape, the state counts for nothing."""
+    problem = build(Case("hinge", n=80, C=1.0))
+    target = 1e-6 * scale_of(problem)
+    left = Newton()(problem, target=1e-2 * scale_of(problem))
+    for here, x in ((problem, left.x + 0.1), (problem.with_(C=3.0), left.x)):
+        plain = Newton()(here, Start(x, left.theta), target)
+        found = Newton()(here, Start(x, left.theta, state=left.state), target)
+        np.testing.assert_array_equal(found.x, plain.x)
+        assert found.info == plain.info
+        assert certify(here, found.x, found.theta, tol=1e-5).ok
+
+
 def test_a_far_start_is_survived() -> None:
     """A start at 1e8 with theta outside its box."""
     problem = build(Case("absolute", True, n=40))

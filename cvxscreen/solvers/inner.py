@@ -35,7 +35,8 @@ class Start:
 
     `point` is the same pair where it has been evaluated on the very problem already. Without it
     `passes` may hold ``A x_theta`` and ``A' theta``, as computed, and `size` the dual objective:
-    for solvers and targets, nothing is proven from them.
+    for solvers and targets, nothing is proven from them. `state` is what the solver called left in
+    the `InnerResult` of this pair, for it to go on from on the very problem.
     """
 
     x: Array
@@ -45,6 +46,7 @@ class Start:
     point: Point | None = None
     passes: tuple[Array, Array] | None = None
     size: float | None = None
+    state: object = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +61,8 @@ class InnerResult:
         Empty when there is no solution.
     info : dict
         Solver statistics; ``weight`` is kept for warm starts of `Newton`.
+    state : object
+        Where the solver stands, for a `Start` that only asks it to go on.
     """
 
     status: str
@@ -66,6 +70,7 @@ class InnerResult:
     theta: Array
     multipliers: Array = field(default_factory=lambda: np.zeros(0))
     info: dict[str, Any] = field(default_factory=dict)
+    state: object = None
 
     @property
     def usable(self) -> bool:

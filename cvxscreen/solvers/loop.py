@@ -241,7 +241,8 @@ class _Run(Run):
         if best is None:
             return self.light
         if len(chosen.kept) == self.problem.n:
-            return Start(best.x, best.theta, self.weight, best.multipliers, best)
+            left = self.result.state
+            return Start(best.x, best.theta, self.weight, best.multipliers, best, state=left)
         return Start(best.x, best.theta[chosen.kept], self.weight, best.multipliers)
 
     def learn(self, point: Point, off: np.ndarray, guessed: int) -> None:

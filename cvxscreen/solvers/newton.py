@@ -9,6 +9,7 @@ stalls. (Li, Sun and Toh 2018 for the scheme; the linear algebra is chosen by si
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -40,10 +41,10 @@ def default_weight(problem: Problem) -> float:
 
 
 class _State:
-    """Everything that moves during one call."""
+    """Everything that moves; its arrays are replaced, never written to."""
 
     def __init__(self, problem: Problem, start: Start | None) -> None:
-        self.problem = problem
+        self.problem, self.steps, self.used = problem, 0, 0
         self.weight = default_weight(problem)
         self.least = 1e-20 * self.weight
         if start is None:
@@ -60,6 +61,22 @@ class _State:
         else:
             self.t, self.passes = problem.design.forward(self.x), 1
         self.refresh()
+
+    @classmethod
+    def at(cls, problem: Problem, start: Start | None) -> _State:
+        """Where to begin: where an earlier call stopped on the very problem, if at this start.
+
+        It then goes on as if it had not stopped: the weight and the centre of the proximal term
+        are kept as they were, and nothing is evaluated again.
+        """
+        left = None if start is None else start.state
+        if start is None or not isinstance(left, cls) or left.problem is not problem:
+            return cls(problem, start)
+        if not np.array_equal(left.x, start.x):
+            return cls(problem, start)
+        state = copy(left)
+        state.passes = 0
+        return state
 
     def refresh(self) -> None:
         """Slopes and gradient at the current point: one pass."""
@@ -171,17 +188,16 @@ class Newton:
             Status ``"optimal"`` when the target was reached, ``"inaccurate"`` otherwise.
         """
         refuse_side(problem)
-        state = _State(problem, start)
+        state = _State.at(problem, start)
         best, best_gap = (state.x, state.theta), float("inf")
-        used, since_best = 0, 0
+        since_best, before = 0, state.steps
         status = "inaccurate"
-        steps = 0
         while True:
             rows = state.inside()
             stationarity = state.stationarity(rows)
             travelled = float(np.sum((state.theta - state.theta0) ** 2))
             settled = stationarity <= 0.09 * state.weight * travelled
-            if settled or not problem.quadratic.free.any() or steps % 4 == 0:
+            if settled or not problem.quadratic.free.any() or state.steps % 4 == 0:
                 gap, theta = state.gap(stationarity)
                 if gap < best_gap:
                     since_best = 0 if gap < (1 - _STALL) * best_gap else since_best + 1
@@ -191,18 +207,18 @@ class Newton:
                 if best_gap <= target:
                     status = "optimal"
                     break
-            if steps >= self.max_steps or since_best > 60 or self.limits.spent():
+            if state.steps - before >= self.max_steps or since_best > 60 or self.limits.spent():
                 break
             if settled or stationarity == 0.0:
                 state.theta0 = state.theta
-                shrink = 10.0 if used <= 4 else 4.0 if used <= 8 else 2.0
+                shrink = 10.0 if state.used <= 4 else 4.0 if state.used <= 8 else 2.0
                 state.weight = max(state.weight / shrink, state.least)
-                used = 0
+                state.used = 0
                 state.refresh()
                 continue
-            if (not len(rows) and used) or used >= 12:
+            if (not len(rows) and state.used) or state.used >= 12:
                 state.weight *= 4.0
-                used = 0
+                state.used = 0
                 state.refresh()
                 rows = state.inside()
             step = self._direction(state, rows)
@@ -211,10 +227,10 @@ class Newton:
             size = _line_search(state, step, dt)
             state.x = state.x + size * step
             state.t = state.t + size * dt
-            steps += 1
-            used += 1
+            state.steps += 1
+            state.used += 1
             self.limits.spent(1)
-            if steps % 20 == 0:
+            if state.steps % 20 == 0:
                 state.t = problem.design.forward(state.x)
                 state.passes += 1
             state.refresh()
@@ -224,9 +240,10 @@ class Newton:
                 state.refresh()
         x, theta = best
         info = {
-            "steps": steps, "passes": state.passes, "weight": state.weight, "gap": best_gap,
+            "steps": state.steps - before, "passes": state.passes, "weight": state.weight,
+            "gap": best_gap,
         }
-        return InnerResult(status, x, theta, info=info)
+        return InnerResult(status, x, theta, info=info, state=state)
 
     @staticmethod
     def _direction(state: _State, rows: NDArray[np.intp]) -> Array:

@@ -71,6 +71,8 @@ def main() -> None:
     X, y = rng.standard_normal((20_000, 50)), np.where(rng.random(20_000) < 0.5, 1.0, -1.0)
     for C in (0.1, 1.0, 10.0):
         lines.append(compare("dense 20,000 x 50", cvxscreen.svm(X, y, C=C), args.tol, args.repeat))
+    both = cvxscreen.svm(X, y, intercept=True)
+    lines.append(compare("dense, intercept", both, args.tol, args.repeat))
     X, y = rng.standard_normal((2000, 2)), np.where(rng.random(2000) < 0.5, 1.0, -1.0)
     for C in (0.1, 10.0):
         lines.append(compare("toy 2,000 x 2", cvxscreen.svm(X, y, C=C), args.tol, args.repeat))
