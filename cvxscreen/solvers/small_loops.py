@@ -120,12 +120,13 @@ def run(  # type: ignore[no-untyped-def]
     d, n = A.shape
     kept, inside = np.empty(n + 1, np.int64), np.empty(n + 1, np.int64)
     AU, rows = np.empty((d, n)), np.empty((16, n))
-    bU, eU, qU, iU, lU, hU, tU, th, th0, dt, best_th = rows[:11]
+    # One by one: numba takes what is unpacked from a slice for strided, and vectorises nothing.
+    bU, eU, qU, iU, lU, hU = rows[0], rows[1], rows[2], rows[3], rows[4], rows[5]
+    tU, th, th0, dt, best_th = rows[6], rows[7], rows[8], rows[9], rows[10]
     before, now, centre, last_theta, flip, count = t, rows[11], rows[15], theta, 0, 0
     B, H, vectors = np.empty((max(d, 64), 128)), np.empty((d, d)), np.empty((5, d))
-    rho, g, step, best_x, small = vectors
-    k, pilot = 0, memory[0] == 0.0 and screen == CERTIFIED
-    begin = 1.0
+    rho, g, step, best_x, small = vectors[0], vectors[1], vectors[2], vectors[3], vectors[4]
+    k, begin, pilot = 0, 1.0, memory[0] == 0.0 and screen == CERTIFIED
     if pilot and n >= 4 * SAMPLE:
         begin = band(memory, sample(
             d, n, A, b, e, q, inv, lo, hi, free, base, factors[0], memory[1], max(tol, PILOT),
