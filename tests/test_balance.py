@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -55,6 +57,32 @@ def test_few_trials_to_rounding(n: int, seed: int, trials: list[float]) -> None:
     size = np.abs(columns).T @ np.abs(found)
     assert (np.abs(columns.T @ found) <= (4 + np.log2(n)) * UNIT * size).all()
     assert len(trials) <= 80
+
+
+@pytest.mark.parametrize("all_of_them", [False, True])
+def test_a_target_is_met(all_of_them: bool) -> None:
+    """By the few terms near a kink, the others' pull counted in, or by all of them."""
+    problem, theta, margins = uneven(800, 3)
+    losses, columns = problem.losses, problem.free_columns
+    target = np.array([-float(losses.hi[0] - losses.lo[0]) * 1.5])
+    found = module.balance(problem, theta, target, None if all_of_them else margins)
+    assert ((found >= losses.lo) & (found <= losses.hi)).all()
+    size = np.abs(columns).T @ np.abs(found) + np.abs(target)
+    assert (np.abs(columns.T @ found + target) <= (4 + np.log2(800)) * UNIT * size).all()
+    if not all_of_them:
+        assert (found != theta).sum() < 0.5 * problem.n
+
+
+def test_an_exact_sum_is_the_correctly_rounded_one() -> None:
+    """Products and sums without rounding, as fractions say; 0 only where it is 0."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        e, theta = rng.standard_normal((2, 50)) * 10.0 ** rng.uniform(-3, 3, (2, 50))
+        whole = sum((Fraction(a) * Fraction(b) for a, b in zip(e, theta, strict=True)), Fraction())
+        start = -float(whole)
+        assert module.exact_sum(e, theta, start) == float(whole + Fraction(start))
+    third = np.array([1.0, 1.0, 1.0]) / 3.0
+    assert module.exact_sum(third, third, -float(third @ third)) != 0.0
 
 
 @pytest.mark.parametrize("seed", range(4))

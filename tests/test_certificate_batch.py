@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from strategies import LOSSES, Case, points, reference, suboptimal
 
 import cvxscreen
 from cvxscreen import certificate_batch
-from cvxscreen.certificate import certify
+from cvxscreen.certificate import Certificate, certify
 from cvxscreen.certificate_batch import certify_many
 from cvxscreen.duality import dual_feasible
 from cvxscreen.errors import InvalidInput
@@ -142,6 +143,19 @@ def test_an_imbalance_needs_a_way_up_and_a_way_down() -> None:
     assert cost([-1.0, -1.0]) == cost([0.0, 0.0]) == np.inf
 
 
+def test_the_noise_of_a_margin_counts_with_the_slope_of_a_squared_loss() -> None:
+    """Slopes without a bound: ``f'(t)`` and its growth over the noise on top of ``|theta|``."""
+    one, noise = np.ones(1), 1e-3
+    codes = np.full((1, 1), OTHER, dtype=np.int8)
+    packed = (codes, np.array([0.5]), np.zeros(1, dtype=np.int64), np.ones(1))
+    out, pull = np.zeros((1, 5)), np.zeros((1, 1))
+    certificate_batch.sums(
+        np.ones((1, 1)), 0, one, one, 0 * one, 0 * one, one, -np.inf * one, np.inf * one, *packed,
+        -1, noise, np.ones((1, 1)), out, pull,
+    )
+    assert out[0, 1] == pytest.approx(0.125 + noise * (1.0 + noise) + 2.0 * 0.5 * noise, rel=1e-9)
+
+
 @pytest.mark.parametrize("intercept", [False, True])
 def test_blocks_of_rows_add_up(intercept: bool, rng, monkeypatch) -> None:
     """The same sums whatever the blocks; a few takers instead of all are dearer if anything."""
@@ -173,6 +187,36 @@ def test_the_noise_of_margins_is_in_the_sums() -> None:
         A, 0, sizes, sizes, *columns_of([-0.5, -0.5]), -1, 1e-3, np.ones((1, 1)), out, pull
     )
     assert out[0, 1] == pytest.approx(2e-3 * 4.0, rel=1e-9)
+
+
+def test_the_rounding_of_a_balance_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slopes whose sum is 0 as computed may be off by rounding: that has to be balanced as well."""
+    n, asked = 40, []
+    X = np.random.default_rng(0).standard_normal((n, 2))
+    problem = cvxscreen.svm(X, np.resize([1.0, -1.0], n), C=0.7, intercept=True)
+    theta = np.zeros((1, n))
+    theta[0, :2] = problem.losses.lo[:2]
+
+    def moves(*args: Any) -> np.ndarray:
+        asked.append(float(args[6][0]))
+        return np.zeros(1)
+
+    monkeypatch.setattr(certificate_batch, "_moves", moves)
+    certify_many(problem, [0.7], np.zeros((1, 3)), theta, tol=0.9)
+    assert asked[0] >= 2.0**-53 * np.abs(theta).sum()
+
+
+def test_what_a_single_certificate_refuses_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its reason, and however small the gap beside it."""
+    problem = reference(Case("hinge")).problem
+
+    def refused(*args: object, **options: object) -> Certificate:
+        return replace(certify(*args, **options), ok=False, relative_gap=0.0)
+
+    monkeypatch.setattr(certificate_batch, "certify", refused)
+    monkeypatch.setattr(certificate_batch, "compiled", lambda: None)
+    proofs = certify_many(problem, [problem.C], np.zeros((1, problem.d)), np.zeros((1, problem.n)))
+    assert not proofs.ok.any()
 
 
 def test_wrong_shapes_are_an_error() -> None:

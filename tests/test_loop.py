@@ -175,6 +175,18 @@ def test_predictions_are_never_recorded_as_proofs() -> None:
     assert not any(r.predicted for r in safe.rounds)
 
 
+@pytest.mark.parametrize("C", [1.0, 10.0])
+def test_safe_mode_leaves_out_only_what_is_proven(C: float) -> None:
+    """In several rounds, the first of them loose: what is guessed there may help nobody."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((2000, 30)), np.where(rng.random(2000) < 0.5, 1.0, -1.0)
+    safe = honest(solve_screened(svm(X, y, C=C), mode="safe"))
+    assert len(safe.rounds) > 1
+    for record in safe.rounds:
+        assert record.predicted == 0
+        assert record.kept >= 2000 - record.proven
+
+
 @pytest.mark.parametrize("intercept", [False, True])
 def test_safe_mode_takes_no_more_steps_where_nothing_is_decided(intercept: bool) -> None:
     """Random labels: the rounds together take the steps of the solver called once."""

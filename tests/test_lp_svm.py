@@ -10,6 +10,8 @@ from scipy.optimize import linprog
 import cvxscreen as cs
 from cvxscreen.columns import by_columns
 from cvxscreen.errors import InvalidInput, UnknownName
+from cvxscreen.limits import Limits
+from cvxscreen.lp_path import LpRun
 from cvxscreen.lp_svm import (
     LpSvm,
     certify_lp,
@@ -236,6 +238,16 @@ def test_a_path_stops_when_its_time_is_up() -> None:
     assert not path.finished
     assert path.stopped == "time_limit"
     assert not len(path.points)
+
+
+def test_a_point_that_was_cut_short_is_not_part_of_a_path() -> None:
+    """Its certificate does not hold, so it says ``"time_limit"`` and is left out."""
+    problem = make(7, 1.0)
+    run = LpRun(problem, 1e-6, "certified", Limits(1e-9), None)
+    run.advance(np.array([0.02 * problem.lam]))
+    assert not len(run.points)
+    assert run.previous is None
+    assert run.limits.reached == "time_limit"
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -10,6 +10,9 @@ from sklearn.datasets import load_iris
 
 import cvxscreen
 from cvxscreen.errors import InvalidInput
+from cvxscreen.limits import Limits
+from cvxscreen.path_metric import MetricRun
+from cvxscreen.path_record import Points
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.metric import lam_max
 from cvxscreen.solvers.metric_rows import ends
@@ -86,3 +89,15 @@ def test_lam_is_for_metric_learning() -> None:
         cvxscreen.path(cvxscreen.svm(X, y), over="lam", values=[1.0])
     with pytest.raises(InvalidInput, match="`values` is missing"):
         cvxscreen.path(cvxscreen.svm(X, y))
+
+
+def test_a_point_that_was_cut_short_is_not_part_of_a_path() -> None:
+    """It says ``"time_limit"`` and is left out."""
+    p, points = problem(), Points()
+    run = MetricRun(
+        p, points, lam_max(p) * 0.5 ** np.arange(1, 4), 1e-9, (), stop=False,
+        limits=Limits(1e-9), max_iter=None,
+    )
+    run.advance(np.zeros(0))
+    assert not len(points)
+    assert run.limits.reached == "time_limit"

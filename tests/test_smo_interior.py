@@ -7,7 +7,7 @@ import pytest
 
 from cvxscreen.solvers import smo_block
 from cvxscreen.solvers.smo_block import Block
-from cvxscreen.solvers.smo_interior import interior
+from cvxscreen.solvers.smo_interior import _Path, interior
 
 
 def program(seed: int, m: int = 40, rank: int = 12) -> tuple[np.ndarray, ...]:
@@ -46,6 +46,38 @@ def test_minimiser_is_optimal_and_at_its_bounds_exactly(
         assert found.sum() == pytest.approx(c.sum(), abs=1e-10)
     for array, before in zip((K, f, e, c, lo, hi), kept, strict=True):
         assert np.array_equal(array, before)
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+def test_boxes_on_one_side_of_the_kink(balanced: bool) -> None:
+    """Above 0 a dead zone costs ``+e c``, below it ``-e c``."""
+    K, f, c, lo, hi = program(3)
+    e = np.full(40, 0.3)
+    lo[::3], hi[::3] = 0.1 * hi[::3], hi[::3]
+    lo[1::3], hi[1::3] = lo[1::3], 0.1 * lo[1::3]
+    c = np.clip(c, lo, hi)
+    found = interior(K, f, e, c, lo, hi, balanced, 1e-7)
+    assert found is not None
+    assert ((found >= lo) & (found <= hi)).all()
+    assert violation(K @ found + f, e, found, lo, hi, balanced) <= 1e-6
+
+
+def test_the_sum_is_restored_on_the_side_a_kinked_term_is_on() -> None:
+    """What is missing is shared by terms that keep their piece: none of them passes 0."""
+    m = 4
+    lo, hi, e = np.full(m, -1.0), np.full(m, 1.0), np.array([0.5, 0.5, 0.0, 0.0])
+    for short in (1.5, -1.5):
+        path = _Path(np.eye(m), np.zeros(m), e, np.zeros(m), lo, hi, True)
+        at = np.array([-0.01, 0.01, 0.2, 0.3])
+        path.total = float(at.sum()) + short
+        path.v = np.concatenate([at - path.base, [0.0, 0.0]])
+        path.v[:2], path.v[m:] = np.maximum(at[:2], 0.0), np.maximum(-at[:2], 0.0)
+        path.room = path.width - path.v
+        path.pull[:], path.push[:] = 0.0, 0.0
+        found = path.settled(lo, hi, 1e-7)
+        assert found is not None
+        assert found.sum() == pytest.approx(path.total, abs=1e-14)
+        assert found[0] <= 0.0 <= found[1]
 
 
 def test_what_is_not_finite_is_refused() -> None:

@@ -143,6 +143,23 @@ def test_values_are_given_back_and_statuses_are_cvxpys() -> None:
                for c in bad.constraints[1:])
 
 
+def test_values_are_given_back_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = Data()
+    problem = problem_of("slack", data)
+    data.w.value = np.arange(3.0)
+
+    def broken(self: Row) -> list[int]:
+        if data.w.value.tolist() != [0.0, 1.0, 2.0]:  # the values are lent
+            raise ArithmeticError
+        return seen(self)
+
+    seen = Row.seen
+    monkeypatch.setattr(Row, "seen", broken)
+    with pytest.raises(ArithmeticError):
+        bundled(problem)
+    assert data.w.value.tolist() == [0.0, 1.0, 2.0]
+
+
 def test_a_refusal_names_a_constraint_of_the_users() -> None:
     data = Data()
     objective, rows = LOOPS["slack"](data)

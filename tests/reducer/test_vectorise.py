@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import cvxpy as cp
@@ -12,13 +13,17 @@ from reducer.looped_zoo import Looped
 
 import cvxscreen.reducer as reducer
 from cvxscreen.reducer import vectorise
-from cvxscreen.reducer.pull import Row, Unreadable
+from cvxscreen.reducer.pull import Row, Unreadable, _narrowed
 from cvxscreen.reducer.recognise import recognise
 from cvxscreen.reducer.vectorise import vectorised
 from cvxscreen.reducer.walker import walk
 
 reducer.register()
 pytestmark = pytest.mark.filterwarnings("ignore:Objective contains too many subexpressions")
+
+_traces = import_module("cvxpy.atoms.affine.trace")
+Trace = getattr(_traces, "Trace", _traces.trace)
+"""The atom itself: most versions write the trace of a product as a sum of its entries."""
 
 TIGHT = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
 
@@ -46,6 +51,8 @@ LOOPS: dict[str, tuple[str, Any]] = {
         lambda s, i: (1.0 + i % 3) * cp.pos(1 - s.margin(i)))(s)),
     "entries": ("hinge", lambda s: s.ridge + over(
         lambda s, i: cp.pos(1 - s.y[i] * (s.X[i, 0] * s.w[0] + s.w[1] - s.b)))(s)),
+    "slopes_and_entries": ("hinge", lambda s: s.ridge + over(
+        lambda s, i: cp.pos(1 - s.margin(i) - s.w[0] - 0.5 * s.w[0]))(s)),
     "absolute": ("absolute", lambda s: s.ridge + over(
         lambda s, i: cp.abs(s.X[i] @ s.w - s.r[i]))(s)),
     "absolute_and_line": ("absolute", lambda s: s.ridge + over(
@@ -132,6 +139,22 @@ def test_what_may_change_is_not_read() -> None:
         assert found == pytest.approx(problem.solve(solver="CLARABEL", **TIGHT), rel=1e-8)
 
 
+def test_factors_of_several_parameters_are_kept_apart() -> None:
+    """Terms that are alike but for the parameter in front of them are not one group."""
+    data, factors = Data(), [cp.Parameter(nonneg=True, value=value) for value in (1.0, 2.0)]
+    parts = [over(lambda s, i, C=C: C * cp.pos(1 - s.margin(i)))(data) for C in factors]
+    problem = cp.Problem(cp.Minimize(data.ridge + parts[0] + parts[1]))
+    made = vectorised(problem)
+    assert made is not problem
+    rng = np.random.default_rng(1)
+    for values in ((1.0, 2.0), (0.3, 5.0)):
+        for C, value in zip(factors, values, strict=True):
+            C.value = value
+        for variable in problem.variables():
+            variable.save_value(rng.normal(size=variable.shape))
+        assert made.objective.value == pytest.approx(problem.objective.value, rel=1e-12)
+
+
 def test_what_is_left_alone() -> None:
     data = Data(n=vectorise.MANY - 10)
     few = cp.Problem(cp.Minimize(over(lambda s, i: cp.pos(1 - s.margin(i)))(data)))
@@ -173,7 +196,7 @@ def test_nan_in_the_data_is_refused_as_ever() -> None:
 
 def affine(s: Data) -> dict[str, Any]:
     """Affine numbers with every kind of node that is read."""
-    A, X = s.H[0], s.X[:3]
+    A, X = s.H[0] + np.triu(s.X[:3]), s.X[:3]
     W = cp.Variable((3, 3), name="W")
     return {
         "constant": cp.Constant(3.0) * 2,
@@ -187,8 +210,10 @@ def affine(s: Data) -> dict[str, Any]:
         "sparse": (cp.Constant(sp.csc_array(A)) @ s.w)[0],
         "trace": cp.trace(A @ W),
         "trace_right": cp.trace(W @ A),
+        "trace_node": Trace(A @ W) - 2 * Trace(W @ X),
         "trace_sum": cp.trace(W + W.T @ A),
         "broadcast": cp.sum(cp.multiply(X, cp.reshape(s.w, (1, 3), order="C"))),
+        "entries": 2 * W[0, 2] - W[1, 0] / 3 + W[0, 2],
         "scalar_times": cp.sum(cp.multiply(s.b, A)),
         "shifted": cp.sum(W + s.b),
         "stacked": cp.sum(cp.hstack([s.w, s.b, s.w[::-1]]) @ np.arange(7.0)),
@@ -214,9 +239,21 @@ def test_rows_are_those_of_the_walk(name: str) -> None:
         assert np.allclose(ours, dense.ravel(), rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.parametrize("shape", [(), (3,), (1, 3), (2, 1), (1, 1), (2, 3)])
+def test_weights_go_back_through_broadcasting(shape: tuple[int, ...]) -> None:
+    """``<weight, z repeated> = <narrowed weight, z>``, where a version repeats unsaid."""
+    rng = np.random.default_rng(0)
+    weight, z = rng.standard_normal((2, 3)), rng.standard_normal(shape)
+    narrowed = _narrowed(weight, shape)
+    assert narrowed.shape == shape
+    whole = float(np.sum(weight * np.broadcast_to(z, (2, 3))))
+    assert float(np.sum(narrowed * z)) == pytest.approx(whole, rel=1e-12)
+
+
 def test_what_is_not_affine_is_not_read() -> None:
     data = Data()
     for expr in (cp.abs(data.b), cp.sum_squares(data.w), data.b * cp.Parameter(value=2.0),
+                 data.b * (3.0 + cp.Parameter(value=2.0)),
                  cp.cumsum(data.w)[0], cp.sum(data.M, axis=0)[0]):
         with pytest.raises(Unreadable):
             Row().add(expr, np.ones(expr.shape))

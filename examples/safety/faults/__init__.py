@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from faults import bounds, certificates, loops, losses, multitask, proofs, reducer, regions, sparse
+from faults import (
+    bounds,
+    certificates,
+    loops,
+    losses,
+    multitask,
+    proofs,
+    reducer,
+    regions,
+    runs,
+    sparse,
+    written,
+)
 from faults.table import KINDS, Fault
 
-PARTS = (losses, proofs, certificates, regions, bounds, sparse, loops, multitask, reducer)
+PARTS = (
+    losses, proofs, certificates, regions, bounds, sparse, loops, runs, multitask, reducer,
+    written,
+)
 FAULTS: tuple[Fault, ...] = tuple(fault for part in PARTS for fault in part.FAULTS)
 
 __all__ = ["FAULTS", "KINDS", "Fault"]
