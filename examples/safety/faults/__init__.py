@@ -5,6 +5,7 @@ from __future__ import annotations
 from faults import (
     bounds,
     certificates,
+    kept,
     loops,
     losses,
     multitask,
@@ -18,7 +19,7 @@ from faults import (
 from faults.table import KINDS, Fault
 
 PARTS = (
-    losses, proofs, certificates, regions, bounds, sparse, loops, runs, multitask, reducer,
+    losses, proofs, certificates, regions, bounds, sparse, kept, loops, runs, multitask, reducer,
     written,
 )
 FAULTS: tuple[Fault, ...] = tuple(fault for part in PARTS for fault in part.FAULTS)

@@ -1,0 +1,47 @@
+"""Faults in what the sparse solvers keep: copied rows, products of a start, nested reductions."""
+
+from __future__ import annotations
+
+from faults.table import DROPPED, SIGN, STALE, of
+
+MODELS = ("test_sparse_models.py", "test_sparse_bounds.py")
+SYSTEMS = "test_sparse_systems.py::test_systems_on_chosen_columns"
+memory = of("solvers/faces_memory.py",
+            "test_faces_memory.py::test_a_memory_of_other_rows_or_another_metric_is_forgotten",
+            "test_faces_memory.py::test_the_same_path_with_and_without_a_memory")
+state = of("solvers/faces_state.py", "test_kept.py", "test_faces_memory.py")
+nest = of("solvers/sparse_nest.py", "test_kept.py", *MODELS)
+systems = of("solvers/sparse_systems.py", SYSTEMS)
+
+FAULTS = (
+    memory("rows of other data", STALE, "or self._rows is not rows or not np",
+           "or not np", "another problem is solved"),
+    memory("rows in another metric", STALE, "or not np.array_equal(known.root, root):", "or False:",
+           "another problem is solved",
+           "test_kept.py::test_rows_kept_in_another_metric_are_forgotten"),
+    memory("a kept block with the losses of another C", STALE, "        block.renew(losses)\n", "",
+           "a path is solved at the C before"),
+    state("products of a start on other data", STALE,
+          "known is not None and known.problem is problem and (", "known is not None and (",
+          "another problem is solved",
+          "test_kept.py::test_a_start_evaluated_elsewhere_is_evaluated_again"),
+    state("margins on the wrong side of the middle", SIGN,
+          "return 2.0 * point.centre.margins - point.margins", "return point.margins",
+          "a point is called solved by margins of another one",
+          "test_kept.py::test_margins_of_a_rescaled_point_are_those_of_its_duals"),
+    state("a balanced dual point without its distance", DROPPED,
+          "self.gap += 0.5 * float(lean @ lean)", "pass",
+          "a gap is called reached that is not",
+          "test_kept.py::test_the_gap_of_faces_is_that_of_its_pair"),
+    nest("terms of a reduction of a reduction", STALE, "self.terms[selection.kept], self.features",
+         "selection.kept, self.features", "verdicts are recorded about other terms",
+         "test_kept.py::test_a_reduction_of_a_reduction_knows_where_its_parts_lie"),
+    nest("features of a reduction of a reduction", STALE, "self.features[features]\n",
+         "features\n", "verdicts are recorded about other features",
+         "test_kept.py::test_a_reduction_of_a_reduction_knows_where_its_parts_lie"),
+    systems("the Woodbury identity with the wrong sign", SIGN,
+            "(inner - self.pull(chosen, back) * inverse)",
+            "(inner + self.pull(chosen, back) * inverse)", "steps lead nowhere"),
+    systems("a system without its diagonal", DROPPED,
+            "    gram.flat[:: len(gram) + 1] += weight\n", "", "steps lead nowhere"),
+)
