@@ -188,8 +188,8 @@ class Rows:
         return gamma(depth + 4)
 
     @cached_property
-    def size(self) -> float:
-        """The Frobenius norm, roughly; known without a look at single rows."""
+    def entries_norm(self) -> float:
+        """The norm of all entries, roughly; known without a look at single rows."""
         entries = self.matrix.data if self.sparse else self.matrix.ravel()
         scale = 1.0 if self.scale is None else float(np.abs(self.scale).max(initial=0.0))
         with np.errstate(over="ignore"):

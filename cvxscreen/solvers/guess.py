@@ -181,14 +181,10 @@ def _release(problem: Problem, codes: np.ndarray, distance: np.ndarray, column: 
         codes[order[: int(np.searchsorted(gained, lacking)) + 1]] = Piece.UNDECIDED
 
 
-def subsample(problem: Problem) -> Problem:
-    """A random twentieth of the terms (at least ten times d), weighted up to the whole.
-
-    The sample is the same for the same problem; it only provides a first guess.
-    """
+def sample(problem: Problem) -> Problem:
+    """A twentieth of the terms (at least ten times d), for a first guess by any solver."""
     size = int(min(problem.n, max(SMALL, 10 * problem.d, problem.n // 20)))
-    index = np.random.default_rng(0).choice(problem.n, size=size, replace=False)
-    return _weighted_up(problem, index)
+    return _weighted_up(problem, _drawn(problem, size))
 
 
 def samples(problem: Problem) -> tuple[Problem, Problem] | None:
@@ -201,8 +197,13 @@ def samples(problem: Problem) -> tuple[Problem, Problem] | None:
     curved = bool(problem.quadratic.free.any()) and bool((problem.losses.q > 0).all())
     if problem.n < PILOT or size < 10 * NESTED * problem.d or curved:
         return None
-    index = np.random.default_rng(0).choice(problem.n, size=size, replace=False)
+    index = _drawn(problem, size)
     return _weighted_up(problem, index[: size // NESTED]), _weighted_up(problem, index)
+
+
+def _drawn(problem: Problem, size: int) -> NDArray[np.intp]:
+    """Indices of `size` terms, the same ones for the same problem."""
+    return np.random.default_rng(0).choice(problem.n, size=size, replace=False)
 
 
 def _weighted_up(problem: Problem, index: NDArray[np.intp]) -> Problem:

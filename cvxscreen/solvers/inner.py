@@ -137,7 +137,7 @@ def ask(
     with np.errstate(over="ignore", invalid="ignore"):
         # Ordinary numbers cannot overflow: that is seen without a pass over the data.
         ordinary = isinstance(problem.design, Rows) and bool(
-            problem.design.size * float(np.linalg.norm(result.x)) < _ORDINARY
+            problem.design.entries_norm * float(np.linalg.norm(result.x)) < _ORDINARY
         )
         value = 0.0 if ordinary else problem.primal(result.x)
     if not np.isfinite(value):

@@ -27,7 +27,7 @@ from cvxscreen.solvers.chunked import is_chunked, solve_chunked
 from cvxscreen.solvers.compare import blend
 from cvxscreen.solvers.evaluate import Answer
 from cvxscreen.solvers.goals import WORTH, Goals
-from cvxscreen.solvers.guess import SMALL, Guess, samples, subsample, usable
+from cvxscreen.solvers.guess import SMALL, Guess, sample, samples, usable
 from cvxscreen.solvers.inner import MODES, Inner, InnerResult, Start, ask, check_request, limits_of
 from cvxscreen.solvers.pauses import promising
 from cvxscreen.solvers.run import Run
@@ -106,17 +106,9 @@ def solve_screened(
 class _Run(Run):
     """The state of one call, and how far to guess."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        inner: Inner,
-        mode: str,
-        tol: float,
-        bounds: tuple[Bound, ...],
-        on_round: Callable[[Round], None] | None,
-    ) -> None:
-        super().__init__(problem, inner, mode, tol, bounds, on_round)
-        self.goals = Goals(problem, inner, mode == "safe", tol)
+    def prepare(self) -> None:
+        """Whose gaps to ask for, and nothing guessed yet."""
+        self.goals = Goals(self.problem, self.inner, self.mode == "safe", self.tol)
         self.builtin, self.sees = self.goals.builtin, self.goals.sees
         self.guess: Guess | None = None
         self.weight: float | None = None
@@ -125,7 +117,7 @@ class _Run(Run):
     # -- steps of a round -----------------------------------------------------------------
 
     def begin(self, start: Start | None) -> None:
-        """Evaluate the start, or take a pilot on a subsample when the problem is large."""
+        """Evaluate the start, or take a pilot on a sample when the problem is large."""
         problem = self.problem
         if start is not None:
             self.weight = start.weight
@@ -142,7 +134,7 @@ class _Run(Run):
         elif self.builtin and self.predicts:
             self.sound()
         elif not self.builtin and problem.n > 5 * SMALL:
-            found = ask(self.inner, subsample(problem), None, 0.0)
+            found = ask(self.inner, sample(problem), None, 0.0)
             if found.usable:
                 self.best = reference_point(problem, found.x, None, found.multipliers)
                 self.guess = Guess.near(problem, self.best, 0.1)

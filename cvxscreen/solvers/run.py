@@ -52,6 +52,10 @@ class Run:
         self.result = InnerResult("not run", np.zeros(0), np.zeros(0))
         self.finished = False
         self._proof: tuple[Point, Certificate] | None = None
+        self.prepare()
+
+    def prepare(self) -> None:
+        """What a loop keeps beside this; called once, when all of it is there."""
 
     @property
     def answered(self) -> bool:
