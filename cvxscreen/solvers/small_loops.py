@@ -18,6 +18,7 @@ from cvxscreen.solvers.small_newton import (  # noqa: F401 - called by name in t
     cholesky_solve,
     direction,
     line_search,
+    margins,
     newton,
     prox,
     room_of,
@@ -42,8 +43,11 @@ from cvxscreen.solvers.small_predict import (  # noqa: F401
     tangent,
 )
 
+AGAIN = 0.2
+"""How much less of the ball is kept where the point itself has been solved roughly."""
+
 PILOT = 1e-3
-"""Relative gap of the rough solution that the first point starts from."""
+"""Relative gap of the first point's rough solution; each next has so much less, down to `tol`."""
 
 COARSE = 0.1
 """Step in log C from which margins are carried on even where terms are few."""
@@ -105,38 +109,38 @@ def refutations(n, t, th, b, e, inv, lo, hi, factor, codes):  # type: ignore[no-
 
 
 def run(  # type: ignore[no-untyped-def]
-    A, b, e, q, inv, lo, hi, norms, slop, knots, free, base, factors, screen, tol, x, theta, t,
+    A, R, b, e, q, inv, lo, hi, norms, slop, knots, free, base, factors, screen, tol, x, theta, t,
     older, memory, X, codes, pool, first, record,
 ):
     """Solve at ``C0 * factors[k]`` for every k, each point from the one before.
 
-    `A` holds the features along its first axis, ``base = sum a_free^2``; `knots` the ends of the
-    pieces (infinite where there is none), `slop` their rounding. `x`, `theta`, `t` are the state:
-    the last point with its margins; `older` gets the margins of the one before. `memory` is
-    described by `MEMORY`. `X` gets the primal answers, `codes`, `pool` and `first` the dual ones
+    `A` holds the features along its first axis, `R` the terms; ``base = sum a_free^2``; `knots` the
+    ends of the pieces (infinite where there is none), `slop` their rounding. `x`, `theta`, `t` are
+    the state: the last point with its margins; `older` gets the margins of the one before. `memory`
+    is described by `MEMORY`. `X` gets the primal answers, `codes`, `pool` and `first` the dual ones
     (`cvxscreen.packed`), `record` the `COLUMNS`.
     Stops after a point that misses `tol`; returns how many points are done.
     """
     d, n = A.shape
     kept, inside = np.empty(n + 1, np.int64), np.empty(n + 1, np.int64)
     AU, rows = np.empty((d, n)), np.empty((16, n))
-    # One by one: numba takes what is unpacked from a slice for strided, and vectorises nothing.
+    # numba takes what is unpacked from a slice for strided, and vectorises nothing.
     bU, eU, qU, iU, lU, hU = rows[0], rows[1], rows[2], rows[3], rows[4], rows[5]
     tU, th, th0, dt, best_th = rows[6], rows[7], rows[8], rows[9], rows[10]
     before, now, centre, last_theta, flip, count = t, rows[11], rows[15], theta, 0, 0
     B, H, vectors = np.empty((max(d, 64), 128)), np.empty((d, d)), np.empty((5, d))
     rho, g, step, best_x, small = vectors[0], vectors[1], vectors[2], vectors[3], vectors[4]
     k, begin, pilot = 0, 1.0, memory[0] == 0.0 and screen == CERTIFIED
+    aim = max(tol, PILOT) if pilot else tol
     if pilot and n >= 4 * SAMPLE:
         begin = band(memory, sample(
-            d, n, A, b, e, q, inv, lo, hi, free, base, factors[0], memory[1], max(tol, PILOT),
+            d, n, A, R, b, e, q, inv, lo, hi, free, base, factors[0], memory[1], aim,
             x, before, AU, bU, eU, qU, iU, lU, hU, tU, th, th0, best_x, best_th, rho, g, step, dt,
             inside, B, H, small,
         ))
     while k < factors.size:
-        # The very first point is solved roughly on all terms, and then like any other.
+        # The very first point is solved roughly on all terms, and then, in steps, like any other.
         factor, known, new = factors[k], memory[0] > 0.0, rows[12 + flip]
-        aim = max(tol, PILOT) if pilot else tol
         ratio = factor / memory[0] if known else 1.0
         size = 0.0
         for j in range(d):
@@ -163,8 +167,8 @@ def run(  # type: ignore[no-untyped-def]
                 memory[8] = OUT * ball
             ball, share = foresee(n, before, older, norms, centre, memory, stride, LOW * ball), 1.0
         else:
-            for i in range(n):
-                centre[i] = middle * before[i]
+            share *= AGAIN if screen == CERTIFIED and stride == 0.0 else 1.0
+            centre[:] = middle * before
         gap, primal, fy, gradient, m = np.inf, 0.0, np.inf, np.inf, n
         staged = guess and aim < ROUGH and memory[11] > 12.0
         at, slopes, old, scaling = before, last_theta, memory[0], ratio
@@ -178,12 +182,11 @@ def run(  # type: ignore[no-untyped-def]
                 d, n, A, lo, hi, factor, ratio, codes[k], codes[k - 1], new, rho, inside,
                 n // FEWER if rounds == 1 and k > 0 else 0,
             )
-            for j in range(d):
-                best_x[j] = x[j]
-                for p in range(m):
-                    AU[j, p] = A[j, kept[p]]
+            best_x[:] = x
             for p in range(m):
                 i = kept[p]
+                for j in range(d):
+                    AU[j, p] = R[i, j]
                 low, high, s = lo[i] * factor, hi[i] * factor, slopes[i]
                 bU[p], eU[p], qU[p], iU[p] = b[i], e[i], q[i] / factor, inv[i] * factor
                 lU[p], hU[p], tU[p] = low, high, at[i]
@@ -196,20 +199,16 @@ def run(  # type: ignore[no-untyped-def]
                 d, m, AU, bU, eU, qU, iU, lU, hU, free, base, rho, weight, target, 300,
                 x, tU, th, th0, best_x, best_th, g, step, dt, inside, B, H, small,
             )
-            steps += used
+            missed, steps = gap > target, steps + used
             passes += (2.0 * used + 1.0) * m / n + 1.0
             for p in range(m):
                 new[kept[p]] = best_th[p]
-            for i in range(n):
-                now[i] = 0.0
             primal = 0.0
             for j in range(d):
-                value = best_x[j]
-                x[j] = value
+                x[j] = best_x[j]
                 if j != free:
-                    primal += 0.5 * value * value
-                for i in range(n):
-                    now[i] += value * A[j, i]
+                    primal += 0.5 * x[j] * x[j]
+            margins(d, n, A, x, now)
             value, fy = evaluate(n, now, new, b, e, q, inv, lo, hi, factor)
             primal += value
             gap = fy + 0.5 * gradient * gradient
@@ -230,6 +229,7 @@ def run(  # type: ignore[no-untyped-def]
                 weight = band(memory, NARROW * off) * memory[1] / factor
             else:
                 precision *= 0.05
+                share *= WIDER if missed else 1.0  # too few may be left to balance the others
                 weight = memory[1] / factor
             at, slopes, old, scaling = now, rows[14], factor, 1.0
             for i in range(n):
@@ -266,10 +266,9 @@ def run(  # type: ignore[no-untyped-def]
             )
             memory[5] = gradient * (1.0 + 1e-14) + 1.2e-16 * (n + 8) * load + 4e-16 * size
         if pilot:
-            pilot = False
+            pilot, aim = aim * PILOT > tol, max(aim * PILOT, tol)
             continue
-        for j in range(d):
-            X[k, j] = x[j]
+        X[k] = x
         first[k] = count
         for p in range(m):
             pool[count + p] = new[kept[p]]
@@ -291,10 +290,11 @@ SUMS = frozenset({"contract", "reassoc", "nsz"})
 def compiled() -> Loop | None:
     """`run`, compiled; None without numba."""
     names = (
-        "cholesky_solve", "prox", "along", "line_search", "direction", "room_of", "balanced",
-        "newton", "tangent", "expect", "deviation", "band", "foresee", "learn", "sample",
+        "margins", "cholesky_solve", "prox", "along", "line_search", "direction", "room_of",
+        "balanced", "newton", "tangent", "expect", "deviation", "band", "foresee", "learn",
+        "sample", "evaluate", "fixed_pull",
     )
-    kinds = [(name, SUMS) for name in (*names, "evaluate", "fixed_pull")]
+    kinds = [(name, SUMS) for name in names]
     kinds += [(name, STRICT) for name in ("charged", "radius", "choose", "refutations")]
     found = together(globals(), [*kinds, ("run", SUMS)])
     return None if found is None else found["run"]

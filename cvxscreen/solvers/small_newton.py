@@ -34,6 +34,23 @@ def cholesky_solve(H, v, m):  # type: ignore[no-untyped-def]
             v[k] -= H[i, k] * v[i]
 
 
+def margins(d, m, A, x, t):  # type: ignore[no-untyped-def]
+    """Write ``sum_j x_j a_ij`` to `t`, four coordinates at a time."""
+    for i in range(m):
+        t[i] = 0.0
+    j = 0
+    while j + 4 <= d:
+        x0, x1, x2, x3 = x[j], x[j + 1], x[j + 2], x[j + 3]
+        for i in range(m):
+            t[i] += x0 * A[j, i] + x1 * A[j + 1, i] + x2 * A[j + 2, i] + x3 * A[j + 3, i]
+        j += 4
+    while j < d:
+        value = x[j]
+        for i in range(m):
+            t[i] += value * A[j, i]
+        j += 1
+
+
 def prox(m, t, b, e, q, inv, lo, hi, th0, weight, th):  # type: ignore[no-untyped-def]
     """The smoothed slopes `th`; returns ``sum FY(t, th)`` and ``sum (th - th0)^2``."""
     fy, moved = 0.0, 0.0
@@ -251,13 +268,10 @@ def newton(  # type: ignore[no-untyped-def]
             weight *= 4.0
             used = 0
             continue
-        for i in range(m):
-            dt[i] = 0.0
+        margins(d, m, A, step, dt)
         start, constant, curvature = 0.0, 0.0, 0.0
         for j in range(d):
             start += step[j] * g[j]
-            for i in range(m):
-                dt[i] += step[j] * A[j, i]
             constant += step[j] * rho[j]
             if j != free:
                 constant += step[j] * x[j]
@@ -272,11 +286,7 @@ def newton(  # type: ignore[no-untyped-def]
         steps += 1
         used += 1
         if steps % 20 == 0:
-            for i in range(m):
-                t[i] = 0.0
-            for j in range(d):
-                for i in range(m):
-                    t[i] += x[j] * A[j, i]
+            margins(d, m, A, x, t)
         if size == 0.0:
             weight *= 2.0
             since += 5

@@ -107,7 +107,8 @@ class SmallPath:
     def __init__(self, problem: Problem, screen: str, tol: float) -> None:
         self.problem, self.screen, self.tol = problem, SCREENS[screen], tol
         losses, (n, d) = problem.losses, problem.design.shape
-        self.A = np.ascontiguousarray(problem.design.dense().T)
+        self.rows = np.ascontiguousarray(problem.design.dense())
+        self.A = np.ascontiguousarray(self.rows.T)
         free = np.flatnonzero(problem.quadratic.free)
         self.free = int(free[0]) if len(free) else -1
         self.base = float(np.square(self.A[self.free]).sum()) if len(free) else 0.0
@@ -158,9 +159,10 @@ class SmallPath:
         pool, first = np.empty(K * n), np.zeros(K, dtype=np.int64)  # what is not used costs nothing
         loop = compiled()
         count = 0 if loop is None else loop(
-            self.A, losses.b, losses.e, losses.q, self.inverse, losses.lo, losses.hi, self.norms,
-            losses.knot_error, self.knots, self.free, self.base, factors, self.screen, self.tol,
-            self.x, self.theta, self.t, self.older, self.memory, X, codes, pool, first, record,
+            self.A, self.rows, losses.b, losses.e, losses.q, self.inverse, losses.lo, losses.hi,
+            self.norms, losses.knot_error, self.knots, self.free, self.base, factors, self.screen,
+            self.tol, self.x, self.theta, self.t, self.older, self.memory, X, codes, pool, first,
+            record,
         )
         values, X = values[:count], X[:count]
         theta = PackedSlopes(losses.lo, losses.hi, factors, codes, pool, first).head(count)

@@ -41,7 +41,7 @@ def band(memory, width):  # type: ignore[no-untyped-def]
 
 
 def sample(  # type: ignore[no-untyped-def]
-    d, n, A, b, e, q, inv, lo, hi, free, base, factor, weight, aim, x, t,
+    d, n, A, R, b, e, q, inv, lo, hi, free, base, factor, weight, aim, x, t,
     AU, bU, eU, qU, iU, lU, hU, tU, th, th0, best_x, best_th, rho, g, step, dt, inside, B, H, small,
 ):
     """Solve roughly for one term in so many, each in place of them all; `x` and `t` are the answer.
@@ -58,7 +58,7 @@ def sample(  # type: ignore[no-untyped-def]
         r = min(max(y * iU[m], lU[m]), hU[m])
         scale += -b[i] * r - e[i] * abs(r) - 0.5 * qU[m] * r * r  # the loss at x = 0
         for j in range(d):
-            AU[j, m] = A[j, i]
+            AU[j, m] = R[i, j]
         m += 1
     for j in range(d):
         rho[j], x[j] = 0.0, 0.0
@@ -66,12 +66,9 @@ def sample(  # type: ignore[no-untyped-def]
         d, m, AU, bU, eU, qU, iU, lU, hU, free, base / every, rho, weight / grown,
         aim * scale, 100, x, tU, th, th0, best_x, best_th, g, step, dt, inside, B, H, small,
     )
-    for i in range(n):
-        t[i] = 0.0
     for j in range(d):
         x[j] = best_x[j]
-        for i in range(n):
-            t[i] += x[j] * A[j, i]
+    margins(d, n, A, x, t)  # type: ignore[name-defined] # noqa: F821
     for p in range(m):
         dt[p] = abs(abs(t[p * every] - b[p * every]) - e[p * every])
     return np.sort(dt[:m])[m // NEAR]
