@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen.certificate_balance import residual_cost
+from cvxscreen.certificate_held import held_parts
 from cvxscreen.certificate_terms import EPS as _EPS
 from cvxscreen.certificate_terms import blurred, columns, endless_above, gap_above, piecewise_value
 from cvxscreen.errors import InvalidInput
@@ -80,52 +81,6 @@ class Passes:
     force: Array | None = None
 
 
-def _free_residual_cost(
-    problem: Problem, theta: Array, residual: Array, sensitivity: Array
-) -> float:
-    """Gap charge for ``E' theta + q != 0``: an exactly balanced dual point must exist nearby."""
-    columns, f = problem.free_columns, problem.losses
-    if not residual.any():
-        return 0.0
-    if columns.shape[1] == 1:
-        e, need = columns[:, 0], float(residual[0]) * (1.0 + 1e-6)
-        bends = e != 0
-        # Ways to raise and to lower e_i theta_i; either direction may be the one needed.
-        ways = (np.where(e > 0, f.hi - theta, theta - f.lo),
-                np.where(e > 0, theta - f.lo, f.hi - theta))
-        costs = []
-        for way in ways:
-            fit = bends & (way * np.abs(e) >= need)
-            costs.append(float((sensitivity[fit] / np.abs(e[fit])).min()) if fit.any() else np.inf)
-        if np.isfinite(costs).all():
-            return need * max(costs)
-    else:
-        room = np.minimum(theta - f.lo, f.hi - theta)
-        order = np.argsort(-(room * np.abs(columns).sum(axis=1)))[: 4 * columns.shape[1] + 4]
-        order = order[room[order] > 0]
-        if len(order) >= columns.shape[1]:
-            inverse = np.linalg.pinv(columns[order].T)
-            defect = np.linalg.norm(columns[order].T @ inverse - np.eye(len(residual)))
-            move = np.abs(inverse) @ residual * (1.0 + 1e-4)
-            if defect <= 1e-6 and (move <= room[order]).all():
-                return float(move @ sensitivity[order])
-    return 0.0 if _balanced_exactly(problem, theta) else float("inf")
-
-
-def _balanced_exactly(problem: Problem, theta: Array) -> bool:
-    """Whether ``E' theta + q = 0`` in rational arithmetic (and nothing in it is rounded)."""
-    if problem.side is not None or problem.imbalance > 0:
-        return False
-    used = np.flatnonzero(theta)
-    for j, target in enumerate(problem.linear[problem.quadratic.free]):
-        column = problem.free_columns[used, j]
-        products = (Fraction(float(c)) * Fraction(float(s))
-                    for c, s in zip(column, theta[used], strict=True) if c)
-        if sum(products, Fraction(float(target))) != 0:
-            return False
-    return True
-
-
 _OTHERS: dict[type, Callable[..., Certificate]] = {}
 
 
@@ -171,7 +126,8 @@ def certify(
     Notes
     -----
     ``P(x) - D(theta) = 1/2 ||x - x_theta||_M^2 + sum_i (f_i(t_i) + f_i*(theta_i) - t_i theta_i)
-    + <mu, F x + f>`` with ``M x_theta = -(A' theta + q - F' mu)``.
+    + <mu, F x + f>`` with ``M x_theta = -(A' theta + q - F' mu)``. Without a quadratic term the
+    gap is that of `theta` times the largest share that is dual feasible for certain.
     """
     one_of("problem", problem, Problem, "a `Problem` is needed (from `svm`, `regression`, ...)")
     for kind, own in _OTHERS.items():
@@ -201,6 +157,9 @@ def certify(
         return refused("a dual variable lies outside its box", primal)
 
     force = problem.design.adjoint(theta)
+    if problem.held:
+        gap = held_parts(problem, x, theta, t, values, force)
+        return _judged(gap, primal, tol)
     pull = force + problem.linear
     if passes is not None:
         passes.margins, passes.force = t, force
@@ -260,7 +219,7 @@ def certify(
         residual = residual + problem.design.adjoint_factor * (
             np.abs(problem.free_columns).T @ np.abs(theta)
         )
-        imbalance = _free_residual_cost(problem, theta, residual, sensitivity)
+        imbalance = residual_cost(problem, theta, residual, sensitivity)
 
     gap = float(fy.sum()) * (1 + problem.n * _EPS) + 0.5 * distance * distance
     gap += side_gap + imbalance
@@ -274,6 +233,15 @@ def certify(
     elif violation > tol * scale:
         reason = f"the side constraints are violated by {violation:.3g}"
     return Certificate(gap, relative, primal, dual, violation, tol, not reason, reason)
+
+
+def _judged(gap: float, primal: float, tol: float) -> Certificate:
+    """What the gap alone decides."""
+    relative = float(relative_gap(gap, primal))
+    reason = ""
+    if not relative <= tol:
+        reason = f"the relative gap {relative:.3g} exceeds the tolerance {tol:.3g}"
+    return Certificate(gap, relative, primal, primal - gap, 0.0, tol, not reason, reason)
 
 
 def relative_gap(gap: ArrayLike, primal: ArrayLike) -> Array:

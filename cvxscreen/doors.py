@@ -124,8 +124,8 @@ def solve(
         that CVXPY has installed (``"CLARABEL"``, ``"SCS"``, ...), which then solves the reduced
         problem.
     bounds : sequence of str, optional
-        Bounds to prove with, by name (default ``("midpoint",)``, under an L1 term ``("joint",)``);
-        see `bounds.available`.
+        Bounds to prove with, by name (default ``("midpoint",)``, under an L1 term ``("joint",)``,
+        without a quadratic one ``("dual",)``); see `bounds.available`.
     start : Solution, optional
         A warm start: a solution of the same problem, or of the same data at another C.
     progress : bool
@@ -167,7 +167,7 @@ def solve(
         one_of("start", start, Solution, "what `solve` returned for such a problem is needed")
     chosen = bound_table.default_bounds(problem)
     if bounds is not None:
-        chosen = tuple(bound_table.named(name) for name in _names(bounds))
+        chosen = tuple(bound_table.fitting(problem, name) for name in _names(bounds))
     inner = named_solver(solver, problem, limits)
     with Progress(None, "rounds", shown=progress) as bar:
 
@@ -279,7 +279,9 @@ def screen(
             raise InvalidInput(f"`reference` holds {len(reference)} points; a pair is needed.")
         both = pair(problem, _point(reference[0]), _point(reference[1]))
         return judge(problem, bound_table.cut(problem, both, rule))
-    region, point = bound_table.named(bound), _point(reference)
+    if problem.held and bound == "midpoint":
+        bound = "dual"  # the default stands for the only one
+    region, point = bound_table.fitting(problem, bound), _point(reference)
     across = bound in bound_table.ACROSS or bound in bound_table.CONES
     if point.problem is not problem and not across:
         point = bound_table.moved(problem, point)

@@ -20,7 +20,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.balance import balance, imbalance_charge
+from cvxscreen.held import held_share
 from cvxscreen.inputs import finite, one_of
+from cvxscreen.penalty import L1
 from cvxscreen.point import Centre, Point
 from cvxscreen.problem import Problem
 from cvxscreen.rounding import UNIT, gamma, up
@@ -113,6 +115,8 @@ def rescaled_point(problem: Problem, point: Point) -> Point:
     """
     old = point.problem
     factor = problem.C / old.C
+    if problem.held:
+        return _moved_held(problem, point)
     same = problem.design is old.design and problem.side is None
     plain = not problem.linear.any() and not old.linear.any()
     same = same and (plain or (factor == 1.0 and np.array_equal(problem.linear, old.linear)))
@@ -151,6 +155,8 @@ def _assemble(
 
     `noise` is a further relative error of `force`, `moved` an absolute one in the dual norm.
     """
+    if problem.held:
+        return _assemble_held(problem, x, theta, margins, error, force, noise)
     losses, quadratic = problem.losses, problem.quadratic
     pull = force + problem.linear
     size = float(np.abs(theta) @ problem.noise_norms)
@@ -206,6 +212,42 @@ def _assemble(
         feasible=feasible,
         pull=force,
         leaning=leaning,
+    )
+
+
+def _assemble_held(
+    problem: Problem, x: Array, theta: Array, margins: Array, error: Array, force: Array,
+    noise: float,
+) -> Point:
+    """The same without a quadratic term: `theta` is shrunk until ``|A' theta| <= kappa``.
+
+    With ``s = -A' theta`` in the domain of ``h*`` the gap is ``sum_i FY_i + h(x) - <s, x>``.
+    """
+    penalty: L1 = problem.penalty  # type: ignore[assignment]
+    shrunk, blur = held_share(problem, theta, force, noise)
+    leaning = np.clip(-shrunk * force, -penalty.kappa, penalty.kappa)
+    theta = shrunk * theta
+    fy, margins, error = _fenchel_young(problem, x, margins, error, theta)
+    lean = penalty.complement(x, leaning) + up(float(np.abs(x) @ blur), problem.d + 8)
+    terms = up(float(np.sum(fy)), 64) + lean
+    return Point(
+        problem=problem, x=x, theta=theta, multipliers=np.zeros(0), margins=margins,
+        margin_error=error, x_dual=x.copy(), dual_error=0.0, shift=0.0, terms=terms,
+        gap=up(terms), primal=problem.primal(x, margins), feasible=True, pull=force,
+        leaning=leaning, noise=noise,
+    )
+
+
+def _moved_held(problem: Problem, point: Point) -> Point:
+    """`rescaled_point` without a quadratic term: no pass where only lam has changed."""
+    old = point.problem
+    factor = problem.C / old.C
+    same = problem.design is old.design and factor == 1.0
+    if not (same and problem.losses.is_multiple(old.losses, 1.0)):
+        return reference_point(problem, point.x, factor * point.theta)
+    return _assemble_held(
+        problem, point.x, point.theta, point.margins, point.margin_error, -point.leaning,
+        point.noise + gamma(8),
     )
 
 

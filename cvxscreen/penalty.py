@@ -110,11 +110,16 @@ class L1:
         room = np.where(x >= 0, self.kappa - s, self.kappa + s)
         return up(float(np.abs(x) @ np.maximum(room, 0.0)), len(x) + 8)
 
-    def vanishing(self, low: Array, high: Array) -> NDArray[np.bool_]:
+    def vanishing(
+        self, low: Array, high: Array, *, strict: bool = False
+    ) -> NDArray[np.bool_]:
         """Coordinates that are 0 at the optimum if v* lies in ``[low, high]``, shape (d,).
 
-        ``|v_j| <= kappa_j`` is enough where M_jj > 0 (Shibagaki et al. 2016, (7)).
+        ``|v_j| <= kappa_j`` is enough where M_jj > 0 (Shibagaki et al. 2016, (7)); without a
+        quadratic term it must be less (`strict`; Ndiaye et al. 2017).
         """
+        if strict:
+            return (low > -self.kappa) & (high < self.kappa)
         return (self.kappa > 0) & (low >= -self.kappa) & (high <= self.kappa)
 
     def needed(self, low: Array, high: Array) -> NDArray[np.bool_]:

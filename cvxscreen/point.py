@@ -59,11 +59,14 @@ class Point:
     feasible : bool
         Whether `x` provably satisfies the side constraints (always true without them).
     pull : array, shape (d,)
-        ``A' theta`` as computed.
+        ``A' theta`` as computed (without a quadratic term: of the slopes as they were given,
+        before they were shrunk to be feasible).
     leaning : array, shape (d,)
         ``s``, the dual point's part in the domain of ``h*``; empty without a penalty.
     centre : Centre or None
         Of a rescaled point; None means that a bound computes the midpoint's margins itself.
+    noise : float
+        Relative error of ``A' theta`` beyond that of the pass, where it was not made anew.
     """
 
     problem: Problem
@@ -82,6 +85,7 @@ class Point:
     pull: Array
     leaning: Array
     centre: Centre | None = None
+    noise: float = 0.0
 
     @property
     def relative_gap(self) -> float:

@@ -27,7 +27,7 @@ from cvxscreen.errors import InvalidInput
 from cvxscreen.inputs import array, number, one_of, positive
 from cvxscreen.losses import Losses
 from cvxscreen.penalty import L1, Penalty
-from cvxscreen.quadratic import Quadratic
+from cvxscreen.quadratic import Absent, Quadratic
 from cvxscreen.rounding import up
 from cvxscreen.tables import fields
 
@@ -108,12 +108,41 @@ class Problem:
             raise InvalidInput(
                 f"`side` acts on {self.side.matrix.shape[1]} coordinates; the problem has {d}."
             )
-        if self.penalty is not None:
+        if self.held:
+            self._refuse_unheld()
+        elif self.penalty is not None:
             unfit = self.penalty.fits(self.quadratic.diagonal)
             if self.side is not None or self.quadratic.matrix is not None:
                 unfit = "it needs a diagonal quadratic term and no side constraints"
             if unfit:
                 raise InvalidInput(f"`penalty` ({self.penalty.name}) does not fit: {unfit}.")
+
+    def _refuse_unheld(self) -> None:
+        """Refuse what needs a quadratic term where there is none."""
+        penalty, losses = self.penalty, self.losses
+        if not isinstance(penalty, L1) or not (penalty.kappa > 0).all():
+            raise InvalidInput(
+                "`penalty`: without a quadratic term every coordinate needs a positive weight in "
+                "an L1 norm."
+            )
+        if penalty.kappa.shape != self.quadratic.diagonal.shape:
+            raise InvalidInput(
+                f"`penalty` (L1) does not fit: {penalty.fits(self.quadratic.diagonal)}."
+            )
+        if ((losses.q == 0) & (losses.lo < losses.hi)).any():
+            raise InvalidInput(
+                "`losses` have a kink; without a quadratic term they must be smooth (the squared "
+                "hinge, Huber's loss)."
+            )
+        if self.linear.any() or self.side is not None:
+            raise InvalidInput(
+                "`linear` and `side` must be absent where there is no quadratic term."
+            )
+
+    @property
+    def held(self) -> bool:
+        """Whether an L1 norm alone holds the coordinates, without a quadratic term."""
+        return isinstance(self.quadratic, Absent)
 
     @property
     def n(self) -> int:
@@ -133,7 +162,7 @@ class Problem:
     @cached_property
     def sizes(self) -> Array:
         """Euclidean ``||a_i||`` over all coordinates, shape (n,); used for rounding only."""
-        plain = self.quadratic.matrix is None and not self.quadratic.free.any()
+        plain = self.quadratic.matrix is None and not (self.held or self.quadratic.free.any())
         if plain and (self.quadratic.diagonal == 1.0).all():
             return self.norms
         return np.sqrt(self.design.weighted_squares(np.ones(self.d)))

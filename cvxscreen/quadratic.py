@@ -165,3 +165,41 @@ class Quadratic:
         """The quadratic restricted to the coordinates at `index`."""
         matrix = None if self.matrix is None else self.matrix[np.ix_(index, index)]
         return Quadratic(self.diagonal[index], matrix)
+
+
+class Absent(Quadratic):
+    """``M = 0`` where an L1 norm holds every coordinate: none of them is free.
+
+    There is no ball around any x and no ``x_theta``: norms in the metric of ``M^{-1}`` are
+    infinite, so that whatever rests on them decides nothing.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.matrix is not None or self.diagonal.any():
+            raise InvalidInput("`diagonal` must be 0 where there is no quadratic term.")
+
+    @cached_property
+    def free(self) -> Mask:
+        """None: the L1 norm holds them all."""
+        return np.zeros(len(self.diagonal), dtype=bool)
+
+    def solve(self, v: ArrayLike) -> Array:
+        """0: nothing rests on it."""
+        return np.zeros(len(self.diagonal))
+
+    def dual_reach(self, v: ArrayLike) -> float:
+        """Infinite, but for v = 0."""
+        return float("inf") if np.any(v) else 0.0
+
+    def dual_norms(self, design: Design) -> Array:
+        """Infinite."""
+        return np.full(design.shape[0], np.inf)
+
+    def scaled(self, factor: float) -> Absent:
+        """Itself."""
+        return self
+
+    def take(self, index: NDArray[np.intp]) -> Absent:
+        """The same over the coordinates at `index`."""
+        return Absent(self.diagonal[index])

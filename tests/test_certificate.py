@@ -14,7 +14,7 @@ from strategies import CASES, LOSSES, Case, Reference, build, points, reference,
 
 import cvxscreen.certificate
 import cvxscreen.proximity
-from cvxscreen import certificate_terms
+from cvxscreen import certificate_balance, certificate_held, certificate_terms
 from cvxscreen.certificate import certify, piecewise_value
 from cvxscreen.certificate_batch import certify_many
 from cvxscreen.designs.rows import Rows
@@ -200,9 +200,12 @@ def test_wrong_shapes_are_an_error() -> None:
 def test_certificate_imports_nothing_that_solves() -> None:
     """It may import the problem, errors, tables and constants: nothing that solves or bounds."""
     plain = {f"cvxscreen.{n}" for n in ("errors", "inputs", "problem", "tables", "rounding")}
+    parts = {f"cvxscreen.certificate_{n}" for n in ("balance", "held", "terms")}
     allowed = {
-        cvxscreen.certificate: plain | {"cvxscreen.proximity", "cvxscreen.certificate_terms"},
+        cvxscreen.certificate: plain | parts | {"cvxscreen.proximity"},
         certificate_terms: plain,
+        certificate_balance: plain,
+        certificate_held: plain | {"cvxscreen.certificate_terms"},
         cvxscreen.proximity: plain | {"cvxscreen.penalty"},
     }
     for module, others in allowed.items():

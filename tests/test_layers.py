@@ -31,8 +31,9 @@ ROWS = (
     ("chunk_rows", "chunk_terms", "columns", "quadratic", "penalty"),
     ("chunks",),
     ("chunk_survey", "problem"),
-    ("balance", "chunk_slopes", "point", "proximity"),
+    ("balance", "certificate_balance", "chunk_slopes", "held", "point", "proximity"),
     ("start", "certificate_terms", "packed"),
+    ("certificate_held",),
     ("duality", "certificate"),  # so the certificate shares nothing with what it judges
     ("metric_certificate", "certificate_batch", "chunk_certificate"),
     ("regions",),

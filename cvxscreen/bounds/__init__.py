@@ -56,6 +56,7 @@ __all__ = [
     "dvi_ball",
     "dvi_star_ball",
     "essnsv",
+    "fitting",
     "gap_ball",
     "gradient_ball",
     "it_region",
@@ -119,6 +120,8 @@ def available(problem: Problem) -> tuple[str, ...]:
     if own is not None:
         return own
     one_of("problem", problem, Problem, "a problem from `svm`, `regression`, ... is needed")
+    if problem.held:
+        return ("dual",)
     if int(problem.quadratic.free.sum()) > 1:
         return ()
     names = {*BOUNDS, *PAIRS}
@@ -133,6 +136,8 @@ def available(problem: Problem) -> tuple[str, ...]:
 
 def default_bounds(problem: Problem) -> tuple[Bound, ...]:
     """What the loop proves with when nothing is asked for."""
+    if problem.held:
+        return (dual_ball,)
     return (joint,) if applies(problem) else (midpoint_ball,)
 
 
@@ -147,6 +152,24 @@ def named(name: str) -> Bound:
     """
     known = {**BOUNDS, **CONES, **PRIMAL_DUAL}
     return _found(name, known, PAIRS, "two references: `reference=(first, second)`")
+
+
+def fitting(problem: Problem, name: str) -> Bound:
+    """The bound called `name`, if it can say anything about `problem`.
+
+    Raises
+    ------
+    UnknownName
+    InvalidInput
+        As `named`; without a quadratic term also for all but the dual ball.
+    """
+    found = named(name)
+    if problem.held and found is not dual_ball:
+        raise InvalidInput(
+            f"bound {name!r} rests on a quadratic term, which this problem does not have; take "
+            "'dual'."
+        )
+    return found
 
 
 def named_pair(name: str) -> PairBound:

@@ -15,6 +15,13 @@ whose optimum is known are taken out of the norms, and their share of the left s
 
 Terms without curvature (q = 0) have no dual ball; `cvxscreen.bounds.budget` bounds the features
 through them.
+
+Without a quadratic term (M = 0) there is no primal ball, and the dual one stands as it is: with
+``s* = -A' theta*`` a subgradient of h at x*, ``P(x) - P* >= sum_i (f_i(t_i) - f_i(t_i*)) +
+<s*, x - x*> >= 1/2 ||theta_x - theta*||_q^2``, whether or not ``theta_x`` is dual feasible; the
+other half is the strong concavity of the dual. Then ``|v_j*| < kappa_j`` means ``x_j* = 0`` (Ndiaye
+et al. 2017). About the terms it says which have a slope strictly inside its box, never that one has
+slope 0: at 0 the slope says nothing about how far the margin is.
 """
 
 from __future__ import annotations
@@ -81,6 +88,7 @@ def _alternate(
     problem: Problem, point: Point, name: str, *, cross: bool = False, primal: bool = True
 ) -> Boxes:
     nothing = Boxes.nothing(problem, name, point.gap)
+    primal = primal and not problem.held  # no ball around any x
     if not applies(problem) or not np.isfinite(point.gap):
         return nothing
     losses = problem.losses
@@ -240,7 +248,7 @@ class _State:
         spare = problem.drift * np.sqrt(self.weights) * (1.0 + 8.0 * UNIT)
         known.pulls = _meet(known.pulls, (pulls[0] - spare, pulls[1] + spare))
         low, high = known.pulls
-        known.zero = known.zero | self.penalty.vanishing(low, high)
+        known.zero = known.zero | self.penalty.vanishing(low, high, strict=problem.held)
         held = (known.coordinates[0] > 0) | (known.coordinates[1] < 0)
         known.needed = known.needed | held | self.penalty.needed(low, high)
         for side in (0, 1):

@@ -35,7 +35,8 @@ class SparseSVC(OneVsRest, ScreenedModel):
     gamma : float, optional
         Corner width of the smoothed hinge (default 0.5).
     l2 : float
-        Weight of the quadratic term beside the L1 norm; 0 (with the plain hinge) is the LP-SVM.
+        Weight of the quadratic term beside the L1 norm; 0 leaves the L1 norm alone (with the
+        squared hinge, or the plain one: the LP-SVM).
     fit_intercept : bool
         Whether to add a feature that is constant. Its weight is penalised like the others, as in
         LIBLINEAR.

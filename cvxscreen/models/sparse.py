@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.inputs import number, one_of, positive
+from cvxscreen.inputs import choice, number, one_of, positive
 from cvxscreen.losses import Losses
 from cvxscreen.lp_svm import LpSvm
 from cvxscreen.models.chunked import chunked_terms
@@ -18,6 +18,7 @@ from cvxscreen.models.loss_table import CLASSIFICATION, REGRESSION, Shape, named
 from cvxscreen.models.svm import spread
 from cvxscreen.penalty import L1
 from cvxscreen.problem import Problem, Quadratic
+from cvxscreen.quadratic import Absent
 from cvxscreen.sources.known import opened
 
 
@@ -44,7 +45,9 @@ def sparse_svm(
     gamma : float, optional
         Corner width of the smoothed hinge (default 0.5).
     l2 : float
-        Weight of the quadratic term beside the L1 norm; 0 (with the plain hinge) is the LP-SVM.
+        Weight of the quadratic term beside the L1 norm. 0 leaves the L1 norm alone: with the
+        squared hinge the problem of LIBLINEAR's L1-regularised L2-loss SVM (its C is
+        ``1 / (2 n lam)``), with the plain hinge the LP-SVM; other losses are refused.
     sample_weight : array_like, shape (n,), optional
         Non-negative factors ``c_i``.
 
@@ -67,7 +70,8 @@ def sparse_svm(
     if chunks is not None:
         if lp:
             raise InvalidInput(
-                "`l2` is 0; the LP-SVM needs all rows in memory: give `X` as an array."
+                "`l2` is 0; without a quadratic term (as for the LP-SVM) all rows are needed in "
+                "memory: give `X` as an array."
             )
         n = chunks[0].shape[0]
         given = (loss, Shape(gamma=gamma), CLASSIFICATION, 1.0 / n, sample_weight)
@@ -78,8 +82,13 @@ def sparse_svm(
     design = Rows(rows.matrix, labels(y, n))
     c = weights(sample_weight, n) / n
     if lp:
-        if loss != "hinge":
-            raise InvalidInput('`l2` is 0; that needs loss="hinge" (the LP-SVM) or a positive l2.')
+        choice("loss", loss, CLASSIFICATION)
+        if loss not in ("hinge", "squared_hinge"):
+            raise InvalidInput(
+                f"`l2` is 0, and `loss` is {loss!r}; that needs loss=\"squared_hinge\" or "
+                "\"hinge\" (the LP-SVM), or a positive l2."
+            )
+    if lp and loss == "hinge":
         return LpSvm(design, c, positive("lam", lam))
     used = np.flatnonzero(c > 0)
     losses = named_loss(loss, np.ones(len(used)), c[used], Shape(gamma=gamma), CLASSIFICATION)
@@ -115,7 +124,8 @@ def sparse_svr(
     delta : float, optional
         Huber's threshold, in units of `y` (default 1).
     l2 : float
-        Weight of the quadratic term beside the L1 norm, positive.
+        Weight of the quadratic term beside the L1 norm; 0 (with Huber's loss) leaves the L1 norm
+        alone.
     sample_weight : array_like, shape (n,), optional
         Non-negative factors ``c_i``.
 
@@ -130,8 +140,19 @@ def sparse_svr(
         On NaN, wrong shapes, empty data, parameters that are not positive.
     """
     shape = Shape(gamma=gamma, epsilon=epsilon, delta=delta)
-    chunks = opened(X)
+    pure = number("l2", l2, "0 (with Huber's loss) or a positive number is needed") == 0
+    if pure and loss != "huber":
+        choice("loss", loss, REGRESSION)
+        raise InvalidInput(
+            f"`l2` is 0, and `loss` is {loss!r}; that needs loss=\"huber\" or a positive l2."
+        )
+    chunks = None if pure and isinstance(X, np.memmap) else opened(X)
     if chunks is not None:
+        if pure:
+            raise InvalidInput(
+                "`l2` is 0; without a quadratic term all rows are needed in memory: give `X` as an "
+                "array."
+            )
         n = chunks[0].shape[0]
         parts = chunked_terms(chunks, y, loss, shape, REGRESSION, 1.0 / n, sample_weight)
         return _elastic(*parts, lam, l2, "sparse svr")
@@ -146,10 +167,10 @@ def sparse_svr(
 
 
 def _elastic(design: Any, losses: Losses, lam: float, l2: float, kind: str) -> Problem:
-    lam, l2 = positive("lam", lam), positive("l2", l2)
-    d = design.shape[1]
+    lam, d = positive("lam", lam), design.shape[1]
+    form = Absent(np.zeros(d)) if l2 == 0 else Quadratic(np.full(d, lam * positive("l2", l2)))
     return Problem(
-        design, losses, Quadratic(np.full(d, lam * l2)), np.zeros(d),
+        design, losses, form, np.zeros(d),
         penalty=L1(np.full(d, lam)), lam=lam, kind=kind,
     )
 

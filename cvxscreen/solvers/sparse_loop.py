@@ -131,9 +131,19 @@ class _Run(Run):
 
     # -- rounds -----------------------------------------------------------------------------
 
+    @property
+    def onward(self) -> Point:
+        """The point to go on from: the best, or without a quadratic term a later, lower one.
+
+        There a single violator makes the gap of a good point larger than that of the start.
+        """
+        last = self.point
+        lower = self.problem.held and last.problem is self.problem
+        return last if lower and last.primal < self.best.primal else self.best
+
     def aim(self) -> float:
         """The absolute gap to end with."""
-        return self.factor * self.tol * max(abs(self.best.primal), 1e-300)
+        return self.factor * self.tol * max(abs(self.onward.primal), 1e-300)
 
     def proven_round(self) -> None:
         """Reduce by proofs, solve until the gap has shrunk tenfold, look again."""
@@ -160,7 +170,7 @@ class _Run(Run):
         """Leave features out on trust, solve, look at all of them."""
         began = perf_counter()
         proven = int((self.screening.codes >= 0).sum())
-        point, kappa = self.best, self.penalty.kappa
+        point, kappa = self.onward, self.penalty.kappa
         pull = np.abs(point.pull + self.problem.linear)
         wanted = wanted_features(point.x, pull, kappa, self.let_in)
         if len(self.rounds) >= MAX_ROUNDS - 2 or int(wanted.sum()) > FEWER * self.problem.d:

@@ -32,21 +32,27 @@ from cvxscreen.problem import Problem
 from cvxscreen.solvers.inner import InnerResult, Start
 from cvxscreen.solvers.sparse_loops import loops
 from cvxscreen.solvers.sparse_model import Model
+from cvxscreen.solvers.sparse_search import best_length
 
 Array = NDArray[np.float64]
 
 SMOOTHINGS = 40
+INSIDE = 1e-6
+"""A feature whose pull is by this share short of its weight is 0 at the optimum."""
+LEAST, FIRST, MOST = 1e-8, 1e-4, 1.0
+"""Damping of a step without a quadratic term, as a share of the columns' curvatures: after good
+steps, at first, after bad ones."""
 
 
 def takes(problem: Problem) -> bool:
     """Whether the solvers under an L1 term accept `problem`."""
     fits = isinstance(problem.penalty, L1) and isinstance(problem.design, Rows)
-    return fits and bool((problem.quadratic.diagonal > 0).all())
+    return fits and (problem.held or bool((problem.quadratic.diagonal > 0).all()))
 
 
 def require(problem: Problem, name: str) -> tuple[Rows, L1]:
     """The design and penalty of a problem with an L1 term, or a clear refusal."""
-    if not takes(problem):
+    if not takes(problem) or (problem.held and name != "builtin"):
         raise InvalidInput(
             f"`solver` {name!r} needs rows of data, an L1 term and a quadratic term on every "
             "coordinate; use another solver."
@@ -68,6 +74,7 @@ class _State:
     moving: bool = True
     steps: int = 0
     sweeps: int = 0
+    damping: float = 0.0
     theta: Array = field(init=False)
     slope: Array = field(init=False)
     gap: float = field(init=False)
@@ -80,12 +87,35 @@ class _State:
     def judged(self, theta: Array, losses: Losses) -> tuple[Array, float]:
         """The pull of `theta` and the gap of (x, theta) under `losses`."""
         pull = np.asarray(self.matrix.T @ theta) + self.problem.linear
+        if self.problem.held:  # the share of theta that is feasible
+            share = 1.0 / max(float(np.max(np.abs(pull) / self.kappa, initial=0.0)), 1.0)
+            gap = float((self.kappa * np.abs(self.x) + share * pull * self.x).sum())
+            return pull, gap + float(losses.fenchel_young(self.t, share * theta).sum())
         s = np.clip(-pull, -self.kappa, self.kappa)
         away = self.x - (-pull - s) / self.weight
         gap = 0.5 * float(self.weight @ away**2)
         gap += float(np.abs(self.x) @ np.where(self.x >= 0, self.kappa - s, self.kappa + s))
         gap += float(losses.fenchel_young(self.t, theta).sum())
         return pull, gap
+
+    def dust(self, target: float) -> None:
+        """Put to 0 what shortened steps have left of features that pull too little."""
+        short = self.slope * np.sign(self.x) > -(1.0 - INSIDE) * self.kappa
+        short &= self.x != 0
+        if short.any():
+            before = self.x, self.t, self.gap
+            self.x = np.where(short, 0.0, self.x)
+            self.t = np.asarray(self.matrix @ self.x)
+            self.evaluate()
+            if self.gap > max(target, before[2]):
+                self.x, self.t = before[:2]
+                self.evaluate()
+
+    def damp(self, length: float) -> None:
+        """Less damping after a whole step, more after a part of one."""
+        if self.damping > 0:
+            share = self.damping * (0.1 if length >= 0.9 else 1.0 if length > 0.3 else 10.0)
+            self.damping = min(max(share, LEAST), MOST)
 
     def moved(self, features: NDArray[np.intp], step: Array) -> Array:
         """``A`` times a step on some features."""
@@ -116,6 +146,8 @@ def _model(state: _State, active: NDArray[np.intp]) -> Model:
     factor[rows] = 1.0 / np.sqrt(losses.q[rows])
     x, weight = state.x[active], state.weight[active]
     slope = state.slope[active] + weight * x
+    if state.damping > 0:
+        weight = weight + state.damping * state.problem.column_norms[active] ** 2
     return Model.around(
         state.matrix, active, rows, factor, weight, state.kappa[active], slope, x
     )
@@ -136,14 +168,18 @@ def _advance(state: _State, cold: bool) -> bool:
         return False
     dt = state.moved(active, model.d)
     here, length = state.value(state.x, state.t), 1.0
+    if state.damping > 0:
+        place = state.x[active], state.kappa[active], state.t
+        length = best_length(*place, state.losses, model.d, dt)
     for _ in range(30):
         x = state.x.copy()
         x[active] += length * model.d
         t = state.t + length * dt
-        if state.value(x, t) <= here + 1e-3 * length * predicted:
+        if state.value(x, t) <= here + 1e-3 * min(length, 1.0) * predicted:
             if state.steps % 20 == 0:
                 t = np.asarray(state.matrix @ x)  # the running sum drifts
             state.x, state.t = x, t
+            state.damp(length)
             return True
         length *= 0.5
     return False
@@ -183,7 +219,8 @@ class ProxNewton:
         x = np.zeros(problem.d) if start is None else np.array(start.x, dtype=np.float64)
         matrix = by_columns(design) if design.sparse else column_major(design)
         state = _State(problem, matrix, penalty.kappa, problem.quadratic.diagonal, x,
-                       np.asarray(matrix @ x), problem.losses, self.moving)
+                       np.asarray(matrix @ x), problem.losses, self.moving,
+                       damping=FIRST if problem.held else 0.0)
         sharp = (problem.losses.q == 0) & (problem.losses.lo < problem.losses.hi)
         if sharp.any():
             theta = self._kinked(state, sharp, start, target)
@@ -209,6 +246,8 @@ class ProxNewton:
         if state.gap > best[0]:
             _, state.x, state.t = best
             state.evaluate()
+        if state.problem.held:
+            state.dust(target)
 
     def _kinked(
         self, state: _State, sharp: NDArray[np.bool_], start: Start | None, target: float
