@@ -49,6 +49,25 @@ def column_squares(design: Design, weights: ArrayLike) -> Array:
     return total
 
 
+def entries(design: Design) -> int:
+    """How many numbers a pass over the design multiplies."""
+    n, d = design.shape
+    if not isinstance(design, Rows) or not design.sparse:
+        return int(n * d)
+    return int(design.matrix.nnz + design.extra.size)
+
+
+def column_counts(design: Rows) -> NDArray[np.intp]:
+    """Entries of each column of sparse rows, shape (d,); kept."""
+    found: NDArray[np.intp] | None = design.__dict__.get("_column_counts")
+    if found is None:
+        n, p = design.matrix.shape
+        counts = np.bincount(design.matrix.indices, minlength=p)
+        found = np.append(counts, np.full(design.extra.shape[1], n))
+        design.__dict__["_column_counts"] = found
+    return found
+
+
 def by_columns(design: Design) -> sp.csc_matrix:
     """The design as a float64 CSC matrix, row factors and further columns included; kept."""
     if not isinstance(design, Rows):
@@ -60,15 +79,31 @@ def by_columns(design: Design) -> sp.csc_matrix:
 
 
 def _by_columns(design: Rows) -> sp.csc_matrix:
-    if not design.sparse:
-        return sp.csc_matrix(design.dense())
-    matrix = design.matrix.astype(np.float64)  # a copy
+    return sp.csc_matrix(_whole_rows(design) if design.sparse else design.dense())
+
+
+def _whole_rows(design: Rows) -> sp.csr_matrix:
+    """Sparse rows as float64 CSR, row factors and further columns included."""
+    if design.scale is None and not design.extra.shape[1]:
+        return sp.csr_matrix(design.matrix, dtype=np.float64)
+    matrix = sp.csr_matrix(design.matrix, dtype=np.float64, copy=True)
     if design.scale is not None:
         matrix.data *= np.repeat(design.scale, np.diff(matrix.indptr))
     if design.extra.shape[1]:
         own = design.extra if design.scale is None else design.extra * design.scale[:, None]
-        matrix = sp.hstack([matrix, sp.csr_matrix(own)], format="csr")
-    return sp.csc_matrix(matrix)
+        matrix = sp.csr_matrix(sp.hstack([matrix, sp.csr_matrix(own)], format="csr"))
+    return matrix
+
+
+def by_rows(design: Design) -> sp.csr_matrix:
+    """The design as a float64 CSR matrix, row factors and further columns included; kept."""
+    if not isinstance(design, Rows):
+        return sp.csr_matrix(design.dense())
+    found: sp.csr_matrix | None = design.__dict__.get("_by_rows")
+    if found is None:
+        found = _whole_rows(design) if design.sparse else sp.csr_matrix(design.dense())
+        design.__dict__["_by_rows"] = found
+    return found
 
 
 def column_major(design: Rows) -> Array:
@@ -79,15 +114,28 @@ def column_major(design: Rows) -> Array:
     return found
 
 
+FEW = 0.1
+"""Share of the entries up to which columns are turned into rows faster than rows are gone through.
+"""
+
+
 def narrowed(design: Design, features: NDArray[np.intp]) -> Design:
-    """The design made of some coordinates; few columns of sparse rows without a pass over all."""
-    if not isinstance(design, Rows) or not design.sparse or 2 * len(features) > design.shape[1]:
-        narrow: Design = design.take_columns(features)
-        whole = design.__dict__.get("_column_major")
-        if whole is not None:
-            narrow.__dict__["_column_major"] = whole.T[features].T
+    """The design made of some coordinates; where it is kept by columns, so is what is made of it.
+
+    A pass over the rows, or less; `by_columns` costs twenty and is not asked for here.
+    """
+    narrow: Design
+    if not isinstance(design, Rows) or not design.sparse:
+        narrow = design.take_columns(features)
+        dense = design.__dict__.get("_column_major")
+        if dense is not None:
+            narrow.__dict__["_column_major"] = dense.T[features].T
         return narrow
-    part = by_columns(design)[:, features]
-    chosen = Rows(part.tocsr())
-    chosen.__dict__["_by_columns"] = part
-    return chosen
+    whole = design.__dict__.get("_by_columns")
+    if whole is None:
+        return design.take_columns(features)
+    part = whole[:, features]
+    few = part.nnz <= FEW * whole.nnz
+    narrow = Rows(part.tocsr(), known=True) if few else design.take_columns(features)
+    narrow.__dict__["_by_columns"] = part
+    return narrow

@@ -258,14 +258,15 @@ class Rows:
     def take_rows(self, index: Index) -> Rows:
         """The design made of the rows at `index`."""
         scale = None if self.scale is None else self.scale[index]
-        return Rows(self.matrix[index], scale, self.extra[index])
+        return Rows(self.matrix[index], scale, self.extra[index], known=self.sparse)
 
     def take_columns(self, index: Index) -> Rows:
         """The design made of the coordinates at `index` (in the order of the columns)."""
         mask = np.zeros(self.shape[1], dtype=bool)
         mask[index] = True
         p = self.matrix.shape[1]
-        return Rows(self.matrix[:, mask[:p]], self.scale, self.extra[:, mask[p:]])
+        part = self.matrix[:, mask[:p]]
+        return Rows(part, self.scale, self.extra[:, mask[p:]], known=self.sparse)
 
     def column(self, j: int) -> Array:
         """Coordinate `j` of every row, shape (n,)."""

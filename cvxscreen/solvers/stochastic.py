@@ -1,7 +1,7 @@
 """The two stochastic methods of Shibagaki et al. 2016 under an L1 term: proximal SDCA and SPDC.
 
 Both visit the terms in random order. They are slower than `ProxNewton` to high accuracy and are
-here for comparison; their duality gap is looked at once in a few epochs.
+here for comparison; their duality gap is looked at after 1, 2, 4, ... sweeps, then once in a few.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen.columns import by_columns
+from cvxscreen.columns import by_rows
 from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.inner import InnerResult, Start
@@ -22,14 +21,13 @@ from cvxscreen.solvers.sparse_newton import require
 Array = NDArray[np.float64]
 
 
-def _gap(problem: Problem, matrix: sp.csr_matrix, x: Array, theta: Array) -> float:
-    """The duality gap of ``(x, theta)``; two passes."""
+def _gap(problem: Problem, x: Array, margins: Array, theta: Array, force: Array) -> float:
+    """The duality gap of ``(x, theta)`` from ``A x`` and ``A' theta``."""
     penalty, weight = problem.penalty, problem.quadratic.diagonal
-    pull = -(matrix.T @ theta + problem.linear)
-    x_dual, s = penalty.split(pull, weight)  # type: ignore[union-attr]
+    x_dual, s = penalty.split(-(force + problem.linear), weight)  # type: ignore[union-attr]
     gap = 0.5 * float(weight @ (x - x_dual) ** 2)
     gap += penalty.complement(x, s)  # type: ignore[union-attr]
-    return gap + float(problem.losses.fenchel_young(matrix @ x, theta).sum())
+    return gap + float(problem.losses.fenchel_young(margins, theta).sum())
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class Sdca:
     max_epochs : int
         Sweeps over all terms at most.
     every : int
-        Sweeps between two looks at the gap.
+        Sweeps between two looks at the gap at most; a look doubles the sweeps made before.
     seed : int
         Of the order of the terms.
     limits : Limits
@@ -60,21 +58,22 @@ class Sdca:
         """Solve until the duality gap is at most `target` (absolute)."""
         design, penalty = require(problem, "sdca")
         rng, losses = np.random.default_rng(self.seed), problem.losses
-        matrix, weight = by_columns(design).tocsr(), problem.quadratic.diagonal
+        matrix, weight = by_rows(design), problem.quadratic.diagonal
         theta = losses.slope(np.zeros(problem.n)) if start is None else np.array(start.theta)
         theta = np.clip(theta, losses.lo, losses.hi)
         square = problem.norms**2
         best: tuple[float, Array, Array] = (np.inf, np.zeros(problem.d), theta)
         epochs = 0
         while epochs < self.max_epochs:
-            v = -(matrix.T @ theta + problem.linear)
+            force = matrix.T @ theta
+            v = -(force + problem.linear)
             x, _ = penalty.split(v, weight)
-            gap = _gap(problem, matrix, x, theta)
+            gap = _gap(problem, x, matrix @ x, theta, force)
             if gap < best[0]:
                 best = (gap, x, theta.copy())
             if gap <= target or self.limits.spent():
                 break
-            sweeps = min(self.every, self.limits.iterations or self.every)
+            sweeps = min(max(epochs, 1), self.every, self.limits.iterations or self.every)
             for _ in range(sweeps):
                 loops().ascend(
                     rng.permutation(problem.n), matrix.indptr, matrix.indices, matrix.data, square,
@@ -107,7 +106,7 @@ class Spdc:
         """Solve until the duality gap is at most `target` (absolute)."""
         design, penalty = require(problem, "spdc")
         rng, losses, n = np.random.default_rng(self.seed), problem.losses, problem.n
-        matrix, weight = by_columns(design).tocsr(), problem.quadratic.diagonal
+        matrix, weight = by_rows(design), problem.quadratic.diagonal
         x = np.zeros(problem.d) if start is None else np.array(start.x)
         theta = losses.slope(matrix @ x) if start is None else np.array(start.theta)
         theta = np.clip(theta, losses.lo, losses.hi)
@@ -118,13 +117,15 @@ class Spdc:
         epochs = 0
         while epochs < self.max_epochs:
             # The slopes at x are the better dual point once x is good; both are feasible.
-            for dual in (theta, np.clip(losses.slope(matrix @ x), losses.lo, losses.hi)):
-                gap = _gap(problem, matrix, x, dual)
+            margins = matrix @ x
+            other = np.clip(losses.slope(margins), losses.lo, losses.hi)
+            for dual, force in ((theta, pull), (other, matrix.T @ other)):
+                gap = _gap(problem, x, margins, dual, force)
                 if gap < best[0]:
                     best = (gap, x.copy(), dual.copy())
             if best[0] <= target or self.limits.spent():
                 break
-            sweeps = min(self.every, self.limits.iterations or self.every)
+            sweeps = min(max(epochs, 1), self.every, self.limits.iterations or self.every)
             for _ in range(sweeps):
                 loops().alternate(
                     rng.permutation(n), size, matrix.indptr, matrix.indices, matrix.data, weight,
