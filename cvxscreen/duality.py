@@ -77,7 +77,7 @@ def reference_point(
         Of the side constraints.
     known : pair of arrays, optional
         ``design.forward(x)`` and ``design.adjoint(theta)`` where both have been computed, without a
-        penalty; the second is computed again if `theta` is not feasible as it is.
+        penalty that moves x; the second is computed again if `theta` is not feasible as it is.
 
     Returns
     -------

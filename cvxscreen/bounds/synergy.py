@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.bounds.budget import pulls_within_budget
+from cvxscreen.bounds.pulls import around, around_point
 from cvxscreen.columns import column_squares, row_squares
 from cvxscreen.duality import Point, margin_error
 from cvxscreen.losses import Piece
@@ -45,6 +46,8 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 MAX_ROUNDS = 6
+MOVE = 0.02
+"""Share of the dual radius by which its centre may lie off for its pull to be known."""
 HOPE = 0.005
 """Share of the terms or features for which another pass is made."""
 
@@ -52,6 +55,11 @@ HOPE = 0.005
 def dual_ball(problem: Problem, point: Point) -> Boxes:
     """Features only: ``theta*`` in the ball around ``(theta + theta_x)/2`` (metric q)."""
     return _alternate(problem, point, "dual", primal=False)
+
+
+def primal_ball(problem: Problem, point: Point) -> Boxes:
+    """Samples, and intervals of the coordinates: ``x*`` in the ball around the midpoint."""
+    return _alternate(problem, point, "midpoint", dual=False)
 
 
 def synergy(problem: Problem, point: Point) -> Boxes:
@@ -85,7 +93,8 @@ class _Known:
 
 
 def _alternate(
-    problem: Problem, point: Point, name: str, *, cross: bool = False, primal: bool = True
+    problem: Problem, point: Point, name: str, *, cross: bool = False, primal: bool = True,
+    dual: bool = True,
 ) -> Boxes:
     nothing = Boxes.nothing(problem, name, point.gap)
     primal = primal and not problem.held  # no ball around any x
@@ -100,12 +109,13 @@ def _alternate(
     )
     state = _State(problem, point, cross)
     rounds = 0
-    for _ in range(MAX_ROUNDS if primal else 1):
+    for _ in range(MAX_ROUNDS if primal and dual else 1):
         rounds += 1
         before = int(known.zero.sum()), int(known.settled.sum())
         if primal and not state.smooth:  # the budget needs the box
             state.primal(known)
-        state.dual(known)
+        if dual:
+            state.dual(known)
         if primal and state.smooth:
             state.primal(known)
         after = int(known.zero.sum()), int(known.settled.sum())
@@ -259,6 +269,13 @@ class _State:
         total = self.budget(known.zero, known.settled, known.slopes[0], of="dual")
         sure, blur = self.apart(rest)
         radius = up(float(np.sqrt(up(max(total - 0.25 * sure**2, 0.0))))) + 0.5 * blur
+        off = up(0.5 * float(np.sqrt(q @ (point.theta - self.at_x) ** 2)), problem.n + 8)
+        if off <= MOVE * radius and not known.settled.any():
+            # Around theta itself, whose pull is known: no pass.
+            reach = up(radius + off) / np.sqrt(q) * (1.0 + 8.0 * UNIT)
+            known.slopes = _meet(known.slopes, outward(point.theta, reach))
+            norms = problem.column_norms * (1.0 + gamma(problem.n + 8))
+            return around_point(point, up(radius + off) * norms)
         middle = np.where(rest, 0.5 * (point.theta + self.at_x), known.slopes[0])
         with np.errstate(divide="ignore", invalid="ignore"):
             reach = np.where(rest, radius / np.sqrt(q), 0.0) * (1.0 + 8.0 * UNIT)
@@ -274,14 +291,6 @@ class _State:
             norms = problem.column_norms
         norms = norms * (1.0 + gamma(problem.n + 8))
         return around(problem, middle, radius * norms)
-
-
-def around(problem: Problem, slopes: Array, reach: Array) -> Interval:
-    """``-A' slopes - q -+ reach`` with the rounding of the pass."""
-    pull = -(problem.design.adjoint(slopes) + problem.linear)
-    size = float(np.linalg.norm(slopes)) * problem.column_sizes * (1.0 + gamma(problem.n + 8))
-    error = (problem.design.adjoint_factor + gamma(8)) * size + 4.0 * UNIT * np.abs(problem.linear)
-    return outward(pull, reach + error)
 
 
 def _meet(first: Interval, second: Interval) -> Interval:
