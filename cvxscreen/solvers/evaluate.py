@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cvxscreen.certificate import Certificate, Passes, certify
 from cvxscreen.duality import Point, reference_point
+from cvxscreen.penalty import L1
 from cvxscreen.problem import Problem
 
 Array = NDArray[np.float64]
@@ -55,7 +56,8 @@ class Answer:
     def point(self) -> Point:
         """The pair, its dual part made feasible."""
         known, passes = None, self.passes
-        plain = self.problem.penalty is None  # which would settle x elsewhere
+        # A cone would settle x elsewhere.
+        plain = self.problem.penalty is None or isinstance(self.problem.penalty, L1)
         if plain and passes.margins is not None and passes.force is not None:
             known = passes.margins, passes.force
         return reference_point(self.problem, self.x, self.theta, self.multipliers, known=known)

@@ -16,7 +16,9 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.bounds import Bound
+from cvxscreen.bounds import Bound, dual_ball, joint, synergy
+from cvxscreen.bounds.stages import stages
+from cvxscreen.bounds.synergy import primal_ball
 from cvxscreen.duality import Point, reference_point
 from cvxscreen.losses import Piece
 from cvxscreen.penalty import L1
@@ -25,19 +27,25 @@ from cvxscreen.rules import Verdict, judge, piece_masks
 from cvxscreen.screening import Prediction
 from cvxscreen.selection import Selection
 from cvxscreen.shares import Shares
+from cvxscreen.solvers.evaluate import Answer
 from cvxscreen.solvers.inner import Inner, InnerResult, Start, ask
 from cvxscreen.solvers.run import Run
 from cvxscreen.solvers.solution import Round, Solution, shares_proven
 from cvxscreen.solvers.sparse_nest import FEWER, Nest, flat, pays, wanted_features
+from cvxscreen.solvers.sparse_pauses import curved, gap_that_pays, size_after
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 MAX_ROUNDS = 40
-SHRINK = 0.1
-"""The gap shrinks to this share of itself between two screenings."""
-WORTH = 0.95
-"""A reduction is carried out when it leaves at most this share of the rows or of the columns."""
+WORTH = 0.7
+"""A reduction by proofs is carried out when it leaves at most this share of the work of a pass."""
+QUICKLY = 0.05
+"""The same from a warm start, where the solver takes a handful of passes in all."""
+LITTLE = 0.05
+"""A problem of at most this share of the work of a pass is reduced no further."""
+AGAIN = 0.7
+"""Proofs go on from what they have left when this is at most that share of what it was."""
 
 
 def solve_sparse(
@@ -76,9 +84,12 @@ class _Run(Run):
     ) -> None:
         super().__init__(problem, inner, mode, tol, bounds, on_round)
         self.penalty: L1 = problem.penalty  # type: ignore[assignment]
-        self.nest = Nest(problem, np.arange(problem.n), np.arange(problem.d))
+        self.nest = Nest.whole(problem)
+        self.everything = self.nest.size
+        self.parts = [part for bound in bounds for part in stages(problem, bound)]
         self.factor = 0.25
         self.let_in = np.zeros(problem.d, dtype=bool)
+        self.quick = False
         self.point: Point
 
     def begin(self, start: Start | None) -> None:
@@ -90,7 +101,8 @@ class _Run(Run):
             self.point = reference_point(problem, np.zeros(problem.d))
         self.best = self.point
         self.started = start is not None
-        if self.mode == "safe" or (start is not None and self.bounds and pays(self.point)):
+        self.quick = self.started and getattr(self.inner, "quick", False)
+        if self.worth_proving():
             self.prove()
             masks = dict(piece_masks(problem.losses, self.screening.codes))
             masks["dropped"] = self.screening.dropped
@@ -108,26 +120,81 @@ class _Run(Run):
 
     def prove(self) -> None:
         """Add what the bounds prove from the point, about the problem in hand."""
-        here = self.nest.problem
-        if self.screening.exhausted or not np.isfinite(self.point.gap):
+        if not self.bounds or self.screening.exhausted or not np.isfinite(self.point.gap):
+            return
+        if self.mode == "safe":
+            self.prove_and_narrow()
             return
         for bound in self.bounds:
-            verdict: Verdict = judge(here, bound(here, self.point))
-            self.screening = self.screening.tighten(verdict, self.nest.terms, self.nest.features)
+            self.ask(bound)
+
+    def ask(self, bound: Bound) -> None:
+        """Add what one bound proves."""
+        nest = self.nest
+        verdict: Verdict = judge(nest.problem, bound(nest.problem, self.point))
+        self.screening = self.screening.tighten(verdict, nest.terms, nest.features)
+
+    def prove_and_narrow(self) -> None:
+        """Prove and reduce in turns, as long as what is left gets much smaller."""
+        while True:
+            before = self.nest.size
+            for part in self.parts:
+                if self.little or self.screening.exhausted:
+                    return
+                if self.promises(part):
+                    self.ask(part)
+                    self.narrow()
+            if self.nest.size > AGAIN * before:
+                return
+
+    def promises(self, part: Bound) -> bool:
+        """Whether what `part` should prove gets the problem in hand much smaller."""
+        if part not in (dual_ball, primal_ball):
+            return True
+        side = "features" if part is dual_ball else "samples"
+        return size_after(self.nest, self.point, self.point.gap, side) <= WORTH * self.nest.size
 
     def narrow(self) -> None:
-        """Reduce the problem in hand by what is proven, where it is worth it."""
+        """Reduce the problem in hand, and the point, by what is proven, where it is worth it."""
         nest = self.nest
         codes = flat(self.screening.codes[nest.terms])
         selection = Selection(codes, self.screening.dropped[nest.features])
-        few_terms = len(selection.kept) <= WORTH * len(nest.terms)
-        few_features = int((~self.screening.dropped[nest.features]).sum())
-        if few_terms or few_features <= WORTH * len(nest.features):
-            x, theta = self.point.x[~self.screening.dropped[nest.features]], self.point.theta
-            self.nest = nest.within(selection)
-            self.start = Start(x, theta[selection.kept])
-        else:
-            self.start = Start(self.point.x, self.point.theta)
+        rows, columns = selection.kept, selection.features(nest.problem)
+        if nest.size_of(rows, columns) > WORTH * nest.size:
+            return
+        self.nest = nest.within(selection)
+        pair = self.point.x[columns], self.point.theta[rows]
+        self.point = reference_point(self.nest.problem, *pair)
+
+    @property
+    def little(self) -> bool:
+        """Whether what is left costs nothing beside the passes of the certificate."""
+        here = self.nest
+        return not (here.problem.n and here.problem.d) or here.size <= LITTLE * self.everything
+
+    @property
+    def sides(self) -> str:
+        """What the bounds decide."""
+        if self.parts == [dual_ball]:
+            return "features"
+        return "both" if {dual_ball, joint, synergy} & {*self.parts} else "samples"
+
+    def pause(self) -> float:
+        """The gap at which to prove again; 0 where that would not pay."""
+        if not self.bounds or self.screening.exhausted or self.quick or self.little:
+            return 0.0
+        return gap_that_pays(self.nest, self.point, WORTH, self.aim(), self.sides)
+
+    def worth_proving(self) -> bool:
+        """Whether what a start should prove is worth its passes; an estimate without one."""
+        if not (self.bounds and np.isfinite(self.point.gap)):
+            return False
+        if self.mode != "safe":
+            return self.started and pays(self.point)
+        if not curved(self.problem):
+            return True
+        left = size_after(self.nest, self.point, self.point.gap, self.sides)
+        return left <= (QUICKLY if self.quick else WORTH) * self.nest.size
 
     # -- rounds -----------------------------------------------------------------------------
 
@@ -149,19 +216,22 @@ class _Run(Run):
         """Reduce by proofs, solve until the gap has shrunk tenfold, look again."""
         began = perf_counter()
         proven = int((self.screening.codes >= 0).sum())
-        self.narrow()
         nest = self.nest
-        dynamic = bool(self.bounds) and not self.screening.exhausted
-        goal = max(SHRINK * self.point.gap, self.aim()) if dynamic else self.aim()
-        solved = self.solve(nest.problem, self.start, goal)
+        goal = max(self.pause(), self.aim())
+        dynamic = goal > self.aim()
+        solved = self.solve(nest.problem, Start(self.point.x, self.point.theta), goal)
         if not self.result.usable:
             self.finished = True
             return
-        self.point = reference_point(nest.problem, self.result.x, self.result.theta)
+        whole = nest.problem is self.problem
+        if whole:
+            self.point = self.lifted()
+        else:
+            self.point = reference_point(nest.problem, self.result.x, self.result.theta)
         last = self.point.gap <= 1.1 * self.aim() or not dynamic
-        if last or nest.problem is self.problem:
+        if last or whole:
             before = self.best.gap
-            self.finish(self.lifted(self.point), last, before)
+            self.finish(self.point if whole else self.lifted(), last, before)
         if not self.finished:
             self.prove()
         self.record(nest.problem, self.point, (proven, 0, 0), began, solved, nest.problem.d)
@@ -181,7 +251,7 @@ class _Run(Run):
         settled = flat(chosen.codes)
         few = int((settled >= 0).sum()) < (1.0 - FEWER) * self.problem.n
         chosen = Selection(codes if few else settled, chosen.dropped)
-        nest = Nest(self.problem, np.arange(self.problem.n), np.arange(self.problem.d))
+        nest = Nest.whole(self.problem)
         nest = nest.within(chosen)
         start = None
         if self.started or self.rounds:
@@ -192,7 +262,7 @@ class _Run(Run):
             self.finished = True
             return
         self.nest = nest
-        self.point = self.lifted(None)
+        self.point = self.lifted()
         pull = np.abs(self.point.pull + self.problem.linear)
         refuted = int(((pull > kappa) & ~wanted & ~self.screening.dropped).sum())
         before = self.best.gap
@@ -213,15 +283,18 @@ class _Run(Run):
             self.result = ask(self.inner, problem, start, goal)
         return perf_counter()
 
-    def lifted(self, point: Point | None) -> Point:
-        """The inner solver's answer as a point of the full problem."""
-        if point is not None and point.problem is self.problem:
-            return point
+    def lifted(self) -> Point:
+        """The inner solver's answer as a point of the full problem, by its certificate's passes."""
         nest, problem = self.nest, self.problem
         x, theta = np.zeros(problem.d), problem.losses.piece_slope(flat(self.screening.codes))
         x[nest.features] = self.result.x
         theta[nest.terms] = self.result.theta
-        return reference_point(problem, x, theta)
+        if problem.quadratic.free.any():  # the slopes have to be balanced first
+            return reference_point(problem, x, theta)
+        theta = np.clip(theta, problem.losses.lo, problem.losses.hi)
+        answer = Answer.of(problem, x, theta, np.zeros(0), self.tol)
+        self._proof = (answer.point, answer.proof)
+        return answer.point
 
     def finish(self, point: Point, last: bool, before: float) -> None:
         """Take over a better point; stop when the full problem is certified or nothing helps."""

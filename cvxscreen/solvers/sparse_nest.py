@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen.columns import by_columns, column_counts, entries
+from cvxscreen.designs.rows import Rows
 from cvxscreen.duality import Point
 from cvxscreen.losses import Piece
 from cvxscreen.problem import Problem
@@ -31,10 +34,43 @@ class Nest:
     problem: Problem
     terms: Index
     features: Index
+    first: bool = False
+
+    @cached_property
+    def size(self) -> float:
+        """The work of a pass: entries, rows and columns."""
+        n, d = self.problem.design.shape
+        return float(entries(self.problem.design) + n + d)
+
+    @cached_property
+    def counts(self) -> tuple[Array, Array]:
+        """The share of the entries in each row and in each column."""
+        design = self.problem.design
+        n, d = design.shape
+        if not (isinstance(design, Rows) and design.sparse):
+            return np.full(n, 1.0 / max(n, 1)), np.full(d, 1.0 / max(d, 1))
+        rows, columns = np.diff(design.matrix.indptr) + design.extra.shape[1], column_counts(design)
+        total = max(float(columns.sum()), 1.0)
+        return rows / total, columns / total
+
+    def size_of(self, rows: Mask | Index, columns: Mask | Index) -> float:
+        """The work of a pass over some rows and columns, if what is in both is an average part."""
+        by_row, by_column = self.counts
+        left = entries(self.problem.design) * by_row[rows].sum() * by_column[columns].sum()
+        count = [np.count_nonzero(k) if k.dtype == bool else len(k) for k in (rows, columns)]
+        return float(left + sum(count))
+
+    @classmethod
+    def whole(cls, problem: Problem) -> Nest:
+        """All of `problem`."""
+        return cls(problem, np.arange(problem.n), np.arange(problem.d), True)
 
     def within(self, selection: Selection) -> Nest:
         """Reduced further by `selection`."""
         features = selection.features(self.problem)
+        design = self.problem.design
+        if self.first and len(features) < self.problem.d and getattr(design, "sparse", False):
+            by_columns(design)  # kept: every solve along a path cuts from it
         return Nest(
             selection.reduce(self.problem), self.terms[selection.kept], self.features[features]
         )

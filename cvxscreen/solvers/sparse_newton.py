@@ -16,7 +16,7 @@ smoothed term is again a row of the table of losses, with ``b - s theta0`` and `
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -204,6 +204,8 @@ class ProxNewton:
     moving: bool = True
     name: str = "BUILTIN"
     limits: Limits = field(default=UNLIMITED, compare=False)
+    quick: ClassVar[bool] = True
+    """A solve takes a handful of passes: it is not interrupted for proofs."""
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0

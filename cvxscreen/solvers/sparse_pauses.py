@@ -1,0 +1,56 @@
+"""Under an L1 term: the gap at which the next proof should leave little enough to be worth it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cvxscreen.duality import Point
+from cvxscreen.penalty import L1
+from cvxscreen.problem import Problem
+from cvxscreen.solvers.sparse_nest import Nest
+
+SHRINK = 0.1
+"""The gap shrinks at least to this share of itself between two screenings."""
+LAST = 5.0
+"""No proof is worth while when the gap need only fall so much further."""
+
+
+def size_after(nest: Nest, point: Point, gap: float, sides: str) -> float:
+    """The work of a pass over what a proof should leave at `gap` of what is there at the point.
+
+    A ball of gap G has a radius of about ``sqrt(G)`` and decides the terms whose margin is farther
+    than that times ``||a_i||`` from a kink, and the features whose pull is farther than that times
+    ``||A_j||`` from leaving 0. Nothing here is proven. `sides` says what is asked: "features",
+    "samples" or "both".
+    """
+    problem, radius = nest.problem, float(np.sqrt(gap))
+    penalty: L1 = problem.penalty  # type: ignore[assignment]
+    rows = np.ones(problem.n, dtype=bool)
+    columns = np.ones(problem.d, dtype=bool)
+    if sides != "features":
+        rows = problem.losses.kink_distance(point.margins) < radius * problem.norms
+    if sides != "samples":
+        slack = penalty.kappa - np.abs(point.pull + problem.linear)
+        columns = slack < radius * problem.column_norms
+    return nest.size_of(rows, columns)
+
+
+def gap_that_pays(nest: Nest, point: Point, worth: float, aim: float, sides: str) -> float:
+    """The first of a tenth, a hundredth, ... of the point's gap at which to prove; 0 without one.
+
+    There a proof should leave at most the share `worth` of the work of a pass.
+    """
+    gap = SHRINK * point.gap
+    if not curved(nest.problem):
+        return gap  # without curvature there is no such radius
+    while gap > LAST * aim:
+        if size_after(nest, point, gap, sides) <= worth * nest.size:
+            return float(gap)
+        gap *= SHRINK
+    return 0.0
+
+
+def curved(problem: Problem) -> bool:
+    """Whether every term bends, so that the dual optimum lies in a ball."""
+    losses = problem.losses
+    return bool(((losses.q > 0) | (losses.lo == losses.hi)).all())

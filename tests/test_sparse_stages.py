@@ -1,0 +1,168 @@
+"""Proofs and reductions in turns under an L1 term: what is proven holds, and passes are saved."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sparse_cases import CURVED, KINKED, Truth, make
+
+import cvxscreen as cs
+from cvxscreen.bounds import dual_ball, joint, midpoint_ball, synergy
+from cvxscreen.bounds.stages import stages
+from cvxscreen.bounds.synergy import primal_ball
+from cvxscreen.columns import by_columns, by_rows, column_counts, entries, narrowed
+from cvxscreen.designs.rows import Rows
+from cvxscreen.duality import Point, reference_point
+from cvxscreen.losses import Piece
+from cvxscreen.problem import Problem
+from cvxscreen.regions import Region
+from cvxscreen.rules import judge
+from cvxscreen.solvers.inner import Start
+from cvxscreen.solvers.loop import solve_screened
+from cvxscreen.solvers.sparse_nest import Nest
+from cvxscreen.solvers.stochastic import Sdca
+from cvxscreen.solvers.warm import warm_start
+
+
+@pytest.mark.parametrize("data", ["dense", "sparse", "scaled"])
+@pytest.mark.parametrize("loss", [*CURVED, *KINKED])
+@pytest.mark.parametrize("inner", [None, Sdca(every=2)])
+def test_nothing_wrong_is_proven_in_turns(loss: str, data: str, inner: Sdca | None) -> None:
+    """Along a path, whatever the solver, what was proven on reduced problems holds on the full."""
+    proven, previous = 0, None
+    base = make(loss, data, 5, n=80, d=60, share=1.0)
+    for share in (0.7, 0.5, 0.35):
+        problem = base.with_(lam=share * base.lam)
+        start = None if previous is None else warm_start(problem, previous)
+        tol = 1e-6 if loss in CURVED else 1e-4
+        found = solve_screened(problem, inner, mode="safe", tol=tol, start=start)
+        assert found.status == "optimal"
+        previous = found
+        truth = Truth.of(problem)
+        slack = truth.blur / np.sqrt(problem.quadratic.diagonal)
+        assert (np.abs(truth.x[found.earlier.dropped]) <= slack[found.earlier.dropped]).all()
+        room = truth.blur * problem.norms + 1e-9 * (1.0 + np.abs(truth.margins))
+        codes = found.earlier.codes
+        pieces = [problem.losses.piece_within(t, t) for t in
+                  (truth.margins - room, truth.margins, truth.margins + room)]
+        agrees = np.any([(codes == p) | (p == Piece.UNDECIDED) for p in pieces], axis=0)
+        assert agrees[codes >= 0].all()
+        proven += int(found.earlier.dropped.sum()) + int((codes >= 0).sum())
+    assert proven > 50 or inner is None
+
+
+def test_turns_reduce_step_by_step() -> None:
+    """With a slow solver rounds get smaller, and the sweeps are those of what is left."""
+    X, y = cs.datasets.sparse_text_like(400, 800, density=0.02)
+    base = cs.sparse_svm(X, y, 1.0)
+    top = cs.lambda_max(base)
+    before = cs.solve(base.with_(lam=0.12 * top), tol=1e-6)
+    problem = base.with_(lam=0.1 * top)
+    found = solve_screened(problem, Sdca(), mode="safe", start=warm_start(problem, before))
+    sizes = [r.features for r in found.rounds]
+    assert found.status == "optimal"
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] < 0.5 * problem.d
+    plain = solve_screened(problem, Sdca(), mode="safe", bounds=())
+    assert plain.value == pytest.approx(found.value, rel=2e-6)
+    assert len(plain.rounds) == 1
+
+
+def test_parts_of_a_bound() -> None:
+    problem, kinked = make("huber", "dense", 0), make("hinge", "dense", 0)
+    assert stages(problem, joint) == stages(problem, synergy) == (dual_ball, primal_ball)
+    assert stages(kinked, joint) == (joint,)
+    assert stages(problem, midpoint_ball) == (midpoint_ball,)
+
+
+def test_the_samples_part_is_the_midpoint_ball() -> None:
+    problem = make("smoothed_hinge", "sparse", 3, share=0.3)
+    truth, rng = Truth.of(problem), np.random.default_rng(0)
+    for size in (1e-1, 1e-2, 1e-3):
+        x = truth.x + size * np.abs(truth.x).max() * rng.standard_normal(problem.d)
+        point = reference_point(problem, x)
+        ours, ball = judge(problem, primal_ball(problem, point)), midpoint_ball(problem, point)
+        assert (ours.codes >= 0).sum() >= (judge(problem, ball).codes >= 0).sum()
+        assert not ours.dropped.any()
+
+
+def test_a_known_pull_costs_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where theta are the slopes at x, the ball lies around theta and nothing is computed."""
+    problem = make("smoothed_hinge", "dense", 4, share=0.3)
+    truth = Truth.of(problem)
+    rng = np.random.default_rng(1)
+    x = truth.x + 1e-3 * np.abs(truth.x).max() * rng.standard_normal(problem.d)
+    on, off = reference_point(problem, x), reference_point(problem, x, 0.5 * truth.theta)
+    assert problem.column_norms.all()
+    passes = []
+    adjoint = Rows.adjoint
+    monkeypatch.setattr(Rows, "adjoint", lambda self, t: passes.append(1) or adjoint(self, t))
+    low, high = dual_ball(problem, on).pulls
+    assert not passes
+    dual_ball(problem, off)
+    assert passes
+    size = 1e-9 * np.abs(truth.pull).max()
+    assert (truth.pull >= low - size).all()
+    assert (truth.pull <= high + size).all()
+
+
+def test_what_does_not_promise_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warm start that decides nothing is taken as it is by a solver of a few passes."""
+    asked = []
+
+    def counted(problem: Problem, point: Point) -> Region:
+        asked.append(problem)
+        return joint(problem, point)
+
+    problem = make("huber", "dense", 6, n=150, d=80, share=0.1)
+    best = cs.solve(problem.with_(lam=2.0 * problem.lam), tol=1e-6)
+    start = warm_start(problem, best)
+    found = solve_screened(problem, mode="safe", start=start, bounds=(counted,))
+    assert found.status == "optimal"
+    assert not asked
+    assert found.screening.dropped.any()  # what the answer proves is said all the same
+    assert asked
+
+
+@pytest.mark.parametrize("kind", ["plain", "scaled", "extra", "float32", "dense"])
+def test_rows_and_columns_of_a_design(kind: str) -> None:
+    rng = np.random.default_rng(3)
+    X = sp.random(30, 200, 0.1, format="csr", random_state=rng)
+    scale = rng.uniform(0.5, 2.0, 30) if kind == "scaled" else None
+    extra = rng.standard_normal((30, 2)) if kind == "extra" else None
+    X = X.astype(np.float32) if kind == "float32" else X.toarray() if kind == "dense" else X
+    design = Rows(X, scale, extra)
+    full = design.dense()
+    assert by_rows(design) is by_rows(design)
+    np.testing.assert_array_equal(by_rows(design).toarray(), full)
+    for features in (np.array([3, 7]), np.arange(0, 200, 2)):
+        np.testing.assert_array_equal(narrowed(design, features).dense(), full[:, features])
+        by_columns(design)
+        part = narrowed(design, features)
+        np.testing.assert_array_equal(part.dense(), full[:, features])
+        np.testing.assert_array_equal(by_columns(part).toarray(), full[:, features])
+    if kind != "dense":
+        np.testing.assert_array_equal(column_counts(design), (full != 0).sum(axis=0))
+        assert entries(design) == np.count_nonzero(full)
+    else:
+        assert entries(design) == full.size
+
+
+def test_the_work_of_a_pass() -> None:
+    problem = make("huber", "sparse", 1)
+    nest = Nest.whole(problem)
+    rows, columns = np.ones(problem.n, dtype=bool), np.ones(problem.d, dtype=bool)
+    assert nest.size == entries(problem.design) + problem.n + problem.d
+    assert nest.size_of(rows, columns) == pytest.approx(nest.size)
+    assert nest.size_of(rows, columns & (np.arange(problem.d) < 4)) < 0.5 * nest.size
+    assert nest.size_of(np.arange(0), np.arange(3)) == 3.0
+
+
+def test_looks_are_far_apart_only_later() -> None:
+    problem = make("smoothed_hinge", "dense", 2, share=0.1)
+    assert Sdca(max_epochs=1)(problem, None, 0.0).info["epochs"] == 1
+    loose = Sdca(every=50)(problem, None, 0.05 * problem.primal(np.zeros(problem.d)))
+    assert loose.info["epochs"] in (1, 2, 4, 8, 16, 32)
+    start = Start(np.zeros(problem.d), np.zeros(problem.n))
+    assert Sdca()(problem, start, 1e9).info["epochs"] == 0
