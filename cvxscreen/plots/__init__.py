@@ -8,6 +8,8 @@ Nothing is shown and no global setting is touched. Needs the extra ``cvxscreen[p
 * `weight_plane`: balls around the optimum among the kinks of the samples;
 * `cone_plane`: spheres of 2 x 2 metrics and the positive semidefinite cone;
 * `heat`: a rate over two parameters (C and the gap reached, or C and a reference's C);
+* `both_sides`: features and samples, alone and together, over lambda and the gap;
+* `total_times`, `cost_along`: seconds of whole paths, and of every solve along one;
 * `kept_and_gap`: kept terms and certified gap against time;
 * `save`: to a file, whole or not at all; `writable`: whether that will be possible.
 
@@ -25,9 +27,10 @@ from cvxscreen.plots.files import save, writable
 from cvxscreen.plots.heat import heat
 from cvxscreen.plots.plane import sample_plane, weight_plane
 from cvxscreen.plots.rejection import panels, rejection
+from cvxscreen.plots.sides import both_sides, cost_along, total_times
 from cvxscreen.plots.timeline import kept_and_gap
 
 __all__ = [
-    "cone_plane", "heat", "kept_and_gap", "panels", "rejection", "sample_plane", "save",
-    "weight_plane", "writable",
+    "both_sides", "cone_plane", "cost_along", "heat", "kept_and_gap", "panels", "rejection",
+    "sample_plane", "save", "total_times", "weight_plane", "writable",
 ]

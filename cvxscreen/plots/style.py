@@ -26,6 +26,10 @@ STYLES = (
 )
 INK = "#1a1a1a"
 
+# Line, marker, colour.
+LINES = (("-", "o", "#1a1a1a"), ("--", "s", "#c0561b"), (":", "^", "#3f6f9f"),
+         ("-.", "D", "#7fb285"))
+
 
 def empty_figure(height: float, width: float = 7.2) -> Figure:
     """Return an empty figure with room for panels of `height` inches in all."""

@@ -9,13 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cvxscreen.errors import InvalidInput
-from cvxscreen.plots.style import Floats, empty_figure, legend_above
+from cvxscreen.plots.style import LINES, Floats, empty_figure, legend_above
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_LINES = (("-", "o", "#1a1a1a"), ("--", "s", "#c0561b"), (":", "^", "#3f6f9f"),
-          ("-.", "D", "#7fb285"))
 _GAP_FLOOR = 1e-17
 
 
@@ -66,7 +64,7 @@ def kept_and_gap(
     figure = empty_figure(3.8)
     top, bottom = figure.subplots(2, 1, sharex=True)
     for index, (name, (seconds, kept, gaps)) in enumerate(known.items()):
-        line, marker, color = _LINES[index % len(_LINES)]
+        line, marker, color = LINES[index % len(LINES)]
         look = {"linestyle": line, "marker": marker, "color": color, "markersize": 4.0}
         # A round's count holds from the end of the round before it.
         times, counts = np.concatenate([[0.0], seconds]), np.concatenate([kept[:1], kept])

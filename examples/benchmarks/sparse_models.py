@@ -1,12 +1,15 @@
 """Doubly sparse models: how much is screened, how long a path takes, and against skglm.
 
     python examples/benchmarks/sparse_models.py DATA [--set NAME ...] [--part rates|modes|peers]
-        [--solver auto whole sdca]
+        [--solver auto whole sdca spdc] [--way none features samples both certified]
+        [--loss huber] [--budget SECONDS] [--pictures FOLDER]
 
 DATA is a folder of ``NAME.npz`` files (``X`` and ``y``, or a CSR matrix in parts). Sets: farmads,
 pcmac_7511, news20_multi (one class against the rest), madelon, colon, and ``synthetic``: sparse
 data of the shape of real-sim. Times are CPU seconds of one process. The solver ``whole`` is the
-built-in one without its working set: every step looks at all features.
+built-in one without its working set: every step looks at all features. The ways are taken in turns
+at every lambda, so that a busy machine is as busy for each; a part ends early when its first way
+has used the budget. Pictures are the paper's Figs. 2-4 in form, with the first solver.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sparse_pictures import bars, costs, maps
 
 import cvxscreen as cs
 from cvxscreen.bounds import dual_ball, joint, midpoint_ball
@@ -102,46 +106,59 @@ def load_compiled(solver: str = "auto") -> None:
     X = sp.random(300, 400, 0.05, format="csr", random_state=rng)
     y = np.where(X @ rng.standard_normal(400) > 0, 1.0, -1.0)
     small = cs.sparse_svm(X, y, 1.0)
-    for way in WAYS:
-        for mode in ("safe", "certified"):
-            along(small, cs.lambda_max(small) * np.geomspace(1.0, 1e-3, 5), way, solver, mode)
+    ways = [(mode, way) for way in WAYS for mode in ("safe", "certified")]
+    along(small, cs.lambda_max(small) * np.geomspace(1.0, 1e-3, 5), ways, solver)
 
 
 def along(
-    base: cs.Problem, grid: np.ndarray, way: str, solver: str, mode: str
-) -> tuple[float, Any]:
-    """CPU seconds and solutions of a warm-started path."""
-    found, previous, spent = [], None, 0.0
-    for lam in grid:
-        here = base.with_(lam=float(lam))
-        began = process_time()
-        start = None if previous is None else warm_start(here, previous)
-        previous = solve_screened(
-            here, chosen_solver(solver, here), mode=mode, start=start, bounds=WAYS[way]
-        )
-        spent += process_time() - began
-        found.append((previous.value, previous.status))
-    return spent, found
+    base: cs.Problem, grid: np.ndarray, ways: list[tuple[str, str]], solver: str,
+    budget: float = np.inf,
+) -> np.ndarray:
+    """Warm-started paths by (mode, way) in turns: (lambda, way, seconds/sweeps/value/ok)."""
+    table, previous = np.zeros((len(grid), len(ways), 4)), [None] * len(ways)
+    for k, lam in enumerate(grid):
+        for w, (mode, way) in enumerate(ways):
+            here = base.with_(lam=float(lam))
+            began = process_time()
+            start = None if previous[w] is None else warm_start(here, previous[w])
+            found = solve_screened(
+                here, chosen_solver(solver, here), mode=mode, start=start, bounds=WAYS[way]
+            )
+            spent = process_time() - began
+            info = [r.solver_info for r in found.rounds]
+            steps = sum(i.get("epochs", i.get("steps", 0)) for i in info)
+            table[k, w] = spent, steps, found.value, found.status == "optimal"
+            previous[w] = found
+        if table[:, 0, 0].sum() > budget:
+            return table[: k + 1]
+    return table
 
 
-def modes(name: str, X: Any, y: np.ndarray, points: int, last: float, solvers: list[str]) -> None:
+def modes(
+    name: str, X: Any, y: np.ndarray, points: int, last: float, solvers: list[str], budget: float,
+    loss: str, asked: list[str],
+) -> np.ndarray:
     """The same path by the same solver: none, features, samples, both; and certified."""
-    base = cs.sparse_svm(X, y, 1.0)
+    if loss == "huber":
+        base = cs.sparse_svr(X, y, 1.0, loss="huber", delta=1.0)
+    else:
+        base = cs.sparse_svm(X, y, 1.0)
     grid = cs.lambda_max(base) * np.geomspace(1.0, last, points)
+    ways = [("certified", "both") if way == "certified" else ("safe", way) for way in asked]
+    first = np.zeros(0)
     for solver in solvers:
         load_compiled(solver)
-        reference = None
-        for way, mode in [*((way, "safe") for way in WAYS), ("both", "certified")]:
-            spent, found = along(base, grid, way, solver, mode)
-            values = np.array([value for value, _ in found])
-            reference = values if reference is None else reference
-            off = float(np.max(np.abs(values - reference) / reference))
-            ok = sum(status == "optimal" for _, status in found)
+        table = along(base, grid, ways, solver, budget)
+        for w, (mode, way) in enumerate(ways):
+            values = table[:, w, 2] / table[:, 0, 2] - 1.0
             print(
-                f"{name:12} {solver:6} {mode:9} {way:8} {spent:8.2f} s  {ok}/{len(grid)} certified"
-                f"  values differ by {off:.0e}",
+                f"{name:12} {solver:6} {mode:9} {way:8} {table[:, w, 0].sum():8.2f} s "
+                f"{int(table[:, w, 1].sum()):7} steps  {int(table[:, w, 3].sum())}/{len(table)} of "
+                f"{points} certified  values differ by {np.abs(values).max():.0e}",
                 flush=True,
             )
+        first = first if first.size else table
+    return first
 
 
 def peers(name: str, X: Any, y: np.ndarray, points: int, last: float, budget: float) -> None:
@@ -187,7 +204,7 @@ def peers(name: str, X: Any, y: np.ndarray, points: int, last: float, budget: fl
         theirs, w, done = theirs + spent, found, done + 1
         if theirs > budget:
             break
-    ours, _ = along(base, grid[:done], "both", "auto", "certified")
+    ours = along(base, grid[:done], [("certified", "both")], "auto")[:, 0, 0].sum()
     print(f"{name:12} {done} points: ours {ours:.2f} s, skglm {theirs:.2f} s", flush=True)
 
 
@@ -201,17 +218,32 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=100)
     parser.add_argument("--last", type=float, default=1e-4)
     parser.add_argument("--solver", nargs="*", default=["auto"])
+    parser.add_argument("--way", nargs="*", choices=(*WAYS, "certified"), default=list(WAYS),
+                        help="what is screened in mode safe; certified is the other mode")
+    parser.add_argument("--loss", choices=("smoothed_hinge", "huber"), default="smoothed_hinge")
     parser.add_argument("--budget", type=float, default=600.0)
+    parser.add_argument("--pictures", type=Path, help="a folder for the paper's Figs. 2-4 in form")
     chosen = parser.parse_args()
+    totals = {}
     for name in chosen.set:
         X, y = load(chosen.data, name)
         print(f"{name}: {X.shape[0]:,} x {X.shape[1]:,}")
         if "rates" in chosen.part:
             rates(name, X, y)
         if "modes" in chosen.part:
-            modes(name, X, y, chosen.points, chosen.last, chosen.solver)
+            table = modes(name, X, y, chosen.points, chosen.last, chosen.solver, chosen.budget,
+                          chosen.loss, chosen.way)
+            if chosen.pictures is not None:
+                grid = np.geomspace(1.0, chosen.last, chosen.points)[: len(table)]
+                costs(chosen.pictures, name, chosen.solver[0], grid, chosen.way, table)
+                totals[f"{name}\n{len(table)} values"] = dict(
+                    zip(chosen.way, table[:, :, 0].sum(axis=0), strict=True))
         if "peers" in chosen.part:
             peers(name, X, y, chosen.points, chosen.last, chosen.budget)
+        if chosen.pictures is not None:
+            maps(chosen.pictures, name, cs.sparse_svm(X, y, 1.0))
+    if totals:
+        bars(chosen.pictures, chosen.solver[0], totals)
 
 
 if __name__ == "__main__":
