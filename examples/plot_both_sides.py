@@ -48,6 +48,9 @@ def main(folder: Path) -> Path:
     base = cvxscreen.sparse_svm(X, y, 1.0)
     lams = cvxscreen.lambda_max(base) * np.geomspace(0.9, 0.01, 12)
     columns = [measured(base.with_(lam=float(lam))) for lam in lams]
+    for lam, (_, there) in zip(lams, columns, strict=True):
+        print(f"lambda {lam:.2e}: {there[0]} words unused, {there[1]} documents at 0, "
+              f"{there[2]} at the bound")
     rates = np.array([column[0] for column in columns])  # lambda, gap, kind, row
     names = ("unused words", "documents at 0", "documents at the bound")
     maps = {
