@@ -18,6 +18,7 @@ from cvxscreen.cones import SideConstraints
 from cvxscreen.errors import InvalidInput, NotScreenable
 from cvxscreen.losses import Losses
 from cvxscreen.problem import Problem, Quadratic
+from cvxscreen.quadratic import Absent
 from cvxscreen.reducer import epigraph, heads, largest, splitting, substitution
 from cvxscreen.reducer import shrinkage as shrinkages
 from cvxscreen.reducer.absorb import absorb
@@ -101,13 +102,15 @@ def _finish(draft: Draft, base: float) -> Recognition:
         touched |= np.bincount(maxima.rows.indices, minlength=standard.size)[core] > 0
     loose = np.diff(quadratic.indptr) == 0
     bound = held.filled()[1][core] > 0
-    drop = _check_free(draft, core, touched, loose, bound, linear[core])
+    shrinkage, alone = None, False
+    if not (quadratic.nnz or dims or draft.beside or linear[core].any()) and maxima is None:
+        alone = shrinkages.find(rows, numbers, core[touched], quadratic) is not None
+    drop = ~touched if alone else _check_free(draft, core, touched, loose, bound, linear[core])
     if maxima is None:
         _check_data(per_row, touched)
     steps = [*draft.steps, idle(core[drop], standard.size)] if drop.any() else draft.steps
     kept = core[~drop]
     square = sp.csr_array(draft.quadratic[kept][:, kept])
-    shrinkage = None
     if not (dims or draft.beside):
         shrinkage = shrinkages.find(rows, numbers, kept, square)
     if shrinkage is not None:
@@ -125,7 +128,9 @@ def _finish(draft: Draft, base: float) -> Recognition:
         problem = Problem(
             design=design,
             losses=Losses(*numbers.T),
-            quadratic=_quadratic(sp.csr_array(draft.quadratic[core][:, core])),
+            quadratic=Absent(np.zeros(len(core))) if alone else _quadratic(
+                sp.csr_array(draft.quadratic[core][:, core])
+            ),
             linear=linear[core] + tilts,
             constant=constant,
             penalty=penalty,

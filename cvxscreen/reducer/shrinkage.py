@@ -120,13 +120,14 @@ def find(rows: Stack, numbers: Array, core: Index, quadratic: Any) -> Shrinkage 
     if not terms.any() or terms.all():
         return None
     diagonal = quadratic.diagonal()
-    if (diagonal <= 0).any() or quadratic.nnz > len(diagonal):
+    absent = quadratic.nnz == 0
+    if not absent and ((diagonal <= 0).any() or quadratic.nnz > len(diagonal)):
         return None
     index = np.flatnonzero(terms)
     spot = rows.sparse.indptr[index]
     place = np.full(rows.shape[1], -1, dtype=np.intp)
     place[core] = np.arange(len(core))
-    return Shrinkage(
+    found = Shrinkage(
         index,
         np.flatnonzero(~terms),
         place[rows.sparse.indices[spot]],
@@ -134,6 +135,13 @@ def find(rows: Stack, numbers: Array, core: Index, quadratic: Any) -> Shrinkage 
         low[index],
         high[index],
     )
+    return found if not absent or _holds(found, q[~terms], len(core)) else None
+
+
+def _holds(found: Shrinkage, q: Array, size: int) -> bool:
+    """Whether the L1 norm can do without a quadratic term: on every coordinate, beside smooth f."""
+    everywhere = (found.coordinates >= 0).all() and (found.total(found.weights, size) > 0).all()
+    return bool(everywhere and (q > 0).all() and not found.total(found.tilts, size).any())
 
 
 def subgradient(problem: Problem, theta: Array) -> Array:
