@@ -191,8 +191,8 @@ class _Run(Run):
             return False
         if self.mode != "safe":
             return self.started and pays(self.point)
-        if not curved(self.problem):
-            return True
+        if self.point.gap <= self.aim() or not curved(self.problem):
+            return self.point.gap > self.aim()
         left = size_after(self.nest, self.point, self.point.gap, self.sides)
         return left <= (QUICKLY if self.quick else WORTH) * self.nest.size
 
