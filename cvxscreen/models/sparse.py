@@ -85,8 +85,8 @@ def sparse_svm(
         choice("loss", loss, CLASSIFICATION)
         if loss not in ("hinge", "squared_hinge"):
             raise InvalidInput(
-                f"`l2` is 0, and `loss` is {loss!r}; that needs loss=\"squared_hinge\" or "
-                "\"hinge\" (the LP-SVM), or a positive l2."
+                f"`l2` is 0, and `loss` is {loss!r}; loss=\"squared_hinge\" or \"hinge\" (the "
+                "LP-SVM), or a positive l2, is needed."
             )
     if lp and loss == "hinge":
         return LpSvm(design, c, positive("lam", lam))
@@ -144,7 +144,7 @@ def sparse_svr(
     if pure and loss != "huber":
         choice("loss", loss, REGRESSION)
         raise InvalidInput(
-            f"`l2` is 0, and `loss` is {loss!r}; that needs loss=\"huber\" or a positive l2."
+            f"`l2` is 0, and `loss` is {loss!r}; loss=\"huber\" or a positive l2 is needed."
         )
     chunks = None if pure and isinstance(X, np.memmap) else opened(X)
     if chunks is not None:
