@@ -73,22 +73,14 @@ class _Run(Run):
 
     best: Point
 
-    def __init__(
-        self,
-        problem: Problem,
-        inner: Inner,
-        mode: str,
-        tol: float,
-        bounds: tuple[Bound, ...],
-        on_round: Callable[[Round], None] | None,
-    ) -> None:
-        super().__init__(problem, inner, mode, tol, bounds, on_round)
-        self.penalty: L1 = problem.penalty  # type: ignore[assignment]
-        self.nest = Nest.whole(problem)
+    def prepare(self) -> None:
+        """The whole problem in hand, nothing let in yet."""
+        self.penalty: L1 = self.problem.penalty  # type: ignore[assignment]
+        self.nest = Nest.whole(self.problem)
         self.everything = self.nest.size
-        self.parts = [part for bound in bounds for part in stages(problem, bound)]
+        self.parts = [part for bound in self.bounds for part in stages(self.problem, bound)]
         self.factor = 0.25
-        self.let_in = np.zeros(problem.d, dtype=bool)
+        self.let_in = np.zeros(self.problem.d, dtype=bool)
         self.quick = False
         self.point: Point
 
