@@ -37,6 +37,15 @@ def test_steps_that_grow_alike_are_carried_on(rng) -> None:
     assert memory[9] == pytest.approx(FOLLOW)
 
 
+def test_two_points_without_a_step_leave_no_nan() -> None:
+    """Margins that rest twice, as where a prediction is already the answer, say nothing."""
+    memory, t, norms = np.zeros(MEMORY), np.linspace(-1.0, 1.0, 9), np.ones(9)
+    memory[10] = 1.0
+    learn(9, t, t, t, t.copy(), norms, memory, 0.5, 0, 0.0, 0.0)
+    assert np.isfinite(memory).all()
+    assert memory[9] == FOLLOW
+
+
 def test_the_band_is_in_units_of_the_margins() -> None:
     """The weight that it gives makes a band of that width: weight times the span of the slopes."""
     for loss, y in (("hinge", None), ("absolute", 30.0)):

@@ -47,7 +47,7 @@ AGAIN = 0.2
 """How much less of the ball is kept where the point itself has been solved roughly."""
 
 PILOT = 1e-3
-"""Relative gap of the first point's rough solution; each next has so much less, down to `tol`."""
+"""Relative gap of the first point's rough solution; of many terms each next has so much less."""
 
 COARSE = 0.1
 """Step in log C from which margins are carried on even where terms are few."""
@@ -167,7 +167,7 @@ def run(  # type: ignore[no-untyped-def]
                 memory[8] = OUT * ball
             ball, share = foresee(n, before, older, norms, centre, memory, stride, LOW * ball), 1.0
         else:
-            share *= AGAIN if screen == CERTIFIED and stride == 0.0 else 1.0
+            share *= AGAIN if screen == CERTIFIED and stride == 0.0 and n > FEW else 1.0
             centre[:] = middle * before
         gap, primal, fy, gradient, m = np.inf, 0.0, np.inf, np.inf, n
         staged = guess and aim < ROUGH and memory[11] > 12.0
@@ -266,7 +266,7 @@ def run(  # type: ignore[no-untyped-def]
             )
             memory[5] = gradient * (1.0 + 1e-14) + 1.2e-16 * (n + 8) * load + 4e-16 * size
         if pilot:
-            pilot, aim = aim * PILOT > tol, max(aim * PILOT, tol)
+            pilot, aim = n > FEW and aim * PILOT > tol, max(aim * PILOT, tol) if n > FEW else tol
             continue
         X[k] = x
         first[k] = count

@@ -146,7 +146,7 @@ def learn(  # type: ignore[no-untyped-def]
     `worst` and `off` are what is known of the errors already (`deviation`).
     """
     most, wide = deviation(n, now, centre, norms)
-    inner, first, second = 0.0, 1e-300, 1e-300
+    inner, first, second = 0.0, 1e-150, 1e-150  # their product is no zero
     for i in range(n):
         last, this = before[i] - older[i], now[i] - before[i]
         inner += this * last
