@@ -148,8 +148,10 @@ def copied(
         rows[new], *source.arrays, source.factor, source.root, rank, k,
         at[new], one[0], *one[2:], two[0], *two[2:], parts,
     )
-    if known is not None:
-        parts[at[old]] = known.parts[local[old]]
+    if known is not None:  # in the order of the copy, which is nearly that of the known one
+        moved = np.flatnonzero(local[order] >= 0)
+        came = local[order[moved]]
+        parts[moved] = known.parts[came]
         for before, after in ((known.heavy, one), (known.light, two)):
-            source.loops.move(local[old], *before, at[old], after[0], *after[2:])
+            source.loops.move(came, *before, moved, after[0], *after[2:])
     return Copy(rows[order], one, two, parts, key[order])
