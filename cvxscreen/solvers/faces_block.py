@@ -83,7 +83,9 @@ class Block:
         pairs = (np.cumsum(counts[columns[first]]) / max(len(sample), 1)) ** 2
         first = first[pairs <= 2.0 * GRAM_COST * length]
         self.k = len(first)
-        self.columns = np.concatenate([columns[first], np.delete(columns, first)])
+        light = np.delete(columns, first)
+        light = light[np.argsort(-counts[light], kind="stable")]  # what is met often lies together
+        self.columns = np.concatenate([columns[first], light])
         self._rank = np.zeros(d, dtype=np.uint32)
         self._rank[self.columns] = np.arange(len(columns), dtype=np.uint32)
 
