@@ -31,8 +31,9 @@ SWEEPS = (12, 3, 1)
 """Sweeps of coordinate descent: over all terms at a cold start, on a new block, in each round."""
 NEARLY = 0.95
 """Share of the gap allowed to all terms that is asked of a block, and of that asked of a face."""
-RELAX = 2.0
-"""Conjugate gradients stop at so many times the aim: a sweep over the face does the rest."""
+RELAX, LEAST = 2.0, 0.25
+"""Conjugate gradients stop at so many times the aim: a sweep over the face does the rest. Where it
+does not, they go on to half of it, down to the second."""
 SLACK = 0.1
 """A block's gap may be so much of that term before its centre moves."""
 PATIENCE = 20
@@ -160,8 +161,8 @@ class _Work:
         """Rounds on `block` until its gap is small enough; then the gap on all terms."""
         state, f, most = self.state, block.losses, min(self.limit, self.rounds + rounds)
         theta, v = state.theta[block.rows], state.v[block.columns]
-        fixed = v + block.pull(theta)
-        lowest, since, gap = np.inf, 0, np.inf
+        before, fixed = theta.copy(), v.copy()
+        lowest, since, gap, relax = np.inf, 0, np.inf, RELAX
         free = np.flatnonzero(np.isin(block.columns, state.free))
         aim = NEARLY * self.target
         while gap > aim and self.rounds < most and since < PATIENCE and not self.limits.spent(1):
@@ -169,16 +170,18 @@ class _Work:
             face = Face(block, theta, v)
             if len(free):
                 aim = max(0.3 * self.target, SLACK * state.tension(v[free]))
-            face.move(theta, v, RELAX * aim, state.loops)
+            face.move(theta, v, relax * aim, state.loops)
             gap = face.gap
-            if gap <= RELAX * aim:
+            if gap <= relax * aim:
                 block.sweep(theta, v, 1, face.rows)
                 gap = float(f.fenchel_young(block.margins(v), theta).sum())
+                relax = max(0.5 * relax, LEAST)  # the sweep was not enough: solve more closely
             since = 0 if gap < 0.9 * lowest else since + 1
             lowest = min(lowest, gap)
             rows = 2.0 * (face.steps + 1) * len(face.rows) + 2.0 * sweeps * len(block.rows)
             state.passes += rows / state.problem.n
             self.rounds, self.steps, sweeps = self.rounds + 1, self.steps + face.steps, SWEEPS[2]
+        moved = np.flatnonzero(theta != before)
         state.theta[block.rows] = theta
-        state.v[block.columns] = fixed - block.pull(theta)
+        state.v[block.columns] = fixed - block.pull((theta - before)[moved], moved)
         state.renew()

@@ -31,6 +31,9 @@ CUT = 0.1
 """Conjugate gradients stop when clipping takes away more than this share of the residual."""
 STEPS = 150
 """Conjugate gradient steps at most."""
+LENGTHS = tuple(0.5**k for k in range(9))
+"""Shares of a step that are tried where clipping has spoilt the whole one: less is clipped then.
+The last resort is the share at which nothing is."""
 
 
 class Face:
@@ -61,17 +64,31 @@ class Face:
         """Solve, clip, and go as far as the dual improves; theta and v change in place."""
         if not len(self.rows):
             return
-        new = np.clip(self._theta + self._solve(enough, loops), self._lo, self._hi)
-        step = new - self._theta
-        change = self._block.pull(step, self.rows)
-        slope = float(self._residual @ step)
-        bend = float(change @ change) + float((self._q * step) @ step)
-        if slope > 0.5 * bend:
-            theta[self.rows] = new
-            v -= change
-        elif slope > 0:
-            theta[self.rows] += slope / bend * step
-            v -= slope / bend * change
+        x, best, most = self._solve(enough, loops), None, 0.0
+        for share in (*LENGTHS, 0.0):
+            length = share or self._first(x)
+            new = np.clip(self._theta + length * x, self._lo, self._hi)
+            step = new - self._theta
+            change = self._block.pull(step, self.rows)
+            slope = float(self._residual @ step)
+            bend = float(change @ change) + float((self._q * step) @ step)
+            whole = slope > 0.5 * bend
+            far = 1.0 if whole else slope / max(bend, 1e-300)
+            gain = far * (slope - 0.5 * far * bend) if slope > 0 else 0.0
+            if gain > most:
+                best, most = (new if whole else self._theta + far * step, far * change), gain
+            elif best is not None:
+                break
+            if whole:
+                break
+        if best is not None:
+            theta[self.rows] = best[0]
+            v -= best[1]
+
+    def _first(self, x: Array) -> float:
+        """The share of x at which the first free term reaches an end of its cell."""
+        room = np.where(x > 0, self._hi - self._theta, self._theta - self._lo)
+        return float((room / np.maximum(np.abs(x), 1e-300)).min(initial=1.0))
 
     def _solve(self, enough: float, loops: Loops) -> Array:
         """Approximate solution x of ``(A_F A_F' + Q) x = r``, r the residual at theta.
