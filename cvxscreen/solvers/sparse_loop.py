@@ -243,8 +243,7 @@ class _Run(Run):
         settled = flat(chosen.codes)
         few = int((settled >= 0).sum()) < (1.0 - FEWER) * self.problem.n
         chosen = Selection(codes if few else settled, chosen.dropped)
-        nest = Nest.whole(self.problem)
-        nest = nest.within(chosen)
+        nest = Nest.whole(self.problem).within(chosen)
         start = None
         if self.started or self.rounds:
             start = Start(point.x[nest.features], point.theta[nest.terms])
