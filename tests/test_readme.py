@@ -40,11 +40,12 @@ def problems() -> dict[str, cvxscreen.Problem]:
     return {
         "`svm`": cvxscreen.svm(X, y, intercept=True),
         "`sparse_svm`": cvxscreen.sparse_svm(X, y, 0.01),
+        "an L1 norm alone": cvxscreen.sparse_svm(X, y, 0.01, loss="squared_hinge", l2=0),
         "`rtlm`": cvxscreen.rtlm(X, T, 100.0),
     }
 
 
-@pytest.mark.parametrize("model", ["`svm`", "`sparse_svm`", "`rtlm`"])
+@pytest.mark.parametrize("model", ["`svm`", "`sparse_svm`", "an L1 norm alone", "`rtlm`"])
 def test_the_table_lists_the_rules_that_apply(model: str) -> None:
     [row] = [cells for cells in ROWS if cells[0].strip().startswith(model)]
     named = re.findall(r"`(\w+)`", row[1])
