@@ -131,7 +131,8 @@ SLOW = 0.02
 """Seconds a point waits in the child, so that a signal arrives in the middle of the path."""
 
 CHILD = f"""
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 from cvxscreen import checkpoint
 from cvxscreen.cli import main
 write = checkpoint.Checkpoint.write

@@ -165,6 +165,7 @@ def test_a_lambda_below_the_rounding_of_a_pass_proves_nothing() -> None:
     problem = make("squared_hinge", 7, 1e-18)
     proof = certify(problem, np.zeros(problem.d), problem.losses.slope(np.zeros(problem.n)))
     assert not proof.ok
+    assert proof.gap == np.inf
     assert cs.solve(problem, max_iter=5).status != "optimal"
 
 

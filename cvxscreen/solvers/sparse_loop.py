@@ -16,7 +16,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.bounds import Bound, dual_ball, joint, synergy
+from cvxscreen.bounds import Bound, dual_ball
 from cvxscreen.bounds.stages import stages
 from cvxscreen.bounds.synergy import primal_ball
 from cvxscreen.duality import Point, reference_point
@@ -32,14 +32,15 @@ from cvxscreen.solvers.inner import Inner, InnerResult, Start, ask
 from cvxscreen.solvers.run import Run
 from cvxscreen.solvers.solution import Round, Solution, shares_proven
 from cvxscreen.solvers.sparse_nest import FEWER, Nest, flat, pays, wanted_features
-from cvxscreen.solvers.sparse_pauses import curved, gap_that_pays, size_after
+from cvxscreen.solvers.sparse_pauses import curved, eager, gap_that_pays, sides_of, size_after
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 MAX_ROUNDS = 40
-WORTH = 0.7
-"""A reduction by proofs is carried out when it leaves at most this share of the work of a pass."""
+WORTH, EAGER = 0.7, 0.95
+"""A reduction by proofs is carried out when it leaves at most this share of the work of a pass; the
+second before a solver that is not built in, and on little data."""
 QUICKLY = 0.05
 """The same from a warm start, where the solver takes a handful of passes in all."""
 LITTLE = 0.05
@@ -81,6 +82,9 @@ class _Run(Run):
         self.parts = [part for bound in self.bounds for part in stages(self.problem, bound)]
         self.factor = 0.25
         self.let_in = np.zeros(self.problem.d, dtype=bool)
+        self.sides = sides_of(self.parts)
+        self.eager = eager(self.nest, self.inner)
+        self.worth = EAGER if self.eager else WORTH
         self.quick = False
         self.point: Point
 
@@ -93,7 +97,7 @@ class _Run(Run):
             self.point = reference_point(problem, np.zeros(problem.d))
         self.best = self.point
         self.started = start is not None
-        self.quick = self.started and getattr(self.inner, "quick", False)
+        self.quick = self.started and not self.eager and getattr(self.inner, "quick", False)
         if self.worth_proving():
             self.prove()
             masks = dict(piece_masks(problem.losses, self.screening.codes))
@@ -143,8 +147,8 @@ class _Run(Run):
         """Whether what `part` should prove gets the problem in hand much smaller."""
         if part not in (dual_ball, primal_ball):
             return True
-        side = "features" if part is dual_ball else "samples"
-        return size_after(self.nest, self.point, self.point.gap, side) <= WORTH * self.nest.size
+        left = size_after(self.nest, self.point, self.point.gap, sides_of([part]))
+        return left <= self.worth * self.nest.size
 
     def narrow(self) -> None:
         """Reduce the problem in hand, and the point, by what is proven, where it is worth it."""
@@ -152,7 +156,7 @@ class _Run(Run):
         codes = flat(self.screening.codes[nest.terms])
         selection = Selection(codes, self.screening.dropped[nest.features])
         rows, columns = selection.kept, selection.features(nest.problem)
-        if nest.size_of(rows, columns) > WORTH * nest.size:
+        if nest.size_of(rows, columns) > self.worth * nest.size:
             return
         self.nest = nest.within(selection)
         pair = self.point.x[columns], self.point.theta[rows]
@@ -164,18 +168,12 @@ class _Run(Run):
         here = self.nest
         return not (here.problem.n and here.problem.d) or here.size <= LITTLE * self.everything
 
-    @property
-    def sides(self) -> str:
-        """What the bounds decide."""
-        if self.parts == [dual_ball]:
-            return "features"
-        return "both" if {dual_ball, joint, synergy} & {*self.parts} else "samples"
-
     def pause(self) -> float:
         """The gap at which to prove again; 0 where that would not pay."""
         if not self.bounds or self.screening.exhausted or self.quick or self.little:
             return 0.0
-        return gap_that_pays(self.nest, self.point, WORTH, self.aim(), self.sides)
+        worth = np.inf if self.eager else self.worth
+        return gap_that_pays(self.nest, self.point, worth, self.aim(), self.sides)
 
     def worth_proving(self) -> bool:
         """Whether what a start should prove is worth its passes; an estimate without one."""
@@ -183,10 +181,12 @@ class _Run(Run):
             return False
         if self.mode != "safe":
             return self.started and pays(self.point)
+        if self.eager:
+            return self.started or self.point.gap > self.aim()
         if self.point.gap <= self.aim() or not curved(self.problem):
             return self.point.gap > self.aim()
         left = size_after(self.nest, self.point, self.point.gap, self.sides)
-        return left <= (QUICKLY if self.quick else WORTH) * self.nest.size
+        return left <= (QUICKLY if self.quick else self.worth) * self.nest.size
 
     # -- rounds -----------------------------------------------------------------------------
 

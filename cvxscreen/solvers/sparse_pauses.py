@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from cvxscreen.bounds import Bound, dual_ball, joint, synergy
 from cvxscreen.duality import Point
 from cvxscreen.penalty import L1
 from cvxscreen.problem import Problem
+from cvxscreen.solvers.choice import OWN
+from cvxscreen.solvers.inner import Inner
 from cvxscreen.solvers.sparse_nest import Nest
 
 SHRINK = 0.1
 """The gap shrinks at least to this share of itself between two screenings."""
+SMALL = 50_000
+"""The work of a pass below which a proof takes less time than the start of a solve."""
 LAST = 5.0
 """No proof is worth while when the gap need only fall so much further."""
+
+
+def sides_of(parts: Sequence[Bound]) -> str:
+    """What the bounds decide: "features", "samples" or "both"."""
+    if [*parts] == [dual_ball]:
+        return "features"
+    return "both" if {dual_ball, joint, synergy} & {*parts} else "samples"
+
+
+def eager(nest: Nest, inner: Inner) -> bool:
+    """Whether all that is proven is used, whatever it costs.
+
+    So before a solver that is not built in, which takes longer than any proof, and on little data.
+    """
+    return not isinstance(inner, OWN) or nest.size <= SMALL
 
 
 def size_after(nest: Nest, point: Point, gap: float, sides: str) -> float:

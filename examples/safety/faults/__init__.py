@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from faults import (
+    alone,
     bounds,
     certificates,
     kept,
@@ -19,8 +20,8 @@ from faults import (
 from faults.table import KINDS, Fault
 
 PARTS = (
-    losses, proofs, certificates, regions, bounds, sparse, kept, loops, runs, multitask, reducer,
-    written,
+    losses, proofs, certificates, regions, bounds, sparse, alone, kept, loops, runs, multitask,
+    reducer, written,
 )
 FAULTS: tuple[Fault, ...] = tuple(fault for part in PARTS for fault in part.FAULTS)
 
