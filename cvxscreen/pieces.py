@@ -78,3 +78,8 @@ def locate(
             inside &= flat[1] | below(high, k3)
         codes[inside] = Piece.ZERO
     return codes
+
+
+def kinked(q: Array, lo: Array, hi: Array) -> NDArray[np.bool_]:
+    """Which terms have a kink: two slopes and no curvature between them."""
+    return (q == 0) & (lo < hi)

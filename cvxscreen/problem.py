@@ -27,6 +27,7 @@ from cvxscreen.errors import InvalidInput
 from cvxscreen.inputs import array, number, one_of, positive
 from cvxscreen.losses import Losses
 from cvxscreen.penalty import L1, Penalty
+from cvxscreen.pieces import kinked
 from cvxscreen.quadratic import Absent, Quadratic
 from cvxscreen.rounding import up
 from cvxscreen.tables import fields
@@ -129,7 +130,7 @@ class Problem:
             raise InvalidInput(
                 f"`penalty` (L1) does not fit: {penalty.fits(self.quadratic.diagonal)}."
             )
-        if ((losses.q == 0) & (losses.lo < losses.hi)).any():
+        if kinked(losses.q, losses.lo, losses.hi).any():
             raise InvalidInput(
                 "`losses` have a kink; without a quadratic term they must be smooth (the squared "
                 "hinge, Huber's loss)."

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from cvxscreen.bounds.synergy import dual_ball, joint, primal_ball, synergy
 from cvxscreen.duality import Point
+from cvxscreen.pieces import kinked
 from cvxscreen.problem import Problem
 from cvxscreen.regions import Region
 
@@ -23,5 +24,5 @@ def stages(problem: Problem, bound: Bound) -> tuple[Bound, ...]:
     Without curvature the features' part needs the samples' intervals and is not asked alone.
     """
     losses = problem.losses
-    smooth = bool(((losses.q > 0) | (losses.lo == losses.hi)).all())
+    smooth = not kinked(losses.q, losses.lo, losses.hi).any()
     return (dual_ball, primal_ball) if smooth and bound in (joint, synergy) else (bound,)

@@ -37,6 +37,7 @@ from cvxscreen.columns import column_squares, row_squares
 from cvxscreen.duality import Point, margin_error
 from cvxscreen.losses import Piece
 from cvxscreen.penalty import L1
+from cvxscreen.pieces import kinked
 from cvxscreen.problem import Problem
 from cvxscreen.regions.boxes import Boxes, Interval
 from cvxscreen.regions.functionals import outward
@@ -138,7 +139,7 @@ class _State:
         self.penalty: L1 = problem.penalty  # type: ignore[assignment]
         self.weights = problem.quadratic.diagonal
         self.curved = losses.q > 0
-        self.smooth = bool((self.curved | (losses.lo == losses.hi)).all())
+        self.smooth = not kinked(losses.q, losses.lo, losses.hi).any()
         self.error = point.dual_error
         at_x = np.clip(losses.slope(point.margins), losses.lo, losses.hi)
         self.at_x = at_x

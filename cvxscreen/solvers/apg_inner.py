@@ -16,6 +16,7 @@ from cvxscreen.designs.gram import Gram
 from cvxscreen.duality import dual_feasible, reference_point
 from cvxscreen.errors import InvalidInput
 from cvxscreen.limits import UNLIMITED, Limits
+from cvxscreen.pieces import kinked
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.apg import auslender_teboulle, fista
 from cvxscreen.solvers.inner import InnerResult, Start
@@ -86,7 +87,7 @@ class Apg:
 def refuse(problem: Problem) -> None:
     """Raise where the method does not apply."""
     f = problem.losses
-    if ((f.q == 0) & (f.lo < f.hi)).any():
+    if kinked(f.q, f.lo, f.hi).any():
         raise InvalidInput(
             "`solver` is 'apg', which needs smooth losses (squared or smoothed hinge, Huber, "
             "smoothed epsilon); this problem has kinks."

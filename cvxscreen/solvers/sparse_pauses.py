@@ -9,6 +9,7 @@ import numpy as np
 from cvxscreen.bounds import Bound, dual_ball, joint, synergy
 from cvxscreen.duality import Point
 from cvxscreen.penalty import L1
+from cvxscreen.pieces import kinked
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.choice import OWN
 from cvxscreen.solvers.inner import Inner
@@ -75,4 +76,4 @@ def gap_that_pays(nest: Nest, point: Point, worth: float, aim: float, sides: str
 def curved(problem: Problem) -> bool:
     """Whether every term bends, so that the dual optimum lies in a ball."""
     losses = problem.losses
-    return bool(((losses.q > 0) | (losses.lo == losses.hi)).all())
+    return not kinked(losses.q, losses.lo, losses.hi).any()
