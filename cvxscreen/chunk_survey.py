@@ -55,8 +55,7 @@ class Survey:
     ) -> tuple[int, list[NDArray[np.intp]], list[Any]]:
         """Check one chunk and draw its share of the sample."""
         rows = block.shape[0]
-        data = block.data if sp.issparse(block) else block
-        if not np.isfinite(data).all():
+        if not _finite(block):
             sums = np.asarray(abs(block).sum(axis=1)).ravel()
             first = start + int(np.flatnonzero(~np.isfinite(sums))[0])
             raise InvalidInput(
@@ -73,6 +72,13 @@ class Survey:
     def merge(self, left: Any, right: Any) -> Any:
         """Both in order."""
         return max(left[0], right[0]), left[1] + right[1], left[2] + right[2]
+
+
+def _finite(block: Any) -> bool:
+    """Whether all entries are finite, asked of the block where it answers that itself."""
+    if hasattr(block, "finite"):
+        return bool(block.finite())
+    return bool(np.isfinite(block.data if sp.issparse(block) else block).all())
 
 
 def surveyed(

@@ -1,6 +1,6 @@
 """Rows in the memory of a device, held by another array library: passes are made where they are.
 
-Libraries that follow the Python array API standard (CuPy, JAX, ...), and PyTorch through
+Libraries that follow the Python array API standard (JAX, ...), and CuPy and PyTorch through
 `array_api_compat`. Products run on the device, in double precision whatever the rows are stored in:
 those of two float32 are exact there, so every decision keeps the rounding margins of double
 precision. The library may sum in any order; within a strip of rows the bounds allow for that. Only
@@ -9,6 +9,7 @@ margins, sums and the few rows that are hard to decide come back.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,10 @@ from cvxscreen.streams import Local
 CHUNK_BYTES = 2**28
 """Bytes of a chunk where nobody says otherwise: twice or three times this is needed beside `X`."""
 
+_COMPATIBLE = ("cupy", "torch")
+"""Libraries that follow the standard only through `array_api_compat`."""
+_HOST = (1, 3)
+"""DLPack's names of memory that a processor reads: its own, and what is pinned for a GPU."""
 _UNREADABLE = (TypeError, RuntimeError, ValueError, BufferError)
 """What libraries raise where numpy may not look at their memory."""
 
@@ -45,10 +50,10 @@ def namespace_of(X: Any) -> Any:
     except ImportError:
         if hasattr(X, "__array_namespace__"):
             return X.__array_namespace__()
-        if _library(X) == "torch":
+        if _library(X) in _COMPATIBLE:
             raise MissingDependency(
-                "`X` is a torch.Tensor, which needs array_api_compat; it comes with: "
-                'pip install "cvxscreen[gpu]"'
+                f"`X` is a {_library(X)}.{type(X).__name__}, which needs array_api_compat; it "
+                'comes with: pip install "cvxscreen[gpu]"'
             ) from None
     else:
         if array_api_compat.is_array_api_obj(X):
@@ -72,15 +77,26 @@ def fetched(array: Any) -> NDArray[Any]:
 
 
 def elsewhere(X: Any) -> bool:
-    """Whether `X` is an array of another library that numpy cannot read where it is."""
-    foreign = hasattr(X, "__array_namespace__") or _library(X) == "torch"
+    """Whether `X` is an array of another library that lies where numpy cannot read it.
+
+    JAX copies from its device for whoever asks; its arrays stay there as long as it has doubles.
+    """
+    foreign = hasattr(X, "__array_namespace__") or _library(X) in _COMPATIBLE
     if not foreign or isinstance(X, np.ndarray | np.generic) or hasattr(X, "tocsr"):
         return False
     try:
         np.asarray(X[:1, ...] if X.ndim else X)
     except _UNREADABLE:
         return True
-    return False
+    return _off_host(X) and _has_double(namespace_of(X), X)
+
+
+def _off_host(X: Any) -> bool:
+    try:
+        kind, _ = X.__dlpack_device__()
+    except Exception:  # an array without DLPack, or spread over several devices
+        return False
+    return int(kind) not in _HOST
 
 
 def _library(X: Any) -> str:
@@ -112,6 +128,10 @@ class DeviceBlock:
     def double(self) -> Any:
         """The rows in double precision."""
         return self.xp.astype(self.rows, self.xp.float64, copy=False)
+
+    def finite(self) -> bool:
+        """Whether no entry is NaN or infinite; only the answer leaves the device."""
+        return bool(self.xp.all(self.xp.isfinite(self.rows)))
 
     def __getitem__(self, rows: Any) -> NDArray[Any]:
         index = np.arange(self.shape[0])[rows]
@@ -201,15 +221,18 @@ class DeviceRows:
 def _has_double(xp: Any, X: Any) -> bool:
     """Whether a number becomes a double when it is told to; some libraries only pretend."""
     try:
-        return bool(xp.astype(X[:1, :1], xp.float64).dtype == xp.float64)
+        one = X[(slice(1),) * X.ndim]
+        with warnings.catch_warnings(action="ignore"):  # JAX says that it pretends
+            return bool(xp.astype(one, xp.float64).dtype == xp.float64)
     except (*_UNREADABLE, AttributeError):
         return False
 
 
-def on_device(X: Any, *, chunk_bytes: int = CHUNK_BYTES) -> Opened:
+def on_device(X: Any, *, chunk_bytes: int = CHUNK_BYTES, workers: int = 1) -> Opened:
     """Make the passes over `X` where it is; the result stands for `X` in `svm` and `regression`.
 
-    Arrays that numpy cannot read (on a GPU) need this only to choose the size of chunks.
+    Arrays that numpy cannot read (on a GPU) need this only to choose the size of chunks, and how
+    many threads work on what comes back.
 
     Parameters
     ----------
@@ -217,6 +240,9 @@ def on_device(X: Any, *, chunk_bytes: int = CHUNK_BYTES) -> Opened:
         float32 and float64 are used as they are, other types are converted chunk by chunk.
     chunk_bytes : int
         Memory for a chunk; its copy in double precision is made beside it.
+    workers : int
+        Threads, each with a chunk of its own: while one chunk is multiplied on the device, the
+        loss terms of others are looked at here. The answer does not depend on their number.
 
     Returns
     -------
@@ -230,7 +256,7 @@ def on_device(X: Any, *, chunk_bytes: int = CHUNK_BYTES) -> Opened:
     MissingDependency
         For a torch.Tensor without `array_api_compat`.
     """
-    return DeviceRows(X, chunk_bytes), Local()
+    return DeviceRows(X, chunk_bytes), Local(whole("workers", workers, 1))
 
 
 def on_host(*values: Any) -> Sequence[Any]:
