@@ -14,6 +14,7 @@ import cvxscreen as cs
 from cvxscreen import chunk_loops
 from cvxscreen.chunk_certificate import certify_chunks
 from cvxscreen.chunk_slopes import Slopes
+from cvxscreen.chunk_terms import ChunkTerms, Unit
 from cvxscreen.chunks import Chunks
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
@@ -30,7 +31,7 @@ def cut(X: Any, rows: int) -> Blocks:
 def designs(kind: Any, scaled: bool, intercept: bool, dtype: Any) -> tuple[Chunks, Rows]:
     rng = np.random.default_rng(0)
     X = kind((rng.standard_normal((230, 7)) * (rng.random((230, 7)) < 0.7)).astype(dtype))
-    sign = rng.choice([-1, 1], 230).astype(np.int8) if scaled else None
+    sign = rng.choice([-2, -1, 1, 3], 230).astype(np.int8) if scaled else None
     extra = np.ones((230, 1)) if intercept else None
     scale = ABSENT if sign is None else sign
     return Chunks(cut(X, 41), Local(), scale, intercept), Rows(X, sign, extra)
@@ -77,6 +78,15 @@ def test_rounding_stays_within_the_factors(kind: Any) -> None:
         products = [Fraction(a) * Fraction(t) for a, t in zip(X[:, j], theta, strict=True)]
         off = abs(Fraction(float(found[j])) - sum(products))
         assert off <= Fraction(ours.adjoint_factor) * sum(map(abs, products))
+    wide = rng.standard_normal((300, 40))
+    x = rng.standard_normal(40)
+    ours_wide = Chunks(cut(kind(wide), 150), Local())
+    worst = Fraction(0)
+    for found_t, row in zip(ours_wide.forward(x), wide, strict=True):
+        terms = [Fraction(a) * Fraction(b) for a, b in zip(row, x, strict=True)]
+        off = abs(Fraction(float(found_t)) - sum(terms))
+        worst = max(worst, off / (Fraction(ours_wide.forward_factor) * sum(map(abs, terms))))
+    assert Fraction(1, 200) < worst <= 1  # the factor is neither too small nor idle
     # Strips, chunks and the tree: far fewer roundings in a row than there are rows.
     limit = 1500 if sp.issparse(kind(X[:1])) else 1024 + 2
     assert ours.adjoint_factor <= (limit + 2 + 4 + 1) * 2.0**-53
@@ -119,6 +129,7 @@ def test_the_certificate_refuses_what_is_wrong(loss: str, intercept: bool) -> No
     assert cs.certify(problem, found.x, found.theta, tol=1e-9) == found.certificate
     assert cs.certify(problem, found.x, theta, tol=1e-9).ok
     moved = found.x + 1e-3 * np.linalg.norm(found.x)
+    assert cs.certify(problem, moved, found.theta) == cs.certify(problem, moved, theta)
     for wrong in (found.theta, theta, Slopes(problem, moved, found.theta.listed)):
         proof = cs.certify(problem, moved, wrong, tol=1e-9)
         assert not proof.ok
@@ -155,6 +166,73 @@ def test_the_gap_is_that_of_the_certificate_in_memory(loss: str, intercept: bool
         assert other.gap == pytest.approx(one.gap, rel=1e-3, abs=1e-11 * one.primal)
         assert one.gap >= 0
         assert other.gap >= 0
+
+
+def test_the_gap_under_an_l1_term_is_that_of_the_certificate_in_memory() -> None:
+    rng = np.random.default_rng(7)
+    X = rng.standard_normal((1500, 12))
+    y = np.where(X[:, 0] - X[:, 1] + 0.5 * rng.standard_normal(1500) > 0, 1, -1)
+    problem = cs.sparse_svm(cut(X, 400), y, 0.3)
+    found = cs.solve(problem, tol=1e-8)
+    whole = cs.sparse_svm(X, y, 0.3)
+    absent = np.flatnonzero(found.x == 0)
+    assert len(absent) > 3
+    theta = np.asarray(found.theta)
+    for size in (0.0, 1e-4, -1e-4):
+        x = found.x.copy()
+        x[absent] += size
+        one, other = cs.certify(whole, x, theta), cs.certify(problem, x, theta)
+        assert other.gap == pytest.approx(one.gap, rel=1e-3, abs=1e-11 * one.primal)
+    assert not cs.certify(problem, x, theta, tol=1e-8).ok
+
+
+def exact_gap(rows: Any, x: Any, linear: Any) -> Fraction:
+    """Of hinges with slope -1 throughout and ``1/2 |x|^2 + linear'x``, in rational arithmetic."""
+    rows = [[Fraction(a) for a in row] for row in rows]
+    point = [Fraction(c) for c in x]
+    total = Fraction(0)
+    for row in rows:
+        t = sum((a * c for a, c in zip(row, point, strict=True)), Fraction(0))
+        total += max(Fraction(0), t - 1)
+    for j, c in enumerate(point):
+        away = c + Fraction(linear[j]) - sum((row[j] for row in rows), Fraction(0))
+        total += away * away / 2
+    return total
+
+
+def judged(rows: Any, x: Any, linear: Any) -> Any:
+    design = Chunks(cut(rows, 500), Local(), intercept=False)
+    problem = cs.Problem(
+        design, ChunkTerms(len(rows), Unit(1.0, 0.0, 0.0, -1.0, 0.0)), cs.Quadratic(np.ones(3)),
+        linear=linear,
+    )
+    return design, certify_chunks(problem, x, np.full(len(rows), -1.0))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rounding_of_margins_near_a_kink_is_charged(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    large = 1e8 * rng.standard_normal((8, 2))
+    rows = np.column_stack([large, 1.0 - large.sum(axis=1)])  # margins of 1 and some 1e-8
+    x = np.ones(3)
+    linear = rows.sum(axis=0) - x
+    _, proof = judged(rows, x, linear)
+    assert 0 < exact_gap(rows, x, linear) <= Fraction(proof.gap)
+    assert proof.gap < 1e-4
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rounding_of_the_pull_is_charged(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = 1e12 * rng.standard_normal((2000, 3))
+    rows[:, 0] = 1e13 * (1.0 + rng.random(2000))
+    x = np.array([-1.0, 0.0, 0.0])  # far below the kink: the hinges are exact
+    design = Chunks(cut(rows, 500), Local())
+    linear = design.adjoint(np.ones(2000)) - x
+    linear += -x - (linear - design.adjoint(np.ones(2000)))  # what is computed cancels
+    _, proof = judged(rows, x, linear)
+    assert 0 < exact_gap(rows, x, linear) <= Fraction(proof.gap)
+    assert proof.gap < 1e8
 
 
 def test_an_unbalanced_dual_point_proves_nothing() -> None:

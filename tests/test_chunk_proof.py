@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 
 import cvxscreen as cs
+from cvxscreen.chunk_terms import ChunkTerms, Unit
+from cvxscreen.chunks import Chunks
 from cvxscreen.solvers.chunk_proof import proof_task
 from cvxscreen.sources.memory import Blocks
+from cvxscreen.streams import Local
 
 CASES = [("hinge", np.float64), ("hinge", np.float32), ("smoothed_hinge", np.float64),
          ("absolute", np.float64), ("epsilon", np.float32), ("huber", np.float64)]
@@ -69,6 +73,48 @@ def test_the_radius_is_not_larger_than_it_must_be() -> None:
     assert task is not None
     assert off <= task.radius <= 1.0001 * off
     assert 0.99 * task.radius < off
+
+
+def over_chunks(rows: Any, diagonal: Any) -> cs.Problem:
+    """Hinges over two chunks beside ``1/2 sum_j m_j x_j^2``."""
+    half = len(rows) // 2
+    design = Chunks(Blocks((rows[:half], rows[half:])), Local())
+    terms = ChunkTerms(len(rows), Unit(1.0, 0.0, 0.0, -1.0, 0.0))
+    quadratic = cs.Quadratic(np.asarray(diagonal))
+    return cs.Problem(design, terms, quadratic, linear=np.zeros(len(quadratic.diagonal)))
+
+
+@pytest.mark.parametrize("j", range(4))
+def test_the_ball_is_measured_in_the_metric_of_the_quadratic_term(j: int) -> None:
+    diagonal, rows = np.array([4.0, 0.25, 1.0, 30.0]), np.diag([1.5, 0.4, 0.9, 5.0])
+    problem = over_chunks(rows, diagonal)
+    best = rows.sum(axis=0) / diagonal  # every term on its linear piece
+    margins = rows @ best
+    assert (margins < 1.0).all()
+    x = best.copy()
+    x[j] += 30.0 * (1.0 - margins[j]) / rows[j, j]  # so that term j bends just beside the optimum
+    task = proof_task(problem, x, problem.primal(x) - problem.primal(best))
+    assert task is not None
+    codes = task.codes(rows, None, None, None)
+    assert codes[j] == -1
+    far = proof_task(problem, best, 1e-12)
+    assert far is not None
+    assert (far.codes(rows, None, None, None) == 0).all()
+
+
+def test_rounding_of_a_margin_near_a_kink_is_charged() -> None:
+    rng = np.random.default_rng(3)
+    large = 1e8 * rng.standard_normal((300, 2))
+    x = np.array([0.7, 1.3, 1.0])
+    rows = np.column_stack([large, 1.0 - large @ x[:2]])  # margins of 1 and some 1e-8
+    exact = [
+        sum(Fraction(a) * Fraction(c) for a, c in zip(row, x, strict=True)) for row in rows.tolist()
+    ]
+    problem = over_chunks(rows, np.ones(3))
+    task = proof_task(problem, x, 0.0)
+    assert task is not None
+    for code, t in zip(task.codes(rows, None, None, None), exact, strict=True):
+        assert code == -1 or (code == 0) == (t < 1)
 
 
 def test_an_intercept_is_not_bounded() -> None:

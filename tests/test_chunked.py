@@ -241,6 +241,21 @@ def test_what_is_refused() -> None:
         found.point()
 
 
+def test_terms_on_parabolas_are_kept_where_features_are_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(chunked, "FOLD_LIMIT", 3)
+    monkeypatch.setattr(chunk_survey, "MOST_BYTES", 3000 * (chunk_survey.TERM_BYTES + 8 * D))
+    X, y, _ = data()
+    whole = cs.svm(X, y, C=0.3, loss="smoothed_hinge", gamma=2.0)
+    best = cs.solve(whole, tol=1e-10)
+    bent = np.isin(whole.losses.piece_within(*(2 * [whole.design.forward(best.x)])), (1, 3)).sum()
+    found = cs.solve(cs.svm(cut(X), y, C=0.3, loss="smoothed_hinge", gamma=2.0), tol=1e-9)
+    assert found.status == "optimal"
+    assert found.value == pytest.approx(best.value, rel=3e-9)
+    assert 2000 < bent - 10 <= found.rounds[-1].kept < 3000
+
+
 def test_terms_on_parabolas_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     X, _, f = data(3000)
     monkeypatch.setattr(chunked, "FOLD_LIMIT", 3)

@@ -127,7 +127,6 @@ class Model:
         fy = float(full.losses.fenchel_young(margins, theta).sum())
         return theta, fy + regulariser_gap(full, x, force)
 
-
     def polished(self, x: Array, theta: Array, promised: float) -> tuple[Array, Array, float]:
         """Newton steps on the smooth model, as long as they lower what `lifted` promises.
 

@@ -15,13 +15,14 @@ from faults import (
     regions,
     runs,
     sparse,
+    streamed,
     written,
 )
 from faults.table import KINDS, Fault
 
 PARTS = (
     losses, proofs, certificates, regions, bounds, sparse, alone, kept, loops, runs, multitask,
-    reducer, written,
+    reducer, streamed, written,
 )
 FAULTS: tuple[Fault, ...] = tuple(fault for part in PARTS for fault in part.FAULTS)
 
