@@ -77,6 +77,10 @@ FAULTS = (
     certificate("room for the imbalance", SWAPPED, "rate[fit].min()) if fit.any() else np.inf",
                 "rate[fit].min()) if fit.any() else 0.0",
                 "an unbalanced dual point proves something"),
+    certificate("both directions of a listed slope", SWAPPED, "return need * max(costs)",
+                "return need * min(costs)", "an unbalanced dual point costs too little",
+                "test_certificate_balance.py::"
+                "test_the_cost_is_that_of_the_direction_that_is_needed"),
     proof("the radius", SHRUNK, "radius = up(float(np.sqrt(2.0 * gap)))",
           "radius = 0.5 * float(np.sqrt(2.0 * gap))", "terms are called proven wrongly"),
     proof("the metric of the ball", SWAPPED, "weights = 1.0 / problem.quadratic.diagonal",
