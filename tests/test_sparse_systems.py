@@ -10,7 +10,7 @@ from sparse_cases import make
 from cvxscreen.columns import column_major
 from cvxscreen.designs.rows import Rows
 from cvxscreen.duality import reference_point
-from cvxscreen.solvers import sparse_systems
+from cvxscreen.solvers import sparse_factor, sparse_systems
 from cvxscreen.solvers.sparse_model import Model
 from cvxscreen.solvers.sparse_newton import ProxNewton
 from cvxscreen.solvers.sparse_systems import Bent
@@ -32,12 +32,15 @@ def bent(rng: np.random.Generator, kind: str, rows: int, columns: int) -> tuple[
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "crowded"])
 @pytest.mark.parametrize("shape", [(120, 80), (90, 200), (0, 70)])
-@pytest.mark.parametrize("way", ["direct", "conjugate"])
+@pytest.mark.parametrize("way", ["direct", "conjugate", "factor", "heavy"])
 def test_systems_on_chosen_columns(
     kind: str, shape: tuple[int, int], way: str, rng: np.random.Generator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if way == "conjugate":
+    if way != "direct":
+        monkeypatch.setattr(sparse_factor, "PATIENCE", 10_000 if way == "conjugate" else 0)
+        monkeypatch.setattr(sparse_factor, "LARGEST", 20 if way == "heavy" else 1000)
+        monkeypatch.setattr(sparse_systems, "BLOCK", 50)
         for name, value in (("DIRECT", -1), ("FEW", 0), ("STEPS", 10_000), ("SHARE", 1e-26)):
             monkeypatch.setattr(sparse_systems, name, value)
     block, plain = bent(rng, kind, *shape)

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import numpy as np
-
 Loop = Callable[..., Any]
 
 
@@ -103,45 +101,21 @@ def _turned(columns, indptr, indices, data, starts, new_indices, new_data):  # t
             starts[indices[p] + 1] = place + 1
 
 
-def _conjugate(  # type: ignore[no-untyped-def]
-    columns, indptr, indices, data, weight, curve, force, work, limit, share
+def _inner_sums(  # type: ignore[no-untyped-def]
+    columns, indptr, indices, data, scale, starts, turned, values, out
 ):
-    """``(B'B + diag(weight))^{-1} force`` roughly: conjugate gradients, Jacobi by `curve`.
+    """The lower half of ``out_kl += scale_k scale_l <B_j, B_i>``, ``j = columns_k``, i of l.
 
-    Until the squared residual (in that metric) is `share` of the first; `work` is as long as B.
+    `starts`, `turned` and `values` are these columns by rows. One row of `out` stays in the cache.
     """
-    x, r = np.zeros_like(force), force.copy()
-    z = r / curve
-    p = z.copy()
-    rz = 0.0
-    for k in range(r.size):
-        rz += r[k] * z[k]
-    aim = share * rz
-    for _ in range(limit):
-        if rz <= aim:
-            break
-        work[:] = 0.0
-        for k in range(columns.size):
-            for e in range(indptr[columns[k]], indptr[columns[k] + 1]):
-                work[indices[e]] += p[k] * data[e]
-        bend = 0.0
-        for k in range(columns.size):
-            total = weight[k] * p[k]
-            for e in range(indptr[columns[k]], indptr[columns[k] + 1]):
-                total += data[e] * work[indices[e]]
-            z[k] = total
-            bend += total * p[k]
-        size = rz / bend
-        fresh = 0.0
-        for k in range(r.size):
-            x[k] += size * p[k]
-            r[k] -= size * z[k]
-            z[k] = r[k] / curve[k]
-            fresh += r[k] * z[k]
-        for k in range(r.size):
-            p[k] = z[k] + (fresh / rz) * p[k]
-        rz = fresh
-    return x
+    for k in range(columns.size):
+        for p in range(indptr[columns[k]], indptr[columns[k] + 1]):
+            size = scale[k] * data[p]
+            for r in range(starts[indices[p]], starts[indices[p] + 1]):
+                column = turned[r]
+                if column > k:
+                    break
+                out[k, column] += size * (scale[column] * values[r])
 
 
 def _ascend(  # type: ignore[no-untyped-def]
@@ -221,7 +195,7 @@ class Loops(NamedTuple):
     pull_columns: Loop
     pair_sums: Loop
     turned: Loop
-    conjugate: Loop
+    inner_sums: Loop
     ascend: Loop
     alternate: Loop
 
@@ -230,7 +204,7 @@ class Loops(NamedTuple):
 def loops() -> Loops:
     """The loops, compiled where numba is installed (it is imported here, not with the package)."""
     plain = (
-        _descend, _chosen_rows, _add_columns, _pull_columns, _pair_sums, _turned, _conjugate,
+        _descend, _chosen_rows, _add_columns, _pull_columns, _pair_sums, _turned, _inner_sums,
         _ascend, _alternate,
     )
     try:

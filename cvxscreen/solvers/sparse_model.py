@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen.solvers.sparse_factor import Known
 from cvxscreen.solvers.sparse_loops import loops
 from cvxscreen.solvers.sparse_systems import Bent
 
@@ -41,10 +42,10 @@ class Model:
     @classmethod
     def around(
         cls, matrix: Any, active: NDArray[np.intp], rows: NDArray[np.intp], factor: Array,
-        weight: Array, kappa: Array, slope: Array, x: Array,
+        weight: Array, kappa: Array, slope: Array, x: Array, known: Known | None = None,
     ) -> Model:
         """The model on the `active` columns of `matrix`; `factor` multiplies the bending `rows`."""
-        return cls(Bent.around(matrix, active, rows, factor), weight, kappa, slope, x)
+        return cls(Bent.around(matrix, active, rows, factor, known), weight, kappa, slope, x)
 
     def value(self, d: Array, u: Array) -> float:
         """The model's change against no step."""

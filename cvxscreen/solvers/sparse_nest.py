@@ -14,6 +14,7 @@ from cvxscreen.duality import Point
 from cvxscreen.losses import Piece
 from cvxscreen.problem import Problem
 from cvxscreen.selection import Selection
+from cvxscreen.solvers.sparse_factor import hand_on
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -71,9 +72,9 @@ class Nest:
         design = self.problem.design
         if self.first and len(features) < self.problem.d and getattr(design, "sparse", False):
             by_columns(design)  # kept: every solve along a path cuts from it
-        return Nest(
-            selection.reduce(self.problem), self.terms[selection.kept], self.features[features]
-        )
+        reduced = selection.reduce(self.problem)
+        hand_on(design, reduced.design, features)
+        return Nest(reduced, self.terms[selection.kept], self.features[features])
 
 
 def flat(codes: NDArray[np.int8]) -> NDArray[np.int8]:

@@ -30,6 +30,7 @@ from cvxscreen.losses import Losses
 from cvxscreen.penalty import L1
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.inner import InnerResult, Start
+from cvxscreen.solvers.sparse_factor import Known
 from cvxscreen.solvers.sparse_loops import loops
 from cvxscreen.solvers.sparse_model import Model
 from cvxscreen.solvers.sparse_search import best_length
@@ -149,7 +150,8 @@ def _model(state: _State, active: NDArray[np.intp]) -> Model:
     if state.damping > 0:
         weight = weight + state.damping * state.problem.column_norms[active] ** 2
     return Model.around(
-        state.matrix, active, rows, factor, weight, state.kappa[active], slope, x
+        state.matrix, active, rows, factor, weight, state.kappa[active], slope, x,
+        Known.of(state.problem.design),
     )
 
 

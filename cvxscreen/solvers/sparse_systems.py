@@ -1,7 +1,7 @@
 """The bending rows of the model of `ProxNewton`, and linear systems on some of its columns.
 
 ``(B'B + diag(weight)) step = force`` goes to Cholesky on the smaller side of B (the other side by
-the Woodbury identity), and where both are large to conjugate gradients.
+the Woodbury identity), and where both are large to conjugate gradients (`sparse_factor`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dposv
 
+from cvxscreen.solvers.sparse_factor import Known, Memory, System, conjugate
 from cvxscreen.solvers.sparse_loops import loops
 
 Array = NDArray[np.float64]
@@ -28,6 +29,8 @@ FULL = 0.3
 """Share of entries from which on products are those of dense matrices."""
 STEPS, SHARE = 200, 1e-2
 """Of conjugate gradients: at most so many, to a tenth of the residual."""
+BLOCK = 4096
+"""Rows of dense data that are copied at once for a factor."""
 
 
 @dataclass(eq=False)
@@ -42,16 +45,23 @@ class Bent:
     data: Array
     rows: int
     dense: Array | None = None
+    known: Known | None = None
 
     @classmethod
-    def around(cls, matrix: Any, active: Index, rows: Index, factor: Array) -> Bent:
-        """The `active` columns of `matrix` (CSC, or by columns) at `rows`, times ``factor_i``."""
+    def around(
+        cls, matrix: Any, active: Index, rows: Index, factor: Array, known: Known | None = None
+    ) -> Bent:
+        """The `active` columns of `matrix` (CSC, or by columns) at `rows`, times ``factor_i``.
+
+        `known` is the memory of the columns of `matrix`.
+        """
+        known = None if known is None else known.of_some(active)
         if not sp.issparse(matrix):
             turned = matrix.T if len(active) == matrix.shape[1] else matrix.T[active]
             dense = (np.take(turned, rows, axis=1) * factor[rows]).T
             every = np.tile(np.arange(len(rows), dtype=np.int32), len(active))
             starts = np.arange(len(active) + 1, dtype=np.int32) * len(rows)
-            return cls(starts, every, dense.ravel(order="F"), len(rows), dense)
+            return cls(starts, every, dense.ravel(order="F"), len(rows), dense, known)
         rank = np.full(matrix.shape[0], -1, dtype=np.int32)
         rank[rows] = np.arange(len(rows))
         room = int((matrix.indptr[active + 1] - matrix.indptr[active]).sum())
@@ -60,7 +70,7 @@ class Bent:
         size = loops().chosen_rows(
             active, matrix.indptr, matrix.indices, matrix.data, rank, factor, indptr, indices, data
         )
-        return cls(indptr, indices[:size], data[:size], len(rows))
+        return cls(indptr, indices[:size], data[:size], len(rows), known=known)
 
     @property
     def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.int32], Array]:
@@ -117,10 +127,14 @@ class Bent:
             )
             if back is not None:
                 return np.asarray((inner - self.pull(chosen, back) * inverse) * inverse)
-        curve = self.squares[chosen] + weight
-        return np.asarray(loops().conjugate(
-            chosen, *self.arrays, weight, curve, force, np.empty(self.rows), STEPS, SHARE
-        ))
+        known = Known(Memory(), chosen) if self.known is None else self.known.of_some(chosen)
+        system = System(
+            lambda v: self.pull(chosen, self.times(chosen, v)) + weight * v,
+            self.squares[chosen] + weight, force,
+        )
+        return conjugate(
+            system, known, lambda some, scale: self._single(chosen[some], scale), STEPS, SHARE
+        )
 
     def _crowded(self, chosen: Index) -> Array | None:
         """The chosen columns as a dense array where little of it is 0."""
@@ -141,14 +155,28 @@ class Bent:
         crowded = self._crowded(chosen)
         if crowded is not None:
             return np.asarray(crowded.T @ crowded)
+        out = np.zeros((len(chosen), len(chosen)))
+        self._add_inner(chosen, np.ones(len(chosen)), out)
+        return out
+
+    def _single(self, chosen: Index, scale: Array) -> NDArray[np.float32]:
+        """As `_inner`, in single precision, of the columns times `scale`."""
+        out = np.zeros((len(chosen), len(chosen)), dtype=np.float32)
+        if self.dense is None:
+            self._add_inner(chosen, scale, out)
+            return out
+        for start in range(0, self.rows, BLOCK):
+            block = (self.dense[start : start + BLOCK][:, chosen] * scale).astype(np.float32)
+            out += block.T @ block
+        return out
+
+    def _add_inner(self, chosen: Index, scale: Array, out: NDArray[Any]) -> None:
+        """Add the lower half of ``B'B``, of the chosen columns times `scale`."""
         count = int((self.indptr[chosen + 1] - self.indptr[chosen]).sum())
         starts = np.zeros(self.rows + 2, dtype=np.int64)
         indices, data = np.empty(count, dtype=np.int32), np.empty(count)
         loops().turned(chosen, *self.arrays, starts, indices, data)
-        out = np.zeros((len(chosen), len(chosen)))
-        every_row = np.arange(self.rows)
-        loops().pair_sums(every_row, starts, indices, data, np.ones(self.rows), out)
-        return out
+        loops().inner_sums(chosen, *self.arrays, scale, starts, indices, data, out)
 
     def _outer(self, chosen: Index, scale: Array) -> Array:
         """``sum_k scale_k B_j B_j'`` over the chosen columns; the upper half is not needed."""

@@ -1,0 +1,209 @@
+"""Conjugate gradients with a kept factor: the answer is that of the system, whatever the factor."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sparse_cases import make
+
+from cvxscreen.models.sparse import lambda_max, sparse_svm, sparse_svr
+from cvxscreen.problem import Problem
+from cvxscreen.solvers import sparse_factor, sparse_systems
+from cvxscreen.solvers.loop import solve_screened
+from cvxscreen.solvers.sparse_factor import Kept, Known, Memory, System, conjugate, hand_on
+from cvxscreen.solvers.sparse_systems import Bent
+from cvxscreen.solvers.warm import warm_start
+
+
+def times_gram(matrix: np.ndarray):
+    """The `gram` of a dense matrix."""
+    def gram(some: np.ndarray, scale: np.ndarray) -> np.ndarray:
+        part = matrix[:, some] * scale
+        return (part.T @ part).astype(np.float32)
+    return gram
+
+
+def system_of(matrix: np.ndarray, weight: np.ndarray, force: np.ndarray) -> System:
+    return System(lambda v: matrix.T @ (matrix @ v) + weight * v,
+                  (matrix**2).sum(axis=0) + weight, force)
+
+
+def plain_residual(system: System, x: np.ndarray) -> float:
+    """The squared residual as a share of the first, in the metric of the diagonal."""
+    left = system.force - system.product(x)
+    return float(left @ (left / system.curve) / (system.force @ (system.force / system.curve)))
+
+
+@pytest.fixture
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A factor at the first occasion."""
+    monkeypatch.setattr(sparse_factor, "PATIENCE", 0)
+
+
+@pytest.mark.parametrize("largest", [25, 1000])
+def test_a_badly_conditioned_system_with_equal_columns(
+    largest: int, hurry: None, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sparse_factor, "LARGEST", largest)
+    matrix = rng.standard_normal((60, 40)) * 10.0 ** rng.uniform(-6, 6, 40)
+    matrix[:, 20:30] = matrix[:, :10]
+    weight = 1e-7 * (matrix**2).sum(axis=0)
+    system = system_of(matrix, weight, matrix.T @ rng.standard_normal(60))
+    known = Known(Memory(), np.arange(40))
+    x = conjugate(system, known, times_gram(matrix), 5000, 1e-20)
+    assert known.memory.kept is not None
+    assert len(known.memory.kept.columns) == min(largest, 40)
+    assert plain_residual(system, x) < 1e-18
+    root = np.sqrt(system.curve)
+    scaled = (matrix.T @ matrix + np.diag(weight)) / root[:, None] / root
+    expected = np.linalg.solve(scaled, system.force / root) / root
+    # In the norm of the system, which is what the steps of a model are judged by.
+    off = x - expected
+    assert off @ system.product(off) < 1e-8 * (expected @ system.product(expected))
+
+
+def test_a_factor_of_the_system_itself_takes_a_few_steps(
+    hurry: None, rng: np.random.Generator
+) -> None:
+    matrix = rng.standard_normal((80, 60)) * 10.0 ** rng.uniform(-2, 2, 60)
+    weight = 1e-4 * (matrix**2).sum(axis=0)
+    known = Known(Memory(), np.arange(60))
+    system = system_of(matrix, weight, rng.standard_normal(60))
+    for _ in range(2):
+        x = conjugate(system, known, times_gram(matrix), 1000, 1e-16)
+        assert plain_residual(system, x) < 1e-15
+    assert known.memory.usual < 10
+
+
+def test_names_of_columns_survive_reductions_and_orders(rng: np.random.Generator) -> None:
+    """What a factor says about a part of its columns is that part of the inverse."""
+    problem = make("huber", "sparse", 3)
+    first, second = np.sort(rng.permutation(40)[:30]), np.sort(rng.permutation(30)[:20])
+    middle = problem.design.take_columns(first)
+    last = middle.take_columns(second)
+    hand_on(problem.design, middle, first)
+    hand_on(middle, last, second)
+    known = Known.of(last)
+    assert known.memory is Known.of(problem.design).memory
+    np.testing.assert_array_equal(known.columns, first[second])
+
+    matrix = rng.standard_normal((90, 40))
+    curve = (matrix**2).sum(axis=0) + 5.0
+    gram = matrix.T @ matrix + 5.0 * np.eye(40)
+    known.memory.renew(np.arange(40), curve, times_gram(matrix))
+    force = rng.standard_normal(20)
+    inverse = np.linalg.inv(gram)[np.ix_(known.columns, known.columns)]
+    found = known.memory.preconditioner(known.columns, curve[known.columns])(force)
+    np.testing.assert_allclose(found, inverse @ force, rtol=1e-3, atol=1e-5)
+
+
+def test_a_column_without_a_factor_is_divided_by_its_curvature(rng: np.random.Generator) -> None:
+    matrix = rng.standard_normal((50, 12))
+    curve = (matrix**2).sum(axis=0)
+    memory = Memory()
+    memory.renew(np.arange(12), curve, times_gram(matrix))
+    names, here = np.array([3, 7, 90, 95]), np.array([curve[3], curve[7], 4.0, 5.0])
+    found = memory.preconditioner(names, here)(np.array([0.0, 0.0, 8.0, 10.0]))
+    np.testing.assert_allclose(found, [0.0, 0.0, 2.0, 2.0], atol=1e-12)
+
+
+def misleading(columns: int) -> Memory:
+    """A factor that takes the second half of the columns for very heavy ones."""
+    heavy = np.where(np.arange(columns) < columns // 2, 1.0, 1e4)
+    return Memory(Kept(np.arange(columns), np.asfortranarray(np.diag(heavy).astype(np.float32))))
+
+
+def test_a_misleading_factor_is_not_trusted(rng: np.random.Generator) -> None:
+    """In its own metric next to nothing is left, when half of the system is not solved at all."""
+    half = 30
+    matrix = np.diag(rng.uniform(0.9, 1.1, 2 * half))
+    force = np.concatenate([0.01 * rng.standard_normal(half), rng.standard_normal(half)])
+    system = system_of(matrix, np.full(2 * half, 0.1), force)
+    memory = misleading(2 * half)
+    x = conjugate(system, Known(memory, np.arange(2 * half)), times_gram(matrix), 500, 1e-2)
+    assert plain_residual(system, x) <= 1.01e-2
+
+
+def test_a_factor_of_other_data_is_replaced_and_does_no_harm(rng: np.random.Generator) -> None:
+    matrix, other = rng.standard_normal((300, 200)), rng.standard_normal((250, 200))
+    weight = 1e-4 * (matrix**2).sum(axis=0)
+    known = Known(Memory(), np.arange(200))
+    known.memory.renew(np.arange(200), (other**2).sum(axis=0) + 1.0, times_gram(other))
+    before = known.memory.kept
+    system = system_of(matrix, weight, rng.standard_normal(200))
+    x = conjugate(system, known, times_gram(matrix), 1000, 1e-16)
+    assert known.memory.kept is not before
+    expected = np.linalg.solve(matrix.T @ matrix + np.diag(weight), system.force)
+    np.testing.assert_allclose(x, expected, rtol=1e-5, atol=1e-9)
+
+
+def test_without_a_factor_the_diagonal_serves(
+    hurry: None, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where Cholesky breaks down with every ridge."""
+    monkeypatch.setattr(sparse_factor, "RIDGES", (-2.0,))
+    matrix = rng.standard_normal((90, 40))
+    known = Known(Memory(), np.arange(40))
+    system = system_of(matrix, np.full(40, 1.0), rng.standard_normal(40))
+    x = conjugate(system, known, times_gram(matrix), 1000, 1e-20)
+    assert known.memory.kept is None
+    assert plain_residual(system, x) < 1e-18
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_the_range_of_single_precision_is_no_limit(
+    scale: float, hurry: None, rng: np.random.Generator
+) -> None:
+    """Squares of the data, and the residuals, lie beyond what single precision can hold."""
+    whole = scale * rng.standard_normal((60, 30)) * (rng.random((60, 30)) < 0.3)
+    every = np.arange(30)
+    block = Bent.around(sp.csc_matrix(whole), every, np.arange(60), np.ones(60),
+                        Known(Memory(), every))
+    weight = np.full(30, scale**2)
+    system = system_of(whole, weight, scale * rng.standard_normal(30))
+    x = conjugate(system, block.known, block._single, 500, 1e-20)  # type: ignore[arg-type]
+    assert block.known is not None
+    assert block.known.memory.kept is not None
+    assert plain_residual(system, x) < 1e-18
+
+
+@pytest.mark.parametrize("mode", ["certified", "safe"])
+@pytest.mark.parametrize("kind", ["huber", "smoothed_hinge", "squared_hinge alone"])
+def test_a_path_by_factors_ends_where_a_direct_one_does(
+    mode: str, kind: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X = sp.random(220, 150, 0.1, format="csr", random_state=rng)
+    t = X @ rng.standard_normal(150) + 0.3 * rng.standard_normal(220)
+    y = np.where(t > 0, 1.0, -1.0)
+
+    def base() -> Problem:
+        if kind == "huber":
+            return sparse_svr(X, t, 1.0, loss="huber", delta=0.5)
+        alone = {"l2": 0.0} if "alone" in kind else {}
+        return sparse_svm(X, y, 1.0, loss=kind.split()[0], **alone)  # type: ignore[return-value]
+
+    # An L1 norm alone asks for more than loosely solved systems give, in reach of a smaller gap.
+    tol = 1e-6 if "alone" in kind else 1e-9
+
+    def path(problem: Problem) -> list[float]:
+        values, before = [], None
+        for lam in lambda_max(problem) * np.geomspace(0.5, 1e-3, 6):
+            here = problem.with_(lam=float(lam))
+            start = None if before is None else warm_start(here, before)
+            before = solve_screened(here, tol=tol, start=start, mode=mode)
+            assert before.status == "optimal"
+            values.append(before.value)
+        return values
+
+    direct = path(base())
+    for name, value in (("DIRECT", -1), ("FEW", 0)):
+        monkeypatch.setattr(sparse_systems, name, value)
+    for name, value in (("PATIENCE", 2), ("LARGEST", 30)):
+        monkeypatch.setattr(sparse_factor, name, value)
+    by_factors = base()
+    assert path(by_factors) == pytest.approx(direct, rel=3.0 * tol)
+    kept = Known.of(by_factors.design).memory.kept
+    assert kept is not None
+    assert len(kept.columns) <= 30
+    assert kept.columns.max() < 150
