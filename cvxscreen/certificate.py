@@ -157,12 +157,12 @@ def certify(
         return refused("a dual variable lies outside its box", primal)
 
     force = problem.design.adjoint(theta)
+    if passes is not None:
+        passes.margins, passes.force = t, force
     if problem.held:
         gap = held_parts(problem, x, theta, t, values, force)
         return _judged(gap, primal, tol)
     pull = force + problem.linear
-    if passes is not None:
-        passes.margins, passes.force = t, force
     side_gap = side_error = 0.0
     if problem.side is not None:
         m = len(problem.side.offset)
