@@ -13,31 +13,32 @@ Loop = Callable[..., Any]
 
 
 def _descend(  # type: ignore[no-untyped-def]
-    order, indptr, indices, data, curve, weight, kappa, slope, x, d, u
+    order, indptr, indices, data, curve, weight, kappa, slope, x, d, u, times=1
 ):
-    """One sweep of exact coordinate steps on ``slope'd + 1/2 |B d|^2 + 1/2 d'M d + kappa|x+d|``.
+    """Sweeps of exact coordinate steps on ``slope'd + 1/2 |B d|^2 + 1/2 d'M d + kappa|x+d|``.
 
     ``u = B d`` follows; `curve` is ``|B_j|^2 + M_j``. Returns the decrease of the model.
     """
     gained = 0.0
-    for k in range(order.size):
-        j = order[k]
-        first, last = indptr[j], indptr[j + 1]
-        pull = slope[j] + weight[j] * d[j]
-        for p in range(first, last):
-            pull += data[p] * u[indices[p]]
-        h = curve[j]
-        old = x[j] + d[j]
-        z = old - pull / h
-        room = kappa[j] / h
-        new = z - room if z > room else (z + room if z < -room else 0.0)
-        step = new - old
-        if step != 0.0:
-            d[j] = new - x[j]
+    for _ in range(times):
+        for k in range(order.size):
+            j = order[k]
+            first, last = indptr[j], indptr[j + 1]
+            pull = slope[j] + weight[j] * d[j]
             for p in range(first, last):
-                u[indices[p]] += step * data[p]
-            gained -= step * pull + 0.5 * h * step * step
-            gained -= kappa[j] * (abs(new) - abs(old))
+                pull += data[p] * u[indices[p]]
+            h = curve[j]
+            old = x[j] + d[j]
+            z = old - pull / h
+            room = kappa[j] / h
+            new = z - room if z > room else (z + room if z < -room else 0.0)
+            step = new - old
+            if step != 0.0:
+                d[j] = new - x[j]
+                for p in range(first, last):
+                    u[indices[p]] += step * data[p]
+                gained -= step * pull + 0.5 * h * step * step
+                gained -= kappa[j] * (abs(new) - abs(old))
     return gained
 
 

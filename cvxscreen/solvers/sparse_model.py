@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cvxscreen.solvers.sparse_factor import Known
 from cvxscreen.solvers.sparse_loops import loops
+from cvxscreen.solvers.sparse_search import LENGTHS, searches
 from cvxscreen.solvers.sparse_systems import Bent
 
 Array = NDArray[np.float64]
@@ -19,8 +20,6 @@ COLD, WARM = 8, 4
 """Sweeps over what is not 0 before a linear system; they cost a small part of it."""
 ENOUGH = 0.1
 """A cycle that gains less than this share of all is the last: the model is a model."""
-LENGTHS = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.0)
-"""Shares of a step over zero that are tried; 0 stands for the first zero on the way."""
 
 
 @dataclass(eq=False)
@@ -52,64 +51,41 @@ class Model:
         change = self.kappa @ (np.abs(self.x + d) - np.abs(self.x))
         return float(self.slope @ d + 0.5 * u @ u + 0.5 * self.weight @ d**2 + change)
 
-    def sweep(self, order: NDArray[np.intp]) -> float:
-        """Coordinate descent over `order`."""
+    def sweep(self, order: NDArray[np.intp], times: int = 1) -> float:
+        """Coordinate descent over `order`; by how much the model decreased."""
         return float(loops().descend(
             order, *self.bent.arrays, self.curve, self.weight, self.kappa, self.slope, self.x,
-            self.d, self.u,
+            self.d, self.u, times,
         ))
 
-    def newton(self) -> bool:
-        """Solve on the current signs; what steps over zero stops there. Whether it decreased."""
+    def newton(self) -> float:
+        """Solve on the current signs; what steps over zero stops there. The model's decrease."""
         here = self.x + self.d
         chosen = np.flatnonzero(here)
         if not len(chosen):
-            return False
-        weight, sign = self.weight[chosen], np.sign(here[chosen])
+            return 0.0
+        weight = self.weight[chosen]
         residual = self.slope[chosen] + self.bent.pull(chosen, self.u) + weight * self.d[chosen]
-        residual += self.kappa[chosen] * sign
+        residual += self.kappa[chosen] * np.sign(here[chosen])
         step = -self.bent.solve(chosen, weight, residual)
-        crossed = (here[chosen] + step) * sign < 0
-        with np.errstate(divide="ignore", invalid="ignore"):
-            room = np.where(crossed, here[chosen] / np.where(crossed, -step, 1.0), 1.0)
-        best, first = self.value(self.d, self.u), float(room.min(initial=1.0))
-        found = None
-        for share in LENGTHS if crossed.any() else LENGTHS[:1]:
-            length = max(share, first)
-            place = here[chosen] + length * step
-            place[place * sign <= 0] = 0.0
-            d = self.d.copy()
-            d[chosen] = place - self.x[chosen]
-            u = self.u + self.bent.times(chosen, d[chosen] - self.d[chosen])
-            after = self.value(d, u)
-            if after < best:
-                best, found = after, (d, u)
-            elif found is not None:
-                break
-            if share <= first:
-                break
-        if found is None:
-            return False
-        self.d, self.u = found
-        return True
+        return float(searches().shortened(
+            chosen, *self.bent.arrays, self.weight, self.kappa, self.slope, self.x, step, LENGTHS,
+            self.d, self.u,
+        ))
 
     def minimise(self, cold: bool) -> int:
         """Alternate sweeps and linear systems until little is left; sweeps made."""
         total, made = 0.0, 0
         every = np.arange(len(self.x))
         for cycle in range(CYCLES):
-            before = self.value(self.d, self.u)
-            self.sweep(every)
-            some = np.flatnonzero(self.x + self.d)
-            made += 1
-            for _ in range(COLD if cold and cycle == 0 else WARM):
-                self.sweep(some)
-                made += 1
-            signs, middle = np.sign(self.x + self.d), self.value(self.d, self.u)
-            self.newton()
-            after = self.value(self.d, self.u)
-            total += before - after
+            times = COLD if cold and cycle == 0 else WARM
+            gained = self.sweep(every)
+            gained += self.sweep(np.flatnonzero(self.x + self.d), times)
+            made += 1 + times
+            signs = np.sign(self.x + self.d)
+            last = self.newton()
+            total += gained + last
             same = bool((np.sign(self.x + self.d) == signs).all())
-            if middle - after <= ENOUGH * total or (same and not cold):
+            if last <= ENOUGH * total or (same and not cold):
                 break
         return made

@@ -80,14 +80,17 @@ class _State:
     slope: Array = field(init=False)
     gap: float = field(init=False)
 
+    def __post_init__(self) -> None:
+        self.turned = self.matrix.T  # once: scipy checks what it transposes
+
     def evaluate(self) -> None:
         """Slopes, gradient and gap at x; one pass."""
-        self.theta = np.clip(self.losses.slope(self.t), self.losses.lo, self.losses.hi)
+        self.theta = self.losses.slope(self.t)
         self.slope, self.gap = self.judged(self.theta, self.losses)
 
     def judged(self, theta: Array, losses: Losses) -> tuple[Array, float]:
         """The pull of `theta` and the gap of (x, theta) under `losses`."""
-        pull = np.asarray(self.matrix.T @ theta) + self.problem.linear
+        pull = np.asarray(self.turned @ theta) + self.problem.linear
         if self.problem.held:  # the share of theta that is feasible
             share = 1.0 / max(float(np.max(np.abs(pull) / self.kappa, initial=0.0)), 1.0)
             gap = float((self.kappa * np.abs(self.x) + share * pull * self.x).sum())
