@@ -20,7 +20,7 @@ def _squared(design: Rows) -> sp.csr_matrix:
     if found is None:
         matrix = design.matrix
         entries = matrix.data.astype(np.float64) ** 2
-        if design.scale is not None:
+        if design.scale is not None and not (np.abs(design.scale) == 1.0).all():
             entries *= np.repeat(design.scale**2, np.diff(matrix.indptr))
         found = sp.csr_matrix((entries, matrix.indices, matrix.indptr), shape=matrix.shape)
         design.__dict__["_squared"] = found
@@ -112,6 +112,19 @@ def column_major(design: Rows) -> Array:
     if found is None:
         found = design.__dict__["_column_major"] = np.asfortranarray(design.dense())
     return found
+
+
+OFTEN = 3
+"""So many times columns are cut from rows, at two to four passes each, before the matrix is turned
+for good: that takes ten to fourteen."""
+
+
+def cut_often(design: Rows) -> None:
+    """Keep sparse rows by columns, too, once a few sets of columns have been cut from them."""
+    cuts = design.__dict__.get("_cuts", 0)
+    if cuts >= OFTEN:
+        by_columns(design)
+    design.__dict__["_cuts"] = cuts + 1
 
 
 FEW = 0.1

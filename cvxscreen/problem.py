@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen.columns import column_squares
+from cvxscreen.columns import column_squares, row_squares
 from cvxscreen.cones import SideConstraints
 from cvxscreen.designs.protocols import Design, Form
 from cvxscreen.errors import InvalidInput
@@ -166,7 +166,7 @@ class Problem:
         plain = self.quadratic.matrix is None and not (self.held or self.quadratic.free.any())
         if plain and (self.quadratic.diagonal == 1.0).all():
             return self.norms
-        return np.sqrt(self.design.weighted_squares(np.ones(self.d)))
+        return np.sqrt(row_squares(self.design, np.ones(self.d)))
 
     @cached_property
     def noise_norms(self) -> Array:

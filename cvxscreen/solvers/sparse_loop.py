@@ -31,7 +31,7 @@ from cvxscreen.solvers.evaluate import Answer
 from cvxscreen.solvers.inner import Inner, InnerResult, Start, ask
 from cvxscreen.solvers.run import Run
 from cvxscreen.solvers.solution import Round, Solution, shares_proven
-from cvxscreen.solvers.sparse_nest import FEWER, Nest, flat, pays, wanted_features
+from cvxscreen.solvers.sparse_nest import FEWER, Nest, first_goal, flat, pays, wanted_features
 from cvxscreen.solvers.sparse_pauses import curved, eager, gap_that_pays, sides_of, size_after
 
 Array = NDArray[np.float64]
@@ -244,10 +244,10 @@ class _Run(Run):
         few = int((settled >= 0).sum()) < (1.0 - FEWER) * self.problem.n
         chosen = Selection(codes if few else settled, chosen.dropped)
         nest = Nest.whole(self.problem).within(chosen)
-        start = None
+        goal, start = first_goal(nest, self.problem.d, self.aim(), point.gap), None
         if self.started or self.rounds:
-            start = Start(point.x[nest.features], point.theta[nest.terms])
-        solved = self.solve(nest.problem, start, self.aim())
+            goal, start = self.aim(), Start(point.x[nest.features], point.theta[nest.terms])
+        solved = self.solve(nest.problem, start, goal)
         guessed = int(chosen.dropped.sum() - self.screening.dropped.sum())  # type: ignore[union-attr]
         if not self.result.usable:
             self.finished = True

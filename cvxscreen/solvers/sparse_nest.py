@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.columns import by_columns, column_counts, entries
+from cvxscreen.columns import column_counts, cut_often, entries
 from cvxscreen.designs.rows import Rows
 from cvxscreen.duality import Point
 from cvxscreen.losses import Piece
@@ -26,6 +26,7 @@ NEAR = 0.9
 """Features with ``|v_j|`` above this share of ``kappa_j`` are let in."""
 HOPE = 0.02  # where features are predicted, a start with a larger gap is not asked for proofs
 FIRST = 500  # violators let in at once at least; else twice as many as the support has
+ROUGHLY = 0.03  # of the gap at 0 is enough where features that pull have been left out
 
 
 @dataclass(eq=False)
@@ -71,10 +72,19 @@ class Nest:
         features = selection.features(self.problem)
         design = self.problem.design
         if self.first and len(features) < self.problem.d and getattr(design, "sparse", False):
-            by_columns(design)  # kept: every solve along a path cuts from it
+            cut_often(design)  # type: ignore[arg-type]
         reduced = selection.reduce(self.problem)
         hand_on(design, reduced.design, features)
         return Nest(reduced, self.terms[selection.kept], self.features[features])
+
+
+def first_goal(nest: Nest, features: int, aim: float, gap: float) -> float:
+    """The gap to solve to from 0, where it is `gap`: `aim` only if this may be the last round.
+
+    Where as many of the `features` as may be are let in, there are sure to be others.
+    """
+    more = FIRST <= nest.problem.d < features
+    return max(aim, ROUGHLY * gap) if more else aim
 
 
 def flat(codes: NDArray[np.int8]) -> NDArray[np.int8]:
