@@ -141,8 +141,7 @@ def sparse_svr(
     """
     shape = Shape(gamma=gamma, epsilon=epsilon, delta=delta)
     pure = number("l2", l2, "0 (with Huber's loss) or a positive number is needed") == 0
-    if pure and loss != "huber":
-        choice("loss", loss, REGRESSION)
+    if pure and choice("loss", loss, REGRESSION) != "huber":
         raise InvalidInput(
             f"`l2` is 0, and `loss` is {loss!r}; loss=\"huber\" or a positive l2 is needed."
         )

@@ -130,6 +130,10 @@ BUILD: dict[str, Callable[[], Claim]] = {
     "kernel with intercept": lambda: claim(cs.svm(X, Y, kernel="rbf", intercept=True)),
     "L1": lambda: claim(cs.sparse_svm(X, Y, 0.05)),
     "L1 sparse rows": lambda: claim(cs.sparse_svr(SPARSE, RESPONSE, 0.02)),
+    "L1 alone": lambda: claim(cs.sparse_svm(X, Y, 0.05, loss="squared_hinge", l2=0)),
+    "L1 alone sparse rows": lambda: claim(
+        cs.sparse_svr(SPARSE, RESPONSE, 0.02, loss="huber", l2=0)
+    ),
     "L1 without squares": _lp,
     "triplets": _metric,
     "triplets listed": lambda: _listed(False),

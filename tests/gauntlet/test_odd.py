@@ -65,6 +65,10 @@ DOORS = [
     Odd("sparse_svm", lambda X, y: answer(cs.sparse_svm(X, y, 0.05)), LABELS),
     Odd("sparse_svm as an LP", lambda X, y: answer(cs.sparse_svm(X, y, 0.05, loss="hinge", l2=0)),
         LABELS),
+    Odd("sparse_svm, L1 alone", lambda X, y: answer(
+        cs.sparse_svm(X, y, 0.05, loss="squared_hinge", l2=0)), LABELS),
+    Odd("sparse_svr, L1 alone", lambda X, y: answer(
+        cs.sparse_svr(X, y, 0.05, loss="huber", l2=0)), ANSWERS),
     Odd("sparse_svr", lambda X, y: answer(cs.sparse_svr(X, y, 0.05)), ANSWERS),
     Odd("triplets", lambda X, y: answer(cs.rtlm(X, cs.triplets(X, y, k=1), 50.0)), LABELS),
     Odd("triplets, diagonal", lambda X, y: answer(
