@@ -30,7 +30,7 @@ from cvxscreen.certificate_batch import certify_many
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.duality import dual_feasible, reference_point
 from cvxscreen.metric_certificate import certify_metric
-from cvxscreen.solvers import faces_loops, small_loops, smo_loops, sparse_loops
+from cvxscreen.solvers import faces_loops, small_loops, smo_loops, sparse_loops, sparse_search
 from cvxscreen.solvers.faces import Faces
 from cvxscreen.solvers.metric_start import closed_form, task_of
 from cvxscreen.solvers.small_path import SmallPath
@@ -40,6 +40,7 @@ MADE: tuple[Any, ...] = (
     certificate_batch.compiled, cone_loops.cone_loops, metric_certificate._compiled,
     pair_loops.loops, product_loops.product_loops, faces_loops.compiled, small_loops.compiled,
     smo_loops.compiled, sparse_loops.loops, chunk_loops.chunk_loops,
+    sparse_search.searches,
 )
 """Everything that hands out kernels, each once."""
 
@@ -235,6 +236,7 @@ def test_without_numba_the_loops_are_there_as_written(monkeypatch: pytest.Monkey
         assert cone_loops.cone_loops().semidefinite is cone_loops._semidefinite
         assert metric_certificate._compiled() is metric_certificate._judge_products
         assert sparse_loops.loops().descend is sparse_loops._descend
+        assert sparse_search.searches().shortened is sparse_search._shortened
         assert chunk_loops.chunk_loops().pull is chunk_loops._plain_pull
         for made in (faces_loops.compiled, small_loops.compiled, certificate_batch.compiled):
             assert made() is None

@@ -18,6 +18,7 @@ from cvxscreen.losses import Losses
 from cvxscreen.penalty import L1, NonNegative
 from cvxscreen.problem import Problem, Quadratic
 from cvxscreen.quadratic import Absent
+from cvxscreen.solvers.evaluate import Answer
 
 LOSSES = ("squared_hinge", "huber")
 
@@ -145,6 +146,19 @@ def test_slopes_beyond_the_constraint_are_worth_what_is_left_of_them() -> None:
         proof = certify(problem, found.x, factor * found.theta, tol=1e-7)
         assert proof.ok
         assert proof.dual <= found.value * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_certificate_hands_its_passes_on(sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer's point takes no further pass over the data."""
+    problem = make("squared_hinge", 5, 0.2, sparse)
+    found = cs.solve(problem, tol=1e-10)
+    known = cs.reference_point(problem, found.x, found.theta)
+    answer = Answer.of(problem, found.x, found.theta, np.zeros(0), 1e-9)
+    for name in ("forward", "adjoint"):
+        monkeypatch.setattr(Rows, name, None)
+    assert answer.point.gap == known.gap
+    np.testing.assert_array_equal(answer.point.leaning, known.leaning)
 
 
 def test_the_gap_bounds_the_distance_from_the_optimum() -> None:

@@ -11,17 +11,18 @@ import cvxscreen as cs
 from cvxscreen.bounds import dual_ball, joint, midpoint_ball, synergy
 from cvxscreen.bounds.stages import stages
 from cvxscreen.bounds.synergy import primal_ball
-from cvxscreen.columns import by_columns, by_rows, column_counts, entries, narrowed
+from cvxscreen.columns import OFTEN, by_columns, by_rows, column_counts, entries, narrowed
 from cvxscreen.designs.rows import Rows
 from cvxscreen.duality import Point, reference_point
 from cvxscreen.losses import Piece
 from cvxscreen.problem import Problem
 from cvxscreen.regions import Region
 from cvxscreen.rules import judge
+from cvxscreen.selection import Selection
 from cvxscreen.solvers import sparse_pauses
 from cvxscreen.solvers.inner import Start
 from cvxscreen.solvers.loop import solve_screened
-from cvxscreen.solvers.sparse_nest import Nest
+from cvxscreen.solvers.sparse_nest import Nest, first_goal
 from cvxscreen.solvers.stochastic import Sdca
 from cvxscreen.solvers.warm import warm_start
 
@@ -152,6 +153,31 @@ def test_rows_and_columns_of_a_design(kind: str) -> None:
         assert entries(design) == np.count_nonzero(full)
     else:
         assert entries(design) == full.size
+
+
+def test_rows_are_turned_once_columns_are_cut_often() -> None:
+    """And are the same to the last bit before and after."""
+    problem = make("huber", "sparse", 1)
+    design, nest = problem.design, Nest.whole(problem)
+    dropped = np.arange(problem.d) % 3 > 0
+    selection = Selection(np.full(problem.n, -1, dtype=np.int8), dropped)
+    cuts = []
+    for number in range(OFTEN + 2):
+        assert ("_by_columns" in design.__dict__) == (number > OFTEN)
+        cuts.append(by_columns(nest.within(selection).problem.design))
+    for cut in cuts:
+        np.testing.assert_array_equal(cut.data, cuts[0].data)
+        np.testing.assert_array_equal(cut.indices, cuts[0].indices)
+
+
+@pytest.mark.parametrize(("kept", "goal"), [(500, 0.03), (499, 1e-6), (700, 0.03), (800, 1e-6)])
+def test_the_first_goal_from_zero(kept: int, goal: float) -> None:
+    """Rough where as many features as may be are let in, and others are left out."""
+    X = np.random.default_rng(0).standard_normal((4, 800))
+    whole = Nest.whole(cs.sparse_svm(X, [1.0, -1.0, 1.0, -1.0], 0.1))  # type: ignore[arg-type]
+    some = whole.within(Selection(np.full(4, -1, dtype=np.int8), np.arange(800) >= kept))
+    assert first_goal(some, 800, 1e-6, 1.0) == goal
+    assert first_goal(some, 800, 2.0, 1.0) == 2.0
 
 
 def test_the_work_of_a_pass() -> None:

@@ -1,0 +1,104 @@
+"""How far a step under an L1 norm goes: of the model and of the objective."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from cvxscreen.losses import Losses
+from cvxscreen.solvers import sparse_search
+from cvxscreen.solvers.sparse_search import LENGTHS, best_length, searches
+
+
+def problem(seed: int) -> tuple[Losses, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Losses, rows, weights, a point and a step down from it."""
+    rng = np.random.default_rng(seed)
+    n, d = 30, 8
+    if seed % 2:
+        losses = Losses(np.ones(n), 0.0, rng.uniform(0.5, 2.0, n), -np.inf, 0.0)
+    else:
+        losses = Losses(rng.standard_normal(n), 0.0, 1.0, -0.7, 0.7)
+    x = rng.standard_normal(d) * (rng.random(d) < 0.6)
+    A, kappa = rng.standard_normal((n, d)), np.full(d, 0.3)
+    steepest = A.T @ losses.slope(A @ x) + kappa * np.sign(x)
+    return losses, A, kappa, x, -rng.uniform(0.02, 0.2) * steepest * (x != 0)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_length_is_where_the_objective_is_lowest(seed: int) -> None:
+    losses, A, kappa, x, d = problem(seed)
+    length = best_length(x, kappa, A @ x, losses, d, A @ d)
+
+    def value(s: float) -> float:
+        return float(losses.value(A @ (x + s * d)).sum() + kappa @ np.abs(x + s * d))
+
+    lengths = np.linspace(0.0, 8.0, 4001)
+    least = min(value(s) for s in lengths)
+    first = value(0.0)
+    # A whole step is good enough where it has less than a third of the slope left.
+    assert value(length) <= least + (0.35 if length == 1.0 else 1e-4) * (first - least) + 1e-12
+
+
+def test_the_length_has_an_end() -> None:
+    losses, A, kappa, x, d = problem(1)
+    assert 7.9 < best_length(x, kappa, A @ x, losses, 1e-9 * d, 1e-9 * A @ d) <= 8.0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_shortened_step_lowers_the_model_by_what_it_says(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    B = sp.csc_matrix(rng.standard_normal((12, 6)) * (rng.random((12, 6)) < 0.7))
+    x, slope = rng.standard_normal(6), rng.standard_normal(6)
+    x[5] = 0.0
+    weight, kappa = np.full(6, 0.3), np.full(6, 0.2)
+    chosen = np.flatnonzero(x)
+    H = (B[:, chosen].T @ B[:, chosen]).toarray() + np.diag(weight[chosen])
+    step = -np.linalg.solve(H, slope[chosen] + kappa[chosen] * np.sign(x[chosen]))
+
+    def value(d: np.ndarray) -> float:
+        u = B @ d
+        part = slope @ d + 0.5 * u @ u + 0.5 * weight @ d**2
+        return float(part + kappa @ (np.abs(x + d) - np.abs(x)))
+
+    ends = []
+    for loop in (sparse_search._shortened, searches().shortened):
+        d, u = np.zeros(6), np.zeros(12)
+        gained = loop(chosen, B.indptr, B.indices, B.data, weight, kappa, slope, x, step, LENGTHS,
+                      d, u)
+        assert gained > 0
+        assert gained == pytest.approx(-value(d))
+        np.testing.assert_allclose(u, B @ d, atol=1e-12)
+        assert ((x + d) * x >= 0).all()
+        assert d[5] == 0
+        ends.append(d)
+    np.testing.assert_allclose(*ends, atol=1e-12)
+    # The best of the lengths, each with what steps over zero put to 0.
+    whole = x[chosen] + step
+    first = min([1.0, *(-x[chosen] / step)[whole * x[chosen] < 0]])
+    tried = []
+    for length in np.maximum(LENGTHS, first):
+        place = x[chosen] + length * step
+        d = np.zeros(6)
+        d[chosen] = np.where(place * x[chosen] <= 0, 0.0, place) - x[chosen]
+        tried.append(value(d))
+    assert -gained <= tried[0] + 1e-12
+    assert any(-gained == pytest.approx(one) for one in tried)
+
+
+def test_a_step_that_raises_the_model_is_not_taken() -> None:
+    one = np.ones(1)
+    empty = sp.csc_matrix((2, 1))
+    d, u = np.zeros(1), np.zeros(2)
+    gained = searches().shortened(np.array([0]), empty.indptr, empty.indices, empty.data, one, one,
+                                  one, one, one, LENGTHS, d, u)
+    assert gained == 0.0
+    assert not d.any()
+    assert not u.any()
+
+
+def test_loops_without_numba_are_the_same() -> None:
+    losses, A, kappa, x, d = problem(3)
+    table = losses.b, losses.e, losses.q, losses.lo, losses.hi
+    given = (x, kappa, A @ x, *table, d, A @ d, 8.0, 12, 0.3)
+    assert sparse_search._root(*given) == pytest.approx(searches().root(*given))
