@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -20,10 +22,12 @@ from cvxscreen.regions import Region
 from cvxscreen.rules import judge
 from cvxscreen.selection import Selection
 from cvxscreen.solvers import sparse_pauses
-from cvxscreen.solvers.inner import Start
+from cvxscreen.solvers.inner import InnerResult, Start
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.sparse_nest import Nest, first_goal
-from cvxscreen.solvers.stochastic import Sdca
+from cvxscreen.solvers.sparse_newton import ProxNewton
+from cvxscreen.solvers.sparse_thrift import EAGER, LITTLE, WORTH, Thrift
+from cvxscreen.solvers.stochastic import Sdca, Spdc
 from cvxscreen.solvers.warm import warm_start
 
 
@@ -129,6 +133,105 @@ def test_what_does_not_promise_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> 
     assert not asked
     assert found.screening.dropped.any()  # what the answer proves is said all the same
     assert asked
+
+
+def test_few_iterations_are_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many iterations the last value took decides whether a proof can save some."""
+    monkeypatch.setattr(sparse_pauses, "SMALL", 0)
+    asked = []
+
+    def counted(problem: Problem, point: Point) -> Region:
+        asked.append(problem)
+        return joint(problem, point)
+
+    X, y = cs.datasets.sparse_text_like(300, 400, density=0.03)
+    base = cs.sparse_svm(X, y, 1.0)
+    top = cs.lambda_max(base)
+    inner = Sdca(every=1)
+    before = solve_screened(base.with_(lam=0.2 * top), inner, mode="safe", bounds=())
+    rate = before.rounds[-1].solver_info["rate"]
+    assert rate > 0
+    problem = base.with_(lam=0.15 * top)
+    start = warm_start(problem, before)
+    assert start.rate == rate
+    for told, some in ((1e-3, False), (100.0, True), (None, True)):
+        asked.clear()
+        found = solve_screened(problem, inner, mode="safe", start=replace(start, rate=told),
+                               bounds=(counted,))
+        assert found.status == "optimal"
+        assert bool(asked) == some, told
+
+
+def test_what_may_be_left() -> None:
+    """The more iterations are to come, the less a proof need save."""
+    problem = make("smoothed_hinge", "dense", 2)
+    nest = Nest.whole(problem)
+    nest.__dict__["size"] = 10 * sparse_pauses.SMALL
+    thrift = Thrift(nest, Sdca(), (dual_ball, primal_ball))
+    assert not thrift.eager
+    assert thrift.share(1.0, 1e-3) == WORTH  # nothing is known
+    thrift.rate = 100.0
+    assert thrift.share(1.0, 1e-3) == EAGER
+    thrift.rate = 1.0
+    assert thrift.share(1.0, 1e-3, 1.0) == pytest.approx(2.0 / 3.0)
+    assert thrift.share(1.0, 1e-3, 4.0) < 0.0
+    assert thrift.share(1e-3, 1e-3) < 0.0
+    assert Thrift(Nest.whole(problem), Sdca(), ()).share(1.0, 1e-3) == EAGER  # little data
+
+
+def test_what_an_iteration_does_is_learnt() -> None:
+    problem = make("smoothed_hinge", "dense", 2, share=0.1)
+    nest = Nest.whole(problem)
+    nest.__dict__["size"] = 10 * sparse_pauses.SMALL
+    point = reference_point(problem, np.zeros(problem.d))
+    thrift = Thrift(nest, Sdca(), (dual_ball,))
+    thrift.begin(point, False, 7.0)
+    none = InnerResult("optimal", point.x, point.theta, info={"epochs": 0})
+    thrift.learn(none, 1e-9 * point.gap, 1e-3 * point.gap)
+    assert thrift.rate == 7.0
+    some = InnerResult("optimal", point.x, point.theta, info={"epochs": 6})
+    thrift.learn(some, 1e-9 * point.gap, 1e-3 * point.gap)
+    assert thrift.rate == pytest.approx(2.0)  # beyond the goal nothing counts
+    assert some.info["rate"] == thrift.rate
+    quick = Thrift(nest, ProxNewton(), (dual_ball,))
+    quick.begin(point, True, 7.0)
+    quick.learn(some, 1e-3 * point.gap, 1e-3 * point.gap)
+    assert quick.rate is None
+
+
+def test_the_part_that_leaves_less_comes_first() -> None:
+    X, y = cs.datasets.sparse_text_like(2000, 300, density=0.03)
+    base = cs.sparse_svm(X, y, 1.0)
+    top = cs.lambda_max(base)
+    before = cs.solve(base.with_(lam=0.99 * top), tol=1e-8)
+    problem = base.with_(lam=0.9 * top)
+    point = warm_start(problem, before).point
+    assert point is not None
+    nest, parts = Nest.whole(problem), [dual_ball, primal_ball]
+    thrift = Thrift(nest, Sdca(), parts)
+    left = {part: sparse_pauses.size_after(nest, point, point.gap, side)
+            for part, side in zip(parts, ("features", "samples"), strict=True)}
+    first = thrift.most_promising(nest, point, parts, 1e-12)
+    assert first is min(left, key=lambda part: left[part])
+    assert left[dual_ball] != left[primal_ball]
+    thrift.eager, thrift.rate = False, 1e-3  # hardly an iteration to come
+    assert thrift.most_promising(nest, point, parts, 1e-12) is None
+    assert thrift.most_promising(nest, point, [*parts, joint], 1e-12) is joint
+    assert thrift.most_promising(nest, point, [], 1e-12) is None
+
+
+def test_little_is_reduced_further_for_a_slow_solver() -> None:
+    """What is left is small beside the whole, but not beside what its solve still takes."""
+    X, y = cs.datasets.sparse_text_like(3000, 900, density=0.02)
+    base = cs.sparse_svm(X, y, 1.0)
+    assert Nest.whole(base).size > sparse_pauses.SMALL
+    top = cs.lambda_max(base)
+    before = cs.solve(base.with_(lam=0.3 * top), tol=1e-8)
+    problem = base.with_(lam=0.28 * top)
+    found = solve_screened(problem, Spdc(), mode="safe", start=warm_start(problem, before))
+    assert found.status == "optimal"
+    assert found.rounds[0].kept * found.rounds[0].features < LITTLE * problem.n * problem.d
+    assert found.rounds[-1].kept < found.rounds[0].kept
 
 
 @pytest.mark.parametrize("kind", ["plain", "scaled", "extra", "float32", "dense"])

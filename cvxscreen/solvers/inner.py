@@ -36,7 +36,8 @@ class Start:
     `point` is the same pair where it has been evaluated on the very problem already. Without it
     `passes` may hold ``A x_theta`` and ``A' theta``, as computed, and `size` the dual objective:
     for solvers and targets, nothing is proven from them. `state` is what the solver called left in
-    the `InnerResult` of this pair, for it to go on from on the very problem.
+    the `InnerResult` of this pair, for it to go on from on the very problem. `rate` is how many
+    iterations the solver took on the way there for a tenth of the gap, where that is known.
     """
 
     x: Array
@@ -47,6 +48,7 @@ class Start:
     passes: tuple[Array, Array] | None = None
     size: float | None = None
     state: object = None
+    rate: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,9 +16,8 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.bounds import Bound, dual_ball
+from cvxscreen.bounds import Bound
 from cvxscreen.bounds.stages import stages
-from cvxscreen.bounds.synergy import primal_ball
 from cvxscreen.duality import Point, reference_point
 from cvxscreen.losses import Piece
 from cvxscreen.penalty import L1
@@ -32,19 +31,12 @@ from cvxscreen.solvers.inner import Inner, InnerResult, Start, ask
 from cvxscreen.solvers.run import Run
 from cvxscreen.solvers.solution import Round, Solution, shares_proven
 from cvxscreen.solvers.sparse_nest import FEWER, Nest, first_goal, flat, pays, wanted_features
-from cvxscreen.solvers.sparse_pauses import curved, eager, gap_that_pays, sides_of, size_after
+from cvxscreen.solvers.sparse_thrift import CUT, Thrift
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 MAX_ROUNDS = 40
-WORTH, EAGER = 0.7, 0.95
-"""A reduction by proofs is carried out when it leaves at most this share of the work of a pass; the
-second before a solver that is not built in, and on little data."""
-QUICKLY = 0.05
-"""The same from a warm start, where the solver takes a handful of passes in all."""
-LITTLE = 0.05
-"""A problem of at most this share of the work of a pass is reduced no further."""
 AGAIN = 0.7
 """Proofs go on from what they have left when this is at most that share of what it was."""
 
@@ -78,14 +70,10 @@ class _Run(Run):
         """The whole problem in hand, nothing let in yet."""
         self.penalty: L1 = self.problem.penalty  # type: ignore[assignment]
         self.nest = Nest.whole(self.problem)
-        self.everything = self.nest.size
         self.parts = [part for bound in self.bounds for part in stages(self.problem, bound)]
         self.factor = 0.25
         self.let_in = np.zeros(self.problem.d, dtype=bool)
-        self.sides = sides_of(self.parts)
-        self.eager = eager(self.nest, self.inner)
-        self.worth = EAGER if self.eager else WORTH
-        self.quick = False
+        self.thrift = Thrift(self.nest, self.inner, self.parts)
         self.point: Point
 
     def begin(self, start: Start | None) -> None:
@@ -97,7 +85,7 @@ class _Run(Run):
             self.point = reference_point(problem, np.zeros(problem.d))
         self.best = self.point
         self.started = start is not None
-        self.quick = self.started and not self.eager and getattr(self.inner, "quick", False)
+        self.thrift.begin(self.point, self.started, None if start is None else start.rate)
         if self.worth_proving():
             self.prove()
             masks = dict(piece_masks(problem.losses, self.screening.codes))
@@ -134,21 +122,18 @@ class _Run(Run):
         """Prove and reduce in turns, as long as what is left gets much smaller."""
         while True:
             before = self.nest.size
-            for part in self.parts:
-                if self.little or self.screening.exhausted:
+            parts = [*self.parts]
+            while parts:
+                if self.thrift.little(self.nest) or self.screening.exhausted:
                     return
-                if self.promises(part):
-                    self.ask(part)
-                    self.narrow()
+                part = self.thrift.most_promising(self.nest, self.point, parts, self.aim())
+                if part is None:
+                    break
+                parts.remove(part)
+                self.ask(part)
+                self.narrow()
             if self.nest.size > AGAIN * before:
                 return
-
-    def promises(self, part: Bound) -> bool:
-        """Whether what `part` should prove gets the problem in hand much smaller."""
-        if part not in (dual_ball, primal_ball):
-            return True
-        left = size_after(self.nest, self.point, self.point.gap, sides_of([part]))
-        return left <= self.worth * self.nest.size
 
     def narrow(self) -> None:
         """Reduce the problem in hand, and the point, by what is proven, where it is worth it."""
@@ -156,24 +141,18 @@ class _Run(Run):
         codes = flat(self.screening.codes[nest.terms])
         selection = Selection(codes, self.screening.dropped[nest.features])
         rows, columns = selection.kept, selection.features(nest.problem)
-        if nest.size_of(rows, columns) > self.worth * nest.size:
+        share = self.thrift.share(self.point.gap, self.aim(), CUT)
+        if nest.size_of(rows, columns) > share * nest.size:
             return
         self.nest = nest.within(selection)
         pair = self.point.x[columns], self.point.theta[rows]
         self.point = reference_point(self.nest.problem, *pair)
 
-    @property
-    def little(self) -> bool:
-        """Whether what is left costs nothing beside the passes of the certificate."""
-        here = self.nest
-        return not (here.problem.n and here.problem.d) or here.size <= LITTLE * self.everything
-
     def pause(self) -> float:
         """The gap at which to prove again; 0 where that would not pay."""
-        if not self.bounds or self.screening.exhausted or self.quick or self.little:
+        if not self.bounds or self.screening.exhausted:
             return 0.0
-        worth = np.inf if self.eager else self.worth
-        return gap_that_pays(self.nest, self.point, worth, self.aim(), self.sides)
+        return self.thrift.pause(self.nest, self.point, self.aim())
 
     def worth_proving(self) -> bool:
         """Whether what a start should prove is worth its passes; an estimate without one."""
@@ -181,12 +160,7 @@ class _Run(Run):
             return False
         if self.mode != "safe":
             return self.started and pays(self.point)
-        if self.eager:
-            return self.started or self.point.gap > self.aim()
-        if self.point.gap <= self.aim() or not curved(self.problem):
-            return self.point.gap > self.aim()
-        left = size_after(self.nest, self.point, self.point.gap, self.sides)
-        return left <= (QUICKLY if self.quick else self.worth) * self.nest.size
+        return self.thrift.worth_starting(self.nest, self.point, self.started, self.aim())
 
     # -- rounds -----------------------------------------------------------------------------
 
@@ -220,6 +194,7 @@ class _Run(Run):
             self.point = self.lifted()
         else:
             self.point = reference_point(nest.problem, self.result.x, self.result.theta)
+        self.thrift.learn(self.result, self.point.gap, goal)
         last = self.point.gap <= 1.1 * self.aim() or not dynamic
         if last or whole:
             before = self.best.gap

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -58,16 +58,18 @@ def size_after(nest: Nest, point: Point, gap: float, sides: str) -> float:
     return nest.size_of(rows, columns)
 
 
-def gap_that_pays(nest: Nest, point: Point, worth: float, aim: float, sides: str) -> float:
+def gap_that_pays(
+    nest: Nest, point: Point, worth: Callable[[float], float], aim: float, sides: str
+) -> float:
     """The first of a tenth, a hundredth, ... of the point's gap at which to prove; 0 without one.
 
-    There a proof should leave at most the share `worth` of the work of a pass.
+    There a proof should leave at most the share `worth` (of that gap) of the work of a pass.
     """
     gap = SHRINK * point.gap
     if not curved(nest.problem):
         return gap  # without curvature there is no such radius
     while gap > LAST * aim:
-        if size_after(nest, point, gap, sides) <= worth * nest.size:
+        if size_after(nest, point, gap, sides) <= worth(gap) * nest.size:
             return float(gap)
         gap *= SHRINK
     return 0.0

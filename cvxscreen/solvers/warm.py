@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from cvxscreen.bounds import moved
@@ -28,8 +30,9 @@ def warm_start(problem: Problem, solution: Solution) -> Start:
         )
     if is_chunked(problem):
         return Start(solution.x, np.zeros(0))
-    weight = solution.rounds[-1].solver_info.get("weight") if solution.rounds else None
-    return moved_start(problem, solution.point(), weight)
+    info = solution.rounds[-1].solver_info if solution.rounds else {}
+    start = moved_start(problem, solution.point(), info.get("weight"))
+    return replace(start, rate=info.get("rate"))
 
 
 def onward_start(problem: Problem, solution: Solution, light: bool) -> Start:

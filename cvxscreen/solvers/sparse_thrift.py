@@ -1,0 +1,131 @@
+"""Under an L1 term: which proofs and reductions should save more than they cost.
+
+Nothing here is proven, and nothing that is proven depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from cvxscreen.bounds import Bound, dual_ball, midpoint_ball
+from cvxscreen.bounds.synergy import primal_ball
+from cvxscreen.duality import Point
+from cvxscreen.solvers.inner import Inner, InnerResult
+from cvxscreen.solvers.sparse_nest import Nest
+from cvxscreen.solvers.sparse_pauses import curved, eager, gap_that_pays, sides_of, size_after
+
+WORTH, EAGER = 0.7, 0.95
+"""A reduction by proofs is carried out when it leaves at most this share of the work of a pass; the
+second before a solver that is not built in, on little data, and at most."""
+QUICKLY = 0.05
+"""The same from a warm start, where the solver takes a handful of passes in all."""
+LITTLE = 0.05
+"""A problem of at most this share of the work of a pass is reduced no further for such a solver."""
+PROOF, CUT = 1.0, 0.5
+"""What a proof on one side with its reduction, and the reduction alone, take of a solver that takes
+many: so many iterations on the same data."""
+
+ONE_SIDED = (dual_ball, primal_ball, midpoint_ball)
+"""Bounds of which it is estimated what they leave; others are asked in any case."""
+
+
+class Thrift:
+    """What is worth while in one call.
+
+    Parameters
+    ----------
+    nest : Nest
+        The whole problem.
+    inner : Inner
+    parts : sequence of Bound
+        What is asked in turns.
+
+    Attributes
+    ----------
+    eager : bool
+        Whether all that is proven is used, whatever it costs.
+    quick : bool
+        Whether the solver takes a handful of passes in all; see `begin`.
+    rate : float or None
+        Iterations to a tenth of the gap, where something is known: of this call, before the first
+        of them of the one whose answer it starts from.
+    """
+
+    def __init__(self, nest: Nest, inner: Inner, parts: Sequence[Bound]) -> None:
+        self.everything, self.parts, self.sides = nest.size, len(parts), sides_of(parts)
+        self.eager = eager(nest, inner)
+        self.able = getattr(inner, "quick", False)
+        self.quick = False
+        self.rate: float | None = None
+        self.first, self.iterations = 0.0, 0
+
+    def begin(self, point: Point, started: bool, rate: float | None) -> None:
+        """Where the call starts from; `rate` as the call that led there has found it."""
+        self.quick = started and not self.eager and self.able
+        self.first = point.gap
+        if not (self.able or self.eager):
+            self.rate = rate
+
+    def learn(self, result: InnerResult, gap: float, goal: float) -> None:
+        """A solve has ended at `gap`; what it tells goes with its record to the next call.
+
+        What the last iteration does beyond the goal is not counted; no iteration tells nothing.
+        """
+        self.iterations += int(result.info.get("epochs", result.info.get("steps", 0)))
+        if self.able or self.eager:
+            return
+        fall = self.first / max(gap, goal, 1e-300)
+        if self.iterations and fall > 2.0:
+            self.rate = self.iterations / float(np.log10(fall))
+        result.info["rate"] = self.rate
+
+    def share(self, gap: float, aim: float, cost: float = PROOF) -> float:
+        """What may be left of a pass for iterations worth `cost` to be saved on the way to `aim`.
+
+        Negative where there are not so many to come.
+        """
+        if self.eager or self.rate is None:
+            return EAGER if self.eager else WORTH
+        left = self.rate * float(np.log10(max(gap / max(aim, 1e-300), 1.0)))
+        return min(1.0 - cost / left, EAGER) if left > 0.0 else -1.0
+
+    def little(self, nest: Nest) -> bool:
+        """Whether what is left costs nothing beside the passes of the certificate."""
+        if not (nest.problem.n and nest.problem.d):
+            return True
+        return (self.able or self.eager) and nest.size <= LITTLE * self.everything
+
+    def most_promising(
+        self, nest: Nest, point: Point, parts: Sequence[Bound], aim: float
+    ) -> Bound | None:
+        """The one that should leave least; None where none should leave little enough."""
+        enough = self.share(point.gap, aim) * nest.size
+        left = {
+            part: size_after(nest, point, point.gap, sides_of([part]))
+            for part in parts if part in ONE_SIDED
+        }
+        good = [part for part in parts if left.get(part, 0.0) <= enough or part not in left]
+        return min(good, key=lambda part: left.get(part, 0.0), default=None)
+
+    def pause(self, nest: Nest, point: Point, aim: float) -> float:
+        """The gap at which to prove again; 0 where that would not pay."""
+        if self.quick or self.little(nest):
+            return 0.0
+        if self.eager:
+            return gap_that_pays(nest, point, lambda gap: np.inf, aim, self.sides)
+        cost = PROOF * self.parts
+        return gap_that_pays(
+            nest, point, lambda gap: self.share(gap, aim, cost), aim, self.sides
+        )
+
+    def worth_starting(self, nest: Nest, point: Point, started: bool, aim: float) -> bool:
+        """Whether what the start should prove is worth its passes; an estimate without one."""
+        if self.eager:
+            return started or point.gap > aim
+        if point.gap <= aim or not curved(nest.problem):
+            return point.gap > aim
+        left = size_after(nest, point, point.gap, self.sides)
+        share = QUICKLY if self.quick else self.share(point.gap, aim, PROOF * self.parts)
+        return left <= share * nest.size
