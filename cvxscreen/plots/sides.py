@@ -17,6 +17,7 @@ from cvxscreen.plots.style import (
     bar_edges,
     empty_figure,
     legend_above,
+    plain_decades,
     positive_grid,
     series,
 )
@@ -180,9 +181,10 @@ def total_times(
         axes.bar_label(bars, [f"{v:.3g}" for v in table[:, k]], fontsize=7, padding=2)
     axes.set_yscale("log")
     axes.set_ylim(0.5 * table.min(), 2.0 * table.max())
+    plain_decades(axes.yaxis)
     axes.set_ylabel(f"{ylabel} (logarithmic scale)")
     axes.set_xticks(np.arange(len(sets)), sets)
-    legend_above(axes, *axes.get_legend_handles_labels())
+    legend_above(axes, *axes.get_legend_handles_labels(), columns=4)
     figure.suptitle(title)
     return figure
 
@@ -226,12 +228,19 @@ def cost_along(
     top.set_ylabel(f"{steps} to convergence")
     bottom.set_ylabel("CPU seconds")
     bottom.set_xlabel(f"{parameter} (logarithmic scale)")
-    for axes in (top, bottom):
+    for axes, part in ((top, 0), (bottom, 1)):
+        numbers = np.concatenate([run[part] for run in known.values()])
         axes.set_xscale("log")
-        axes.set_yscale("symlog", linthresh=1.0 if axes is top else 1e-2)
-        axes.set_ylim(bottom=0)
+        if axes is bottom and (numbers > 0).all():
+            axes.set_yscale("log")
+            axes.set_ylim(0.6 * numbers.min(), 1.6 * numbers.max())
+            plain_decades(axes.yaxis)
+        else:
+            axes.set_yscale("symlog", linthresh=1.0 if axes is top else 1e-2)
+            axes.set_ylim(0.0, 2.0 * max(numbers.max(), 1e-300))
         axes.grid(alpha=0.3)
+    plain_decades(bottom.xaxis)
     bottom.invert_xaxis()
-    legend_above(top, *top.get_legend_handles_labels())
+    legend_above(top, *top.get_legend_handles_labels(), columns=4)
     figure.suptitle(title)
     return figure

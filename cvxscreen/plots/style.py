@@ -11,6 +11,7 @@ from cvxscreen.errors import InvalidInput, MissingDependency
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 Floats = NDArray[np.float64]
@@ -73,9 +74,20 @@ def bar_edges(grid: Floats) -> Floats:
     return np.concatenate([[grid[0] ** 2 / inner[0]], inner, [grid[-1] ** 2 / inner[-1]]])
 
 
-def legend_above(axes: Axes, handles: list[Any], labels: list[str], title: str = "") -> None:
+def plain_decades(axis: Axis) -> None:
+    """Mark a logarithmic axis at 1, 2 and 5 times the powers of ten, in plain numbers."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
+def legend_above(
+    axes: Axes, handles: list[Any], labels: list[str], title: str = "", columns: int = 3
+) -> None:
     """Put the legend over the panel, where it hides nothing."""
     axes.legend(
         handles, labels, title=title, loc="lower center", bbox_to_anchor=(0.5, 1.0),
-        ncols=3, frameon=False,
+        ncols=columns, frameon=False,
     )

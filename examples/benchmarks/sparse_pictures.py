@@ -14,6 +14,7 @@ import cvxscreen as cs
 from cvxscreen import plots
 
 GAPS = 10.0 ** -np.arange(1, 7)
+SWEEPING = ("sdca", "spdc")
 ROWS = ("unused features", "samples at 0", "samples at the bound")
 
 
@@ -68,7 +69,7 @@ def costs(
     runs = {way: (table[:, w, 1], table[:, w, 0]) for w, way in enumerate(ways)}
     figure = plots.cost_along(
         grid, runs, title=f"{name}: every solve of the path, solver {solver}",
-        parameter="lambda / lambda_max",
+        parameter="lambda / lambda_max", steps="sweeps" if solver in SWEEPING else "steps",
     )
     print(plots.save(figure, writable(folder) / f"{name}_{solver}_costs.png"))
 
