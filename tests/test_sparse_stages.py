@@ -27,7 +27,7 @@ from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.sparse_nest import Nest, first_goal
 from cvxscreen.solvers.sparse_newton import ProxNewton
 from cvxscreen.solvers.sparse_thrift import EAGER, LITTLE, WORTH, Thrift
-from cvxscreen.solvers.stochastic import Sdca, Spdc
+from cvxscreen.solvers.stochastic import Sdca
 from cvxscreen.solvers.warm import warm_start
 
 
@@ -166,23 +166,26 @@ def test_what_may_be_left() -> None:
     """The more iterations are to come, the less a proof need save."""
     problem = make("smoothed_hinge", "dense", 2)
     nest = Nest.whole(problem)
-    nest.__dict__["size"] = 10 * sparse_pauses.SMALL
+    nest.__dict__["size"] = 1e6 * sparse_pauses.SMALL
     thrift = Thrift(nest, Sdca(), (dual_ball, primal_ball))
     assert not thrift.eager
-    assert thrift.share(1.0, 1e-3) == WORTH  # nothing is known
+    assert thrift.share(nest, 1.0, 1e-3) == WORTH  # nothing is known
     thrift.rate = 100.0
-    assert thrift.share(1.0, 1e-3) == EAGER
+    assert thrift.share(nest, 1.0, 1e-3) == EAGER
     thrift.rate = 1.0
-    assert thrift.share(1.0, 1e-3, 1.0) == pytest.approx(2.0 / 3.0)
-    assert thrift.share(1.0, 1e-3, 4.0) < 0.0
-    assert thrift.share(1e-3, 1e-3) < 0.0
-    assert Thrift(Nest.whole(problem), Sdca(), ()).share(1.0, 1e-3) == EAGER  # little data
+    assert thrift.share(nest, 1.0, 1e-3, 1.0) == pytest.approx(2.0 / 3.0, rel=1e-5)
+    assert thrift.share(nest, 1.0, 1e-3, 4.0) < 0.0
+    assert thrift.share(nest, 1e-3, 1e-3) < 0.0
+    little = Nest.whole(problem)
+    thrift.rate = 10.0
+    assert thrift.share(little, 1.0, 1e-3) < thrift.share(nest, 1.0, 1e-3)  # calls cost, too
+    assert Thrift(little, Sdca(), ()).share(little, 1.0, 1e-3) == EAGER  # little data
 
 
 def test_what_an_iteration_does_is_learnt() -> None:
     problem = make("smoothed_hinge", "dense", 2, share=0.1)
     nest = Nest.whole(problem)
-    nest.__dict__["size"] = 10 * sparse_pauses.SMALL
+    nest.__dict__["size"] = 1e6 * sparse_pauses.SMALL
     point = reference_point(problem, np.zeros(problem.d))
     thrift = Thrift(nest, Sdca(), (dual_ball,))
     thrift.begin(point, False, 7.0)
@@ -220,18 +223,20 @@ def test_the_part_that_leaves_less_comes_first() -> None:
     assert thrift.most_promising(nest, point, [], 1e-12) is None
 
 
-def test_little_is_reduced_further_for_a_slow_solver() -> None:
-    """What is left is small beside the whole, but not beside what its solve still takes."""
-    X, y = cs.datasets.sparse_text_like(3000, 900, density=0.02)
-    base = cs.sparse_svm(X, y, 1.0)
-    assert Nest.whole(base).size > sparse_pauses.SMALL
-    top = cs.lambda_max(base)
-    before = cs.solve(base.with_(lam=0.3 * top), tol=1e-8)
-    problem = base.with_(lam=0.28 * top)
-    found = solve_screened(problem, Spdc(), mode="safe", start=warm_start(problem, before))
-    assert found.status == "optimal"
-    assert found.rounds[0].kept * found.rounds[0].features < LITTLE * problem.n * problem.d
-    assert found.rounds[-1].kept < found.rounds[0].kept
+def test_what_is_little_depends_on_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A problem that is small beside the whole still takes a slow solver many iterations."""
+    monkeypatch.setattr(sparse_pauses, "SMALL", 0)
+    whole = Nest.whole(make("smoothed_hinge", "dense", 2))
+    rest = Nest.whole(make("smoothed_hinge", "dense", 2, n=5, d=4))
+    nothing = Nest.whole(make("smoothed_hinge", "dense", 2, n=5, d=4))
+    nothing = nothing.within(Selection(np.zeros(5, dtype=np.int8)))
+    assert rest.size < LITTLE * whole.size
+    parts = (dual_ball, primal_ball)
+    slow, quick = Thrift(whole, Sdca(), parts), Thrift(whole, ProxNewton(), parts)
+    assert not slow.little(rest)
+    assert quick.little(rest)
+    assert slow.little(nothing)
+    assert not quick.little(whole)
 
 
 @pytest.mark.parametrize("kind", ["plain", "scaled", "extra", "float32", "dense"])

@@ -184,7 +184,8 @@ def total_times(
     plain_decades(axes.yaxis)
     axes.set_ylabel(f"{ylabel} (logarithmic scale)")
     axes.set_xticks(np.arange(len(sets)), sets)
-    legend_above(axes, *axes.get_legend_handles_labels(), columns=4)
+    handles, labels = axes.get_legend_handles_labels()
+    legend_above(axes, handles, labels, columns=4)
     figure.suptitle(title)
     return figure
 
@@ -228,8 +229,8 @@ def cost_along(
     top.set_ylabel(f"{steps} to convergence")
     bottom.set_ylabel("CPU seconds")
     bottom.set_xlabel(f"{parameter} (logarithmic scale)")
-    for axes, part in ((top, 0), (bottom, 1)):
-        numbers = np.concatenate([run[part] for run in known.values()])
+    for side, axes in enumerate((top, bottom)):
+        numbers = np.concatenate([run[side] for run in known.values()])
         axes.set_xscale("log")
         if axes is bottom and (numbers > 0).all():
             axes.set_yscale("log")
@@ -241,6 +242,7 @@ def cost_along(
         axes.grid(alpha=0.3)
     plain_decades(bottom.xaxis)
     bottom.invert_xaxis()
-    legend_above(top, *top.get_legend_handles_labels(), columns=4)
+    handles, labels = top.get_legend_handles_labels()
+    legend_above(top, handles, labels, columns=4)
     figure.suptitle(title)
     return figure

@@ -141,7 +141,7 @@ class _Run(Run):
         codes = flat(self.screening.codes[nest.terms])
         selection = Selection(codes, self.screening.dropped[nest.features])
         rows, columns = selection.kept, selection.features(nest.problem)
-        share = self.thrift.share(self.point.gap, self.aim(), CUT)
+        share = self.thrift.share(nest, self.point.gap, self.aim(), CUT)
         if nest.size_of(rows, columns) > share * nest.size:
             return
         self.nest = nest.within(selection)

@@ -14,7 +14,14 @@ from cvxscreen.bounds.synergy import primal_ball
 from cvxscreen.duality import Point
 from cvxscreen.solvers.inner import Inner, InnerResult
 from cvxscreen.solvers.sparse_nest import Nest
-from cvxscreen.solvers.sparse_pauses import curved, eager, gap_that_pays, sides_of, size_after
+from cvxscreen.solvers.sparse_pauses import (
+    SMALL,
+    curved,
+    eager,
+    gap_that_pays,
+    sides_of,
+    size_after,
+)
 
 WORTH, EAGER = 0.7, 0.95
 """A reduction by proofs is carried out when it leaves at most this share of the work of a pass; the
@@ -25,9 +32,9 @@ LITTLE = 0.05
 """A problem of at most this share of the work of a pass is reduced no further for such a solver."""
 PROOF, CUT = 1.0, 0.5
 """What a proof on one side with its reduction, and the reduction alone, take of a solver that takes
-many: so many iterations on the same data."""
+many: so many iterations on the same data, and those of `SMALL` data on top."""
 
-ONE_SIDED = (dual_ball, primal_ball, midpoint_ball)
+ONE_SIDED: tuple[Bound, ...] = (dual_ball, primal_ball, midpoint_ball)
 """Bounds of which it is estimated what they leave; others are asked in any case."""
 
 
@@ -81,7 +88,7 @@ class Thrift:
             self.rate = self.iterations / float(np.log10(fall))
         result.info["rate"] = self.rate
 
-    def share(self, gap: float, aim: float, cost: float = PROOF) -> float:
+    def share(self, nest: Nest, gap: float, aim: float, cost: float = PROOF) -> float:
         """What may be left of a pass for iterations worth `cost` to be saved on the way to `aim`.
 
         Negative where there are not so many to come.
@@ -89,6 +96,7 @@ class Thrift:
         if self.eager or self.rate is None:
             return EAGER if self.eager else WORTH
         left = self.rate * float(np.log10(max(gap / max(aim, 1e-300), 1.0)))
+        cost *= 1.0 + SMALL / nest.size
         return min(1.0 - cost / left, EAGER) if left > 0.0 else -1.0
 
     def little(self, nest: Nest) -> bool:
@@ -101,8 +109,8 @@ class Thrift:
         self, nest: Nest, point: Point, parts: Sequence[Bound], aim: float
     ) -> Bound | None:
         """The one that should leave least; None where none should leave little enough."""
-        enough = self.share(point.gap, aim) * nest.size
-        left = {
+        enough = self.share(nest, point.gap, aim) * nest.size
+        left: dict[Bound, float] = {
             part: size_after(nest, point, point.gap, sides_of([part]))
             for part in parts if part in ONE_SIDED
         }
@@ -117,7 +125,7 @@ class Thrift:
             return gap_that_pays(nest, point, lambda gap: np.inf, aim, self.sides)
         cost = PROOF * self.parts
         return gap_that_pays(
-            nest, point, lambda gap: self.share(gap, aim, cost), aim, self.sides
+            nest, point, lambda gap: self.share(nest, gap, aim, cost), aim, self.sides
         )
 
     def worth_starting(self, nest: Nest, point: Point, started: bool, aim: float) -> bool:
@@ -127,5 +135,5 @@ class Thrift:
         if point.gap <= aim or not curved(nest.problem):
             return point.gap > aim
         left = size_after(nest, point, point.gap, self.sides)
-        share = QUICKLY if self.quick else self.share(point.gap, aim, PROOF * self.parts)
+        share = QUICKLY if self.quick else self.share(nest, point.gap, aim, PROOF * self.parts)
         return left <= share * nest.size

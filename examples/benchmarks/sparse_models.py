@@ -1,7 +1,7 @@
 """Doubly sparse models: how much is screened, how long a path takes, and against skglm.
 
     python examples/benchmarks/sparse_models.py DATA [--set NAME ...] [--part rates|modes|peers]
-        [--solver auto whole sdca spdc] [--way none features samples both certified]
+        [--solver auto whole sdca spdc apg] [--way none features samples both certified]
         [--loss huber] [--budget SECONDS] [--pictures FOLDER]
 
 DATA is a folder of ``NAME.npz`` files (``X`` and ``y``, or a CSR matrix in parts). Sets: farmads,
