@@ -142,7 +142,7 @@ class _Run(Run):
         selection = Selection(codes, self.screening.dropped[nest.features])
         rows, columns = selection.kept, selection.features(nest.problem)
         share = self.thrift.share(nest, self.point.gap, self.aim(), CUT)
-        if nest.size_of(rows, columns) > share * nest.size:
+        if not self.thrift.fits(nest, nest.size_of(rows, columns), len(columns), share):
             return
         self.nest = nest.within(selection)
         pair = self.point.x[columns], self.point.theta[rows]
@@ -194,7 +194,7 @@ class _Run(Run):
             self.point = self.lifted()
         else:
             self.point = reference_point(nest.problem, self.result.x, self.result.theta)
-        self.thrift.learn(self.result, self.point.gap, goal)
+        self.thrift.learn(self.result, self.point.gap, goal, whole)
         last = self.point.gap <= 1.1 * self.aim() or not dynamic
         if last or whole:
             before = self.best.gap

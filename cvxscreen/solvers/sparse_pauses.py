@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cvxscreen.bounds import Bound, dual_ball, joint, synergy
 from cvxscreen.duality import Point
@@ -14,6 +15,8 @@ from cvxscreen.problem import Problem
 from cvxscreen.solvers.choice import OWN
 from cvxscreen.solvers.inner import Inner
 from cvxscreen.solvers.sparse_nest import Nest
+
+Mask = NDArray[np.bool_]
 
 SHRINK = 0.1
 """The gap shrinks at least to this share of itself between two screenings."""
@@ -38,15 +41,15 @@ def eager(nest: Nest, inner: Inner) -> bool:
     return not isinstance(inner, OWN) or nest.size <= SMALL
 
 
-def size_after(nest: Nest, point: Point, gap: float, sides: str) -> float:
-    """The work of a pass over what a proof should leave at `gap` of what is there at the point.
+def left_after(point: Point, gap: float, sides: str) -> tuple[Mask, Mask]:
+    """The terms and the features that a proof should leave at `gap`, shapes (n,) and (d,).
 
     A ball of gap G has a radius of about ``sqrt(G)`` and decides the terms whose margin is farther
     than that times ``||a_i||`` from a kink, and the features whose pull is farther than that times
     ``||A_j||`` from leaving 0. Nothing here is proven. `sides` says what is asked: "features",
     "samples" or "both".
     """
-    problem, radius = nest.problem, float(np.sqrt(gap))
+    problem, radius = point.problem, float(np.sqrt(gap))
     penalty: L1 = problem.penalty  # type: ignore[assignment]
     rows = np.ones(problem.n, dtype=bool)
     columns = np.ones(problem.d, dtype=bool)
@@ -55,7 +58,12 @@ def size_after(nest: Nest, point: Point, gap: float, sides: str) -> float:
     if sides != "samples":
         slack = penalty.kappa - np.abs(point.pull + problem.linear)
         columns = slack < radius * problem.column_norms
-    return nest.size_of(rows, columns)
+    return rows, columns
+
+
+def size_after(nest: Nest, point: Point, gap: float, sides: str) -> float:
+    """The work of a pass over what a proof should leave; see `left_after`."""
+    return nest.size_of(*left_after(point, gap, sides))
 
 
 def gap_that_pays(

@@ -19,6 +19,7 @@ from cvxscreen.solvers.sparse_pauses import (
     curved,
     eager,
     gap_that_pays,
+    left_after,
     sides_of,
     size_after,
 )
@@ -75,17 +76,19 @@ class Thrift:
         if not (self.able or self.eager):
             self.rate = rate
 
-    def learn(self, result: InnerResult, gap: float, goal: float) -> None:
+    def learn(self, result: InnerResult, gap: float, goal: float, whole: bool) -> None:
         """A solve has ended at `gap`; what it tells goes with its record to the next call.
 
         What the last iteration does beyond the goal is not counted; no iteration tells nothing.
+        Few iterations on a reduced problem do not say that few had been enough for the `whole`.
         """
         self.iterations += int(result.info.get("epochs", result.info.get("steps", 0)))
         if self.able or self.eager:
             return
         fall = self.first / max(gap, goal, 1e-300)
         if self.iterations and fall > 2.0:
-            self.rate = self.iterations / float(np.log10(fall))
+            rate = self.iterations / float(np.log10(fall))
+            self.rate = rate if whole or self.rate is None else max(rate, self.rate)
         result.info["rate"] = self.rate
 
     def share(self, nest: Nest, gap: float, aim: float, cost: float = PROOF) -> float:
@@ -109,13 +112,25 @@ class Thrift:
         self, nest: Nest, point: Point, parts: Sequence[Bound], aim: float
     ) -> Bound | None:
         """The one that should leave least; None where none should leave little enough."""
-        enough = self.share(nest, point.gap, aim) * nest.size
-        left: dict[Bound, float] = {
-            part: size_after(nest, point, point.gap, sides_of([part]))
-            for part in parts if part in ONE_SIDED
-        }
-        good = [part for part in parts if left.get(part, 0.0) <= enough or part not in left]
-        return min(good, key=lambda part: left.get(part, 0.0), default=None)
+        share, left, good = self.share(nest, point.gap, aim), {}, []
+        for part in parts:
+            left[part] = 0.0
+            if part in ONE_SIDED:
+                rows, columns = left_after(point, point.gap, sides_of([part]))
+                left[part] = nest.size_of(rows, columns)
+                if not self.fits(nest, left[part], int(columns.sum()), share):
+                    continue
+            good.append(part)
+        return min(good, key=lambda part: left[part], default=None)
+
+    def fits(self, nest: Nest, size: float, features: int, share: float) -> bool:
+        """Whether so much is left of the work of a pass, or so few features, at most.
+
+        To a solver of many iterations features that end at 0 but are near to leaving it cost
+        iterations, however few entries they have.
+        """
+        few = not (self.able or self.eager) and features <= share * nest.problem.d
+        return few or size <= share * nest.size
 
     def pause(self, nest: Nest, point: Point, aim: float) -> float:
         """The gap at which to prove again; 0 where that would not pay."""
