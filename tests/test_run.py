@@ -12,7 +12,10 @@ from strategies import Case, build
 import cvxscreen
 from cvxscreen.duality import Point, reference_point
 from cvxscreen.problem import Problem
+from cvxscreen.solvers import faces
 from cvxscreen.solvers.evaluate import Answer
+from cvxscreen.solvers.faces_memory import Memory
+from cvxscreen.solvers.faces_state import State
 from cvxscreen.solvers.loop import _Run
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.solution import Solution
@@ -82,14 +85,25 @@ def test_no_light_start_from_what_is_not_certified() -> None:
     assert start.point is not None
 
 
-def test_no_light_start_where_x_is_not_that_of_the_duals() -> None:
-    """However well certified: the products would be those of another point."""
-    problem = build(Case("hinge", n=60))
+@pytest.mark.parametrize("off", [1e-6, 1e-2])
+def test_a_light_start_keeps_x_apart_from_that_of_the_duals(off: float) -> None:
+    """Its products are those of its own pair, and what lies between x and the duals' is charged."""
+    problem = cvxscreen.svm(*cvxscreen.datasets.sparse_text_like(400, 200, 0.05))
     found = cvxscreen.solve(problem, tol=1e-8)
-    answer = Answer.of(problem, (1.0 + 1e-6) * found.x, found.theta, np.zeros(0), 1e-6)
+    answer = Answer.of(problem, (1.0 + off) * found.x, found.theta, np.zeros(0), 1.0)
     assert answer.proof.ok
     after = problem.with_(C=2.0 * problem.C)
-    assert onward_start(after, replace(found, answer=answer), True).passes is None
+    start = onward_start(after, replace(found, answer=answer), True)
+    assert start.passes is not None
+    assert start.size is not None
+    np.testing.assert_allclose(start.passes[0], after.design.forward(start.x), atol=1e-12)
+    np.testing.assert_allclose(start.passes[1], after.design.adjoint(start.theta), atol=1e-12)
+    assert start.size <= found.problem.with_(C=after.C).primal(start.x)
+    loops = faces.compiled()
+    assert loops is not None
+    state = State(after, after.design, start, 0.0, loops, Memory())
+    plain = reference_point(after, start.x, start.theta)
+    assert state.gap == pytest.approx(plain.gap, rel=1e-9)
 
 
 def known(solution: Solution) -> Answer:

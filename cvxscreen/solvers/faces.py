@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from cvxscreen.designs.rows import Rows
 from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.problem import Problem
+from cvxscreen.solvers.faces_aside import aside
 from cvxscreen.solvers.faces_block import Block
 from cvxscreen.solvers.faces_loops import compiled
 from cvxscreen.solvers.faces_memory import Memory
@@ -34,6 +35,14 @@ NEARLY = 0.95
 RELAX, LEAST = 2.0, 0.25
 """Conjugate gradients stop at so many times the aim: a sweep over the face does the rest. Where it
 does not, they go on to half of it, down to the second."""
+ASIDE, AHEAD, AGAIN = 0.5, 1.5, 0.3
+"""Share of the aim that a move of x may be expected to cost when it is tried; of that, where the
+face is left for it: a sweep comes between; what becomes of the first when it has failed."""
+MANY, MISSES = 1000, 3
+"""Free terms from which on it can pay; blocks in a row on which it has failed twice, after which it
+is not tried again."""
+DEARER = 6.0
+"""Such a move costs so many times what the dual objective is known to lack (2 to 7 were met)."""
 SLACK = 0.1
 """A block's gap may be so much of that term before its centre moves."""
 PATIENCE = 20
@@ -99,8 +108,8 @@ class Faces:
         work.run(cold=start is None)
         x, theta = work.best[0] * work.state.root, work.best[1]
         info = {
-            "rounds": work.rounds, "steps": work.steps, "passes": round(work.state.passes, 1),
-            "kept": work.kept, "gap": work.best_gap,
+            "rounds": work.rounds, "steps": work.steps, "asides": work.asides,
+            "passes": round(work.state.passes, 1), "kept": work.kept, "gap": work.best_gap,
         }
         if work.best_gap <= target:
             return InnerResult("optimal", x, theta, info=info)
@@ -120,14 +129,14 @@ class _Work:
         self.state, self.target, self.limit = state, state.target, limit
         self.limits = limits
         self.best_gap = np.inf
-        self.rounds = self.steps = self.kept = 0
+        self.rounds = self.steps = self.asides = self.kept = 0
         self.keep()
 
     def keep(self) -> None:
         """Remember the state's point if it is the best so far."""
         state = self.state
         if not self.rounds or state.gap < self.best_gap:
-            self.best, self.best_gap = (state.v.copy(), state.balanced.copy()), state.gap
+            self.best, self.best_gap = (state.v + state.aside, state.balanced.copy()), state.gap
 
     def run(self, cold: bool) -> None:
         """Choose a block, descend, look at all terms, let in what is wrong; again."""
@@ -164,14 +173,30 @@ class _Work:
         before, fixed = theta.copy(), v.copy()
         lowest, since, gap, relax = np.inf, 0, np.inf, RELAX
         free = np.flatnonzero(np.isin(block.columns, state.free))
-        aim = NEARLY * self.target
+        aim, near = NEARLY * self.target, False
+        share = ASIDE if state.memory.misses < MISSES else 0.0
+        state.aside = np.zeros(len(state.v))
         while gap > aim and self.rounds < most and since < PATIENCE and not self.limits.spent(1):
             block.sweep(theta, v, sweeps)
             face = Face(block, theta, v)
             if len(free):
                 aim = max(0.3 * self.target, SLACK * state.tension(v[free]))
-            face.move(theta, v, relax * aim, state.loops)
-            gap = face.gap
+            suited = face.flat and not len(free) and len(face.rows) >= MANY
+            close = share * aim / DEARER if suited else 0.0
+            if close and (near or face.lacking < close):
+                found = aside(block, face, theta, v, aim, state.loops)
+                self.asides += found.steps
+                state.passes += found.steps * len(face.rows) / state.problem.n
+                if found.gap <= aim:
+                    state.aside[block.columns] = found.move
+                    state.memory.misses = 0
+                    self.rounds += 1
+                    break
+                share = AGAIN * share if share == ASIDE else 0.0
+                close = share * aim / DEARER
+                state.memory.misses += share == 0.0
+            face.move(theta, v, relax * aim, state.loops, AHEAD * close)
+            gap, near = face.gap, face.near
             if gap <= relax * aim:
                 block.sweep(theta, v, 1, face.rows)
                 gap = float(f.fenchel_young(block.margins(v), theta).sum())

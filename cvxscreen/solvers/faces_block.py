@@ -62,7 +62,7 @@ class Block:
         known: Copy | None = None if before is None else before._copy
         width = len(self.columns)
         self._copy: Copy = copied(source, (urgent, near), self._rank, self.k, width, known)
-        self._order = np.arange(len(self._copy.rows))  # sorted, but for the groups
+        self.order = np.arange(len(self._copy.rows))  # sorted, but for the groups
         self._arrange(losses)
         self._gram = np.zeros((self.k, self.k))
         if before is not None:
@@ -134,7 +134,7 @@ class Block:
         )
         self._arrange(losses)
         self._in_gram[: len(before)] = before
-        self._order = np.argsort(self._copy.key, kind="stable")
+        self.order = np.argsort(self._copy.key, kind="stable")
         return self
 
     def margins(self, v: Array, rows: Index | None = None) -> Array:
@@ -158,7 +158,7 @@ class Block:
 
         theta and v change in place.
         """
-        f, rows = self.losses, self._order if rows is None else rows
+        f, rows = self.losses, self.order if rows is None else rows
         for turn in range(times):
             order = np.ascontiguousarray(rows[::-1]) if turn % 2 else rows
             self._loops.sweep(
@@ -168,7 +168,7 @@ class Block:
 
     def free(self, theta: Array) -> Index:
         """Local rows strictly inside a piece of the dual."""
-        return self._order[(inside(self.losses, theta) & self._bends)[self._order]]
+        return self.order[(inside(self.losses, theta) & self._bends)[self.order]]
 
     def factor(self, rows: Index) -> Array:
         """Cholesky factor of ``I + B' D^{-1} B``, B the heavy columns of the given rows.

@@ -187,6 +187,79 @@ def _advance(size, p, kp, x, r, theta, q, lo, hi, weight, out):  # type: ignore[
     return gap, cut, left
 
 
+def _level(  # type: ignore[no-untyped-def]
+    rows, start, stop, indices, data, root, new_start, new_indices, new_data, size
+):
+    """Copy rows, their columns scaled by `root` and then the rows to length 1 from `size`."""
+    for k in range(rows.size):
+        i = rows[k]
+        a = new_start[k]
+        square = 0.0
+        for p in range(start[i], stop[i]):
+            value = data[p] * root[indices[p]]
+            square += value * value
+        size[k] = np.sqrt(square)
+        inverse = 1.0 / size[k] if square > 0.0 else 0.0
+        for p in range(start[i], stop[i]):
+            new_indices[a] = indices[p]
+            new_data[a] = inverse * data[p] * root[indices[p]]
+            a += ONE
+
+
+def _normal(start, stop, indices, data, v, step, r, out):  # type: ignore[no-untyped-def]
+    """``r -= step A v`` and ``out += A' r``, row by row; returns ``r' r``."""
+    square = 0.0
+    for i in range(r.size):
+        even = start[i] + ((stop[i] - start[i]) // TWO) * TWO
+        first, second = 0.0, 0.0
+        for p in range(start[i], even, TWO):
+            first += data[p] * v[indices[p]]
+            second += data[p + ONE] * v[indices[p + ONE]]
+        for p in range(even, stop[i]):
+            first += data[p] * v[indices[p]]
+        value = r[i] - step * (first + second)
+        r[i] = value
+        square += value * value
+        for p in range(start[i], stop[i]):
+            out[indices[p]] += value * data[p]
+    return square
+
+
+def _smooth(share, r, size, down, up, out):  # type: ignore[no-untyped-def]
+    """``out += share (r - out)``; returns what residuals ``size out`` add to the gap."""
+    gap = 0.0
+    for k in range(r.size):
+        value = out[k] + share * (r[k] - out[k])
+        out[k] = value
+        value *= size[k]
+        gap += max(up[k] * value, down[k] * value)
+    return gap
+
+
+def _blend(step, share, v, root, u, out):  # type: ignore[no-untyped-def]
+    """``u += step v``, ``out += share (u - out)``; returns ``||root out||^2``."""
+    square = 0.0
+    for j in range(v.size):
+        moved = u[j] + step * v[j]
+        u[j] = moved
+        value = out[j] + share * (moved - out[j])
+        out[j] = value
+        value *= root[j]
+        square += value * value
+    return square
+
+
+def _turn(share, fresh, v):  # type: ignore[no-untyped-def]
+    """``v = fresh + share v`` and fresh = 0; returns ``v' v``."""
+    square = 0.0
+    for j in range(v.size):
+        value = fresh[j] + share * v[j]
+        fresh[j] = 0.0
+        v[j] = value
+        square += value * value
+    return square
+
+
 class Loops(NamedTuple):
     """The loops of this module, compiled."""
 
@@ -200,6 +273,11 @@ class Loops(NamedTuple):
     gram: Loop
     sweep: Loop
     advance: Loop
+    level: Loop
+    normal: Loop
+    smooth: Loop
+    blend: Loop
+    turn: Loop
 
 
 @lru_cache(maxsize=1)
@@ -214,4 +292,5 @@ def compiled() -> Loops | None:
     loops = [plain(f) for f in (
         _widen, _energy, _count, _split, _move, _gather, _scatter, _gram, _sweep
     )]
-    return Loops(*[*loops, sums_in_any_order(_advance)])
+    sums = [sums_in_any_order(f) for f in (_smooth, _blend, _turn)]
+    return Loops(*[*loops, sums_in_any_order(_advance), plain(_level), plain(_normal), *sums])

@@ -28,6 +28,7 @@ class Memory:
         self._rows: Rows | None = None
         self._source: Sparse | None = None
         self._block: Block | None = None
+        self.misses = 0
 
     def source(self, rows: Rows, root: Array, loops: Loops) -> Sparse:
         """The rows as the loops read them; what was kept of others is forgotten."""

@@ -29,6 +29,8 @@ TETHER = 100.0
 class State:
     """A dual point on all terms, with its ``v = -M^{-1/2} (A' theta + q)``, margins and gap.
 
+    Margins and gap are those at ``M^{1/2} x = v + aside``: `aside` is a move of x alone.
+
     A free (unpenalised) coordinate is held to a centre by a proximal term, M being positive there;
     the centre follows the solution. The gap is the one without that term, theta balanced.
     """
@@ -47,18 +49,22 @@ class State:
         self.root = 1.0 / np.sqrt(diagonal)
         self.source = memory.source(rows, self.root, loops)
         theta = np.zeros(problem.n) if start is None else np.asarray(start.theta, dtype=np.float64)
-        self.theta = self._snapped(theta)
+        self.theta, self.aside = self._snapped(theta), np.zeros(len(self.root))
         known = None if start is None else start.point
         margins: Array | None = None
+        at: Array | None = None
         if known is not None and known.problem is problem and (known.theta == self.theta).all():
             pull, self.passes = known.pull * self.root, 0.0
             margins = _known_margins(known) if not len(self.free) else None
         elif start is not None and start.passes is not None and not len(self.free):
             margins, pull, self.passes = start.passes[0], start.passes[1] * self.root, 0.0
+            at = start.x / self.root
         else:
             pull, self.passes = self.source.pull(self.theta), 1.0
         self.v = -pull - problem.linear * self.root
         self.v[self.free] += self.centre / self.root[self.free]
+        if at is not None:
+            self.aside = at - self.v
         self.renew(margins)
 
     def _snapped(self, theta: Array) -> Array:
@@ -70,10 +76,11 @@ class State:
             return np.where(theta >= f.hi - near, f.hi, theta)
 
     def renew(self, margins: Array | None = None) -> None:
-        """Margins and gap at ``x = x_theta``: one pass, unless the margins are known."""
-        self.t = self.source.margins(self.v) if margins is None else margins
+        """Margins and gap at x: one pass, unless the margins are known."""
+        self.t = self.source.margins(self.v + self.aside) if margins is None else margins
         self.fy = self.problem.losses.fenchel_young(self.t, self.theta)
-        self.gap, self.balanced = float(self.fy.sum()), self.theta
+        self.balanced = self.theta
+        self.gap = float(self.fy.sum()) + 0.5 * float(self.aside @ self.aside)
         self.left = self.gap + self.tension(self.v[self.free])
         self.passes += margins is None
         if len(self.free):

@@ -43,10 +43,16 @@ class Face:
     ----------
     rows : array of int
         Local indices.
+    down, up : arrays
+        Room of theta in the cell.
+    flat : bool
+        Whether no free term is on a parabola.
     gap : float
         After `move`: what the free terms add to the duality gap, about.
     steps : int
         After `move`: conjugate gradient steps.
+    near : bool
+        After `move`: whether it ended because little is lacking.
     """
 
     def __init__(self, block: Block, theta: Array, v: Array) -> None:
@@ -58,13 +64,30 @@ class Face:
         self._hi = np.where(kinked & (self._theta < 0), 0.0, np.minimum(f.hi[rows], HUGE))
         slope = f.b[rows] + f.e[rows] * np.sign(self._theta) + self._q * self._theta
         self._residual = block.margins(v, rows) - slope
-        self.gap, self.steps = 0.0, 0
+        self.down, self.up = self._lo - self._theta, self._hi - self._theta
+        self.flat = not self._q.any()
+        self.gap, self.steps, self.near = 0.0, 0, False
 
-    def move(self, theta: Array, v: Array, enough: float, loops: Loops) -> None:
-        """Solve, clip, and go as far as the dual improves; theta and v change in place."""
+    @property
+    def residual(self) -> Array:
+        """How far the margins are from where theta is a slope."""
+        return self._residual
+
+    @property
+    def lacking(self) -> float:
+        """What the dual objective lacks on the face, from below: ``r' D^{-1} r / 2``."""
+        return 0.5 * float(self._residual @ (self._weight * self._residual))
+
+    def move(
+        self, theta: Array, v: Array, enough: float, loops: Loops, close: float = 0.0
+    ) -> None:
+        """Solve, clip, and go as far as the dual improves; theta and v change in place.
+
+        Where the dual objective lacks no more than about `close`, nothing more is solved.
+        """
         if not len(self.rows):
             return
-        x, best, most = self._solve(enough, loops), None, 0.0
+        x, best, most = self._solve(enough, loops, close), None, 0.0
         for share in (*LENGTHS, 0.0):
             length = share or self._first(x)
             new = np.clip(self._theta + length * x, self._lo, self._hi)
@@ -90,11 +113,11 @@ class Face:
         room = np.where(x > 0, self._hi - self._theta, self._theta - self._lo)
         return float((room / np.maximum(np.abs(x), 1e-300)).min(initial=1.0))
 
-    def _solve(self, enough: float, loops: Loops) -> Array:
+    def _solve(self, enough: float, loops: Loops, close: float) -> Array:
         """Approximate solution x of ``(A_F A_F' + Q) x = r``, r the residual at theta.
 
-        Stops when the clipped point's duality gap on F is at most `enough`, or when clipping would
-        undo more than is left to gain.
+        Stops when the clipped point's duality gap on F is at most `enough`, when ``r' z / 2`` is
+        at most `close`, or when clipping would undo more than is left to gain.
         """
         block, q, weight = self._block, self._q, self._weight
         heavy, light, k = (self.rows, *block.heavy), (self.rows, *block.light), block.k
@@ -117,6 +140,9 @@ class Face:
             fresh[:k] = u  # B' z, by the Woodbury identity
             now = float(r @ z)
             first = first or now
+            if 0.5 * now <= close:
+                self.near = True
+                break
             turn = now / before if before > 0 else 0.0
             before = now
             for moving, new in ((p, z), (bp, bu), (v, fresh)):

@@ -14,9 +14,6 @@ from cvxscreen.solvers.chunked import is_chunked
 from cvxscreen.solvers.inner import Start
 from cvxscreen.solvers.solution import Solution
 
-NEAR = 1e-9
-"""How near ``x`` must be to ``x_theta``, relative, for margins of one to serve as the other's."""
-
 
 def warm_start(problem: Problem, solution: Solution) -> Start:
     """`solution` as a start for `problem`; its dual point is scaled to the new C.
@@ -45,7 +42,8 @@ def light_start(problem: Problem, solution: Solution) -> Start | None:
     """As `warm_start`, from what the certificate of `solution` has computed; nothing is evaluated.
 
     For `problem` ``= solution.problem.with_(C=...)`` without linear term, penalty, side constraints
-    and unpenalised coordinates; None otherwise, and where ``x`` is not ``x_theta`` up to rounding.
+    and unpenalised coordinates; None otherwise. Where ``x`` is not ``x_theta``, the margins are
+    those of ``x``: what lies between them is charged by who uses them, as the certificate does.
     With ``f = C/C0`` the dual objective at ``f theta`` is
     ``f (D(theta) + 1/2 ||x_theta||_M^2) - f^2/2 ||x_theta||_M^2``.
     """
@@ -57,10 +55,7 @@ def light_start(problem: Problem, solution: Solution) -> Start | None:
     margins, force = answer.passes.margins, answer.passes.force
     if margins is None or force is None:
         return None
-    away = problem.quadratic.norm(answer.x + problem.quadratic.solve(force))
-    square = problem.quadratic.norm(answer.x) ** 2
-    if away**2 > NEAR**2 * square:
-        return None
+    square = problem.quadratic.norm(problem.quadratic.solve(force)) ** 2
     factor = problem.C / old.C
     theta = np.clip(factor * answer.theta, problem.losses.lo, problem.losses.hi)
     size = factor * (answer.proof.dual + 0.5 * square) - 0.5 * factor**2 * square

@@ -5,6 +5,7 @@ from __future__ import annotations
 from faults.table import DROPPED, SIGN, STALE, of
 
 MODELS = ("test_sparse_models.py", "test_sparse_bounds.py")
+ASIDE = "test_faces_aside.py::test_the_gap_is_that_of_the_pair_handed_out"
 SYSTEMS = "test_sparse_systems.py::test_systems_on_chosen_columns"
 memory = of("solvers/faces_memory.py",
             "test_faces_memory.py::test_a_memory_of_other_rows_or_another_metric_is_forgotten",
@@ -29,6 +30,15 @@ FAULTS = (
           "return 2.0 * point.centre.margins - point.margins", "return point.margins",
           "a point is called solved by margins of another one",
           "test_kept.py::test_margins_of_a_rescaled_point_are_those_of_its_duals"),
+    state("a move of x that costs nothing", DROPPED,
+          "float(self.fy.sum()) + 0.5 * float(self.aside @ self.aside)", "float(self.fy.sum())",
+          "a gap is called reached that is not", ASIDE),
+    state("margins without the move of x", DROPPED, "self.source.margins(self.v + self.aside)",
+          "self.source.margins(self.v)", "a gap is called reached that is not", ASIDE),
+    state("a start whose x is taken for that of its duals", DROPPED,
+          "            self.aside = at - self.v\n", "            pass\n",
+          "a gap is called reached that is not",
+          "test_run.py::test_a_light_start_keeps_x_apart_from_that_of_the_duals"),
     state("a balanced dual point without its distance", DROPPED,
           "self.gap += 0.5 * float(lean @ lean)", "pass",
           "a gap is called reached that is not",

@@ -1,0 +1,99 @@
+"""A move of x alone: it closes the gap it says it closes, and only where it may."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_faces import D, N, make, solved, table, target_of, words
+
+from cvxscreen.certificate import certify
+from cvxscreen.designs.rows import Rows
+from cvxscreen.duality import reference_point
+from cvxscreen.solvers import faces, faces_aside
+from cvxscreen.solvers.faces import Faces
+from cvxscreen.solvers.faces_block import Block
+from cvxscreen.solvers.faces_memory import Memory
+from cvxscreen.solvers.faces_rows import Sparse
+from cvxscreen.solvers.faces_step import Face
+
+FLAT = ("hinge", "absolute", "pinball", "eps-insensitive")
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Faces of any size may be left by a move of x."""
+    monkeypatch.setattr(faces, "MANY", 1)
+
+
+@pytest.mark.parametrize("kind", FLAT)
+@pytest.mark.parametrize("relative", [1e-2, 1e-3, 1e-4])
+def test_the_gap_is_that_of_the_pair_handed_out(
+    kind: str, relative: float, rng: np.random.Generator
+) -> None:
+    """x and theta are two points: the certificate of both says what the solver says."""
+    problem = make(kind, rng, C=3.0)
+    target = target_of(problem, relative)
+    found = Faces()(problem, None, target)
+    assert found.status == "optimal"
+    assert "faces" not in found.info
+    assert found.info["asides"] > 0
+    point = reference_point(problem, found.x, found.theta)
+    assert point.shift > 0
+    assert point.gap == pytest.approx(found.info["gap"], rel=1e-6)
+    assert certify(problem, found.x, found.theta, tol=1.0).gap <= 1.001 * target
+
+
+@pytest.mark.parametrize("kind", FLAT)
+def test_the_same_optimum_to_many_digits(kind: str, rng: np.random.Generator) -> None:
+    solved(make(kind, rng, C=5.0))
+
+
+@pytest.mark.parametrize("kind", ["smoothed hinge", "huber"])
+def test_nothing_is_moved_where_terms_bend(kind: str, rng: np.random.Generator) -> None:
+    """The gap is quadratic in the residual there."""
+    problem = make(kind, rng)
+    assert Faces()(problem, None, target_of(problem, 1e-6)).info["asides"] == 0
+
+
+@pytest.mark.parametrize("kind", ["hinge", "absolute", "pinball"])
+def test_a_move_leaves_what_it_says(kind: str, rng: np.random.Generator) -> None:
+    """Away from the optimum too, the terms that take part without being free among them."""
+    loops = faces.compiled()
+    assert loops is not None
+    losses = table(kind, N, rng)
+    source = Sparse.of(Rows(words(rng)), np.ones(D), loops)
+    block = Block(source, np.arange(N), np.arange(0), losses, 8)
+    f = block.losses
+    theta = np.where(rng.random(N) < 0.5, f.lo, np.clip(0.0, f.lo, f.hi))
+    v = -block.pull(theta)
+    block.sweep(theta, v, 30)
+    face = Face(block, theta, v)
+    enough = 0.1 * float(f.fenchel_young(block.margins(v), theta)[face.rows].sum())
+    found = faces_aside.aside(block, face, theta, v, enough, loops)
+    assert 0 < found.steps <= faces_aside.STEPS
+    part = faces_aside._part(block, face, theta, v)
+    after = f.fenchel_young(block.margins(v + found.move), theta)
+    price = 0.5 * float(found.move @ found.move)
+    assert float(after[part.rows].sum()) + price <= found.gap * (1.0 + 1e-9)
+
+
+def test_it_is_given_up_where_it_keeps_failing(
+    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    """Dual steps alone finish the work; what failed is not paid for at every value of C."""
+    calls: list[int] = []
+
+    def failing(block: Block, *_: object) -> faces_aside.Aside:
+        calls.append(1)
+        return faces_aside.Aside(np.zeros(len(block.columns)), np.inf, 1)
+
+    monkeypatch.setattr(faces, "aside", failing)
+    problem, memory = make("hinge", rng, C=3.0), Memory()
+    for value in (3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0):
+        here = problem.with_(C=value)
+        target = target_of(here, 1e-6)
+        found = Faces(memory=memory)(here, None, target)
+        assert found.status == "optimal"
+        assert certify(here, found.x, found.theta, tol=1.0).gap <= 1.001 * target
+    assert memory.misses == faces.MISSES
+    assert len(calls) <= 4 * faces.MISSES
