@@ -55,7 +55,8 @@ def _digest(space: Mapping[str, Any], names: Sequence[str]) -> str:
     found = hashlib.sha256()
     for name in names:
         code = space[name].__code__
-        found.update(marshal.dumps(code))
+        # Version 2: later ones also write which parts something else refers to at the moment.
+        found.update(marshal.dumps(code, 2))
         for used in code.co_names:
             if isinstance(space.get(used), int | float):
                 found.update(f"{used}={space[used]!r}".encode())

@@ -21,6 +21,7 @@ import cvxscreen
 from cvxscreen import (
     certificate_batch,
     chunk_loops,
+    compiling,
     cone_loops,
     metric_certificate,
     pair_loops,
@@ -243,3 +244,16 @@ def test_without_numba_the_loops_are_there_as_written(monkeypatch: pytest.Monkey
     finally:
         for made in MADE:
             made.cache_clear()
+
+
+def test_a_loop_is_found_again_on_disk_whatever_else_refers_to_its_code() -> None:
+    """Its name there depends on the code and the numbers alone, not on how many hold a part."""
+    space: dict[str, Any] = {"LEAST": 2.5}
+    exec("def f(x):\n    return LEAST * x + 1234.5", space)
+    before = compiling._digest(space, ["f"])
+    held = list(space["f"].__code__.co_consts)
+    assert 1234.5 in held
+    assert compiling._digest(space, ["f"]) == before
+    assert compiling._digest({**space, "LEAST": 3.5}, ["f"]) != before
+    exec("def f(x):\n    return LEAST * x + 1234.25", space)
+    assert compiling._digest(space, ["f"]) != before
