@@ -40,6 +40,7 @@ from cvxscreen.solvers.small_predict import (  # noqa: F401
     foresee,
     learn,
     sample,
+    scaled,
     tangent,
 )
 
@@ -130,7 +131,7 @@ def run(  # type: ignore[no-untyped-def]
     before, now, centre, last_theta, flip, count = t, rows[11], rows[15], theta, 0, 0
     B, H, vectors = np.empty((max(d, 64), 128)), np.empty((d, d)), np.empty((5, d))
     rho, g, step, best_x, small = vectors[0], vectors[1], vectors[2], vectors[3], vectors[4]
-    k, begin, pilot = 0, 1.0, memory[0] == 0.0 and screen == CERTIFIED
+    k, begin, limit, pilot = 0, 1.0, np.int64(300), memory[0] == 0.0 and screen == CERTIFIED
     aim = max(tol, PILOT) if pilot else tol
     if pilot and n >= 4 * SAMPLE:
         begin = band(memory, sample(
@@ -168,7 +169,7 @@ def run(  # type: ignore[no-untyped-def]
             ball, share = foresee(n, before, older, norms, centre, memory, stride, LOW * ball), 1.0
         else:
             share *= AGAIN if screen == CERTIFIED and stride == 0.0 and n > FEW else 1.0
-            centre[:] = middle * before
+            scaled(n, middle, before, centre)
         gap, primal, fy, gradient, m = np.inf, 0.0, np.inf, np.inf, n
         staged = guess and aim < ROUGH and memory[11] > 12.0
         at, slopes, old, scaling = before, last_theta, memory[0], ratio
@@ -182,7 +183,7 @@ def run(  # type: ignore[no-untyped-def]
                 d, n, A, lo, hi, factor, ratio, codes[k], codes[k - 1], new, rho, inside,
                 n // FEWER if rounds == 1 and k > 0 else 0,
             )
-            best_x[:] = x
+            scaled(d, 1.0, x, best_x)
             for p in range(m):
                 i = kept[p]
                 for j in range(d):
@@ -196,7 +197,7 @@ def run(  # type: ignore[no-untyped-def]
             rough = staged and rounds == 1 and m > max(n // PART, MANY)
             target = precision * scale * (ROUGH if rough else aim)
             gap, used, gradient = newton(
-                d, m, AU, bU, eU, qU, iU, lU, hU, free, base, rho, weight, target, 300,
+                d, m, AU, bU, eU, qU, iU, lU, hU, free, base, rho, weight, target, limit,
                 x, tU, th, th0, best_x, best_th, g, step, dt, inside, B, H, small,
             )
             missed, steps = gap > target, steps + used
@@ -223,8 +224,7 @@ def run(  # type: ignore[no-untyped-def]
                 weight = min(100.0 * memory[6], 1.0) * memory[1] / factor
             elif rough:
                 worst, off = deviation(n, now, centre, norms)
-                for i in range(n):
-                    centre[i] = now[i]
+                scaled(n, 1.0, now, centre)
                 ball = NARROW * worst
                 weight = band(memory, NARROW * off) * memory[1] / factor
             else:
@@ -268,7 +268,7 @@ def run(  # type: ignore[no-untyped-def]
         if pilot:
             pilot, aim = n > FEW and aim * PILOT > tol, max(aim * PILOT, tol) if n > FEW else tol
             continue
-        X[k] = x
+        scaled(d, 1.0, x, X[k])
         first[k] = count
         for p in range(m):
             pool[count + p] = new[kept[p]]
@@ -292,7 +292,7 @@ def compiled() -> Loop | None:
     names = (
         "margins", "cholesky_solve", "prox", "along", "line_search", "direction", "room_of",
         "balanced", "newton", "tangent", "expect", "deviation", "band", "foresee", "learn",
-        "sample", "evaluate", "fixed_pull",
+        "sample", "scaled", "evaluate", "fixed_pull",
     )
     kinds = [(name, SUMS) for name in names]
     kinds += [(name, STRICT) for name in ("charged", "radius", "choose", "refutations")]

@@ -113,7 +113,7 @@ def direction(  # type: ignore[no-untyped-def]
     d, m, A, q, e, lo, hi, th, g, free, weight, base, inside, B, H, small, step
 ):
     """The Newton step; returns the number of terms that bend. Woodbury where they are few."""
-    count = 0
+    count = np.int64(0)
     for i in range(m):
         s = th[i]
         inside[count] = i
@@ -180,7 +180,7 @@ def balanced(m, A, free, g, t, b, e, q, lo, hi, th, last):  # type: ignore[no-un
     """
     best, need = last, abs(g[free])
     if last < 0 or not room_of(last, A, free, lo, hi, th) >= 100.0 * need:
-        best, room = -1, 0.0
+        best, room = np.int64(-1), 0.0
         for i in range(m):
             this = room_of(i, A, free, lo, hi, th)
             if this > room:
@@ -208,7 +208,7 @@ def newton(  # type: ignore[no-untyped-def]
     its ``||g||``.
     """
     best, best_g = np.inf, np.inf
-    steps, used, since, at = 0, 0, 0, -1
+    steps, used, since, at = 0, 0, 0, np.int64(-1)
     least = 1e-20 * weight
     while True:
         fy, moved = prox(m, t, b, e, q, inv, lo, hi, th0, weight, th)

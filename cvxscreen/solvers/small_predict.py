@@ -40,6 +40,12 @@ def band(memory, width):  # type: ignore[no-untyped-def]
     return min(max(width * memory[10], 1e-9), 1.0)
 
 
+def scaled(m, factor, values, out):  # type: ignore[no-untyped-def]
+    """Write ``factor * values`` to `out`; numba compiles assignments to slices for seconds."""
+    for i in range(m):
+        out[i] = factor * values[i]
+
+
 def sample(  # type: ignore[no-untyped-def]
     d, n, A, R, b, e, q, inv, lo, hi, free, base, factor, weight, aim, x, t,
     AU, bU, eU, qU, iU, lU, hU, tU, th, th0, best_x, best_th, rho, g, step, dt, inside, B, H, small,
@@ -49,8 +55,9 @@ def sample(  # type: ignore[no-untyped-def]
     A small part of the cost of a solve begins it near its end. Returns how far from their kink the
     nearest terms are then, one in `NEAR`.
     """
+    # np.int64 as elsewhere: for each literal 0, -1 or 100 numba compiles the callees once more.
     every = max(n // SAMPLE, 1)
-    m, scale, grown = 0, 0.0, factor * every
+    m, scale, grown = np.int64(0), 0.0, factor * every
     for i in range(0, n, every):
         bU[m], eU[m], qU[m], iU[m] = b[i], e[i], q[i] / grown, inv[i] * grown
         lU[m], hU[m], tU[m], th0[m] = lo[i] * grown, hi[i] * grown, 0.0, 0.0
@@ -64,7 +71,8 @@ def sample(  # type: ignore[no-untyped-def]
         rho[j], x[j] = 0.0, 0.0
     newton(  # type: ignore[name-defined] # noqa: F821 - compiled beside it
         d, m, AU, bU, eU, qU, iU, lU, hU, free, base / every, rho, weight / grown,
-        aim * scale, 100, x, tU, th, th0, best_x, best_th, g, step, dt, inside, B, H, small,
+        aim * scale, np.int64(100), x, tU, th, th0, best_x, best_th, g, step, dt, inside, B, H,
+        small,
     )
     for j in range(d):
         x[j] = best_x[j]
@@ -83,7 +91,7 @@ def tangent(  # type: ignore[no-untyped-def]
     While no term changes its piece, the slopes of linear pieces grow as C and ``dx/dlog C`` solves
     ``(M + sum_K a_i a_i' / q_i) dx = M x``, K the terms that bend (at a kink with `TANGENT`).
     """
-    m, factor = 0, memory[0]
+    m, factor = np.int64(0), memory[0]
     for i in range(n):
         s, low, high = theta[i], lo[i] * factor, hi[i] * factor
         if (s > low) and (s < high) and (e[i] == 0.0 or s != 0.0):
