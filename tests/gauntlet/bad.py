@@ -30,6 +30,13 @@ HOLED[1, 1] = np.nan
 
 
 @dataclass(frozen=True)
+class Late:
+    """A bad value that has to be solved for: made where it is used, not where the table is read."""
+
+    make: Callable[[], Any]
+
+
+@dataclass(frozen=True)
 class Bad:
     """One bad value; `words` are regular expressions that the message must all match."""
 

@@ -6,8 +6,8 @@ from contextlib import ExitStack
 
 import numpy as np
 from gauntlet import bad
-from gauntlet.bad import Bad, D, N, X, Y
-from gauntlet.door import FULL, Door, given, kernel, lp, metric, plain, sparse, tasks
+from gauntlet.bad import Bad, D, Late, N, X, Y
+from gauntlet.door import FULL, Door, given, kernel, lp, metric, nothing, plain, sparse, tasks
 
 import cvxscreen as cs
 from cvxscreen.certificate_batch import certify_many
@@ -15,6 +15,8 @@ from cvxscreen.lp_svm import certify_lp
 from cvxscreen.metric_certificate import certify_metric
 from cvxscreen.models.kernel import decision_function
 from cvxscreen.multitask.certificate import certify_multitask
+
+PLAIN = Late(lambda: plain().problem)
 
 SOLVING = [
     Door("solve", cs.solve, lambda: {"problem": plain().problem},
@@ -28,7 +30,8 @@ SOLVING = [
          {"tol": bad.TOLERANCE, "mode": bad.NAME, "solver": bad.NAME, "start": bad.OPTIONAL_THING,
           "bounds": [Bad("another", ("gap",), ("gap", "'midpoint' only"))]}),
     Door("solve from another problem", cs.solve, lambda: {"problem": plain().problem},
-         {"start": [Bad("size", cs.solve(cs.svm(X[:9], Y[:9])), ("9 terms", "12"))]}),
+         {"start": [Bad("size", Late(lambda: cs.solve(cs.svm(X[:9], Y[:9]))),
+                       ("9 terms", "12"))]}),
     Door("screen", cs.screen, lambda: {"problem": plain().problem, "reference": plain()},
          {"problem": bad.SOMETHING_ELSE, "bound": bad.NAME, "rule": bad.NAME,
           "reference": [*bad.SOMETHING_ELSE,
@@ -39,7 +42,7 @@ SOLVING = [
           "tol": bad.TOLERANCE, "mode": bad.NAME, "solver": bad.NAME,
           "checkpoint": bad.OPTIONAL_FILE}, ("path",)),
     Door("path of another kind", cs.path, lambda: {"problem": plain().problem, "values": [1.0]},
-         {"problem": [Bad("tasks", tasks().problem, ("MultiTask", "value by value"))],
+         {"problem": [Bad("tasks", Late(lambda: tasks().problem), ("MultiTask", "value by value"))],
           "over": [Bad("no lambda", "lam", ("no lambda",))]}),
     Door("path of an LP", cs.path,
          lambda: {"problem": lp().problem, "values": [0.1], "over": "lam"},
@@ -53,9 +56,9 @@ SOLVING = [
          {"time_limit": bad.LIMIT, "max_iter": bad.WHOLE}),
     Door("memory_limit", lambda size: ExitStack().enter_context(cs.memory_limit(size)),
          given(size=2.0**30), {"size": bad.LIMIT}, ("memory_limit",)),
-    Door("load_path", cs.load_path, lambda: {}, {"file": bad.FILE}, ("load_path",)),
+    Door("load_path", cs.load_path, nothing, {"file": bad.FILE}, ("load_path",)),
     Door("Path.save", lambda file: cs.path(plain().problem, values=[1.0]).save(file),
-         lambda: {}, {"file": bad.FILE}),
+         nothing, {"file": bad.FILE}),
     Door("reference_point", cs.reference_point,
          lambda: {"problem": plain().problem, "x": plain().x, "theta": plain().theta},
          {"problem": bad.SOMETHING_ELSE, "x": bad.finite_point(D),
@@ -69,17 +72,18 @@ SOLVING = [
     Door("primal", lambda x: plain().problem.primal(x), lambda: {"x": np.ones(D)},
          {"x": bad.point(D)}),
     Door("lambda_max", cs.lambda_max, given(problem=sparse),
-         {"problem": [*bad.SOMETHING_ELSE, Bad("no L1", plain().problem, ("no L1", "sparse_svm"))]},
+         {"problem": [*bad.SOMETHING_ELSE, Bad("no L1", PLAIN, ("no L1", "sparse_svm"))]},
          ("lambda_max",)),
     Door("lam_max", cs.lam_max, lambda: {"problem": metric().problem},
-         {"problem": [*bad.SOMETHING_ELSE, Bad("svm", plain().problem, ("metric learning",))]},
+         {"problem": [*bad.SOMETHING_ELSE, Bad("svm", PLAIN, ("metric learning",))]},
          ("lam_max",)),
     Door("lam_interval", cs.lam_interval, lambda: {"point": metric().point()},
-         {"point": [*bad.SOMETHING_ELSE, Bad("a solution", metric(), ("Solution", r"point\(\)")),
-                    Bad("svm", plain().point(), ("cone",))], "bound": bad.NAME},
+         {"point": [*bad.SOMETHING_ELSE, Bad("svm", Late(lambda: plain().point()), ("cone",)),
+                    Bad("a solution", Late(metric), ("Solution", r"point\(\)"))],
+          "bound": bad.NAME},
          ("lam_interval",)),
     Door("metric_of", cs.metric_of, lambda: {"problem": metric().problem, "x": metric().x},
-         {"problem": [*bad.SOMETHING_ELSE, Bad("svm", plain().problem, ("rtlm",))],
+         {"problem": [*bad.SOMETHING_ELSE, Bad("svm", PLAIN, ("rtlm",))],
           "x": bad.finite_point(D * D)}, ("metric_of",)),
     Door("factor_of", cs.factor_of, lambda: {"problem": metric().problem, "x": metric().x},
          {"problem": bad.SOMETHING_ELSE, "x": bad.finite_point(D * D),
@@ -117,7 +121,7 @@ CERTIFICATES = [
           "theta": [Bad("one axis", np.zeros(N), (r"\(12,\)", r"\(1, 12\)"))],
           "tol": bad.TOLERANCE_OF_PROOF}),
     Door("certify_metric", certify_metric, lambda: {"problem": metric().problem, "x": metric().x},
-         {"problem": [*bad.SOMETHING_ELSE, Bad("svm", plain().problem, ("product set",))],
+         {"problem": [*bad.SOMETHING_ELSE, Bad("svm", PLAIN, ("product set",))],
           "x": bad.point(D * D), "tol": bad.TOLERANCE_OF_PROOF}),
     Door("certify_lp", certify_lp,
          lambda: {"problem": lp().problem, "w": lp().x, "alpha": lp().alpha},
