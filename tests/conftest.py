@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 # Read by the numerical libraries when they are loaded, hence before the first of them is.
@@ -16,6 +17,7 @@ for _threads in (
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 import random  # noqa: E402
+from collections.abc import Generator  # noqa: E402
 from importlib.metadata import version  # noqa: E402
 
 import numpy as np  # noqa: E402
@@ -40,6 +42,16 @@ def pytest_configure(config: pytest.Config) -> None:
             line = f"ignore:{word} encountered in reduce:RuntimeWarning:numpy._core.fromnumeric"
             config.addinivalue_line("filterwarnings", line)
     settings.load_profile("long" if config.getoption("--long") else "quick")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Importing the tests makes much that lives and nothing that dies: no search for it there."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
