@@ -90,6 +90,7 @@ def test_bounds_on_a_reduced_problem_contain_the_full_optimum(loss: str) -> None
         assert ref.truth is not None
         reduced = some(ref, 8).reduce(ref.problem)
         x, theta = solved_floats(reduced)
+        model = Exact(reduced)
         for blur in (0.0, 1e-7, 1e-3):
             point = reference_point(
                 reduced, x * (1 + blur * rng.standard_normal(reduced.d)),
@@ -97,7 +98,6 @@ def test_bounds_on_a_reduced_problem_contain_the_full_optimum(loss: str) -> None
             )
             for ball in [part for bound in BOUNDS.values() for part in bound(reduced, point).balls]:
                 step = [a - b for a, b in zip(ref.truth.x, exact(ball.centre), strict=True)]
-                model = Exact(reduced)
                 # In the metric of the reduced problem, whose matrix is rounded at 1e-16.
                 assert float(dot(step, model.apply(step))) <= ball.radius**2 * (1 + 1e-12)
                 codes = judge(reduced, ball).codes
