@@ -21,7 +21,8 @@ reducer.register()
 TIGHT = {"tol_gap_abs": 1e-12, "tol_gap_rel": 1e-12, "tol_feas": 1e-12}
 TIGHTER = {
     "CLARABEL": TIGHT,
-    "SCS": {"eps_abs": 1e-11, "eps_rel": 1e-11, "max_iters": 500_000},
+    # With its own rho_x, SCS goes round and round three of these problems a hair above 1e-11.
+    "SCS": {"eps_abs": 1e-11, "eps_rel": 1e-11, "max_iters": 500_000, "rho_x": 1e-3},
     "OSQP": {"eps_abs": 1e-11, "eps_rel": 1e-11, "max_iter": 500_000, "polishing": True},
     "HIGHS": {},  # its solver of quadratic programs has no tolerance to tighten
 }
@@ -46,6 +47,11 @@ def plainly(problem: Any) -> tuple[float, list[Any], list[Any]]:
     return answer(problem)
 
 
+@cache
+def plain_answer(name: str) -> Any:
+    return plainly(problem_of(name))
+
+
 def compare(found: Any, truth: Any, size: float = 1e-6) -> None:
     assert found[0] == pytest.approx(truth[0], rel=1e-7)
     for ours, theirs in zip(found[1] + found[2], truth[1] + truth[2], strict=True):
@@ -55,7 +61,7 @@ def compare(found: Any, truth: Any, size: float = 1e-6) -> None:
 @pytest.mark.parametrize("mode", ["certified", "safe"])
 @pytest.mark.parametrize("name", BOTH)
 def test_clarabel(name: str, mode: str) -> None:
-    truth = plainly(problem_of(name))
+    truth = plain_answer(name)
     problem = problem_of(name)
     problem.solve(method="screen", solver="CLARABEL", mode=mode, **TIGHT)
     report = problem.solver_stats.extra_stats["cvxscreen"]
@@ -108,7 +114,7 @@ def test_scs(name: str) -> None:
     problem.solve(method="screen", solver="SCS", mode="safe", **TIGHTER["SCS"])
     assert problem.solver_stats.extra_stats["cvxscreen"].recognised
     assert problem.status == cp.OPTIMAL
-    compare(answer(problem), plainly(problem_of(name)))
+    compare(answer(problem), plain_answer(name))
 
 
 @pytest.mark.parametrize("solver", ["OSQP", "HIGHS"])
@@ -119,7 +125,7 @@ def test_quadratic_programs(name: str, solver: str) -> None:
     assert problem.solver_stats.solver_name == solver
     assert problem.solver_stats.extra_stats["cvxscreen"].recognised
     size = 2e-6 if solver == "HIGHS" else 1e-6
-    compare(answer(problem), plainly(problem_of(name)), size=size)
+    compare(answer(problem), plain_answer(name), size=size)
 
 
 @pytest.mark.parametrize("name", ["norm", "slack", "logistic_intercept"])
