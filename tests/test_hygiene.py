@@ -197,7 +197,9 @@ def test_readme_and_ci_run_the_same_checks() -> None:
     assert len(assignments) == 1
     [command] = shlex.split(assignments[0])
     assert "pytest" in command
-    assert '\neval "$check"\n' in script
+    # Its first step, and then all the others.
+    assert '\ninstall="${check%% && *}" checks="${check#* && }"\neval "$install"\n' in script
+    assert '\neval "$checks"\n' in script
     shown = [line for b in README_BLOCKS if b.language != "python" for line in b.text.splitlines()]
     assert command in shown, f"README.md lacks this line in a fenced block: {command}"
 
