@@ -95,10 +95,10 @@ def linear_svc(X, y, C: float, dual_bound: float, tol: float) -> tuple[float, fl
 
 
 def compile_loops() -> float:
-    """Solve something tiny, so that no compiling is measured."""
+    """Solve something small, so that no compiling is measured."""
     began = process_time()
-    X, y = cvxscreen.datasets.sparse_text_like(2000, 400, 0.05)
-    path(cvxscreen.svm(X, y), (0.1, 0.2), 1e-6)
+    X, y = cvxscreen.datasets.sparse_text_like(6000, 3000, 0.01)  # large enough for all of them
+    path(cvxscreen.svm(X, y), (2.0, 2.4), 1e-6)
     return process_time() - began
 
 
