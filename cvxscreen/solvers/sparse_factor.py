@@ -27,7 +27,7 @@ Gram = Callable[[Index, Array], Single]
 
 LARGEST = 2000
 """Columns of a factor at most: 16 MB."""
-PATIENCE = 25
+PATIENCE = 15
 """A new factor costs as much as about so many steps of conjugate gradients with it."""
 RIDGES = (1e-6, 1e-5, 1e-4, 1e-3)
 """Added to the unit diagonal, until Cholesky goes through in single precision."""
