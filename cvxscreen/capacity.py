@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
-from cvxscreen.errors import InvalidInput, TooLarge
-from cvxscreen.inputs import number, quoted
+from cvxscreen.errors import InvalidInput, TooLarge, quoted
+from cvxscreen.inputs import number
 
 SMALL = 2**26
 """Requests up to this many bytes are never questioned."""

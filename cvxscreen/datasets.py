@@ -17,8 +17,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from cvxscreen.errors import InvalidInput
-from cvxscreen.inputs import number, quoted, whole
+from cvxscreen.errors import InvalidInput, quoted
+from cvxscreen.inputs import number, whole
 
 __all__ = [
     "breast_cancer",

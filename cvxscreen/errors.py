@@ -18,6 +18,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+SHOWN = 60
+"""Characters of a value that a message quotes."""
+
+
+def quoted(value: object) -> str:
+    """`value` as a message shows it: on one line, and not for pages."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
 
 class CvxscreenError(Exception):
     """Base class of all errors raised by cvxscreen."""
@@ -33,7 +42,7 @@ class UnknownName(InvalidInput):
     @classmethod
     def among(cls, argument: str, found: object, known: Iterable[str]) -> UnknownName:
         """Build the message for `argument` given `found` where one of `known` was expected."""
-        return cls(f"`{argument}` is {found!r}; choose one of: {', '.join(sorted(known))}.")
+        return cls(f"`{argument}` is {quoted(found)}; choose one of: {', '.join(sorted(known))}.")
 
 
 class NotScreenable(CvxscreenError):

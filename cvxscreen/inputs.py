@@ -14,19 +14,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen.errors import InvalidInput, UnknownName
+from cvxscreen.errors import InvalidInput, UnknownName, quoted
 
 Array = NDArray[np.float64]
 Kind = TypeVar("Kind")
-
-SHOWN = 60
-"""Characters of a value that a message quotes."""
-
-
-def quoted(value: object) -> str:
-    """`value` as a message shows it: on one line, and not for pages."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def number(name: str, value: object, needed: str = "a number is needed") -> float:

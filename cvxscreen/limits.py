@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from cvxscreen.errors import InvalidInput
-from cvxscreen.inputs import number, quoted, whole
+from cvxscreen.errors import InvalidInput, quoted
+from cvxscreen.inputs import number, whole
 
 TIME, ITERATIONS = "time_limit", "iteration_limit"
 """The statuses of an answer that a limit has cut short."""

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen import paths as over_c
-from cvxscreen.errors import InvalidInput
-from cvxscreen.inputs import finite, quoted
+from cvxscreen.errors import InvalidInput, quoted
+from cvxscreen.inputs import finite
 from cvxscreen.limits import Limits
 from cvxscreen.path_record import drawn
 from cvxscreen.progress import Progress

@@ -281,3 +281,12 @@ def test_unknown_losses_list_the_known_ones(loss: Any) -> None:
     if loss != "absolute":
         with pytest.raises(UnknownName, match="`loss`.*" + ", ".join(sorted(REGRESSION))):
             regression(X, Y, loss=loss)
+
+
+def test_a_message_quotes_no_pages() -> None:
+    X = np.ones((40, 3))
+    with pytest.raises(UnknownName) as caught:
+        regression(X, X[:, 0], loss=X)  # type: ignore[arg-type]
+    assert "`loss` is array([[" in str(caught.value)
+    assert len(str(caught.value)) < 250
+    assert "\n" not in str(caught.value)

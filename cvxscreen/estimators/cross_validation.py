@@ -13,10 +13,10 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.certificate import certify
-from cvxscreen.errors import InvalidInput
+from cvxscreen.errors import InvalidInput, quoted
 from cvxscreen.estimators.classifier import ScreenedSVC
 from cvxscreen.estimators.fitting import Array, warn_uncertified
-from cvxscreen.inputs import array, quoted, tolerance
+from cvxscreen.inputs import array, tolerance
 from cvxscreen.paths import path
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.inner import check_request

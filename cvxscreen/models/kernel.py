@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.designs.gram import Gram, GramForm
 from cvxscreen.designs.rows import Rows
-from cvxscreen.errors import InvalidInput
-from cvxscreen.inputs import choice, named_numbers, number, positive, quoted
+from cvxscreen.errors import InvalidInput, quoted
+from cvxscreen.inputs import choice, named_numbers, number, positive
 from cvxscreen.kernel_rows import CHUNK, Kernel
 from cvxscreen.kernels import Called, KernelFunction, Polynomial, Precomputed, Rbf
 from cvxscreen.models.inputs import some_rows
