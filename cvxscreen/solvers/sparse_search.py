@@ -5,17 +5,16 @@ Compiled on first use; without numba the loops run as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen.compiling import Loop, together
 from cvxscreen.losses import Losses
 
 Array = NDArray[np.float64]
-Loop = Callable[..., Any]
 
 LENGTHS = np.array([1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.0])
 """Shares of a step over zero that are tried; 0 stands for the first zero on the way."""
@@ -135,9 +134,6 @@ class Searches(NamedTuple):
 @lru_cache(maxsize=1)
 def searches() -> Searches:
     """The loops, compiled where numba is installed."""
-    try:
-        import numba
-    except ImportError:
-        return Searches(_root, _shortened)
-    freedoms = {"contract", "reassoc", "nsz"}
-    return Searches(*(numba.njit(cache=True, fastmath=freedoms)(f) for f in (_root, _shortened)))
+    free = frozenset({"contract", "reassoc", "nsz"})
+    made = together(globals(), [("_root", free), ("_shortened", free)])
+    return Searches(_root, _shortened) if made is None else Searches(*made.values())
