@@ -197,7 +197,8 @@ def certify(
     if near is not None:
         noise_t = noise_t + near.blur * problem.sizes
     fy = gap_above(t, theta, noise_t, values, *columns(f))
-    fy = fy + endless_above(values, noise_t, f.q, f.lo, f.hi)
+    if (f.lo < -1e300).any() or (f.hi > 1e300).any():
+        fy = fy + endless_above(values, noise_t, f.q, f.lo, f.hi)
 
     bent = ~quadratic.free
     x_dual = x.copy()

@@ -31,7 +31,14 @@ from cvxscreen.certificate_batch import certify_many
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.duality import dual_feasible, reference_point
 from cvxscreen.metric_certificate import certify_metric
-from cvxscreen.solvers import faces_loops, small_loops, smo_loops, sparse_loops, sparse_search
+from cvxscreen.solvers import (
+    faces_loops,
+    faces_products,
+    small_loops,
+    smo_loops,
+    sparse_loops,
+    sparse_search,
+)
 from cvxscreen.solvers.faces import Faces
 from cvxscreen.solvers.metric_start import closed_form, task_of
 from cvxscreen.solvers.small_path import SmallPath
@@ -40,7 +47,7 @@ from cvxscreen.solvers.stochastic import Sdca, Spdc
 MADE: tuple[Any, ...] = (
     certificate_batch.compiled, cone_loops.cone_loops, metric_certificate._compiled,
     pair_loops.loops, product_loops.product_loops, faces_loops.compiled, small_loops.compiled,
-    smo_loops.compiled, sparse_loops.loops, chunk_loops.chunk_loops,
+    faces_products.compiled, smo_loops.compiled, sparse_loops.loops, chunk_loops.chunk_loops,
     sparse_search.searches,
 )
 """Everything that hands out kernels, each once."""

@@ -6,13 +6,13 @@ are unsigned, so that no access has to ask whether it counts from the end. Compi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-Loop = Callable[..., Any]
+from cvxscreen.compiling import Loop, together
+from cvxscreen.solvers import faces_products
 
 ONE, TWO = np.uint64(1), np.uint64(2)
 
@@ -163,30 +163,6 @@ def _sweep(  # type: ignore[no-untyped-def]
                 v[light_indices[p]] -= step * light_data[p]
 
 
-def _advance(size, p, kp, x, r, theta, q, lo, hi, weight, out):  # type: ignore[no-untyped-def]
-    """``x += size p``, ``r -= size kp``, ``out = weight r``, and what is known of the new point.
-
-    Returns a bound of the duality gap of ``theta + x`` clipped to its cells (finite numbers), how
-    much the clipping takes away, and the sum of ``|r|``.
-    """
-    gap, cut, left = 0.0, 0.0, 0.0
-    for k in range(p.size):
-        moved = x[k] + size * p[k]
-        x[k] = moved
-        residual = r[k] - size * kp[k]
-        r[k] = residual
-        out[k] = weight[k] * residual
-        moved += theta[k]
-        inside = min(max(moved, lo[k]), hi[k])
-        room = max((hi[k] - inside) * residual, (lo[k] - inside) * residual)
-        if q[k] > 0.0:
-            room = min(room, 0.5 * residual * residual / q[k])
-        gap += room
-        cut += abs(moved - inside)
-        left += abs(residual)
-    return gap, cut, left
-
-
 def _level(  # type: ignore[no-untyped-def]
     rows, start, stop, indices, data, root, new_start, new_indices, new_data, size
 ):
@@ -206,62 +182,8 @@ def _level(  # type: ignore[no-untyped-def]
             a += ONE
 
 
-def _normal(start, stop, indices, data, v, step, r, out):  # type: ignore[no-untyped-def]
-    """``r -= step A v`` and ``out += A' r``, row by row; returns ``r' r``."""
-    square = 0.0
-    for i in range(r.size):
-        even = start[i] + ((stop[i] - start[i]) // TWO) * TWO
-        first, second = 0.0, 0.0
-        for p in range(start[i], even, TWO):
-            first += data[p] * v[indices[p]]
-            second += data[p + ONE] * v[indices[p + ONE]]
-        for p in range(even, stop[i]):
-            first += data[p] * v[indices[p]]
-        value = r[i] - step * (first + second)
-        r[i] = value
-        square += value * value
-        for p in range(start[i], stop[i]):
-            out[indices[p]] += value * data[p]
-    return square
-
-
-def _smooth(share, r, size, down, up, out):  # type: ignore[no-untyped-def]
-    """``out += share (r - out)``; returns what residuals ``size out`` add to the gap."""
-    gap = 0.0
-    for k in range(r.size):
-        value = out[k] + share * (r[k] - out[k])
-        out[k] = value
-        value *= size[k]
-        gap += max(up[k] * value, down[k] * value)
-    return gap
-
-
-def _blend(step, share, v, root, u, out):  # type: ignore[no-untyped-def]
-    """``u += step v``, ``out += share (u - out)``; returns ``||root out||^2``."""
-    square = 0.0
-    for j in range(v.size):
-        moved = u[j] + step * v[j]
-        u[j] = moved
-        value = out[j] + share * (moved - out[j])
-        out[j] = value
-        value *= root[j]
-        square += value * value
-    return square
-
-
-def _turn(share, fresh, v):  # type: ignore[no-untyped-def]
-    """``v = fresh + share v`` and fresh = 0; returns ``v' v``."""
-    square = 0.0
-    for j in range(v.size):
-        value = fresh[j] + share * v[j]
-        fresh[j] = 0.0
-        v[j] = value
-        square += value * value
-    return square
-
-
 class Loops(NamedTuple):
-    """The loops of this module, compiled."""
+    """The loops of this module and of `faces_products`, compiled."""
 
     widen: Loop
     energy: Loop
@@ -272,8 +194,10 @@ class Loops(NamedTuple):
     scatter: Loop
     gram: Loop
     sweep: Loop
-    advance: Loop
     level: Loop
+    soften: Loop
+    direct: Loop
+    advance: Loop
     normal: Loop
     smooth: Loop
     blend: Loop
@@ -283,14 +207,9 @@ class Loops(NamedTuple):
 @lru_cache(maxsize=1)
 def compiled() -> Loops | None:
     """The loops, compiled (numba is imported here, not with the package); None without numba."""
-    try:
-        import numba
-    except ImportError:
+    products = faces_products.compiled()
+    if products is None:
         return None
-    plain = numba.njit(cache=True, fastmath={"contract"})
-    sums_in_any_order = numba.njit(cache=True, fastmath={"contract", "reassoc", "nsz"})
-    loops = [plain(f) for f in (
-        _widen, _energy, _count, _split, _move, _gather, _scatter, _gram, _sweep
-    )]
-    sums = [sums_in_any_order(f) for f in (_smooth, _blend, _turn)]
-    return Loops(*[*loops, sums_in_any_order(_advance), plain(_level), plain(_normal), *sums])
+    names = [(f"_{name}", frozenset({"contract"})) for name in Loops._fields[: -len(products)]]
+    made = together(globals(), names)
+    return None if made is None else Loops(*made.values(), *products)

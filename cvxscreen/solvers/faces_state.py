@@ -48,7 +48,7 @@ class State:
             diagonal[self.free] = TETHER * sizes[0] / sizes[1] if min(sizes) > 0 else 1.0
         self.root = 1.0 / np.sqrt(diagonal)
         self.source = memory.source(rows, self.root, loops)
-        theta = np.zeros(problem.n) if start is None else np.asarray(start.theta, dtype=np.float64)
+        theta = self._cold() if start is None else np.asarray(start.theta, dtype=np.float64)
         self.theta, self.aside = self._snapped(theta), np.zeros(len(self.root))
         known = None if start is None else start.point
         margins: Array | None = None
@@ -66,6 +66,15 @@ class State:
         if at is not None:
             self.aside = at - self.v
         self.renew(margins)
+
+    def _cold(self) -> Array:
+        """The slopes at x = 0, the solution where C is small, unless a share of them is better."""
+        f = self.problem.losses
+        theta = f.slope(np.zeros(self.problem.n))
+        pull = self.source.pull(theta)
+        slope = -float(f.b @ theta + f.e @ np.abs(theta) + pull @ (self.problem.linear * self.root))
+        bend = float(pull @ pull + (f.q * theta) @ theta)
+        return theta if slope >= bend else np.zeros(self.problem.n)
 
     def _snapped(self, theta: Array) -> Array:
         """`theta` in its box, and at an end of it where only rounding keeps it away."""

@@ -126,35 +126,26 @@ class Face:
         x, p, bp = np.zeros((3, len(r)))
         bu, kp = np.empty((2, len(r)))
         u, v, fresh = np.zeros(k), np.zeros(len(block.columns)), np.zeros(len(block.columns))
-        before, first, curved = 0.0, 0.0, bool(q.any())
+        before, first = 0.0, 0.0
         self.gap = np.inf
         while self.steps < STEPS:
             u[:] = 0.0
             loops.scatter(*heavy, z, u)
             if k:
                 u[:] = dtrsv(factor, dtrsv(factor, u, lower=1), lower=1, trans=1)
-            loops.gather(*heavy, u, bu)
-            z -= np.multiply(weight, bu, out=kp)
-            fresh[:] = 0.0
-            loops.scatter(*light, z, fresh)
-            fresh[:k] = u  # B' z, by the Woodbury identity
-            now = float(r @ z)
+            now = loops.soften(*heavy, u, weight, r, bu, z)
             first = first or now
             if 0.5 * now <= close:
                 self.near = True
                 break
-            turn = now / before if before > 0 else 0.0
+            loops.scatter(*light, z, fresh)
+            fresh[:k] = u  # B' z, by the Woodbury identity
+            share = now / before if before > 0 else 0.0
             before = now
-            for moving, new in ((p, z), (bp, bu), (v, fresh)):
-                moving *= turn
-                moving += new
-            loops.gather(*light, v, kp)
-            kp += bp
-            if curved:
-                kp += q * p
-            bend = float(p @ kp)
+            loops.turn(share, fresh, v)
+            bend, square = loops.direct(*light, v, share, z, bu, q, p, bp, kp)
             self.steps += 1
-            if not (now > 1e-28 * first and bend > 1e-15 * float(p @ p)):
+            if not (now > 1e-28 * first and bend > 1e-15 * square):
                 break
             self.gap, cut, left = loops.advance(
                 now / bend, p, kp, x, r, self._theta, q, self._lo, self._hi, weight, z
