@@ -212,4 +212,4 @@ def compiled() -> Loops | None:
         return None
     names = [(f"_{name}", frozenset({"contract"})) for name in Loops._fields[: -len(products)]]
     made = together(globals(), names)
-    return None if made is None else Loops(*made.values(), *products)
+    return None if made is None else Loops(*[*made.values(), *products])
