@@ -8,14 +8,13 @@ screening it shares the storage of the pairs and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.certificate import Certificate
+from cvxscreen.compiling import Loop, together
 from cvxscreen.designs.pairs import Pairs
 from cvxscreen.errors import InvalidInput
 from cvxscreen.inputs import array, one_of, positive
@@ -73,14 +72,10 @@ def _judge_products(  # type: ignore[no-untyped-def]
 
 
 @lru_cache(maxsize=1)
-def _compiled() -> Callable[..., Any]:
+def _compiled() -> Loop:
     """The loop, compiled where numba is installed."""
-    try:
-        import numba
-    except ImportError:
-        return _judge_products
-    flags = {"contract", "reassoc", "nsz"}
-    return numba.njit(cache=True, fastmath=flags)(_judge_products)
+    free = frozenset({"contract", "reassoc", "nsz"})
+    return (together(globals(), [("_judge_products", free)]) or globals())["_judge_products"]
 
 
 def certify_metric(problem: Problem, x: ArrayLike, *, tol: float = 1e-6) -> Certificate:

@@ -7,12 +7,10 @@ one of them). Without numba the same functions run interpreted: right, but slow.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-Loop = Callable[..., Any]
-
+from cvxscreen.compiling import Loop, together
 
 # -- pairs --------------------------------------------------------------------------------------
 
@@ -219,14 +217,7 @@ class Loops(NamedTuple):
 @lru_cache(maxsize=1)
 def loops() -> Loops:
     """The loops; numba is imported here, not with the package."""
-    free = (
-        _distances, _forms, _scaled, _half_laplacian, _squares, _indexed_pass, _cross,
-        _cross_diagonal,
-    )
-    try:
-        import numba
-    except ImportError:
-        return Loops(*free, _scatter)
-    exact = numba.njit(cache=True, fastmath={"contract"})
-    sums = numba.njit(cache=True, fastmath={"contract", "reassoc", "nsz"})
-    return Loops(*[*[sums(loop) for loop in free], exact(_scatter)])
+    exact, free = frozenset({"contract"}), frozenset({"contract", "reassoc", "nsz"})
+    names = [(f"_{name}", exact if name == "scatter" else free) for name in Loops._fields]
+    found = together(globals(), names) or globals()
+    return Loops(*[found[name] for name, _ in names])

@@ -7,13 +7,12 @@ that no index of a triplet is ever stored. Compiled on first use, interpreted wi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-Loop = Callable[..., Any]
+from cvxscreen.compiling import Loop, together
 
 
 def _product_pass(  # type: ignore[no-untyped-def]
@@ -230,13 +229,11 @@ class ProductLoops(NamedTuple):
 @lru_cache(maxsize=1)
 def product_loops() -> ProductLoops:
     """The loops; numba is imported here, not with the package."""
+    exact, free = frozenset({"contract"}), frozenset({"contract", "reassoc", "nsz"})
     plain = (
-        _product_margins, _product_scatter, _product_index, _shrink, _sort_lists, _used_rows,
+        "_product_margins", "_product_scatter", "_product_index", "_shrink", "_sort_lists",
+        "_used_rows",
     )
-    try:
-        import numba
-    except ImportError:
-        return ProductLoops(_product_pass, *plain)
-    exact = numba.njit(cache=True, fastmath={"contract"})
-    sums = numba.njit(cache=True, fastmath={"contract", "reassoc", "nsz"})
-    return ProductLoops(*[sums(_product_pass), *[exact(loop) for loop in plain]])
+    names = [("_product_pass", free), *[(name, exact) for name in plain]]
+    found = together(globals(), names) or globals()
+    return ProductLoops(*[found[name] for name, _ in names])

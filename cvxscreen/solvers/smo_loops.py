@@ -6,11 +6,9 @@ the gradient F of its smooth part without q; c and F are changed in place. Compi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
-Loop = Callable[..., Any]
+from cvxscreen.compiling import Loop, together
 
 
 def _pairs(K, F, c, lo, hi, e, q, eps, limit):  # type: ignore[no-untyped-def]
@@ -109,8 +107,7 @@ def _singles(K, F, c, lo, hi, e, q, eps, limit):  # type: ignore[no-untyped-def]
 
 @lru_cache(maxsize=1)
 def compiled() -> tuple[Loop, Loop]:
-    """``(pairs, singles)``, compiled; numba is imported here, not with the package."""
-    import numba
-
-    make = numba.njit(cache=True, fastmath=False)
-    return make(_pairs), make(_singles)
+    """``(pairs, singles)``; numba is imported here, not with the package."""
+    strict = frozenset[str]()
+    found = together(globals(), [("_pairs", strict), ("_singles", strict)]) or globals()
+    return found["_pairs"], found["_singles"]
