@@ -147,7 +147,7 @@ class Losses:
             return np.clip(z / (self.q + weight), self.lo, self.hi)
         right = np.where(z > 0, self.hi, 0.0) if self._has("hi") else 0.0
         jump = np.where(z < 0, self.lo, right)
-        if self._flat.all():
+        if not self._has("q"):
             return jump
         curve = np.where(self._flat, 1.0, self.q)
         return np.where(self._flat, jump, np.clip(z / curve, self.lo, self.hi))
@@ -155,11 +155,11 @@ class Losses:
     def subgradient(self, t: ArrayLike) -> tuple[Array, Array]:
         """The interval ``[low, high]`` of subgradients at `t`, two arrays (n,)."""
         z = np.asarray(t, dtype=np.float64) - self.b
-        middle = self.slope(t)
-        low = np.where(self._flat & (z == -self.e), self.lo, middle)
-        low = np.where(self._flat & (z == self.e) & (self.e > 0), 0.0, low)
-        high = np.where(self._flat & (z == self.e), self.hi, middle)
-        high = np.where(self._flat & (z == -self.e) & (self.e > 0), 0.0, high)
+        low = high = middle = self.slope(t)
+        left, right = self._flat & (z == -self.e), self._flat & (z == self.e)
+        if left.any() or right.any():  # hardly ever
+            low = np.where(right & (self.e > 0), 0.0, np.where(left, self.lo, middle))
+            high = np.where(left & (self.e > 0), 0.0, np.where(right, self.hi, middle))
         return low, high
 
     def value(self, t: ArrayLike) -> Array:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 
@@ -108,6 +109,11 @@ class Exact:
         self.free = [bool(free) for free in problem.quadratic.free]
         self.linear = exact(problem.linear)
         self.constant = Fraction(float(problem.constant))
+
+    @cached_property
+    def ends(self) -> list[list[tuple[Number, Number]]]:
+        """The closed intervals of the five pieces of every term."""
+        return [[term.ends(code) for code in range(5)] for term in self.terms]
 
     def margins(self, x: Vector) -> Vector:
         return [dot(row, x) for row in self.rows]

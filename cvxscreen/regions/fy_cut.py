@@ -41,7 +41,7 @@ from cvxscreen.rounding import UNIT, gamma, up
 
 Array = NDArray[np.float64]
 
-_GRID = 2.0 ** np.arange(-6, 10)
+_GRID: Array = np.exp2(np.arange(-6, 10))
 _MULTIPLES = (1.0, 4.0)
 _SMALLEST = 1e-6
 _BISECTIONS = 30
@@ -207,22 +207,24 @@ def _promising(base: _Base, side: float) -> list[float]:
     if len(t) < len(losses):
         losses = losses.take(np.arange(len(losses))[rows])
     share = len(t) / len(base.t)
-    best, found = np.inf, 0.0
-    for factor in _GRID:
-        delta = base.unit * float(factor)
-        slopes, step = _slopes(losses, e, theta, t, side * delta)
-        sigma = side * float(e @ step)
-        if not sigma > 0:
-            continue
-        constant = float(step @ (t - losses.b - 0.5 * losses.q * (slopes + theta)))
-        constant -= float(losses.e @ (np.abs(slopes) - np.abs(theta)))
-        if (share * base.radius**2 - constant) / sigma < best:
-            best, found = (share * base.radius**2 - constant) / sigma, delta
+    deltas = base.unit * _GRID
+    slopes, step = _slopes(losses, e, theta, t, side * deltas[:, None])
+    sigma = side * (step @ e)
+    constant = np.sum(step * (t - losses.b - 0.5 * losses.q * (slopes + theta)), axis=1)
+    constant -= (np.abs(slopes) - np.abs(theta)) @ losses.e
+    leaning = sigma > _SMALLEST * np.max(np.abs(e) * (np.abs(theta) + np.abs(step)), axis=1)
+    bound = (share * base.radius**2 - constant) / np.where(leaning, sigma, 1.0)
+    bound = np.where(leaning & (bound < np.inf), bound, np.inf)
+    if not bound.min() < np.inf:
+        return []
+    found = float(deltas[np.argmin(bound)])
     return [found * multiple for multiple in _MULTIPLES] if found > 0 else []
 
 
-def _slopes(losses: Losses, e: Array, theta: Array, t: Array, move: float) -> tuple[Array, Array]:
-    """Slopes of the losses after a move of the intercept, and ``step``."""
+def _slopes(
+    losses: Losses, e: Array, theta: Array, t: Array, move: float | Array
+) -> tuple[Array, Array]:
+    """Slopes of the losses after a move of the intercept (or each of a column), and ``step``."""
     slopes = np.clip(losses.slope(t + move * e), losses.lo, losses.hi)
     return slopes, slopes - theta
 
