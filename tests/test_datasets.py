@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+import children
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -161,8 +159,7 @@ def test_breast_cancer_is_standardised() -> None:
 
 def test_importing_the_generators_does_not_import_scikit_learn() -> None:
     probe = "import sys, cvxscreen.datasets; sys.exit('sklearn' in sys.modules)"
-    root = Path(__file__).resolve().parents[1]
-    assert subprocess.run([sys.executable, "-c", probe], cwd=root, check=False).returncode == 0
+    assert children.run(probe).returncode == 0
 
 
 @pytest.mark.parametrize(

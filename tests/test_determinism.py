@@ -13,15 +13,14 @@ import os
 import pickle
 import random
 import signal
-import subprocess
 import sys
 import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
+import children
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -32,7 +31,6 @@ from cvxscreen.kernel_rows import Kernel
 from cvxscreen.kernels import Rbf
 from cvxscreen.reducer.quiet import quiet
 
-ROOT = Path(__file__).resolve().parents[1]
 X, Y = cvxscreen.datasets.two_gaussians(400, 6, seed=5)
 FEW = slice(0, 60)
 
@@ -203,10 +201,7 @@ def fresh(program: str, threads: int, seed: int = 0) -> Any:
     counts = dict.fromkeys(
         ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads)
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False,
-        env={**os.environ, **counts, "PYTHONHASHSEED": str(seed)},
-    )
+    done = children.run(program, **counts, PYTHONHASHSEED=str(seed))
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
+import children
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -25,7 +22,6 @@ from cvxscreen.solvers.faces import Faces, suits
 from cvxscreen.solvers.inner import Inner, Start
 from cvxscreen.solvers.newton import Newton
 
-ROOT = Path(__file__).resolve().parents[1]
 N, D = 240, 320
 
 
@@ -267,11 +263,7 @@ print(json.dumps([found.status, "faces" in found.info, found.x.tolist()]))
 def test_interpreted_loops_give_the_same_result() -> None:
     answers = []
     for disabled in ("0", "1"):
-        env = {**os.environ, "NUMBA_DISABLE_JIT": disabled}
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", PROBE],
-            capture_output=True, text=True, cwd=ROOT, env=env, check=False,
-        )
+        done = children.run(PROBE, NUMBA_DISABLE_JIT=disabled, PYTHONWARNINGS="error")
         assert done.returncode == 0, done.stderr
         answers.append(json.loads(done.stdout))
     for status, helped, _ in answers:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
-import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
 
+import children
 import pytest
 
 import cvxscreen
@@ -25,9 +25,7 @@ assert prob.solver_stats.extra_stats["cvxscreen"].recognised
 
 def run(program: str) -> str:
     """What `program` prints in an interpreter of its own, which must be silent otherwise."""
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False
-    )
+    done = children.run(program)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
@@ -37,6 +35,10 @@ def loaded_by(program: str) -> set[str]:
     """The libraries that `program` loads, itself included."""
     tail = "\nimport json, sys\nprint(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
     return set(json.loads(run(program + tail)))
+
+
+def test_a_fresh_interpreter_imports_the_package_under_test() -> None:
+    assert run("import cvxscreen\nprint(cvxscreen.__file__)") == f"{cvxscreen.__file__}\n"
 
 
 def test_import_loads_no_library() -> None:

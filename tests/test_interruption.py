@@ -10,13 +10,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import children
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -27,7 +27,6 @@ from cvxscreen.cli import main
 from cvxscreen.errors import NotSaved
 from cvxscreen.interrupts import terminable
 
-ROOT = Path(__file__).resolve().parents[1]
 X, Y = cvxscreen.datasets.two_gaussians(150, 4, seed=1)
 GRID = np.geomspace(0.01, 10, 6)
 
@@ -174,8 +173,8 @@ def test_signals_at_random_moments(number, code, data, whole, tmp_path, capsys) 
     finished = 0
     for _ in range(2):
         child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, *arguments(data, kept, "--out", str(out))],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+            children.command(CHILD, *arguments(data, kept, "--out", str(out))),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=children.environment(),
         )
         assert child.stderr is not None
         for _ in range(int(rng.integers(3, 9))):
@@ -228,10 +227,7 @@ sys.exit(main(sys.argv[2:]))
 def test_a_full_disk_leaves_the_last_whole_file(data, whole, tmp_path) -> None:
     pytest.importorskip("resource")
     kept = tmp_path / "run.npz"
-    child = subprocess.run(
-        [sys.executable, "-c", FULL, "30000", *arguments(data, kept)],
-        capture_output=True, text=True, cwd=ROOT, check=False,
-    )
+    child = children.run(FULL, "30000", *arguments(data, kept))
     assert child.returncode == 2
     assert "make room" in child.stderr
     points = bits(cvxscreen.load_path(kept))
