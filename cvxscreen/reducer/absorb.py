@@ -18,7 +18,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen.losses import Losses
-from cvxscreen.reducer.draft import Array, Draft, Duals, Index, Mask, stationarity, without
+from cvxscreen.reducer.draft import Array, Draft, Duals, Index, Mask, stationarity
+from cvxscreen.reducer.entries import without
 from cvxscreen.reducer.stack import Stack
 from cvxscreen.reducer.standard import Standard
 from cvxscreen.reducer.substitution import Census, census

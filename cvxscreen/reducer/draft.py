@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen.errors import NotScreenable
+from cvxscreen.reducer.entries import without
 from cvxscreen.reducer.stack import Stack
 from cvxscreen.reducer.standard import Standard
 
@@ -175,6 +176,8 @@ class Draft:
         Whether convex parts that are no sum of loss terms may stand beside them.
     largest : list of Step
         Maxima among these parts.
+    counted : tuple or None
+        What the last census counted, and the census; see `substitution.census`.
     """
 
     standard: Standard
@@ -192,6 +195,7 @@ class Draft:
     notes: list[str] = field(default_factory=list)
     beside: bool = False
     largest: list[Any] = field(default_factory=list)
+    counted: tuple[tuple[Any, ...], Any] | None = None
 
     @classmethod
     def of(cls, standard: Standard, *, beside: bool = False) -> Draft:
@@ -241,25 +245,6 @@ class Draft:
 def _fill(matrix: Any) -> float:
     """Entries of ``matrix' matrix`` before equal ones are merged."""
     return float((np.diff(matrix.indptr).astype(np.float64) ** 2).sum()) / 8.0
-
-
-def without(matrix: Any, columns: Index) -> Any:
-    """A sparse matrix with some columns set to zero."""
-    keep = np.ones(matrix.shape[1])
-    keep[columns] = 0.0
-    out = sp.csr_array(matrix @ sp.diags_array(keep))
-    out.eliminate_zeros()
-    return out
-
-
-def cleared(quadratic: Any, columns: Index) -> Any:
-    """The quadratic term without some columns and rows."""
-    keep = np.ones(quadratic.shape[0])
-    keep[columns] = 0.0
-    mask = sp.diags_array(keep)
-    out = sp.csr_array(mask @ quadratic @ mask)
-    out.eliminate_zeros()
-    return out
 
 
 def settle(draft: Draft, weights: Any) -> Any:

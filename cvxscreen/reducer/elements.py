@@ -23,7 +23,7 @@ from cvxscreen.reducer import epigraph, heads, largest, splitting, substitution
 from cvxscreen.reducer import shrinkage as shrinkages
 from cvxscreen.reducer.absorb import absorb
 from cvxscreen.reducer.draft import Draft, settle, without_columns
-from cvxscreen.reducer.kinks import diagonal
+from cvxscreen.reducer.entries import diagonal
 from cvxscreen.reducer.pairing import pair
 from cvxscreen.reducer.recognition import Parts, Recognition, idle
 from cvxscreen.reducer.stack import Stack

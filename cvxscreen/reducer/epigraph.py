@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from cvxscreen.reducer import bends, kinks
 from cvxscreen.reducer.draft import Draft, Duals, Index, Mask
-from cvxscreen.reducer.kinks import Group, diagonal
+from cvxscreen.reducer.entries import diagonal
+from cvxscreen.reducer.kinks import Group
 from cvxscreen.reducer.standard import Standard
 from cvxscreen.reducer.substitution import FEW, Census, census
 

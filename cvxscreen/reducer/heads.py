@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from cvxscreen.reducer.draft import Array, Draft, Duals, Index, cleared, without
+from cvxscreen.reducer.draft import Array, Draft, Duals, Index
+from cvxscreen.reducer.entries import cleared, without
 from cvxscreen.reducer.standard import Standard
 from cvxscreen.reducer.substitution import Census, census
 

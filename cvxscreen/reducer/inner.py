@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import cvxpy as cp
@@ -40,6 +41,12 @@ STEPS = {"CLARABEL": "max_iter", "OSQP": "max_iter", "SCS": "max_iters"}
 
 DEFAULT = "CLARABEL"
 """The solver when the user names none; it comes with CVXPY."""
+
+
+@cache
+def installed() -> tuple[str, ...]:
+    """CVXPY's solvers that are installed; it looks for the missing ones anew in every call."""
+    return tuple(cp.installed_solvers())
 
 
 def solver_name(solver: Any) -> str:
@@ -168,7 +175,6 @@ def cvxpy_inner(name: str, limits: Limits = UNLIMITED) -> CvxpyInner:
     UnknownName
         If CVXPY has no such solver installed.
     """
-    installed = cp.installed_solvers()
-    if name.upper() not in installed:
-        raise UnknownName.among("solver", name, ["auto", "builtin", *installed])
+    if name.upper() not in installed():
+        raise UnknownName.among("solver", name, ["auto", "builtin", *installed()])
     return CvxpyInner(name.upper(), options_for(name, {}), limits)

@@ -21,12 +21,8 @@ import scipy.sparse as sp
 
 from cvxscreen.reducer import largest
 from cvxscreen.reducer.draft import Array, Draft, Duals, Index, Mask
+from cvxscreen.reducer.entries import diagonal
 from cvxscreen.reducer.standard import Standard
-
-
-def diagonal(factor: Array) -> Any:
-    """A sparse diagonal matrix."""
-    return sp.csr_array(sp.diags_array(factor))
 
 
 @dataclass(frozen=True, eq=False)

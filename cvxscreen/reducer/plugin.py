@@ -19,7 +19,7 @@ from cvxscreen.inputs import choice, tolerance
 from cvxscreen.limits import ITERATIONS, TIME, Limits
 from cvxscreen.reducer.alongside import USELESS, screened_beside
 from cvxscreen.reducer.beside import Beside, recognise_beside
-from cvxscreen.reducer.inner import CvxpyInner, options_for
+from cvxscreen.reducer.inner import CvxpyInner, installed, options_for
 from cvxscreen.reducer.memory import Last, keep, recall, reference
 from cvxscreen.reducer.metric_pilot import metric_start
 from cvxscreen.reducer.recognise import recognise
@@ -83,7 +83,7 @@ class Request:
         tolerance(self.tol)
         named = isinstance(self.solver, str) and not self.builtin
         strange = not (self.solver is None or named or self.builtin or hasattr(self.solver, "name"))
-        if strange or (named and self.solver.upper() not in cp.installed_solvers()):
+        if strange or (named and self.solver.upper() not in installed()):
             cp.Problem(cp.Minimize(cp.Variable())).solve(solver=self.solver)
 
     def guest(self) -> CvxpyInner:

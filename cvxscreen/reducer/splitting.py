@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from cvxscreen.reducer.draft import Array, Draft, Duals, Index, Mask, without
-from cvxscreen.reducer.kinks import diagonal
+from cvxscreen.reducer.draft import Array, Draft, Duals, Index, Mask
+from cvxscreen.reducer.entries import diagonal, without
 from cvxscreen.reducer.standard import Standard
 from cvxscreen.reducer.substitution import census
 

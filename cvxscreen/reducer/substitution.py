@@ -14,7 +14,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen.errors import NotScreenable
-from cvxscreen.reducer.draft import Array, Draft, Elimination, Mask, cleared, without
+from cvxscreen.reducer.draft import Array, Draft, Elimination, Mask
+from cvxscreen.reducer.entries import cleared, rows_of, without
 
 FEW = 4
 """A column in more inequalities than this is data, not a helper."""
@@ -53,23 +54,34 @@ class Census:
 
 
 def census(draft: Draft) -> Census:
-    """Count the columns of `draft` as it stands."""
+    """Count the columns of `draft` as it stands; the last count holds while nothing changes."""
+    parts = (draft.heads, draft.open, draft.quadratic)  # replaced, never written into
+    state = (*parts, len(draft.eliminations), draft.used.tobytes())
+    if draft.counted is not None:
+        last, tally = draft.counted
+        if all(a is b for a, b in zip(last[:3], parts, strict=True)) and last[3:] == state[3:]:
+            return tally
+    draft.counted = state, _count(draft)
+    return draft.counted[1]
+
+
+def _count(draft: Draft) -> Census:
     standard, size = draft.standard, draft.standard.size
     kinds, sparse = standard.kinds(), standard.rows.sparse
 
-    def count(rows: Any) -> NDArray[np.int64]:
-        return np.bincount(rows.indices, minlength=size).astype(np.int64)
+    def count(columns: Any) -> NDArray[np.int64]:
+        return np.bincount(columns, minlength=size).astype(np.int64)
 
     live = ~draft.used
-    cones = draft.heads[live & ((kinds == "soc") | (kinds == "psd"))] @ sparse
+    curved = live & ((kinds == "soc") | (kinds == "psd"))
+    cone = np.zeros(size, dtype=np.int64)
+    if curved.any():
+        cone = count(sp.csr_array(draft.heads[curved] @ sparse).indices)
     inside = sp.csr_array(draft.open @ sparse)
-    signs = np.sign(inside.data)
     square = draft.quadratic.diagonal()
-    mixed = draft.quadratic - sp.diags_array(square)
-    mixed = sp.csr_array(mixed)
-    mixed.eliminate_zeros()
-    zero, cone = count(sparse[live & (kinds == "zero")]), count(sp.csr_array(cones))
-    occurs = (zero + cone + count(inside) > 0).astype(np.float64)
+    mixed = (rows_of(draft.quadratic) != draft.quadratic.indices) & (draft.quadratic.data != 0)
+    zero = count(sparse.indices[(live & (kinds == "zero"))[rows_of(sparse)]])
+    occurs = (zero + cone + count(inside.indices) > 0).astype(np.float64)
     indirect = np.zeros(size)
     for found in draft.eliminations:
         # A later elimination may define a column of an earlier one, never the other way round.
@@ -78,10 +90,10 @@ def census(draft: Draft) -> Census:
     return Census(
         zero=zero,
         cone=cone,
-        positive=np.bincount(inside.indices[signs > 0], minlength=size).astype(np.int64),
-        negative=np.bincount(inside.indices[signs < 0], minlength=size).astype(np.int64),
+        positive=count(inside.indices[inside.data > 0]),
+        negative=count(inside.indices[inside.data < 0]),
         square=square,
-        crossed=count(mixed) > 0,
+        crossed=count(draft.quadratic.indices[mixed]) > 0,
         dense=standard.rows.dense_columns(),
         indirect=indirect > 0,
         own=standard.own(),
