@@ -69,6 +69,22 @@ class _Projection:
         distance = 0.5 * float(np.sum(moved**2 / self.ease))
         return _Trial(point, residual, distance, distance + float(tau @ residual))
 
+    @property
+    def hopeless(self) -> bool:
+        """Whether not even the corners of the box meet the target, in some column."""
+        columns = self.columns.T
+        with np.errstate(invalid="ignore"):  # 0 times infinity, in a term that moves nothing
+            ends = np.where(columns == 0.0, 0.0, [columns * self.lo, columns * self.hi])
+        size = np.abs(ends).max(axis=0).sum(axis=1) + self.held + np.abs(self.target)
+        least, most = ends.min(axis=0).sum(axis=1), ends.max(axis=0).sum(axis=1)
+        room = self.rounding * size
+        return bool(((least + self.target > room) | (most + self.target < -room)).any())
+
+    @property
+    def rounding(self) -> float:
+        """The residual that counts as none, in units of what was summed."""
+        return float(4.0 + np.log2(len(self.ease))) * UNIT
+
     def solved(self) -> tuple[Array, bool]:
         """The projection, and whether it is one up to rounding."""
         columns, ease = self.columns, self.ease
@@ -76,7 +92,7 @@ class _Projection:
         now = self.at(shift)
         sizes = np.abs(columns)
         base = ease @ columns**2 + 1e-300
-        rounding = (4.0 + np.log2(len(ease))) * UNIT
+        rounding = self.rounding
         for _ in range(_NEWTON_STEPS):
             size = sizes.T @ np.abs(now.point) + self.held + np.abs(self.target)
             if (np.abs(now.residual) <= rounding * size).all():
@@ -121,10 +137,11 @@ def balance(
     if 0 < len(near) <= 0.5 * problem.n:
         away = ease <= NEAR
         rest, still = columns[away], theta[away]
-        found, done = _Projection(
+        few = _Projection(
             theta[near], losses.lo[near], losses.hi[near], columns[near], ease[near],
             target + rest.T @ still, np.abs(rest).T @ np.abs(still),
-        ).solved()
+        )
+        found, done = (theta, False) if few.hopeless else few.solved()
         if done:
             point = theta.copy()
             point[near] = found
