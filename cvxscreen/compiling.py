@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
+from numpy.typing import NDArray
+
 Loop = Callable[..., Any]
 
 
@@ -48,6 +50,14 @@ def together(
             cache=True, fastmath=set(freedoms), error_model="numpy", nogil=nogil
         )(copy)
     return {name: inside[name] for name, _ in names}
+
+
+def unsigned(*indices: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """The same index arrays, as unsigned numbers; none is negative.
+
+    Of a signed index compiled code asks whether it counts from the end: half of a loop's time.
+    """
+    return tuple(array.view(f"u{array.dtype.itemsize}") for array in indices)
 
 
 def _digest(space: Mapping[str, Any], names: Sequence[str]) -> str:

@@ -1,15 +1,15 @@
 """Loops over the columns and rows of sparse matrices for the solvers under an L1 term.
 
-Compiled on first use; without numba they run as they are.
+Compiled on first use; without numba they run as they are. They are fastest where `indptr` and
+`indices` are unsigned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-Loop = Callable[..., Any]
+from cvxscreen.compiling import Loop, together
 
 
 def _descend(  # type: ignore[no-untyped-def]
@@ -80,10 +80,12 @@ def _pull_columns(columns, indptr, indices, data, u, out):  # type: ignore[no-un
 def _pair_sums(columns, indptr, indices, data, scale, out):  # type: ignore[no-untyped-def]
     """The lower half of ``out += sum_k scale_k B_j B_j'``; row numbers rise within a column."""
     for k in range(columns.size):
-        first = indptr[columns[k]]
-        for p in range(first, indptr[columns[k] + 1]):
+        first, last = indptr[columns[k]], indptr[columns[k] + 1]
+        for p in range(first, last):
             size = scale[k] * data[p]
-            for r in range(first, p + 1):
+            for r in range(first, last):
+                if indices[r] > indices[p]:
+                    break
                 out[indices[p], indices[r]] += size * data[r]
 
 
@@ -208,9 +210,6 @@ def loops() -> Loops:
         _descend, _chosen_rows, _add_columns, _pull_columns, _pair_sums, _turned, _inner_sums,
         _ascend, _alternate,
     )
-    try:
-        import numba
-    except ImportError:
-        return Loops(*plain)
-    return Loops(*(numba.njit(cache=True, fastmath={"contract", "reassoc", "nsz"})(f)
-                   for f in plain))
+    free = frozenset({"contract", "reassoc", "nsz"})
+    made = together(globals(), [(loop.__name__, free) for loop in plain])
+    return Loops(*(plain if made is None else made.values()))

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dposv
 
+from cvxscreen.compiling import unsigned
 from cvxscreen.solvers.sparse_factor import Known, Memory, System, conjugate
 from cvxscreen.solvers.sparse_loops import loops
 
@@ -40,8 +41,8 @@ class Bent:
     Row numbers rise within a column.
     """
 
-    indptr: NDArray[np.int32]
-    indices: NDArray[np.int32]
+    indptr: NDArray[np.uint32]
+    indices: NDArray[np.uint32]
     data: Array
     rows: int
     dense: Array | None = None
@@ -59,21 +60,20 @@ class Bent:
         if not sp.issparse(matrix):
             turned = matrix.T if len(active) == matrix.shape[1] else matrix.T[active]
             dense = (np.take(turned, rows, axis=1) * factor[rows]).T
-            every = np.tile(np.arange(len(rows), dtype=np.int32), len(active))
-            starts = np.arange(len(active) + 1, dtype=np.int32) * len(rows)
+            every = np.tile(np.arange(len(rows), dtype=np.uint32), len(active))
+            starts = np.arange(len(active) + 1, dtype=np.uint32) * np.uint32(len(rows))
             return cls(starts, every, dense.ravel(order="F"), len(rows), dense, known)
         rank = np.full(matrix.shape[0], -1, dtype=np.int32)
         rank[rows] = np.arange(len(rows))
         room = int((matrix.indptr[active + 1] - matrix.indptr[active]).sum())
-        indptr = np.zeros(len(active) + 1, dtype=np.int32)
-        indices, data = np.empty(room, dtype=np.int32), np.empty(room)
-        size = loops().chosen_rows(
-            active, matrix.indptr, matrix.indices, matrix.data, rank, factor, indptr, indices, data
-        )
+        indptr = np.zeros(len(active) + 1, dtype=np.uint32)
+        indices, data = np.empty(room, dtype=np.uint32), np.empty(room)
+        arrays = *unsigned(matrix.indptr, matrix.indices), matrix.data
+        size = loops().chosen_rows(active, *arrays, rank, factor, indptr, indices, data)
         return cls(indptr, indices[:size], data[:size], len(rows), known=known)
 
     @property
-    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.int32], Array]:
+    def arrays(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32], Array]:
         """The CSC arrays."""
         return self.indptr, self.indices, self.data
 
@@ -143,8 +143,9 @@ class Bent:
         count = int((self.indptr[chosen + 1] - self.indptr[chosen]).sum())
         if count <= FULL * self.rows * len(chosen):
             return None
-        whole = sp.csc_matrix((self.data, self.indices, self.indptr),
-                              shape=(self.rows, len(self.indptr) - 1))
+        indices, indptr = self.indices.view(np.int32), self.indptr.view(np.int32)
+        shape = self.rows, len(self.indptr) - 1
+        whole = sp.csc_matrix((self.data, indices, indptr), shape=shape)
         return np.asarray(whole[:, chosen].toarray(order="F"))
 
     def _inner(self, chosen: Index) -> Array:
@@ -173,8 +174,8 @@ class Bent:
     def _add_inner(self, chosen: Index, scale: Array, out: NDArray[Any]) -> None:
         """Add the lower half of ``B'B``, of the chosen columns times `scale`."""
         count = int((self.indptr[chosen + 1] - self.indptr[chosen]).sum())
-        starts = np.zeros(self.rows + 2, dtype=np.int64)
-        indices, data = np.empty(count, dtype=np.int32), np.empty(count)
+        starts = np.zeros(self.rows + 2, dtype=np.uint32)
+        indices, data = np.empty(count, dtype=np.uint32), np.empty(count)
         loops().turned(chosen, *self.arrays, starts, indices, data)
         loops().inner_sums(chosen, *self.arrays, scale, starts, indices, data, out)
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.columns import by_rows
+from cvxscreen.compiling import unsigned
 from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.inner import InnerResult, Start
@@ -59,6 +60,7 @@ class Sdca:
         design, penalty = require(problem, "sdca")
         rng, losses = np.random.default_rng(self.seed), problem.losses
         matrix, weight = by_rows(design), problem.quadratic.diagonal
+        arrays = *unsigned(matrix.indptr, matrix.indices), matrix.data
         theta = losses.slope(np.zeros(problem.n)) if start is None else np.array(start.theta)
         theta = np.clip(theta, losses.lo, losses.hi)
         square = problem.norms**2
@@ -76,7 +78,7 @@ class Sdca:
             sweeps = min(max(epochs, 1), self.every, self.limits.iterations or self.every)
             for _ in range(sweeps):
                 loops().ascend(
-                    rng.permutation(problem.n), matrix.indptr, matrix.indices, matrix.data, square,
+                    rng.permutation(problem.n), *arrays, square,
                     weight, penalty.kappa, losses.b, losses.e, losses.q, losses.lo, losses.hi,
                     theta, v,
                 )
@@ -107,6 +109,7 @@ class Spdc:
         design, penalty = require(problem, "spdc")
         rng, losses, n = np.random.default_rng(self.seed), problem.losses, problem.n
         matrix, weight = by_rows(design), problem.quadratic.diagonal
+        arrays = *unsigned(matrix.indptr, matrix.indices), matrix.data
         x = np.zeros(problem.d) if start is None else np.array(start.x)
         theta = losses.slope(matrix @ x) if start is None else np.array(start.theta)
         theta = np.clip(theta, losses.lo, losses.hi)
@@ -128,7 +131,7 @@ class Spdc:
             sweeps = min(max(epochs, 1), self.every, self.limits.iterations or self.every)
             for _ in range(sweeps):
                 loops().alternate(
-                    rng.permutation(n), size, matrix.indptr, matrix.indices, matrix.data, weight,
+                    rng.permutation(n), size, *arrays, weight,
                     penalty.kappa, problem.linear, losses.b, losses.e, losses.q, losses.lo,
                     losses.hi, *steps, theta, x, bar, pull, fresh,
                 )
