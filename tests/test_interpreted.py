@@ -38,6 +38,7 @@ from cvxscreen.solvers import (
     smo_loops,
     sparse_loops,
     sparse_search,
+    sparse_terms,
 )
 from cvxscreen.solvers.faces import Faces
 from cvxscreen.solvers.metric_start import closed_form, task_of
@@ -48,7 +49,7 @@ MADE: tuple[Any, ...] = (
     certificate_batch.compiled, cone_loops.cone_loops, metric_certificate._compiled,
     pair_loops.loops, product_loops.product_loops, faces_loops.compiled, small_loops.compiled,
     faces_products.compiled, smo_loops.compiled, sparse_loops.loops, chunk_loops.chunk_loops,
-    sparse_search.searches,
+    sparse_search.searches, sparse_terms.terms,
 )
 """Everything that hands out kernels, each once."""
 
@@ -245,6 +246,7 @@ def test_without_numba_the_loops_are_there_as_written(monkeypatch: pytest.Monkey
         assert metric_certificate._compiled() is metric_certificate._judge_products
         assert sparse_loops.loops().descend is sparse_loops._descend
         assert sparse_search.searches().shortened is sparse_search._shortened
+        assert sparse_terms.terms().change is sparse_terms._change
         assert chunk_loops.chunk_loops().pull is chunk_loops._plain_pull
         for made in (faces_loops.compiled, small_loops.compiled, certificate_batch.compiled):
             assert made() is None

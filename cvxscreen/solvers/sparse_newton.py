@@ -16,10 +16,9 @@ smoothed term is again a row of the table of losses, with ``b - s theta0`` and `
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen.columns import by_columns, column_major
@@ -30,19 +29,12 @@ from cvxscreen.losses import Losses
 from cvxscreen.penalty import L1
 from cvxscreen.problem import Problem
 from cvxscreen.solvers.inner import InnerResult, Start
-from cvxscreen.solvers.sparse_factor import Known
-from cvxscreen.solvers.sparse_loops import loops
-from cvxscreen.solvers.sparse_model import Model
 from cvxscreen.solvers.sparse_search import best_length
+from cvxscreen.solvers.sparse_state import State
 
 Array = NDArray[np.float64]
 
 SMOOTHINGS = 40
-INSIDE = 1e-6
-"""A feature whose pull is by this share short of its weight is 0 at the optimum."""
-LEAST, FIRST, MOST = 1e-8, 1e-4, 1.0
-"""Damping of a step without a quadratic term, as a share of the columns' curvatures: after good
-steps, at first, after bad ones."""
 
 
 def takes(problem: Problem) -> bool:
@@ -61,129 +53,29 @@ def require(problem: Problem, name: str) -> tuple[Rows, L1]:
     return problem.design, problem.penalty  # type: ignore[return-value]
 
 
-@dataclass(eq=False)
-class _State:
-    """A primal point with what one evaluation tells."""
-
-    problem: Problem
-    matrix: Any
-    kappa: Array
-    weight: Array
-    x: Array
-    t: Array
-    losses: Losses
-    moving: bool = True
-    steps: int = 0
-    sweeps: int = 0
-    damping: float = 0.0
-    theta: Array = field(init=False)
-    slope: Array = field(init=False)
-    gap: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.turned = self.matrix.T  # once: scipy checks what it transposes
-
-    def evaluate(self) -> None:
-        """Slopes, gradient and gap at x; one pass."""
-        self.theta = self.losses.slope(self.t)
-        self.slope, self.gap = self.judged(self.theta, self.losses)
-
-    def judged(self, theta: Array, losses: Losses) -> tuple[Array, float]:
-        """The pull of `theta` and the gap of (x, theta) under `losses`."""
-        pull = np.asarray(self.turned @ theta) + self.problem.linear
-        if self.problem.held:  # the share of theta that is feasible
-            share = 1.0 / max(float(np.max(np.abs(pull) / self.kappa, initial=0.0)), 1.0)
-            gap = float((self.kappa * np.abs(self.x) + share * pull * self.x).sum())
-            return pull, gap + float(losses.fenchel_young(self.t, share * theta).sum())
-        s = np.clip(-pull, -self.kappa, self.kappa)
-        away = self.x - (-pull - s) / self.weight
-        gap = 0.5 * float(self.weight @ away**2)
-        gap += float(np.abs(self.x) @ np.where(self.x >= 0, self.kappa - s, self.kappa + s))
-        gap += float(losses.fenchel_young(self.t, theta).sum())
-        return pull, gap
-
-    def dust(self, target: float) -> None:
-        """Put to 0 what shortened steps have left of features that pull too little."""
-        short = self.slope * np.sign(self.x) > -(1.0 - INSIDE) * self.kappa
-        short &= self.x != 0
-        if short.any():
-            before = self.x, self.t, self.gap
-            self.x = np.where(short, 0.0, self.x)
-            self.t = np.asarray(self.matrix @ self.x)
-            self.evaluate()
-            if self.gap > max(target, before[2]):
-                self.x, self.t = before[:2]
-                self.evaluate()
-
-    def damp(self, length: float) -> None:
-        """Less damping after a whole step, more after a part of one."""
-        if self.damping > 0:
-            share = self.damping * (0.1 if length >= 0.9 else 1.0 if length > 0.3 else 10.0)
-            self.damping = min(max(share, LEAST), MOST)
-
-    def moved(self, features: NDArray[np.intp], step: Array) -> Array:
-        """``A`` times a step on some features."""
-        if not sp.issparse(self.matrix):
-            full = np.zeros(len(self.x))
-            full[features] = step
-            return np.asarray(self.matrix @ full)
-        out = np.zeros(len(self.t))
-        arrays = self.matrix.indptr, self.matrix.indices, self.matrix.data
-        loops().add_columns(features, *arrays, step, out)
-        return out
-
-    def value(self, x: Array, t: Array) -> float:
-        """The objective of the (smoothed) problem."""
-        return float(
-            self.losses.value(t).sum() + self.problem.linear @ x
-            + 0.5 * self.weight @ x**2 + self.kappa @ np.abs(x)
-        )
-
-
-def _model(state: _State, active: NDArray[np.intp]) -> Model:
-    """The quadratic model around the state's point on the `active` features."""
-    losses, theta = state.losses, state.theta
-    inside = (theta > losses.lo) & (theta < losses.hi)
-    inside &= (theta != 0) | (losses.e == 0) & (losses.lo < 0) & (losses.hi > 0)
-    rows = np.flatnonzero(inside)
-    factor = np.zeros(len(theta))
-    factor[rows] = 1.0 / np.sqrt(losses.q[rows])
-    x, weight = state.x[active], state.weight[active]
-    slope = state.slope[active] + weight * x
-    if state.damping > 0:
-        weight = weight + state.damping * state.problem.column_norms[active] ** 2
-    return Model.around(
-        state.matrix, active, rows, factor, weight, state.kappa[active], slope, x,
-        Known.of(state.problem.design),
-    )
-
-
-def _advance(state: _State, cold: bool) -> bool:
+def _advance(state: State, cold: bool) -> bool:
     """One proximal Newton step with a line search; whether the objective decreased."""
-    active = np.arange(len(state.x))
-    if state.moving:
-        active = np.flatnonzero((state.x != 0) | (np.abs(state.slope) > state.kappa))
+    active = state.active()
     if not len(active):
         return False
-    model = _model(state, active)
+    model = state.model(active)
     state.sweeps += model.minimise(cold)
     state.steps += 1
     predicted = model.value(model.d, model.u)
     if not predicted < 0:
         return False
-    dt = state.moved(active, model.d)
-    here, length = state.value(state.x, state.t), 1.0
+    dt, length = state.moved(active, model.d), 1.0
     if state.damping > 0:
-        place = state.x[active], state.kappa[active], state.t
+        place = model.x, model.kappa, state.t
         length = best_length(*place, state.losses, model.d, dt)
     for _ in range(30):
-        x = state.x.copy()
-        x[active] += length * model.d
-        t = state.t + length * dt
-        if state.value(x, t) <= here + 1e-3 * min(length, 1.0) * predicted:
+        least = 1e-3 * min(length, 1.0) * predicted
+        if state.change(active, model.d, dt, length) <= least:
+            state.x = state.x.copy()
+            state.x[active] += length * model.d
+            state.t = state.t + length * dt
             if state.steps % 20 == 0:
-                t = np.asarray(state.matrix @ x)  # the running sum drifts
-            state.x, state.t = x, t
+                state.t = np.asarray(state.matrix @ state.x)  # the running sum drifts
             state.damp(length)
             return True
         length *= 0.5
@@ -225,9 +117,8 @@ class ProxNewton:
         design, penalty = require(problem, "builtin")
         x = np.zeros(problem.d) if start is None else np.array(start.x, dtype=np.float64)
         matrix = by_columns(design) if design.sparse else column_major(design)
-        state = _State(problem, matrix, penalty.kappa, problem.quadratic.diagonal, x,
-                       np.asarray(matrix @ x), problem.losses, self.moving,
-                       damping=FIRST if problem.held else 0.0)
+        state = State(problem, matrix, penalty.kappa, problem.quadratic.diagonal, x,
+                      np.asarray(matrix @ x), problem.losses, self.moving)
         sharp = (problem.losses.q == 0) & (problem.losses.lo < problem.losses.hi)
         if sharp.any():
             theta = self._kinked(state, sharp, start, target)
@@ -238,7 +129,7 @@ class ProxNewton:
         info = {"steps": state.steps, "sweeps": state.sweeps, "gap": state.gap}
         return InnerResult(status, state.x, theta, info=info)
 
-    def _smooth(self, state: _State, target: float, cold: bool) -> None:
+    def _smooth(self, state: State, target: float, cold: bool) -> None:
         """Newton steps until the gap of the state's losses is small enough or stands still."""
         state.evaluate()
         best, failures = (state.gap, state.x, state.t), 0
@@ -257,7 +148,7 @@ class ProxNewton:
             state.dust(target)
 
     def _kinked(
-        self, state: _State, sharp: NDArray[np.bool_], start: Start | None, target: float
+        self, state: State, sharp: NDArray[np.bool_], start: Start | None, target: float
     ) -> Array:
         """Proximal point steps on the dual; each is a smooth problem of the same form."""
         true = state.losses
