@@ -30,7 +30,15 @@ from cvxscreen.solvers.evaluate import Answer
 from cvxscreen.solvers.inner import Inner, InnerResult, Start, ask
 from cvxscreen.solvers.run import Run
 from cvxscreen.solvers.solution import Round, Solution, shares_proven
-from cvxscreen.solvers.sparse_nest import FEWER, Nest, first_goal, flat, pays, wanted_features
+from cvxscreen.solvers.sparse_nest import (
+    FEWER,
+    Nest,
+    at_once,
+    first_goal,
+    flat,
+    pays,
+    wanted_features,
+)
 from cvxscreen.solvers.sparse_thrift import CUT, Thrift
 
 Array = NDArray[np.float64]
@@ -210,7 +218,8 @@ class _Run(Run):
         point, kappa = self.onward, self.penalty.kappa
         pull = np.abs(point.pull + self.problem.linear)
         wanted = wanted_features(point.x, pull, kappa, self.let_in)
-        if len(self.rounds) >= MAX_ROUNDS - 2 or int(wanted.sum()) > FEWER * self.problem.d:
+        late, most = len(self.rounds) >= MAX_ROUNDS - 2, FEWER * self.problem.d
+        if late or int(wanted.sum()) > most or at_once(self.problem, self.inner):
             wanted[:] = True
         self.let_in = wanted & ~self.screening.dropped
         codes = np.full(self.problem.n, Piece.UNDECIDED, dtype=np.int8)

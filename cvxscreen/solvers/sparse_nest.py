@@ -14,6 +14,7 @@ from cvxscreen.duality import Point
 from cvxscreen.losses import Piece
 from cvxscreen.problem import Problem
 from cvxscreen.selection import Selection
+from cvxscreen.solvers.inner import Inner
 from cvxscreen.solvers.sparse_factor import hand_on
 
 Array = NDArray[np.float64]
@@ -27,6 +28,9 @@ NEAR = 0.9
 HOPE = 0.02  # where features are predicted, a start with a larger gap is not asked for proofs
 FIRST = 500  # violators let in at once at least; else twice as many as the support has
 ROUGHLY = 0.03  # of the gap at 0 is enough where features that pull have been left out
+AT_ONCE = 10_000_000
+"""Entries up to which a solver that looks for its own features gets all of them under an L1 norm
+alone: to keep the matrix by columns, too, then costs less than rounds of fewer features."""
 
 
 @dataclass(eq=False)
@@ -76,6 +80,15 @@ class Nest:
         reduced = selection.reduce(self.problem)
         hand_on(design, reduced.design, features)
         return Nest(reduced, self.terms[selection.kept], self.features[features])
+
+
+def at_once(problem: Problem, inner: Inner) -> bool:
+    """Whether the solver is given all features, and predicts for itself which of them move.
+
+    With a quadratic term what is left out narrows the ball of the proofs as well.
+    """
+    looks = getattr(inner, "moving", False)
+    return problem.held and looks and entries(problem.design) <= AT_ONCE
 
 
 def first_goal(nest: Nest, features: int, aim: float, gap: float) -> float:
