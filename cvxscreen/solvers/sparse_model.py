@@ -20,6 +20,8 @@ COLD, WARM = 8, 4
 """Sweeps over what is not 0 before a linear system; they cost a small part of it."""
 ENOUGH = 0.1
 """A cycle that gains less than this share of all is the last: the model is a model."""
+LITTLE = 0.01
+"""So little, as a share of all, is not worth a linear system that takes longer than the sweeps."""
 
 
 @dataclass(eq=False)
@@ -79,13 +81,27 @@ class Model:
         every = np.arange(len(self.x))
         for cycle in range(CYCLES):
             times = COLD if cold and cycle == 0 else WARM
-            gained = self.sweep(every)
-            gained += self.sweep(np.flatnonzero(self.x + self.d), times)
+            total += self.sweep(every)
+            nonzero = np.flatnonzero(self.x + self.d)
+            first = self.sweep(nonzero)
+            total += first + self.sweep(nonzero, times - 2)
+            last = self.sweep(nonzero)
+            total += last
             made += 1 + times
+            if _left(first, last, times) <= LITTLE * total and self.bent.dear(nonzero, times):
+                break
             signs = np.sign(self.x + self.d)
             last = self.newton()
-            total += gained + last
+            total += last
             same = bool((np.sign(self.x + self.d) == signs).all())
             if last <= ENOUGH * total or (same and not cold):
                 break
         return made
+
+
+def _left(first: float, last: float, times: int) -> float:
+    """What more sweeps would gain if they went on as the first and the last of so many."""
+    if not 0.0 < last < first:
+        return 0.0 if last <= 0.0 else np.inf
+    rate = (last / first) ** (1.0 / (times - 1))
+    return last * rate / (1.0 - rate)

@@ -26,6 +26,8 @@ DIRECT = 1000
 """Largest side of a linear system that is solved by Cholesky."""
 FEW = 64
 """So many columns make a small system, whatever the rows."""
+FASTER = 30
+"""Multiplications of Cholesky's method in the time of one of a sweep."""
 FULL = 0.3
 """Share of entries from which on products are those of dense matrices."""
 STEPS, SHARE = 200, 1e-2
@@ -110,6 +112,13 @@ class Bent:
         out = np.empty(len(chosen))
         loops().pull_columns(chosen, *self.arrays, u, out)
         return out
+
+    def dear(self, chosen: Index, sweeps: int) -> bool:
+        """Whether a linear system on the `chosen` columns takes longer than so many sweeps."""
+        entries = float((self.indptr[chosen + 1] - self.indptr[chosen]).sum())
+        side = min(len(chosen), max(self.rows, FEW))
+        gram = 0.0 if self.gram is not None else 0.5 * entries**2 / max(self.rows, 1)
+        return side**3 / FASTER + gram > sweeps * entries
 
     def solve(self, chosen: Index, weight: Array, force: Array) -> Array:
         """``(B'B + diag(weight))^{-1} force`` on the `chosen` columns."""
