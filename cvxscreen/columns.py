@@ -84,11 +84,10 @@ def _by_columns(design: Rows) -> sp.csc_matrix:
 
 def _whole_rows(design: Rows) -> sp.csr_matrix:
     """Sparse rows as float64 CSR, row factors and further columns included."""
-    if design.scale is None and not design.extra.shape[1]:
-        return sp.csr_matrix(design.matrix, dtype=np.float64)
-    matrix = sp.csr_matrix(design.matrix, dtype=np.float64, copy=True)
+    matrix = sp.csr_matrix(design.matrix, dtype=np.float64)
     if design.scale is not None:
-        matrix.data *= np.repeat(design.scale, np.diff(matrix.indptr))
+        data = matrix.data * np.repeat(design.scale, np.diff(matrix.indptr))
+        matrix = sp.csr_matrix((data, matrix.indices, matrix.indptr), shape=matrix.shape)
     if design.extra.shape[1]:
         own = design.extra if design.scale is None else design.extra * design.scale[:, None]
         matrix = sp.csr_matrix(sp.hstack([matrix, sp.csr_matrix(own)], format="csr"))

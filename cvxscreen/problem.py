@@ -182,7 +182,10 @@ class Problem:
     def column_norms(self) -> Array:
         """``||A_j||`` over the terms in the metric of ``1/q``, shape (d,); no term with q = 0."""
         bent = self.losses.q > 0
-        return np.sqrt(column_squares(self.design, bent / np.where(bent, self.losses.q, 1.0)))
+        weights = bent / np.where(bent, self.losses.q, 1.0)
+        if self.n and (weights == weights[0]).all():  # one pass serves both
+            return np.sqrt(weights[0]) * self.column_sizes
+        return np.sqrt(column_squares(self.design, weights))
 
     @cached_property
     def column_sizes(self) -> Array:

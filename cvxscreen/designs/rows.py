@@ -89,6 +89,11 @@ class Rows:
             rows = slice(start, min(start + _BLOCK_ROWS, n))
             yield rows, self.matrix[rows].astype(np.float64, copy=False)
 
+    @cached_property
+    def _turned(self) -> Any:
+        """``matrix.T`` of sparse rows, in the same memory: scipy checks what it transposes."""
+        return self.matrix.T
+
     # -- the two passes -----------------------------------------------------------------------
 
     def forward(self, x: ArrayLike) -> Array:
@@ -110,7 +115,7 @@ class Rows:
         theta = np.asarray(theta, dtype=np.float64)
         weights = theta if self.scale is None else theta * self.scale
         if self.sparse:
-            head = np.asarray(self.matrix.T @ weights, dtype=np.float64)
+            head = np.asarray(self._turned @ weights, dtype=np.float64)
         else:
             head = np.zeros(self.matrix.shape[1])
             for rows, block in self._blocks():

@@ -43,6 +43,7 @@ from cvxscreen.solvers.sparse_thrift import CUT, Thrift
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
+Mask = NDArray[np.bool_]
 
 MAX_ROUNDS = 40
 AGAIN = 0.7
@@ -215,12 +216,7 @@ class _Run(Run):
         """Leave features out on trust, solve, look at all of them."""
         began = perf_counter()
         proven = int((self.screening.codes >= 0).sum())
-        point, kappa = self.onward, self.penalty.kappa
-        pull = np.abs(point.pull + self.problem.linear)
-        wanted = wanted_features(point.x, pull, kappa, self.let_in)
-        late, most = len(self.rounds) >= MAX_ROUNDS - 2, FEWER * self.problem.d
-        if late or int(wanted.sum()) > most or at_once(self.problem, self.inner):
-            wanted[:] = True
+        point, wanted = self.onward, self.wanted()
         self.let_in = wanted & ~self.screening.dropped
         codes = np.full(self.problem.n, Piece.UNDECIDED, dtype=np.int8)
         chosen = Prediction(Selection(codes, ~wanted)).beside(self.screening)
@@ -239,11 +235,22 @@ class _Run(Run):
         self.nest = nest
         self.point = self.lifted()
         pull = np.abs(self.point.pull + self.problem.linear)
-        refuted = int(((pull > kappa) & ~wanted & ~self.screening.dropped).sum())
+        out = ~wanted & ~self.screening.dropped
+        refuted = int((pull[out] > self.penalty.kappa[out]).sum())
         before = self.best.gap
         self.finish(self.point, refuted == 0, before)
         counts = (proven, guessed, refuted)
         self.record(nest.problem, self.best, counts, began, solved, nest.problem.d)
+
+    def wanted(self) -> Mask:
+        """The features that are let in next, shape (d,)."""
+        point = self.onward
+        pull = np.abs(point.pull + self.problem.linear)
+        wanted = wanted_features(point.x, pull, self.penalty.kappa, self.let_in)
+        late, most = len(self.rounds) >= MAX_ROUNDS - 2, FEWER * self.problem.d
+        if late or int(wanted.sum()) > most or at_once(self.problem, self.inner, wanted):
+            wanted[:] = True
+        return wanted
 
     def solve(self, problem: Problem, start: Start | None, goal: float) -> float:
         """Ask the inner solver; the time when it was done."""

@@ -28,9 +28,10 @@ NEAR = 0.9
 HOPE = 0.02  # where features are predicted, a start with a larger gap is not asked for proofs
 FIRST = 500  # violators let in at once at least; else twice as many as the support has
 ROUGHLY = 0.03  # of the gap at 0 is enough where features that pull have been left out
-AT_ONCE = 10_000_000
-"""Entries up to which a solver that looks for its own features gets all of them under an L1 norm
-alone: to keep the matrix by columns, too, then costs less than rounds of fewer features."""
+ALONE, AT_ONCE = 64, 10_000_000
+"""Under an L1 norm alone a solver that looks for its own features gets all of them where more than
+so many are wanted at first, and so many entries there are at most: to keep the matrix by columns,
+too, then costs less than rounds of fewer features."""
 
 
 @dataclass(eq=False)
@@ -82,13 +83,10 @@ class Nest:
         return Nest(reduced, self.terms[selection.kept], self.features[features])
 
 
-def at_once(problem: Problem, inner: Inner) -> bool:
-    """Whether the solver is given all features, and predicts for itself which of them move.
-
-    With a quadratic term what is left out narrows the ball of the proofs as well.
-    """
-    looks = getattr(inner, "moving", False)
-    return problem.held and looks and entries(problem.design) <= AT_ONCE
+def at_once(problem: Problem, inner: Inner, wanted: Mask) -> bool:
+    """Whether the solver is given all features, and predicts for itself which of them move."""
+    looks = getattr(inner, "moving", False) and entries(problem.design) <= AT_ONCE
+    return problem.held and looks and int(np.count_nonzero(wanted)) > ALONE
 
 
 def first_goal(nest: Nest, features: int, aim: float, gap: float) -> float:
