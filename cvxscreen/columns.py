@@ -6,6 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen.capacity import require
 from cvxscreen.designs.protocols import Design
 from cvxscreen.designs.rows import Rows
 
@@ -37,15 +38,26 @@ def row_squares(design: Design, weights: Array) -> Array:
 def column_squares(design: Design, weights: ArrayLike) -> Array:
     """``sum_i weights_i a_ij^2``, shape (d,)."""
     w = np.asarray(weights, dtype=np.float64)
-    if isinstance(design, Rows) and design.sparse:
+    if isinstance(design, Rows):
         own = w if design.scale is None else w * design.scale**2
-        return np.concatenate([_squared(design).T @ w, own @ design.extra**2])
+        head = _squared(design).T @ w if design.sparse else _dense_squares(design.matrix, own)
+        return np.concatenate([head, own @ design.extra**2])
     total = np.zeros(design.shape[1])
     for start in range(0, design.shape[0], _BLOCK_ROWS):
         index = np.arange(start, min(start + _BLOCK_ROWS, design.shape[0]))
         index = index[w[index] != 0]
         block = design.dense(index)
         total += np.einsum("ij,ij,i->j", block, block, w[index])
+    return total
+
+
+def _dense_squares(matrix: Array, weights: Array) -> Array:
+    """``sum_i weights_i x_ij^2``, in double precision."""
+    total = np.zeros(matrix.shape[1])
+    for start in range(0, len(matrix), _BLOCK_ROWS):
+        rows = slice(start, start + _BLOCK_ROWS)
+        block = matrix[rows].astype(np.float64, copy=False)
+        total += np.einsum("ij,ij,i->j", block, block, weights[rows])
     return total
 
 
@@ -109,7 +121,12 @@ def column_major(design: Rows) -> Array:
     """Dense rows as a float64 array that lies by columns; kept."""
     found: Array | None = design.__dict__.get("_column_major")
     if found is None:
-        found = design.__dict__["_column_major"] = np.asfortranarray(design.dense())
+        (n, d), p = design.shape, design.matrix.shape[1]
+        require(8 * n * d, f"a dense copy of {n:,} x {d:,} entries", "use fewer features")
+        found = design.__dict__["_column_major"] = np.empty(design.shape, order="F")
+        scale = 1.0 if design.scale is None else design.scale[:, None]
+        np.multiply(design.matrix, scale, out=found[:, :p])  # at once: several copies take longer
+        np.multiply(design.extra, scale, out=found[:, p:])
     return found
 
 
