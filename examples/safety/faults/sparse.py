@@ -6,6 +6,12 @@ from faults.table import DROPPED, SHRUNK, SIGN, SWAPPED, of
 
 synergy = of("bounds/synergy.py", "test_sparse_bounds.py")
 budget = of("bounds/budget.py", "test_sparse_bounds.py")
+columns = of(
+    "columns.py",
+    "test_columns.py::test_squares_of_columns_are_those_of_the_rows_with_their_factors",
+)
+problem = of("problem.py",
+             "test_columns.py::test_norms_of_columns_are_in_the_metric_of_the_curvatures")
 
 FAULTS = (
     synergy("the primal ball beside the dual one", SHRUNK,
@@ -60,4 +66,13 @@ FAULTS = (
     budget("intervals of pulls turned round", SIGN, "return pull - less - error, pull + more",
            "return pull - more - error, pull + less", "features are dropped wrongly",
            "test_sparse_tightness.py::test_the_budget_is_the_optimum_of_its_linear_program"),
+    columns("squares of columns without the rows' factors", DROPPED,
+            "own = w if design.scale is None else w * design.scale**2", "own = w",
+            "features are dropped wrongly"),
+    columns("squares of dense columns without the weights of their rows", DROPPED,
+            '"ij,ij,i->j", block, block, weights[rows])', '"ij,ij->j", block, block)',
+            "features are dropped wrongly"),
+    problem("norms of columns without the terms' curvature", DROPPED,
+            "return np.sqrt(weights[0]) * self.column_sizes", "return self.column_sizes",
+            "features are dropped wrongly"),
 )
