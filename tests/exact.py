@@ -12,21 +12,12 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
+from rational import Vector, dot, exact, solve, total
 
 from cvxscreen.losses import Losses, Piece
 from cvxscreen.problem import Problem
 
 Number = Fraction | float  # a float only where a slope is infinite
-Vector = list[Fraction]
-
-
-def exact(values: object) -> Vector:
-    """The rational numbers that the floats `values` are."""
-    return [Fraction(float(value)) for value in np.asarray(values).ravel()]
-
-
-def dot(u: Vector, v: Vector) -> Fraction:
-    return sum((a * b for a, b in zip(u, v, strict=True) if a and b), Fraction(0))
 
 
 def _bound(value: float) -> Number:
@@ -61,7 +52,10 @@ class Term:
         return t * s - self.conjugate(s)
 
     def fenchel_young(self, t: Fraction, theta: Fraction) -> Fraction:
-        return self.value(t) + self.conjugate(theta) - t * theta
+        s = self.slope(t)
+        if s == theta:
+            return Fraction(0)
+        return t * (s - theta) - self.conjugate(s) + self.conjugate(theta)
 
     def ends(self, piece: int) -> tuple[Number, Number]:
         """The closed interval of arguments on which the loss is this piece."""
@@ -96,7 +90,7 @@ class Exact:
         raw = np.hstack([np.asarray(matrix, dtype=np.float64), design.extra])
         scale = np.ones(len(raw)) if design.scale is None else design.scale
         self.rows = [
-            [Fraction(float(s)) * value for value in exact(row)]
+            exact(row) if s == 1.0 else [Fraction(float(s)) * value for value in exact(row)]
             for s, row in zip(scale, raw, strict=True)
         ]
         self.terms = terms(problem.losses)
@@ -122,18 +116,23 @@ class Exact:
         return [dot(row, x) for row in self.M]
 
     def primal(self, x: Vector) -> Fraction:
-        loss = sum(
-            (f.value(t) for f, t in zip(self.terms, self.margins(x), strict=True)), Fraction(0)
-        )
+        loss = total(f.value(t) for f, t in zip(self.terms, self.margins(x), strict=True))
         return loss + dot(x, self.apply(x)) / 2 + dot(self.linear, x) + self.constant
 
     def pull(self, theta: Vector) -> Vector:
         """``A' theta + q``."""
-        total = list(self.linear)
-        for row, value in zip(self.rows, theta, strict=True):
-            if value:
-                total = [entry + value * a for entry, a in zip(total, row, strict=True)]
-        return total
+        columns = [list(column) for column in zip(*self.rows, strict=True)]
+        return [q + dot(column, theta) for q, column in zip(self.linear, columns, strict=True)]
+
+    def hessian(self, curvature: Vector) -> list[Vector]:
+        """``M + A' diag(curvature) A``."""
+        bent = [(row, c) for row, c in zip(self.rows, curvature, strict=True) if c]
+        columns = [[row[j] for row, _ in bent] for j in range(len(self.linear))]
+        heavy = [[c * a for a, (_, c) in zip(column, bent, strict=True)] for column in columns]
+        return [
+            [m + dot(part, column) for m, column in zip(line, columns, strict=True)]
+            for line, part in zip(self.M, heavy, strict=True)
+        ]
 
     def dual_point(self, x: Vector, theta: Vector) -> Vector:
         """``x_theta``, equal to `x` on unpenalised coordinates."""
@@ -152,43 +151,12 @@ class Exact:
         pull = self.pull(theta)
         if any(pull[j] for j, free in enumerate(self.free) if free):
             raise ValueError("theta is not balanced")
-        fy = sum(
-            (
-                f.fenchel_young(t, s)
-                for f, t, s in zip(self.terms, self.margins(x), theta, strict=True)
-            ),
-            Fraction(0),
+        fy = total(
+            f.fenchel_young(t, s)
+            for f, t, s in zip(self.terms, self.margins(x), theta, strict=True)
         )
         step = [a - b for a, b in zip(x, self.dual_point(x, theta), strict=True)]
         return fy + dot(step, self.apply(step)) / 2
-
-
-def solve(matrix: list[Vector], right: Vector, base: Vector | None = None) -> Vector | None:
-    """A solution of ``matrix z = right`` (0, or `base`, where it is not determined), or None."""
-    m, n = len(matrix), len(matrix[0]) if matrix else 0
-    base = [Fraction(0)] * n if base is None else base
-    rows = [
-        [*row, value - dot(row, base)] for row, value in zip(matrix, right, strict=True)
-    ]
-    pivots: list[tuple[int, int]] = []
-    for column in range(n):
-        start = len(pivots)
-        found = next((i for i in range(start, m) if rows[i][column]), None)
-        if found is None:
-            continue
-        rows[start], rows[found] = rows[found], rows[start]
-        head = rows[start]
-        for i in range(start + 1, m):
-            factor = rows[i][column] / head[column]
-            if factor:
-                rows[i] = [a - factor * b for a, b in zip(rows[i], head, strict=True)]
-        pivots.append((start, column))
-    if any(row[n] for row in rows[len(pivots):]):
-        return None
-    step = [Fraction(0)] * n
-    for i, column in reversed(pivots):
-        step[column] = (rows[i][n] - dot(rows[i][:n], step)) / rows[i][column]
-    return [a + b for a, b in zip(base, step, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -199,14 +167,15 @@ class Optimum:
     theta: Vector
     margins: Vector
     value: Fraction
+    model: Exact
 
 
-def _candidates(problem: Problem, x: np.ndarray, theta: np.ndarray, fine: float) -> list[object]:
+def _candidates(
+    model: Exact, losses: Losses, t: np.ndarray, theta: np.ndarray, fine: float
+) -> list[object]:
     """For every term the `Piece` it seems to be on, or the knot (a Fraction) it seems to sit at."""
-    t = problem.design.forward(x)
-    losses = problem.losses
     guesses: list[object] = []
-    for i, f in enumerate(terms(losses)):
+    for i, f in enumerate(model.terms):
         span = min(max(abs(float(f.lo)), abs(float(f.hi))), 1e300) * fine
         s = float(theta[i])
         if f.q == 0 and f.lo < f.hi:
@@ -230,9 +199,10 @@ def _candidates(problem: Problem, x: np.ndarray, theta: np.ndarray, fine: float)
 
 def optimum(problem: Problem, x: np.ndarray, theta: np.ndarray) -> Optimum | None:
     """The exact optimum near a floating-point one, or None if the pieces were not identified."""
-    model = Exact(problem)
+    model, t = Exact(problem), problem.design.forward(x)
     for fine in (1e-9, 1e-6, 1e-4):
-        found = _on_pieces(model, x, theta, _candidates(problem, x, theta, fine))
+        guesses = _candidates(model, problem.losses, t, theta, fine)
+        found = _on_pieces(model, x, theta, guesses)
         if found is not None:
             return found
     return None
@@ -242,23 +212,23 @@ def _on_pieces(
     model: Exact, x: np.ndarray, theta: np.ndarray, guesses: list[object]
 ) -> Optimum | None:
     d = len(model.linear)
-    H, right = [list(row) for row in model.M], [-value for value in model.linear]
+    n = len(model.terms)
+    curvature, pulls = [Fraction(0)] * n, [Fraction(0)] * n
     slopes: list[Fraction | None] = []
     kinks = []
-    for i, (f, row, guess) in enumerate(zip(model.terms, model.rows, guesses, strict=True)):
+    for i, (f, guess) in enumerate(zip(model.terms, guesses, strict=True)):
         if isinstance(guess, Fraction):
             kinks.append((i, guess))
             slopes.append(None)
         elif guess in (Piece.LEFT, Piece.RIGHT):
             centre = f.b + f.e if guess == Piece.RIGHT else f.b - f.e
-            for j in range(d):
-                right[j] += row[j] * centre / f.q
-                H[j] = [h + row[j] * row[k] / f.q for k, h in enumerate(H[j])]
+            curvature[i], pulls[i] = 1 / f.q, -centre / f.q
             slopes.append(None)
         else:
-            slope = {Piece.LOW: f.lo, Piece.HIGH: f.hi}.get(guess, 0)
-            slopes.append(Fraction(slope))
-            right = [value - slopes[-1] * a for value, a in zip(right, row, strict=True)]
+            pulls[i] = Fraction({Piece.LOW: f.lo, Piece.HIGH: f.hi}.get(guess, 0))
+            slopes.append(pulls[i])
+    right = [-value for value in model.pull(pulls)]
+    H = model.hessian(curvature)
     columns = [model.rows[i] for i, _ in kinks]
     zero = [Fraction(0)] * len(kinks)
     matrix = [H[j] + [column[j] for column in columns] for j in range(d)]
@@ -284,4 +254,4 @@ def _verified(model: Exact, x: Vector, theta: Vector, margins: Vector) -> Optimu
     residual = [a + b for a, b in zip(model.apply(x), model.pull(theta), strict=True)]
     if any(residual):
         return None
-    return Optimum(x, theta, margins, model.primal(x))
+    return Optimum(x, theta, margins, model.primal(x), model)

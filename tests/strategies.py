@@ -171,7 +171,7 @@ def solved(problem: Problem, *, rational: bool = True) -> Reference:
         x = np.array([float(value) for value in truth.x])
         theta = np.array([float(value) for value in truth.theta])
         margins = np.array([float(value) for value in truth.margins])
-        return Reference(problem, x, theta, margins, point, truth, 0.0, Exact(problem))
+        return Reference(problem, x, theta, margins, point, truth, 0.0, truth.model)
     ball = midpoint_ball(problem, point)
     error = 2.0 * ball.radius if isinstance(ball, Ball) else float("inf")
     return Reference(problem, point.x, point.theta, point.margins, point, None, error)

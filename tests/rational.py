@@ -1,0 +1,61 @@
+"""Vectors of fractions: products, sums and linear systems without rounding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from fractions import Fraction
+
+import numpy as np
+
+Vector = list[Fraction]
+
+
+def exact(values: object) -> Vector:
+    """The rational numbers that the floats `values` are."""
+    return [Fraction(float(value)) for value in np.asarray(values).ravel()]
+
+
+def total(values: Iterable[Fraction]) -> Fraction:
+    """The sum, over one common denominator: a running sum would cancel after every step."""
+    return _over_one([(value.numerator, value.denominator) for value in values])
+
+
+def dot(u: Vector, v: Vector) -> Fraction:
+    return _over_one([
+        (a.numerator * b.numerator, a.denominator * b.denominator)
+        for a, b in zip(u, v, strict=True) if a and b
+    ])
+
+
+def _over_one(ratios: list[tuple[int, int]]) -> Fraction:
+    common = math.lcm(*(below for _, below in ratios))
+    return Fraction(sum(above * (common // below) for above, below in ratios), common)
+
+
+def solve(matrix: list[Vector], right: Vector, base: Vector | None = None) -> Vector | None:
+    """A solution of ``matrix z = right`` (0, or `base`, where it is not determined), or None."""
+    m, n = len(matrix), len(matrix[0]) if matrix else 0
+    base = [Fraction(0)] * n if base is None else base
+    rows = [
+        [*row, value - dot(row, base)] for row, value in zip(matrix, right, strict=True)
+    ]
+    pivots: list[tuple[int, int]] = []
+    for column in range(n):
+        start = len(pivots)
+        found = next((i for i in range(start, m) if rows[i][column]), None)
+        if found is None:
+            continue
+        rows[start], rows[found] = rows[found], rows[start]
+        head = rows[start]
+        for i in range(start + 1, m):
+            factor = rows[i][column] / head[column]
+            if factor:
+                rows[i] = [a - factor * b for a, b in zip(rows[i], head, strict=True)]
+        pivots.append((start, column))
+    if any(row[n] for row in rows[len(pivots):]):
+        return None
+    step = [Fraction(0)] * n
+    for i, column in reversed(pivots):
+        step[column] = (rows[i][n] - dot(rows[i][:n], step)) / rows[i][column]
+    return [a + b for a, b in zip(base, step, strict=True)]
