@@ -50,6 +50,17 @@ def ours(base: cs.Problem, grid: np.ndarray) -> tuple[np.ndarray, int]:
     return np.array(spent), ok
 
 
+def load_loops() -> None:
+    """Run what is compiled for an L1 norm alone once, on little data, sparse and dense."""
+    rng = np.random.default_rng(0)
+    X = sp.random(300, 400, 0.05, format="csr", random_state=rng)
+    y = np.where(X @ rng.standard_normal(400) > 0, 1.0, -1.0)
+    for data in (X, X.toarray()):
+        small = cs.sparse_svm(data, y, 1.0, loss="squared_hinge", l2=0)
+        assert isinstance(small, cs.Problem)
+        ours(small, cs.lambda_max(small) * np.geomspace(0.5, 1e-3, 5))
+
+
 def matched(here: cs.Problem, fit: Fit, tol: float, limit: float) -> tuple[float, float, bool, Any]:
     """Seconds of the fit at the loosest tolerance that will do, that tolerance, whether one did.
 
@@ -78,6 +89,7 @@ def against(name: str, peer: str, base: cs.Problem, fit: Fit, grid: np.ndarray, 
             keep: Callable[[np.ndarray], None], every: int = 1) -> tuple[float, float]:
     """Print the two totals over the grid; the peer's answer of each lambda goes to `keep`."""
     load_compiled()
+    load_loops()
     mine, ok = ours(base, grid)
     theirs, reached, tol = [], 0, 1e-3
     some = grid[every - 1 :: every]
