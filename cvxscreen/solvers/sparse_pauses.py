@@ -16,6 +16,7 @@ from cvxscreen.solvers.choice import OWN
 from cvxscreen.solvers.inner import Inner
 from cvxscreen.solvers.sparse_nest import Nest
 
+Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 SHRINK = 0.1
@@ -49,16 +50,26 @@ def left_after(point: Point, gap: float, sides: str) -> tuple[Mask, Mask]:
     ``||A_j||`` from leaving 0. Nothing here is proven. `sides` says what is asked: "features",
     "samples" or "both".
     """
-    problem, radius = point.problem, float(np.sqrt(gap))
-    penalty: L1 = problem.penalty  # type: ignore[assignment]
-    rows = np.ones(problem.n, dtype=bool)
-    columns = np.ones(problem.d, dtype=bool)
-    if sides != "features":
-        rows = problem.losses.kink_distance(point.margins) < radius * problem.norms
-    if sides != "samples":
-        slack = penalty.kappa - np.abs(point.pull + problem.linear)
-        columns = slack < radius * problem.column_norms
-    return rows, columns
+    problem, (rows, columns) = point.problem, deciding_gaps(point)
+    every = np.ones(problem.n, dtype=bool), np.ones(problem.d, dtype=bool)
+    return (
+        every[0] if sides == "features" else rows < gap,
+        every[1] if sides == "samples" else columns < gap,
+    )
+
+
+def deciding_gaps(point: Point) -> tuple[Array, Array]:
+    """The gap at which a proof should decide each term and each feature; kept. See `left_after`."""
+    found: tuple[Array, Array] | None = point.__dict__.get("_deciding_gaps")
+    if found is None:
+        problem = point.problem
+        penalty: L1 = problem.penalty  # type: ignore[assignment]
+        slack = np.maximum(penalty.kappa - np.abs(point.pull + problem.linear), 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rows = (problem.losses.kink_distance(point.margins) / problem.norms) ** 2
+            found = rows, (slack / problem.column_norms) ** 2
+        point.__dict__["_deciding_gaps"] = found
+    return found
 
 
 def size_after(nest: Nest, point: Point, gap: float, sides: str) -> float:

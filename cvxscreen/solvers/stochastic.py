@@ -61,13 +61,14 @@ class Sdca:
         rng, losses = np.random.default_rng(self.seed), problem.losses
         matrix, weight = by_rows(design), problem.quadratic.diagonal
         arrays = *unsigned(matrix.indptr, matrix.indices), matrix.data
+        turned = matrix.T
         theta = losses.slope(np.zeros(problem.n)) if start is None else np.array(start.theta)
         theta = np.clip(theta, losses.lo, losses.hi)
         square = problem.norms**2
         best: tuple[float, Array, Array] = (np.inf, np.zeros(problem.d), theta)
         epochs = 0
         while epochs < self.max_epochs:
-            force = matrix.T @ theta
+            force = turned @ theta
             v = -(force + problem.linear)
             x, _ = penalty.split(v, weight)
             gap = _gap(problem, x, matrix @ x, theta, force)
@@ -110,19 +111,20 @@ class Spdc:
         rng, losses, n = np.random.default_rng(self.seed), problem.losses, problem.n
         matrix, weight = by_rows(design), problem.quadratic.diagonal
         arrays = *unsigned(matrix.indptr, matrix.indices), matrix.data
+        turned = matrix.T
         x = np.zeros(problem.d) if start is None else np.array(start.x)
         theta = losses.slope(matrix @ x) if start is None else np.array(start.theta)
         theta = np.clip(theta, losses.lo, losses.hi)
         size = max(n // self.batches, 1)
         steps = self._steps(problem, size)
-        pull, bar, fresh = matrix.T @ theta, x.copy(), np.zeros(problem.d)
+        pull, bar, fresh = turned @ theta, x.copy(), np.zeros(problem.d)
         best: tuple[float, Array, Array] = (np.inf, x, theta)
         epochs = 0
         while epochs < self.max_epochs:
             # The slopes at x are the better dual point once x is good; both are feasible.
             margins = matrix @ x
             other = np.clip(losses.slope(margins), losses.lo, losses.hi)
-            for dual, force in ((theta, pull), (other, matrix.T @ other)):
+            for dual, force in ((theta, pull), (other, turned @ other)):
                 gap = _gap(problem, x, margins, dual, force)
                 if gap < best[0]:
                     best = (gap, x.copy(), dual.copy())
@@ -135,7 +137,7 @@ class Spdc:
                     penalty.kappa, problem.linear, losses.b, losses.e, losses.q, losses.lo,
                     losses.hi, *steps, theta, x, bar, pull, fresh,
                 )
-            pull = matrix.T @ theta  # the running sum drifts
+            pull = turned @ theta  # the running sum drifts
             epochs += sweeps
             self.limits.spent(sweeps)
         status = "optimal" if best[0] <= target else "inaccurate"
