@@ -2,8 +2,8 @@
 
 ``safe``: solve until the gap has shrunk tenfold, prove on the reduced problem (what holds there
 holds on the full one), reduce further, go on. ``certified``: features far from their bound are left
-out on trust; the answer is checked on the full data, violators come back in. Both end with the
-certificate of the full problem.
+out on trust, for a solver of many iterations terms far from a kink as well; the answer is checked
+on the full data, violators come back in. Both end with the certificate of the full problem.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cvxscreen.bounds import Bound
 from cvxscreen.bounds.stages import stages
 from cvxscreen.duality import Point, reference_point
-from cvxscreen.losses import Piece
+from cvxscreen.losses import Codes, Piece
 from cvxscreen.penalty import L1
 from cvxscreen.problem import Problem
 from cvxscreen.rules import Verdict, judge, piece_masks
@@ -37,6 +37,7 @@ from cvxscreen.solvers.sparse_nest import (
     first_goal,
     flat,
     pays,
+    settled_terms,
     wanted_features,
 )
 from cvxscreen.solvers.sparse_thrift import CUT, Thrift
@@ -82,6 +83,7 @@ class _Run(Run):
         self.parts = [part for bound in self.bounds for part in stages(self.problem, bound)]
         self.factor = 0.25
         self.let_in = np.zeros(self.problem.d, dtype=bool)
+        self.kept = np.zeros(self.problem.n, dtype=bool)
         self.thrift = Thrift(self.nest, self.inner, self.parts)
         self.point: Point
 
@@ -213,34 +215,44 @@ class _Run(Run):
         self.record(nest.problem, self.point, (proven, 0, 0), began, solved, nest.problem.d)
 
     def predicted_round(self) -> None:
-        """Leave features out on trust, solve, look at all of them."""
+        """Leave features and terms out on trust, solve, look at all of them."""
         began = perf_counter()
         proven = int((self.screening.codes >= 0).sum())
-        point, wanted = self.onward, self.wanted()
+        problem, point, wanted = self.problem, self.onward, self.wanted()
         self.let_in = wanted & ~self.screening.dropped
-        codes = np.full(self.problem.n, Piece.UNDECIDED, dtype=np.int8)
-        chosen = Prediction(Selection(codes, ~wanted)).beside(self.screening)
+        chosen = Prediction(Selection(self.told(point), ~wanted)).beside(self.screening)
         settled = flat(chosen.codes)
-        few = int((settled >= 0).sum()) < (1.0 - FEWER) * self.problem.n
-        chosen = Selection(codes if few else settled, chosen.dropped)
-        nest = Nest.whole(self.problem).within(chosen)
-        goal, start = first_goal(nest, self.problem.d, self.aim(), point.gap), None
+        if int((settled >= 0).sum()) < (1.0 - FEWER) * problem.n:
+            settled = np.full(problem.n, Piece.UNDECIDED, dtype=np.int8)
+        chosen = Selection(settled, chosen.dropped)
+        nest = Nest.whole(problem).within(chosen)
+        goal, start = first_goal(nest, problem.d, self.aim(), point.gap), None
         if self.started or self.rounds:
             goal, start = self.aim(), Start(point.x[nest.features], point.theta[nest.terms])
         solved = self.solve(nest.problem, start, goal)
         guessed = int(chosen.dropped.sum() - self.screening.dropped.sum())  # type: ignore[union-attr]
+        guessed += int(((settled >= 0) & (self.screening.codes < 0)).sum())
         if not self.result.usable:
             self.finished = True
             return
         self.nest = nest
-        self.point = self.lifted()
-        pull = np.abs(self.point.pull + self.problem.linear)
+        self.point = self.lifted(settled)
+        pull = np.abs(self.point.pull + problem.linear)
         out = ~wanted & ~self.screening.dropped
-        refuted = int((pull[out] > self.penalty.kappa[out]).sum())
-        before = self.best.gap
-        self.finish(self.point, refuted == 0, before)
+        off = Prediction(chosen).refuted(problem, self.point.margins, self.screening)
+        self.kept |= off
+        refuted = int((pull[out] > self.penalty.kappa[out]).sum()) + int(off.sum())
+        self.finish(self.point, refuted == 0, self.best.gap)
         counts = (proven, guessed, refuted)
         self.record(nest.problem, self.best, counts, began, solved, nest.problem.d)
+
+    def told(self, point: Point) -> Codes:
+        """The pieces that terms are predicted to be on; of none for a solver of few passes."""
+        begun = self.started or bool(self.rounds)
+        if not (begun and self.thrift.patient) or len(self.rounds) >= MAX_ROUNDS - 2:
+            return np.full(self.problem.n, Piece.UNDECIDED, dtype=np.int8)
+        self.kept = (codes := settled_terms(point, self.kept)) < 0
+        return codes
 
     def wanted(self) -> Mask:
         """The features that are let in next, shape (d,)."""
@@ -265,10 +277,14 @@ class _Run(Run):
             self.result = ask(self.inner, problem, start, goal)
         return perf_counter()
 
-    def lifted(self) -> Point:
-        """The inner solver's answer as a point of the full problem, by its certificate's passes."""
+    def lifted(self, codes: Codes | None = None) -> Point:
+        """The inner solver's answer as a point of the full problem, by its certificate's passes.
+
+        `codes` are the pieces of the terms that the solver has not seen: the proven ones.
+        """
         nest, problem = self.nest, self.problem
-        x, theta = np.zeros(problem.d), problem.losses.piece_slope(flat(self.screening.codes))
+        left_out = flat(self.screening.codes) if codes is None else codes
+        x, theta = np.zeros(problem.d), problem.losses.piece_slope(left_out)
         x[nest.features] = self.result.x
         theta[nest.terms] = self.result.theta
         if problem.quadratic.free.any():  # the slopes have to be balanced first

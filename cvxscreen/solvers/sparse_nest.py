@@ -27,6 +27,7 @@ NEAR = 0.9
 """Features with ``|v_j|`` above this share of ``kappa_j`` are let in."""
 HOPE = 0.02  # where features are predicted, a start with a larger gap is not asked for proofs
 FIRST = 500  # violators let in at once at least; else twice as many as the support has
+BESIDE = 0.5  # terms near to bending for each one that does
 ROUGHLY = 0.03  # of the gap at 0 is enough where features that pull have been left out
 ALONE, AT_ONCE = 128, 10_000_000
 """Under an L1 norm alone a solver that looks for its own features gets all of them where more than
@@ -113,6 +114,25 @@ def wanted_features(x: Array, pull: Array, kappa: Array, let_in: Mask) -> Mask:
         ratio = np.where(wanted | (kappa == 0), 0.0, pull / np.where(kappa > 0, kappa, 1.0))
         close = close & (ratio >= np.partition(ratio, -limit)[-limit])
     return np.asarray(wanted | close | (kappa == 0))
+
+
+def settled_terms(point: Point, kept: Mask) -> NDArray[np.int8]:
+    """The flat piece on which each term is predicted to stay, -1 for those to work on, shape (n,).
+
+    These are the `kept`, those on a curved piece, and the nearest to one: `BESIDE` times as many.
+    From one value of lambda to the next few terms change their piece, and more where more bend.
+    """
+    problem, losses = point.problem, point.problem.losses
+    codes = flat(losses.piece_within(point.margins, point.margins))
+    apart = np.flatnonzero(codes >= 0)
+    more = max(FIRST, int(BESIDE * (problem.n - len(apart))))
+    if more >= len(apart):
+        return np.full(problem.n, Piece.UNDECIDED, dtype=np.int8)
+    ratio = losses.kink_distance(point.margins)[apart]
+    ratio /= np.maximum(problem.norms[apart], 1e-300)
+    codes[apart[ratio <= np.partition(ratio, more)[more]]] = Piece.UNDECIDED
+    codes[kept] = Piece.UNDECIDED
+    return codes
 
 
 def pays(point: Point) -> bool:

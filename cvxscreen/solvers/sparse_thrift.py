@@ -64,10 +64,16 @@ class Thrift:
     def __init__(self, nest: Nest, inner: Inner, parts: Sequence[Bound]) -> None:
         self.everything, self.parts, self.sides = nest.size, len(parts), sides_of(parts)
         self.eager = eager(nest, inner)
+        self.bends = curved(nest.problem)
         self.able = getattr(inner, "quick", False)
         self.quick = False
         self.rate: float | None = None
         self.first, self.iterations = 0.0, 0
+
+    @property
+    def patient(self) -> bool:
+        """Whether the solver takes many iterations, and few terms change their piece meanwhile."""
+        return not (self.able or self.eager) and self.bends
 
     def begin(self, point: Point, started: bool, rate: float | None) -> None:
         """Where the call starts from; `rate` as the call that led there has found it."""
