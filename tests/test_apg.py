@@ -8,7 +8,7 @@ import pytest
 import cvxscreen
 from cvxscreen import prox
 from cvxscreen.errors import InvalidInput
-from cvxscreen.solvers.apg import auslender_teboulle, fista
+from cvxscreen.solvers.apg import Momentum, auslender_teboulle, fista
 from cvxscreen.solvers.apg_inner import FORMS, Apg
 
 
@@ -66,6 +66,25 @@ def test_every_form_closes_the_gap(form: str, lasso) -> None:
     result = FORM[form](f, np.zeros(25), lambda x, k: gap(x) <= 1e-8 * F(x), max_iterations=20_000)
     assert result.stopped
     assert gap(result.x) <= 1e-8 * F(result.x)
+
+
+@pytest.mark.parametrize("form", ["plain", "restart"])
+def test_a_run_goes_on_where_another_has_stopped(form: str, lasso) -> None:
+    f, F, gap = lasso
+    run = FORM[form]
+    whole = run(f, np.zeros(25), lambda x, k: gap(x) <= 1e-8 * F(x))
+    first = run(f, np.zeros(25), lambda x, k: gap(x) <= 1e-3 * F(x))
+    assert 0 < first.iterations < whole.iterations
+    second = run(f, first.x, lambda x, k: gap(x) <= 1e-8 * F(x), onward=first.momentum)
+    assert first.iterations + second.iterations == whole.iterations
+    np.testing.assert_array_equal(second.x, whole.x)
+
+
+def test_momentum_of_some_coordinates() -> None:
+    momentum = Momentum(np.arange(5.0), 2.0, 3.0)
+    some = momentum.take(np.array([1, 4]))
+    np.testing.assert_array_equal(some.search, [1.0, 4.0])
+    assert (some.weight, some.lipschitz) == (2.0, 3.0)
 
 
 def test_restarts_pay_on_ill_conditioned_problems(lasso) -> None:

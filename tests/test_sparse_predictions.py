@@ -1,6 +1,8 @@
-"""Terms predicted to stay on their piece under an L1 term: fewer rows, the same certified answer."""
+"""Under an L1 term: terms predicted to stay on their piece, and what a reduction leaves going."""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,9 +11,11 @@ from sparse_cases import make
 import cvxscreen as cs
 from cvxscreen.duality import reference_point
 from cvxscreen.losses import Piece
+from cvxscreen.problem import Problem
 from cvxscreen.solvers import sparse_nest, sparse_pauses
+from cvxscreen.solvers.apg import Momentum
 from cvxscreen.solvers.apg_inner import Apg
-from cvxscreen.solvers.inner import Inner
+from cvxscreen.solvers.inner import Inner, InnerResult, Start
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.sparse_nest import BESIDE, settled_terms
 from cvxscreen.solvers.sparse_newton import ProxNewton
@@ -92,3 +96,29 @@ def test_a_solver_of_few_passes_sees_every_term() -> None:
     found = solve_screened(problem, ProxNewton(), start=warm_start(problem, before), bounds=())
     assert found.status == "optimal"
     assert found.rounds[0].kept == problem.n
+
+
+def test_proofs_do_not_stop_what_is_in_motion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accelerated gradients go on with their search point on the coordinates that are left."""
+    monkeypatch.setattr(sparse_pauses, "SMALL", 50_000)  # every proof that there may be
+    problem = noisy()
+    problem = problem.with_(lam=0.1 * cs.lambda_max(problem))
+    seen: list[tuple[Start | None, InnerResult]] = []
+    call = Apg.__call__
+
+    def noted(self: Apg, task: Problem, start: Start | None, target: float) -> InnerResult:
+        seen.append((start, call(self, task, start, target)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(Apg, "__call__", noted)
+    found = solve_screened(problem, Apg(check=1), mode="safe")
+    assert found.status == "optimal"
+    widths = [len(result.x) for _, result in seen]
+    assert widths[-1] < widths[0]
+    for (_, before), (start, _) in pairwise(seen):
+        assert start is not None
+        assert isinstance(before.state, Momentum)
+        assert isinstance(start.state, Momentum)
+        assert start.state.weight == before.state.weight
+        assert set(start.state.search) <= set(before.state.search)
+        assert start.state.search.shape == start.x.shape

@@ -18,7 +18,7 @@ duality gap, not by the change of the objective.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -54,6 +54,22 @@ Stop = Callable[[Array, int], bool]
 
 
 @dataclass(frozen=True, eq=False)
+class Momentum:
+    """What a run of `fista` holds beside its iterate: its search point, the weight of its past, L.
+
+    Another run, of the same or a slightly different problem, that goes on with it loses nothing.
+    """
+
+    search: Array
+    weight: float
+    lipschitz: float
+
+    def take(self, index: NDArray[np.intp]) -> Momentum:
+        """The same for some coordinates."""
+        return replace(self, search=self.search[index])
+
+
+@dataclass(frozen=True, eq=False)
 class ApgResult:
     """Where a run ended.
 
@@ -66,6 +82,8 @@ class ApgResult:
     restarts : int
     stopped : bool
         Whether `stop` ended it, rather than the limit of iterations.
+    momentum : Momentum or None
+        For `fista` to go on with.
     """
 
     x: Array
@@ -73,6 +91,7 @@ class ApgResult:
     lipschitz: float
     restarts: int
     stopped: bool
+    momentum: Momentum | None = None
 
 
 def _dot(a: Array, b: Array) -> float:
@@ -112,6 +131,7 @@ def fista(
     max_iterations: int = 10_000,
     restart: bool = True,
     monotone: Callable[[Array], float] | None = None,
+    onward: Momentum | None = None,
 ) -> ApgResult:
     """FISTA from `start`.
 
@@ -129,13 +149,17 @@ def fista(
     monotone : callable, optional
         The value of g; given, an iterate that is worse than the one before is not kept as such
         (momentum then goes through it, MFISTA).
+    onward : Momentum, optional
+        To go on with from `start`; its L takes the place of `lipschitz`.
     """
     z = s = np.array(start, dtype=np.float64)
     t, restarts = 1.0, 0
+    if onward is not None:
+        s, t, lipschitz = onward.search, onward.weight, onward.lipschitz
     best = None if monotone is None else smooth.value(z) + monotone(z)
     for k in range(max_iterations):
         if stop(z, k):
-            return ApgResult(z, k, lipschitz, restarts, True)
+            return ApgResult(z, k, lipschitz, restarts, True, Momentum(s, t, lipschitz))
         value, gradient = smooth.value_gradient(s)
 
         def take(L: float, s: Array = s, gradient: Array = gradient) -> tuple[Array, Array]:

@@ -18,7 +18,7 @@ from cvxscreen.errors import InvalidInput
 from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.pieces import kinked
 from cvxscreen.problem import Problem
-from cvxscreen.solvers.apg import auslender_teboulle, fista
+from cvxscreen.solvers.apg import Momentum, auslender_teboulle, fista
 from cvxscreen.solvers.inner import InnerResult, Start
 
 Array = NDArray[np.float64]
@@ -65,6 +65,7 @@ class Apg:
         run = _Run(problem, target, self.check, self.limits)
         first = np.zeros(problem.d) if start is None else np.array(start.x, dtype=np.float64)
         first = first / run.scale
+        onward = None if start is None else start.state
         if self.form == "auslender_teboulle":
             result = auslender_teboulle(
                 run, run.prox, first, run.stop, lipschitz=run.guess(),
@@ -75,13 +76,14 @@ class Apg:
                 run, run.prox, first, run.stop, lipschitz=run.guess(),
                 max_iterations=self.max_iterations,
                 monotone=run.penalty if self.form == "monotone" else None,
+                onward=onward if isinstance(onward, Momentum) else None,
             )
         info = {
             "steps": result.iterations, "passes": run.passes, "gap": run.gap,
             "restarts": result.restarts, "lipschitz": result.lipschitz,
         }
         status = "optimal" if run.gap <= target else "inaccurate"
-        return InnerResult(status, run.x, run.theta, info=info)
+        return InnerResult(status, run.x, run.theta, info=info, state=result.momentum)
 
 
 def refuse(problem: Problem) -> None:

@@ -26,6 +26,7 @@ from cvxscreen.rules import Verdict, judge, piece_masks
 from cvxscreen.screening import Prediction
 from cvxscreen.selection import Selection
 from cvxscreen.shares import Shares
+from cvxscreen.solvers.apg import Momentum
 from cvxscreen.solvers.evaluate import Answer
 from cvxscreen.solvers.inner import Inner, InnerResult, Start, ask
 from cvxscreen.solvers.run import Run
@@ -156,6 +157,8 @@ class _Run(Run):
         if not self.thrift.fits(nest, nest.size_of(rows, columns), len(columns), share):
             return
         self.nest = nest.within(selection)
+        if isinstance(self.result.state, Momentum):
+            self.result = replace(self.result, state=self.result.state.take(columns))
         pair = self.point.x[columns], self.point.theta[rows]
         self.point = reference_point(self.nest.problem, *pair)
 
@@ -196,7 +199,8 @@ class _Run(Run):
         nest = self.nest
         goal = max(self.pause(), self.aim())
         dynamic = goal > self.aim()
-        solved = self.solve(nest.problem, Start(self.point.x, self.point.theta), goal)
+        start = Start(self.point.x, self.point.theta, state=self.result.state)
+        solved = self.solve(nest.problem, start, goal)
         if not self.result.usable:
             self.finished = True
             return
@@ -240,7 +244,6 @@ class _Run(Run):
         pull = np.abs(self.point.pull + problem.linear)
         out = ~wanted & ~self.screening.dropped
         off = Prediction(chosen).refuted(problem, self.point.margins, self.screening)
-        self.kept |= off
         refuted = int((pull[out] > self.penalty.kappa[out]).sum()) + int(off.sum())
         self.finish(self.point, refuted == 0, self.best.gap)
         counts = (proven, guessed, refuted)
@@ -278,10 +281,7 @@ class _Run(Run):
         return perf_counter()
 
     def lifted(self, codes: Codes | None = None) -> Point:
-        """The inner solver's answer as a point of the full problem, by its certificate's passes.
-
-        `codes` are the pieces of the terms that the solver has not seen: the proven ones.
-        """
+        """The answer as a point of the full problem; `codes` of what the solver has not seen."""
         nest, problem = self.nest, self.problem
         left_out = flat(self.screening.codes) if codes is None else codes
         x, theta = np.zeros(problem.d), problem.losses.piece_slope(left_out)
