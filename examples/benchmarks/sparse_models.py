@@ -2,7 +2,7 @@
 
     python examples/benchmarks/sparse_models.py DATA [--set NAME ...] [--part rates|modes|peers]
         [--solver auto whole sdca spdc apg] [--way none features samples both certified]
-        [--loss huber] [--budget SECONDS] [--pictures FOLDER]
+        [--loss huber] [--budget SECONDS] [--at K ...] [--pictures FOLDER]
 
 DATA is a folder of ``NAME.npz`` files (``X`` and ``y``, or a CSR matrix in parts). Sets: farmads,
 pcmac_7511, news20_multi (one class against the rest), madelon, colon, and ``synthetic``: sparse
@@ -110,6 +110,41 @@ def load_compiled(solver: str = "auto") -> None:
     along(small, cs.lambda_max(small) * np.geomspace(1.0, 1e-3, 5), ways, solver)
 
 
+def solved(
+    base: cs.Problem, lam: float, near: cs.Solution | None, mode: str, way: str, solver: str
+) -> tuple[cs.Solution, float]:
+    """The answer at `lam` from the one nearby, and the CPU seconds."""
+    here = base.with_(lam=lam)
+    began = process_time()
+    start = None if near is None else warm_start(here, near)
+    inner = chosen_solver(solver, here)
+    found = solve_screened(here, inner, mode=mode, start=start, bounds=WAYS[way])
+    return found, process_time() - began
+
+
+def steps_of(found: cs.Solution) -> int:
+    """Steps or sweeps of all rounds."""
+    info = [r.solver_info for r in found.rounds]
+    return sum(i.get("epochs", i.get("steps", 0)) for i in info)
+
+
+def single(
+    name: str, base: cs.Problem, grid: np.ndarray, at: list[int], ways: list[tuple[str, str]],
+    solver: str,
+) -> None:
+    """A path too long to be gone through, sampled: some values, each from the one before it."""
+    for k in at:
+        near = cs.solve(base.with_(lam=float(grid[k - 1])), tol=1e-6) if k else None
+        for mode, way in ways:
+            found, spent = solved(base, float(grid[k]), near, mode, way, solver)
+            gap = found.certificate.relative_gap if found.certificate else np.inf
+            print(
+                f"{name:12} {solver:6} {mode:9} {way:8} value {k:3} of {len(grid)}, "
+                f"{grid[k] / grid[0]:.1e} lam_max {spent:8.2f} s {steps_of(found):7} steps  "
+                f"{found.status}, gap {gap:.0e}", flush=True,
+            )
+
+
 def along(
     base: cs.Problem, grid: np.ndarray, ways: list[tuple[str, str]], solver: str,
     budget: float = np.inf,
@@ -118,17 +153,9 @@ def along(
     table, previous = np.zeros((len(grid), len(ways), 4)), [None] * len(ways)
     for k, lam in enumerate(grid):
         for w, (mode, way) in enumerate(ways):
-            here = base.with_(lam=float(lam))
-            began = process_time()
-            start = None if previous[w] is None else warm_start(here, previous[w])
-            found = solve_screened(
-                here, chosen_solver(solver, here), mode=mode, start=start, bounds=WAYS[way]
-            )
-            spent = process_time() - began
-            info = [r.solver_info for r in found.rounds]
-            steps = sum(i.get("epochs", i.get("steps", 0)) for i in info)
-            table[k, w] = spent, steps, found.value, found.status == "optimal"
-            previous[w] = found
+            previous[w], spent = solved(base, float(lam), previous[w], mode, way, solver)
+            found = previous[w]
+            table[k, w] = spent, steps_of(found), found.value, found.status == "optimal"
         if table[:, 0, 0].sum() > budget:
             return table[: k + 1]
     return table
@@ -136,7 +163,7 @@ def along(
 
 def modes(
     name: str, X: Any, y: np.ndarray, points: int, last: float, solvers: list[str], budget: float,
-    loss: str, asked: list[str],
+    loss: str, asked: list[str], at: list[int],
 ) -> np.ndarray:
     """The same path by the same solver: none, features, samples, both; and certified."""
     if loss == "huber":
@@ -148,6 +175,9 @@ def modes(
     first = np.zeros(0)
     for solver in solvers:
         load_compiled(solver)
+        if at:
+            single(name, base, grid, at, ways, solver)
+            continue
         table = along(base, grid, ways, solver, budget)
         for w, (mode, way) in enumerate(ways):
             values = table[:, w, 2] / table[:, 0, 2] - 1.0
@@ -220,6 +250,8 @@ def main() -> None:
     parser.add_argument("--solver", nargs="*", default=["auto"])
     parser.add_argument("--way", nargs="*", choices=(*WAYS, "certified"), default=list(WAYS),
                         help="what is screened in mode safe; certified is the other mode")
+    parser.add_argument("--at", nargs="*", type=int, default=[],
+                        help="only these of the points, each from the built-in answer before it")
     parser.add_argument("--loss", choices=("smoothed_hinge", "huber"), default="smoothed_hinge")
     parser.add_argument("--budget", type=float, default=600.0)
     parser.add_argument("--pictures", type=Path, help="a folder for the paper's Figs. 2-4 in form")
@@ -232,8 +264,8 @@ def main() -> None:
             rates(name, X, y)
         if "modes" in chosen.part:
             table = modes(name, X, y, chosen.points, chosen.last, chosen.solver, chosen.budget,
-                          chosen.loss, chosen.way)
-            if chosen.pictures is not None:
+                          chosen.loss, chosen.way, chosen.at)
+            if chosen.pictures is not None and not chosen.at:
                 grid = np.geomspace(1.0, chosen.last, chosen.points)[: len(table)]
                 costs(chosen.pictures, name, chosen.solver[0], grid, chosen.way, table)
                 totals[f"{name}\n{len(table)} values"] = dict(
