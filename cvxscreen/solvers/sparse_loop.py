@@ -34,18 +34,16 @@ from cvxscreen.solvers.solution import Round, Solution, shares_proven
 from cvxscreen.solvers.sparse_nest import (
     FEWER,
     Nest,
-    at_once,
     first_goal,
     flat,
+    next_features,
     pays,
     settled_terms,
-    wanted_features,
 )
 from cvxscreen.solvers.sparse_thrift import CUT, Thrift
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
-Mask = NDArray[np.bool_]
 
 MAX_ROUNDS = 40
 AGAIN = 0.7
@@ -222,7 +220,10 @@ class _Run(Run):
         """Leave features and terms out on trust, solve, look at all of them."""
         began = perf_counter()
         proven = int((self.screening.codes >= 0).sum())
-        problem, point, wanted = self.problem, self.onward, self.wanted()
+        problem, point = self.problem, self.onward
+        wanted = next_features(point, self.penalty, self.let_in, self.inner)
+        if len(self.rounds) >= MAX_ROUNDS - 2:
+            wanted[:] = True
         self.let_in = wanted & ~self.screening.dropped
         chosen = Prediction(Selection(self.told(point), ~wanted)).beside(self.screening)
         settled = flat(chosen.codes)
@@ -256,16 +257,6 @@ class _Run(Run):
             return np.full(self.problem.n, Piece.UNDECIDED, dtype=np.int8)
         self.kept = (codes := settled_terms(point, self.kept)) < 0
         return codes
-
-    def wanted(self) -> Mask:
-        """The features that are let in next, shape (d,)."""
-        point = self.onward
-        pull = np.abs(point.pull + self.problem.linear)
-        wanted = wanted_features(point.x, pull, self.penalty.kappa, self.let_in)
-        late, most = len(self.rounds) >= MAX_ROUNDS - 2, FEWER * self.problem.d
-        if late or int(wanted.sum()) > most or at_once(self.problem, self.inner, wanted):
-            wanted[:] = True
-        return wanted
 
     def solve(self, problem: Problem, start: Start | None, goal: float) -> float:
         """Ask the inner solver; the time when it was done."""

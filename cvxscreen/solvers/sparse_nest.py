@@ -12,6 +12,7 @@ from cvxscreen.columns import column_counts, cut_often, entries
 from cvxscreen.designs.rows import Rows
 from cvxscreen.duality import Point
 from cvxscreen.losses import Piece
+from cvxscreen.penalty import L1
 from cvxscreen.problem import Problem
 from cvxscreen.selection import Selection
 from cvxscreen.solvers.inner import Inner
@@ -114,6 +115,15 @@ def wanted_features(x: Array, pull: Array, kappa: Array, let_in: Mask) -> Mask:
         ratio = np.where(wanted | (kappa == 0), 0.0, pull / np.where(kappa > 0, kappa, 1.0))
         close = close & (ratio >= np.partition(ratio, -limit)[-limit])
     return np.asarray(wanted | close | (kappa == 0))
+
+
+def next_features(point: Point, penalty: L1, let_in: Mask, inner: Inner) -> Mask:
+    """The features a solver gets next, shape (d,): the wanted, or all where fewer cannot pay."""
+    problem, pull = point.problem, np.abs(point.pull + point.problem.linear)
+    wanted = wanted_features(point.x, pull, penalty.kappa, let_in)
+    if int(wanted.sum()) > FEWER * problem.d or at_once(problem, inner, wanted):
+        wanted[:] = True
+    return wanted
 
 
 def settled_terms(point: Point, kept: Mask) -> NDArray[np.int8]:
