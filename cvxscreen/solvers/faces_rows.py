@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen.compiling import unsigned
 from cvxscreen.designs.rows import Rows
 from cvxscreen.solvers.faces_loops import Loops
 
@@ -33,8 +34,7 @@ class Sparse:
         matrix, extra = rows.matrix, rows.extra
         factor = np.ones(rows.shape[0]) if rows.scale is None else rows.scale
         pointers = matrix.indptr.astype(np.uint64)
-        unsigned = np.uint32 if matrix.indices.dtype.itemsize == 4 else np.uint64
-        arrays = (pointers[:-1], pointers[1:], matrix.indices.view(unsigned), matrix.data)
+        arrays = (pointers[:-1], pointers[1:], *unsigned(matrix.indices), matrix.data)
         if extra.shape[1]:
             wider = empty(np.diff(matrix.indptr) + extra.shape[1], rows.shape[1])
             every = np.arange(len(factor))
