@@ -52,6 +52,13 @@ def together(
     return {name: inside[name] for name, _ in names}
 
 
+def together_or_plain(
+    space: Mapping[str, Any], names: Sequence[tuple[str, frozenset[str]]]
+) -> dict[str, Loop]:
+    """As `together`; without numba the functions as they are."""
+    return together(space, names) or {name: space[name] for name, _ in names}
+
+
 def unsigned(*indices: NDArray[Any]) -> tuple[NDArray[Any], ...]:
     """The same index arrays, as unsigned numbers; none is negative.
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cvxscreen.compiling import together
+from cvxscreen.compiling import together_or_plain
 
 Loop = Callable[..., Any]
 
@@ -159,7 +159,4 @@ def cone_loops() -> ConeLoops:
     """The loops, compiled on first use; interpreted without numba."""
     free = frozenset({"contract"})
     names = ("_negative", "_semidefinite", "_nonnegative")
-    made = together(globals(), [(name, free) for name in names])
-    if made is None:
-        return ConeLoops(_negative, _semidefinite, _nonnegative)
-    return ConeLoops(*[made[name] for name in names])
+    return ConeLoops(*together_or_plain(globals(), [(name, free) for name in names]).values())

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen.certificate import Certificate
-from cvxscreen.compiling import Loop, together
+from cvxscreen.compiling import Loop, together_or_plain
 from cvxscreen.designs.pairs import Pairs
 from cvxscreen.errors import InvalidInput
 from cvxscreen.inputs import array, one_of, positive
@@ -75,7 +75,7 @@ def _judge_products(  # type: ignore[no-untyped-def]
 def _compiled() -> Loop:
     """The loop, compiled where numba is installed."""
     free = frozenset({"contract", "reassoc", "nsz"})
-    return (together(globals(), [("_judge_products", free)]) or globals())["_judge_products"]
+    return together_or_plain(globals(), [("_judge_products", free)])["_judge_products"]
 
 
 def certify_metric(problem: Problem, x: ArrayLike, *, tol: float = 1e-6) -> Certificate:

@@ -10,7 +10,7 @@ import math
 from functools import lru_cache
 from typing import NamedTuple
 
-from cvxscreen.compiling import Loop, together
+from cvxscreen.compiling import Loop, together_or_plain
 
 # -- pairs --------------------------------------------------------------------------------------
 
@@ -219,5 +219,4 @@ def loops() -> Loops:
     """The loops; numba is imported here, not with the package."""
     exact, free = frozenset({"contract"}), frozenset({"contract", "reassoc", "nsz"})
     names = [(f"_{name}", exact if name == "scatter" else free) for name in Loops._fields]
-    found = together(globals(), names) or globals()
-    return Loops(*[found[name] for name, _ in names])
+    return Loops(*together_or_plain(globals(), names).values())

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cvxscreen.compiling import Loop, together
+from cvxscreen.compiling import Loop, together_or_plain
 
 
 def _product_pass(  # type: ignore[no-untyped-def]
@@ -235,5 +235,4 @@ def product_loops() -> ProductLoops:
         "_used_rows",
     )
     names = [("_product_pass", free), *[(name, exact) for name in plain]]
-    found = together(globals(), names) or globals()
-    return ProductLoops(*[found[name] for name, _ in names])
+    return ProductLoops(*together_or_plain(globals(), names).values())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from cvxscreen.compiling import Loop, together
+from cvxscreen.compiling import Loop, together_or_plain
 
 
 def _pairs(K, F, c, lo, hi, e, q, eps, limit):  # type: ignore[no-untyped-def]
@@ -109,5 +109,5 @@ def _singles(K, F, c, lo, hi, e, q, eps, limit):  # type: ignore[no-untyped-def]
 def compiled() -> tuple[Loop, Loop]:
     """``(pairs, singles)``; numba is imported here, not with the package."""
     strict = frozenset[str]()
-    found = together(globals(), [("_pairs", strict), ("_singles", strict)]) or globals()
+    found = together_or_plain(globals(), [("_pairs", strict), ("_singles", strict)])
     return found["_pairs"], found["_singles"]

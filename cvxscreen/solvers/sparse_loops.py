@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from cvxscreen.compiling import Loop, together
+from cvxscreen.compiling import Loop, together_or_plain
 
 
 def _descend(  # type: ignore[no-untyped-def]
@@ -206,10 +206,6 @@ class Loops(NamedTuple):
 @lru_cache(maxsize=1)
 def loops() -> Loops:
     """The loops, compiled where numba is installed (it is imported here, not with the package)."""
-    plain = (
-        _descend, _chosen_rows, _add_columns, _pull_columns, _pair_sums, _turned, _inner_sums,
-        _ascend, _alternate,
-    )
     free = frozenset({"contract", "reassoc", "nsz"})
-    made = together(globals(), [(loop.__name__, free) for loop in plain])
-    return Loops(*(plain if made is None else made.values()))
+    names = [(f"_{name}", free) for name in Loops._fields]
+    return Loops(*together_or_plain(globals(), names).values())

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.compiling import Loop, together
+from cvxscreen.compiling import Loop, together_or_plain
 from cvxscreen.losses import Losses
+from cvxscreen.solvers.sparse_terms import table
 
 Array = NDArray[np.float64]
 
@@ -30,9 +31,8 @@ def best_length(x: Array, kappa: Array, t: Array, losses: Losses, d: Array, dt: 
     a quadratic term rows change their piece far from the model's minimum. Every loss has ``q > 0``
     or is 0.
     """
-    table = losses.b, losses.e, losses.q, losses.lo, losses.hi
     limits = LONGEST, HALVINGS, FLAT
-    return float(searches().root(x, kappa, t, *table, d, dt, *limits))
+    return float(searches().root(x, kappa, t, *table(losses), d, dt, *limits))
 
 
 def _root(  # type: ignore[no-untyped-def]
@@ -135,5 +135,4 @@ class Searches(NamedTuple):
 def searches() -> Searches:
     """The loops, compiled where numba is installed."""
     free = frozenset({"contract", "reassoc", "nsz"})
-    made = together(globals(), [("_root", free), ("_shortened", free)])
-    return Searches(_root, _shortened) if made is None else Searches(*made.values())
+    return Searches(*together_or_plain(globals(), [("_root", free), ("_shortened", free)]).values())

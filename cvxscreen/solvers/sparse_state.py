@@ -15,7 +15,7 @@ from cvxscreen.problem import Problem
 from cvxscreen.solvers.sparse_factor import Known
 from cvxscreen.solvers.sparse_loops import loops
 from cvxscreen.solvers.sparse_model import Model
-from cvxscreen.solvers.sparse_terms import terms
+from cvxscreen.solvers.sparse_terms import table, terms
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -45,7 +45,7 @@ class State:
     moving: bool = True
     steps: int = 0
     sweeps: int = 0
-    damping: float = 0.0
+    damping: float = field(init=False)
     theta: Array = field(init=False)
     slope: Array = field(init=False)
     gap: float = field(init=False)
@@ -136,8 +136,3 @@ class State:
         if self.damping > 0:
             share = self.damping * (0.1 if length >= 0.9 else 1.0 if length > 0.3 else 10.0)
             self.damping = min(max(share, LEAST), MOST)
-
-
-def table(losses: Losses) -> tuple[Array, Array, Array, Array, Array]:
-    """The five columns of the losses."""
-    return losses.b, losses.e, losses.q, losses.lo, losses.hi

@@ -9,7 +9,13 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from cvxscreen.compiling import Loop, together
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen.compiling import Loop, together_or_plain
+from cvxscreen.losses import Losses
+
+Array = NDArray[np.float64]
 
 
 def _slope(t, b, e, q, lo, hi):  # type: ignore[no-untyped-def]
@@ -122,8 +128,12 @@ class Terms(NamedTuple):
 @lru_cache(maxsize=1)
 def terms() -> Terms:
     """The loops, compiled where numba is installed."""
-    plain = (_slopes, _bending, _moving, _held_gap, _bent_gap, _change)
-    names = ["_slope", "_young", *(f.__name__ for f in plain)]
+    names = [f"_{name}" for name in ("slope", "young", *Terms._fields)]
     free = frozenset({"contract", "reassoc", "nsz"})
-    made = together(globals(), [(name, free) for name in names])
-    return Terms(*(plain if made is None else [made[f.__name__] for f in plain]))
+    found = together_or_plain(globals(), [(name, free) for name in names])
+    return Terms(*[found[name] for name in names[2:]])
+
+
+def table(losses: Losses) -> tuple[Array, Array, Array, Array, Array]:
+    """The five columns of the losses, as the loops take them."""
+    return losses.b, losses.e, losses.q, losses.lo, losses.hi
