@@ -88,6 +88,11 @@ class Point:
     noise: float = 0.0
 
     @property
+    def reach(self) -> float:
+        """About the radius of its midpoint ball, ``r^2 = gap - shift^2 / 4``; proves nothing."""
+        return float(np.sqrt(self.terms + 0.25 * self.shift * self.shift))
+
+    @property
     def relative_gap(self) -> float:
         """``gap / max(|primal|, |dual|)``."""
         dual = self.primal - self.gap

@@ -11,6 +11,7 @@ from cvxscreen.bounds import midpoint_ball
 from cvxscreen.duality import reference_point, rescaled_point
 from cvxscreen.rules import judge
 from cvxscreen.screening import Screening
+from cvxscreen.solvers import loop
 from cvxscreen.solvers.faces import Faces
 from cvxscreen.solvers.guess import SAMPLE, _order_statistic
 from cvxscreen.solvers.inner import Start
@@ -67,16 +68,29 @@ def test_the_gap_that_pays_decides_about_its_share(C: float) -> None:
     assert gap_that_pays(best, Screening.empty(problem), 1.0 - WORTH, gap / LAST) == 0.0
 
 
-def test_safe_mode_does_not_pause_where_nothing_is_decided() -> None:
-    """Random labels: one look at a rough point, then straight to the tolerance."""
+def test_safe_mode_does_not_pause_where_nothing_is_decided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Random labels: the solver's own numbers tell, no point is evaluated on the way."""
     rng = np.random.default_rng(3)
     X, y = rng.standard_normal((4000, 20)), np.where(rng.random(4000) < 0.5, 1.0, -1.0)
     problem = cvxscreen.svm(X, y, C=10.0)
     assert pauses(problem)
+    evaluated: list[object] = []
+
+    def counted(*args: object, **given: object) -> object:
+        evaluated.append(args)
+        return reference_point(*args, **given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loop, "reference_point", counted)
     solution = solve_screened(problem, mode="safe", tol=1e-6)
     assert solution.status == "optimal"
-    assert len(solution.rounds) <= 2
+    assert len(solution.rounds) == 1
+    assert not evaluated
     assert solution.rounds[-1].kept == problem.n
+    info = solution.rounds[-1].solver_info
+    alone = Newton()(problem, None, info["gap"]).info  # stopped nowhere, the same steps
+    assert (info["steps"], info["passes"]) == (alone["steps"], alone["passes"])
     small = cvxscreen.svm(X[:900, :2], y[:900], C=10.0)
     assert not pauses(small)
     assert len(solve_screened(small, mode="safe", tol=1e-6).rounds) == 1
@@ -87,6 +101,7 @@ def test_safe_mode_still_reduces_where_it_pays() -> None:
     X, y = cvxscreen.datasets.two_gaussians(6000, 20, bayes_error=0.01)
     solution = solve_screened(cvxscreen.svm(X, y, C=0.1), mode="safe", tol=1e-9)
     assert solution.status == "optimal"
+    assert len(solution.rounds) > 1
     assert solution.rounds[-1].kept < 0.5 * len(y)
 
 

@@ -10,7 +10,7 @@ from cvxscreen.screening import Screening
 from cvxscreen.solvers.choice import BUILTIN
 from cvxscreen.solvers.faces import Faces
 from cvxscreen.solvers.guess import SMALL, size_of_optimum
-from cvxscreen.solvers.inner import Inner
+from cvxscreen.solvers.inner import Inner, Look
 from cvxscreen.solvers.pauses import gap_that_pays, pauses
 from cvxscreen.solvers.smo import Smo
 
@@ -58,7 +58,7 @@ class Goals:
         """Whether the solver finds out by itself which terms matter."""
         return isinstance(self.inner, Faces | Smo)
 
-    def last(self, best: Point | None) -> float:
+    def last(self, best: Point | Look | None) -> float:
         """The absolute gap to end with."""
         share, size = OTHERS, self.size if best is None else None
         if self.builtin:
@@ -67,7 +67,7 @@ class Goals:
         scale = size_of_optimum(self.problem, best) if size is None else size
         return self.factor * share * self.tol * max(scale, 1e-300)
 
-    def next(self, best: Point | None, screening: Screening) -> tuple[float, bool]:
+    def next(self, best: Point | Look | None, screening: Screening) -> tuple[float, bool]:
         """The gap to ask for, and whether it is the last; loose while nothing can be left out."""
         aim = self.last(best)
         if not self.builtin or self.sees or (self.safe and not pauses(self.problem)):

@@ -11,6 +11,7 @@ from cvxscreen.duality import Point
 from cvxscreen.losses import Piece
 from cvxscreen.problem import Problem
 from cvxscreen.selection import Selection
+from cvxscreen.solvers.inner import Look
 
 Array = NDArray[np.float64]
 
@@ -112,7 +113,7 @@ def _order_statistic(values: Array, rank: int) -> float:
     return float(np.partition(sample, at)[at])
 
 
-def size_of_optimum(problem: Problem, best: Point | None) -> float:
+def size_of_optimum(problem: Problem, best: Point | Look | None) -> float:
     """About the optimal value: from below where the gap is known, but at least half of P."""
     if best is None:
         return float(problem.losses.value(np.zeros(problem.n)).sum()) + problem.constant  # at 0

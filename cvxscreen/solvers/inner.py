@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -52,6 +52,26 @@ class Start:
 
 
 @dataclass(frozen=True, eq=False)
+class Look:
+    """Where a solver says that it stands; it tells when a proof may pay, and proves nothing."""
+
+    problem: Problem
+    x: Array
+    margins: Array
+    gap: float
+
+    @property
+    def primal(self) -> float:
+        """Objective at `x`."""
+        return self.problem.primal(self.x, self.margins)
+
+    @property
+    def reach(self) -> float:
+        """About the radius of a midpoint ball around the solver's point."""
+        return float(np.sqrt(self.gap))
+
+
+@dataclass(frozen=True, eq=False)
 class InnerResult:
     """What a solver returns for one (reduced) problem.
 
@@ -65,6 +85,8 @@ class InnerResult:
         Solver statistics; ``weight`` is kept for warm starts of `Newton`.
     state : object
         Where the solver stands, for a `Start` that only asks it to go on.
+    look : Look or None
+        The same for who decides whether it should, from a solver that has the margins at hand.
     """
 
     status: str
@@ -73,11 +95,20 @@ class InnerResult:
     multipliers: Array = field(default_factory=lambda: np.zeros(0))
     info: dict[str, Any] = field(default_factory=dict)
     state: object = None
+    look: Look | None = None
 
     @property
     def usable(self) -> bool:
         """Whether there is a point to go on from."""
         return self.status in ("optimal", "inaccurate")
+
+    def after(self, earlier: InnerResult) -> InnerResult:
+        """The same, with the steps and passes of the call that it went on from."""
+        info = dict(self.info)
+        for name in ("steps", "passes"):
+            if name in info and name in earlier.info:
+                info[name] += earlier.info[name]
+        return replace(self, info=info)
 
 
 class Inner(Protocol):

@@ -188,6 +188,8 @@ class _Run(Run):
         reduced = chosen.reduce(problem, self.best)
         goal, last = self.goals.next(self.best, self.screening)
         self.result = ask(self.inner, reduced, self.warm(chosen), goal)
+        if reduced is problem and self.mode == "safe":
+            last = self.go_on(last)
         solved = perf_counter()
         refuted, proven = 0, int((self.screening.codes >= 0).sum())
         if self.result.usable:
@@ -206,6 +208,20 @@ class _Run(Run):
         going = None if self.finished else self.best
         if going is not None and promising(going, self.screening, share):
             self.prove(going)
+
+    def go_on(self, last: bool) -> bool:
+        """Ask for more at once where the solver's own numbers promise no proof that pays."""
+        result = self.result
+        while not last and result.look is not None and result.status == "optimal":
+            if promising(result.look, self.screening, 0.5 * (1.0 - WORTH)):
+                break
+            goal, last = self.goals.next(result.look, self.screening)
+            start = Start(
+                result.x, result.theta, result.info["weight"], result.multipliers,
+                state=result.state,
+            )
+            result = self.result = ask(self.inner, self.problem, start, goal).after(result)
+        return last
 
     def judge(
         self, chosen: Selection, guessed: int, x: np.ndarray, theta: np.ndarray, last: bool

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cvxscreen.duality import dual_feasible
 from cvxscreen.limits import UNLIMITED, Limits
 from cvxscreen.problem import Problem
-from cvxscreen.solvers.inner import InnerResult, Start, refuse_side
+from cvxscreen.solvers.inner import InnerResult, Look, Start, refuse_side
 from cvxscreen.solvers.linear import solve_newton_system
 
 Array = NDArray[np.float64]
@@ -243,7 +243,8 @@ class Newton:
             "steps": state.steps - before, "passes": state.passes, "weight": state.weight,
             "gap": best_gap,
         }
-        return InnerResult(status, x, theta, info=info, state=state)
+        look = Look(problem, x, state.t, best_gap) if x is state.x else None
+        return InnerResult(status, x, theta, info=info, state=state, look=look)
 
     @staticmethod
     def _direction(state: _State, rows: NDArray[np.intp]) -> Array:

@@ -9,6 +9,7 @@ from cvxscreen.duality import Point
 from cvxscreen.problem import Problem
 from cvxscreen.screening import Screening
 from cvxscreen.solvers.guess import SMALL
+from cvxscreen.solvers.inner import Look
 
 Array = NDArray[np.float64]
 
@@ -25,7 +26,9 @@ def pauses(problem: Problem) -> bool:
     return problem.n > SMALL and problem.n * min(problem.d, problem.n) > CHEAP
 
 
-def gap_that_pays(best: Point, screening: Screening, share: float, aim: float) -> float:
+def gap_that_pays(
+    best: Point | Look, screening: Screening, share: float, aim: float
+) -> float:
     """The next gap on the way to `aim` that should decide a `share` more; 0 if there is none.
 
     A midpoint ball of gap G has a radius of about ``sqrt(G)`` and decides the terms whose margin
@@ -41,16 +44,15 @@ def gap_that_pays(best: Point, screening: Screening, share: float, aim: float) -
     return gap if gap > LAST * aim else 0.0
 
 
-def promising(best: Point, screening: Screening, share: float) -> bool:
+def promising(best: Point | Look, screening: Screening, share: float) -> bool:
     """Whether a midpoint ball from `best` should decide a `share` of what is undecided."""
     if not np.isfinite(best.gap):
         return False
     ratio = _ratios(best, screening)
-    radius = float(np.sqrt(best.terms + 0.25 * best.shift * best.shift))
-    return len(ratio) > 0 and int((ratio > radius).sum()) >= share * len(ratio)
+    return len(ratio) > 0 and int((ratio > best.reach).sum()) >= share * len(ratio)
 
 
-def _ratios(best: Point, screening: Screening) -> Array:
+def _ratios(best: Point | Look, screening: Screening) -> Array:
     """How far the optimum may be for each undecided term to stay on its piece."""
     problem, rows = best.problem, screening.selection.kept
     away = problem.losses.kink_distance(best.margins)[rows]

@@ -1,12 +1,12 @@
 """What screening costs where it decides nothing: safe mode against no screening at all.
 
-    OMP_NUM_THREADS=1 python examples/benchmarks/overhead.py [--repeat 5]
+    OMP_NUM_THREADS=1 python examples/benchmarks/overhead.py [--repeat 40]
 
 Random labels: hardly any term is decided before the gap is tiny. Each line compares
 ``solve(..., mode="safe")`` with one call of the same built-in solver on the full problem, both cold
 and both followed by the same certificate on all data. The solver without screening is asked for
 the accuracy that safe mode reached, so the certified gaps beside each other are alike. "passes" are
-the solver's own, "CPU" is the smallest of several runs of this process.
+the solver's own; a time is the median of runs in turns, who begins changing, and so is their ratio.
 """
 
 from __future__ import annotations
@@ -24,19 +24,15 @@ from cvxscreen.solvers.choice import builtin_solver
 from cvxscreen.tables import table
 
 
-def smallest(runs: list[Callable[[], object]], repeat: int) -> list[float]:
-    """The least CPU time of each of several calls, made in turns, often enough to be measured."""
-    best = [np.inf] * len(runs)
-    for _ in range(repeat):
-        spent, count = [0.0] * len(runs), 0
-        while min(spent) < 0.2:
-            count += 1
-            for k, run in enumerate(runs):
-                began = process_time()
-                run()
-                spent[k] += process_time() - began
-        best = [min(b, s / count) for b, s in zip(best, spent, strict=True)]
-    return best
+def in_turns(runs: list[Callable[[], object]], repeat: int) -> np.ndarray:
+    """CPU seconds of several calls made in turns, shape (repeat, calls)."""
+    spent = np.zeros((repeat, len(runs)))
+    for k in range(repeat):
+        for j in range(len(runs))[:: 1 - 2 * (k % 2)]:  # who follows whom changes
+            began = process_time()
+            runs[j]()
+            spent[k, j] = process_time() - began
+    return spent
 
 
 def compare(name: str, problem: Problem, tol: float, repeat: int) -> tuple[object, ...]:
@@ -50,20 +46,21 @@ def compare(name: str, problem: Problem, tol: float, repeat: int) -> tuple[objec
         return found, certify(problem, found.x, found.theta, tol=tol)
 
     found, proof = off()  # type: ignore[misc]
-    on_cpu, off_cpu = smallest(
-        [lambda: cvxscreen.solve(problem, mode="safe", tol=tol), off], repeat
-    )
+    repeat = max(repeat, int(2.0 / max(in_turns([off], 3).min(), 1e-4)))
+    spent = in_turns([lambda: cvxscreen.solve(problem, mode="safe", tol=tol), off], repeat)
+    on_cpu, off_cpu = np.median(spent, axis=0)
+    ratio = float(np.median(spent[:, 0] / spent[:, 1]))
     on_passes = sum(r.solver_info.get("passes", 0) * r.kept / problem.n for r in safe.rounds)
     return (
         name, problem.C, round(1e3 * off_cpu, 2), round(1e3 * on_cpu, 2),
-        round(on_cpu / off_cpu, 3), found.info["passes"], round(on_passes, 1), len(safe.rounds),
+        round(ratio, 3), found.info["passes"], round(on_passes, 1), len(safe.rounds),
         proof.relative_gap, safe.certificate.relative_gap,
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--repeat", type=int, default=40)
     parser.add_argument("--tol", type=float, default=1e-6)
     args = parser.parse_args()
     rng = np.random.default_rng(0)
