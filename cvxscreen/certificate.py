@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen.certificate_balance import residual_cost
 from cvxscreen.certificate_held import held_parts
 from cvxscreen.certificate_terms import EPS as _EPS
-from cvxscreen.certificate_terms import blurred, columns, endless_above, gap_above, piecewise_value
+from cvxscreen.certificate_terms import blurred, endless_above, gaps_above, piecewise_value
 from cvxscreen.errors import InvalidInput
 from cvxscreen.inputs import array, one_of, positive
 from cvxscreen.problem import Problem
@@ -196,7 +196,7 @@ def certify(
         values = piecewise_value(problem, t)
     if near is not None:
         noise_t = noise_t + near.blur * problem.sizes
-    fy = gap_above(t, theta, noise_t, values, *columns(f))
+    fy = gaps_above(t, theta, noise_t, values, f)
     if (f.lo < -1e300).any() or (f.hi > 1e300).any():
         fy = fy + endless_above(values, noise_t, f.q, f.lo, f.hi)
 

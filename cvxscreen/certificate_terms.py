@@ -7,16 +7,21 @@ and that of a whole path (compiled) are the same formulas.
 
 from __future__ import annotations
 
+import sys
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen.compiling import Loop, together
 from cvxscreen.problem import Problem
 
 Array = NDArray[np.float64]
 
 _REFINED = 2000
+_MANY = 10_000
+"""Terms from which on `gap_above` is compiled, by a process that has numba loaded anyway."""
 EPS = float(np.finfo(np.float64).eps)
 
 
@@ -64,6 +69,34 @@ def gap_above(
     return (1.0 - settled) * (fy + 16.0 * EPS * size + 2.0 * steep * noise)
 
 
+def each_above(  # type: ignore[no-untyped-def]
+    t, theta, noise, value, b, e, q, lo, hi, out,
+):
+    """`gap_above` of every term, to `out`."""
+    for i in range(t.size):
+        out[i] = gap_above(
+            t[i], theta[i], noise[i], value[i], b[i], e[i], q[i], lo[i], hi[i]
+        )
+
+
+@lru_cache(maxsize=1)
+def _compiled() -> Loop | None:
+    """`each_above`, compiled; None without numba."""
+    strict = frozenset[str]()
+    found = together(globals(), (("gap_above", strict), ("each_above", strict)))
+    return None if found is None else found["each_above"]
+
+
+def gaps_above(t: Array, theta: Array, noise: Array, value: Array, losses: Any) -> Array:
+    """`gap_above` of all terms, shape (n,)."""
+    loop = _compiled() if len(t) >= _MANY and "numba" in sys.modules else None
+    if loop is None:
+        return np.asarray(gap_above(t, theta, noise, value, *columns(losses)))
+    out = np.empty(len(t))
+    loop(t, theta, noise, value, *columns(losses), out)
+    return out
+
+
 def endless_above(value: Any, noise: Any, q: Any, lo: Any, hi: Any) -> Any:
     """What the rounding of a margin hides beyond `gap_above` where a slope is unbounded.
 
@@ -102,10 +135,10 @@ def blurred(
     """
     inside = (theta > problem.losses.lo) & (theta < problem.losses.hi) & (theta != 0)
     rows = np.flatnonzero(inside)
-    f, s = problem.losses.take(rows), theta[rows]
-    conjugate = f.b * s + f.e * np.abs(s) + 0.5 * f.q * s**2
+    s, (b, e, q, lo, hi) = theta[rows], (column[rows] for column in columns(problem.losses))
+    conjugate = b * s + e * np.abs(s) + 0.5 * q * s**2
     gap = float(np.maximum(values[rows] + conjugate - t[rows] * s, 0.0).sum())
-    reach = np.maximum(np.where(np.isfinite(f.lo), -f.lo, np.abs(s)),
-                       np.where(np.isfinite(f.hi), f.hi, np.abs(s)))
+    reach = np.maximum(np.where(np.isfinite(lo), -lo, np.abs(s)),
+                       np.where(np.isfinite(hi), hi, np.abs(s)))
     blur = float(reach @ noise[rows])
     return rows[:0] if blur <= max(0.005 * gap, least) else rows[:_REFINED]

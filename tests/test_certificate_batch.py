@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from strategies import LOSSES, Case, points, reference, suboptimal
+from strategies import LOSSES, Case, build, points, reference, suboptimal
 
 import cvxscreen
-from cvxscreen import certificate_batch
+from cvxscreen import certificate_batch, certificate_terms
 from cvxscreen.certificate import Certificate, certify
 from cvxscreen.certificate_batch import certify_many
 from cvxscreen.duality import dual_feasible
@@ -236,6 +236,26 @@ def test_it_shares_nothing_with_what_it_judges() -> None:
     names = ("certificate", "certificate_terms", "compiling", "designs.rows", "errors", "inputs",
              "packed", "problem")
     assert own == {f"cvxscreen.{name}" for name in names}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_compiled_terms_are_those_of_numpy(loss: str, rng: np.random.Generator) -> None:
+    """Bit for bit: margins on and beside knots, slopes anywhere in their box."""
+    pytest.importorskip("numba")
+    n = certificate_terms._MANY
+    few = build(Case(loss, n=50, C=0.7)).losses
+    f = few.take(rng.integers(0, 50, n))
+    t = f.b + rng.choice([-1.0, 0.0, 1.0], n) * f.e + rng.choice([0.0, 1e-16, 1e-3, 1.0], n)
+    low, high = np.maximum(f.lo, -9.0), np.minimum(f.hi, 9.0)
+    theta = low + (high - low) * rng.choice([0.0, 0.3, 1.0], n)
+    noise, columns = rng.choice([0.0, 1e-16, 1e-6], n), certificate_terms.columns(f)
+    value = certificate_terms.value_above(t, *columns, certificate_terms.steepness(f.q))
+    plain = certificate_terms.gap_above(t, theta, noise, value, *columns)
+    assert (plain > 0).any()
+    assert certificate_terms._compiled() is not None
+    np.testing.assert_array_equal(
+        certificate_terms.gaps_above(t, theta, noise, value, f), plain
+    )
 
 
 def test_packed_slopes_are_what_the_certificate_reads(rng: np.random.Generator) -> None:

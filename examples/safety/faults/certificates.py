@@ -29,6 +29,10 @@ FAULTS = (
            "    gap += side_gap + imbalance\n", "    gap += side_gap\n",
            "an infeasible dual point is certified",
            "test_certificate.py::test_refuses_a_point_with_no_gap_but_the_imbalance"),
+    terms("a certificate of many terms without their rounding", SLACK,
+          "t[i], theta[i], noise[i], value[i]", "t[i], theta[i], 0.0, value[i]",
+          "what rounding hides in large data is not charged",
+          "test_certificate_batch.py::test_compiled_terms_are_those_of_numpy"),
     single("a certificate by P minus D", SUBTRACTED,
            "    dual, relative = primal - gap, float(relative_gap(gap, primal))",
            "    conjugate = f.b * theta + f.e * np.abs(theta) + 0.5 * f.q * theta**2\n"
