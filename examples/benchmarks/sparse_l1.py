@@ -24,14 +24,14 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sparse_models import SETS as ALL_SETS
-from sparse_models import load, load_compiled
+from sparse_models import load_compiled
+from sparse_sets import FILES as SETS
+from sparse_sets import load
 
 import cvxscreen as cs
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.warm import warm_start
 
-SETS = tuple(name for name in ALL_SETS if name != "synthetic")
 TOL, STEP, LOOSEST, TIGHTEST = 1e-6, 10.0**-0.5, 1e-1, 1e-12
 
 Fit = Callable[[float, float], np.ndarray]
