@@ -148,6 +148,14 @@ FEW = 0.1
 """
 
 
+def few_entries(design: Design, features: NDArray[np.intp]) -> bool:
+    """Whether the design is kept by columns, and these hold a small share of its entries."""
+    whole = design.__dict__.get("_by_columns")
+    if whole is None:
+        return False
+    return bool(np.diff(whole.indptr)[features].sum() <= FEW * whole.nnz)
+
+
 def narrowed(design: Design, features: NDArray[np.intp]) -> Design:
     """The design made of some coordinates; where it is kept by columns, so is what is made of it.
 
@@ -163,8 +171,7 @@ def narrowed(design: Design, features: NDArray[np.intp]) -> Design:
     whole = design.__dict__.get("_by_columns")
     if whole is None:
         return design.take_columns(features)
-    part = whole[:, features]
-    few = part.nnz <= FEW * whole.nnz
+    part, few = whole[:, features], few_entries(design, features)
     narrow = Rows(part.tocsr(), known=True) if few else design.take_columns(features)
     narrow.__dict__["_by_columns"] = part
     return narrow

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen.columns import narrowed
+from cvxscreen.columns import few_entries, narrowed
 from cvxscreen.errors import InvalidInput
 from cvxscreen.losses import Codes, Piece
 from cvxscreen.point import Point
@@ -24,6 +24,8 @@ Array = NDArray[np.float64]
 
 SHARE = 0.2
 """Rows that may differ from a known point's for its ``A' theta`` to be of use."""
+FEWER = 0.8
+"""Share of the rows up to which a product with all columns costs less than to cut from all rows."""
 FOLD_LIMIT = 400
 """Quadratic pieces are folded into a dense matrix up to this many coordinates."""
 
@@ -98,6 +100,8 @@ class Selection:
             raise InvalidInput(f"the selection has {len(codes)} terms, the problem {problem.n}.")
         features = self.features(problem)
         if len(features) < problem.d:
+            if self._rows_first(problem, features):
+                return _narrowed(Selection(codes).reduce(problem), features)
             return Selection(codes).reduce(_narrowed(problem, features))
         if len(self.kept) == problem.n:
             return problem
@@ -140,6 +144,14 @@ class Selection:
             if name in problem.__dict__ and not (len(curved) and name != "sizes"):
                 reduced.__dict__[name] = problem.__dict__[name][kept]
         return reduced
+
+    def _rows_first(self, problem: Problem, features: NDArray[np.intp]) -> bool:
+        """Whether to cut columns from the rows that stay is less work than from all of them."""
+        sparse = getattr(problem.design, "sparse", False) and not few_entries(
+            problem.design, features
+        )
+        curved = (self.codes == Piece.LEFT) | (self.codes == Piece.RIGHT)
+        return sparse and len(self.kept) <= FEWER * problem.n and not bool(curved.any())
 
     def lift(
         self, problem: Problem, reduced: Problem, x: ArrayLike, theta_kept: ArrayLike

@@ -170,8 +170,8 @@ class _Run(Run):
         """Whether what a start should prove is worth its passes; an estimate without one."""
         if not (self.bounds and np.isfinite(self.point.gap)):
             return False
-        if self.mode != "safe":
-            return self.started and pays(self.point)
+        if self.mode != "safe":  # what is proven of terms would be among the predicted
+            return self.started and not self.thrift.patient and pays(self.point)
         return self.thrift.worth_starting(self.nest, self.point, self.started, self.aim())
 
     # -- rounds -----------------------------------------------------------------------------

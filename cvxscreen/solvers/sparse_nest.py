@@ -28,7 +28,7 @@ NEAR = 0.9
 """Features with ``|v_j|`` above this share of ``kappa_j`` are let in."""
 HOPE = 0.02  # where features are predicted, a start with a larger gap is not asked for proofs
 FIRST = 500  # violators let in at once at least; else twice as many as the support has
-BESIDE = 0.5  # terms near to bending for each one that does
+BESIDE = 0.25  # terms near to bending for each one that does
 ROUGHLY = 0.03  # of the gap at 0 is enough where features that pull have been left out
 ALONE, AT_ONCE = 128, 10_000_000
 """Under an L1 norm alone a solver that looks for its own features gets all of them where more than
