@@ -10,7 +10,8 @@ from sparse_cases import make
 import cvxscreen as cs
 from cvxscreen.columns import OFTEN, by_columns, by_rows, column_counts, entries, narrowed
 from cvxscreen.designs.rows import Rows
-from cvxscreen.selection import Selection
+from cvxscreen.losses import Piece
+from cvxscreen.selection import Selection, _narrowed
 from cvxscreen.solvers.inner import Start
 from cvxscreen.solvers.sparse_nest import Nest, first_goal
 from cvxscreen.solvers.stochastic import Sdca
@@ -82,3 +83,30 @@ def test_looks_are_far_apart_only_later() -> None:
     assert loose.info["epochs"] in (1, 2, 4, 8, 16, 32)
     start = Start(np.zeros(problem.d), np.zeros(problem.n))
     assert Sdca()(problem, start, 1e9).info["epochs"] == 0
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("share", [0.2, 0.9])
+def test_rows_before_columns_or_after(turned: bool, share: float) -> None:
+    """The same reduced problem, in whatever order it is cut."""
+    problem = make("smoothed_hinge", "sparse", 1)
+    kept = np.arange(problem.n) < share * problem.n
+    flat = np.where(np.arange(problem.n) % 2, Piece.LOW, Piece.ZERO)
+    codes = np.where(kept, Piece.UNDECIDED, flat).astype(np.int8)
+    selection = Selection(codes, np.arange(problem.d) % 3 == 0)
+    features = selection.features(problem)
+    if turned:
+        by_columns(problem.design)
+    first = selection.reduce(problem)
+    other = Selection(codes).reduce(_narrowed(problem, features))
+    assert first.design.shape == other.design.shape == (kept.sum(), len(features))
+    np.testing.assert_array_equal(first.design.dense(), other.design.dense())
+    np.testing.assert_allclose(first.linear, other.linear, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(first.penalty.kappa, other.penalty.kappa)  # type: ignore[union-attr]
+    np.testing.assert_allclose(first.norms, other.norms, rtol=1e-12)
+    np.testing.assert_allclose(first.column_norms, other.column_norms, rtol=1e-12)
+    assert first.constant == pytest.approx(other.constant, rel=1e-12)
+    wide = problem.design.dense().astype(np.longdouble).T @ problem.losses.piece_slope(codes)
+    off = (first.linear - wide[features]).astype(float)
+    assert np.sqrt(np.sum(off**2 / first.quadratic.diagonal)) <= first.drift
+    assert 0.99 * other.drift <= first.drift < 100 * other.drift

@@ -195,7 +195,7 @@ class Rows:
     @cached_property
     def entries_norm(self) -> float:
         """The norm of all entries, roughly; known without a look at single rows."""
-        entries = self.matrix.data if self.sparse else self.matrix.ravel()
+        entries = self.matrix.data if self.sparse else self.matrix.ravel(order="K")
         scale = 1.0 if self.scale is None else float(np.abs(self.scale).max(initial=0.0))
         with np.errstate(over="ignore"):
             total = float(np.linalg.norm(entries)) + float(np.linalg.norm(self.extra))

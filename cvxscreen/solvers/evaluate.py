@@ -52,6 +52,17 @@ class Answer:
         answer.__dict__["point"] = point
         return answer
 
+    @property
+    def feasible(self) -> bool:
+        """Whether theta as given, not only a share of it, is dual feasible under an L1 norm alone.
+
+        With a quadratic term or another penalty nothing but its boxes, clipped to, is asked of it.
+        """
+        if not self.problem.held:
+            return True
+        force, penalty = self.passes.force, self.problem.penalty
+        return force is not None and bool((np.abs(force) <= penalty.kappa).all())  # type: ignore[union-attr]
+
     @cached_property
     def point(self) -> Point:
         """The pair, its dual part made feasible."""

@@ -40,6 +40,7 @@ from cvxscreen.solvers.sparse_nest import (
     pays,
     settled_terms,
 )
+from cvxscreen.solvers.sparse_origin import beginning
 from cvxscreen.solvers.sparse_thrift import CUT, Thrift
 
 Array = NDArray[np.float64]
@@ -89,11 +90,7 @@ class _Run(Run):
     def begin(self, start: Start | None) -> None:
         """Evaluate the start (0 without one) and prove what it proves."""
         problem = self.problem
-        if start is not None:
-            self.point = start.point or reference_point(problem, start.x, start.theta)
-        else:
-            self.point = reference_point(problem, np.zeros(problem.d))
-        self.best = self.point
+        self.best = self.point = beginning(problem, start, self.mode == "safe")
         self.started = start is not None
         self.thrift.begin(self.point, self.started, None if start is None else start.rate)
         if self.worth_proving():
@@ -102,8 +99,8 @@ class _Run(Run):
             masks["dropped"] = self.screening.dropped
             self.before = {name: float(mask.mean()) for name, mask in masks.items()}
         else:
-            bounds = self.bounds if start is not None else ()
-            self.before = Shares(partial(shares_proven, problem, bounds, self.point))
+            before = self.bounds if start is not None else (), self.point
+            self.before = Shares(partial(shares_proven, problem, *before))
 
     @property
     def answered(self) -> bool:
@@ -204,14 +201,14 @@ class _Run(Run):
             return
         whole = nest.problem is self.problem
         if whole:
-            self.point = self.lifted()
+            self.point = self.point_of(self.lifted())
         else:
             self.point = reference_point(nest.problem, self.result.x, self.result.theta)
         self.thrift.learn(self.result, self.point.gap, goal, whole)
         last = self.point.gap <= 1.1 * self.aim() or not dynamic
         if last or whole:
-            before = self.best.gap
-            self.finish(self.point if whole else self.lifted(), last, before)
+            found = self.point if whole else self.point_of(self.lifted())
+            self.finish(found, last, self.best.gap)
         if not self.finished:
             self.prove()
         self.record(nest.problem, self.point, (proven, 0, 0), began, solved, nest.problem.d)
@@ -241,14 +238,18 @@ class _Run(Run):
             self.finished = True
             return
         self.nest = nest
-        self.point = self.lifted(settled)
-        pull = np.abs(self.point.pull + problem.linear)
-        out = ~wanted & ~self.screening.dropped
-        off = Prediction(chosen).refuted(problem, self.point.margins, self.screening)
-        refuted = int((pull[out] > self.penalty.kappa[out]).sum()) + int(off.sum())
-        self.finish(self.point, refuted == 0, self.best.gap)
-        counts = (proven, guessed, refuted)
-        self.record(nest.problem, self.best, counts, began, solved, nest.problem.d)
+        answer, refuted = self.lifted(settled), 0
+        if answer.proof.ok and answer.feasible:  # nothing else is needed
+            self.answer, self.finished = answer, True
+        else:
+            self.point = point = self.point_of(answer)
+            pull = np.abs(point.pull + problem.linear)
+            out = ~wanted & ~self.screening.dropped
+            off = Prediction(chosen).refuted(problem, point.margins, self.screening)
+            refuted = int((pull[out] > self.penalty.kappa[out]).sum()) + int(off.sum())
+            self.finish(point, refuted == 0, self.best.gap)
+        counts, best = (proven, guessed, refuted), answer.proof if self.answer else self.best
+        self.record(nest.problem, best, counts, began, solved, nest.problem.d)
 
     def told(self, point: Point) -> Codes:
         """The pieces that terms are predicted to be on; of none for a solver of few passes."""
@@ -271,17 +272,18 @@ class _Run(Run):
             self.result = ask(self.inner, problem, start, goal)
         return perf_counter()
 
-    def lifted(self, codes: Codes | None = None) -> Point:
-        """The answer as a point of the full problem; `codes` of what the solver has not seen."""
+    def lifted(self, codes: Codes | None = None) -> Answer:
+        """The answer to the full problem, certified; `codes` of what the solver has not seen."""
         nest, problem = self.nest, self.problem
         left_out = flat(self.screening.codes) if codes is None else codes
         x, theta = np.zeros(problem.d), problem.losses.piece_slope(left_out)
         x[nest.features] = self.result.x
         theta[nest.terms] = self.result.theta
-        if problem.quadratic.free.any():  # the slopes have to be balanced first
-            return reference_point(problem, x, theta)
         theta = np.clip(theta, problem.losses.lo, problem.losses.hi)
-        answer = Answer.of(problem, x, theta, np.zeros(0), self.tol)
+        return Answer.of(problem, x, theta, np.zeros(0), self.tol)
+
+    def point_of(self, answer: Answer) -> Point:
+        """An answer to go on from, its certificate kept."""
         self._proof = (answer.point, answer.proof)
         return answer.point
 

@@ -30,10 +30,10 @@ HOPE = 0.02  # where features are predicted, a start with a larger gap is not as
 FIRST = 500  # violators let in at once at least; else twice as many as the support has
 BESIDE = 0.25  # terms near to bending for each one that does
 ROUGHLY = 0.03  # of the gap at 0 is enough where features that pull have been left out
-ALONE, AT_ONCE = 128, 10_000_000
+ALONE, SOME, AT_ONCE = 400, 0.1, 10_000_000
 """Under an L1 norm alone a solver that looks for its own features gets all of them where more than
-so many are wanted at first, and so many entries there are at most: to keep the matrix by columns,
-too, then costs less than rounds of fewer features."""
+so many, or that share of all, are wanted at first, and so many entries there are at most: to keep
+the matrix by columns, too, then costs less than rounds of fewer features."""
 
 
 @dataclass(eq=False)
@@ -88,7 +88,8 @@ class Nest:
 def at_once(problem: Problem, inner: Inner, wanted: Mask) -> bool:
     """Whether the solver is given all features, and predicts for itself which of them move."""
     looks = getattr(inner, "moving", False) and entries(problem.design) <= AT_ONCE
-    return problem.held and looks and int(np.count_nonzero(wanted)) > ALONE
+    many = bool(np.count_nonzero(wanted) > min(ALONE, SOME * problem.d))
+    return problem.held and looks and many
 
 
 def first_goal(nest: Nest, features: int, aim: float, gap: float) -> float:

@@ -124,7 +124,7 @@ class ProxNewton:
             theta = self._kinked(state, sharp, start, target)
         else:
             self._smooth(state, target, start is None)
-            theta = state.theta
+            theta = state.theta * state.share
         status = "optimal" if state.gap <= target else "inaccurate"
         info = {"steps": state.steps, "sweeps": state.sweeps, "gap": state.gap}
         return InnerResult(status, state.x, theta, info=info)

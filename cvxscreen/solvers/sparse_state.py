@@ -22,6 +22,8 @@ Index = NDArray[np.intp]
 
 INSIDE = 1e-6
 """A feature whose pull is by this share short of its weight is 0 at the optimum."""
+ROUNDED = 1.0 - 1e-14
+"""So much of what is feasible still is when its pulls are summed in another order, mostly."""
 LEAST, FIRST, MOST = 1e-8, 1e-4, 1.0
 """Damping of a step without a quadratic term, as a share of the columns' curvatures: after good
 steps, at first, after bad ones."""
@@ -80,6 +82,13 @@ class State:
         loops().pull_columns(self.every, *self.columns, theta, pull)
         pull += self.problem.linear
         return pull
+
+    @property
+    def share(self) -> float:
+        """The share of theta that is feasible, to rounding: all of it with a quadratic term."""
+        if not self.problem.held:
+            return 1.0
+        return ROUNDED / max(1.0, float(np.max(np.abs(self.slope) / self.kappa, initial=0.0)))
 
     def active(self) -> Index:
         """The features that the next step moves."""

@@ -10,6 +10,8 @@ pulls = of("bounds/pulls.py", "test_sparse_bounds.py::test_intervals_contain_the
            "test_sparse_stages.py::test_a_known_pull_costs_no_pass")
 stages = of("bounds/stages.py", "test_sparse_stages.py::test_parts_of_a_bound")
 held = of("held.py", EXACT)
+answer = of("solvers/evaluate.py",
+            "test_sparse_origin.py::test_slopes_of_an_answer_are_feasible")
 proof = of("certificate_held.py", f"{ALONE}::test_the_certificate_refuses_what_is_not_optimal",
            f"{ALONE}::test_the_gap_bounds_the_distance_from_the_optimum",
            f"{ALONE}::test_slopes_beyond_the_constraint_are_worth_what_is_left_of_them",
@@ -27,6 +29,8 @@ FAULTS = (
          "share = 1.01 * (1.0 - 16.0 * UNIT) / largest", "a dual value is too large"),
     held("the constraint on the slopes", DROPPED, "if largest * (1.0 + 8.0 * UNIT) <= 1.0:",
          "if True:", "slopes are called feasible that are not"),
+    answer("slopes of an answer beyond the constraint", DROPPED,
+           "if not self.problem.held:", "if True:", "an answer is not dual feasible"),
     proof("the terms of the coordinates", DROPPED, "fy.sum() + np.maximum(rest, 0.0).sum()",
           "fy.sum()", "a bad answer is certified"),
     proof("the force on a coordinate", SIGN, "kappa + share * np.sign(x) * force",
