@@ -1,6 +1,6 @@
 """An L1 norm without a quadratic term: against LinearSVC(penalty="l1") and skglm at the same gap.
 
-    python examples/benchmarks/sparse_l1.py DATA [--set NAME ...] [--part linear|skglm]
+    python examples/benchmarks/sparse_l1.py DATA [--set NAME ...] [--part linear|skglm|cold]
         [--points N] [--last SHARE] [--limit SECONDS] [--every K]
 
 DATA is a folder of ``NAME.npz`` files, as for ``sparse_models.py``. Squared hinge against
@@ -9,8 +9,11 @@ of it. Ours is a warm-started path, every point certified to a relative gap of 1
 at the loosest tolerance of a geometric grid (steps of sqrt(10)) whose answer has that gap, by the
 same certificate, and only that fit is counted: LinearSVC cold, skglm from its answer at the lambda
 before. A fit above SECONDS is the last one tried at its lambda. With ``--every K`` LinearSVC runs
-at every K-th lambda, and its time is interpolated (both on logarithmic scales). CPU seconds of one
-process.
+at every K-th lambda, and its time is interpolated (both on logarithmic scales).
+
+The part ``cold`` fits LinearSVC and ours without a start at a half, a tenth and a fiftieth of
+lambda_max: medians, taken in turns. To make the problem (the data are checked then) is not counted
+in ours, but told beside it. CPU seconds of one process.
 """
 
 from __future__ import annotations
@@ -112,20 +115,48 @@ def against(name: str, peer: str, base: cs.Problem, fit: Fit, grid: np.ndarray, 
     return float(mine.sum()), float(sum(theirs))
 
 
-def linear(name: str, X: Any, y: np.ndarray, points: int, last: float,
-           limit: float, every: int) -> tuple[float, float]:
-    """Squared hinge against LinearSVC: ``||w||_1 + C sum max(0, 1 - t)^2``, C = 1/(2 n lam)."""
+def linear_svc(X: Any, y: np.ndarray) -> Fit:
+    """LinearSVC's ``||w||_1 + C sum max(0, 1 - t)^2`` by lambda: C = 1/(2 n lam)."""
     from sklearn.svm import LinearSVC
-
-    base = cs.sparse_svm(X, y, 1.0, loss="squared_hinge", l2=0)
-    top, n = cs.lambda_max(base), len(y)
-    assert isinstance(base, cs.Problem)
 
     def fit(lam: float, tol: float) -> np.ndarray:
         model = LinearSVC(penalty="l1", loss="squared_hinge", dual=False, fit_intercept=False,
-                          C=0.5 / (n * lam), tol=tol, max_iter=1_000_000, random_state=0)
+                          C=0.5 / (len(y) * lam), tol=tol, max_iter=1_000_000, random_state=0)
         return np.asarray(model.fit(X, y).coef_[0])
 
+    return fit
+
+
+def cold(name: str, X: Any, y: np.ndarray, limit: float, times: int = 9) -> tuple[float, float]:
+    """Single fits without a start against LinearSVC's, in milliseconds."""
+    load_compiled()
+    load_loops()
+    fit, spent = linear_svc(X, y), np.zeros((3, times, 3))
+    top = cs.lambda_max(cs.sparse_svm(X, y, 1.0, loss="squared_hinge", l2=0))
+    for share, table in zip((0.5, 0.1, 0.02), spent, strict=True):
+        lam = share * top
+        tol = matched(cs.sparse_svm(X, y, lam, loss="squared_hinge", l2=0), fit, 1e-3, limit)[1]
+        for row in table:
+            began = process_time()
+            problem = cs.sparse_svm(X, y, lam, loss="squared_hinge", l2=0)
+            made = process_time()
+            assert cs.solve(problem, tol=TOL).status == "optimal"
+            done = process_time()
+            fit(lam, tol)
+            row[:] = done - made, process_time() - done, made - began
+        mine, theirs, making = 1e3 * np.median(table, axis=0)
+        print(f"{name:13} {share:4} lam_max: ours {mine:7.2f} ms (problem {making:5.2f} ms), "
+              f"LinearSVC {theirs:8.2f} ms   {theirs / mine:5.2f}x", flush=True)
+    mine, theirs, _ = np.median(spent, axis=1).sum(axis=0)
+    return float(mine), float(theirs)
+
+
+def linear(name: str, X: Any, y: np.ndarray, points: int, last: float,
+           limit: float, every: int) -> tuple[float, float]:
+    """Squared hinge against LinearSVC."""
+    base = cs.sparse_svm(X, y, 1.0, loss="squared_hinge", l2=0)
+    top, fit = cs.lambda_max(base), linear_svc(X, y)
+    assert isinstance(base, cs.Problem)
     # At lambda_max itself the answer is 0.
     grid = top * np.geomspace(1.0, last, points + 1)[1:]
     return against(name, "LinearSVC", base, fit, grid, limit, lambda w: None, every)
@@ -167,7 +198,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("--set", nargs="*", choices=SETS, default=list(SETS))
-    parser.add_argument("--part", nargs="*", choices=("linear", "skglm"),
+    parser.add_argument("--part", nargs="*", choices=("linear", "skglm", "cold"),
                         default=["linear", "skglm"])
     parser.add_argument("--points", type=int, default=100)
     parser.add_argument("--last", type=float, default=1e-4)
@@ -176,11 +207,15 @@ def main() -> None:
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     for part in given.part:
-        run, totals = {"linear": linear, "skglm": skglm}[part], []
+        totals, grid = [], (given.points, given.last)
         for name in given.set:
             X, y = load(given.data, name)
-            totals.append(run(name, X, y, given.points, given.last, given.limit,
-                              *((given.every,) if part == "linear" else ())))
+            if part == "cold":
+                totals.append(cold(name, X, y, given.limit))
+            elif part == "linear":
+                totals.append(linear(name, X, y, *grid, given.limit, given.every))
+            else:
+                totals.append(skglm(name, X, y, *grid, given.limit))
         mine, theirs = np.sum(totals, axis=0)
         print(f"{part}: in total ours {mine:.2f} s, theirs {theirs:.2f} s, {theirs / mine:.1f}x")
 
