@@ -79,7 +79,8 @@ class Faces:
     limits : Limits
         Of the whole call.
     memory : Memory, optional
-        Of the calls before this one, where there are several on the same data.
+        Of the calls before this one, where there are several on the same data. Where they point to
+        takes the place of a start that is no better.
     """
 
     max_rounds: int = 500
@@ -148,7 +149,7 @@ class _Work:
             if self.limits.spent():
                 break
             if block is None:
-                block, sweeps = state.block(), SWEEPS[0 if cold else 1]
+                block, sweeps = state.block(), SWEEPS[0 if cold else 2 if state.ahead else 1]
             else:
                 block, sweeps = state.extend(block), SWEEPS[2]
             self.kept = len(block.rows)
@@ -161,12 +162,15 @@ class _Work:
             failures = 0 if state.left < 0.9 * least else failures + 1
             least = min(least, state.left)
             self.keep()
-            state.recentre()
+            if self.best_gap > self.target:
+                state.recentre()
         if block is not None:
             state.memory.keep(block)
         if not np.isfinite(self.best_gap):
             state.balance()
             self.keep()
+        if state.gap <= self.target:
+            state.leave()
 
     def descend(self, block: Block, sweeps: int, rounds: int) -> None:
         """Rounds on `block` until its gap is small enough; then the gap on all terms."""
@@ -185,7 +189,11 @@ class _Work:
                 aim = max(0.3 * self.target, SLACK * state.tension(v[free]))
             suited = face.flat and not len(free) and len(face.rows) >= MANY
             close = share * aim / DEARER if suited else 0.0
-            if close and (near or face.lacking < close):
+            there = close > 0 and (near or face.lacking < close)
+            if not there:
+                face.move(theta, v, relax * aim, state.loops, AHEAD * close)
+                there = close > 0 and face.near and not face.steps
+            if there:
                 found = aside(block, face, theta, v, aim, state.loops)
                 self.asides += found.steps
                 state.passes += found.steps * len(face.rows) / state.problem.n
@@ -197,7 +205,7 @@ class _Work:
                 share = AGAIN * share if share == ASIDE else 0.0
                 close = share * aim / DEARER
                 state.memory.misses += share == 0.0
-            face.move(theta, v, relax * aim, state.loops, AHEAD * close)
+                face.move(theta, v, relax * aim, state.loops, AHEAD * close)
             gap, near = face.gap, face.near
             if gap <= relax * aim:
                 block.sweep(theta, v, 1, face.rows)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from cvxscreen.designs.rows import Rows
 from cvxscreen.duality import Point, dual_feasible
 from cvxscreen.problem import Problem
+from cvxscreen.solvers.faces_ahead import Place
 from cvxscreen.solvers.faces_block import Block, inside
 from cvxscreen.solvers.faces_loops import Loops
 from cvxscreen.solvers.faces_memory import Memory
@@ -33,6 +34,7 @@ class State:
 
     A free (unpenalised) coordinate is held to a centre by a proximal term, M being positive there;
     the centre follows the solution. The gap is the one without that term, theta balanced.
+    `ahead` says whether it begins where the calls before pointed to.
     """
 
     def __init__(
@@ -48,6 +50,11 @@ class State:
             diagonal[self.free] = TETHER * sizes[0] / sizes[1] if min(sizes) > 0 else 1.0
         self.root = 1.0 / np.sqrt(diagonal)
         self.source = memory.source(rows, self.root, loops)
+        place = None if start is None else memory.ahead(problem)
+        self.ahead = place is not None
+        if place is not None:
+            self._stand(place)
+            return
         theta = self._cold() if start is None else np.asarray(start.theta, dtype=np.float64)
         self.theta, self.aside = self._snapped(theta), np.zeros(len(self.root))
         known = None if start is None else start.point
@@ -66,6 +73,18 @@ class State:
         if at is not None:
             self.aside = at - self.v
         self.renew(margins)
+
+    def _stand(self, place: Place) -> None:
+        """Begin at `place`."""
+        self.theta, self.v, self.centre = place.theta, place.v, place.centre
+        self.aside, self.passes = place.x - place.v, 0.0
+        self.renew(place.t)
+
+    def leave(self) -> None:
+        """Tell the memory where this call has ended."""
+        x = self.v + self.aside
+        place = Place(self.problem.C, self.theta, self.v, x, self.t, self.centre)
+        self.memory.leave(self.problem, place)
 
     def _cold(self) -> Array:
         """The slopes at x = 0, the solution where C is small, unless a share of them is better."""
@@ -110,7 +129,7 @@ class State:
                 share = (float(e @ theta) + offset) / float(e[rows] @ e[rows])
                 theta[rows] = np.clip(theta[rows] - share * e[rows], f.lo[rows], f.hi[rows])
         self.balanced, _ = dual_feasible(self.problem, theta, None, self.t)
-        lean = self.source.pull(self.balanced - self.theta)
+        lean = self.source.pull(self.balanced - self.theta) + self.aside
         lean[self.free] = 0.0
         self.gap = float(self.problem.losses.fenchel_young(self.t, self.balanced).sum())
         self.gap += 0.5 * float(lean @ lean)

@@ -88,6 +88,8 @@ class Face:
         if not len(self.rows):
             return
         x, best, most = self._solve(enough, loops, close), None, 0.0
+        if self.near and not self.steps:
+            return
         for share in (*LENGTHS, 0.0):
             length = share or self._first(x)
             new = np.clip(self._theta + length * x, self._lo, self._hi)
