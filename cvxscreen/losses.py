@@ -97,7 +97,12 @@ class Losses:
 
     def take(self, index: NDArray[np.intp] | NDArray[np.bool_]) -> Losses:
         """The rows at `index` (integers or a mask)."""
-        return Losses(*(row[index] for row in (self.b, self.e, self.q, self.lo, self.hi)))
+        chosen = object.__new__(Losses)  # rows that have been looked at
+        for name in FIELDS:
+            row = getattr(self, name)[index]
+            row.flags.writeable = False
+            object.__setattr__(chosen, name, row)
+        return chosen
 
     def scaled(self, factor: float) -> Losses:
         """The losses multiplied by ``factor > 0``: slopes grow, curvature radii shrink."""

@@ -39,8 +39,8 @@ class Place:
     def dual(self, losses: Losses) -> float:
         """The dual objective, up to a constant."""
         theta = self.theta
-        bent = losses.b * theta + losses.e * np.abs(theta) + 0.5 * losses.q * theta**2
-        return -0.5 * float(self.v @ self.v) - float(bent.sum())
+        bent = losses.b @ theta + losses.e @ np.abs(theta) + 0.5 * (losses.q * theta) @ theta
+        return -0.5 * float(self.v @ self.v) - float(bent)
 
 
 class Line:

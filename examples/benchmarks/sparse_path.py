@@ -51,12 +51,20 @@ def scaled(point: Point, here: Problem) -> Start:
     return Start(point.found.x, np.where(before <= low, now.lo, theta))
 
 
-def solve(here: Problem, start: Start | None, tol: float, memory: Memory) -> Point:
+def objective(point: Point, C: float) -> float:
+    """The objective of a neighbour's x at `C`: the sum of losses is known at another C."""
+    square = 0.5 * float(point.found.x @ point.found.x)
+    return C / point.C * (point.proof.primal - square) + square
+
+
+def solve(
+    here: Problem, start: Start | None, tol: float, memory: Memory, size: float | None = None
+) -> Point:
     """Solve and certify; aim lower when the certificate asks for it."""
     began = process_time()
     seconds = proving = 0.0
     x = np.zeros(here.d) if start is None else start.x
-    scale, aim = here.primal(x), 0.9
+    scale, aim = here.primal(x) if size is None else size, 0.9
     while True:
         found = Faces(memory=memory)(here, start, aim * tol * scale)
         seconds += process_time() - began
@@ -75,7 +83,9 @@ def path(problem: Problem, grid, tol: float) -> list[Point]:
     memory = Memory()
     for value in grid:
         here = problem.with_(C=float(value))
-        points.append(solve(here, scaled(points[-1], here) if points else None, tol, memory))
+        start = scaled(points[-1], here) if points else None
+        size = objective(points[-1], here.C) if points else None
+        points.append(solve(here, start, tol, memory, size))
     return points
 
 
