@@ -42,10 +42,6 @@ __all__ = ["FIELDS", "Codes", "Losses", "Piece"]
 FIELDS = ("b", "e", "q", "lo", "hi")
 
 
-def _soft(t: Array, e: Array) -> Array:
-    return np.sign(t) * np.maximum(np.abs(t) - e, 0.0)
-
-
 @dataclass(frozen=True, eq=False)
 class Losses:
     """A table of loss terms, one row each.
@@ -147,7 +143,7 @@ class Losses:
         shifted = np.asarray(t, dtype=np.float64) - self.b
         if weight:
             shifted = shifted + weight * np.asarray(theta0)
-        z = _soft(shifted, self.e) if self._has("e") else shifted
+        z = shifted - np.clip(shifted, -self.e, self.e) if self._has("e") else shifted
         if weight or not self._flat.any():
             return np.clip(z / (self.q + weight), self.lo, self.hi)
         right = np.where(z > 0, self.hi, 0.0) if self._has("hi") else 0.0
@@ -257,11 +253,9 @@ class Losses:
         """Which of the five pieces a row has, shape (n, 5)."""
         falls, rises = self.lo < 0, self.hi > 0
         return np.column_stack([
-            falls & np.isfinite(self.lo),
-            falls & (self.q > 0),
+            falls & np.isfinite(self.lo), falls & (self.q > 0),
             (self.e > 0) | ~falls | ~rises,
-            rises & (self.q > 0) & ~self.bowl,
-            rises & np.isfinite(self.hi),
+            rises & (self.q > 0) & ~self.bowl, rises & np.isfinite(self.hi),
         ])
 
     def piece_within(self, low: ArrayLike, high: ArrayLike) -> Codes:
