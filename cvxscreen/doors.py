@@ -186,7 +186,7 @@ def solve(
             tol=tol,
             start=None if start is None else warm_start(problem, start),
             bounds=chosen,
-            on_round=show,
+            on_round=show if progress else None,
         )
 
 

@@ -167,7 +167,8 @@ class Losses:
         """``f_i(t_i)``, shape (n,)."""
         z = np.asarray(t, dtype=np.float64) - self.b
         s = self.slope(t)
-        return z * s - self.e * np.abs(s) - 0.5 * self.q * s * s
+        value = z * s - self.e * np.abs(s) if self._has("e") else z * s
+        return value - 0.5 * self.q * s * s if self._has("q") else value
 
     def conjugate(self, theta: ArrayLike) -> Array:
         """``f_i*(theta_i)``, shape (n,); infinity outside ``[lo, hi]``."""

@@ -74,7 +74,7 @@ class Selection:
     @cached_property
     def kept(self) -> NDArray[np.intp]:
         """Indices of the terms that stay."""
-        return np.flatnonzero(self.codes == Piece.UNDECIDED)
+        return (self.codes < 0).nonzero()[0]
 
     def features(self, problem: Problem) -> NDArray[np.intp]:
         """Indices of the features that stay."""

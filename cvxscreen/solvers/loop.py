@@ -9,7 +9,6 @@ is put back, the guess is widened from that evidence, and after a few rounds not
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from time import perf_counter
 
@@ -100,7 +99,7 @@ def solve_screened(
     piloted = run.best is not None and not run.builtin
     while not run.finished and not ((run.rounds or piloted) and run.limits.spent()):
         run.round()
-    return replace(run.solution(), seconds=perf_counter() - began)
+    return run.solution(began)
 
 
 class _Run(Run):
@@ -191,7 +190,7 @@ class _Run(Run):
         if reduced is problem and self.mode == "safe":
             last = self.go_on(last)
         solved = perf_counter()
-        refuted, proven = 0, int((self.screening.codes >= 0).sum())
+        refuted, proven = 0, int(np.count_nonzero(known >= 0))
         if self.result.usable:
             x, theta = chosen.lift(problem, reduced, self.result.x, self.result.theta)
             refuted = self.judge(chosen, guessed, x, theta, last)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
@@ -101,18 +102,20 @@ class Run:
         if self.on_round is not None:
             self.on_round(entry)
 
-    def solution(self) -> Solution:
-        """The record of the whole call."""
+    def solution(self, began: float) -> Solution:
+        """The record of the whole call, which began at that `perf_counter`."""
         answer, rounds = self.answer, tuple(self.rounds)
         if answer is None and self.best is not None and self.answered:
             answer = Answer.known(self.best, self.certified(self.best))
         if answer is None:
             word = self.limits.reached or self.result.status
-            return Solution.failed(self.problem, word, self.screening, rounds)
+            failed = Solution.failed(self.problem, word, self.screening, rounds)
+            return replace(failed, seconds=perf_counter() - began)
         return Solution(
             problem=self.problem,
             x=answer.x, theta=answer.theta, multipliers=answer.multipliers, answer=answer,
             status=self.limits.word(answer.proof.ok), certificate=answer.proof,
             earlier=self.screening, bounds=self.bounds, rounds=rounds,
             before=self.before, solver=self.inner.name, mode=self.mode,
+            seconds=perf_counter() - began,
         )

@@ -68,7 +68,7 @@ def solve_sparse(
     while not run.finished and len(run.rounds) < MAX_ROUNDS:
         step()
         run.finished |= run.limits.spent()
-    return replace(run.solution(), seconds=perf_counter() - began)
+    return run.solution(began)
 
 
 class _Run(Run):
