@@ -51,8 +51,8 @@ def test_the_best_point_stays_the_best() -> None:
     for point in (rough, good, rough):
         run.learn(point, none, 0)
     assert run.best is good
-    assert run.solution().certificate.ok
-    np.testing.assert_array_equal(run.solution().theta, good.theta)
+    assert run.solution(0.0).certificate.ok
+    np.testing.assert_array_equal(run.solution(0.0).theta, good.theta)
 
 
 @pytest.mark.parametrize("diagonal", [False, True])

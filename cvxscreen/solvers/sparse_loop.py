@@ -239,7 +239,7 @@ class _Run(Run):
             return
         self.nest = nest
         answer, refuted = self.lifted(settled), 0
-        if answer.proof.ok and answer.feasible:  # nothing else is needed
+        if answer.proof.ok and answer.feasible and answer.proof.gap <= self.best.gap:  # the last
             self.answer, self.finished = answer, True
         else:
             self.point = point = self.point_of(answer)
