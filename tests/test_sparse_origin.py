@@ -50,22 +50,19 @@ def test_what_proves_begins_at_a_point() -> None:
     assert beginning(problem, Start(x, theta), False).gap == point.gap
 
 
-class Beyond:
+class Beyond(ProxNewton):
     """The built-in solver with slopes that are a little too large for the constraint."""
-
-    name = "BEYOND"
-    moving = quick = True
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
     ) -> InnerResult:
-        found = ProxNewton()(problem, start, target)
+        found = super().__call__(problem, start, target)
         return InnerResult(found.status, found.x, found.theta * (1.0 + 1e-9), info=found.info)
 
 
 @pytest.mark.parametrize("mode", ["certified", "safe"])
 @pytest.mark.parametrize("inner", [ProxNewton(), Beyond()])
-def test_slopes_of_an_answer_are_feasible(inner: ProxNewton | Beyond, mode: str) -> None:
+def test_slopes_of_an_answer_are_feasible(inner: ProxNewton, mode: str) -> None:
     problem = alone(0.1)
     found = solve_screened(problem, inner, mode=mode)
     assert found.certificate is not None
