@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.certificate_terms import EPS, columns, endless_above, gap_above
+from cvxscreen.certificate_terms import EPS, endless_above, gaps_above
 from cvxscreen.problem import Problem
 
 Array = NDArray[np.float64]
@@ -43,7 +43,7 @@ def held_parts(
     share = 1.0 if beyond <= 1.0 else (1.0 - 8.0 * EPS) / beyond
     slopes = share * theta
     noise = problem.design.forward_error(x, problem.sizes)
-    fy = gap_above(t, slopes, noise, values, *columns(f)) + endless_above(
+    fy = gaps_above(t, slopes, noise, values, f) + endless_above(
         values, noise, f.q, f.lo, f.hi
     )
     rest = np.abs(x) * (kappa + share * np.sign(x) * force + off + 4.0 * EPS * kappa)

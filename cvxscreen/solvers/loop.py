@@ -36,6 +36,8 @@ from cvxscreen.solvers.sparse_loop import solve_sparse
 __all__ = ["MODES", "Inner", "InnerResult", "Start", "solve_screened"]
 
 MAX_ROUNDS = 12
+PROMISE = 0.5 * (1.0 - WORTH)
+"""Share of the undecided terms that a proof beside a built-in solver should decide."""
 SOUNDING = 1e-5
 """Relative gap to which samples are solved."""
 
@@ -203,7 +205,7 @@ class _Run(Run):
         best = self.best if self.answer is None else self.answer.proof
         self.record(reduced, best, (proven, guessed, refuted), began, solved)
         self.decide(guessed, refuted)
-        share = 0.5 * (1.0 - WORTH) if self.builtin else 0.0
+        share = PROMISE if self.builtin else 0.0
         going = None if self.finished else self.best
         if going is not None and promising(going, self.screening, share):
             self.prove(going)
@@ -212,7 +214,7 @@ class _Run(Run):
         """Ask for more at once where the solver's own numbers promise no proof that pays."""
         result = self.result
         while not last and result.look is not None and result.status == "optimal":
-            if promising(result.look, self.screening, 0.5 * (1.0 - WORTH)):
+            if promising(result.look, self.screening, PROMISE):
                 break
             goal, last = self.goals.next(result.look, self.screening)
             start = Start(
