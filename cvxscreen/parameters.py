@@ -23,8 +23,9 @@ from cvxscreen.inputs import finite
 from cvxscreen.limits import Limits
 from cvxscreen.path_record import drawn
 from cvxscreen.progress import Progress
-from cvxscreen.reducer import CvxpyProblem, weighing
+from cvxscreen.reducer import CvxpyProblem
 from cvxscreen.reducer.plugin import Request, solve
+from cvxscreen.reducer.weighing import Scale, builtin_suits, weigh
 from cvxscreen.tables import table
 
 __all__ = ["CvxpyProblem", "ParameterPath", "ParameterPoint", "parameter_path"]
@@ -177,13 +178,13 @@ def parameter_path(
     Request(None if auto else solver, mode, tol, False, options).check()
     if auto and not options:
         with _kept(parameter):
-            scale = weighing.weigh(problem, parameter, grid)
+            scale = weigh(problem, parameter, grid)
         if scale is not None:
             return _as_one(problem, parameter, grid, scale, tol, mode, progress, limits)
     if auto:
         with _kept(parameter):
             parameter.value = float(grid[0])
-            solver = "builtin" if weighing.builtin_suits(problem) and not options else None
+            solver = "builtin" if builtin_suits(problem) and not options else None
     asked = {"solver": solver, "mode": mode, "tol": tol, **options}
     return _one_by_one(problem, parameter, grid, progress, limits, asked)
 
@@ -223,7 +224,7 @@ def _as_one(
     problem: Any,
     parameter: Any,
     grid: Array,
-    scale: weighing.Scale,
+    scale: Scale,
     tol: float,
     mode: str,
     progress: bool,

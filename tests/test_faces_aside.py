@@ -70,7 +70,7 @@ def test_a_move_leaves_what_it_says(kind: str, rng: np.random.Generator) -> None
     face = Face(block, theta, v)
     enough = 0.1 * float(f.fenchel_young(block.margins(v), theta)[face.rows].sum())
     found = faces_aside.aside(block, face, theta, v, enough, loops)
-    assert 0 < found.steps <= faces_aside.STEPS
+    assert 0 < found.steps <= faces_aside.MOVE_STEPS
     part = faces_aside._part(block, face, theta, v)
     after = f.fenchel_young(block.margins(v + found.move), theta)
     price = 0.5 * float(found.move @ found.move)

@@ -48,7 +48,8 @@ from cvxscreen.solvers.stochastic import Sdca, Spdc
 MADE: tuple[Any, ...] = (
     certificate_batch.compiled, cone_loops.cone_loops, metric_certificate._compiled,
     pair_loops.loops, product_loops.product_loops, faces_loops.compiled, small_loops.compiled,
-    faces_products.compiled, smo_loops.compiled, sparse_loops.loops, chunk_loops.chunk_loops,
+    faces_products.compiled_products,
+    smo_loops.compiled, sparse_loops.loops, chunk_loops.chunk_loops,
     sparse_search.searches, sparse_terms.terms,
 )
 """Everything that hands out kernels, each once."""

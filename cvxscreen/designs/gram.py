@@ -22,7 +22,7 @@ from cvxscreen.kernel_rows import CHUNK, Kernel, exact_sum
 from cvxscreen.rounding import UNIT, gamma
 
 Array = NDArray[np.float64]
-Index = NDArray[np.intp] | NDArray[np.bool_]
+Selector = NDArray[np.intp] | NDArray[np.bool_]
 
 _PRECISE_BYTES = 2**26
 
@@ -144,7 +144,7 @@ class Gram:
             error = error + 4.0 * UNIT * (abs(float(x[-1])) + self._root_mean * self.size_of(c))
         return error
 
-    def forward_precise(self, index: Index, x: ArrayLike) -> tuple[Array, Array]:
+    def forward_precise(self, index: Selector, x: ArrayLike) -> tuple[Array, Array]:
         """A few margins summed in extended precision, and a bound of the error left.
 
         What is left is the kernel's own rounding; where that is the larger part anyway, the
@@ -214,11 +214,11 @@ class Gram:
         unit[j] = 1.0
         return self.forward(unit)
 
-    def take_rows(self, index: Index) -> Gram:
+    def take_rows(self, index: Selector) -> Gram:
         """The terms at `index`; coordinates stay."""
         return Gram(self.kernel, self.sign[index], self.intercept, self.index[index])
 
-    def dense(self, index: Index | None = None) -> Array:
+    def dense(self, index: Selector | None = None) -> Array:
         """Refused: a kernel's points have no coordinates."""
         raise InvalidInput(
             "a kernel problem has no matrix of features, which this solver or export needs; use "
@@ -228,7 +228,7 @@ class Gram:
     rows_csr = dense
     take_columns = dense
 
-    def weighted_gram(self, index: Index, weights: ArrayLike) -> Array:
+    def weighted_gram(self, index: Selector, weights: ArrayLike) -> Array:
         """Refused, as `dense`."""
         return self.dense(index)
 

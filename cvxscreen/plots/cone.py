@@ -19,7 +19,7 @@ from cvxscreen.plots.style import INK, STYLES, Floats, empty_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_LINES = ("-", "--", ":", "-.", (0, (6, 2, 1, 2, 1, 2)), (0, (1, 3)))
+_CONE_LINES = ("-", "--", ":", "-.", (0, (6, 2, 1, 2, 1, 2)), (0, (1, 3)))
 
 
 def _symmetric(name: str, given: ArrayLike) -> Floats:
@@ -90,7 +90,7 @@ def cone_plane(
         fill, _ = STYLES[index % len(STYLES)]
         rings.append(Circle(
             tuple(middle), inside, facecolor="none", edgecolor=INK, linewidth=1.6, label=label,
-            linestyle=_LINES[index % len(_LINES)],
+            linestyle=_CONE_LINES[index % len(_CONE_LINES)],
         ))
         axes.add_patch(Circle(tuple(middle), inside, facecolor=fill, alpha=0.2, linewidth=0))
         axes.plot(*middle, "+", color=INK, markersize=7)

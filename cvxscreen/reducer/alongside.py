@@ -30,7 +30,7 @@ def screened_beside(
         found = solve_beside(made, guest, mode, tol)
     except (CvxscreenError, np.linalg.LinAlgError) as error:
         return f"the screening loop stopped: {error}"
-    answer = usable(found, guest)
+    answer = accepted_answer(found, guest)
     if isinstance(answer, str):
         return answer
     began, point, last = perf_counter(), answer[0].point, guest.problem_solved
@@ -54,7 +54,7 @@ def screened_beside(
     return report
 
 
-def usable(found: Outcome, guest: CvxpyInner) -> tuple[Relaxed, Certificate] | str:
+def accepted_answer(found: Outcome, guest: CvxpyInner) -> tuple[Relaxed, Certificate] | str:
     """The answer and its certificate; or why they cannot be handed out."""
     proof = found.certificate
     if found.relaxed is None or proof is None or guest.problem_solved is None:

@@ -58,7 +58,7 @@ class Bent:
             duals.rows += self.pieces[-1].T @ np.maximum(total, 0.0)
 
 
-def fold(draft: Draft, group: Group) -> Index:
+def fold_squares(draft: Draft, group: Group) -> Index:
     """Turn a group with curvature into loss terms; returns the columns that were folded."""
     rest = -group.cost / group.curve
     floor = -group.offsets[:, -1] if group.constant else np.full(len(rest), -np.inf)

@@ -19,7 +19,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen.reducer import bends, kinks
+from cvxscreen.reducer import kinks
+from cvxscreen.reducer.bends import fold_squares
 from cvxscreen.reducer.draft import Draft, Duals, Index, Mask
 from cvxscreen.reducer.entries import diagonal
 from cvxscreen.reducer.kinks import Group
@@ -180,7 +181,7 @@ def fold(draft: Draft) -> None:
     if not len(columns):
         return
     folded = [
-        bends.fold(draft, group) if group.curve[0] > 0 else kinks.fold(draft, group)
+        fold_squares(draft, group) if group.curve[0] > 0 else kinks.fold(draft, group)
         for group in _groups(draft, tally, inside, columns)
     ]
     done = np.concatenate([np.zeros(0, dtype=np.intp), *folded])

@@ -36,7 +36,7 @@ GENERAL = frozenset(
 SECONDS = {
     "CLARABEL": "time_limit", "HIGHS": "time_limit", "OSQP": "time_limit", "SCS": "time_limit_secs"
 }
-STEPS = {"CLARABEL": "max_iter", "OSQP": "max_iter", "SCS": "max_iters"}
+ITERATIONS = {"CLARABEL": "max_iter", "OSQP": "max_iter", "SCS": "max_iters"}
 """What solvers call a limit of their own; others are left alone until they are done."""
 
 DEFAULT = "CLARABEL"
@@ -79,7 +79,7 @@ class CvxpyInner:
     options : dict
         Passed to every solve untouched.
     limits : Limits
-        Of the whole call; the solver is told what is left, where it can be (`SECONDS`, `STEPS`).
+        Of the whole call; the solver is told what is left, where it can be (`SECONDS`, `ITERATIONS`).
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ class CvxpyInner:
     def within(self) -> dict[str, Any]:
         """The options, with what is left of the limits."""
         options, name = dict(self.options), self.name
-        for left, names in ((self.limits.seconds, SECONDS), (self.limits.iterations, STEPS)):
+        for left, names in ((self.limits.seconds, SECONDS), (self.limits.iterations, ITERATIONS)):
             if left is not None and name in names:
                 options[names[name]] = min(left, options.get(names[name], left))
         return options

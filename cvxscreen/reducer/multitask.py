@@ -31,13 +31,13 @@ def joint_sdp(problem: MultiTask) -> Any:
     eye = np.eye(d)
     block = cp.bmat([[problem.eta * eye + M, U], [U.T, T]])
     constraints = [block >> 0, M >> 0, eye - M >> 0, cp.trace(M) == problem.h]
-    losses, more = _losses(p - f.b, f)
+    losses, more = _joint_losses(p - f.b, f)
     constraints += more
     objective = cp.sum(losses) + problem.c * cp.trace(T)
     return cp.Problem(cp.Minimize(objective), constraints)
 
 
-def _losses(z: Any, f: Losses) -> tuple[Any, list[Any]]:
+def _joint_losses(z: Any, f: Losses) -> tuple[Any, list[Any]]:
     """The losses of the distances ``z`` from their centres, and constraints they need."""
     n = len(f)
     if f.q.any():

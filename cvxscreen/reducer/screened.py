@@ -23,7 +23,7 @@ from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 from cvxpy.reductions.solvers.solver import Solver
 
 from cvxscreen.errors import CvxscreenError, NotScreenable, UnknownName
-from cvxscreen.reducer.alongside import USELESS, report_of, usable
+from cvxscreen.reducer.alongside import USELESS, accepted_answer, report_of
 from cvxscreen.reducer.beside import beside_of
 from cvxscreen.reducer.check import check
 from cvxscreen.reducer.elements import recognise_standard
@@ -212,7 +212,7 @@ def _beside(data: dict[str, Any], request: Request, began: float) -> _Answer | s
         found = solve_beside(made, guest, request.mode, request.tol)
     except Exception:  # the first reason is the one to give
         return ""
-    answer = usable(found, guest)
+    answer = accepted_answer(found, guest)
     if isinstance(answer, str):
         return answer
     began, point = perf_counter(), answer[0].point

@@ -23,7 +23,7 @@ from cvxscreen.rounding import UNIT, gamma
 Array = NDArray[np.float64]
 Rows = slice | NDArray[np.intp]
 
-_BISECTIONS = 24
+_ENDS_BISECTIONS = 24
 _DOUBLINGS = 80
 _FINE = 4e-3
 
@@ -167,7 +167,7 @@ def intercept_interval(
         if bounded:
             rows = np.flatnonzero(near != far)
             some, settled = losses.take(rows), float(e @ np.where(near == far, near, 0.0))
-        for _ in range(_BISECTIONS):
+        for _ in range(_ENDS_BISECTIONS):
             if abs(inner - outer) <= _FINE * typical:
                 break
             mid = 0.5 * (inner + outer)

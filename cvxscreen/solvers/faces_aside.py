@@ -27,7 +27,7 @@ from cvxscreen.solvers.faces_step import HUGE, Face
 
 Array = NDArray[np.float64]
 
-STEPS, LOOK = 60, 8
+MOVE_STEPS, LOOK = 60, 8
 """Steps at most; in so many the gap must halve."""
 ENOUGH = 0.75
 """Share of the gap asked for at which a move is whole: terms left out add to it."""
@@ -81,7 +81,7 @@ def aside(block: Block, face: Face, theta: Array, v: Array, enough: float, loops
     smooth, fresh, v, x, out = r.copy(), *np.zeros((4, d))
     now = tau = loops.normal(start, stop, indices, data, v, 0.0, r, fresh)
     turn, gap, price, before, steps = 0.0, np.inf, 0.0, np.inf, 0
-    while steps < STEPS and rest < ENOUGH * enough:
+    while steps < MOVE_STEPS and rest < ENOUGH * enough:
         bend = loops.turn(turn, fresh, v)
         if not bend > 0:
             break

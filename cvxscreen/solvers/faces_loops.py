@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cvxscreen.compiling import Loop, together
-from cvxscreen.solvers import faces_products
+from cvxscreen.solvers.faces_products import compiled_products
 
 ONE, TWO = np.uint64(1), np.uint64(2)
 
@@ -207,7 +207,7 @@ class Loops(NamedTuple):
 @lru_cache(maxsize=1)
 def compiled() -> Loops | None:
     """The loops, compiled (numba is imported here, not with the package); None without numba."""
-    products = faces_products.compiled()
+    products = compiled_products()
     if products is None:
         return None
     names = [(f"_{name}", frozenset({"contract"})) for name in Loops._fields[: -len(products)]]

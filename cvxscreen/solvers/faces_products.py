@@ -150,7 +150,7 @@ class Products(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def compiled() -> Products | None:
+def compiled_products() -> Products | None:
     """The loops, compiled; None without numba."""
     # Sums in any order, but over entries of rows: vector loads from scattered places are slow.
     exact, free = frozenset({"contract"}), frozenset({"contract", "reassoc", "nsz"})
