@@ -11,10 +11,16 @@ from cvxscreen.registration import register
 
 if TYPE_CHECKING:
     from cvxscreen import bounds, datasets
-    from cvxscreen.capacity import memory_limit
-    from cvxscreen.certificate import Certificate, certify
-    from cvxscreen.doors import screen, solve
-    from cvxscreen.duality import Point, reference_point
+    from cvxscreen._support.memory import memory_limit
+    from cvxscreen.api import screen, solve
+    from cvxscreen.certificates.certificate import Certificate, certify
+    from cvxscreen.core.duality import Point, reference_point
+    from cvxscreen.core.losses import Losses
+    from cvxscreen.core.problem import Problem, Quadratic
+    from cvxscreen.cvxpy_plugin.compiled_problem import Screened
+    from cvxscreen.cvxpy_plugin.parameter_path import ParameterPath
+    from cvxscreen.cvxpy_plugin.report import Report
+    from cvxscreen.cvxpy_plugin.verify import explain, reduce, verify
     from cvxscreen.errors import (
         CvxscreenError,
         InvalidInput,
@@ -26,29 +32,22 @@ if TYPE_CHECKING:
         UnknownName,
         UnsafeEvidence,
     )
-    from cvxscreen.lam_ranges import lam_interval
-    from cvxscreen.losses import Losses
-    from cvxscreen.models.comparisons import Comparisons
-    from cvxscreen.models.large import open_data
+    from cvxscreen.models.comparisons import Comparisons, pairs, quadruplets, triplets
     from cvxscreen.models.metric import factor_of, metric_of, rtlm
     from cvxscreen.models.multitask import raso
+    from cvxscreen.models.open_data import open_data
     from cvxscreen.models.regression import regression
     from cvxscreen.models.sparse import lambda_max, sparse_svm, sparse_svr
     from cvxscreen.models.svm import svm
-    from cvxscreen.models.triplets import pairs, quadruplets, triplets
     from cvxscreen.multitask import MultiTask, MultiTaskSolution
-    from cvxscreen.parameters import ParameterPath
-    from cvxscreen.paths import Path, PathPoint, load_path, path
-    from cvxscreen.problem import Problem, Quadratic
-    from cvxscreen.reducer.doors import explain, reduce, verify
-    from cvxscreen.reducer.report import Report
-    from cvxscreen.reducer.screened import Screened
-    from cvxscreen.rules import Verdict
-    from cvxscreen.screening import Screening
-    from cvxscreen.solvers.metric_start import lam_max
+    from cvxscreen.out_of_core.dask_engine import on_dask
+    from cvxscreen.out_of_core.device import on_device
+    from cvxscreen.paths.path import Path, PathPoint, load_path, path
+    from cvxscreen.screening.lambda_ranges import lam_interval
+    from cvxscreen.screening.reduction import Screening
+    from cvxscreen.screening.verdict import Verdict
+    from cvxscreen.solvers.metric.solver import lam_max
     from cvxscreen.solvers.solution import Solution
-    from cvxscreen.sources.dask_engine import on_dask
-    from cvxscreen.sources.device import on_device
 
 __version__ = "0.1.0"
 

@@ -17,8 +17,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from cvxscreen._support.validation import number, whole
 from cvxscreen.errors import InvalidInput, quoted
-from cvxscreen.inputs import number, whole
 
 __all__ = [
     "breast_cancer",

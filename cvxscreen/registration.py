@@ -18,8 +18,8 @@ CVXPY = "cvxpy"
 
 
 def solve(problem: Any, *args: Any, **options: Any) -> Any:
-    """Solve a ``cvxpy.Problem`` by screening; see `cvxscreen.reducer.plugin.solve`."""
-    from cvxscreen.reducer import plugin
+    """Solve a ``cvxpy.Problem`` by screening; see `cvxscreen.cvxpy_plugin.plugin.solve`."""
+    from cvxscreen.cvxpy_plugin import plugin
 
     return plugin.solve(problem, *args, **options)
 

@@ -1,6 +1,6 @@
 """One solution, every C: how far the decisions of a reference reach.
 
-A decision proven at C0 holds on a whole interval of C around it (`cvxscreen.ranges.c_interval`), so
+A decision proven at C0 holds on a whole interval of C around it (`cvxscreen.screening.c_ranges.c_interval`), so
 one pass over the data tells, for every other C, which samples need not be looked at again.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 
 import cvxscreen
 from cvxscreen import plots
-from cvxscreen.ranges import c_interval
+from cvxscreen.screening.c_ranges import c_interval
 
 
 def main(folder: Path) -> Path:

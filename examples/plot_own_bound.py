@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 
 import cvxscreen
 from cvxscreen import plots
-from cvxscreen.regions import Ball
-from cvxscreen.rounding import up
-from cvxscreen.rules import judge
+from cvxscreen._support.rounding import up
+from cvxscreen.bounds.regions import Ball
+from cvxscreen.screening.verdict import judge
 
 
 def dual_ball(problem, point):

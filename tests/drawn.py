@@ -10,11 +10,11 @@ import scipy.sparse as sp
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from cvxscreen.models.loss_table import CLASSIFICATION, REGRESSION
+from cvxscreen.core.problem import Problem
 from cvxscreen.models.regression import regression
+from cvxscreen.models.samples import CLASSIFICATION, REGRESSION
 from cvxscreen.models.sparse import sparse_svm
 from cvxscreen.models.svm import svm
-from cvxscreen.problem import Problem
 
 SHAPES: dict[str, dict[str, float]] = {
     "smoothed_hinge": {"gamma": 0.5}, "quantile": {"tau": 0.25}, "epsilon": {"epsilon": 0.5},

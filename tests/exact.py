@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 from rational import Vector, dot, exact, solve, total
 
-from cvxscreen.losses import Losses, Piece
-from cvxscreen.problem import Problem
+from cvxscreen.core.losses import Losses, Piece
+from cvxscreen.core.problem import Problem
 
 Number = Fraction | float  # a float only where a slope is infinite
 

@@ -6,8 +6,8 @@ import mpmath as mp
 import numpy as np
 
 import cvxscreen
-from cvxscreen.designs.pairs import Pairs
-from cvxscreen.problem import Problem
+from cvxscreen.core.problem import Problem
+from cvxscreen.designs.comparisons import Pairs
 
 DIGITS = 50
 

@@ -9,14 +9,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from cvxscreen.bounds import midpoint_ball, named
-from cvxscreen.duality import Point, reference_point
-from cvxscreen.losses import Piece
+from cvxscreen.bounds.regions import Ball
+from cvxscreen.core.duality import Point, reference_point
+from cvxscreen.core.losses import Piece
+from cvxscreen.core.penalty import L1
+from cvxscreen.core.problem import Problem
 from cvxscreen.models.sparse import lambda_max, sparse_svm, sparse_svr
-from cvxscreen.penalty import L1
-from cvxscreen.problem import Problem
-from cvxscreen.regions import Ball
-from cvxscreen.rules import Verdict, judge
-from cvxscreen.solvers.sparse_newton import ProxNewton
+from cvxscreen.screening.verdict import Verdict, judge
+from cvxscreen.solvers.prox_newton.solver import ProxNewton
 
 CURVED = ("smoothed_hinge", "squared_hinge", "smoothed_epsilon", "huber")
 KINKED = ("hinge", "epsilon")

@@ -19,15 +19,15 @@ from exact import Exact, Optimum, exact, optimum
 from hypothesis import strategies as st
 
 from cvxscreen.bounds import midpoint_ball
-from cvxscreen.certificate import certify
-from cvxscreen.duality import Point, reference_point
-from cvxscreen.losses import Losses
-from cvxscreen.models.loss_table import CLASSIFICATION, REGRESSION
+from cvxscreen.bounds.regions import Ball
+from cvxscreen.certificates.certificate import certify
+from cvxscreen.core.duality import Point, reference_point
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem
 from cvxscreen.models.regression import regression
+from cvxscreen.models.samples import CLASSIFICATION, REGRESSION
 from cvxscreen.models.svm import svm
-from cvxscreen.problem import Problem
-from cvxscreen.regions import Ball
-from cvxscreen.selection import Selection
+from cvxscreen.screening.reduction import Selection
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.solution import Solution
 

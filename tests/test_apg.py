@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import cvxscreen
-from cvxscreen import prox
 from cvxscreen.errors import InvalidInput
-from cvxscreen.solvers.apg import Momentum, auslender_teboulle, fista
-from cvxscreen.solvers.apg_inner import FORMS, Apg
+from cvxscreen.multitask import prox
+from cvxscreen.solvers.apg import FORMS, Apg, Momentum, auslender_teboulle, fista
 
 
 class LeastSquares:
@@ -195,8 +194,8 @@ def test_learns_a_metric() -> None:
 def test_takes_a_dense_quadratic_and_penalties(rng: np.random.Generator) -> None:
     from dataclasses import replace
 
-    from cvxscreen.penalty import L1, NonNegative
-    from cvxscreen.problem import Quadratic
+    from cvxscreen.core.penalty import L1, NonNegative
+    from cvxscreen.core.problem import Quadratic
 
     problem = problems()["smoothed epsilon"]
     G = rng.standard_normal((6, 6))

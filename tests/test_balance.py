@@ -7,12 +7,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from cvxscreen import balance as module
+from cvxscreen._support.rounding import UNIT
+from cvxscreen.core import balance as module
+from cvxscreen.core.duality import reference_point
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.duality import reference_point
-from cvxscreen.losses import Losses
-from cvxscreen.problem import Problem, Quadratic
-from cvxscreen.rounding import UNIT
 
 
 def uneven(n: int, seed: int) -> tuple[Problem, np.ndarray, np.ndarray]:

@@ -17,13 +17,13 @@ from exact import dot, exact
 from strategies import CASES, LOSSES, Case, Reference, build, points, reference
 
 from cvxscreen.bounds import ACROSS, BOUNDS, PAIRS, available, named
-from cvxscreen.duality import Point, reference_point
+from cvxscreen.bounds.regions import Ball, Everywhere, Region
+from cvxscreen.core.duality import Point, reference_point
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput, UnknownName
-from cvxscreen.losses import Losses
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
-from cvxscreen.problem import Problem
-from cvxscreen.regions import Ball, Everywhere, Region
 
 
 def linear_pieces(loss: str, d: int, seed: int) -> Problem:

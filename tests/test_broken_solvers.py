@@ -9,12 +9,12 @@ import pytest
 import scipy.sparse as sp
 from strategies import Case, build, honest
 
-from cvxscreen.cones import SideConstraints
-from cvxscreen.problem import Problem
-from cvxscreen.solvers.guess import SMALL
-from cvxscreen.solvers.inner import InnerResult, Start
+from cvxscreen.core.cones import SideConstraints
+from cvxscreen.core.problem import Problem
+from cvxscreen.solvers.interface import InnerResult, Start
 from cvxscreen.solvers.loop import MAX_ROUNDS, solve_screened
 from cvxscreen.solvers.newton import Newton
+from cvxscreen.solvers.prediction import SMALL
 
 LARGE = 3 * SMALL
 

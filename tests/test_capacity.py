@@ -12,11 +12,11 @@ import pytest
 import scipy.sparse as sp
 
 import cvxscreen
-from cvxscreen import capacity
-from cvxscreen.capacity import memory_limit, memory_of_machine, readable, require
+from cvxscreen._support import memory as capacity
+from cvxscreen._support.memory import memory_limit, memory_of_machine, readable, require
+from cvxscreen.core.problem import Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput, TooLarge
-from cvxscreen.problem import Quadratic
 
 N = 100_000
 GIB = 2.0**30
@@ -84,7 +84,7 @@ def test_metric_learning_for_other_solvers(small_machine) -> None:
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((300, 100)), rng.integers(0, 3, 300)
     problem = cvxscreen.rtlm(X, cvxscreen.triplets(X, y, k=12), 1.0)
-    assert cvxscreen.reducer  # CVXPY is loaded: its own memory does not count
+    assert cvxscreen.cvxpy_plugin  # CVXPY is loaded: its own memory does not count
     with refused(24.0 * problem.n * 100**2, "exports"):
         problem.to_cvxpy()
 

@@ -12,12 +12,12 @@ import pytest
 from strategies import LOSSES, Case, build, points, reference, suboptimal
 
 import cvxscreen
-from cvxscreen import certificate_batch, certificate_terms
-from cvxscreen.certificate import Certificate, certify
-from cvxscreen.certificate_batch import certify_many
-from cvxscreen.duality import dual_feasible
+from cvxscreen.certificates import certificate as certificate_terms
+from cvxscreen.certificates import path as certificate_batch
+from cvxscreen.certificates.certificate import Certificate, certify
+from cvxscreen.certificates.path import HIGH, LOW, OTHER, ZERO, PackedSlopes, certify_many, unpack
+from cvxscreen.core.duality import dual_feasible
 from cvxscreen.errors import InvalidInput
-from cvxscreen.packed import HIGH, LOW, OTHER, ZERO, PackedSlopes, unpack
 
 CELLS = [
     Case(loss, intercept, data, storage, weighted)

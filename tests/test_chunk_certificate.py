@@ -11,17 +11,15 @@ import pytest
 import scipy.sparse as sp
 
 import cvxscreen as cs
-from cvxscreen import chunk_loops
-from cvxscreen.chunk_certificate import certify_chunks
-from cvxscreen.chunk_slopes import Slopes
-from cvxscreen.chunk_terms import ChunkTerms, Unit
-from cvxscreen.chunks import Chunks
+from cvxscreen.certificates.streamed import certify_chunks
+from cvxscreen.core.streamed import ChunkTerms, Slopes, Unit
+from cvxscreen.designs.chunks import ABSENT, Chunks, Listed
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.row_columns import ABSENT, Listed
-from cvxscreen.solvers.chunk_along import lowest_along
-from cvxscreen.sources.memory import Blocks
-from cvxscreen.streams import Local
+from cvxscreen.out_of_core import block_products as chunk_loops
+from cvxscreen.out_of_core.in_memory import Blocks
+from cvxscreen.out_of_core.streams import Local
+from cvxscreen.solvers.streamed.passes import lowest_along
 
 
 def cut(X: Any, rows: int) -> Blocks:

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import cvxscreen as cs
-from cvxscreen.chunk_terms import ChunkTerms, Unit
-from cvxscreen.chunks import Chunks
-from cvxscreen.solvers.chunk_proof import proof_task
-from cvxscreen.sources.memory import Blocks
-from cvxscreen.streams import Local
+from cvxscreen.core.streamed import ChunkTerms, Unit
+from cvxscreen.designs.chunks import Chunks
+from cvxscreen.out_of_core.in_memory import Blocks
+from cvxscreen.out_of_core.streams import Local
+from cvxscreen.solvers.streamed.passes import proof_task
 
 CASES = [("hinge", np.float64), ("hinge", np.float32), ("smoothed_hinge", np.float64),
          ("absolute", np.float64), ("epsilon", np.float32), ("huber", np.float64)]

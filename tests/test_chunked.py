@@ -14,13 +14,13 @@ import pytest
 import scipy.sparse as sp
 
 import cvxscreen as cs
-from cvxscreen import chunk_survey
-from cvxscreen.chunk_terms import ChunkTerms
+from cvxscreen.core import streamed as chunk_survey
+from cvxscreen.core.streamed import ChunkTerms
 from cvxscreen.errors import InvalidInput
-from cvxscreen.solvers import chunked
-from cvxscreen.solvers.chunk_pilot import Pilot, pilot
-from cvxscreen.sources.memory import Blocks, Mapped
-from cvxscreen.streams import Column, Local, Source, Task
+from cvxscreen.out_of_core.in_memory import Blocks, Mapped
+from cvxscreen.out_of_core.streams import Column, Local, Source, Task
+from cvxscreen.solvers.streamed import loop as chunked
+from cvxscreen.solvers.streamed.reduced import Pilot, pilot
 
 N, D = 4000, 6
 CLASSES = ("hinge", "smoothed_hinge", "squared_hinge")

@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pytest
 
-from cvxscreen.arguments import EPILOG, parser
-from cvxscreen.checkpoint import Checkpoint
-from cvxscreen.cli import main, parse_grid
+from cvxscreen.cli.arguments import EPILOG, parser
+from cvxscreen.cli.commands import main, parse_grid
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.errors import InvalidInput
+from cvxscreen.paths.checkpoint import Checkpoint
 
 
 @pytest.fixture

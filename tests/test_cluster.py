@@ -15,8 +15,8 @@ from chunk_tasks import Failing, Faulty, Sum
 import cvxscreen
 from cvxscreen import on_dask
 from cvxscreen.errors import InvalidInput
-from cvxscreen.sources.memory import Mapped
-from cvxscreen.streams import Local
+from cvxscreen.out_of_core.in_memory import Mapped
+from cvxscreen.out_of_core.streams import Local
 
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")

@@ -10,9 +10,9 @@ import pytest
 import scipy.sparse as sp
 
 import cvxscreen as cs
-from cvxscreen import columns
+from cvxscreen.core.losses import Losses
+from cvxscreen.designs import columns
 from cvxscreen.designs.rows import Rows
-from cvxscreen.losses import Losses
 
 
 @pytest.fixture(params=["dense", "float32", "sparse", "sparse float32"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from cvxscreen.cones import KINDS, SideConstraints, _project
+from cvxscreen.core.cones import KINDS, SideConstraints, _project
 from cvxscreen.errors import InvalidInput
 
 SIZES = {"zero": 3, "nonneg": 4, "soc": 4, "psd": 3}

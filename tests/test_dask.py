@@ -14,9 +14,8 @@ from chunk_tasks import Failing, Sum
 import cvxscreen
 from cvxscreen import on_dask
 from cvxscreen.errors import InvalidInput, MissingDependency
-from cvxscreen.sources.known import opened
-from cvxscreen.sources.memory import Blocks, Mapped
-from cvxscreen.streams import Local
+from cvxscreen.out_of_core.in_memory import Blocks, Mapped, opened
+from cvxscreen.out_of_core.streams import Local
 
 da = pytest.importorskip("dask.array")
 dask = pytest.importorskip("dask")

@@ -27,9 +27,9 @@ import pytest
 import scipy.sparse as sp
 
 import cvxscreen
-from cvxscreen.kernel_rows import Kernel
-from cvxscreen.kernels import Rbf
-from cvxscreen.reducer.quiet import quiet
+from cvxscreen.cvxpy_plugin.cvxpy_solver import quiet
+from cvxscreen.designs.gram import Kernel
+from cvxscreen.designs.kernels import Rbf
 
 X, Y = cvxscreen.datasets.two_gaussians(400, 6, seed=5)
 FEW = slice(0, 60)

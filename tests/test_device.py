@@ -16,13 +16,11 @@ import pytest
 
 import cvxscreen
 from cvxscreen import on_device
-from cvxscreen.chunk_loops import STRIP
-from cvxscreen.chunk_rows import Chunk
-from cvxscreen.chunks import Chunks
+from cvxscreen.designs.chunks import Chunk, Chunks
 from cvxscreen.errors import InvalidInput, MissingDependency
-from cvxscreen.sources.device import DeviceBlock, elsewhere, fetched
-from cvxscreen.sources.known import opened
-from cvxscreen.sources.memory import Blocks
+from cvxscreen.out_of_core.block_products import STRIP
+from cvxscreen.out_of_core.device import DeviceBlock, elsewhere, fetched
+from cvxscreen.out_of_core.in_memory import Blocks, opened
 
 xp = pytest.importorskip("array_api_strict")
 DEVICE = xp.Device("device1")

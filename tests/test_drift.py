@@ -11,14 +11,13 @@ from exact import solve as solve_exactly
 from strategies import CLASSIFICATION, LOSSES, Case, crossed, reference, solved_floats, some
 
 from cvxscreen.bounds import BOUNDS
-from cvxscreen.cones import SideConstraints
+from cvxscreen.core.cones import SideConstraints
+from cvxscreen.core.duality import reference_point
+from cvxscreen.core.losses import Losses, Piece
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.duality import reference_point
-from cvxscreen.losses import Losses
-from cvxscreen.pieces import Piece
-from cvxscreen.problem import Problem, Quadratic
-from cvxscreen.rules import judge
-from cvxscreen.selection import Selection
+from cvxscreen.screening.reduction import Selection
+from cvxscreen.screening.verdict import judge
 
 
 def perturbation(problem: Problem, codes: np.ndarray, reduced: Problem, x: Vector) -> Fraction:

@@ -9,11 +9,11 @@ import pytest
 from exact import Exact, dot, exact
 from strategies import CASES, DATA, LOSSES, Case, build, crossed, points, reference, suboptimal
 
+from cvxscreen.core.duality import dual_feasible, reference_point
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.duality import dual_feasible, reference_point
 from cvxscreen.errors import InvalidInput
-from cvxscreen.losses import Losses
-from cvxscreen.problem import Problem, Quadratic
 
 PLAIN = [case for case in CASES if not case.intercept]
 WITH_B = [case for case in CASES if case.intercept]

@@ -10,17 +10,19 @@ import pytest
 import scipy.sparse as sp
 
 import cvxscreen
-from cvxscreen.certificate import certify
+from cvxscreen.certificates.certificate import certify
+from cvxscreen.core.duality import reference_point
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.duality import reference_point
 from cvxscreen.errors import InvalidInput
-from cvxscreen.losses import Losses
-from cvxscreen.problem import Problem, Quadratic
-from cvxscreen.solvers import faces, faces_block, faces_rows
-from cvxscreen.solvers.choice import CROSSOVER, builtin_solver
-from cvxscreen.solvers.faces import Faces, suits
-from cvxscreen.solvers.inner import Inner, Start
+from cvxscreen.solvers.dual_active_set import rows as faces_block
+from cvxscreen.solvers.dual_active_set import rows as faces_rows
+from cvxscreen.solvers.dual_active_set import solver as faces
+from cvxscreen.solvers.dual_active_set.solver import Faces, suits
+from cvxscreen.solvers.interface import Inner, Start
 from cvxscreen.solvers.newton import Newton
+from cvxscreen.solvers.registry import CROSSOVER, builtin_solver
 
 N, D = 240, 320
 
@@ -203,7 +205,7 @@ def test_newton_takes_over_where_it_must(
 
 def test_side_constraints_are_refused(rng: np.random.Generator) -> None:
     problem = make("hinge", rng)
-    side = cvxscreen.cones.SideConstraints(np.eye(D), np.zeros(D), (("nonneg", D),))
+    side = cvxscreen.core.cones.SideConstraints(np.eye(D), np.zeros(D), (("nonneg", D),))
     constrained = Problem(problem.design, problem.losses, problem.quadratic, problem.linear,
                           side=side)
     with pytest.raises(InvalidInput, match="side constraints"):

@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 from test_faces import KINDS, D, N, make, target_of, words
 
-from cvxscreen.certificate import certify
+from cvxscreen.certificates.certificate import certify
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.problem import Problem, Quadratic
-from cvxscreen.solvers import faces
-from cvxscreen.solvers.faces import Faces
-from cvxscreen.solvers.faces_ahead import FAR, Place
-from cvxscreen.solvers.faces_memory import Memory
-from cvxscreen.solvers.faces_state import State
-from cvxscreen.solvers.inner import Start
+from cvxscreen.solvers.dual_active_set import solver as faces
+from cvxscreen.solvers.dual_active_set.solver import Faces
+from cvxscreen.solvers.dual_active_set.state import FAR, Memory, Place, State
+from cvxscreen.solvers.interface import Start
 
 
 def passed(problem: Problem, values: Sequence[float], relative: float = 1e-10) -> Memory:

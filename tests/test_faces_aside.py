@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from test_faces import D, N, make, solved, table, target_of, words
 
-from cvxscreen.certificate import certify
+from cvxscreen.certificates.certificate import certify
+from cvxscreen.core.duality import reference_point
 from cvxscreen.designs.rows import Rows
-from cvxscreen.duality import reference_point
-from cvxscreen.solvers import faces, faces_aside
-from cvxscreen.solvers.faces import Faces
-from cvxscreen.solvers.faces_block import Block
-from cvxscreen.solvers.faces_memory import Memory
-from cvxscreen.solvers.faces_rows import Sparse
-from cvxscreen.solvers.faces_step import Face
+from cvxscreen.solvers.dual_active_set import face as faces_aside
+from cvxscreen.solvers.dual_active_set import solver as faces
+from cvxscreen.solvers.dual_active_set.face import Face
+from cvxscreen.solvers.dual_active_set.rows import Block, Sparse
+from cvxscreen.solvers.dual_active_set.solver import Faces
+from cvxscreen.solvers.dual_active_set.state import Memory
 
 FLAT = ("hinge", "absolute", "pinball", "eps-insensitive")
 

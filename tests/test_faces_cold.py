@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from test_faces import make
 
-from cvxscreen.problem import Problem
-from cvxscreen.solvers.faces import Faces
-from cvxscreen.solvers.faces_loops import compiled
-from cvxscreen.solvers.faces_memory import Memory
-from cvxscreen.solvers.faces_state import State
-from cvxscreen.start import c_min
+from cvxscreen.core.closed_form import c_min
+from cvxscreen.core.problem import Problem
+from cvxscreen.solvers.dual_active_set.loops import compiled
+from cvxscreen.solvers.dual_active_set.solver import Faces
+from cvxscreen.solvers.dual_active_set.state import Memory, State
 
 KINDS = ("hinge", "absolute", "smoothed hinge")
 

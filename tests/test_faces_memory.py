@@ -7,17 +7,18 @@ import pytest
 from test_faces import D, N, make, table, target_of, words
 
 import cvxscreen
-from cvxscreen.certificate import Passes, certify
+from cvxscreen.certificates.certificate import Passes, certify
+from cvxscreen.core.duality import reference_point
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.duality import reference_point
-from cvxscreen.problem import Problem, Quadratic
-from cvxscreen.solvers import faces, faces_rows
-from cvxscreen.solvers.evaluate import Answer
-from cvxscreen.solvers.faces import Faces
-from cvxscreen.solvers.faces_block import Block
-from cvxscreen.solvers.faces_memory import Memory
-from cvxscreen.solvers.inner import Start
-from cvxscreen.solvers.warm import onward_start, warm_start
+from cvxscreen.solvers.dual_active_set import rows as faces_rows
+from cvxscreen.solvers.dual_active_set import solver as faces
+from cvxscreen.solvers.dual_active_set.rows import Block
+from cvxscreen.solvers.dual_active_set.solver import Faces
+from cvxscreen.solvers.dual_active_set.state import Memory
+from cvxscreen.solvers.interface import Start
+from cvxscreen.solvers.solution import Answer
+from cvxscreen.solvers.warm_start import onward_start, warm_start
 
 GRID = np.geomspace(0.05, 5.0, 12)
 

@@ -7,9 +7,9 @@ import pytest
 from test_faces import table, words
 
 from cvxscreen.designs.rows import Rows
-from cvxscreen.solvers import faces, faces_step
-from cvxscreen.solvers.faces_block import Block
-from cvxscreen.solvers.faces_rows import Sparse
+from cvxscreen.solvers.dual_active_set import face as faces_step
+from cvxscreen.solvers.dual_active_set import solver as faces
+from cvxscreen.solvers.dual_active_set.rows import Block, Sparse
 
 N, D = 60, 40
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cvxscreen.designs.gram import Gram, GramForm
+from cvxscreen.designs.gram import Gram, GramForm, Kernel
+from cvxscreen.designs.kernels import Called, Polynomial, Precomputed, Rbf
 from cvxscreen.errors import InvalidInput
-from cvxscreen.kernel_rows import Kernel
-from cvxscreen.kernels import Called, Polynomial, Precomputed, Rbf
 
 N = 70
 

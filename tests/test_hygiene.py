@@ -24,7 +24,7 @@ LINES = 300
 LONGER: dict[str, str] = {}
 """Files that may be longer than LINES, each with the reason."""
 
-TALKERS = {"cvxscreen/cli.py", "cvxscreen/reducer/plugin.py"}
+TALKERS = {"cvxscreen/cli/commands.py", "cvxscreen/cvxpy_plugin/plugin.py"}
 """Files that may print; so may any file of a package ``cvxscreen/cli/``."""
 
 LEFT_OVER = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X)\b")

@@ -10,14 +10,14 @@ import pytest
 from strategies import CASES, LOSSES, Case, Reference, build, points, reference, solved
 
 from cvxscreen.bounds import BOUNDS
+from cvxscreen.bounds.regions import Ball, intercept_interval
+from cvxscreen.core.duality import reference_point
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.duality import reference_point
-from cvxscreen.losses import Losses
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
-from cvxscreen.problem import Problem, Quadratic
-from cvxscreen.regions import Ball, intercept_interval
-from cvxscreen.rules import judge
+from cvxscreen.screening.verdict import judge
 
 WITH_B = [case for case in CASES if case.intercept]
 

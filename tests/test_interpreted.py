@@ -18,31 +18,27 @@ import scipy.sparse as sp
 from strategies import LOSSES, Case, build, reference
 
 import cvxscreen
-from cvxscreen import (
-    certificate_batch,
-    chunk_loops,
-    compiling,
-    cone_loops,
-    metric_certificate,
-    pair_loops,
-    product_loops,
-)
-from cvxscreen.certificate_batch import certify_many
+from cvxscreen._support import compiled as compiling
+from cvxscreen.bounds.regions import cone_ball as cone_loops
+from cvxscreen.certificates import metric as metric_certificate
+from cvxscreen.certificates import path as certificate_batch
+from cvxscreen.certificates.metric import certify_metric
+from cvxscreen.certificates.path import certify_many
+from cvxscreen.core.duality import dual_feasible, reference_point
 from cvxscreen.datasets import two_gaussians
-from cvxscreen.duality import dual_feasible, reference_point
-from cvxscreen.metric_certificate import certify_metric
-from cvxscreen.solvers import (
-    faces_loops,
-    faces_products,
-    small_loops,
-    smo_loops,
-    sparse_loops,
-    sparse_search,
-    sparse_terms,
-)
-from cvxscreen.solvers.faces import Faces
-from cvxscreen.solvers.metric_start import closed_form, task_of
-from cvxscreen.solvers.small_path import SmallPath
+from cvxscreen.designs import pair_table as pair_loops
+from cvxscreen.designs import term_sets as product_loops
+from cvxscreen.out_of_core import block_products as chunk_loops
+from cvxscreen.solvers import box_qp as smo_loops
+from cvxscreen.solvers.compiled_path import path_loop as small_loops
+from cvxscreen.solvers.compiled_path.segments import SmallPath
+from cvxscreen.solvers.dual_active_set import loops as faces_loops
+from cvxscreen.solvers.dual_active_set import loops as faces_products
+from cvxscreen.solvers.dual_active_set.solver import Faces
+from cvxscreen.solvers.metric.solver import closed_form, task_of
+from cvxscreen.solvers.prox_newton import loops as sparse_loops
+from cvxscreen.solvers.prox_newton import model as sparse_search
+from cvxscreen.solvers.prox_newton import model as sparse_terms
 from cvxscreen.solvers.stochastic import Sdca, Spdc
 
 MADE: tuple[Any, ...] = (

@@ -22,10 +22,9 @@ import pytest
 import scipy.sparse as sp
 
 import cvxscreen
-from cvxscreen.checkpoint import Checkpoint
-from cvxscreen.cli import main
+from cvxscreen.cli.commands import main, terminable
 from cvxscreen.errors import NotSaved
-from cvxscreen.interrupts import terminable
+from cvxscreen.paths.checkpoint import Checkpoint
 
 X, Y = cvxscreen.datasets.two_gaussians(150, 4, seed=1)
 GRID = np.geomspace(0.01, 10, 6)

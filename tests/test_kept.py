@@ -7,16 +7,15 @@ import pytest
 from sparse_cases import make as sparse_model
 from test_faces import D, N, make, solved, target_of, words
 
-from cvxscreen.certificate import certify
+from cvxscreen.certificates.certificate import certify
+from cvxscreen.core.duality import reference_point, rescaled_point
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.duality import reference_point, rescaled_point
-from cvxscreen.problem import Problem, Quadratic
-from cvxscreen.selection import Selection
-from cvxscreen.solvers.faces import Faces
-from cvxscreen.solvers.faces_memory import Memory
-from cvxscreen.solvers.faces_state import _known_margins
-from cvxscreen.solvers.inner import Start
-from cvxscreen.solvers.sparse_nest import Nest
+from cvxscreen.screening.reduction import Selection
+from cvxscreen.solvers.dual_active_set.solver import Faces
+from cvxscreen.solvers.dual_active_set.state import Memory, _known_margins
+from cvxscreen.solvers.interface import Start
+from cvxscreen.solvers.prox_newton.subproblem import Nest
 
 
 def test_a_start_evaluated_elsewhere_is_evaluated_again(rng: np.random.Generator) -> None:

@@ -11,13 +11,13 @@ from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.svm import SVC, SVR
 
 from cvxscreen.bounds import ACROSS, BOUNDS
-from cvxscreen.duality import reference_point
+from cvxscreen.core.duality import reference_point
+from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.models.kernel import decision_function
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
-from cvxscreen.problem import Problem
-from cvxscreen.rules import judge
+from cvxscreen.screening.verdict import judge
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.smo import Smo
 

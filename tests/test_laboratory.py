@@ -30,9 +30,9 @@ from terms import OPEN, RIGHT, WRONG  # noqa: E402
 
 from cvxscreen import regression  # noqa: E402
 from cvxscreen.bounds import BOUNDS, midpoint_ball  # noqa: E402
-from cvxscreen.losses import Piece  # noqa: E402
-from cvxscreen.regions import Ball  # noqa: E402
-from cvxscreen.rules import judge  # noqa: E402
+from cvxscreen.bounds.regions import Ball  # noqa: E402
+from cvxscreen.core.losses import Piece  # noqa: E402
+from cvxscreen.screening.verdict import judge  # noqa: E402
 
 DECISIONS = 50_000
 

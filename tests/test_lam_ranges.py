@@ -8,10 +8,10 @@ from metric_exact import small
 
 import cvxscreen
 from cvxscreen.bounds import named
-from cvxscreen.duality import reference_point
-from cvxscreen.lam_ranges import lam_interval
-from cvxscreen.losses import Piece
-from cvxscreen.rules import judge
+from cvxscreen.core.duality import reference_point
+from cvxscreen.core.losses import Piece
+from cvxscreen.screening.lambda_ranges import lam_interval
+from cvxscreen.screening.verdict import judge
 
 
 @pytest.mark.parametrize("bound", ["midpoint", "rrpb"])

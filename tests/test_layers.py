@@ -72,14 +72,14 @@ HOMES = {
 """Outside libraries that only some parts of the package may import."""
 
 LATE = {
-    ("cvxscreen.registration", "cvxscreen.reducer"),
-    ("cvxscreen.problem", "cvxscreen.reducer.build"),
-    ("cvxscreen.multitask.problem", "cvxscreen.reducer.multitask"),
-    ("cvxscreen.lp_svm", "cvxscreen.reducer.lp_problem"),
-    ("cvxscreen.doors", "cvxscreen.reducer.inner"),
-    ("cvxscreen.paths", "cvxscreen.parameters"),
-    ("cvxscreen.cli", "cvxscreen.demo"),
-    ("cvxscreen.cli", "cvxscreen.reducer.doors"),
+    ("cvxscreen.registration", "cvxscreen.cvxpy_plugin"),
+    ("cvxscreen.core.problem", "cvxscreen.cvxpy_plugin.build"),
+    ("cvxscreen.multitask.problem", "cvxscreen.cvxpy_plugin.build"),
+    ("cvxscreen.solvers.lp_svm", "cvxscreen.cvxpy_plugin.build"),
+    ("cvxscreen.api", "cvxscreen.cvxpy_plugin.inner"),
+    ("cvxscreen.paths.path", "cvxscreen.cvxpy_plugin.parameter_path"),
+    ("cvxscreen.cli.commands", "cvxscreen.cli.demo"),
+    ("cvxscreen.cli.commands", "cvxscreen.cvxpy_plugin.doors"),
 }
 """Imports inside a function, of the parts that load CVXPY: it takes longer to import than all the
 rest, and is loaded when a problem of CVXPY's own, or one of its solvers, comes in. The first three
@@ -113,7 +113,7 @@ def imports(module: str, tree: ast.AST, *, is_package: bool) -> Iterator[Import]
             above = package[: len(package) - node.level + 1] if node.level else []
             target = ".".join([*above, *(node.module.split(".") if node.module else [])])
             names = tuple(alias.name for alias in node.names)
-            if target == "cvxscreen":  # `from cvxscreen import losses` reaches cvxscreen.losses
+            if target == "cvxscreen":  # `from cvxscreen import losses` reaches cvxscreen.core.losses
                 for name in names:
                     reached = f"cvxscreen.{name}" if name in ROW_OF else target
                     yield Import(reached, (name,), node.lineno, delayed)
@@ -213,41 +213,41 @@ def test_no_part_is_named_twice() -> None:
 
 REFUSED = [
     ("cvxscreen.helpers", "", "has no layer"),
-    ("cvxscreen.rules", "import cvxscreen.helpers", "has no layer"),
-    ("cvxscreen.losses", "from cvxscreen.cones import FREE", "sibling"),
-    ("cvxscreen.losses", "from .cones import FREE", "sibling"),
+    ("cvxscreen.screening.verdict", "import cvxscreen.helpers", "has no layer"),
+    ("cvxscreen.core.losses", "from cvxscreen.core.cones import FREE", "sibling"),
+    ("cvxscreen.core.losses", "from .cones import FREE", "sibling"),
     ("cvxscreen.designs.rows", "from cvxscreen.designs.gram import Gram", "sibling"),
     ("cvxscreen.designs.rows", "from . import gram", "sibling"),
-    ("cvxscreen.certificate", "from cvxscreen.duality import gap", "sibling"),
-    ("cvxscreen.certificate", "from cvxscreen.regions import Ball", "lower layer"),
-    ("cvxscreen.regions", "from cvxscreen.bounds import dvi", "lower layer"),
-    ("cvxscreen.solvers.loop", "from cvxscreen.reducer import build", "lower layer"),
+    ("cvxscreen.certificates.certificate", "from cvxscreen.core.duality import gap", "sibling"),
+    ("cvxscreen.certificates.certificate", "from cvxscreen.bounds.regions import Ball", "lower layer"),
+    ("cvxscreen.bounds.regions", "from cvxscreen.bounds import dvi", "lower layer"),
+    ("cvxscreen.solvers.loop", "from cvxscreen.cvxpy_plugin import build", "lower layer"),
     ("cvxscreen.solvers.loop", "from ..paths import Path", "lower layer"),
-    ("cvxscreen.rules", "from cvxscreen import plots", "lower layer"),
-    ("cvxscreen.models.svm", "import cvxscreen.cli", "lower layer"),
+    ("cvxscreen.screening.verdict", "from cvxscreen import plots", "lower layer"),
+    ("cvxscreen.models.svm", "import cvxscreen.cli.commands", "lower layer"),
     ("cvxscreen.plots", "import cvxscreen.datasets", "sibling"),
-    ("cvxscreen.problem", "import cvxscreen", "top of the package"),
-    ("cvxscreen.problem", "from cvxscreen import __version__", "top of the package"),
-    ("cvxscreen.problem", "from . import solve", "top of the package"),
-    ("cvxscreen", "from cvxscreen.losses import _secret", "private"),
-    ("cvxscreen.rules", "def f():\n    from cvxscreen.problem import P", "inside a function"),
-    ("cvxscreen.doors", "def f():\n    from cvxscreen.reducer import build", "inside a function"),
-    ("cvxscreen.doors", "from cvxscreen import paths", "lower layer"),
-    ("cvxscreen.rules", "async def f():\n    import cvxscreen.paths", "inside a function"),
-    ("cvxscreen.rules", "class A:\n    def f(self):\n        import cvxscreen.problem", "inside"),
+    ("cvxscreen.core.problem", "import cvxscreen", "top of the package"),
+    ("cvxscreen.core.problem", "from cvxscreen import __version__", "top of the package"),
+    ("cvxscreen.core.problem", "from . import solve", "top of the package"),
+    ("cvxscreen", "from cvxscreen.core.losses import _secret", "private"),
+    ("cvxscreen.screening.verdict", "def f():\n    from cvxscreen.core.problem import P", "inside a function"),
+    ("cvxscreen.api", "def f():\n    from cvxscreen.cvxpy_plugin import build", "inside a function"),
+    ("cvxscreen.api", "from cvxscreen import paths", "lower layer"),
+    ("cvxscreen.screening.verdict", "async def f():\n    import cvxscreen.paths.path", "inside a function"),
+    ("cvxscreen.screening.verdict", "class A:\n    def f(self):\n        import cvxscreen.core.problem", "inside"),
     (
-        "cvxscreen.problem",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from cvxscreen.paths import Path",
+        "cvxscreen.core.problem",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from cvxscreen.paths.path import Path",
         "lower layer",
     ),
-    ("cvxscreen.rules", "from importlib import import_module\nimport_module(name)", "be read"),
-    ("cvxscreen.rules", "import importlib\nimportlib.import_module('.path', 'x')", "be read"),
-    ("cvxscreen.rules", "__import__('cvxscreen.paths')", "lower layer"),
-    ("cvxscreen.problem", "import cvxpy as cp", "imports cvxpy"),
+    ("cvxscreen.screening.verdict", "from importlib import import_module\nimport_module(name)", "be read"),
+    ("cvxscreen.screening.verdict", "import importlib\nimportlib.import_module('.path', 'x')", "be read"),
+    ("cvxscreen.screening.verdict", "__import__('cvxscreen.paths.path')", "lower layer"),
+    ("cvxscreen.core.problem", "import cvxpy as cp", "imports cvxpy"),
     ("cvxscreen", "import cvxpy", "imports cvxpy"),
-    ("cvxscreen.problem", "def f():\n    from cvxpy import Variable", "imports cvxpy"),
-    ("cvxscreen.cli", "from sklearn.datasets import load_svmlight_file", "imports sklearn"),
-    ("cvxscreen.paths", "def plot():\n    import matplotlib.pyplot", "imports matplotlib"),
+    ("cvxscreen.core.problem", "def f():\n    from cvxpy import Variable", "imports cvxpy"),
+    ("cvxscreen.cli.commands", "from sklearn.datasets import load_svmlight_file", "imports sklearn"),
+    ("cvxscreen.paths.path", "def plot():\n    import matplotlib.pyplot", "imports matplotlib"),
 ]
 
 
@@ -259,18 +259,18 @@ def test_refuses(module: str, source: str, words: str) -> None:
 
 
 ACCEPTED = [
-    ("cvxscreen.losses", "import numpy\nfrom cvxscreen.errors import InvalidInput", False),
-    ("cvxscreen.certificate", "from cvxscreen.problem import P\nimport cvxscreen.losses", False),
-    ("cvxscreen.bounds", "from cvxscreen.regions import Ball", False),
+    ("cvxscreen.core.losses", "import numpy\nfrom cvxscreen.errors import InvalidInput", False),
+    ("cvxscreen.certificates.certificate", "from cvxscreen.core.problem import P\nimport cvxscreen.core.losses", False),
+    ("cvxscreen.bounds", "from cvxscreen.bounds.regions import Ball", False),
     ("cvxscreen.solvers.dcd", "from cvxscreen.solvers.loop import run\nfrom . import loop", False),
-    ("cvxscreen.reducer.build", "import cvxpy\nfrom cvxscreen.solvers import solve", False),
-    ("cvxscreen.reducer.build", "from .recognise import Layout", False),
+    ("cvxscreen.cvxpy_plugin.build", "import cvxpy\nfrom cvxscreen.solvers import solve", False),
+    ("cvxscreen.cvxpy_plugin.build", "from .recognise import Layout", False),
     ("cvxscreen.designs", "from .rows import Rows\nfrom cvxscreen.designs.gram import G", True),
     ("cvxscreen.plots", "def f():\n    from matplotlib.figure import Figure", False),
     ("cvxscreen.datasets", "def f():\n    import sklearn.datasets", False),
-    ("cvxscreen", "from cvxscreen.cli import main\nfrom cvxscreen import bounds", True),
-    ("cvxscreen.cli", "from cvxscreen import paths\nfrom . import plots", False),
-    ("cvxscreen.doors", "def f():\n    from cvxscreen.reducer.inner import cvxpy_inner", False),
+    ("cvxscreen", "from cvxscreen.cli.commands import main\nfrom cvxscreen import bounds", True),
+    ("cvxscreen.cli.commands", "from cvxscreen import paths\nfrom . import plots", False),
+    ("cvxscreen.api", "def f():\n    from cvxscreen.cvxpy_plugin.inner import cvxpy_inner", False),
     ("cvxscreen", "from importlib import import_module\nimport_module(name)", True),
 ]
 

@@ -11,8 +11,8 @@ import pytest
 import scipy.sparse as sp
 
 import cvxscreen
+from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.errors import InvalidInput
-from cvxscreen.limits import UNLIMITED, Limits
 
 X, Y = cvxscreen.datasets.two_gaussians(300, 6, seed=3)
 WORDS = ("optimal", "time_limit", "iteration_limit")
@@ -130,7 +130,7 @@ def test_a_path_out_of_time_keeps_finished_points(solver, looks, monkeypatch, tm
     grid, file = np.geomspace(0.01, 1, 8), tmp_path / "c.npz"
     problem = MODELS["newton"]
     whole = cvxscreen.path(problem, values=grid, solver=solver, checkpoint=tmp_path / "whole.npz")
-    monkeypatch.setattr("cvxscreen.limits.perf_counter", Clock(1.0))
+    monkeypatch.setattr("cvxscreen._support.limits.perf_counter", Clock(1.0))
     cut = cvxscreen.path(problem, values=grid, solver=solver, time_limit=looks, checkpoint=file)
     monkeypatch.undo()
     assert not cut.finished
@@ -145,7 +145,7 @@ def test_a_path_out_of_time_keeps_finished_points(solver, looks, monkeypatch, tm
 
 def test_a_metric_path_out_of_time_keeps_finished_points(monkeypatch) -> None:
     problem = MODELS["metric"]
-    monkeypatch.setattr("cvxscreen.limits.perf_counter", Clock(1.0))
+    monkeypatch.setattr("cvxscreen._support.limits.perf_counter", Clock(1.0))
     cut = cvxscreen.path(problem, over="lam", time_limit=40.0)
     assert not cut.finished
     assert cut.stopped == "time_limit"
@@ -247,7 +247,7 @@ def test_a_path_over_a_parameter_keeps_finished_points(solver, looks, monkeypatc
     grid = np.geomspace(10, 0.1, 8)
     whole = cvxscreen.path(prob, lam, grid, solver=solver)
     assert (whole.finished, whole.stopped) == (True, "")
-    monkeypatch.setattr("cvxscreen.limits.perf_counter", Clock(1.0))
+    monkeypatch.setattr("cvxscreen._support.limits.perf_counter", Clock(1.0))
     cut = cvxscreen.path(prob, lam, grid, solver=solver, time_limit=looks)
     assert (cut.finished, cut.stopped) == (False, "time_limit")
     assert "time limit after" in str(cut)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.losses import Losses
-from cvxscreen.problem import Problem, Quadratic
-from cvxscreen.solvers import linear
-from cvxscreen.solvers.linear import solve_newton_system
+from cvxscreen.solvers import newton as linear
+from cvxscreen.solvers.newton import solve_newton_system
 
 
 def problem_of(

@@ -7,18 +7,17 @@ import pytest
 from strategies import CASES, LOSSES, Case, build, honest, pieces_at, reference, solved
 
 from cvxscreen.bounds import BOUNDS, midpoint_ball
+from cvxscreen.core.problem import Problem
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
-from cvxscreen.problem import Problem
-from cvxscreen.screening import Prediction
-from cvxscreen.selection import Selection
+from cvxscreen.screening.reduction import Prediction, Selection
 from cvxscreen.solvers import loop
-from cvxscreen.solvers.guess import SMALL, Guess
-from cvxscreen.solvers.inner import Start
+from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.loop import MAX_ROUNDS, MODES, solve_screened
 from cvxscreen.solvers.newton import Newton
+from cvxscreen.solvers.prediction import SMALL, Guess
 from cvxscreen.solvers.solution import Round, Solution
 
 LARGE = 3 * SMALL

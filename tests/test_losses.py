@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import arguments, loss_rows, slopes
 
+from cvxscreen.core.losses import Losses
 from cvxscreen.errors import InvalidInput
-from cvxscreen.losses import Losses
 
 RNG = np.random.default_rng(7)
 T = np.unique(

@@ -8,11 +8,11 @@ import scipy.sparse as sp
 from scipy.optimize import linprog
 
 import cvxscreen as cs
-from cvxscreen.columns import by_columns
+from cvxscreen._support.limits import Limits
+from cvxscreen.designs.columns import by_columns
 from cvxscreen.errors import InvalidInput, UnknownName
-from cvxscreen.limits import Limits
-from cvxscreen.lp_path import LpRun
-from cvxscreen.lp_svm import (
+from cvxscreen.paths.lp_svm import LpRun
+from cvxscreen.solvers.lp_svm import (
     LpSvm,
     certify_lp,
     dropped_by_slab,

@@ -10,14 +10,13 @@ import pytest
 from sklearn.datasets import load_iris
 
 import cvxscreen
-from cvxscreen.certificate import certify
+from cvxscreen.certificates.certificate import certify
+from cvxscreen.certificates.metric import certify_metric
+from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput, UnknownName
-from cvxscreen.metric_certificate import certify_metric
-from cvxscreen.problem import Problem
-from cvxscreen.solvers import metric
-from cvxscreen.solvers.metric import lam_max, solve_metric
-from cvxscreen.solvers.metric_run import Run
-from cvxscreen.solvers.metric_start import closed_form, task_of
+from cvxscreen.solvers.metric import solver as metric
+from cvxscreen.solvers.metric.run import Run
+from cvxscreen.solvers.metric.solver import closed_form, lam_max, solve_metric, task_of
 
 
 def iris(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

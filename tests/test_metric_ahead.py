@@ -9,14 +9,13 @@ import pytest
 from metric_exact import optimum, small
 
 import cvxscreen
-from cvxscreen.metric_certificate import certify_metric
-from cvxscreen.solvers import metric_ahead
-from cvxscreen.solvers.metric_ahead import Ahead
-from cvxscreen.solvers.metric_run import Run
-from cvxscreen.solvers.metric_sequence import along
-from cvxscreen.solvers.metric_start import closed_form, task_of
-from cvxscreen.solvers.metric_thrift import LONGEST, Thrift, shrinking, work
-from cvxscreen.term_sets import Indexed
+from cvxscreen.certificates.metric import certify_metric
+from cvxscreen.designs.term_sets import Indexed
+from cvxscreen.solvers.metric import sequence as metric_ahead
+from cvxscreen.solvers.metric.run import Run
+from cvxscreen.solvers.metric.sequence import Ahead, along
+from cvxscreen.solvers.metric.solver import closed_form, task_of
+from cvxscreen.solvers.metric.task import LONGEST, Thrift, shrinking, work
 
 
 @pytest.fixture

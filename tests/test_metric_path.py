@@ -9,14 +9,13 @@ import pytest
 from sklearn.datasets import load_iris
 
 import cvxscreen
+from cvxscreen._support.limits import Limits
+from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
-from cvxscreen.limits import Limits
-from cvxscreen.path_metric import MetricRun
-from cvxscreen.path_record import Points
-from cvxscreen.problem import Problem
-from cvxscreen.solvers.metric import lam_max
-from cvxscreen.solvers.metric_rows import ends
-from cvxscreen.solvers.metric_sequence import along
+from cvxscreen.paths.record import Points
+from cvxscreen.paths.run import MetricRun
+from cvxscreen.solvers.metric.sequence import along, ends
+from cvxscreen.solvers.metric.solver import lam_max
 
 
 def problem(gamma: float = 0.05, diagonal: bool = False, weighted: bool = False) -> Problem:

@@ -12,15 +12,15 @@ from metric_exact import optimum, small
 
 import cvxscreen
 from cvxscreen.bounds import RULES, available, cut, named
-from cvxscreen.duality import reference_point
-from cvxscreen.losses import Piece
-from cvxscreen.problem import Problem
-from cvxscreen.regions import Ball
-from cvxscreen.rules import judge
-from cvxscreen.solvers.metric_run import Run
-from cvxscreen.solvers.metric_shrink import shrink
-from cvxscreen.solvers.metric_start import closed_form, task_of
-from cvxscreen.term_sets import Indexed
+from cvxscreen.bounds.regions import Ball
+from cvxscreen.core.duality import reference_point
+from cvxscreen.core.losses import Piece
+from cvxscreen.core.problem import Problem
+from cvxscreen.designs.term_sets import Indexed
+from cvxscreen.screening.verdict import judge
+from cvxscreen.solvers.metric.run import Run
+from cvxscreen.solvers.metric.solver import closed_form, task_of
+from cvxscreen.solvers.metric.task import shrink
 
 NAMES = ("gb", "pgb", "dgb", "cdgb", "rpb", "rrpb", "midpoint")
 SCALES: dict[str, Any] = {

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput, UnknownName
-from cvxscreen.models.loss_table import CLASSIFICATION, REGRESSION
 from cvxscreen.models.regression import regression
+from cvxscreen.models.samples import CLASSIFICATION, REGRESSION
 from cvxscreen.models.svm import svm
-from cvxscreen.problem import Problem
 from cvxscreen.solvers.newton import Newton
 
 RNG = np.random.default_rng(9)

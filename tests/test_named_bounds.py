@@ -12,15 +12,15 @@ import pytest
 from exact import dot, exact
 from strategies import LOSSES, Case, Reference, build, reference
 
+from cvxscreen.api import screen, solve
 from cvxscreen.bounds import ACROSS, BOUNDS, PAIRS, available, named, named_pair
-from cvxscreen.doors import screen, solve
-from cvxscreen.duality import Point, reference_point
+from cvxscreen.bounds.regions import CutBall, Everywhere, Region
+from cvxscreen.core.duality import Point, reference_point
+from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
-from cvxscreen.problem import Problem
-from cvxscreen.regions import CutBall, Everywhere, Region
-from cvxscreen.rules import Verdict, judge
+from cvxscreen.screening.verdict import Verdict, judge
 
 GAPS = (1e-1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-9)
 

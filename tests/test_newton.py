@@ -7,15 +7,15 @@ import pytest
 import scipy.sparse as sp
 from strategies import CASES, CLASSIFICATION, LOSSES, Case, build, reference
 
-from cvxscreen.certificate import certify
-from cvxscreen.cones import SideConstraints
+from cvxscreen.certificates.certificate import certify
+from cvxscreen.core.cones import SideConstraints
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.losses import Losses
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
-from cvxscreen.problem import Problem, Quadratic
-from cvxscreen.solvers.inner import Start
+from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.newton import Newton, default_weight
 
 

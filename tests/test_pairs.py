@@ -7,13 +7,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from cvxscreen import product_loops
-from cvxscreen.designs.pairs import Pairs
-from cvxscreen.models.comparisons import Comparisons
-from cvxscreen.models.triplets import pairs, quadruplets, triplets
-from cvxscreen.pair_loops import loops
-from cvxscreen.pair_table import PairTable, centred
-from cvxscreen.term_sets import Products
+from cvxscreen.designs import term_sets as product_loops
+from cvxscreen.designs.comparisons import Pairs
+from cvxscreen.designs.pair_table import PairTable, centred, loops
+from cvxscreen.designs.term_sets import Products
+from cvxscreen.models.comparisons import Comparisons, pairs, quadruplets, triplets
 
 SETS = ("products", "listed", "pairs", "quadruplets", "mixture")
 

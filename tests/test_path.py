@@ -10,10 +10,10 @@ import pytest
 
 import cvxscreen
 from cvxscreen import path as solve_path
-from cvxscreen import path_run
 from cvxscreen.datasets import heavy_tailed_regression, two_gaussians
 from cvxscreen.errors import InvalidInput, UnknownName
-from cvxscreen.solvers.small_path import SmallPath
+from cvxscreen.paths import run as path_run
+from cvxscreen.solvers.compiled_path.segments import SmallPath
 
 X, Y = two_gaussians(900, 6, bayes_error=0.1)
 GRID = np.geomspace(0.02, 5.0, 6)

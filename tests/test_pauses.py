@@ -8,16 +8,16 @@ from test_faces import make, target_of, words
 
 import cvxscreen
 from cvxscreen.bounds import midpoint_ball
-from cvxscreen.duality import reference_point, rescaled_point
-from cvxscreen.rules import judge
-from cvxscreen.screening import Screening
+from cvxscreen.core.duality import reference_point, rescaled_point
+from cvxscreen.screening.reduction import Screening
+from cvxscreen.screening.verdict import judge
 from cvxscreen.solvers import loop
-from cvxscreen.solvers.faces import Faces
-from cvxscreen.solvers.guess import SAMPLE, _order_statistic
-from cvxscreen.solvers.inner import Start
+from cvxscreen.solvers.dual_active_set.solver import Faces
+from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.loop import WORTH, solve_screened
 from cvxscreen.solvers.newton import Newton
-from cvxscreen.solvers.pauses import FALL, LAST, gap_that_pays, pauses, promising
+from cvxscreen.solvers.prediction import SAMPLE, _order_statistic
+from cvxscreen.solvers.schedule import FALL, LAST, gap_that_pays, pauses, promising
 
 
 def test_a_start_at_the_optimum_is_returned_and_another_is_used(

@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
+import cvxscreen.reducer  # noqa: F401  (fills `to_cvxpy`)
 import numpy as np
 import pytest
 
-import cvxscreen.reducer  # noqa: F401  (fills `to_cvxpy`)
+from cvxscreen._support.rounding import gamma
 from cvxscreen.bounds import available, midpoint_ball
-from cvxscreen.certificate import certify
+from cvxscreen.bounds.regions import Ball
+from cvxscreen.certificates.certificate import certify
+from cvxscreen.core.duality import reference_point, rescaled_point
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.penalty import L1, PSD, NonNegative, Penalty
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.duality import reference_point, rescaled_point
 from cvxscreen.errors import InvalidInput
-from cvxscreen.losses import Losses
-from cvxscreen.penalty import L1, PSD, NonNegative, Penalty
-from cvxscreen.problem import Problem, Quadratic
-from cvxscreen.regions import Ball
-from cvxscreen.rounding import gamma
-from cvxscreen.rules import judge
-from cvxscreen.solvers.choice import builtin_solver
+from cvxscreen.screening.verdict import judge
+from cvxscreen.solvers.registry import builtin_solver
 
 KINDS = ("L1", "x >= 0", "PSD")
 SIDE = 3

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import arguments, loss_rows
 
-from cvxscreen.losses import Losses, Piece
+from cvxscreen.core.losses import Losses, Piece
 
 INF = np.inf
 FACES = {

@@ -14,7 +14,8 @@ import pytest
 from matplotlib.image import imread
 
 from cvxscreen.errors import InvalidInput, MissingDependency
-from cvxscreen.plots import panels, rejection, save
+from cvxscreen.plots import panels, save
+from cvxscreen.plots import paths as rejection
 
 VALUES = np.geomspace(1e-2, 10, 12)
 LINEAR = np.linspace(0.5, 0.2, 12)

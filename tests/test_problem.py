@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cvxscreen.cones import SideConstraints
+from cvxscreen.core.cones import SideConstraints
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.losses import Losses
-from cvxscreen.problem import Problem, Quadratic
-from cvxscreen.selection import Selection
+from cvxscreen.screening.reduction import Selection
 
 RNG = np.random.default_rng(5)
 B = RNG.standard_normal((3, 5))

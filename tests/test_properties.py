@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from strategies import arguments, loss_rows, slopes
 
-from cvxscreen import prox
-from cvxscreen.cones import SideConstraints
-from cvxscreen.penalty import L1, PSD, NonNegative, Penalty
+from cvxscreen.core.cones import SideConstraints
+from cvxscreen.core.penalty import L1, PSD, NonNegative, Penalty
+from cvxscreen.multitask import prox
 
 vectors = arrays(np.float64, 4, elements=entries)
 positive = st.integers(-6, 6).map(lambda k: 2.0**k)

@@ -12,13 +12,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cvxscreen.bounds import ACROSS, BOUNDS, joint, midpoint_ball, moved
-from cvxscreen.certificate import certify
-from cvxscreen.duality import reference_point
-from cvxscreen.problem import Problem
-from cvxscreen.regions import Ball
-from cvxscreen.rules import judge
-from cvxscreen.screening import Screening
-from cvxscreen.selection import Selection
+from cvxscreen.bounds.regions import Ball
+from cvxscreen.certificates.certificate import certify
+from cvxscreen.core.duality import reference_point
+from cvxscreen.core.problem import Problem
+from cvxscreen.screening.reduction import Screening, Selection
+from cvxscreen.screening.verdict import judge
 from cvxscreen.solvers.newton import Newton
 
 FEW = settings(max_examples=settings.default.max_examples // 2)

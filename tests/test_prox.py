@@ -6,8 +6,8 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from cvxscreen import prox
 from cvxscreen.errors import InvalidInput
+from cvxscreen.multitask import prox
 
 EXACT = {"solver": "CLARABEL", "tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9}
 
@@ -165,7 +165,7 @@ def test_box_norm_weights_agree_with_bisection(search, rng: np.random.Generator)
 
 
 def test_linear_search_looks_at_each_number_a_few_times(rng, monkeypatch) -> None:
-    from cvxscreen.prox import box_norm
+    from cvxscreen.multitask import prox as box_norm
 
     looked = []
     plain = box_norm._median

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from cvxscreen.bounds import BOUNDS, PAIRS
-from cvxscreen.duality import Point, reference_point
+from cvxscreen.bounds.regions import Ball, CutBall, Place, TwoBalls
+from cvxscreen.core.duality import Point, reference_point
+from cvxscreen.core.problem import Problem
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
-from cvxscreen.problem import Problem
-from cvxscreen.regions import Ball, CutBall, Place, TwoBalls
-from cvxscreen.rules import judge
+from cvxscreen.screening.verdict import judge
 from cvxscreen.solvers.newton import Newton
 
 Interval = tuple[np.ndarray, np.ndarray]

@@ -10,15 +10,15 @@ from sklearn.svm import LinearSVC
 
 import cvxscreen as cs
 from cvxscreen import bounds
-from cvxscreen.certificate import certify
+from cvxscreen.certificates.certificate import certify
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.penalty import L1, NonNegative
+from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.core.quadratic import Absent
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.estimators import SparseSVC
-from cvxscreen.losses import Losses
-from cvxscreen.penalty import L1, NonNegative
-from cvxscreen.problem import Problem, Quadratic
-from cvxscreen.quadratic import Absent
-from cvxscreen.solvers.evaluate import Answer
+from cvxscreen.solvers.solution import Answer
 
 LOSSES = ("squared_hinge", "huber")
 

@@ -8,18 +8,17 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from cvxscreen._support.rounding import gamma
 from cvxscreen.bounds import dual_ball
+from cvxscreen.core.duality import held_share, reference_point, rescaled_point
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.penalty import L1
+from cvxscreen.core.problem import Problem
+from cvxscreen.core.quadratic import Absent
 from cvxscreen.designs.rows import Rows
-from cvxscreen.duality import reference_point, rescaled_point
-from cvxscreen.held import held_share
-from cvxscreen.losses import Losses
-from cvxscreen.penalty import L1
-from cvxscreen.problem import Problem
-from cvxscreen.quadratic import Absent
-from cvxscreen.rounding import gamma
-from cvxscreen.rules import judge
-from cvxscreen.screening import Screening
-from cvxscreen.solvers.sparse_newton import ProxNewton
+from cvxscreen.screening.reduction import Screening
+from cvxscreen.screening.verdict import judge
+from cvxscreen.solvers.prox_newton.solver import ProxNewton
 
 DATA = ("dense", "sparse", "float32", "scaled")
 LOSSES = ("squared_hinge", "smoothed_hinge", "huber", "smoothed_epsilon")

@@ -10,16 +10,16 @@ import pytest
 from strategies import LOSSES, Case, Reference, reference
 
 from cvxscreen.bounds import Ray, dvi_ball, midpoint_ball
-from cvxscreen.duality import Point, reference_point
+from cvxscreen.core.closed_form import piece_ends
+from cvxscreen.core.duality import Point, reference_point
+from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
-from cvxscreen.problem import Problem
-from cvxscreen.ranges import _smooth_error, c_interval, eps_interval
-from cvxscreen.rules import judge
-from cvxscreen.selection import Selection
+from cvxscreen.screening.c_ranges import _smooth_error, c_interval, eps_interval
+from cvxscreen.screening.reduction import Selection
+from cvxscreen.screening.verdict import judge
 from cvxscreen.solvers.newton import Newton
-from cvxscreen.start import piece_ends
 
 DATA = ("plain", "scaled", "twins", "integer", "wide")
 STORAGE = ("dense64", "dense32", "csr64", "csr32")

@@ -12,7 +12,7 @@ from cvxscreen.multitask import certify_multitask, dual_ball, eigengap
 from cvxscreen.multitask.bcd import Bcd, everything
 from cvxscreen.multitask.gap import Dual, Primal, joint_gap
 from cvxscreen.multitask.screening import Screen
-from cvxscreen.multitask.ustep import cold, solve_task
+from cvxscreen.multitask.task_solver import cold, solve_task
 
 
 def iterates(problem, rounds=12):

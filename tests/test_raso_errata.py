@@ -7,9 +7,8 @@ import pytest
 from tasks import shared_tasks
 
 import cvxscreen
-from cvxscreen import prox
-from cvxscreen.multitask.apg_joint import ApgJoint, Coupling
-from cvxscreen.multitask.joint import Record
+from cvxscreen.multitask import prox
+from cvxscreen.multitask.first_order import ApgJoint, Coupling, Record
 from cvxscreen.solvers.apg import auslender_teboulle, fista
 
 

@@ -16,11 +16,11 @@ import pytest
 from tasks import shared_tasks
 
 import cvxscreen
-from cvxscreen import prox
+from cvxscreen.multitask import prox
+from cvxscreen.multitask import prox as box_norm
 from cvxscreen.multitask.bcd import Bcd
-from cvxscreen.multitask.metric import Metric
-from cvxscreen.multitask.ustep import cold, solve_task
-from cvxscreen.prox import box_norm
+from cvxscreen.multitask.problem import Metric
+from cvxscreen.multitask.task_solver import cold, solve_task
 from cvxscreen.solvers.apg import fista
 
 

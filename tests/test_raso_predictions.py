@@ -11,7 +11,7 @@ from test_raso_screening import CASES, problem_of, run
 from cvxscreen.multitask import bcd
 from cvxscreen.multitask.bcd import Bcd, everything
 from cvxscreen.multitask.screening import Screen, columns
-from cvxscreen.multitask.ustep import cold, solve_task
+from cvxscreen.multitask.task_solver import cold, solve_task
 
 
 def u_steps(problem, metric, points, fixings):

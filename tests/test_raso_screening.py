@@ -8,11 +8,10 @@ from tasks import shared_tasks
 
 import cvxscreen
 from cvxscreen.multitask.bcd import Bcd
-from cvxscreen.multitask.intercepts import Intercepts
-from cvxscreen.multitask.metric import Metric
-from cvxscreen.multitask.row_norms import RowNorms
-from cvxscreen.multitask.screening import Place, Screen, columns
-from cvxscreen.multitask.ustep import TaskPoint, cold, solve_task
+from cvxscreen.multitask.bounds import Intercepts
+from cvxscreen.multitask.problem import Metric
+from cvxscreen.multitask.screening import Place, RowNorms, Screen, columns
+from cvxscreen.multitask.task_solver import TaskPoint, cold, solve_task
 
 
 def solved(problem, metric, points=None):

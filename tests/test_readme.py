@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cvxscreen
-from cvxscreen.cli import main
+from cvxscreen.cli.commands import main
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "README.md").read_text("utf-8")

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from exact import Exact, exact, solve
 from strategies import CASES, Case, build, crossed, reference, solved
 
-from cvxscreen.problem import Problem
+from cvxscreen.core.problem import Problem
 
 
 def dual_by_interior_point(problem: Problem) -> tuple[np.ndarray, float]:

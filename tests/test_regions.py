@@ -10,12 +10,12 @@ import pytest
 from strategies import LOSSES, Case, reference, solved
 
 from cvxscreen.bounds import BOUNDS
+from cvxscreen.bounds.regions import Ball, CutBall, Place, TwoBalls
+from cvxscreen.core.duality import reference_point
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.duality import reference_point
-from cvxscreen.losses import Losses
-from cvxscreen.problem import Problem, Quadratic
-from cvxscreen.regions import Ball, CutBall, Place, TwoBalls
-from cvxscreen.rules import judge
+from cvxscreen.screening.verdict import judge
 
 
 def plain(A: np.ndarray, M: np.ndarray | None = None) -> Problem:

@@ -11,11 +11,11 @@ from exact import Exact, dot, exact
 from strategies import CASES, LOSSES, Case, Reference, reference, suboptimal
 
 from cvxscreen.bounds import BOUNDS
+from cvxscreen.bounds.regions import Ball
+from cvxscreen.core.duality import Point, reference_point, rescaled_point
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.duality import Point, reference_point, rescaled_point
-from cvxscreen.losses import Losses
-from cvxscreen.problem import Problem, Quadratic
-from cvxscreen.regions import Ball
 
 PLAIN = [case for case in CASES if not case.intercept and case.storage in ("dense64", "csr32")]
 

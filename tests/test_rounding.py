@@ -9,13 +9,13 @@ import pytest
 import scipy.sparse as sp
 from exact import dot, exact, solve
 
+from cvxscreen._support.rounding import UNIT, gamma, up
+from cvxscreen.bounds.regions import Ball
+from cvxscreen.bounds.regions.balls import Pencil
+from cvxscreen.bounds.regions.functionals import Functionals, outward
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.losses import Losses
-from cvxscreen.problem import Problem, Quadratic
-from cvxscreen.regions import Ball
-from cvxscreen.regions.functionals import Functionals, outward
-from cvxscreen.regions.pencil import Pencil
-from cvxscreen.rounding import UNIT, gamma, up
 
 KINDS = ["dense64", "dense32", "csr64", "csr32"]
 SCALES = ["plain", "columns", "rows", "cancelling"]

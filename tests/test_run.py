@@ -10,16 +10,14 @@ from metric_exact import small
 from strategies import Case, build
 
 import cvxscreen
-from cvxscreen.duality import Point, reference_point
-from cvxscreen.problem import Problem
-from cvxscreen.solvers import faces
-from cvxscreen.solvers.evaluate import Answer
-from cvxscreen.solvers.faces_memory import Memory
-from cvxscreen.solvers.faces_state import State
+from cvxscreen.core.duality import Point, reference_point
+from cvxscreen.core.problem import Problem
+from cvxscreen.solvers.dual_active_set import solver as faces
+from cvxscreen.solvers.dual_active_set.state import Memory, State
 from cvxscreen.solvers.loop import _Run
 from cvxscreen.solvers.newton import Newton
-from cvxscreen.solvers.solution import Solution
-from cvxscreen.solvers.warm import onward_start
+from cvxscreen.solvers.solution import Answer, Solution
+from cvxscreen.solvers.warm_start import onward_start
 
 
 def pair(problem: Problem) -> tuple[Point, Point]:

@@ -16,11 +16,11 @@ import pytest
 from strategies import LOSSES, Case, Reference, crossed, points, reference, solved
 
 from cvxscreen.bounds import ACROSS, BOUNDS, PAIRS
-from cvxscreen.duality import Point, reference_point
+from cvxscreen.core.duality import Point, reference_point
+from cvxscreen.core.problem import Problem
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
-from cvxscreen.problem import Problem
-from cvxscreen.rules import Verdict, judge
+from cvxscreen.screening.verdict import Verdict, judge
 
 DECISIONS, DECISIONS_LONG = 10_000, 1_000_000
 """At least so many for each loss, and for all of them at length."""

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import cvxscreen
-from cvxscreen.solvers import guess
-from cvxscreen.solvers.guess import Guess, samples
+from cvxscreen.solvers import prediction as guess
+from cvxscreen.solvers.prediction import Guess, samples
 
 N = 6000
 

@@ -9,13 +9,12 @@ import pytest
 from strategies import Case, build, pieces_at, reference
 
 from cvxscreen.bounds import BOUNDS
-from cvxscreen.duality import reference_point
+from cvxscreen.core.duality import reference_point
+from cvxscreen.core.losses import Losses, Piece
+from cvxscreen.core.problem import Problem
 from cvxscreen.errors import UnsafeEvidence
-from cvxscreen.losses import Losses
-from cvxscreen.pieces import Piece
-from cvxscreen.problem import Problem
-from cvxscreen.rules import Verdict, judge
-from cvxscreen.screening import Prediction, Screening
+from cvxscreen.screening.reduction import Prediction, Screening
+from cvxscreen.screening.verdict import Verdict, judge
 
 
 def verdict(problem: Problem, codes: np.ndarray) -> Verdict:

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 from strategies import CASES, LOSSES, Case, build, pieces_at, reference, solved_floats, some
 
+from cvxscreen.core.duality import reference_point, rescaled_point
+from cvxscreen.core.losses import Piece
 from cvxscreen.designs.rows import Rows
-from cvxscreen.duality import reference_point, rescaled_point
 from cvxscreen.errors import InvalidInput
 from cvxscreen.models.regression import regression
-from cvxscreen.pieces import Piece
-from cvxscreen.screening import Screening
-from cvxscreen.selection import FOLD_LIMIT, Selection
+from cvxscreen.screening.reduction import FOLD_LIMIT, Screening, Selection
 
 CURVED = ("smoothed_hinge", "squared_hinge", "smoothed_epsilon", "huber")
 

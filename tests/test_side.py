@@ -11,13 +11,13 @@ import scipy.sparse as sp
 from exact import Exact, dot, exact
 from strategies import Case, build
 
-from cvxscreen.certificate import certify
-from cvxscreen.cones import SideConstraints
+from cvxscreen.certificates.certificate import certify
+from cvxscreen.core.cones import SideConstraints
+from cvxscreen.core.duality import reference_point
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.duality import reference_point
 from cvxscreen.errors import InvalidInput
-from cvxscreen.losses import Losses
-from cvxscreen.problem import Problem, Quadratic
 
 
 def boxed(size: float, n: int = 20) -> Problem:

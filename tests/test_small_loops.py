@@ -9,11 +9,11 @@ import pytest
 from strategies import LOSSES, Case, build, solved
 
 import cvxscreen
-from cvxscreen.compiling import together
+from cvxscreen._support.compiled import together
+from cvxscreen.core.duality import reference_point
 from cvxscreen.datasets import two_gaussians
-from cvxscreen.duality import reference_point
-from cvxscreen.solvers.small_choice import charged, choose, radius
-from cvxscreen.solvers.small_path import SmallPath
+from cvxscreen.solvers.compiled_path.path_loop import charged, choose, radius
+from cvxscreen.solvers.compiled_path.segments import SmallPath
 
 
 def test_safe_mode_fixes_only_what_is_true() -> None:

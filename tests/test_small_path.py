@@ -10,13 +10,14 @@ import pytest
 from strategies import LOSSES, Case, build
 
 import cvxscreen
-from cvxscreen import path_run
-from cvxscreen.compiling import together
+from cvxscreen._support.compiled import together
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.errors import InvalidInput, UnknownName
-from cvxscreen.path_record import PathPoint
-from cvxscreen.solvers import small_loops, small_path
-from cvxscreen.solvers.small_path import SmallPath, suits
+from cvxscreen.paths import run as path_run
+from cvxscreen.paths.record import PathPoint
+from cvxscreen.solvers.compiled_path import path_loop as small_loops
+from cvxscreen.solvers.compiled_path import segments as small_path
+from cvxscreen.solvers.compiled_path.segments import SmallPath, suits
 
 GRID = np.geomspace(0.02, 5.0, 8)
 X, Y = two_gaussians(700, 5, bayes_error=0.1)

@@ -7,12 +7,18 @@ import pytest
 
 import cvxscreen
 from cvxscreen.datasets import two_gaussians
-from cvxscreen.solvers import small_predict
-from cvxscreen.solvers.small_choice import fixed_pull
-from cvxscreen.solvers.small_loops import MEMORY
-from cvxscreen.solvers.small_newton import direction
-from cvxscreen.solvers.small_path import SmallPath
-from cvxscreen.solvers.small_predict import FOLLOW, band, foresee, learn, tangent
+from cvxscreen.solvers.compiled_path import path_loop as small_predict
+from cvxscreen.solvers.compiled_path.newton import direction
+from cvxscreen.solvers.compiled_path.path_loop import (
+    FOLLOW,
+    MEMORY,
+    band,
+    fixed_pull,
+    foresee,
+    learn,
+    tangent,
+)
+from cvxscreen.solvers.compiled_path.segments import SmallPath
 
 
 def test_steps_that_grow_alike_are_carried_on(rng) -> None:

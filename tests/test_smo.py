@@ -7,18 +7,18 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from cvxscreen.certificate import certify
+from cvxscreen.certificates.certificate import certify
+from cvxscreen.core.duality import reference_point
+from cvxscreen.core.problem import Problem
 from cvxscreen.datasets import two_gaussians
-from cvxscreen.duality import reference_point
 from cvxscreen.errors import InvalidInput
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
-from cvxscreen.problem import Problem
 from cvxscreen.solvers import smo
-from cvxscreen.solvers.inner import Start
+from cvxscreen.solvers.box_qp import Block
+from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.smo import Smo
-from cvxscreen.solvers.smo_block import Block
 
 CLASSIFIERS = ("hinge", "smoothed_hinge", "squared_hinge")
 REGRESSORS = ("absolute", "quantile", "epsilon", "smoothed_epsilon", "huber")

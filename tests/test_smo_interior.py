@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cvxscreen.solvers import smo_block
-from cvxscreen.solvers.smo_block import Block
-from cvxscreen.solvers.smo_interior import _Path, interior
+from cvxscreen.solvers import box_qp as smo_block
+from cvxscreen.solvers.box_qp import Block, _Path, interior
 
 
 def program(seed: int, m: int = 40, rank: int = 12) -> tuple[np.ndarray, ...]:

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 from sparse_cases import CURVED, DATA, KINKED, Truth, decisions, make, points, sweep, wrong
 
-from cvxscreen.bounds import available, dual_ball, joint, midpoint_ball, named, synergy
+from cvxscreen.bounds import available, dual_ball, joint, midpoint_ball, named
+from cvxscreen.bounds import features_and_samples as synergy
+from cvxscreen.core.duality import reference_point
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.penalty import L1
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.duality import reference_point
-from cvxscreen.losses import Losses
-from cvxscreen.penalty import L1
-from cvxscreen.problem import Problem, Quadratic
-from cvxscreen.rules import judge
-from cvxscreen.screening import Screening
+from cvxscreen.screening.reduction import Screening
+from cvxscreen.screening.verdict import judge
 
 NAMES = ("midpoint", "gap", "dual", "synergy", "joint")
 

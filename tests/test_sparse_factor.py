@@ -7,13 +7,21 @@ import pytest
 import scipy.sparse as sp
 from sparse_cases import make
 
+from cvxscreen.core.problem import Problem
 from cvxscreen.models.sparse import lambda_max, sparse_svm, sparse_svr
-from cvxscreen.problem import Problem
-from cvxscreen.solvers import sparse_factor, sparse_systems
 from cvxscreen.solvers.loop import solve_screened
-from cvxscreen.solvers.sparse_factor import Kept, Known, Memory, System, conjugate, hand_on
-from cvxscreen.solvers.sparse_systems import Bent
-from cvxscreen.solvers.warm import warm_start
+from cvxscreen.solvers.prox_newton import systems as sparse_factor
+from cvxscreen.solvers.prox_newton import systems as sparse_systems
+from cvxscreen.solvers.prox_newton.systems import (
+    Bent,
+    Kept,
+    Known,
+    Memory,
+    System,
+    conjugate,
+    hand_on,
+)
+from cvxscreen.solvers.warm_start import warm_start
 
 
 def times_gram(matrix: np.ndarray):

@@ -13,9 +13,9 @@ from sparse_cases import CURVED, KINKED, make
 import cvxscreen as cs
 from cvxscreen.bounds import dual_ball, joint, midpoint_ball
 from cvxscreen.errors import InvalidInput, UnsafeEvidence
-from cvxscreen.selection import Selection
+from cvxscreen.screening.reduction import Selection
 from cvxscreen.solvers.loop import solve_screened
-from cvxscreen.solvers.sparse_loops import _descend, loops
+from cvxscreen.solvers.prox_newton.loops import _descend, loops
 from cvxscreen.solvers.stochastic import Sdca, Spdc
 
 

@@ -8,12 +8,12 @@ import scipy.sparse as sp
 from sparse_cases import make
 
 import cvxscreen as cs
-from cvxscreen.columns import OFTEN, by_columns, by_rows, column_counts, entries, narrowed
+from cvxscreen.core.losses import Piece
+from cvxscreen.designs.columns import OFTEN, by_columns, by_rows, column_counts, entries, narrowed
 from cvxscreen.designs.rows import Rows
-from cvxscreen.losses import Piece
-from cvxscreen.selection import Selection, _narrowed
-from cvxscreen.solvers.inner import Start
-from cvxscreen.solvers.sparse_nest import Nest, first_goal
+from cvxscreen.screening.reduction import Selection, _narrowed
+from cvxscreen.solvers.interface import Start
+from cvxscreen.solvers.prox_newton.subproblem import Nest, first_goal
 from cvxscreen.solvers.stochastic import Sdca
 
 

@@ -8,14 +8,13 @@ import scipy.sparse as sp
 from sparse_cases import CURVED, KINKED, make
 
 import cvxscreen as cs
-from cvxscreen.duality import reference_point
-from cvxscreen.point import Point
-from cvxscreen.problem import Problem
-from cvxscreen.solvers.inner import InnerResult, Start
+from cvxscreen.core.duality import Point, reference_point
+from cvxscreen.core.problem import Problem
+from cvxscreen.solvers.interface import InnerResult, Start
 from cvxscreen.solvers.loop import solve_screened
-from cvxscreen.solvers.sparse_nest import ALONE, SOME, at_once
-from cvxscreen.solvers.sparse_newton import ProxNewton
-from cvxscreen.solvers.sparse_origin import Origin, beginning
+from cvxscreen.solvers.prox_newton.loop import Origin, beginning
+from cvxscreen.solvers.prox_newton.solver import ProxNewton
+from cvxscreen.solvers.prox_newton.subproblem import ALONE, SOME, at_once
 
 
 def alone(share: float, sparse: bool = False, n: int = 60, d: int = 40) -> Problem:

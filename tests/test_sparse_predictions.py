@@ -9,18 +9,18 @@ import pytest
 from sparse_cases import make
 
 import cvxscreen as cs
-from cvxscreen.duality import reference_point
-from cvxscreen.losses import Piece
-from cvxscreen.problem import Problem
-from cvxscreen.solvers import sparse_nest, sparse_pauses
-from cvxscreen.solvers.apg import Momentum
-from cvxscreen.solvers.apg_inner import Apg
-from cvxscreen.solvers.inner import Inner, InnerResult, Start
+from cvxscreen.core.duality import reference_point
+from cvxscreen.core.losses import Piece
+from cvxscreen.core.problem import Problem
+from cvxscreen.solvers.apg import Apg, Momentum
+from cvxscreen.solvers.interface import Inner, InnerResult, Start
 from cvxscreen.solvers.loop import solve_screened
-from cvxscreen.solvers.sparse_nest import BESIDE, settled_terms
-from cvxscreen.solvers.sparse_newton import ProxNewton
+from cvxscreen.solvers.prox_newton import schedule as sparse_pauses
+from cvxscreen.solvers.prox_newton import subproblem as sparse_nest
+from cvxscreen.solvers.prox_newton.solver import ProxNewton
+from cvxscreen.solvers.prox_newton.subproblem import BESIDE, settled_terms
 from cvxscreen.solvers.stochastic import Sdca, Spdc
-from cvxscreen.solvers.warm import warm_start
+from cvxscreen.solvers.warm_start import warm_start
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from cvxscreen.losses import Losses
-from cvxscreen.solvers import sparse_search
-from cvxscreen.solvers.sparse_search import LENGTHS, best_length, searches
+from cvxscreen.core.losses import Losses
+from cvxscreen.solvers.prox_newton import model as sparse_search
+from cvxscreen.solvers.prox_newton.model import LENGTHS, best_length, searches
 
 
 def problem(seed: int) -> tuple[Losses, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

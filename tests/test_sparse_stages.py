@@ -9,24 +9,24 @@ import pytest
 from sparse_cases import CURVED, KINKED, Truth, make
 
 import cvxscreen as cs
-from cvxscreen.bounds import dual_ball, joint, midpoint_ball, synergy
-from cvxscreen.bounds.stages import stages
-from cvxscreen.bounds.synergy import primal_ball
+from cvxscreen.bounds import dual_ball, joint, midpoint_ball
+from cvxscreen.bounds import features_and_samples as synergy
+from cvxscreen.bounds.features_and_samples import primal_ball, stages
+from cvxscreen.bounds.regions import Region
+from cvxscreen.core.duality import Point, reference_point
+from cvxscreen.core.losses import Piece
+from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
-from cvxscreen.duality import Point, reference_point
-from cvxscreen.losses import Piece
-from cvxscreen.problem import Problem
-from cvxscreen.regions import Region
-from cvxscreen.rules import judge
-from cvxscreen.selection import Selection
-from cvxscreen.solvers import sparse_pauses
-from cvxscreen.solvers.inner import InnerResult
+from cvxscreen.screening.reduction import Selection
+from cvxscreen.screening.verdict import judge
+from cvxscreen.solvers.interface import InnerResult
 from cvxscreen.solvers.loop import solve_screened
-from cvxscreen.solvers.sparse_nest import Nest
-from cvxscreen.solvers.sparse_newton import ProxNewton
-from cvxscreen.solvers.sparse_thrift import EAGER, LITTLE, WORTH, Thrift
+from cvxscreen.solvers.prox_newton import schedule as sparse_pauses
+from cvxscreen.solvers.prox_newton.schedule import EAGER, LITTLE, WORTH, Thrift
+from cvxscreen.solvers.prox_newton.solver import ProxNewton
+from cvxscreen.solvers.prox_newton.subproblem import Nest
 from cvxscreen.solvers.stochastic import Sdca
-from cvxscreen.solvers.warm import warm_start
+from cvxscreen.solvers.warm_start import warm_start
 
 
 @pytest.mark.parametrize("data", ["dense", "sparse", "scaled"])

@@ -7,13 +7,14 @@ import pytest
 import scipy.sparse as sp
 from sparse_cases import make
 
-from cvxscreen.columns import column_major
+from cvxscreen.core.duality import reference_point
+from cvxscreen.designs.columns import column_major
 from cvxscreen.designs.rows import Rows
-from cvxscreen.duality import reference_point
-from cvxscreen.solvers import sparse_factor, sparse_systems
-from cvxscreen.solvers.sparse_model import Model
-from cvxscreen.solvers.sparse_newton import ProxNewton
-from cvxscreen.solvers.sparse_systems import Bent
+from cvxscreen.solvers.prox_newton import systems as sparse_factor
+from cvxscreen.solvers.prox_newton import systems as sparse_systems
+from cvxscreen.solvers.prox_newton.model import Model
+from cvxscreen.solvers.prox_newton.solver import ProxNewton
+from cvxscreen.solvers.prox_newton.systems import Bent
 
 
 def bent(rng: np.random.Generator, kind: str, rows: int, columns: int) -> tuple[Bent, np.ndarray]:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from sparse_cases import make
 
-from cvxscreen.columns import by_columns
-from cvxscreen.duality import reference_point
-from cvxscreen.losses import Losses
-from cvxscreen.quadratic import Absent
-from cvxscreen.solvers.sparse_state import State, table
-from cvxscreen.solvers.sparse_terms import terms
+from cvxscreen.core.duality import reference_point
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.quadratic import Absent
+from cvxscreen.designs.columns import by_columns
+from cvxscreen.solvers.prox_newton.model import terms
+from cvxscreen.solvers.prox_newton.solver import State, table
 
 
 def every_loss(rng: np.random.Generator, n: int) -> tuple[Losses, np.ndarray]:

@@ -7,14 +7,15 @@ import pytest
 from scipy.optimize import linprog
 from sparse_cases import Truth, make
 
-from cvxscreen.bounds import dual_ball, joint, synergy
-from cvxscreen.bounds.budget import pulls_within_budget
-from cvxscreen.columns import by_columns
+from cvxscreen.bounds import dual_ball, joint
+from cvxscreen.bounds import features_and_samples as synergy
+from cvxscreen.bounds.features_and_samples import pulls_within_budget
+from cvxscreen.core.duality import reference_point
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.penalty import L1
+from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.designs.columns import by_columns
 from cvxscreen.designs.rows import Rows
-from cvxscreen.duality import reference_point
-from cvxscreen.losses import Losses
-from cvxscreen.penalty import L1
-from cvxscreen.problem import Problem, Quadratic
 
 
 def line(q: float, rng: np.random.Generator) -> tuple[Problem, float]:

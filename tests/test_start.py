@@ -7,14 +7,14 @@ import pytest
 import scipy.sparse as sp
 from exact import optimum
 
+from cvxscreen.core.closed_form import c_min, piece_ends
+from cvxscreen.core.duality import reference_point
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.duality import reference_point
 from cvxscreen.errors import InvalidInput
-from cvxscreen.losses import Losses
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
-from cvxscreen.problem import Problem, Quadratic
-from cvxscreen.start import c_min, piece_ends
 
 LINEAR = ["hinge", "absolute", "quantile", "epsilon"]
 

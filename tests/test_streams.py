@@ -12,9 +12,8 @@ import pytest
 import scipy.sparse as sp
 
 from cvxscreen.errors import InvalidInput
-from cvxscreen.sources.known import opened
-from cvxscreen.sources.memory import Blocks, Mapped
-from cvxscreen.streams import Local, Tree
+from cvxscreen.out_of_core.in_memory import Blocks, Mapped, opened
+from cvxscreen.out_of_core.streams import Local, Tree
 
 
 @pytest.mark.parametrize(

@@ -15,26 +15,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cvxscreen.bounds.across import (
+from cvxscreen._support.validation import choice, one_of
+from cvxscreen.bounds.cone_spheres import CONES, RULES, cut, over_cone, projected_gradient_ball
+from cvxscreen.bounds.features_and_samples import applies, dual_ball, joint, synergy
+from cvxscreen.bounds.one_reference import (
     bt1_ball,
     bt2_ball,
     dvi_ball,
     dvi_star_ball,
+    gap_ball,
+    gradient_ball,
     it_region,
+    midpoint_ball,
     moved,
     rpb_ball,
 )
-from cvxscreen.bounds.balls import gap_ball, gradient_ball, midpoint_ball
-from cvxscreen.bounds.cones import CONES, over_cone, projected_gradient_ball
-from cvxscreen.bounds.cuts import RULES, cut
-from cvxscreen.bounds.pairs import dome, essnsv, ssnsv, two_sided
-from cvxscreen.bounds.ray import Ray
-from cvxscreen.bounds.synergy import applies, dual_ball, joint, synergy
-from cvxscreen.duality import Point
+from cvxscreen.bounds.regions import Region
+from cvxscreen.bounds.scaled_reference import Ray
+from cvxscreen.bounds.two_references import dome, essnsv, ssnsv, two_sided
+from cvxscreen.core.duality import Point
+from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
-from cvxscreen.inputs import choice, one_of
-from cvxscreen.problem import Problem
-from cvxscreen.regions import Region
 
 __all__ = [
     "ACROSS",

@@ -15,11 +15,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen.capacity import require
+from cvxscreen._support.memory import require
+from cvxscreen._support.rounding import UNIT, gamma
+from cvxscreen._support.validation import array, stored
 from cvxscreen.errors import InvalidInput
-from cvxscreen.inputs import array
-from cvxscreen.matrices import stored
-from cvxscreen.rounding import UNIT, gamma
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp] | NDArray[np.bool_]

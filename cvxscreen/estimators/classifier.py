@@ -7,10 +7,9 @@ from typing import Any, Self
 
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen.estimators.fitting import Array, ScreenedModel
-from cvxscreen.estimators.one_vs_rest import OneVsRest
+from cvxscreen.core.problem import Problem
+from cvxscreen.estimators.fitting import Array, OneVsRest, ScreenedModel
 from cvxscreen.models.svm import svm
-from cvxscreen.problem import Problem
 
 
 class ScreenedSVC(OneVsRest, ScreenedModel):

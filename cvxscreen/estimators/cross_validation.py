@@ -11,19 +11,19 @@ from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
 
+from cvxscreen._support.validation import array, tolerance
 from cvxscreen.bounds import midpoint_ball
-from cvxscreen.certificate import certify
+from cvxscreen.certificates.certificate import certify
+from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput, quoted
 from cvxscreen.estimators.classifier import ScreenedSVC
 from cvxscreen.estimators.fitting import Array, warn_uncertified
-from cvxscreen.inputs import array, tolerance
-from cvxscreen.paths import path
-from cvxscreen.problem import Problem
-from cvxscreen.solvers.inner import check_request
+from cvxscreen.paths.path import path
+from cvxscreen.solvers.compiled_path.segments import SmallPath, suits
+from cvxscreen.solvers.interface import check_request
 from cvxscreen.solvers.loop import solve_screened
-from cvxscreen.solvers.small_path import SmallPath, suits
 from cvxscreen.solvers.solution import Solution
-from cvxscreen.solvers.warm import warm_start
+from cvxscreen.solvers.warm_start import warm_start
 
 REFIT = 1e-9
 """Relative gap of the refitted model, where `tol` is not smaller still."""

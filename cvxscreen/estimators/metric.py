@@ -11,11 +11,11 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cvxscreen.doors import solve
+from cvxscreen.api import solve
 from cvxscreen.estimators.fitting import warn_unless_certified
+from cvxscreen.models.comparisons import triplets
 from cvxscreen.models.metric import factor_of, metric_of, rtlm
-from cvxscreen.models.triplets import triplets
-from cvxscreen.solvers.metric import lam_max
+from cvxscreen.solvers.metric.solver import lam_max
 
 Array = NDArray[np.float64]
 

@@ -9,13 +9,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from cvxscreen._support.validation import choice
+from cvxscreen.api import solve
 from cvxscreen.designs.rows import Rows
-from cvxscreen.doors import solve
 from cvxscreen.errors import InvalidInput
 from cvxscreen.estimators.fitting import warn_unless_certified
-from cvxscreen.inputs import choice
-from cvxscreen.models.loss_table import CLASSIFICATION
 from cvxscreen.models.multitask import raso
+from cvxscreen.models.samples import CLASSIFICATION
 
 Array = NDArray[np.float64]
 

@@ -9,9 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from cvxscreen.estimators.fitting import ScreenedModel
-from cvxscreen.estimators.one_vs_rest import OneVsRest
-from cvxscreen.inputs import flag, positive
+from cvxscreen._support.validation import flag, positive
+from cvxscreen.estimators.fitting import OneVsRest, ScreenedModel
 from cvxscreen.models.sparse import lambda_max, sparse_svm
 
 SHARE = 0.01

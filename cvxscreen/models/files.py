@@ -11,10 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from cvxscreen._support.files import UNREADABLE, why_unreadable
+from cvxscreen._support.validation import array, stored
 from cvxscreen.errors import InvalidInput
-from cvxscreen.inputs import array
-from cvxscreen.matrices import stored
-from cvxscreen.whole_files import UNREADABLE, why_unreadable
 
 Array = NDArray[np.float64]
 _Reader = Callable[[Path, str | None], tuple[Any, NDArray[Any]]]

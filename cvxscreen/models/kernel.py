@@ -11,14 +11,13 @@ import scipy.linalg as sla
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen.designs.gram import Gram, GramForm
+from cvxscreen._support.rounding import gamma as rounding
+from cvxscreen._support.validation import choice, named_numbers, number, positive
+from cvxscreen.designs.gram import CHUNK, Gram, GramForm, Kernel
+from cvxscreen.designs.kernels import Called, KernelFunction, Polynomial, Precomputed, Rbf
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput, quoted
-from cvxscreen.inputs import choice, named_numbers, number, positive
-from cvxscreen.kernel_rows import CHUNK, Kernel
-from cvxscreen.kernels import Called, KernelFunction, Polynomial, Precomputed, Rbf
-from cvxscreen.models.inputs import some_rows
-from cvxscreen.rounding import gamma as rounding
+from cvxscreen.models.samples import some_rows
 from cvxscreen.solvers.solution import Solution
 
 Array = NDArray[np.float64]

@@ -7,16 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen.designs.pairs import Pairs
+from cvxscreen._support.validation import array, finite, flag, number, one_of, positive, real, whole
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.penalty import PSD, NonNegative
+from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.designs.comparisons import Pairs
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.inputs import array, finite, flag, number, one_of, positive, real, whole
-from cvxscreen.losses import Losses
-from cvxscreen.models.comparisons import Comparisons
-from cvxscreen.models.inputs import some_rows
-from cvxscreen.models.triplets import triplets
-from cvxscreen.penalty import PSD, NonNegative
-from cvxscreen.problem import Problem, Quadratic
+from cvxscreen.models.comparisons import Comparisons, triplets
+from cvxscreen.models.samples import some_rows
 
 Array = NDArray[np.float64]
 

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.validation import choice, positive
+from cvxscreen.core.losses import FIELDS, Losses
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.inputs import choice, positive
-from cvxscreen.losses import FIELDS, Losses
-from cvxscreen.models.inputs import vector
-from cvxscreen.models.loss_table import CLASSIFICATION, REGRESSION, Shape, named_loss
+from cvxscreen.models.samples import CLASSIFICATION, REGRESSION, Shape, named_loss, vector
 from cvxscreen.multitask.problem import MultiTask
 
 Array = NDArray[np.float64]

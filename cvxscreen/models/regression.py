@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cvxscreen._support.validation import flag, positive
+from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
-from cvxscreen.inputs import flag, positive
-from cvxscreen.models.chunked import chunked_terms
-from cvxscreen.models.inputs import some_rows, vector, weights
 from cvxscreen.models.kernel import KernelChoice, KernelSetting, check_kernel_arguments
-from cvxscreen.models.loss_table import REGRESSION, Shape, named_loss
+from cvxscreen.models.samples import REGRESSION, Shape, named_loss, some_rows, vector, weights
+from cvxscreen.models.streamed import chunked_terms
 from cvxscreen.models.svm import ridge, spread
-from cvxscreen.problem import Problem
-from cvxscreen.sources.known import opened
+from cvxscreen.out_of_core.in_memory import opened
 
 
 def regression(

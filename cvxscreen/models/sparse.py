@@ -7,19 +7,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cvxscreen._support.validation import choice, number, one_of, positive
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.penalty import L1
+from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.core.quadratic import Absent
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.inputs import choice, number, one_of, positive
-from cvxscreen.losses import Losses
-from cvxscreen.lp_svm import LpSvm
-from cvxscreen.models.chunked import chunked_terms
-from cvxscreen.models.inputs import labels, some_rows, vector, weights
-from cvxscreen.models.loss_table import CLASSIFICATION, REGRESSION, Shape, named_loss
+from cvxscreen.models.samples import (
+    CLASSIFICATION,
+    REGRESSION,
+    Shape,
+    labels,
+    named_loss,
+    some_rows,
+    vector,
+    weights,
+)
+from cvxscreen.models.streamed import chunked_terms
 from cvxscreen.models.svm import spread
-from cvxscreen.penalty import L1
-from cvxscreen.problem import Problem, Quadratic
-from cvxscreen.quadratic import Absent
-from cvxscreen.sources.known import opened
+from cvxscreen.out_of_core.in_memory import opened
+from cvxscreen.solvers.lp_svm import LpSvm
 
 
 def sparse_svm(

@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen._support.validation import flag, positive
+from cvxscreen.core.losses import FIELDS, Losses
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.inputs import flag, positive
-from cvxscreen.losses import FIELDS, Losses
-from cvxscreen.models.chunked import chunked_terms
-from cvxscreen.models.inputs import labels, some_rows, weights
 from cvxscreen.models.kernel import KernelChoice, KernelSetting, check_kernel_arguments
-from cvxscreen.models.loss_table import CLASSIFICATION, Shape, named_loss
-from cvxscreen.problem import Problem, Quadratic
-from cvxscreen.sources.known import opened
+from cvxscreen.models.samples import CLASSIFICATION, Shape, labels, named_loss, some_rows, weights
+from cvxscreen.models.streamed import chunked_terms
+from cvxscreen.out_of_core.in_memory import opened
 
 
 def svm(
@@ -39,7 +38,7 @@ def svm(
     X : array_like, sparse matrix, or data in chunks, shape (n, d)
         float32 and float64 are used as they are, other types are converted; never written to. A
         `numpy.memmap`, a Dask array, what `open_data` returns or any source of chunks
-        (`cvxscreen.streams`) is never loaded as a whole.
+        (`cvxscreen.out_of_core.streams`) is never loaded as a whole.
     y : array_like, shape (n,)
         Labels -1/+1, both present.
     C : float

@@ -1,5 +1,7 @@
 """Block coordinate descent on (U, b) and M, with accelerated steps in M.
 
+Safeguarded Anderson acceleration of a fixed-point map (the caller accepts or refuses).
+
 Minimising over (U, b) leaves ``J(M)``, convex and differentiable; the two exact block steps are a
 majorise-minimise iteration on it (Chen et al. 2013, Algorithm 2, started inside the set: from a
 projector directions once given up return slowly). Anderson's extrapolation of M is kept only where
@@ -15,18 +17,50 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.limits import UNLIMITED, Limits
-from cvxscreen.multitask.anderson import Anderson
-from cvxscreen.multitask.gap import Dual, Primal
-from cvxscreen.multitask.joint import Record
-from cvxscreen.multitask.metric import Metric
-from cvxscreen.multitask.predictions import Predictions
-from cvxscreen.multitask.problem import MultiTask
-from cvxscreen.multitask.rounds import Outcome, Round
+from cvxscreen._support.limits import UNLIMITED, Limits
+from cvxscreen.multitask.first_order import Record
+from cvxscreen.multitask.gap import Dual, Predictions, Primal
+from cvxscreen.multitask.problem import Metric, MultiTask
 from cvxscreen.multitask.screening import Screen
-from cvxscreen.multitask.ustep import Fixed, TaskPoint, cold, solve_task
+from cvxscreen.multitask.solution import Outcome, Round
+from cvxscreen.multitask.task_solver import Fixed, TaskPoint, cold, solve_task
 
 Array = NDArray[np.float64]
+
+MEMORY = 6
+_CONDITION = 1e-10
+
+
+class Anderson:
+    """Least-squares combination of the last few images of ``x -> G(x)``.
+
+    Type II: with residuals ``r_k = G(x_k) - x_k`` the combination of the ``r_k`` with coefficients
+    summing to 1 that is smallest, applied to the ``G(x_k)`` (Walker and Ni 2011).
+    """
+
+    def __init__(self, memory: int = MEMORY) -> None:
+        self.memory = memory
+        self.images: list[Array] = []
+        self.residuals: list[Array] = []
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.images, self.residuals = [], []
+
+    def push(self, x: Array, image: Array) -> Array | None:
+        """Record ``G(x) = image``; an extrapolated point, or None while there is no history."""
+        self.images.append(image.ravel().copy())
+        self.residuals.append((image - x).ravel())
+        if len(self.images) > self.memory + 1:
+            del self.images[0], self.residuals[0]
+        if len(self.images) < 2:
+            return None
+        last = self.residuals[-1]
+        steps = np.column_stack([r - last for r in self.residuals[:-1]])
+        moves = np.column_stack([g - self.images[-1] for g in self.images[:-1]])
+        weights = np.linalg.lstsq(steps, -last, rcond=_CONDITION)[0]
+        return np.asarray((self.images[-1] + moves @ weights).reshape(image.shape))
+
 
 WAIT = 3
 """U-steps without screening after one that fixed less than a quarter of the samples."""

@@ -14,10 +14,9 @@ import numpy as np
 import scipy.linalg as sla
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen.certificate import Certificate
-from cvxscreen.certificate_terms import piecewise_value
+from cvxscreen._support.validation import array, one_of, positive
+from cvxscreen.certificates.certificate import Certificate, piecewise_value
 from cvxscreen.errors import InvalidInput
-from cvxscreen.inputs import array, one_of, positive
 from cvxscreen.multitask.problem import MultiTask
 
 Array = NDArray[np.float64]

@@ -1,5 +1,7 @@
 """Relaxed alternating structure optimisation (rASO): tasks that share a subspace, convexly.
 
+The shared matrix ``M`` with its eigenvalues, and what a task sees of it.
+
 ::
 
     minimise  sum_l 1/n_l sum_i phi(x_i' u_l + b_l, y_i)  +  c tr(U' (eta I + M)^{-1} U)
@@ -7,7 +9,7 @@
     with      c = alpha eta (1 + eta),   eta = beta / alpha
 
 (Chen, Tang, Liu, Ye 2013, (64), for the hinge loss.) The intercepts are not penalised. Losses are
-those of `cvxscreen.losses`, in the prediction ``x' u + b``; one table holds them for all tasks.
+those of `cvxscreen.core.losses`, in the prediction ``x' u + b``; one table holds them for all tasks.
 """
 
 from __future__ import annotations
@@ -20,15 +22,91 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen._support.tables import fields
+from cvxscreen._support.validation import array, positive, whole
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.inputs import positive, whole
-from cvxscreen.losses import Losses
-from cvxscreen.multitask.metric import Metric
-from cvxscreen.problem import Problem, Quadratic
-from cvxscreen.tables import fields
+from cvxscreen.multitask.prox import capped_simplex, spectral_box_norm_factor
 
 Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Metric:
+    """``M = P diag(g) P'`` with ``0 <= g <= 1``; ``A = eta I + M``.
+
+    Attributes
+    ----------
+    P : array, shape (d, d)
+        Orthogonal.
+    g : array, shape (d,)
+    eta, c : float
+    """
+
+    P: Array
+    g: Array
+    eta: float
+    c: float
+
+    @classmethod
+    def at(cls, M: ArrayLike, h: float, eta: float, c: float) -> Metric:
+        """The feasible matrix nearest to `M`."""
+        M = array("M", M)
+        if M.ndim != 2 or M.shape[0] != M.shape[1] or not np.isfinite(M).all():
+            raise InvalidInput(f"`M` must be a finite square matrix; found shape {M.shape}.")
+        values, vectors = np.linalg.eigh(0.5 * (M + M.T))
+        return cls(vectors, capped_simplex(values, h), eta, c)
+
+    @classmethod
+    def best(cls, U: Array, h: float, eta: float, c: float) -> Metric:
+        """The minimiser of ``tr(U' (eta I + M)^{-1} U)``: the M-step."""
+        P, g = spectral_box_norm_factor(U, eta, h)
+        return cls(P, g, eta, c)
+
+    @classmethod
+    def plain(cls, d: int, weight: float) -> Metric:
+        """``B = I / weight``: the metric of ``weight/2 ||u||^2``."""
+        return cls(np.eye(d), np.zeros(d), 1.0, 0.5 * weight)
+
+    def _made(self, weights: Array) -> Array:
+        out = (self.P * weights) @ self.P.T
+        return 0.5 * (out + out.T)
+
+    @cached_property
+    def M(self) -> Array:
+        """The matrix itself, shape (d, d)."""
+        return self._made(self.g)
+
+    @cached_property
+    def inverse(self) -> Array:
+        """``(eta I + M)^{-1}``, shape (d, d)."""
+        return self._made(1.0 / (self.eta + self.g))
+
+    @cached_property
+    def root(self) -> Array:
+        """A square root of `B`: ``B = root root'``, shape (d, d)."""
+        return self.P * np.sqrt((self.eta + self.g) / (2.0 * self.c))
+
+    @cached_property
+    def B(self) -> Array:
+        """``A / (2 c)``: a task's ``u`` is ``B v``."""
+        return self.root @ self.root.T
+
+    def penalty(self, U: Array) -> float:
+        """``c tr(U' A^{-1} U)``; also of a vector."""
+        weights = 1.0 / (self.eta + self.g)
+        return self.c * float(np.sum((self.P.T @ U).T ** 2 * weights))
+
+    def top(self) -> float:
+        """The largest eigenvalue of `B`."""
+        return (self.eta + float(self.g.max())) / (2.0 * self.c)
+
+    def floor(self) -> float:
+        """The smallest eigenvalue of `B`."""
+        return (self.eta + float(self.g.min())) / (2.0 * self.c)
+
 
 @dataclass(frozen=True, eq=False)
 class MultiTask:
@@ -202,7 +280,7 @@ class MultiTask:
 
     def to_cvxpy(self) -> Any:
         """The joint semidefinite problem as a ``cvxpy.Problem`` (variables ``U``, ``b``, ``M``)."""
-        from cvxscreen.reducer.multitask import joint_sdp
+        from cvxscreen.cvxpy_plugin.build import joint_sdp
 
         return joint_sdp(self)
 

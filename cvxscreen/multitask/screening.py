@@ -1,5 +1,9 @@
 """What the midpoint ball proves about every task at one M, all tasks at once.
 
+The midpoint ball's radius at one metric, for all tasks at once, rounded outward.
+
+Upper bounds of the norms of all samples in one metric after another.
+
 For any ``(u, b)`` and dual feasible ``theta`` with ``u_theta = B v`` the task's optimum at the
 metric B satisfies
 
@@ -16,22 +20,181 @@ otherwise at the joint optimum. Everything is rounded outward.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import fsum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.losses import Codes
-from cvxscreen.multitask.intercepts import Intercepts
-from cvxscreen.multitask.metric import Metric
-from cvxscreen.multitask.predictions import Predictions, complete
-from cvxscreen.multitask.problem import MultiTask
-from cvxscreen.multitask.radius import between, norms_of, radii
-from cvxscreen.multitask.row_norms import RowNorms
-from cvxscreen.multitask.ustep import Fixed, Index, TaskPoint
-from cvxscreen.rounding import UNIT, gamma
+from cvxscreen._support.rounding import UNIT, gamma, up
+from cvxscreen.core.losses import Codes
+from cvxscreen.multitask.bounds import Intercepts
+from cvxscreen.multitask.gap import Predictions, complete
+from cvxscreen.multitask.problem import Metric, MultiTask
+from cvxscreen.multitask.task_solver import Fixed, Index, TaskPoint
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+
+
+def radii(
+    problem: MultiTask,
+    plain: Array,
+    metric: Metric,
+    point: tuple[Array, Array, Array, Array],
+    terms: tuple[Array, Array, Mask | None],
+) -> Array:
+    """The radius of every task's ball, shape (m,), all rounding charged outward.
+
+    Infinite where the slopes do not provably have a balanced neighbour.
+
+    Parameters
+    ----------
+    problem : MultiTask
+    plain : array, shape (n,)
+        Upper bounds of the rows' norms.
+    metric : Metric
+    point : four arrays
+        ``U``, ``V``, ``B V`` and the intercepts.
+    terms : three arrays
+        Predictions, slopes, and which terms provably lie on the piece of their slope: their
+        predictions are not looked at.
+    """
+    (U, V, dual, b), (p, theta, held), f, d = point, terms, problem.losses, problem.d
+    starts = [part.start for part in problem.parts]
+    sizes = np.array(problem.sizes)
+    rows = np.arange(problem.n) if held is None else np.flatnonzero(~held)
+    g, at, slope = (f, p, theta) if held is None else (f.take(rows), p[rows], theta[rows])
+    noise = gamma(d + 4) * (norms_of(U) + np.abs(b))
+    error = np.repeat(noise, sizes)[rows] * (plain[rows] + 1.0)
+    # On its own piece a term is 0 whatever the rounding: few are left to evaluate.
+    z, blur = at - g.b, error + 4.0 * UNIT * (np.abs(at) + np.abs(g.b) + g.e)
+    settled = (slope == g.lo) & (z + blur < -g.e)
+    settled |= (slope == g.hi) & (z - blur > g.e)
+    still = ((g.lo == 0.0) | (z - blur > -g.e)) & ((g.hi == 0.0) | (z + blur < g.e))
+    settled |= (slope == 0.0) & still
+    left = np.flatnonzero(~settled)
+    fy = np.zeros(problem.n)
+    fy[rows[left]] = g.take(left).fenchel_young_above(at[left], error[left], slope[left])
+    total_fy = np.add.reduceat(fy, starts) * up(1.0, int(sizes.max()) + 8)
+    shift = between(metric, U, dual)
+    # v is rounded, and so is B v; both in the norm of B^-1.
+    top, low = float(np.sqrt(metric.top())), float(np.sqrt(metric.floor()))
+    size = np.abs(theta)
+    moved = gamma(int(sizes.max()) + 8) * np.add.reduceat(size * plain, starts) * top
+    moved += gamma(4 * d + 16) * np.sqrt(d) * metric.top() / low * norms_of(V)
+    # The slopes sum to 0 only up to rounding: one of them, not held, could make up for it.
+    off = np.abs(np.add.reduceat(theta, starts))
+    off += gamma(int(sizes.max()) + 8) * np.add.reduceat(size, starts)
+    room, widest = np.zeros(problem.n), np.zeros(problem.n)
+    room[rows] = np.minimum(slope - g.lo, g.hi - slope)
+    room = np.maximum.reduceat(room, starts)
+    widest[rows] = np.abs(at) + np.abs(g.b) + g.e
+    widest = np.maximum.reduceat(widest, starts)
+    longest = np.maximum.reduceat(plain, starts) * top
+    for k in np.flatnonzero(room < off):
+        part = problem.parts[k]
+        total = fsum(theta[part])  # correctly rounded: the sign says which way is needed
+        way = f.hi[part] - theta[part] if total < 0 else theta[part] - f.lo[part]
+        if held is not None:
+            way = way[~held[part]]
+        off[k] = up(abs(total)) if (way >= up(abs(total))).any() else np.inf
+        off[k] = 0.0 if total == 0.0 else off[k]
+    total_fy = total_fy + 2.0 * off * (widest + longest * (shift + moved))
+    moved = moved + 2.0 * off * longest
+    radius = np.sqrt(total_fy + 0.25 * (shift + moved) ** 2) + 0.5 * moved
+    return np.asarray(up(1.0, 64) * radius)
+
+
+def between(metric: Metric, first: Array, second: Array) -> Array:
+    """Upper bounds of the distances of the columns in the norm of ``B^{-1}``."""
+    weights = 2.0 * metric.c / (metric.eta + metric.g)
+    square = weights @ (metric.P.T @ (first - second)) ** 2
+    condition = metric.top() / metric.floor()
+    return np.asarray(np.sqrt(square) * (1.0 + 64.0 * len(first) * UNIT * condition))
+
+
+def norms_of(columns: Array) -> Array:
+    """Upper bounds of the Euclidean norms of the columns."""
+    squares = np.einsum("ij,ij->j", columns, columns)
+    return np.asarray(np.sqrt(squares) * up(1.0, len(columns) + 8))
+
+
+LIGHT = 1.2
+"""Directions within this factor of the least weight are not told apart."""
+STALE = 1.3
+"""Row norms of an earlier metric are stretched; beyond this factor they are computed anew."""
+
+
+class RowNorms:
+    """The rows around their task's mean with their norms.
+
+    Attributes
+    ----------
+    rows : list of arrays
+    means : array, shape (d, m)
+        What was subtracted.
+    plain, sizes : array, shape (n,)
+        Upper bounds of the Euclidean norms of the samples and of `rows`.
+    norms : array, shape (n,)
+        Upper bounds of the norms of `rows` in the metric `base`.
+    """
+
+    def __init__(self, problem: MultiTask) -> None:
+        self.problem = problem
+        means = [X.mean(axis=0) for X in problem.X]
+        plain = [np.sqrt(np.einsum("ij,ij->i", X, X)) for X in problem.X]
+        # Rows about as long as their distance from the mean are left where they are.
+        for k, lengths in enumerate(plain):
+            if means[k] @ means[k] <= 0.05 * float(lengths @ lengths) / len(lengths):
+                means[k] = np.zeros(problem.d)
+        self.rows = [
+            X - mean if mean.any() else X for X, mean in zip(problem.X, means, strict=True)
+        ]
+        moved = [
+            np.sqrt(np.einsum("ij,ij->i", X, X)) if mean.any() else lengths
+            for X, mean, lengths in zip(self.rows, means, plain, strict=True)
+        ]
+        wide = up(1.0, problem.d + 8)
+        self.plain = np.concatenate(plain) * wide
+        # Subtracting the mean is rounded too.
+        self.sizes = np.concatenate(moved) * wide + 4.0 * UNIT * self.plain
+        shifts = np.repeat([float(np.linalg.norm(mean)) for mean in means], problem.sizes)
+        self.sizes += 4.0 * UNIT * shifts
+        self.means = np.column_stack(means)
+        self.base: Metric | None = None
+        self.norms = np.zeros(0)
+        self.stretched: tuple[Metric, float] | None = None
+
+    def stretch(self, metric: Metric) -> float:
+        """A factor from the stored norms to those of `metric`, which are renewed when stale."""
+        d = self.problem.d
+        if self.stretched is not None and self.stretched[0] is metric:
+            return self.stretched[1]
+        if self.base is not None:
+            root = (self.base.P * (self.base.eta + self.base.g) ** -0.5).T
+            ratio = 2.0 * metric.c * (root @ metric.B @ root.T)
+            largest = 1.0 + float(np.linalg.norm(ratio - np.eye(d)))  # at least the top eigenvalue
+            if largest > STALE**2:
+                largest = float(np.linalg.eigvalsh(ratio).max())
+            factor = float(np.sqrt(max(largest, 0.0)))
+            factor *= 1.0 + 64.0 * d * UNIT * (1.0 + 1.0 / metric.eta)
+            if factor <= STALE:
+                self.stretched = metric, factor
+                return factor
+        self.base = metric
+        # Directions of little weight all get the largest weight among them.
+        weights = (metric.eta + metric.g) / (2.0 * metric.c)
+        light = weights <= LIGHT * weights.min()
+        rest = float(weights[light].max())
+        heavy = np.flatnonzero(~light)
+        turn = metric.P[:, heavy] * np.sqrt(weights[heavy] - rest)
+        turned = np.concatenate([X @ turn for X in self.rows])
+        squares = np.einsum("ij,ij->i", turned, turned) + rest * self.sizes**2
+        error = 8.0 * gamma(4 * d + 16) * np.sqrt(metric.top()) * self.sizes
+        self.norms = up(1.0, d + 8) * np.sqrt(squares) + error
+        self.stretched = metric, 1.0 + 64.0 * d * UNIT * (1.0 + 1.0 / metric.eta)
+        return self.stretched[1]
+
 
 GAIN = 0.2
 """Predictions are renewed where that is expected to fix this share of a task's samples more."""
@@ -280,7 +443,7 @@ class Screen:
         b: Array,
         held: Mask | None = None,
     ) -> Array:
-        """`cvxscreen.multitask.radius.radii` with the stored row norms."""
+        """`cvxscreen.multitask.screening.radii` with the stored row norms."""
         return radii(self.problem, self.lengths.plain, metric, (U, V, dual, b), (p, theta, held))
 
 

@@ -1,4 +1,9 @@
-"""The answer to a joint problem, with its certificate."""
+"""The answer to a joint problem, with its rounds and its certificate.
+
+What the algorithms of this package hand back: the rounds they ran and where they ended.
+
+The answer to a joint problem, with its certificate.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +13,56 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen.certificate import Certificate
+from cvxscreen._support.tables import fields, table
+from cvxscreen._support.validation import finite
+from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.errors import InvalidInput
-from cvxscreen.inputs import finite
 from cvxscreen.multitask.bounds import eigengap
-from cvxscreen.multitask.problem import MultiTask
-from cvxscreen.multitask.rounds import Round
-from cvxscreen.rules import Verdict
-from cvxscreen.tables import fields, table
+from cvxscreen.multitask.problem import Metric, MultiTask
+from cvxscreen.screening.verdict import Verdict
 
 Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Round:
+    """One outer iteration.
+
+    Attributes
+    ----------
+    number : int
+    objective, gap, relative_gap : float
+        Of the best primal and the best dual point so far.
+    kept : int
+        Samples that were not fixed by screening in the U-step.
+    steps : int
+        Newton steps of the U-step, or iterations since the last record.
+    accelerated : bool
+        Whether an extrapolated point was accepted.
+    seconds : float
+        Wall time.
+    """
+
+    number: int
+    objective: float
+    gap: float
+    relative_gap: float
+    kept: int
+    steps: int
+    accelerated: bool
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """Where an algorithm ended: ``(U, b, M)``, slopes ``theta`` and its rounds."""
+
+    U: Array
+    b: Array
+    metric: Metric
+    theta: Array
+    rounds: tuple[Round, ...]
+
 
 SHOWN = 12
 """Rounds that are printed; of more, the first and the last."""

@@ -9,18 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.limits import UNLIMITED, Limits
+from cvxscreen._support.validation import choice, one_of, tolerance, word
 from cvxscreen.errors import InvalidInput
-from cvxscreen.inputs import choice, one_of, tolerance, word
-from cvxscreen.limits import UNLIMITED, Limits
-from cvxscreen.multitask.admm import Admm
-from cvxscreen.multitask.apg_joint import ApgJoint
 from cvxscreen.multitask.bcd import Bcd
 from cvxscreen.multitask.certificate import certify_multitask
-from cvxscreen.multitask.metric import Metric
-from cvxscreen.multitask.problem import MultiTask
-from cvxscreen.multitask.rounds import Outcome, Round
-from cvxscreen.multitask.smooth import SmoothFista
-from cvxscreen.multitask.solution import MultiTaskSolution
+from cvxscreen.multitask.first_order import Admm, ApgJoint, SmoothFista
+from cvxscreen.multitask.problem import Metric, MultiTask
+from cvxscreen.multitask.solution import MultiTaskSolution, Outcome, Round
 
 Array = NDArray[np.float64]
 

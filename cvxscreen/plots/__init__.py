@@ -22,13 +22,10 @@ Three instances::
 
 from __future__ import annotations
 
-from cvxscreen.plots.cone import cone_plane
-from cvxscreen.plots.files import save, writable
-from cvxscreen.plots.heat import heat
-from cvxscreen.plots.plane import sample_plane, weight_plane
-from cvxscreen.plots.rejection import panels, rejection
-from cvxscreen.plots.sides import both_sides, cost_along, total_times
-from cvxscreen.plots.timeline import kept_and_gap
+from cvxscreen.plots.both_sides import both_sides, cost_along, heat, total_times
+from cvxscreen.plots.paths import kept_and_gap, panels, rejection
+from cvxscreen.plots.regions import cone_plane, sample_plane, weight_plane
+from cvxscreen.plots.style import save, writable
 
 __all__ = [
     "both_sides", "cone_plane", "cost_along", "heat", "kept_and_gap", "panels", "rejection",

@@ -1,18 +1,29 @@
-"""What the pictures share: an empty figure, greys and hatches, checks of what is drawn."""
+"""What the pictures share: an empty figure, greys and hatches, checks, and files written whole.
+
+What the pictures share: an empty figure, greys and hatches, checks of what is drawn.
+
+A picture on disk: written whole or not at all.
+"""
 
 from __future__ import annotations
 
+import os
+from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen._support.files import written_whole
+from cvxscreen._support.validation import file_path
 from cvxscreen.errors import InvalidInput, MissingDependency
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
+
 
 Floats = NDArray[np.float64]
 
@@ -91,3 +102,59 @@ def legend_above(
         handles, labels, title=title, loc="lower center", bbox_to_anchor=(0.5, 1.0),
         ncols=columns, frameon=False,
     )
+
+
+def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
+    """Write `figure` to `path`, whole or not at all.
+
+    The picture is drawn in memory, written to a temporary file beside its destination and then
+    moved there in one step: a failure leaves the destination as it was.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+        The picture.
+    path : path
+        Destination; its suffix (``.png``, ``.pdf``, ``.svg`` ...) chooses the format.
+
+    Returns
+    -------
+    Path
+        The destination.
+
+    Raises
+    ------
+    InvalidInput
+        If the suffix names no known format, or the folder does not exist.
+    """
+    target = writable(path)
+    form = target.suffix.removeprefix(".").lower()
+    drawn = BytesIO()
+    figure.savefig(drawn, format=form, dpi=150)
+    with written_whole(target) as stream:
+        stream.write(drawn.getvalue())
+    return target
+
+
+def writable(path: str | os.PathLike[str], name: str = "path") -> Path:
+    """`path` if a picture can be written there, asked before the work that leads to the picture.
+
+    Messages call it `name`.
+
+    Raises
+    ------
+    InvalidInput
+        If the suffix names no known format, or the folder does not exist.
+    MissingDependency
+        If matplotlib is not installed.
+    """
+    target = file_path(name, path)
+    known = empty_figure(1.0).canvas.get_supported_filetypes()
+    if target.suffix.removeprefix(".").lower() not in known:
+        raise InvalidInput(
+            f"`{name}` ends in {target.suffix!r}; choose one of: "
+            f"{', '.join(f'.{name}' for name in sorted(known))}."
+        )
+    if not target.parent.is_dir():
+        raise InvalidInput(f"`{name}` lies in {target.parent}, which is not a folder.")
+    return target

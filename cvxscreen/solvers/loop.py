@@ -1,5 +1,7 @@
 """The one loop: predict or prove, reduce, solve, certify on the full data, put back, repeat.
 
+The best point of a segment between two evaluated points, without another pass over the data.
+
 ``safe`` fixes only what a region proves. ``certified`` may fix what the margins of the best point
 so far suggest; the reduced problem is then a relaxation (each loss is replaced by one of its
 pieces, which lies below it), so a wrong guess shows up as a gap on the full data. What is refuted
@@ -15,25 +17,55 @@ from time import perf_counter
 import numpy as np
 
 from cvxscreen.bounds import Bound, default_bounds
-from cvxscreen.duality import Point, reference_point
-from cvxscreen.penalty import L1
-from cvxscreen.problem import Problem
-from cvxscreen.screening import Prediction
-from cvxscreen.selection import Selection
-from cvxscreen.shares import Shares
-from cvxscreen.solvers.choice import BUILTIN, OWN, builtin_solver, pilot_gap
-from cvxscreen.solvers.chunked import is_chunked, solve_chunked
-from cvxscreen.solvers.compare import blend
-from cvxscreen.solvers.evaluate import Answer
-from cvxscreen.solvers.goals import WORTH, Goals
-from cvxscreen.solvers.guess import SMALL, Guess, sample, samples, usable
-from cvxscreen.solvers.inner import MODES, Inner, InnerResult, Start, ask, check_request, limits_of
-from cvxscreen.solvers.pauses import promising
+from cvxscreen.core.duality import Point, reference_point
+from cvxscreen.core.penalty import L1
+from cvxscreen.core.problem import Problem
+from cvxscreen.screening.reduction import Prediction, Selection
+from cvxscreen.solvers.interface import (
+    MODES,
+    Inner,
+    InnerResult,
+    Start,
+    ask,
+    check_request,
+    limits_of,
+)
+from cvxscreen.solvers.prediction import SMALL, Guess, sample, samples, usable
+from cvxscreen.solvers.prox_newton.loop import solve_sparse
+from cvxscreen.solvers.registry import BUILTIN, OWN, builtin_solver, pilot_gap
 from cvxscreen.solvers.run import Run
-from cvxscreen.solvers.solution import Round, Solution, shares_from, shares_proven
-from cvxscreen.solvers.sparse_loop import solve_sparse
+from cvxscreen.solvers.schedule import WORTH, Goals, promising
+from cvxscreen.solvers.solution import Answer, Round, Shares, Solution, shares_from, shares_proven
+from cvxscreen.solvers.streamed.loop import is_chunked, solve_chunked
 
-__all__ = ["MODES", "Inner", "InnerResult", "Start", "solve_screened"]
+__all__ = ["Inner", "InnerResult", "MODES", "Start", "solve_screened"]
+
+def blend(good: Point, far: Point) -> Point:
+    """The point of ``[good.x, far.x]`` with the lowest objective, and the better dual point.
+
+    The objective is convex along the segment and margins interpolate linearly, so a golden-section
+    search costs O(n) a step. Used when a prediction was far too narrow and its reduced problem ran
+    away: the step is kept only as far as it helps the full problem.
+    """
+    problem = good.problem
+    quadratic, losses = problem.quadratic, problem.losses
+    step, dt = far.x - good.x, far.margins - good.margins
+
+    def slope(size: float) -> float:
+        x = good.x + size * step
+        theta = losses.slope(good.margins + size * dt)
+        return quadratic.inner(quadratic.apply(x) + problem.linear, step) + float(dt @ theta)
+
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        mid = 0.5 * (low + high)
+        low, high = (mid, high) if slope(mid) < 0 else (low, mid)
+    dual = far if far.primal - far.gap > good.primal - good.gap else good
+    x = good.x + low * step
+    if not np.isfinite(x).all():
+        x = good.x
+    return reference_point(problem, x, dual.theta, dual.multipliers)
+
 
 MAX_ROUNDS = 12
 PROMISE = 0.5 * (1.0 - WORTH)

@@ -9,13 +9,12 @@ from time import perf_counter
 import numpy as np
 
 from cvxscreen.bounds import Bound
-from cvxscreen.certificate import Certificate, certify
-from cvxscreen.duality import Point
-from cvxscreen.problem import Problem
-from cvxscreen.screening import Screening
-from cvxscreen.solvers.evaluate import Answer
-from cvxscreen.solvers.inner import Inner, InnerResult, limits_of
-from cvxscreen.solvers.solution import Round, Solution
+from cvxscreen.certificates.certificate import Certificate, certify
+from cvxscreen.core.duality import Point
+from cvxscreen.core.problem import Problem
+from cvxscreen.screening.reduction import Screening
+from cvxscreen.solvers.interface import Inner, InnerResult, limits_of
+from cvxscreen.solvers.solution import Answer, Round, Solution
 
 
 class Run:

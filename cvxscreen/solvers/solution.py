@@ -1,8 +1,15 @@
-"""Records: one round of the loop, and the answer."""
+"""Records: one round of the loop, and the answer with its certificate.
+
+What a warm start alone proves, as shares of the terms; worked out only if somebody asks.
+
+An answer of a solver with its certificate, and as a point of the problem once one is needed.
+
+Records: one round of the loop, and the answer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -10,18 +17,101 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.tables import fields, table
 from cvxscreen.bounds import Bound
-from cvxscreen.certificate import Certificate
-from cvxscreen.duality import Point, reference_point
-from cvxscreen.penalty import L1
-from cvxscreen.problem import Problem
-from cvxscreen.rules import piece_masks
-from cvxscreen.screening import Screening
-from cvxscreen.solvers.evaluate import Answer
-from cvxscreen.solvers.inner import Start
-from cvxscreen.tables import fields, table
+from cvxscreen.certificates.certificate import Certificate, Passes, certify
+from cvxscreen.core.duality import Point, reference_point
+from cvxscreen.core.penalty import L1
+from cvxscreen.core.problem import Problem
+from cvxscreen.screening.reduction import Screening
+from cvxscreen.screening.verdict import piece_masks
+from cvxscreen.solvers.interface import Start
+
+
+class Shares(Mapping[str, float]):
+    """Shares of the terms per kind of piece, worked out when they are first asked for."""
+
+    def __init__(self, prove: Callable[[], Mapping[str, float]]) -> None:
+        self._prove: Callable[[], Mapping[str, float]] | None = prove
+        self._known: dict[str, float] = {}
+
+    def _shares(self) -> dict[str, float]:
+        if self._prove is not None:
+            self._known, self._prove = dict(self._prove()), None
+        return self._known
+
+    def __getitem__(self, kind: str) -> float:
+        return self._shares()[kind]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shares())
+
+    def __len__(self) -> int:
+        return len(self._shares())
+
+    def __repr__(self) -> str:
+        return repr(self._shares())
+
 
 Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """A pair, certified; the certificate has taken nothing from whoever found it.
+
+    Attributes
+    ----------
+    x, theta, multipliers : arrays
+    proof : Certificate
+    passes : Passes
+        The two products of the certificate: the point takes them over.
+    """
+
+    problem: Problem
+    x: Array
+    theta: Array
+    multipliers: Array
+    proof: Certificate
+    passes: Passes
+
+    @classmethod
+    def of(
+        cls, problem: Problem, x: Array, theta: Array, multipliers: Array, tol: float
+    ) -> Answer:
+        """Certify the pair."""
+        passes = Passes()
+        proof = certify(problem, x, theta, multipliers, tol=tol, passes=passes)
+        return cls(problem, x, theta, multipliers, proof, passes)
+
+    @classmethod
+    def known(cls, point: Point, proof: Certificate) -> Answer:
+        """A point with its certificate."""
+        pair = (point.x, point.theta, point.multipliers)
+        answer = cls(point.problem, *pair, proof, Passes())
+        answer.__dict__["point"] = point
+        return answer
+
+    @property
+    def feasible(self) -> bool:
+        """Whether theta as given, not only a share of it, is dual feasible under an L1 norm alone.
+
+        With a quadratic term or another penalty nothing but its boxes, clipped to, is asked of it.
+        """
+        if not self.problem.held:
+            return True
+        force, penalty = self.passes.force, self.problem.penalty
+        return force is not None and bool((np.abs(force) <= penalty.kappa).all())  # type: ignore[union-attr]
+
+    @cached_property
+    def point(self) -> Point:
+        """The pair, its dual part made feasible."""
+        known, passes = None, self.passes
+        # A cone would settle x elsewhere.
+        plain = self.problem.penalty is None or isinstance(self.problem.penalty, L1)
+        if plain and passes.margins is not None and passes.force is not None:
+            known = passes.margins, passes.force
+        return reference_point(self.problem, self.x, self.theta, self.multipliers, known=known)
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.columns import by_rows
-from cvxscreen.compiling import unsigned
-from cvxscreen.limits import UNLIMITED, Limits
-from cvxscreen.problem import Problem
-from cvxscreen.solvers.inner import InnerResult, Start
-from cvxscreen.solvers.sparse_loops import loops
-from cvxscreen.solvers.sparse_newton import require
+from cvxscreen._support.compiled import unsigned
+from cvxscreen._support.limits import UNLIMITED, Limits
+from cvxscreen.core.problem import Problem
+from cvxscreen.designs.columns import by_rows
+from cvxscreen.solvers.interface import InnerResult, Start
+from cvxscreen.solvers.prox_newton.loops import loops
+from cvxscreen.solvers.prox_newton.solver import require
 
 Array = NDArray[np.float64]
 

@@ -20,9 +20,9 @@ from time import perf_counter, process_time, sleep
 import numpy as np
 
 import cvxscreen
-from cvxscreen.sources.memory import Mapped
-from cvxscreen.streams import Local
-from cvxscreen.tables import table
+from cvxscreen._support.tables import table
+from cvxscreen.out_of_core.in_memory import Mapped
+from cvxscreen.out_of_core.streams import Local
 
 AT_ONCE = 200_000
 

@@ -15,10 +15,10 @@ from time import process_time
 import numpy as np
 
 import cvxscreen
-from cvxscreen.certificate import certify
-from cvxscreen.solvers import guess
+from cvxscreen._support.tables import table
+from cvxscreen.certificates.certificate import certify
+from cvxscreen.solvers import prediction as guess
 from cvxscreen.solvers.newton import Newton
-from cvxscreen.tables import table
 
 
 def timed(call) -> tuple[float, object]:

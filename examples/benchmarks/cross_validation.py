@@ -19,8 +19,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.svm import LinearSVC
 
+from cvxscreen._support.tables import table
 from cvxscreen.estimators import ScreenedSVCCV
-from cvxscreen.tables import table
 
 GRID = np.geomspace(1e-3, 10, 20)
 

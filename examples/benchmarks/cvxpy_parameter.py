@@ -23,7 +23,7 @@ import cvxpy as cp
 import numpy as np
 
 import cvxscreen
-from cvxscreen.tables import table
+from cvxscreen._support.tables import table
 
 
 def build(X, y):

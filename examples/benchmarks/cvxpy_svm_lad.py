@@ -23,8 +23,8 @@ import numpy as np
 import scipy.sparse as sp
 
 import cvxscreen
+from cvxscreen._support.tables import table
 from cvxscreen.solvers.newton import Newton
-from cvxscreen.tables import table
 
 TIGHT = {"CLARABEL": {"tol_gap_abs": 1e-12, "tol_gap_rel": 1e-12, "tol_feas": 1e-12}}
 

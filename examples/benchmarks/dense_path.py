@@ -21,10 +21,10 @@ import numpy as np
 from sklearn.svm import LinearSVC
 
 import cvxscreen
-from cvxscreen.duality import reference_point
-from cvxscreen.solvers.inner import Start
+from cvxscreen._support.tables import table
+from cvxscreen.core.duality import reference_point
+from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.newton import Newton
-from cvxscreen.tables import table
 
 
 def unscreened_path(problem, grid, tol):

@@ -32,13 +32,13 @@ from dense_path import unscreened_path
 from small_paths import stretches
 
 import cvxscreen
+from cvxscreen._support.tables import table
 from cvxscreen.bounds import named, named_pair
-from cvxscreen.duality import reference_point
-from cvxscreen.losses import Piece
+from cvxscreen.core.duality import reference_point
+from cvxscreen.core.losses import Piece
 from cvxscreen.plots import panels, save
-from cvxscreen.rules import judge
-from cvxscreen.solvers.small_path import suits
-from cvxscreen.tables import table
+from cvxscreen.screening.verdict import judge
+from cvxscreen.solvers.compiled_path.segments import suits
 
 # Seconds of the paper's Table 2 with SSNSV and with ESSNSV.
 PAIR_SECONDS = {

@@ -24,8 +24,8 @@ import scipy.sparse as sp
 from sklearn.svm import SVC
 
 import cvxscreen
-from cvxscreen.duality import reference_point
-from cvxscreen.tables import table
+from cvxscreen._support.tables import table
+from cvxscreen.core.duality import reference_point
 
 TOLERANCES = 10.0 ** -np.arange(2, 9)
 HEADER = (

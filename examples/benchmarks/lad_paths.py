@@ -24,9 +24,9 @@ import cvxpy as cp
 import numpy as np
 
 import cvxscreen
-from cvxscreen.certificate import certify
-from cvxscreen.duality import reference_point
-from cvxscreen.tables import table
+from cvxscreen._support.tables import table
+from cvxscreen.certificates.certificate import certify
+from cvxscreen.core.duality import reference_point
 
 SETS = ("cadata", "magic04", "cpusmall")
 LOSSES = {"absolute": {}, "quantile": {"tau": 0.1}, "epsilon": {"epsilon": 0.1}}

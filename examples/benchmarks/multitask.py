@@ -18,10 +18,9 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 import cvxscreen
-from cvxscreen.multitask.admm import Admm
-from cvxscreen.multitask.apg_joint import ApgJoint
+from cvxscreen._support.tables import table
 from cvxscreen.multitask.bcd import Bcd
-from cvxscreen.tables import table
+from cvxscreen.multitask.first_order import Admm, ApgJoint
 
 CASES = {  # tasks, features, samples of a task, h, alpha, eta
     "A": (10, 30, 200, 3, 0.1, 0.1),

@@ -30,13 +30,13 @@ import numpy as np
 import scipy.sparse as sp
 
 import cvxscreen
+from cvxscreen._support.tables import table
 from cvxscreen.bounds import named
-from cvxscreen.certificate import certify
-from cvxscreen.rules import judge
-from cvxscreen.solvers.inner import Start
+from cvxscreen.certificates.certificate import certify
+from cvxscreen.screening.verdict import judge
+from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.smo import Smo
-from cvxscreen.tables import table
 
 FACTORS = (0.1, 1.0, 10.0)
 RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9, 0.99)

@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 
 import cvxscreen
-from cvxscreen.chunks import Chunks
-from cvxscreen.sources import device
-from cvxscreen.sources.memory import Blocks
-from cvxscreen.streams import Local
-from cvxscreen.tables import table
+from cvxscreen._support.tables import table
+from cvxscreen.designs.chunks import Chunks
+from cvxscreen.out_of_core import device
+from cvxscreen.out_of_core.in_memory import Blocks
+from cvxscreen.out_of_core.streams import Local
 
 AT_ONCE = 2_000_000
 

@@ -18,10 +18,10 @@ from time import process_time
 import numpy as np
 
 import cvxscreen
-from cvxscreen.certificate import certify
-from cvxscreen.problem import Problem
-from cvxscreen.solvers.choice import builtin_solver
-from cvxscreen.tables import table
+from cvxscreen._support.tables import table
+from cvxscreen.certificates.certificate import certify
+from cvxscreen.core.problem import Problem
+from cvxscreen.solvers.registry import builtin_solver
 
 
 def in_turns(runs: list[Callable[[], object]], repeat: int) -> np.ndarray:

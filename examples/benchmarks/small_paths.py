@@ -22,9 +22,9 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.svm import LinearSVC
 
 import cvxscreen
+from cvxscreen._support.tables import table
 from cvxscreen.datasets import toy1, toy2, toy3
-from cvxscreen.solvers.small_path import SmallPath
-from cvxscreen.tables import table
+from cvxscreen.solvers.compiled_path.segments import SmallPath
 
 TOLERANCES = [10.0 ** (-k / 2) for k in range(2, 21)]
 

@@ -24,12 +24,12 @@ import numpy as np
 from sklearn.svm import LinearSVC
 
 import cvxscreen
-from cvxscreen.certificate import Certificate, certify
-from cvxscreen.problem import Problem
-from cvxscreen.solvers.faces import Faces
-from cvxscreen.solvers.faces_memory import Memory
-from cvxscreen.solvers.inner import InnerResult, Start
-from cvxscreen.tables import table
+from cvxscreen._support.tables import table
+from cvxscreen.certificates.certificate import Certificate, certify
+from cvxscreen.core.problem import Problem
+from cvxscreen.solvers.dual_active_set.solver import Faces
+from cvxscreen.solvers.dual_active_set.state import Memory
+from cvxscreen.solvers.interface import InnerResult, Start
 
 
 @dataclass

@@ -16,7 +16,7 @@ import numba
 import numpy as np
 
 import cvxscreen
-from cvxscreen.solvers.metric_start import task_of
+from cvxscreen.solvers.metric.solver import task_of
 
 
 @numba.njit(cache=True, fastmath={"contract", "reassoc", "nsz"})

@@ -22,7 +22,7 @@ import numpy as np
 
 import cvxscreen
 from cvxscreen.models.files import read_data
-from cvxscreen.solvers.metric_sequence import along
+from cvxscreen.solvers.metric.sequence import along
 
 FLAGS = {"contract", "reassoc", "nsz"}
 GAMMA = 0.05

@@ -22,7 +22,7 @@ import numpy as np
 from sklearn import datasets
 
 import cvxscreen
-from cvxscreen.duality import reference_point
+from cvxscreen.core.duality import reference_point
 from cvxscreen.models.files import read_data
 
 SPHERES = ("gb", "dgb", "cdgb", "rrpb", "midpoint", "pgb")

@@ -24,8 +24,7 @@ import numpy as np
 
 import cvxscreen
 from cvxscreen.models.files import read_data
-from cvxscreen.solvers.metric_rows import ends
-from cvxscreen.solvers.metric_sequence import along
+from cvxscreen.solvers.metric.sequence import along, ends
 
 SETS = ("segment", "satimage", "phishing", "mnist_t10k", "usps:diagonal", "madelon:diagonal",
         "colon:diagonal")

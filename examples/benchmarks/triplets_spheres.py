@@ -24,8 +24,8 @@ from sklearn import datasets
 from triplets_path import GAMMA, margins, pull
 
 import cvxscreen
-from cvxscreen.lam_ranges import lam_interval
 from cvxscreen.models.files import read_data
+from cvxscreen.screening.lambda_ranges import lam_interval
 
 METHODS = ("none", "gb", "pgb", "dgb", "rrpb", "rrpb+pgb")
 

@@ -8,8 +8,8 @@ from linear import DIGITS, Vector, apply, solved
 from references import Model, Reference, floats
 from terms import OPEN, RIGHT, WRONG, kept_states, real, states_of
 
-from cvxscreen.losses import Piece
-from cvxscreen.problem import Problem
+from cvxscreen.core.losses import Piece
+from cvxscreen.core.problem import Problem
 
 STARTS = (1e-9, 1e-6, 1e-3)
 ROUNDS = 12

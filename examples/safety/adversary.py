@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from references import Reference
 
-from cvxscreen.duality import Point, reference_point
-from cvxscreen.losses import Piece
+from cvxscreen.core.duality import Point, reference_point
+from cvxscreen.core.losses import Piece
 
 FACTORS = (0.5, 0.9, 1.0 - 1e-9, 1.0, 1.0 + 1e-9, 1.1, 2.0)
 

@@ -11,11 +11,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from cvxscreen import regression, sparse_svm, sparse_svr, svm
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.losses import Losses
-from cvxscreen.models.loss_table import CLASSIFICATION, REGRESSION
+from cvxscreen.models.samples import CLASSIFICATION, REGRESSION
 from cvxscreen.models.sparse import lambda_max
-from cvxscreen.problem import Problem, Quadratic
 
 LOSSES = (*CLASSIFICATION, *REGRESSION)
 KINDS = (

@@ -16,7 +16,7 @@ from terms import RIGHT, WRONG, real
 from vector_cells import modes, one
 
 from cvxscreen import InvalidInput, regression, svm
-from cvxscreen.problem import Problem
+from cvxscreen.core.problem import Problem
 from cvxscreen.solvers.smo import Smo
 
 KERNELS = ("rbf", "poly", "linear", "precomputed", "narrow", "flat")

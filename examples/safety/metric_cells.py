@@ -16,11 +16,11 @@ from terms import real
 
 import cvxscreen
 from cvxscreen.bounds import CONES, PAIRS, RULES, available, cut, named
-from cvxscreen.duality import Point, reference_point
-from cvxscreen.lam_ranges import lam_interval
-from cvxscreen.losses import Losses
-from cvxscreen.problem import Problem
-from cvxscreen.rules import judge
+from cvxscreen.core.duality import Point, reference_point
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem
+from cvxscreen.screening.lambda_ranges import lam_interval
+from cvxscreen.screening.verdict import judge
 
 STEPS = 12
 ACROSS = ("pgb", *CONES)

@@ -14,8 +14,8 @@ from terms import OPEN, RIGHT, WRONG, real
 from vector_cells import one, reference
 
 import cvxscreen
-from cvxscreen.lp_svm import LpSvm, screen_lp
 from cvxscreen.multitask.bcd import Bcd
+from cvxscreen.solvers.lp_svm import LpSvm, screen_lp
 
 TASKS = {
     "hinge": {}, "absolute": {}, "epsilon": {"epsilon": 0.3}, "quantile": {"tau": 0.3},

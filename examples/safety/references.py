@@ -16,9 +16,9 @@ import numpy as np
 from linear import DIGITS, Vector, apply, solved
 from terms import OPEN, Real, Term, real, terms_of
 
-from cvxscreen.designs.pairs import Pairs
-from cvxscreen.penalty import L1, NonNegative
-from cvxscreen.problem import Problem
+from cvxscreen.core.penalty import L1, NonNegative
+from cvxscreen.core.problem import Problem
+from cvxscreen.designs.comparisons import Pairs
 
 
 @dataclass(frozen=True, eq=False)

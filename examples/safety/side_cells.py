@@ -19,10 +19,10 @@ from terms import Term, real
 
 import cvxscreen
 from cvxscreen.bounds import ACROSS, PAIRS, available, named
-from cvxscreen.cones import SideConstraints
-from cvxscreen.duality import Point, reference_point
-from cvxscreen.problem import Problem
-from cvxscreen.rules import judge
+from cvxscreen.core.cones import SideConstraints
+from cvxscreen.core.duality import Point, reference_point
+from cvxscreen.core.problem import Problem
+from cvxscreen.screening.verdict import judge
 
 
 class Constrained(Model):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import mpmath as mp
 import numpy as np
 
-from cvxscreen.losses import Losses, Piece
+from cvxscreen.core.losses import Losses, Piece
 
 RIGHT, WRONG, OPEN = 0, 1, 2
 """What a reference says about a decision; OPEN where its own error forbids an answer."""

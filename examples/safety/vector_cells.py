@@ -12,14 +12,14 @@ from terms import OPEN
 
 from cvxscreen import solve
 from cvxscreen.bounds import ACROSS, BOUNDS, PAIRS, available, named
+from cvxscreen.core.duality import Point, reference_point
+from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
-from cvxscreen.duality import Point, reference_point
-from cvxscreen.problem import Problem
-from cvxscreen.ranges import c_interval
-from cvxscreen.rules import judge
-from cvxscreen.selection import Selection
+from cvxscreen.screening.c_ranges import c_interval
+from cvxscreen.screening.reduction import Selection
+from cvxscreen.screening.verdict import judge
 from cvxscreen.solvers.newton import Newton
-from cvxscreen.solvers.sparse_newton import ProxNewton
+from cvxscreen.solvers.prox_newton.solver import ProxNewton
 
 Names = tuple[str, str]
 """Design and dtype, as the table has them."""

@@ -9,9 +9,9 @@ import numpy as np
 from gauntlet.claims import BUILD, Claim
 
 import cvxscreen as cs
-from cvxscreen.designs.pairs import Pairs
-from cvxscreen.losses import Piece
-from cvxscreen.selection import Selection
+from cvxscreen.core.losses import Piece
+from cvxscreen.designs.comparisons import Pairs
+from cvxscreen.screening.reduction import Selection
 
 Change = Callable[[Claim], Iterator[dict[str, Any]]]
 

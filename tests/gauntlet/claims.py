@@ -12,12 +12,12 @@ import scipy.sparse as sp
 from tasks import shared_tasks
 
 import cvxscreen as cs
-from cvxscreen.certificate_batch import certify_many
-from cvxscreen.cones import SideConstraints
-from cvxscreen.lp_svm import certify_lp
-from cvxscreen.metric_certificate import certify_metric
+from cvxscreen.certificates.metric import certify_metric
+from cvxscreen.certificates.path import certify_many
+from cvxscreen.core.cones import SideConstraints
+from cvxscreen.core.problem import Problem
 from cvxscreen.multitask.certificate import certify_multitask
-from cvxscreen.problem import Problem
+from cvxscreen.solvers.lp_svm import certify_lp
 
 TOL = 1e-8
 """Relative gap asked of every claim; the solutions are a hundred times nearer."""

@@ -8,7 +8,7 @@ from gauntlet.bad import Bad, X
 from gauntlet.door import Door, given
 
 import cvxscreen as cs
-from cvxscreen import prox
+from cvxscreen.multitask import prox
 
 SQUARE = [
     Bad("not square", X, (r"\(12, 3\)", "square")), Bad("nan", np.full((2, 2), np.nan), ("NaN",)),

@@ -13,8 +13,9 @@ from gauntlet.doors import DOORS, RECORDS
 from gauntlet.touch import snapshot
 
 import cvxscreen
-from cvxscreen import estimators, prox
+from cvxscreen import estimators
 from cvxscreen.errors import CvxscreenError
+from cvxscreen.multitask import prox
 
 
 def fault(door: Door, argument: str, bad: Bad) -> str | None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from gauntlet.files import GOOD, npz
 
-from cvxscreen import cli
-from cvxscreen.cli import main
+from cvxscreen.cli import commands as cli
+from cvxscreen.cli.commands import main
 
 GRID = ["0", "-1", "abc", "nan", "", "1:2", "1:2:0", "1:inf:3", "0:1:3", "1:2:1e3", "1,,2", "1,-1"]
 MODEL = [

@@ -17,7 +17,7 @@ from gauntlet.bad import N, X, Y
 from gauntlet.files import CSR, GOOD, Hostile, flipped, hostile_npz, npy, npz, parts
 
 import cvxscreen as cs
-from cvxscreen.cli import main
+from cvxscreen.cli.commands import main
 from cvxscreen.errors import InvalidInput
 from cvxscreen.models.files import read_data
 

@@ -15,7 +15,7 @@ from gauntlet.bad import D, X, Y
 from gauntlet.files import GOOD, flipped, npz
 
 import cvxscreen as cs
-from cvxscreen.cli import main
+from cvxscreen.cli.commands import main
 from cvxscreen.errors import InvalidInput
 
 

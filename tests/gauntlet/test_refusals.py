@@ -11,8 +11,8 @@ from gauntlet.alterations import ALTERATIONS, PROBLEMS, Change, off_the_side, ou
 from gauntlet.claims import BUILD, KINDS, PLACES, X, Y, solved
 
 import cvxscreen as cs
+from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
-from cvxscreen.problem import Problem
 from cvxscreen.solvers.loop import solve_screened
 
 ROWS = [(name, change) for change, names in ALTERATIONS for name in sorted(names)]
@@ -137,7 +137,7 @@ def test_a_bound_that_lies_is_not_called_optimal() -> None:
     problem: Problem = solved("dense").problem
 
     def lying(problem: Problem, point: cs.Point) -> Any:
-        from cvxscreen.regions import Ball
+        from cvxscreen.bounds.regions import Ball
 
         centre = -5.0 * point.x + 1.0
         return Ball(problem, "lying", centre, problem.design.forward(centre), 0.0, 0.0)

@@ -7,7 +7,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from cvxscreen.reducer.attributes import SAFE, version
+from cvxscreen.cvxpy_plugin.recognise.symbolic import SAFE, version
 
 
 class Looped:

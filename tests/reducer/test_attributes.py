@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import cvxpy as cp
+import cvxscreen.reducer as reducer
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from cvxpy.reductions.cvx_attr2constr import CvxAttr2Constr
 from cvxpy.reductions.solution import Solution
 
-import cvxscreen.reducer as reducer
-from cvxscreen.reducer import attributes
-from cvxscreen.reducer.attributes import lowered, recovered, shielded
-from cvxscreen.reducer.recognise import recognise
+from cvxscreen.cvxpy_plugin.recognise import symbolic as attributes
+from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
+from cvxscreen.cvxpy_plugin.recognise.symbolic import lowered, recovered, shielded
 
 reducer.register()
 NAMES = ("PSD", "NSD", "symmetric", "diag")

@@ -7,14 +7,13 @@ from functools import cache
 from typing import Any
 
 import cvxpy as cp
+import cvxscreen.reducer as reducer
 import numpy as np
 import pytest
 from reducer.beside_zoo import BOTH, Data, Maker, problem_of
 
-import cvxscreen.reducer as reducer
+from cvxscreen.cvxpy_plugin.composite.terms import recognise_beside, summands
 from cvxscreen.errors import NotScreenable
-from cvxscreen.reducer.beside import recognise_beside
-from cvxscreen.reducer.verbatim import summands
 
 reducer.register()
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from cvxscreen.cones import SideConstraints
+from cvxscreen.core.cones import SideConstraints
+from cvxscreen.core.duality import reference_point
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.cvxpy_plugin.build import build
+from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.designs.rows import Rows
-from cvxscreen.duality import reference_point
-from cvxscreen.losses import Losses
-from cvxscreen.problem import Problem, Quadratic
-from cvxscreen.reducer.build import build
-from cvxscreen.reducer.recognise import recognise
 
 INF = float("inf")
 N, D = 25, 3

@@ -8,15 +8,14 @@ import weakref
 from typing import Any
 
 import cvxpy as cp
+import cvxscreen.reducer as reducer
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from reducer.looped_zoo import Looped
 
-import cvxscreen.reducer as reducer
-from cvxscreen.reducer.bundle import bundled
-from cvxscreen.reducer.pull import Row
-from cvxscreen.reducer.recognise import recognise
+from cvxscreen.cvxpy_plugin.recognise.python_loops import Row, bundled
+from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 
 reducer.register()
 TIGHT = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}

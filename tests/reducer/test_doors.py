@@ -7,12 +7,12 @@ from importlib import import_module
 from typing import Any
 
 import cvxpy as cp
+import cvxscreen.reducer as reducer
 import numpy as np
 import pytest
 from reducer.beside_zoo import BOTH, problem_of
 from reducer.zoo import REFUSED, SPELLINGS, Data
 
-import cvxscreen.reducer as reducer
 from cvxscreen.errors import InvalidInput, NotCertified, NotScreenable
 
 reducer.register()
@@ -211,7 +211,7 @@ def test_verify_of_an_infeasible_problem() -> None:
 
 
 def test_verify_notices_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = import_module("cvxscreen.reducer.compare")
+    module = import_module("cvxscreen.cvxpy_plugin.compare")
     data, C = Data(), cp.Parameter(nonneg=True, value=1.0)
     problem = cp.Problem(cp.Minimize(data.ridge + C * data.hinge))
 

@@ -11,11 +11,11 @@ import warnings
 from typing import Any
 
 import cvxpy as cp
+import cvxscreen.reducer as reducer
 import numpy as np
 import pytest
 
 import cvxscreen
-import cvxscreen.reducer as reducer
 
 reducer.register()
 
@@ -201,7 +201,7 @@ def test_both_ways_agree_on_many() -> None:
 
 def test_the_comparison_notices_a_wrong_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A screened solve that answers another problem is found by this test."""
-    from cvxscreen.reducer import plugin
+    from cvxscreen.cvxpy_plugin import plugin
 
     original = plugin.run
 

@@ -6,19 +6,19 @@ from fractions import Fraction
 from typing import Any
 
 import cvxpy as cp
+import cvxscreen.reducer as reducer
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from reducer.zoo import Data
 
-import cvxscreen.reducer as reducer
-from cvxscreen.bounds import balls, midpoint_ball
-from cvxscreen.cones import SideConstraints
-from cvxscreen.duality import reference_point
-from cvxscreen.reducer.inner import CvxpyInner
-from cvxscreen.reducer.interior import inside, strict_point
-from cvxscreen.reducer.recognise import recognise
-from cvxscreen.rules import judge
+from cvxscreen.bounds import midpoint_ball
+from cvxscreen.bounds import one_reference as balls
+from cvxscreen.core.cones import SideConstraints
+from cvxscreen.core.duality import reference_point
+from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpyInner, inside, strict_point
+from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
+from cvxscreen.screening.verdict import judge
 from cvxscreen.solvers.loop import solve_screened
 
 reducer.register()

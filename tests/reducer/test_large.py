@@ -6,12 +6,12 @@ import tracemalloc
 from typing import Any
 
 import cvxpy as cp
+import cvxscreen.reducer as reducer
 import numpy as np
 import pytest
 from cvxpy.cvxcore.python import canonInterface
 
-import cvxscreen.reducer as reducer
-from cvxscreen.reducer.recognise import recognise
+from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 
 reducer.register()
 

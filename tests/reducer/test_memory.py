@@ -8,15 +8,15 @@ import weakref
 from typing import Any
 
 import cvxpy as cp
+import cvxscreen.reducer as reducer
 import numpy as np
 import pytest
 from reducer.zoo import Data
 
 import cvxscreen
-import cvxscreen.reducer as reducer
+from cvxscreen.cvxpy_plugin import recall as memory
+from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.errors import InvalidInput
-from cvxscreen.reducer import memory
-from cvxscreen.reducer.recognise import recognise
 
 reducer.register()
 pytestmark = pytest.mark.filterwarnings("ignore:You are solving a parameterized problem")

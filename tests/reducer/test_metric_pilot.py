@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import cvxpy as cp
+import cvxscreen.reducer as reducer
 import numpy as np
 import pytest
 
-import cvxscreen.reducer as reducer
 from cvxscreen.bounds import midpoint_ball
-from cvxscreen.duality import reference_point
-from cvxscreen.reducer import plugin
-from cvxscreen.reducer.inner import CvxpyInner
-from cvxscreen.reducer.metric_pilot import metric_start
-from cvxscreen.reducer.recognise import recognise
-from cvxscreen.rules import judge
+from cvxscreen.core.duality import reference_point
+from cvxscreen.cvxpy_plugin import plugin
+from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpyInner
+from cvxscreen.cvxpy_plugin.metric_start import metric_start
+from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
+from cvxscreen.screening.verdict import judge
 
 reducer.register()
 

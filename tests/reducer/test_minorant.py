@@ -10,13 +10,12 @@ import scipy.sparse as sp
 from reducer.beside_zoo import BOTH, Data, problem_of
 
 from cvxscreen.bounds import midpoint_ball
+from cvxscreen.bounds.regions import Ball
+from cvxscreen.cvxpy_plugin.composite.rounds import Rounds
+from cvxscreen.cvxpy_plugin.composite.terms import Verbatim, recognise_beside
+from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpyInner
+from cvxscreen.cvxpy_plugin.recognise.max_affine import Maxima
 from cvxscreen.errors import NotScreenable
-from cvxscreen.reducer.beside import recognise_beside
-from cvxscreen.reducer.inner import CvxpyInner
-from cvxscreen.reducer.largest import Maxima
-from cvxscreen.reducer.rounds import Rounds
-from cvxscreen.reducer.verbatim import Verbatim
-from cvxscreen.regions import Ball
 
 TIGHT = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
 

@@ -7,15 +7,15 @@ import warnings
 from typing import Any
 
 import cvxpy as cp
+import cvxscreen.reducer as reducer
 import numpy as np
 import pytest
 from reducer.zoo import REFUSED, SPELLINGS, Data
 
-import cvxscreen.reducer as reducer
+from cvxscreen.cvxpy_plugin import plugin
+from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpyInner, options_for, solver_name
+from cvxscreen.cvxpy_plugin.report import Report
 from cvxscreen.errors import InvalidInput, UnknownName
-from cvxscreen.reducer import plugin
-from cvxscreen.reducer.inner import CvxpyInner, options_for, solver_name
-from cvxscreen.reducer.report import Report
 
 reducer.register()
 

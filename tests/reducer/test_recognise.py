@@ -11,16 +11,15 @@ import pytest
 import scipy.sparse as sp
 from reducer.zoo import REFUSED, SPELLINGS, Data, Spelling
 
+from cvxscreen.core.losses import Losses
+from cvxscreen.cvxpy_plugin.build import build
+from cvxscreen.cvxpy_plugin.recognise.check import check
+from cvxscreen.cvxpy_plugin.recognise.elimination import Terms
+from cvxscreen.cvxpy_plugin.recognise.recognise import recognise, recognise_standard
+from cvxscreen.cvxpy_plugin.recognise.standard import standardise
+from cvxscreen.cvxpy_plugin.recognise.symbolic import canonicalise
+from cvxscreen.cvxpy_plugin.report import loss_names
 from cvxscreen.errors import NotScreenable
-from cvxscreen.losses import Losses
-from cvxscreen.reducer.build import build
-from cvxscreen.reducer.check import check
-from cvxscreen.reducer.draft import Terms
-from cvxscreen.reducer.elements import recognise_standard
-from cvxscreen.reducer.recognise import recognise
-from cvxscreen.reducer.report import loss_names
-from cvxscreen.reducer.standard import standardise
-from cvxscreen.reducer.symbolic import canonicalise
 
 TIGHT = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}
 NAMES = [entry.name for entry in SPELLINGS]

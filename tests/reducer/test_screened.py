@@ -12,8 +12,8 @@ from reducer.beside_zoo import Data as BesideData
 from reducer.zoo import REFUSED, SPELLINGS, Data
 
 import cvxscreen
+from cvxscreen.cvxpy_plugin import compiled_problem as screened
 from cvxscreen.errors import InvalidInput, UnknownName
-from cvxscreen.reducer import screened
 
 pytestmark = pytest.mark.filterwarnings("ignore:You are solving a parameterized problem")
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import cvxpy as cp
+import cvxscreen.reducer as reducer
 import numpy as np
 import pytest
 
-import cvxscreen.reducer as reducer
-from cvxscreen.penalty import L1
-from cvxscreen.reducer.recognise import recognise
-from cvxscreen.reducer.recognition import Recognition
-from cvxscreen.reducer.shrinkage import Shrinkage
+from cvxscreen.core.penalty import L1
+from cvxscreen.cvxpy_plugin.recognise.merging import Shrinkage
+from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
+from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 
 reducer.register()
 

@@ -7,11 +7,10 @@ from functools import cache
 from typing import Any
 
 import cvxpy as cp
+import cvxscreen.reducer as reducer
 import numpy as np
 import pytest
 from reducer.zoo import SPELLINGS, Data, Spelling
-
-import cvxscreen.reducer as reducer
 
 reducer.register()
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import cvxpy as cp
+import cvxscreen.reducer as reducer
 import numpy as np
 import pytest
 from reducer.beside_zoo import ALL, problem_of
@@ -18,7 +19,6 @@ from reducer.beside_zoo import Data as BesideData
 from reducer.zoo import SPELLINGS, Data
 
 import cvxscreen
-import cvxscreen.reducer as reducer
 
 reducer.register()
 

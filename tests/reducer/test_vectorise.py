@@ -6,17 +6,16 @@ from importlib import import_module
 from typing import Any
 
 import cvxpy as cp
+import cvxscreen.reducer as reducer
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from reducer.looped_zoo import Looped
 
-import cvxscreen.reducer as reducer
-from cvxscreen.reducer import vectorise
-from cvxscreen.reducer.pull import Row, Unreadable, _narrowed
-from cvxscreen.reducer.recognise import recognise
-from cvxscreen.reducer.vectorise import vectorised
-from cvxscreen.reducer.walker import walk
+from cvxscreen.cvxpy_plugin.recognise import python_loops as vectorise
+from cvxscreen.cvxpy_plugin.recognise.python_loops import Row, Unreadable, _narrowed, vectorised
+from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
+from cvxscreen.cvxpy_plugin.recognise.walker import walk
 
 reducer.register()
 pytestmark = pytest.mark.filterwarnings("ignore:Objective contains too many subexpressions")

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from cvxscreen.cvxpy_plugin.recognise.affine import csr
+from cvxscreen.cvxpy_plugin.recognise.standard import read
+from cvxscreen.cvxpy_plugin.recognise.symbolic import canonicalise
+from cvxscreen.cvxpy_plugin.recognise.walker import extract, walk
 from cvxscreen.errors import NotScreenable
-from cvxscreen.reducer.affine import csr
-from cvxscreen.reducer.objective import read
-from cvxscreen.reducer.symbolic import canonicalise
-from cvxscreen.reducer.walker import extract, walk
 
 N, D = 7, 4
 RNG = np.random.default_rng(0)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from faults.table import DROPPED, SHRUNK, SIGN, STALE, SWAPPED, of, smaller
 
-balls = of("bounds/balls.py", "test_bounds.py")
-across = of("bounds/across.py", "test_bounds.py::test_every_bound_is_attained_somewhere")
-pairs = of("bounds/pairs.py", "test_named_bounds.py")
-ray = of("bounds/ray.py", "test_ranges.py", "test_named_bounds.py")
-ranges = of("ranges.py", "test_ranges.py")
+balls = of("bounds/one_reference.py", "test_bounds.py")
+across = of("bounds/one_reference.py", "test_bounds.py::test_every_bound_is_attained_somewhere")
+pairs = of("bounds/two_references.py", "test_named_bounds.py")
+ray = of("bounds/scaled_reference.py", "test_ranges.py", "test_named_bounds.py")
+ranges = of("screening/c_ranges.py", "test_ranges.py")
 cones = of(
-    "bounds/cones.py",
+    "bounds/cone_spheres.py",
     "test_metric_safety.py::test_spheres_are_attained_where_every_term_is_linear",
     "test_metric_safety.py::test_the_constrained_dual_sphere_is_attained",
 )
-cuts = of("bounds/cuts.py", "test_metric_safety.py")
-lams = of("lam_ranges.py", "test_lam_ranges.py")
+cuts = of("bounds/cone_spheres.py", "test_metric_safety.py")
+lams = of("screening/lambda_ranges.py", "test_lam_ranges.py")
 
 FAULTS = (
     balls("midpoint ball", SHRUNK,

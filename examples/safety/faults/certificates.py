@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from faults.table import DROPPED, SHRUNK, SIGN, SLACK, STALE, STRICT, SUBTRACTED, SWAPPED, of
 
-single = of("certificate.py", "test_certificate.py")
-terms = of("certificate_terms.py", "test_certificate.py")
-batch = of("certificate_batch.py", "test_certificate_batch.py")
-packed = of("packed.py", "test_certificate_batch.py", "test_small_path.py")
-metric = of("metric_certificate.py", "test_metric.py")
-near = of("proximity.py", "test_penalty.py", "test_metric.py", "test_sparse_models.py")
-lp = of("lp_svm.py", "test_lp_svm.py")
+single = of("certificates/certificate.py", "test_certificate.py")
+terms = of("certificates/certificate.py", "test_certificate.py")
+batch = of("certificates/path.py", "test_certificate_batch.py")
+packed = of("certificates/path.py", "test_certificate_batch.py", "test_small_path.py")
+metric = of("certificates/metric.py", "test_metric.py")
+near = of("certificates/certificate.py", "test_penalty.py", "test_metric.py", "test_sparse_models.py")
+lp = of("solvers/lp_svm.py", "test_lp_svm.py")
 
 FAULTS = (
     single("a certificate without Fenchel-Young terms", DROPPED,

@@ -10,12 +10,12 @@ rows = of("designs/rows.py", SAME, "test_rounding.py::test_forward_error_is_with
           "test_rounding.py::test_adjoint_error_is_within_its_factor",
           "test_rows.py::test_rows_and_columns_can_be_taken_and_taken_again")
 gram = of("designs/gram.py", "test_gram.py::test_identities_against_the_dense_matrix", ERRORS)
-quadratic = of("quadratic.py",
+quadratic = of("core/quadratic.py",
                "test_rounding.py::test_norms_of_a_dense_quadratic_are_not_too_small",
                "test_problem.py::test_the_floor_is_below_every_eigenvalue",
                "test_problem.py::test_apply_solve_and_norm_agree_with_the_dense_matrix",
                "test_rounding.py::test_norms_err_by_less_than_the_regions_charge")
-balance = of("certificate_balance.py",
+balance = of("certificates/certificate.py",
              "test_certificate_balance.py::test_the_cost_is_that_of_the_direction_that_is_needed",
              "test_certificate_balance.py::test_several_coordinates_need_room_for_the_move",
              "test_certificate.py::test_refuses_a_point_with_no_gap_but_the_imbalance")

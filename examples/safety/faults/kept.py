@@ -7,14 +7,14 @@ from faults.table import DROPPED, SIGN, STALE, of
 MODELS = ("test_sparse_models.py", "test_sparse_bounds.py")
 ASIDE = "test_faces_aside.py::test_the_gap_is_that_of_the_pair_handed_out"
 SYSTEMS = "test_sparse_systems.py::test_systems_on_chosen_columns"
-memory = of("solvers/faces_memory.py",
+memory = of("solvers/dual_active_set/state.py",
             "test_faces_memory.py::test_a_memory_of_other_rows_or_another_metric_is_forgotten",
             "test_faces_memory.py::test_the_same_path_with_and_without_a_memory")
-ahead = of("solvers/faces_ahead.py", "test_faces_ahead.py")
-faces = of("solvers/faces.py", "test_faces_memory.py::test_with_an_unpenalised_coordinate")
-state = of("solvers/faces_state.py", "test_kept.py", "test_faces_memory.py")
-nest = of("solvers/sparse_nest.py", "test_kept.py", *MODELS)
-systems = of("solvers/sparse_systems.py", SYSTEMS)
+ahead = of("solvers/dual_active_set/state.py", "test_faces_ahead.py")
+faces = of("solvers/dual_active_set/solver.py", "test_faces_memory.py::test_with_an_unpenalised_coordinate")
+state = of("solvers/dual_active_set/state.py", "test_kept.py", "test_faces_memory.py")
+nest = of("solvers/prox_newton/subproblem.py", "test_kept.py", *MODELS)
+systems = of("solvers/prox_newton/systems.py", SYSTEMS)
 
 FAULTS = (
     memory("rows of other data", STALE, "or self._rows is not rows or not np",

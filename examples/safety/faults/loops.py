@@ -5,15 +5,15 @@ from __future__ import annotations
 from faults.table import DROPPED, SHRUNK, SIGN, SLACK, STALE, STRICT, SWAPPED, of
 
 LOOPS = "test_small_loops.py::test_"
-ball = of("solvers/small_choice.py", LOOPS + "the_ball_holds_the_optimum_and_is_tight",
+ball = of("solvers/compiled_path/path_loop.py", LOOPS + "the_ball_holds_the_optimum_and_is_tight",
           LOOPS + "the_ball_holds_the_optimum_from_rough_points")
-choose = of("solvers/small_choice.py", LOOPS + "choose_rounds_outward")
-charged = of("solvers/small_choice.py", LOOPS + "charged_terms_are_above_the_exact_ones")
-path = of("solvers/small_loops.py", "test_small_loops.py")
-pairs = of("pair_loops.py", "test_pairs.py")
-cones = of("cone_loops.py", "test_metric_safety.py")
-products = of("product_loops.py", "test_metric_safety.py", "test_pairs.py")
-shrink = of("solvers/metric_shrink.py", "test_metric_safety.py")
+choose = of("solvers/compiled_path/path_loop.py", LOOPS + "choose_rounds_outward")
+charged = of("solvers/compiled_path/path_loop.py", LOOPS + "charged_terms_are_above_the_exact_ones")
+path = of("solvers/compiled_path/path_loop.py", "test_small_loops.py")
+pairs = of("designs/pair_table.py", "test_pairs.py")
+cones = of("bounds/regions/cone_ball.py", "test_metric_safety.py")
+products = of("designs/term_sets.py", "test_metric_safety.py", "test_pairs.py")
+shrink = of("solvers/metric/task.py", "test_metric_safety.py")
 
 FAULTS = (
     ball("the ball between two points of a path", SHRUNK,

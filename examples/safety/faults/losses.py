@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from faults.table import DROPPED, SHRUNK, SIGN, SLACK, STRICT, SWAPPED, of
 
-pieces = of("pieces.py", "test_pieces.py")
-losses = of("losses.py", "test_losses.py", "test_pieces.py")
-rules = of("rules.py", "test_sparse_bounds.py", "test_screening.py", "test_pieces.py")
-rounding = of("rounding.py", "test_rounding.py")
-balance = of("balance.py", "test_duality.py", "test_balance.py")
+pieces = of("core/losses.py", "test_pieces.py")
+losses = of("core/losses.py", "test_losses.py", "test_pieces.py")
+rules = of("screening/verdict.py", "test_sparse_bounds.py", "test_screening.py", "test_pieces.py")
+rounding = of("_support/rounding.py", "test_rounding.py")
+balance = of("core/balance.py", "test_duality.py", "test_balance.py")
 
 FAULTS = (
     pieces("below a kink, non-strict", STRICT, "strict = x < knot - error",

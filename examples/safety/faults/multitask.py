@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from faults.table import DROPPED, SHRUNK, SIGN, STALE, SUBTRACTED, SWAPPED, of
 
-radius = of("multitask/radius.py", "test_raso_screening.py")
+radius = of("multitask/screening.py", "test_raso_screening.py")
 bounds = of("multitask/bounds.py", "test_raso_bounds.py")
-norms = of("multitask/row_norms.py", "test_raso_screening.py")
+norms = of("multitask/screening.py", "test_raso_screening.py")
 screening = of("multitask/screening.py", "test_raso_screening.py", "test_raso_predictions.py")
 joint = of("multitask/gap.py", "test_raso.py", "test_raso_bounds.py")
 proof = of("multitask/certificate.py", "test_raso_bounds.py", "test_raso.py")
-intercepts = of("multitask/intercepts.py", "test_raso_screening.py")
+intercepts = of("multitask/bounds.py", "test_raso_screening.py")
 
 FAULTS = (
     radius("the ball of every task", SHRUNK, "return np.asarray(up(1.0, 64) * radius)",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from faults.table import DROPPED, SIGN, SLACK, STALE, STRICT, SUBTRACTED, SWAPPED, of
 
-duality = of("duality.py", "test_duality.py")
-penalty = of("penalty.py", "test_penalty.py")
-screening = of("screening.py", "test_screening.py", "test_loop.py")
-selection = of("selection.py", "test_selection.py", "test_drift.py")
+duality = of("core/duality.py", "test_duality.py")
+penalty = of("core/penalty.py", "test_penalty.py")
+screening = of("screening/reduction.py", "test_screening.py", "test_loop.py")
+selection = of("screening/reduction.py", "test_selection.py", "test_drift.py")
 
 FAULTS = (
     duality("the gap without its Fenchel-Young terms", DROPPED,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from faults.table import DROPPED, SIGN, STALE, SWAPPED, of
 
 BACK = ("reducer/test_recognise.py", "reducer/test_build.py")
-draft = of("reducer/draft.py", *BACK)
-absorb = of("reducer/absorb.py", *BACK)
-elements = of("reducer/elements.py", *BACK)
-substitution = of("reducer/substitution.py", *BACK)
-restore = of("reducer/restore.py", "reducer/test_recognise.py", "reducer/test_solve.py")
-check = of("reducer/check.py", "reducer/test_recognise.py")
-memory = of("reducer/memory.py", "reducer/test_memory.py")
+draft = of("cvxpy_plugin/recognise/elimination.py", *BACK)
+absorb = of("cvxpy_plugin/recognise/partial_minimisation.py", *BACK)
+elements = of("cvxpy_plugin/recognise/recognise.py", *BACK)
+substitution = of("cvxpy_plugin/recognise/elimination.py", *BACK)
+restore = of("cvxpy_plugin/restore.py", "reducer/test_recognise.py", "reducer/test_solve.py")
+check = of("cvxpy_plugin/recognise/check.py", "reducer/test_recognise.py")
+memory = of("cvxpy_plugin/recall.py", "reducer/test_memory.py")
 
 FAULTS = (
     draft("a multiplier of a definition, restored with the wrong sign", SIGN,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from faults.table import DROPPED, SHRUNK, SIGN, SLACK, STALE, STRICT, SWAPPED, of
 
-ball = of("regions/ball.py", "test_bounds.py")
-functionals = of("regions/functionals.py", "test_intercept.py", "test_bounds.py", "test_regions.py")
-pencil = of("regions/pencil.py", "test_regions.py", "test_named_bounds.py")
-two = of("regions/two_balls.py", "test_regions.py", "test_named_bounds.py")
-cut = of("regions/cut_ball.py", "test_regions.py", "test_named_bounds.py")
-cone = of("regions/cone_ball.py", "test_metric_safety.py")
-beta = of("regions/intercept.py", "test_intercept.py")
-fy = of("regions/fy_cut.py", "test_regions.py", "test_intercept.py")
+ball = of("bounds/regions/balls.py", "test_bounds.py")
+functionals = of("bounds/regions/functionals.py", "test_intercept.py", "test_bounds.py", "test_regions.py")
+pencil = of("bounds/regions/balls.py", "test_regions.py", "test_named_bounds.py")
+two = of("bounds/regions/balls.py", "test_regions.py", "test_named_bounds.py")
+cut = of("bounds/regions/balls.py", "test_regions.py", "test_named_bounds.py")
+cone = of("bounds/regions/cone_ball.py", "test_metric_safety.py")
+beta = of("bounds/regions/intercept.py", "test_intercept.py")
+fy = of("bounds/regions/intercept.py", "test_regions.py", "test_intercept.py")
 
 FAULTS = (
     ball("a ball's reach", SHRUNK, "up(self.radius) * wanted.norms + error",

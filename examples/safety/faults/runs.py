@@ -6,15 +6,15 @@ from faults.table import DROPPED, SHRUNK, SIGN, SLACK, STALE, STRICT, SWAPPED, o
 
 loop = of("solvers/loop.py", "test_loop.py")
 run = of("solvers/run.py", "test_run.py", "test_broken_solvers.py")
-answer = of("solvers/evaluate.py", "test_run.py")
+answer = of("solvers/solution.py", "test_run.py")
 newton = of("solvers/newton.py", "test_newton.py")
-warm = of("solvers/warm.py", "test_faces_memory.py")
-interior = of("solvers/smo_interior.py", "test_smo_interior.py")
-ahead = of("solvers/metric_ahead.py", "test_metric_ahead.py")
-metric = of("path_metric.py", "test_metric_path.py")
-lp = of("lp_path.py", "test_lp_svm.py")
-balance = of("balance.py", "test_balance.py", "test_duality.py")
-batch = of("certificate_batch.py", "test_certificate_batch.py")
+warm = of("solvers/warm_start.py", "test_faces_memory.py")
+interior = of("solvers/box_qp.py", "test_smo_interior.py")
+ahead = of("solvers/metric/sequence.py", "test_metric_ahead.py")
+metric = of("paths/run.py", "test_metric_path.py")
+lp = of("paths/lp_svm.py", "test_lp_svm.py")
+balance = of("core/balance.py", "test_balance.py", "test_duality.py")
+batch = of("certificates/path.py", "test_certificate_batch.py")
 
 FAULTS = (
     loop("safe mode guesses", DROPPED, 'return self.mode == "certified" and can_pay',

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from faults.table import DROPPED, SHRUNK, SIGN, SWAPPED, of
 
-synergy = of("bounds/synergy.py", "test_sparse_bounds.py")
-budget = of("bounds/budget.py", "test_sparse_bounds.py")
+synergy = of("bounds/features_and_samples.py", "test_sparse_bounds.py")
+budget = of("bounds/features_and_samples.py", "test_sparse_bounds.py")
 columns = of(
-    "columns.py",
+    "designs/columns.py",
     "test_columns.py::test_squares_of_columns_are_those_of_the_rows_with_their_factors",
 )
-problem = of("problem.py",
+problem = of("core/problem.py",
              "test_columns.py::test_norms_of_columns_are_in_the_metric_of_the_curvatures")
 
 FAULTS = (

@@ -9,15 +9,15 @@ ROWS = "reducer/test_vectorise.py::test_rows_are_those_of_the_walk"
 DUALS = "reducer/test_bundle.py::test_the_answer_and_every_dual_value"
 BESIDE = "reducer/test_doors.py::test_reduce_solve_restore_beside_another_convex_part"
 
-attributes = of("reducer/attributes.py",
+attributes = of("cvxpy_plugin/recognise/symbolic.py",
                 "reducer/test_attributes.py::test_values_there_and_back_as_cvxpy_has_them")
-pull = of("reducer/pull.py", ROWS)
-vectorise = of("reducer/vectorise.py", VALUES)
-bundle = of("reducer/bundle.py", DUALS)
-borrowing = of("reducer/borrowing.py", "reducer/test_bundle.py")
-cut = of("reducer/cut.py", "reducer/test_doors.py")
-reduced = of("reducer/reduced.py", "reducer/test_doors.py")
-lp = of("reducer/lp_problem.py", "test_lp_svm.py::test_cvxpy_finds_the_same_optimum")
+pull = of("cvxpy_plugin/recognise/python_loops.py", ROWS)
+vectorise = of("cvxpy_plugin/recognise/python_loops.py", VALUES)
+bundle = of("cvxpy_plugin/recognise/python_loops.py", DUALS)
+borrowing = of("cvxpy_plugin/recognise/borrowing.py", "reducer/test_bundle.py")
+cut = of("cvxpy_plugin/composite/reduction.py", "reducer/test_doors.py")
+reduced = of("cvxpy_plugin/reduced.py", "reducer/test_doors.py")
+lp = of("cvxpy_plugin/build.py", "test_lp_svm.py::test_cvxpy_finds_the_same_optimum")
 
 FAULTS = (
     attributes("a diagonal counted twice", DROPPED,

@@ -1,0 +1,295 @@
+"""The two calls most users need on problems of their own: `solve` and `screen`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, overload
+
+from cvxscreen import bounds as bound_table
+from cvxscreen._support.limits import UNLIMITED, Limits
+from cvxscreen._support.progress import Progress
+from cvxscreen._support.validation import choice, one_of, tolerance, word
+from cvxscreen.core.duality import Point
+from cvxscreen.core.problem import Problem
+from cvxscreen.errors import InvalidInput
+from cvxscreen.multitask import MultiTask, MultiTaskSolution, solve_multitask
+from cvxscreen.screening.verdict import Verdict, judge
+from cvxscreen.solvers.loop import Inner, Start, solve_screened
+from cvxscreen.solvers.lp_svm import LpSolution, LpSvm, LpVerdict, screen_lp, solve_lp
+from cvxscreen.solvers.metric.solver import MetricSolver, solve_metric
+from cvxscreen.solvers.registry import FORCED, builtin_solver
+from cvxscreen.solvers.solution import Round, Solution
+from cvxscreen.solvers.warm_start import warm_start
+
+BUILTIN = ("auto", "builtin", "newton")
+LP_SOLVERS = ("auto", "builtin", "highs")
+"""Names under which the one solver of LP-SVMs goes."""
+
+OURS = (
+    "a problem from `svm`, `regression`, `sparse_svm`, `rtlm`, `raso` or `Problem` is needed "
+    "(a cvxpy.Problem has its own way: prob.solve(method='screen'))"
+)
+
+
+def named_solver(solver: str, problem: Problem, limits: Limits = UNLIMITED) -> Inner:
+    """The solver called `solver`: the built-in one, or any that CVXPY has installed.
+
+    Raises
+    ------
+    UnknownName
+        If CVXPY does not know the name either.
+    """
+    word("solver", solver, "the name of a solver, like 'auto' or 'CLARABEL', is needed")
+    auto = solver.lower() == "auto" and problem.side is not None
+    if solver.lower() in BUILTIN and not auto:
+        return builtin_solver(problem, limits)
+    if solver.lower() in FORCED:
+        return FORCED[solver.lower()](limits=limits)
+    from cvxscreen.cvxpy_plugin.cvxpy_solver import cvxpy_inner
+
+    return cvxpy_inner("CLARABEL" if auto else solver, limits)
+
+
+@overload
+def solve(
+    problem: MultiTask,
+    *,
+    tol: float = 1e-6,
+    mode: str = "certified",
+    solver: str = "auto",
+    bounds: Sequence[str] | None = None,
+    start: MultiTaskSolution | None = None,
+    progress: bool = False,
+    time_limit: float | None = None,
+    max_iter: int | None = None,
+) -> MultiTaskSolution: ...
+
+
+@overload
+def solve(
+    problem: LpSvm,
+    *,
+    tol: float = 1e-6,
+    mode: str = "certified",
+    start: LpSolution | None = None,
+    time_limit: float | None = None,
+    max_iter: int | None = None,
+) -> LpSolution: ...
+
+
+@overload
+def solve(
+    problem: Problem,
+    *,
+    tol: float = 1e-6,
+    mode: str = "certified",
+    solver: str = "auto",
+    bounds: Sequence[str] | None = None,
+    start: Solution | None = None,
+    progress: bool = False,
+    time_limit: float | None = None,
+    max_iter: int | None = None,
+) -> Solution: ...
+
+
+def solve(
+    problem: Problem | MultiTask | LpSvm,
+    *,
+    tol: float = 1e-6,
+    mode: str = "certified",
+    solver: str = "auto",
+    bounds: Sequence[str] | None = None,
+    start: Any = None,
+    progress: bool = False,
+    time_limit: float | None = None,
+    max_iter: int | None = None,
+) -> Solution | MultiTaskSolution | LpSolution:
+    """Solve `problem` through screening, with a certificate on the full data.
+
+    Parameters
+    ----------
+    problem : Problem
+        From `svm`, `regression`, or any `Problem`; or a `MultiTask` from `raso`, which has solvers
+        of its own (see `cvxscreen.multitask.solve_multitask`).
+    tol : float
+        Relative duality gap ``gap / max(|primal|, |dual|)`` on the full problem, in (0, 1).
+    mode : {"certified", "safe"}
+        ``"safe"`` fixes only what a theorem proves (refused for data in chunks); ``"certified"``
+        may also predict, and then proves the answer on the full data.
+    solver : str
+        ``"auto"`` or ``"builtin"`` for the built-in solver that suits; ``"apg"`` for accelerated
+        proximal gradient (smooth losses); ``"sdca"``, ``"spdc"`` for these methods under an L1
+        term (Shibagaki et al. 2016); otherwise the name of a solver
+        that CVXPY has installed (``"CLARABEL"``, ``"SCS"``, ...), which then solves the reduced
+        problem.
+    bounds : sequence of str, optional
+        Bounds to prove with, by name (default ``("midpoint",)``, under an L1 term ``("joint",)``,
+        without a quadratic one ``("dual",)``); see `bounds.available`.
+    start : Solution, optional
+        A warm start: a solution of the same problem, or of the same data at another C.
+    progress : bool
+        Whether to show a line a round.
+    time_limit : float, optional
+        Seconds of wall time after which the best point so far is certified and returned. Looked at
+        between two iterations of a built-in solver; Clarabel, HiGHS, OSQP and SCS are told what is
+        left, any other solver finishes its reduced solve. Certifying comes on top (two passes).
+    max_iter : int, optional
+        Iterations of the solver at most, over all rounds.
+
+    Returns
+    -------
+    Solution
+        Status ``"optimal"`` only with a certificate that holds; ``"time_limit"`` or
+        ``"iteration_limit"`` where that limit came first, with the gap that was reached. Over data
+        in chunks a `ChunkedSolution`: `theta` and `alpha` are made when asked for.
+
+    Raises
+    ------
+    UnknownName
+        For an unknown mode, bound or solver.
+    InvalidInput
+        For a tolerance outside (0, 1) or a start that does not fit.
+    """
+    one_of("problem", problem, (Problem, MultiTask, LpSvm), OURS)
+    tol = tolerance(tol)
+    limits = Limits(time_limit, max_iter)
+    if isinstance(bounds, str):
+        bounds = (bounds,)
+    if isinstance(problem, MultiTask):
+        return _solve_tasks(problem, tol, mode, solver, bounds, start, progress, limits)
+    if isinstance(problem, LpSvm):
+        choice("solver", solver, LP_SOLVERS)
+        if bounds is not None and tuple(bounds) != problem.bounds:
+            raise InvalidInput(f"`bounds` is {bounds!r}; an LP-SVM is screened by 'lp' only.")
+        return solve_lp(problem, tol=tol, mode=mode, start=start, limits=limits)
+    if start is not None:
+        one_of("start", start, Solution, "what `solve` returned for such a problem is needed")
+    chosen = bound_table.default_bounds(problem)
+    if bounds is not None:
+        chosen = tuple(bound_table.fitting(problem, name) for name in _names(bounds))
+    inner = named_solver(solver, problem, limits)
+    with Progress(None, "rounds", shown=progress) as bar:
+
+        def show(record: Round) -> None:
+            bar.step(f"kept {record.kept:,}, relative gap {record.relative_gap:.1e}")
+
+        if isinstance(inner, MetricSolver):
+            return solve_metric(
+                problem, mode=mode, tol=tol, bounds=chosen, on_round=show, limits=limits,
+                start=None if start is None else Start(start.x, start.theta),
+            )
+        return solve_screened(
+            problem,
+            inner,
+            mode=mode,
+            tol=tol,
+            start=None if start is None else warm_start(problem, start),
+            bounds=chosen,
+            on_round=show if progress else None,
+        )
+
+
+def _names(bounds: Any) -> tuple[Any, ...]:
+    try:
+        return tuple(bounds)
+    except TypeError:
+        raise InvalidInput(
+            f"`bounds` is {bounds!r}; a list of names like ('midpoint',) is needed."
+        ) from None
+
+
+def _solve_tasks(
+    problem: MultiTask,
+    tol: float,
+    mode: str,
+    solver: str,
+    bounds: Sequence[str] | None,
+    start: MultiTaskSolution | None,
+    progress: bool,
+    limits: Limits,
+) -> MultiTaskSolution:
+    """The joint problem; its U-steps are screened by the midpoint ball, whatever solves them."""
+    if bounds is not None and _names(bounds) != ("midpoint",):
+        raise InvalidInput(
+            f"`bounds` is {bounds!r}; a multi-task problem is screened by 'midpoint' only."
+        )
+    with Progress(None, "rounds", shown=progress) as bar:
+        return solve_multitask(
+            problem, tol=tol, mode=mode, solver=solver, start=start, limits=limits,
+            on_round=lambda r: bar.step(f"relative gap {r.relative_gap:.1e}"),
+        )
+
+
+@overload
+def screen(problem: LpSvm, *, reference: LpSolution, bound: str = "lp") -> LpVerdict: ...
+
+
+@overload
+def screen(
+    problem: Problem,
+    *,
+    reference: Solution | Point | tuple[Solution | Point, Solution | Point],
+    bound: str = "midpoint",
+    rule: str = "sphere",
+) -> Verdict: ...
+
+
+def screen(
+    problem: Problem | LpSvm,
+    *,
+    reference: Any,
+    bound: str = "midpoint",
+    rule: str = "sphere",
+) -> Verdict | LpVerdict:
+    """One screening pass: what `bound` proves about `problem`, given `reference`.
+
+    Parameters
+    ----------
+    problem : Problem
+    reference : Solution or Point, or a pair of them
+        Of `problem` itself, or of the same data at another C (bounds that are not in
+        `bounds.ACROSS` then evaluate its point on `problem` first); a pair for a bound of
+        `bounds.PAIRS`. It need not be exact.
+    bound : str
+        The bound's name in its paper; see `bounds.available`.
+    rule : {"sphere", "linear", "cone"}
+        For metric learning, what the sphere is cut by: nothing, a half-space, the cone of metrics.
+
+    Returns
+    -------
+    Verdict
+
+    Raises
+    ------
+    UnknownName
+        For an unknown bound.
+    InvalidInput
+        For one reference where the bound needs two, or two where it needs one.
+    """
+    one_of("problem", problem, (Problem, LpSvm), OURS)
+    if isinstance(problem, LpSvm) or isinstance(reference, LpSolution):
+        if not (isinstance(problem, LpSvm) and isinstance(reference, LpSolution)):
+            raise InvalidInput("`reference` and the problem must both be of an LP-SVM, or neither.")
+        choice("bound", bound, ("lp", "midpoint"))  # the default stands for the only one
+        return screen_lp(problem, reference.x, reference.alpha)
+    if isinstance(reference, tuple):
+        pair = bound_table.named_pair(bound)
+        if len(reference) != 2:
+            raise InvalidInput(f"`reference` holds {len(reference)} points; a pair is needed.")
+        both = pair(problem, _point(reference[0]), _point(reference[1]))
+        return judge(problem, bound_table.cut(problem, both, rule))
+    if problem.held and bound == "midpoint":
+        bound = "dual"  # the default stands for the only one
+    region, point = bound_table.fitting(problem, bound), _point(reference)
+    across = bound in bound_table.ACROSS or bound in bound_table.CONES
+    if point.problem is not problem and not across:
+        point = bound_table.moved(problem, point)
+    return judge(problem, bound_table.cut(problem, region(problem, point), rule))
+
+
+def _point(reference: Solution | Point) -> Point:
+    one_of(
+        "reference", reference, (Solution, Point),
+        "a solution, or a point from `reference_point`, is needed",
+    )
+    return reference.point() if isinstance(reference, Solution) else reference

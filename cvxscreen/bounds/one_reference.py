@@ -1,0 +1,252 @@
+"""Balls from one pair ``(x, theta)``: of the problem itself, or of the same data at another C.
+
+Balls from one pair ``(x, theta)`` evaluated on the problem itself.
+
+Balls at C from a reference at another C0, in both directions, safe for an approximate one.
+
+Throughout ``s = C / C0``; for an exact reference ``x0 = x_theta0 = w0``. As printed, without the
+reference's gap ``eps``, every one of these rules makes wrong decisions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from cvxscreen._support.rounding import up
+from cvxscreen.bounds.regions import Ball, Everywhere, Region, TwoBalls
+from cvxscreen.core.duality import Point, reference_point, rescaled_point
+from cvxscreen.core.problem import Problem
+from cvxscreen.errors import InvalidInput
+
+_MOVE = 1e-3
+
+
+def midpoint_ball(problem: Problem, point: Point) -> Region:
+    """The optimum is within ``r`` of ``(x + x_theta)/2``, ``r^2 = G - ||x - x_theta||^2 / 4``.
+
+    Add the two strong-convexity inequalities ``P(x) - P* >= 1/2 ||x - x*||^2`` and
+    ``D* - D(theta) >= 1/2 ||x_theta - x*||^2``: the parallelogram law gives the ball. It holds for
+    every convex loss and any primal point, and contains DVI, BT1, BT2 and the gradient ball as
+    special cases (Tran et al. 2023 unify such balls; Wang et al. 2014, Theorem 6, for DVI).
+
+    Returns `Everywhere` when the point does not provably satisfy the side constraints; equalities
+    may hold up to rounding, which is charged.
+    """
+    _same(problem, point)
+    return midpoint_named("midpoint", point)
+
+
+def midpoint_named(bound: str, point: Point) -> Region:
+    """The midpoint ball of `point` on its own problem, under the name of a special case."""
+    problem = point.problem
+    if not np.isfinite(point.gap):
+        return Everywhere(problem, bound, point.gap)
+    away, charge = (0.0, 0.0) if point.feasible else _infeasibility(problem, point)
+    if not np.isfinite(charge):
+        return Everywhere(problem, bound, point.gap)
+    shift = up(point.shift, problem.d + 8) + point.dual_error + away
+    error = 0.5 * (point.dual_error + away)
+    radius = up(float(np.sqrt(up(point.terms + charge + 0.25 * shift * shift)))) + error
+    radius = up(radius + problem.drift)
+    if point.shift <= _MOVE * radius:
+        # Moving the centre to x saves a pass over the data and costs at most 0.05 % of the radius.
+        radius = up(radius + 0.5 * shift)
+        return Ball(problem, bound, point.x, point.margins, radius, point.gap, point.theta)
+    if point.centre is not None:
+        known = point.centre
+        radius = up(radius + known.slack)
+        return Ball(problem, bound, known.x, known.margins, radius, point.gap, point.theta)
+    centre = 0.5 * (point.x + point.x_dual)
+    margins = problem.design.forward(centre)
+    return Ball(problem, bound, centre, margins, radius, point.gap, point.theta)
+
+
+def _infeasibility(problem: Problem, point: Point) -> tuple[float, float]:
+    """What it costs that `point.x` satisfies the equalities only up to rounding.
+
+    Some point ``x'`` of the feasible set is within ``e`` of x (`SideConstraints.nearness`), and the
+    bound rests on ``x'``, which nobody needs to know: each margin moves by at most ``|a_i| e``, its
+    Fenchel-Young term by that times the largest slopes, ``<mu, F x + f>`` by ``|F' mu| e``.
+
+    Returns
+    -------
+    float
+        Bound of ``||x - x'||_M``.
+    float
+        Bound of what the sum of the terms grows by; infinite where nothing is known.
+    """
+    side, losses, quadratic = problem.side, problem.losses, problem.quadratic
+    nowhere = (float("inf"), float("inf"))
+    if side is None or quadratic.free.any():
+        return nowhere
+    near = side.nearness(point.x)
+    slope = np.maximum(-losses.lo, losses.hi)
+    if not np.isfinite(near) or not np.isfinite(slope).all():
+        return nowhere
+    largest = float(quadratic.diagonal.max(initial=0.0))
+    if quadratic.matrix is not None:
+        largest += float(np.linalg.norm(quadratic.matrix))
+    grown = float((slope + np.abs(point.theta)) @ problem.sizes)
+    pulled = abs(side.matrix).T @ np.abs(point.multipliers)
+    charge = up(near * (grown + float(np.linalg.norm(pulled))), problem.n + problem.d + 64)
+    return up(near * float(np.sqrt(largest)), problem.d + 8), charge
+
+
+def gap_ball(problem: Problem, point: Point) -> Region:
+    """The optimum is within ``sqrt(2 G)`` of ``x`` (Ndiaye et al.; Shibagaki et al. 2016, (8)).
+
+    It keeps only half of the inequality behind `midpoint_ball` and is never smaller.
+    """
+    _same(problem, point)
+    if not point.feasible or not np.isfinite(point.gap):
+        return Everywhere(problem, "gap", point.gap)
+    radius = up(float(np.sqrt(2.0 * up(point.gap)))) + problem.drift
+    return Ball(problem, "gap", point.x, point.margins, up(radius), point.gap)
+
+
+def gradient_ball(problem: Problem, point: Point) -> Region:
+    """The gradient ball PGB: centre ``x - g/2``, radius ``||g||/2``, g a (sub)gradient at x.
+
+    It is the midpoint ball of ``x`` with ``theta`` the subgradients of the losses at ``x``: the
+    Fenchel-Young terms vanish and ``g = x - x_theta`` (Yoshida et al. 2019, PGB, in vector form).
+    Only ``x`` of `point` is used, so the reference may be of any C.
+    """
+    same_data(problem, point)
+    return midpoint_named("pgb", reference_point(problem, point.x, None, point.multipliers))
+
+
+def same_data(problem: Problem, point: Point) -> None:
+    """Refuse a reference whose problem has another shape."""
+    if point.problem.n != problem.n or point.problem.d != problem.d:
+        raise InvalidInput(
+            f"`reference` belongs to a problem of {point.problem.n} terms and {point.problem.d} "
+            f"coordinates; this one has {problem.n} and {problem.d}."
+        )
+
+
+def on_data_of(problem: Problem, point: Point) -> Point:
+    """`point`, at its own C or lam, on the very data of `problem`: evaluated there if it was not.
+
+    For bounds that rest on what a reference says about its own optimum: of other data that is
+    nothing at all.
+    """
+    same_data(problem, point)
+    own = point.problem
+    if own is problem or _alike(problem, own):
+        return point
+    changed = problem.with_(C=own.C) if own.lam is None else problem.with_(lam=own.lam)
+    return reference_point(changed, point.x, point.theta, point.multipliers)
+
+
+def _alike(problem: Problem, own: Problem) -> bool:
+    """Whether the problems differ in C or lam only."""
+    factor = problem.C / own.C
+    same = own.design is problem.design and problem.losses.is_multiple(own.losses, factor)
+    same = same and own.side is problem.side and np.array_equal(own.linear, problem.linear)
+    if own.lam is None or problem.lam is None or own.penalty is None or problem.penalty is None:
+        same = same and own.penalty is problem.penalty
+        return same and own.quadratic is problem.quadratic
+    scale = problem.lam / own.lam
+    close = np.isclose(
+        problem.quadratic.diagonal, scale * own.quadratic.diagonal, rtol=1e-13, atol=0.0
+    )
+    plain = own.quadratic.matrix is None and problem.quadratic.matrix is None
+    return same and plain and bool(close.all()) and type(own.penalty) is type(problem.penalty)
+
+
+def _same(problem: Problem, point: Point) -> None:
+    if point.problem is not problem:
+        raise InvalidInput(
+            "`reference` was evaluated on another problem; evaluate it on this one with "
+            "`reference_point(problem, x, theta)` or use bound='dvi' for a change of C."
+        )
+
+
+def moved(problem: Problem, point: Point) -> Point:
+    """`point` of the same data at another C, its dual scaled by ``C / C0`` and evaluated anew.
+
+    Raises
+    ------
+    InvalidInput
+        If the two problems differ in size.
+    """
+    same_data(problem, point)
+    return rescaled_point(problem, point)
+
+
+def dvi_ball(problem: Problem, point: Point) -> Region:
+    """The DVI ball from a reference at another C, safe for an approximate reference.
+
+    With ``s = C / C0`` the point ``s theta0`` is dual feasible at C, so the midpoint ball of
+    ``(x0, s theta0)`` at C contains the optimum; for an exact reference it is the ball of Wang et
+    al. 2014, Theorem 6 (in both directions of C): centre ``(1+s)/2 w0``, radius ``|1-s|/2 ||w0||``.
+    With a reference of gap ``eps`` and ``x0 = x_theta0`` the radius is
+    ``sqrt((1-s)^2/4 ||w0||^2 + s eps)``. As printed, without ``eps``, the rule is unsafe.
+    """
+    return midpoint_named("dvi", moved(problem, point))
+
+
+def dvi_star_ball(problem: Problem, point: Point) -> Region:
+    """DVI in its dual form (Wang et al. 2014, Corollaries 8, 11, 14): from ``theta0`` alone.
+
+    The midpoint ball of ``(x_theta0, s theta0)``: whatever x the reference has is replaced by its
+    dual point's. For an exact reference it is `dvi_ball`.
+    """
+    same_data(problem, point)
+    factor = problem.C / point.problem.C
+    theta, mu = factor * point.theta, factor * point.multipliers
+    return midpoint_named("dvi_star", reference_point(problem, point.x_dual, theta, mu))
+
+
+def rpb_ball(problem: Problem, point: Point) -> Region:
+    """The regularisation path bound (Yoshida et al. 2019: RPB, for any reference RRPB).
+
+    In vector form it is `dvi_ball` under another name: both bound the optimum at a new parameter
+    from a reference at an old one.
+    """
+    return midpoint_named("rpb", moved(problem, point))
+
+
+def bt1_ball(problem: Problem, point: Point) -> Region:
+    """Ball Test 1 (Ogawa et al. 2014, Theorem 6): the primal form of DVI, the same region.
+
+    Theorem 6 takes any feasible ``(w, xi)`` and an optimum at another C; with the reference as both
+    (their section IV) it is DVI (their Appendix C), for C above and below C0 alike.
+    """
+    return midpoint_named("bt1", moved(problem, point))
+
+
+def bt2_ball(problem: Problem, point: Point) -> Region:
+    """Ball Test 2 (Ogawa et al. 2014, Theorem 7) with the best binary vector, (25).
+
+    The midpoint ball of ``x0`` and a dual point that is a vertex where the losses are piecewise
+    linear: ``theta_i`` is the slope of ``f_i`` at the margin of the DVI centre (for the hinge
+    ``-C`` where ``(1+s)/2 t_i < 1``, else 0). That choice maximises ``||m1 - m2||^2 - r2^2`` for
+    every convex loss, not only for the hinge. Any `x0` is allowed.
+    """
+    return _second(problem, point, _slopes_at_centre(problem, point, dvi_ball(problem, point)))
+
+
+def it_region(problem: Problem, point: Point) -> Region:
+    """The intersection test (Ogawa et al. 2014, Theorem 8): DVI (BT1) intersected with BT2.
+
+    Never larger than either. At ``s = 1`` it is the midpoint ball intersected with (nearly) the
+    gradient ball: worth two passes while the gap is large.
+    """
+    first = dvi_ball(problem, point)
+    second = _second(problem, point, _slopes_at_centre(problem, point, first))
+    if isinstance(first, Ball) and isinstance(second, Ball):
+        return TwoBalls("it", replace(first, bound="it"), replace(second, bound="it"))
+    return first
+
+
+def _slopes_at_centre(problem: Problem, point: Point, first: Region) -> np.ndarray:
+    margins = first.margins if isinstance(first, Ball) else point.margins
+    return problem.losses.slope(margins)
+
+
+def _second(problem: Problem, point: Point, theta: np.ndarray) -> Region:
+    mu = problem.C / point.problem.C * point.multipliers
+    return midpoint_named("bt2", reference_point(problem, point.x, theta, mu))

@@ -1,0 +1,39 @@
+"""Regions that provably contain the optimum, and the interval of every margin over them.
+
+* `Ball`: ``||x - c||_M <= r``; the margin ``<a_i, x>`` lies in ``<a_i, c> -+ r ||a_i||_{M^-1}``.
+* `TwoBalls`: the intersection of two balls, the exact range of every margin over it.
+* `CutBall`: a ball cut by a half-space (a dome), the same.
+* `Boxes`: intervals of the primal and of the dual optimum together.
+* `ConeBall`: a ball cut by the cone of metrics, tightened where that can decide a term.
+* `Everywhere`: no information; every interval is the whole line.
+
+With unpenalised coordinates a region bounds the penalised part only. For one such coordinate (an
+intercept) the optimality condition ``sum_i e_i theta_i = 0`` bounds it: see `intercept`.
+
+All intervals are rounded outward here and nowhere else. Every region answers one question, the
+range of linear functionals of the penalised coordinates (`span`); the rest is written once.
+"""
+
+from __future__ import annotations
+
+from cvxscreen.bounds.regions.balls import Ball, Boxes, CutBall, Everywhere, TwoBalls
+from cvxscreen.bounds.regions.cone_ball import ConeBall
+from cvxscreen.bounds.regions.functionals import Functionals, Place, outward
+from cvxscreen.bounds.regions.intercept import intercept_interval, margins_over
+
+Region = Ball | TwoBalls | CutBall | ConeBall | Boxes | Everywhere
+
+__all__ = [
+    "Ball",
+    "Boxes",
+    "ConeBall",
+    "CutBall",
+    "Everywhere",
+    "Functionals",
+    "Place",
+    "Region",
+    "TwoBalls",
+    "intercept_interval",
+    "margins_over",
+    "outward",
+]

@@ -1,0 +1,237 @@
+"""The certificate of an answer over data in chunks: one pass, and no array over the terms.
+
+The dual point is the slope of every loss at x itself, except for a few terms whose slopes are
+listed. Losses, slopes and Fenchel-Young terms are evaluated from the pieces, by formulas that serve
+certificates only; with the solver it shares the storage of the rows and nothing else. The sums and
+what rounding can hide in them are those of `cvxscreen.certificates.certificate`, with one difference: no margin
+is recomputed in extended precision.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cvxscreen.certificates.certificate import (
+    EPS,
+    Certificate,
+    columns,
+    endless_above,
+    gap_above,
+    proximity,
+    relative_gap,
+    steepness,
+    value_above,
+)
+from cvxscreen.core.problem import Problem
+from cvxscreen.core.streamed import Slopes, Unit, in_chunks
+from cvxscreen.designs.chunks import Chunk, Listed
+from cvxscreen.errors import InvalidInput
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """What one pass adds up.
+
+    Attributes
+    ----------
+    value, gap : float
+        Of the losses and, from above, of their Fenchel-Young terms.
+    load : float
+        ``sum |theta_i| |a_i|``.
+    free_load : float
+        ``sum |theta_i a_i,free|``.
+    outside : int
+        Listed slopes outside their box, or none.
+    pull : array, shape (d,)
+        ``A' theta``.
+    takers : list of arrays, shape (4, k)
+        Of the listed terms: ``a_i,free``, room above and below theta, how fast the gap grows with
+        a move of it (without what depends on the distance), and the size of the row.
+    """
+
+    value: float
+    gap: float
+    load: float
+    free_load: float
+    outside: int
+    pull: Array
+    takers: list[Array]
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(*(mine + getattr(other, name) for name, mine in vars(self).items()))
+
+
+def slope_at(t: Any, b: Any, e: Any, q: Any, lo: Any, hi: Any) -> Any:
+    """A slope of each loss at `t`, from its pieces; 0 at a kink."""
+    curve = np.where(q > 0, q, 1.0)
+    right, left = t - b - e, t - b + e
+    rise = np.where(q > 0, np.minimum(right / curve, hi), hi)
+    fall = np.where(q > 0, np.maximum(left / curve, lo), lo)
+    return np.where(right > 0, rise, np.where(left < 0, fall, 0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Recompute:
+    """The task.
+
+    Parameters
+    ----------
+    x : array, shape (d,)
+    unit, factor
+        Of the loss terms.
+    intercept : bool
+        Whether the last coordinate is unpenalised, its column the factors of the rows.
+    noise : float
+        Error of a margin over the size of its row.
+    """
+
+    x: Array
+    unit: Unit
+    factor: float
+    intercept: bool
+    noise: float
+
+    def __call__(
+        self, block: Any, start: int, scale: Any, target: Any, weight: Any, listed: Any
+    ) -> Sums:
+        """The sums of one chunk."""
+        chunk = Chunk.of(block, scale, self.intercept)
+        b, e, q, lo, hi = f = columns(self.unit.rows(len(chunk), self.factor, target, weight))
+        t = chunk.margins(self.x)
+        sizes = np.sqrt(chunk.squares(np.ones(chunk.width)))
+        theta = slope_at(t, *f)
+        at, known = listed
+        theta[at] = known
+        low, high = lo[at], hi[at]
+        outside = int((~((known >= low) & (known <= high))).sum())
+        values = value_above(t, b, e, q, lo, hi, steepness(q))
+        gap = gap_above(t, theta, self.noise * sizes, values, *f)
+        gap = gap + endless_above(values, self.noise * sizes, *f[2:])
+        takers, free_load = np.zeros((5, 0)), 0.0
+        if self.intercept:
+            sign = np.ones(len(at)) if chunk.scale is None else chunk.scale[at]
+            free_load = float(
+                np.abs(theta).sum() if chunk.scale is None else np.abs(theta) @ np.abs(chunk.scale)
+            )
+            rate = np.abs(t[at]) + np.abs(b[at]) + e[at] + q[at] * np.abs(known)
+            takers = np.array([sign, high - known, known - low, rate, sizes[at]])
+        return Sums(
+            float(values.sum()), float(gap.sum()), float(np.abs(theta) @ sizes), free_load,
+            outside, chunk.adjoint(theta), [takers],
+        )
+
+    def merge(self, left: Sums, right: Sums) -> Sums:
+        """The sum."""
+        return left + right
+
+
+def certify_chunks(
+    problem: Problem, x: ArrayLike, theta: Any, *, tol: float = 1e-6
+) -> Certificate:
+    """Recompute the optimality of ``(x, theta)`` on all of `problem`, chunk by chunk.
+
+    Parameters
+    ----------
+    problem : Problem
+        Over data in chunks, with a diagonal quadratic term and at most an intercept unpenalised.
+    x : array_like, shape (d,)
+    theta : Slopes, or array_like, shape (n,)
+    tol : float
+        Relative gap asked for.
+
+    Returns
+    -------
+    Certificate
+
+    Raises
+    ------
+    InvalidInput
+        For any other problem, or wrong shapes.
+    """
+    x = np.array(x, dtype=np.float64)
+    (design, terms), quadratic = in_chunks(problem), problem.quadratic
+    free = np.flatnonzero(quadratic.free)
+    known = [problem.d - 1] if design.intercept else []
+    if quadratic.matrix is not None or problem.side is not None or free.tolist() != known:
+        raise InvalidInput(
+            "`problem`: over data in chunks a diagonal quadratic term without side constraints is "
+            "needed, with no coordinate unpenalised but an intercept."
+        )
+    if x.shape != (problem.d,) or np.shape(theta) != (problem.n,):
+        raise InvalidInput(
+            f"`x` {x.shape} and `theta` {np.shape(theta)} must have shapes ({problem.d},) and "
+            f"({problem.n},)."
+        )
+    if isinstance(theta, Slopes) and np.array_equal(theta.x, x):
+        listed = theta.listed
+    else:
+        listed = Listed(np.arange(problem.n), np.asarray(theta, dtype=np.float64))
+
+    def refused(reason: str, primal: float = float("nan")) -> Certificate:
+        inf = float("inf")
+        return Certificate(inf, inf, primal, -inf, 0.0, tol, False, reason)
+
+    if not (np.isfinite(x).all() and np.isfinite(listed.values).all()):
+        return refused("the point holds NaN or infinity")
+    noise = design.forward_factor * float(np.linalg.norm(x))
+    task = Recompute(x, terms.unit, terms.factor, design.intercept, noise)
+    found: Sums = design.engine.run(
+        task, design.source, (design.scale, terms.target, terms.weight, listed)
+    )
+    primal = found.value + quadratic.inner(0.5 * quadratic.apply(x) + problem.linear, x)
+    primal += problem.constant + (0.0 if problem.penalty is None else problem.penalty.value(x))
+    if found.outside:
+        return refused("a dual variable lies outside its box", primal)
+    pull = found.pull + problem.linear
+    root = float(np.sqrt(quadratic.floor))
+    lean = found.load / root * design.adjoint_factor * (1.0 + problem.n * EPS)
+    side_gap = side_error = blur = 0.0
+    x_dual = x.copy()
+    if problem.penalty is None:
+        bent = ~quadratic.free
+        x_dual[bent] = -pull[bent] / quadratic.diagonal[bent]
+    else:
+        near = proximity(problem, x, -pull)
+        if near.outside:
+            return refused(near.outside, primal)
+        x_dual, side_gap, blur = near.x_dual, near.rest, near.blur
+        side_error = blur * float(np.sqrt(quadratic.diagonal.max())) + near.dual_blur / root
+    distance = quadratic.norm(x - x_dual) + lean + problem.drift
+    distance += 8 * EPS * quadratic.norm(x_dual) + side_error
+    imbalance = 0.0
+    if design.intercept:
+        away = abs(float(pull[free[0]])) + problem.imbalance
+        away += design.adjoint_factor * found.free_load * (1.0 + problem.n * EPS)
+        imbalance = _taken_up(np.concatenate(found.takers, axis=1), away, distance / root)
+    gap = found.gap * (1 + problem.n * EPS) + 0.5 * distance**2 + side_gap + imbalance
+    relative = float(relative_gap(gap, primal))
+    reason = ""
+    if not relative <= tol:
+        reason = f"the relative gap {relative:.3g} exceeds the tolerance {tol:.3g}"
+        if np.isinf(imbalance):
+            reason = "the dual point is not balanced on the unpenalised coordinate"
+    return Certificate(gap, relative, primal, primal - gap, 0.0, tol, not reason, reason)
+
+
+def _taken_up(takers: Array, away: float, distance: float) -> float:
+    """What a dual point that is exactly balanced can cost: one listed term takes up the rest.
+
+    Either way may be the one needed; infinity where no term has the room.
+    """
+    if away == 0.0:
+        return 0.0
+    e, above, below, rate, sizes = takers
+    need, size = away * (1.0 + 1e-6), np.abs(e)
+    rate = (rate + sizes * distance) / np.maximum(size, 1e-300)
+    up, down = np.where(e > 0, above, below), np.where(e > 0, below, above)
+    costs = []
+    for room in (up, down):
+        fit = (room * size >= need) & (size > 0)
+        costs.append(float(rate[fit].min()) if fit.any() else np.inf)
+    return need * max(costs)

@@ -1,0 +1,5 @@
+"""The ``cvxscreen`` command."""
+
+from cvxscreen.cli.commands import main
+
+__all__ = ["main"]

@@ -1,0 +1,1 @@
+"""The mathematics: losses, quadratic terms, penalties, cones, the problem, duality."""

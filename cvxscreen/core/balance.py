@@ -1,0 +1,245 @@
+"""Dual points that satisfy ``E' theta = -target``, E the unpenalised columns of the design."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen._support.rounding import UNIT
+from cvxscreen.core.problem import Problem
+
+Array = NDArray[np.float64]
+
+_NEWTON_STEPS = 60
+_FAR = 1e150
+_HALVINGS = 30
+NEAR = 0.05
+"""Terms that are this ready to move are tried first, alone."""
+
+
+def _ease(problem: Problem, margins: Array | None) -> Array:
+    """How readily each slope may move: 1 at a kink of its loss, little far from one."""
+    ease = np.ones(problem.n)
+    if margins is None:
+        return ease
+    away = problem.losses.kink_distance(margins)
+    known = np.isfinite(away)
+    if known.any():
+        typical = 1e-3 * float(np.median(away[known])) + 1e-300
+        ease[known] = typical / (typical + away[known])
+    return ease
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """The point of the box that belongs to a multiplier, its residual, and the dual's value.
+
+    The value is a `distance` and ``<tau, residual>``.
+    """
+
+    point: Array
+    residual: Array
+    distance: float
+    value: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Projection:
+    """Onto ``E' theta = -target`` in a box, E the `columns`; `held` is others' ``|E|'|theta|``.
+
+    Damped Newton steps on the m-dimensional concave dual of ``min 1/2 sum_i moved_i^2 / ease_i``.
+    """
+
+    theta: Array
+    lo: Array
+    hi: Array
+    columns: Array
+    ease: Array
+    target: Array
+    held: Array
+
+    def at(self, tau: Array) -> _Trial:
+        """The point nearest to ``theta - ease E tau``."""
+        point = np.clip(self.theta - self.ease * (self.columns @ tau), self.lo, self.hi)
+        residual = self.columns.T @ point + self.target
+        moved = point - self.theta
+        distance = 0.5 * float(np.sum(moved**2 / self.ease))
+        return _Trial(point, residual, distance, distance + float(tau @ residual))
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether not even the corners of the box meet the target, in some column."""
+        columns = self.columns.T
+        with np.errstate(invalid="ignore"):  # 0 times infinity, in a term that moves nothing
+            ends = np.where(columns == 0.0, 0.0, [columns * self.lo, columns * self.hi])
+        size = np.abs(ends).max(axis=0).sum(axis=1) + self.held + np.abs(self.target)
+        least, most = ends.min(axis=0).sum(axis=1), ends.max(axis=0).sum(axis=1)
+        room = self.rounding * size
+        return bool(((least + self.target > room) | (most + self.target < -room)).any())
+
+    @property
+    def rounding(self) -> float:
+        """The residual that counts as none, in units of what was summed."""
+        return float(4.0 + np.log2(len(self.ease))) * UNIT
+
+    def solved(self) -> tuple[Array, bool]:
+        """The projection, and whether it is one up to rounding."""
+        columns, ease = self.columns, self.ease
+        shift = np.zeros(columns.shape[1])
+        now = self.at(shift)
+        sizes = np.abs(columns)
+        base = ease @ columns**2 + 1e-300
+        rounding = self.rounding
+        for _ in range(_NEWTON_STEPS):
+            size = sizes.T @ np.abs(now.point) + self.held + np.abs(self.target)
+            if (np.abs(now.residual) <= rounding * size).all():
+                return now.point, True
+            inside = (now.point > self.lo) & (now.point < self.hi)
+            hessian = columns[inside].T @ (columns[inside] * ease[inside, None])
+            step = np.linalg.solve(hessian + 1e-8 * np.diag(base), now.residual)
+            if not float(np.abs(step).max()) < _FAR:
+                break  # some coordinate is in none of these terms: nothing moves it
+            length, slope = 1.0, float(now.residual @ step)
+            left = float(np.linalg.norm(now.residual))
+            for _ in range(_HALVINGS):
+                tau = shift + length * step
+                found = self.at(tau)
+                gain = found.value - now.value
+                # Close to the solution rounding hides what a step gains, the residual does not.
+                halved = float(np.linalg.norm(found.residual)) <= 0.5 * left
+                noise = 8.0 * rounding * (found.distance + float(np.abs(tau) @ size))
+                if gain >= 1e-4 * length * slope or (halved and gain >= -noise):
+                    break
+                length *= 0.5
+            else:
+                break
+            shift, now = shift + length * step, found
+        return now.point, False
+
+
+def balance(
+    problem: Problem, theta: Array, target: Array, margins: Array | None = None
+) -> Array:
+    """A point of the box near `theta` with ``E' theta = -target``, E the free columns.
+
+    The projection in a metric that makes terms far from a kink of `margins` reluctant to move
+    (their Fenchel-Young term pays for it), first with those near a kink alone; then a last
+    correction on coordinates inside the box. Best effort: what is left over is charged to the gap.
+    """
+    losses, columns = problem.losses, problem.free_columns
+    if columns.shape[1] == 0 or problem.n == 0:
+        return theta
+    ease = _ease(problem, margins)
+    near = np.flatnonzero(ease > NEAR)
+    if 0 < len(near) <= 0.5 * problem.n:
+        away = ease <= NEAR
+        rest, still = columns[away], theta[away]
+        few = _Projection(
+            theta[near], losses.lo[near], losses.hi[near], columns[near], ease[near],
+            target + rest.T @ still, np.abs(rest).T @ np.abs(still),
+        )
+        found, done = (theta, False) if few.hopeless else few.solved()
+        if done:
+            point = theta.copy()
+            point[near] = found
+            return _polish(problem, point, target, ease)
+    found, _ = _Projection(
+        theta, losses.lo, losses.hi, columns, ease, target, np.zeros(columns.shape[1])
+    ).solved()
+    return _polish(problem, found, target, ease)
+
+
+def _polish(problem: Problem, theta: Array, target: Array, ease: Array) -> Array:
+    """Remove the last residual of `balance` on a few coordinates well inside the box."""
+    losses, columns = problem.losses, problem.free_columns
+    room = np.minimum(theta - losses.lo, losses.hi - theta) * np.abs(columns).max(axis=1) * ease
+    best = np.argsort(-room)[: 4 * columns.shape[1]]
+    best = best[room[best] > 0]
+    if not len(best):
+        return theta
+    for _ in range(3):
+        residual = columns.T @ theta + target
+        if not residual.any():
+            break
+        step = np.linalg.lstsq(columns[best].T, -residual, rcond=None)[0]
+        moved = theta.copy()
+        moved[best] = np.clip(theta[best] + step, losses.lo[best], losses.hi[best])
+        if np.linalg.norm(columns.T @ moved + target) >= np.linalg.norm(residual):
+            break
+        theta = moved
+    return theta
+
+
+def exact_sum(e: Array, theta: Array, start: float) -> float:
+    """``start + sum_i e_i theta_i``, correctly rounded (error-free products, exact sum)."""
+    product = e * theta
+    split = 134217729.0  # 2^27 + 1, Veltkamp's splitting of a double into two halves
+    high_e, high_t = split * e, split * theta
+    high_e, high_t = high_e - (high_e - e), high_t - (high_t - theta)
+    low_e, low_t = e - high_e, theta - high_t
+    rest = ((high_e * high_t - product) + high_e * low_t + low_e * high_t) + low_e * low_t
+    return math.fsum([start, *product.tolist(), *rest.tolist()])
+
+
+def imbalance_charge(
+    problem: Problem, theta: Array, residual: Array, slop: Array, target: Array, reach: Array
+) -> float:
+    """What an exactly feasible dual point close to `theta` can cost, or infinity if none is near.
+
+    `residual` is ``E' theta + target`` as computed, within `slop`. Some coordinates with room in
+    the box take it up, and moving ``theta_i`` by ``s`` changes the gap by at most ``|s| reach_i``.
+    """
+    columns = problem.free_columns
+    if columns.shape[1] == 0 or not (residual.any() or slop.any()):
+        return 0.0
+    if columns.shape[1] == 1:
+        return _one_column(problem, theta, residual, slop, target, reach)
+    losses = problem.losses
+    room = np.minimum(theta - losses.lo, losses.hi - theta)
+    order = np.argsort(-(room * np.abs(columns).max(axis=1)))[: 4 * columns.shape[1]]
+    order = order[room[order] > 0]
+    values = np.linalg.svd(columns[order].T, compute_uv=False) if len(order) else np.zeros(0)
+    if len(values) < columns.shape[1] or values[-1] <= 1e-8 * values[0]:
+        return _if_exact(problem, theta, slop, target)
+    bound = float(np.linalg.norm(np.abs(residual) + slop)) / float(values[-1]) * (1.0 + 1e-6)
+    if (room[order] < bound).any():
+        return _if_exact(problem, theta, slop, target)
+    return bound * float(np.sum(reach[order]))
+
+
+def _one_column(
+    problem: Problem, theta: Array, residual: Array, slop: Array, target: Array, reach: Array
+) -> float:
+    """One unpenalised coordinate: a single term that can move the right way is enough."""
+    losses, e = problem.losses, problem.free_columns[:, 0]
+    rise, fall = losses.hi - theta, theta - losses.lo
+    size = np.abs(e)
+    # Room of e_i theta_i upwards and downwards, in its own units.
+    upward = np.where(e > 0, rise, fall) * size
+    downward = np.where(e > 0, fall, rise) * size
+    needed_up = max(float(slop[0] - residual[0]), 0.0) * (1.0 + 1e-6)
+    needed_down = max(float(slop[0] + residual[0]), 0.0) * (1.0 + 1e-6)
+    cost = 0.0
+    rate = reach / np.maximum(size, 1e-300)
+    for room, needed in ((upward, needed_up), (downward, needed_down)):
+        if needed == 0.0:
+            continue
+        able = np.flatnonzero(room >= needed)
+        if not len(able):
+            return _if_exact(problem, theta, slop, target)
+        cost = max(cost, needed * float(rate[able].min()))
+    return cost
+
+
+def _if_exact(problem: Problem, theta: Array, slop: Array, target: Array) -> float:
+    """0 if the balance holds exactly (and the target is exact), otherwise infinity."""
+    if problem.imbalance > 0 or problem.side is not None:
+        return float("inf")
+    sums = [
+        exact_sum(problem.free_columns[:, j], theta, float(target[j]))
+        for j in range(len(target))
+    ]
+    return 0.0 if not any(sums) else float("inf")

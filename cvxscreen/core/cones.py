@@ -1,0 +1,171 @@
+"""Side constraints ``F x + f in K`` with K a product of simple cones, each its own projection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from cvxscreen._support.rounding import gamma
+from cvxscreen.errors import InvalidInput
+
+Array = NDArray[np.float64]
+
+KINDS = ("zero", "nonneg", "soc", "psd")
+
+
+EQUALITIES = 300
+"""More equalities than this are not looked at for `SideConstraints.nearness`."""
+
+
+def _project(kind: str, size: int, v: Array) -> Array:
+    """Projection of `v` onto one cone."""
+    if kind == "zero":
+        return np.zeros_like(v)
+    if kind == "nonneg":
+        return np.maximum(v, 0.0)
+    if kind == "soc":
+        head, tail = float(v[0]), v[1:]
+        norm = float(np.linalg.norm(tail))
+        if norm <= head:
+            return v.copy()
+        if norm <= -head:
+            return np.zeros_like(v)
+        mid = 0.5 * (head + norm)
+        return np.concatenate([[mid], mid / norm * tail])
+    square = v.reshape(size, size, order="F")
+    values, vectors = np.linalg.eigh(0.5 * (square + square.T))
+    return np.asarray(((vectors * np.maximum(values, 0.0)) @ vectors.T).flatten(order="F"))
+
+
+def _surely_inside(kind: str, size: int, v: Array, noise: Array) -> bool:
+    """Whether everything within `noise` of `v` (entry by entry) lies in the cone."""
+    if kind == "zero":
+        return not len(v)
+    if kind == "nonneg":
+        return bool((v >= noise).all())
+    blur = float(np.linalg.norm(noise)) * (1.0 + gamma(len(v) + 4))
+    room = gamma(10 * size * size + 16) * float(np.linalg.norm(v)) + 2.0 * blur
+    if kind == "soc":
+        return float(v[0]) - float(np.linalg.norm(v[1:])) >= room
+    square = v.reshape(size, size, order="F")
+    # Symmetric eigenvalues are computed within a small multiple of the unit of |v| (Weyl).
+    return float(np.linalg.eigvalsh(0.5 * (square + square.T))[0]) >= room
+
+
+@dataclass(frozen=True, eq=False)
+class SideConstraints:
+    """``F x + f in K``, kept as they are by every reduction.
+
+    Parameters
+    ----------
+    matrix : sparse matrix, shape (m, d)
+    offset : array_like, shape (m,)
+    dims : sequence of (kind, size)
+        In row order; kinds ``"zero"``, ``"nonneg"``, ``"soc"`` (size rows, head first) and
+        ``"psd"`` (side ``size``, so ``size**2`` rows of a symmetric matrix in Fortran order).
+    """
+
+    matrix: Any
+    offset: Array
+    dims: tuple[tuple[str, int], ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "matrix", sp.csr_matrix(self.matrix, dtype=np.float64))
+        object.__setattr__(self, "offset", np.array(self.offset, dtype=np.float64))
+        object.__setattr__(self, "dims", tuple((str(k), int(s)) for k, s in self.dims))
+        if not (np.isfinite(self.matrix.data).all() and np.isfinite(self.offset).all()):
+            raise InvalidInput("side constraints must be finite; found NaN or infinity.")
+        bad = [kind for kind, _ in self.dims if kind not in KINDS]
+        if bad:
+            raise InvalidInput(f"`dims` has cone {bad[0]!r}; known cones: {', '.join(KINDS)}.")
+        rows = sum(size * size if kind == "psd" else size for kind, size in self.dims)
+        if not rows == self.matrix.shape[0] == len(self.offset):
+            raise InvalidInput(
+                f"`dims` describes {rows} rows but the matrix has {self.matrix.shape[0]} and the "
+                f"offset {len(self.offset)}."
+            )
+
+    def blocks(self) -> Iterator[tuple[str, int, slice]]:
+        """Each cone with its rows."""
+        start = 0
+        for kind, size in self.dims:
+            stop = start + (size * size if kind == "psd" else size)
+            yield kind, size, slice(start, stop)
+            start = stop
+
+    def slack(self, x: ArrayLike) -> Array:
+        """``F x + f``, shape (m,)."""
+        return np.asarray(self.matrix @ np.asarray(x, dtype=np.float64) + self.offset)
+
+    def adjoint(self, multipliers: ArrayLike) -> Array:
+        """``F' mu``, shape (d,)."""
+        return np.asarray(self.matrix.T @ np.asarray(multipliers, dtype=np.float64))
+
+    def project(self, v: ArrayLike) -> Array:
+        """Projection of `v` onto K."""
+        v = np.asarray(v, dtype=np.float64)
+        out = np.empty_like(v)
+        for kind, size, rows in self.blocks():
+            out[rows] = _project(kind, size, v[rows])
+        return out
+
+    def project_dual(self, multipliers: ArrayLike) -> Array:
+        """Projection of `multipliers` onto the dual cone K*."""
+        v = np.asarray(multipliers, dtype=np.float64)
+        out = np.empty_like(v)
+        for kind, size, rows in self.blocks():
+            out[rows] = v[rows] if kind == "zero" else _project(kind, size, v[rows])
+        return out
+
+    def surely_holds(self, x: ArrayLike) -> bool:
+        """Whether ``F x + f`` lies in K for certain, rounding included.
+
+        No point of floating-point numbers satisfies an equality for certain.
+        """
+        x = np.asarray(x, dtype=np.float64)
+        slack = self.slack(x)
+        noise = gamma(len(x) + 4) * (abs(self.matrix) @ np.abs(x) + np.abs(self.offset))
+        return all(
+            _surely_inside(kind, size, slack[rows], noise[rows])
+            for kind, size, rows in self.blocks()
+        )
+
+    def nearness(self, x: ArrayLike) -> float:
+        """A distance within which, for certain, some point has ``F x + f`` in K; or infinity.
+
+        Without equalities 0 where `surely_holds`. With equalities of full rank (smallest singular
+        value ``s``) the nearest point that satisfies them is within ``|E x + e| / s``; the other
+        constraints must hold with that much to spare.
+        """
+        x = np.asarray(x, dtype=np.float64)
+        rows = [np.arange(r.start, r.stop) for k, _, r in self.blocks() if k == "zero"]
+        index = np.concatenate([np.zeros(0, dtype=np.intp), *rows])
+        if not len(index):
+            return 0.0 if self.surely_holds(x) else float("inf")
+        if len(index) > min(len(x), EQUALITIES):
+            return float("inf")
+        slack = self.slack(x)
+        noise = gamma(len(x) + 4) * (abs(self.matrix) @ np.abs(x) + np.abs(self.offset))
+        values = np.linalg.svd(self.matrix[index].toarray(), compute_uv=False)
+        least = float(values[-1] - gamma(50 * (len(x) + 1)) * values[0])
+        if not least > 1e-8 * values[0]:
+            return float("inf")
+        away = float(np.linalg.norm(np.abs(slack[index]) + noise[index])) / least * (1.0 + 1e-9)
+        reach = np.sqrt(np.asarray(abs(self.matrix).power(2).sum(axis=1)).ravel()) * (1.0 + 1e-9)
+        noise = noise + reach * away
+        inside = all(
+            _surely_inside(kind, size, slack[part], noise[part])
+            for kind, size, part in self.blocks()
+            if kind != "zero"
+        )
+        return away if inside else float("inf")
+
+    def violation(self, x: ArrayLike) -> float:
+        """Euclidean distance of ``F x + f`` from K."""
+        s = self.slack(x)
+        return float(np.linalg.norm(s - self.project(s)))

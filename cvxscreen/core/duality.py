@@ -1,0 +1,421 @@
+"""Dual feasible points, and the duality gap as a sum of non-negative terms.
+
+What one evaluation of a primal and a dual point tells; built by `cvxscreen.core.duality` only.
+
+Dual feasibility where an L1 norm alone holds the coordinates.
+
+Without a quadratic term ``v = -A' theta`` itself must lie in the domain of ``h*``: the constraint
+``|A_j' theta| <= kappa_j``. The boxes of the slopes contain 0, so any theta is made feasible by a
+factor (Ndiaye et al. 2017, (12)), and feasible in exact arithmetic by a factor rounded down.
+
+Dual feasible points and the duality gap as a sum of non-negative terms.
+
+With ``v = -A' theta - q + F' mu`` and ``x_theta = M^{-1} v`` (under a penalty its proximal point,
+and one more non-negative term, see `cvxscreen.core.penalty`) the gap of a primal ``x`` and a dual
+feasible ``theta`` is, without any cancellation,
+
+::
+
+    P(x) - D(theta) = 1/2 ||x - x_theta||_M^2 + sum_i FY_i(<a_i, x>, theta_i) + <mu, F x + f>
+
+(`theory`: Fenchel-Young). Unpenalised coordinates ask for ``(A' theta + q - F' mu)_j = 0``; a dual
+point is repaired to satisfy it up to the last rounding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cvxscreen._support.rounding import UNIT, gamma, up
+from cvxscreen._support.validation import finite, one_of
+from cvxscreen.core.balance import balance, imbalance_charge
+from cvxscreen.core.penalty import L1
+from cvxscreen.core.problem import Problem
+
+__all__ = ["Centre", "Point", "dual_feasible", "margin_error", "reference_point", "rescaled_point"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Centre:
+    """A point close to ``(x + x_theta)/2`` whose margins are known without a pass.
+
+    Attributes
+    ----------
+    x : array, shape (d,)
+    margins : array, shape (n,)
+        ``<a_i, x>``.
+    slack : float
+        Bound of its distance from the true midpoint, in the norm of ``M``.
+    """
+
+    x: Array
+    margins: Array
+    slack: float
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """A primal point with a dual feasible point, and all that one evaluation of both tells.
+
+    Built by `reference_point` only, so that a region always rests on a consistent pair.
+
+    Attributes
+    ----------
+    problem : Problem
+    x : array, shape (d,)
+    theta : array, shape (n,)
+        Slopes in ``[lo, hi]``; the public dual variable is ``alpha = -theta``.
+    multipliers : array, shape (m,)
+        Of the side constraints; empty without them.
+    margins : array, shape (n,)
+        ``<a_i, x>`` as computed; the true value is within `margin_error`.
+    x_dual : array, shape (d,)
+        ``x_theta``; on unpenalised coordinates equal to `x`.
+    shift : float
+        ``||x - x_theta||_M`` as computed, within `dual_error`.
+    terms : float
+        Upper bound of ``sum_i FY_i`` (plus the side constraints' complementarity).
+    gap : float
+        Upper bound of the duality gap, rounding included.
+    primal : float
+        Objective at `x`.
+    feasible : bool
+        Whether `x` provably satisfies the side constraints (always true without them).
+    pull : array, shape (d,)
+        ``A' theta`` as computed (without a quadratic term: of the slopes as they were given,
+        before they were shrunk to be feasible).
+    leaning : array, shape (d,)
+        ``s``, the dual point's part in the domain of ``h*``; empty without a penalty.
+    centre : Centre or None
+        Of a rescaled point; None means that a bound computes the midpoint's margins itself.
+    noise : float
+        Relative error of ``A' theta`` beyond that of the pass, where it was not made anew.
+    """
+
+    problem: Problem
+    x: Array
+    theta: Array
+    multipliers: Array
+    margins: Array
+    margin_error: Array
+    x_dual: Array
+    dual_error: float
+    shift: float
+    terms: float
+    gap: float
+    primal: float
+    feasible: bool
+    pull: Array
+    leaning: Array
+    centre: Centre | None = None
+    noise: float = 0.0
+
+    @property
+    def reach(self) -> float:
+        """About the radius of its midpoint ball, ``r^2 = gap - shift^2 / 4``; proves nothing."""
+        return float(np.sqrt(self.terms + 0.25 * self.shift * self.shift))
+
+    @property
+    def relative_gap(self) -> float:
+        """``gap / max(|primal|, |dual|)``."""
+        dual = self.primal - self.gap
+        return self.gap / max(abs(self.primal), abs(dual), 1e-300)
+
+
+def held_share(
+    problem: Problem, theta: Array, force: Array, noise: float = 0.0
+) -> tuple[float, Array]:
+    """The share of `theta` that is feasible for certain, and what its pulls may be off by.
+
+    Parameters
+    ----------
+    theta : array, shape (n,)
+        In their boxes.
+    force : array, shape (d,)
+        ``A' theta`` as computed.
+    noise : float
+        Its relative error beyond that of one pass.
+
+    Returns
+    -------
+    share : float
+        At most 1; ``share * theta``, rounded, satisfies ``|A_j' theta| <= kappa_j``.
+    blur : array, shape (d,)
+        Bound of the error of ``share * force`` as the pulls of ``share * theta``, both rounded.
+
+    Notes
+    -----
+    A pass is off by at most ``factor sum_i |a_ij theta_i| <= factor ||A_j|| ||theta||``; rounding
+    ``share * theta`` adds a unit of that, rounding ``share * force`` a unit of the pull.
+    """
+    penalty: L1 = problem.penalty  # type: ignore[assignment]
+    reach = up(float(np.linalg.norm(theta)), problem.n + 8)
+    reach *= 1.0 + gamma(problem.n + 8)  # of the columns' norms
+    blur = (problem.design.adjoint_factor + noise + gamma(8)) * reach * problem.column_sizes
+    largest = float(np.max((np.abs(force) + blur) / penalty.kappa, initial=0.0))
+    if largest * (1.0 + 8.0 * UNIT) <= 1.0:
+        return 1.0, blur
+    share = (1.0 - 16.0 * UNIT) / largest
+    return share, share * blur * (1.0 + 8.0 * UNIT)
+
+
+def margin_error(problem: Problem, x: Array) -> Array:
+    """Rounding bound of ``A x``, shape (n,)."""
+    return up(1.0) * problem.design.forward_error(x, problem.sizes)
+
+
+def dual_feasible(
+    problem: Problem,
+    theta: ArrayLike,
+    multipliers: ArrayLike | None = None,
+    margins: Array | None = None,
+) -> tuple[Array, Array]:
+    """Clip `theta` into its box, `multipliers` into K*, and `balance` the unpenalised part."""
+    losses = problem.losses
+    theta = np.clip(np.asarray(theta, dtype=np.float64), losses.lo, losses.hi)
+    if problem.side is None:
+        mu = np.zeros(0)
+        target = problem.linear[problem.quadratic.free]
+    else:
+        raw = np.zeros(len(problem.side.offset)) if multipliers is None else multipliers
+        mu = problem.side.project_dual(raw)
+        target = (problem.linear - problem.side.adjoint(mu))[problem.quadratic.free]
+    return balance(problem, theta, target, margins), mu
+
+
+def reference_point(
+    problem: Problem,
+    x: ArrayLike,
+    theta: ArrayLike | None = None,
+    multipliers: ArrayLike | None = None,
+    *,
+    known: tuple[Array, Array] | None = None,
+) -> Point:
+    """Evaluate a primal and a dual point together: two passes over the data.
+
+    Parameters
+    ----------
+    x : array_like, shape (d,)
+    theta : array_like, shape (n,), optional
+        Any slopes; they are made dual feasible. The subgradients at `x` when omitted.
+    multipliers : array_like, shape (m,), optional
+        Of the side constraints.
+    known : pair of arrays, optional
+        ``design.forward(x)`` and ``design.adjoint(theta)`` where both have been computed, without a
+        penalty that moves x; the second is computed again if `theta` is not feasible as it is.
+
+    Returns
+    -------
+    Point
+        With an upper bound of the duality gap that includes all rounding.
+
+    Raises
+    ------
+    InvalidInput
+        On wrong shapes or NaN.
+    """
+    one_of("problem", problem, Problem, "a `Problem` is needed (from `svm`, `regression`, ...)")
+    x = finite("x", x, (problem.d,)).copy()
+    if problem.penalty is not None:
+        x = problem.penalty.settle(x)
+    margins = problem.design.forward(x) if known is None else known[0]
+    if theta is None:
+        theta = problem.losses.slope(margins)
+    given = theta = finite("theta", theta, (problem.n,))
+    if problem.side is not None and multipliers is not None:
+        multipliers = finite("multipliers", multipliers, problem.side.offset.shape)
+    theta, mu = dual_feasible(problem, theta, multipliers, margins)
+    same = known is not None and np.array_equal(theta, given)
+    force = known[1] if known is not None and same else problem.design.adjoint(theta)
+    error = margin_error(problem, x)
+    return _assemble(problem, x, theta, mu, margins, error, force, 0.0)
+
+
+def rescaled_point(problem: Problem, point: Point) -> Point:
+    """`point` of the same data at another C: its primal point with its dual times ``C / C0``.
+
+    The scaled slopes are dual feasible at the new C. Margins and ``A' theta`` are known up to the
+    factor, so no pass over the data is made (where there are side constraints or a linear term, the
+    pair is evaluated anew).
+    """
+    old = point.problem
+    factor = problem.C / old.C
+    if problem.held:
+        return _moved_held(problem, point)
+    same = problem.design is old.design and problem.side is None
+    plain = not problem.linear.any() and not old.linear.any()
+    same = same and (plain or (factor == 1.0 and np.array_equal(problem.linear, old.linear)))
+    if not (same and problem.losses.is_multiple(old.losses, factor)):
+        return reference_point(problem, point.x, factor * point.theta, factor * point.multipliers)
+    losses, theta = problem.losses, factor * point.theta
+    theta = np.where(point.theta == old.losses.lo, losses.lo, theta)
+    theta = np.where(point.theta == old.losses.hi, losses.hi, theta)
+    theta = np.clip(theta, losses.lo, losses.hi)
+    moved = _assemble(
+        problem, point.x, theta, point.multipliers, point.margins, point.margin_error,
+        factor * point.pull, gamma(8),
+        up(float(np.abs(theta - factor * point.theta) @ problem.noise_norms), problem.n + 8),
+    )
+    if problem.quadratic is not old.quadratic or problem.penalty is not None or not plain:
+        return moved
+    slack = 0.5 * factor * (up(point.shift, problem.d + 8) + point.dual_error)
+    if slack > 0.02 * moved.shift:
+        return moved
+    middle = 0.5 * (1.0 + factor)
+    return replace(moved, centre=Centre(middle * point.x, middle * point.margins, slack))
+
+
+def _assemble(
+    problem: Problem,
+    x: Array,
+    theta: Array,
+    mu: Array,
+    margins: Array,
+    error: Array,
+    force: Array,
+    noise: float,
+    moved: float = 0.0,
+) -> Point:
+    """The record of a pair whose passes are done.
+
+    `noise` is a further relative error of `force`, `moved` an absolute one in the dual norm.
+    """
+    if problem.held:
+        return _assemble_held(problem, x, theta, margins, error, force, noise)
+    losses, quadratic = problem.losses, problem.quadratic
+    pull = force + problem.linear
+    size = float(np.abs(theta) @ problem.noise_norms)
+    factor = problem.design.adjoint_factor + noise
+    side_cost, side_error, feasible = 0.0, 0.0, problem.side is None
+    if problem.side is not None:
+        pull = pull - problem.side.adjoint(mu)
+        slack = problem.side.slack(x)
+        matrix, width = abs(problem.side.matrix), gamma(len(mu) + problem.d + 8)
+        room = matrix @ np.abs(x) + np.abs(problem.side.offset)
+        side_cost = max(float(mu @ slack), 0.0) + width * float(np.abs(mu) @ room)
+        sum_of_sizes = matrix.T @ np.abs(mu) + np.abs(force + problem.linear)
+        side_error = width * quadratic.dual_reach(sum_of_sizes)
+        feasible = problem.side.surely_holds(x)
+    leaning, lean_cost = np.zeros(0), 0.0
+    if problem.penalty is None:
+        x_dual = -quadratic.solve(pull)
+    else:
+        x_dual, leaning = problem.penalty.split(-pull, quadratic.diagonal)
+        lean_cost = problem.penalty.complement(x, leaning)
+    x_dual[quadratic.free] = x[quadratic.free]
+    dual_error = factor * size + _solve_error(problem, x_dual, pull) + problem.drift
+    dual_error += side_error + moved
+    shift = quadratic.norm(x - x_dual)
+
+    charge = 0.0
+    if quadratic.free.any():
+        reach = np.abs(margins - losses.b) + losses.e + losses.q * np.abs(theta)
+        reach = reach + error + problem.norms * (shift + dual_error)
+        residual = pull[quadratic.free]
+        slop = factor * (np.abs(problem.free_columns).T @ np.abs(theta)) + UNIT * np.abs(residual)
+        target = problem.linear[quadratic.free]
+        charge = imbalance_charge(
+            problem, theta, residual, slop + problem.imbalance, target, reach
+        )
+
+    fy, margins, error = _fenchel_young(problem, x, margins, error, theta)
+    terms = up(float(np.sum(fy)), 64) + side_cost + lean_cost + charge
+    distance = up(shift, problem.d + 8) + dual_error
+    return Point(
+        problem=problem,
+        x=x,
+        theta=theta,
+        multipliers=mu,
+        margins=margins,
+        margin_error=error,
+        x_dual=x_dual,
+        dual_error=dual_error,
+        shift=shift,
+        terms=terms,
+        gap=up(terms + 0.5 * distance * distance),
+        primal=problem.primal(x, margins),
+        feasible=feasible,
+        pull=force,
+        leaning=leaning,
+    )
+
+
+def _assemble_held(
+    problem: Problem, x: Array, theta: Array, margins: Array, error: Array, force: Array,
+    noise: float,
+) -> Point:
+    """The same without a quadratic term: `theta` is shrunk until ``|A' theta| <= kappa``.
+
+    With ``s = -A' theta`` in the domain of ``h*`` the gap is ``sum_i FY_i + h(x) - <s, x>``.
+    """
+    penalty: L1 = problem.penalty  # type: ignore[assignment]
+    shrunk, blur = held_share(problem, theta, force, noise)
+    leaning = np.clip(-shrunk * force, -penalty.kappa, penalty.kappa)
+    theta = shrunk * theta
+    fy, margins, error = _fenchel_young(problem, x, margins, error, theta)
+    lean = penalty.complement(x, leaning) + up(float(np.abs(x) @ blur), problem.d + 8)
+    terms = up(float(np.sum(fy)), 64) + lean
+    return Point(
+        problem=problem, x=x, theta=theta, multipliers=np.zeros(0), margins=margins,
+        margin_error=error, x_dual=x.copy(), dual_error=0.0, shift=0.0, terms=terms,
+        gap=up(terms), primal=problem.primal(x, margins), feasible=True, pull=force,
+        leaning=leaning, noise=noise,
+    )
+
+
+def _moved_held(problem: Problem, point: Point) -> Point:
+    """`rescaled_point` without a quadratic term: no pass where only lam has changed."""
+    old = point.problem
+    factor = problem.C / old.C
+    same = problem.design is old.design and factor == 1.0
+    if not (same and problem.losses.is_multiple(old.losses, 1.0)):
+        return reference_point(problem, point.x, factor * point.theta)
+    return _assemble_held(
+        problem, point.x, point.theta, point.margins, point.margin_error, -point.leaning,
+        point.noise + gamma(8),
+    )
+
+
+REFINED_ROWS = 2000
+"""At most so many margins are recomputed in extended precision."""
+
+
+def _fenchel_young(
+    problem: Problem, x: Array, margins: Array, error: Array, theta: Array
+) -> tuple[Array, Array, Array]:
+    """Upper bounds of the terms; margins whose rounding dominates them are computed better."""
+    losses = problem.losses
+    fy = losses.fenchel_young_above(margins, error, theta)
+    excess = fy - losses.fenchel_young(margins, theta)
+    if float(excess.sum()) <= 0.01 * float(fy.sum()) or not problem.n:
+        return fy, margins, error
+    # Without a kink rounding enters squared: nothing to gain far below any tolerance.
+    small = 1e-12 * float(np.abs(theta) @ np.abs(margins - losses.b))
+    if problem.penalty is not None and (losses.q > 0).all() and float(excess.sum()) <= small:
+        return fy, margins, error
+    worst = np.argsort(-excess)[:REFINED_ROWS]
+    worst = worst[excess[worst] > 0]
+    better, left = problem.design.forward_precise(worst, x)
+    margins, error = margins.copy(), error.copy()
+    margins[worst], error[worst] = better, np.minimum(left, error[worst])
+    return losses.fenchel_young_above(margins, error, theta), margins, error
+
+
+def _solve_error(problem: Problem, x_dual: Array, pull: Array) -> float:
+    """Bound in the norm of M on the error of solving ``M x_dual = -pull``."""
+    quadratic = problem.quadratic
+    if quadratic.matrix is None:
+        return 4.0 * UNIT * quadratic.norm(x_dual)
+    kept = ~quadratic.free
+    if not kept.any():
+        return 0.0
+    residual = (quadratic.apply(x_dual) + pull)[kept]
+    rounding = 4.0 * problem.d * UNIT * (np.abs(quadratic.dense())[np.ix_(kept, kept)]
+                                         @ np.abs(x_dual[kept]) + np.abs(pull[kept]))
+    size = float(np.linalg.norm(np.abs(residual) + rounding))
+    return size / float(np.sqrt(quadratic.floor))

@@ -1,0 +1,380 @@
+"""Piecewise linear-quadratic losses as rows of one table, and their pieces by increasing argument.
+
+The pieces of a loss, by increasing argument.
+
+Piecewise linear-quadratic losses as rows of one table.
+
+A term ``f(t)`` is described by five numbers through its conjugate::
+
+    f*(theta) = b theta + e |theta| + (q / 2) theta^2     on  [lo, hi],   lo <= 0 <= hi
+
+==========================  ===  =========  =========  ===========  ============
+loss, weight c              b    e          q          lo           hi
+==========================  ===  =========  =========  ===========  ============
+hinge c max(0, 1 - t)       1    0          0          -c           0
+smoothed hinge (gamma)      1    0          gamma/c    -c           0
+squared hinge c/2 (1-t)+^2  1    0          1/c        -inf         0
+absolute c |t - y|          y    0          0          -c           c
+pinball, level tau          y    0          0          -c tau       c (1 - tau)
+eps-insensitive             y    epsilon    0          -c           c
+smoothed eps-insensitive    y    epsilon    gamma/c    -c           c
+Huber (delta)               y    0          1/c        -c delta     c delta
+==========================  ===  =========  =========  ===========  ============
+
+(pinball: slope ``-tau`` where the prediction ``t`` is below ``y``.) Every loss has minimum 0. By
+increasing argument ``f`` runs through at most five pieces: linear with slope ``lo``, quadratic,
+zero, quadratic, linear with slope ``hi``; the numbers say which exist. ``f(t + o)`` has ``b - o``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cvxscreen._support.rounding import UNIT
+from cvxscreen._support.validation import together
+from cvxscreen.errors import InvalidInput
+
+__all__ = ["Codes", "FIELDS", "Losses", "Piece"]
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Codes = NDArray[np.int8]
+"""A `Piece` a term, shape (n,)."""
+
+
+class Piece(IntEnum):
+    """The five possible pieces of a loss by increasing argument, and "not proven"."""
+
+    UNDECIDED = -1
+    LOW = 0  # linear, slope lo
+    LEFT = 1  # quadratic left of the zero piece (or the whole bowl when there is no zero piece)
+    ZERO = 2
+    RIGHT = 3  # quadratic right of the zero piece
+    HIGH = 4  # linear, slope hi
+
+
+def locate(
+    ends: tuple[Array, Array, Array],
+    knots: tuple[Array, Array, Array, Array],
+    error: Array,
+    smooth: Mask,
+    exists: Mask,
+    flat: tuple[Mask, Mask],
+) -> Codes:
+    """The piece that contains each interval, or `Piece.UNDECIDED`; shape (n,).
+
+    Parameters
+    ----------
+    ends : (low, bowl end, high)
+        The intervals, and where the LEFT piece ends on its right.
+    knots : four arrays, shape (n,)
+        LOW|LEFT, LEFT|ZERO, ZERO|RIGHT, RIGHT|HIGH.
+    error : array, shape (n,)
+        Rounding of the knots, charged against the decision.
+    smooth : mask, shape (n,)
+        Rows whose pieces join smoothly: there a comparison may be non-strict, at a kink it is
+        strict, since both neighbours are possible there.
+    exists : mask, shape (n, 5)
+        The pieces that a row has.
+    flat : pair of masks
+        Rows whose zero piece has no end on the left, on the right.
+    """
+    low, bowl_end, high = ends
+    k1, k2, k3, k4 = knots
+    mixed = bool(smooth.any())
+    any_of = [bool(column.any()) for column in exists.T]
+
+    def below(x: Array, knot: Array) -> Mask:
+        strict = x < knot - error
+        return np.where(smooth, x <= knot - error, strict) if mixed else strict
+
+    def above(x: Array, knot: Array) -> Mask:
+        strict = x > knot + error
+        return np.where(smooth, x >= knot + error, strict) if mixed else strict
+
+    codes = np.full(len(error), Piece.UNDECIDED, dtype=np.int8)
+    if any_of[Piece.LEFT]:
+        codes[exists[:, Piece.LEFT] & above(low, k1) & below(high, bowl_end)] = Piece.LEFT
+    if any_of[Piece.RIGHT]:
+        codes[exists[:, Piece.RIGHT] & above(low, k3) & below(high, k4)] = Piece.RIGHT
+    if any_of[Piece.LOW]:
+        codes[exists[:, Piece.LOW] & below(high, k1)] = Piece.LOW
+    if any_of[Piece.HIGH]:
+        codes[exists[:, Piece.HIGH] & above(low, k4)] = Piece.HIGH
+    if any_of[Piece.ZERO]:
+        inside = exists[:, Piece.ZERO] & (flat[0] | above(low, k2))
+        if not flat[1].all():
+            inside &= flat[1] | below(high, k3)
+        codes[inside] = Piece.ZERO
+    return codes
+
+
+def kinked(q: Array, lo: Array, hi: Array) -> NDArray[np.bool_]:
+    """Which terms have a kink: two slopes and no curvature between them."""
+    return (q == 0) & (lo < hi)
+
+
+FIELDS = ("b", "e", "q", "lo", "hi")
+
+
+@dataclass(frozen=True, eq=False)
+class Losses:
+    """A table of loss terms, one row each.
+
+    Parameters
+    ----------
+    b, e, q, lo, hi : array_like, shape (n,)
+        The five numbers of the module's docstring; scalars are broadcast. ``e, q >= 0`` and
+        ``lo <= 0 <= hi``; an infinite ``lo`` or ``hi`` needs ``q > 0``.
+
+    Raises
+    ------
+    InvalidInput
+        If the numbers do not describe a convex loss with minimum 0.
+    """
+
+    b: Array
+    e: Array
+    q: Array
+    lo: Array
+    hi: Array
+
+    def __post_init__(self) -> None:
+        rows = together({name: getattr(self, name) for name in FIELDS})
+        for name, row in zip(FIELDS, rows, strict=True):
+            fresh = np.array(row)
+            if fresh.ndim != 1:
+                raise InvalidInput(f"`{name}` has shape {row.shape}; a vector (n,) is needed.")
+            fresh.flags.writeable = False
+            object.__setattr__(self, name, fresh)
+        b, e, q, lo, hi = (self.b, self.e, self.q, self.lo, self.hi)
+        if not all(np.isfinite(row).all() for row in (b, e, q)):
+            raise InvalidInput("`b`, `e` and `q` of a loss must be finite; found NaN or infinity.")
+        if (e < 0).any() or (q < 0).any() or not ((lo <= 0).all() and (hi >= 0).all()):
+            raise InvalidInput("a loss needs non-negative `e`, `q` and slopes lo <= 0 <= hi.")
+        if (~(np.isfinite(lo) & np.isfinite(hi)) & (q == 0)).any():
+            raise InvalidInput("a loss with an unbounded slope needs curvature: q > 0.")
+
+    @classmethod
+    def repeated(cls, n: int, b: float, e: float, q: float, lo: float, hi: float) -> Losses:
+        """`n` times the same term, in no memory: the columns are one number each, n times."""
+        one = cls([b], [e], [q], [lo], [hi])  # type: ignore[arg-type]
+        for name in FIELDS:
+            object.__setattr__(one, name, np.broadcast_to(getattr(one, name), (n,)))
+        return one
+
+    def __len__(self) -> int:
+        return self.b.size
+
+    def take(self, index: NDArray[np.intp] | NDArray[np.bool_]) -> Losses:
+        """The rows at `index` (integers or a mask)."""
+        chosen = object.__new__(Losses)  # rows that have been looked at
+        for name in FIELDS:
+            row = getattr(self, name)[index]
+            row.flags.writeable = False
+            object.__setattr__(chosen, name, row)
+        return chosen
+
+    def scaled(self, factor: float) -> Losses:
+        """The losses multiplied by ``factor > 0``: slopes grow, curvature radii shrink."""
+        if not (np.isfinite(factor) and factor > 0):
+            raise InvalidInput(f"`factor` is {factor}; a positive finite number is needed.")
+        return Losses(self.b, self.e, self.q / factor, self.lo * factor, self.hi * factor)
+
+    def is_multiple(self, other: Losses, factor: float) -> bool:
+        """Whether these are the losses `other` times `factor`, up to rounding."""
+        def same(name: str, scale: float) -> bool:
+            mine, wanted = getattr(self, name), scale * getattr(other, name)
+            with np.errstate(invalid="ignore"):  # infinity is infinity
+                close = np.abs(mine - wanted) <= (scale != 1.0) * 1e-13 * np.abs(wanted)
+            return bool((close | (mine == wanted)).all())
+
+        inverse = {"b": 1.0, "e": 1.0, "q": 1.0 / factor, "lo": factor, "hi": factor}
+        return len(self) == len(other) and all(same(*pair) for pair in inverse.items())
+
+    # -- values -----------------------------------------------------------------------------
+    @cached_property
+    def _flat(self) -> NDArray[np.bool_]:
+        return self.q == 0.0
+
+    @cached_property
+    def _present(self) -> frozenset[str]:
+        return frozenset(name for name in FIELDS if getattr(self, name).any())
+
+    def _has(self, name: str) -> bool:
+        """Whether the column `name` has a non-zero entry."""
+        return name in self._present
+
+    def slope(self, t: ArrayLike) -> Array:
+        """One subgradient ``theta(t)``: soft(t - b, e) / q clipped, and 0 at a kink."""
+        return self.proximal_slope(t, 0.0, 0.0)
+
+    def proximal_slope(self, t: ArrayLike, theta0: ArrayLike, weight: float) -> Array:
+        """``argmax_theta  t theta - f*(theta) - weight/2 (theta - theta0)^2``, shape (n,).
+
+        With ``weight = 0`` a subgradient of ``f`` at ``t``; with ``weight > 0`` the gradient of
+        the proximally smoothed loss used by the Newton solver.
+        """
+        shifted = np.asarray(t, dtype=np.float64) - self.b
+        if weight:
+            shifted = shifted + weight * np.asarray(theta0)
+        z = shifted - np.clip(shifted, -self.e, self.e) if self._has("e") else shifted
+        if weight or not self._flat.any():
+            return np.clip(z / (self.q + weight), self.lo, self.hi)
+        right = np.where(z > 0, self.hi, 0.0) if self._has("hi") else 0.0
+        jump = np.where(z < 0, self.lo, right)
+        if not self._has("q"):
+            return jump
+        curve = np.where(self._flat, 1.0, self.q)
+        return np.where(self._flat, jump, np.clip(z / curve, self.lo, self.hi))
+
+    def subgradient(self, t: ArrayLike) -> tuple[Array, Array]:
+        """The interval ``[low, high]`` of subgradients at `t`, two arrays (n,)."""
+        z = np.asarray(t, dtype=np.float64) - self.b
+        low = high = middle = self.slope(t)
+        left, right = self._flat & (z == -self.e), self._flat & (z == self.e)
+        if left.any() or right.any():  # hardly ever
+            low = np.where(right & (self.e > 0), 0.0, np.where(left, self.lo, middle))
+            high = np.where(left & (self.e > 0), 0.0, np.where(right, self.hi, middle))
+        return low, high
+
+    def value(self, t: ArrayLike) -> Array:
+        """``f_i(t_i)``, shape (n,)."""
+        z = np.asarray(t, dtype=np.float64) - self.b
+        s = self.slope(t)
+        value = z * s - self.e * np.abs(s) if self._has("e") else z * s
+        return value - 0.5 * self.q * s * s if self._has("q") else value
+
+    def conjugate(self, theta: ArrayLike) -> Array:
+        """``f_i*(theta_i)``, shape (n,); infinity outside ``[lo, hi]``."""
+        s = np.asarray(theta, dtype=np.float64)
+        inside = (s >= self.lo) & (s <= self.hi)
+        values = self.b * s + self.e * np.abs(s) + 0.5 * self.q * s * s
+        return np.where(inside, values, np.inf)
+
+    def fenchel_young(self, t: ArrayLike, theta: ArrayLike) -> Array:
+        """``f(t) + f*(theta) - t theta >= 0`` without cancellation, shape (n,).
+
+        With ``s`` the subgradient at ``t``:
+        ``(t - b)(s - theta) - e(|s| - |theta|) - q/2 (s^2 - theta^2)``; `theta` must lie in
+        ``[lo, hi]``.
+        """
+        t, th = np.asarray(t, dtype=np.float64), np.asarray(theta, dtype=np.float64)
+        return self._fenchel_young(t - self.b, self.slope(t), th)
+
+    def _fenchel_young(self, z: Array, s: Array, theta: Array) -> Array:
+        """The equation of `fenchel_young` with ``z = t - b`` and the subgradient s at t."""
+        lean = z - 0.5 * self.q * (s + theta) if self._has("q") else z
+        gap = lean * (s - theta)
+        if self._has("e"):
+            gap -= self.e * (np.abs(s) - np.abs(theta))
+        return np.maximum(gap, 0.0, out=gap)
+
+    def fenchel_young_above(self, t: ArrayLike, error: ArrayLike, theta: ArrayLike) -> Array:
+        """An upper bound of the Fenchel-Young term over all arguments within `error` of `t`.
+
+        The term is convex in ``t``, so the larger end decides; the rounding of its own evaluation
+        is added.
+        """
+        t, error = np.asarray(t, dtype=np.float64), np.asarray(error, dtype=np.float64)
+        th = np.asarray(theta, dtype=np.float64)
+        worst = np.zeros(len(self))
+        error = error * (1.0 + 4.0 * UNIT) + np.where(error > 0, 2.0 * UNIT * np.abs(t), 0.0)
+        if self._has("e"):  # the knot b -+ e itself is rounded
+            error = error + np.where(self.e > 0, 2.0 * UNIT * (np.abs(self.b) + self.e), 0.0)
+        for end in (t - error, t + error):
+            s = self.slope(end)
+            z = end - self.b
+            size = np.abs(z)
+            if self._has("q"):
+                # s itself is rounded; the term is flat there, so that enters squared.
+                size = (size + 0.5 * self.q * np.abs(s + th)) * np.abs(s - th)
+                size = size + 8.0 * UNIT * self.q * s**2
+            else:
+                size = size * np.abs(s - th)
+            if self._has("e"):
+                size = size + self.e * np.abs(np.abs(s) - np.abs(th))
+            np.maximum(worst, self._fenchel_young(z, s, th) + 8.0 * UNIT * size, out=worst)
+        return worst
+
+    # -- pieces -----------------------------------------------------------------------------
+    @cached_property
+    def bowl(self) -> NDArray[np.bool_]:
+        """Rows whose two quadratic pieces are one parabola around b (Huber), shape (n,)."""
+        return (self.q > 0) & (self.e == 0) & (self.lo < 0) & (self.hi > 0)
+
+    @cached_property
+    def knots(self) -> tuple[Array, Array, Array, Array]:
+        """The four breakpoints LOW|LEFT, LEFT|ZERO, ZERO|RIGHT, RIGHT|HIGH."""
+        left, right = self.b - self.e, self.b + self.e
+        if not self._has("q"):
+            return left, left, right, right
+        with np.errstate(invalid="ignore"):
+            down = np.where(self._flat, 0.0, self.q * self.lo)
+            rise = np.where(self._flat, 0.0, self.q * self.hi)
+        return left + down, left, right, right + rise
+
+    @cached_property
+    def knot_error(self) -> Array:
+        """Rounding error of the finite `knots`, shape (n,); 0 where ``b`` is the knot itself."""
+        if not (self._has("e") or self._has("q")):
+            return np.zeros(len(self))
+        reach = np.where(np.isfinite(self.lo), np.abs(self.lo), 0.0)
+        reach = np.maximum(reach, np.where(np.isfinite(self.hi), self.hi, 0.0))
+        rounded = (self.e > 0) | (self.q > 0)
+        return np.where(rounded, 4.0 * UNIT * (np.abs(self.b) + self.e + self.q * reach), 0.0)
+
+    @cached_property
+    def exists(self) -> NDArray[np.bool_]:
+        """Which of the five pieces a row has, shape (n, 5)."""
+        falls, rises = self.lo < 0, self.hi > 0
+        return np.column_stack([
+            falls & np.isfinite(self.lo), falls & (self.q > 0),
+            (self.e > 0) | ~falls | ~rises,
+            rises & (self.q > 0) & ~self.bowl, rises & np.isfinite(self.hi),
+        ])
+
+    def piece_within(self, low: ArrayLike, high: ArrayLike) -> Codes:
+        """The piece that contains ``[low, high]``, or ``Piece.UNDECIDED``, shape (n,).
+
+        Comparisons are strict at a kink (both neighbours are possible there) and non-strict where
+        two pieces join smoothly; the rounding of the knots is charged against the decision.
+        """
+        low, high = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
+        ends = (low, np.where(self.bowl, self.knots[3], self.knots[1]), high)
+        return locate(ends, self.knots, self.knot_error, ~self._flat, self.exists,
+                      (self.lo == 0, self.hi == 0))
+
+    def piece_index(self, codes: Codes) -> NDArray[np.int64]:
+        """Codes as indices 0, 1, ... among the pieces a row really has; -1 stays -1."""
+        rank = np.cumsum(self.exists, axis=1) - 1
+        safe = np.maximum(codes, 0).astype(np.intp)
+        index = np.take_along_axis(rank, safe[:, None], axis=1)[:, 0]
+        return np.where(codes < 0, -1, index).astype(np.int64)
+
+    def kink_distance(self, t: ArrayLike) -> Array:
+        """Distance from `t` to the nearest knot that separates two pieces, shape (n,)."""
+        t = np.asarray(t, dtype=np.float64)
+        k1, k2, k3, k4 = self.knots
+        falls, rises = self.lo < 0, self.hi > 0
+        best = np.full(len(self), np.inf)
+        inner, outer = [(k2, falls & ~self.bowl), (k3, rises & ~self.bowl)], []
+        if self._has("q"):  # otherwise they are the same knots
+            outer = [(k1, falls & np.isfinite(self.lo)), (k4, rises & np.isfinite(self.hi))]
+        for knot, real in (*outer, *inner):
+            if real.any():  # a knot that is none may be NaN
+                np.minimum(best, np.abs(t - np.where(real, knot, 0.0)), out=best, where=real)
+        return best
+
+    def piece_slope(self, codes: Codes) -> Array:
+        """Slope of the linear piece named by `codes` (0 elsewhere), shape (n,)."""
+        return np.where(codes == Piece.LOW, self.lo, np.where(codes == Piece.HIGH, self.hi, 0.0))
+
+    def piece_centre(self, codes: Codes) -> Array:
+        """Centre of the parabola of a LEFT or RIGHT piece, shape (n,)."""
+        return np.where(codes == Piece.RIGHT, self.b + self.e, self.b - self.e)

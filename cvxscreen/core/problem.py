@@ -1,0 +1,280 @@
+"""The one problem class, closed under reduction.
+
+::
+
+    minimise over x with F x + f in K
+        sum_i f_i(<a_i, x>) + 1/2 <x, M x> + <q, x> + h(x) + constant
+
+``M`` is a non-negative diagonal, plus an optional dense positive semidefinite matrix. Coordinates
+with a zero row in ``M`` are *unpenalised* (an intercept). ``h``, if there is one, is an L1 norm or
+the indicator of a cone (`cvxscreen.core.penalty`). A reduced problem is again a `Problem`,
+so whatever accepts one accepts the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cvxscreen._support.rounding import up
+from cvxscreen._support.tables import fields
+from cvxscreen._support.validation import array, number, one_of, positive
+from cvxscreen.core.cones import SideConstraints
+from cvxscreen.core.losses import Losses, kinked
+from cvxscreen.core.penalty import L1, Penalty
+from cvxscreen.core.quadratic import Absent, Quadratic
+from cvxscreen.designs.columns import column_squares, row_squares
+from cvxscreen.designs.protocols import Design, Form
+from cvxscreen.errors import InvalidInput
+
+__all__ = ["Problem", "Quadratic"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A regularised problem; see the module's docstring for the equation.
+
+    Parameters
+    ----------
+    design : Design
+        The rows ``a_i``, shape (n, d).
+    losses : Losses
+        The n terms ``f_i``, weights included.
+    quadratic : Form
+    linear : array_like, shape (d,)
+    constant : float
+    side : SideConstraints, optional
+        Constraints every reduction keeps.
+    penalty : Penalty, optional
+        ``h``; needs a diagonal M and no side constraints.
+    lam : float, optional
+        The factor already inside `quadratic` and `penalty` that `with_` changes.
+    C : float
+        The factor already inside `losses` that `with_` changes.
+    kind : str
+        A word for tables ("svm", "regression", "cvxpy", ...).
+    drift : float
+        Bound on the rounding error of `linear` in the dual norm, inherited from a reduction.
+    imbalance : float
+        The same for each unpenalised coordinate of `linear`.
+    """
+
+    design: Design
+    losses: Losses
+    quadratic: Form
+    linear: Array
+    constant: float = 0.0
+    side: SideConstraints | None = None
+    C: float = 1.0
+    kind: str = "problem"
+    drift: float = 0.0
+    imbalance: float = 0.0
+    penalty: Penalty | None = None
+    lam: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("forward", "adjoint", "shape"):
+            if not hasattr(self.design, name):
+                raise InvalidInput(
+                    f"`design` is a {type(self.design).__name__}; the rows a_i are needed, for "
+                    "example cvxscreen.designs.rows.Rows(A)."
+                )
+        one_of("losses", self.losses, Losses, "a `Losses` table is needed")
+        if not isinstance(getattr(self.quadratic, "diagonal", None), np.ndarray):
+            raise InvalidInput(
+                f"`quadratic` is a {type(self.quadratic).__name__}; a `Quadratic` is needed."
+            )
+        n, d = self.design.shape
+        linear = array("linear", self.linear).copy()
+        object.__setattr__(self, "linear", linear)
+        object.__setattr__(self, "constant", number("constant", self.constant))
+        if len(self.losses) != n:
+            raise InvalidInput(f"`losses` has {len(self.losses)} rows but `design` has {n}.")
+        if linear.shape != (d,) or not np.isfinite(linear).all():
+            raise InvalidInput(f"`linear` must be finite with shape ({d},); found {linear.shape}.")
+        if len(self.quadratic.diagonal) != d:
+            raise InvalidInput(
+                f"`quadratic` has {len(self.quadratic.diagonal)} coordinates, `design` has {d}."
+            )
+        if not np.isfinite(self.constant):
+            raise InvalidInput(f"`constant` is {self.constant}; a finite number is needed.")
+        if self.side is not None and self.side.matrix.shape[1] != d:
+            raise InvalidInput(
+                f"`side` acts on {self.side.matrix.shape[1]} coordinates; the problem has {d}."
+            )
+        if self.held:
+            self._refuse_unheld()
+        elif self.penalty is not None:
+            unfit = self.penalty.fits(self.quadratic.diagonal)
+            if self.side is not None or self.quadratic.matrix is not None:
+                unfit = "it needs a diagonal quadratic term and no side constraints"
+            if unfit:
+                raise InvalidInput(f"`penalty` ({self.penalty.name}) does not fit: {unfit}.")
+
+    def _refuse_unheld(self) -> None:
+        """Refuse what needs a quadratic term where there is none."""
+        penalty, losses = self.penalty, self.losses
+        if not isinstance(penalty, L1) or not (penalty.kappa > 0).all():
+            raise InvalidInput(
+                "`penalty`: without a quadratic term every coordinate needs a positive weight in "
+                "an L1 norm."
+            )
+        if penalty.kappa.shape != self.quadratic.diagonal.shape:
+            raise InvalidInput(
+                f"`penalty` (L1) does not fit: {penalty.fits(self.quadratic.diagonal)}."
+            )
+        if kinked(losses.q, losses.lo, losses.hi).any():
+            raise InvalidInput(
+                "`losses` have a kink; without a quadratic term they must be smooth (the squared "
+                "hinge, Huber's loss)."
+            )
+        if self.linear.any() or self.side is not None:
+            raise InvalidInput(
+                "`linear` and `side` must be absent where there is no quadratic term."
+            )
+
+    @property
+    def held(self) -> bool:
+        """Whether an L1 norm alone holds the coordinates, without a quadratic term."""
+        return isinstance(self.quadratic, Absent)
+
+    @property
+    def n(self) -> int:
+        """Number of loss terms."""
+        return self.design.shape[0]
+
+    @property
+    def d(self) -> int:
+        """Number of coordinates."""
+        return self.design.shape[1]
+
+    @cached_property
+    def norms(self) -> Array:
+        """``||a_i||`` in the metric of ``M^{-1}``, penalised coordinates only, shape (n,)."""
+        return self.quadratic.dual_norms(self.design)
+
+    @cached_property
+    def sizes(self) -> Array:
+        """Euclidean ``||a_i||`` over all coordinates, shape (n,); used for rounding only."""
+        plain = self.quadratic.matrix is None and not (self.held or self.quadratic.free.any())
+        if plain and (self.quadratic.diagonal == 1.0).all():
+            return self.norms
+        return np.sqrt(row_squares(self.design, np.ones(self.d)))
+
+    @cached_property
+    def noise_norms(self) -> Array:
+        """``|| |a_i| ||`` in the metric of ``M^{-1}`` or an upper bound of it, shape (n,)."""
+        reach = getattr(self.design, "reach", None)
+        if reach is not None:  # a design whose passes round relative to more than its rows
+            return np.asarray(reach / np.sqrt(self.quadratic.floor))
+        if self.quadratic.matrix is None:
+            return self.norms
+        return self.sizes / np.sqrt(self.quadratic.floor)
+
+    @cached_property
+    def column_norms(self) -> Array:
+        """``||A_j||`` over the terms in the metric of ``1/q``, shape (d,); no term with q = 0."""
+        bent = self.losses.q > 0
+        weights = bent / np.where(bent, self.losses.q, 1.0)
+        if self.n and (weights == weights[0]).all():  # one pass serves both
+            return np.sqrt(weights[0]) * self.column_sizes
+        return np.sqrt(column_squares(self.design, weights))
+
+    @cached_property
+    def column_sizes(self) -> Array:
+        """Euclidean norms of the columns, shape (d,); used for rounding only."""
+        return np.sqrt(column_squares(self.design, np.ones(self.n)))
+
+    @cached_property
+    def free_columns(self) -> Array:
+        """The design's unpenalised coordinates, shape (n, m)."""
+        free = np.flatnonzero(self.quadratic.free)
+        if not len(free):
+            return np.zeros((self.n, 0))
+        return np.column_stack([self.design.column(int(j)) for j in free])
+
+    def primal(self, x: ArrayLike, margins: ArrayLike | None = None) -> float:
+        """The objective at `x` (side constraints and cones are not checked)."""
+        x = array("x", x, (self.d,))
+        t = self.design.forward(x) if margins is None else margins
+        value = self.quadratic.inner(0.5 * self.quadratic.apply(x) + self.linear, x)
+        if self.penalty is not None:
+            value += self.penalty.value(x)
+        return float(np.sum(self.losses.value(t))) + value + self.constant
+
+    def with_(self, *, C: float | None = None, lam: float | None = None) -> Problem:
+        """The same problem at another parameter.
+
+        Every loss weight is multiplied by ``C / self.C``; ``M`` and ``h`` by ``lam / self.lam``.
+
+        Raises
+        ------
+        InvalidInput
+            If the value is not positive, the problem has no ``lam``, or it is a reduced one.
+        """
+        if (C is None) == (lam is None):
+            raise InvalidInput("give `with_` one of `C` and `lam`.")
+        if lam is not None:
+            return self._with_lam(lam)
+        if self.drift > 0 or self.imbalance > 0:
+            raise InvalidInput(
+                "`C` of a reduced problem cannot be changed: fixed terms are in its linear term. "
+                "Change it on the full problem and reduce again."
+            )
+        C = positive("C", C)
+        changed = replace(self, losses=self.losses.scaled(C / self.C), C=C)
+        for name in ("norms", "sizes", "noise_norms", "free_columns"):
+            if name in self.__dict__ or not self._streamed:
+                changed.__dict__[name] = getattr(self, name)
+        return changed
+
+    @property
+    def _streamed(self) -> bool:
+        """Whether an array over the terms is made only when somebody asks for it."""
+        return bool(getattr(self.design, "streamed", False))
+
+    def _with_lam(self, lam: float) -> Problem:
+        if self.lam is None or not isinstance(self.quadratic, Quadratic):
+            raise InvalidInput("`lam`: this problem is not parametrised by lambda; change `C`.")
+        lam = positive("lam", lam)
+        if self.drift > 0 or self.imbalance > 0:
+            raise InvalidInput("`lam` of a reduced problem cannot be changed; reduce again.")
+        factor = lam / self.lam
+        penalty = None if self.penalty is None else self.penalty.scaled(factor)
+        changed = replace(
+            self, quadratic=self.quadratic.scaled(factor), penalty=penalty, lam=lam
+        )
+        for name in ("sizes", "free_columns", "column_norms", "column_sizes"):
+            if name in self.__dict__ or (isinstance(penalty, L1) and not self._streamed):
+                getattr(self, name)
+                changed.__dict__[name] = self.__dict__[name]
+        if isinstance(penalty, L1) and not self._streamed:
+            changed.__dict__["norms"] = up(1.0) * self.norms / np.sqrt(factor)
+        return changed
+
+    def to_cvxpy(self) -> Any:
+        """Return the problem as a ``cvxpy.Problem`` in one vector variable."""
+        from cvxscreen.cvxpy_plugin.build import to_cvxpy
+
+        return to_cvxpy(self)
+
+    def __str__(self) -> str:
+        free = int(self.quadratic.free.sum())
+        return fields(
+            [
+                ("terms", self.n),
+                ("coordinates", self.d),
+                ("unpenalised", free),
+                ("storage", "CSR" if self.design.sparse else "dense"),
+                ("side constraints", 0 if self.side is None else len(self.side.offset)),
+                *([] if self.penalty is None else [("penalty", self.penalty.name)]),
+                ("C", float(self.C)) if self.lam is None else ("lambda", float(self.lam)),
+            ],
+            title=f"Problem ({self.kind})",
+        )

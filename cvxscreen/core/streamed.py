@@ -1,0 +1,286 @@
+"""Loss terms and dual points of data in chunks: no array over the terms.
+
+Loss terms of data in chunks: one row of numbers, a target and a weight for each term.
+
+The dual point of a problem over data in chunks, known without an array over the terms.
+
+The first pass over data in chunks: are they numbers, how long are rows, and a sample of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from cvxscreen.core.losses import FIELDS, Losses
+from cvxscreen.core.problem import Problem
+from cvxscreen.designs.chunks import ABSENT, Chunk, Chunks, Listed, Sample, entries
+from cvxscreen.errors import InvalidInput
+from cvxscreen.out_of_core.streams import Column, Engine, Source
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A loss of weight 1: the five numbers of `Losses`, where ``b`` is that of rows without target.
+
+    With weight c it has ``q / c``, ``c lo`` and ``c hi``; with weight 0 it is no term at all.
+    """
+
+    b: float
+    e: float
+    q: float
+    lo: float
+    hi: float
+
+    def rows(self, n: int, factor: float, target: Any, weight: Any) -> Losses:
+        """`n` rows with weights ``factor weight`` and kinks at `target`."""
+        if weight is None and target is None:
+            return Losses.repeated(
+                n, self.b, self.e, self.q / factor, self.lo * factor, self.hi * factor
+            )
+        b = np.full(n, self.b) if target is None else np.asarray(target, dtype=np.float64)
+        if weight is None:
+            return Losses(
+                b, self.e, self.q / factor,  # type: ignore[arg-type]
+                self.lo * factor, self.hi * factor,  # type: ignore[arg-type]
+            )
+        c = factor * np.asarray(weight, dtype=np.float64)
+        used = c > 0
+        safe = np.where(used, c, 1.0)
+        made = (b, self.e, self.q / safe, self.lo * safe, self.hi * safe)
+        return Losses(*(np.where(used, column, 0.0) for column in made))
+
+
+class ChunkTerms(Losses):
+    """A table of losses that is made a chunk at a time.
+
+    The columns `b`, `e`, `q`, `lo`, `hi` are there as well, for whoever has the memory: they are
+    made, whole, every time they are asked for.
+
+    Parameters
+    ----------
+    n : int
+    unit : Unit
+        The loss of weight 1.
+    target, weight : Column
+        ``b`` and the weight of each row, or `ABSENT`.
+    factor : float
+        What every weight is multiplied by.
+    """
+
+    def __init__(
+        self, n: int, unit: Unit, target: Column = ABSENT, weight: Column = ABSENT,
+        factor: float = 1.0,
+    ) -> None:
+        given = {"n": n, "unit": unit, "target": target, "weight": weight, "factor": factor}
+        self.__dict__.update(given)
+
+    n: int
+    unit: Unit
+    target: Column
+    weight: Column
+    factor: float
+
+    def __len__(self) -> int:
+        return self.n
+
+    def part(self, rows: slice) -> Losses:
+        """The rows ``start:stop``."""
+        return self.unit.rows(
+            rows.stop - rows.start, self.factor, self.target[rows], self.weight[rows]
+        )
+
+    def take(self, index: Any) -> Losses:
+        """The rows at `index` (integers or a mask)."""
+        rows = np.asarray(index)
+        rows = np.flatnonzero(rows) if rows.dtype == bool else rows
+        return self.unit.rows(
+            len(rows), self.factor, entries(self.target, rows), entries(self.weight, rows)
+        )
+
+    def scaled(self, factor: float) -> ChunkTerms:
+        """The losses multiplied by ``factor > 0``."""
+        if not (np.isfinite(factor) and factor > 0):
+            raise InvalidInput(f"`factor` is {factor}; a positive finite number is needed.")
+        return ChunkTerms(self.n, self.unit, self.target, self.weight, self.factor * factor)
+
+
+def _whole(name: str) -> property:
+    def column(self: ChunkTerms) -> Array:
+        return np.asarray(getattr(self.part(slice(0, self.n)), name))
+
+    return property(column, doc=f"`{name}` of every row, made anew, shape (n,).")
+
+
+for _name in FIELDS:
+    setattr(ChunkTerms, _name, _whole(_name))
+
+
+def in_chunks(problem: Problem) -> tuple[Chunks, ChunkTerms]:
+    """The design and the loss terms of a problem over data in chunks.
+
+    Raises
+    ------
+    InvalidInput
+        For any other problem.
+    """
+    if not (isinstance(problem.design, Chunks) and isinstance(problem.losses, ChunkTerms)):
+        raise InvalidInput("`problem` is not over data in chunks.")
+    return problem.design, problem.losses
+
+
+@dataclass(frozen=True, eq=False)
+class Slopes:
+    """Slopes of the losses at `x`, except for a few terms whose slopes are listed.
+
+    It becomes an array, shape (n,), where one is asked for: ``np.asarray(slopes)``, ``slopes[i]``
+    or ``-slopes``; each of these is a pass over the data.
+
+    Attributes
+    ----------
+    problem : Problem
+        Over data in chunks.
+    x : array, shape (d,)
+    listed : Listed
+    """
+
+    problem: Problem
+    x: Array
+    listed: Listed
+
+    @property
+    def shape(self) -> tuple[int]:
+        """``(n,)``."""
+        return (self.problem.n,)
+
+    def __len__(self) -> int:
+        return self.problem.n
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        design, terms = in_chunks(self.problem)
+        task = _Values(self.x, terms, design.intercept)
+        columns = (design.scale, terms.target, terms.weight, self.listed)
+        found = np.concatenate(design.engine.run(task, design.source, columns))
+        return found if dtype is None else found.astype(dtype)
+
+    def __getitem__(self, index: Any) -> Any:
+        return np.asarray(self)[index]
+
+    def __neg__(self) -> Array:
+        return -np.asarray(self)
+
+
+class _Values:
+    """The task that writes the slopes out."""
+
+    def __init__(self, x: Array, terms: ChunkTerms, intercept: bool) -> None:
+        self.x, self.intercept = x, intercept
+        self.unit, self.factor = terms.unit, terms.factor
+
+    def __call__(
+        self, block: Any, start: int, scale: Any, target: Any, weight: Any, listed: Any
+    ) -> list[Array]:
+        chunk = Chunk.of(block, scale, self.intercept)
+        losses = self.unit.rows(len(chunk), self.factor, target, weight)
+        theta = losses.slope(chunk.margins(self.x))
+        theta[listed[0]] = listed[1]
+        return [theta]
+
+    def merge(self, left: list[Array], right: list[Array]) -> list[Array]:
+        """In the order of the rows."""
+        return left + right
+
+
+MOST_BYTES = 2**29
+"""Memory for the terms held at a time: a sample, or a reduced problem with the work on it."""
+TERM_BYTES = 400
+"""Of which a term takes this much besides its row."""
+SEED = 7
+LEAST = 400
+"""Rows of a sample at least."""
+
+
+def sample_size(n: int, d: int) -> int:
+    """Rows of the sample a first guess is made from.
+
+    With m of n rows the guess is off by about ``sqrt(d / m)`` in units of a margin, so that about
+    ``n sqrt(d / m)`` terms are too close to a kink to be predicted; ``m = n^(2/3) d^(1/3)`` makes
+    both problems, the sample's and the one that is left, about equally large. There is room for
+    `MOST_BYTES`; a smaller sample costs passes, not the answer.
+    """
+    wide = min(d, 1000)
+    wanted = max(LEAST, 10 * wide, int(1.5 * n ** (2 / 3) * wide ** (1 / 3)))
+    return min(n, wanted, max(LEAST, int(MOST_BYTES / (8 * wide + TERM_BYTES))))
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The task; its result is ``(longest row, indices, blocks)``.
+
+    Parameters
+    ----------
+    n, size : int
+        Rows of the source, and how many of them to keep.
+    """
+
+    n: int
+    size: int
+
+    def __call__(
+        self, block: Any, start: int
+    ) -> tuple[int, list[NDArray[np.intp]], list[Any]]:
+        """Check one chunk and draw its share of the sample."""
+        rows = block.shape[0]
+        if not _finite(block):
+            sums = np.asarray(abs(block).sum(axis=1)).ravel()
+            first = start + int(np.flatnonzero(~np.isfinite(sums))[0])
+            raise InvalidInput(
+                f"`X` holds NaN or infinity in row {first} (of the chunk of rows {start} to "
+                f"{start + rows - 1}); impute or drop such rows first."
+            )
+        longest = int(np.diff(block.indptr).max(initial=0)) if sp.issparse(block) else 0
+        count = (start + rows) * self.size // self.n - start * self.size // self.n
+        drawn = np.random.default_rng([SEED, start]).choice(rows, size=count, replace=False)
+        drawn.sort()
+        kept = block[drawn]
+        return longest, [drawn + start], [kept]
+
+    def merge(self, left: Any, right: Any) -> Any:
+        """Both in order."""
+        return max(left[0], right[0]), left[1] + right[1], left[2] + right[2]
+
+
+def _finite(block: Any) -> bool:
+    """Whether all entries are finite, asked of the block where it answers that itself."""
+    if hasattr(block, "finite"):
+        return bool(block.finite())
+    return bool(np.isfinite(block.data if sp.issparse(block) else block).all())
+
+
+def surveyed(
+    source: Source, engine: Engine, scale: Column = ABSENT, intercept: bool = False
+) -> Chunks:
+    """The design of checked data, with its sample.
+
+    Raises
+    ------
+    InvalidInput
+        On NaN or infinity, naming the row and its chunk; on data without rows or columns.
+    """
+    n, d = source.shape
+    if n == 0 or d == 0:
+        raise InvalidInput(
+            f"`X` is empty: {n} rows and {d} columns; at least one of each is needed."
+        )
+    longest, index, blocks = engine.run(Survey(n, sample_size(n, d)), source)
+    rows = sp.vstack(blocks, format="csr") if source.sparse else np.concatenate(blocks)
+    return Chunks(
+        source, engine, scale, intercept, longest if source.sparse else None,
+        Sample(np.concatenate(index), rows),
+    )

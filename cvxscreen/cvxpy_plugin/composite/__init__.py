@@ -1,0 +1,1 @@
+"""Losses beside another convex part that is kept as it is."""

@@ -1,0 +1,335 @@
+"""The rounds for losses beside another convex part, from the recognition to the answer.
+
+The rounds for losses beside another convex part: predict or prove, solve what is left, certify.
+
+Terms of F are screened by bounds that hold for any convex g (`minorant`), pieces of maxima by the
+same ball; g itself goes into every reduced problem.
+
+Losses beside another convex part, from the recognition to the answer in the user's problem.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen.bounds import midpoint_ball
+from cvxscreen.bounds.regions import Ball
+from cvxscreen.certificates.certificate import Certificate
+from cvxscreen.core.losses import Piece
+from cvxscreen.core.problem import Problem
+from cvxscreen.cvxpy_plugin.composite.minorant import Relaxed
+from cvxscreen.cvxpy_plugin.composite.reduction import Cut, Further
+from cvxscreen.cvxpy_plugin.composite.terms import Beside, judged
+from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpyInner
+from cvxscreen.cvxpy_plugin.recognise.max_affine import Maxima
+from cvxscreen.cvxpy_plugin.report import Report
+from cvxscreen.cvxpy_plugin.restore import restore, statistics, status_of, write_back
+from cvxscreen.errors import CvxscreenError
+from cvxscreen.screening.reduction import Prediction, Screening, Selection
+from cvxscreen.screening.verdict import judge
+from cvxscreen.solvers.interface import ask
+from cvxscreen.solvers.prediction import SMALL, Guess, usable
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+MAX_ROUNDS = 12
+SHARE = 0.05
+"""Share of the terms, those nearest to a kink, that a first prediction keeps."""
+WORTH = 0.6
+"""A prediction that keeps a larger share of the terms costs more than it saves."""
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What the rounds came to.
+
+    Attributes
+    ----------
+    status : str
+        ``"optimal"``, ``"inaccurate"`` or the solver's own word.
+    relaxed : Relaxed or None
+        The answer.
+    shares : array, shape (p,)
+        Slopes of the pieces of maxima.
+    certificate : Certificate or None
+    kept : int
+        Terms in the last reduced problem.
+    screening : Screening
+    rounds : int
+    predicted : int
+    solve_seconds, seconds : float
+    """
+
+    status: str
+    relaxed: Relaxed | None
+    shares: Array
+    certificate: Certificate | None
+    kept: int
+    screening: Screening
+    rounds: int
+    predicted: int
+    solve_seconds: float
+    seconds: float
+
+
+class Rounds:
+    """Predict or prove, solve what is left with g verbatim, certify; see the module's docstring."""
+
+    def __init__(self, made: Beside, guest: CvxpyInner, tol: float) -> None:
+        self.made, self.guest, self.tol = made, guest, tol
+        self.problem: Problem = made.recognition.problem
+        self.maxima = made.maxima
+        self.screening = Screening.empty(self.problem)
+        pieces = 0 if self.maxima is None else len(self.maxima.heights)
+        self.possible: Mask = np.ones(pieces, dtype=bool)
+        self.shares = np.zeros(pieces)
+        self.best: Relaxed | None = None
+        self.proof: Certificate | None = None
+        self.guess: Guess | None = None
+        self.share = 1.0
+        self.open_terms: Mask = np.zeros(self.problem.n, dtype=bool)
+        self.open_pieces: Mask = np.zeros(pieces, dtype=bool)
+        self.status = "not run"
+        self.count = self.kept = self.predicted = 0
+        self.solving = 0.0
+
+    def run(self, mode: str) -> Outcome:
+        """All rounds."""
+        began = perf_counter()
+        self.begin()
+        failed = False
+        while self.count < MAX_ROUNDS and not failed:
+            trust = self.best is not None and self.count < MAX_ROUNDS - 2
+            failed = not self.round(trust)
+            if self.proof is not None and self.proof.ok:
+                break
+        if mode == "safe" and self.proof is not None and self.proof.ok:
+            # What was predicted gave a point; the answer comes from what that point proves.
+            self.prove()
+            self.round(False)
+        ok = self.proof is not None and self.proof.ok
+        status = self.status if self.best is None else "optimal" if ok else "inaccurate"
+        return Outcome(
+            status, self.best, self.shares, self.proof, self.kept, self.screening, self.count,
+            self.predicted, self.solving, perf_counter() - began,
+        )
+
+    def begin(self) -> None:
+        """A first point, from a sample of the terms where there are many."""
+        problem, maxima = self.problem, self.maxima
+        if self.made.terms <= 5 * SMALL:
+            return
+        rng = np.random.default_rng(0)
+        some, fewer = problem, maxima
+        if problem.n > 5 * SMALL:
+            size = max(SMALL, 10 * problem.d, problem.n // 20)
+            index = np.sort(rng.choice(problem.n, size=min(size, problem.n), replace=False))
+            losses = problem.losses.take(index).scaled(problem.n / len(index))
+            some = replace(problem, design=problem.design.take_rows(index), losses=losses)
+        if maxima is not None and maxima.n > 5 * SMALL:
+            size = min(max(SMALL, 10 * problem.d, maxima.n // 10), maxima.n)
+            index = np.sort(rng.choice(maxima.n, size=size, replace=False))
+            fewer = maxima.sample(index, maxima.n / size)
+        x, _, mu, _ = self.solve(some, fewer)
+        if x is not None:
+            theta = problem.losses.slope(problem.design.forward(x))
+            self.best, self.shares = self.judged(x, theta, mu, None)
+
+    def solve(
+        self, problem: Problem, maxima: Maxima | None
+    ) -> tuple[Array | None, Array, Array, Array | None]:
+        """One solve of ``problem + maxima + verbatim``: x, theta, multipliers, shares."""
+        further = Further(maxima, self.made.verbatim)
+        began = perf_counter()
+        self.guest.beside = further
+        found = ask(self.guest, problem)
+        self.guest.beside = None
+        self.solving += perf_counter() - began
+        self.status = found.status
+        if not found.usable:
+            return None, found.theta, found.multipliers, None
+        return found.x, found.theta, found.multipliers, further.shares()
+
+    def judged(
+        self, x: Array, theta: Array, mu: Array, shares: Array | None
+    ) -> tuple[Relaxed, Array]:
+        """A point of the full problem, and the slopes of its maxima."""
+        return judged(self.made, x, theta, mu, shares, self.tol)
+
+    def selected(self, trust: bool) -> tuple[Selection, Mask]:
+        """What to reduce by: proven, and on trust predicted."""
+        selection, pieces = self.screening.selection, self.possible
+        everything = selection, pieces
+        if not trust or self.best is None:
+            return everything
+        relaxed, point = self.best.problem, self.best.point
+        if self.problem.n:
+            if self.guess is None:
+                self.guess = Guess.near(relaxed, point, SHARE)
+            reach = self.guess.reach(relaxed)
+            predicted = Prediction.from_margins(relaxed, point.margins, reach, self.guess.keep)
+            codes = np.where(self.open_terms, Piece.UNDECIDED, predicted.selection.codes)
+            predicted = Prediction(Selection(codes.astype(np.int8)))
+            selection = usable(relaxed, predicted.beside(self.screening), point, 1.0)
+        if self.maxima is not None:
+            count = int(self.share * max(SHARE * self.maxima.n, 4 * self.problem.d, SMALL))
+            near = self.maxima.nearest(relaxed, point.x, count)
+            pieces = pieces & (near | self.open_pieces)
+        left = len(selection.kept)
+        if self.maxima is not None:
+            left += int((self.maxima.counts(pieces) > 1).sum())
+        return (selection, pieces) if left <= WORTH * self.made.terms else everything
+
+    def round(self, trust: bool) -> bool:
+        """One reduced solve, judged on the full problem; False where nothing else can be tried."""
+        maxima = self.maxima
+        cut = Cut.of(self.made, *self.selected(trust))
+        selection, pieces = cut.selection, cut.pieces
+        proven = self.screening.codes >= 0
+        self.predicted = int(((selection.codes >= 0) & ~proven).sum())
+        self.predicted += int((self.possible & ~pieces).sum())
+        self.kept = cut.kept
+        self.count += 1
+        x, theta, mu, found = self.solve(cut.reduced, cut.rest)
+        if x is None:
+            # A linearised problem may be unbounded where the full one is not.
+            self.guess = None if self.guess is None else self.guess.wider(np.inf)
+            self.share *= 8.0
+            return self.predicted > 0
+        x, theta, shares = cut.lift(x, theta, found)
+        before = self.best
+        here, shares = self.judged(x, theta, mu, shares)
+        off = Prediction(selection).refuted(here.problem, here.point.margins, self.screening)
+        missed = np.zeros(0, dtype=bool) if maxima is None else maxima.refuted(x, pieces)
+        if (off.any() or missed.any()) and before is not None:
+            here, shares = self.nearer(before, here, shares)
+            # What is refuted on the way back as well stays in from now on.
+            margins = here.point.margins
+            self.open_terms |= Prediction(selection).refuted(here.problem, margins, self.screening)
+            if maxima is not None:
+                self.open_pieces |= maxima.refuted(here.point.x, pieces)
+        proof = here.certify(self.tol)
+        better = before is None or here.point.primal <= before.point.primal
+        if self.proof is None or proof.ok or better:
+            self.best, self.proof, self.shares = here, proof, shares
+        self.share *= 1.5
+        return bool(proof.ok or off.any() or missed.any())
+
+    def nearer(self, before: Relaxed, here: Relaxed, shares: Array) -> tuple[Relaxed, Array]:
+        """The lowest point on the way from `before`, where predictions have led too far."""
+        first, last = before.point, here.point
+        steps = (1.0, 0.5, 0.25, 0.1)
+        values = [self.made.value(first.x + part * (last.x - first.x)) for part in steps]
+        part = steps[int(np.argmin(values))]
+        if part == 1.0 or not np.isfinite(values).all():
+            return here, shares
+        theta = first.theta + part * (last.theta - first.theta)
+        mu = first.multipliers + part * (last.multipliers - first.multipliers)
+        mixed = self.shares + part * (shares - self.shares) if len(shares) else None
+        return self.judged(first.x + part * (last.x - first.x), theta, mu, mixed)
+
+    def prove(self) -> None:
+        """What the best point proves of the terms and of the pieces."""
+        best = self.best
+        if best is None or not self.made.anchored:
+            return
+        region = midpoint_ball(best.problem, best.point)
+        self.screening = self.screening.tighten(judge(best.problem, region))
+        if self.maxima is not None and isinstance(region, Ball):
+            self.possible = self.possible & self.maxima.proven(best.problem, region)
+
+
+def solve_beside(made: Beside, guest: CvxpyInner, mode: str, tol: float) -> Outcome:
+    """Solve ``F + g``; see the module's docstring."""
+    found = Rounds(made, guest, tol)
+    outcome = found.run(mode)
+    if outcome.relaxed is not None and (found.screening.codes == Piece.UNDECIDED).all():
+        found.prove()
+        outcome = replace(outcome, screening=found.screening)
+    return outcome
+
+
+USELESS = 1e-2
+"""An answer with a larger certified gap (relative) is not handed out, but solved again plainly."""
+
+
+def screened_beside(
+    made: Beside, guest: CvxpyInner, mode: str, tol: float, recognised: float
+) -> Report | str:
+    """Solve losses beside another convex part and write back; or why CVXPY's answer is needed.
+
+    `recognised` is the time of the recognition, in seconds.
+    """
+    try:
+        found = solve_beside(made, guest, mode, tol)
+    except (CvxscreenError, np.linalg.LinAlgError) as error:
+        return f"the screening loop stopped: {error}"
+    answer = accepted_answer(found, guest)
+    if isinstance(answer, str):
+        return answer
+    began, point, last = perf_counter(), answer[0].point, guest.problem_solved
+    recognition, stats = made.recognition, last.solver_stats
+    restored = restore(recognition, point.x, point.theta, point.multipliers, found.shares)
+    seconds = perf_counter() - began
+    report = report_of(made, found, answer[1], mode, stats.solver_name, recognised, seconds)
+    write_back(
+        recognition,
+        restored,
+        status=status_of(answer[1].ok, last.status),
+        solver=report.solver,
+        statistics=statistics(
+            report,
+            solve_time=guest.solve_time,
+            setup_time=guest.setup_time,
+            iterations=stats.num_iters,
+            inner=stats.extra_stats,
+        ),
+    )
+    return report
+
+
+def accepted_answer(found: Outcome, guest: CvxpyInner) -> tuple[Relaxed, Certificate] | str:
+    """The answer and its certificate; or why they cannot be handed out."""
+    proof = found.certificate
+    if found.relaxed is None or proof is None or guest.problem_solved is None:
+        return f"the reduced problem was not solved to optimality ({found.status})"
+    if not proof.ok and not proof.relative_gap <= USELESS:
+        return f"the answer could not be certified: {proof.reason}"
+    return found.relaxed, proof
+
+
+def report_of(
+    made: Beside,
+    found: Outcome,
+    proof: Certificate,
+    mode: str,
+    solver: str,
+    recognised: float,
+    restored: float,
+) -> Report:
+    """What the rounds did, as a record; the last two arguments are seconds."""
+    masks = found.screening
+    counts = {"zero": masks.zero, "linear": masks.linear, "quadratic": masks.quadratic}
+    return Report(
+        recognised=True,
+        mode=mode,
+        solver=solver,
+        terms=made.terms,
+        kept=found.kept,
+        fixed={**{k: int(v.sum()) for k, v in counts.items()}, "predicted": found.predicted},
+        beside=made.words,
+        gap=proof.gap,
+        relative_gap=proof.relative_gap,
+        rounds=found.rounds,
+        times={
+            "recognise": recognised,
+            "screen": found.seconds - found.solve_seconds,
+            "solve": found.solve_seconds,
+            "restore": restored,
+        },
+    )

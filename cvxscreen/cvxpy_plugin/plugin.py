@@ -1,0 +1,299 @@
+"""``prob.solve(method="screen")``: recognise, screen, solve what is left, certify, write back.
+
+A problem that is not recognised, or whose reduced problem is not solved to optimality, goes to
+CVXPY as it is, with the reason in the report: the answer, the status and the exceptions are then
+CVXPY's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+
+from cvxscreen._support.limits import ITERATIONS, TIME, Limits
+from cvxscreen._support.validation import choice, tolerance
+from cvxscreen.cvxpy_plugin.composite.rounds import USELESS, screened_beside
+from cvxscreen.cvxpy_plugin.composite.terms import Beside, recognise_beside
+from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpyInner, installed, options_for
+from cvxscreen.cvxpy_plugin.metric_start import metric_start
+from cvxscreen.cvxpy_plugin.recall import Last, keep, recall, reference
+from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
+from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
+from cvxscreen.cvxpy_plugin.report import Counts, Report
+from cvxscreen.cvxpy_plugin.restore import restore, statistics, status_of, write_back
+from cvxscreen.errors import CvxscreenError, NotScreenable
+from cvxscreen.solvers.interface import Inner, Start
+from cvxscreen.solvers.loop import MODES, solve_screened
+from cvxscreen.solvers.registry import builtin_solver
+from cvxscreen.solvers.solution import Solution
+
+CvxpyProblem = cp.Problem
+"""The type of the problems that this door is for."""
+
+BUILTIN = "BUILTIN"
+"""``solver="builtin"`` (in any case) asks for the built-in solver: no CVXPY solve at all."""
+
+LIMITS = ("time_limit", "max_iter")
+"""Options that the built-in solver takes, as `cvxscreen.solve` does."""
+
+ELSEWHERE = ("gp", "qcp", "requires_grad", "nlp")
+"""Arguments of ``prob.solve`` that ask for something else than a convex solve."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of one solve.
+
+    Attributes
+    ----------
+    solver : str, solver object or None
+    mode : {"certified", "safe"}
+    tol : float
+    verbose : bool
+    options : dict
+        Everything else, for the inner solver.
+    """
+
+    solver: Any = None
+    mode: str = "certified"
+    tol: float = 1e-6
+    verbose: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def builtin(self) -> bool:
+        """Whether the built-in solver was asked for."""
+        return isinstance(self.solver, str) and self.solver.upper() == BUILTIN
+
+    def check(self) -> None:
+        """Refuse what cannot be meant, before any work.
+
+        Raises
+        ------
+        cvxpy.error.SolverError
+            For the name of a solver that is not installed, or what is no solver at all.
+        UnknownName, InvalidInput
+            For `mode` and `tol`.
+        """
+        choice("mode", self.mode, MODES)
+        tolerance(self.tol)
+        named = isinstance(self.solver, str) and not self.builtin
+        strange = not (self.solver is None or named or self.builtin or hasattr(self.solver, "name"))
+        if strange or (named and self.solver.upper() not in installed()):
+            cp.Problem(cp.Minimize(cp.Variable())).solve(solver=self.solver)
+
+    def guest(self) -> CvxpyInner:
+        """The solver of CVXPY that was asked for."""
+        options = dict(options_for(self.solver, self.options), verbose=self.verbose)
+        return CvxpyInner(self.solver, options)
+
+    def say(self, text: object) -> None:
+        """Print when verbose, as CVXPY does."""
+        if self.verbose:
+            print(text)
+
+
+def solve(
+    problem: Any,
+    solver: Any = None,
+    mode: str = "certified",
+    tol: float = 1e-6,
+    verbose: bool = False,
+    **options: Any,
+) -> Any:
+    """Solve a ``cvxpy.Problem`` by screening; registered as ``prob.solve(method="screen")``.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+    solver : str or solver object, optional
+        Solver of the reduced problem (Clarabel when omitted, CVXPY's choice when omitted but for
+        its options); ``"builtin"`` for the built-in one.
+    mode : {"certified", "safe"}
+        Whether terms may be fixed by prediction (and certified afterwards) or by proof only.
+    tol : float
+        Relative duality gap on the full problem.
+    verbose : bool
+        Say what was recognised and kept, and let the solver talk.
+    **options
+        Passed to the solver untouched; the built-in one takes `time_limit` and `max_iter`, and its
+        answer then has status ``"user_limit"`` where it is not certified.
+
+    Returns
+    -------
+    float
+        The optimal value, as from ``prob.solve()``.
+
+    Raises
+    ------
+    cvxpy.error.SolverError
+        As from ``prob.solve()``.
+    UnknownName, InvalidInput
+        For a mode or a tolerance that does not exist.
+    """
+    request = Request(solver, mode, tol, verbose, options)
+    request.check()
+    began = perf_counter()
+    found = _recognised(problem, request)
+    if isinstance(found, str):
+        return plain(problem, request, found)
+    spent = perf_counter() - began
+    if isinstance(found, Beside):
+        outcome = screened_beside(found, request.guest(), request.mode, request.tol, spent)
+        if isinstance(outcome, Report):
+            request.say(outcome)
+    else:
+        request.say(found.problem)
+        outcome = _screened(found, request, spent)
+    return plain(problem, request, outcome) if isinstance(outcome, str) else problem.value
+
+
+def _recognised(problem: Any, request: Request) -> Recognition | Beside | str:
+    """The recognition, or why there is none."""
+    other = [name for name in ELSEWHERE if request.options.get(name)]
+    if other:
+        return f"the argument `{other[0]}` asks for a solve of another kind"
+    try:
+        recognition = recall(problem, recognise)
+    except NotScreenable as refusal:
+        return str(refusal) if request.builtin else _beside(problem, str(refusal))
+    except Exception as defect:  # a problem that CVXPY can solve must not fail on its way here
+        return f"the recogniser stopped with {type(defect).__name__}: {defect}"
+    if request.builtin and recognition.problem.side is not None:
+        return "the built-in solver takes no side constraints"
+    return recognition
+
+
+def _beside(problem: Any, refusal: str) -> Beside | str:
+    """`problem` as losses beside another convex part; `refusal` where it is not that either."""
+    try:
+        return recognise_beside(problem)
+    except Exception:  # whatever it is, the first reason is the one to give
+        return refusal
+
+
+def plain(problem: Any, request: Request, reason: str) -> Any:
+    """Solve `problem` by CVXPY alone, and say why."""
+    request.say(f"cvxscreen: solved plainly by CVXPY, because {reason}")
+    solver = None if request.builtin else request.solver
+    value = problem.solve(solver=solver, verbose=request.verbose, **request.options)
+    stats = problem.solver_stats
+    if stats is not None:
+        report = Report(False, reason, request.mode, stats.solver_name)
+        extra = stats.extra_stats
+        kept = dict(extra) if isinstance(extra, dict) else {}
+        if extra is not None and not isinstance(extra, dict):
+            kept["solver"] = extra
+        stats.extra_stats = {**kept, "cvxscreen": report}
+    return value
+
+
+def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpyInner | None]:
+    """The screening loop on a recognised problem, and the solver of CVXPY that took part."""
+    guest = None if request.builtin else request.guest()
+    warm = request.options.get("warm_start", True)
+    start = warm_start(recognition) if warm else None
+    problem = recognition.problem
+    inner: Inner
+    if guest is None:
+        inner = builtin_solver(problem, Limits(*(request.options.get(name) for name in LIMITS)))
+    else:
+        inner, start = guest, metric_start(problem) if start is None else start
+    with np.errstate(over="ignore", invalid="ignore"):  # of an unbounded problem's iterates
+        found = solve_screened(problem, inner, mode=request.mode, tol=request.tol, start=start)
+    return found, guest
+
+
+def warm_start(recognition: Recognition) -> Start | None:
+    """The problem's last solution (at other parameters, say) as a start; None without one."""
+    known = reference(recognition)
+    if known is not None:
+        return known
+    standard, problem = recognition.standard, recognition.problem
+    values = standard.canonical.current()
+    if values is None:
+        return None
+    x = standard.join(values)[recognition.core]
+    if not np.isfinite(x).all():
+        return None
+    return Start(x, problem.losses.slope(problem.design.forward(x)))
+
+
+def _screened(recognition: Recognition, request: Request, recognised: float) -> Report | str:
+    """Solve and write back; or why the answer of CVXPY itself is needed."""
+    try:
+        solution, guest = run(recognition, request)
+    except (CvxscreenError, np.linalg.LinAlgError) as error:
+        return f"the screening loop stopped: {error}"
+    limited = solution.status in (TIME, ITERATIONS)
+    if solution.status not in ("optimal", "inaccurate") and not limited:
+        return f"the reduced problem was not solved to optimality ({solution.status})"
+    last = None if guest is None else guest.problem_solved
+    if guest is not None and last is None and guest.failure:
+        return f"the solver failed on the reduced problem: {guest.failure}"
+    proof = solution.certificate
+    if not (proof.ok or limited or proof.relative_gap <= USELESS):
+        return f"the answer could not be certified: {proof.reason}"
+    keep(recognition.standard.canonical.original, Last.of(solution))
+    began = perf_counter()
+    restored = restore(recognition, solution.x, solution.theta, solution.multipliers)
+    stats = None if last is None else last.solver_stats
+    name = BUILTIN.lower() if stats is None else stats.solver_name
+    report = make_report(solution, request, name, recognised, perf_counter() - began)
+    if guest is not None:
+        # Its rounds start from the pilot's answer, which is no reference of an earlier solve.
+        report = replace(report, before={})
+    write_back(
+        recognition,
+        restored,
+        status=status_of(proof.ok, None if last is None else last.status, limited),
+        solver=report.solver,
+        statistics=statistics(
+            report,
+            solve_time=report.times["solve"] if guest is None else guest.solve_time,
+            setup_time=0.0 if guest is None else guest.setup_time,
+            iterations=len(solution.rounds) if stats is None else stats.num_iters,
+            inner=None if stats is None else stats.extra_stats,
+        ),
+    )
+    request.say(report)
+    return report
+
+
+def make_report(
+    solution: Solution, request: Request, name: str, recognised: float, restored: float
+) -> Report:
+    """What the loop did, as a record; the last two arguments are seconds."""
+    last = solution.rounds[-1]
+    inner = sum(entry.solve_seconds for entry in solution.rounds)
+    return Report(
+        recognised=True,
+        mode=request.mode,
+        solver=name,
+        terms=solution.problem.n,
+        kept=last.kept,
+        fixed=Counts(lambda: _fixed(solution)),
+        dropped=0 if last.features is None else solution.problem.d - last.features,
+        gap=solution.certificate.gap,
+        relative_gap=solution.certificate.relative_gap,
+        rounds=len(solution.rounds),
+        before=dict(solution.before),
+        times={
+            "recognise": recognised,
+            "screen": max(solution.seconds - inner, 0.0),
+            "solve": inner,
+            "restore": restored,
+        },
+    )
+
+
+def _fixed(solution: Solution) -> dict[str, int]:
+    """Terms by what is proven of them, and those that were only predicted."""
+    screening = solution.screening
+    proven = {"zero": screening.zero, "linear": screening.linear, "quadratic": screening.quadratic}
+    counts = {name: int(mask.sum()) for name, mask in proven.items()}
+    return {**counts, "predicted": solution.rounds[-1].predicted}

@@ -1,0 +1,280 @@
+"""Maxima of affine functions with different data: ``c t`` over ``t >= p_1, ..., t >= p_k``.
+
+The multi-class hinge of Crammer and Singer (2001) is one. No function of one argument represents
+it, so it is not one of the hub's losses; it is a part of the objective of its own::
+
+    g(x) = sum_i c_i max_k (b_ik' x + h_ik)
+
+With ``theta_i >= 0`` that sums to ``c_i``, ``sum_ik theta_ik (b_ik' x + h_ik)`` lies below g, and
+the distance is the term's Fenchel-Young loss. Over a ball that holds the optimum a piece that stays
+below another one is not active and can be left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from cvxscreen._support.rounding import gamma, up
+from cvxscreen.bounds.regions import Ball
+from cvxscreen.core.problem import Problem
+from cvxscreen.core.quadratic import Quadratic
+from cvxscreen.cvxpy_plugin.composite.minorant import Minorant
+from cvxscreen.cvxpy_plugin.recognise.elimination import Draft, Duals, settle, without_columns
+from cvxscreen.cvxpy_plugin.recognise.standard import Standard
+from cvxscreen.designs.protocols import Form
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Largest:
+    """``t = max_k -(pieces_k @ rows)`` with pieces of different data; see `Step`.
+
+    Attributes
+    ----------
+    columns : array of int, shape (g,)
+    needs : CSR array, shape (g, N)
+    cost : array, shape (g,)
+    pieces : tuple of CSR array, each of shape (g, m)
+    terms : array of int, shape (g, k)
+        Positions of the pieces among those of all maxima, counted behind the loss terms.
+    """
+
+    columns: Index
+    needs: Any
+    cost: Array
+    pieces: tuple[Any, ...]
+    terms: Index
+
+    def primal(self, values: Array) -> Array:
+        """See `Step.primal`."""
+        return np.max([-(piece @ values) for piece in self.pieces], axis=0)
+
+    def dual(self, standard: Standard, duals: Duals) -> None:
+        """See `Step.dual`: the share of each piece is its multiplier."""
+        for k, piece in enumerate(self.pieces):
+            duals.rows += piece.T @ duals.shares[self.terms[:, k]]
+
+
+def keep(draft: Draft, columns: Index, needs: Any, cost: Array, pieces: tuple[Any, ...]) -> Index:
+    """Note a group of maxima in the draft; returns the columns."""
+    first = draft.largest[-1].terms.max() + 1 if draft.largest else 0
+    terms = first + np.arange(len(columns) * len(pieces)).reshape(len(columns), len(pieces))
+    step = Largest(columns, needs, cost, pieces, terms)
+    draft.largest.append(step)
+    draft.steps.append(step)
+    return columns
+
+
+@dataclass(frozen=True, eq=False)
+class Maxima:
+    """``sum_i c_i max_k (b_ik' x + h_ik)`` in the core coordinates; see the module's docstring.
+
+    Attributes
+    ----------
+    rows : CSR array, shape (p, d)
+        ``b``, the pieces of one maximum next to each other.
+    heights : array, shape (p,)
+        ``h``.
+    starts : array of int, shape (g + 1,)
+        The first piece of each maximum, and p.
+    cost : array, shape (g,)
+        ``c``, non-negative.
+    """
+
+    rows: Any
+    heights: Array
+    starts: Index
+    cost: Array
+
+    @property
+    def n(self) -> int:
+        """Number g of maxima."""
+        return len(self.cost)
+
+    @property
+    def owner(self) -> Index:
+        """The maximum of each piece, shape (p,)."""
+        return np.repeat(np.arange(self.n), np.diff(self.starts))
+
+    @property
+    def sizes(self) -> Array:
+        """Euclidean norms of the rows, shape (p,)."""
+        return np.asarray(np.sqrt(abs(self.rows).power(2).sum(axis=1))).ravel()
+
+    def touched(self) -> Mask:
+        """Coordinates that occur, shape (d,)."""
+        return np.bincount(self.rows.indices, minlength=self.rows.shape[1]) > 0
+
+    def values(self, x: Array) -> Array:
+        """All pieces at `x`, shape (p,)."""
+        return np.asarray(self.rows @ x + self.heights)
+
+    def value(self, x: Array) -> float:
+        """The sum at `x`."""
+        return float(self.cost @ np.maximum.reduceat(self.values(x), self.starts[:-1]))
+
+    def leaders(self, values: Array) -> Index:
+        """The largest piece of each maximum, shape (g,)."""
+        top = np.maximum.reduceat(values, self.starts[:-1])
+        hit = np.flatnonzero(values == top[self.owner])
+        return hit[np.unique(self.owner[hit], return_index=True)[1]]
+
+    def shares(self, values: Array, given: Array | None) -> Array:
+        """Dual feasible slopes: `given` projected, or all on the largest piece, shape (p,)."""
+        if given is None:
+            out = np.zeros(len(values))
+            out[self.leaders(values)] = self.cost
+            return out
+        out = np.maximum(np.where(np.isfinite(given), given, 0.0), 0.0)
+        total = np.add.reduceat(out, self.starts[:-1])
+        short = np.zeros(len(out))
+        short[self.leaders(values)] = np.maximum(self.cost - total, 0.0)
+        over = np.where(total > self.cost, self.cost / np.maximum(total, 1e-300), 1.0)
+        return out * over[self.owner] + short
+
+    def minorant(self, x: Array, shares: Array) -> Minorant:
+        """The affine minorant of the slopes `shares`, at `x`."""
+        values, owner = self.values(x), self.owner
+        top = np.maximum.reduceat(values, self.starts[:-1])
+        sizes = np.asarray(abs(self.rows) @ np.abs(x)) + np.abs(self.heights)
+        width = gamma(self.rows.shape[1] + 8)
+        left = np.abs(self.cost - np.add.reduceat(shares, self.starts[:-1]))
+        loss = float(shares @ (top[owner] - values)) + float(left @ np.abs(top))
+        noise = width * (float(shares @ sizes) + float(self.cost @ np.maximum.reduceat(
+            sizes, self.starts[:-1])))
+        slope = np.asarray(self.rows.T @ shares)
+        error = gamma(len(values) + 8) * np.asarray(abs(self.rows).T @ shares)
+        value = float(self.cost @ top)
+        return Minorant(value, slope, up(loss, len(values) + 8) + 2.0 * noise, error)
+
+    def differences(self, values: Array) -> Any:
+        """Every piece minus the largest of its maximum, shape (p, d)."""
+        lead = self.leaders(values)[self.owner]
+        return sp.csr_array(self.rows - self.rows[lead])
+
+    def proven(self, problem: Problem, ball: Ball) -> Mask:
+        """Pieces that may be active somewhere in `ball`, shape (p,); the others never are.
+
+        Parameters
+        ----------
+        problem : Problem
+            Whose metric the ball has; no unpenalised coordinate occurs in the maxima.
+        ball : Ball
+        """
+        values = self.values(ball.centre)
+        lead = self.leaders(values)[self.owner]
+        away = self.differences(values)
+        reach = up(ball.radius) * up(1.0, self.rows.shape[1] + 8) * norms(problem.quadratic, away)
+        sizes = np.asarray(abs(self.rows) @ np.abs(ball.centre)) + np.abs(self.heights)
+        noise = gamma(self.rows.shape[1] + 16) * (sizes + sizes[lead]) * 4.0
+        below = values - values[lead] + reach + noise < 0.0
+        return ~below
+
+    def nearest(self, problem: Problem, x: Array, count: int) -> Mask:
+        """The largest pieces at `x`, and about `count` of those nearest to them, shape (p,)."""
+        values = self.values(x)
+        lead = self.leaders(values)
+        away = norms(problem.quadratic, self.differences(values))
+        ratio = (values[lead[self.owner]] - values) / np.maximum(away, 1e-300)
+        ratio[lead] = -1.0
+        if count + self.n >= len(ratio):
+            return np.ones(len(ratio), dtype=bool)
+        return np.asarray(ratio <= np.partition(ratio, count + self.n)[count + self.n])
+
+    def refuted(self, x: Array, kept: Mask) -> Mask:
+        """The largest pieces at `x` that are not among those `kept`, shape (p,)."""
+        values = self.values(x)
+        out = np.zeros(len(kept), dtype=bool)
+        out[self.leaders(values)] = True
+        return out & ~kept
+
+    def counts(self, kept: Mask) -> Index:
+        """Number of pieces `kept` of each maximum, shape (g,)."""
+        return np.add.reduceat(kept.astype(np.intp), self.starts[:-1])
+
+    def split(self, kept: Mask) -> tuple[Array, float, Maxima | None, Index]:
+        """What is left of the maxima when only the pieces `kept` remain.
+
+        Returns
+        -------
+        slope : array, shape (d,)
+        constant : float
+            Of the maxima of one piece.
+        Maxima or None
+            The others.
+        array of int
+            Positions of their pieces.
+        """
+        count = self.counts(kept)
+        alone = kept & (count[self.owner] == 1)
+        cost = self.cost[self.owner]
+        slope = np.asarray(self.rows[np.flatnonzero(alone)].T @ cost[alone])
+        constant = float(cost[alone] @ self.heights[alone])
+        index = np.flatnonzero(kept & (count[self.owner] > 1))
+        if not len(index):
+            return slope, constant, None, index
+        left = np.flatnonzero(count > 1)
+        starts = np.concatenate([[0], np.cumsum(count[left])]).astype(np.intp)
+        rest = Maxima(self.rows[index], self.heights[index], starts, self.cost[left])
+        return slope, constant, rest, index
+
+    def sample(self, index: Index, factor: float) -> Maxima:
+        """The maxima at `index`, their costs times `factor`."""
+        owner = self.owner
+        chosen = np.zeros(self.n, dtype=bool)
+        chosen[index] = True
+        pieces = np.flatnonzero(chosen[owner])
+        starts = np.concatenate([[0], np.cumsum(np.diff(self.starts)[chosen])]).astype(np.intp)
+        return Maxima(
+            self.rows[pieces], self.heights[pieces], starts, factor * self.cost[chosen]
+        )
+
+    def written(self, z: Any) -> tuple[Any, Any]:
+        """For CVXPY: the cost, and the constraint whose dual values are the slopes."""
+        top = cp.Variable(self.n)
+        place = sp.csc_array(
+            (np.ones(len(self.heights)), (np.arange(len(self.heights)), self.owner)),
+            shape=(len(self.heights), self.n),
+        )
+        return self.cost @ top, place @ top - sp.csc_array(self.rows) @ z >= self.heights
+
+
+def norms(quadratic: Form, rows: Any) -> Array:
+    """Upper bounds of the norms of `rows` in the metric of ``M^{-1}``, shape (p,).
+
+    No row may touch an unpenalised coordinate.
+    """
+    squares = rows.copy()
+    squares.data = squares.data**2
+    if not isinstance(quadratic, Quadratic) or quadratic.matrix is not None:
+        return np.asarray(np.sqrt(squares.sum(axis=1)) / np.sqrt(quadratic.floor)) * up(1.0)
+    bent = quadratic.diagonal > 0
+    inverse = np.where(bent, 1.0 / np.where(bent, quadratic.diagonal, 1.0), 0.0)
+    return np.asarray(np.sqrt(squares @ inverse)) * up(1.0, 8)
+
+
+def collect(draft: Draft) -> Maxima | None:
+    """The maxima over all columns, pieces in the order of their positions."""
+    if not draft.largest:
+        return None
+    pieces, starts, costs = [], [np.zeros(1, dtype=np.intp)], []
+    for step in draft.largest:
+        g, k = step.terms.shape
+        order = np.arange(g * k).reshape(k, g).T.ravel()
+        pieces.append(sp.vstack(step.pieces, format="csr")[order])
+        starts.append(starts[-1][-1] + k * np.arange(1, g + 1))
+        costs.append(step.cost)
+    weights = settle(draft, sp.csr_array(-sp.vstack(pieces, format="csr")))
+    rows = without_columns(draft.standard.rows.combine(weights), draft.gone)
+    matrix = sp.csr_array(rows.columns(np.arange(rows.shape[1])))
+    matrix.eliminate_zeros()
+    return Maxima(matrix, rows.offset, np.concatenate(starts), np.concatenate(costs))

@@ -1,0 +1,263 @@
+"""A recognition at other costs: the same problem with its losses and its regulariser rescaled.
+
+A parameter in the objective (C, lambda, weights of the samples) multiplies the costs of columns and
+changes nothing else. If all columns behind one loss term change by one factor, the term changes by
+that factor; if all other squares change by one factor, so does the regulariser. Then no rule needs
+to run again. Anything else (a cost that becomes zero, a changed linear term, say) is left to them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.cvxpy_plugin.recognise.elimination import Elimination
+from cvxscreen.cvxpy_plugin.recognise.epigraph import Bent, SquaredHead
+from cvxscreen.cvxpy_plugin.recognise.partial_minimisation import Absorbed, Sign
+from cvxscreen.cvxpy_plugin.recognise.piecewise_linear import Kinked
+from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
+from cvxscreen.cvxpy_plugin.recognise.standard import Standard
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+SAME = 1e-14
+"""Factors that differ relatively by less are one factor."""
+
+
+@singledispatch
+def rescaled(step: Any, ratio: Array) -> Any:
+    """`step` with the costs of its columns multiplied by ``ratio[column]``."""
+    return step
+
+
+@rescaled.register
+def _(step: Kinked, ratio: Array) -> Kinked:
+    return replace(step, cost=step.cost * ratio[step.columns])
+
+
+@rescaled.register
+def _(step: Bent, ratio: Array) -> Bent:
+    factor = ratio[step.columns]
+    return replace(step, cost=step.cost * factor, curve=step.curve * factor)
+
+
+@rescaled.register
+def _(step: Sign, ratio: Array) -> Sign:
+    factor = ratio[step.columns].reshape(2, -1)
+    return replace(step, costs=step.costs * factor, base=step.base * factor[0])
+
+
+@rescaled.register
+def _(step: Absorbed, ratio: Array) -> Absorbed:
+    factor = ratio[step.columns]
+    return replace(step, losses=scaled(step.losses, factor), curve=step.curve * factor)
+
+
+@rescaled.register
+def _(step: SquaredHead, ratio: Array) -> SquaredHead:
+    return replace(step, rho=step.rho * float(ratio[step.columns[0]]))
+
+
+def scaled(losses: Losses, factor: Array) -> Losses:
+    """Every loss times its own factor."""
+    return Losses(losses.b, losses.e, losses.q / factor, losses.lo * factor, losses.hi * factor)
+
+
+def _sources(recognition: Recognition) -> list[tuple[Index, Index]]:
+    """Which columns pay for which of the terms found: pairs of (columns, terms), -1 for none."""
+    out = []
+    for step in recognition.steps:
+        if isinstance(step, Kinked):
+            out.append((step.columns, step.terms))
+        elif isinstance(step, Bent):
+            none = [np.full(len(step.columns), -1, dtype=np.intp)] if not step.terms else []
+            out += [(step.columns, terms) for terms in [*step.terms, *none]]
+        elif isinstance(step, Sign):
+            k = len(step.terms)
+            out += [(step.columns[:k], step.terms), (step.columns[k:], step.terms)]
+        elif isinstance(step, Absorbed):
+            out.append((step.columns, step.terms))
+    return out
+
+
+def _one(ratio: Array) -> float | None:
+    """The value that all entries have, 1 for none, or None where they differ."""
+    if not len(ratio):
+        return 1.0
+    first = float(ratio[0])
+    close = np.abs(ratio - first) <= SAME * abs(first)
+    return first if np.isfinite(first) and first > 0 and close.all() else None
+
+
+@dataclass(frozen=True)
+class Factors:
+    """How costs changed.
+
+    Attributes
+    ----------
+    ratio : array, shape (N,)
+        By column; 1 where a column costs nothing.
+    terms : array, shape (n,)
+        By term, absolute values in the L1 norm among them.
+    losses : float or None
+        The one factor of all columns behind losses, None where they differ.
+    squares, slopes : float or None
+        The one factor of all other squares and of all other linear costs.
+    """
+
+    ratio: Array
+    terms: Array
+    losses: float | None
+    squares: float | None
+    slopes: float | None
+
+
+def _ratios(before: Array, after: Array) -> Array | None:
+    """``after / before``, NaN where both are 0; None if only one of them is somewhere."""
+    if ((before == 0) != (after == 0)).any():
+        return None
+    ratio = np.full(len(before), np.nan)
+    np.divide(after, before, out=ratio, where=before != 0)
+    return None if (ratio < 0).any() else ratio
+
+
+def factors(recognition: Recognition, standard: Standard) -> Factors | None:
+    """How the costs of `standard` differ from those of `recognition`; None if too freely."""
+    old = recognition.standard
+    first, second = (sp.csr_array(s.quadratic, copy=True) for s in (old, standard))
+    first.sort_indices()
+    second.sort_indices()
+    if not np.array_equal(first.indptr, second.indptr):
+        return None
+    if not np.array_equal(first.indices, second.indices):
+        return None
+    slope, square = _ratios(old.linear, standard.linear), _ratios(first.data, second.data)
+    if slope is None or square is None:
+        return None
+    row = np.repeat(np.arange(old.size), np.diff(first.indptr))
+    own = np.full(old.size, np.nan)
+    own[row[row == first.indices]] = square[row == first.indices]
+    sources = _sources(recognition)
+    paying = np.zeros(old.size, dtype=bool)
+    for columns, _ in sources:
+        paying[columns] = True
+    ratio = np.where(np.isfinite(slope), slope, own)
+    eliminations = [step for step in recognition.steps if isinstance(step, Elimination)]
+    helpers = paying.copy()
+    for step in eliminations:
+        helpers[step.columns] = True
+        if not _passed_on(step, ratio):
+            return None
+    for step in reversed(eliminations):
+        paying[step.columns] |= np.asarray(step.needs @ paying.astype(float)) > 0
+    apart = np.isfinite(own) & helpers & (np.abs(own - ratio) > SAME * ratio)
+    if apart.any() or paying[row[row != first.indices]].any():
+        return None
+    terms = _by_term(recognition, sources, ratio)
+    if terms is None:
+        return None
+    squares = _one(square[~paying[row]])
+    others = np.isfinite(slope) & ~paying
+    slopes = _one(slope[others]) if others.any() else squares
+    losses = _one(ratio[paying & np.isfinite(ratio)])
+    return Factors(np.where(np.isfinite(ratio), ratio, 1.0), terms, losses, squares, slopes)
+
+
+def _passed_on(step: Elimination, ratio: Array) -> bool:
+    """Hand the factors of defined columns to those that define them; False if two disagree."""
+    known = np.flatnonzero(np.isfinite(ratio[step.columns]))
+    needs = sp.coo_array(step.needs[known])
+    given = ratio[step.columns[known]][needs.row]
+    fresh = np.isnan(ratio[needs.col])
+    ratio[needs.col[fresh]] = given[fresh]
+    return bool((np.abs(ratio[needs.col] - given) <= SAME * given).all())
+
+
+def _by_term(
+    recognition: Recognition, sources: list[tuple[Index, Index]], ratio: Array
+) -> Array | None:
+    """The factor of each term; None if a term's columns have different ones."""
+    pairing = recognition.pairing
+    found = np.full(pairing.found, np.nan)
+    for columns, terms in sources:
+        hit = (terms >= 0) & np.isfinite(ratio[columns])
+        value, where = ratio[columns[hit]], terms[hit]
+        known = np.isfinite(found[where])
+        if (np.abs(found[where] - value)[known] > SAME * value[known]).any():
+            return None
+        found[where] = value
+    found[np.isnan(found)] = 1.0
+    one = found[pairing.first]
+    other = np.where(pairing.second >= 0, found[pairing.second], one)
+    return None if (np.abs(other - one) > SAME * one).any() else one
+
+
+def with_costs(recognition: Recognition, standard: Standard) -> Recognition | None:
+    """`recognition` at the costs of `standard`, which has the same rows; None where rules must run.
+
+    Parameters
+    ----------
+    recognition : Recognition
+    standard : Standard
+        With the same variables and rows.
+    """
+    change = factors(recognition, standard)
+    if change is None or change.squares is None:
+        return None
+    problem, parts = recognition.problem, recognition.parts
+    sigma, rho = change.squares, change.losses
+    if rho is None and (parts.tilt.any() or parts.level):
+        return None
+    if parts.slope.any() and change.slopes != sigma:  # a linear term changes with the squares
+        return None
+    linear = sigma * parts.slope + (rho or 1.0) * parts.tilt
+    constant = standard.constant + sigma * parts.base + (rho or 1.0) * parts.level
+    steps = tuple(rescaled(step, change.ratio) for step in recognition.steps)
+    shrinkage, terms = recognition.shrinkage, change.terms
+    if shrinkage is not None:
+        shrinkage, terms = shrinkage.scaled(terms), terms[shrinkage.rest]
+        problem = replace(problem, penalty=shrinkage.penalty(problem.d))
+    changed = _problem(problem, terms, rho, sigma, linear, constant)
+    return replace(
+        recognition, problem=changed, standard=standard, steps=steps, shrinkage=shrinkage
+    )
+
+
+def _problem(
+    problem: Problem, terms: Array, rho: float | None, sigma: float, linear: Array, constant: float
+) -> Problem:
+    """The problem with its terms times `terms` and its squares times `sigma`."""
+    C = problem.C
+    if rho is None:
+        losses = scaled(problem.losses, terms)
+    else:
+        losses, C = problem.losses.scaled(rho) if rho != 1.0 else problem.losses, rho * C
+    quadratic = problem.quadratic
+    if sigma != 1.0 and isinstance(quadratic, Quadratic):
+        quadratic = quadratic.scaled(sigma)
+    changed = replace(
+        problem, losses=losses, quadratic=quadratic, linear=linear, constant=constant, C=C
+    )
+    for name in ("sizes", "free_columns", *(("norms", "noise_norms") if sigma == 1.0 else ())):
+        if name in problem.__dict__:
+            changed.__dict__[name] = problem.__dict__[name]
+    return changed
+
+
+def scaled_slopes(theta: Array, old: Losses, new: Losses) -> Array:
+    """`theta` in the box of `old`, moved to the same place in the box of `new`, shape (n,)."""
+
+    def factor(before: Array, after: Array) -> Array:
+        fits = np.isfinite(before) & np.isfinite(after) & (before != 0)
+        return np.divide(after, before, out=np.ones(len(theta)), where=fits)
+
+    moved = np.where(theta < 0, factor(old.lo, new.lo), factor(old.hi, new.hi)) * theta
+    return np.clip(moved, new.lo, new.hi)

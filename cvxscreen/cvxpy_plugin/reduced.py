@@ -1,0 +1,204 @@
+"""``reduce``: a smaller ``cvxpy.Problem`` for whoever wants to solve it, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen._support.validation import positive
+from cvxscreen.certificates.certificate import Certificate, certify
+from cvxscreen.core.duality import reference_point
+from cvxscreen.core.problem import Problem
+from cvxscreen.cvxpy_plugin.build import Built, build
+from cvxscreen.cvxpy_plugin.composite.reduction import Cut, Further
+from cvxscreen.cvxpy_plugin.composite.rounds import Rounds
+from cvxscreen.cvxpy_plugin.composite.terms import Beside, judged
+from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpyInner
+from cvxscreen.cvxpy_plugin.metric_start import metric_start
+from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
+from cvxscreen.cvxpy_plugin.report import Report
+from cvxscreen.cvxpy_plugin.restore import Restored, restore, statistics, status_of, write_back
+from cvxscreen.errors import NotCertified, NotScreenable
+from cvxscreen.screening.reduction import Screening, Selection
+from cvxscreen.screening.verdict import piece_masks
+from cvxscreen.solvers.loop import solve_screened
+
+Array = NDArray[np.float64]
+
+PILOT = 1e-8
+"""Relative gap of the solve that fixings are proven from."""
+
+
+@dataclass(frozen=True, eq=False)
+class Back:
+    """A solution of the reduced problem, on the original's columns and rows.
+
+    Attributes
+    ----------
+    recognition : Recognition
+    restored : Restored
+    proof : Certificate
+        Of the full problem.
+    report : Report
+        But for the solver's name.
+    """
+
+    recognition: Recognition
+    restored: Restored
+    proof: Certificate
+    report: dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Reduced:
+    """A smaller problem with the same solution, and the way back.
+
+    Attributes
+    ----------
+    problem : cvxpy.Problem
+        To be solved with anything; its only vector variable of the original's are the core
+        coordinates.
+    screening : Screening
+        What was proven, and from what.
+    """
+
+    problem: Any
+    screening: Screening
+    _back: Callable[[float], Back]
+
+    def restore(self, tol: float = 1e-6) -> Certificate:
+        """Write the solution of `problem` onto the original, values and duals.
+
+        Parameters
+        ----------
+        tol : float
+            Relative gap that the certificate asks for.
+
+        Returns
+        -------
+        Certificate
+            Recomputed on the full problem.
+
+        Raises
+        ------
+        NotCertified
+            If `problem` has not been solved; the original is then left as it is.
+        """
+        tol = positive("tol", tol)
+        status = self.problem.status
+        if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, cp.USER_LIMIT):
+            word = "has not been solved" if status is None else f"has status {status!r}"
+            raise NotCertified(
+                f"the reduced problem {word}, so there is nothing to restore: call "
+                "`reduced.problem.solve()` first."
+            )
+        back, stats = self._back(tol), self.problem.solver_stats
+        write_back(
+            back.recognition,
+            back.restored,
+            status=status_of(back.proof.ok, status),
+            solver=stats.solver_name,
+            statistics=statistics(
+                Report(recognised=True, mode="safe", solver=stats.solver_name, **back.report),
+                solve_time=stats.solve_time,
+                setup_time=stats.setup_time,
+                iterations=stats.num_iters,
+                inner=stats.extra_stats,
+            ),
+        )
+        return back.proof
+
+    def __str__(self) -> str:
+        return str(self.screening)
+
+
+def fixed(problem: Problem, selection: Selection) -> dict[str, int]:
+    """Number of terms that `selection` takes out, by kind of piece."""
+    masks = piece_masks(problem.losses, selection.codes)
+    return {name: int(masks[name].sum()) for name in ("zero", "linear", "quadratic")}
+
+
+def reduced(recognition: Recognition) -> Reduced:
+    """What is left of a recognised problem when all that can be proven is taken away.
+
+    Raises
+    ------
+    NotCertified
+        If no point to screen from is found.
+    """
+    full = recognition.problem
+    pilot = None if full.side is None else CvxpyInner()
+    found = solve_screened(full, pilot, tol=PILOT, start=metric_start(full))
+    if found.status not in ("optimal", "inaccurate"):
+        raise _no_point(found.status)
+    selection = found.screening.selection.folded(full)
+    source = selection.reduce(full)
+    built = build(source)
+
+    def back(tol: float) -> Back:
+        x, theta, side = built.read()
+        x, theta = selection.lift(full, source, x, theta)
+        point = reference_point(full, x, theta, side)
+        proof = certify(full, point.x, point.theta, point.multipliers, tol=tol)
+        report = _report(full.n, source.n, fixed(full, selection), proof)
+        report["dropped"] = full.d - source.d
+        restored = restore(recognition, point.x, point.theta, point.multipliers)
+        return Back(recognition, restored, proof, report)
+
+    return Reduced(built.problem, found.screening, back)
+
+
+def reduced_beside(made: Beside) -> Reduced:
+    """The same for losses beside another convex part; see `reduced`.
+
+    Raises
+    ------
+    NotScreenable
+        If nothing can be proven, because the other part uses unpenalised coordinates.
+    NotCertified
+        If no point to screen from is found.
+    """
+    if not made.anchored:
+        raise NotScreenable(
+            "nothing can be proven of a problem whose unscreenable terms use a coordinate that the "
+            "objective does not square; `prob.solve(method='screen')` predicts there."
+        )
+    full = made.recognition.problem
+    rounds = Rounds(made, CvxpyInner(), PILOT)
+    found = rounds.run("certified")
+    if found.relaxed is None:
+        raise _no_point(found.status)
+    rounds.prove()
+    cut = Cut.of(made, rounds.screening.selection, rounds.possible)
+    further = Further(cut.rest, made.verbatim)
+    built: Built = build(cut.reduced, further)
+
+    def back(tol: float) -> Back:
+        x, theta, side = built.read()
+        x, theta, shares = cut.lift(x, theta, further.shares())
+        relaxed, shares = judged(made, x, theta, side, shares, tol)
+        point, proof = relaxed.point, relaxed.certify(tol)
+        report = _report(made.terms, cut.kept, fixed(full, cut.selection), proof)
+        report["beside"] = made.words
+        restored = restore(
+            made.recognition, point.x, point.theta, point.multipliers, shares
+        )
+        return Back(made.recognition, restored, proof, report)
+
+    return Reduced(built.problem, rounds.screening, back)
+
+
+def _report(terms: int, kept: int, masks: dict[str, int], proof: Certificate) -> dict[str, Any]:
+    return {
+        "terms": terms, "kept": kept, "fixed": masks, "gap": proof.gap,
+        "relative_gap": proof.relative_gap,
+    }
+
+
+def _no_point(status: str) -> NotCertified:
+    return NotCertified(f"no point to screen from was found: the solver says {status!r}.")

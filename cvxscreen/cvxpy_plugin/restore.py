@@ -1,0 +1,159 @@
+"""A solution of the recognised problem, written onto the user's problem through CVXPY's own door.
+
+All canonical columns and multipliers are computed first; CVXPY's reductions then take them back,
+and `Problem.unpack_results` sets value, status, variables, dual values and statistics. Nothing of
+the user's problem changes before that call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+from cvxpy.reductions.solution import Solution
+from numpy.typing import NDArray
+
+from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
+from cvxscreen.cvxpy_plugin.recognise.standard import Cone, Standard
+from cvxscreen.cvxpy_plugin.recognise.symbolic import Canonical
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class _Named:
+    """What `unpack_results` asks of a solver: its name."""
+
+    title: str
+
+    def name(self) -> str:
+        """The name for ``solver_stats``."""
+        return self.title
+
+
+@dataclass(frozen=True, eq=False)
+class _WayBack:
+    """What `unpack_results` asks of a chain: `invert` and a solver."""
+
+    canonical: Canonical
+    solver: _Named
+
+    def invert(self, solution: Solution, inverse_data: Any) -> Solution:
+        """The canonical solution as one of the user's problem."""
+        return self.canonical.invert(solution)
+
+
+def dual_values(standard: Standard, multipliers: Array) -> dict[int, Any]:
+    """Multipliers of all rows as CVXPY's dual values, by identifier of the canonical constraint."""
+    grouped: dict[int, list[Cone]] = {}
+    for cone in standard.cones:
+        grouped.setdefault(cone.constraint, []).append(cone)
+    out: dict[int, Any] = {}
+    for position, cones in grouped.items():
+        constraint = standard.canonical.problem.constraints[position]
+        part = np.concatenate([multipliers[cone.rows] for cone in cones])
+        kind = cones[0].kind
+        if kind == "soc":
+            out[constraint.id] = part
+            continue
+        shape = constraint.shape
+        value = np.reshape(-part if kind == "zero" else part, shape, order="F")
+        if kind == "psd":
+            value = 0.5 * (value + value.T)
+        out[constraint.id] = float(value) if shape == () else value
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class Restored:
+    """A solution of the whole canonical problem.
+
+    Attributes
+    ----------
+    z : array, shape (N,)
+        All columns.
+    multipliers : array, shape (m,)
+        Of all rows.
+    """
+
+    z: Array
+    multipliers: Array
+
+
+def restore(
+    recognition: Recognition, x: Array, theta: Array, side: Array, shares: Array | None = None
+) -> Restored:
+    """From the core coordinates to everything.
+
+    Parameters
+    ----------
+    x : array, shape (d,)
+    theta : array, shape (n,)
+    side : array, shape (k,)
+        Multipliers of the side constraints.
+    shares : array, shape (p,), optional
+        Slopes of the pieces of maxima.
+    """
+    z = recognition.columns(x)
+    return Restored(z, recognition.multipliers(z, theta, side, shares=shares))
+
+
+def status_of(ok: bool, last: str | None = None, limited: bool = False) -> str:
+    """CVXPY's status of an answer: whether its certificate holds, how the solver's last call ended.
+
+    A solver that a limit of the user's stopped, guest or built in, is reported as CVXPY reports it.
+    """
+    if ok:
+        return str(cp.OPTIMAL)
+    return str(cp.USER_LIMIT if limited or last == cp.USER_LIMIT else cp.OPTIMAL_INACCURATE)
+
+
+def write_back(
+    recognition: Recognition,
+    restored: Restored,
+    *,
+    status: str,
+    solver: str,
+    statistics: dict[str, Any],
+) -> None:
+    """Set value, status, variables, dual values and statistics of the user's problem.
+
+    Parameters
+    ----------
+    restored : Restored
+    status : str
+        One of CVXPY's.
+    solver : str
+        Name for ``solver_stats``.
+    statistics : dict
+        By CVXPY's attribute names (``cvxpy.settings``).
+    """
+    standard = recognition.standard
+    solution = Solution(
+        status,
+        standard.value(restored.z),
+        standard.split(restored.z),
+        dual_values(standard, restored.multipliers),
+        dict(statistics),
+    )
+    way = _WayBack(standard.canonical, _Named(solver))
+    standard.canonical.original.unpack_results(solution, way, None)
+
+
+def statistics(
+    report: Any, *, solve_time: float, setup_time: float, iterations: Any, inner: Any
+) -> dict[str, Any]:
+    """Attributes for ``solver_stats``; the report goes beside what the inner solver says."""
+    extra = dict(inner) if isinstance(inner, dict) else {}
+    if inner is not None and not isinstance(inner, dict):
+        extra["solver"] = inner
+    extra["cvxscreen"] = report
+    settings = cp.settings
+    return {
+        settings.SOLVE_TIME: solve_time,
+        settings.SETUP_TIME: setup_time,
+        settings.NUM_ITERS: iterations,
+        settings.EXTRA_STATS: extra,
+    }

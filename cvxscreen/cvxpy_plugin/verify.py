@@ -1,0 +1,303 @@
+"""What a user calls beside ``prob.solve(method="screen")``: explain, reduce, verify.
+
+Full and screened solve of one problem side by side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from time import process_time
+from typing import Any, overload
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen._support.validation import one_of
+from cvxscreen.cvxpy_plugin.composite.terms import recognise_beside
+from cvxscreen.cvxpy_plugin.cvxpy_solver import chosen_solver, options_for, solver_name
+from cvxscreen.cvxpy_plugin.plugin import Request, solve
+from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
+from cvxscreen.cvxpy_plugin.reduced import Reduced, reduced, reduced_beside
+from cvxscreen.cvxpy_plugin.report import Comparison, Comparisons, Explanation, Report
+from cvxscreen.errors import InvalidInput, NotScreenable
+
+__all__ = ["Reduced", "explain", "reduce", "verify"]
+
+Array = NDArray[np.float64]
+
+SHOWN = 48
+"""Characters of a constraint's text in a table."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Snapshot:
+    """A problem's answer, copied."""
+
+    status: str
+    value: float
+    seconds: float
+    variables: tuple[Array, ...]
+    duals: tuple[Array | None, ...]
+
+    @classmethod
+    def of(cls, problem: Any, seconds: float) -> _Snapshot:
+        found = [variable.value for variable in problem.variables()]
+        return cls(
+            problem.status,
+            float("nan") if problem.value is None else float(problem.value),
+            seconds,
+            tuple(_flat(value) for value in found if value is not None),
+            tuple(_dual(constraint) for constraint in problem.constraints),
+        )
+
+
+def _flat(value: Any) -> Array:
+    dense = np.atleast_1d(value.toarray() if hasattr(value, "toarray") else np.asarray(value))
+    if np.iscomplexobj(dense):
+        dense = np.concatenate([dense.real, dense.imag])
+    return np.asarray(dense, dtype=np.float64).ravel()
+
+
+def _dual(constraint: Any) -> Array | None:
+    value = constraint.dual_value
+    parts = value if isinstance(value, list) else [value]
+    if any(part is None for part in parts):
+        return None
+    return np.concatenate([_flat(part) for part in parts])
+
+
+@overload
+def verify(
+    problem: Any,
+    solver: list[Any] | tuple[Any, ...],
+    *,
+    mode: str = ...,
+    tol: float = ...,
+    **options: Any,
+) -> Comparisons: ...
+
+
+@overload
+def verify(
+    problem: Any,
+    solver: str | None = ...,
+    *,
+    mode: str = ...,
+    tol: float = ...,
+    **options: Any,
+) -> Comparison: ...
+
+
+def verify(
+    problem: Any,
+    solver: Any = None,
+    *,
+    mode: str = "certified",
+    tol: float = 1e-6,
+    **options: Any,
+) -> Comparison | Comparisons:
+    """Solve `problem` plainly and by screening, and compare; with one solver or with several.
+
+    Afterwards the problem holds the screened solution. Both solves get the same options: those
+    given, or tight tolerances for solvers whose defaults are loose.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+    solver : str or list of str, optional
+        Clarabel when omitted.
+    mode, tol
+        As in ``prob.solve(method="screen")``.
+    **options
+        Passed to the solver.
+
+    Returns
+    -------
+    Comparison, or Comparisons for a list
+        With ``agrees``; prints as a table: time, value, variables, dual values, kept terms.
+
+    Raises
+    ------
+    InvalidInput
+        For what is no cvxpy.Problem, an empty list of solvers, or a tolerance outside (0, 1).
+    cvxpy.error.SolverError
+        As from ``prob.solve()``, for one solver; within a list, a solver that cannot take the
+        problem gets a line that says so.
+    """
+    cvxpy_problem(problem)
+    Request(None, mode, tol).check()
+    if isinstance(solver, list | tuple):
+        return _several(problem, list(solver), mode, tol, options)
+    return _one(problem, solver, mode, tol, options)[0]
+
+
+def cvxpy_problem(problem: Any) -> None:
+    """Refuse what is no problem of CVXPY.
+
+    Raises
+    ------
+    InvalidInput
+    """
+    needed = "a cvxpy.Problem is needed"
+    if hasattr(problem, "to_cvxpy"):
+        needed += " (`problem.to_cvxpy()` gives one)"
+    one_of("problem", problem, cp.Problem, needed)
+
+
+def _several(
+    problem: Any, solvers: list[Any], mode: str, tol: float, options: dict[str, Any]
+) -> Comparisons:
+    """One comparison a solver, all against the first plain solve."""
+    if not solvers:
+        raise InvalidInput("`solver` is an empty list; name at least one.")
+    runs: list[Comparison] = []
+    lines: list[tuple[object, ...]] = []
+    truth: _Snapshot | None = None
+    for solver in solvers:
+        name = solver_name(solver)
+        try:
+            found, plain, screened = _one(problem, solver, mode, tol, options)
+        except cp.error.SolverError as error:
+            text = " ".join(str(error).split())
+            lines.append((name, "full", f"failed: {text[:SHOWN]}", *6 * ("",)))
+            continue
+        truth = plain if truth is None else truth
+        runs.append(found)
+        kept = found.kept if found.report.recognised else found.terms
+        lines.append((name, "full", *_line(plain, truth, found.terms)))
+        lines.append((name, "reduced", *_line(screened, truth, kept)))
+    return Comparisons(tuple(runs), tuple(lines), len(runs) == len(solvers))
+
+
+def _line(run: _Snapshot, truth: _Snapshot, terms: int) -> tuple[object, ...]:
+    """Status, value, seconds, terms, and differences from `truth`."""
+    primal, dual = float("nan"), float("nan")
+    if truth.variables and len(run.variables) == len(truth.variables):
+        primal = _distance(np.concatenate(truth.variables), np.concatenate(run.variables))
+    pairs = [
+        _distance(a, b)
+        for a, b in zip(truth.duals, run.duals, strict=True)
+        if a is not None and b is not None
+    ]
+    dual = max(pairs) if pairs else dual
+    gap = abs(run.value - truth.value) / max(1.0, abs(truth.value))
+    seconds = float(f"{run.seconds:.3g}")
+    return run.status, f"{run.value:.10g}", gap, primal, dual, seconds, terms
+
+
+def _one(
+    problem: Any, solver: Any, mode: str, tol: float, options: dict[str, Any]
+) -> tuple[Comparison, _Snapshot, _Snapshot]:
+    """Both solves with one solver."""
+    Request(solver, mode, tol).check()
+    given = options_for(solver, options)
+    began = process_time()
+    problem.solve(solver=chosen_solver(solver, given), **given)
+    plain = _Snapshot.of(problem, process_time() - began)
+    began = process_time()
+    solve(problem, solver, mode=mode, tol=tol, **given)
+    screened = _Snapshot.of(problem, process_time() - began)
+    return _compare(problem, plain, screened, tol), plain, screened
+
+
+def _compare(problem: Any, plain: _Snapshot, screened: _Snapshot, tol: float) -> Comparison:
+    report: Report = problem.solver_stats.extra_stats["cvxscreen"]
+    primal = float("nan")
+    if plain.variables and len(plain.variables) == len(screened.variables):
+        first, second = np.concatenate(plain.variables), np.concatenate(screened.variables)
+        primal = _distance(first, second)
+    duals = {}
+    for k, constraint in enumerate(problem.constraints):
+        one, other = plain.duals[k], screened.duals[k]
+        if one is not None and other is not None:
+            text = " ".join(str(constraint).split())
+            name = f"{k}: {text if len(text) <= SHOWN else text[: SHOWN - 3] + '...'}"
+            duals[name] = _distance(one, other)
+    gap = abs(plain.value - screened.value) / max(1.0, abs(plain.value))
+    same = plain.status == screened.status
+    agrees = same and (plain.value == screened.value or gap <= max(tol, 1e-6))
+    return Comparison(
+        agrees=bool(agrees),
+        status=(plain.status, screened.status),
+        value=(plain.value, screened.value),
+        seconds=(plain.seconds, screened.seconds),
+        primal=primal,
+        duals=duals,
+        terms=report.terms,
+        kept=report.kept,
+        tolerance=max(tol, 1e-6),
+        report=report,
+    )
+
+
+def _distance(first: Array, second: Array) -> float:
+    """Largest difference relative to the largest entry."""
+    size = max(1.0, float(np.abs(first).max(initial=0.0)))
+    return float(np.abs(first - second).max(initial=0.0)) / size
+
+
+def explain(problem: Any) -> Explanation:
+    """What `problem` is recognised as, or why it is not; nothing is solved.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+
+    Returns
+    -------
+    Explanation
+        With ``recognised`` and ``reasons``; prints as a table.
+    """
+    cvxpy_problem(problem)
+    began = process_time()
+    try:
+        recognition = recognise(problem)
+    except NotScreenable as refusal:
+        return _beside(problem, str(refusal), began)
+    return Explanation.of(recognition.problem, process_time() - began)
+
+
+def _beside(problem: Any, refusal: str, began: float) -> Explanation:
+    """`problem` as losses beside another convex part, or the refusal."""
+    try:
+        made = recognise_beside(problem)
+    except NotScreenable:
+        return Explanation(False, (refusal,), seconds=process_time() - began)
+    found = Explanation.of(made.recognition.problem, process_time() - began)
+    return replace(found, beside=made.words)
+
+
+def reduce(problem: Any) -> Reduced:
+    """A smaller ``cvxpy.Problem`` with the same solution, to be solved with anything.
+
+    Every fixing is proven (nothing is predicted), from a solve by the built-in solver or, with side
+    constraints or terms that cannot be screened, by Clarabel.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+
+    Returns
+    -------
+    Reduced
+
+    Raises
+    ------
+    InvalidInput
+        If `problem` is no cvxpy.Problem.
+    NotScreenable
+        If `problem` is not recognised, or nothing can be proven of it, with the reason.
+    NotCertified
+        If no first point was found, because the problem is infeasible or unbounded.
+    """
+    cvxpy_problem(problem)
+    try:
+        recognition = recognise(problem)
+    except NotScreenable as refusal:
+        try:
+            made = recognise_beside(problem)
+        except NotScreenable:
+            raise refusal from None
+        return reduced_beside(made)
+    return reduced(recognition)

@@ -1,0 +1,177 @@
+"""The columns of a design: their norms, for bounds on the dual side, and the matrix by columns."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from cvxscreen._support.memory import require
+from cvxscreen.designs.protocols import Design
+from cvxscreen.designs.rows import Rows
+
+Array = NDArray[np.float64]
+
+_BLOCK_ROWS = 1024
+
+
+def _squared(design: Rows) -> sp.csr_matrix:
+    """The squares of the sparse entries, row factors included; kept."""
+    found: sp.csr_matrix | None = design.__dict__.get("_squared")
+    if found is None:
+        matrix = design.matrix
+        entries = matrix.data.astype(np.float64) ** 2
+        if design.scale is not None and not (np.abs(design.scale) == 1.0).all():
+            entries *= np.repeat(design.scale**2, np.diff(matrix.indptr))
+        found = sp.csr_matrix((entries, matrix.indices, matrix.indptr), shape=matrix.shape)
+        design.__dict__["_squared"] = found
+    return found
+
+
+def row_squares(design: Design, weights: Array) -> Array:
+    """``sum_j weights_j a_ij^2``, shape (n,); a product with the squares where rows are sparse."""
+    if not isinstance(design, Rows) or not design.sparse or design.extra.shape[1]:
+        return design.weighted_squares(weights)
+    return np.asarray(_squared(design) @ weights)
+
+
+def column_squares(design: Design, weights: ArrayLike) -> Array:
+    """``sum_i weights_i a_ij^2``, shape (d,)."""
+    w = np.asarray(weights, dtype=np.float64)
+    if isinstance(design, Rows):
+        own = w if design.scale is None else w * design.scale**2
+        head = _squared(design).T @ w if design.sparse else _dense_squares(design.matrix, own)
+        return np.concatenate([head, own @ design.extra**2])
+    total = np.zeros(design.shape[1])
+    for start in range(0, design.shape[0], _BLOCK_ROWS):
+        index = np.arange(start, min(start + _BLOCK_ROWS, design.shape[0]))
+        index = index[w[index] != 0]
+        block = design.dense(index)
+        total += np.einsum("ij,ij,i->j", block, block, w[index])
+    return total
+
+
+def _dense_squares(matrix: Array, weights: Array) -> Array:
+    """``sum_i weights_i x_ij^2``, in double precision."""
+    total = np.zeros(matrix.shape[1])
+    for start in range(0, len(matrix), _BLOCK_ROWS):
+        rows = slice(start, start + _BLOCK_ROWS)
+        block = matrix[rows].astype(np.float64, copy=False)
+        total += np.einsum("ij,ij,i->j", block, block, weights[rows])
+    return total
+
+
+def entries(design: Design) -> int:
+    """How many numbers a pass over the design multiplies."""
+    n, d = design.shape
+    if not isinstance(design, Rows) or not design.sparse:
+        return int(n * d)
+    return int(design.matrix.nnz + design.extra.size)
+
+
+def column_counts(design: Rows) -> NDArray[np.intp]:
+    """Entries of each column of sparse rows, shape (d,); kept."""
+    found: NDArray[np.intp] | None = design.__dict__.get("_column_counts")
+    if found is None:
+        n, p = design.matrix.shape
+        counts = np.bincount(design.matrix.indices, minlength=p)
+        found = np.append(counts, np.full(design.extra.shape[1], n))
+        design.__dict__["_column_counts"] = found
+    return found
+
+
+def by_columns(design: Design) -> sp.csc_matrix:
+    """The design as a float64 CSC matrix, row factors and further columns included; kept."""
+    if not isinstance(design, Rows):
+        return sp.csc_matrix(design.dense())
+    found: sp.csc_matrix | None = design.__dict__.get("_by_columns")
+    if found is None:
+        found = design.__dict__["_by_columns"] = _by_columns(design)
+    return found
+
+
+def _by_columns(design: Rows) -> sp.csc_matrix:
+    return sp.csc_matrix(_whole_rows(design) if design.sparse else design.dense())
+
+
+def _whole_rows(design: Rows) -> sp.csr_matrix:
+    """Sparse rows as float64 CSR, row factors and further columns included."""
+    matrix = sp.csr_matrix(design.matrix, dtype=np.float64)
+    if design.scale is not None:
+        data = matrix.data * np.repeat(design.scale, np.diff(matrix.indptr))
+        matrix = sp.csr_matrix((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+    if design.extra.shape[1]:
+        own = design.extra if design.scale is None else design.extra * design.scale[:, None]
+        matrix = sp.csr_matrix(sp.hstack([matrix, sp.csr_matrix(own)], format="csr"))
+    return matrix
+
+
+def by_rows(design: Design) -> sp.csr_matrix:
+    """The design as a float64 CSR matrix, row factors and further columns included; kept."""
+    if not isinstance(design, Rows):
+        return sp.csr_matrix(design.dense())
+    found: sp.csr_matrix | None = design.__dict__.get("_by_rows")
+    if found is None:
+        found = _whole_rows(design) if design.sparse else sp.csr_matrix(design.dense())
+        design.__dict__["_by_rows"] = found
+    return found
+
+
+def column_major(design: Rows) -> Array:
+    """Dense rows as a float64 array that lies by columns; kept."""
+    found: Array | None = design.__dict__.get("_column_major")
+    if found is None:
+        (n, d), p = design.shape, design.matrix.shape[1]
+        require(8 * n * d, f"a dense copy of {n:,} x {d:,} entries", "use fewer features")
+        found = design.__dict__["_column_major"] = np.empty(design.shape, order="F")
+        scale = 1.0 if design.scale is None else design.scale[:, None]
+        np.multiply(design.matrix, scale, out=found[:, :p])  # at once: several copies take longer
+        np.multiply(design.extra, scale, out=found[:, p:])
+    return found
+
+
+OFTEN = 3
+"""So many times columns are cut from rows, at two to four passes each, before the matrix is turned
+for good: that takes ten to fourteen."""
+
+
+def cut_often(design: Rows) -> None:
+    """Keep sparse rows by columns, too, once a few sets of columns have been cut from them."""
+    cuts = design.__dict__.get("_cuts", 0)
+    if cuts >= OFTEN:
+        by_columns(design)
+    design.__dict__["_cuts"] = cuts + 1
+
+
+FEW = 0.1
+"""Share of the entries up to which columns are turned into rows faster than rows are gone through.
+"""
+
+
+def few_entries(design: Design, features: NDArray[np.intp]) -> bool:
+    """Whether the design is kept by columns, and these hold a small share of its entries."""
+    whole = design.__dict__.get("_by_columns")
+    if whole is None:
+        return False
+    return bool(np.diff(whole.indptr)[features].sum() <= FEW * whole.nnz)
+
+
+def narrowed(design: Design, features: NDArray[np.intp]) -> Design:
+    """The design made of some coordinates; where it is kept by columns, so is what is made of it.
+
+    A pass over the rows, or less; `by_columns` costs twenty and is not asked for here.
+    """
+    narrow: Design
+    if not isinstance(design, Rows) or not design.sparse:
+        narrow = design.take_columns(features)
+        dense = design.__dict__.get("_column_major")
+        if dense is not None:
+            narrow.__dict__["_column_major"] = dense.T[features].T
+        return narrow
+    whole = design.__dict__.get("_by_columns")
+    if whole is None:
+        return design.take_columns(features)
+    part, few = whole[:, features], few_entries(design, features)
+    narrow = Rows(part.tocsr(), known=True) if few else design.take_columns(features)
+    narrow.__dict__["_by_columns"] = part
+    return narrow

@@ -1,0 +1,233 @@
+"""Data past memory: what lies at a path, as rows in chunks and targets.
+
+svmlight/libsvm text read a range of bytes at a time: a source of CSR chunks.
+
+Data past memory: `open_data` finds out what lies at a path and gives rows in chunks, and y.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from cvxscreen._support.validation import file_path, whole
+from cvxscreen.errors import InvalidInput
+from cvxscreen.out_of_core.dask_engine import open_parquet, open_zarr
+from cvxscreen.out_of_core.in_memory import CHUNK_BYTES, Blocks, Mapped
+from cvxscreen.out_of_core.shards import empty_folder, open_shards, write_shards
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SvmlightRows:
+    """The rows of a text file, parsed anew at every visit; only its name travels.
+
+    Attributes
+    ----------
+    path : str
+    ranges : tuple of (int, int)
+        First byte and end of each chunk, at ends of lines.
+    one_based : bool
+        Whether features are counted from 1 in the file.
+    shape : (int, int)
+    bounds : tuple of int
+    """
+
+    path: str
+    ranges: tuple[tuple[int, int], ...]
+    one_based: bool
+    shape: tuple[int, int]
+    bounds: tuple[int, ...]
+    sparse: bool = True
+
+    def load(self, k: int) -> Any:
+        """The rows between two bytes, as CSR."""
+        X, _ = _parsed(self.path, self.ranges[k], self.shape[1] + self.one_based)
+        rows = self.bounds[k + 1] - self.bounds[k]
+        if X.shape[0] != rows:
+            raise InvalidInput(f"`X`: {self.path!r} has changed; open it again.")
+        indices = X.indices - self.one_based
+        return Blocks((sp.csr_matrix((X.data, indices, X.indptr), (rows, self.shape[1])),)).load(0)
+
+
+def open_svmlight(
+    place: Path, chunk_bytes: int = CHUNK_BYTES
+) -> tuple[SvmlightRows, Array]:
+    """The rows of a text file as a source, and its targets; reads the file once.
+
+    Parameters
+    ----------
+    place : Path
+    chunk_bytes : int
+        Text of about this size makes a chunk.
+
+    Raises
+    ------
+    InvalidInput
+        For a compressed file, or a line that is no svmlight.
+    """
+    if place.suffix in (".gz", ".bz2"):
+        raise InvalidInput(
+            f"`DATA`: {place.name} is compressed and cannot be read in pieces; decompress it first."
+        )
+    ranges, counts, targets = [], [], []
+    least, most = np.iinfo(np.int64).max, -1
+    for span in _cuts(place, chunk_bytes):
+        X, y = _parsed(str(place), span, None)
+        if not len(y):
+            continue
+        if X.nnz:
+            least, most = min(least, int(X.indices.min())), max(most, int(X.indices.max()))
+        ranges.append(span)
+        counts.append(len(y))
+        targets.append(y)
+    if most < 0:
+        raise InvalidInput(f"`DATA`: {place.name} has no rows with features.")
+    shape = (sum(counts), most + 1 - (least > 0))
+    bounds = (0, *np.cumsum(counts).tolist())
+    source = SvmlightRows(str(place), tuple(ranges), least > 0, shape, bounds)
+    return source, np.concatenate(targets)
+
+
+def _cuts(place: Path, chunk_bytes: int) -> Iterator[tuple[int, int]]:
+    """Ranges of bytes that begin and end with lines."""
+    size = place.stat().st_size
+    ends = [0]
+    with place.open("rb") as stream:
+        while ends[-1] < size:
+            stream.seek(min(ends[-1] + chunk_bytes, size) - 1)
+            stream.readline()
+            ends.append(stream.tell())
+    return pairwise(ends)
+
+
+def _parsed(name: str, span: tuple[int, int], width: int | None) -> tuple[Any, Array]:
+    """Rows and targets of a range of bytes; features as numbered in the file."""
+    from sklearn.datasets import load_svmlight_file
+
+    with Path(name).open("rb") as stream:
+        stream.seek(span[0])
+        text = stream.read(span[1] - span[0])
+    try:
+        X, y = load_svmlight_file(BytesIO(text), n_features=width, zero_based=True)
+    except ValueError as error:
+        raise InvalidInput(
+            f"`DATA`: {name!r} could not be read as svmlight between the bytes {span[0]} and "
+            f"{span[1]}: {error}"
+        ) from None
+    return X, np.asarray(y, dtype=np.float64)
+
+
+Opened = tuple[Any, NDArray[Any]]
+
+
+def open_data(
+    path: str | Path | Sequence[str | Path],
+    target: str | int | None = None,
+    *,
+    cache: str | Path | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Opened:
+    """Open data too large for memory: rows in chunks, read at every pass, and the targets.
+
+    Parameters
+    ----------
+    path : path, or list of paths
+        * a folder of .npz files, or a list of them: shards with the arrays ``X`` (or ``X_data``,
+          ``X_indices``, ``X_indptr``, ``X_shape``, a CSR matrix) and ``y``, in the order of their
+          names; each is one chunk;
+        * .npy: a matrix whose first or last column is the target, mapped into memory;
+        * .zarr: a group with the arrays ``X`` and ``y`` (through Dask);
+        * .parquet: a file or folder; every column but the target is a feature (through Dask);
+        * anything else: svmlight/libsvm text, not compressed, parsed in ranges of bytes.
+    target : str or int, optional
+        Target column of a .parquet (name) or .npy (0 or -1); the last one when omitted.
+    cache : path, optional
+        An empty folder, or one to make: the chunks are copied there as shards and read from there.
+        Worth it for svmlight, whose text takes many times longer to read; `open_data` of that
+        folder opens it again.
+    chunk_bytes : int
+        About how large a chunk of a .npy or svmlight file is.
+
+    Returns
+    -------
+    X : object
+        For `svm`, `regression` and `on_dask`, in place of a matrix.
+    y : array, shape (n,)
+
+    Raises
+    ------
+    InvalidInput
+        If there is nothing there, or not what its name says.
+    MissingDependency
+        For .zarr and .parquet without Dask and what it needs to read them.
+    """
+    chunk_bytes = whole("chunk_bytes", chunk_bytes, 1)
+    folder = None if cache is None else empty_folder(file_path("cache", cache))
+    if isinstance(path, list | tuple):
+        X, y = _shards([file_path("path", one) for one in path])
+    else:
+        X, y = _one(file_path("path", path), target, chunk_bytes)  # type: ignore[arg-type]
+    if folder is None:
+        return X, y
+    if not hasattr(X, "load"):
+        raise InvalidInput("`cache` copies files that are slow to read; a Dask array is not one.")
+    return write_shards(X, y, folder)
+
+
+def _one(place: Path, target: str | int | None, chunk_bytes: int) -> Opened:
+    kind = place.suffix.lower()
+    if not place.exists():
+        raise InvalidInput(f"`DATA`: {str(place)!r} does not exist; name a file or a folder.")
+    if kind == ".parquet":
+        return open_parquet(place, target)
+    if kind == ".zarr":
+        return open_zarr(place)
+    if place.is_dir():
+        return _shards(sorted(place.glob("*.npz")), place)
+    if kind == ".npz":
+        return _shards([place])
+    if kind == ".npy":
+        return _mapped(place, -1 if target is None else target, chunk_bytes)
+    if kind in (".csv", ".tsv"):
+        raise InvalidInput(
+            f"`DATA`: {place.name} cannot be read in pieces; write it as .npy, .parquet or shards."
+        )
+    return open_svmlight(place, chunk_bytes)
+
+
+def _shards(paths: Sequence[Path], folder: Path | None = None) -> Opened:
+    if folder is not None and not paths:
+        raise InvalidInput(
+            f"`DATA`: the folder {str(folder)!r} holds no .npz files; name one that does."
+        )
+    return open_shards(paths)
+
+
+def _mapped(place: Path, target: str | int, chunk_bytes: int) -> Opened:
+    try:
+        mapped = np.load(place, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InvalidInput(f"`DATA`: {str(place)!r} could not be mapped: {error}") from None
+    if mapped.ndim != 2 or mapped.shape[1] < 2:
+        raise InvalidInput(
+            f"`DATA`: {place.name} has shape {mapped.shape}; features and a target are needed."
+        )
+    column = int(target) if str(target).lstrip("-").isdigit() else None
+    last = mapped.shape[1] - 1
+    if column not in (0, -1, last):
+        raise InvalidInput(
+            f"`target` is {target!r}; the target must be the first (0) or last (-1) of the "
+            f"{last + 1} columns of {place.name}."
+        )
+    y = np.array(mapped[:, column], dtype=np.float64)
+    return Mapped(mapped[:, 1:] if column == 0 else mapped[:, :-1], chunk_bytes), y

@@ -1,0 +1,153 @@
+"""Samples, labels, weights and named losses: what the front doors share.
+
+Checks of samples, labels and weights, shared by the front doors.
+
+The named losses: one row each, from targets and weights to the five numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cvxscreen._support.validation import array, choice, positive
+from cvxscreen.core.losses import Losses
+from cvxscreen.errors import InvalidInput
+
+Array = NDArray[np.float64]
+
+_REMEDY = "-1 and +1 are needed, for example np.where(y == positive_class, 1, -1)."
+
+
+def vector(name: str, values: ArrayLike, n: int) -> Array:
+    """`values` as a finite float vector of length `n`, a copy."""
+    v = array(name, values).copy()
+    if v.ndim == 2 and 1 in v.shape:
+        v = v.ravel()
+    if v.ndim != 1:
+        raise InvalidInput(f"`{name}` has shape {v.shape}; a vector ({n},) is needed.")
+    if len(v) != n:
+        raise InvalidInput(f"`{name}` has {len(v)} entries but `X` has {n} rows.")
+    if not np.isfinite(v).all():
+        raise InvalidInput(f"`{name}` holds NaN or infinity; drop or impute those rows.")
+    return v
+
+
+def some_rows(n: int, d: int) -> None:
+    """Refuse an empty data set."""
+    if n == 0 or d == 0:
+        raise InvalidInput(
+            f"`X` is empty: {n} rows and {d} columns; at least one of each is needed."
+        )
+
+
+def weights(sample_weight: ArrayLike | None, n: int) -> Array:
+    """Per-sample weights, non-negative and not all zero; ones when omitted."""
+    if sample_weight is None:
+        return np.ones(n)
+    w = vector("sample_weight", sample_weight, n)
+    if (w < 0).any():
+        raise InvalidInput("`sample_weight` has negative entries; weights must be >= 0.")
+    if not w.any():
+        raise InvalidInput("`sample_weight` is zero everywhere; nothing would be fitted.")
+    return w
+
+
+def labels(y: ArrayLike, n: int) -> Array:
+    """Labels -1/+1 with both classes present."""
+    words = _words(y)
+    if words:
+        raise InvalidInput(f"`y` holds words ({', '.join(words)}, ...); {_REMEDY}")
+    v = vector("y", y, n)
+    found = np.unique(v)
+    if not np.isin(found, (-1.0, 1.0)).all():
+        shown = ", ".join(f"{value:g}" for value in found[:5])
+        raise InvalidInput(
+            f"`y` holds the labels {shown}{', ...' if len(found) > 5 else ''}; {_REMEDY}"
+        )
+    if len(found) < 2:
+        raise InvalidInput(
+            f"`y` has only one class ({found[0]:+g}) in {n} rows; a classifier needs both."
+        )
+    return v
+
+
+def _words(y: ArrayLike) -> list[str]:
+    """Some of the labels that are words, quoted."""
+    if isinstance(y, np.ndarray) and y.dtype.kind in "biuf":
+        return []
+    try:
+        found = np.asarray(y).ravel().tolist()
+    except ValueError:  # ragged; said elsewhere
+        return []
+    return sorted({repr(label) for label in found if isinstance(label, str)})[:3]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The shape parameters of a loss; None means the default of the loss that needs it."""
+
+    gamma: float | None = None
+    epsilon: float | None = None
+    tau: float | None = None
+    delta: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("gamma", "epsilon", "tau", "delta"):  # also those that the loss does not use
+            if getattr(self, name) is not None:
+                positive(name, getattr(self, name))
+
+
+def _width(shape: Shape, name: str, default: float) -> float:
+    value = getattr(shape, name)
+    return positive(name, default if value is None else value)
+
+
+def _level(shape: Shape) -> float:
+    tau = 0.5 if shape.tau is None else positive("tau", shape.tau)
+    if tau >= 1:
+        raise InvalidInput(f"`tau` is {tau}; a quantile level strictly between 0 and 1 is needed.")
+    return tau
+
+
+def _row(b: Array, e: float, q: float | Array, lo: float | Array, hi: float | Array) -> Losses:
+    return Losses(*np.broadcast_arrays(b, e, q, lo, hi))
+
+
+# A new loss is one row: name -> (b, weight c, shape) -> (b, e, q, lo, hi).
+_ROWS: dict[str, Callable[[Array, Array, Shape], Losses]] = {
+    "hinge": lambda b, c, s: _row(b, 0.0, 0.0, -c, 0.0),
+    "smoothed_hinge": lambda b, c, s: _row(b, 0.0, _width(s, "gamma", 0.5) / c, -c, 0.0),
+    "squared_hinge": lambda b, c, s: _row(b, 0.0, 1.0 / c, -np.inf, 0.0),
+    "absolute": lambda b, c, s: _row(b, 0.0, 0.0, -c, c),
+    "quantile": lambda b, c, s: _row(b, 0.0, 0.0, -c * _level(s), c * (1.0 - _level(s))),
+    "epsilon": lambda b, c, s: _row(b, _width(s, "epsilon", 0.1), 0.0, -c, c),
+    "smoothed_epsilon": lambda b, c, s: _row(
+        b, _width(s, "epsilon", 0.1), _width(s, "gamma", 0.5) / c, -c, c
+    ),
+    "huber": lambda b, c, s: _row(
+        b, 0.0, 1.0 / c, -c * _width(s, "delta", 1.0), c * _width(s, "delta", 1.0)
+    ),
+}
+
+CLASSIFICATION = ("hinge", "smoothed_hinge", "squared_hinge")
+REGRESSION = ("absolute", "quantile", "epsilon", "smoothed_epsilon", "huber")
+
+
+def named_loss(
+    name: str, b: Array, weight: Array, shape: Shape, among: tuple[str, ...]
+) -> Losses:
+    """The loss called `name` with kinks at `b` and weights ``weight > 0``.
+
+    Raises
+    ------
+    UnknownName
+        If the name is not one of `among`.
+    InvalidInput
+        If a shape parameter is not positive (or ``tau`` not below 1).
+    """
+    choice("loss", name, among)
+    return _ROWS[name](b, weight, shape)

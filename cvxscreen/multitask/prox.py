@@ -1,0 +1,344 @@
+"""Projections and proximal operators: ``prox_{t g}(z) = argmin_x g(x) + 1/(2 t) ||x - z||^2``.
+
+Projections and proximal operators of vectors.
+
+The weights of the box norm: ``min sum_i s_i^2 / (eta + g_i)`` over ``sum g = h, 0 <= g <= 1``.
+
+At the optimum ``g_i = clip(s_i / sqrt(t) - eta, 0, 1)`` for one ``t > 0`` (Chen et al. 2013, (78)).
+Two searches for it: by sorting, which is the faster one up to some ten thousand numbers, and the
+linear-time search of the paper's Algorithm 3 with its errors corrected: the names of the two
+critical parameters in (80) are exchanged (``g = 0`` from ``t = s^2 / eta^2`` on, ``g = 1`` up to
+``t = s^2 / (1 + eta)^2``), line 21 updates ``t_max``, line 32 only records the index (its ``t`` is
+not known yet), sums over decided indices are accumulated, and fewer than ``h`` non-zero ``s_i`` are
+no reason to give up: the rest of ``h`` goes to directions that cost nothing.
+
+Projections and proximal operators of matrices, through their eigenvalues or singular values.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cvxscreen._support.validation import array, finite, number, positive, whole
+from cvxscreen.errors import InvalidInput
+
+Array = NDArray[np.float64]
+
+
+def weight(name: str, value: object) -> float:
+    """`value` as a number that is not negative."""
+    found = number(name, value, "a number >= 0 is needed")
+    if not found >= 0.0:
+        raise InvalidInput(f"`{name}` is {found}; a number >= 0 is needed.")
+    return found
+
+
+def _ends(low: ArrayLike, high: ArrayLike) -> tuple[Array, Array]:
+    """The ends of a box."""
+    low, high = array("low", low), array("high", high)
+    if (low > high).any():
+        raise InvalidInput("`low` exceeds `high` somewhere; the box is empty.")
+    return low, high
+
+
+def nonneg(z: ArrayLike) -> Array:
+    """Projection onto ``x >= 0``."""
+    return np.maximum(array("z", z), 0.0)
+
+
+def box(z: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
+    """Projection onto ``low <= x <= high``."""
+    return np.clip(array("z", z), *_ends(low, high))
+
+
+def l1(z: ArrayLike, step: float) -> Array:
+    """Prox of ``step ||x||_1``: soft thresholding."""
+    z, step = array("z", z), weight("step", step)
+    return np.asarray(np.sign(z) * np.maximum(np.abs(z) - step, 0.0))
+
+
+def elastic_net(z: ArrayLike, step: float, l1_weight: float, l2_weight: float) -> Array:
+    """Prox of ``step (l1 ||x||_1 + l2/2 ||x||^2)``."""
+    step, l2_weight = weight("step", step), weight("l2_weight", l2_weight)
+    return l1(z, step * weight("l1_weight", l1_weight)) / (1.0 + step * l2_weight)
+
+
+def nonneg_elastic_net(z: ArrayLike, step: float, l1_weight: float, l2_weight: float) -> Array:
+    """Prox of ``step (l1 ||x||_1 + l2/2 ||x||^2)`` over ``x >= 0``."""
+    z, step = array("z", z), weight("step", step)
+    l1_weight, l2_weight = weight("l1_weight", l1_weight), weight("l2_weight", l2_weight)
+    return np.asarray(np.maximum(z - step * l1_weight, 0.0) / (1.0 + step * l2_weight))
+
+
+def box_l1(z: ArrayLike, step: float, low: ArrayLike, high: ArrayLike) -> Array:
+    """Prox of ``step ||x||_1`` over a box (the objective is separable, so clipping is exact)."""
+    return np.clip(l1(z, step), *_ends(low, high))
+
+
+def capped_simplex(z: ArrayLike, total: float) -> Array:
+    """Projection onto ``{sum x = total, 0 <= x <= 1}``.
+
+    ``x = clip(z - tau, 0, 1)``; the sum is piecewise linear in ``tau`` with knots ``z - 1`` and
+    ``z``, so one sort finds ``tau`` (Chen et al. 2013, (75), eigenvalue by eigenvalue).
+
+    Parameters
+    ----------
+    z : array_like, shape (k,)
+    total : float
+        In [0, k].
+
+    Raises
+    ------
+    InvalidInput
+        If no point has that sum.
+    """
+    z = array("z", z)
+    if z.ndim != 1 or not np.isfinite(z).all():
+        raise InvalidInput(f"`z` has shape {z.shape}; a vector of finite numbers is needed.")
+    k = len(z)
+    if not 0.0 <= number("total", total) <= k:
+        raise InvalidInput(f"`total` is {total}; a number between 0 and {k} is needed.")
+    if total == k:
+        return np.ones(k)
+    if total == 0:
+        return np.zeros(k)
+    knots = np.concatenate([z - 1.0, z])
+    order = np.argsort(knots, kind="stable")
+    knots = knots[order]
+    slopes = np.cumsum(np.where(order < k, -1.0, 1.0))
+    sums = np.concatenate([[float(k)], k + np.cumsum(slopes[:-1] * np.diff(knots))])
+    j = int(np.searchsorted(-sums, -total, side="right")) - 1
+    low, high = knots[j], knots[min(j + 1, 2 * k - 1)]
+    # Between two knots the members are known, and with them tau without the cumulated rounding.
+    ones, middle = z - 1.0 >= high, (z - 1.0 <= low) & (z >= high)
+    tau = low
+    if middle.any():
+        tau = (float(z[middle].sum()) + int((ones & ~middle).sum()) - total) / int(middle.sum())
+        tau = min(max(tau, low), high)
+    return np.clip(z - tau, 0.0, 1.0)
+
+
+_NOTHING = 1e-150
+"""Relative to the largest: what is smaller counts as zero (its breakpoints would overflow)."""
+
+
+def box_norm_weights(s: ArrayLike, eta: float, h: float) -> Array:
+    """The weights ``g`` by sorting, O(q log q).
+
+    With ``r = 1/sqrt(t)`` every ``g_i`` is piecewise linear, with knots ``eta/s_i`` and
+    ``(1 + eta)/s_i``.
+
+    Parameters
+    ----------
+    s : array_like, shape (q,)
+        Non-negative, in any order.
+    eta : float
+        Positive.
+    h : float
+        In [0, q].
+
+    Returns
+    -------
+    array, shape (q,)
+
+    Raises
+    ------
+    InvalidInput
+        If ``h`` is not in [0, q], or ``eta`` not positive.
+    """
+    s, easy = _easy(s, eta, h)
+    if easy is not None:
+        return easy
+    used = s > 0
+    p = s[used]
+    starts, ends = eta / p, (1.0 + eta) / p
+    knots = np.concatenate([starts, ends])
+    order = np.argsort(knots, kind="stable")
+    knots = knots[order]
+    slopes = np.cumsum(np.concatenate([p, -p])[order])
+    sums = np.concatenate([[0.0], np.cumsum(np.maximum(slopes[:-1], 0.0) * np.diff(knots))])
+    j = int(np.searchsorted(sums, h, side="right")) - 1
+    low, high = knots[j], knots[min(j + 1, len(knots) - 1)]
+    ones = ends <= low
+    middle = (starts <= low) & (ends >= high) & ~ones
+    r = low
+    if middle.any():
+        r = (h - int(ones.sum()) + eta * int(middle.sum())) / float(p[middle].sum())
+        r = min(max(r, low), high)
+    g = np.zeros(len(s))
+    g[used] = np.clip(p * r - eta, 0.0, 1.0)
+    return g
+
+
+def box_norm_weights_linear(s: ArrayLike, eta: float, h: float) -> Array:
+    """The weights ``g`` by medians, O(q): Algorithm 3, corrected. Arguments as in the other."""
+    s, easy = _easy(s, eta, h)
+    if easy is not None:
+        return easy
+    used = s > 0
+    p = s[used]
+    zero_from, one_until = (p / eta) ** 2, (p / (1.0 + eta)) ** 2
+    t_min, t_max = 0.0, np.inf
+    ones, middle, middle_sum = 0, 0, 0.0
+    left = np.arange(len(p))
+    exact = None
+
+    def total(t: float) -> float:
+        root = np.sqrt(t)
+        held = ones + (middle_sum / root - eta * middle)
+        return held + float(np.clip(p[left] / root - eta, 0.0, 1.0).sum())
+
+    while len(left) and exact is None:
+        first = _median(zero_from[left])
+        upper = left[zero_from[left] >= first]
+        for t in (first, _median(one_until[upper])):
+            if not t_min < t < t_max:
+                continue
+            value = total(t)
+            if value == h:
+                exact = t
+                break
+            if value > h:
+                t_min = t
+            else:
+                t_max = t
+        at_zero = zero_from[left] <= t_min
+        at_one = ~at_zero & (one_until[left] >= t_max)
+        between = ~at_zero & ~at_one & (one_until[left] <= t_min) & (t_max <= zero_from[left])
+        ones += int(at_one.sum())
+        middle += int(between.sum())
+        middle_sum += float(p[left[between]].sum())
+        left = left[~(at_zero | at_one | between)]
+    if exact is not None:
+        root = np.sqrt(exact)
+    elif middle:
+        root = middle_sum / (h - ones + eta * middle)
+        root = min(max(root, np.sqrt(t_min)), np.sqrt(t_max))
+    else:  # exactly h of them at one
+        root = np.sqrt(t_min) if t_min > 0 else np.sqrt(t_max)
+    g = np.zeros(len(s))
+    g[used] = np.clip(p / root - eta, 0.0, 1.0)
+    return g
+
+
+def _median(values: Array) -> float:
+    """A member in the middle (a mean of two would be no critical parameter)."""
+    middle = (len(values) - 1) // 2
+    return float(np.partition(values, middle)[middle])
+
+
+def _easy(s: ArrayLike, eta: float, h: float) -> tuple[Array, Array | None]:
+    """Checked and scaled ``s``, and the answer where no search is needed."""
+    s, eta = array("s", s), positive("eta", eta)
+    if s.ndim != 1 or not np.isfinite(s).all() or (s < 0).any():
+        raise InvalidInput("`s` must be a vector of finite, non-negative numbers.")
+    if not 0 <= number("h", h) <= len(s):
+        raise InvalidInput(f"`h` is {h}; a number between 0 and {len(s)} is needed.")
+    top = float(s.max(initial=0.0))
+    if top > 0:
+        s = s / top
+    s = np.where(s > _NOTHING, s, 0.0)
+    nonzero = s > 0
+    count = int(nonzero.sum())
+    if h == 0:
+        return s, np.zeros(len(s))
+    if h >= count:
+        g = np.where(nonzero, 1.0, 0.0)
+        if count < len(s):
+            g[~nonzero] = (h - count) / (len(s) - count)
+        return s, g
+    return s, None
+
+
+def _eigen(A: ArrayLike) -> tuple[Array, Array]:
+    A = finite("A", A)
+    if A.ndim != 2 or A.shape[0] != A.shape[1]:
+        raise InvalidInput(f"`A` has shape {A.shape}; a square matrix is needed.")
+    values, vectors = np.linalg.eigh(0.5 * (A + A.T))
+    return values, vectors
+
+
+def _matrix(name: str, values: ArrayLike) -> Array:
+    found = finite(name, values)
+    if found.ndim != 2:
+        raise InvalidInput(f"`{name}` has shape {found.shape}; a matrix (d, m) is needed.")
+    return found
+
+
+def _rebuilt(values: Array, vectors: Array) -> Array:
+    out = (vectors * values) @ vectors.T
+    return 0.5 * (out + out.T)
+
+
+def psd(A: ArrayLike) -> Array:
+    """Projection of the symmetric part onto the positive semidefinite matrices."""
+    values, vectors = _eigen(A)
+    return _rebuilt(np.maximum(values, 0.0), vectors)
+
+
+def psd_elastic(A: ArrayLike, step: float, trace_weight: float, l2_weight: float) -> Array:
+    """Prox of ``step (trace_weight tr X + l2/2 ||X||_F^2)`` over positive semidefinite ``X``."""
+    step, l2_weight = weight("step", step), weight("l2_weight", l2_weight)
+    trace_weight = weight("trace_weight", trace_weight)
+    values, vectors = _eigen(A)
+    values = np.maximum(values - step * trace_weight, 0.0) / (1.0 + step * l2_weight)
+    return _rebuilt(values, vectors)
+
+
+def fantope(A: ArrayLike, h: float) -> Array:
+    """Projection of the symmetric part onto ``{tr M = h, 0 <= M <= I}`` (d x d)."""
+    values, vectors = _eigen(A)
+    return _rebuilt(capped_simplex(values, h), vectors)
+
+
+def spectral_box_norm_factor(U: ArrayLike, eta: float, h: float) -> tuple[Array, Array]:
+    """The minimiser ``M = P diag(g) P'`` of ``tr(U' (eta I + M)^{-1} U)`` over the Fantope.
+
+    Returns
+    -------
+    P : array, shape (d, d)
+        Left singular vectors of `U`, null directions included: they take what is left of ``h``
+        where the rank of `U` is smaller.
+    g : array, shape (d,)
+    """
+    U = _matrix("U", U)
+    P, s, _ = np.linalg.svd(U, full_matrices=True)
+    padded = np.zeros(len(U))
+    padded[: len(s)] = s
+    return P, box_norm_weights(padded, eta, h)
+
+
+def spectral_box_norm(U: ArrayLike, eta: float, h: float) -> float:
+    """``Omega(U) = min tr(U' (eta I + M)^{-1} U)`` over ``{tr M = h, 0 <= M <= I}``."""
+    U = _matrix("U", U)
+    s = np.zeros(len(U))
+    found = np.linalg.svd(U, compute_uv=False)
+    s[: len(found)] = found
+    return float(np.sum(s**2 / (eta + box_norm_weights(s, eta, h))))
+
+
+def spectral_box_norm_dual(V: ArrayLike, eta: float, h: int) -> float:
+    """``max tr(V' (eta I + M) V)`` over the same set: ``eta ||V||_F^2`` plus the top h ``s_i^2``.
+
+    The conjugate of ``c Omega`` is this over ``4 c``.
+    """
+    V, eta = _matrix("V", V), positive("eta", eta)
+    h = whole("h", h, 0, len(V))
+    s = np.linalg.svd(V, compute_uv=False)
+    return float(eta * np.sum(s**2) + np.sum(s[:h] ** 2))
+
+
+def spectral_box_norm_prox(U: ArrayLike, step: float, eta: float, h: float) -> Array:
+    """Prox of ``step Omega``: singular values times ``(eta + g) / (eta + g + 2 step)``.
+
+    ``g`` are the weights for ``eta + 2 step``: minimising over U first leaves
+    ``min_g sum s_i^2 / (eta + 2 step + g_i)``.
+    """
+    U = _matrix("U", U)
+    step, eta = weight("step", step), positive("eta", eta)
+    P, s, Q = np.linalg.svd(U, full_matrices=False)
+    padded = np.zeros(len(U))
+    padded[: len(s)] = s
+    g = box_norm_weights(padded, eta + 2.0 * step, h)[: len(s)]
+    return np.asarray((P * (s * (eta + g) / (eta + g + 2.0 * step))) @ Q)

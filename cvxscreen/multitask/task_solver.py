@@ -1,0 +1,445 @@
+"""One task at a fixed metric: a support vector machine's dual by active sets, started warm.
+
+The linear systems of a face: Newton directions with one equality.
+
+The active-set loop behind `cvxscreen.multitask.task_solver`.
+
+::
+
+    minimise over u, b    sum_i f_i(<x_i, u> + b) + 1/2 (u - centre)' B^{-1} (u - centre)
+
+With ``theta_i`` the slope of ``f_i``, ``u = centre - B X' theta`` and ``sum theta = 0``. A face is
+the set of terms whose slope may move; a Newton step on it ends at its minimiser or where a slope
+meets a bound and leaves the face, and then the terms that violate optimality most enter. Where many
+violate (a cold start), a block of them is first brought near its optimum by pairs of coordinates.
+Between the metrics of neighbouring outer iterations one to three faces are enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.lapack import dposv
+
+from cvxscreen.core.losses import Losses
+from cvxscreen.multitask.problem import Metric
+from cvxscreen.solvers.box_qp import Block
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+def newton_direction(K: Array, q: Array, r: Array, defect: float) -> tuple[Array, float]:
+    """``(K + diag q) step - 1 change = r`` with ``sum step = defect``; `K` is overwritten."""
+    k = len(q)
+    diagonal = K.ravel()[:: k + 1]
+    diagonal += q
+    ridge = 1e-14 * k * float(diagonal.max())
+    right = np.empty((k, 2), order="F")
+    while True:
+        matrix = K.copy(order="F")
+        matrix.ravel(order="F")[:: k + 1] += ridge
+        right[:, 0], right[:, 1] = r, 1.0
+        _, both, failed = dposv(matrix, right, lower=1, overwrite_a=1)
+        if not failed:
+            break
+        ridge = max(100.0 * ridge, 1e-300)
+    first, ones = both[:, 0], both[:, 1]
+    change = (defect - float(first.sum())) / float(ones.sum())
+    return first + change * ones, change
+
+
+def held_direction(
+    K: Array, q: Array, r: Array, defect: float, limits: tuple[Array, Array, Array]
+) -> tuple[Array, Mask, float, int] | None:
+    """The direction with all that would pass a bound held there, until nothing passes.
+
+    Parameters
+    ----------
+    limits : three arrays
+        How far each may fall and rise, and where those start that the plain direction takes beyond
+        (0 for the others).
+
+    Returns
+    -------
+    move, held, change, solves
+        Or None where everything would be held.
+    """
+    low, high, move = limits[0], limits[1], limits[2].copy()
+    held, solves = move != 0, 0
+    while not held.all():
+        inner, fixed = np.flatnonzero(~held), np.flatnonzero(held)
+        solves += 1
+        pushed = r[inner] - K[inner[:, None], fixed] @ move[fixed]
+        left = defect - float(move[fixed].sum())
+        step, change = newton_direction(K[inner[:, None], inner], q[inner], pushed, left)
+        below, above = step < low[inner], step > high[inner]
+        if not (below.any() or above.any()):
+            move[inner] = step
+            return move, held, change, solves
+        for out, end in ((inner[below], low), (inner[above], high)):
+            held[out] = True
+            move[out] = end[out]
+    return None
+
+
+Index = NDArray[np.intp]
+
+MANY = 60
+"""More violating terms than this go to a block first."""
+CHUNK = 320
+"""Terms of a block."""
+ROUGH = 1e-2
+"""A block reduces the largest violation by this factor."""
+ADD = 8
+"""Violating terms that enter a face at once."""
+MAX_FACES = 400
+"""Newton steps at most."""
+_FINE = 1e-12
+_IDLE = 6
+
+
+class Face:
+    """Everything that moves while one task is solved.
+
+    Parameters
+    ----------
+    X : array, shape (n, d)
+    table : five arrays, shape (n,)
+        Rows ``b, e, q, lo, hi`` of the losses.
+    metric : Metric
+    base : array, shape (d,)
+        ``u = base - B X' theta``.
+    total : float
+        What the slopes must sum to.
+    theta, b : array and float
+        Start.
+    """
+
+    def __init__(
+        self,
+        X: Array,
+        table: tuple[Array, ...],
+        metric: Metric,
+        base: Array,
+        total: float,
+        theta: Array,
+        b: float,
+    ) -> None:
+        self.X, self.metric, self.base, self.total = X, metric, base, total
+        self.shift, self.e, self.q, self.lo, self.hi = table
+        self.kinked, self.curved = bool(self.e.any()), bool(self.q.any())
+        self.theta = np.minimum(np.maximum(theta, self.lo), self.hi)
+        self.b = b
+        self.faces = 0
+        self.free = self.inside()
+        self.slot = np.full(len(theta), -1)
+        self.filled = 0
+        self.K, self.roots = np.zeros((0, 0)), np.zeros((0, X.shape[1]))
+        self.refresh()
+        self.size = float(np.abs(self.p).max(initial=0.0) + np.abs(self.shift).max(initial=0.0))
+
+    def inside(self) -> NDArray[np.bool_]:
+        """Slopes strictly inside their boxes; those at 0 enter when they want to move."""
+        return (self.theta > self.lo) & (self.theta < self.hi) & (self.theta != 0)
+
+    # -- optimality ---------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """``u`` and predictions (without the intercept) at the current slopes."""
+        self.v = -(self.theta @ self.X)
+        self.u = self.base + self.metric.B @ self.v
+        self.p = self.X @ self.u
+
+    def wants(self) -> tuple[Array, Array, Array]:
+        """``p + b`` less the losses' centres, and how strongly slopes want to rise and to fall.
+
+        Minus infinity where they may not.
+        """
+        theta = self.theta
+        z = self.p - self.shift + self.b
+        if self.curved:
+            z -= self.q * theta
+        rise, fall = z.copy(), -z
+        if self.kinked:
+            rise -= np.where(theta >= 0, self.e, -self.e)
+            fall -= np.where(theta <= 0, self.e, -self.e)
+        rise[theta >= self.hi] = -np.inf
+        fall[theta <= self.lo] = -np.inf
+        return z, rise, fall
+
+    # -- the loop -----------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Faces until no slope wants to move; ``u``, ``v``, ``p`` are then those of ``theta``."""
+        best, idle, adding, blocks = np.inf, 0, ADD, 0
+        while len(self.theta):
+            z, rise, fall = self.wants()
+            # b may grow by `above` and has to grow by `below`; any b between will do.
+            above, below = -float(rise.max()), float(fall.max())
+            left = max(below - above, 0.0)
+            move = min(max(0.0, below), above) if left == 0.0 else 0.5 * (below + above)
+            self.b += move
+            z, rise, fall = z + move, rise + move, fall - move
+            tolerance = _FINE * (self.size + abs(self.b))
+            any_free = bool(self.free.any())
+            if left <= tolerance:
+                off = abs(self.total - float(self.theta.sum()))
+                if not any_free or off <= 1e-15 * (1.0 + float(np.abs(self.theta).sum())):
+                    return
+            idle = 0 if left < 0.9 * best else idle + 1
+            best = min(best, left)
+            if self.faces >= MAX_FACES or (idle > _IDLE and left <= 1e3 * tolerance):
+                return
+            wish = np.maximum(rise, fall)
+            wish[self.free] = 0.0
+            out = np.flatnonzero(wish > tolerance)
+            if (len(out) > MANY and blocks < 12) or (idle > 3 * _IDLE and blocks < 20):
+                blocks += 1
+                self.block(rise, fall, ROUGH * float(wish.max()))
+                continue
+            if idle > 4 * _IDLE:
+                return
+            if len(out):
+                adding = adding if idle == 0 else max(adding // 2, 1)
+                if len(out) > adding:
+                    out = out[np.argsort(-wish[out])[:adding]]
+                if not any_free or adding == 1:
+                    out = np.array([int(np.argmax(rise)), int(np.argmax(fall))])
+                self.free[out] = True
+            self.descend(z)
+            self.refresh()
+
+    def products(self, rows: Index) -> Array:
+        """``X_F B X_F'``, a fresh array; what is known already is not computed again."""
+        at = self.slot[rows]
+        new = rows[at < 0]
+        if len(new):
+            old, count = self.filled, self.filled + len(new)
+            roots = np.empty((count, self.X.shape[1]))
+            roots[:old] = self.roots[:old]
+            np.matmul(self.X[new], self.metric.root, out=roots[old:])
+            if old == 0:
+                K = roots @ roots.T
+            else:
+                K = np.empty((count, count))
+                K[:old, :old] = self.K
+                K[old:] = roots[old:] @ roots.T
+                K[:old, old:] = K[old:, :old].T
+            self.K, self.roots, self.filled = K, roots, count
+            self.slot[new] = np.arange(old, count)
+            at = self.slot[rows]
+        return self.K[at[:, None], at]
+
+    def descend(self, z: Array) -> None:
+        """Newton steps on the face until one is taken in full."""
+        rows = np.flatnonzero(self.free)
+        theta, r = self.theta[rows], z[rows]
+        low, high, q = self.lo[rows], self.hi[rows], self.q[rows]
+        if self.kinked:
+            e = self.e[rows]
+            up = (theta > 0) | ((theta == 0) & (r > 0))
+            r = r - np.where(up, e, -e)
+            low = np.where((e > 0) & up, np.maximum(low, 0.0), low)
+            high = np.where((e > 0) & ~up, np.minimum(high, 0.0), high)
+        defect = self.total - float(self.theta.sum())
+        while len(rows):
+            self.faces += 1
+            step, change = newton_direction(self.products(rows), q, r, defect)
+            outward = ((theta <= low) & (step < 0)) | ((theta >= high) & (step > 0))
+            if outward.any() and not outward.all():
+                self.free[rows[outward]] = False
+                keep = ~outward
+            else:
+                after = theta + step
+                beyond = (after < low) | (after > high)
+                if not beyond.any():
+                    self.theta[rows] = after
+                    self.b += change
+                    return
+                end = np.where(step > 0, high, low)
+                room = np.full(len(rows), np.inf)
+                room[beyond] = np.maximum((end[beyond] - theta[beyond]) / step[beyond], 0.0)
+                size = min(1.0, float(room.min()))
+                least = (size - 0.5 * size**2) * float(r @ step)
+                bounds = (low, high, np.where(beyond, end, theta))
+                if int(beyond.sum()) > 1 and self.leap(rows, theta, r, defect, bounds, least):
+                    return
+                hit = room <= size
+                after = np.minimum(np.maximum(theta + size * step, low), high)
+                after[hit] = end[hit]
+                self.theta[rows] = after
+                self.b += size * change
+                self.free[rows[hit]] = False
+                if self.faces >= MAX_FACES:
+                    return
+                r, defect, theta = (1.0 - size) * r, (1.0 - size) * defect, after
+                keep = ~hit
+            rows, theta, r, q = rows[keep], theta[keep], r[keep], q[keep]
+            low, high = low[keep], high[keep]
+
+    def leap(
+        self,
+        rows: Index,
+        theta: Array,
+        r: Array,
+        defect: float,
+        bounds: tuple[Array, Array, Array],
+        least: float,
+    ) -> bool:
+        """Hold all that would leave their boxes, not only the first, as often as it takes.
+
+        Taken only where the dual objective gains at least `least`, what the plain step to the
+        first bound would gain.
+        """
+        low, high, target = bounds
+        q, K = self.q[rows], self.products(rows)
+        found = held_direction(K, q, r, defect, (low - theta, high - theta, target - theta))
+        if found is None:
+            return False
+        move, held, change, solves = found
+        self.faces += solves
+        if not float(r @ move - 0.5 * (move @ (K @ move + q * move))) >= least:
+            return False
+        after = np.minimum(np.maximum(theta + move, low), high)
+        ends = held & (move != 0)
+        after[ends] = np.where(move > 0, high, low)[ends]
+        self.theta[rows] = after
+        self.b += change
+        self.free[rows[held]] = False
+        return True
+
+    # -- far from the optimum -------------------------------------------------------------------
+
+    def block(self, rise: Array, fall: Array, wish: float) -> None:
+        """Bring the face and the worst terms near their optimum by pairs of coordinates."""
+        chosen = np.flatnonzero(self.free)
+        if len(self.theta) <= CHUNK:
+            chosen = np.arange(len(self.theta))
+        else:
+            for key in (rise, fall):
+                key = np.where(self.free, -np.inf, key)
+                order = np.argpartition(-key, CHUNK // 2)[: CHUNK // 2]
+                chosen = np.union1d(chosen, order[np.isfinite(key[order])])
+        self.balance(chosen)
+        roots = self.X[chosen] @ self.metric.root
+        before = self.theta[chosen]
+        block = Block(
+            roots @ roots.T, (self.shift - self.p)[chosen], before.copy(),
+            self.lo[chosen], self.hi[chosen], self.e[chosen], self.q[chosen], True,
+        )
+        block.solve(max(wish, 1e-10 * self.size))
+        self.theta[chosen] = block.c
+        self.free = self.inside()
+        self.refresh()
+
+    def balance(self, chosen: Index) -> None:
+        """Give the slopes at `chosen` the sum they need; the block keeps it."""
+        need = self.total - float(self.theta.sum())
+        room = (self.hi - self.theta if need > 0 else self.theta - self.lo)[chosen]
+        room = np.minimum(room, abs(need))
+        if room.sum() > 0:
+            move = np.sign(need) * room * min(1.0, abs(need) / float(room.sum()))
+            moved = np.clip(self.theta[chosen] + move, self.lo[chosen], self.hi[chosen])
+            self.theta[chosen] = moved
+            self.refresh()
+
+
+@dataclass(frozen=True, eq=False)
+class TaskPoint:
+    """Where one task stands.
+
+    Attributes
+    ----------
+    theta : array, shape (n,)
+        Slopes in their boxes, summing to 0.
+    v : array, shape (d,)
+        ``-X' theta``.
+    u : array, shape (d,)
+    b : float
+    p : array, shape (n,)
+        Predictions ``X u + b``; of the samples at `kept` alone where that is given.
+    faces : int
+        Newton steps it took.
+    kept : array of int, optional
+        The samples that were free to move, where not all were.
+    """
+
+    theta: Array
+    v: Array
+    u: Array
+    b: float
+    p: Array
+    faces: int = 0
+    kept: Index | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Fixed:
+    """What does not move: all but the terms at `kept`.
+
+    Attributes
+    ----------
+    kept : array of int
+    rows : array, shape (len(kept), d)
+        Their features.
+    table : five arrays, shape (len(kept),)
+        Their losses, ``b, e, q, lo, hi``.
+    """
+
+    kept: Index
+    rows: Array
+    table: tuple[Array, ...]
+
+
+def cold(X: Array) -> TaskPoint:
+    """All zero."""
+    n, d = X.shape
+    return TaskPoint(np.zeros(n), np.zeros(d), np.zeros(d), 0.0, np.zeros(n))
+
+
+def solve_task(
+    X: Array,
+    losses: Losses,
+    metric: Metric,
+    start: TaskPoint,
+    *,
+    centre: Array | None = None,
+    fixed: Fixed | None = None,
+) -> TaskPoint:
+    """The minimiser, to rounding.
+
+    Parameters
+    ----------
+    X : array, shape (n, d)
+    losses : Losses
+        In the prediction ``<x_i, u> + b``.
+    metric : Metric
+        Its ``B`` is the one above.
+    start : TaskPoint
+        Its ``theta`` and ``b`` are used.
+    centre : array, shape (d,), optional
+        Zero when omitted.
+    fixed : Fixed, optional
+        Terms that hold the slopes they have in `start`.
+    """
+    B = metric.B
+    if fixed is None:
+        table = (losses.b, losses.e, losses.q, losses.lo, losses.hi)
+        base = np.zeros(X.shape[1]) if centre is None else centre
+        face = Face(X, table, metric, base, 0.0, start.theta, start.b)
+        face.run()
+        return TaskPoint(face.theta, face.v, face.u, face.b, face.p + face.b, face.faces)
+    kept, rows, theta = fixed.kept, fixed.rows, start.theta.copy()
+    mine = theta[kept]
+    held = start.v + mine @ rows  # -X' theta of the terms that stay where they are
+    base = B @ held if centre is None else centre + B @ held
+    total = float(mine.sum() - theta.sum())  # so that rounding does not add up
+    face = Face(rows, fixed.table, metric, base, total, mine, start.b)
+    face.run()
+    theta[kept] = face.theta
+    return TaskPoint(
+        theta, held + face.v, face.u, face.b, face.p + face.b, face.faces, kept
+    )

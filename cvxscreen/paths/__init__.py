@@ -1,0 +1,1 @@
+"""Solutions along a grid of C or lambda: run, record, checkpoint."""

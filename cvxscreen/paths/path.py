@@ -1,0 +1,198 @@
+"""Solutions along a grid of C or lambda, each from its neighbour and certified in full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path as FilePath
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cvxscreen._support.limits import Limits
+from cvxscreen._support.progress import Progress
+from cvxscreen._support.validation import choice, finite, one_of, tolerance, word
+from cvxscreen.api import LP_SOLVERS
+from cvxscreen.core.problem import Problem
+from cvxscreen.errors import InvalidInput, NotSaved
+from cvxscreen.paths.checkpoint import Checkpoint
+from cvxscreen.paths.lp_svm import LpRun, lambda_only
+from cvxscreen.paths.record import Path, PathPoint, Points, load_path
+from cvxscreen.paths.run import MetricRun, Run, known_points
+from cvxscreen.solvers.interface import check_request
+from cvxscreen.solvers.lp_svm import LpSvm
+from cvxscreen.solvers.metric.sequence import metric_grid
+from cvxscreen.solvers.metric.solver import is_metric
+
+Array = NDArray[np.float64]
+
+__all__ = ["Path", "PathPoint", "load_path", "path"]
+
+
+PARAMETERS = ("C", "lam")
+
+
+def _grid(values: ArrayLike | None) -> Array:
+    grid = finite("values", values).copy()
+    if grid.ndim != 1 or not len(grid):
+        raise InvalidInput(f"`values` has shape {grid.shape}; a non-empty list is needed.")
+    if not (grid > 0).all():
+        raise InvalidInput(f"`values` goes down to {grid.min():g}; all must be positive.")
+    return grid
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _open(function: Function) -> Function:
+    """Hand problems of CVXPY to who knows them."""
+
+    @wraps(function)
+    def front(problem: Any, *args: Any, **options: Any) -> Any:
+        if not isinstance(problem, Problem):
+            from cvxscreen.cvxpy_plugin import parameter_path as parameters
+
+            if isinstance(problem, parameters.CvxpyProblem):
+                return parameters.parameter_path(problem, *args, **options)
+        return function(problem, *args, **options)
+
+    return cast(Function, front)
+
+
+@_open
+def path(
+    problem: Problem | LpSvm,
+    *,
+    over: str = "C",
+    values: ArrayLike | None = None,
+    tol: float = 1e-6,
+    mode: str = "certified",
+    solver: str = "auto",
+    progress: bool = False,
+    checkpoint: str | FilePath | None = None,
+    time_limit: float | None = None,
+    max_iter: int | None = None,
+) -> Path:
+    """Solve `problem` at every value of C or lambda, each from the solution before it.
+
+    Parameters
+    ----------
+    problem : Problem or LpSvm
+    over : {"C", "lam"}
+        The parameter that changes; ``"lam"`` for problems that have one (an LP-SVM has no other,
+        and keeps no checkpoint).
+    values : sequence of float
+        In the order to solve them; up or down. For metric learning they may be left out: 0.9 times
+        the value before, from the largest that matters until the loss hardly falls (Yoshida et al.
+        2019, section 7).
+    tol, mode
+        As in `solve`.
+    solver : str
+        As in `solve`. ``"auto"`` (or ``"builtin"``) takes the compiled solver where the data are
+        dense with few coordinates, and the ordinary loop for any point that its certificate
+        refuses; ``"newton"`` is the ordinary loop from the start.
+    progress : bool
+        Show a bar with the time left.
+    checkpoint : str or Path, optional
+        File (.npz) that holds the finished points, written atomically after each; a later call with
+        the same file, data and grid goes on from there, the way the first would have gone: to the
+        same numbers, bit by bit.
+    time_limit : float, optional
+        Seconds of wall time for the whole path.
+    max_iter : int, optional
+        Iterations of the solver for each point, as in `solve`.
+
+    Returns
+    -------
+    Path
+        On Ctrl-C and when the time is up the points finished so far, with ``finished`` False.
+
+    Raises
+    ------
+    InvalidInput
+        For values that are not positive, or a checkpoint of another problem, or with points that
+        their certificates, computed again, do not bear out.
+    NotSaved
+        If the checkpoint cannot be written; the exception's `path` has the points.
+
+    Notes
+    -----
+    The solution at ``C0`` gives the pair ``(x0, C/C0 theta0)`` at C, whose midpoint ball is the DVI
+    ball (Wang et al. 2014, Theorem 6), safe for the approximate solution it rests on.
+
+    The compiled solver knows the same two modes: ``"certified"`` solves for the terms within a
+    share of that ball's reach of a kink and puts back what the answer refutes; ``"safe"`` leaves
+    out only what the ball proves, rounding included, and with an unpenalised coordinate nothing.
+    Each of its points is accepted on a certificate recomputed on the full data; records, and the
+    shares proven before a solve, are made when they are looked at.
+    """
+    one_of(
+        "problem", problem, (Problem, LpSvm), "a path is for a problem from `svm`, `regression`, "
+        "`sparse_svm` or `rtlm`, and for a cvxpy.Problem with a parameter; solve others value by "
+        "value"
+    )
+    choice("over", over, PARAMETERS)
+    tol = tolerance(tol)
+    check_request(mode, tol)
+    limits = Limits(time_limit)
+    word("solver", solver, "the name of a solver, like 'auto' or 'CLARABEL', is needed")
+    metric = over == "lam" and isinstance(problem, Problem) and is_metric(problem)
+    if values is None and not metric:
+        raise InvalidInput(f"`values` is missing: give the values of {over}.")
+    if isinstance(problem, LpSvm):
+        lambda_only(over, checkpoint)
+        choice("solver", solver, LP_SOLVERS)
+        lp = LpRun(problem, tol, mode, limits, max_iter)
+        return _followed(lp, _grid(values), Checkpoint(None, ""), problem.n, progress, one=False)
+    if metric and solver not in ("auto", "builtin"):
+        raise InvalidInput("`over`: 'lam' takes the built-in solver; else call `solve` by value.")
+    grid = _grid(metric_grid(problem) if values is None else values)
+    if over == "lam" and problem.lam is None:
+        raise InvalidInput("`over`: this problem has no lambda (as metric learning has); use 'C'.")
+    saved = Checkpoint.open(checkpoint, problem, grid, tol, over)
+    points = Points(known_points(saved, problem, grid, tol, over))
+    run: Run | MetricRun = MetricRun(
+        problem, points, grid, tol, saved.rows, stop=values is None, limits=limits,
+        max_iter=max_iter,
+    ) if metric else Run(
+        problem, points, tol, mode, solver, over, limits=limits, max_iter=max_iter,
+        recorded=checkpoint is not None,
+    )
+    return _followed(run, grid, saved, problem.n, progress, one=checkpoint is not None)
+
+
+def _followed(
+    run: Run | MetricRun | LpRun, grid: Array, saved: Checkpoint, terms: int, progress: bool,
+    *, one: bool,
+) -> Path:
+    """Let `run` go along `grid`, `one` value at a time or as many as it likes, and save."""
+    points, limits = run.points, run.limits
+    try:
+        with Progress(len(grid), "path", shown=progress) as bar:
+            for _ in range(len(points)):
+                bar.step()
+            while len(points) < len(grid) and not run.ended and not limits.spent():
+                known = len(points)
+                run.advance(grid[known:known + 1] if one else grid[known:])
+                if len(points) == known:
+                    continue
+                _save(saved, points, terms)
+                for _ in range(known + 1, len(points)):
+                    bar.step()
+                bar.step(run.note)
+    except KeyboardInterrupt:
+        return Path(points, terms, finished=False, stopped="interrupted")
+    finished = run.ended or len(points) == len(grid)
+    return Path(points, terms, finished, "" if finished else limits.reached)
+
+
+def _save(saved: Checkpoint, points: Sequence[PathPoint], terms: int) -> None:
+    """Write the points; what cannot be written goes with the exception."""
+    if saved.file is None:
+        return
+    try:
+        saved.write([vars(p) for p in points], terms)
+    except NotSaved as error:
+        error.path = Path(points, terms, finished=False, stopped="interrupted")
+        raise

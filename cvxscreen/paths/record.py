@@ -1,0 +1,245 @@
+"""The records of a path over C or lambda: its points, and the path itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen._support.tables import table
+from cvxscreen._support.validation import array, file_path, number, one_of, whole, word
+from cvxscreen.errors import InvalidInput
+from cvxscreen.paths.checkpoint import Checkpoint, read_points
+from cvxscreen.plots import paths as rejection
+
+Array = NDArray[np.float64]
+
+__all__ = ["Path", "PathPoint", "Points", "load_path"]
+
+
+@dataclass(frozen=True, eq=False)
+class PathPoint:
+    """One value of the parameter.
+
+    Attributes
+    ----------
+    value : float
+        C or lambda at this point.
+    x, theta : arrays
+        The solution, shapes (d,) and (n,); `theta` is left empty for data in chunks, and for metric
+        learning over more than 100,000 terms, where it is ``losses.slope(design.forward(x))``.
+    objective, gap, relative_gap : float
+        Certified on the full problem.
+    status : str
+    before : mapping of str to float
+        Share of the terms proven on each kind of piece from the neighbouring solution alone, before
+        anything was solved ("zero", "linear", "quadratic").
+    kept : int
+        Terms in the last reduced solve.
+    predicted, refuted, rounds : int
+    seconds : float
+        Wall time (of points that were solved together: their average).
+    over : str
+        The parameter's name.
+    features : int, optional
+        Coordinates in the last reduced solve, where features are screened.
+    warm : mapping
+        What the solver goes on from besides `x` and `theta`, in a path with a checkpoint.
+    """
+
+    value: float
+    x: Array
+    theta: Array
+    objective: float
+    gap: float
+    relative_gap: float
+    status: str
+    before: Mapping[str, float]
+    kept: int
+    predicted: int
+    refuted: int
+    rounds: int
+    seconds: float
+    over: str = "C"
+    features: int | None = None
+    warm: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Points(Sequence[PathPoint]):
+    """The points of a path; a record that nobody has looked at yet is made on demand."""
+
+    def __init__(self, made: Iterable[PathPoint | Callable[[], PathPoint]] = ()) -> None:
+        self._made = list(made)
+
+    def append(self, point: PathPoint | Callable[[], PathPoint]) -> None:
+        """One more point, or what makes it."""
+        self._made.append(point)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def _at(self, index: int) -> PathPoint:
+        point = self._made[index]
+        if not isinstance(point, PathPoint):
+            point = self._made[index] = point()
+        return point
+
+    @overload
+    def __getitem__(self, index: int) -> PathPoint: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[PathPoint]: ...
+
+    def __getitem__(self, index: int | slice) -> PathPoint | Sequence[PathPoint]:
+        if isinstance(index, slice):
+            return tuple(self._at(i) for i in range(*index.indices(len(self))))
+        return self._at(index)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} points of a path>"
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """Finished points in the order they were solved.
+
+    Attributes
+    ----------
+    points : sequence of PathPoint
+    terms : int
+        n of the full problem.
+    finished : bool
+        False when the run was cut short; the points are then those that were ready.
+    stopped : str
+        By what: ``"interrupted"`` or ``"time_limit"``; empty when finished.
+    """
+
+    points: Sequence[PathPoint]
+    terms: int
+    finished: bool = True
+    stopped: str = ""
+
+    @property
+    def values(self) -> Array:
+        """The values of the parameter that are finished."""
+        return np.array([point.value for point in self.points])
+
+    def table(self) -> str:
+        """A readable table, one line a point."""
+        over = self.points[0].over if len(self.points) else "C"
+        header: tuple[str, ...] = (
+            over, "status", "objective", "relative gap", "zero %", "linear %", "quadratic %",
+            "kept", "refuted", "rounds", "ms",
+        )
+        screened = any(p.features is not None for p in self.points)  # features, under an L1 term
+        if screened:
+            header = (*header[:7], "dropped %", "kept", "features", *header[8:])
+        shares = ("zero", "linear", "quadratic", *(["dropped"] if screened else []))
+        rows = [
+            (
+                p.value, p.status, float(f"{p.objective:.8g}"), p.relative_gap,
+                *(round(100.0 * p.before.get(k, 0.0), 1) for k in shares),
+                p.kept, *([p.features] if screened else []), p.refuted, p.rounds,
+                round(1e3 * p.seconds, 2),
+            )
+            for p in self.points
+        ]
+        word = self.stopped.replace("_", " ") or "interrupted"
+        state = "" if self.finished else f", {word} after {len(self.points)} points"
+        return table(header, rows, title=f"Path over {over}, {self.terms:,} terms{state}")
+
+    def plot(self, title: str = "Proven before solving, along the path") -> Any:
+        """Stacked rejection rates per piece, certified gap and kept terms; a matplotlib Figure."""
+        return drawn(self.points, self.points[0].over if len(self.points) else "C", title)
+
+    def save(self, file: str | FilePath) -> None:
+        """Write the points to `file` (.npz), whole or not at all; `load_path` reads them back.
+
+        Raises
+        ------
+        InvalidInput
+            If the folder does not exist.
+        NotSaved
+            If the file cannot be written.
+        """
+        place = file_path("file", file)
+        if not place.parent.is_dir():
+            raise InvalidInput(f"`file`: the folder {str(place.parent)!r} does not exist.")
+        if place.is_dir():
+            raise InvalidInput(f"`file`: {str(place)!r} is a folder; name a file in it.")
+        Checkpoint(place, "").write([vars(point) for point in self.points], self.terms)
+
+    def __str__(self) -> str:
+        return self.table()
+
+
+def drawn(points: Sequence[Any], parameter: str, title: str) -> Any:
+    """The figure of a path: records with value, before, relative_gap and kept."""
+    names = [
+        k for k in ("linear", "quadratic", "zero")
+        if any(p.before.get(k, 0.0) > 0 for p in points)
+    ] or ["zero"]
+    return rejection(
+        np.array([p.value for p in points]),
+        {k: np.array([p.before.get(k, 0.0) for p in points]) for k in names},
+        gaps=np.array([p.relative_gap for p in points]),
+        kept=np.array([float(p.kept) for p in points]),
+        title=title,
+        parameter=parameter,
+    )
+
+
+def load_path(file: str | FilePath) -> Path:
+    """The path that `Path.save` (or a checkpoint) wrote.
+
+    Raises
+    ------
+    InvalidInput
+        If `file` is missing or holds something else.
+    """
+    place = file_path("file", file)
+    if not place.is_file():
+        what = "a folder" if place.is_dir() else "not a file"
+        raise InvalidInput(f"`file`: {str(place)!r} is {what}; name one that `save` wrote.")
+    head, rows = read_points(place, "file")
+    return Path(points_of(rows, place, "file"), int(head["terms"]))
+
+
+def _check(point: PathPoint) -> None:
+    """Refuse fields of another type."""
+    for name in ("value", "objective", "gap", "relative_gap", "seconds"):
+        number(name, getattr(point, name))
+    for name in ("kept", "predicted", "refuted", "rounds"):
+        whole(name, getattr(point, name), 0)
+    if point.features is not None:
+        whole("features", point.features, 0)
+    word("status", point.status, "a word is needed")
+    word("over", point.over, "a word is needed")
+    for name in ("x", "theta"):
+        if array(name, getattr(point, name)).ndim != 1:
+            raise InvalidInput(f"`{name}` is no vector")
+    for share in one_of("before", point.before, Mapping, "shares by kind are needed").values():
+        number("before", share)
+
+
+def points_of(rows: Iterable[dict[str, Any]], place: FilePath, argument: str) -> list[PathPoint]:
+    """The records of rows as `Checkpoint.write` leaves them.
+
+    Raises
+    ------
+    InvalidInput
+        If a record lacks a field, or has one of another type.
+    """
+    try:
+        points = [PathPoint(**row) for row in rows]
+        for point in points:
+            _check(point)
+    except (TypeError, InvalidInput) as error:
+        raise InvalidInput(
+            f"`{argument}`: {str(place)!r} holds no path points ({error}); name another file."
+        ) from None
+    return points

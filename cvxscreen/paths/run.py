@@ -1,0 +1,332 @@
+"""One path over a parameter as it goes: compiled segments where they suit, else point by point.
+
+A path of metric learning over lambda as it goes, one point at a time.
+
+One path over a parameter as it goes: compiled stretches where they suit, else point by point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen import bounds
+from cvxscreen._support.limits import TIME, UNLIMITED, Limits
+from cvxscreen._support.validation import finite
+from cvxscreen.api import named_solver
+from cvxscreen.certificates.certificate import Certificate, certify
+from cvxscreen.certificates.metric import certify_metric
+from cvxscreen.core.duality import reference_point
+from cvxscreen.core.problem import Problem
+from cvxscreen.designs.comparisons import Pairs
+from cvxscreen.designs.term_sets import Products
+from cvxscreen.errors import InvalidInput
+from cvxscreen.paths.checkpoint import Checkpoint
+from cvxscreen.paths.record import PathPoint, Points, points_of
+from cvxscreen.solvers.compiled_path.segments import SmallPath, Stretch, suits
+from cvxscreen.solvers.dual_active_set.solver import Faces
+from cvxscreen.solvers.dual_active_set.state import Memory
+from cvxscreen.solvers.interface import Inner, Start
+from cvxscreen.solvers.loop import solve_screened
+from cvxscreen.solvers.metric.sequence import metric_rows
+from cvxscreen.solvers.solution import Shares, Solution, shares_proven
+from cvxscreen.solvers.warm_start import moved_start, onward_start
+
+Array = NDArray[np.float64]
+
+
+class MetricRun:
+    """What `path_run.Run` is for the other models.
+
+    With `stop` the path is at its end once the loss hardly falls any more.
+    """
+
+    def __init__(
+        self, problem: Problem, points: Points, grid: Array, tol: float,
+        done: tuple[dict[str, Any], ...], *, stop: bool, limits: Limits, max_iter: int | None,
+    ) -> None:
+        self.points, self.limits = points, limits
+        self.ended, self.note = False, ""
+        self._rows = metric_rows(
+            problem, grid, tol, done, stop=stop, limits=limits, max_iter=max_iter
+        )
+
+    def advance(self, _: Array) -> None:
+        """Add one point; none at the end, or where the time is up."""
+        row = next(self._rows, None)
+        if row is None:
+            self.ended = True
+        elif row["status"] == TIME:
+            self.limits.spent()  # this point is not finished, so it does not count
+        else:
+            point = PathPoint(**row)
+            self.points.append(point)
+            self.note = f"lam={point.value:.3g}, kept {point.kept:,}"
+
+
+Pair = tuple[float, Array, Array]
+
+COMPILED = ("auto", "builtin")
+"""Names of solvers that leave the choice to us."""
+
+PATIENCE = 3
+"""Points that the compiled solver may miss before the ordinary one takes the rest."""
+
+AGREEMENT = 1e-9
+"""Of a stored objective with the one computed again, relative."""
+
+NOTHING = {"zero": 0.0, "linear": 0.0, "quadratic": 0.0}
+
+
+class Run:
+    """The state of one call: its points so far, and what the next one starts from.
+
+    With `recorded`, every point starts from the record of the one before and from nothing else, so
+    that a path that is cut off and resumed from its file goes the way it would have gone.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        points: Points,
+        tol: float,
+        mode: str,
+        solver: str,
+        over: str = "C",
+        *,
+        recorded: bool = False,
+        limits: Limits = UNLIMITED,
+        max_iter: int | None = None,
+    ) -> None:
+        self.problem, self.points, self.over = problem, points, over
+        self.tol, self.mode, self.solver = tol, mode, solver
+        self.recorded, self.limits, self.max_iter = recorded, limits, max_iter
+        self.previous: Solution | None = None
+        self.small: SmallPath | None = None
+        self.memory = Memory()
+        self.missed, self.note, self.ended = 0, "", False
+        plain = over == "C" and max_iter is None  # the compiled loop counts no iterations
+        if plain and solver.lower() in COMPILED and suits(problem):
+            self.small = SmallPath(problem, mode, tol)
+            if points:
+                self.small.restart(points[-1].value, points[-1].x, points[-1].theta)
+
+    def advance(self, grid: Array) -> None:
+        """Add one point or, compiled, the first few of those left; none where the time is up."""
+        if self.recorded and len(self.points):
+            self.recall(self.points[-1])
+        if self.small is not None:
+            asked = grid[: self.small.length(len(grid))]
+            stretch = self.small.solve(asked)
+            self.take(stretch)
+            if len(stretch) == len(asked) or self.limits.reached:
+                return
+            grid = grid[len(stretch):]  # it missed the first of these
+        self.one(float(grid[0]))
+
+    def recall(self, last: PathPoint) -> None:
+        """Go on from the record `last` alone."""
+        self.previous, self.missed = None, int(last.warm.get("missed", 0))
+        if self.small is not None and self.missed > PATIENCE:
+            self.small = None
+        if self.small is not None:
+            self.small.recall(last.warm.get("memory"))
+            self.small.restart(last.value, last.x, last.theta)
+
+    def warm(self, found: Solution | None = None) -> dict[str, Any]:
+        """What the record of a point keeps for `recall` and `resume`."""
+        if not self.recorded:
+            return {}
+        kept: dict[str, Any] = {"missed": self.missed}
+        if self.small is not None:
+            kept["memory"] = self.small.memory.tolist()
+        if found is not None and found.rounds:
+            kept["weight"] = found.rounds[-1].solver_info.get("weight")
+        if found is not None and len(found.multipliers):
+            kept["multipliers"] = found.multipliers.tolist()
+        return kept
+
+    def take(self, stretch: Stretch) -> None:
+        """The points of a stretch; those that their certificate refuses are solved again."""
+        before, ok = None, stretch.proofs.ok
+        if self.points:
+            before = partial(_last, self.points, len(self.points) - 1)
+        for k in range(len(stretch)):
+            if not ok[k]:
+                self.one(float(stretch.values[k]))
+                if self.limits.reached:
+                    return
+                before = partial(_last, self.points, len(self.points) - 1)
+                continue
+            warm = self.warm()
+            self.points.append(partial(_point, self.problem, stretch, k, before, warm))
+            before = partial(_pair, stretch, k)
+            self.previous = None
+        if len(stretch):
+            self.note = f"C={stretch.values[-1]:.3g}, kept {stretch.record[-1, 0]:.0f}, gap "
+            self.note += f"{stretch.proofs.relative_gap[-1]:.1e}"
+
+    def one(self, value: float) -> None:
+        """The next point by the ordinary loop."""
+        here, start = self.problem.with_(**{self.over: value}), None
+        inner = named_solver(self.solver, here, self.limits.each(self.max_iter))
+        if self.previous is not None:
+            light = isinstance(inner, Faces) and self.mode == "certified"
+            start = onward_start(here, self.previous, light)
+        elif len(self.points):
+            start = self.resume(here, self.points[-1])
+        if isinstance(inner, Faces) and not self.recorded:
+            inner = replace(inner, memory=self.memory)
+        point, found = _one(here, start, self.tol, self.mode, inner)
+        if point.status == TIME:
+            self.limits.spent()  # this point is not finished, so it does not count
+            return
+        self.previous = found
+        if isinstance(point.before, Shares):  # from the records, which are kept anyway
+            last = partial(_last, self.points, len(self.points) - 1)
+            point = replace(point, before=Shares(
+                partial(_proven_before, self.problem, value, last, self.over)
+            ))
+        self.note = f"{self.over}={value:.3g}, kept {point.kept:,}, gap {point.relative_gap:.1e}"
+        if self.small is not None:
+            self.missed += 1
+            self.small.restart(value, point.x, point.theta)
+            if self.missed > PATIENCE:
+                self.small = None
+        self.points.append(replace(point, value=value, over=self.over, warm=self.warm(found)))
+
+    def resume(self, here: Problem, last: PathPoint) -> Start | None:
+        """A finished point as a start for `here`; None if it is none."""
+        if not np.isfinite(last.x).all():
+            return None
+        known = self.problem.with_(**{self.over: last.value})
+        multipliers = last.warm.get("multipliers")
+        point = reference_point(
+            known, last.x, last.theta, None if multipliers is None else np.array(multipliers)
+        )
+        return moved_start(here, point, last.warm.get("weight"))
+
+
+def _last(points: Points, index: int) -> Pair:
+    """``(C, x, theta)`` of a record."""
+    return points[index].value, points[index].x, points[index].theta
+
+
+def _pair(stretch: Stretch, k: int) -> Pair:
+    """``(C, x, theta)`` of a point whose record may not exist yet."""
+    return float(stretch.values[k]), stretch.X[k].copy(), stretch.theta.row(k)
+
+
+def _point(
+    problem: Problem,
+    stretch: Stretch,
+    k: int,
+    before: Callable[[], Pair] | None,
+    warm: Mapping[str, Any],
+) -> PathPoint:
+    """The record of point k of a stretch."""
+    value, x, theta = _pair(stretch, k)
+    kept, predicted, refuted, rounds = (int(number) for number in stretch.record[k, :4])
+    return PathPoint(
+        value=value,
+        x=x,
+        theta=theta,
+        objective=float(stretch.proofs.primal[k]),
+        gap=float(stretch.proofs.gap[k]),
+        relative_gap=float(stretch.proofs.relative_gap[k]),
+        status="optimal",
+        before=Shares(partial(_proven_before, problem, value, before)),
+        kept=kept,
+        predicted=predicted,
+        refuted=refuted,
+        rounds=rounds,
+        seconds=stretch.seconds / len(stretch),
+        warm=warm,
+    )
+
+
+def _proven_before(
+    problem: Problem, value: float, before: Callable[[], Pair] | None, over: str = "C"
+) -> dict[str, float]:
+    """What the point before proves at `value`, as in `solve_screened`."""
+    if before is None:
+        return dict(NOTHING)
+    last, x, theta = before()
+    here = problem.with_(**{over: value})
+    point = bounds.moved(here, reference_point(problem.with_(**{over: last}), x, theta))
+    shares = shares_proven(here, bounds.default_bounds(here), point)
+    return {kind: shares[kind] for kind in (*NOTHING, "dropped") if kind in shares}
+
+
+def _one(
+    here: Problem, start: Start | None, tol: float, mode: str, inner: Inner
+) -> tuple[PathPoint, Solution]:
+    began = perf_counter()
+    found = solve_screened(here, inner, mode=mode, tol=tol, start=start)
+    last = found.rounds[-1] if found.rounds else None
+    point = PathPoint(
+        value=here.C,
+        x=found.x,
+        theta=found.theta if isinstance(found.theta, np.ndarray) else np.zeros(0),
+        objective=found.value,
+        gap=found.certificate.gap,
+        relative_gap=found.certificate.relative_gap,
+        status=found.status,
+        before=found.before if isinstance(found.before, Shares) else NOTHING | {
+            k: v for k, v in found.before.items() if k in (*NOTHING, "dropped")
+        },
+        kept=last.kept if last else here.n,
+        predicted=last.predicted if last else 0,
+        refuted=sum(r.refuted for r in found.rounds),
+        rounds=len(found.rounds),
+        seconds=perf_counter() - began,
+        features=last.features if last else None,
+    )
+    return point, found
+
+
+def known_points(
+    saved: Checkpoint, problem: Problem, grid: Array, tol: float, over: str
+) -> list[PathPoint]:
+    """The points that a checkpoint holds, each certified again: a file proves nothing.
+
+    Raises
+    ------
+    InvalidInput
+        If one of them is not what it says it is.
+    """
+    if saved.file is None:
+        return []
+    points = points_of(saved.rows, saved.file, "checkpoint")
+    for number, (point, value) in enumerate(zip(points, grid, strict=False)):
+        try:
+            proof = _certified_again(problem.with_(**{over: point.value}), point, tol)
+            claimed = abs(point.objective - proof.primal) <= AGREEMENT * abs(proof.primal)
+            sound = proof.ok if point.status == "optimal" else True
+            fault = "" if sound and claimed and point.value == value else "it is another one's"
+        except InvalidInput as error:
+            fault = str(error)
+        if fault:
+            raise InvalidInput(
+                f"`checkpoint`: point {number} of {str(saved.file)!r} does not solve the problem "
+                f"({fault}); name another file."
+            )
+    return points
+
+
+def _certified_again(here: Problem, point: PathPoint, tol: float) -> Certificate:
+    slack = tol * (1.0 + 1e-3)  # two certificates charge the rounding in two ways
+    if len(point.theta):
+        kept = point.warm.get("multipliers")
+        multipliers = None if kept is None else finite("multipliers", kept)
+        return certify(here, point.x, point.theta, multipliers, tol=slack)
+    if isinstance(here.design, Pairs) and isinstance(here.design.terms, Products):
+        return certify_metric(here, point.x, tol=slack)
+    theta = here.losses.slope(here.design.forward(finite("x", point.x, (here.d,))))
+    return certify(here, point.x, theta, tol=slack)

@@ -1,0 +1,265 @@
+"""Pictures of a path or a solve: what screening fixed, what was left, how well it is proven.
+
+Pictures of a path: what screening fixed, what was left to solve, how well it is proven.
+
+Kept terms and certified gap against time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cvxscreen.errors import InvalidInput
+from cvxscreen.plots.style import (
+    INK,
+    LINES,
+    STYLES,
+    Floats,
+    bar_edges,
+    empty_figure,
+    legend_above,
+    positive_grid,
+    series,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+_MEAN = "mean share over the path"
+_GAP_FLOOR = 1e-17
+"""Gaps are drawn on a logarithmic axis; one of exactly zero is drawn here."""
+
+
+def _shares(name: str, rates: Mapping[str, ArrayLike], order: NDArray[Any]) -> dict[str, Floats]:
+    """Return `rates` sorted by `order`; refuses shares that exceed 1 together."""
+    size = order.size
+    shares = {k: series(f"{name}[{k!r}]", rate, size)[order] for k, rate in rates.items()}
+    total = np.sum([*shares.values(), np.zeros(size)], axis=0)
+    if (total > 1 + 1e-9).any():
+        raise InvalidInput(f"`{name}` are shares; together they reach {total.max():g}, beyond 1.")
+    return shares
+
+
+def _stack(axes: Axes, edges: Floats, rates: Mapping[str, Floats], heading: str = _MEAN) -> None:
+    """Draw the rates on top of each other as bars without seams; the rest up to 1 is kept."""
+    below = np.zeros(edges.size - 1)
+    for index, (name, rate) in enumerate(rates.items()):
+        fill, hatch = STYLES[index % len(STYLES)]
+        above = below + rate
+        axes.stairs(
+            above, edges, baseline=below, fill=True, facecolor=fill, hatch=hatch,
+            edgecolor=INK, linewidth=0.0, label=f"{name} {rate.mean():.1%}",
+        )
+        axes.stairs(above, edges, baseline=None, color=INK, linewidth=0.8)
+        below = above
+    kept = 1.0 - below
+    axes.stairs(
+        np.ones_like(below), edges, baseline=below, fill=True, facecolor="white",
+        edgecolor=INK, linewidth=0.8, label=f"kept {kept.mean():.1%}",
+    )
+    axes.set_ylim(0.0, 1.0)
+    axes.set_ylabel("share of terms")
+    axes.yaxis.set_major_formatter("{x:.0%}")
+    legend_above(axes, *axes.get_legend_handles_labels(), title=heading)
+
+
+def _evidence(axes: Axes, grid: Floats, gaps: Floats | None, kept: Floats | None) -> None:
+    """Draw certified gaps (left axis, logarithmic) and counts of kept terms (right axis)."""
+    lines: list[Any] = []
+    if gaps is not None:
+        zeros = f" (0 drawn at {_GAP_FLOOR:g})" if (gaps < _GAP_FLOOR).any() else ""
+        proven = np.isfinite(gaps)
+        shown = np.maximum(gaps[proven], _GAP_FLOOR)
+        at = grid[proven]
+        lines += axes.plot(at, shown, "o", color=INK, markersize=3, label="relative gap" + zeros)
+        axes.set_yscale("log")
+        axes.set_ylabel("certified relative gap")
+    if kept is not None:
+        right = axes if gaps is None else axes.twinx()
+        lines += right.plot(grid, kept, "-", color="#c0561b", linewidth=1.8, label="kept terms")
+        if grid.size == 1:
+            lines[-1].set_marker("s")
+        right.set_ylim(0, 1.1 * max(kept.max(), 1.0))
+        right.set_ylabel("terms kept in the solve")
+        right.yaxis.set_major_formatter("{x:,.0f}")
+    axes.grid(alpha=0.3)
+    legend_above(axes, lines, [line.get_label() for line in lines])
+
+
+def rejection(
+    values: ArrayLike,
+    rates: Mapping[str, ArrayLike],
+    *,
+    gaps: ArrayLike | None = None,
+    kept: ArrayLike | None = None,
+    title: str = "Screening along the path",
+    parameter: str = "C",
+) -> Figure:
+    """Rejection rates along a path, stacked by piece, above the evidence for them.
+
+    Parameters
+    ----------
+    values : array_like, shape (m,)
+        The path's parameter values: positive, distinct, in any order.
+    rates : mapping of str to array_like, shape (m,)
+        For each piece, the share of terms fixed on it at each value. The shares are stacked from
+        the bottom in the order given, and what is missing to 1 is shown as kept.
+    gaps : array_like, shape (m,), optional
+        Certified relative duality gap of each solution; infinite (no certificate) is left out.
+    kept : array_like, shape (m,), optional
+        Number of terms that were left for the solver at each value.
+    title : str
+        Title of the figure.
+    parameter : str
+        Name of the parameter, for the horizontal axis.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        One panel, or two when `gaps` or `kept` is given.
+
+    Raises
+    ------
+    InvalidInput
+        If an array does not fit, holds a negative entry, or the shares exceed 1 in all.
+    MissingDependency
+        If matplotlib is not installed.
+    """
+    grid, order = positive_grid(values)
+    shares = _shares("rates", rates, order)
+    gap_series = None if gaps is None else series("gaps", gaps, grid.size)[order]
+    kept_series = None if kept is None else series("kept", kept, grid.size)[order]
+
+    with_evidence = gap_series is not None or kept_series is not None
+    heights = (3, 2) if with_evidence else (3,)
+    figure = empty_figure(sum(heights))
+    stacked = figure.subplots(
+        len(heights), 1, sharex=True, squeeze=False, height_ratios=heights
+    )[:, 0]
+    edges = bar_edges(grid)
+    _stack(stacked[0], edges, shares)
+    if with_evidence:
+        _evidence(stacked[1], grid, gap_series, kept_series)
+    stacked[-1].set_xscale("log")
+    stacked[-1].set_xlim(edges[0], edges[-1])
+    stacked[-1].set_xlabel(f"{parameter} (logarithmic scale)")
+    figure.suptitle(title)
+    return figure
+
+
+def panels(
+    values: ArrayLike,
+    rates: Mapping[str, Mapping[str, ArrayLike]],
+    *,
+    columns: int = 3,
+    title: str = "Screening along the path",
+    parameter: str = "C",
+) -> Figure:
+    """Rejection rates of several rules or data sets, one panel each, on common axes.
+
+    Parameters
+    ----------
+    values, title, parameter
+        As for `rejection`; the values are common to all panels.
+    rates : mapping of str to mapping of str to array_like, shape (m,)
+        For each panel (its heading) what `rejection` takes as rates.
+    columns : int
+        Panels in a row.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no panel, or an array does not fit as in `rejection`.
+    """
+    if not rates or columns < 1:
+        raise InvalidInput(f"`rates` has {len(rates)} panels in {columns} columns; both need one.")
+    grid, order = positive_grid(values)
+    shares = {name: _shares(f"rates[{name!r}]", rates[name], order) for name in rates}
+    rows = -(-len(shares) // columns)
+    figure = empty_figure(0.0)
+    figure.set_size_inches(4.0 * columns, 3.0 * rows + 0.5)
+    figure.suptitle(title)
+    grid_of_axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for axes, (name, given) in zip(grid_of_axes.flat, shares.items(), strict=False):
+        _stack(axes, bar_edges(grid), given, name)
+        axes.set_xscale("log")
+        axes.tick_params(labelbottom=True)
+        axes.set_xlabel(parameter)
+    for axes in grid_of_axes.flat[len(shares):]:
+        axes.set_visible(False)
+    return figure
+
+
+def _run(name: str, seconds: ArrayLike, kept: ArrayLike, gaps: ArrayLike) -> Floats:
+    """One run as an array (3, rounds)."""
+    try:
+        run = np.array([seconds, kept, gaps], dtype=float)
+    except ValueError:
+        raise InvalidInput(f"runs[{name!r}]: seconds, kept and gaps differ in length.") from None
+    if run.ndim != 2 or not run.shape[1] or np.isnan(run).any() or (run < 0).any():
+        raise InvalidInput(
+            f"runs[{name!r}] needs three equally long rows of numbers >= 0: seconds, kept, gaps."
+        )
+    if (np.diff(run[0]) < 0).any():
+        raise InvalidInput(f"runs[{name!r}]: the seconds must not fall.")
+    return run
+
+
+def kept_and_gap(
+    runs: Mapping[str, tuple[ArrayLike, ArrayLike, ArrayLike]],
+    *,
+    title: str = "Kept terms and certified gap during the solve",
+) -> Figure:
+    """Two panels over time: terms in the reduced problem, and the relative gap on the full one.
+
+    Parameters
+    ----------
+    runs : mapping of str to (seconds, kept, gaps)
+        For each run three sequences of the same length, one entry a round: time since the start,
+        terms of the reduced problem, relative gap after the round (infinite before the first
+        point).
+    title : str
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    InvalidInput
+        If there is no run, or its sequences do not fit.
+    MissingDependency
+        If matplotlib is not installed.
+    """
+    if not runs:
+        raise InvalidInput("`runs` is empty; at least one run is needed.")
+    known = {name: _run(name, *run) for name, run in runs.items()}
+    figure = empty_figure(3.8)
+    top, bottom = figure.subplots(2, 1, sharex=True)
+    for index, (name, (seconds, kept, gaps)) in enumerate(known.items()):
+        line, marker, color = LINES[index % len(LINES)]
+        look = {"linestyle": line, "marker": marker, "color": color, "markersize": 4.0}
+        # A round's count holds from the end of the round before it.
+        times, counts = np.concatenate([[0.0], seconds]), np.concatenate([kept[:1], kept])
+        top.plot(1e3 * times, counts, drawstyle="steps-pre", label=name,
+                 markevery=slice(1, None), **look)
+        proven = np.isfinite(gaps)
+        bottom.plot(1e3 * seconds[proven], np.maximum(gaps[proven], _GAP_FLOOR), **look)
+    top.set_ylim(bottom=0)
+    top.set_xlim(left=0)
+    top.set_ylabel("terms kept")
+    top.yaxis.set_major_formatter("{x:,.0f}")
+    bottom.set_yscale("log")
+    bottom.set_ylabel("relative gap")
+    bottom.set_xlabel("time since the start (ms)")
+    for axes in (top, bottom):
+        axes.grid(alpha=0.3)
+    legend_above(top, *top.get_legend_handles_labels())
+    figure.suptitle(title)
+    return figure

@@ -1,0 +1,464 @@
+"""What is fixed, by proof or by prediction; to the reduced problem and back.
+
+Terms collapsed onto pieces, features put to 0: to the reduced problem and back.
+
+A `Selection` says which terms are collapsed onto which piece and which features are left out
+(`reduce` and `lift`), not why: whether that is proven or
+hoped for is the business of `cvxscreen.screening.reduction`.
+
+The record of what is fixed, by proof or by hope.
+
+A `Screening` is a selection that is proven and only grows; a `Prediction` is one that is merely
+hoped for. The solving loop may reduce by both, but the two types never mix: what was predicted is
+certified afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cvxscreen._support.rounding import gamma
+from cvxscreen._support.tables import table
+from cvxscreen.bounds.regions import Region
+from cvxscreen.core.duality import Point
+from cvxscreen.core.losses import Codes, Losses, Piece
+from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.designs.columns import few_entries, narrowed
+from cvxscreen.errors import InvalidInput, UnsafeEvidence
+from cvxscreen.screening.verdict import Mask, Pieces, Verdict, judge
+
+__all__ = ["Evidence", "Prediction", "Screening", "Selection"]
+
+Array = NDArray[np.float64]
+
+SHARE = 0.2
+"""Rows that may differ from a known point's for its ``A' theta`` to be of use."""
+FEWER = 0.8
+"""Share of the rows up to which a product with all columns costs less than to cut from all rows."""
+FOLD_LIMIT = 400
+"""Quadratic pieces are folded into a dense matrix up to this many coordinates."""
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Terms collapsed onto a piece: ``codes[i]`` is a `Piece`, -1 for a term that is kept.
+
+    `dropped`, shape (d,), marks the features put to 0; None where there are none.
+    """
+
+    codes: Codes
+    dropped: NDArray[np.bool_] | None = None
+
+    def folded(self, problem: Problem) -> Selection:
+        """The selection without what cannot be folded into `problem`'s quadratic term."""
+        curved = (self.codes == Piece.LEFT) | (self.codes == Piece.RIGHT)
+        if not curved.any():
+            return self
+        simple = problem.side is None and problem.penalty is None
+        simple = simple and not problem.quadratic.free.any()
+        if problem.d <= FOLD_LIMIT and simple:
+            try:
+                self._fold(problem)
+            except InvalidInput:  # too ill-conditioned to be proven positive definite
+                pass
+            else:
+                return self
+        codes = self.codes.copy()
+        codes[curved] = Piece.UNDECIDED
+        return Selection(codes, self.dropped)
+
+    def _fold(self, problem: Problem) -> Quadratic:
+        """The quadratic term with the selected parabolas in it; kept for `reduce`."""
+        done = self.__dict__.get("_folded")
+        if done is not None and done[0] is problem:
+            return done[1]
+        curved = np.flatnonzero((self.codes == Piece.LEFT) | (self.codes == Piece.RIGHT))
+        matrix = problem.design.weighted_gram(curved, 1.0 / problem.losses.q[curved])
+        if problem.quadratic.matrix is not None:
+            matrix = matrix + problem.quadratic.matrix
+        folded = Quadratic(problem.quadratic.diagonal, matrix)
+        self.__dict__["_folded"] = (problem, folded)
+        return folded
+
+    @cached_property
+    def kept(self) -> NDArray[np.intp]:
+        """Indices of the terms that stay."""
+        return (self.codes < 0).nonzero()[0]
+
+    def features(self, problem: Problem) -> NDArray[np.intp]:
+        """Indices of the features that stay."""
+        if self.dropped is None:
+            return np.arange(problem.d)
+        if self.dropped.shape != (problem.d,):
+            raise InvalidInput(
+                f"the selection has {len(self.dropped)} features, the problem {problem.d}."
+            )
+        return np.flatnonzero(~self.dropped)
+
+    def reduce(self, problem: Problem, near: Point | None = None) -> Problem:
+        """The problem with every selected term replaced by its piece, dropped features left out.
+
+        Linear pieces add ``theta_i a_i`` to the linear term, zero pieces nothing, quadratic pieces
+        ``a_i a_i' / q_i`` to ``M`` and ``-centre_i / q_i a_i`` to the linear term; constants keep
+        the objective's value. If the selection is right, the minimiser is the same. Returns
+        `problem` itself when nothing is selected. With a point of `problem` whose slopes are mostly
+        those of the pieces, only the rows where they differ are gone through.
+        """
+        codes = self.codes
+        if codes.shape != (problem.n,):
+            raise InvalidInput(f"the selection has {len(codes)} terms, the problem {problem.n}.")
+        features = self.features(problem)
+        if len(features) < problem.d:
+            if self._rows_first(problem, features):
+                return _narrowed(Selection(codes).reduce(problem), features)
+            return Selection(codes).reduce(_narrowed(problem, features))
+        if len(self.kept) == problem.n:
+            return problem
+        losses, free = problem.losses, problem.quadratic.free
+        force = losses.piece_slope(codes)
+        constant = problem.constant - float(losses.conjugate(force)[codes >= 0].sum())
+        curved = np.flatnonzero((codes == Piece.LEFT) | (codes == Piece.RIGHT))
+        quadratic, extra_drift = problem.quadratic, 0.0
+        if len(curved):
+            curvature = 1.0 / losses.q[curved]
+            centre = losses.piece_centre(codes)[curved]
+            force = force.copy()
+            force[curved] = -centre * curvature
+            constant += 0.5 * float(np.sum(centre**2 * curvature))
+            weight = float(np.sum(problem.sizes[curved] ** 2 * curvature))
+            quadratic = self._fold(problem)
+            # ||x*|| is bounded through P(0) >= P(x*) >= 1/2 ||x*||_M^2 - |q| |x*|.
+            reach = _solution_bound(problem)
+            extra_drift = gamma(len(curved) + problem.d) * weight * reach
+            extra_drift /= np.sqrt(problem.quadratic.floor)
+        pull, noise = _pull(problem, force, near)
+        linear = problem.linear + pull
+        noise += gamma(4) * problem.quadratic.dual_reach(linear)
+        imbalance = problem.imbalance
+        if free.any():
+            factor = problem.design.adjoint_factor + gamma(4)
+            imbalance += factor * float(np.max(np.abs(problem.free_columns).T @ np.abs(force)))
+        kept = self.kept
+        reduced = replace(
+            problem,
+            design=problem.design.take_rows(kept),
+            losses=losses.take(kept),
+            quadratic=quadratic,
+            linear=linear,
+            constant=constant,
+            drift=problem.drift + noise + extra_drift,
+            imbalance=imbalance,
+        )
+        for name in ("norms", "sizes", "noise_norms", "free_columns"):
+            if name in problem.__dict__ and not (len(curved) and name != "sizes"):
+                reduced.__dict__[name] = problem.__dict__[name][kept]
+        return reduced
+
+    def _rows_first(self, problem: Problem, features: NDArray[np.intp]) -> bool:
+        """Whether to cut columns from the rows that stay is less work than from all of them."""
+        sparse = getattr(problem.design, "sparse", False) and not few_entries(
+            problem.design, features
+        )
+        curved = (self.codes == Piece.LEFT) | (self.codes == Piece.RIGHT)
+        return sparse and len(self.kept) <= FEWER * problem.n and not bool(curved.any())
+
+    def lift(
+        self, problem: Problem, reduced: Problem, x: ArrayLike, theta_kept: ArrayLike
+    ) -> tuple[Array, Array]:
+        """From a point of ``reduced = self.reduce(problem)`` to ``(x, theta)`` of the full problem.
+
+        ``theta`` of a linear piece is its slope, exactly; of a kept term what the solver found,
+        clipped to its box; of a quadratic piece the slope of its parabola at the reduced problem's
+        ``x_theta``; dropped features are 0. If the selection holds at `x`, the full duality gap
+        equals the reduced one.
+        """
+        if reduced is problem:
+            kept = np.asarray(theta_kept, dtype=np.float64)
+            return np.array(x, dtype=np.float64), kept.clip(problem.losses.lo, problem.losses.hi)
+        short, x = np.array(x, dtype=np.float64), np.zeros(problem.d)
+        x[self.features(problem)] = short
+        losses, codes = problem.losses, self.codes
+        theta = losses.piece_slope(codes)
+        theta[self.kept] = np.clip(
+            theta_kept, reduced.losses.lo, reduced.losses.hi
+        )
+        curved = np.flatnonzero((codes == Piece.LEFT) | (codes == Piece.RIGHT))
+        if len(curved):
+            pull = reduced.linear + reduced.design.adjoint(theta[self.kept])
+            x_dual = x.copy()
+            if reduced.side is None:
+                x_dual[self.features(problem)] = -reduced.quadratic.solve(pull)
+            margins = problem.design.take_rows(curved).forward(x_dual)
+            centre = losses.piece_centre(codes)[curved]
+            theta[curved] = (margins - centre) / losses.q[curved]
+        return x, np.clip(theta, losses.lo, losses.hi)
+
+
+def _narrowed(problem: Problem, features: NDArray[np.intp]) -> Problem:
+    """`problem` with all features but these put to 0."""
+    if problem.side is not None or not isinstance(problem.quadratic, Quadratic):
+        raise InvalidInput("only features without side constraints and kernels can be dropped.")
+    narrow = replace(
+        problem,
+        design=narrowed(problem.design, features),
+        quadratic=problem.quadratic.take(features),
+        linear=problem.linear[features],
+        penalty=None if problem.penalty is None else problem.penalty.take(features),
+    )
+    for name in ("column_norms", "column_sizes"):
+        if name in problem.__dict__:
+            narrow.__dict__[name] = problem.__dict__[name][features]
+    return narrow
+
+
+def _pull(problem: Problem, force: Array, near: Point | None) -> tuple[Array, float]:
+    """``A' force`` and a bound of its rounding in the dual norm.
+
+    From ``A' theta`` of `near` (its error is part of ``dual_error``) and the rows that differ, if
+    these are few and no unpenalised coordinate asks for more.
+    """
+    factor = problem.design.adjoint_factor + gamma(4)
+    if near is not None and near.problem is problem and not problem.quadratic.free.any():
+        other = np.flatnonzero(force != near.theta)
+        if len(other) <= SHARE * problem.n:
+            step = (force - near.theta)[other]
+            moved = problem.design.take_rows(other).adjoint(step)
+            noise = 2.0 * factor * float(np.abs(step) @ problem.noise_norms[other])
+            noise += near.dual_error + gamma(4) * problem.quadratic.dual_reach(
+                np.abs(near.pull) + np.abs(moved)
+            )
+            return near.pull + moved, noise
+    return problem.design.adjoint(force), factor * float(np.abs(force) @ problem.noise_norms)
+
+
+def _solution_bound(problem: Problem) -> float:
+    """An upper bound of the Euclidean norm of the optimum (no unpenalised coordinates).
+
+    Infinite with side constraints: they may keep the optimum away from 0.
+    """
+    if problem.side is not None:
+        return float("inf")
+    at_zero = float(np.sum(problem.losses.value(np.zeros(problem.n))))
+    floor = problem.quadratic.floor
+    pull = float(np.linalg.norm(problem.linear))
+    return (pull + float(np.sqrt(pull**2 + 2.0 * floor * at_zero))) / floor * 1.01
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One verdict's part in a screening."""
+
+    bound: str
+    radius: float
+    gap: float
+    decided: int
+    new: int
+    dropped: int = 0
+    needed: int = 0
+    """Features dropped by now; features and terms of which it is proven that none can be."""
+
+
+@dataclass(frozen=True, eq=False)
+class Screening(Pieces):
+    """What is proven about `problem`; it only grows, and remembers why.
+
+    Attributes
+    ----------
+    problem : Problem
+    selection : Selection
+    evidence : tuple of Evidence
+        One entry a verdict.
+    needed_features : mask, shape (d,)
+        Features proven not to be zero (safe keeping).
+    needed_terms : mask, shape (n,)
+        Terms proven to be on no linear piece (safe keeping).
+    """
+
+    problem: Problem
+    selection: Selection
+    evidence: tuple[Evidence, ...] = ()
+    needed_features: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    needed_terms: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
+
+    @classmethod
+    def empty(cls, problem: Problem) -> Screening:
+        """Nothing proven yet."""
+        codes = np.full(problem.n, Piece.UNDECIDED, dtype=np.int8)
+        none = np.zeros(problem.d, dtype=bool)
+        return cls(problem, Selection(codes, none), (), none, np.zeros(problem.n, dtype=bool))
+
+    def tighten(
+        self,
+        verdict: Verdict,
+        index: NDArray[np.intp] | None = None,
+        features: NDArray[np.intp] | None = None,
+    ) -> Screening:
+        """Add a verdict (about the terms at `index` and the `features`, all when omitted).
+
+        Raises
+        ------
+        UnsafeEvidence
+            If the verdict contradicts what is already proven: one of the two is then wrong.
+
+        Notes
+        -----
+        A verdict about a problem reduced by what is proven here is about the full one as well.
+        """
+        old = self.codes
+        said = np.full(len(old), Piece.UNDECIDED, dtype=np.int8)
+        said[slice(None) if index is None else index] = verdict.codes
+        both = (old >= 0) & (said >= 0)
+        clash = both & (old != said)
+        if clash.any() and not self._adjacent(clash, old, said):
+            raise UnsafeEvidence(
+                f"term {int(np.flatnonzero(clash)[0])} was proven on two different pieces; this "
+                "is a defect of a bound or of the data's rounding model."
+            )
+        new = (old < 0) & (said >= 0)
+        codes = np.where(new, said, old).astype(np.int8)
+        dropped = _join(self.dropped, features, verdict.dropped)
+        needed = _join(self.needed_features, features, verdict.needed_features)
+        terms = _join(self.needed_terms, index, verdict.needed_terms)
+        if (dropped & needed).any():
+            raise UnsafeEvidence(
+                f"feature {int(np.flatnonzero(dropped & needed)[0])} was proven to be zero and not "
+                "to be; this is a defect of a bound or of the data's rounding model."
+            )
+        entry = Evidence(
+            verdict.bound, verdict.radius, verdict.gap, int((codes >= 0).sum()), int(new.sum()),
+            int(dropped.sum()), int(needed.sum()) + int(terms.sum()),
+        )
+        return replace(
+            self, selection=Selection(codes, dropped), evidence=(*self.evidence, entry),
+            needed_features=needed, needed_terms=terms,
+        )
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every term and feature is decided or safely kept: no rule can add anything."""
+        terms = (self.codes >= 0) | self.needed_terms
+        return bool(terms.all() and (self.dropped | self.needed_features).all())
+
+    def proven_from(
+        self, bounds: Sequence[Callable[[Problem, Point], Region]], point: Point
+    ) -> Screening:
+        """Add what every one of `bounds` proves from `point`."""
+        found = self
+        for bound in bounds:
+            found = found.tighten(judge(self.problem, bound(self.problem, point)))
+        return found
+
+    def _adjacent(self, at: Mask, first: Codes, second: Codes) -> bool:
+        """Whether the pieces join smoothly: a margin exactly at the join is on both."""
+        losses = self.problem.losses
+        apart = np.abs(losses.piece_index(first) - losses.piece_index(second))[at]
+        return bool((apart <= 1).all() and (losses.q[at] > 0).all())
+
+    @property
+    def codes(self) -> Codes:
+        """`Piece` of each term, -1 where undecided, shape (n,)."""
+        return self.selection.codes
+
+    @property
+    def _coded(self) -> tuple[Losses, Codes]:
+        return self.problem.losses, self.codes
+
+    @property
+    def dropped(self) -> Mask:
+        """Features proven zero, shape (d,); none without an L1 term."""
+        given = self.selection.dropped
+        return np.zeros(self.problem.d, dtype=bool) if given is None else given
+
+    @property
+    def kept(self) -> Mask:
+        """Features that stay, shape (d,)."""
+        return ~self.dropped
+
+    @cached_property
+    def _reduction(self) -> tuple[Selection, Problem]:
+        selection = self.selection.folded(self.problem)
+        return selection, selection.reduce(self.problem)
+
+    def reduce(self) -> Problem:
+        """The reduced problem; see `Selection.reduce`."""
+        return self._reduction[1]
+
+    def lift(self, x: ArrayLike, theta_kept: ArrayLike) -> tuple[Array, Array]:
+        """Back to the full problem; see `Selection.lift`."""
+        selection, reduced = self._reduction
+        return selection.lift(self.problem, reduced, x, theta_kept)
+
+    def __str__(self) -> str:
+        count = {name: int(mask.sum()) for name, mask in self._masks.items()}
+        title = "Screening: " + ", ".join(f"{value:,} {name}" for name, value in count.items())
+        names: tuple[str, ...] = ("bound", "radius", "gap", "new", "decided")
+        rows: list[tuple[object, ...]] = [
+            (e.bound, e.radius, e.gap, e.new, e.decided) for e in self.evidence
+        ]
+        if self.dropped.any() or self.needed_features.any():
+            title += f"; {int(self.dropped.sum()):,} features dropped"
+            title += f", {int(self.needed_features.sum()):,} needed"
+            names = (*names, "dropped", "needed")
+            rows = [
+                (*row, e.dropped, e.needed) for row, e in zip(rows, self.evidence, strict=True)
+            ]
+        return table(names, rows, title=title)
+
+
+def _join(old: Mask, at: NDArray[np.intp] | None, said: Mask) -> Mask:
+    """`old` with `said` about the entries `at` (all when None, nothing when `said` is empty)."""
+    if not len(said):
+        return old
+    joined = old.copy() if len(old) else np.zeros(len(said), dtype=bool)
+    joined[slice(None) if at is None else at] |= said
+    return joined
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Pieces guessed from the margins of a nearby point; no theorem behind it.
+
+    Attributes
+    ----------
+    selection : Selection
+    """
+
+    selection: Selection
+
+    @classmethod
+    def from_margins(
+        cls, problem: Problem, margins: Array, reach: Array | float, keep: int = 0
+    ) -> Prediction:
+        """Predict every term whose margin is farther than `reach` from a kink.
+
+        The `keep` terms nearest to a kink (in units of ``||a_i||``) are left alone in any case.
+        """
+        losses = problem.losses
+        codes = losses.piece_within(margins - reach, margins + reach)
+        if keep > 0:
+            ratio = losses.kink_distance(margins) / np.maximum(problem.norms, 1e-300)
+            nearest = np.argpartition(ratio, min(keep, len(ratio) - 1))[:keep]
+            codes[nearest] = Piece.UNDECIDED
+        return cls(Selection(codes))
+
+    def beside(self, screening: Screening) -> Selection:
+        """The selection to reduce by: what is proven, and what is predicted elsewhere."""
+        proven, dropped = screening.codes, screening.dropped
+        if self.selection.dropped is not None:
+            dropped = dropped | (self.selection.dropped & ~screening.needed_features)
+        codes = np.where(proven >= 0, proven, self.selection.codes).astype(np.int8)
+        return Selection(codes, dropped)
+
+    def refuted(self, problem: Problem, margins: Array, screening: Screening) -> Mask:
+        """Predicted (not proven) terms whose margin is not on the predicted piece, shape (n,)."""
+        codes = self.selection.codes
+        open_terms = (codes >= 0) & (screening.codes < 0)
+        if not open_terms.any():
+            return open_terms
+        actual = problem.losses.piece_within(margins, margins)
+        return open_terms & (actual != codes)

@@ -1,0 +1,182 @@
+"""What the loop asks of any solver of a (reduced) problem: start, call, result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen._support.limits import UNLIMITED, Limits
+from cvxscreen._support.validation import choice, tolerance
+from cvxscreen.core.duality import Point
+from cvxscreen.core.problem import Problem
+from cvxscreen.designs.rows import Rows
+from cvxscreen.errors import CvxscreenError, InvalidInput
+
+Array = NDArray[np.float64]
+
+_ORDINARY = 1e50
+"""Margins below this are nowhere near an overflow, nor are their squares."""
+
+MODES = ("safe", "certified")
+
+
+def check_request(mode: str, tol: float) -> None:
+    """Refuse an unknown mode and a tolerance outside (0, 1)."""
+    choice("mode", mode, MODES)
+    tolerance(tol)
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """A warm start: primal, dual and the proximal weight reached there (None: choose one).
+
+    `point` is the same pair where it has been evaluated on the very problem already. Without it
+    `passes` may hold ``A x`` and ``A' theta``, as computed, and `size` the dual objective: for
+    solvers and targets, nothing is proven from them. `state` is what the solver called left in
+    the `InnerResult` of this pair, for it to go on from on the very problem. `rate` is how many
+    iterations the solver took on the way there for a tenth of the gap, where that is known.
+    """
+
+    x: Array
+    theta: Array
+    weight: float | None = None
+    multipliers: Array | None = None
+    point: Point | None = None
+    passes: tuple[Array, Array] | None = None
+    size: float | None = None
+    state: object = None
+    rate: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """Where a solver says that it stands; it tells when a proof may pay, and proves nothing."""
+
+    problem: Problem
+    x: Array
+    margins: Array
+    gap: float
+
+    @property
+    def primal(self) -> float:
+        """Objective at `x`."""
+        return self.problem.primal(self.x, self.margins)
+
+    @property
+    def reach(self) -> float:
+        """About the radius of a midpoint ball around the solver's point."""
+        return float(np.sqrt(self.gap))
+
+
+@dataclass(frozen=True, eq=False)
+class InnerResult:
+    """What a solver returns for one (reduced) problem.
+
+    Attributes
+    ----------
+    status : str
+        ``"optimal"``, ``"inaccurate"``, or the solver's own word for a failure.
+    x, theta, multipliers : arrays
+        Empty when there is no solution.
+    info : dict
+        Solver statistics; ``weight`` is kept for warm starts of `Newton`.
+    state : object
+        Where the solver stands, for a `Start` that only asks it to go on.
+    look : Look or None
+        The same for who decides whether it should, from a solver that has the margins at hand.
+    """
+
+    status: str
+    x: Array
+    theta: Array
+    multipliers: Array = field(default_factory=lambda: np.zeros(0))
+    info: dict[str, Any] = field(default_factory=dict)
+    state: object = None
+    look: Look | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether there is a point to go on from."""
+        return self.status in ("optimal", "inaccurate")
+
+    def after(self, earlier: InnerResult) -> InnerResult:
+        """The same, with the steps and passes of the call that it went on from."""
+        info = dict(self.info)
+        for name in ("steps", "passes"):
+            if name in info and name in earlier.info:
+                info[name] += earlier.info[name]
+        return replace(self, info=info)
+
+
+class Inner(Protocol):
+    """Any solver of a (reduced) problem."""
+
+    @property
+    def name(self) -> str:
+        """What to call it in records."""
+        ...
+
+    def __call__(
+        self, problem: Problem, start: Start | None = None, target: float = 0.0
+    ) -> InnerResult:
+        """Solve `problem` from `start` to an absolute duality gap of about `target`."""
+        ...
+
+
+def limits_of(inner: Inner) -> Limits:
+    """The limits that `inner` keeps to, and so does the loop around it."""
+    return getattr(inner, "limits", UNLIMITED)
+
+
+def refuse_side(problem: Problem) -> None:
+    """Refuse side constraints: no built-in solver takes them.
+
+    Raises
+    ------
+    InvalidInput
+        If `problem` has some.
+    """
+    if problem.side is not None:
+        raise InvalidInput(
+            "the built-in solvers take no side constraints; use a solver that CVXPY has installed."
+        )
+
+
+def ask(
+    inner: Inner, problem: Problem, start: Start | None = None, target: float = 0.0
+) -> InnerResult:
+    """Call `inner` and believe nothing: shapes, finiteness and exceptions become a status.
+
+    An exception is reported in the result (``info["error"]``); the caller decides whether another
+    reduction may help.
+    """
+    try:
+        result = inner(problem, start, target)
+    except CvxscreenError:
+        raise
+    except Exception as error:  # a solver may raise anything
+        return _nothing("solver_error", f"{type(error).__name__}: {error}")
+    if not result.usable:
+        return result
+    m = 0 if problem.side is None else len(problem.side.offset)
+    given = (result.x, result.theta, result.multipliers)
+    for name, array, size in zip(("x", "theta", "multipliers"), given, (problem.d, problem.n, m),
+                                 strict=True):
+        if np.shape(array) != (size,) or not np.isfinite(array).all():
+            return _nothing("solver_error", f"`{name}` is not finite of shape ({size},)")
+    with np.errstate(over="ignore", invalid="ignore"):
+        # Ordinary numbers cannot overflow: that is seen without a pass over the data.
+        ordinary = isinstance(problem.design, Rows) and bool(
+            problem.design.entries_norm * float(np.linalg.norm(result.x)) < _ORDINARY
+        )
+        value = 0.0 if ordinary else problem.primal(result.x)
+    if not np.isfinite(value):
+        return _nothing("solver_error", "the objective overflows at the solver's point")
+    return result
+
+
+def _nothing(status: str, error: str) -> InnerResult:
+    return InnerResult(status, np.zeros(0), np.zeros(0), info={"error": error})

@@ -1,0 +1,390 @@
+"""The L1-penalised SVM without a quadratic term (LP-SVM): screening, solving, certificate.
+
+::
+
+    min_w lam ||w||_1 + sum_i c_i max(0, 1 - <a_i, w>)
+    max_alpha sum_i alpha_i   subject to  |<A_j, alpha>| <= lam,  0 <= alpha_i <= c_i
+
+Nothing is strongly convex here, so there is no ball. What is known of the optima is one slab and
+one cone: ``D <= sum alpha* <= P`` (Theorem 6 of Shibagaki et al. 2016, put right: see
+`dropped_by_slab`), and ``lam ||w*||_1 - <v, w*> <= k`` with ``v = A' alpha``, ``k = P - sum alpha``
+for any alpha in the box (Theorem 7, put right: see `margins_in_cone`).
+
+Solving the LP-SVM through screening: reduced linear programs by HiGHS, certified in full.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import linprog
+
+from cvxscreen._support.limits import UNLIMITED, Limits
+from cvxscreen._support.rounding import UNIT, gamma
+from cvxscreen._support.tables import fields
+from cvxscreen._support.validation import array, choice, one_of, positive, tolerance
+from cvxscreen.designs.columns import by_columns
+from cvxscreen.designs.rows import Rows
+from cvxscreen.errors import InvalidInput
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class LpSvm:
+    """The problem in the module's docstring.
+
+    Parameters
+    ----------
+    design : Rows
+        Rows ``a_i = y_i x_i``, shape (n, d).
+    c : array, shape (n,)
+        Non-negative weights of the terms.
+    lam : float
+    """
+
+    design: Rows
+    c: Array
+    lam: float
+    bounds: tuple[str, ...] = ("lp",)
+    kind: str = "LP-SVM"
+
+    @property
+    def n(self) -> int:
+        """Number of terms."""
+        return self.design.shape[0]
+
+    @property
+    def d(self) -> int:
+        """Number of features."""
+        return self.design.shape[1]
+
+    def with_(self, *, lam: float) -> LpSvm:
+        """The same problem at another lambda."""
+        return replace(self, lam=positive("lam", lam))
+
+    def primal(self, w: ArrayLike) -> float:
+        """The objective at `w`."""
+        w = np.asarray(w, dtype=np.float64)
+        loss = np.maximum(1.0 - self.design.forward(w), 0.0)
+        return self.lam * float(np.abs(w).sum()) + float(self.c @ loss)
+
+    def feasible(self, alpha: ArrayLike) -> tuple[Array, Array, Array]:
+        """``(alpha, v, error)``: `alpha` clipped and shrunk to be surely dual feasible."""
+        alpha = np.clip(np.asarray(alpha, dtype=np.float64), 0.0, self.c)
+        v = self.design.adjoint(alpha)
+        error = self.design.adjoint_factor * np.asarray(abs(by_columns(self.design)).T @ alpha)
+        top = float(np.max(np.abs(v) + error, initial=0.0))
+        if top > self.lam:
+            factor = self.lam / top * (1.0 - 8.0 * UNIT)
+            alpha, v, error = factor * alpha, factor * v, factor * error + 4.0 * UNIT * np.abs(v)
+        return alpha, v, error
+
+    def to_cvxpy(self) -> Any:
+        """Return the problem as a ``cvxpy.Problem`` in one vector variable."""
+        from cvxscreen.cvxpy_plugin.build import lp_to_cvxpy
+
+        return lp_to_cvxpy(self)
+
+    def __str__(self) -> str:
+        return fields([("terms", self.n), ("features", self.d), ("lambda", self.lam)],
+                      title=f"Problem ({self.kind})")
+
+
+@dataclass(frozen=True)
+class LpCertificate:
+    """The duality gap of a pair, recomputed on all data; see `certify_lp`."""
+
+    gap: float
+    relative_gap: float
+    primal: float
+    dual: float
+    tolerance: float
+    ok: bool
+
+
+def certify_lp(problem: LpSvm, w: ArrayLike, alpha: ArrayLike, tol: float = 1e-6) -> LpCertificate:
+    """LP duality on the full data: `alpha` is made feasible, the gap a sum of terms >= 0.
+
+    ``sum_i (c_i h_i - alpha_i (1 - t_i)) + sum_j (lam |w_j| - v_j w_j)``, with the rounding of both
+    passes charged.
+    """
+    one_of("problem", problem, LpSvm, "a problem from `sparse_svm(..., l2=0)` is needed")
+    tol, w, alpha = positive("tol", tol), array("w", w), array("alpha", alpha)
+    if w.shape != (problem.d,) or alpha.shape != (problem.n,):
+        raise InvalidInput(
+            f"`w` {w.shape} and `alpha` {alpha.shape} must have shapes ({problem.d},) and "
+            f"({problem.n},)."
+        )
+    primal = problem.primal(w) if np.isfinite(w).all() else float("nan")
+    if not np.isfinite(primal) or not np.isfinite(alpha).all():
+        return LpCertificate(np.inf, np.inf, primal, -np.inf, tol, False)
+    alpha, v, error = problem.feasible(alpha)
+    t = problem.design.forward(w)
+    size = abs(by_columns(problem.design)) @ np.abs(w)
+    noise = problem.design.forward_factor * np.asarray(size).ravel() + 4.0 * UNIT * (1 + np.abs(t))
+    short = 1.0 - t
+    over = np.where(short > 0, problem.c - alpha, alpha) * np.abs(short)
+    terms = over + np.maximum(problem.c - alpha, alpha) * noise
+    settled = ((short < -noise) & (alpha == 0)) | ((short > noise) & (alpha == problem.c))
+    lean = np.maximum(problem.lam * np.abs(w) - v * w, 0.0) + np.abs(w) * (
+        error + 4.0 * UNIT * problem.lam
+    )
+    gap = float(np.where(settled, 0.0, terms).sum() + lean.sum())
+    gap *= 1.0 + gamma(problem.n + problem.d)
+    dual = primal - gap
+    relative = gap / max(abs(primal), abs(dual), 1e-300)
+    return LpCertificate(gap, relative, primal, dual, tol, relative <= tol)
+
+
+@dataclass(frozen=True, eq=False)
+class LpVerdict:
+    """What is proven: terms with ``t > 1`` (`zero`) or ``t < 1`` (`linear`), features `dropped`."""
+
+    zero: Mask
+    linear: Mask
+    dropped: Mask
+    gap: float
+    bound: str = "lp"
+
+    @property
+    def undecided(self) -> Mask:
+        """Terms about which nothing is proven."""
+        return ~(self.zero | self.linear)
+
+    @property
+    def kept(self) -> Mask:
+        """Features that stay."""
+        return ~self.dropped
+
+    @property
+    def piece(self) -> NDArray[np.int64]:
+        """0 on the linear piece, 1 on the zero piece, -1 where undecided."""
+        return np.where(self.linear, 0, np.where(self.zero, 1, -1)).astype(np.int64)
+
+
+def least_within_slab(
+    values: Array, mass: Array, rest: float, low: float, high: float
+) -> float:
+    """``min sum values_i alpha_i`` over ``0 <= alpha <= mass`` with ``low <= sum alpha <= high``.
+
+    `rest` is the mass of terms whose value is 0. The smallest values are filled up first: all
+    negative ones if `high` allows, more only if `low` asks for it.
+    """
+    order = np.argsort(values)
+    v, m = values[order], mass[order]
+    negative = v < 0
+    down = np.minimum(np.cumsum(m[negative]), high)
+    total = float(v[negative] @ np.diff(down, prepend=0.0))
+    asked = low - float(m[negative].sum()) - rest
+    if asked > 0:
+        more = np.minimum(np.cumsum(m[~negative]), asked)
+        total += float(v[~negative] @ np.diff(more, prepend=0.0))
+    return total
+
+
+def dropped_by_slab(problem: LpSvm, primal: float, dual: float) -> Mask:
+    """Theorem 6: features with ``-lam < min <A_j, alpha>`` and ``max <A_j, alpha> < lam``.
+
+    Over ``D <= sum alpha <= P``; printed with both inequalities reversed, and with P for nP.
+    """
+    matrix, total = by_columns(problem.design), float(problem.c.sum())
+    slack = gamma(problem.n + 8)
+    low, high = dual * (1 - slack) - 1e-300, primal * (1 + slack)
+    dropped = np.zeros(problem.d, dtype=bool)
+    for j in range(problem.d):
+        part = slice(matrix.indptr[j], matrix.indptr[j + 1])
+        values, mass = matrix.data[part], problem.c[matrix.indices[part]]
+        rest = max(total - float(mass.sum()), 0.0)
+        noise = 4.0 * slack * float(np.abs(values) @ mass)
+        # `rest` is rounded: a little more of it only loosens the bound.
+        rest += 4.0 * slack * total
+        least = least_within_slab(values, mass, rest, low, high) - noise
+        most = -least_within_slab(-values, mass, rest, low, high) + noise
+        dropped[j] = -problem.lam < least and most < problem.lam
+    return dropped
+
+
+def margins_in_cone(problem: LpSvm, alpha: Array, primal: float) -> tuple[Array, Array]:
+    """Theorem 7: intervals of ``<a_i, w*>`` over ``lam ||w||_1 - <v, w> <= k``, arrays (n,).
+
+    ``max <a, w> = min mu k`` over ``mu >= 0`` with ``||a + mu v||_inf <= mu lam``: an interval of
+    mu. Any alpha in the box is allowed; with the slopes at w the cut of the paper (its bounds and
+    its four decisions put right). Where ``|v_j| > lam`` the set is unbounded, and only terms that
+    reach into all such coordinates get a bound.
+    """
+    v = problem.design.adjoint(alpha)
+    blur = problem.design.adjoint_factor * np.asarray(abs(by_columns(problem.design)).T @ alpha)
+    k = primal - float(alpha.sum())
+    noise = gamma(problem.n + 8) * (abs(primal) + float(alpha.sum()))
+    above, below = problem.lam - v, problem.lam + v
+    bad = np.flatnonzero(np.minimum(above, below) <= blur)
+    high = _most(problem, 1.0, above, below, blur, bad, k, noise)
+    low = -_most(problem, -1.0, above, below, blur, bad, k, noise)
+    return low, high
+
+
+def _most(
+    problem: LpSvm, sign: float, above: Array, below: Array, blur: Array, bad: NDArray[np.intp],
+    k: float, noise: float,
+) -> Array:
+    """Upper bounds of ``sign <a_i, w*>``."""
+    good = np.ones(problem.d, dtype=bool)
+    good[bad] = False
+    rows = sp.csr_matrix(by_columns(problem.design)) * sign
+    column = rows.indices
+    up = np.where(good, 1.0 / np.where(good, above - blur, 1.0), 0.0)
+    down = np.where(good, 1.0 / np.where(good, below - blur, 1.0), 0.0)
+    need = np.maximum(rows.data * up[column], -rows.data * down[column])
+    least = np.zeros(problem.n)
+    np.maximum.at(least, np.repeat(np.arange(problem.n), np.diff(rows.indptr)), need)
+    most = np.full(problem.n, np.inf)
+    for j in bad:  # here mu is bounded above, on the side where v leans out
+        entry = sign * problem.design.column(int(j))
+        side = above[j] if above[j] <= below[j] else below[j]
+        other = below[j] if above[j] <= below[j] else above[j]
+        lean = -entry if above[j] <= below[j] else entry
+        gap = -(side - blur[j])
+        room = np.where(lean > 0, lean / gap if gap > 0 else np.inf, np.sign(lean))
+        most = np.minimum(most, room * (1.0 - 8.0 * UNIT))
+        least = np.maximum(least, lean / max(other - blur[j], 1e-300))
+    least = least * (1.0 + 8.0 * UNIT)
+    with np.errstate(invalid="ignore"):
+        bound = np.where(k + noise >= 0, least * (k + noise), most * (k + noise))
+    possible = (least <= most) & np.isfinite(bound)
+    return np.where(possible, bound + 8.0 * UNIT * np.abs(bound), np.inf)
+
+
+def screen_lp(problem: LpSvm, w: ArrayLike, alpha: ArrayLike) -> LpVerdict:
+    """What Theorems 6 and 7 prove from any pair ``(w, alpha)``."""
+    w = np.asarray(w, dtype=np.float64)
+    proof = certify_lp(problem, w, alpha)
+    feasible, _, _ = problem.feasible(alpha)
+    t = problem.design.forward(w)
+    low, high = np.full(problem.n, -np.inf), np.full(problem.n, np.inf)
+    upper = proof.primal * (1.0 + gamma(problem.n + problem.d + 8))
+    for cut in (feasible, np.where(t < 1.0, problem.c, 0.0)):
+        one, two = margins_in_cone(problem, cut, upper)
+        low, high = np.maximum(low, one), np.minimum(high, two)
+    dual = float(feasible.sum()) * (1.0 - gamma(problem.n + 8))
+    return LpVerdict(
+        low > 1.0 + 8.0 * UNIT, high < 1.0 - 8.0 * UNIT,
+        dropped_by_slab(problem, upper, dual), proof.gap,
+    )
+
+
+NEAR = 0.7
+"""Features with ``|v_j|`` above this share of lambda at the start are let in at once."""
+MAX_ROUNDS = 60
+
+
+@dataclass(frozen=True, eq=False)
+class LpSolution:
+    """An answer with its certificate; `screening` is what was proven before solving."""
+
+    problem: LpSvm
+    x: Array
+    alpha: Array
+    status: str
+    certificate: LpCertificate
+    screening: LpVerdict
+    rounds: int
+    kept: int
+    features: int
+    mode: str
+    seconds: float = field(default=0.0)
+
+    @property
+    def value(self) -> float:
+        """The objective at `x`."""
+        return self.certificate.primal
+
+    def __str__(self) -> str:
+        return fields(
+            [("status", self.status), ("objective", self.value),
+             ("relative gap", self.certificate.relative_gap), ("terms solved", self.kept),
+             ("features solved", self.features), ("rounds", self.rounds), ("mode", self.mode)],
+            title="Solution (LP-SVM)",
+        )
+
+
+def solve_lp(
+    problem: LpSvm,
+    *,
+    tol: float = 1e-6,
+    mode: str = "certified",
+    start: Any = None,
+    limits: Limits = UNLIMITED,
+) -> LpSolution:
+    """Reduce, solve the linear program by HiGHS, certify on the full data.
+
+    ``safe`` leaves out what `screen_lp` proves from the start (0 without one); ``certified`` lets
+    features in as the dual point asks for them (column generation) and ends at an optimum of all.
+    """
+    choice("mode", mode, ("safe", "certified"))
+    tol = tolerance(tol)
+    if start is not None:
+        one_of("start", start, LpSolution, "what `solve` returned for an LP-SVM is needed")
+    began, lam, d = perf_counter(), problem.lam, problem.d
+    w = np.zeros(d) if start is None else np.asarray(start.x, dtype=np.float64)
+    alpha = problem.c if start is None else np.asarray(start.alpha, dtype=np.float64)
+    known = screen_lp(problem, w, alpha)
+    wanted = known.kept.copy()
+    if mode == "certified":
+        pull = np.abs(problem.design.adjoint(alpha))
+        wanted &= (pull >= NEAR * min(lam, float(pull.max(initial=0.0)))) | (w != 0)
+    rounds = 0
+    while rounds < MAX_ROUNDS:
+        rounds += 1
+        status, part, alpha = _highs(problem, known, wanted, limits)
+        if status != "optimal":
+            break
+        w = np.zeros(d)
+        w[wanted] = part
+        if limits.spent():
+            break
+        asks = np.abs(problem.design.adjoint(alpha)) > lam * (1 + 1e-9)
+        asks &= ~wanted & known.kept
+        if not asks.any():
+            break
+        wanted |= asks
+    proof = certify_lp(problem, w, alpha, tol)
+    return LpSolution(
+        problem, w, alpha, limits.word(proof.ok), proof, known, rounds,
+        int(known.undecided.sum()), int(wanted.sum()), mode, perf_counter() - began,
+    )
+
+
+def _highs(
+    problem: LpSvm, known: LpVerdict, wanted: Mask, limits: Limits
+) -> tuple[str, Array, Array]:
+    """The reduced linear program in ``w = p - m`` and the slacks of the undecided terms."""
+    matrix = by_columns(problem.design)[:, np.flatnonzero(wanted)]
+    rows, d = np.flatnonzero(known.undecided), int(wanted.sum())
+    force = np.asarray(matrix.T @ np.where(known.linear, problem.c, 0.0))
+    alpha = np.where(known.linear, problem.c, 0.0)
+    if not len(rows):
+        return "optimal", np.zeros(d), alpha
+    block = matrix.tocsr()[rows]
+    cost = np.concatenate([problem.lam - force, problem.lam + force, problem.c[rows]])
+    table = sp.hstack([-block, block, -sp.eye(len(rows))], format="csc")
+    tight: dict[str, float] = {
+        "primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10
+    }
+    if limits.seconds is not None:
+        tight["time_limit"] = limits.seconds
+    if limits.iterations is not None:
+        tight["maxiter"] = limits.iterations
+    right = -np.ones(len(rows))
+    found = linprog(cost, A_ub=table, b_ub=right, bounds=(0, None), method="highs", options=tight)
+    limits.spent(int(found.nit))
+    if found.x is None or found.status != 0:
+        return "failed", np.zeros(d), alpha
+    alpha[rows] = np.clip(-found.ineqlin.marginals, 0.0, problem.c[rows])
+    return "optimal", found.x[:d] - found.x[d : 2 * d], alpha

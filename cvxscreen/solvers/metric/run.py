@@ -1,0 +1,324 @@
+"""One value of lambda: evaluate, prove, shrink, iterate; the plain hinge through smoothed ones.
+
+One value of lambda: evaluate, prove, shrink, iterate, and come back to the full task.
+
+The reduced task is safe (every decision rests on a sphere that contains the optimum), so its
+optimum is the full one; the last state is evaluated on the full task all the same.
+
+The plain hinge: its corner smoothed ever more, then the terms at the kink solved for.
+
+At an optimum of the plain hinge some terms sit exactly at the kink with a dual variable strictly
+between 0 and w. Smoothing finds which they may be; for these few the dual is maximised as a box
+constrained problem with all others fixed at 0 or w, and the answer's gap is taken on all terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from cvxscreen._support.limits import UNLIMITED, Limits
+from cvxscreen._support.rounding import up
+from cvxscreen.solvers.metric.methods import accelerated, newton, projected_gradient
+from cvxscreen.solvers.metric.task import Metric, Sphere, State, Task, shrink, shrinking, work
+
+SMALL = 20_000
+"""A task of fewer terms, already a reduced one, is solved as it is."""
+
+PATIENCE = 8
+"""Iterations before a task with less than a tenth of all terms is shrunk again."""
+
+NEWTON_LIMIT = 60
+"""It converges in some ten steps, or not at all: at the limit of rounding."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one look at the gap saw.
+
+    Attributes
+    ----------
+    iterations : int
+        Made so far.
+    kept, pairs : int
+        Terms and pairs of the reduced task after the look.
+    dropped, fixed : int
+        Terms proven so far on the zero piece and on the linear one.
+    gap, primal : float
+    """
+
+    iterations: int
+    kept: int
+    pairs: int
+    dropped: int
+    fixed: int
+    gap: float
+    primal: float
+
+
+@dataclass
+class Run:
+    """The options and the record of a solve.
+
+    Attributes
+    ----------
+    tol : float
+        Relative gap.
+    screen : bool
+        Whether to shrink the task.
+    method : {"auto", "bb", "apg", "newton"}
+        ``"auto"``: projected gradient, then Newton where that is slow.
+    every : int
+        Iterations between two looks at the gap.
+    limit : int
+        Most iterations in all.
+    limits : Limits
+        Of the whole call.
+    dropped, fixed : int
+        Terms the task lacks from the start.
+    opening : State
+        The first one of a solve, on the whole task.
+    saved, spent : float
+        Work that shrinking saved the iterations, and work it took; see `metric_thrift`.
+    """
+
+    tol: float = 1e-6
+    screen: bool = True
+    method: str = "auto"
+    every: int = 2
+    limit: int = 20_000
+    limits: Limits = UNLIMITED
+    on_step: Callable[[Step], None] | None = None
+    dropped: int = 0
+    fixed: int = 0
+    opening: State | None = None
+    steps: list[Step] = field(default_factory=list)
+    iterations: int = 0
+    passes: int = 0
+    saved: float = 0.0
+    spent: float = 0.0
+    _whole: int = 0
+    _work: float = 0.0
+    _dropped: int = 0
+    _fixed: int = 0
+    _memory: dict[str, float] = field(default_factory=dict)
+
+    def solve(
+        self, task: Task, start: Metric, accept: Callable[[Metric], bool] | None = None
+    ) -> tuple[State, Sphere]:
+        """The last state on the full task with the sphere it proves.
+
+        With `accept`, a metric it accepts is returned as it is, on the reduced task.
+        """
+        state = task.evaluate(start)
+        sphere = task.sphere(state)
+        self.passes += 1
+        first, self.opening = (state, sphere), state
+        self._whole = len(task.terms) + self.dropped + self.fixed
+        self._work = work(task)
+        aim = 0.5 * self.tol
+        for _ in range(8):
+            if sphere.gap <= self.tol * abs(state.primal) or self.limits.spent():
+                break
+            reduced = task
+            self._dropped, self._fixed = self.dropped, self.fixed
+            if self.dropped + self.fixed and len(task.terms) < SMALL:
+                self._note(task, sphere.gap, state.primal)
+            elif self.screen:
+                reduced, state = self._shrink(task, state, sphere, sort=True)
+            metric = self._iterate(reduced, state, aim, sphere.gap)
+            if accept is not None and accept(metric):
+                return state._replace(metric=metric), sphere
+            state = task.evaluate(metric)
+            sphere = task.sphere(state)
+            self.passes += 1
+            aim *= 0.1
+            if self.iterations >= self.limit:
+                break
+        if sphere.gap > first[1].gap:
+            return first
+        self._note(task, sphere.gap, state.primal)
+        return state, sphere
+
+    def _shrink(
+        self, task: Task, state: State, sphere: Sphere, *, sort: bool = False
+    ) -> tuple[Task, State]:
+        reduced, state, dropped, fixed = shrink(task, sphere, state, sort=sort)
+        self.spent += shrinking(task, reduced)
+        self._dropped += dropped
+        self._fixed += fixed
+        self._note(reduced, sphere.gap, state.primal)
+        return reduced, state
+
+    def _note(self, task: Task, gap: float, primal: float) -> None:
+        step = Step(
+            self.iterations, len(task.terms), len(task.table), self._dropped, self._fixed, gap,
+            primal,
+        )
+        self.steps.append(step)
+        if self.on_step is not None:
+            self.on_step(step)
+
+    def _iterate(self, task: Task, state: State, aim: float, gap: float) -> Metric:
+        """Down to a relative gap of `aim` on `task`, shrinking it on the way."""
+        if not len(task.terms):
+            return task.cone.project(task.push / task.lam)
+        shrunk_at = last = gap
+        begun, many = self.iterations, 0.1 * self._whole
+        slow, method, finishing = 0, self.method, 0
+        states = self._method(method)(task, state)
+        best, best_gap = state, gap
+        while self.iterations < self.limit and not self.limits.spent():
+            new = next(states, None)
+            if new is None:
+                if method != "auto":
+                    break
+                method, state = "newton", best
+                states = self._method(method)(task, state)
+                continue
+            state = new
+            self.iterations += 1
+            self.limits.spent(1)
+            self.saved += self._work - work(task)
+            finishing += method == "newton"
+            if finishing > NEWTON_LIMIT:
+                break
+            if self.iterations % self.every and method != "newton":
+                continue
+            gap = task.gap(state)
+            if gap < best_gap:
+                best, best_gap = state, gap
+            if gap <= aim * abs(state.primal):
+                break
+            slow = slow + 1 if gap > 0.1 * last else 0
+            last = gap if slow == 0 else last
+            late = self.iterations - begun >= PATIENCE
+            if self.screen and gap < 0.1 * shrunk_at and (late or len(task.terms) > many):
+                shrunk_at, begun = gap, self.iterations
+                before = len(task.terms)
+                task, state = self._shrink(task, state, task.sphere(state))
+                if not len(task.terms):
+                    return task.cone.project(task.push / task.lam)
+                if len(task.terms) < before:
+                    best, best_gap = state, task.gap(state)
+                    states = self._method(method)(task, state)
+            if slow * self.every >= 200 and method == "auto":
+                method, slow = "newton", 0
+                state, last = best, best_gap
+                states = self._method(method)(task, state)
+        return state.metric if gap <= best_gap else best.metric
+
+    def _method(self, name: str) -> Callable[[Task, State], Iterator[State]]:
+        known = {"apg": accelerated, "newton": newton}
+        return known.get(name, partial(projected_gradient, memory=self._memory))
+
+
+Array = NDArray[np.float64]
+
+WIDTHS = (5e-2, 1e-2, 2e-3, 4e-4, 8e-5, 1e-5, 1e-6)
+
+
+def solve_kinked(task: Task, begin: Metric, run: Run) -> tuple[Metric, Run, Sphere, Array]:
+    """The metric, the record, a sphere (of the smoothed task) and slopes ``theta = -alpha``."""
+    scale = float(np.abs(task.b).max(initial=0.0)) or 1.0
+    best: tuple[float, Metric, Array, Sphere] | None = None
+    metric, goal = begin, run.tol
+    for width in WIDTHS:
+        smooth = replace(task, bend=np.where(task.bend == 0.0, width * scale, task.bend))
+        run.tol = min(1e-3, max(0.02 * width, 0.1 * goal))
+        state, sphere = run.solve(smooth, metric)
+        metric = state.metric
+        alpha = _smoothed_alpha(smooth, state)
+        for _ in range(3):
+            candidate = (*_improve(task, alpha, metric, 2.0 * width * scale), sphere)
+            gap, found, alpha, _ = candidate
+            if best is None or gap < best[0]:
+                best = candidate
+            if best[0] <= goal * abs(_primal(task, best[1])):
+                run.tol = goal
+                return best[1], run, best[3], -best[2]
+            if gap > 0.5 * best[0] and candidate is not best:
+                break
+            if run.limits.spent():
+                break
+            metric = found
+        if run.limits.reached:
+            break
+        metric = state.metric
+    run.tol = goal
+    if best is None:
+        raise ArithmeticError("no width was tried")
+    return best[1], run, best[3], -best[2]
+
+
+def _smoothed_alpha(smooth: Task, state: State) -> Array:
+    margins = smooth.terms.margins(smooth.pair_values(state.metric))
+    return np.asarray(smooth.weight * np.clip((smooth.b - margins) / smooth.bend, 0.0, 1.0))
+
+
+def _primal(task: Task, metric: Metric) -> float:
+    return task.evaluate(metric).primal
+
+
+def _improve(
+    task: Task, alpha: Array, metric: Metric, reach: float
+) -> tuple[float, Metric, Array]:
+    """The gap on all terms after the dual is maximised over those near their kink."""
+    margins = task.terms.margins(task.pair_values(metric))
+    z = task.b - margins
+    weight = np.broadcast_to(task.weight, z.shape)
+    near = np.abs(z) <= reach
+    alpha = np.where(near, alpha, np.where(z > 0, weight, 0.0))
+    chosen = np.flatnonzero(near)
+    fixed = np.where(near, 0.0, alpha)
+    push = _force(task, fixed) + task.push
+    terms, used = task.terms.take(chosen).compact()
+    table, lam = task.table.take(used), task.lam
+    level = np.broadcast_to(task.b, z.shape)[chosen]
+
+    def negative_dual(values: Array) -> tuple[float, Array]:
+        omega = terms.scatter(values)
+        omega[-1] = 0.0
+        dual = task.cone.project((push + table.pull(omega)) / lam).value
+        slope = level - terms.margins(table.values(dual.ravel()))
+        return 0.5 * lam * float(np.vdot(dual, dual)) - float(level @ values), -slope
+
+    if len(chosen):
+        top = weight[chosen]
+        found = minimize(
+            negative_dual, np.clip(alpha[chosen], 0.0, top), jac=True, method="L-BFGS-B",
+            bounds=np.column_stack([np.zeros_like(top), top]),
+            options={"maxiter": 500, "maxcor": 30, "ftol": 1e-16, "gtol": 1e-12},
+        )
+        alpha[chosen] = np.clip(found.x, 0.0, top)
+    dual = task.cone.project((_force(task, alpha) + task.push) / lam)
+    gap = dual_gap(task, dual, alpha)
+    own = dual_gap(task, metric, alpha)
+    return (gap, dual, alpha) if gap <= own else (own, metric, alpha)
+
+
+def _force(task: Task, alpha: Array) -> Array:
+    omega = task.terms.scatter(alpha)
+    omega[-1] = 0.0
+    return task.table.pull(omega)
+
+
+def dual_gap(task: Task, metric: Metric, alpha: Array) -> float:
+    """The duality gap of a metric and any ``0 <= alpha <= w``, as a sum of non-negative terms."""
+    margins = task.terms.margins(task.pair_values(metric))
+    z, p = task.b - margins, alpha / task.weight
+    bend = np.broadcast_to(task.bend, z.shape)
+    curve = np.where(bend > 0, bend, 1.0)
+    tau = np.where(bend > 0, np.clip(z / curve, 0.0, 1.0), z > 0)
+    fy = task.weight * (0.5 * bend * (p - tau) ** 2 + (tau - p) * (z - bend * tau))
+    split = task.cone.split(_force(task, alpha) + task.push)
+    step = metric.value - split.positive / task.lam
+    return up(
+        float(np.maximum(fy, 0.0).sum()) + 0.5 * task.lam * float(np.vdot(step, step))
+        + task.cone.inner_above(metric, split.lift)
+    )

@@ -1,0 +1,341 @@
+"""Metric learning along lambda: extrapolated starts, screening at each, a certificate at each.
+
+Terms that one look at all of them decides for several values of lambda in a row.
+
+For a pair (M, alpha) the midpoint sphere at ``s = 1 / lam`` has its centre at ``(M + s G) / 2``,
+``G = K + Gamma``, and ``r^2 = |M - s G|^2 / 4 + s (FY + <M, Gamma>)``: the centre is linear in s,
+r^2 is convex. What the two spheres at the ends of an interval, both with the larger radius, put on
+one piece is on that piece at every lambda between them.
+
+The reference of every step is not the last solution but ``[M1 + c (M1 - M2)]_+``, extrapolated in
+``log lam`` from the last two and evaluated once: its sphere decides most of what is left undecided
+by one around the last solution, and iterations start from there.
+
+Points of a path over lambda as plain rows, and where such a path begins and ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen._support.limits import UNLIMITED, Limits
+from cvxscreen.certificates.certificate import Certificate, certify
+from cvxscreen.certificates.metric import certify_metric
+from cvxscreen.core.problem import Problem
+from cvxscreen.designs.term_sets import Products
+from cvxscreen.errors import InvalidInput
+from cvxscreen.solvers.metric.run import Run, solve_kinked
+from cvxscreen.solvers.metric.solver import LISTED, closed_form, lam_max, task_of
+from cvxscreen.solvers.metric.task import SMALL, Metric, State, Task, Thrift, shrink_together, work
+
+SHARE = 0.2
+"""Worth keeping if no more terms than this share are left."""
+
+PROMISING = 0.005
+"""Worth a look if no more terms than this share were left at the lam the look is from."""
+
+LONGEST = 16
+"""How many values of lam to look ahead at most."""
+
+
+@dataclass
+class Ahead:
+    """The task with what is decided between two values of lam taken off.
+
+    Attributes
+    ----------
+    span : int
+        How many values of lam to look ahead; doubled where that worked, halved where it did not.
+    task : Task or None
+        Valid for ``low <= lam <= high``.
+    dropped, fixed : int
+        Terms it lacks: on the zero piece, on the linear one.
+    """
+
+    span: int = 4
+    task: Task | None = None
+    low: float = 0.0
+    high: float = 0.0
+    dropped: int = 0
+    fixed: int = 0
+
+    def at(self, lam: float) -> Task | None:
+        """The reduced task at `lam`, where there is one."""
+        if self.task is None or not self.low <= lam <= self.high:
+            return None
+        return self.task.at(lam)
+
+    def look(self, task: Task, state: State, left: int, coming: Sequence[float]) -> None:
+        """Decide terms of `task` from `state` for the values of lam that come next.
+
+        `left` terms were undecided at the lam of `state` itself.
+        """
+        self.task, values = None, coming[: self.span]
+        if len(values) < 2 or left > PROMISING * len(task.terms):
+            return
+        self.low, self.high = min(values), max(values)
+        spheres = [task.at(lam).sphere(state) for lam in (self.low, self.high)]
+        radius = max(sphere.radius for sphere in spheres)
+        wide = [sphere._replace(radius=radius) for sphere in spheres]
+        found = shrink_together(task, wide, state, int(SHARE * len(task.terms)))
+        if found is None:
+            self.span = max(self.span // 2, 2)
+            return
+        self.task, self.dropped, self.fixed = found
+        self.span = min(2 * self.span, LONGEST)
+
+
+Array = NDArray[np.float64]
+
+KEPT = 100_000
+"""Up to this many terms a path keeps a dual variable of each at every lam."""
+
+
+@dataclass(frozen=True, eq=False)
+class Station:
+    """One value of lam, solved.
+
+    Attributes
+    ----------
+    problem : Problem
+    x, theta : arrays
+        `theta` is empty where there are more than `KEPT` terms.
+    certificate : Certificate
+    dropped, fixed : float
+        Shares of the terms proven zero and linear before anything was solved.
+    kept, iterations, looks : int
+        Terms in the smallest reduced task; iterations; looks at the gap that were recorded.
+    loss : float
+        Sum of the losses.
+    seconds : float
+    status : str
+    """
+
+    problem: Problem
+    x: Array
+    theta: Array
+    certificate: Certificate
+    dropped: float
+    fixed: float
+    kept: int
+    iterations: int
+    looks: int
+    loss: float
+    seconds: float
+    status: str
+
+
+def along(
+    problem: Problem,
+    values: Iterable[float],
+    *,
+    tol: float = 1e-6,
+    screen: bool = True,
+    method: str = "auto",
+    first: Sequence[tuple[float, Array]] = (),
+    limits: Limits = UNLIMITED,
+    max_iter: int | None = None,
+) -> Iterator[Station]:
+    """Solve `problem` at every lam of `values`, in that order.
+
+    Parameters
+    ----------
+    problem : Problem
+    values : iterable of float
+    tol : float
+        Certified relative gap.
+    screen : bool
+        Whether to reduce.
+    method : {"auto", "bb", "apg", "newton"}
+    first : sequence of (lam, x)
+        The points before, in their order; the last two are used.
+    limits : Limits
+        Of all values together.
+    max_iter : int, optional
+        Iterations for each value.
+    """
+    base = task_of(problem)
+    fast = isinstance(base.terms, Products)
+    base.share()
+    last, ahead, thrift = list(first)[-2:], Ahead(), Thrift()
+    grid = [float(lam) for lam in values]
+    for number, lam in enumerate(grid):
+        began = perf_counter()
+        here = problem.with_(lam=lam)
+        known = ahead.at(lam)
+        task = base.at(lam) if known is None else known
+        start = _start(task, last)
+        screened = screen and (known is not None or thrift.screens())
+        run = Run(tol=0.5 * tol, screen=screened, method=method, limits=limits.each(max_iter))
+        if known is not None:
+            run.dropped, run.fixed = ahead.dropped, ahead.fixed
+        proof: list[tuple[Array, Array | None, Certificate]] = []
+
+        def accept(metric: Metric, here: Problem = here, proof: list = proof) -> bool:  # type: ignore[type-arg]
+            x = _settled(here, metric)
+            proof.append((x, None, certify_metric(here, x, tol=tol)))
+            return proof[-1][2].ok
+
+        if (task.bend == 0.0).any():
+            metric, run, _, theta = solve_kinked(task, start, run)
+            proof.append(_listed(here, metric, theta, tol))
+        else:
+            state, _ = run.solve(task, start, accept if fast else None)
+            metric = state.metric
+            if screened and known is None and run.opening is not None and run.steps:
+                ahead.look(task, run.opening, run.steps[0].kept, grid[number + 1:])
+                if ahead.task is None and work(task) > SMALL:
+                    thrift.learn(run.saved, run.spent)
+            if not proof or not proof[-1][2].ok:
+                proof.append(_checked(here, metric, tol, fast))
+        x, slopes, certificate = proof[-1]
+        last = [*last[-1:], (lam, x)]
+        if slopes is None:
+            slopes = np.zeros(0)
+            if here.n <= KEPT:
+                slopes = here.losses.slope(here.design.forward(x))
+        shrunk = run.steps[0] if screened and run.steps and run.iterations else None
+        yield Station(
+            here, x, slopes, certificate,
+            shrunk.dropped / here.n if shrunk else 0.0, shrunk.fixed / here.n if shrunk else 0.0,
+            min((step.kept for step in run.steps), default=here.n), run.iterations,
+            len(run.steps), certificate.primal - smooth_part(problem, x, lam),
+            perf_counter() - began, run.limits.word(certificate.ok),
+        )
+
+
+def smooth_part(problem: Problem, x: Array, lam: float) -> float:
+    """The objective at `x` and `lam` without the losses."""
+    return 0.5 * lam * float(x @ x) + float(problem.linear @ x) + problem.constant
+
+
+def _start(task: Task, last: list[tuple[float, Array]]) -> Metric:
+    if not last:
+        return closed_form(task)
+    (lam2, older), (lam1, newer) = last[0], last[-1]
+    lead = 0.0
+    if lam1 != lam2:
+        lead = min(max(float(np.log(task.lam / lam1) / np.log(lam1 / lam2)), 0.0), 2.0)
+    return task.cone.project((newer + lead * (newer - older)).reshape(task.push.shape))
+
+
+def _settled(problem: Problem, metric: Metric) -> Array:
+    x = metric.value.ravel()
+    return x if problem.penalty is None else problem.penalty.settle(x)
+
+
+def _checked(
+    problem: Problem, metric: Metric, tol: float, fast: bool
+) -> tuple[Array, Array | None, Certificate]:
+    x = _settled(problem, metric)
+    if fast or problem.n > LISTED:
+        return x, None, certify_metric(problem, x, tol=tol)
+    theta = problem.losses.slope(problem.design.forward(x))
+    return x, theta, certify(problem, x, theta, tol=tol)
+
+
+def _listed(
+    problem: Problem, metric: Metric, theta: Array, tol: float
+) -> tuple[Array, Array, Certificate]:
+    x = _settled(problem, metric)
+    theta = np.clip(theta, problem.losses.lo, problem.losses.hi)
+    return x, theta, certify(problem, x, theta, tol=tol)
+
+
+STOP = 0.01
+"""A path ends where the loss hardly falls any more: see `ends`."""
+
+
+def ends(before: tuple[float, float] | None, now: tuple[float, float]) -> bool:
+    """The stopping rule of a path (Yoshida et al. 2019, section 7), on ``(lam, loss)``.
+
+    Whether the relative fall of the loss, per relative fall of lam, is below `STOP`.
+    """
+    if before is None:
+        return False
+    (lam0, loss0), (lam1, loss1) = before, now
+    if loss0 <= 0.0:
+        return True
+    return (loss0 - loss1) / loss0 * lam0 / (lam0 - lam1) < STOP
+
+
+def metric_grid(problem: Problem) -> Array:
+    """0.9 times the value before, from the largest lam that matters downwards.
+
+    Raises
+    ------
+    InvalidInput
+        If the problem has no such lam.
+    """
+    top = lam_max(problem)
+    if not 0.0 < top < np.inf:
+        raise InvalidInput("`values` is missing, and this problem has no largest lambda.")
+    return np.asarray(top * 0.9 ** np.arange(1, 400))
+
+
+def metric_rows(
+    problem: Problem,
+    grid: Array,
+    tol: float,
+    done: Sequence[dict[str, Any]],
+    *,
+    stop: bool,
+    limits: Limits = UNLIMITED,
+    max_iter: int | None = None,
+) -> Iterator[dict[str, Any]]:
+    """The points of a path after those `done`, each as the fields of its record.
+
+    With `stop` it ends by the rule of `ends`, once the loss has begun to fall. `limits` are of all
+    points together, `max_iter` of each.
+    """
+    descent = _Descent()
+    for row in done:
+        x, lam = row["x"], row["value"]
+        if descent.over(lam, row["objective"] - smooth_part(problem, x, lam)) and stop:
+            return
+    first = [(row["value"], row["x"]) for row in done]
+    stations = along(
+        problem, grid[len(done):], tol=tol, first=first, limits=limits, max_iter=max_iter
+    )
+    for station in stations:
+        proof, lam = station.certificate, float(station.problem.lam or 0.0)
+        yield {
+            "value": lam,
+            "x": station.x,
+            "theta": station.theta,
+            "objective": proof.primal,
+            "gap": proof.gap,
+            "relative_gap": proof.relative_gap,
+            "status": station.status,
+            "before": {"zero": station.dropped, "linear": station.fixed, "quadratic": 0.0},
+            "kept": station.kept,
+            "predicted": 0,
+            "refuted": 0,
+            "rounds": station.looks,
+            "seconds": station.seconds,
+            "over": "lam",
+        }
+        if descent.over(lam, station.loss) and stop:
+            return
+
+
+class _Descent:
+    """How the loss falls along lambda; near the largest lambda it hardly falls either."""
+
+    def __init__(self) -> None:
+        self.before: tuple[float, float] | None = None
+        self.steep = False
+
+    def over(self, lam: float, loss: float) -> bool:
+        """Take in a point; whether it is the last."""
+        flat = ends(self.before, (lam, loss))
+        last = self.steep and flat
+        self.steep = self.steep or (self.before is not None and not flat)
+        self.before = lam, loss
+        return last

@@ -1,0 +1,554 @@
+"""Metric learning as its solvers see it: cones, evaluation, bounds, and a task made smaller.
+
+The two cones of metric learning: symmetric positive semidefinite matrices, and vectors >= 0.
+
+A `Metric` is a member of its cone by construction: a matrix is the product of a factor with its
+transpose, whatever the eigenvalue routine may have rounded.
+
+Metric learning as its solvers see it: evaluate, bound the optimum, shrink.
+
+::
+
+    P(M) = sum_t l_t(<H_t, M>) - <push, M> + lam/2 |M|^2 + constant      over the cone
+    l_t  = w (z tau - g/2 tau^2),  tau = clip(z/g, 0, 1),  z = b - <H_t, M>
+
+The dual variable is always ``alpha_t = w tau`` at the very M at hand, so that the duality gap
+``lam/2 |M - M_alpha|^2 + <M, Gamma>`` needs no array over the terms:
+``K = sum alpha_t H_t + push``, ``Gamma = [-K]_+``, ``M_alpha = [K]_+ / lam``. A shrunken task has
+the same optimum (Yoshida et al. 2019, Lemma 1); what is fixed on the linear piece is in `push` and
+`constant`.
+
+A task without the terms that a sphere decides.
+
+An `Indexed` set is sifted term by term with the exact norms ``|H|``; a product set closes the
+window of every row from both ends, with ``|H|^2 <= |a|^4 + |b|^4``, and never lists a term.
+
+Whether screening pays on a path, counted in work, never in seconds: runs must repeat exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen._support.rounding import UNIT, gamma, up
+from cvxscreen.designs.pair_table import PairTable, loops
+from cvxscreen.designs.term_sets import Indexed, Products, Terms, product_loops
+
+Array = NDArray[np.float64]
+
+
+class Metric(NamedTuple):
+    """A member of the cone.
+
+    Attributes
+    ----------
+    value : array, shape (d, d) or (d,)
+    factor : array, shape (d, r)
+        ``value = factor factor'`` up to rounding; of a diagonal metric the roots, shape (d,).
+    """
+
+    value: Array
+    factor: Array
+
+
+class Split(NamedTuple):
+    """A symmetric matrix (or vector) and what its projection onto the cone takes away.
+
+    Attributes
+    ----------
+    positive : array
+        The projection, computed as the argument plus ``lift lift'``.
+    lift : array, shape (d, s) or (d,)
+        ``lift lift'`` lies in the cone exactly; for vectors the lift is the vector added itself.
+    factor : array, shape (d, r)
+        ``factor factor'`` is close to `positive`; empty for vectors.
+    """
+
+    positive: Array
+    lift: Array
+    factor: Array
+
+
+@dataclass(frozen=True)
+class Semidefinite:
+    """Symmetric positive semidefinite matrices, shape (d, d)."""
+
+    d: int
+
+    def project(self, matrix: Array) -> Metric:
+        """The nearest member, without eigenvalues that are mere rounding."""
+        values, vectors = np.linalg.eigh(matrix)
+        floor = self.d * UNIT * max(abs(float(values[0])), abs(float(values[-1])))
+        used = values > floor
+        factor = np.ascontiguousarray(vectors[:, used] * np.sqrt(values[used]))
+        if not factor.shape[1]:
+            factor = np.zeros((self.d, 1))
+        value = factor @ factor.T
+        if factor.shape[1] == self.d:
+            factor = _triangular(value, factor)
+        return Metric(value, factor)
+
+    def split(self, matrix: Array) -> Split:
+        """`matrix` with its negative part taken off."""
+        values, vectors = np.linalg.eigh(matrix)
+        used = values < 0.0
+        lift = vectors[:, used] * np.sqrt(-values[used])
+        factor = vectors[:, ~used] * np.sqrt(values[~used])
+        return Split(matrix + lift @ lift.T, lift, factor)
+
+    def inner_above(self, metric: Metric, lift: Array) -> float:
+        """An upper bound of ``<metric, lift lift'>``, a sum of squares."""
+        cross = float(np.linalg.norm(metric.factor.T @ lift)) * (1.0 + gamma(self.d**2))
+        sizes = float(np.linalg.norm(metric.factor)) * float(np.linalg.norm(lift))
+        return float((cross + gamma(self.d + 2) * sizes) ** 2)
+
+    def metric_error(self, metric: Metric) -> float:
+        """Bound of ``|value - factor factor'|``."""
+        return gamma(self.d + 2) * float(np.linalg.norm(metric.factor)) ** 2
+
+    def lift_error(self, lift: Array) -> float:
+        """Bound of the rounding of ``lift lift'``, and its size."""
+        return gamma(self.d + 3) * float(np.linalg.norm(lift)) ** 2
+
+    def zero(self) -> Metric:
+        """The zero matrix."""
+        return Metric(np.zeros((self.d, self.d)), np.zeros((self.d, 1)))
+
+
+def _triangular(value: Array, factor: Array) -> Array:
+    """The Cholesky factor, cheaper to multiply with, if rounding lets there be one.
+
+    ``|value - L L'| <= gamma(d + 1) |L|^2`` (Higham 2002, Theorem 10.3), as for any other factor.
+    """
+    try:
+        return np.asarray(np.linalg.cholesky(value), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        return factor
+
+
+@dataclass(frozen=True)
+class Nonnegative:
+    """Vectors with non-negative entries, shape (d,)."""
+
+    d: int
+
+    def project(self, vector: Array) -> Metric:
+        """The positive part."""
+        value = np.maximum(vector, 0.0)
+        return Metric(value, np.sqrt(value))
+
+    def split(self, vector: Array) -> Split:
+        """`vector` with its negative part taken off."""
+        return Split(np.maximum(vector, 0.0), np.maximum(-vector, 0.0), np.zeros(0))
+
+    def inner_above(self, metric: Metric, lift: Array) -> float:
+        """An upper bound of the inner product of two non-negative vectors."""
+        return float(metric.value @ lift) * (1.0 + gamma(self.d + 2))
+
+    def metric_error(self, metric: Metric) -> float:
+        """Nothing is rounded."""
+        return 0.0
+
+    def lift_error(self, lift: Array) -> float:
+        """Nothing is rounded."""
+        return 0.0
+
+    def zero(self) -> Metric:
+        """The zero vector."""
+        return Metric(np.zeros(self.d), np.zeros(self.d))
+
+
+Cone = Semidefinite | Nonnegative
+
+
+class State(NamedTuple):
+    """A metric evaluated on a task."""
+
+    metric: Metric
+    primal: float
+    values: Array  # of the pairs
+    omega: Array
+    force: Array  # K = sum alpha H + push
+
+    def gradient(self, lam: float) -> Array:
+        """Of the primal objective."""
+        return lam * self.metric.value - self.force
+
+
+class Sphere(NamedTuple):
+    """``|M* - centre| <= radius``, proven, rounding included; from the pair (M, alpha(M))."""
+
+    centre: Array
+    radius: float
+    gap: float
+    dual: Array  # M_alpha
+    factor: Array  # about its root, empty for a diagonal metric
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """See the module's docstring; `b`, `bend` and `weight` have one entry, or one a term."""
+
+    table: PairTable
+    terms: Terms
+    b: Array
+    bend: Array
+    weight: Array
+    lam: float
+    push: Array
+    constant: float = 0.0
+    drift: float = 0.0
+    """Bound of the error of `push` as stored."""
+
+    @cached_property
+    def cone(self) -> Cone:
+        """Where the metric lives."""
+        return (Nonnegative if self.table.diagonal else Semidefinite)(self.table.d)
+
+    @cached_property
+    def _space(self) -> tuple[Array, Array]:
+        width = self.terms.widest if isinstance(self.terms, Products) else 0
+        return np.empty(width), np.empty(width)
+
+    @cached_property
+    def _room(self) -> Array:
+        return np.empty_like(self.table.points)
+
+    def pair_values(self, metric: Metric) -> Array:
+        """The squared distances of the pairs under `metric`, shape (P + 1,)."""
+        if self.table.diagonal:
+            return self.table.values(metric.value)
+        return self.table.distances(metric.factor, self._room)
+
+    def evaluate(self, metric: Metric) -> State:
+        """One pass: objective and the gradient's data."""
+        q = self.pair_values(metric)
+        total, omega = self.losses(q)
+        force = self.table.pull(omega, self._room) + self.push
+        value = metric.value
+        smooth = 0.5 * self.lam * np.vdot(value, value) - np.vdot(self.push, value)
+        return State(metric, float(total + smooth) + self.constant, q, omega, force)
+
+    def losses(self, q: Array) -> tuple[float, Array]:
+        """Sum of the losses at pair values `q`, and their pull on every pair."""
+        omega = np.zeros(len(self.table) + 1)
+        if isinstance(self.terms, Products):
+            total = product_loops().product_pass(
+                *self.terms.arrays, q, self.b[0], self.bend[0], self.weight[0], omega, *self._space
+            )
+        else:
+            total = loops().indexed_pass(
+                self.terms.plus, self.terms.minus, q, self.b, self.bend, self.weight, omega
+            )
+        omega[-1] = 0.0
+        return float(total), omega
+
+    # -- what a state proves --------------------------------------------------------------------
+
+    def gap(self, state: State) -> float:
+        """The duality gap, not rounded outward: for stopping, never for proofs."""
+        split = self.cone.split(state.force)
+        step = state.metric.value - split.positive / self.lam
+        return float(0.5 * self.lam * np.vdot(step, step)) + self.cone.inner_above(
+            state.metric, split.lift
+        )
+
+    def sphere(self, state: State) -> Sphere:
+        """The midpoint sphere of the state with its own dual point, rounded outward.
+
+        ``|M* - (M + M_alpha)/2|^2 <= |M - M_alpha|^2 / 4 + (FY + <M, Gamma>) / lam``, where FY is
+        only what the rounding of the margins leaves.
+        """
+        cone, lam, metric = self.cone, self.lam, state.metric
+        split = cone.split(state.force)
+        dual = split.positive / lam
+        size_k, size_m = (float(np.linalg.norm(v)) for v in (state.force, metric.value))
+        size_b, lifted = float(np.linalg.norm(dual)), float(np.linalg.norm(split.lift)) ** 2
+        noise = self.force_error(state) + cone.lift_error(split.lift)
+        noise = up(noise + 4.0 * UNIT * (size_k + lifted)) / lam
+        own = cone.metric_error(metric)
+        apart = float(np.linalg.norm(metric.value - dual)) * (1.0 + gamma(metric.value.size))
+        apart = up(apart + own + noise + 2.0 * UNIT * (size_m + size_b))
+        slack = up(self.left_over(metric) + cone.inner_above(metric, split.lift), 32)
+        radius = up(float(np.sqrt(up(0.25 * apart**2 + slack / lam, 16))))
+        radius = up(radius + 0.5 * (own + noise) + 2.0 * UNIT * (size_m + size_b))
+        gap = up(0.5 * lam * apart**2 + slack, 16)
+        factor = split.factor / np.sqrt(lam)
+        return Sphere(0.5 * (metric.value + dual), radius, gap, dual, factor)
+
+    def force_error(self, state: State) -> float:
+        """Bound of the rounding of K."""
+        pulled = float(self._pulled(state.omega) @ self.table.spread)
+        return up(self.table.pull_factor(self.terms.load) * pulled, 64) + up(
+            self.drift + 4.0 * UNIT * float(np.linalg.norm(self.push))
+        )
+
+    def _pulled(self, omega: Array) -> Array:
+        """At least the sum of alpha over the terms of each pair, shape (P + 1,)."""
+        return np.abs(omega) if self._one_signed else self._most
+
+    @cached_property
+    def _one_signed(self) -> bool:
+        """Whether no pair is the plus pair of one term and the minus pair of another."""
+        terms = self.terms
+        sides = (terms.far, terms.near) if isinstance(terms, Products) else terms.index()
+        role = np.zeros((2, len(self.table) + 1), dtype=bool)
+        for row, side in zip(role, sides, strict=True):
+            row[side] = True
+        return not (role[0] & role[1])[:-1].any()
+
+    @cached_property
+    def _most(self) -> Array:
+        plus, minus = self.terms.index()
+        weight = np.broadcast_to(self.weight, len(plus))
+        size = len(self.table) + 1
+        return np.asarray(
+            np.bincount(plus, weight, size) + np.bincount(minus, weight, size), dtype=np.float64
+        )
+
+    def margin_error(self, size: float) -> float:
+        """Bound of the rounding of any margin of a metric of norm `size`, thresholds included."""
+        square, reach = self.table.most
+        pair = self.table.value_factor * size * reach
+        most = float(np.abs(self.b).max(initial=0.0) + self.bend.max(initial=0.0))
+        return up(2.0 * pair + 8.0 * UNIT * (most + 2.0 * size * square))
+
+    def left_over(self, metric: Metric) -> float:
+        """Upper bound of the Fenchel-Young terms that rounding leaves between M and alpha(M).
+
+        With margins off by e: at most ``2 w e^2 / g`` a term, or ``w e`` at a kink (g = 0).
+        """
+        e = self.margin_error(float(np.linalg.norm(metric.value)))
+        kinked = self.bend <= e
+        safe = np.where(kinked, 1.0, self.bend)
+        each = self.weight * np.where(kinked, 2.0 * e, 2.0 * e**2 / safe)
+        return up(float(each.sum()) * (len(self.terms) if each.size == 1 else 1.0), 64)
+
+    @cached_property
+    def norms(self) -> Array:
+        """``|H_t|`` rounded up, shape (T,)."""
+        plus, minus = self.terms.index()
+        out = np.empty(len(plus))
+        table = self.table
+        if table.diagonal:
+            loops().cross_diagonal(plus, minus, table.left, table.right, table.points, out)
+        else:
+            loops().cross(plus, minus, table.left, table.right, table.points, out)
+        tiny = 16.0 * UNIT * (table.squares[plus] + table.squares[minus])
+        return out * (1.0 + gamma(2 * table.d + 8)) + tiny
+
+    def share(self) -> None:
+        """Work out once what does not depend on lam, for every task made by `at`."""
+        _ = self._one_signed, self._space, self._room
+
+    def at(self, lam: float) -> Task:
+        """The same task at another lam: if terms were taken off, one where they are decided too."""
+        fresh = replace(self, lam=lam)
+        for name in ("norms", "_one_signed", "_most", "_space", "_room"):
+            if name in self.__dict__:
+                fresh.__dict__[name] = self.__dict__[name]
+        return fresh
+
+
+WORTH = 0.02
+"""Terms are taken off if they are no less than this share."""
+
+Proof = tuple[Array, Array, float]
+"""Of a sphere: the pairs' values at its centre, their errors, and its radius."""
+
+
+def shrink(
+    task: Task, sphere: Sphere, state: State, *, sort: bool = False
+) -> tuple[Task, State, int, int]:
+    """The task without the terms that `sphere` decides, the task itself if they are hardly any.
+
+    `state` is the one the sphere was made from. Its metric lies in the sphere, so every decided
+    term sits on its piece there too: what is fixed is the state's force less what is left.
+
+    Parameters
+    ----------
+    sort : bool
+        Put the far lists in order first; for a task nothing was taken from.
+
+    Returns
+    -------
+    task : Task
+    state : State
+        The same metric on it.
+    dropped, fixed : int
+        Terms proven on the zero piece (R) and on the linear one (L).
+    """
+    left, kept, dropped, fixed = _decided(task, (sphere,), state, sort)
+    if dropped + fixed < WORTH * len(task.terms):
+        return task, state, 0, 0
+    small, used = left.compact()
+    return *_without(task, small, used, state, kept), dropped, fixed
+
+
+def shrink_together(
+    task: Task, spheres: Sequence[Sphere], state: State, most: int
+) -> tuple[Task, int, int] | None:
+    """The task without the terms on which `spheres`, all of them made from `state`, agree.
+
+    None where more than `most` terms are left; for a task nothing was taken from.
+    """
+    left, kept, dropped, fixed = _decided(task, spheres, state, True)
+    if len(left) > most:
+        return None
+    small, used = left.compact()
+    return _without(task, small, used, state, kept)[0], dropped, fixed
+
+
+def _decided(
+    task: Task, spheres: Sequence[Sphere], state: State, sort: bool
+) -> tuple[Terms, NDArray[np.bool_] | None, int, int]:
+    """The terms that are left, which of all they are where these are listed, and two counts."""
+    proofs = [_proof(task, sphere, state) for sphere in spheres]
+    if isinstance(task.terms, Indexed):
+        return _sift(task, task.terms, proofs)
+    terms = task.terms.ordered(proofs[0][0]) if sort else task.terms
+    return _close_windows(task, terms, proofs, sort)
+
+
+def _proof(task: Task, sphere: Sphere, state: State) -> Proof:
+    size = float(np.linalg.norm(sphere.centre)) * (1.0 + gamma(sphere.centre.size))
+    # What is decided is decided by more than the rounding of the state's own margins, too.
+    size += float(np.linalg.norm(state.metric.value)) * (1.0 + gamma(sphere.centre.size))
+    q, error = _centre_values(task, sphere, state), task.table.value_error(size)
+    error = error + 8.0 * UNIT * np.abs(q)
+    error += 0.5 * _off_centre(task, sphere, state) * task.table.squares
+    return q, error, sphere.radius
+
+
+def _centre_values(task: Task, sphere: Sphere, state: State) -> Array:
+    if task.table.diagonal:
+        return task.table.values(sphere.centre)
+    return 0.5 * (state.values + task.table.distances(sphere.factor))
+
+
+def _off_centre(task: Task, sphere: Sphere, state: State) -> float:
+    """How far the factors behind `_centre_values` are from the matrices, both together."""
+    if task.table.diagonal:
+        return 0.0
+    made = sphere.factor @ sphere.factor.T
+    size = float(np.linalg.norm(sphere.factor)) ** 2 + float(np.linalg.norm(sphere.dual))
+    away = float(np.linalg.norm(made - sphere.dual)) + gamma(task.table.d + 8) * size
+    return up(away + task.cone.metric_error(state.metric), task.table.size)
+
+
+def _close_windows(
+    task: Task, terms: Products, proofs: list[Proof], sort: bool
+) -> tuple[Products, None, int, int]:
+    b, g = float(task.b[0]), float(task.bend[0])
+    slack, low, high = 16.0 * UNIT * (abs(b) + g), terms.hi, terms.lo
+    for number, (q, error, radius) in enumerate(proofs):
+        lo, hi = terms.lo.copy(), terms.hi.copy()
+        product_loops().shrink(
+            terms.near_ptr, terms.near, terms.far_ptr, terms.far, lo, hi, q, error,
+            task.table.squares, radius, b + slack, b - g - slack, sort and number == 0,
+            *(np.empty(terms.widest) for _ in range(3)),
+        )
+        low, high = np.minimum(low, lo), np.maximum(high, hi)
+    dropped, fixed = int(terms.hi.sum() - high.sum()), int(low.sum() - terms.lo.sum())
+    return replace(terms, lo=low, hi=high), None, dropped, fixed
+
+
+def _sift(
+    task: Task, terms: Indexed, proofs: list[Proof]
+) -> tuple[Indexed, NDArray[np.bool_], int, int]:
+    zero = linear = np.ones(len(terms), dtype=bool)
+    for q, error, radius in proofs:
+        middle = terms.margins(q)
+        reach = radius * task.norms * (1.0 + 8.0 * UNIT) + error[terms.plus] + error[terms.minus]
+        reach = reach + 16.0 * UNIT * (np.abs(middle) + np.abs(task.b) + task.bend)
+        zero = zero & (middle - reach > task.b)
+        linear = linear & (middle + reach < task.b - task.bend)
+    kept = ~(zero | linear)
+    return terms.take(kept), kept, int(zero.sum()), int(linear.sum())
+
+
+def _without(
+    full: Task, left: Terms, used: NDArray[np.intp], state: State,
+    kept: NDArray[np.bool_] | None = None,
+) -> tuple[Task, State]:
+    def part(row: Array) -> Array:
+        return row if row.size == 1 or kept is None else row[kept]
+
+    nothing = np.zeros_like(full.push)
+    task = Task(
+        full.table.take(used), left, part(full.b), part(full.bend), part(full.weight),
+        full.lam, nothing,
+    )
+    if kept is not None:
+        task.__dict__["norms"] = full.norms[kept]
+    values = np.append(state.values[used], 0.0)
+    task.__dict__["_one_signed"] = full._one_signed  # True stays true
+    total, omega = task.losses(values)
+    pulled, value = task.table.pull(omega), state.metric.value
+    push = state.force - pulled
+    smooth = 0.5 * full.lam * np.vdot(value, value) - np.vdot(push, value)
+    probe = State(state.metric, state.primal, values, omega, pulled)
+    noise = full.force_error(state) + task.force_error(probe)
+    noise += 4.0 * UNIT * float(np.linalg.norm(push))
+    made = replace(
+        task, push=push, constant=state.primal - total - float(smooth), drift=up(noise)
+    )
+    for name in ("norms", "_one_signed"):
+        if name in task.__dict__:
+            made.__dict__[name] = task.__dict__[name]
+    return made, State(state.metric, state.primal, values, omega, state.force)
+
+
+SMALL = 2e5
+"""Below this work an evaluation does not matter, and its terms are always screened."""
+
+LONGEST = 16
+"""Values of lam without screening between two trials, at most."""
+
+
+def work(task: Task) -> float:
+    """About the nanoseconds one evaluation takes, without what every one takes."""
+    table = task.table
+    dense = 0.0 if table.diagonal else 0.07 * len(table.points) * table.d**2
+    return 0.4 * len(table) * table.d + 0.5 * len(task.terms) + dense
+
+
+def shrinking(task: Task, reduced: Task) -> float:
+    """The same for one shrinking of `task` to `reduced`."""
+    table = task.table
+    copied = 0.0 if reduced is task else work(reduced)
+    return 1e5 + (0.2 * table.d + 10.0) * len(table) + 0.5 * len(task.terms) + copied
+
+
+@dataclass
+class Thrift:
+    """Screening is left out for a while where it cost more than it saved.
+
+    Attributes
+    ----------
+    pause : int
+        For how many values of lam the next time; doubled every time.
+    """
+
+    pause: int = 1
+    _left: int = 0
+
+    def screens(self) -> bool:
+        """Whether to screen at the next value of lam."""
+        if self._left:
+            self._left -= 1
+            return False
+        return True
+
+    def learn(self, saved: float, spent: float) -> None:
+        """Take in what screening saved and what it cost at one value of lam."""
+        if saved >= spent:
+            self.pause = 1
+        else:
+            self._left, self.pause = self.pause, min(2 * self.pause, LONGEST)

@@ -1,0 +1,159 @@
+"""What a round under an L1 term works on: a reduced problem, and which features it is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen.core.duality import Point
+from cvxscreen.core.losses import Piece
+from cvxscreen.core.penalty import L1
+from cvxscreen.core.problem import Problem
+from cvxscreen.designs.columns import column_counts, cut_often, entries
+from cvxscreen.designs.rows import Rows
+from cvxscreen.screening.reduction import Selection
+from cvxscreen.solvers.interface import Inner
+from cvxscreen.solvers.prox_newton.systems import hand_on
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+FEWER = 0.7
+"""A round that predicts carries a reduction out where this share of the rows or columns is left."""
+NEAR = 0.9
+"""Features with ``|v_j|`` above this share of ``kappa_j`` are let in."""
+HOPE = 0.02  # where features are predicted, a start with a larger gap is not asked for proofs
+FIRST = 500  # violators let in at once at least; else twice as many as the support has
+BESIDE = 0.25  # terms near to bending for each one that does
+ROUGHLY = 0.03  # of the gap at 0 is enough where features that pull have been left out
+ALONE, SOME, AT_ONCE = 400, 0.1, 10_000_000
+"""Under an L1 norm alone a solver that looks for its own features gets all of them where more than
+so many, or that share of all, are wanted at first, and so many entries there are at most: to keep
+the matrix by columns, too, then costs less than rounds of fewer features."""
+
+
+@dataclass(eq=False)
+class Nest:
+    """The reduced problem in hand, and where its terms and features lie in the full one."""
+
+    problem: Problem
+    terms: Index
+    features: Index
+    first: bool = False
+
+    @cached_property
+    def size(self) -> float:
+        """The work of a pass: entries, rows and columns."""
+        n, d = self.problem.design.shape
+        return float(entries(self.problem.design) + n + d)
+
+    @cached_property
+    def counts(self) -> tuple[Array, Array]:
+        """The share of the entries in each row and in each column."""
+        design = self.problem.design
+        n, d = design.shape
+        if not (isinstance(design, Rows) and design.sparse):
+            return np.full(n, 1.0 / max(n, 1)), np.full(d, 1.0 / max(d, 1))
+        rows, columns = np.diff(design.matrix.indptr) + design.extra.shape[1], column_counts(design)
+        total = max(float(columns.sum()), 1.0)
+        return rows / total, columns / total
+
+    def size_of(self, rows: Mask | Index, columns: Mask | Index) -> float:
+        """The work of a pass over some rows and columns, if what is in both is an average part."""
+        by_row, by_column = self.counts
+        left = entries(self.problem.design) * by_row[rows].sum() * by_column[columns].sum()
+        count = [np.count_nonzero(k) if k.dtype == bool else len(k) for k in (rows, columns)]
+        return float(left + sum(count))
+
+    @classmethod
+    def whole(cls, problem: Problem) -> Nest:
+        """All of `problem`."""
+        return cls(problem, np.arange(problem.n), np.arange(problem.d), True)
+
+    def within(self, selection: Selection) -> Nest:
+        """Reduced further by `selection`."""
+        features = selection.features(self.problem)
+        design = self.problem.design
+        if self.first and len(features) < self.problem.d and getattr(design, "sparse", False):
+            cut_often(design)  # type: ignore[arg-type]
+        reduced = selection.reduce(self.problem)
+        hand_on(design, reduced.design, features)
+        return Nest(reduced, self.terms[selection.kept], self.features[features])
+
+
+def at_once(problem: Problem, inner: Inner, wanted: Mask) -> bool:
+    """Whether the solver is given all features, and predicts for itself which of them move."""
+    looks = getattr(inner, "moving", False) and entries(problem.design) <= AT_ONCE
+    many = bool(np.count_nonzero(wanted) > min(ALONE, SOME * problem.d))
+    return problem.held and looks and many
+
+
+def first_goal(nest: Nest, features: int, aim: float, gap: float) -> float:
+    """The gap to solve to from 0, where it is `gap`: `aim` only if this may be the last round.
+
+    Where as many of the `features` as may be are let in, there are sure to be others.
+    """
+    more = FIRST <= nest.problem.d < features
+    return max(aim, ROUGHLY * gap) if more else aim
+
+
+def flat(codes: NDArray[np.int8]) -> NDArray[np.int8]:
+    """The codes without quadratic pieces, which cannot be folded beside a penalty."""
+    curved = (codes == Piece.LEFT) | (codes == Piece.RIGHT)
+    return np.where(curved, Piece.UNDECIDED, codes).astype(np.int8)
+
+
+def wanted_features(x: Array, pull: Array, kappa: Array, let_in: Mask) -> Mask:
+    """Features to predict with: not 0, let in before, or nearly pulled away from 0, shape (d,)."""
+    wanted = (x != 0) | let_in
+    close = pull > NEAR * kappa
+    limit = max(FIRST, 2 * int(np.count_nonzero(wanted)))
+    if int((close & ~wanted).sum()) > limit:
+        ratio = np.where(wanted | (kappa == 0), 0.0, pull / np.where(kappa > 0, kappa, 1.0))
+        close = close & (ratio >= np.partition(ratio, -limit)[-limit])
+    return np.asarray(wanted | close | (kappa == 0))
+
+
+def next_features(point: Point, penalty: L1, let_in: Mask, inner: Inner) -> Mask:
+    """The features a solver gets next, shape (d,): the wanted, or all where fewer cannot pay."""
+    problem, pull = point.problem, np.abs(point.pull + point.problem.linear)
+    wanted = wanted_features(point.x, pull, penalty.kappa, let_in)
+    if int(wanted.sum()) > FEWER * problem.d or at_once(problem, inner, wanted):
+        wanted[:] = True
+    return wanted
+
+
+def settled_terms(point: Point, kept: Mask) -> NDArray[np.int8]:
+    """The flat piece on which each term is predicted to stay, -1 for those to work on, shape (n,).
+
+    These are the `kept`, those on a curved piece, and the nearest to one: `BESIDE` times as many.
+    From one value of lambda to the next few terms change their piece, and more where more bend.
+    """
+    problem, losses = point.problem, point.problem.losses
+    codes = flat(losses.piece_within(point.margins, point.margins))
+    apart = np.flatnonzero(codes >= 0)
+    more = max(FIRST, int(BESIDE * (problem.n - len(apart))))
+    if more >= len(apart):
+        return np.full(problem.n, Piece.UNDECIDED, dtype=np.int8)
+    ratio = losses.kink_distance(point.margins)[apart]
+    ratio /= np.maximum(problem.norms[apart], 1e-300)
+    codes[apart[ratio <= np.partition(ratio, more)[more]]] = Piece.UNDECIDED
+    codes[kept] = Piece.UNDECIDED
+    return codes
+
+
+def pays(point: Point) -> bool:
+    """Whether `point` proves so much about the terms that a prediction gets smaller by it.
+
+    Features are predicted anyway. An estimate by the midpoint ball, without a pass.
+    """
+    problem = point.problem
+    if point.relative_gap > HOPE:
+        return False
+    radius = float(np.sqrt(point.terms + 0.25 * point.shift**2))
+    room = problem.losses.kink_distance(point.margins) > radius * problem.norms
+    return bool(np.count_nonzero(room) > (1.0 - FEWER) * problem.n)

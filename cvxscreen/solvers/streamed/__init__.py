@@ -1,0 +1,1 @@
+"""Solving over data in chunks: passes, reduced problems in memory, one certificate."""

@@ -1,0 +1,78 @@
+"""Solutions at other parameters as starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from cvxscreen.bounds import moved
+from cvxscreen.core.duality import Point
+from cvxscreen.core.problem import Problem
+from cvxscreen.errors import InvalidInput
+from cvxscreen.solvers.interface import Start
+from cvxscreen.solvers.solution import Solution
+from cvxscreen.solvers.streamed.loop import is_chunked
+
+
+def warm_start(problem: Problem, solution: Solution) -> Start:
+    """`solution` as a start for `problem`; its dual point is scaled to the new C.
+
+    Over data in chunks only ``solution.x`` counts.
+    """
+    if solution.problem.n != problem.n or solution.problem.d != problem.d:
+        raise InvalidInput(
+            f"`start` has {solution.problem.n} terms and {solution.problem.d} coordinates; the "
+            f"problem has {problem.n} and {problem.d}."
+        )
+    if is_chunked(problem):
+        return Start(solution.x, np.zeros(0))
+    info = solution.rounds[-1].solver_info if solution.rounds else {}
+    start = moved_start(problem, solution.point(), info.get("weight"))
+    return replace(start, rate=info.get("rate"))
+
+
+def onward_start(problem: Problem, solution: Solution, light: bool) -> Start:
+    """`warm_start`, or where it may be `light` and can be, `light_start`."""
+    start = light_start(problem, solution) if light else None
+    return warm_start(problem, solution) if start is None else start
+
+
+def light_start(problem: Problem, solution: Solution) -> Start | None:
+    """As `warm_start`, from what the certificate of `solution` has computed; nothing is evaluated.
+
+    For `problem` ``= solution.problem.with_(C=...)`` without linear term, penalty, side constraints
+    and unpenalised coordinates; None otherwise. Where ``x`` is not ``x_theta``, the margins are
+    those of ``x``: what lies between them is charged by who uses them, as the certificate does.
+    With ``f = C/C0`` the dual objective at ``f theta`` is
+    ``f (D(theta) + 1/2 ||x_theta||_M^2) - f^2/2 ||x_theta||_M^2``.
+    """
+    answer, old = solution.answer, solution.problem
+    plain = problem.side is None and problem.penalty is None and problem.design is old.design
+    plain = plain and problem.quadratic is old.quadratic and not problem.quadratic.free.any()
+    if answer is None or not answer.proof.ok or not plain or problem.linear.any():
+        return None
+    margins, force = answer.passes.margins, answer.passes.force
+    if margins is None or force is None:
+        return None
+    square = problem.quadratic.norm(problem.quadratic.solve(force)) ** 2
+    factor = problem.C / old.C
+    theta = np.clip(factor * answer.theta, problem.losses.lo, problem.losses.hi)
+    size = factor * (answer.proof.dual + 0.5 * square) - 0.5 * factor**2 * square
+    return Start(
+        factor * answer.x, theta, passes=(factor * margins, factor * force),
+        size=max(size, 0.5 * min(1.0, factor) * answer.proof.dual),
+    )
+
+
+def moved_start(problem: Problem, reference: Point, weight: float | None = None) -> Start:
+    """A point of the same data at another C or lambda as a start for `problem`."""
+    factor = problem.C / reference.problem.C
+    point = moved(problem, reference)
+    return Start(
+        point.x,
+        point.theta,
+        None if weight is None else 4.0 * float(weight) / factor,
+        point.multipliers,
+        point,
+    )
