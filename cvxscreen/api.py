@@ -6,48 +6,25 @@ from collections.abc import Sequence
 from typing import Any, overload
 
 from cvxscreen import bounds as bound_table
-from cvxscreen._support.limits import UNLIMITED, Limits
+from cvxscreen._support.limits import Limits
 from cvxscreen._support.progress import Progress
-from cvxscreen._support.validation import choice, one_of, tolerance, word
+from cvxscreen._support.validation import choice, one_of, tolerance
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
 from cvxscreen.multitask import MultiTask, MultiTaskSolution, solve_multitask
 from cvxscreen.screening.verdict import Verdict, judge
-from cvxscreen.solvers.loop import Inner, Start, solve_screened
-from cvxscreen.solvers.lp_svm import LpSolution, LpSvm, LpVerdict, screen_lp, solve_lp
+from cvxscreen.solvers.loop import Start, solve_screened
+from cvxscreen.solvers.lp_svm import LP_SOLVERS, LpSolution, LpSvm, LpVerdict, screen_lp, solve_lp
 from cvxscreen.solvers.metric.solver import MetricSolver, solve_metric
-from cvxscreen.solvers.registry import FORCED, builtin_solver
+from cvxscreen.solvers.registry import named_solver
 from cvxscreen.solvers.solution import Round, Solution
 from cvxscreen.solvers.warm_start import warm_start
-
-BUILTIN = ("auto", "builtin", "newton")
-LP_SOLVERS = ("auto", "builtin", "highs")
-"""Names under which the one solver of LP-SVMs goes."""
 
 OURS = (
     "a problem from `svm`, `regression`, `sparse_svm`, `rtlm`, `raso` or `Problem` is needed "
     "(a cvxpy.Problem has its own way: prob.solve(method='screen'))"
 )
-
-
-def named_solver(solver: str, problem: Problem, limits: Limits = UNLIMITED) -> Inner:
-    """The solver called `solver`: the built-in one, or any that CVXPY has installed.
-
-    Raises
-    ------
-    UnknownName
-        If CVXPY does not know the name either.
-    """
-    word("solver", solver, "the name of a solver, like 'auto' or 'CLARABEL', is needed")
-    auto = solver.lower() == "auto" and problem.side is not None
-    if solver.lower() in BUILTIN and not auto:
-        return builtin_solver(problem, limits)
-    if solver.lower() in FORCED:
-        return FORCED[solver.lower()](limits=limits)
-    from cvxscreen.cvxpy_plugin.cvxpy_solver import cvxpy_inner
-
-    return cvxpy_inner("CLARABEL" if auto else solver, limits)
 
 
 @overload

@@ -14,18 +14,30 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from cvxscreen._support.extensions import supplied, supply
+
 CVXPY = "cvxpy"
+
+SUPPLIES = {
+    "cvxpy.solve": "cvxscreen.cvxpy_plugin.plugin:solve",
+    "cvxpy.solver": "cvxscreen.cvxpy_plugin.cvxpy_solver:cvxpy_inner",
+    "cvxpy.path": "cvxscreen.cvxpy_plugin.parameter_path:parameter_path",
+    "cvxpy.problem": "cvxscreen.cvxpy_plugin.build:to_cvxpy",
+    "cvxpy.lp_svm": "cvxscreen.cvxpy_plugin.build:lp_to_cvxpy",
+    "cvxpy.multitask": "cvxscreen.cvxpy_plugin.build:joint_sdp",
+}
+"""What `cvxscreen._support.extensions` hands to the layers below the plugin."""
 
 
 def solve(problem: Any, *args: Any, **options: Any) -> Any:
     """Solve a ``cvxpy.Problem`` by screening; see `cvxscreen.cvxpy_plugin.plugin.solve`."""
-    from cvxscreen.cvxpy_plugin import plugin
-
-    return plugin.solve(problem, *args, **options)
+    return supplied("cvxpy.solve")(problem, *args, **options)
 
 
 def register() -> None:
     """Make ``prob.solve(method="screen")`` available, now or when CVXPY is imported."""
+    for name, place in SUPPLIES.items():
+        supply(name, place)
     if CVXPY in sys.modules:
         import cvxpy  # waits where another thread is just importing it
 

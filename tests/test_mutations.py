@@ -22,7 +22,8 @@ import sys
 import mutations
 from faults.table import DROPPED, Fault
 old = '"Unit roundoff of double precision."'.replace('"', '\"\"\"')
-mutations.FAULTS = (Fault("a word", DROPPED, "_support/rounding.py", old, old.replace("Unit", "The unit"),
+mutations.FAULTS = (Fault("a word", DROPPED, "_support/rounding.py", old,
+                          old.replace("Unit", "The unit"),
                           ("tests/test_rounding.py::test_up_exceeds_the_exact_value",), "nothing"),)
 sys.exit(mutations.main(["--narrow", "--skip-baseline"]))
 """

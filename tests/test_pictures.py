@@ -12,8 +12,7 @@ from cvxscreen import screen, solve, svm
 from cvxscreen.bounds import dvi_ball
 from cvxscreen.datasets import toy2
 from cvxscreen.errors import InvalidInput
-from cvxscreen.plots import both_sides as heat
-from cvxscreen.plots import cone_plane, kept_and_gap, sample_plane, save, weight_plane
+from cvxscreen.plots import cone_plane, heat, kept_and_gap, sample_plane, save, weight_plane
 
 
 @pytest.fixture(scope="module")

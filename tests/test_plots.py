@@ -14,8 +14,7 @@ import pytest
 from matplotlib.image import imread
 
 from cvxscreen.errors import InvalidInput, MissingDependency
-from cvxscreen.plots import panels, save
-from cvxscreen.plots import paths as rejection
+from cvxscreen.plots import panels, rejection, save
 
 VALUES = np.geomspace(1e-2, 10, 12)
 LINEAR = np.linspace(0.5, 0.2, 12)

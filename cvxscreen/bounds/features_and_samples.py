@@ -25,8 +25,8 @@ whose optimum is known are taken out of the norms, and their share of the left s
   (Shibagaki et al. 2016, Theorems 2 and 3);
 * `joint`: what is known on either side reduces both radii.
 
-Terms without curvature (q = 0) have no dual ball; `cvxscreen.bounds.features_and_samples` bounds the features
-through them.
+Terms without curvature (q = 0) have no dual ball; `cvxscreen.bounds.features_and_samples` bounds
+the features through them.
 
 Without a quadratic term (M = 0) there is no primal ball, and the dual one stands as it is: with
 ``s* = -A' theta*`` a subgradient of h at x*, ``P(x) - P* >= sum_i (f_i(t_i) - f_i(t_i*)) +

@@ -1,9 +1,9 @@
 """A certificate for metric learning that needs no array over the terms.
 
-The dual point is the slope of every loss at x itself, so what is left of the gap is
-``lam/2 |M - M_theta|^2 + <M, Gamma>`` and the rounding. Losses are evaluated from their pieces by a
-loop of this module's own, the regulariser's part by `cvxscreen.certificates.certificate`; with the solver and the
-screening it shares the storage of the pairs and nothing else.
+The dual point is the slope of every loss at x itself, so what is left of the gap is ``lam/2 |M -
+M_theta|^2 + <M, Gamma>`` and the rounding. Losses are evaluated from their pieces by a loop of this
+module's own, the regulariser's part by `cvxscreen.certificates.certificate`; with the solver and
+the screening it shares the storage of the pairs and nothing else.
 """
 
 from __future__ import annotations

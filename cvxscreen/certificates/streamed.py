@@ -3,8 +3,8 @@
 The dual point is the slope of every loss at x itself, except for a few terms whose slopes are
 listed. Losses, slopes and Fenchel-Young terms are evaluated from the pieces, by formulas that serve
 certificates only; with the solver it shares the storage of the rows and nothing else. The sums and
-what rounding can hide in them are those of `cvxscreen.certificates.certificate`, with one difference: no margin
-is recomputed in extended precision.
+what rounding can hide in them are those of `cvxscreen.certificates.certificate`, with one
+difference: no margin is recomputed in extended precision.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from typing import Any
 
 from cvxscreen import plots
 from cvxscreen._support.limits import TIME
-from cvxscreen.api import named_solver
 from cvxscreen.cli.arguments import parse_grid, parse_kernel_params, parser
 from cvxscreen.cli.learned import learn_metrics
 from cvxscreen.core.problem import Problem
@@ -31,6 +30,7 @@ from cvxscreen.models.samples import CLASSIFICATION
 from cvxscreen.models.svm import svm
 from cvxscreen.paths.path import Path as SolutionPath
 from cvxscreen.paths.path import load_path, path
+from cvxscreen.solvers.registry import named_solver
 
 
 @contextmanager

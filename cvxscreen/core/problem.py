@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen._support.extensions import supplied
 from cvxscreen._support.rounding import up
 from cvxscreen._support.tables import fields
 from cvxscreen._support.validation import array, number, one_of, positive
@@ -260,9 +261,7 @@ class Problem:
 
     def to_cvxpy(self) -> Any:
         """Return the problem as a ``cvxpy.Problem`` in one vector variable."""
-        from cvxscreen.cvxpy_plugin.build import to_cvxpy
-
-        return to_cvxpy(self)
+        return supplied("cvxpy.problem")(self)
 
     def __str__(self) -> str:
         free = int(self.quadratic.free.sum())

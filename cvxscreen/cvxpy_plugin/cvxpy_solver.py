@@ -187,7 +187,8 @@ class CvxpyInner:
     options : dict
         Passed to every solve untouched.
     limits : Limits
-        Of the whole call; the solver is told what is left, where it can be (`SECONDS`, `ITERATIONS`).
+        Of the whole call; the solver is told what is left, where it can be (`SECONDS`,
+        `ITERATIONS`).
 
     Attributes
     ----------

@@ -6,8 +6,9 @@ The rows of one chunk, what a pass asks of them, and the task that asks it of al
 
 Row ``i`` is ``a_i = scale_i [x_i, 1]``, as in `cvxscreen.designs.rows.Rows`, of which this is the
 counterpart past memory: the same methods, each of them one pass of an engine over a source
-(`cvxscreen.out_of_core.streams`). Sums over rows are made in strips within a chunk and by a tree over the
-chunks, so the rounding of `adjoint` follows from the cut, and no worker changes a bit of it.
+(`cvxscreen.out_of_core.streams`). Sums over rows are made in strips within a chunk and by a tree
+over the chunks, so the rounding of `adjoint` follows from the cut, and no worker changes a bit of
+it.
 """
 
 from __future__ import annotations

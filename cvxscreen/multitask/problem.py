@@ -9,7 +9,8 @@ The shared matrix ``M`` with its eigenvalues, and what a task sees of it.
     with      c = alpha eta (1 + eta),   eta = beta / alpha
 
 (Chen, Tang, Liu, Ye 2013, (64), for the hinge loss.) The intercepts are not penalised. Losses are
-those of `cvxscreen.core.losses`, in the prediction ``x' u + b``; one table holds them for all tasks.
+those of `cvxscreen.core.losses`, in the prediction ``x' u + b``; one table holds them for all
+tasks.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen._support.extensions import supplied
 from cvxscreen._support.tables import fields
 from cvxscreen._support.validation import array, positive, whole
 from cvxscreen.core.losses import Losses
@@ -280,9 +282,7 @@ class MultiTask:
 
     def to_cvxpy(self) -> Any:
         """The joint semidefinite problem as a ``cvxpy.Problem`` (variables ``U``, ``b``, ``M``)."""
-        from cvxscreen.cvxpy_plugin.build import joint_sdp
-
-        return joint_sdp(self)
+        return supplied("cvxpy.multitask")(self)
 
     def __str__(self) -> str:
         low, high = min(self.sizes), max(self.sizes)

@@ -144,7 +144,7 @@ class DeviceBlock:
 
     @property
     def loops(self) -> ChunkLoops:
-        """Products with these rows, as `cvxscreen.out_of_core.block_products` makes them with numpy's."""
+        """Products with these rows, as `block_products` makes them with numpy's."""
         return ChunkLoops(_margins, _squares, _pull)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path as FilePath
@@ -10,10 +11,10 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen._support.extensions import supplied
 from cvxscreen._support.limits import Limits
 from cvxscreen._support.progress import Progress
 from cvxscreen._support.validation import choice, finite, one_of, tolerance, word
-from cvxscreen.api import LP_SOLVERS
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput, NotSaved
 from cvxscreen.paths.checkpoint import Checkpoint
@@ -21,7 +22,7 @@ from cvxscreen.paths.lp_svm import LpRun, lambda_only
 from cvxscreen.paths.record import Path, PathPoint, Points, load_path
 from cvxscreen.paths.run import MetricRun, Run, known_points
 from cvxscreen.solvers.interface import check_request
-from cvxscreen.solvers.lp_svm import LpSvm
+from cvxscreen.solvers.lp_svm import LP_SOLVERS, LpSvm
 from cvxscreen.solvers.metric.sequence import metric_grid
 from cvxscreen.solvers.metric.solver import is_metric
 
@@ -50,11 +51,9 @@ def _open(function: Function) -> Function:
 
     @wraps(function)
     def front(problem: Any, *args: Any, **options: Any) -> Any:
-        if not isinstance(problem, Problem):
-            from cvxscreen.cvxpy_plugin import parameter_path as parameters
-
-            if isinstance(problem, parameters.CvxpyProblem):
-                return parameters.parameter_path(problem, *args, **options)
+        cvxpy = sys.modules.get("cvxpy")  # it need not be loaded to find out that this is not its
+        if cvxpy is not None and isinstance(problem, cvxpy.Problem):
+            return supplied("cvxpy.path")(problem, *args, **options)
         return function(problem, *args, **options)
 
     return cast(Function, front)

@@ -14,7 +14,7 @@ from cvxscreen._support.tables import table
 from cvxscreen._support.validation import array, file_path, number, one_of, whole, word
 from cvxscreen.errors import InvalidInput
 from cvxscreen.paths.checkpoint import Checkpoint, read_points
-from cvxscreen.plots import paths as rejection
+from cvxscreen.plots import rejection
 
 Array = NDArray[np.float64]
 

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from cvxscreen import bounds
 from cvxscreen._support.limits import TIME, UNLIMITED, Limits
 from cvxscreen._support.validation import finite
-from cvxscreen.api import named_solver
 from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.certificates.metric import certify_metric
 from cvxscreen.core.duality import reference_point
@@ -35,6 +34,7 @@ from cvxscreen.solvers.dual_active_set.state import Memory
 from cvxscreen.solvers.interface import Inner, Start
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.metric.sequence import metric_rows
+from cvxscreen.solvers.registry import named_solver
 from cvxscreen.solvers.solution import Shares, Solution, shares_proven
 from cvxscreen.solvers.warm_start import moved_start, onward_start
 

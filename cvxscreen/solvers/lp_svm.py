@@ -24,6 +24,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linprog
 
+from cvxscreen._support.extensions import supplied
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen._support.rounding import UNIT, gamma
 from cvxscreen._support.tables import fields
@@ -33,6 +34,9 @@ from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 
 Array = NDArray[np.float64]
+
+LP_SOLVERS = ("auto", "builtin", "highs")
+"""Names under which the one solver of LP-SVMs goes."""
 Mask = NDArray[np.bool_]
 
 
@@ -88,9 +92,7 @@ class LpSvm:
 
     def to_cvxpy(self) -> Any:
         """Return the problem as a ``cvxpy.Problem`` in one vector variable."""
-        from cvxscreen.cvxpy_plugin.build import lp_to_cvxpy
-
-        return lp_to_cvxpy(self)
+        return supplied("cvxpy.lp_svm")(self)
 
     def __str__(self) -> str:
         return fields([("terms", self.n), ("features", self.d), ("lambda", self.lam)],

@@ -1,8 +1,10 @@
-"""Which of the built-in solvers a problem goes to."""
+"""Which solver a problem goes to: the built-in one that suits, or one called by name."""
 
 from __future__ import annotations
 
+from cvxscreen._support.extensions import supplied
 from cvxscreen._support.limits import UNLIMITED, Limits
+from cvxscreen._support.validation import word
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.chunks import Chunks
@@ -10,6 +12,7 @@ from cvxscreen.designs.gram import Gram
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.apg import Apg
 from cvxscreen.solvers.dual_active_set.solver import Faces, suits
+from cvxscreen.solvers.interface import Inner
 from cvxscreen.solvers.metric.solver import MetricSolver, is_metric
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.prox_newton.solver import ProxNewton, takes
@@ -24,6 +27,9 @@ gap 1e-6. CPU seconds of `Faces` and `Newton`: 0.5 and 1.5 with 100 coordinates,
 200, 0.5 and 2.9 with 400, 0.5 and 9.1 with 800, 0.4 and 11.5 with 1600.
 """
 
+
+AUTOMATIC = ("auto", "builtin", "newton")
+"""Names that leave the choice among the built-in solvers to `builtin_solver`."""
 
 BUILTIN = (Newton, Faces, Smo, MetricSolver, Apg, ProxNewton)
 """The built-in solvers: they take a target, a proximal weight and any start."""
@@ -75,3 +81,21 @@ def builtin_solver(
     if problem.d >= CROSSOVER and suits(problem):
         return Faces(limits=limits)
     return Newton(limits=limits)
+
+
+def named_solver(solver: str, problem: Problem, limits: Limits = UNLIMITED) -> Inner:
+    """The solver called `solver`: the built-in one, or any that CVXPY has installed.
+
+    Raises
+    ------
+    UnknownName
+        If CVXPY does not know the name either.
+    """
+    word("solver", solver, "the name of a solver, like 'auto' or 'CLARABEL', is needed")
+    auto = solver.lower() == "auto" and problem.side is not None
+    if solver.lower() in AUTOMATIC and not auto:
+        return builtin_solver(problem, limits)
+    if solver.lower() in FORCED:
+        return FORCED[solver.lower()](limits=limits)
+    inner: Inner = supplied("cvxpy.solver")("CLARABEL" if auto else solver, limits)
+    return inner

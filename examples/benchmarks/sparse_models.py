@@ -27,10 +27,10 @@ from sparse_pictures import bars, costs, maps
 from sparse_sets import FILES, MADE, load
 
 import cvxscreen as cs
-from cvxscreen.api import named_solver
 from cvxscreen.bounds import dual_ball, joint, midpoint_ball
 from cvxscreen.solvers.loop import Inner, solve_screened
 from cvxscreen.solvers.prox_newton.solver import ProxNewton
+from cvxscreen.solvers.registry import named_solver
 from cvxscreen.solvers.warm_start import warm_start
 
 SETS = (*FILES, *MADE)

@@ -1,8 +1,8 @@
 """The inner solver of `small_loops`: semismooth Newton on the dual proximal point, compiled.
 
 The method of `Newton` over arrays: features lie along the first axis (``A[j, i] = a_ij``), so that
-every loop over terms is contiguous. A loss is ``b, e, q, lo, hi`` as in `cvxscreen.core.losses`; its
-slope is written without branches, with ``inv = 1/q`` and a huge number where ``q = 0``.
+every loop over terms is contiguous. A loss is ``b, e, q, lo, hi`` as in `cvxscreen.core.losses`;
+its slope is written without branches, with ``inv = 1/q`` and a huge number where ``q = 0``.
 """
 
 from __future__ import annotations

@@ -18,10 +18,16 @@ from functools import lru_cache
 import numpy as np
 
 from cvxscreen._support.compiled import Loop, together
-from cvxscreen.solvers.compiled_path.newton import (
+from cvxscreen.solvers.compiled_path.newton import (  # noqa: F401 - called by name, compiled
+    along,
+    balanced,
+    cholesky_solve,
     direction,
+    line_search,
     margins,
     newton,
+    prox,
+    room_of,
 )
 
 
@@ -181,14 +187,14 @@ def sample(  # type: ignore[no-untyped-def]
         m += 1
     for j in range(d):
         rho[j], x[j] = 0.0, 0.0
-    newton(  # type: ignore[name-defined]
+    newton(
         d, m, AU, bU, eU, qU, iU, lU, hU, free, base / every, rho, weight / grown,
         aim * scale, np.int64(100), x, tU, th, th0, best_x, best_th, g, step, dt, inside, B, H,
         small,
     )
     for j in range(d):
         x[j] = best_x[j]
-    margins(d, n, A, x, t)  # type: ignore[name-defined]
+    margins(d, n, A, x, t)
     for p in range(m):
         dt[p] = abs(abs(t[p * every] - b[p * every]) - e[p * every])
     return np.sort(dt[:m])[m // NEAR]
@@ -213,7 +219,7 @@ def tangent(  # type: ignore[no-untyped-def]
             m += 1
     for j in range(d):
         g[j] = 0.0 if j == free else -x[j]
-    direction(  # type: ignore[name-defined]
+    direction(
         d, m, AU, qU, eU, lU, hU, sU, g, free, TANGENT * memory[1] / factor, base, inside, B, H,
         small, step,
     )

@@ -6,13 +6,15 @@ from faults.table import DROPPED, SHRUNK, SIGN, SLACK, of
 
 ALONE = "test_pure_l1.py"
 EXACT = "test_pure_l1_bounds.py::test_slopes_are_feasible_in_exact_arithmetic"
-pulls = of("bounds/features_and_samples.py", "test_sparse_bounds.py::test_intervals_contain_the_optimum",
+pulls = of("bounds/features_and_samples.py",
+           "test_sparse_bounds.py::test_intervals_contain_the_optimum",
            "test_sparse_stages.py::test_a_known_pull_costs_no_pass")
 stages = of("bounds/features_and_samples.py", "test_sparse_stages.py::test_parts_of_a_bound")
 held = of("core/duality.py", EXACT)
 answer = of("solvers/solution.py",
             "test_sparse_origin.py::test_slopes_of_an_answer_are_feasible")
-proof = of("certificates/certificate.py", f"{ALONE}::test_the_certificate_refuses_what_is_not_optimal",
+proof = of("certificates/certificate.py",
+           f"{ALONE}::test_the_certificate_refuses_what_is_not_optimal",
            f"{ALONE}::test_the_gap_bounds_the_distance_from_the_optimum",
            f"{ALONE}::test_slopes_beyond_the_constraint_are_worth_what_is_left_of_them",
            f"{ALONE}::test_a_lambda_below_the_rounding_of_a_pass_proves_nothing",

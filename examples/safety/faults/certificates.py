@@ -9,7 +9,8 @@ terms = of("certificates/certificate.py", "test_certificate.py")
 batch = of("certificates/path.py", "test_certificate_batch.py")
 packed = of("certificates/path.py", "test_certificate_batch.py", "test_small_path.py")
 metric = of("certificates/metric.py", "test_metric.py")
-near = of("certificates/certificate.py", "test_penalty.py", "test_metric.py", "test_sparse_models.py")
+near = of("certificates/certificate.py", "test_penalty.py", "test_metric.py",
+          "test_sparse_models.py")
 lp = of("solvers/lp_svm.py", "test_lp_svm.py")
 
 FAULTS = (

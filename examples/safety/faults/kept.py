@@ -11,7 +11,8 @@ memory = of("solvers/dual_active_set/state.py",
             "test_faces_memory.py::test_a_memory_of_other_rows_or_another_metric_is_forgotten",
             "test_faces_memory.py::test_the_same_path_with_and_without_a_memory")
 ahead = of("solvers/dual_active_set/state.py", "test_faces_ahead.py")
-faces = of("solvers/dual_active_set/solver.py", "test_faces_memory.py::test_with_an_unpenalised_coordinate")
+faces = of("solvers/dual_active_set/solver.py",
+           "test_faces_memory.py::test_with_an_unpenalised_coordinate")
 state = of("solvers/dual_active_set/state.py", "test_kept.py", "test_faces_memory.py")
 nest = of("solvers/prox_newton/subproblem.py", "test_kept.py", *MODELS)
 systems = of("solvers/prox_newton/systems.py", SYSTEMS)

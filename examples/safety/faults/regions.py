@@ -5,7 +5,8 @@ from __future__ import annotations
 from faults.table import DROPPED, SHRUNK, SIGN, SLACK, STALE, STRICT, SWAPPED, of
 
 ball = of("bounds/regions/balls.py", "test_bounds.py")
-functionals = of("bounds/regions/functionals.py", "test_intercept.py", "test_bounds.py", "test_regions.py")
+functionals = of("bounds/regions/functionals.py", "test_intercept.py", "test_bounds.py",
+                 "test_regions.py")
 pencil = of("bounds/regions/balls.py", "test_regions.py", "test_named_bounds.py")
 two = of("bounds/regions/balls.py", "test_regions.py", "test_named_bounds.py")
 cut = of("bounds/regions/balls.py", "test_regions.py", "test_named_bounds.py")

@@ -1,0 +1,178 @@
+"""The public names and where they live: for type checkers, and for the package itself."""
+
+from . import (
+    bounds as bounds,
+)
+from . import (
+    datasets as datasets,
+)
+from . import (
+    errors as errors,
+)
+from . import (
+    estimators as estimators,
+)
+from . import (
+    multitask as multitask,
+)
+from . import (
+    plots as plots,
+)
+from ._support.memory import (
+    memory_limit as memory_limit,
+)
+from .api import (
+    screen as screen,
+)
+from .api import (
+    solve as solve,
+)
+from .certificates.certificate import (
+    Certificate as Certificate,
+)
+from .certificates.certificate import (
+    certify as certify,
+)
+from .core.duality import (
+    Point as Point,
+)
+from .core.duality import (
+    reference_point as reference_point,
+)
+from .core.losses import (
+    Losses as Losses,
+)
+from .core.problem import (
+    Problem as Problem,
+)
+from .core.problem import (
+    Quadratic as Quadratic,
+)
+from .cvxpy_plugin.compiled_problem import (
+    Screened as Screened,
+)
+from .cvxpy_plugin.parameter_path import (
+    ParameterPath as ParameterPath,
+)
+from .cvxpy_plugin.report import (
+    Report as Report,
+)
+from .cvxpy_plugin.verify import (
+    explain as explain,
+)
+from .cvxpy_plugin.verify import (
+    reduce as reduce,
+)
+from .cvxpy_plugin.verify import (
+    verify as verify,
+)
+from .errors import (
+    CvxscreenError as CvxscreenError,
+)
+from .errors import (
+    InvalidInput as InvalidInput,
+)
+from .errors import (
+    MissingDependency as MissingDependency,
+)
+from .errors import (
+    NotCertified as NotCertified,
+)
+from .errors import (
+    NotSaved as NotSaved,
+)
+from .errors import (
+    NotScreenable as NotScreenable,
+)
+from .errors import (
+    TooLarge as TooLarge,
+)
+from .errors import (
+    UnknownName as UnknownName,
+)
+from .errors import (
+    UnsafeEvidence as UnsafeEvidence,
+)
+from .models.comparisons import (
+    Comparisons as Comparisons,
+)
+from .models.comparisons import (
+    pairs as pairs,
+)
+from .models.comparisons import (
+    quadruplets as quadruplets,
+)
+from .models.comparisons import (
+    triplets as triplets,
+)
+from .models.metric import (
+    factor_of as factor_of,
+)
+from .models.metric import (
+    metric_of as metric_of,
+)
+from .models.metric import (
+    rtlm as rtlm,
+)
+from .models.multitask import (
+    raso as raso,
+)
+from .models.open_data import (
+    open_data as open_data,
+)
+from .models.regression import (
+    regression as regression,
+)
+from .models.sparse import (
+    lambda_max as lambda_max,
+)
+from .models.sparse import (
+    sparse_svm as sparse_svm,
+)
+from .models.sparse import (
+    sparse_svr as sparse_svr,
+)
+from .models.svm import (
+    svm as svm,
+)
+from .multitask import (
+    MultiTask as MultiTask,
+)
+from .multitask import (
+    MultiTaskSolution as MultiTaskSolution,
+)
+from .out_of_core.dask_engine import (
+    on_dask as on_dask,
+)
+from .out_of_core.device import (
+    on_device as on_device,
+)
+from .paths.path import (
+    Path as Path,
+)
+from .paths.path import (
+    PathPoint as PathPoint,
+)
+from .paths.path import (
+    load_path as load_path,
+)
+from .paths.path import (
+    path as path,
+)
+from .screening.lambda_ranges import (
+    lam_interval as lam_interval,
+)
+from .screening.reduction import (
+    Screening as Screening,
+)
+from .screening.verdict import (
+    Verdict as Verdict,
+)
+from .solvers.metric.solver import (
+    lam_max as lam_max,
+)
+from .solvers.solution import (
+    Solution as Solution,
+)
+
+__version__: str
