@@ -1,0 +1,282 @@
+"""The certificate accepts the optimum, refuses everything else, shares nothing with duality."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from exact import exact, terms
+from strategies import CASES, LOSSES, Case, Reference, build, points, reference, suboptimal
+
+from cvxscreen.api import solve
+from cvxscreen.certificates import certificate
+from cvxscreen.certificates.certificate import certify, piecewise_value
+from cvxscreen.certificates.path import certify_many
+from cvxscreen.core.duality import dual_feasible, reference_point
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.designs.rows import Rows
+from cvxscreen.errors import InvalidInput
+from cvxscreen.models.svm import svm
+
+TOL = 1e-9
+
+
+def feasible_optimum(case: Case) -> tuple[Reference, np.ndarray]:
+    ref = reference(case)
+    theta, _ = dual_feasible(ref.problem, ref.theta)
+    return ref, theta
+
+
+@pytest.mark.parametrize("case", CASES[::3], ids=str)
+def test_accepts_the_optimum(case: Case) -> None:
+    """The exact optimum, rounded once, is certified to 1e-9 with every storage and scale."""
+    ref, theta = feasible_optimum(case)
+    proof = certify(ref.problem, ref.x, theta, tol=TOL)
+    assert proof.ok, proof.reason
+    assert proof.gap >= suboptimal(ref, ref.x)
+    assert proof.dual <= float(ref.truth.value if ref.truth else np.inf) * (1 + 1e-15) + 1e-300
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_gap_bounds_the_suboptimality(loss: str, rng: np.random.Generator) -> None:
+    """``gap >= P(x) - P*`` in rational arithmetic, and it agrees with the gap of a point."""
+    for case in (case for case in CASES if case.loss == loss):
+        ref = reference(case)
+        for point in points(ref, rng, 2):
+            proof = certify(ref.problem, point.x, point.theta)
+            assert proof.gap >= suboptimal(ref, point.x)
+            if point.relative_gap > 1e-9:
+                # Two formulas, two ways to charge rounding: near each other, not equal.
+                assert proof.gap == pytest.approx(point.gap, rel=1e-4)
+            assert proof.primal == pytest.approx(point.primal, rel=1e-9)
+            assert proof.violation == 0.0
+            assert proof.ok == (proof.relative_gap <= proof.tolerance)
+            assert proof.ok == (not proof.reason)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_refuses_a_perturbed_point(loss: str, rng: np.random.Generator) -> None:
+    """Moved x, or moved theta, by what costs more than the tolerance."""
+    for intercept in (False, True):
+        ref, theta = feasible_optimum(Case(loss, intercept))
+        problem = ref.problem
+        size = np.linalg.norm(ref.x) + 0.1
+        moved = ref.x + 1e-2 * size * rng.standard_normal(problem.d)
+        assert not certify(problem, moved, theta, tol=TOL).ok
+        other = theta * (1 - 1e-2)
+        proof = certify(problem, ref.x, other, tol=TOL)
+        assert not proof.ok
+        assert proof.gap >= suboptimal(ref, ref.x)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_refuses_theta_one_ulp_outside_its_box(loss: str) -> None:
+    """The box is checked without any tolerance, on either side."""
+    ref, theta = feasible_optimum(Case(loss))
+    f = ref.problem.losses
+    for end, away in ((f.lo, -np.inf), (f.hi, np.inf)):
+        if not np.isfinite(end).all():
+            continue
+        for i in (0, len(theta) - 1):
+            outside = theta.copy()
+            outside[i] = np.nextafter(end[i], away)
+            proof = certify(ref.problem, ref.x, outside, tol=0.5)
+            assert not proof.ok
+            assert proof.gap == np.inf
+            assert "box" in proof.reason
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_refuses_an_unbalanced_dual_point(loss: str) -> None:
+    """With an intercept ``sum e theta = 0`` is part of feasibility; a residual is refused."""
+    ref, theta = feasible_optimum(Case(loss, intercept=True))
+    f, e = ref.problem.losses, ref.problem.free_columns[:, 0]
+    room = np.where(e > 0, f.hi - theta, theta - f.lo)
+    i = int(np.argmax(np.where(np.isfinite(room), room, 0)))
+    moved = theta.copy()
+    moved[i] += np.sign(e[i]) * min(room[i], 1.0) * 0.5
+    proof = certify(ref.problem, ref.x, moved, tol=1e-6)
+    assert not proof.ok
+
+
+def test_refuses_a_point_with_no_gap_but_the_imbalance() -> None:
+    """Slopes at x and ``x = x_theta``, more of one class: only the intercept is not optimal."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((40, 3)), np.repeat([1.0, -1.0], [30, 10])
+    problem = svm(X, y, C=2.0**-12, intercept=True)
+    theta = problem.losses.lo
+    x = np.append(-problem.design.adjoint(theta)[:3], 0.0)
+    assert (problem.losses.slope(problem.design.forward(x)) == theta).all()
+    proof = certify(problem, x, theta, tol=1e-3)
+    assert not proof.ok
+    assert "balanced" in proof.reason
+    many = certify_many(problem, [problem.C], x[None], theta[None], tol=1e-3)
+    assert not many.ok.any()  # the compiled passes first, then the same certificate
+
+
+def test_several_free_coordinates_are_balanced_together() -> None:
+    """Two unpenalised columns: the optimum is accepted, a slope moved inside its box refused."""
+    rng = np.random.default_rng(2)
+    X, free = rng.standard_normal((30, 3)), np.column_stack([np.ones(30), np.arange(30) / 30 - 0.4])
+    y = X @ rng.standard_normal(3) + rng.standard_normal(30)
+    problem = Problem(
+        Rows(X, None, free), Losses(y, 0.1, 0.0, -1.0, 1.0), Quadratic([1.0] * 3 + [0.0] * 2),
+        np.zeros(5),
+    )
+    found = solve(problem, tol=1e-8)
+    proof = certify(problem, found.x, found.theta, tol=1e-6)
+    assert proof.ok, proof.reason
+    assert proof.gap >= 0.0
+    inside = int(np.argmin(np.abs(found.theta)))
+    moved = found.theta.copy()
+    moved[inside] += 0.5
+    assert not certify(problem, found.x, moved, tol=1e-6).ok
+    ends = np.where(found.theta > 0, 1.0, -1.0)  # no slope has room to move
+    refused = certify(problem, found.x, ends, tol=0.9)
+    assert "balanced" in refused.reason
+
+
+def test_accepts_a_balanced_dual_point_at_the_ends_of_its_box() -> None:
+    """Small C, equal classes, intercept: theta = -C everywhere is balanced and optimal."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((40, 3)), np.repeat([1.0, -1.0], 20)
+    C = 2.0**-12
+    losses = Losses(np.ones(40), 0.0, 0.0, -C, 0.0)
+    problem = Problem(
+        Rows(X, y, np.ones((40, 1))), losses, Quadratic([1.0, 1.0, 1.0, 0.0]), np.zeros(4), C=C
+    )
+    theta = np.full(40, -C)
+    x = -problem.design.adjoint(theta)
+    x[3] = 0.0
+    assert problem.losses.piece_within(*2 * (problem.design.forward(x),)).max() == 0
+    proof = certify(problem, x, theta, tol=1e-6)
+    assert proof.ok, proof.reason
+
+
+def test_refuses_a_wrongly_fixed_term() -> None:
+    """A term forced onto a piece it does not belong to shows as a gap on the full problem."""
+    case = Case("hinge", n=30, C=0.5)
+    ref, theta = feasible_optimum(case)
+    on_kink = np.flatnonzero((theta < 0) & (theta > ref.problem.losses.lo))
+    assert len(on_kink)
+    for wrong in (0.0, float(ref.problem.losses.lo[on_kink[0]])):
+        forced = theta.copy()
+        forced[on_kink[0]] = wrong
+        x = -ref.problem.design.adjoint(forced)
+        assert not certify(ref.problem, x, forced, tol=TOL).ok
+
+
+def test_refuses_points_that_are_no_numbers() -> None:
+    """NaN and infinity never certify, whatever the tolerance."""
+    ref, theta = feasible_optimum(Case("hinge"))
+    for bad in (np.nan, np.inf, -np.inf):
+        for which in (0, 1):
+            pair = [ref.x.copy(), theta.copy()]
+            pair[which][0] = bad
+            proof = certify(ref.problem, *pair, tol=0.5)
+            assert not proof.ok
+            assert "NaN" in proof.reason
+            assert not np.isfinite(proof.gap)
+
+
+def test_wrong_shapes_are_an_error() -> None:
+    """Shapes are the caller's mistake, not a refused certificate."""
+    ref, theta = feasible_optimum(Case("hinge"))
+    for x, s in ((ref.x[:-1], theta), (ref.x, theta[:-1]), (ref.x[None], theta)):
+        with pytest.raises(InvalidInput, match="shapes"):
+            certify(ref.problem, x, s)
+
+
+# -- independence ------------------------------------------------------------------------------
+
+
+def test_certificate_imports_nothing_that_solves() -> None:
+    """It may import the problem, errors, tables and constants: nothing that solves or bounds."""
+    allowed = {
+        "cvxscreen._support.compiled", "cvxscreen._support.rounding", "cvxscreen._support.tables",
+        "cvxscreen._support.validation", "cvxscreen.core.penalty", "cvxscreen.core.problem",
+        "cvxscreen.errors",
+    }
+    tree = ast.parse(Path(str(certificate.__file__)).read_text("utf-8"))
+    own = {
+        node.module for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cvxscreen")
+    }
+    assert own <= allowed
+    calls = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert not calls & {"split", "settle", "complement"}  # the penalty's own way to the gap
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_values_from_pieces_agree_with_values_from_slopes(loss: str) -> None:
+    """The certificate's own loss values equal the table's."""
+    problem = build(Case(loss, weighted=True))
+    for size in (0.0, 0.1, 1.0, 100.0):
+        t = size * np.random.default_rng(2).standard_normal(problem.n)
+        np.testing.assert_allclose(
+            piecewise_value(problem, t), problem.losses.value(t), rtol=1e-12, atol=1e-15
+        )
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-14, 1e-3])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_term_bounds_every_margin_within_its_noise(
+    loss: str, noise: float, rng: np.random.Generator
+) -> None:
+    """In rational arithmetic, slopes anywhere in their box, margins beside every knot."""
+    f = build(Case(loss, n=48, C=0.7)).losses
+    knots = np.array([np.where(np.isfinite(k), k, f.b) for k in f.knots])
+    t = knots[rng.integers(0, 4, len(f)), np.arange(len(f))]
+    t += rng.integers(-2, 3, len(f)) * max(0.5 * noise, 1e-16)
+    low, high = np.maximum(f.lo, -9.0), np.minimum(f.hi, 9.0)
+    theta = low + (high - low) * rng.choice([0.0, 0.3, 1.0], len(f))
+    columns = certificate.columns(f)
+    value = certificate.value_above(t, *columns, certificate.steepness(f.q))
+    bound = certificate.gap_above(t, theta, noise, value, *columns)
+    bound = bound + certificate.endless_above(value, noise, *columns[2:])
+    for i, term in enumerate(terms(f)):
+        for end in (-noise, 0.0, noise):
+            exactly = term.fenchel_young(Fraction(t[i]) + Fraction(end), Fraction(theta[i]))
+            assert exactly <= Fraction(float(bound[i]))
+
+
+def test_a_wrong_linear_term_is_noticed() -> None:
+    """The linear term takes part: certify the optimum of one problem on another."""
+    ref, theta = feasible_optimum(Case("smoothed_hinge"))
+    other = replace(ref.problem, linear=np.full(ref.problem.d, 0.05))
+    assert not certify(other, ref.x, theta, tol=TOL).ok
+    point = reference_point(other, ref.x, theta)
+    assert certify(other, ref.x, theta).gap == pytest.approx(point.gap, rel=1e-6)
+
+
+def test_what_a_problem_inherited_of_rounding_is_charged() -> None:
+    """A linear term off by `drift`: the gap bounds the suboptimality for the exact one."""
+    f = Losses([-10.0], 0.0, 0.0, -1.0, 0.0)
+    q, off = np.array([0.1, 0.7]), np.array([3e-4, -4e-4])
+    exactly = Problem(Rows([[1.0, 1.0]]), f, Quadratic(np.ones(2)), q)
+    rounded = replace(exactly, linear=q + off, drift=5e-4)
+    x = -rounded.linear
+    missed = exactly.primal(x) - exactly.primal(-q)
+    assert missed == pytest.approx(0.5 * 25e-8, rel=1e-6)
+    assert certify(rounded, x, np.zeros(1)).gap >= missed * (1 - 1e-6)
+
+
+def test_rounding_of_a_linear_term_is_charged() -> None:
+    """theta = 0 and ``x = -q / m`` rounded: the gap is tiny, not zero, and not below the truth."""
+    f = Losses([-10.0], 0.0, 0.0, -1.0, 0.0)
+    q, m = np.array([0.1, 0.7]), np.array([3.0, 7.0])
+    problem = Problem(Rows([[1.0, 1.0]]), f, Quadratic(m), q)
+    x = -q / m
+    proof = certify(problem, x, np.zeros(1))
+    true = sum(
+        (mm * (xx + qq / mm) ** 2 / 2 for mm, xx, qq in zip(exact(m), exact(x), exact(q),
+                                                            strict=True)), Fraction(0)
+    )
+    assert true > 0
+    assert Fraction(proof.gap) >= true
+    assert Fraction(reference_point(problem, x, np.zeros(1)).gap) >= true

@@ -1,0 +1,272 @@
+"""Certificates of many points at once: those of single points, and as hard to fool."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from strategies import LOSSES, Case, build, points, reference, suboptimal
+
+import cvxscreen
+from cvxscreen.certificates import certificate as certificate_terms
+from cvxscreen.certificates import path as certificate_batch
+from cvxscreen.certificates.certificate import Certificate, certify
+from cvxscreen.certificates.path import HIGH, LOW, OTHER, ZERO, PackedSlopes, certify_many, unpack
+from cvxscreen.core.duality import dual_feasible
+from cvxscreen.errors import InvalidInput
+
+CELLS = [
+    Case(loss, intercept, data, storage, weighted)
+    for loss in LOSSES
+    for intercept, data, storage, weighted in (
+        (False, "plain", "dense64", True), (True, "integer", "dense32", False),
+        (False, "scaled", "dense32", False), (True, "twins", "dense64", True),
+    )
+]
+
+
+def stack(case: Case, rng: np.random.Generator):
+    """A problem with points far and near, the optimum last."""
+    ref = reference(case)
+    pairs = [(p.x, p.theta) for p in points(ref, rng, 6)]
+    pairs.append((ref.x, dual_feasible(ref.problem, ref.theta)[0]))
+    X, theta = (np.array(column) for column in zip(*pairs, strict=True))
+    return ref, np.full(len(X), ref.problem.C), X, theta
+
+
+@pytest.mark.parametrize("case", CELLS, ids=str)
+def test_agrees_with_single_certificates(case: Case, rng: np.random.Generator) -> None:
+    """The same number up to rounding, and never below the true suboptimality."""
+    ref, values, X, theta = stack(case, rng)
+    proofs = certify_many(ref.problem, values, X, theta, tol=0.9)
+    assert len(proofs) == len(X)
+    for k, (x, s) in enumerate(zip(X, theta, strict=True)):
+        single = certify(ref.problem, x, s, tol=0.9)
+        assert proofs.ok[k] == single.ok
+        assert proofs.primal[k] == pytest.approx(single.primal, rel=1e-12)
+        if np.isfinite(single.gap):
+            assert proofs.gap[k] >= suboptimal(ref, x)
+        if single.relative_gap > 1e-9:
+            assert proofs.gap[k] == pytest.approx(single.gap, rel=1e-3)
+        if k == len(X) - 1:
+            assert certify_many(ref.problem, values, X, theta, tol=1e-8).ok[k]
+
+
+def test_the_compiled_passes_were_used(rng: np.random.Generator, monkeypatch) -> None:
+    """Points within the tolerance do not go through `certify` one by one."""
+    ref, values, X, theta = stack(Case("hinge"), rng)
+    monkeypatch.setattr(certificate_batch, "certify", None)
+    assert certify_many(ref.problem, values[-1:], X[-1:], theta[-1:], tol=1e-8).ok.all()
+
+
+def test_without_numba_points_are_certified_one_by_one(rng, monkeypatch) -> None:
+    ref, values, X, theta = stack(Case("epsilon", True), rng)
+    quick = certify_many(ref.problem, values, X, theta, tol=1e-3)
+    monkeypatch.setattr(certificate_batch, "compiled", lambda: None)
+    slow = certify_many(ref.problem, values, X, theta, tol=1e-3)
+    np.testing.assert_array_equal(quick.ok, slow.ok)
+    assert slow.ok[-1]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_refuses_bad_points(loss: str, intercept: bool, rng: np.random.Generator) -> None:
+    """Moved, NaN, infinite, outside the box by one unit in the last place."""
+    ref, values, X, theta = stack(Case(loss, intercept), rng)
+    x, s = X[-1], theta[-1]
+    bad = []
+    for value in (np.nan, np.inf, -np.inf, x[0] + 0.1 * (1.0 + abs(x[0]))):
+        bad.append((x.copy(), s))
+        bad[-1][0][0] = value
+    for value in (np.nan, np.inf, -np.inf):
+        bad.append((x, s.copy()))
+        bad[-1][1][1] = value
+    bad.append((x, 0.99 * s))
+    for end, away in ((ref.problem.losses.lo, -np.inf), (ref.problem.losses.hi, np.inf)):
+        if np.isfinite(end).all():
+            bad.append((x, s.copy()))
+            bad[-1][1][2] = np.nextafter(end[2], away)
+    X, theta = (np.array(column) for column in zip(*bad, strict=True))
+    with np.errstate(invalid="ignore", over="ignore"):
+        proofs = certify_many(ref.problem, np.full(len(X), values[0]), X, theta, tol=1e-7)
+    assert not proofs.ok.any()
+
+
+def test_the_value_of_c_matters() -> None:
+    """The optimum at C is refused at 1.01 C."""
+    ref = reference(Case("hinge"))
+    theta, _ = dual_feasible(ref.problem, ref.theta)
+    C = ref.problem.C
+    proofs = certify_many(ref.problem, [C, 1.01 * C], [ref.x, ref.x], [theta, theta], tol=1e-8)
+    assert proofs.ok.tolist() == [True, False]
+
+
+def test_linear_and_constant_terms_take_part() -> None:
+    """As in the certificate of one point."""
+    ref = reference(Case("smoothed_hinge"))
+    theta, _ = dual_feasible(ref.problem, ref.theta)
+    other = replace(ref.problem, linear=np.full(ref.problem.d, 0.05), constant=2.0)
+    single = certify(other, ref.x, theta, tol=0.99)
+    many = certify_many(other, [other.C], [ref.x], [theta], tol=0.99)
+    assert many.gap[0] == pytest.approx(single.gap, rel=1e-9)
+    assert many.primal[0] == pytest.approx(single.primal, rel=1e-12)
+
+
+def columns_of(theta: list[float]) -> tuple[np.ndarray, ...]:
+    """Two hinge terms of weight 1 and the packed slopes `theta` of one point."""
+    one = np.ones(2)
+    codes = np.full((1, 2), OTHER, dtype=np.int8)
+    packed = (codes, np.array(theta), np.zeros(1, dtype=np.int64), np.ones(1))
+    return (one, 0 * one, 0 * one, -one, 0 * one, *packed)
+
+
+def test_an_imbalance_needs_a_way_up_and_a_way_down() -> None:
+    """Either may be the one that is needed: the dearer of the two counts, a closed one infinitely.
+
+    ``needed (|t| + |b| + |x| distance) / |e|`` for the cheapest term with room.
+    """
+    A, norms, X = np.array([[1.0, 2.0]]), np.array([0.5, 0.5]), np.zeros((1, 1))
+
+    def cost(theta: list[float]) -> float:
+        out = np.empty(1)
+        certificate_batch.takers(
+            A, norms, *columns_of(theta), 0, X, np.full(1, 0.1), np.full(1, 2.0), out
+        )
+        return float(out[0])
+
+    assert cost([-0.5, -0.5]) == pytest.approx(0.1 * 2.0 / 2.0)
+    assert cost([-0.5, -0.01]) == pytest.approx(0.1 * 2.0)  # upwards only the first has room
+    assert cost([-1.0, -1.0]) == cost([0.0, 0.0]) == np.inf
+
+
+def test_the_noise_of_a_margin_counts_with_the_slope_of_a_squared_loss() -> None:
+    """Slopes without a bound: ``f'(t)`` and its growth over the noise on top of ``|theta|``."""
+    one, noise = np.ones(1), 1e-3
+    codes = np.full((1, 1), OTHER, dtype=np.int8)
+    packed = (codes, np.array([0.5]), np.zeros(1, dtype=np.int64), np.ones(1))
+    out, pull = np.zeros((1, 5)), np.zeros((1, 1))
+    certificate_batch.sums(
+        np.ones((1, 1)), 0, one, one, 0 * one, 0 * one, one, -np.inf * one, np.inf * one, *packed,
+        -1, noise, np.ones((1, 1)), out, pull,
+    )
+    assert out[0, 1] == pytest.approx(0.125 + noise * (1.0 + noise) + 2.0 * 0.5 * noise, rel=1e-9)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_blocks_of_rows_add_up(intercept: bool, rng, monkeypatch) -> None:
+    """The same sums whatever the blocks; a few takers instead of all are dearer if anything."""
+    problem = reference(Case("hinge", intercept)).problem
+    path = cvxscreen.path(problem, values=[0.3, 0.5, 0.9], tol=1e-7)
+    values, X = path.values, np.array([p.x for p in path.points])
+    theta = np.array([p.theta for p in path.points])
+    codes = np.where(theta == 0, ZERO, OTHER).astype(np.int8)
+    first = np.r_[0, np.cumsum((codes == OTHER).sum(axis=1))[:-1]]
+    packed = PackedSlopes(problem.losses.lo, problem.losses.hi, values / problem.C, codes,
+                          theta[codes == OTHER], first)
+    whole = certify_many(problem, values, X, packed, tol=1e-5)
+    assert whole.ok.all()
+    monkeypatch.setattr(certificate_batch, "BLOCK", 1)
+    monkeypatch.setattr(certificate_batch, "ROWS", 7)
+    monkeypatch.setattr(certificate_batch, "certify", None)
+    parts = certify_many(problem, values, X, packed, tol=1e-5)
+    np.testing.assert_allclose(parts.primal, whole.primal, rtol=1e-12)
+    assert (parts.gap >= (1 - 1e-9) * whole.gap).all()
+    assert (parts.gap <= (1 + (1e-2 if intercept else 1e-9)) * whole.gap).all()
+    assert (packed.first == first).all()
+
+
+def test_the_noise_of_margins_is_in_the_sums() -> None:
+    """At a kink it is multiplied by the jump of the slope: ``2 sum noise_i``, the terms being 0."""
+    A, sizes = np.array([[1.0, 1.0]]), np.array([1.0, 3.0])
+    out, pull = np.zeros((1, 5)), np.zeros((1, 1))
+    certificate_batch.sums(
+        A, 0, sizes, sizes, *columns_of([-0.5, -0.5]), -1, 1e-3, np.ones((1, 1)), out, pull
+    )
+    assert out[0, 1] == pytest.approx(2e-3 * 4.0, rel=1e-9)
+
+
+def test_the_rounding_of_a_balance_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slopes whose sum is 0 as computed may be off by rounding: that has to be balanced as well."""
+    n, asked = 40, []
+    X = np.random.default_rng(0).standard_normal((n, 2))
+    problem = cvxscreen.svm(X, np.resize([1.0, -1.0], n), C=0.7, intercept=True)
+    theta = np.zeros((1, n))
+    theta[0, :2] = problem.losses.lo[:2]
+
+    def moves(*args: Any) -> np.ndarray:
+        asked.append(float(args[6][0]))
+        return np.zeros(1)
+
+    monkeypatch.setattr(certificate_batch, "_moves", moves)
+    certify_many(problem, [0.7], np.zeros((1, 3)), theta, tol=0.9)
+    assert asked[0] >= 2.0**-53 * np.abs(theta).sum()
+
+
+def test_what_a_single_certificate_refuses_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its reason, and however small the gap beside it."""
+    problem = reference(Case("hinge")).problem
+
+    def refused(*args: object, **options: object) -> Certificate:
+        return replace(certify(*args, **options), ok=False, relative_gap=0.0)
+
+    monkeypatch.setattr(certificate_batch, "certify", refused)
+    monkeypatch.setattr(certificate_batch, "compiled", lambda: None)
+    proofs = certify_many(problem, [problem.C], np.zeros((1, problem.d)), np.zeros((1, problem.n)))
+    assert not proofs.ok.any()
+
+
+def test_wrong_shapes_are_an_error() -> None:
+    ref = reference(Case("hinge"))
+    for X, theta in ((ref.x, ref.theta), ([ref.x], [ref.theta[:-1]]), ([ref.x[:-1]], [ref.theta])):
+        with pytest.raises(InvalidInput, match="shapes"):
+            certify_many(ref.problem, [1.0], X, theta)
+
+
+def test_it_shares_nothing_with_what_it_judges() -> None:
+    """Nothing that solves, bounds or evaluates a duality gap is imported."""
+    tree = ast.parse(Path(str(certificate_batch.__file__)).read_text("utf-8"))
+    own = {
+        node.module for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cvxscreen")
+    }
+    names = ("_support.compiled", "_support.validation", "certificates.certificate", "core.losses",
+             "core.problem", "designs.rows", "errors")
+    assert own == {f"cvxscreen.{name}" for name in names}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_compiled_terms_are_those_of_numpy(loss: str, rng: np.random.Generator) -> None:
+    """Bit for bit: margins on and beside knots, slopes anywhere in their box."""
+    n = certificate_terms._MANY
+    few = build(Case(loss, n=50, C=0.7)).losses
+    f = few.take(rng.integers(0, 50, n))
+    t = f.b + rng.choice([-1.0, 0.0, 1.0], n) * f.e + rng.choice([0.0, 1e-16, 1e-3, 1.0], n)
+    low, high = np.maximum(f.lo, -9.0), np.minimum(f.hi, 9.0)
+    theta = low + (high - low) * rng.choice([0.0, 0.3, 1.0], n)
+    noise, columns = rng.choice([0.0, 1e-16, 1e-6], n), certificate_terms.columns(f)
+    value = certificate_terms.value_above(t, *columns, certificate_terms.steepness(f.q))
+    plain = certificate_terms.gap_above(t, theta, noise, value, *columns)
+    assert (plain > 0).any()
+    assert certificate_terms._compiled() is not None  # so numba is loaded
+    np.testing.assert_array_equal(
+        certificate_terms.gaps_above(t, theta, noise, value, f), plain
+    )
+
+
+def test_packed_slopes_are_what_the_certificate_reads(rng: np.random.Generator) -> None:
+    """`row` in numpy and `unpack`, which is compiled, give the same numbers."""
+    n, factors = 50, np.array([0.3, 7.0])
+    lo, hi = -rng.random(n), rng.random(n)
+    codes = rng.choice([ZERO, LOW, HIGH, OTHER], size=(2, n)).astype(np.int8)
+    first = np.array([0, (codes[0] == OTHER).sum()])
+    packed = PackedSlopes(lo, hi, factors, codes, rng.random(2 * n), first)
+    for k in range(2):
+        out = np.full(n, np.nan)
+        unpack(n, codes[k], packed.pool, first[k], lo, hi, factors[k], out)
+        np.testing.assert_array_equal(out, packed.row(k))
+        np.testing.assert_array_equal(out[codes[k] == LOW], (lo * factors[k])[codes[k] == LOW])
+    assert len(packed.head(1)) == 1

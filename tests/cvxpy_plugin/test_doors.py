@@ -1,0 +1,253 @@
+"""explain, reduce and verify."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+from importlib import import_module
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from cvxpy_plugin.beside_zoo import BOTH, problem_of
+from cvxpy_plugin.zoo import REFUSED, SPELLINGS, Data
+
+from cvxscreen import cvxpy_plugin
+from cvxscreen.errors import InvalidInput, NotCertified, NotScreenable
+
+cvxpy_plugin.register()
+
+
+def made(name: str, n: int = 36) -> Any:
+    return next(entry for entry in SPELLINGS if entry.name == name).make(Data(n=n))
+
+
+def test_explain_a_recognised_problem() -> None:
+    data = Data()
+    constraints = [cp.sum(data.w) == 1, cp.norm(data.w) <= 1]
+    objective = data.ridge + data.hinge + cp.norm1(data.residual)
+    problem = cp.Problem(cp.Minimize(objective), constraints)
+    found = cvxpy_plugin.explain(problem)
+    assert found.recognised
+    assert found.reasons == ()
+    assert found.terms == {"hinge": 36, "absolute": 36}
+    assert (found.coordinates, found.unpenalised) == (5, 1)
+    assert found.side == (("zero", 1), ("soc", 5))
+    assert problem.status is None
+    for words in ("hinge terms", "absolute terms", "unpenalised", "soc"):
+        assert words in str(found)
+
+
+@pytest.mark.parametrize("name", [name for name in REFUSED if name != "three_rows"])
+def test_explain_says_why_not(name: str) -> None:
+    found = cvxpy_plugin.explain(REFUSED[name][0]())
+    assert not found.recognised
+    assert len(found.reasons) == 1
+    assert found.reasons[0] in str(found)
+
+
+def test_records_cannot_be_changed() -> None:
+    with pytest.raises(FrozenInstanceError):
+        cvxpy_plugin.explain(made("pos")).recognised = False  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", ["slack", "huber", "slacks_epsilon", "squared_hinge", "bounds"])
+def test_reduce_solve_restore(name: str) -> None:
+    problem, plain = made(name, n=600), made(name, n=600)
+    reduced = cvxpy_plugin.reduce(problem)
+    assert problem.status is None
+    tight = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}
+    reduced.problem.solve(solver="CLARABEL", **tight)
+    proof = reduced.restore()
+    assert proof.ok
+    assert problem.status == cp.OPTIMAL
+    plain.solve(solver="CLARABEL", **tight)
+    assert problem.value == pytest.approx(plain.value, rel=1e-7)
+    for ours, theirs in zip(problem.variables(), plain.variables(), strict=True):
+        assert np.allclose(ours.value, theirs.value, atol=1e-4)
+    for ours, theirs in zip(problem.constraints, plain.constraints, strict=True):
+        assert np.allclose(ours.dual_value, theirs.dual_value, atol=1e-4)
+    report = problem.solver_stats.extra_stats["cvxscreen"]
+    assert report.kept + sum(report.fixed.values()) == report.terms == 600
+    assert "Screening" in str(reduced)
+
+
+PROVEN = [name for name in BOTH if name != "logistic_intercept"]
+
+
+@pytest.mark.parametrize("name", PROVEN)
+def test_reduce_solve_restore_beside_another_convex_part(name: str) -> None:
+    """Terms kept word for word and maxima of many pieces: the small problem, and the way back."""
+    tight = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}
+    problem, plain = problem_of(name), problem_of(name)
+    reduced = cvxpy_plugin.reduce(problem)
+    assert problem.status is None
+    with pytest.raises(NotCertified, match="has not been solved"):
+        reduced.restore()
+    reduced.problem.solve(solver="CLARABEL", **tight)
+    proof = reduced.restore()
+    assert proof.ok
+    assert proof.relative_gap <= 1e-6
+    assert problem.status == cp.OPTIMAL
+    plain.solve(solver="CLARABEL", **tight)
+    sign = -1.0 if name == "maximise" else 1.0
+    assert sign * reduced.problem.value == pytest.approx(plain.value, rel=1e-6)
+    assert problem.value == pytest.approx(plain.value, rel=1e-7)
+    for ours, theirs in zip(problem.variables(), plain.variables(), strict=True):
+        size = max(1.0, np.abs(theirs.value).max())
+        assert np.abs(ours.value - theirs.value).max() <= 5e-5 * size
+    for ours, theirs in zip(problem.constraints, plain.constraints, strict=True):
+        size = max(1.0, np.abs(theirs.dual_value).max())
+        assert np.abs(ours.dual_value - theirs.dual_value).max() <= 5e-5 * size
+    report = problem.solver_stats.extra_stats["cvxscreen"]
+    assert report.beside
+    assert (report.mode, report.fixed.get("predicted", 0)) == ("safe", 0)
+    assert report.kept < 0.6 * report.terms
+    sizes = [sum(c.size for c in p.constraints) for p in (reduced.problem, plain)]
+    assert name not in ("slack", "slack_sum_fixed") or sizes[0] < 0.6 * sizes[1]
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in SPELLINGS if "elastic" in entry.name])
+def test_reduce_of_an_elastic_net(name: str) -> None:
+    """Features that are proven zero are not in the small problem, and are restored as zeros."""
+    tight = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}
+    entry = next(entry for entry in SPELLINGS if entry.name == name)
+    problem, plain = entry.make(Data(n=200, d=12)), entry.make(Data(n=200, d=12))
+    reduced = cvxpy_plugin.reduce(problem)
+    reduced.problem.solve(solver="CLARABEL", **tight)
+    assert reduced.restore().ok
+    plain.solve(solver="CLARABEL", **tight)
+    assert problem.value == pytest.approx(plain.value, rel=1e-7)
+    for ours, theirs in zip(problem.variables(), plain.variables(), strict=True):
+        assert np.abs(ours.value - theirs.value).max() <= 5e-5
+    report = problem.solver_stats.extra_stats["cvxscreen"]
+    assert report.kept < report.terms
+    if name == "elastic_weights":
+        assert report.dropped >= 3
+
+
+def test_reduce_where_nothing_can_be_proven_says_so() -> None:
+    with pytest.raises(NotScreenable, match="nothing can be proven"):
+        cvxpy_plugin.reduce(problem_of("logistic_intercept"))
+
+
+def test_reduce_of_an_infeasible_problem_beside_says_so() -> None:
+    data = Data()
+    bad = [cp.sum(data.w) == 1, data.w <= 0]
+    hinge = cp.sum(cp.pos(1 - data.X @ data.w))
+    with pytest.raises(NotCertified, match="infeasible"):
+        cvxpy_plugin.reduce(cp.Problem(cp.Minimize(data.ridge + hinge + cp.norm(data.w)), bad))
+
+
+def test_restore_of_a_loose_solve_beside_is_refused_by_its_certificate() -> None:
+    problem = problem_of("slack_sum_fixed")
+    reduced = cvxpy_plugin.reduce(problem)
+    reduced.problem.solve(solver="SCS", eps=1e-2)
+    with pytest.warns(UserWarning, match="may be inaccurate"):
+        proof = reduced.restore(tol=1e-10)
+    assert not proof.ok
+    assert problem.status == cp.OPTIMAL_INACCURATE
+
+
+def test_restore_before_a_solve_says_what_to_do() -> None:
+    problem = made("slack")
+    reduced = cvxpy_plugin.reduce(problem)
+    with pytest.raises(NotCertified, match=r"has not been solved.*reduced.problem.solve\(\)"):
+        reduced.restore()
+    assert problem.status is None
+    assert all(variable.value is None for variable in problem.variables())
+
+
+def test_restore_of_a_loose_solve_is_refused_by_its_certificate() -> None:
+    problem = made("bounds", n=400)
+    reduced = cvxpy_plugin.reduce(problem)
+    reduced.problem.solve(solver="SCS", eps=1e-3)
+    with pytest.warns(UserWarning, match="may be inaccurate"):
+        proof = reduced.restore(tol=1e-9)
+    assert not proof.ok
+    assert problem.status == cp.OPTIMAL_INACCURATE
+
+
+def test_reduce_refuses_with_the_reason() -> None:
+    with pytest.raises(NotScreenable, match="no squared norm"):
+        cvxpy_plugin.reduce(REFUSED["norm1"][0]())
+
+
+def test_reduce_of_an_infeasible_problem_says_so() -> None:
+    data = Data()
+    bad = [cp.sum(data.w) == 1, data.w <= 0]
+    with pytest.raises(NotCertified, match="infeasible"):
+        cvxpy_plugin.reduce(cp.Problem(cp.Minimize(data.ridge + data.hinge), bad))
+
+
+@pytest.mark.parametrize("solver", ["CLARABEL", "SCS", "OSQP"])
+def test_verify_agrees_and_prints(solver: str) -> None:
+    problem = made("slack", n=500)
+    found = cvxpy_plugin.verify(problem, solver=solver)
+    assert found.agrees
+    assert found.terms == 500
+    assert found.kept < 500
+    assert found.primal <= 1e-4
+    assert len(found.duals) == 2
+    assert max(found.duals.values()) <= 1e-3
+    text = str(found)
+    for words in ("agree", "objective", "CPU seconds", "dual of 1: 0.0 <= xi", solver):
+        assert words in text
+    assert problem.solver_stats.extra_stats["cvxscreen"].recognised
+
+
+def test_verify_of_a_refused_problem_compares_two_plain_solves() -> None:
+    found = cvxpy_plugin.verify(REFUSED["logistic"][0]())
+    assert found.agrees
+    assert not found.report.recognised
+
+
+def test_verify_of_an_infeasible_problem() -> None:
+    data = Data()
+    bad = [cp.sum(data.w) == 1, data.w <= 0]
+    found = cvxpy_plugin.verify(cp.Problem(cp.Minimize(data.ridge + data.hinge), bad))
+    assert found.status == (cp.INFEASIBLE, cp.INFEASIBLE)
+    assert found.agrees
+
+
+def test_verify_notices_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = import_module("cvxscreen.cvxpy_plugin.compare")
+    data, C = Data(), cp.Parameter(nonneg=True, value=1.0)
+    problem = cp.Problem(cp.Minimize(data.ridge + C * data.hinge))
+
+    def wrong(problem: Any, *_: Any, **__: Any) -> None:
+        C.value = 1.001
+        problem.solve(solver="CLARABEL")
+        problem.solver_stats.extra_stats = {"cvxscreen": cvxpy_plugin.Report(True)}
+
+    monkeypatch.setattr(module, "solve", wrong)
+    found = module.verify(problem)
+    assert not found.agrees
+    assert "DO NOT AGREE" in str(found)
+
+
+def test_verify_with_several_solvers() -> None:
+    problem = made("slack", n=500)
+    found = cvxpy_plugin.verify(problem, solver=["CLARABEL", "OSQP", "SCS"])
+    assert found.agrees
+    assert found.whole
+    assert [run.report.solver for run in found.runs] == ["CLARABEL", "OSQP", "SCS"]
+    text = str(found)
+    assert text.count("reduced") == 4
+    assert text.count("500") >= 3
+    for line in found.lines:
+        assert line[2] == cp.OPTIMAL
+        assert float(line[4]) <= 1e-6
+        assert float(line[6]) <= 1e-3
+
+
+def test_verify_with_a_solver_that_cannot_take_the_problem() -> None:
+    found = cvxpy_plugin.verify(made("norm_ball"), solver=["CLARABEL", "OSQP"])
+    assert not found.whole
+    assert found.agrees
+    assert len(found.runs) == 1
+    assert "failed" in str(found)
+    with pytest.raises(cp.error.SolverError):
+        cvxpy_plugin.verify(made("norm_ball"), solver="OSQP")
+    with pytest.raises(InvalidInput, match="empty"):
+        cvxpy_plugin.verify(made("slack"), solver=[])

@@ -1,0 +1,252 @@
+"""Re-solving after a parameter changed: what is kept, what is not, and that it is the same."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import weakref
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from cvxpy_plugin.zoo import Data
+
+import cvxscreen
+from cvxscreen import cvxpy_plugin
+from cvxscreen.cvxpy_plugin import recall as memory
+from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
+from cvxscreen.errors import InvalidInput
+
+cvxpy_plugin.register()
+pytestmark = pytest.mark.filterwarnings("ignore:You are solving a parameterized problem")
+
+TIGHT = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
+
+
+def scalar(value: float = 1.0) -> Any:
+    return cp.Parameter(nonneg=True, value=value, name="C")
+
+
+def double(p: Any) -> None:
+    p.value = 2.0 * p.value
+
+
+CASES: dict[str, tuple[Any, Any, bool]] = {
+    # name: (data -> (objective, constraints, parameter), change, whether the rules are spared)
+    "C": (lambda s, p: (s.ridge + p * s.hinge, []), None, True),
+    "lambda": (lambda s, p: (s.hinge / s.n + p * cp.sum_squares(s.w), []), None, True),
+    "lambda_norm": (lambda s, p: (s.hinge + p * cp.norm(s.w) ** 2, []), None, True),
+    "slack": (lambda s, p: (s.ridge + p * cp.sum(s.xi), [s.margin >= 1 - s.xi, s.xi >= 0]),
+              None, True),
+    "slack_squared": (lambda s, p: (
+        s.ridge + p * cp.sum_squares(s.xi), [s.margin >= 1 - s.xi]), None, True),
+    "squared_hinge": (lambda s, p: (s.ridge + p * cp.sum_squares(cp.pos(1 - s.margin)), []),
+                      None, True),
+    "huber": (lambda s, p: (s.ridge + p * cp.sum(cp.huber(s.residual, 0.8)), []), None, True),
+    "absolute": (lambda s, p: (s.ridge + p * cp.norm1(s.residual), []), None, True),
+    "tilted": (lambda s, p: (s.ridge + p * cp.sum(
+        cp.maximum(0.5 * s.residual + 1, 2 * s.residual)), []), None, True),
+    "difference": (lambda s, p: (
+        s.ridge + p * cp.sum(s.xi) + 2 * p * cp.sum(s.zeta),
+        [s.residual == s.xi - s.zeta, s.xi >= 0, s.zeta >= 0]), None, True),
+    "half": (lambda s, p: (
+        s.ridge + p * cp.sum(s.xi) + 2 * cp.sum(s.zeta),
+        [s.residual == s.xi - s.zeta, s.xi >= 0, s.zeta >= 0]), None, False),
+    "renamed": (lambda s, p: (
+        s.ridge + p * cp.sum(s.zeta), [s.zeta == s.xi, s.margin >= 1 - s.xi, s.xi >= 0]),
+        None, True),
+    "shifted": (lambda s, p: (p * cp.sum_squares(s.w - 1) + s.w[0] + s.hinge, []), None, False),
+    "shifted_whole": (lambda s, p: (p * cp.sum_squares(s.w - 1) + s.hinge, []), None, True),
+    "bounded": (lambda s, p: (s.ridge + p * s.hinge, [s.w <= 0.3, cp.sum(s.w) == 0.1]),
+                None, True),
+    "epsilon_inside": (lambda s, p: (
+        s.ridge + cp.sum(cp.pos(cp.abs(s.residual) - 0.1 * p)), []), None, False),
+    "bound_inside": (lambda s, p: (s.ridge + s.hinge, [s.w <= 0.2 * p]), None, False),
+}
+
+
+def make(name: str, data: Data, p: Any) -> Any:
+    objective, constraints = CASES[name][0](data, p)
+    return cp.Problem(cp.Minimize(objective), constraints)
+
+
+def numbers(found: Any) -> list[np.ndarray]:
+    problem, f = found.problem, found.problem.losses
+    return [f.b, f.e, f.q, f.lo, f.hi, problem.linear, problem.quadratic.dense(),
+            np.array([problem.constant]), problem.design.dense()]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_recalled_recognition_is_that_of_a_new_problem(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers, restored columns and multipliers, at values up and down from the first."""
+    p, spared = scalar(), CASES[name][2]
+    problem = make(name, Data(), p)
+    memory.recall(problem, recognise)
+    calls: list[Any] = []
+    original = memory.recognise_standard
+    monkeypatch.setattr(
+        memory, "recognise_standard", lambda s: calls.append(s) or original(s)  # type: ignore
+    )
+    rng = np.random.default_rng(2)
+    for value in (2.5, 0.3, 1.0):
+        p.value = value
+        known = memory.recall(problem, lambda _: pytest.fail("canonicalised anew"))
+        q = scalar(value)
+        fresh = recognise(make(name, Data(), q))
+        for ours, theirs in zip(numbers(known), numbers(fresh), strict=True):
+            assert np.allclose(ours, theirs, rtol=1e-12, atol=1e-13)
+        x = rng.standard_normal(known.problem.d)
+        z = known.columns(x)
+        assert np.allclose(z, fresh.columns(x), rtol=1e-12, atol=1e-12)
+        low = np.maximum(known.problem.losses.lo, -1.0)
+        theta = low + rng.random(known.problem.n) * (
+            np.minimum(known.problem.losses.hi, 1.0) - low)
+        side = rng.standard_normal(known.side.shape[0])
+        assert np.allclose(
+            known.multipliers(z, theta, side), fresh.multipliers(z, theta, side), atol=1e-11)
+    assert bool(calls) != spared
+
+
+def test_weights_of_the_samples_and_of_the_classes() -> None:
+    data, weights = Data(), cp.Parameter(36, nonneg=True)
+    pair = cp.Parameter(2, nonneg=True, value=[1.0, 2.0])
+    loss = cp.pos(1 - data.margin)
+    by_class = pair[0] * cp.sum(loss[:10]) + pair[1] * cp.sum(loss[10:])
+    problem = cp.Problem(cp.Minimize(data.ridge + weights @ loss + by_class))
+    rng = np.random.default_rng(0)
+    for k in range(4):
+        weights.value = rng.random(36) + (0.5 if k != 2 else -0.0) * (rng.random(36) > 0.3)
+        if k == 2:
+            weights.value = weights.value * (rng.random(36) > 0.5)  # zeros among them
+        pair.value = rng.random(2)
+        problem.solve(method="screen", solver="CLARABEL", **TIGHT)
+        found = problem.value, data.w.value.copy()
+        assert problem.solver_stats.extra_stats["cvxscreen"].recognised
+        problem.solve(solver="CLARABEL", **TIGHT)
+        assert found[0] == pytest.approx(problem.value, rel=1e-8)
+        assert np.allclose(found[1], data.w.value, atol=1e-5)
+
+
+def test_data_as_parameters_are_noticed_when_they_change() -> None:
+    data = Data()
+    X = cp.Parameter((data.n, data.d), value=data.X)
+    loss = cp.sum(cp.pos(1 - X @ data.w))
+    problem = cp.Problem(cp.Minimize(data.ridge + loss))
+    for sign in (1.0, -1.0):
+        X.value = sign * data.X
+        problem.solve(method="screen")
+        assert problem.solver_stats.extra_stats["cvxscreen"].recognised
+        w = np.array(data.w.value)
+        problem.solve(solver="CLARABEL", ignore_dpp=True)
+        assert np.allclose(w, data.w.value, atol=1e-5)
+
+
+def test_without_dpp_nothing_is_kept() -> None:
+    data, p = Data(), scalar()
+    problem = cp.Problem(cp.Minimize(data.ridge + p * p * data.hinge))
+    assert not problem.is_dpp()
+    for value in (1.0, 2.0):
+        p.value = value
+        problem.solve(method="screen", solver="CLARABEL")
+        ours = problem.value
+        assert problem.solver_stats.extra_stats["cvxscreen"].recognised
+        assert ours == pytest.approx(
+            cp.Problem(cp.Minimize(data.ridge + value**2 * data.hinge)).solve("CLARABEL"), rel=1e-6)
+
+
+def test_a_cost_of_zero_and_back() -> None:
+    data, p = Data(), scalar(1.0)
+    problem = cp.Problem(cp.Minimize(data.ridge + p * data.hinge))
+    values = []
+    for value in (1.0, 0.0, 1.0):
+        p.value = value
+        values.append(problem.solve(method="screen", solver="CLARABEL"))
+    assert values[1] == pytest.approx(0.0, abs=1e-9)
+    assert values[0] == pytest.approx(values[2], rel=1e-8)
+    assert problem.solver_stats.extra_stats["cvxscreen"].recognised
+
+
+def test_the_last_solution_is_the_reference() -> None:
+    """A small change of C proves most terms before anything is solved."""
+    data, p = Data(n=1500, d=5), scalar(1.0)
+    problem = cp.Problem(cp.Minimize(data.ridge + p * data.hinge))
+    problem.solve(method="screen", solver="builtin")
+    assert problem.solver_stats.extra_stats["cvxscreen"].before == {}
+    p.value = 1.01
+    problem.solve(method="screen", solver="builtin")
+    before = problem.solver_stats.extra_stats["cvxscreen"].before
+    assert before["zero"] + before["linear"] > 0.5
+    problem.solve(method="screen", solver="builtin", warm_start=False)
+    assert problem.solver_stats.extra_stats["cvxscreen"].before == {}
+
+
+def test_nothing_is_kept_longer_than_its_problem() -> None:
+    problem = make("C", Data(), scalar())
+    problem.solve(method="screen")
+    count, alive = len(memory._ENTRIES), weakref.ref(problem)
+    del problem
+    gc.collect()
+    assert alive() is None
+    assert len(memory._ENTRIES) < count
+
+
+def test_reports_travel() -> None:
+    problem = make("C", Data(), scalar())
+    problem.solve(method="screen")
+    report = problem.solver_stats.extra_stats["cvxscreen"]
+    copy = pickle.loads(pickle.dumps(report))
+    assert dict(copy.fixed) == dict(report.fixed)
+    assert str(copy) == str(report)
+
+
+# -- paths --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["C", "lambda", "slack", "bounded", "tilted", "bound_inside"])
+def test_a_path_is_what_plain_solves_find(name: str) -> None:
+    data, p = Data(n=500), scalar()
+    problem = make(name, data, p)
+    grid = [0.3, 1.0, 2.0]
+    found = cvxscreen.path(problem, p, grid)
+    assert p.value == 2.0
+    assert problem.status == cp.OPTIMAL
+    assert (found.terms, found.name, found.finished) == (500, "C", True)
+    last = problem.value
+    W = found.of(data.w)
+    assert W.shape == (3, 4)
+    for k, value in enumerate(grid):
+        p.value = value
+        problem.solve(solver="CLARABEL", **TIGHT)
+        assert found.points[k].objective == pytest.approx(problem.value, rel=2e-6)
+        assert found.points[k].relative_gap <= 1e-6
+        assert np.allclose(W[k], data.w.value, atol=2e-2)
+    assert last == pytest.approx(problem.value, rel=2e-6)
+    assert "Path over C" in str(found)
+
+
+def test_paths_of_problems_that_are_not_recognised() -> None:
+    data, p = Data(), scalar()
+    problem = cp.Problem(cp.Minimize(data.ridge + p * cp.sum(cp.logistic(-data.margin))))
+    found = cvxscreen.path(problem, p, [0.5, 1.0], solver="CLARABEL")
+    assert found.terms == 0
+    assert np.isnan(found.points[0].relative_gap)
+    assert found.points[0].objective < found.points[1].objective
+
+
+def test_paths_refuse_what_cannot_be_meant() -> None:
+    data, p = Data(), scalar()
+    problem = cp.Problem(cp.Minimize(data.ridge + p * data.hinge))
+    with pytest.raises(InvalidInput, match="must be one of"):
+        cvxscreen.path(problem, cp.Parameter(), [1.0])
+    with pytest.raises(InvalidInput, match="non-empty"):
+        cvxscreen.path(problem, p, [])
+    with pytest.raises(ValueError, match="nonneg"):
+        cvxscreen.path(problem, p, [1.0, -1.0])
+    found = cvxscreen.path(problem, p, [1.0])
+    with pytest.raises(InvalidInput, match="not in the problem"):
+        found.of(cp.Variable(name="other"))
+    own = cvxscreen.svm(data.X, data.y)
+    assert len(cvxscreen.path(own, values=[0.5, 1.0]).points) == 2

@@ -1,0 +1,163 @@
+"""What ``import cvxscreen`` loads (nothing), and that CVXPY knows its method all the same."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+from importlib import import_module
+from pathlib import Path
+
+import children
+import pytest
+
+import cvxscreen
+
+ROOT = Path(__file__).resolve().parents[2]
+LISTS = "[[1.0, 2.0], [2.0, 1.0]], [1.0, -1.0]"
+PROBLEM = """
+w = cp.Variable(2)
+prob = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + cp.sum(cp.pos(1 - X @ w))))
+prob.solve(method="screen")
+assert prob.solver_stats.extra_stats["cvxscreen"].recognised
+"""
+
+
+def run(program: str) -> str:
+    """What `program` prints in an interpreter of its own, which must be silent otherwise."""
+    done = children.run(program)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def loaded_by(program: str) -> set[str]:
+    """The libraries that `program` loads, itself included."""
+    tail = "\nimport json, sys\nprint(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
+    return set(json.loads(run(program + tail)))
+
+
+def test_a_fresh_interpreter_imports_the_package_under_test() -> None:
+    assert run("import cvxscreen\nprint(cvxscreen.__file__)") == f"{cvxscreen.__file__}\n"
+
+
+def test_import_loads_no_library() -> None:
+    heavy = {"cvxpy", "dask", "matplotlib", "numba", "numpy", "scipy", "sklearn", "tqdm"}
+    assert not heavy & loaded_by("import cvxscreen")
+
+
+def test_own_problems_are_solved_without_cvxpy() -> None:
+    solved = f"import cvxscreen\ncvxscreen.solve(cvxscreen.svm({LISTS})).certificate.ok"
+    path = f"{solved}\ncvxscreen.path(cvxscreen.svm({LISTS}), values=[1.0], solver='newton')"
+    assert not {"cvxpy", "dask", "matplotlib", "numba", "sklearn"} & loaded_by(path)
+
+
+COMPILED = """
+import sys
+from cvxscreen import *
+import cvxscreen.cli, cvxscreen.estimators
+own = [module for name, module in sys.modules.items() if name.split(".")[0] == "cvxscreen"]
+assert len(own) > 100
+for module in own:
+    for name, value in vars(module).items():
+        if type(value).__module__.startswith("numba.") and getattr(value, "signatures", ()):
+            print(module.__name__, name)
+"""
+
+
+def test_even_everything_compiles_nothing() -> None:
+    assert run(COMPILED) == ""
+
+
+DATA = "import numpy as np\nX = np.array([[1.0, 2.0], [-2.0, 1.0], [0.5, 0.5]])\n"
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import cvxpy as cp, cvxscreen",
+        "import cvxscreen, cvxpy as cp",
+        "from cvxscreen import svm\nimport cvxpy as cp",
+        "from cvxscreen import *\nimport cvxpy as cp",
+        "import cvxscreen.errors\nimport cvxpy.atoms\nimport cvxpy as cp",
+        "import importlib.util, cvxscreen\n"
+        "assert importlib.util.find_spec('cvxpy').loader.is_package('cvxpy')\nimport cvxpy as cp",
+    ],
+)
+def test_method_is_registered_in_every_order(imports: str) -> None:
+    after = """
+import sys
+assert not [f for f in sys.meta_path if type(f).__module__.startswith("cvxscreen")]
+assert not type(cp.__loader__).__module__.startswith("cvxscreen")
+assert cp.__spec__.loader is cp.__loader__
+"""
+    run(imports + "\n" + DATA + PROBLEM + after)
+
+
+def test_an_import_of_cvxpy_that_fails_can_be_tried_again() -> None:
+    run("""
+import sys, cvxscreen
+sys.modules["scipy"] = None
+try:
+    import cvxpy
+except ImportError:
+    del sys.modules["scipy"]
+    for name in [name for name in sys.modules if name.split(".")[0] == "cvxpy"]:
+        del sys.modules[name]
+else:
+    raise SystemExit("it did not fail")
+import cvxpy as cp
+assert "screen" in cp.Problem.REGISTERED_SOLVE_METHODS
+""")
+
+
+def test_two_threads_may_import_both_at_once() -> None:
+    run("""
+import threading
+both = threading.Barrier(2)
+def load(name):
+    both.wait()
+    __import__(name)
+threads = [threading.Thread(target=load, args=(name,)) for name in ("cvxpy", "cvxscreen")]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+import cvxpy
+assert "screen" in cvxpy.Problem.REGISTERED_SOLVE_METHODS
+""")
+
+
+def test_records_unpickle_where_nothing_is_imported(tmp_path: Path) -> None:
+    file = tmp_path / "solution.pickle"
+    make = f"import cvxscreen, pickle\ns = cvxscreen.solve(cvxscreen.svm({LISTS}))\n"
+    run(f"{make}open({str(file)!r}, 'wb').write(pickle.dumps(s))")
+    read = f"import pickle\ns = pickle.load(open({str(file)!r}, 'rb'))\nprint(s.certificate.ok)"
+    assert run(read) == "True\n"
+
+
+def test_public_names_live_where_the_stub_says() -> None:
+    """The stub is what type checkers read and what the package loads its names by."""
+    tree = ast.parse(Path(cvxscreen.__file__).with_suffix(".pyi").read_text("utf-8"))
+    homes = {
+        alias.name: node.module
+        for node in tree.body if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert set(homes) == set(cvxscreen.__all__)
+    for name, home in homes.items():
+        module = import_module(f"cvxscreen.{home or name}")
+        assert getattr(cvxscreen, name) is (vars(module)[name] if home else module)
+
+
+def test_no_module_takes_the_place_of_a_public_name() -> None:
+    """An import of ``cvxscreen.path`` would hide the function of that name."""
+    files = {file.stem for file in (ROOT / "cvxscreen").iterdir()}
+    functions = {n for n in cvxscreen.__all__ if not inspect.ismodule(getattr(cvxscreen, n))}
+    assert not files & functions
+
+
+def test_unknown_names_are_refused_and_known_ones_listed() -> None:
+    with pytest.raises(AttributeError, match="attribute svn"):
+        cvxscreen.svn  # noqa: B018
+    assert set(cvxscreen.__all__) <= set(dir(cvxscreen))
+    with pytest.raises(ImportError):
+        exec("from cvxscreen import svn")

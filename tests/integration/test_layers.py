@@ -1,0 +1,306 @@
+"""Folders import only from the layers above their own; outside libraries stay where they belong.
+
+The table below is read from the top: a folder, or a module at the package's root, may import from
+earlier rows, never from another of its own row and never from a later one. Inside a folder modules
+may import each other, but not in a circle. Imports for type checkers count like any other, and none
+is hidden inside a function but those of `LATE`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[2] / "cvxscreen"
+
+ROWS = (
+    ("errors",),
+    ("_support",),
+    ("registration",),
+    ("out_of_core",),
+    ("designs",),
+    ("core",),
+    ("certificates", "bounds"),
+    ("screening",),
+    ("solvers",),
+    ("multitask",),
+    ("plots", "datasets"),
+    ("api",),
+    ("paths",),
+    ("cvxpy_plugin", "models"),
+    ("estimators",),
+    ("cli",),
+)
+ROW_OF = {part: row for row, parts in enumerate(ROWS) for part in parts}
+
+APART = {
+    "cvxscreen.certificates": {
+        "cvxscreen.core.duality", "cvxscreen.core.balance", "cvxscreen.core.closed_form",
+    },
+}
+"""What a folder may not import though it lies above: a certificate shares no formula with what it
+judges."""
+
+HOMES = {
+    "cvxpy": {"cvxpy_plugin", "registration", "cli"},
+    "sklearn": {"models", "datasets", "estimators"},
+    "matplotlib": {"plots"},
+    "dask": {"out_of_core"},
+    "distributed": {"out_of_core"},
+}
+"""Outside libraries that only some parts of the package may import."""
+
+LATE = {
+    ("cvxscreen.cli.commands", "cvxscreen.cli.demo"),
+    ("cvxscreen.cli.commands", "cvxscreen.cvxpy_plugin.verify"),
+}
+"""Imports inside a function, of the parts that load CVXPY: it takes longer to import than all the
+rest, and is loaded when a command wants it. The layers below the plugin reach it by
+`cvxscreen._support.extensions`, where `cvxscreen.registration` says what lives where."""
+
+OPAQUE = {"cvxscreen._support.extensions"}
+"""Modules that import by a name that is not in their source."""
+
+
+class Import(NamedTuple):
+    """One import as written: the module it reaches, the names it takes, and how it does it."""
+
+    target: str
+    names: tuple[str, ...]
+    line: int
+    delayed: bool
+    opaque: bool = False
+
+
+def part_of(module: str) -> str:
+    """Return the row entry of a module: ``cvxscreen.solvers.loop`` is of part ``solvers``."""
+    return [*module.split("."), ""][1]
+
+
+def imports(module: str, tree: ast.AST, *, is_package: bool) -> Iterator[Import]:
+    """Yield every import in `tree`, relative ones resolved, with those inside functions marked."""
+    package = module.split(".") if is_package else module.split(".")[:-1]
+
+    def visit(node: ast.AST, delayed: bool) -> Iterator[Import]:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, (), node.lineno, delayed)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            target = ".".join([*above, *(node.module.split(".") if node.module else [])])
+            names = tuple(alias.name for alias in node.names)
+            if target == "cvxscreen":  # `from cvxscreen import plots` reaches cvxscreen.plots
+                for name in names:
+                    reached = f"cvxscreen.{name}" if name in ROW_OF else target
+                    yield Import(reached, (name,), node.lineno, delayed)
+            else:
+                yield Import(target, names, node.lineno, delayed)
+        elif isinstance(node, ast.Call):
+            called = node.func
+            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+            if name in {"import_module", "__import__"}:
+                given = node.args[0] if node.args else None
+                value = given.value if isinstance(given, ast.Constant) else None
+                plain = isinstance(value, str) and not value.startswith(".")
+                yield Import(value if plain else "?", (), node.lineno, delayed, not plain)
+        inside = delayed or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, inside)
+
+    return visit(tree, False)
+
+
+def fault_of(module: str, found: Import, *, is_package: bool) -> str | None:
+    """Return what is wrong with one import of `module`, or None."""
+    part, target = part_of(module), found.target
+    library = target.split(".")[0]
+    if found.opaque:
+        if module in OPAQUE:
+            return None
+        return "imports a module whose name cannot be read from the source"
+    if library in HOMES and part not in HOMES[library]:
+        return f"imports {library}, which belongs to {sorted(HOMES[library])}"
+    if library != "cvxscreen":
+        return None
+    if found.delayed:
+        if (module, target) in LATE:
+            return None
+        return f"imports {target} inside a function"
+    reached = part_of(target)
+    if not reached:
+        return "imports the top of the package, which imports everything"
+    if reached not in ROW_OF:
+        return f"imports {target}, which has no layer"
+    if module == "cvxscreen":
+        private = [name for name in found.names if name.startswith("_")]
+        return f"imports private names {private} from {target}" if private else None
+    if reached == part:
+        return None
+    if any(
+        module.startswith(folder) and target in kept_away for folder, kept_away in APART.items()
+    ):
+        return f"imports {target}, with which it must share nothing"
+    if ROW_OF[reached] == ROW_OF[part]:
+        return f"imports its sibling {target}"
+    if ROW_OF[reached] > ROW_OF[part]:
+        return f"imports {target} from a lower layer"
+    return None
+
+
+def violations(module: str, source: str, *, is_package: bool = False) -> list[str]:
+    """Return one line for each rule that the source of `module` breaks."""
+    if module != "cvxscreen" and part_of(module) not in ROW_OF:
+        return [f"{module} has no layer: place it in the table of this test"]
+    found = imports(module, ast.parse(source), is_package=is_package)
+    faults = ((entry.line, fault_of(module, entry, is_package=is_package)) for entry in found)
+    return [f"{module}:{line} {fault}" for line, fault in faults if fault]
+
+
+def package_sources() -> Iterator[tuple[str, str, bool]]:
+    """Yield (module name, source, is it a package) for every file of cvxscreen."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        is_package = parts[-1] == "__init__"
+        yield ".".join(parts[:-1] if is_package else parts), path.read_text("utf-8"), is_package
+
+
+def test_every_module_keeps_to_its_layer() -> None:
+    sources = list(package_sources())
+    assert "cvxscreen" in [module for module, _, _ in sources]
+    faults = [
+        fault
+        for module, source, is_package in sources
+        for fault in violations(module, source, is_package=is_package)
+    ]
+    assert not faults, "\n".join(faults)
+
+
+def test_every_late_import_is_still_one() -> None:
+    seen = {
+        (module, found.target)
+        for module, source, is_package in package_sources()
+        for found in imports(module, ast.parse(source), is_package=is_package)
+        if found.delayed
+    }
+    assert seen >= LATE
+
+
+def test_no_part_is_named_twice() -> None:
+    assert len(ROW_OF) == sum(len(parts) for parts in ROWS)
+    assert set(ROW_OF) >= set().union(*HOMES.values())
+
+
+REFUSED = [
+    ("cvxscreen.helpers", "", "has no layer"),
+    ("cvxscreen.core.losses", "import cvxscreen.helpers", "has no layer"),
+    ("cvxscreen.bounds", "from cvxscreen.certificates.path import certify_all", "sibling"),
+    ("cvxscreen.datasets", "from . import plots", "sibling"),
+    ("cvxscreen.certificates.metric", "from cvxscreen.core.duality import gap", "share nothing"),
+    ("cvxscreen.certificates.certificate", "from cvxscreen.bounds import dvi", "sibling"),
+    ("cvxscreen.bounds.regions", "from cvxscreen.screening.verdict import judge", "lower layer"),
+    ("cvxscreen.solvers.loop", "from cvxscreen.cvxpy_plugin import build", "lower layer"),
+    ("cvxscreen.solvers.loop", "from ..paths import Path", "lower layer"),
+    ("cvxscreen.screening.verdict", "from cvxscreen import plots", "lower layer"),
+    ("cvxscreen.models.svm", "import cvxscreen.cli", "lower layer"),
+    ("cvxscreen.plots", "import cvxscreen.datasets", "sibling"),
+    ("cvxscreen.core.problem", "import cvxscreen", "top of the package"),
+    ("cvxscreen.core.problem", "from cvxscreen import __version__", "top of the package"),
+    ("cvxscreen.core.problem", "from .. import solve", "top of the package"),
+    ("cvxscreen", "from cvxscreen.core.losses import _secret", "private"),
+    ("cvxscreen.bounds", "def f():\n    from cvxscreen.core.problem import P", "inside a function"),
+    ("cvxscreen.api", "def f():\n    from cvxscreen.cvxpy_plugin import build", "inside a fun"),
+    ("cvxscreen.api", "from cvxscreen import paths", "lower layer"),
+    ("cvxscreen.bounds", "async def f():\n    import cvxscreen.paths.path", "inside a function"),
+    ("cvxscreen.bounds", "class A:\n    def f(self):\n        import cvxscreen.core", "inside"),
+    (
+        "cvxscreen.core.problem",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from cvxscreen.paths import Path",
+        "lower layer",
+    ),
+    ("cvxscreen.bounds", "from importlib import import_module\nimport_module(name)", "be read"),
+    ("cvxscreen.bounds", "import importlib\nimportlib.import_module('.path', 'x')", "be read"),
+    ("cvxscreen.screening.verdict", "__import__('cvxscreen.paths.path')", "lower layer"),
+    ("cvxscreen.core.problem", "import cvxpy as cp", "imports cvxpy"),
+    ("cvxscreen", "import cvxpy", "imports cvxpy"),
+    ("cvxscreen.core.problem", "def f():\n    from cvxpy import Variable", "imports cvxpy"),
+    ("cvxscreen.cli", "from sklearn.datasets import load_svmlight_file", "imports sklearn"),
+    ("cvxscreen.paths.path", "def plot():\n    import matplotlib.pyplot", "imports matplotlib"),
+]
+
+
+@pytest.mark.parametrize(("module", "source", "words"), REFUSED)
+def test_refuses(module: str, source: str, words: str) -> None:
+    faults = violations(module, source)
+    assert len(faults) == 1
+    assert words in faults[0]
+
+
+ACCEPTED = [
+    ("cvxscreen.core.losses", "import numpy\nfrom cvxscreen.errors import InvalidInput", False),
+    ("cvxscreen.certificates.path", "from cvxscreen.core.problem import P", False),
+    ("cvxscreen.bounds", "from cvxscreen.bounds.regions import Ball", False),
+    ("cvxscreen.solvers.dcd", "from cvxscreen.solvers.loop import run\nfrom . import loop", False),
+    ("cvxscreen.cvxpy_plugin.build", "import cvxpy\nfrom cvxscreen.solvers import loop", False),
+    ("cvxscreen.cvxpy_plugin.build", "from .recognise import Layout", False),
+    ("cvxscreen.designs", "from .rows import Rows\nfrom cvxscreen.designs.gram import G", True),
+    ("cvxscreen.plots", "def f():\n    from matplotlib.figure import Figure", False),
+    ("cvxscreen.datasets", "def f():\n    import sklearn.datasets", False),
+    ("cvxscreen", "from cvxscreen.cli import main\nfrom cvxscreen import bounds", True),
+    ("cvxscreen.cli.commands", "from cvxscreen import paths\nfrom cvxscreen import plots", False),
+    ("cvxscreen.cli.commands", "def f():\n    from cvxscreen.cli.demo import run_demo", False),
+    ("cvxscreen._support.extensions", "from importlib import import_module as i\ni(name)", False),
+]
+
+
+@pytest.mark.parametrize(("module", "source", "is_package"), ACCEPTED)
+def test_accepts(module: str, source: str, is_package: bool) -> None:
+    assert violations(module, source, is_package=is_package) == []
+
+
+def arrows() -> dict[str, set[str]]:
+    """The modules that every module imports."""
+    sources = list(package_sources())
+    known = {module for module, _, _ in sources}
+    reached: dict[str, set[str]] = {}
+    for module, source, is_package in sources:
+        found = imports(module, ast.parse(source), is_package=is_package)
+        targets = {
+            name
+            for entry in found
+            for name in [entry.target, *(f"{entry.target}.{n}" for n in entry.names)]
+        }
+        reached[module] = targets & known - {module}
+    return reached
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """Some circle of a graph, or nothing."""
+    done: set[str] = set()
+
+    def follow(node: str, way: list[str]) -> list[str]:
+        if node in way:
+            return way[way.index(node):]
+        if node not in done:
+            for child in sorted(graph[node]):
+                if found := follow(child, [*way, node]):
+                    return found
+            done.add(node)
+        return []
+
+    return next((found for node in graph if (found := follow(node, []))), [])
+
+
+def test_no_module_imports_itself_on_some_way() -> None:
+    graph = arrows()
+    assert len(graph) > 100
+    assert not circle(graph)
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c"]
+
+
+def test_about_twenty_entries_at_the_root() -> None:
+    entries = [p for p in PACKAGE.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()]
+    assert len(entries) <= 22

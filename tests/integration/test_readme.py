@@ -1,0 +1,69 @@
+"""What the README says beyond its Python blocks: its shell commands, its table, its links."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cvxscreen
+from cvxscreen.cli.commands import main
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "README.md").read_text("utf-8")
+BLOCKS = re.findall(r"```sh\n(.*?)```", TEXT, flags=re.DOTALL)
+COMMANDS = [line for b in BLOCKS for line in b.splitlines() if line.startswith("cvxscreen ")]
+ROWS = [line.split("|")[1:-1] for line in TEXT.splitlines() if line.startswith("| ")]
+
+
+def test_the_shell_commands_run(tmp_path, monkeypatch, capsys) -> None:
+    rng = np.random.default_rng(0)
+    age, income = rng.uniform(-1, 1, (2, 200))
+    status = np.where(age + income + 0.5 * rng.standard_normal(200) > 0, "good", "bad")
+    rows = [f"{a},{b},{c}" for a, b, c in zip(age, income, status, strict=True)]
+    (tmp_path / "loans.csv").write_text("\n".join(["age,income,status", *rows]))
+    monkeypatch.chdir(tmp_path)
+    assert len(COMMANDS) >= 4
+    for command in COMMANDS:
+        assert main(shlex.split(command)[1:]) == 0, command
+        assert capsys.readouterr().out
+    assert (tmp_path / "path.png").is_file()
+
+
+def problems() -> dict[str, cvxscreen.Problem]:
+    """One small problem for each row of the table that lists rules by name."""
+    X, y = cvxscreen.datasets.two_gaussians(30, 2)
+    T = cvxscreen.triplets(X, y, 2)
+    return {
+        "`svm`": cvxscreen.svm(X, y, intercept=True),
+        "`sparse_svm`": cvxscreen.sparse_svm(X, y, 0.01),
+        "an L1 norm alone": cvxscreen.sparse_svm(X, y, 0.01, loss="squared_hinge", l2=0),
+        "`rtlm`": cvxscreen.rtlm(X, T, 100.0),
+    }
+
+
+@pytest.mark.parametrize("model", ["`svm`", "`sparse_svm`", "an L1 norm alone", "`rtlm`"])
+def test_the_table_lists_the_rules_that_apply(model: str) -> None:
+    [row] = [cells for cells in ROWS if cells[0].strip().startswith(model)]
+    named = re.findall(r"`(\w+)`", row[1])
+    assert sorted(named) == sorted(cvxscreen.bounds.available(problems()[model]))
+
+
+def test_the_table_names_solvers_that_solve() -> None:
+    X, y = cvxscreen.datasets.two_gaussians(60, 2)
+    for solver in ("CLARABEL", "SCS", "OSQP", "HIGHS"):
+        found = cvxscreen.solve(cvxscreen.svm(X, y), solver=solver)
+        assert found.status == "optimal"
+        assert found.solver == solver
+    smooth = cvxscreen.svm(X, y, loss="squared_hinge")
+    assert cvxscreen.solve(smooth, solver="apg").status == "optimal"
+
+
+def test_links_lead_somewhere() -> None:
+    links = re.findall(r"\]\(([^)]+)\)", TEXT)
+    assert links
+    for link in links:
+        assert link.startswith("http") or (ROOT / link).exists(), link

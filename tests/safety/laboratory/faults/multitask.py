@@ -1,0 +1,85 @@
+"""Faults in the multi-task bounds, gap and certificate."""
+
+from __future__ import annotations
+
+from faults.table import DROPPED, SHRUNK, SIGN, STALE, SUBTRACTED, SWAPPED, of
+
+radius = of("multitask/screening.py", "multitask/test_raso_screening.py")
+bounds = of("multitask/bounds.py", "multitask/test_raso_bounds.py")
+norms = of("multitask/screening.py", "multitask/test_raso_screening.py")
+screening = of("multitask/screening.py", "multitask/test_raso_screening.py", "multitask/test_raso_predictions.py")
+joint = of("multitask/gap.py", "multitask/test_multitask.py", "multitask/test_raso_bounds.py")
+proof = of("multitask/certificate.py", "multitask/test_raso_bounds.py", "multitask/test_multitask.py")
+intercepts = of("multitask/bounds.py", "multitask/test_raso_screening.py")
+
+FAULTS = (
+    radius("the ball of every task", SHRUNK, "return np.asarray(up(1.0, 64) * radius)",
+           "return np.asarray(0.99 * radius)", "samples of a task are fixed wrongly",
+           "multitask/test_raso_screening.py::test_the_ball_is_attained"),
+    radius("every task's ball without Fenchel-Young terms", DROPPED,
+           "radius = np.sqrt(total_fy + 0.25", "radius = np.sqrt(0.25",
+           "samples of a task are fixed wrongly",
+           "multitask/test_raso_screening.py::test_it_is_the_midpoint_ball_of_the_hub"),
+    radius("unbalanced slopes of a task, for nothing", DROPPED,
+           "if (way >= up(abs(total))).any() else np.inf", "if (way >= 0.0).any() else 0.0",
+           "an infeasible dual point proves a ball",
+           "multitask/test_raso_screening.py::test_unbalanced_slopes_prove_nothing"),
+    bounds("the ball of V", SHRUNK, "up(float(np.sqrt(max(square, 0.0)))) + noise",
+           "0.99 * float(np.sqrt(max(square, 0.0)))", "the one dual optimum is outside",
+           "multitask/test_raso_bounds.py::test_the_dual_ball_is_attained"),
+    bounds("the ball of V without the second square", SIGN,
+           "/ problem.eta - 0.25 * max(apart", "/ problem.eta - 0.3 * max(apart",
+           "the one dual optimum is outside",
+           "multitask/test_raso_bounds.py::test_the_dual_ball_is_attained",
+           "multitask/test_raso_bounds.py::test_the_dual_ball_contains_the_one_dual_point"),
+    bounds("eigengap", SHRUNK, "up(1.0, 64) * away + noise", "0.5 * away + noise",
+           "samples are fixed for every metric, wrongly",
+           "multitask/test_raso_bounds.py::test_eigengap_is_attained"),
+    norms("rows in a metric", SHRUNK, "self.norms = up(1.0, d + 8) * np.sqrt(squares) + error",
+          "self.norms = 0.99 * np.sqrt(squares)", "samples of a task are fixed wrongly",
+          "multitask/test_raso_screening.py::test_stretched_norms_are_upper_bounds"),
+    norms("norms of an earlier metric", STALE, "self.stretched = metric, factor",
+          "self.stretched, factor = (metric, 1.0), 1.0", "samples of a task are fixed wrongly",
+          "multitask/test_raso_screening.py::test_stretched_norms_are_upper_bounds"),
+    screening("a test used elsewhere than it was made", STALE,
+              "inside = between(metric, U, at.U) * self.lengths.stretch(metric) <= test.away",
+              "inside = np.ones(problem.m, dtype=bool)",
+              "held samples are not where they are said to be",
+              "multitask/test_raso_predictions.py::test_points_elsewhere_are_not_taken_for_granted"),
+    screening("a test's reach", SHRUNK, "reach = np.repeat(away, sizes) * self.lengths.norms",
+              "reach = 0.5 * np.repeat(away, sizes) * self.lengths.norms",
+              "samples of a task are fixed wrongly",
+              "multitask/test_raso_screening.py::test_a_test_holds_all_over_its_ball"),
+    screening("the intercepts' ends exchanged", SWAPPED,
+              "low = middle - reach + np.repeat(left, sizes)",
+              "low = middle - reach + np.repeat(right, sizes)",
+              "samples of a task are fixed wrongly",
+              "multitask/test_raso_screening.py::test_no_wrong_decision"),
+    joint("the joint gap by subtraction", SUBTRACTED,
+          "return terms + coupling + spectral_shortfall",
+          "return primal.value - dual.value(problem) + 0.0 * spectral_shortfall",
+          "the joint gap is rounding",
+          "multitask/test_raso_bounds.py::test_where_only_the_coupling_tells"),
+    joint("the joint gap without the metric's part", DROPPED,
+          "return terms + coupling + spectral_shortfall", "return terms + coupling + 0.0 * "
+          "spectral_shortfall", "a metric that is not optimal is taken for one",
+          "multitask/test_multitask.py::test_the_gap_is_primal_minus_dual_without_the_cancellation"),
+    joint("the joint gap without the coupling", DROPPED, "return terms + coupling +",
+          "return terms +", "tasks that do not fit their duals are taken as solved",
+          "multitask/test_multitask.py::test_the_gap_is_primal_minus_dual_without_the_cancellation"),
+    proof("a joint certificate without the coupling", DROPPED,
+          "gap += c * float(np.sum(lean**2))", "pass", "wrong tasks are certified",
+          "multitask/test_raso_bounds.py::test_where_only_the_coupling_tells"),
+    proof("a joint certificate without the metric's part", DROPPED,
+          "gap += (max(best - here, 0.0) + rounding) / (4.0 * c)", "pass",
+          "a wrong metric is certified",
+          "multitask/test_raso_bounds.py::test_where_only_the_metric_tells"),
+    proof("a joint certificate without Fenchel-Young terms", DROPPED,
+          "gap = float(terms.sum()) + float(error.sum())", "gap = 0.0",
+          "wrong duals are certified",
+          "multitask/test_raso_bounds.py::test_a_perturbed_answer_is_refused"),
+    proof("slopes outside their boxes, jointly", DROPPED,
+          "if (theta < f.lo).any() or (theta > f.hi).any():", "if False:",
+          "an infeasible dual point is certified",
+          "multitask/test_raso_bounds.py::test_a_perturbed_answer_is_refused"),
+)

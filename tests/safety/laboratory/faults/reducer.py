@@ -1,0 +1,71 @@
+"""Faults between CVXPY's problem and the recognised one, and on the way back."""
+
+from __future__ import annotations
+
+from faults.table import DROPPED, SIGN, STALE, SWAPPED, of
+
+BACK = ("cvxpy_plugin/test_recognise.py", "cvxpy_plugin/test_build.py")
+draft = of("cvxpy_plugin/recognise/elimination.py", *BACK)
+absorb = of("cvxpy_plugin/recognise/partial_minimisation.py", *BACK)
+elements = of("cvxpy_plugin/recognise/recognise.py", *BACK)
+substitution = of("cvxpy_plugin/recognise/elimination.py", *BACK)
+restore = of("cvxpy_plugin/restore.py", "cvxpy_plugin/test_recognise.py", "cvxpy_plugin/test_solve.py")
+check = of("cvxpy_plugin/recognise/check.py", "cvxpy_plugin/test_recognise.py")
+memory = of("cvxpy_plugin/recall.py", "cvxpy_plugin/test_memory.py")
+
+FAULTS = (
+    draft("a multiplier of a definition, restored with the wrong sign", SIGN,
+          "duals.rows[self.source] = pull / self.factor",
+          "duals.rows[self.source] = -pull / self.factor",
+          "CVXPY's dual values are not those of the problem",
+          "cvxpy_plugin/test_recognise.py::test_every_spelling_is_recognised_as_its_loss"),
+    draft("a helper restored with the wrong sign", SIGN,
+          "return -values[self.source] / self.factor", "return values[self.source] / self.factor",
+          "CVXPY's variables are not those of the solution",
+          "cvxpy_plugin/test_recognise.py::test_every_spelling_is_recognised_as_its_loss"),
+    draft("a square without its linear part", DROPPED,
+          "self.linear = self.linear + rows.adjoint(pulled)", "self.linear = self.linear + 0.0",
+          "another problem is solved",
+          "cvxpy_plugin/test_recognise.py::test_every_spelling_is_recognised_as_its_loss"),
+    draft("a square without its constant", DROPPED,
+          "self.constant += 0.5 * float(rows.offset @ pulled)", "self.constant += 0.0",
+          "the value is not the problem's",
+          "cvxpy_plugin/test_recognise.py::test_every_spelling_is_recognised_as_its_loss"),
+    substitution("a definition's offset dropped", DROPPED,
+                 "draft.constant += float(slope @ given.offset)", "draft.constant += 0.0",
+                 "the value is not the problem's",
+                 "cvxpy_plugin/test_recognise.py::test_every_spelling_is_recognised_as_its_loss"),
+    elements("the offset of the arguments dropped", DROPPED, "numbers[:, 0] -= rows.offset",
+             "numbers[:, 0] -= 0.0", "another problem is solved",
+             "cvxpy_plugin/test_recognise.py::test_every_spelling_is_recognised_as_its_loss"),
+    absorb("the middle of a dead zone on the wrong side", SIGN, "numbers[terms, 0] -= shift",
+           "numbers[terms, 0] += shift", "another problem is solved",
+           "cvxpy_plugin/test_recognise.py::test_every_spelling_is_recognised_as_its_loss"),
+    absorb("multipliers of two bounds exchanged", SWAPPED,
+           "np.concatenate([np.maximum(left, 0.0), np.maximum(-left, 0.0)])",
+           "np.concatenate([np.maximum(-left, 0.0), np.maximum(left, 0.0)])",
+           "CVXPY's dual values are not those of the problem",
+           "cvxpy_plugin/test_recognise.py::test_all_multipliers_are_restored",
+           "cvxpy_plugin/test_recognise.py::test_every_spelling_is_recognised_as_its_loss"),
+    restore("equalities' dual values with the wrong sign", SIGN,
+            'np.reshape(-part if kind == "zero" else part,', "np.reshape(part,",
+            "CVXPY's dual values are not those of the problem",
+            "cvxpy_plugin/test_solve.py::test_clarabel"),
+    check("a recognition that does not agree is solved", DROPPED,
+          "if not abs(model - truth) <= AGREEMENT * scale:", "if False:",
+          "a defect of a rule reaches the user",
+          "cvxpy_plugin/test_recognise.py::test_the_self_check_refuses_a_corrupted_recognition",
+          "cvxpy_plugin/test_recognise.py::test_a_rule_that_goes_wrong_is_caught"),
+    check("multipliers that do not agree are handed back", DROPPED,
+          "if not float(np.abs(model - truth).max()) <= AGREEMENT * scale:", "if False:",
+          "a defect of a rule reaches the user",
+          "cvxpy_plugin/test_recognise.py::test_the_self_check_refuses_a_corrupted_recognition",
+          "cvxpy_plugin/test_recognise.py::test_a_rule_that_goes_wrong_is_caught"),
+    memory("changed parameters go unnoticed", STALE,
+           "changed = {key for key, value in now.items() if entry.prints.get(key) != value}",
+           "changed = set()", "the problem of the last solve is solved",
+           "cvxpy_plugin/test_memory.py::test_a_recalled_recognition_is_that_of_a_new_problem"),
+    memory("changed data taken for changed costs", STALE, "if not changed & entry.inside:",
+           "if True:", "the data of the last solve are used",
+           "cvxpy_plugin/test_memory.py::test_data_as_parameters_are_noticed_when_they_change"),
+)

@@ -1,0 +1,185 @@
+"""The safety laboratory: a short campaign, and proof that its checker sees what is wrong."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import mpmath as mp
+import numpy as np
+import pytest
+from exact import optimum as rational_optimum
+from strategies import CASES, build, solved_floats
+
+FOLDER = Path(__file__).resolve().parent / "laboratory"
+if not FOLDER.is_dir():
+    pytest.skip("the examples are not shipped here", allow_module_level=True)
+sys.path.insert(0, str(FOLDER))
+
+import active_set  # noqa: E402
+import adversary  # noqa: E402
+import campaign  # noqa: E402
+import checks  # noqa: E402
+import generators  # noqa: E402
+import kernel_cells  # noqa: E402
+import report  # noqa: E402
+import vector_cells  # noqa: E402
+from terms import OPEN, RIGHT, WRONG  # noqa: E402
+
+from cvxscreen import regression  # noqa: E402
+from cvxscreen.bounds import BOUNDS, midpoint_ball  # noqa: E402
+from cvxscreen.bounds.regions import Ball  # noqa: E402
+from cvxscreen.core.losses import Piece  # noqa: E402
+from cvxscreen.screening.verdict import judge  # noqa: E402
+
+DECISIONS = 50_000
+
+
+def test_a_short_campaign_finds_nothing_wrong(tmp_path: Path) -> None:
+    """Every family of cells, every bound and both modes; nothing fails, hardly anything is open."""
+    out = tmp_path / "short.jsonl"
+    lines = [
+        campaign.run(family, number, seed=1, points=2)
+        for family, (_, share) in campaign.FAMILIES.items() for number in range(min(share, 2))
+    ]
+    out.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    lines = campaign.campaign(out, DECISIONS, seed=1, points=2, shown=False)
+    assert report.status(lines) == 0, report.table(lines)
+    assert not [line["warnings"] for line in lines if line["warnings"]]
+    assert sum(report.total(line, "checked") for line in lines) >= DECISIONS
+    assert sum(report.total(line, "open") for line in lines) < 0.03 * DECISIONS
+    rules = {rule for (rule,) in report.grouped(lines, ("rule",))}
+    assert {*BOUNDS, "two_sided", "dome", "ssnsv", "essnsv", "joint", "synergy", "dual"} <= rules
+    assert {"safe mode", "certified mode", "C range", "lp", "U-step", "refusal"} <= rules
+    assert {"gb, cone", "rrpb, linear", "lambda range, midpoint"} <= rules
+    models = {model for (model,) in report.grouped(lines, ("model",))}
+    assert {"side constraints", "one class", "kernel + intercept", "elastic net"} <= models
+
+
+def test_a_planted_wrong_decision_is_refused() -> None:
+    """Every term moved to a piece it is not on is counted, named, and fails the campaign."""
+    rng = np.random.default_rng(0)
+    for loss in generators.LOSSES:
+        problem, x, theta = generators.planted(loss, rng, d=2)
+        ref = active_set.optimum(problem, x, theta)
+        assert not (ref.states == OPEN).any()
+        verdict = judge(problem, midpoint_ball(problem, next(adversary.points(ref, rng, 0))))
+        said = np.flatnonzero(verdict.codes >= 0)
+        ledger = checks.Ledger()
+        key = ("planted", loss, "midpoint", "dense", "float64")
+        checks.pieces(ledger, key, ref, verdict.codes)
+        assert ledger.total("wrong") == 0
+        assert ledger.total("checked") == len(said) > 0
+        codes = verdict.codes.copy()
+        i = int(said[0])
+        codes[i] = next(k for k in np.flatnonzero(problem.losses.exists[i]) if k != codes[i])
+        checks.pieces(ledger, key, ref, codes)
+        assert ledger.total("wrong") == 1
+        assert "1 wrong" in ledger.findings[0]
+        line = {"rows": ledger.rows(), "findings": ledger.findings, "error": "", "warnings": [],
+                "cell": "planted:0", "seconds": 0.0}
+        assert report.status([line]) == 1
+        assert ledger.findings[0] in report.table([line])
+
+
+@pytest.mark.parametrize("share", [0.99, 1.0 - 1e-6, 1.0 - 1e-12])
+def test_a_ball_a_little_too_small_is_found_out(
+    share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A radius short of one part in 10^12 makes wrong decisions that the laboratory sees."""
+
+    def weak(problem, point):
+        ball = midpoint_ball(problem, point)
+        return replace(ball, radius=share * ball.radius) if isinstance(ball, Ball) else ball
+
+    monkeypatch.setitem(BOUNDS, "midpoint", weak)
+    lines = [campaign.run("planted", number, seed=1, points=2) for number in range(4)]
+    wrong = {rule: row["wrong"] for (rule,), row in report.grouped(lines, ("rule",)).items()}
+    assert wrong["midpoint"] > 0
+    assert wrong["gap"] == 0
+    assert report.status(lines) == 1
+
+
+def test_a_kernel_that_is_let_through_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_cells, "svm", lambda *args, **kwargs: None)
+    line = campaign.run("refusals", 0, seed=0, points=1)
+    assert report.total(line, "wrong") == 2
+
+
+def test_a_cell_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: object) -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setitem(campaign.FAMILIES, "single", (broken, 1))
+    line = campaign.run("single", 0, seed=0, points=1)
+    assert "a defect" in line["error"]
+    assert report.status([line]) == 1
+
+
+def test_a_campaign_goes_on_where_it_ended(tmp_path: Path, capsys, monkeypatch) -> None:
+    """Finished cells are not run again; a half-written last line does no harm."""
+    few = {name: campaign.FAMILIES[name] for name in ("refusals", "linear_program")}
+    monkeypatch.setattr(campaign, "FAMILIES", few)
+    out = tmp_path / "some.jsonl"
+    first = campaign.campaign(out, 300, points=1, shown=False)
+    with out.open("a") as file:
+        file.write('{"cell": "linear_pro')
+    assert campaign.main([str(out), "--decisions", "1500", "--points", "1"]) == 0
+    shown = capsys.readouterr().out
+    lines = report.read(out)
+    cells = [line["cell"] for line in lines]
+    assert len(cells) == len(set(cells)) > len(first)
+    assert [line["cell"] for line in first] == cells[: len(first)]
+    assert report.main([str(out), "--full"]) == 0
+    assert "LP-SVM" in capsys.readouterr().out
+    assert "0 wrong" in shown
+    assert f"{len(lines)} cells" in shown
+
+
+def test_references_agree_with_rational_optima() -> None:
+    """Two exact computations of the same optima that share nothing."""
+    compared = 0
+    for case in CASES[::29]:
+        problem = build(case)
+        x, theta = solved_floats(problem)
+        ref, truth = active_set.optimum(problem, x, theta), rational_optimum(problem, x, theta)
+        if truth is None or ref.gap > 1e-60 * abs(float(truth.value)):
+            continue
+        compared += 1
+        off = np.array([float(a) for a in truth.margins]) - ref.margins
+        size = np.abs(ref.margins) + problem.norms * float(np.linalg.norm(ref.x))
+        if not case.intercept:  # otherwise the optimum need not be unique
+            assert (np.abs(off) <= 1e-14 * size + 1e-300).all()
+        assert (ref.states != OPEN).all()
+    assert compared >= 6
+
+
+def test_a_knot_out_of_reach_is_no_place_to_sit() -> None:
+    """A row of zeros never reaches a target next to 0: it is on a linear piece."""
+    problem = regression([[1.0], [0.0]], [1.0, 1e-25], C=1.0)
+    ref = active_set.optimum(problem, np.array([1.0]), np.array([-1.0, -1e-30]))
+    assert ref.states[1, Piece.LOW] == RIGHT
+    assert ref.states[1, Piece.HIGH] == WRONG
+
+
+def test_an_inaccurate_reference_stays_silent() -> None:
+    """What its own error does not allow is left open, and counted apart."""
+    problem, x, theta = generators.planted("hinge", np.random.default_rng(3), d=2)
+    model = active_set.Model(problem)
+    rough = [mp.mpf(float(v)) * (1 + mp.mpf(10) ** (-3)) for v in x]
+    t = active_set.apply(model.rows, rough)
+    slopes = active_set.clipped(model, [mp.mpf(float(v)) for v in theta])
+    ref = active_set.judged(model, rough, t, *model.gap(rough, t, slopes))
+    best = active_set.optimum(problem, x, theta)
+    assert (ref.states == OPEN).any()
+    sure = ref.states != OPEN
+    np.testing.assert_array_equal(ref.states[sure], best.states[sure])
+
+
+def test_cells_are_reproducible() -> None:
+    first, again = (campaign.run("elastic", 3, seed=5, points=1) for _ in range(2))
+    assert first["rows"] == again["rows"]
+    assert first["rows"] != campaign.run("elastic", 3, seed=6, points=1)["rows"]
+    assert vector_cells.ELASTIC[3] in {row[1] for row in first["rows"]}
