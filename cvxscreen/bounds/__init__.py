@@ -31,7 +31,7 @@ from cvxscreen.bounds.one_reference import (
     rpb_ball,
 )
 from cvxscreen.bounds.regions import Region
-from cvxscreen.bounds.scaled_reference import Ray
+from cvxscreen.bounds.scaled_reference import ScaledReference
 from cvxscreen.bounds.two_references import dome, essnsv, ssnsv, two_sided
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
@@ -46,7 +46,7 @@ __all__ = [
     "PRIMAL_DUAL",
     "PairBound",
     "RULES",
-    "Ray",
+    "ScaledReference",
     "available",
     "bt1_ball",
     "bt2_ball",

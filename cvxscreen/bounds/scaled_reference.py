@@ -30,7 +30,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Ray:
+class ScaledReference:
     """The pairs ``(x0, s theta0)`` for all ``s > 0``.
 
     Attributes
@@ -56,7 +56,7 @@ class Ray:
     origin_error: float
 
     @classmethod
-    def of(cls, point: Point) -> Ray | None:
+    def of(cls, point: Point) -> ScaledReference | None:
         """The ray of `point`, or None where scaling theta leaves the dual feasible set."""
         problem = point.problem
         quadratic, losses = problem.quadratic, problem.losses

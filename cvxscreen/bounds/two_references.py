@@ -16,7 +16,7 @@ from cvxscreen._support.rounding import UNIT, up
 from cvxscreen.bounds.one_reference import dvi_ball, midpoint_named, on_data_of
 from cvxscreen.bounds.regions import Ball, CutBall, Everywhere, Place, Region, TwoBalls
 from cvxscreen.bounds.regions.functionals import inner, length
-from cvxscreen.bounds.scaled_reference import Ray
+from cvxscreen.bounds.scaled_reference import ScaledReference
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
@@ -80,7 +80,7 @@ def _dome(
             f"C = {a.problem.C:g} and {b.problem.C:g}. Use 'two_sided' for others."
         )
     a, b = on_data_of(problem, a), on_data_of(problem, b)
-    ray_a, ray_b = Ray.of(a), Ray.of(b)
+    ray_a, ray_b = ScaledReference.of(a), ScaledReference.of(b)
     ball_a, ball_b = midpoint_named(bound, a), midpoint_named(bound, b)
     if (
         ray_a is None or ray_b is None
@@ -96,7 +96,7 @@ def _dome(
     return CutBall(bound, ball, normal, _level(problem, ray_a, ball_a, outer))
 
 
-def _farthest(ray: Ray, ball: Ball) -> float:
+def _farthest(ray: ScaledReference, ball: Ball) -> float:
     """``||c_b|| + r_b``, an upper bound of ``||w||`` at every smaller C."""
     problem = ray.point.problem
     centre = np.where(problem.quadratic.free, 0.0, ball.centre - ray.origin)
@@ -104,7 +104,7 @@ def _farthest(ray: Ray, ball: Ball) -> float:
     return up(length(problem, centre)[1] + noise + ball.radius + ray.origin_error)
 
 
-def _nearest(ray: Ray, ball: Ball) -> float:
+def _nearest(ray: ScaledReference, ball: Ball) -> float:
     """``(||c_a|| - r_a)_+``, a lower bound of ``||w_a*||``."""
     problem = ray.point.problem
     centre = np.where(problem.quadratic.free, 0.0, ball.centre - ray.origin)
@@ -114,7 +114,7 @@ def _nearest(ray: Ray, ball: Ball) -> float:
     ) * (1.0 - 4.0 * UNIT)
 
 
-def _level(problem: Problem, ray: Ray, ball: Ball, outer: float) -> float:
+def _level(problem: Problem, ray: ScaledReference, ball: Ball, outer: float) -> float:
     """Lower bound of ``<v_a, w>_M`` over what is left, ``v_a`` as computed."""
     own = ray.point.problem
     least, most = length(own, ray.step)
@@ -127,7 +127,7 @@ def _level(problem: Problem, ray: Ray, ball: Ball, outer: float) -> float:
     return right + product - error - 4.0 * UNIT * (abs(right) + abs(product))
 
 
-def _centred(bound: str, problem: Problem, ray: Ray, outer: float, gap: float) -> Ball:
+def _centred(bound: str, problem: Problem, ray: ScaledReference, outer: float, gap: float) -> Ball:
     """``||w - o|| <= outer``."""
     centre = ray.origin.copy()
     centre[problem.quadratic.free] = ray.point.x[problem.quadratic.free]
@@ -135,7 +135,7 @@ def _centred(bound: str, problem: Problem, ray: Ray, outer: float, gap: float) -
     return Ball(problem, bound, centre, margins, up(outer + ray.origin_error), gap)
 
 
-def _halved(bound: str, problem: Problem, ray: Ray, outer: float, gap: float) -> Ball:
+def _halved(bound: str, problem: Problem, ray: ScaledReference, outer: float, gap: float) -> Ball:
     """``||w - x_b/2||^2 <= ||x_b||^2 / 4 + s tau``, everything relative to o."""
     point, free = ray.point, problem.quadratic.free
     step = np.where(free, 0.0, point.x - ray.origin)

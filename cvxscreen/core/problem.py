@@ -27,7 +27,7 @@ from cvxscreen._support.validation import array, number, one_of, positive
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import Losses, kinked
 from cvxscreen.core.penalty import L1, Penalty
-from cvxscreen.core.quadratic import Absent, Quadratic
+from cvxscreen.core.quadratic import Quadratic, ZeroQuadratic
 from cvxscreen.designs.columns import column_squares, row_squares
 from cvxscreen.designs.protocols import Design, Form
 from cvxscreen.errors import InvalidInput
@@ -143,7 +143,7 @@ class Problem:
     @property
     def held(self) -> bool:
         """Whether an L1 norm alone holds the coordinates, without a quadratic term."""
-        return isinstance(self.quadratic, Absent)
+        return isinstance(self.quadratic, ZeroQuadratic)
 
     @property
     def n(self) -> int:

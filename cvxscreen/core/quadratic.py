@@ -167,7 +167,7 @@ class Quadratic:
         return Quadratic(self.diagonal[index], matrix)
 
 
-class Absent(Quadratic):
+class ZeroQuadratic(Quadratic):
     """``M = 0`` where an L1 norm holds every coordinate: none of them is free.
 
     There is no ball around any x and no ``x_theta``: norms in the metric of ``M^{-1}`` are
@@ -196,10 +196,10 @@ class Absent(Quadratic):
         """Infinite."""
         return np.full(design.shape[0], np.inf)
 
-    def scaled(self, factor: float) -> Absent:
+    def scaled(self, factor: float) -> ZeroQuadratic:
         """Itself."""
         return self
 
-    def take(self, index: NDArray[np.intp]) -> Absent:
+    def take(self, index: NDArray[np.intp]) -> ZeroQuadratic:
         """The same over the coordinates at `index`."""
-        return Absent(self.diagonal[index])
+        return ZeroQuadratic(self.diagonal[index])

@@ -39,7 +39,7 @@ from cvxscreen.cvxpy_plugin.composite.rounds import (
     solve_beside,
 )
 from cvxscreen.cvxpy_plugin.composite.terms import beside_of
-from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpyInner
+from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.plugin import Request, make_report
 from cvxscreen.cvxpy_plugin.recall import Last, start_from
 from cvxscreen.cvxpy_plugin.recognise.check import check
@@ -318,7 +318,7 @@ def _answer(
     restored: Restored,
     report: Report,
     proof: Any,
-    guest: CvxpyInner,
+    guest: CvxpySolver,
     request: Request,
 ) -> _Answer:
     request.say(report)

@@ -36,7 +36,7 @@ from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.build import build
 from cvxscreen.errors import UnknownName
-from cvxscreen.solvers.interface import InnerResult, Start
+from cvxscreen.solvers.interface import Start, SubproblemResult
 
 _LOCK = Lock()
 _INSIDE: list[Any] = []
@@ -177,7 +177,7 @@ def options_for(solver: Any, given: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(eq=False)
-class CvxpyInner:
+class CvxpySolver:
     """Calls CVXPY on each reduced problem.
 
     Parameters
@@ -237,7 +237,7 @@ class CvxpyInner:
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
-    ) -> InnerResult:
+    ) -> SubproblemResult:
         """Solve `problem`; start and target are for solvers that can use them.
 
         Returns
@@ -268,15 +268,15 @@ class CvxpyInner:
         if problem.side is not None:
             x = self.settled(problem.side, x)
         word = "optimal" if status == cp.OPTIMAL else "inaccurate"
-        return InnerResult(word, x, theta, multipliers, {"iterations": stats.num_iters})
+        return SubproblemResult(word, x, theta, multipliers, {"iterations": stats.num_iters})
 
 
-def _failed(status: str, message: str) -> InnerResult:
+def _failed(status: str, message: str) -> SubproblemResult:
     nothing = np.zeros(0)
-    return InnerResult(status, nothing, nothing, nothing, {"message": message})
+    return SubproblemResult(status, nothing, nothing, nothing, {"message": message})
 
 
-def cvxpy_inner(name: str, limits: Limits = UNLIMITED) -> CvxpyInner:
+def named_cvxpy_solver(name: str, limits: Limits = UNLIMITED) -> CvxpySolver:
     """The inner solver that calls CVXPY's solver `name`, with tolerances tight enough to certify.
 
     Raises
@@ -286,4 +286,4 @@ def cvxpy_inner(name: str, limits: Limits = UNLIMITED) -> CvxpyInner:
     """
     if name.upper() not in installed():
         raise UnknownName.among("solver", name, ["auto", "builtin", *installed()])
-    return CvxpyInner(name.upper(), options_for(name, {}), limits)
+    return CvxpySolver(name.upper(), options_for(name, {}), limits)

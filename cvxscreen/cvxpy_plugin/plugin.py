@@ -18,7 +18,7 @@ from cvxscreen._support.limits import ITERATIONS, TIME, Limits
 from cvxscreen._support.validation import choice, tolerance
 from cvxscreen.cvxpy_plugin.composite.rounds import USELESS, screened_beside
 from cvxscreen.cvxpy_plugin.composite.terms import Beside, recognise_beside
-from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpyInner, installed, options_for
+from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver, installed, options_for
 from cvxscreen.cvxpy_plugin.metric_start import metric_start
 from cvxscreen.cvxpy_plugin.recall import Last, keep, recall, reference
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
@@ -26,7 +26,7 @@ from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.report import Counts, Report
 from cvxscreen.cvxpy_plugin.restore import restore, statistics, status_of, write_back
 from cvxscreen.errors import CvxscreenError, NotScreenable
-from cvxscreen.solvers.interface import Inner, Start
+from cvxscreen.solvers.interface import Start, SubproblemSolver
 from cvxscreen.solvers.loop import MODES, solve_screened
 from cvxscreen.solvers.registry import builtin_solver
 from cvxscreen.solvers.solution import Solution
@@ -86,10 +86,10 @@ class Request:
         if strange or (named and self.solver.upper() not in installed()):
             cp.Problem(cp.Minimize(cp.Variable())).solve(solver=self.solver)
 
-    def guest(self) -> CvxpyInner:
+    def guest(self) -> CvxpySolver:
         """The solver of CVXPY that was asked for."""
         options = dict(options_for(self.solver, self.options), verbose=self.verbose)
-        return CvxpyInner(self.solver, options)
+        return CvxpySolver(self.solver, options)
 
     def say(self, text: object) -> None:
         """Print when verbose, as CVXPY does."""
@@ -192,13 +192,13 @@ def plain(problem: Any, request: Request, reason: str) -> Any:
     return value
 
 
-def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpyInner | None]:
+def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolver | None]:
     """The screening loop on a recognised problem, and the solver of CVXPY that took part."""
     guest = None if request.builtin else request.guest()
     warm = request.options.get("warm_start", True)
     start = warm_start(recognition) if warm else None
     problem = recognition.problem
-    inner: Inner
+    inner: SubproblemSolver
     if guest is None:
         inner = builtin_solver(problem, Limits(*(request.options.get(name) for name in LIMITS)))
     else:

@@ -18,7 +18,7 @@ from cvxscreen.cvxpy_plugin.build import Built, build
 from cvxscreen.cvxpy_plugin.composite.reduction import Cut, Further
 from cvxscreen.cvxpy_plugin.composite.rounds import Rounds
 from cvxscreen.cvxpy_plugin.composite.terms import Beside, judged
-from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpyInner
+from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.metric_start import metric_start
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.report import Report
@@ -132,7 +132,7 @@ def reduced(recognition: Recognition) -> Reduced:
         If no point to screen from is found.
     """
     full = recognition.problem
-    pilot = None if full.side is None else CvxpyInner()
+    pilot = None if full.side is None else CvxpySolver()
     found = solve_screened(full, pilot, tol=PILOT, start=metric_start(full))
     if found.status not in ("optimal", "inaccurate"):
         raise _no_point(found.status)
@@ -169,7 +169,7 @@ def reduced_beside(made: Beside) -> Reduced:
             "objective does not square; `prob.solve(method='screen')` predicts there."
         )
     full = made.recognition.problem
-    rounds = Rounds(made, CvxpyInner(), PILOT)
+    rounds = Rounds(made, CvxpySolver(), PILOT)
     found = rounds.run("certified")
     if found.relaxed is None:
         raise _no_point(found.status)

@@ -29,14 +29,14 @@ from cvxscreen.out_of_core.streams import Column, Engine, Source
 
 
 @dataclass(frozen=True)
-class Absent:
+class ZeroQuadratic:
     """A column that says nothing about any row."""
 
     def __getitem__(self, rows: slice) -> None:
         return None
 
 
-ABSENT = Absent()
+ABSENT = ZeroQuadratic()
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Listed:
 
 def entries(column: Column, rows: Any) -> Any:
     """``column[rows]`` for a column that may only know slices; None where it is absent."""
-    if isinstance(column, Absent):
+    if isinstance(column, ZeroQuadratic):
         return None
     if isinstance(column, np.ndarray):
         return column[rows]

@@ -19,7 +19,7 @@ from cvxscreen.errors import InvalidInput, quoted
 from cvxscreen.estimators.classifier import ScreenedSVC
 from cvxscreen.estimators.fitting import Array, warn_uncertified
 from cvxscreen.paths.path import path
-from cvxscreen.solvers.compiled_path.segments import SmallPath, suits
+from cvxscreen.solvers.compiled_path.segments import CompiledPath, suits
 from cvxscreen.solvers.interface import check_request
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.solution import Solution
@@ -245,7 +245,7 @@ def _solutions(problem: Problem, grid: Array, tol: float, mode: str) -> list[tup
     tol = tolerance(tol)
     check_request(mode, tol)
     if suits(problem):
-        run = SmallPath(problem, mode, tol)
+        run = CompiledPath(problem, mode, tol)
         while len(found) < len(grid):  # without the records of `path`
             left = grid[len(found):]
             part = run.solve(left[: run.length(len(left))])

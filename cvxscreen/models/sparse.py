@@ -11,7 +11,7 @@ from cvxscreen._support.validation import choice, number, one_of, positive
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.core.quadratic import Absent
+from cvxscreen.core.quadratic import ZeroQuadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.models.samples import (
@@ -175,7 +175,7 @@ def sparse_svr(
 
 def _elastic(design: Any, losses: Losses, lam: float, l2: float, kind: str) -> Problem:
     lam, d = positive("lam", lam), design.shape[1]
-    form = Absent(np.zeros(d)) if l2 == 0 else Quadratic(np.full(d, lam * positive("l2", l2)))
+    form = ZeroQuadratic(np.zeros(d)) if l2 == 0 else Quadratic(np.full(d, lam * positive("l2", l2)))
     return Problem(
         design, losses, form, np.zeros(d),
         penalty=L1(np.full(d, lam)), lam=lam, kind=kind,

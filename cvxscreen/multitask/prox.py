@@ -23,6 +23,25 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen._support.validation import array, finite, number, positive, whole
 from cvxscreen.errors import InvalidInput
 
+__all__ = [
+    "box",
+    "box_l1",
+    "box_norm_weights",
+    "box_norm_weights_linear",
+    "capped_simplex",
+    "elastic_net",
+    "fantope",
+    "l1",
+    "nonneg",
+    "nonneg_elastic_net",
+    "psd",
+    "psd_elastic",
+    "spectral_box_norm",
+    "spectral_box_norm_dual",
+    "spectral_box_norm_factor",
+    "spectral_box_norm_prox",
+]
+
 Array = NDArray[np.float64]
 
 

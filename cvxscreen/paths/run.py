@@ -28,14 +28,14 @@ from cvxscreen.designs.term_sets import Products
 from cvxscreen.errors import InvalidInput
 from cvxscreen.paths.checkpoint import Checkpoint
 from cvxscreen.paths.record import PathPoint, Points, points_of
-from cvxscreen.solvers.compiled_path.segments import SmallPath, Stretch, suits
-from cvxscreen.solvers.dual_active_set.solver import Faces
-from cvxscreen.solvers.dual_active_set.state import Memory
-from cvxscreen.solvers.interface import Inner, Start
+from cvxscreen.solvers.compiled_path.segments import CompiledPath, PathSegment, suits
+from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
+from cvxscreen.solvers.dual_active_set.state import PathCache
+from cvxscreen.solvers.interface import Start, SubproblemSolver
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.metric.sequence import metric_rows
 from cvxscreen.solvers.registry import named_solver
-from cvxscreen.solvers.solution import Shares, Solution, shares_proven
+from cvxscreen.solvers.solution import LazyRates, Solution, shares_proven
 from cvxscreen.solvers.warm_start import moved_start, onward_start
 
 Array = NDArray[np.float64]
@@ -108,12 +108,12 @@ class Run:
         self.tol, self.mode, self.solver = tol, mode, solver
         self.recorded, self.limits, self.max_iter = recorded, limits, max_iter
         self.previous: Solution | None = None
-        self.small: SmallPath | None = None
-        self.memory = Memory()
+        self.small: CompiledPath | None = None
+        self.memory = PathCache()
         self.missed, self.note, self.ended = 0, "", False
         plain = over == "C" and max_iter is None  # the compiled loop counts no iterations
         if plain and solver.lower() in COMPILED and suits(problem):
-            self.small = SmallPath(problem, mode, tol)
+            self.small = CompiledPath(problem, mode, tol)
             if points:
                 self.small.restart(points[-1].value, points[-1].x, points[-1].theta)
 
@@ -152,7 +152,7 @@ class Run:
             kept["multipliers"] = found.multipliers.tolist()
         return kept
 
-    def take(self, stretch: Stretch) -> None:
+    def take(self, stretch: PathSegment) -> None:
         """The points of a stretch; those that their certificate refuses are solved again."""
         before, ok = None, stretch.proofs.ok
         if self.points:
@@ -177,20 +177,20 @@ class Run:
         here, start = self.problem.with_(**{self.over: value}), None
         inner = named_solver(self.solver, here, self.limits.each(self.max_iter))
         if self.previous is not None:
-            light = isinstance(inner, Faces) and self.mode == "certified"
+            light = isinstance(inner, DualActiveSet) and self.mode == "certified"
             start = onward_start(here, self.previous, light)
         elif len(self.points):
             start = self.resume(here, self.points[-1])
-        if isinstance(inner, Faces) and not self.recorded:
+        if isinstance(inner, DualActiveSet) and not self.recorded:
             inner = replace(inner, memory=self.memory)
         point, found = _one(here, start, self.tol, self.mode, inner)
         if point.status == TIME:
             self.limits.spent()  # this point is not finished, so it does not count
             return
         self.previous = found
-        if isinstance(point.before, Shares):  # from the records, which are kept anyway
+        if isinstance(point.before, LazyRates):  # from the records, which are kept anyway
             last = partial(_last, self.points, len(self.points) - 1)
-            point = replace(point, before=Shares(
+            point = replace(point, before=LazyRates(
                 partial(_proven_before, self.problem, value, last, self.over)
             ))
         self.note = f"{self.over}={value:.3g}, kept {point.kept:,}, gap {point.relative_gap:.1e}"
@@ -218,14 +218,14 @@ def _last(points: Points, index: int) -> Pair:
     return points[index].value, points[index].x, points[index].theta
 
 
-def _pair(stretch: Stretch, k: int) -> Pair:
+def _pair(stretch: PathSegment, k: int) -> Pair:
     """``(C, x, theta)`` of a point whose record may not exist yet."""
     return float(stretch.values[k]), stretch.X[k].copy(), stretch.theta.row(k)
 
 
 def _point(
     problem: Problem,
-    stretch: Stretch,
+    stretch: PathSegment,
     k: int,
     before: Callable[[], Pair] | None,
     warm: Mapping[str, Any],
@@ -241,7 +241,7 @@ def _point(
         gap=float(stretch.proofs.gap[k]),
         relative_gap=float(stretch.proofs.relative_gap[k]),
         status="optimal",
-        before=Shares(partial(_proven_before, problem, value, before)),
+        before=LazyRates(partial(_proven_before, problem, value, before)),
         kept=kept,
         predicted=predicted,
         refuted=refuted,
@@ -265,7 +265,7 @@ def _proven_before(
 
 
 def _one(
-    here: Problem, start: Start | None, tol: float, mode: str, inner: Inner
+    here: Problem, start: Start | None, tol: float, mode: str, inner: SubproblemSolver
 ) -> tuple[PathPoint, Solution]:
     began = perf_counter()
     found = solve_screened(here, inner, mode=mode, tol=tol, start=start)
@@ -278,7 +278,7 @@ def _one(
         gap=found.certificate.gap,
         relative_gap=found.certificate.relative_gap,
         status=found.status,
-        before=found.before if isinstance(found.before, Shares) else NOTHING | {
+        before=found.before if isinstance(found.before, LazyRates) else NOTHING | {
             k: v for k, v in found.before.items() if k in (*NOTHING, "dropped")
         },
         kept=last.kept if last else here.n,

@@ -1,6 +1,6 @@
 """From one reference to every C: how long its decisions hold, and how long it is good enough.
 
-Both read a `Ray`, the pairs ``(x0, s theta0)`` at ``C = s C0``. Everything is rounded inward.
+Both read a `ScaledReference`, the pairs ``(x0, s theta0)`` at ``C = s C0``. Everything is rounded inward.
 
 Worked instances. With ``o = 0``, ``x0 = x_theta`` and ``eps`` its gap, a hinge decision holds
 between the roots of ``A s^2 + B s + D``: ``A = (m^2 - N^2 W^2)/4``, ``B = m (m/2 - 1) -
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT, gamma, up
-from cvxscreen.bounds import Ray, midpoint_ball
+from cvxscreen.bounds import ScaledReference, midpoint_ball
 from cvxscreen.bounds.regions import Ball, Functionals, Place, margins_over, outward
 from cvxscreen.bounds.regions.functionals import inner, lifted
 from cvxscreen.core.closed_form import piece_ends
@@ -55,7 +55,7 @@ def c_interval(problem: Problem, point: Point) -> tuple[Array, Array]:
     codes = judge(own, midpoint_ball(own, point)).codes
     low = np.where(codes >= 0, own.C, np.nan)
     high = low.copy()
-    ray = Ray.of(point)
+    ray = ScaledReference.of(point)
     if ray is None:
         return low, high
     if own.quadratic.free.any():
@@ -72,7 +72,7 @@ def c_interval(problem: Problem, point: Point) -> tuple[Array, Array]:
     return np.minimum(low, own.C), np.maximum(high, own.C)
 
 
-def _stepwise(ray: Ray, codes: Codes) -> tuple[Array, Array]:
+def _stepwise(ray: ScaledReference, codes: Codes) -> tuple[Array, Array]:
     """`c_interval` with unpenalised coordinates, from the regions of whole ranges of C."""
     own = ray.point.problem
     low = np.where(codes >= 0, own.C, np.nan)
@@ -98,7 +98,7 @@ class _Sweep:
     optimality condition of the intercept does not depend on the scale of the losses.
     """
 
-    ray: Ray
+    ray: ScaledReference
     first: float
     last: float
     balls: tuple[Ball, ...] = ()
@@ -153,7 +153,7 @@ class _Strip:
     errors: tuple[float, float, float]
 
     @classmethod
-    def of(cls, ray: Ray) -> _Strip:
+    def of(cls, ray: ScaledReference) -> _Strip:
         """The strip of a ray on its own problem."""
         problem = ray.point.problem
         both, step = ray.places()
@@ -249,7 +249,7 @@ def eps_interval(problem: Problem, point: Point, eps: float) -> tuple[float, flo
     _fits(problem, point)
     if not (np.isfinite(eps) and 0.0 < eps < 1.0):
         raise InvalidInput(f"`eps` is {eps!r}; a number strictly between 0 and 1 is needed.")
-    own, ray = point.problem, Ray.of(point)
+    own, ray = point.problem, ScaledReference.of(point)
     nothing = (float("nan"), float("nan"))
     if ray is None:
         return nothing

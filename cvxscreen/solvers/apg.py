@@ -38,7 +38,7 @@ from cvxscreen.core.losses import kinked
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.gram import Gram
 from cvxscreen.errors import InvalidInput
-from cvxscreen.solvers.interface import InnerResult, Start
+from cvxscreen.solvers.interface import Start, SubproblemResult
 
 Array = NDArray[np.float64]
 
@@ -263,7 +263,7 @@ class Apg:
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
-    ) -> InnerResult:
+    ) -> SubproblemResult:
         """Solve until the duality gap is at most `target` (absolute).
 
         Returns
@@ -298,7 +298,7 @@ class Apg:
             "restarts": result.restarts, "lipschitz": result.lipschitz,
         }
         status = "optimal" if run.gap <= target else "inaccurate"
-        return InnerResult(status, run.x, run.theta, info=info, state=result.momentum)
+        return SubproblemResult(status, run.x, run.theta, info=info, state=result.momentum)
 
 
 def refuse(problem: Problem) -> None:

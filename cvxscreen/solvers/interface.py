@@ -36,7 +36,7 @@ class Start:
     `point` is the same pair where it has been evaluated on the very problem already. Without it
     `passes` may hold ``A x`` and ``A' theta``, as computed, and `size` the dual objective: for
     solvers and targets, nothing is proven from them. `state` is what the solver called left in
-    the `InnerResult` of this pair, for it to go on from on the very problem. `rate` is how many
+    the `SubproblemResult` of this pair, for it to go on from on the very problem. `rate` is how many
     iterations the solver took on the way there for a tenth of the gap, where that is known.
     """
 
@@ -52,7 +52,7 @@ class Start:
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
+class SolverSnapshot:
     """Where a solver says that it stands; it tells when a proof may pay, and proves nothing."""
 
     problem: Problem
@@ -72,7 +72,7 @@ class Look:
 
 
 @dataclass(frozen=True, eq=False)
-class InnerResult:
+class SubproblemResult:
     """What a solver returns for one (reduced) problem.
 
     Attributes
@@ -95,14 +95,14 @@ class InnerResult:
     multipliers: Array = field(default_factory=lambda: np.zeros(0))
     info: dict[str, Any] = field(default_factory=dict)
     state: object = None
-    look: Look | None = None
+    look: SolverSnapshot | None = None
 
     @property
     def usable(self) -> bool:
         """Whether there is a point to go on from."""
         return self.status in ("optimal", "inaccurate")
 
-    def after(self, earlier: InnerResult) -> InnerResult:
+    def after(self, earlier: SubproblemResult) -> SubproblemResult:
         """The same, with the steps and passes of the call that it went on from."""
         info = dict(self.info)
         for name in ("steps", "passes"):
@@ -111,7 +111,7 @@ class InnerResult:
         return replace(self, info=info)
 
 
-class Inner(Protocol):
+class SubproblemSolver(Protocol):
     """Any solver of a (reduced) problem."""
 
     @property
@@ -121,12 +121,12 @@ class Inner(Protocol):
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
-    ) -> InnerResult:
+    ) -> SubproblemResult:
         """Solve `problem` from `start` to an absolute duality gap of about `target`."""
         ...
 
 
-def limits_of(inner: Inner) -> Limits:
+def limits_of(inner: SubproblemSolver) -> Limits:
     """The limits that `inner` keeps to, and so does the loop around it."""
     return getattr(inner, "limits", UNLIMITED)
 
@@ -145,9 +145,9 @@ def refuse_side(problem: Problem) -> None:
         )
 
 
-def ask(
-    inner: Inner, problem: Problem, start: Start | None = None, target: float = 0.0
-) -> InnerResult:
+def call_checked(
+    inner: SubproblemSolver, problem: Problem, start: Start | None = None, target: float = 0.0
+) -> SubproblemResult:
     """Call `inner` and believe nothing: shapes, finiteness and exceptions become a status.
 
     An exception is reported in the result (``info["error"]``); the caller decides whether another
@@ -178,5 +178,5 @@ def ask(
     return result
 
 
-def _nothing(status: str, error: str) -> InnerResult:
-    return InnerResult(status, np.zeros(0), np.zeros(0), info={"error": error})
+def _nothing(status: str, error: str) -> SubproblemResult:
+    return SubproblemResult(status, np.zeros(0), np.zeros(0), info={"error": error})

@@ -23,22 +23,29 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.screening.reduction import Prediction, Selection
 from cvxscreen.solvers.interface import (
     MODES,
-    Inner,
-    InnerResult,
     Start,
-    ask,
+    SubproblemResult,
+    SubproblemSolver,
+    call_checked,
     check_request,
     limits_of,
 )
-from cvxscreen.solvers.prediction import SMALL, Guess, sample, samples, usable
+from cvxscreen.solvers.prediction import SMALL, PredictionRadius, accept_reduction, sample, samples
 from cvxscreen.solvers.prox_newton.loop import solve_sparse
 from cvxscreen.solvers.registry import BUILTIN, OWN, builtin_solver, pilot_gap
 from cvxscreen.solvers.run import Run
-from cvxscreen.solvers.schedule import WORTH, Goals, promising
-from cvxscreen.solvers.solution import Answer, Round, Shares, Solution, shares_from, shares_proven
+from cvxscreen.solvers.schedule import WORTH, ToleranceSchedule, promising
+from cvxscreen.solvers.solution import (
+    Answer,
+    LazyRates,
+    Round,
+    Solution,
+    shares_from,
+    shares_proven,
+)
 from cvxscreen.solvers.streamed.loop import is_chunked, solve_chunked
 
-__all__ = ["Inner", "InnerResult", "MODES", "Start", "solve_screened"]
+__all__ = ["SubproblemSolver", "SubproblemResult", "MODES", "Start", "solve_screened"]
 
 def blend(good: Point, far: Point) -> Point:
     """The point of ``[good.x, far.x]`` with the lowest objective, and the better dual point.
@@ -76,7 +83,7 @@ SOUNDING = 1e-5
 
 def solve_screened(
     problem: Problem,
-    inner: Inner | None = None,
+    inner: SubproblemSolver | None = None,
     *,
     mode: str = "certified",
     tol: float = 1e-6,
@@ -117,7 +124,7 @@ def solve_screened(
     began = perf_counter()
     if is_chunked(problem):
         return solve_chunked(problem, solve_screened, inner, mode, tol, start, bounds, on_round)
-    solver: Inner = builtin_solver(problem) if inner is None else inner
+    solver: SubproblemSolver = builtin_solver(problem) if inner is None else inner
     bounds = default_bounds(problem) if bounds is None else tuple(bounds)
     sparse = isinstance(problem.penalty, L1) and not problem.quadratic.free.any()
     if problem.side is None and not isinstance(solver, OWN if sparse else BUILTIN):
@@ -141,9 +148,9 @@ class _Run(Run):
 
     def prepare(self) -> None:
         """Whose gaps to ask for, and nothing guessed yet."""
-        self.goals = Goals(self.problem, self.inner, self.mode == "safe", self.tol)
+        self.goals = ToleranceSchedule(self.problem, self.inner, self.mode == "safe", self.tol)
         self.builtin, self.sees = self.goals.builtin, self.goals.sees
-        self.guess: Guess | None = None
+        self.guess: PredictionRadius | None = None
         self.weight: float | None = None
         self.light: Start | None = None
 
@@ -156,21 +163,21 @@ class _Run(Run):
             self.weight = start.weight
             if start.passes is not None and self.sees and self.mode == "certified":
                 self.light, self.goals.size = start, start.size
-                self.before = Shares(partial(shares_from, problem, self.bounds, start))
+                self.before = LazyRates(partial(shares_from, problem, self.bounds, start))
                 return
             self.best = start.point or reference_point(
                 problem, start.x, start.theta, start.multipliers
             )
-            self.before = Shares(partial(shares_proven, problem, self.bounds, self.best))
+            self.before = LazyRates(partial(shares_proven, problem, self.bounds, self.best))
             if self.mode == "safe" or not (self.predicts or self.sees) or not self.builtin:
                 self.prove(self.best)
         elif self.builtin and self.predicts:
             self.sound()
         elif not self.builtin and problem.n > 5 * SMALL:
-            found = ask(self.inner, sample(problem), None, 0.0)
+            found = call_checked(self.inner, sample(problem), None, 0.0)
             if found.usable:
                 self.best = reference_point(problem, found.x, None, found.multipliers)
-                self.guess = Guess.near(problem, self.best, 0.1)
+                self.guess = PredictionRadius.near(problem, self.best, 0.1)
 
     def sound(self) -> None:
         """Where the problem is large: begin at a sample's optimum, and guess how far off it is."""
@@ -185,14 +192,14 @@ class _Run(Run):
                 return
             points.append(found.x)
         if parts is not None:
-            self.guess = Guess.from_samples(self.problem, parts[1], *points)
+            self.guess = PredictionRadius.from_samples(self.problem, parts[1], *points)
         if self.guess is not None:
             self.best = reference_point(self.problem, points[1])
 
     @property
     def predicts(self) -> bool:
         """Whether terms are left out on trust; what a start proves is then among them."""
-        can_pay = not self.sees and Guess.least_share(self.problem) <= WORTH
+        can_pay = not self.sees and PredictionRadius.least_share(self.problem) <= WORTH
         return self.mode == "certified" and can_pay
 
     def prove(self, point: Point) -> None:
@@ -206,12 +213,12 @@ class _Run(Run):
         last = len(self.rounds) >= MAX_ROUNDS - 2
         if self.predicts and self.best is not None and not last:
             if self.guess is None:
-                self.guess = Guess.near(problem, self.best, 0.05)
+                self.guess = PredictionRadius.near(problem, self.best, 0.05)
             prediction = Prediction.from_margins(
                 problem, self.best.margins, self.guess.reach(problem), self.guess.keep
             )
             chosen = prediction.beside(self.screening)
-        return usable(problem, chosen, self.best, WORTH if self.builtin else 1.0)
+        return accept_reduction(problem, chosen, self.best, WORTH if self.builtin else 1.0)
 
     def round(self) -> None:
         """One pass of the loop in the module's docstring."""
@@ -220,7 +227,7 @@ class _Run(Run):
         guessed = 0 if chosen.codes is known else int(((chosen.codes >= 0) & (known < 0)).sum())
         reduced = chosen.reduce(problem, self.best)
         goal, last = self.goals.next(self.best, self.screening)
-        self.result = ask(self.inner, reduced, self.warm(chosen), goal)
+        self.result = call_checked(self.inner, reduced, self.warm(chosen), goal)
         if reduced is problem and self.mode == "safe":
             last = self.go_on(last)
         solved = perf_counter()
@@ -253,7 +260,7 @@ class _Run(Run):
                 result.x, result.theta, result.info["weight"], result.multipliers,
                 state=result.state,
             )
-            result = self.result = ask(self.inner, self.problem, start, goal).after(result)
+            result = self.result = call_checked(self.inner, self.problem, start, goal).after(result)
         return last
 
     def judge(

@@ -28,7 +28,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.duality import dual_feasible
 from cvxscreen.core.problem import Problem
-from cvxscreen.solvers.interface import InnerResult, Look, Start, refuse_side
+from cvxscreen.solvers.interface import SolverSnapshot, Start, SubproblemResult, refuse_side
 
 Array = NDArray[np.float64]
 
@@ -313,7 +313,7 @@ class Newton:
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
-    ) -> InnerResult:
+    ) -> SubproblemResult:
         """Solve until the duality gap is at most `target` (absolute).
 
         Returns
@@ -377,8 +377,8 @@ class Newton:
             "steps": state.steps - before, "passes": state.passes, "weight": state.weight,
             "gap": best_gap,
         }
-        look = Look(problem, x, state.t, best_gap) if x is state.x else None
-        return InnerResult(status, x, theta, info=info, state=state, look=look)
+        look = SolverSnapshot(problem, x, state.t, best_gap) if x is state.x else None
+        return SubproblemResult(status, x, theta, info=info, state=state, look=look)
 
     @staticmethod
     def _direction(state: _State, rows: NDArray[np.intp]) -> Array:

@@ -11,7 +11,7 @@ from cvxscreen.core.duality import Point
 from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem
 from cvxscreen.screening.reduction import Selection
-from cvxscreen.solvers.interface import Look
+from cvxscreen.solvers.interface import SolverSnapshot
 
 Array = NDArray[np.float64]
 
@@ -33,7 +33,7 @@ FAR = 0.3
 
 
 @dataclass(frozen=True)
-class Guess:
+class PredictionRadius:
     """How far predictions reach.
 
     A term is left alone when its margin is within ``max(width ||a_i||, least)`` of a kink: the
@@ -49,12 +49,12 @@ class Guess:
         """The distance from a kink below which a term is left alone, shape (n,)."""
         return np.maximum(self.width * problem.norms, self.least)
 
-    def wider(self, needed: float) -> Guess:
+    def wider(self, needed: float) -> PredictionRadius:
         """At least twice as wide, and up to eight times where the evidence asks for it."""
         factor = max(2.0, min(needed, 8.0))
-        return Guess(factor * self.width, factor * self.least, 2 * self.keep)
+        return PredictionRadius(factor * self.width, factor * self.least, 2 * self.keep)
 
-    def after(self, best: Point, off: NDArray[np.bool_]) -> Guess:
+    def after(self, best: Point, off: NDArray[np.bool_]) -> PredictionRadius:
         """Wider, given the terms whose prediction from `best` was refuted."""
         away = best.problem.losses.kink_distance(best.margins)[off]
         needed = away / np.maximum(self.reach(best.problem)[off], 1e-300)
@@ -63,7 +63,7 @@ class Guess:
     @classmethod
     def from_samples(
         cls, problem: Problem, sample: Problem, first: Array, second: Array
-    ) -> Guess | None:
+    ) -> PredictionRadius | None:
         """As wide as the optimum may be from the `second` of two points; None if that is far.
 
         `sample` holds the terms of the second one, a quarter of them those of the first. The error
@@ -86,7 +86,7 @@ class Guess:
         return 0.0 if problem.d >= problem.n else 4 * problem.d / problem.n
 
     @classmethod
-    def near(cls, problem: Problem, point: Point, share: float) -> Guess:
+    def near(cls, problem: Problem, point: Point, share: float) -> PredictionRadius:
         """Keep the terms nearest to a kink: a `share` of them, at least four times d."""
         floor = 4 * problem.d
         if problem.d >= problem.n:  # a kernel, or more features than terms: count what bends
@@ -113,7 +113,7 @@ def _order_statistic(values: Array, rank: int) -> float:
     return float(np.partition(sample, at)[at])
 
 
-def size_of_optimum(problem: Problem, best: Point | Look | None) -> float:
+def size_of_optimum(problem: Problem, best: Point | SolverSnapshot | None) -> float:
     """About the optimal value: from below where the gap is known, but at least half of P."""
     if best is None:
         return float(problem.losses.value(np.zeros(problem.n)).sum()) + problem.constant  # at 0
@@ -121,7 +121,7 @@ def size_of_optimum(problem: Problem, best: Point | Look | None) -> float:
     return max(size - best.gap, 0.5 * size)
 
 
-def usable(problem: Problem, chosen: Selection, best: Point | None, share: float) -> Selection:
+def accept_reduction(problem: Problem, chosen: Selection, best: Point | None, share: float) -> Selection:
     """`chosen` folded and `anchored`; nothing if more than a `share` of the terms would stay."""
     if len(chosen.kept) == problem.n:
         return chosen

@@ -11,8 +11,8 @@ from cvxscreen.designs.chunks import Chunks
 from cvxscreen.designs.gram import Gram
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.apg import Apg
-from cvxscreen.solvers.dual_active_set.solver import Faces, suits
-from cvxscreen.solvers.interface import Inner
+from cvxscreen.solvers.dual_active_set.solver import DualActiveSet, suits
+from cvxscreen.solvers.interface import SubproblemSolver
 from cvxscreen.solvers.metric.solver import MetricSolver, is_metric
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.prox_newton.solver import ProxNewton, takes
@@ -20,10 +20,10 @@ from cvxscreen.solvers.smo import Smo
 from cvxscreen.solvers.stochastic import Sdca, Spdc
 
 CROSSOVER = 150
-"""Coordinates from which on `Faces` is the faster one on sparse data.
+"""Coordinates from which on `DualActiveSet` is the faster one on sparse data.
 
 Measured on text-like data: hinge loss, 20,000 terms, eight values of C from 0.05 to 5, relative
-gap 1e-6. CPU seconds of `Faces` and `Newton`: 0.5 and 1.5 with 100 coordinates, 0.4 and 1.8 with
+gap 1e-6. CPU seconds of `DualActiveSet` and `Newton`: 0.5 and 1.5 with 100 coordinates, 0.4 and 1.8 with
 200, 0.5 and 2.9 with 400, 0.5 and 9.1 with 800, 0.4 and 11.5 with 1600.
 """
 
@@ -31,7 +31,7 @@ gap 1e-6. CPU seconds of `Faces` and `Newton`: 0.5 and 1.5 with 100 coordinates,
 AUTOMATIC = ("auto", "builtin", "newton")
 """Names that leave the choice among the built-in solvers to `builtin_solver`."""
 
-BUILTIN = (Newton, Faces, Smo, MetricSolver, Apg, ProxNewton)
+BUILTIN = (Newton, DualActiveSet, Smo, MetricSolver, Apg, ProxNewton)
 """The built-in solvers: they take a target, a proximal weight and any start."""
 
 FORCED: dict[str, type[Apg] | type[Sdca] | type[Spdc]] = {"apg": Apg, "sdca": Sdca, "spdc": Spdc}
@@ -53,10 +53,10 @@ def pilot_gap(problem: Problem) -> float:
 
 def builtin_solver(
     problem: Problem, limits: Limits = UNLIMITED
-) -> Newton | Faces | Smo | MetricSolver | ProxNewton:
+) -> Newton | DualActiveSet | Smo | MetricSolver | ProxNewton:
     """The built-in solver for `problem`, within `limits`.
 
-    `MetricSolver` for metric learning, `ProxNewton` under an L1 term, `Smo` for a kernel, `Faces`
+    `MetricSolver` for metric learning, `ProxNewton` under an L1 term, `Smo` for a kernel, `DualActiveSet`
     for sparse data of many coordinates, otherwise `Newton`; over data in chunks `Newton` stands for
     the choice made anew for each reduced problem.
 
@@ -79,11 +79,11 @@ def builtin_solver(
     if isinstance(problem.design, Gram):
         return Smo(limits=limits)
     if problem.d >= CROSSOVER and suits(problem):
-        return Faces(limits=limits)
+        return DualActiveSet(limits=limits)
     return Newton(limits=limits)
 
 
-def named_solver(solver: str, problem: Problem, limits: Limits = UNLIMITED) -> Inner:
+def named_solver(solver: str, problem: Problem, limits: Limits = UNLIMITED) -> SubproblemSolver:
     """The solver called `solver`: the built-in one, or any that CVXPY has installed.
 
     Raises
@@ -97,5 +97,5 @@ def named_solver(solver: str, problem: Problem, limits: Limits = UNLIMITED) -> I
         return builtin_solver(problem, limits)
     if solver.lower() in FORCED:
         return FORCED[solver.lower()](limits=limits)
-    inner: Inner = supplied("cvxpy.solver")("CLARABEL" if auto else solver, limits)
+    inner: SubproblemSolver = supplied("cvxpy.solver")("CLARABEL" if auto else solver, limits)
     return inner

@@ -13,7 +13,7 @@ from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
 from cvxscreen.screening.reduction import Screening
-from cvxscreen.solvers.interface import Inner, InnerResult, limits_of
+from cvxscreen.solvers.interface import SubproblemResult, SubproblemSolver, limits_of
 from cvxscreen.solvers.solution import Answer, Round, Solution
 
 
@@ -36,7 +36,7 @@ class Run:
     def __init__(
         self,
         problem: Problem,
-        inner: Inner,
+        inner: SubproblemSolver,
         mode: str,
         tol: float,
         bounds: tuple[Bound, ...],
@@ -49,7 +49,7 @@ class Run:
         self.answer: Answer | None = None
         self.rounds: list[Round] = []
         self.before: Mapping[str, float] = {}
-        self.result = InnerResult("not run", np.zeros(0), np.zeros(0))
+        self.result = SubproblemResult("not run", np.zeros(0), np.zeros(0))
         self.finished = False
         self._proof: tuple[Point, Certificate] | None = None
         self.prepare()

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
 from cvxscreen.screening.reduction import Screening
-from cvxscreen.solvers.dual_active_set.solver import Faces
-from cvxscreen.solvers.interface import Inner, Look
+from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
+from cvxscreen.solvers.interface import SolverSnapshot, SubproblemSolver
 from cvxscreen.solvers.prediction import SMALL, size_of_optimum
 from cvxscreen.solvers.registry import BUILTIN
 from cvxscreen.solvers.smo import Smo
@@ -37,7 +37,7 @@ def pauses(problem: Problem) -> bool:
 
 
 def gap_that_pays(
-    best: Point | Look, screening: Screening, share: float, aim: float
+    best: Point | SolverSnapshot, screening: Screening, share: float, aim: float
 ) -> float:
     """The next gap on the way to `aim` that should decide a `share` more; 0 if there is none.
 
@@ -54,7 +54,7 @@ def gap_that_pays(
     return gap if gap > LAST * aim else 0.0
 
 
-def promising(best: Point | Look, screening: Screening, share: float) -> bool:
+def promising(best: Point | SolverSnapshot, screening: Screening, share: float) -> bool:
     """Whether a midpoint ball from `best` should decide a `share` of what is undecided."""
     if not np.isfinite(best.gap):
         return False
@@ -62,7 +62,7 @@ def promising(best: Point | Look, screening: Screening, share: float) -> bool:
     return len(ratio) > 0 and int((ratio > best.reach).sum()) >= share * len(ratio)
 
 
-def _ratios(best: Point | Look, screening: Screening) -> Array:
+def _ratios(best: Point | SolverSnapshot, screening: Screening) -> Array:
     """How far the optimum may be for each undecided term to stay on its piece."""
     problem, rows = best.problem, screening.selection.kept
     away = problem.losses.kink_distance(best.margins)[rows]
@@ -70,7 +70,7 @@ def _ratios(best: Point | Look, screening: Screening) -> Array:
 
 
 AIM, CLOSE, OTHERS = 0.8, 0.95, 0.25
-"""Share of the tolerance that a built-in solver uses up; `Faces`, which stops right below it, where
+"""Share of the tolerance that a built-in solver uses up; `DualActiveSet`, which stops right below it, where
 the size of the optimum is known; solvers whose gap is another one."""
 LOOSE = 3e-4
 """Relative gap of the first look where there is nothing to predict from."""
@@ -79,7 +79,7 @@ WORTH = 0.8
 
 
 @dataclass(eq=False)
-class Goals:
+class ToleranceSchedule:
     """What to ask for in the next round of one call.
 
     Attributes
@@ -97,7 +97,7 @@ class Goals:
     """
 
     problem: Problem
-    inner: Inner
+    inner: SubproblemSolver
     safe: bool
     tol: float
     factor: float = 1.0
@@ -111,18 +111,18 @@ class Goals:
     @property
     def sees(self) -> bool:
         """Whether the solver finds out by itself which terms matter."""
-        return isinstance(self.inner, Faces | Smo)
+        return isinstance(self.inner, DualActiveSet | Smo)
 
-    def last(self, best: Point | Look | None) -> float:
+    def last(self, best: Point | SolverSnapshot | None) -> float:
         """The absolute gap to end with."""
         share, size = OTHERS, self.size if best is None else None
         if self.builtin:
             known = size is not None or best is not None
-            share = CLOSE if known and isinstance(self.inner, Faces) else AIM
+            share = CLOSE if known and isinstance(self.inner, DualActiveSet) else AIM
         scale = size_of_optimum(self.problem, best) if size is None else size
         return self.factor * share * self.tol * max(scale, 1e-300)
 
-    def next(self, best: Point | Look | None, screening: Screening) -> tuple[float, bool]:
+    def next(self, best: Point | SolverSnapshot | None, screening: Screening) -> tuple[float, bool]:
         """The gap to ask for, and whether it is the last; loose while nothing can be left out."""
         aim = self.last(best)
         if not self.builtin or self.sees or (self.safe and not pauses(self.problem)):

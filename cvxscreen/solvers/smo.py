@@ -28,7 +28,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.designs.gram import Gram, exact_sum
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.box_qp import Block
-from cvxscreen.solvers.interface import InnerResult, Start, refuse_side
+from cvxscreen.solvers.interface import Start, SubproblemResult, refuse_side
 
 Array = NDArray[np.float64]
 
@@ -204,7 +204,7 @@ class Smo:
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
-    ) -> InnerResult:
+    ) -> SubproblemResult:
         """Solve until the duality gap is at most `target` (absolute).
 
         Returns
@@ -259,7 +259,7 @@ class Smo:
             "steps": steps, "passes": rounds, "gap": best_gap,
             "evaluations": gram.kernel.evaluations,
         }
-        return InnerResult(status, x, theta, info=info)
+        return SubproblemResult(status, x, theta, info=info)
 
     def _choose(
         self, state: State, up: Array, down: Array, rng: np.random.Generator

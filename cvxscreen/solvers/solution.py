@@ -28,7 +28,7 @@ from cvxscreen.screening.verdict import piece_masks
 from cvxscreen.solvers.interface import Start
 
 
-class Shares(Mapping[str, float]):
+class LazyRates(Mapping[str, float]):
     """Shares of the terms per kind of piece, worked out when they are first asked for."""
 
     def __init__(self, prove: Callable[[], Mapping[str, float]]) -> None:

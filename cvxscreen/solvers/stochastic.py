@@ -15,7 +15,7 @@ from cvxscreen._support.compiled import unsigned
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.columns import by_rows
-from cvxscreen.solvers.interface import InnerResult, Start
+from cvxscreen.solvers.interface import Start, SubproblemResult
 from cvxscreen.solvers.prox_newton.loops import loops
 from cvxscreen.solvers.prox_newton.solver import require
 
@@ -55,7 +55,7 @@ class Sdca:
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
-    ) -> InnerResult:
+    ) -> SubproblemResult:
         """Solve until the duality gap is at most `target` (absolute)."""
         design, penalty = require(problem, "sdca")
         rng, losses = np.random.default_rng(self.seed), problem.losses
@@ -86,7 +86,7 @@ class Sdca:
             epochs += sweeps
             self.limits.spent(sweeps)
         status = "optimal" if best[0] <= target else "inaccurate"
-        return InnerResult(status, best[1], best[2], info={"epochs": epochs, "gap": best[0]})
+        return SubproblemResult(status, best[1], best[2], info={"epochs": epochs, "gap": best[0]})
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Spdc:
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
-    ) -> InnerResult:
+    ) -> SubproblemResult:
         """Solve until the duality gap is at most `target` (absolute)."""
         design, penalty = require(problem, "spdc")
         rng, losses, n = np.random.default_rng(self.seed), problem.losses, problem.n
@@ -141,7 +141,7 @@ class Spdc:
             epochs += sweeps
             self.limits.spent(sweeps)
         status = "optimal" if best[0] <= target else "inaccurate"
-        return InnerResult(status, best[1], best[2], info={"epochs": epochs, "gap": best[0]})
+        return SubproblemResult(status, best[1], best[2], info={"epochs": epochs, "gap": best[0]})
 
     def _steps(self, problem: Problem, size: int) -> tuple[float, float, float]:
         """``sigma``, ``tau`` and the momentum of Zhang and Xiao 2015, Theorem 2.

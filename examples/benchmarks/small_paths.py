@@ -24,7 +24,7 @@ from sklearn.svm import LinearSVC
 import cvxscreen
 from cvxscreen._support.tables import table
 from cvxscreen.datasets import toy1, toy2, toy3
-from cvxscreen.solvers.compiled_path.segments import SmallPath
+from cvxscreen.solvers.compiled_path.segments import CompiledPath
 
 TOLERANCES = [10.0 ** (-k / 2) for k in range(2, 21)]
 
@@ -63,7 +63,7 @@ def linear_svc(X, y, problem, C, best):
 
 def stretches(problem, grid, screen, tol=1e-9):
     """The compiled path without the front door, so that screening can be switched off."""
-    run, record = SmallPath(problem, screen, tol), []
+    run, record = CompiledPath(problem, screen, tol), []
     worst = 0.0
     while len(record) < len(grid):
         part = run.solve(grid[len(record):])

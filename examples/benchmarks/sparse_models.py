@@ -28,7 +28,7 @@ from sparse_sets import FILES, MADE, load
 
 import cvxscreen as cs
 from cvxscreen.bounds import dual_ball, joint, midpoint_ball
-from cvxscreen.solvers.loop import Inner, solve_screened
+from cvxscreen.solvers.loop import SubproblemSolver, solve_screened
 from cvxscreen.solvers.prox_newton.solver import ProxNewton
 from cvxscreen.solvers.registry import named_solver
 from cvxscreen.solvers.warm_start import warm_start
@@ -64,7 +64,7 @@ def rates(name: str, X: Any, y: np.ndarray) -> None:
             print(f"  lam {share:4.2f} lam_max  gap {gap:.0e}  " + "   ".join(cells))
 
 
-def chosen_solver(name: str, problem: cs.Problem) -> Inner:
+def chosen_solver(name: str, problem: cs.Problem) -> SubproblemSolver:
     """The solver called `name`."""
     return ProxNewton(moving=False) if name == "whole" else named_solver(name, problem)
 

@@ -27,9 +27,9 @@ import cvxscreen
 from cvxscreen._support.tables import table
 from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.core.problem import Problem
-from cvxscreen.solvers.dual_active_set.solver import Faces
-from cvxscreen.solvers.dual_active_set.state import Memory
-from cvxscreen.solvers.interface import InnerResult, Start
+from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
+from cvxscreen.solvers.dual_active_set.state import PathCache
+from cvxscreen.solvers.interface import Start, SubproblemResult
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Point:
     """One value of C: what was found, and what it cost."""
 
     C: float
-    found: InnerResult
+    found: SubproblemResult
     proof: Certificate
     seconds: float
     proving: float
@@ -58,7 +58,7 @@ def objective(point: Point, C: float) -> float:
 
 
 def solve(
-    here: Problem, start: Start | None, tol: float, memory: Memory, size: float | None = None
+    here: Problem, start: Start | None, tol: float, memory: PathCache, size: float | None = None
 ) -> Point:
     """Solve and certify; aim lower when the certificate asks for it."""
     began = process_time()
@@ -66,7 +66,7 @@ def solve(
     x = np.zeros(here.d) if start is None else start.x
     scale, aim = here.primal(x) if size is None else size, 0.9
     while True:
-        found = Faces(memory=memory)(here, start, aim * tol * scale)
+        found = DualActiveSet(memory=memory)(here, start, aim * tol * scale)
         seconds += process_time() - began
         began = process_time()
         proof = certify(here, found.x, found.theta, tol=tol)
@@ -80,7 +80,7 @@ def solve(
 def path(problem: Problem, grid, tol: float) -> list[Point]:
     """All values of C, each from the one before."""
     points: list[Point] = []
-    memory = Memory()
+    memory = PathCache()
     for value in grid:
         here = problem.with_(C=float(value))
         start = scaled(points[-1], here) if points else None
@@ -169,7 +169,7 @@ def main() -> None:
         bounds = []
         for p in sampled:
             start = Start(p.found.x, p.found.theta)
-            fine = solve(problem.with_(C=p.C), start, 1e-9, Memory())
+            fine = solve(problem.with_(C=p.C), start, 1e-9, PathCache())
             bounds.append(fine.proof.dual)
         for tol in args.svc_tol:
             fits = [min(linear_svc(X, y, p.C, b, tol) for _ in range(args.repeat))

@@ -22,7 +22,7 @@ import numpy as np
 
 import cvxscreen
 from cvxscreen.models.files import read_data
-from cvxscreen.solvers.metric.sequence import along
+from cvxscreen.solvers.metric.sequence import iterate_path
 
 FLAGS = {"contract", "reassoc", "nsz"}
 GAMMA = 0.05
@@ -148,11 +148,11 @@ def main() -> None:
     print(f"{len(T):,} triplets, {len(T.left):,} pairs, d = {X.shape[1]}")
     kinds, times = (True, False), {True: [], False: []}
     for screen in kinds:
-        list(along(p, values[:2], screen=screen))  # compiles
+        list(iterate_path(p, values[:2], screen=screen))  # compiles
     for _ in range(7):
         for screen in kinds:
             began = time.process_time()
-            stations = list(along(p, values, screen=screen))
+            stations = list(iterate_path(p, values, screen=screen))
             times[screen].append(time.process_time() - began)
             assert all(s.certificate.ok for s in stations)
             if len(times[screen]) == 1:

@@ -24,7 +24,7 @@ import numpy as np
 
 import cvxscreen
 from cvxscreen.models.files import read_data
-from cvxscreen.solvers.metric.sequence import along, ends
+from cvxscreen.solvers.metric.sequence import ends, iterate_path
 
 SETS = ("segment", "satimage", "phishing", "mnist_t10k", "usps:diagonal", "madelon:diagonal",
         "colon:diagonal")
@@ -40,7 +40,7 @@ PAPER = {
 def walk(p, values, screen: bool):
     """CPU seconds and the stations of one path."""
     began, found, before, steep = time.process_time(), [], None, False
-    for station in along(p, values, screen=screen):
+    for station in iterate_path(p, values, screen=screen):
         found.append(station)
         now = (float(station.problem.lam), station.loss)
         flat = ends(before, now)

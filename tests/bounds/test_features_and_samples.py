@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from sparse_cases import CURVED, DATA, KINKED, Truth, decisions, make, points, sweep, wrong
 
-from cvxscreen.bounds import available, dual_ball, joint, midpoint_ball, named
-from cvxscreen.bounds import features_and_samples as synergy
+from cvxscreen.bounds import available, dual_ball, joint, midpoint_ball, named, synergy
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1

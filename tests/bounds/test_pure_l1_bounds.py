@@ -14,7 +14,7 @@ from cvxscreen.core.duality import held_share, reference_point, rescaled_point
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
-from cvxscreen.core.quadratic import Absent
+from cvxscreen.core.quadratic import ZeroQuadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.reduction import Screening
 from cvxscreen.screening.verdict import judge
@@ -27,7 +27,7 @@ LOSSES = ("squared_hinge", "smoothed_hinge", "huber", "smoothed_epsilon")
 def pure(design: Rows, losses: Losses, kappa: np.ndarray) -> Problem:
     """The problem with weights `kappa` in its L1 norm."""
     d = design.shape[1]
-    return Problem(design, losses, Absent(np.zeros(d)), np.zeros(d), penalty=L1(kappa), lam=1.0)
+    return Problem(design, losses, ZeroQuadratic(np.zeros(d)), np.zeros(d), penalty=L1(kappa), lam=1.0)
 
 
 def make(loss: str, data: str, seed: int, share: float, n: int = 50, d: int = 30) -> Problem:

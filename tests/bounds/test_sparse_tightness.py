@@ -7,8 +7,7 @@ import pytest
 from scipy.optimize import linprog
 from sparse_cases import Truth, make
 
-from cvxscreen.bounds import dual_ball, joint
-from cvxscreen.bounds import features_and_samples as synergy
+from cvxscreen.bounds import dual_ball, joint, synergy
 from cvxscreen.bounds.features_and_samples import pulls_within_budget
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Losses

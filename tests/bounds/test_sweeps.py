@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from strategies import Case, reference
 
-from cvxscreen.bounds import Ray
+from cvxscreen.bounds import ScaledReference
 from cvxscreen.bounds.regions import Functionals
 from cvxscreen.core.duality import reference_point
 from cvxscreen.screening.c_ranges import _Sweep
@@ -15,7 +15,7 @@ def test_a_sweep_contains_the_balls_at_both_of_its_ends(rng: np.random.Generator
     """The radius is convex along a ray: the larger of the two ends counts, whichever it is."""
     ref = reference(Case("hinge"))
     x = ref.x * (1.0 + 0.1 * rng.standard_normal(ref.problem.d))
-    ray = Ray.of(reference_point(ref.problem, x, ref.theta))
+    ray = ScaledReference.of(reference_point(ref.problem, x, ref.theta))
     assert ray is not None
     wanted = Functionals.rows(ref.problem)
     (start, _), (rate, _) = map(wanted.at, ray.places())

@@ -211,7 +211,7 @@ def test_verify_of_an_infeasible_problem() -> None:
 
 
 def test_verify_notices_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = import_module("cvxscreen.cvxpy_plugin.compare")
+    module = import_module("cvxscreen.cvxpy_plugin.verify")
     data, C = Data(), cp.Parameter(nonneg=True, value=1.0)
     problem = cp.Problem(cp.Minimize(data.ridge + C * data.hinge))
 

@@ -16,7 +16,7 @@ from cvxscreen.bounds import midpoint_ball
 from cvxscreen.bounds import one_reference as balls
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.duality import reference_point
-from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpyInner, inside, strict_point
+from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver, inside, strict_point
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.screening.verdict import judge
 from cvxscreen.solvers.loop import solve_screened
@@ -156,12 +156,12 @@ def test_safe_mode_proves_under_constraints_and_never_wrongly(name: str) -> None
     hinge = cp.sum(cp.pos(1 - cp.multiply(data.y, data.X @ data.w)))
     problem = cp.Problem(cp.Minimize(data.ridge + hinge), CONSTRAINTS[name](data))
     found = recognise(problem).problem
-    truth = solve_screened(found, CvxpyInner("CLARABEL", TIGHT), tol=1e-8)
+    truth = solve_screened(found, CvxpySolver("CLARABEL", TIGHT), tol=1e-8)
     margins = found.design.forward(truth.x)
     proven = 0
     for tol in (1e-2, 1e-4, 1e-7):
         options = {"tol_gap_abs": tol, "tol_gap_rel": tol, "tol_feas": tol}
-        loose = CvxpyInner("CLARABEL", options)(found)
+        loose = CvxpySolver("CLARABEL", options)(found)
         point = reference_point(found, loose.x, loose.theta, loose.multipliers)
         verdict = judge(found, midpoint_ball(found, point))
         proven = max(proven, int(verdict.zero.sum() + verdict.linear.sum()))
@@ -186,7 +186,7 @@ def test_being_off_an_equality_is_charged(monkeypatch: pytest.MonkeyPatch) -> No
     hinge = cp.sum(cp.pos(1 - cp.multiply(data.y, data.X @ data.w)))
     problem = cp.Problem(cp.Minimize(data.ridge + hinge), [cp.sum(data.w) == 0.2])
     found = recognise(problem).problem
-    truth = solve_screened(found, CvxpyInner("CLARABEL", TIGHT), tol=1e-9)
+    truth = solve_screened(found, CvxpySolver("CLARABEL", TIGHT), tol=1e-9)
     normal = np.ones(4) / 2.0
 
     def excess() -> list[float]:

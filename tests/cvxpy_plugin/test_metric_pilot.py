@@ -12,7 +12,7 @@ from cvxscreen import cvxpy_plugin
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.core.duality import reference_point
 from cvxscreen.cvxpy_plugin import plugin
-from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpyInner
+from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.metric_start import metric_start
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.screening.verdict import judge
@@ -78,7 +78,7 @@ def test_the_start_is_inside_so_that_it_proves() -> None:
     verdict = judge(problem, midpoint_ball(problem, point))
     assert verdict.zero.sum() + verdict.linear.sum() > 0.8 * problem.n
     options = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
-    truth = CvxpyInner("CLARABEL", options)(problem)
+    truth = CvxpySolver("CLARABEL", options)(problem)
     margins = problem.design.forward(truth.x) - problem.losses.b
     assert (margins[verdict.zero] > -1e-6).all()
     assert (margins[verdict.linear] < 1e-6).all()
@@ -87,13 +87,13 @@ def test_the_start_is_inside_so_that_it_proves() -> None:
 def test_reduce_starts_from_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The conic solver never sees all terms."""
     sizes = []
-    original = CvxpyInner.__call__
+    original = CvxpySolver.__call__
 
-    def watched(self: CvxpyInner, problem: Any, *rest: Any) -> Any:
+    def watched(self: CvxpySolver, problem: Any, *rest: Any) -> Any:
         sizes.append(problem.n)
         return original(self, problem, *rest)
 
-    monkeypatch.setattr(CvxpyInner, "__call__", watched)
+    monkeypatch.setattr(CvxpySolver, "__call__", watched)
     M, problem = learning(n=3000)
     reduced = cvxpy_plugin.reduce(problem)
     assert sizes

@@ -13,7 +13,7 @@ from cvxscreen.bounds import midpoint_ball
 from cvxscreen.bounds.regions import Ball
 from cvxscreen.cvxpy_plugin.composite.rounds import Rounds
 from cvxscreen.cvxpy_plugin.composite.terms import Verbatim, recognise_beside
-from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpyInner
+from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.recognise.max_affine import Maxima
 from cvxscreen.errors import NotScreenable
 
@@ -21,7 +21,7 @@ TIGHT = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
 
 
 def solved(name: str, data: Data | None = None) -> Rounds:
-    rounds = Rounds(recognise_beside(problem_of(name, data)), CvxpyInner("CLARABEL", TIGHT), 1e-7)
+    rounds = Rounds(recognise_beside(problem_of(name, data)), CvxpySolver("CLARABEL", TIGHT), 1e-7)
     assert rounds.round(False)
     assert rounds.best is not None
     return rounds

@@ -13,7 +13,7 @@ from cvxpy_plugin.zoo import REFUSED, SPELLINGS, Data
 
 from cvxscreen import cvxpy_plugin
 from cvxscreen.cvxpy_plugin import plugin
-from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpyInner, options_for, solver_name
+from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver, options_for, solver_name
 from cvxscreen.cvxpy_plugin.report import Report
 from cvxscreen.errors import InvalidInput, UnknownName
 
@@ -150,14 +150,14 @@ def test_other_kinds_of_solve_are_left_to_cvxpy(
 
 
 def test_options_reach_the_solver_untouched(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[CvxpyInner] = []
-    original = plugin.CvxpyInner
+    seen: list[CvxpySolver] = []
+    original = plugin.CvxpySolver
 
-    def spy(solver: Any, options: dict[str, Any]) -> CvxpyInner:
+    def spy(solver: Any, options: dict[str, Any]) -> CvxpySolver:
         seen.append(original(solver, options))
         return seen[-1]
 
-    monkeypatch.setattr(plugin, "CvxpyInner", spy)
+    monkeypatch.setattr(plugin, "CvxpySolver", spy)
     options = {"max_iter": 70, "tol_feas": 1e-8, "ignore_dpp": True}
     slack(Data()).solve(method="screen", solver="clarabel", **options)
     assert seen[0].options == {**options, "verbose": False}

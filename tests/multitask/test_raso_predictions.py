@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_raso_screening import CASES, problem_of, run
+from multitask.test_raso_screening import CASES, problem_of, run
 
 from cvxscreen.multitask import bcd
 from cvxscreen.multitask.bcd import Bcd, everything

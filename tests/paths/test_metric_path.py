@@ -14,7 +14,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
 from cvxscreen.paths.record import Points
 from cvxscreen.paths.run import MetricRun
-from cvxscreen.solvers.metric.sequence import along, ends
+from cvxscreen.solvers.metric.sequence import ends, iterate_path
 from cvxscreen.solvers.metric.solver import lam_max
 
 
@@ -48,10 +48,10 @@ def test_every_point_is_certified_and_what_single_solves_find(
 def test_the_extrapolated_start_decides_more_than_the_last_solution() -> None:
     p = problem()
     values = lam_max(p) * 0.9 ** np.arange(1, 30)
-    stations = list(along(p, values))
+    stations = list(iterate_path(p, values))
     rates = [s.dropped + s.fixed for s in stations if s.iterations]
     assert np.mean(rates) > 0.9
-    plain = list(along(p, values, screen=False))
+    plain = list(iterate_path(p, values, screen=False))
     for a, b in zip(stations, plain, strict=True):
         assert a.certificate.ok
         assert b.certificate.ok

@@ -13,7 +13,7 @@ from cvxscreen import path as solve_path
 from cvxscreen.datasets import heavy_tailed_regression, two_gaussians
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.paths import run as path_run
-from cvxscreen.solvers.compiled_path.segments import SmallPath
+from cvxscreen.solvers.compiled_path.segments import CompiledPath
 
 X, Y = two_gaussians(900, 6, bayes_error=0.1)
 GRID = np.geomspace(0.02, 5.0, 6)
@@ -71,7 +71,7 @@ def test_a_checkpoint_resumes_where_it_stopped(solver, tmp_path: FilePath, monke
     whole = solve_path(problem, values=GRID, solver=solver)
     solved: list[float] = []
     compiled = solver == "auto"
-    where = SmallPath if compiled else vars(path_run)
+    where = CompiledPath if compiled else vars(path_run)
     name = "solve" if compiled else "_one"
     real = vars(where)[name] if compiled else where[name]
 

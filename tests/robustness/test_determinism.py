@@ -189,8 +189,8 @@ def test_nothing_global_is_left_changed() -> None:
 
 FRESH = """
 import hashlib, json, sys
-sys.path.insert(0, "tests/helpers")
-import test_determinism as t
+sys.path[:0] = ["tests", "tests/helpers"]
+import robustness.test_determinism as t
 names = ("newton", "kernel", "metric", "l1", "path")
 print(json.dumps({name: [hashlib.sha256(part).hexdigest() for part in t.WORK[name]()]
                   for name in names}))

@@ -1,5 +1,4 @@
-"""The planted faults of ``tests/safety/laboratory``: each can still be planted; the tests kill a
-sample."""
+"""The planted faults of the laboratory: each can still be planted; the tests kill a sample."""
 
 from __future__ import annotations
 
@@ -25,7 +24,8 @@ from faults.table import DROPPED, Fault
 old = '"Unit roundoff of double precision."'.replace('"', '\"\"\"')
 mutations.FAULTS = (Fault("a word", DROPPED, "_support/rounding.py", old,
                           old.replace("Unit", "The unit"),
-                          ("tests/designs/test_rounding.py::test_up_exceeds_the_exact_value",), "nothing"),)
+                          ("tests/designs/test_rounding.py::test_up_exceeds_the_exact_value",),
+                           "nothing"),)
 sys.exit(mutations.main(["--narrow", "--skip-baseline"]))
 """
 

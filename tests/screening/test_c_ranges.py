@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from strategies import LOSSES, Case, Reference, reference
 
-from cvxscreen.bounds import Ray, dvi_ball, midpoint_ball
+from cvxscreen.bounds import ScaledReference, dvi_ball, midpoint_ball
 from cvxscreen.core.closed_form import piece_ends
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem
@@ -289,7 +289,7 @@ def test_a_ray_bounds_gap_and_radius_at_every_C(rng: np.random.Generator) -> Non
     for loss in LOSSES:
         ref = reference(Case(loss, n=30, C=0.5))
         point = blurred(ref, 1e-2, rng)
-        ray = Ray.of(point)
+        ray = ScaledReference.of(point)
         assert ray is not None
         for s in (0.3, 0.9, 1.0, 1.1, 3.0):
             there = ref.problem.with_(C=0.5 * s)

@@ -11,7 +11,7 @@ from strategies import Case, build, honest
 
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.problem import Problem
-from cvxscreen.solvers.interface import InnerResult, Start
+from cvxscreen.solvers.interface import Start, SubproblemResult
 from cvxscreen.solvers.loop import MAX_ROUNDS, solve_screened
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.prediction import SMALL
@@ -19,22 +19,22 @@ from cvxscreen.solvers.prediction import SMALL
 LARGE = 3 * SMALL
 
 
-class Inner:
+class SubproblemSolver:
     """An inner solver made of a function."""
 
     name = "TEST"
 
-    def __init__(self, answer: Callable[[Problem], InnerResult]) -> None:
+    def __init__(self, answer: Callable[[Problem], SubproblemResult]) -> None:
         self.answer, self.calls = answer, 0
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
-    ) -> InnerResult:
+    ) -> SubproblemResult:
         self.calls += 1
         return self.answer(problem)
 
 
-def raising(problem: Problem) -> InnerResult:
+def raising(problem: Problem) -> SubproblemResult:
     raise RuntimeError("the solver broke")
 
 
@@ -44,29 +44,29 @@ def mu(problem: Problem) -> np.ndarray:
 
 
 RNG = np.random.default_rng(4)
-BROKEN: dict[str, Callable[[Problem], InnerResult]] = {
-    "zeros called optimal": lambda p: InnerResult("optimal", np.zeros(p.d), np.zeros(p.n), mu(p)),
-    "noise called optimal": lambda p: InnerResult(
+BROKEN: dict[str, Callable[[Problem], SubproblemResult]] = {
+    "zeros called optimal": lambda p: SubproblemResult("optimal", np.zeros(p.d), np.zeros(p.n), mu(p)),
+    "noise called optimal": lambda p: SubproblemResult(
         "optimal", RNG.standard_normal(p.d), RNG.standard_normal(p.n), mu(p)
     ),
-    "huge called optimal": lambda p: InnerResult(
+    "huge called optimal": lambda p: SubproblemResult(
         "optimal", np.full(p.d, 1e200), np.full(p.n, 1e200), mu(p)
     ),
-    "NaN called optimal": lambda p: InnerResult(
+    "NaN called optimal": lambda p: SubproblemResult(
         "optimal", np.full(p.d, np.nan), np.full(p.n, np.nan), mu(p)
     ),
-    "infinite theta called optimal": lambda p: InnerResult(
+    "infinite theta called optimal": lambda p: SubproblemResult(
         "optimal", np.zeros(p.d), np.full(p.n, np.inf), mu(p)
     ),
-    "NaN multipliers called optimal": lambda p: InnerResult(
+    "NaN multipliers called optimal": lambda p: SubproblemResult(
         "optimal", np.zeros(p.d), np.zeros(p.n), np.nan * mu(p)
     ),
-    "no multipliers called optimal": lambda p: InnerResult(
+    "no multipliers called optimal": lambda p: SubproblemResult(
         "optimal", np.zeros(p.d), np.zeros(p.n)
     ),
-    "wrong shapes called optimal": lambda p: InnerResult("optimal", np.zeros(1), np.zeros(1)),
-    "empty and failed": lambda p: InnerResult("solver_error", np.zeros(0), np.zeros(0)),
-    "infeasible": lambda p: InnerResult("infeasible", np.zeros(0), np.zeros(0)),
+    "wrong shapes called optimal": lambda p: SubproblemResult("optimal", np.zeros(1), np.zeros(1)),
+    "empty and failed": lambda p: SubproblemResult("solver_error", np.zeros(0), np.zeros(0)),
+    "infeasible": lambda p: SubproblemResult("infeasible", np.zeros(0), np.zeros(0)),
     "raises": raising,
 }
 
@@ -82,7 +82,7 @@ def fenced(n: int) -> Problem:
 @pytest.mark.parametrize("n", [24, 6 * SMALL])
 def test_a_broken_solver_never_yields_optimal(name: str, n: int) -> None:
     """Alone with a broken solver: an honest status and a certificate that does not hold."""
-    inner = Inner(BROKEN[name])
+    inner = SubproblemSolver(BROKEN[name])
     solution = honest(solve_screened(fenced(n), inner))
     assert solution.status != "optimal"
     assert not solution.certificate.ok
@@ -94,14 +94,14 @@ def test_a_broken_solver_never_yields_optimal(name: str, n: int) -> None:
 def test_a_broken_solver_beside_the_pilot(name: str) -> None:
     """Without side constraints the built-in solver goes first; the certificate still decides."""
     problem = build(Case("hinge", True, n=LARGE, d=4, C=1.0))
-    inner = Inner(BROKEN[name])
+    inner = SubproblemSolver(BROKEN[name])
     honest(solve_screened(problem, inner))
     assert inner.calls <= MAX_ROUNDS + 1
 
 
 def test_the_solvers_own_word_is_passed_on() -> None:
     """A failure without any point reports the solver's status."""
-    solution = solve_screened(fenced(24), Inner(BROKEN["infeasible"]))
+    solution = solve_screened(fenced(24), SubproblemSolver(BROKEN["infeasible"]))
     assert solution.status == "infeasible"
     assert np.isnan(solution.x).all()
     assert "infeasible" in solution.certificate.reason
@@ -113,10 +113,10 @@ def test_a_solver_that_fails_once_is_asked_again(monkeypatch: pytest.MonkeyPatch
     original, failed = Newton.__call__, []
 
     def once(self: Newton, problem: Problem, start: Start | None = None,
-             target: float = 0.0) -> InnerResult:
+             target: float = 0.0) -> SubproblemResult:
         if problem.n < LARGE and not failed:
             failed.append(problem.n)
-            return InnerResult("unbounded", np.zeros(0), np.zeros(0))
+            return SubproblemResult("unbounded", np.zeros(0), np.zeros(0))
         return original(self, problem, start, target)
 
     monkeypatch.setattr(Newton, "__call__", once)

@@ -31,10 +31,10 @@ from cvxscreen.designs import term_sets as product_loops
 from cvxscreen.out_of_core import block_products as chunk_loops
 from cvxscreen.solvers import box_qp as smo_loops
 from cvxscreen.solvers.compiled_path import path_loop as small_loops
-from cvxscreen.solvers.compiled_path.segments import SmallPath
+from cvxscreen.solvers.compiled_path.segments import CompiledPath
 from cvxscreen.solvers.dual_active_set import loops as faces_loops
 from cvxscreen.solvers.dual_active_set import loops as faces_products
-from cvxscreen.solvers.dual_active_set.solver import Faces
+from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
 from cvxscreen.solvers.metric.solver import closed_form, task_of
 from cvxscreen.solvers.prox_newton import loops as sparse_loops
 from cvxscreen.solvers.prox_newton import model as sparse_search
@@ -80,7 +80,7 @@ def test_a_path(loss: str, intercept: bool) -> None:
     problem = build(Case(loss, intercept, n=24, d=3, C=0.5))
     values = np.array([0.3, 0.5, 0.55, 1.4])  # steps on either side of `COARSE`
     for screen in ("certified", "safe", "off"):
-        fast, slow = both(lambda screen=screen: SmallPath(problem, screen, 1e-5).solve(values))
+        fast, slow = both(lambda screen=screen: CompiledPath(problem, screen, 1e-5).solve(values))
         assert len(fast) == len(slow) == len(values)
         assert slow.proofs.ok.all()
         for k, value in enumerate(values):
@@ -91,7 +91,7 @@ def test_a_path(loss: str, intercept: bool) -> None:
 def test_a_path_that_is_cut_short() -> None:
     """A tolerance no solver reaches ends the stretch after the point that missed it."""
     problem = build(Case("hinge", n=24, d=3))
-    fast, slow = both(lambda: SmallPath(problem, "certified", 1e-300).solve(np.array([0.5, 0.6])))
+    fast, slow = both(lambda: CompiledPath(problem, "certified", 1e-300).solve(np.array([0.5, 0.6])))
     assert len(fast) <= 1
     assert len(slow) <= 1
 
@@ -154,7 +154,7 @@ def test_sparse_rows_and_sparse_models(loss: str, rng: np.random.Generator) -> N
     for intercept in (False, True):
         problem = cvxscreen.svm(X, y, loss=loss, intercept=intercept)
         target = 1e-6 * problem.primal(np.zeros(problem.d))
-        fast, slow = both(lambda p=problem, target=target: Faces()(p, None, target))
+        fast, slow = both(lambda p=problem, target=target: DualActiveSet()(p, None, target))
         assert slow.status == fast.status == "optimal"
         assert problem.primal(slow.x) == pytest.approx(problem.primal(fast.x), rel=2e-5)
     sparse = cvxscreen.sparse_svm(X, y, 0.05, loss=loss)

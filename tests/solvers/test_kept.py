@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from solvers.dual_active_set.test_faces import D, N, make, solved, target_of, words
 from sparse_cases import make as sparse_model
-from test_faces import D, N, make, solved, target_of, words
 
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.duality import reference_point, rescaled_point
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.reduction import Selection
-from cvxscreen.solvers.dual_active_set.solver import Faces
-from cvxscreen.solvers.dual_active_set.state import Memory, _known_margins
+from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
+from cvxscreen.solvers.dual_active_set.state import PathCache, _known_margins
 from cvxscreen.solvers.interface import Start
-from cvxscreen.solvers.prox_newton.subproblem import Nest
+from cvxscreen.solvers.prox_newton.subproblem import IndexedSubproblem
 
 
 def test_a_start_evaluated_elsewhere_is_evaluated_again(rng: np.random.Generator) -> None:
@@ -28,10 +28,10 @@ def test_a_start_evaluated_elsewhere_is_evaluated_again(rng: np.random.Generator
 
 def test_rows_kept_in_another_metric_are_forgotten(rng: np.random.Generator) -> None:
     """Straight after each other, on the same rows; both answers are certified."""
-    memory, first = Memory(), make("hinge", rng)
+    memory, first = PathCache(), make("hinge", rng)
     other = Problem(first.design, first.losses, Quadratic(np.linspace(1.0, 9.0, D)), first.linear)
     for problem in (first, other):
-        found = Faces(memory=memory)(problem, None, target_of(problem, 1e-9))
+        found = DualActiveSet(memory=memory)(problem, None, target_of(problem, 1e-9))
         assert found.status == "optimal"
         assert "faces" not in found.info
         assert certify(problem, found.x, found.theta, tol=1e-8).ok
@@ -54,7 +54,7 @@ def test_the_gap_of_faces_is_that_of_its_pair(relative: float, rng: np.random.Ge
     design = Rows(words(rng), rng.choice([-1.0, 1.0], N), np.ones((N, 1)))
     parts = {"quadratic": Quadratic(np.r_[np.ones(D), 0.0]), "linear": np.zeros(D + 1)}
     problem = make("hinge", rng, design=design, **parts)
-    found = Faces()(problem, None, target_of(problem, relative))
+    found = DualActiveSet()(problem, None, target_of(problem, relative))
     point = reference_point(problem, found.x, found.theta)
     assert point.gap <= 1.001 * found.info["gap"] + 1e-9 * abs(point.primal)
 
@@ -62,7 +62,7 @@ def test_the_gap_of_faces_is_that_of_its_pair(relative: float, rng: np.random.Ge
 def test_a_reduction_of_a_reduction_knows_where_its_parts_lie() -> None:
     """Indices are those of the full problem however often it was reduced."""
     problem = sparse_model("hinge", "dense", 3, n=12, d=6)
-    nest = Nest(problem, np.arange(problem.n), np.arange(problem.d))
+    nest = IndexedSubproblem(problem, np.arange(problem.n), np.arange(problem.d))
     codes, dropped = np.full(12, -1, dtype=np.int8), np.zeros(6, dtype=bool)
     codes[[0, 4]], dropped[1] = 0, True
     nest = nest.within(Selection(codes, dropped))

@@ -17,7 +17,7 @@ from cvxscreen.solvers import loop
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.loop import MAX_ROUNDS, MODES, solve_screened
 from cvxscreen.solvers.newton import Newton
-from cvxscreen.solvers.prediction import SMALL, Guess
+from cvxscreen.solvers.prediction import SMALL, PredictionRadius
 from cvxscreen.solvers.solution import Round, Solution
 
 LARGE = 3 * SMALL
@@ -120,8 +120,8 @@ def test_any_bound_can_do_the_proving(bound: str) -> None:
 # -- wrong guesses ------------------------------------------------------------------------------
 
 
-def narrow(problem: Problem, point: object, share: float) -> Guess:
-    return Guess(1e-12, 0.0, 1)
+def narrow(problem: Problem, point: object, share: float) -> PredictionRadius:
+    return PredictionRadius(1e-12, 0.0, 1)
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -130,7 +130,7 @@ def test_a_far_too_narrow_prediction_is_survived(
     loss: str, intercept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A far start, theta = 0, and a first guess that fixes all but one term: certified anyway."""
-    monkeypatch.setattr(Guess, "near", staticmethod(narrow))
+    monkeypatch.setattr(PredictionRadius, "near", staticmethod(narrow))
     monkeypatch.setattr(loop, "WORTH", 1.0)  # reduce by it, however few terms go
     problem = build(Case(loss, intercept, n=LARGE, d=5, C=1.0))
     far = Start(np.full(problem.d, 30.0), np.zeros(problem.n))

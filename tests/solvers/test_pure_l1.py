@@ -14,7 +14,7 @@ from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1, NonNegative
 from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.core.quadratic import Absent
+from cvxscreen.core.quadratic import ZeroQuadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.estimators import SparseSVC
@@ -264,7 +264,7 @@ def test_another_solver_may_solve_it(solver: str) -> None:
 
 def test_the_problem_refuses_what_the_l1_norm_cannot_hold() -> None:
     design, losses = Rows(np.eye(3)), Losses(np.ones(3), 0.0, 1.0, -np.inf, 0.0)
-    none, norm = Absent(np.zeros(3)), L1(np.ones(3))
+    none, norm = ZeroQuadratic(np.zeros(3)), L1(np.ones(3))
     fine = Problem(design, losses, none, np.zeros(3), penalty=norm, lam=1.0)
     assert fine.held
     assert not fine.quadratic.free.any()
@@ -281,4 +281,4 @@ def test_the_problem_refuses_what_the_l1_norm_cannot_hold() -> None:
         with pytest.raises(InvalidInput, match=words):
             Problem(*given[:4], penalty=given[4])  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="`diagonal`"):
-        Absent(np.ones(3))
+        ZeroQuadratic(np.ones(3))

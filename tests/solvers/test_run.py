@@ -13,7 +13,7 @@ import cvxscreen
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.solvers.dual_active_set import solver as faces
-from cvxscreen.solvers.dual_active_set.state import Memory, State
+from cvxscreen.solvers.dual_active_set.state import PathCache, State
 from cvxscreen.solvers.loop import _Run
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.solution import Answer, Solution
@@ -99,7 +99,7 @@ def test_a_light_start_keeps_x_apart_from_that_of_the_duals(off: float) -> None:
     assert start.size <= found.problem.with_(C=after.C).primal(start.x)
     loops = faces.compiled()
     assert loops is not None
-    state = State(after, after.design, start, 0.0, loops, Memory())
+    state = State(after, after.design, start, 0.0, loops, PathCache())
     plain = reference_point(after, start.x, start.theta)
     assert state.gap == pytest.approx(plain.gap, rel=1e-9)
 

@@ -9,7 +9,7 @@ import pytest
 
 import cvxscreen
 from cvxscreen.solvers import prediction as guess
-from cvxscreen.solvers.prediction import Guess, samples
+from cvxscreen.solvers.prediction import PredictionRadius, samples
 
 N = 6000
 
@@ -56,11 +56,11 @@ def test_the_width_covers_the_error_of_the_sample() -> None:
     p = problem()
     small, large = samples(p) or pytest.fail("no samples")
     first, second = (cvxscreen.solve(part, tol=1e-8).x for part in (small, large))
-    width = Guess.from_samples(p, large, first, second)
+    width = PredictionRadius.from_samples(p, large, first, second)
     assert width is not None
     moved = np.abs(p.design.forward(cvxscreen.solve(p, tol=1e-8).x - second)) / p.norms
     assert np.quantile(moved, 0.9) <= width.width
-    assert Guess.from_samples(p, large, first + 100.0, second) is None  # far: says little
+    assert PredictionRadius.from_samples(p, large, first + 100.0, second) is None  # far: says little
 
 
 def test_terms_on_parabolas_beside_an_intercept_are_not_sampled() -> None:

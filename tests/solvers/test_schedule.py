@@ -1,10 +1,10 @@
-"""When the loop interrupts a solver for a proof, and what a start spares `Faces`."""
+"""When the loop interrupts a solver for a proof, and what a start spares `DualActiveSet`."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_faces import make, target_of, words
+from solvers.dual_active_set.test_faces import make, target_of, words
 
 import cvxscreen
 from cvxscreen.bounds import midpoint_ball
@@ -12,7 +12,7 @@ from cvxscreen.core.duality import reference_point, rescaled_point
 from cvxscreen.screening.reduction import Screening
 from cvxscreen.screening.verdict import judge
 from cvxscreen.solvers import loop
-from cvxscreen.solvers.dual_active_set.solver import Faces
+from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.loop import WORTH, solve_screened
 from cvxscreen.solvers.newton import Newton
@@ -25,20 +25,20 @@ def test_a_start_at_the_optimum_is_returned_and_another_is_used(
 ) -> None:
     problem = make("hinge", rng, 0.1, matrix=words(rng, 2000, 500))
     target = target_of(problem, 1e-9)
-    cold = Faces()(problem, None, target)
-    again = Faces()(problem, Start(cold.x, cold.theta), target)
+    cold = DualActiveSet()(problem, None, target)
+    again = DualActiveSet()(problem, Start(cold.x, cold.theta), target)
     assert again.info["rounds"] == 0
     np.testing.assert_array_equal(again.theta, cold.theta)
     np.testing.assert_allclose(again.x, cold.x, rtol=1e-12, atol=1e-12)
     point = reference_point(problem, cold.x, cold.theta)
-    known = Faces()(problem, Start(cold.x, cold.theta, point=point), target)
+    known = DualActiveSet()(problem, Start(cold.x, cold.theta, point=point), target)
     assert known.info["passes"] == again.info["passes"] - 2 == 0
     np.testing.assert_array_equal(known.theta, cold.theta)
     other = problem.with_(C=0.11)
     theta = np.where(cold.theta == problem.losses.lo, other.losses.lo, 1.1 * cold.theta)
-    warm = Faces()(other, Start(cold.x, theta), target)
+    warm = DualActiveSet()(other, Start(cold.x, theta), target)
     moved = rescaled_point(other, point)
-    free = Faces()(other, Start(moved.x, moved.theta, point=moved), target)
+    free = DualActiveSet()(other, Start(moved.x, moved.theta, point=moved), target)
     assert abs(free.info["passes"] + 2 - warm.info["passes"]) < 0.5
     assert warm.status == free.status == "optimal"
     np.testing.assert_allclose(free.x, warm.x, atol=1e-3)

@@ -24,15 +24,15 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.composite.minorant import Relaxed
 from cvxscreen.cvxpy_plugin.composite.reduction import Cut, Further
 from cvxscreen.cvxpy_plugin.composite.terms import Beside, judged
-from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpyInner
+from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.recognise.max_affine import Maxima
 from cvxscreen.cvxpy_plugin.report import Report
 from cvxscreen.cvxpy_plugin.restore import restore, statistics, status_of, write_back
 from cvxscreen.errors import CvxscreenError
 from cvxscreen.screening.reduction import Prediction, Screening, Selection
 from cvxscreen.screening.verdict import judge
-from cvxscreen.solvers.interface import ask
-from cvxscreen.solvers.prediction import SMALL, Guess, usable
+from cvxscreen.solvers.interface import call_checked
+from cvxscreen.solvers.prediction import SMALL, PredictionRadius, accept_reduction
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -80,7 +80,7 @@ class Outcome:
 class Rounds:
     """Predict or prove, solve what is left with g verbatim, certify; see the module's docstring."""
 
-    def __init__(self, made: Beside, guest: CvxpyInner, tol: float) -> None:
+    def __init__(self, made: Beside, guest: CvxpySolver, tol: float) -> None:
         self.made, self.guest, self.tol = made, guest, tol
         self.problem: Problem = made.recognition.problem
         self.maxima = made.maxima
@@ -90,7 +90,7 @@ class Rounds:
         self.shares = np.zeros(pieces)
         self.best: Relaxed | None = None
         self.proof: Certificate | None = None
-        self.guess: Guess | None = None
+        self.guess: PredictionRadius | None = None
         self.share = 1.0
         self.open_terms: Mask = np.zeros(self.problem.n, dtype=bool)
         self.open_pieces: Mask = np.zeros(pieces, dtype=bool)
@@ -147,7 +147,7 @@ class Rounds:
         further = Further(maxima, self.made.verbatim)
         began = perf_counter()
         self.guest.beside = further
-        found = ask(self.guest, problem)
+        found = call_checked(self.guest, problem)
         self.guest.beside = None
         self.solving += perf_counter() - began
         self.status = found.status
@@ -170,12 +170,12 @@ class Rounds:
         relaxed, point = self.best.problem, self.best.point
         if self.problem.n:
             if self.guess is None:
-                self.guess = Guess.near(relaxed, point, SHARE)
+                self.guess = PredictionRadius.near(relaxed, point, SHARE)
             reach = self.guess.reach(relaxed)
             predicted = Prediction.from_margins(relaxed, point.margins, reach, self.guess.keep)
             codes = np.where(self.open_terms, Piece.UNDECIDED, predicted.selection.codes)
             predicted = Prediction(Selection(codes.astype(np.int8)))
-            selection = usable(relaxed, predicted.beside(self.screening), point, 1.0)
+            selection = accept_reduction(relaxed, predicted.beside(self.screening), point, 1.0)
         if self.maxima is not None:
             count = int(self.share * max(SHARE * self.maxima.n, 4 * self.problem.d, SMALL))
             near = self.maxima.nearest(relaxed, point.x, count)
@@ -244,7 +244,7 @@ class Rounds:
             self.possible = self.possible & self.maxima.proven(best.problem, region)
 
 
-def solve_beside(made: Beside, guest: CvxpyInner, mode: str, tol: float) -> Outcome:
+def solve_beside(made: Beside, guest: CvxpySolver, mode: str, tol: float) -> Outcome:
     """Solve ``F + g``; see the module's docstring."""
     found = Rounds(made, guest, tol)
     outcome = found.run(mode)
@@ -259,7 +259,7 @@ USELESS = 1e-2
 
 
 def screened_beside(
-    made: Beside, guest: CvxpyInner, mode: str, tol: float, recognised: float
+    made: Beside, guest: CvxpySolver, mode: str, tol: float, recognised: float
 ) -> Report | str:
     """Solve losses beside another convex part and write back; or why CVXPY's answer is needed.
 
@@ -293,7 +293,7 @@ def screened_beside(
     return report
 
 
-def accepted_answer(found: Outcome, guest: CvxpyInner) -> tuple[Relaxed, Certificate] | str:
+def accepted_answer(found: Outcome, guest: CvxpySolver) -> tuple[Relaxed, Certificate] | str:
     """The answer and its certificate; or why they cannot be handed out."""
     proof = found.certificate
     if found.relaxed is None or proof is None or guest.problem_solved is None:

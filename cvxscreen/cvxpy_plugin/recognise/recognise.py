@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.core.quadratic import Absent
+from cvxscreen.core.quadratic import ZeroQuadratic
 from cvxscreen.cvxpy_plugin.recognise import elimination as substitution
 from cvxscreen.cvxpy_plugin.recognise import epigraph
 from cvxscreen.cvxpy_plugin.recognise import epigraph as heads
@@ -135,7 +135,7 @@ def _finish(draft: Draft, base: float) -> Recognition:
         problem = Problem(
             design=design,
             losses=Losses(*numbers.T),
-            quadratic=Absent(np.zeros(len(core))) if alone else _quadratic(
+            quadratic=ZeroQuadratic(np.zeros(len(core))) if alone else _quadratic(
                 sp.csr_array(draft.quadratic[core][:, core])
             ),
             linear=linear[core] + tilts,

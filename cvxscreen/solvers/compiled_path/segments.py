@@ -1,6 +1,6 @@
 """Stretches of a path over C for problems of few coordinates, solved compiled and certified.
 
-`SmallPath` prepares the arrays of `small_loops.run` once, keeps the state between stretches, and
+`CompiledPath` prepares the arrays of `small_loops.run` once, keeps the state between stretches, and
 lets `certify_many` recompute every point before anybody sees it.
 """
 
@@ -45,7 +45,7 @@ SCREENS = {"off": OFF, "safe": SAFE, "certified": CERTIFIED}
 
 
 def suits(problem: Problem) -> bool:
-    """Whether `SmallPath` takes `problem`: dense rows, few coordinates, ``M`` the identity.
+    """Whether `CompiledPath` takes `problem`: dense rows, few coordinates, ``M`` the identity.
 
     One coordinate may be unpenalised. False without numba.
     """
@@ -67,7 +67,7 @@ def suits(problem: Problem) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Stretch:
+class PathSegment:
     """Points that were solved together, K of them.
 
     Attributes
@@ -95,7 +95,7 @@ class Stretch:
         return len(self.values)
 
 
-class SmallPath:
+class CompiledPath:
     """The compiled path of one problem.
 
     Parameters
@@ -156,7 +156,7 @@ class SmallPath:
         """How many of the `left` points the next stretch takes."""
         return max(1, min(left, SLOPES // self.problem.n, int(SECONDS / max(self.pace, 1e-9))))
 
-    def solve(self, values: Array) -> Stretch:
+    def solve(self, values: Array) -> PathSegment:
         """The points at `values`, in that order; the stretch ends after a point that was missed."""
         began = perf_counter()
         losses, K, n = self.problem.losses, len(values), self.problem.n
@@ -175,4 +175,4 @@ class SmallPath:
         proofs = certify_many(self.problem, values, X, theta, tol=self.tol)
         seconds = perf_counter() - began
         self.pace = seconds / max(count, 1)
-        return Stretch(values, X, theta, record[:count], proofs, seconds)
+        return PathSegment(values, X, theta, record[:count], proofs, seconds)

@@ -186,7 +186,7 @@ REACH = 5.0
 
 
 @dataclass(frozen=True, eq=False)
-class Aside:
+class PrimalCorrection:
     """A move of x.
 
     Attributes
@@ -213,7 +213,7 @@ class Part:
     up: Array
 
 
-def aside(block: Block, face: Face, theta: Array, v: Array, enough: float, loops: Loops) -> Aside:
+def aside(block: Block, face: Face, theta: Array, v: Array, enough: float, loops: Loops) -> PrimalCorrection:
     """Look for a move after which the gap is at most `enough`; the best found where it is not."""
     part = _part(block, face, theta, v)
     light, d, n = block.light, len(block.columns), len(part.rows)
@@ -246,7 +246,7 @@ def aside(block: Block, face: Face, theta: Array, v: Array, enough: float, loops
             if gap > 0.5 * before:
                 break
             before = gap
-    return Aside(-root * out, gap + price, steps)
+    return PrimalCorrection(-root * out, gap + price, steps)
 
 
 def _part(block: Block, face: Face, theta: Array, v: Array) -> Part:

@@ -1,11 +1,11 @@
 """Compiled loops over the rows of CSR matrices: sweeps, and products of conjugate gradients.
 
-Compiled loops of `Faces` for conjugate gradients: products with what follows from them at once.
+Compiled loops of `DualActiveSet` for conjugate gradients: products with what follows from them at once.
 
 Rows are those of `faces_loops`. Their inner product is written out in every loop: a function of its
 own would be handed arrays whose references are counted, row by row.
 
-Compiled loops of `Faces` over the rows of CSR matrices.
+Compiled loops of `DualActiveSet` over the rows of CSR matrices.
 
 Row i holds the entries ``start[i] <= p < stop[i]`` of `indices` and `data`. Positions and indices
 are unsigned, so that no access has to ask whether it counts from the end. Compiled on first use.

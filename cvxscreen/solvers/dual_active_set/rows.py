@@ -1,8 +1,8 @@
 """Rows of CSR matrices as the loops read them: copies of some, and the block that is worked on.
 
-Rows of CSR matrices as the loops of `Faces` read them, and copies of some of them.
+Rows of CSR matrices as the loops of `DualActiveSet` read them, and copies of some of them.
 
-The rows that `Faces` works on, next to each other, columns that most of them share apart.
+The rows that `DualActiveSet` works on, next to each other, columns that most of them share apart.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from cvxscreen.designs.rows import Rows
 from cvxscreen.solvers.dual_active_set.face import Face, aside
 from cvxscreen.solvers.dual_active_set.loops import compiled
 from cvxscreen.solvers.dual_active_set.rows import Block
-from cvxscreen.solvers.dual_active_set.state import Memory, State
-from cvxscreen.solvers.interface import InnerResult, Start, refuse_side
+from cvxscreen.solvers.dual_active_set.state import PathCache, State
+from cvxscreen.solvers.interface import Start, SubproblemResult, refuse_side
 from cvxscreen.solvers.newton import Newton
 
 Array = NDArray[np.float64]
@@ -50,7 +50,7 @@ PATIENCE = 20
 
 
 def suits(problem: Problem) -> bool:
-    """Whether `Faces` takes `problem` itself: CSR, M diagonal and 0 on one coordinate at most."""
+    """Whether `DualActiveSet` takes `problem` itself: CSR, M diagonal and 0 on one coordinate at most."""
     quadratic = problem.quadratic
     return (
         problem.side is None
@@ -62,7 +62,7 @@ def suits(problem: Problem) -> bool:
 
 
 @dataclass(frozen=True)
-class Faces:
+class DualActiveSet:
     """The built-in solver for sparse data.
 
     What it does not take (see `suits`), and what it has not finished when its rounds are used up or
@@ -85,11 +85,11 @@ class Faces:
     max_steps: int = 500
     name: str = "BUILTIN"
     limits: Limits = field(default=UNLIMITED, compare=False)
-    memory: Memory | None = field(default=None, compare=False)
+    memory: PathCache | None = field(default=None, compare=False)
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
-    ) -> InnerResult:
+    ) -> SubproblemResult:
         """Solve until the duality gap is at most `target` (absolute).
 
         Returns
@@ -102,7 +102,7 @@ class Faces:
         loops, rows = compiled(), problem.design
         if loops is None or not isinstance(rows, Rows) or not suits(problem):
             return newton(problem, start, target)
-        memory = self.memory or Memory()
+        memory = self.memory or PathCache()
         work = _Work(
             State(problem, rows, start, target, loops, memory), self.max_rounds, self.limits
         )
@@ -113,14 +113,14 @@ class Faces:
             "passes": round(work.state.passes, 1), "kept": work.kept, "gap": work.best_gap,
         }
         if work.best_gap <= target:
-            return InnerResult("optimal", x, theta, info=info)
+            return SubproblemResult("optimal", x, theta, info=info)
         if self.limits.spent():
-            return InnerResult("inaccurate", x, theta, info=info)
+            return SubproblemResult("inaccurate", x, theta, info=info)
         found = newton(problem, Start(x, theta), target)
         found.info["faces"] = info
         if found.info["gap"] < work.best_gap:
             return found
-        return InnerResult("inaccurate", x, theta, info={**found.info, "gap": work.best_gap})
+        return SubproblemResult("inaccurate", x, theta, info={**found.info, "gap": work.best_gap})
 
 
 class _Work:

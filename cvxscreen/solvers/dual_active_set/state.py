@@ -6,9 +6,9 @@ On one face theta and x are affine in C. Terms change their piece where their ma
 so it is not theta that goes on along the line but ``||a_i||^2 theta_i + t_i``, which tells both:
 what a step of coordinate descent makes of it is the theta looked for.
 
-What `Faces` keeps from one value of C for the next: the rows it has copied, where it ended.
+What `DualActiveSet` keeps from one value of C for the next: the rows it has copied, where it ended.
 
-A dual point of `Faces` on all terms, and which of them the next block holds.
+A dual point of `DualActiveSet` on all terms, and which of them the next block holds.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ GROWTH = 1.5
 """The columns to split off may have become so many times more."""
 
 
-class Memory:
+class PathCache:
     """The copied rows of one design and its last points, for problems that differ in losses only.
 
     One path owns one; nothing else may use it at the same time.
@@ -196,7 +196,7 @@ class State:
 
     def __init__(
         self, problem: Problem, rows: Rows, start: Start | None, target: float, loops: Loops,
-        memory: Memory,
+        memory: PathCache,
     ) -> None:
         self.problem, self.target, self.loops, self.memory = problem, target, loops, memory
         diagonal = problem.quadratic.diagonal.copy()

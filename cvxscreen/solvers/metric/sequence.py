@@ -32,7 +32,15 @@ from cvxscreen.designs.term_sets import Products
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.metric.run import Run, solve_kinked
 from cvxscreen.solvers.metric.solver import LISTED, closed_form, lam_max, task_of
-from cvxscreen.solvers.metric.task import SMALL, Metric, State, Task, Thrift, shrink_together, work
+from cvxscreen.solvers.metric.task import (
+    SMALL,
+    Metric,
+    ScreeningCostModel,
+    State,
+    Task,
+    shrink_together,
+    work,
+)
 
 SHARE = 0.2
 """Worth keeping if no more terms than this share are left."""
@@ -98,7 +106,7 @@ KEPT = 100_000
 
 
 @dataclass(frozen=True, eq=False)
-class Station:
+class MetricPathPoint:
     """One value of lam, solved.
 
     Attributes
@@ -131,7 +139,7 @@ class Station:
     status: str
 
 
-def along(
+def iterate_path(
     problem: Problem,
     values: Iterable[float],
     *,
@@ -141,7 +149,7 @@ def along(
     first: Sequence[tuple[float, Array]] = (),
     limits: Limits = UNLIMITED,
     max_iter: int | None = None,
-) -> Iterator[Station]:
+) -> Iterator[MetricPathPoint]:
     """Solve `problem` at every lam of `values`, in that order.
 
     Parameters
@@ -163,7 +171,7 @@ def along(
     base = task_of(problem)
     fast = isinstance(base.terms, Products)
     base.share()
-    last, ahead, thrift = list(first)[-2:], Ahead(), Thrift()
+    last, ahead, thrift = list(first)[-2:], Ahead(), ScreeningCostModel()
     grid = [float(lam) for lam in values]
     for number, lam in enumerate(grid):
         began = perf_counter()
@@ -201,7 +209,7 @@ def along(
             if here.n <= KEPT:
                 slopes = here.losses.slope(here.design.forward(x))
         shrunk = run.steps[0] if screened and run.steps and run.iterations else None
-        yield Station(
+        yield MetricPathPoint(
             here, x, slopes, certificate,
             shrunk.dropped / here.n if shrunk else 0.0, shrunk.fixed / here.n if shrunk else 0.0,
             min((step.kept for step in run.steps), default=here.n), run.iterations,
@@ -300,7 +308,7 @@ def metric_rows(
         if descent.over(lam, row["objective"] - smooth_part(problem, x, lam)) and stop:
             return
     first = [(row["value"], row["x"]) for row in done]
-    stations = along(
+    stations = iterate_path(
         problem, grid[len(done):], tol=tol, first=first, limits=limits, max_iter=max_iter
     )
     for station in stations:

@@ -33,7 +33,7 @@ from cvxscreen.designs.comparisons import Pairs
 from cvxscreen.designs.term_sets import Indexed, Products
 from cvxscreen.errors import InvalidInput
 from cvxscreen.screening.reduction import Screening
-from cvxscreen.solvers.interface import InnerResult, Start
+from cvxscreen.solvers.interface import Start, SubproblemResult
 from cvxscreen.solvers.metric.run import Run, Step, solve_kinked
 from cvxscreen.solvers.metric.task import Metric, Sphere, Task
 from cvxscreen.solvers.solution import Answer, Round, Solution
@@ -193,7 +193,7 @@ class MetricSolver:
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
-    ) -> InnerResult:
+    ) -> SubproblemResult:
         """Solve `problem` to an absolute gap of about `target` (as far as rounding allows)."""
         task = task_of(problem)
         begin = _begin(task, None if start is None else start.x)
@@ -206,7 +206,7 @@ class MetricSolver:
             np.clip(found.theta, problem.losses.lo, problem.losses.hi)
         )
         word = "inaccurate" if self.limits.reached else "optimal"
-        return InnerResult(word, x, theta, info={"iterations": found.run.iterations})
+        return SubproblemResult(word, x, theta, info={"iterations": found.run.iterations})
 
 
 @dataclass(frozen=True, eq=False)

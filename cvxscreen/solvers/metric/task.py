@@ -527,7 +527,7 @@ def shrinking(task: Task, reduced: Task) -> float:
 
 
 @dataclass
-class Thrift:
+class ScreeningCostModel:
     """Screening is left out for a while where it cost more than it saved.
 
     Attributes

@@ -27,11 +27,11 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.screening.reduction import Prediction, Selection
 from cvxscreen.screening.verdict import Verdict, judge, piece_masks
 from cvxscreen.solvers.apg import Momentum
-from cvxscreen.solvers.interface import Inner, InnerResult, Start, ask
-from cvxscreen.solvers.prox_newton.schedule import CUT, Thrift
+from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver, call_checked
+from cvxscreen.solvers.prox_newton.schedule import CUT, ScreeningCostModel
 from cvxscreen.solvers.prox_newton.subproblem import (
     FEWER,
-    Nest,
+    IndexedSubproblem,
     first_goal,
     flat,
     next_features,
@@ -39,13 +39,13 @@ from cvxscreen.solvers.prox_newton.subproblem import (
     settled_terms,
 )
 from cvxscreen.solvers.run import Run
-from cvxscreen.solvers.solution import Answer, Round, Shares, Solution, shares_proven
+from cvxscreen.solvers.solution import Answer, LazyRates, Round, Solution, shares_proven
 
 Array = NDArray[np.float64]
 
 
 @dataclass(eq=False)
-class Origin:
+class ZeroIterate:
     """The point 0 with what the choice of a first reduction asks of it, from one pass.
 
     It bounds no rounding: unlike from a `Point`, nothing can be proven from it.
@@ -66,7 +66,7 @@ class Origin:
     gap: float
 
     @classmethod
-    def of(cls, problem: Problem) -> Origin:
+    def of(cls, problem: Problem) -> ZeroIterate:
         """That of `problem`."""
         penalty: L1 = problem.penalty  # type: ignore[assignment]
         losses, x, margins = problem.losses, np.zeros(problem.d), np.zeros(problem.n)
@@ -87,7 +87,7 @@ def beginning(problem: Problem, start: Start | None, proves: bool) -> Point:
         return start.point or reference_point(problem, start.x, start.theta)
     if proves:
         return reference_point(problem, np.zeros(problem.d))
-    return Origin.of(problem)  # type: ignore[return-value]  # what is asked of it is there
+    return ZeroIterate.of(problem)  # type: ignore[return-value]  # what is asked of it is there
 
 
 Index = NDArray[np.intp]
@@ -99,7 +99,7 @@ AGAIN = 0.7
 
 def solve_sparse(
     problem: Problem,
-    inner: Inner,
+    inner: SubproblemSolver,
     mode: str,
     tol: float,
     start: Start | None = None,
@@ -125,12 +125,12 @@ class _Run(Run):
     def prepare(self) -> None:
         """The whole problem in hand, nothing let in yet."""
         self.penalty: L1 = self.problem.penalty  # type: ignore[assignment]
-        self.nest = Nest.whole(self.problem)
+        self.nest = IndexedSubproblem.whole(self.problem)
         self.parts = [part for bound in self.bounds for part in stages(self.problem, bound)]
         self.factor = 0.25
         self.let_in = np.zeros(self.problem.d, dtype=bool)
         self.kept = np.zeros(self.problem.n, dtype=bool)
-        self.thrift = Thrift(self.nest, self.inner, self.parts)
+        self.thrift = ScreeningCostModel(self.nest, self.inner, self.parts)
         self.point: Point
 
     def begin(self, start: Start | None) -> None:
@@ -146,7 +146,7 @@ class _Run(Run):
             self.before = {name: float(mask.mean()) for name, mask in masks.items()}
         else:
             before = self.bounds if start is not None else (), self.point
-            self.before = Shares(partial(shares_proven, problem, *before))
+            self.before = LazyRates(partial(shares_proven, problem, *before))
 
     @property
     def answered(self) -> bool:
@@ -165,7 +165,7 @@ class _Run(Run):
         for bound in self.bounds:
             self.ask(bound)
 
-    def ask(self, bound: Bound) -> None:
+    def call_checked(self, bound: Bound) -> None:
         """Add what one bound proves."""
         nest = self.nest
         verdict: Verdict = judge(nest.problem, bound(nest.problem, self.point))
@@ -273,7 +273,7 @@ class _Run(Run):
         if int((settled >= 0).sum()) < (1.0 - FEWER) * problem.n:
             settled = np.full(problem.n, Piece.UNDECIDED, dtype=np.int8)
         chosen = Selection(settled, chosen.dropped)
-        nest = Nest.whole(problem).within(chosen)
+        nest = IndexedSubproblem.whole(problem).within(chosen)
         goal, start = first_goal(nest, problem.d, self.aim(), point.gap), None
         if self.started or self.rounds:
             goal, start = self.aim(), Start(point.x[nest.features], point.theta[nest.terms])
@@ -313,9 +313,9 @@ class _Run(Run):
             x = np.zeros(problem.d)
             if problem.d and problem.penalty is not None:
                 x = problem.penalty.split(-problem.linear, problem.quadratic.diagonal)[0]
-            self.result = InnerResult("optimal", x, theta)
+            self.result = SubproblemResult("optimal", x, theta)
         else:
-            self.result = ask(self.inner, problem, start, goal)
+            self.result = call_checked(self.inner, problem, start, goal)
         return perf_counter()
 
     def lifted(self, codes: Codes | None = None) -> Answer:

@@ -14,15 +14,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.bounds import Bound, dual_ball, joint, midpoint_ball
-from cvxscreen.bounds import features_and_samples as synergy
+from cvxscreen.bounds import Bound, dual_ball, joint, midpoint_ball, synergy
 from cvxscreen.bounds.features_and_samples import primal_ball
 from cvxscreen.core.duality import Point
 from cvxscreen.core.losses import kinked
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
-from cvxscreen.solvers.interface import Inner, InnerResult
-from cvxscreen.solvers.prox_newton.subproblem import Nest
+from cvxscreen.solvers.interface import SubproblemResult, SubproblemSolver
+from cvxscreen.solvers.prox_newton.subproblem import IndexedSubproblem
 from cvxscreen.solvers.registry import OWN
 
 Array = NDArray[np.float64]
@@ -43,7 +42,7 @@ def sides_of(parts: Sequence[Bound]) -> str:
     return "both" if {dual_ball, joint, synergy} & {*parts} else "samples"
 
 
-def eager(nest: Nest, inner: Inner) -> bool:
+def eager(nest: IndexedSubproblem, inner: SubproblemSolver) -> bool:
     """Whether all that is proven is used, whatever it costs.
 
     So before a solver that is not built in, which takes longer than any proof, and on little data.
@@ -81,13 +80,13 @@ def deciding_gaps(point: Point) -> tuple[Array, Array]:
     return found
 
 
-def size_after(nest: Nest, point: Point, gap: float, sides: str) -> float:
+def size_after(nest: IndexedSubproblem, point: Point, gap: float, sides: str) -> float:
     """The work of a pass over what a proof should leave; see `left_after`."""
     return nest.size_of(*left_after(point, gap, sides))
 
 
 def gap_that_pays(
-    nest: Nest, point: Point, worth: Callable[[float], float], aim: float, sides: str
+    nest: IndexedSubproblem, point: Point, worth: Callable[[float], float], aim: float, sides: str
 ) -> float:
     """The first of a tenth, a hundredth, ... of the point's gap at which to prove; 0 without one.
 
@@ -124,7 +123,7 @@ ONE_SIDED: tuple[Bound, ...] = (dual_ball, primal_ball, midpoint_ball)
 """Bounds of which it is estimated what they leave; others are asked in any case."""
 
 
-class Thrift:
+class ScreeningCostModel:
     """What is worth while in one call.
 
     Parameters
@@ -146,7 +145,7 @@ class Thrift:
         of them of the one whose answer it starts from.
     """
 
-    def __init__(self, nest: Nest, inner: Inner, parts: Sequence[Bound]) -> None:
+    def __init__(self, nest: IndexedSubproblem, inner: SubproblemSolver, parts: Sequence[Bound]) -> None:
         self.everything, self.parts, self.sides = nest.size, len(parts), sides_of(parts)
         self.eager = eager(nest, inner)
         self.bends = curved(nest.problem)
@@ -167,7 +166,7 @@ class Thrift:
         if not (self.able or self.eager):
             self.rate = rate
 
-    def learn(self, result: InnerResult, gap: float, goal: float, whole: bool) -> None:
+    def learn(self, result: SubproblemResult, gap: float, goal: float, whole: bool) -> None:
         """A solve has ended at `gap`; what it tells goes with its record to the next call.
 
         What the last iteration does beyond the goal is not counted; no iteration tells nothing.
@@ -182,7 +181,7 @@ class Thrift:
             self.rate = rate if whole or self.rate is None else max(rate, self.rate)
         result.info["rate"] = self.rate
 
-    def share(self, nest: Nest, gap: float, aim: float, cost: float = PROOF) -> float:
+    def share(self, nest: IndexedSubproblem, gap: float, aim: float, cost: float = PROOF) -> float:
         """What may be left of a pass for iterations worth `cost` to be saved on the way to `aim`.
 
         Negative where there are not so many to come.
@@ -193,14 +192,14 @@ class Thrift:
         cost *= 1.0 + SMALL / nest.size
         return min(1.0 - cost / left, EAGER) if left > 0.0 else -1.0
 
-    def little(self, nest: Nest) -> bool:
+    def little(self, nest: IndexedSubproblem) -> bool:
         """Whether what is left costs nothing beside the passes of the certificate."""
         if not (nest.problem.n and nest.problem.d):
             return True
         return (self.able or self.eager) and nest.size <= LITTLE * self.everything
 
     def most_promising(
-        self, nest: Nest, point: Point, parts: Sequence[Bound], aim: float
+        self, nest: IndexedSubproblem, point: Point, parts: Sequence[Bound], aim: float
     ) -> Bound | None:
         """The one that should leave least; None where none should leave little enough."""
         share, left, good = self.share(nest, point.gap, aim), {}, []
@@ -214,7 +213,7 @@ class Thrift:
             good.append(part)
         return min(good, key=lambda part: left[part], default=None)
 
-    def fits(self, nest: Nest, size: float, features: int, share: float) -> bool:
+    def fits(self, nest: IndexedSubproblem, size: float, features: int, share: float) -> bool:
         """Whether so much is left of the work of a pass, or so few features, at most.
 
         To a solver of many iterations features that end at 0 but are near to leaving it cost
@@ -223,7 +222,7 @@ class Thrift:
         few = not (self.able or self.eager) and features <= share * nest.problem.d
         return few or size <= share * nest.size
 
-    def pause(self, nest: Nest, point: Point, aim: float) -> float:
+    def pause(self, nest: IndexedSubproblem, point: Point, aim: float) -> float:
         """The gap at which to prove again; 0 where that would not pay."""
         if self.quick or self.little(nest):
             return 0.0
@@ -234,7 +233,7 @@ class Thrift:
             nest, point, lambda gap: self.share(nest, gap, aim, cost), aim, self.sides
         )
 
-    def worth_starting(self, nest: Nest, point: Point, started: bool, aim: float) -> bool:
+    def worth_starting(self, nest: IndexedSubproblem, point: Point, started: bool, aim: float) -> bool:
         """Whether what the start should prove is worth its passes; an estimate without one."""
         if self.eager:
             return started or point.gap > aim

@@ -32,7 +32,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.designs.columns import by_columns, column_major
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.solvers.interface import InnerResult, Start
+from cvxscreen.solvers.interface import Start, SubproblemResult
 from cvxscreen.solvers.prox_newton.loops import loops
 from cvxscreen.solvers.prox_newton.model import Model, best_length, table, terms
 from cvxscreen.solvers.prox_newton.systems import Known
@@ -239,7 +239,7 @@ class ProxNewton:
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
-    ) -> InnerResult:
+    ) -> SubproblemResult:
         """Solve until the duality gap is at most `target` (absolute).
 
         Raises
@@ -260,7 +260,7 @@ class ProxNewton:
             theta = state.theta * state.share
         status = "optimal" if state.gap <= target else "inaccurate"
         info = {"steps": state.steps, "sweeps": state.sweeps, "gap": state.gap}
-        return InnerResult(status, state.x, theta, info=info)
+        return SubproblemResult(status, state.x, theta, info=info)
 
     def _smooth(self, state: State, target: float, cold: bool) -> None:
         """Newton steps until the gap of the state's losses is small enough or stands still."""

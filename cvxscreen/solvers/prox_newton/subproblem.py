@@ -15,7 +15,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.designs.columns import column_counts, cut_often, entries
 from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.reduction import Selection
-from cvxscreen.solvers.interface import Inner
+from cvxscreen.solvers.interface import SubproblemSolver
 from cvxscreen.solvers.prox_newton.systems import hand_on
 
 Array = NDArray[np.float64]
@@ -37,7 +37,7 @@ the matrix by columns, too, then costs less than rounds of fewer features."""
 
 
 @dataclass(eq=False)
-class Nest:
+class IndexedSubproblem:
     """The reduced problem in hand, and where its terms and features lie in the full one."""
 
     problem: Problem
@@ -70,11 +70,11 @@ class Nest:
         return float(left + sum(count))
 
     @classmethod
-    def whole(cls, problem: Problem) -> Nest:
+    def whole(cls, problem: Problem) -> IndexedSubproblem:
         """All of `problem`."""
         return cls(problem, np.arange(problem.n), np.arange(problem.d), True)
 
-    def within(self, selection: Selection) -> Nest:
+    def within(self, selection: Selection) -> IndexedSubproblem:
         """Reduced further by `selection`."""
         features = selection.features(self.problem)
         design = self.problem.design
@@ -82,17 +82,17 @@ class Nest:
             cut_often(design)  # type: ignore[arg-type]
         reduced = selection.reduce(self.problem)
         hand_on(design, reduced.design, features)
-        return Nest(reduced, self.terms[selection.kept], self.features[features])
+        return IndexedSubproblem(reduced, self.terms[selection.kept], self.features[features])
 
 
-def at_once(problem: Problem, inner: Inner, wanted: Mask) -> bool:
+def at_once(problem: Problem, inner: SubproblemSolver, wanted: Mask) -> bool:
     """Whether the solver is given all features, and predicts for itself which of them move."""
     looks = getattr(inner, "moving", False) and entries(problem.design) <= AT_ONCE
     many = bool(np.count_nonzero(wanted) > min(ALONE, SOME * problem.d))
     return problem.held and looks and many
 
 
-def first_goal(nest: Nest, features: int, aim: float, gap: float) -> float:
+def first_goal(nest: IndexedSubproblem, features: int, aim: float, gap: float) -> float:
     """The gap to solve to from 0, where it is `gap`: `aim` only if this may be the last round.
 
     Where as many of the `features` as may be are let in, there are sure to be others.
@@ -118,7 +118,7 @@ def wanted_features(x: Array, pull: Array, kappa: Array, let_in: Mask) -> Mask:
     return np.asarray(wanted | close | (kappa == 0))
 
 
-def next_features(point: Point, penalty: L1, let_in: Mask, inner: Inner) -> Mask:
+def next_features(point: Point, penalty: L1, let_in: Mask, inner: SubproblemSolver) -> Mask:
     """The features a solver gets next, shape (d,): the wanted, or all where fewer cannot pay."""
     problem, pull = point.problem, np.abs(point.pull + point.problem.linear)
     wanted = wanted_features(point.x, pull, penalty.kappa, let_in)

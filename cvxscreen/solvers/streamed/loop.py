@@ -31,7 +31,7 @@ from cvxscreen.core.streamed import Slopes
 from cvxscreen.designs.chunks import Chunks, Listed
 from cvxscreen.errors import InvalidInput
 from cvxscreen.screening.reduction import FOLD_LIMIT
-from cvxscreen.solvers.interface import Inner, Start, limits_of
+from cvxscreen.solvers.interface import Start, SubproblemSolver, limits_of
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.registry import builtin_solver
 from cvxscreen.solvers.solution import Round, Solution
@@ -123,7 +123,7 @@ def is_chunked(problem: Problem) -> bool:
 def solve_chunked(
     problem: Problem,
     solve: Callable[..., Any],
-    inner: Inner | None = None,
+    inner: SubproblemSolver | None = None,
     mode: str = "certified",
     tol: float = 1e-6,
     start: Start | None = None,

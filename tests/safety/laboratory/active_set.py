@@ -14,11 +14,11 @@ from cvxscreen.core.problem import Problem
 STARTS = (1e-9, 1e-6, 1e-3)
 ROUNDS = 12
 
-Guess = tuple[list, list]
+PredictionRadius = tuple[list, list]
 """For every term a piece or the knot it sits at; for every feature a sign (0: it is zero)."""
 
 
-def first_guess(model: Model, x: Vector, t: Vector, theta: Vector, fine: float) -> Guess:
+def first_guess(model: Model, x: Vector, t: Vector, theta: Vector, fine: float) -> PredictionRadius:
     """Slopes within `fine` of an end of a linear piece belong to it; others sit at a knot."""
     places: list[object] = []
     largest = max((abs(s) for s in theta), default=mp.mpf(0))
@@ -41,7 +41,7 @@ def first_guess(model: Model, x: Vector, t: Vector, theta: Vector, fine: float) 
     return places, signs
 
 
-def next_guess(model: Model, guess: Guess, x: Vector, t: Vector, theta: Vector) -> Guess:
+def next_guess(model: Model, guess: PredictionRadius, x: Vector, t: Vector, theta: Vector) -> PredictionRadius:
     """The pieces with what the solution contradicts put right."""
     places: list[object] = []
     for f, old, margin, s in zip(model.terms, guess[0], t, theta, strict=True):
@@ -77,7 +77,7 @@ def next_guess(model: Model, guess: Guess, x: Vector, t: Vector, theta: Vector) 
 
 
 def on_pieces(
-    model: Model, guess: Guess, x: Vector, theta: Vector
+    model: Model, guess: PredictionRadius, x: Vector, theta: Vector
 ) -> tuple[Vector, Vector, Vector]:
     """``(x, t, theta)`` from the conditions of a guess; `x` and `theta` fill what is open."""
     places, signs = guess

@@ -1,5 +1,6 @@
-"""The safety campaign: ``python tests/safety/laboratory/campaign.py OUT.jsonl --decisions
-10000000``.
+"""The safety campaign.
+
+    python tests/safety/laboratory/campaign.py OUT.jsonl --decisions 10000000
 
 Cells of random and adversarial problems are drawn one after another, every decision of every
 bound is checked against references of a hundred digits, and one line a cell is appended to

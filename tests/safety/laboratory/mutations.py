@@ -1,7 +1,7 @@
 """Plant faults into copies of the package, one at a time, and show that the tests kill every one.
 
-    python tests/safety/laboratory/mutations.py                    # all of them
-    python tests/safety/laboratory/mutations.py --only radius      # of one kind, or with a word in the name
+    python tests/safety/laboratory/mutations.py              # all of them
+    python tests/safety/laboratory/mutations.py --only radius  # of one kind, or by a word of the name
     python tests/safety/laboratory/mutations.py --jobs 2 --out table.md
 
 Each fault is a line of `faults`: a text that occurs exactly once in its module, what takes its
@@ -34,12 +34,17 @@ ROOT = Path(__file__).resolve().parents[3]
 LIMIT = 900
 """Seconds after which a run is given up; that proves nothing, so it counts as a survivor."""
 WIDER = (
-    "tests/bounds/test_bounds.py", "tests/bounds/test_named_bounds.py", "tests/bounds/test_regions.py",
+    "tests/bounds/test_bounds.py", "tests/bounds/test_named_bounds.py",
+    "tests/bounds/test_regions.py",
     "tests/bounds/test_intercept.py", "tests/safety/test_safety.py", "tests/core/test_losses.py",
-    "tests/core/test_duality.py", "tests/certificates/test_certificate.py", "tests/designs/test_rounding.py",
-    "tests/core/test_rescale.py", "tests/screening/test_screening.py", "tests/screening/test_reduction.py",
-    "tests/core/test_drift.py", "tests/solvers/test_loop.py", "tests/paths/test_path.py", "tests/screening/test_c_ranges.py",
-    "tests/safety/test_metric_safety.py", "tests/bounds/test_features_and_samples.py", "tests/cvxpy_plugin",
+    "tests/core/test_duality.py", "tests/certificates/test_certificate.py",
+    "tests/designs/test_rounding.py",
+    "tests/core/test_rescale.py", "tests/screening/test_screening.py",
+    "tests/screening/test_reduction.py",
+    "tests/core/test_drift.py", "tests/solvers/test_loop.py", "tests/paths/test_path.py",
+    "tests/screening/test_c_ranges.py",
+    "tests/safety/test_metric_safety.py", "tests/bounds/test_features_and_samples.py",
+    "tests/cvxpy_plugin",
 )
 
 

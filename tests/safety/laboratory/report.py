@@ -1,5 +1,7 @@
-"""The campaign's table from its lines: ``python tests/safety/laboratory/report.py OUT.jsonl
-[--full]``."""
+"""The campaign's table from its lines.
+
+    python tests/safety/laboratory/report.py OUT.jsonl [--full]
+"""
 
 from __future__ import annotations
 

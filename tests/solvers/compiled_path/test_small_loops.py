@@ -13,7 +13,7 @@ from cvxscreen._support.compiled import together
 from cvxscreen.core.duality import reference_point
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.solvers.compiled_path.path_loop import charged, choose, radius
-from cvxscreen.solvers.compiled_path.segments import SmallPath
+from cvxscreen.solvers.compiled_path.segments import CompiledPath
 
 
 def test_safe_mode_fixes_only_what_is_true() -> None:
@@ -24,7 +24,7 @@ def test_safe_mode_fixes_only_what_is_true() -> None:
             problem = build(Case(loss, False, data, storage, n=120))
             for tol in (1e-2, 1e-4, 1e-9):
                 grid = np.geomspace(0.05, 2.0, 12) if tol > 1e-3 else np.geomspace(2.0, 0.3, 12)
-                run = SmallPath(problem, "safe", tol)
+                run = CompiledPath(problem, "safe", tol)
                 found = run.solve(grid)
                 for k in range(1, len(found), 5):
                     ref = solved(problem.with_(C=float(grid[k])), rational=False)
@@ -119,7 +119,7 @@ def test_choose_rounds_outward() -> None:
 @pytest.mark.parametrize("loss", ["hinge", "absolute"])
 def test_safe_mode_fixes_nothing_with_an_intercept(loss: str) -> None:
     """The ball bounds the penalised coordinates alone: every term stays in the solve."""
-    found = SmallPath(build(Case(loss, True, n=60)), "safe", 1e-4).solve(np.geomspace(2, 0.5, 6))
+    found = CompiledPath(build(Case(loss, True, n=60)), "safe", 1e-4).solve(np.geomspace(2, 0.5, 6))
     assert len(found) == 6
     assert (found.theta.codes == 3).all()
 

@@ -17,7 +17,7 @@ from cvxscreen.paths import run as path_run
 from cvxscreen.paths.record import PathPoint
 from cvxscreen.solvers.compiled_path import path_loop as small_loops
 from cvxscreen.solvers.compiled_path import segments as small_path
-from cvxscreen.solvers.compiled_path.segments import SmallPath, suits
+from cvxscreen.solvers.compiled_path.segments import CompiledPath, suits
 
 GRID = np.geomspace(0.02, 5.0, 8)
 X, Y = two_gaussians(700, 5, bayes_error=0.1)
@@ -187,14 +187,14 @@ def test_planted_answers_are_refused_and_redone(spoil, where, intercept, monkeyp
 def test_a_loop_that_gives_up_is_helped(monkeypatch) -> None:
     """Points it misses are solved by the ordinary loop; it goes on from there, for a while."""
     problem = cvxscreen.svm(X, Y)
-    real = SmallPath.solve
+    real = CompiledPath.solve
     calls = []
 
     def short(self, values):
         calls.append(len(values))
         return real(self, values[: 0 if len(calls) % 2 else 1])
 
-    monkeypatch.setattr(SmallPath, "solve", short)
+    monkeypatch.setattr(CompiledPath, "solve", short)
     found = cvxscreen.path(problem, values=GRID, tol=1e-8)
     assert found.finished
     assert len(found.points) == len(GRID)
@@ -205,7 +205,7 @@ def test_a_loop_that_gives_up_is_helped(monkeypatch) -> None:
 
 def test_an_interrupt_keeps_what_is_finished(monkeypatch) -> None:
     """Stretches are short enough to be heard between them."""
-    real, calls = SmallPath.solve, []
+    real, calls = CompiledPath.solve, []
 
     def stopping(self, values):
         calls.append(1)
@@ -213,8 +213,8 @@ def test_an_interrupt_keeps_what_is_finished(monkeypatch) -> None:
             raise KeyboardInterrupt
         return real(self, values)
 
-    monkeypatch.setattr(SmallPath, "solve", stopping)
-    monkeypatch.setattr(SmallPath, "length", lambda self, left: min(left, 2))
+    monkeypatch.setattr(CompiledPath, "solve", stopping)
+    monkeypatch.setattr(CompiledPath, "length", lambda self, left: min(left, 2))
     found = cvxscreen.path(cvxscreen.svm(X, Y), values=GRID)
     assert not found.finished
     np.testing.assert_array_equal(found.values, GRID[:4])
@@ -222,7 +222,7 @@ def test_an_interrupt_keeps_what_is_finished(monkeypatch) -> None:
 
 
 def test_stretches_are_short_on_large_data() -> None:
-    run = SmallPath(cvxscreen.svm(X, Y), "certified", 1e-6)
+    run = CompiledPath(cvxscreen.svm(X, Y), "certified", 1e-6)
     assert run.length(3) == 3
     run.pace = small_path.SECONDS / 5
     assert run.length(100) == 5

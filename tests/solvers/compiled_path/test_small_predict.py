@@ -18,7 +18,7 @@ from cvxscreen.solvers.compiled_path.path_loop import (
     learn,
     tangent,
 )
-from cvxscreen.solvers.compiled_path.segments import SmallPath
+from cvxscreen.solvers.compiled_path.segments import CompiledPath
 
 
 def test_steps_that_grow_alike_are_carried_on(rng) -> None:
@@ -58,7 +58,7 @@ def test_the_band_is_in_units_of_the_margins() -> None:
         X, labels = two_gaussians(60, 3)
         problem = (cvxscreen.svm(X, labels, C=0.7) if y is None
                    else cvxscreen.regression(X, y * labels, C=0.7, loss=loss))
-        run = SmallPath(problem, "certified", 1e-6)
+        run = CompiledPath(problem, "certified", 1e-6)
         span = float((problem.losses.hi - problem.losses.lo)[0])
         assert band(run.memory, 0.01) * run.memory[1] * span == pytest.approx(0.01)
 
@@ -87,7 +87,7 @@ def test_the_tangent_is_exact_where_no_term_changes_its_piece(ratio: float, monk
 def test_guesses_save_passes() -> None:
     """After the first points hardly more than the two passes that every point needs."""
     problem = cvxscreen.svm(*two_gaussians(12_000, 8, bayes_error=0.1), intercept=True)
-    found = SmallPath(problem, "certified", 1e-6).solve(np.geomspace(0.01, 10.0, 40))
+    found = CompiledPath(problem, "certified", 1e-6).solve(np.geomspace(0.01, 10.0, 40))
     assert len(found) == 40
     assert found.proofs.ok.all()
     assert found.record[2:, 5].mean() < 4.0
@@ -99,7 +99,7 @@ def test_wrong_guesses_are_put_right(loss: str, rng) -> None:
     """Nonsense in what is remembered, of every kind: the points are certified all the same."""
     problem = cvxscreen.svm(*two_gaussians(5000, 4, bayes_error=0.1), loss=loss, intercept=True)
     for spoil in range(4):
-        run = SmallPath(problem, "certified", 1e-6)
+        run = CompiledPath(problem, "certified", 1e-6)
         assert run.solve(np.array([0.01, 0.03, 0.1])).proofs.ok.all()
         if spoil == 0:
             run.older[:] = rng.standard_normal(problem.n)

@@ -19,8 +19,8 @@ from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.dual_active_set import rows as faces_block
 from cvxscreen.solvers.dual_active_set import rows as faces_rows
 from cvxscreen.solvers.dual_active_set import solver as faces
-from cvxscreen.solvers.dual_active_set.solver import Faces, suits
-from cvxscreen.solvers.interface import Inner, Start
+from cvxscreen.solvers.dual_active_set.solver import DualActiveSet, suits
+from cvxscreen.solvers.interface import Start, SubproblemSolver
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.registry import CROSSOVER, builtin_solver
 
@@ -76,7 +76,7 @@ def solved(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Solve with Faces (without Newton's help unless not `alone`), certify, compare with Newton."""
     target = target_of(problem, 3e-10)
-    found = Faces()(problem, start, target)
+    found = DualActiveSet()(problem, start, target)
     assert found.status == "optimal"
     assert not (alone and "faces" in found.info)
     proof = certify(problem, found.x, found.theta, tol=1e-9)
@@ -117,7 +117,7 @@ def test_one_unpenalised_coordinate(kind: str, size: float, rng: np.random.Gener
     x, theta = solved(problem)
     assert abs(size * (sign @ theta) + 0.1) <= 1e-10 * size
     other = problem.with_(C=1.2)
-    warm = Faces()(other, Start(x, 1.2 * theta), target_of(other, 1e-8))
+    warm = DualActiveSet()(other, Start(x, 1.2 * theta), target_of(other, 1e-8))
     assert warm.status == "optimal"
     assert "faces" not in warm.info
 
@@ -178,12 +178,12 @@ def test_a_wrong_start_does_no_harm(rng: np.random.Generator) -> None:
 def test_status_is_honest_when_the_work_is_used_up(rng: np.random.Generator) -> None:
     problem = make("hinge", rng, 5.0)
     target = target_of(problem, 1e-9)
-    found = Faces(max_rounds=1, max_steps=1)(problem, None, target)
+    found = DualActiveSet(max_rounds=1, max_steps=1)(problem, None, target)
     assert found.status == "inaccurate"
     assert found.info["gap"] > target
     full = reference_point(problem, found.x, found.theta)
     assert full.gap == pytest.approx(found.info["gap"], rel=1e-6)
-    assert Faces()(problem, None, 0.0).status == "inaccurate"  # no gap is exactly zero here
+    assert DualActiveSet()(problem, None, 0.0).status == "inaccurate"  # no gap is exactly zero here
 
 
 def test_newton_takes_over_where_it_must(
@@ -192,15 +192,15 @@ def test_newton_takes_over_where_it_must(
     dense = make("hinge", rng, design=Rows(words(rng).toarray()))
     assert not suits(dense)
     target = target_of(dense, 1e-9)
-    assert Faces()(dense, None, target).status == "optimal"
+    assert DualActiveSet()(dense, None, target).status == "optimal"
     many = make("hinge", rng, 50.0, matrix=sp.csr_matrix(rng.standard_normal((600, 20))))
     monkeypatch.setattr(faces, "PATIENCE", 1)
-    found = Faces(max_rounds=6)(many, None, target_of(many, 1e-9))
+    found = DualActiveSet(max_rounds=6)(many, None, target_of(many, 1e-9))
     assert found.status == "optimal"
     assert "faces" in found.info
     monkeypatch.setattr(faces, "compiled", lambda: None)
     problem = make("hinge", rng)
-    assert "weight" in Faces()(problem, None, target_of(problem, 1e-9)).info
+    assert "weight" in DualActiveSet()(problem, None, target_of(problem, 1e-9)).info
 
 
 def test_side_constraints_are_refused(rng: np.random.Generator) -> None:
@@ -209,14 +209,14 @@ def test_side_constraints_are_refused(rng: np.random.Generator) -> None:
     constrained = Problem(problem.design, problem.losses, problem.quadratic, problem.linear,
                           side=side)
     with pytest.raises(InvalidInput, match="side constraints"):
-        Faces()(constrained)
+        DualActiveSet()(constrained)
 
 
 def test_the_choice_goes_by_storage_size_and_metric(rng: np.random.Generator) -> None:
-    solver: Inner = builtin_solver(make("hinge", rng))
-    assert isinstance(solver, Faces)
+    solver: SubproblemSolver = builtin_solver(make("hinge", rng))
+    assert isinstance(solver, DualActiveSet)
     one = Quadratic(np.r_[0.0, np.ones(D - 1)])
-    assert isinstance(builtin_solver(make("hinge", rng, quadratic=one)), Faces)
+    assert isinstance(builtin_solver(make("hinge", rng, quadratic=one)), DualActiveSet)
     few = words(rng, 50, CROSSOVER - 1)
     dense = Rows(words(rng).toarray())
     two = Quadratic(np.r_[0.0, 0.0, np.ones(D - 2)])
@@ -253,7 +253,7 @@ PROBE = """
 import json, sys
 import numpy as np, scipy.sparse as sp
 import cvxscreen
-from cvxscreen.solvers.faces import Faces
+from cvxscreen.solvers.dual_active_set.solver import Faces
 X = sp.random(40, 60, 0.2, format="csr", random_state=3, dtype=float)
 y = np.where(np.arange(40) % 2 == 0, 1.0, -1.0)
 problem = cvxscreen.svm(X, y, C=3.0)

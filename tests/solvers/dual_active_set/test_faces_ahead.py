@@ -6,23 +6,23 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from test_faces import KINDS, D, N, make, target_of, words
+from solvers.dual_active_set.test_faces import KINDS, D, N, make, target_of, words
 
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.solvers.dual_active_set import solver as faces
-from cvxscreen.solvers.dual_active_set.solver import Faces
-from cvxscreen.solvers.dual_active_set.state import FAR, Memory, Place, State
+from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
+from cvxscreen.solvers.dual_active_set.state import FAR, PathCache, Place, State
 from cvxscreen.solvers.interface import Start
 
 
-def passed(problem: Problem, values: Sequence[float], relative: float = 1e-10) -> Memory:
-    """A memory that `Faces` has solved `problem` with at some values of C."""
-    memory, start = Memory(), None
+def passed(problem: Problem, values: Sequence[float], relative: float = 1e-10) -> PathCache:
+    """A memory that `DualActiveSet` has solved `problem` with at some values of C."""
+    memory, start = PathCache(), None
     for value in values:
         here = problem.with_(C=value)
-        found = Faces(memory=memory)(here, start, target_of(here, relative))
+        found = DualActiveSet(memory=memory)(here, start, target_of(here, relative))
         assert found.status == "optimal"
         start = Start(found.x, found.theta)
     return memory
@@ -61,7 +61,7 @@ def test_on_one_face_it_is_the_solution(rng: np.random.Generator) -> None:
     place = memory.ahead(here)
     assert place is not None
     last = memory._line.last  # type: ignore[union-attr]
-    best = dual(here, Faces()(here, None, target_of(here, 1e-14)).theta)
+    best = dual(here, DualActiveSet()(here, None, target_of(here, 1e-14)).theta)
     other = dual(here, scaled(here, last.C, last.theta))
     assert best - dual(here, place.theta) < 0.2 * (best - other)
 
@@ -71,7 +71,7 @@ def test_on_one_face_it_is_the_solution(rng: np.random.Generator) -> None:
 def test_it_is_nearer_than_the_last_point_scaled(
     kind: str, values: np.ndarray, rng: np.random.Generator
 ) -> None:
-    problem, memory, start, before = make(kind, rng), Memory(), None, 1.0
+    problem, memory, start, before = make(kind, rng), PathCache(), None, 1.0
     ratios = []
     for value in values:
         here, place = problem.with_(C=float(value)), None
@@ -79,7 +79,7 @@ def test_it_is_nearer_than_the_last_point_scaled(
             start = Start(start.x, scaled(here, before, start.theta))
             place = memory.ahead(here)
         target = target_of(here, 1e-7)
-        found = Faces(memory=memory)(here, start, target)
+        found = DualActiveSet(memory=memory)(here, start, target)
         assert certify(here, found.x, found.theta, tol=1.0).gap <= 1.01 * target
         if place is not None and start is not None:
             best = dual(here, found.theta)
@@ -125,7 +125,7 @@ def test_another_linear_term_is_another_problem(rng: np.random.Generator) -> Non
     parts = {"design": problem.design, "linear": problem.linear + rng.standard_normal(D)}
     other = make("hinge", rng, **parts)
     assert memory.ahead(other.with_(C=1.5)) is None
-    found = Faces(memory=memory)(other.with_(C=1.5), None, 1e-6)
+    found = DualActiveSet(memory=memory)(other.with_(C=1.5), None, 1e-6)
     assert certify(other.with_(C=1.5), found.x, found.theta, tol=1.0).gap <= 1.01e-6
     assert memory.ahead(other.with_(C=1.7)) is None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_faces import D, N, make, solved, table, target_of, words
+from solvers.dual_active_set.test_faces import D, N, make, solved, table, target_of, words
 
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.duality import reference_point
@@ -13,8 +13,8 @@ from cvxscreen.solvers.dual_active_set import face as faces_aside
 from cvxscreen.solvers.dual_active_set import solver as faces
 from cvxscreen.solvers.dual_active_set.face import Face
 from cvxscreen.solvers.dual_active_set.rows import Block, Sparse
-from cvxscreen.solvers.dual_active_set.solver import Faces
-from cvxscreen.solvers.dual_active_set.state import Memory
+from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
+from cvxscreen.solvers.dual_active_set.state import PathCache
 
 FLAT = ("hinge", "absolute", "pinball", "eps-insensitive")
 
@@ -33,7 +33,7 @@ def test_the_gap_is_that_of_the_pair_handed_out(
     """x and theta are two points: the certificate of both says what the solver says."""
     problem = make(kind, rng, C=3.0)
     target = target_of(problem, relative)
-    found = Faces()(problem, None, target)
+    found = DualActiveSet()(problem, None, target)
     assert found.status == "optimal"
     assert "faces" not in found.info
     assert found.info["asides"] > 0
@@ -52,7 +52,7 @@ def test_the_same_optimum_to_many_digits(kind: str, rng: np.random.Generator) ->
 def test_nothing_is_moved_where_terms_bend(kind: str, rng: np.random.Generator) -> None:
     """The gap is quadratic in the residual there."""
     problem = make(kind, rng)
-    assert Faces()(problem, None, target_of(problem, 1e-6)).info["asides"] == 0
+    assert DualActiveSet()(problem, None, target_of(problem, 1e-6)).info["asides"] == 0
 
 
 @pytest.mark.parametrize("kind", ["hinge", "absolute", "pinball"])
@@ -83,16 +83,16 @@ def test_it_is_given_up_where_it_keeps_failing(
     """Dual steps alone finish the work; what failed is not paid for at every value of C."""
     calls: list[int] = []
 
-    def failing(block: Block, *_: object) -> faces_aside.Aside:
+    def failing(block: Block, *_: object) -> faces_aside.PrimalCorrection:
         calls.append(1)
-        return faces_aside.Aside(np.zeros(len(block.columns)), np.inf, 1)
+        return faces_aside.PrimalCorrection(np.zeros(len(block.columns)), np.inf, 1)
 
     monkeypatch.setattr(faces, "aside", failing)
-    problem, memory = make("hinge", rng, C=3.0), Memory()
+    problem, memory = make("hinge", rng, C=3.0), PathCache()
     for value in (3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0):
         here = problem.with_(C=value)
         target = target_of(here, 1e-6)
-        found = Faces(memory=memory)(here, None, target)
+        found = DualActiveSet(memory=memory)(here, None, target)
         assert found.status == "optimal"
         assert certify(here, found.x, found.theta, tol=1.0).gap <= 1.001 * target
     assert memory.misses == faces.MISSES

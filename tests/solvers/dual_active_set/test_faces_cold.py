@@ -1,16 +1,16 @@
-"""Where `Faces` begins without a start: the slopes at x = 0, unless a share of them is better."""
+"""Where `DualActiveSet` begins without a start: the slopes at x = 0, unless a share of them is better."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_faces import make
+from solvers.dual_active_set.test_faces import make
 
 from cvxscreen.core.closed_form import c_min
 from cvxscreen.core.problem import Problem
 from cvxscreen.solvers.dual_active_set.loops import compiled
-from cvxscreen.solvers.dual_active_set.solver import Faces
-from cvxscreen.solvers.dual_active_set.state import Memory, State
+from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
+from cvxscreen.solvers.dual_active_set.state import PathCache, State
 
 KINDS = ("hinge", "absolute", "smoothed hinge")
 
@@ -18,7 +18,7 @@ KINDS = ("hinge", "absolute", "smoothed hinge")
 def begun(problem: Problem) -> State:
     loops = compiled()
     assert loops is not None
-    return State(problem, problem.design, None, 0.0, loops, Memory())  # type: ignore[arg-type]
+    return State(problem, problem.design, None, 0.0, loops, PathCache())  # type: ignore[arg-type]
 
 
 def dual(problem: Problem, theta: np.ndarray) -> float:
@@ -39,10 +39,10 @@ def test_where_a_closed_form_is_known_nothing_is_left_to_do(
     least = c_min(problem).C
     low, high = (problem.with_(C=share * least) for share in (0.9, 30.0))
     target = 1e-9 * low.primal(np.zeros(low.d))
-    found = Faces()(low, None, target)
+    found = DualActiveSet()(low, None, target)
     assert found.info["rounds"] == 0
     assert found.info["gap"] <= target
-    assert Faces()(high, None, 1e-9 * high.primal(np.zeros(high.d))).info["rounds"] > 0
+    assert DualActiveSet()(high, None, 1e-9 * high.primal(np.zeros(high.d))).info["rounds"] > 0
 
 
 @pytest.mark.parametrize("C", [0.01, 0.1, 1.0, 10.0, 100.0])

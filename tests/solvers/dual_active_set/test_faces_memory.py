@@ -1,10 +1,10 @@
-"""What `Faces` keeps between values of C changes the work, never the answer."""
+"""What `DualActiveSet` keeps between values of C changes the work, never the answer."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_faces import D, N, make, table, target_of, words
+from solvers.dual_active_set.test_faces import D, N, make, table, target_of, words
 
 import cvxscreen
 from cvxscreen.certificates.certificate import Passes, certify
@@ -14,8 +14,8 @@ from cvxscreen.designs.rows import Rows
 from cvxscreen.solvers.dual_active_set import rows as faces_rows
 from cvxscreen.solvers.dual_active_set import solver as faces
 from cvxscreen.solvers.dual_active_set.rows import Block
-from cvxscreen.solvers.dual_active_set.solver import Faces
-from cvxscreen.solvers.dual_active_set.state import Memory
+from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
+from cvxscreen.solvers.dual_active_set.state import PathCache
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.solution import Answer
 from cvxscreen.solvers.warm_start import onward_start, warm_start
@@ -23,7 +23,7 @@ from cvxscreen.solvers.warm_start import onward_start, warm_start
 GRID = np.geomspace(0.05, 5.0, 12)
 
 
-def along(problem: Problem, memory: Memory | None) -> list[np.ndarray]:
+def along(problem: Problem, memory: PathCache | None) -> list[np.ndarray]:
     """The solutions at `GRID`, each certified."""
     found, start, before = [], None, 1.0
     for value in GRID:
@@ -31,7 +31,7 @@ def along(problem: Problem, memory: Memory | None) -> list[np.ndarray]:
         if start is not None:
             start = Start(start.x, value / before * start.theta)
         target = target_of(here, 1e-10)
-        result = Faces(memory=memory)(here, start, target)
+        result = DualActiveSet(memory=memory)(here, start, target)
         assert result.status == "optimal"
         assert "faces" not in result.info
         assert certify(here, result.x, result.theta, tol=1e-9).ok
@@ -43,18 +43,18 @@ def along(problem: Problem, memory: Memory | None) -> list[np.ndarray]:
 @pytest.mark.parametrize("kind", ["hinge", "smoothed hinge", "eps-insensitive", "huber"])
 def test_the_same_path_with_and_without_a_memory(kind: str, rng: np.random.Generator) -> None:
     problem = make(kind, rng)
-    for kept, fresh in zip(along(problem, Memory()), along(problem, None), strict=True):
+    for kept, fresh in zip(along(problem, PathCache()), along(problem, None), strict=True):
         np.testing.assert_allclose(kept, fresh, atol=1e-4 * np.abs(fresh).max())
 
 
 def test_with_an_unpenalised_coordinate(rng: np.random.Generator) -> None:
     design = Rows(words(rng), rng.choice([-1.0, 1.0], N), np.ones((N, 1)))
     parts = {"quadratic": Quadratic(np.r_[np.ones(D), 0.0]), "linear": np.zeros(D + 1)}
-    along(make("hinge", rng, design=design, **parts), Memory())
+    along(make("hinge", rng, design=design, **parts), PathCache())
 
 
 def test_a_memory_of_other_rows_or_another_metric_is_forgotten(rng: np.random.Generator) -> None:
-    memory, first = Memory(), make("hinge", rng)
+    memory, first = PathCache(), make("hinge", rng)
     along(first, memory)
     along(make("hinge", rng), memory)
     along(make("hinge", rng, design=first.design, quadratic=Quadratic(np.full(D, 3.0))), memory)
@@ -138,7 +138,7 @@ def test_no_light_start_where_margins_do_not_scale(rng: np.random.Generator) -> 
 
 def test_the_certificate_gives_its_passes_and_takes_none(rng: np.random.Generator) -> None:
     problem = make("hinge", rng)
-    found = Faces()(problem, None, target_of(problem, 1e-8))
+    found = DualActiveSet()(problem, None, target_of(problem, 1e-8))
     passes = Passes(np.full(N, 7.0), np.full(D, 7.0))
     proof = certify(problem, found.x, found.theta, passes=passes)
     assert proof == certify(problem, found.x, found.theta)

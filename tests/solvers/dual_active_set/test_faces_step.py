@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_faces import table, words
+from solvers.dual_active_set.test_faces import table, words
 
 from cvxscreen.designs.rows import Rows
 from cvxscreen.solvers.dual_active_set import face as faces_step

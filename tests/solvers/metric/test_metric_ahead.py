@@ -13,9 +13,9 @@ from cvxscreen.certificates.metric import certify_metric
 from cvxscreen.designs.term_sets import Indexed
 from cvxscreen.solvers.metric import sequence as metric_ahead
 from cvxscreen.solvers.metric.run import Run
-from cvxscreen.solvers.metric.sequence import Ahead, along
+from cvxscreen.solvers.metric.sequence import Ahead, iterate_path
 from cvxscreen.solvers.metric.solver import closed_form, task_of
-from cvxscreen.solvers.metric.task import LONGEST, Thrift, shrinking, work
+from cvxscreen.solvers.metric.task import LONGEST, ScreeningCostModel, shrinking, work
 
 
 @pytest.fixture
@@ -72,8 +72,8 @@ def test_paths_that_look_ahead_end_where_the_others_do() -> None:
     X = rng.standard_normal((180, 4)) + 2.0 * np.eye(4)[y]
     p = cvxscreen.rtlm(X, cvxscreen.triplets(X, y, k=6), 1.0)
     values = cvxscreen.lam_max(p) * 0.9 ** np.arange(1, 25)
-    looked = list(along(p, values))
-    plain = list(along(p, values, screen=False))
+    looked = list(iterate_path(p, values))
+    plain = list(iterate_path(p, values, screen=False))
     # One look serves several lambdas: their shares are the same.
     shares = [(s.dropped, s.fixed) for s in looked if s.iterations]
     assert len(set(shares)) <= len(shares) - 3
@@ -96,7 +96,7 @@ def test_a_look_is_left_out_where_it_promises_nothing() -> None:
 
 
 def test_screening_pauses_while_it_costs_more_than_it_saves() -> None:
-    thrift = Thrift()
+    thrift = ScreeningCostModel()
     seen = []
     for _ in range(30):
         seen.append(thrift.screens())

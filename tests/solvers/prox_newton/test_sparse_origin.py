@@ -10,9 +10,9 @@ from sparse_cases import CURVED, KINKED, make
 import cvxscreen as cs
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem
-from cvxscreen.solvers.interface import InnerResult, Start
+from cvxscreen.solvers.interface import Start, SubproblemResult
 from cvxscreen.solvers.loop import solve_screened
-from cvxscreen.solvers.prox_newton.loop import Origin, beginning
+from cvxscreen.solvers.prox_newton.loop import ZeroIterate, beginning
 from cvxscreen.solvers.prox_newton.solver import ProxNewton
 from cvxscreen.solvers.prox_newton.subproblem import ALONE, SOME, at_once
 
@@ -32,7 +32,7 @@ def alone(share: float, sparse: bool = False, n: int = 60, d: int = 40) -> Probl
 @pytest.mark.parametrize("share", [0.2, 1.5])
 def test_the_origin_is_the_point_at_zero(loss: str, share: float) -> None:
     problem = alone(share) if loss == "alone" else make(loss, "dense", 3, share=share)
-    point, origin = reference_point(problem, np.zeros(problem.d)), Origin.of(problem)
+    point, origin = reference_point(problem, np.zeros(problem.d)), ZeroIterate.of(problem)
     np.testing.assert_array_equal(origin.x, point.x)
     np.testing.assert_array_equal(origin.pull, point.pull)
     assert origin.primal == point.primal
@@ -54,9 +54,9 @@ class Beyond(ProxNewton):
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
-    ) -> InnerResult:
+    ) -> SubproblemResult:
         found = super().__call__(problem, start, target)
-        return InnerResult(found.status, found.x, found.theta * (1.0 + 1e-9), info=found.info)
+        return SubproblemResult(found.status, found.x, found.theta * (1.0 + 1e-9), info=found.info)
 
 
 @pytest.mark.parametrize("mode", ["certified", "safe"])

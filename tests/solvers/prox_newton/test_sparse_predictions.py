@@ -13,7 +13,7 @@ from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem
 from cvxscreen.solvers.apg import Apg, Momentum
-from cvxscreen.solvers.interface import Inner, InnerResult, Start
+from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.prox_newton import schedule as sparse_pauses
 from cvxscreen.solvers.prox_newton import subproblem as sparse_nest
@@ -69,7 +69,7 @@ def test_nothing_is_left_out_where_most_terms_bend() -> None:
 
 @pytest.mark.parametrize("inner", [Sdca(), Spdc(), Apg()])
 @pytest.mark.parametrize("step", [0.8, 0.05])
-def test_what_is_left_out_comes_back_where_it_is_refuted(inner: Inner, step: float) -> None:
+def test_what_is_left_out_comes_back_where_it_is_refuted(inner: SubproblemSolver, step: float) -> None:
     """From near by and from far away."""
     base = noisy()
     top = cs.lambda_max(base)
@@ -103,10 +103,10 @@ def test_proofs_do_not_stop_what_is_in_motion(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sparse_pauses, "SMALL", 50_000)  # every proof that there may be
     problem = noisy()
     problem = problem.with_(lam=0.1 * cs.lambda_max(problem))
-    seen: list[tuple[Start | None, InnerResult]] = []
+    seen: list[tuple[Start | None, SubproblemResult]] = []
     call = Apg.__call__
 
-    def noted(self: Apg, task: Problem, start: Start | None, target: float) -> InnerResult:
+    def noted(self: Apg, task: Problem, start: Start | None, target: float) -> SubproblemResult:
         seen.append((start, call(self, task, start, target)))
         return seen[-1][1]
 

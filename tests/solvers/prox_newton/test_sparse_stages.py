@@ -9,8 +9,7 @@ import pytest
 from sparse_cases import CURVED, KINKED, Truth, make
 
 import cvxscreen as cs
-from cvxscreen.bounds import dual_ball, joint, midpoint_ball
-from cvxscreen.bounds import features_and_samples as synergy
+from cvxscreen.bounds import dual_ball, joint, midpoint_ball, synergy
 from cvxscreen.bounds.features_and_samples import primal_ball, stages
 from cvxscreen.bounds.regions import Region
 from cvxscreen.core.duality import Point, reference_point
@@ -19,12 +18,12 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.reduction import Selection
 from cvxscreen.screening.verdict import judge
-from cvxscreen.solvers.interface import InnerResult
+from cvxscreen.solvers.interface import SubproblemResult
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.prox_newton import schedule as sparse_pauses
-from cvxscreen.solvers.prox_newton.schedule import EAGER, LITTLE, WORTH, Thrift
+from cvxscreen.solvers.prox_newton.schedule import EAGER, LITTLE, WORTH, ScreeningCostModel
 from cvxscreen.solvers.prox_newton.solver import ProxNewton
-from cvxscreen.solvers.prox_newton.subproblem import Nest
+from cvxscreen.solvers.prox_newton.subproblem import IndexedSubproblem
 from cvxscreen.solvers.stochastic import Sdca
 from cvxscreen.solvers.warm_start import warm_start
 
@@ -163,9 +162,9 @@ def test_few_iterations_are_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_may_be_left() -> None:
     """The more iterations are to come, the less a proof need save."""
     problem = make("smoothed_hinge", "dense", 2)
-    nest = Nest.whole(problem)
+    nest = IndexedSubproblem.whole(problem)
     nest.__dict__["size"] = 1e6 * sparse_pauses.SMALL
-    thrift = Thrift(nest, Sdca(), (dual_ball, primal_ball))
+    thrift = ScreeningCostModel(nest, Sdca(), (dual_ball, primal_ball))
     assert not thrift.eager
     assert thrift.share(nest, 1.0, 1e-3) == WORTH  # nothing is known
     thrift.rate = 100.0
@@ -174,23 +173,23 @@ def test_what_may_be_left() -> None:
     assert thrift.share(nest, 1.0, 1e-3, 1.0) == pytest.approx(2.0 / 3.0, rel=1e-5)
     assert thrift.share(nest, 1.0, 1e-3, 4.0) < 0.0
     assert thrift.share(nest, 1e-3, 1e-3) < 0.0
-    little = Nest.whole(problem)
+    little = IndexedSubproblem.whole(problem)
     thrift.rate = 10.0
     assert thrift.share(little, 1.0, 1e-3) < thrift.share(nest, 1.0, 1e-3)  # calls cost, too
-    assert Thrift(little, Sdca(), ()).share(little, 1.0, 1e-3) == EAGER  # little data
+    assert ScreeningCostModel(little, Sdca(), ()).share(little, 1.0, 1e-3) == EAGER  # little data
 
 
 def test_what_an_iteration_does_is_learnt() -> None:
     problem = make("smoothed_hinge", "dense", 2, share=0.1)
-    nest = Nest.whole(problem)
+    nest = IndexedSubproblem.whole(problem)
     nest.__dict__["size"] = 1e6 * sparse_pauses.SMALL
     point = reference_point(problem, np.zeros(problem.d))
-    thrift = Thrift(nest, Sdca(), (dual_ball,))
+    thrift = ScreeningCostModel(nest, Sdca(), (dual_ball,))
     thrift.begin(point, False, 7.0)
-    none = InnerResult("optimal", point.x, point.theta, info={"epochs": 0})
+    none = SubproblemResult("optimal", point.x, point.theta, info={"epochs": 0})
     thrift.learn(none, 1e-9 * point.gap, 1e-3 * point.gap, True)
     assert thrift.rate == 7.0
-    some = InnerResult("optimal", point.x, point.theta, info={"epochs": 6})
+    some = SubproblemResult("optimal", point.x, point.theta, info={"epochs": 6})
     thrift.learn(some, 1e-9 * point.gap, 1e-3 * point.gap, False)
     assert thrift.rate == 7.0  # a reduced problem may have been the easier one
     thrift.begin(point, False, 7.0)
@@ -198,7 +197,7 @@ def test_what_an_iteration_does_is_learnt() -> None:
     thrift.learn(some, 1e-9 * point.gap, 1e-3 * point.gap, True)
     assert thrift.rate == pytest.approx(2.0)  # beyond the goal nothing counts
     assert some.info["rate"] == thrift.rate
-    quick = Thrift(nest, ProxNewton(), (dual_ball,))
+    quick = ScreeningCostModel(nest, ProxNewton(), (dual_ball,))
     quick.begin(point, True, 7.0)
     quick.learn(some, 1e-3 * point.gap, 1e-3 * point.gap, True)
     assert quick.rate is None
@@ -212,8 +211,8 @@ def test_the_part_that_leaves_less_comes_first() -> None:
     problem = base.with_(lam=0.9 * top)
     point = warm_start(problem, before).point
     assert point is not None
-    nest, parts = Nest.whole(problem), [dual_ball, primal_ball]
-    thrift = Thrift(nest, Sdca(), parts)
+    nest, parts = IndexedSubproblem.whole(problem), [dual_ball, primal_ball]
+    thrift = ScreeningCostModel(nest, Sdca(), parts)
     left = {part: sparse_pauses.size_after(nest, point, point.gap, side)
             for part, side in zip(parts, ("features", "samples"), strict=True)}
     first = thrift.most_promising(nest, point, parts, 1e-12)
@@ -228,13 +227,13 @@ def test_the_part_that_leaves_less_comes_first() -> None:
 def test_what_is_little_depends_on_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
     """A problem that is small beside the whole still takes a slow solver many iterations."""
     monkeypatch.setattr(sparse_pauses, "SMALL", 0)
-    whole = Nest.whole(make("smoothed_hinge", "dense", 2))
-    rest = Nest.whole(make("smoothed_hinge", "dense", 2, n=5, d=4))
-    nothing = Nest.whole(make("smoothed_hinge", "dense", 2, n=5, d=4))
+    whole = IndexedSubproblem.whole(make("smoothed_hinge", "dense", 2))
+    rest = IndexedSubproblem.whole(make("smoothed_hinge", "dense", 2, n=5, d=4))
+    nothing = IndexedSubproblem.whole(make("smoothed_hinge", "dense", 2, n=5, d=4))
     nothing = nothing.within(Selection(np.zeros(5, dtype=np.int8)))
     assert rest.size < LITTLE * whole.size
     parts = (dual_ball, primal_ball)
-    slow, quick = Thrift(whole, Sdca(), parts), Thrift(whole, ProxNewton(), parts)
+    slow, quick = ScreeningCostModel(whole, Sdca(), parts), ScreeningCostModel(whole, ProxNewton(), parts)
     assert not slow.little(rest)
     assert quick.little(rest)
     assert slow.little(nothing)
@@ -243,10 +242,10 @@ def test_what_is_little_depends_on_the_solver(monkeypatch: pytest.MonkeyPatch) -
 
 def test_few_features_are_worth_a_cut_of_their_own() -> None:
     """Features at 0 that are near to leaving it cost a slow solver iterations, not entries."""
-    nest = Nest.whole(make("smoothed_hinge", "dense", 2))
+    nest = IndexedSubproblem.whole(make("smoothed_hinge", "dense", 2))
     nest.__dict__["size"] = 1e6 * sparse_pauses.SMALL
     for inner, few in ((Sdca(), True), (ProxNewton(), False)):
-        thrift = Thrift(nest, inner, (dual_ball, primal_ball))
+        thrift = ScreeningCostModel(nest, inner, (dual_ball, primal_ball))
         assert thrift.fits(nest, 0.99 * nest.size, 3, 0.5) == few
         assert not thrift.fits(nest, 0.99 * nest.size, nest.problem.d, 0.5)
         assert thrift.fits(nest, 0.4 * nest.size, nest.problem.d, 0.5)

@@ -10,7 +10,7 @@ from sparse_cases import make
 
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Losses
-from cvxscreen.core.quadratic import Absent
+from cvxscreen.core.quadratic import ZeroQuadratic
 from cvxscreen.designs.columns import by_columns
 from cvxscreen.solvers.prox_newton.model import terms
 from cvxscreen.solvers.prox_newton.solver import State, table
@@ -72,7 +72,7 @@ def test_a_step_changes_the_objective_by_so_much(
 def test_the_gap_is_that_of_the_point(loss: str, held: bool, rng: np.random.Generator) -> None:
     problem = make(loss, "sparse", 3)
     if held:
-        nothing = Absent(np.zeros(problem.d))
+        nothing = ZeroQuadratic(np.zeros(problem.d))
         problem = replace(problem, quadratic=nothing, linear=np.zeros(problem.d))
     x = 0.1 * rng.standard_normal(problem.d)
     matrix = by_columns(problem.design)

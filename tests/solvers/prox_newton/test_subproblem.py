@@ -13,7 +13,7 @@ from cvxscreen.designs.columns import OFTEN, by_columns, by_rows, column_counts,
 from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.reduction import Selection, _narrowed
 from cvxscreen.solvers.interface import Start
-from cvxscreen.solvers.prox_newton.subproblem import Nest, first_goal
+from cvxscreen.solvers.prox_newton.subproblem import IndexedSubproblem, first_goal
 from cvxscreen.solvers.stochastic import Sdca
 
 
@@ -44,7 +44,7 @@ def test_rows_and_columns_of_a_design(kind: str) -> None:
 def test_rows_are_turned_once_columns_are_cut_often() -> None:
     """And are the same to the last bit before and after."""
     problem = make("huber", "sparse", 1)
-    design, nest = problem.design, Nest.whole(problem)
+    design, nest = problem.design, IndexedSubproblem.whole(problem)
     dropped = np.arange(problem.d) % 3 > 0
     selection = Selection(np.full(problem.n, -1, dtype=np.int8), dropped)
     cuts = []
@@ -60,7 +60,7 @@ def test_rows_are_turned_once_columns_are_cut_often() -> None:
 def test_the_first_goal_from_zero(kept: int, goal: float) -> None:
     """Rough where as many features as may be are let in, and others are left out."""
     X = np.random.default_rng(0).standard_normal((4, 800))
-    whole = Nest.whole(cs.sparse_svm(X, [1.0, -1.0, 1.0, -1.0], 0.1))  # type: ignore[arg-type]
+    whole = IndexedSubproblem.whole(cs.sparse_svm(X, [1.0, -1.0, 1.0, -1.0], 0.1))  # type: ignore[arg-type]
     some = whole.within(Selection(np.full(4, -1, dtype=np.int8), np.arange(800) >= kept))
     assert first_goal(some, 800, 1e-6, 1.0) == goal
     assert first_goal(some, 800, 2.0, 1.0) == 2.0
@@ -68,7 +68,7 @@ def test_the_first_goal_from_zero(kept: int, goal: float) -> None:
 
 def test_the_work_of_a_pass() -> None:
     problem = make("huber", "sparse", 1)
-    nest = Nest.whole(problem)
+    nest = IndexedSubproblem.whole(problem)
     rows, columns = np.ones(problem.n, dtype=bool), np.ones(problem.d, dtype=bool)
     assert nest.size == entries(problem.design) + problem.n + problem.d
     assert nest.size_of(rows, columns) == pytest.approx(nest.size)

@@ -9,7 +9,8 @@ EXACT = "bounds/test_pure_l1_bounds.py::test_slopes_are_feasible_in_exact_arithm
 pulls = of("bounds/features_and_samples.py",
            "bounds/test_features_and_samples.py::test_intervals_contain_the_optimum",
            "solvers/prox_newton/test_sparse_stages.py::test_a_known_pull_costs_no_pass")
-stages = of("bounds/features_and_samples.py", "solvers/prox_newton/test_sparse_stages.py::test_parts_of_a_bound")
+stages = of("bounds/features_and_samples.py",
+            "solvers/prox_newton/test_sparse_stages.py::test_parts_of_a_bound")
 held = of("core/duality.py", EXACT)
 answer = of("solvers/solution.py",
             "solvers/prox_newton/test_sparse_origin.py::test_slopes_of_an_answer_are_feasible")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from faults.table import DROPPED, SHRUNK, SIGN, STALE, SWAPPED, of, smaller
 
 balls = of("bounds/one_reference.py", "bounds/test_bounds.py")
-across = of("bounds/one_reference.py", "bounds/test_bounds.py::test_every_bound_is_attained_somewhere")
+across = of("bounds/one_reference.py",
+            "bounds/test_bounds.py::test_every_bound_is_attained_somewhere")
 pairs = of("bounds/two_references.py", "bounds/test_named_bounds.py")
 ray = of("bounds/scaled_reference.py", "screening/test_c_ranges.py", "bounds/test_named_bounds.py")
 ranges = of("screening/c_ranges.py", "screening/test_c_ranges.py")

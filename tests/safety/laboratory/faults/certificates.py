@@ -7,7 +7,8 @@ from faults.table import DROPPED, SHRUNK, SIGN, SLACK, STALE, STRICT, SUBTRACTED
 single = of("certificates/certificate.py", "certificates/test_certificate.py")
 terms = of("certificates/certificate.py", "certificates/test_certificate.py")
 batch = of("certificates/path.py", "certificates/test_path_certificates.py")
-packed = of("certificates/path.py", "certificates/test_path_certificates.py", "solvers/compiled_path/test_small_path.py")
+packed = of("certificates/path.py", "certificates/test_path_certificates.py",
+            "solvers/compiled_path/test_small_path.py")
 metric = of("certificates/metric.py", "solvers/metric/test_metric.py")
 near = of("certificates/certificate.py", "core/test_penalty.py", "solvers/metric/test_metric.py",
           "models/test_sparse_models.py")

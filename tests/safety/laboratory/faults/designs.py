@@ -6,10 +6,12 @@ from faults.table import DROPPED, SHRUNK, SIGN, SLACK, SWAPPED, of
 
 SAME = "designs/test_rows.py::test_every_storage_gives_the_same_numbers"
 ERRORS = "designs/test_gram.py::test_margin_errors_are_bounds"
-rows = of("designs/rows.py", SAME, "designs/test_rounding.py::test_forward_error_is_within_its_factor",
+rows = of("designs/rows.py", SAME,
+          "designs/test_rounding.py::test_forward_error_is_within_its_factor",
           "designs/test_rounding.py::test_adjoint_error_is_within_its_factor",
           "designs/test_rows.py::test_rows_and_columns_can_be_taken_and_taken_again")
-gram = of("designs/gram.py", "designs/test_gram.py::test_identities_against_the_dense_matrix", ERRORS)
+gram = of("designs/gram.py", "designs/test_gram.py::test_identities_against_the_dense_matrix",
+          ERRORS)
 quadratic = of("core/quadratic.py",
                "designs/test_rounding.py::test_norms_of_a_dense_quadratic_are_not_too_small",
                "core/test_problem.py::test_the_floor_is_below_every_eigenvalue",

@@ -13,7 +13,8 @@ memory = of("solvers/dual_active_set/state.py",
 ahead = of("solvers/dual_active_set/state.py", "solvers/dual_active_set/test_faces_ahead.py")
 faces = of("solvers/dual_active_set/solver.py",
            "solvers/dual_active_set/test_faces_memory.py::test_with_an_unpenalised_coordinate")
-state = of("solvers/dual_active_set/state.py", "solvers/test_kept.py", "solvers/dual_active_set/test_faces_memory.py")
+state = of("solvers/dual_active_set/state.py", "solvers/test_kept.py",
+           "solvers/dual_active_set/test_faces_memory.py")
 nest = of("solvers/prox_newton/subproblem.py", "solvers/test_kept.py", *MODELS)
 systems = of("solvers/prox_newton/systems.py", SYSTEMS)
 

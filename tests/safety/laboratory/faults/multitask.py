@@ -7,9 +7,11 @@ from faults.table import DROPPED, SHRUNK, SIGN, STALE, SUBTRACTED, SWAPPED, of
 radius = of("multitask/screening.py", "multitask/test_raso_screening.py")
 bounds = of("multitask/bounds.py", "multitask/test_raso_bounds.py")
 norms = of("multitask/screening.py", "multitask/test_raso_screening.py")
-screening = of("multitask/screening.py", "multitask/test_raso_screening.py", "multitask/test_raso_predictions.py")
+screening = of("multitask/screening.py", "multitask/test_raso_screening.py",
+               "multitask/test_raso_predictions.py")
 joint = of("multitask/gap.py", "multitask/test_multitask.py", "multitask/test_raso_bounds.py")
-proof = of("multitask/certificate.py", "multitask/test_raso_bounds.py", "multitask/test_multitask.py")
+proof = of("multitask/certificate.py", "multitask/test_raso_bounds.py",
+           "multitask/test_multitask.py")
 intercepts = of("multitask/bounds.py", "multitask/test_raso_screening.py")
 
 FAULTS = (

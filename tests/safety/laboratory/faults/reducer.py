@@ -9,7 +9,8 @@ draft = of("cvxpy_plugin/recognise/elimination.py", *BACK)
 absorb = of("cvxpy_plugin/recognise/partial_minimisation.py", *BACK)
 elements = of("cvxpy_plugin/recognise/recognise.py", *BACK)
 substitution = of("cvxpy_plugin/recognise/elimination.py", *BACK)
-restore = of("cvxpy_plugin/restore.py", "cvxpy_plugin/test_recognise.py", "cvxpy_plugin/test_solve.py")
+restore = of("cvxpy_plugin/restore.py", "cvxpy_plugin/test_recognise.py",
+             "cvxpy_plugin/test_solve.py")
 check = of("cvxpy_plugin/recognise/check.py", "cvxpy_plugin/test_recognise.py")
 memory = of("cvxpy_plugin/recall.py", "cvxpy_plugin/test_memory.py")
 

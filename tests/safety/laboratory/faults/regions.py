@@ -5,7 +5,8 @@ from __future__ import annotations
 from faults.table import DROPPED, SHRUNK, SIGN, SLACK, STALE, STRICT, SWAPPED, of
 
 ball = of("bounds/regions/balls.py", "bounds/test_bounds.py")
-functionals = of("bounds/regions/functionals.py", "bounds/test_intercept.py", "bounds/test_bounds.py",
+functionals = of("bounds/regions/functionals.py", "bounds/test_intercept.py",
+                 "bounds/test_bounds.py",
                  "bounds/test_regions.py")
 pencil = of("bounds/regions/balls.py", "bounds/test_regions.py", "bounds/test_named_bounds.py")
 two = of("bounds/regions/balls.py", "bounds/test_regions.py", "bounds/test_named_bounds.py")

@@ -20,9 +20,9 @@ FAULTS = (
     loop("safe mode guesses", DROPPED, 'return self.mode == "certified" and can_pay',
          "return can_pay", "safe mode leaves out what nothing proves",
          "solvers/test_loop.py::test_safe_mode_leaves_out_only_what_is_proven"),
-    loop("predictions recorded as proofs", STALE, "return usable(problem, chosen, self.best,",
+    loop("predictions recorded as proofs", STALE, "return accept_reduction(problem, chosen, self.best,",
          "self.screening.selection.codes[:] = chosen.codes\n"
-         "        return usable(problem, chosen, self.best,",
+         "        return accept_reduction(problem, chosen, self.best,",
          "the screening of a solution claims what was only guessed",
          "solvers/test_loop.py::test_predictions_are_never_recorded_as_proofs"),
     loop("the worse of two points", SIGN, "point.gap < best.gap or", "point.gap > best.gap or",

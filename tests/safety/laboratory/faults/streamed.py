@@ -10,20 +10,23 @@ AGREES = f"{CERTIFICATE}::test_the_gap_is_that_of_the_certificate_in_memory"
 SAME = "solvers/streamed/test_streamed.py::test_same_answer_as_in_memory"
 methods = of("designs/chunks.py", f"{CERTIFICATE}::test_the_same_methods_as_rows")
 factors = of("designs/chunks.py", f"{CERTIFICATE}::test_rounding_stays_within_the_factors")
-survey = of("core/streamed.py", "solvers/streamed/test_streamed.py::test_nan_in_a_late_chunk_is_named")
+survey = of("core/streamed.py",
+            "solvers/streamed/test_streamed.py::test_nan_in_a_late_chunk_is_named")
 certificate = of("certificates/streamed.py", REFUSES, AGREES,
                  f"{CERTIFICATE}::test_an_unbalanced_dual_point_proves_nothing",
                  f"{CERTIFICATE}::test_rounding_of_margins_near_a_kink_is_charged",
                  f"{CERTIFICATE}::test_rounding_of_the_pull_is_charged",
                  f"{CERTIFICATE}::test_the_gap_under_an_l1_term_is_that_of_the_certificate_in_memory")
-proof = of("solvers/streamed/passes.py", "solvers/streamed/test_streamed_proof.py::test_nothing_proven_is_wrong",
+proof = of("solvers/streamed/passes.py",
+           "solvers/streamed/test_streamed_proof.py::test_nothing_proven_is_wrong",
            "solvers/streamed/test_streamed_proof.py::test_an_intercept_is_not_bounded",
            "solvers/streamed/test_streamed_proof.py::test_the_ball_is_measured_in_the_metric_of_the_quadratic_term",
            "solvers/streamed/test_streamed_proof.py::test_rounding_of_a_margin_near_a_kink_is_charged",
            "solvers/streamed/test_streamed_proof.py::test_the_radius_is_not_larger_than_it_must_be")
 look = of("solvers/streamed/passes.py", SAME)
 model = of("solvers/streamed/reduced.py", SAME)
-streams = of("out_of_core/streams.py", "out_of_core/test_streams.py::test_workers_do_not_change_a_bit",
+streams = of("out_of_core/streams.py",
+             "out_of_core/test_streams.py::test_workers_do_not_change_a_bit",
              "out_of_core/test_streams.py::test_gather_takes_rows_in_order",
              "out_of_core/test_streams.py::test_tree_has_one_shape_whatever_arrives_first")
 listed = of("designs/chunks.py", SAME, REFUSES)
