@@ -175,7 +175,9 @@ def sparse_svr(
 
 def _elastic(design: Any, losses: Losses, lam: float, l2: float, kind: str) -> Problem:
     lam, d = positive("lam", lam), design.shape[1]
-    form = ZeroQuadratic(np.zeros(d)) if l2 == 0 else Quadratic(np.full(d, lam * positive("l2", l2)))
+    form = (
+        ZeroQuadratic(np.zeros(d)) if l2 == 0 else Quadratic(np.full(d, lam * positive("l2", l2)))
+    )
     return Problem(
         design, losses, form, np.zeros(d),
         penalty=L1(np.full(d, lam)), lam=lam, kind=kind,

@@ -1,6 +1,7 @@
 """From one reference to every C: how long its decisions hold, and how long it is good enough.
 
-Both read a `ScaledReference`, the pairs ``(x0, s theta0)`` at ``C = s C0``. Everything is rounded inward.
+Both read a `ScaledReference`, the pairs ``(x0, s theta0)`` at ``C = s C0``. Everything is rounded
+inward.
 
 Worked instances. With ``o = 0``, ``x0 = x_theta`` and ``eps`` its gap, a hinge decision holds
 between the roots of ``A s^2 + B s + D``: ``A = (m^2 - N^2 W^2)/4``, ``B = m (m/2 - 1) -

@@ -35,8 +35,8 @@ class Start:
 
     `point` is the same pair where it has been evaluated on the very problem already. Without it
     `passes` may hold ``A x`` and ``A' theta``, as computed, and `size` the dual objective: for
-    solvers and targets, nothing is proven from them. `state` is what the solver called left in
-    the `SubproblemResult` of this pair, for it to go on from on the very problem. `rate` is how many
+    solvers and targets, nothing is proven from them. `state` is what the solver called left in the
+    `SubproblemResult` of this pair, for it to go on from on the very problem. `rate` is how many
     iterations the solver took on the way there for a tenth of the gap, where that is known.
     """
 

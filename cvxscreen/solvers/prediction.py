@@ -121,7 +121,9 @@ def size_of_optimum(problem: Problem, best: Point | SolverSnapshot | None) -> fl
     return max(size - best.gap, 0.5 * size)
 
 
-def accept_reduction(problem: Problem, chosen: Selection, best: Point | None, share: float) -> Selection:
+def accept_reduction(
+    problem: Problem, chosen: Selection, best: Point | None, share: float
+) -> Selection:
     """`chosen` folded and `anchored`; nothing if more than a `share` of the terms would stay."""
     if len(chosen.kept) == problem.n:
         return chosen

@@ -22,9 +22,9 @@ from cvxscreen.solvers.stochastic import Sdca, Spdc
 CROSSOVER = 150
 """Coordinates from which on `DualActiveSet` is the faster one on sparse data.
 
-Measured on text-like data: hinge loss, 20,000 terms, eight values of C from 0.05 to 5, relative
-gap 1e-6. CPU seconds of `DualActiveSet` and `Newton`: 0.5 and 1.5 with 100 coordinates, 0.4 and 1.8 with
-200, 0.5 and 2.9 with 400, 0.5 and 9.1 with 800, 0.4 and 11.5 with 1600.
+Measured on text-like data: hinge loss, 20,000 terms, eight values of C from 0.05 to 5, relative gap
+1e-6. CPU seconds of `DualActiveSet` and `Newton`: 0.5 and 1.5 with 100 coordinates, 0.4 and 1.8
+with 200, 0.5 and 2.9 with 400, 0.5 and 9.1 with 800, 0.4 and 11.5 with 1600.
 """
 
 
@@ -56,9 +56,9 @@ def builtin_solver(
 ) -> Newton | DualActiveSet | Smo | MetricSolver | ProxNewton:
     """The built-in solver for `problem`, within `limits`.
 
-    `MetricSolver` for metric learning, `ProxNewton` under an L1 term, `Smo` for a kernel, `DualActiveSet`
-    for sparse data of many coordinates, otherwise `Newton`; over data in chunks `Newton` stands for
-    the choice made anew for each reduced problem.
+    `MetricSolver` for metric learning, `ProxNewton` under an L1 term, `Smo` for a kernel,
+    `DualActiveSet` for sparse data of many coordinates, otherwise `Newton`; over data in chunks
+    `Newton` stands for the choice made anew for each reduced problem.
 
     Raises
     ------

@@ -70,8 +70,8 @@ def _ratios(best: Point | SolverSnapshot, screening: Screening) -> Array:
 
 
 AIM, CLOSE, OTHERS = 0.8, 0.95, 0.25
-"""Share of the tolerance that a built-in solver uses up; `DualActiveSet`, which stops right below it, where
-the size of the optimum is known; solvers whose gap is another one."""
+"""Share of the tolerance that a built-in solver uses up; `DualActiveSet`, which stops right below
+it, where the size of the optimum is known; solvers whose gap is another one."""
 LOOSE = 3e-4
 """Relative gap of the first look where there is nothing to predict from."""
 WORTH = 0.8

@@ -27,7 +27,9 @@ LOSSES = ("squared_hinge", "smoothed_hinge", "huber", "smoothed_epsilon")
 def pure(design: Rows, losses: Losses, kappa: np.ndarray) -> Problem:
     """The problem with weights `kappa` in its L1 norm."""
     d = design.shape[1]
-    return Problem(design, losses, ZeroQuadratic(np.zeros(d)), np.zeros(d), penalty=L1(kappa), lam=1.0)
+    return Problem(
+        design, losses, ZeroQuadratic(np.zeros(d)), np.zeros(d), penalty=L1(kappa), lam=1.0
+    )
 
 
 def make(loss: str, data: str, seed: int, share: float, n: int = 50, d: int = 30) -> Problem:

@@ -131,7 +131,7 @@ SLOW = 0.02
 CHILD = f"""
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-from cvxscreen import checkpoint
+from cvxscreen.paths import checkpoint
 from cvxscreen.cli import main
 write = checkpoint.Checkpoint.write
 def slow(self, rows, terms):

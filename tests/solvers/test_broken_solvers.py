@@ -45,7 +45,9 @@ def mu(problem: Problem) -> np.ndarray:
 
 RNG = np.random.default_rng(4)
 BROKEN: dict[str, Callable[[Problem], SubproblemResult]] = {
-    "zeros called optimal": lambda p: SubproblemResult("optimal", np.zeros(p.d), np.zeros(p.n), mu(p)),
+    "zeros called optimal": lambda p: SubproblemResult(
+        "optimal", np.zeros(p.d), np.zeros(p.n), mu(p)
+    ),
     "noise called optimal": lambda p: SubproblemResult(
         "optimal", RNG.standard_normal(p.d), RNG.standard_normal(p.n), mu(p)
     ),

@@ -91,7 +91,9 @@ def test_a_path(loss: str, intercept: bool) -> None:
 def test_a_path_that_is_cut_short() -> None:
     """A tolerance no solver reaches ends the stretch after the point that missed it."""
     problem = build(Case("hinge", n=24, d=3))
-    fast, slow = both(lambda: CompiledPath(problem, "certified", 1e-300).solve(np.array([0.5, 0.6])))
+    fast, slow = both(
+        lambda: CompiledPath(problem, "certified", 1e-300).solve(np.array([0.5, 0.6]))
+    )
     assert len(fast) <= 1
     assert len(slow) <= 1
 

@@ -60,7 +60,9 @@ def test_the_width_covers_the_error_of_the_sample() -> None:
     assert width is not None
     moved = np.abs(p.design.forward(cvxscreen.solve(p, tol=1e-8).x - second)) / p.norms
     assert np.quantile(moved, 0.9) <= width.width
-    assert PredictionRadius.from_samples(p, large, first + 100.0, second) is None  # far: says little
+    assert (
+        PredictionRadius.from_samples(p, large, first + 100.0, second) is None
+    )  # far: says little
 
 
 def test_terms_on_parabolas_beside_an_intercept_are_not_sampled() -> None:

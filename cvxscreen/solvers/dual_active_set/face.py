@@ -213,7 +213,9 @@ class Part:
     up: Array
 
 
-def aside(block: Block, face: Face, theta: Array, v: Array, enough: float, loops: Loops) -> PrimalCorrection:
+def aside(
+    block: Block, face: Face, theta: Array, v: Array, enough: float, loops: Loops
+) -> PrimalCorrection:
     """Look for a move after which the gap is at most `enough`; the best found where it is not."""
     part = _part(block, face, theta, v)
     light, d, n = block.light, len(block.columns), len(part.rows)

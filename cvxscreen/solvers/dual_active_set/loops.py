@@ -1,6 +1,7 @@
 """Compiled loops over the rows of CSR matrices: sweeps, and products of conjugate gradients.
 
-Compiled loops of `DualActiveSet` for conjugate gradients: products with what follows from them at once.
+Compiled loops of `DualActiveSet` for conjugate gradients: products with what follows from them at
+once.
 
 Rows are those of `faces_loops`. Their inner product is written out in every loop: a function of its
 own would be handed arrays whose references are counted, row by row.

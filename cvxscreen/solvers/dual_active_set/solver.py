@@ -50,7 +50,7 @@ PATIENCE = 20
 
 
 def suits(problem: Problem) -> bool:
-    """Whether `DualActiveSet` takes `problem` itself: CSR, M diagonal and 0 on one coordinate at most."""
+    """Whether `DualActiveSet` takes `problem`: CSR, M diagonal, 0 on one coordinate at most."""
     quadratic = problem.quadratic
     return (
         problem.side is None

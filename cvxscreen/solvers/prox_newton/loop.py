@@ -165,7 +165,7 @@ class _Run(Run):
         for bound in self.bounds:
             self.ask(bound)
 
-    def call_checked(self, bound: Bound) -> None:
+    def ask(self, bound: Bound) -> None:
         """Add what one bound proves."""
         nest = self.nest
         verdict: Verdict = judge(nest.problem, bound(nest.problem, self.point))

@@ -145,7 +145,9 @@ class ScreeningCostModel:
         of them of the one whose answer it starts from.
     """
 
-    def __init__(self, nest: IndexedSubproblem, inner: SubproblemSolver, parts: Sequence[Bound]) -> None:
+    def __init__(
+        self, nest: IndexedSubproblem, inner: SubproblemSolver, parts: Sequence[Bound]
+    ) -> None:
         self.everything, self.parts, self.sides = nest.size, len(parts), sides_of(parts)
         self.eager = eager(nest, inner)
         self.bends = curved(nest.problem)
@@ -233,7 +235,9 @@ class ScreeningCostModel:
             nest, point, lambda gap: self.share(nest, gap, aim, cost), aim, self.sides
         )
 
-    def worth_starting(self, nest: IndexedSubproblem, point: Point, started: bool, aim: float) -> bool:
+    def worth_starting(
+        self, nest: IndexedSubproblem, point: Point, started: bool, aim: float
+    ) -> bool:
         """Whether what the start should prove is worth its passes; an estimate without one."""
         if self.eager:
             return started or point.gap > aim

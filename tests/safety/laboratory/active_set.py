@@ -41,7 +41,9 @@ def first_guess(model: Model, x: Vector, t: Vector, theta: Vector, fine: float) 
     return places, signs
 
 
-def next_guess(model: Model, guess: PredictionRadius, x: Vector, t: Vector, theta: Vector) -> PredictionRadius:
+def next_guess(
+    model: Model, guess: PredictionRadius, x: Vector, t: Vector, theta: Vector
+) -> PredictionRadius:
     """The pieces with what the solution contradicts put right."""
     places: list[object] = []
     for f, old, margin, s in zip(model.terms, guess[0], t, theta, strict=True):

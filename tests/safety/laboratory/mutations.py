@@ -1,7 +1,7 @@
 """Plant faults into copies of the package, one at a time, and show that the tests kill every one.
 
-    python tests/safety/laboratory/mutations.py              # all of them
-    python tests/safety/laboratory/mutations.py --only radius  # of one kind, or by a word of the name
+    python tests/safety/laboratory/mutations.py                    # all of them
+    python tests/safety/laboratory/mutations.py --only radius      # of one kind, or so named
     python tests/safety/laboratory/mutations.py --jobs 2 --out table.md
 
 Each fault is a line of `faults`: a text that occurs exactly once in its module, what takes its

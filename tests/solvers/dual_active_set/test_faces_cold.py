@@ -1,4 +1,5 @@
-"""Where `DualActiveSet` begins without a start: the slopes at x = 0, unless a share of them is better."""
+"""Where `DualActiveSet` begins without a start: the slopes at x = 0, unless a share of them is
+better."""
 
 from __future__ import annotations
 

@@ -69,7 +69,9 @@ def test_nothing_is_left_out_where_most_terms_bend() -> None:
 
 @pytest.mark.parametrize("inner", [Sdca(), Spdc(), Apg()])
 @pytest.mark.parametrize("step", [0.8, 0.05])
-def test_what_is_left_out_comes_back_where_it_is_refuted(inner: SubproblemSolver, step: float) -> None:
+def test_what_is_left_out_comes_back_where_it_is_refuted(
+    inner: SubproblemSolver, step: float
+) -> None:
     """From near by and from far away."""
     base = noisy()
     top = cs.lambda_max(base)

@@ -233,7 +233,10 @@ def test_what_is_little_depends_on_the_solver(monkeypatch: pytest.MonkeyPatch) -
     nothing = nothing.within(Selection(np.zeros(5, dtype=np.int8)))
     assert rest.size < LITTLE * whole.size
     parts = (dual_ball, primal_ball)
-    slow, quick = ScreeningCostModel(whole, Sdca(), parts), ScreeningCostModel(whole, ProxNewton(), parts)
+    slow, quick = (
+        ScreeningCostModel(whole, Sdca(), parts),
+        ScreeningCostModel(whole, ProxNewton(), parts),
+    )
     assert not slow.little(rest)
     assert quick.little(rest)
     assert slow.little(nothing)

@@ -20,7 +20,8 @@ FAULTS = (
     loop("safe mode guesses", DROPPED, 'return self.mode == "certified" and can_pay',
          "return can_pay", "safe mode leaves out what nothing proves",
          "solvers/test_loop.py::test_safe_mode_leaves_out_only_what_is_proven"),
-    loop("predictions recorded as proofs", STALE, "return accept_reduction(problem, chosen, self.best,",
+    loop("predictions recorded as proofs", STALE,
+         "return accept_reduction(problem, chosen, self.best,",
          "self.screening.selection.codes[:] = chosen.codes\n"
          "        return accept_reduction(problem, chosen, self.best,",
          "the screening of a solution claims what was only guessed",
