@@ -12,9 +12,33 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
+from numba import njit
 from numpy.typing import NDArray
 
 Loop = Callable[..., Any]
+
+
+SUMS = frozenset({"contract", "reassoc", "nsz"})
+"""Freedoms of floating point for loops that only sum: fused, in any order, signs of zero aside.
+
+NaN and infinity stay what they are, so a result that is none is still seen."""
+
+
+def compiled(*, fastmath: frozenset[str] = frozenset(), nogil: bool = False) -> Any:
+    """The decorator of every compiled loop: ``numba.njit``, cached on disk, divisions as numpy's.
+
+    A decorated function is an ordinary function of its module: it can be called alone, and
+    ``loop.py_func`` is its source uncompiled. It takes named records and few arguments; numba keeps
+    one version on disk for each combination of argument types.
+
+    Parameters
+    ----------
+    fastmath : frozenset of str
+        LLVM's freedoms; `SUMS` where only the order of a sum is free.
+    nogil : bool
+        Whether other threads of Python run meanwhile.
+    """
+    return njit(cache=True, fastmath=set(fastmath), error_model="numpy", nogil=nogil)
 
 
 def together(
