@@ -253,11 +253,11 @@ PROBE = """
 import json, sys
 import numpy as np, scipy.sparse as sp
 import cvxscreen
-from cvxscreen.solvers.dual_active_set.solver import Faces
+from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
 X = sp.random(40, 60, 0.2, format="csr", random_state=3, dtype=float)
 y = np.where(np.arange(40) % 2 == 0, 1.0, -1.0)
 problem = cvxscreen.svm(X, y, C=3.0)
-found = Faces()(problem, None, 1e-10)
+found = DualActiveSet()(problem, None, 1e-10)
 print(json.dumps([found.status, "faces" in found.info, found.x.tolist()]))
 """
 
