@@ -60,7 +60,7 @@ def projected_gradient_ball(problem: Problem, point: Point) -> Region:
     """
     here = _at(problem, point)
     cone, diagonal = _cone(problem), problem.quadratic.diagonal
-    _, s = cone.split(diagonal * here.x - here.pull - problem.linear, diagonal)
+    _, s = cone.prox_and_subgradient(diagonal * here.x - here.pull - problem.linear, diagonal)
     return _leaning("pgb", here, s)
 
 
@@ -134,7 +134,7 @@ def _leaning(bound: str, point: Point, s: Array) -> Region:
     size = sum(float(np.linalg.norm(part)) for part in (v, s, diagonal * x_dual))
     error = up(point.dual_error + 8.0 * UNIT * size / root, problem.d + 8)
     fy = problem.losses.fenchel_young_above(point.margins, point.margin_error, point.theta)
-    rest = up(float(fy.sum()), 64) + (cone.complement(point.x, s) if s.any() else 0.0)
+    rest = up(float(fy.sum()), 64) + (cone.fenchel_gap(point.x, s) if s.any() else 0.0)
     shift = up(problem.quadratic.norm(point.x - x_dual), problem.d + 8) + error
     centre = 0.5 * (point.x + x_dual)
     noise = 4.0 * UNIT * problem.quadratic.norm(np.abs(point.x) + np.abs(x_dual))
@@ -169,12 +169,12 @@ def cut(problem: Problem, region: Region, rule: str) -> Region:
     if rule == "cone":
         return ConeBall(region)
     diagonal = problem.quadratic.diagonal
-    normal = -problem.penalty.split(diagonal * region.centre, diagonal)[1]
+    normal = -problem.penalty.prox_and_subgradient(diagonal * region.centre, diagonal)[1]
     if float(np.linalg.norm(normal)) <= 1e-9 * float(np.linalg.norm(diagonal * region.centre)):
         if region.theta is None:
             return region
         force = problem.design.adjoint(region.theta) + problem.linear
-        normal = -problem.penalty.split(-force, diagonal)[1]
+        normal = -problem.penalty.prox_and_subgradient(-force, diagonal)[1]
     if not normal.any():
         return region
     place = Place(normal, problem.design.forward(normal))

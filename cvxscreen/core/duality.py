@@ -222,7 +222,7 @@ def reference_point(
     one_of("problem", problem, Problem, "a `Problem` is needed (from `svm`, `regression`, ...)")
     x = finite("x", x, (problem.d,)).copy()
     if problem.penalty is not None:
-        x = problem.penalty.settle(x)
+        x = problem.penalty.project(x)
     margins = problem.design.forward(x) if known is None else known[0]
     if theta is None:
         theta = problem.losses.slope(margins)
@@ -305,8 +305,8 @@ def _assemble(
     if problem.penalty is None:
         x_dual = -quadratic.solve(pull)
     else:
-        x_dual, leaning = problem.penalty.split(-pull, quadratic.diagonal)
-        lean_cost = problem.penalty.complement(x, leaning)
+        x_dual, leaning = problem.penalty.prox_and_subgradient(-pull, quadratic.diagonal)
+        lean_cost = problem.penalty.fenchel_gap(x, leaning)
     x_dual[quadratic.free] = x[quadratic.free]
     dual_error = factor * size + _solve_error(problem, x_dual, pull) + problem.drift
     dual_error += side_error + moved
@@ -358,7 +358,7 @@ def _assemble_held(
     leaning = np.clip(-shrunk * force, -penalty.kappa, penalty.kappa)
     theta = shrunk * theta
     fy, margins, error = _fenchel_young(problem, x, margins, error, theta)
-    lean = penalty.complement(x, leaning) + up(float(np.abs(x) @ blur), problem.d + 8)
+    lean = penalty.fenchel_gap(x, leaning) + up(float(np.abs(x) @ blur), problem.d + 8)
     terms = up(float(np.sum(fy)), 64) + lean
     return Point(
         problem=problem, x=x, theta=theta, multipliers=np.zeros(0), margins=margins,

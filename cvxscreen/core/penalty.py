@@ -6,8 +6,8 @@ and the gap one more non-negative term (`theory`: Fenchel-Young)::
     P(x) - D(theta, s) = 1/2 ||x - x_theta||_M^2 + sum_i FY_i(t_i, theta_i) + h(x) + h*(s) - <s, x>
     v = -A' theta - q,    x_theta = M^{-1} (v - s)
 
-``h*`` is 0 on its domain for all three, so `split` only has to return an ``s`` that lies in it for
-certain; the best one makes ``x_theta`` the proximal point of ``v``.
+``h*`` is 0 on its domain for all three, so `prox_and_subgradient` only has to return an ``s`` that
+lies in it for certain; the best one makes ``x_theta`` the proximal point of ``v``.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ class Penalty(Protocol):
         """``h(x)`` for x in the domain."""
         ...
 
-    def settle(self, x: ArrayLike) -> Array:
+    def project(self, x: ArrayLike) -> Array:
         """The nearest point that lies in the domain of h for certain."""
         ...
 
-    def split(self, v: ArrayLike, diagonal: Array) -> tuple[Array, Array]:
+    def prox_and_subgradient(self, v: ArrayLike, diagonal: Array) -> tuple[Array, Array]:
         """``(x_theta, s)``: the minimiser of ``1/2 <x, M x> - <v, x> + h(x)`` and ``v - M x``."""
         ...
 
-    def complement(self, x: ArrayLike, s: ArrayLike) -> float:
+    def fenchel_gap(self, x: ArrayLike, s: ArrayLike) -> float:
         """Upper bound of ``h(x) - <s, x>`` for x and s in their domains, rounding included."""
         ...
 
@@ -94,17 +94,17 @@ class L1:
         """``sum_j kappa_j |x_j|``."""
         return float(self.kappa @ np.abs(np.asarray(x, dtype=np.float64)))
 
-    def settle(self, x: ArrayLike) -> Array:
+    def project(self, x: ArrayLike) -> Array:
         """`x` itself: every point is in the domain."""
         return np.array(x, dtype=np.float64)
 
-    def split(self, v: ArrayLike, diagonal: Array) -> tuple[Array, Array]:
+    def prox_and_subgradient(self, v: ArrayLike, diagonal: Array) -> tuple[Array, Array]:
         """Soft thresholding; s is v clipped into the box ``[-kappa, kappa]``."""
         v = np.asarray(v, dtype=np.float64)
         s = np.clip(v, -self.kappa, self.kappa)
         return _divide(v - s, diagonal), s
 
-    def complement(self, x: ArrayLike, s: ArrayLike) -> float:
+    def fenchel_gap(self, x: ArrayLike, s: ArrayLike) -> float:
         """``sum_j |x_j| (kappa_j - s_j sign(x_j))``, every term non-negative."""
         x, s = np.asarray(x, dtype=np.float64), np.asarray(s, dtype=np.float64)
         room = np.where(x >= 0, self.kappa - s, self.kappa + s)
@@ -149,16 +149,16 @@ class NonNegative:
         """0 in the cone."""
         return 0.0
 
-    def settle(self, x: ArrayLike) -> Array:
+    def project(self, x: ArrayLike) -> Array:
         """The non-negative part."""
         return np.maximum(np.asarray(x, dtype=np.float64), 0.0)
 
-    def split(self, v: ArrayLike, diagonal: Array) -> tuple[Array, Array]:
+    def prox_and_subgradient(self, v: ArrayLike, diagonal: Array) -> tuple[Array, Array]:
         """The positive and the negative part of v."""
         v = np.asarray(v, dtype=np.float64)
         return _divide(np.maximum(v, 0.0), diagonal), np.minimum(v, 0.0)
 
-    def complement(self, x: ArrayLike, s: ArrayLike) -> float:
+    def fenchel_gap(self, x: ArrayLike, s: ArrayLike) -> float:
         """``-<s, x>``, every term non-negative."""
         x, s = np.asarray(x, dtype=np.float64), np.asarray(s, dtype=np.float64)
         return up(float(x @ -s), len(x) + 8)
@@ -198,19 +198,19 @@ class PSD:
         """0 in the cone."""
         return 0.0
 
-    def settle(self, x: ArrayLike) -> Array:
+    def project(self, x: ArrayLike) -> Array:
         """The projection onto the cone, rounded into it."""
         values, vectors = self._eigen(x)
         return self._inside(values, vectors)
 
-    def split(self, v: ArrayLike, diagonal: Array) -> tuple[Array, Array]:
+    def prox_and_subgradient(self, v: ArrayLike, diagonal: Array) -> tuple[Array, Array]:
         """The positive and the negative part of v (the latter rounded into the cone)."""
         v = self._symmetric(v).ravel()
         values, vectors = self._eigen(v)
         s = -self._inside(-values, vectors)
         return (v - s) / diagonal, s
 
-    def complement(self, x: ArrayLike, s: ArrayLike) -> float:
+    def fenchel_gap(self, x: ArrayLike, s: ArrayLike) -> float:
         """``-<s, x>``, summed in extended precision."""
         x, s = np.asarray(x, dtype=np.longdouble), np.asarray(s, dtype=np.longdouble)
         products = -(x * s)

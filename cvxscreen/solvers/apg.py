@@ -20,7 +20,7 @@ Accelerated proximal gradient as a solver of any `Problem` with smooth losses.
 
 The losses are the smooth part; the quadratic and linear terms go into the prox (a division, or one
 eigendecomposition where the quadratic has a dense part), and so does a penalty (L1, a cone), whose
-``split`` at another diagonal is just that prox.
+`Penalty.prox_and_subgradient` at another diagonal is just that prox.
 """
 
 from __future__ import annotations
@@ -368,7 +368,9 @@ class _Run:
         """Prox of the quadratic and linear terms."""
         quadratic, penalty = self.problem.quadratic, self.problem.penalty
         if penalty is not None:
-            return penalty.split(z / step - self.linear, quadratic.diagonal + 1.0 / step)[0]
+            return penalty.prox_and_subgradient(
+                z / step - self.linear, quadratic.diagonal + 1.0 / step
+            )[0]
         z = z - step * self.linear
         if quadratic.matrix is None:
             return np.asarray(z / (1.0 + step * quadratic.diagonal))
@@ -382,7 +384,7 @@ class _Run:
             return False
         problem, x = self.problem, x * self.scale
         if problem.penalty is not None:
-            point = reference_point(problem, problem.penalty.settle(x))
+            point = reference_point(problem, problem.penalty.project(x))
             self.passes += 2
             if point.gap < self.gap:
                 self.gap, self.x, self.theta = point.gap, point.x, point.theta

@@ -25,9 +25,9 @@ Array = NDArray[np.float64]
 def _gap(problem: Problem, x: Array, margins: Array, theta: Array, force: Array) -> float:
     """The duality gap of ``(x, theta)`` from ``A x`` and ``A' theta``."""
     penalty, weight = problem.penalty, problem.quadratic.diagonal
-    x_dual, s = penalty.split(-(force + problem.linear), weight)  # type: ignore[union-attr]
+    x_dual, s = penalty.prox_and_subgradient(-(force + problem.linear), weight)  # type: ignore[union-attr]
     gap = 0.5 * float(weight @ (x - x_dual) ** 2)
-    gap += penalty.complement(x, s)  # type: ignore[union-attr]
+    gap += penalty.fenchel_gap(x, s)  # type: ignore[union-attr]
     return gap + float(problem.losses.fenchel_young(margins, theta).sum())
 
 
@@ -70,7 +70,7 @@ class Sdca:
         while epochs < self.max_epochs:
             force = turned @ theta
             v = -(force + problem.linear)
-            x, _ = penalty.split(v, weight)
+            x, _ = penalty.prox_and_subgradient(v, weight)
             gap = _gap(problem, x, matrix @ x, theta, force)
             if gap < best[0]:
                 best = (gap, x, theta.copy())

@@ -54,7 +54,7 @@ def solved(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     x = np.zeros(problem.d)
     for _ in range(20_000):
         force = -rows.T @ losses.slope(rows @ x) - problem.linear + step * x
-        moved, _ = problem.penalty.split(force, diagonal + step)
+        moved, _ = problem.penalty.prox_and_subgradient(force, diagonal + step)
         if np.linalg.norm(moved - x) <= 4e-15 * np.linalg.norm(x):
             break
         x = moved
@@ -70,16 +70,16 @@ def test_split_solves_its_own_problem(kind: str) -> None:
     penalty = penalty_of(kind, d, 0.4)
     for _ in range(20):
         v = symmetric(rng, 1)[0] if kind == "PSD" else rng.standard_normal(d)
-        x, s = penalty.split(v, diagonal)
+        x, s = penalty.prox_and_subgradient(v, diagonal)
         np.testing.assert_allclose(diagonal * x + s, v, atol=1e-14)
         rounding = 8.0 * gamma(SIDE + 8) * float(np.abs(x).sum() * np.abs(v).sum())
-        assert penalty.complement(penalty.settle(x), s) <= rounding
-        better = penalty.settle(x + 1e-3 * rng.standard_normal(d))
+        assert penalty.fenchel_gap(penalty.project(x), s) <= rounding
+        better = penalty.project(x + 1e-3 * rng.standard_normal(d))
 
         def value(z: np.ndarray, v: np.ndarray = v) -> float:
             return float(0.5 * diagonal @ z**2 - v @ z) + penalty.value(z)
 
-        assert value(penalty.settle(x)) <= value(better) + 1e-13
+        assert value(penalty.project(x)) <= value(better) + 1e-13
 
 
 def leading_minors(matrix: np.ndarray) -> list[Fraction]:
@@ -104,10 +104,10 @@ def test_settled_matrices_are_psd_exactly(scale: float) -> None:
     for rank in (1, 2, 4):
         factor = rng.standard_normal((4, rank)) * np.array([[1.0], [scale], [1.0], [1.0]])
         raw = factor @ factor.T - 1e-3 * np.eye(4)
-        x = PSD(4).settle(raw.ravel()).reshape(4, 4)
+        x = PSD(4).project(raw.ravel()).reshape(4, 4)
         assert np.array_equal(x, x.T)
         assert min(leading_minors(x)) >= 0
-        _, s = PSD(4).split(raw.ravel(), np.ones(16))
+        _, s = PSD(4).prox_and_subgradient(raw.ravel(), np.ones(16))
         assert min(leading_minors(-s.reshape(4, 4))) >= 0
 
 
@@ -118,16 +118,17 @@ def test_complement_is_an_upper_bound(kind: str) -> None:
     d = SIDE**2
     penalty = penalty_of(kind, d, 0.4)
     for scale in (1e-6, 1.0, 1e6):
-        x = penalty.settle(scale * (symmetric(rng, 1)[0] if kind == "PSD" else rng.normal(size=d)))
-        _, s = penalty.split(symmetric(rng, 1)[0] if kind == "PSD" else rng.normal(size=d),
-                             np.ones(d))
+        x = penalty.project(scale * (symmetric(rng, 1)[0] if kind == "PSD" else rng.normal(size=d)))
+        _, s = penalty.prox_and_subgradient(
+            symmetric(rng, 1)[0] if kind == "PSD" else rng.normal(size=d), np.ones(d)
+        )
         exact = -sum(Fraction(float(a)) * Fraction(float(b)) for a, b in zip(x, s, strict=True))
         if isinstance(penalty, L1):
             exact += sum(Fraction(float(k)) * abs(Fraction(float(a)))
                          for k, a in zip(penalty.kappa, x, strict=True))
         assert exact >= 0
-        assert Fraction(penalty.complement(x, s)) >= exact
-        assert penalty.complement(x, s) <= float(exact) * (1 + 1e-9) + 1e-12 * scale
+        assert Fraction(penalty.fenchel_gap(x, s)) >= exact
+        assert penalty.fenchel_gap(x, s) <= float(exact) * (1 + 1e-9) + 1e-12 * scale
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
@@ -144,7 +145,7 @@ def test_gap_is_primal_minus_dual(kind: str, scale: float) -> None:
     if kind == "PSD":
         v = (0.5 * (v.reshape(SIDE, SIDE) + v.reshape(SIDE, SIDE).T)).ravel()
     assert problem.penalty is not None
-    z, _ = problem.penalty.split(v, problem.quadratic.diagonal)
+    z, _ = problem.penalty.prox_and_subgradient(v, problem.quadratic.diagonal)
     dual = -float(problem.losses.conjugate(point.theta).sum())
     dual -= 0.5 * problem.quadratic.norm(z) ** 2
     assert point.gap == pytest.approx(point.primal - dual, rel=1e-9)
@@ -190,12 +191,12 @@ def test_midpoint_ball_is_tight(kind: str) -> None:
         problem = replace(problem, penalty=L1(np.full(problem.d, 1e-3)))
     theta = losses.lo.copy()
     assert problem.penalty is not None
-    best, _ = problem.penalty.split(-rows.T @ theta, weight)
-    best = 1e-3 * problem.penalty.settle(best) / np.abs(best).max()  # margins below 1
+    best, _ = problem.penalty.prox_and_subgradient(-rows.T @ theta, weight)
+    best = 1e-3 * problem.penalty.project(best) / np.abs(best).max()  # margins below 1
     scaled = replace(problem, quadratic=Quadratic(weight), linear=np.zeros(problem.d))
     # Choose the linear term that makes `best` optimal with every term on its linear piece.
     force = -rows.T @ theta
-    _, s = problem.penalty.split(force, weight)
+    _, s = problem.penalty.prox_and_subgradient(force, weight)
     if kind == "L1":
         s = np.where(best != 0, problem.penalty.kappa * np.sign(best), 0.0)  # type: ignore[attr-defined]
     scaled = replace(scaled, linear=force - weight * best - s)
@@ -203,7 +204,7 @@ def test_midpoint_ball_is_tight(kind: str) -> None:
     point = reference_point(scaled, x, theta)
     region = midpoint_ball(scaled, point)
     assert isinstance(region, Ball)
-    away = scaled.quadratic.norm(scaled.penalty.settle(best) - region.centre)  # type: ignore[union-attr]
+    away = scaled.quadratic.norm(scaled.penalty.project(best) - region.centre)  # type: ignore[union-attr]
     assert away <= region.radius
     assert away > 0.99 * region.radius
 
@@ -216,7 +217,7 @@ def test_certificate(kind: str) -> None:
     point = reference_point(problem, best, theta)
     assert certify(problem, point.x, point.theta, tol=1e-9).ok
     rng = np.random.default_rng(0)
-    bent = problem.penalty.settle(best + 1e-3 * rng.standard_normal(problem.d))  # type: ignore[union-attr]
+    bent = problem.penalty.project(best + 1e-3 * rng.standard_normal(problem.d))  # type: ignore[union-attr]
     assert not certify(problem, bent, point.theta, tol=1e-9).ok
     assert not certify(problem, point.x, 0.9 * point.theta, tol=1e-9).ok
     if kind != "L1":

@@ -100,16 +100,16 @@ PENALTIES: dict[str, tuple[Penalty, Callable[[np.ndarray], np.ndarray]]] = {
 def test_moreau_splits_a_force(kind: str, v: np.ndarray, weight: float, u: np.ndarray) -> None:
     """``v = M x + s`` with s a subgradient of h at x: no other point does better."""
     penalty, shape = PENALTIES[kind]
-    v, other = shape(v), penalty.settle(shape(u))
+    v, other = shape(v), penalty.project(shape(u))
     diagonal = np.full(4, weight)
-    x, s = penalty.split(v, diagonal)
+    x, s = penalty.prox_and_subgradient(v, diagonal)
     size = float(np.abs(v).max()) + 1e-300
     np.testing.assert_allclose(diagonal * x + s, v, atol=1e-14 * size)
     # h(y) >= h(x) + <s, y - x> for every y of the domain
     lean = penalty.value(other) - penalty.value(x) - float(s @ (other - x))
     reach = float(np.abs(other).max()) + size / weight  # x itself is rounded relative to the latter
     assert lean >= -1e-13 * size * reach
-    assert penalty.complement(x, s) <= 1e-13 * size * size / weight + 1e-290
+    assert penalty.fenchel_gap(x, s) <= 1e-13 * size * size / weight + 1e-290
 
 
 @given(v=arrays(np.float64, 8, elements=entries), w=arrays(np.float64, 8, elements=entries))

@@ -241,4 +241,4 @@ def subgradient(problem: Problem, theta: Array) -> Array:
     if problem.penalty is None:
         return np.zeros(problem.d)
     pull = problem.design.adjoint(theta) + problem.linear
-    return problem.penalty.split(-pull, problem.quadratic.diagonal)[1]
+    return problem.penalty.prox_and_subgradient(-pull, problem.quadratic.diagonal)[1]

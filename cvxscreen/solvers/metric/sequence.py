@@ -235,7 +235,7 @@ def _start(task: Task, last: list[tuple[float, Array]]) -> Metric:
 
 def _settled(problem: Problem, metric: Metric) -> Array:
     x = metric.value.ravel()
-    return x if problem.penalty is None else problem.penalty.settle(x)
+    return x if problem.penalty is None else problem.penalty.project(x)
 
 
 def _checked(

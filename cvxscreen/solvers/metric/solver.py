@@ -286,7 +286,7 @@ def solve_metric(
     found = _solve(task, _begin(task, None if start is None else start.x), run)
     x = found.metric.value.ravel()
     if problem.penalty is not None:
-        x = problem.penalty.settle(x)
+        x = problem.penalty.project(x)
     if problem.n > LISTED:
         return _streamed(problem, x, tol, found, rounds, perf_counter() - began)
     point = reference_point(problem, x, found.theta)

@@ -76,7 +76,9 @@ class ZeroIterate:
             share = 1.0 / max(1.0, float(np.max(np.abs(pull) / penalty.kappa, initial=0.0)))
             gap = float(losses.fenchel_young(margins, share * theta).sum())
         else:
-            x_dual, _ = penalty.split(-(pull + problem.linear), problem.quadratic.diagonal)
+            x_dual, _ = penalty.prox_and_subgradient(
+                -(pull + problem.linear), problem.quadratic.diagonal
+            )
             gap = 0.5 * problem.quadratic.norm(x_dual) ** 2
         return cls(problem, x, pull, problem.primal(x, margins), gap)
 
@@ -312,7 +314,9 @@ class _Run(Run):
                             problem.losses.hi)
             x = np.zeros(problem.d)
             if problem.d and problem.penalty is not None:
-                x = problem.penalty.split(-problem.linear, problem.quadratic.diagonal)[0]
+                x = problem.penalty.prox_and_subgradient(
+                    -problem.linear, problem.quadratic.diagonal
+                )[0]
             self.result = SubproblemResult("optimal", x, theta)
         else:
             self.result = call_checked(self.inner, problem, start, goal)

@@ -177,8 +177,8 @@ def regulariser_gap(problem: Problem, x: Array, force: Array) -> float:
     if problem.penalty is None:
         x_dual = -quadratic.solve(force)
     else:
-        x_dual, leaning = problem.penalty.split(-force, quadratic.diagonal)
-        rest = problem.penalty.complement(x, leaning)
+        x_dual, leaning = problem.penalty.prox_and_subgradient(-force, quadratic.diagonal)
+        rest = problem.penalty.fenchel_gap(x, leaning)
     x_dual = np.where(quadratic.free, x, x_dual)
     return 0.5 * quadratic.norm(x - x_dual) ** 2 + rest
 

@@ -63,7 +63,7 @@ def test_full_reduced_and_builtin_agree(options: dict[str, Any]) -> None:
     assert (ours.alpha >= 0).all()
     assert (ours.alpha <= 1).all()
     force = p.design.adjoint(ours.alpha) - p.linear
-    made = p.penalty.split(force, p.quadratic.diagonal)[0]  # type: ignore[union-attr]
+    made = p.penalty.prox_and_subgradient(force, p.quadratic.diagonal)[0]  # type: ignore[union-attr]
     np.testing.assert_allclose(made, ours.x, atol=1e-3 * size)
 
 
@@ -103,7 +103,7 @@ def test_the_closed_form_holds_down_to_lam_max_and_no_further() -> None:
             x = closed_form(task_of(q)).value.ravel()
             alpha = -q.losses.slope(q.design.forward(x))
             assert bool((alpha == 1.0).all()) is all_linear
-            proof = certify(q, p.penalty.settle(x), -np.ones(q.n), tol=1e-9)  # type: ignore[union-attr]
+            proof = certify(q, p.penalty.project(x), -np.ones(q.n), tol=1e-9)  # type: ignore[union-attr]
             assert proof.ok is all_linear
 
 
