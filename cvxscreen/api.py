@@ -255,7 +255,7 @@ def screen(
             raise InvalidInput(f"`reference` holds {len(reference)} points; a pair is needed.")
         both = pair(problem, _point(reference[0]), _point(reference[1]))
         return judge(problem, bound_table.cut(problem, both, rule))
-    if problem.held and bound == "midpoint":
+    if problem.pure_l1 and bound == "midpoint":
         bound = "dual"  # the default stands for the only one
     region, point = bound_table.fitting(problem, bound), _point(reference)
     across = bound in bound_table.ACROSS or bound in bound_table.CONES

@@ -121,7 +121,7 @@ def available(problem: Problem) -> tuple[str, ...]:
     if own is not None:
         return own
     one_of("problem", problem, Problem, "a problem from `svm`, `regression`, ... is needed")
-    if problem.held:
+    if problem.pure_l1:
         return ("dual",)
     if int(problem.quadratic.free.sum()) > 1:
         return ()
@@ -137,7 +137,7 @@ def available(problem: Problem) -> tuple[str, ...]:
 
 def default_bounds(problem: Problem) -> tuple[Bound, ...]:
     """What the loop proves with when nothing is asked for."""
-    if problem.held:
+    if problem.pure_l1:
         return (dual_ball,)
     return (joint,) if applies(problem) else (midpoint_ball,)
 
@@ -165,7 +165,7 @@ def fitting(problem: Problem, name: str) -> Bound:
         As `named`; without a quadratic term also for all but the dual ball.
     """
     found = named(name)
-    if problem.held and found is not dual_ball:
+    if problem.pure_l1 and found is not dual_ball:
         raise InvalidInput(
             f"bound {name!r} rests on a quadratic term, which this problem does not have; take "
             "'dual'."

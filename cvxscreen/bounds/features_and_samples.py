@@ -208,7 +208,7 @@ def _alternate(
     dual: bool = True,
 ) -> Boxes:
     nothing = Boxes.nothing(problem, name, point.gap)
-    primal = primal and not problem.held  # no ball around any x
+    primal = primal and not problem.pure_l1  # no ball around any x
     if not applies(problem) or not np.isfinite(point.gap):
         return nothing
     losses = problem.losses
@@ -369,7 +369,7 @@ class _State:
         spare = problem.drift * np.sqrt(self.weights) * (1.0 + 8.0 * UNIT)
         known.pulls = _meet(known.pulls, (pulls[0] - spare, pulls[1] + spare))
         low, high = known.pulls
-        known.zero = known.zero | self.penalty.vanishing(low, high, strict=problem.held)
+        known.zero = known.zero | self.penalty.vanishing(low, high, strict=problem.pure_l1)
         held = (known.coordinates[0] > 0) | (known.coordinates[1] < 0)
         known.needed = known.needed | held | self.penalty.needed(low, high)
         for side in (0, 1):

@@ -470,7 +470,7 @@ def certify(
     force = problem.design.adjoint(theta)
     if passes is not None:
         passes.margins, passes.force = t, force
-    if problem.held:
+    if problem.pure_l1:
         gap = held_parts(problem, x, theta, t, values, force)
         return _judged(gap, primal, tol)
     pull = force + problem.linear

@@ -127,7 +127,7 @@ class Point:
         return self.gap / max(abs(self.primal), abs(dual), 1e-300)
 
 
-def held_share(
+def feasible_share(
     problem: Problem, theta: Array, force: Array, noise: float = 0.0
 ) -> tuple[float, Array]:
     """The share of `theta` that is feasible for certain, and what its pulls may be off by.
@@ -245,8 +245,8 @@ def rescaled_point(problem: Problem, point: Point) -> Point:
     """
     old = point.problem
     factor = problem.C / old.C
-    if problem.held:
-        return _moved_held(problem, point)
+    if problem.pure_l1:
+        return _rescaled_pure_l1(problem, point)
     same = problem.design is old.design and problem.side is None
     plain = not problem.linear.any() and not old.linear.any()
     same = same and (plain or (factor == 1.0 and np.array_equal(problem.linear, old.linear)))
@@ -285,8 +285,8 @@ def _assemble(
 
     `noise` is a further relative error of `force`, `moved` an absolute one in the dual norm.
     """
-    if problem.held:
-        return _assemble_held(problem, x, theta, margins, error, force, noise)
+    if problem.pure_l1:
+        return _assemble_pure_l1(problem, x, theta, margins, error, force, noise)
     losses, quadratic = problem.losses, problem.quadratic
     pull = force + problem.linear
     size = float(np.abs(theta) @ problem.noise_norms)
@@ -345,7 +345,7 @@ def _assemble(
     )
 
 
-def _assemble_held(
+def _assemble_pure_l1(
     problem: Problem, x: Array, theta: Array, margins: Array, error: Array, force: Array,
     noise: float,
 ) -> Point:
@@ -354,7 +354,7 @@ def _assemble_held(
     With ``s = -A' theta`` in the domain of ``h*`` the gap is ``sum_i FY_i + h(x) - <s, x>``.
     """
     penalty: L1 = problem.penalty  # type: ignore[assignment]
-    shrunk, blur = held_share(problem, theta, force, noise)
+    shrunk, blur = feasible_share(problem, theta, force, noise)
     leaning = np.clip(-shrunk * force, -penalty.kappa, penalty.kappa)
     theta = shrunk * theta
     fy, margins, error = _fenchel_young(problem, x, margins, error, theta)
@@ -368,14 +368,14 @@ def _assemble_held(
     )
 
 
-def _moved_held(problem: Problem, point: Point) -> Point:
+def _rescaled_pure_l1(problem: Problem, point: Point) -> Point:
     """`rescaled_point` without a quadratic term: no pass where only lam has changed."""
     old = point.problem
     factor = problem.C / old.C
     same = problem.design is old.design and factor == 1.0
     if not (same and problem.losses.is_multiple(old.losses, 1.0)):
         return reference_point(problem, point.x, factor * point.theta)
-    return _assemble_held(
+    return _assemble_pure_l1(
         problem, point.x, point.theta, point.margins, point.margin_error, -point.leaning,
         point.noise + gamma(8),
     )

@@ -109,8 +109,8 @@ class Problem:
             raise InvalidInput(
                 f"`side` acts on {self.side.matrix.shape[1]} coordinates; the problem has {d}."
             )
-        if self.held:
-            self._refuse_unheld()
+        if self.pure_l1:
+            self._check_pure_l1()
         elif self.penalty is not None:
             unfit = self.penalty.fits(self.quadratic.diagonal)
             if self.side is not None or self.quadratic.matrix is not None:
@@ -118,7 +118,7 @@ class Problem:
             if unfit:
                 raise InvalidInput(f"`penalty` ({self.penalty.name}) does not fit: {unfit}.")
 
-    def _refuse_unheld(self) -> None:
+    def _check_pure_l1(self) -> None:
         """Refuse what needs a quadratic term where there is none."""
         penalty, losses = self.penalty, self.losses
         if not isinstance(penalty, L1) or not (penalty.kappa > 0).all():
@@ -141,7 +141,7 @@ class Problem:
             )
 
     @property
-    def held(self) -> bool:
+    def pure_l1(self) -> bool:
         """Whether an L1 norm alone holds the coordinates, without a quadratic term."""
         return isinstance(self.quadratic, ZeroQuadratic)
 
@@ -163,7 +163,7 @@ class Problem:
     @cached_property
     def sizes(self) -> Array:
         """Euclidean ``||a_i||`` over all coordinates, shape (n,); used for rounding only."""
-        plain = self.quadratic.matrix is None and not (self.held or self.quadratic.free.any())
+        plain = self.quadratic.matrix is None and not (self.pure_l1 or self.quadratic.free.any())
         if plain and (self.quadratic.diagonal == 1.0).all():
             return self.norms
         return np.sqrt(row_squares(self.design, np.ones(self.d)))

@@ -144,7 +144,7 @@ def judge(problem: Problem, region: Region) -> Verdict:
     needed_terms = (codes == Piece.LEFT) | (codes == Piece.RIGHT)
     dropped = needed = np.zeros(problem.d, dtype=bool)
     if isinstance(region, Boxes) and isinstance(problem.penalty, L1):
-        dropped = problem.penalty.vanishing(*region.pulls, strict=problem.held)
+        dropped = problem.penalty.vanishing(*region.pulls, strict=problem.pure_l1)
         least, most = region.coordinates
         needed = problem.penalty.needed(*region.pulls) | (least > 0) | (most < 0)
         if (dropped & needed).any():

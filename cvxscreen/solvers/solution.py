@@ -98,7 +98,7 @@ class Answer:
 
         With a quadratic term or another penalty nothing but its boxes, clipped to, is asked of it.
         """
-        if not self.problem.held:
+        if not self.problem.pure_l1:
             return True
         force, penalty = self.passes.force, self.problem.penalty
         return force is not None and bool((np.abs(force) <= penalty.kappa).all())  # type: ignore[union-attr]

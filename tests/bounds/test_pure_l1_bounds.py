@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from cvxscreen._support.rounding import gamma
 from cvxscreen.bounds import dual_ball
-from cvxscreen.core.duality import held_share, reference_point, rescaled_point
+from cvxscreen.core.duality import feasible_share, reference_point, rescaled_point
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
@@ -197,8 +197,8 @@ def test_a_share_is_lost_only_where_it_must_be() -> None:
     problem = make("huber", "dense", 0, 0.3)
     theta = problem.losses.slope(np.zeros(problem.n))
     force = problem.design.adjoint(theta)
-    share, blur = held_share(problem, theta, force)
+    share, blur = feasible_share(problem, theta, force)
     kappa = problem.penalty.kappa  # type: ignore[union-attr]
     assert share * np.max(np.abs(force) / kappa) == pytest.approx(1.0, rel=1e-12)
-    assert held_share(problem, 0.5 * share * theta, 0.5 * share * force)[0] == 1.0
+    assert feasible_share(problem, 0.5 * share * theta, 0.5 * share * force)[0] == 1.0
     assert (blur <= 2 * gamma(problem.n + 64) * np.linalg.norm(theta) * problem.column_sizes).all()

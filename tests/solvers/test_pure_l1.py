@@ -266,7 +266,7 @@ def test_the_problem_refuses_what_the_l1_norm_cannot_hold() -> None:
     design, losses = Rows(np.eye(3)), Losses(np.ones(3), 0.0, 1.0, -np.inf, 0.0)
     none, norm = ZeroQuadratic(np.zeros(3)), L1(np.ones(3))
     fine = Problem(design, losses, none, np.zeros(3), penalty=norm, lam=1.0)
-    assert fine.held
+    assert fine.pure_l1
     assert not fine.quadratic.free.any()
     hinge = Losses(np.ones(3), 0.0, 0.0, -1.0, 0.0)
     for given, words in (

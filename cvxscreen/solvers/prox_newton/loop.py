@@ -72,7 +72,7 @@ class ZeroIterate:
         losses, x, margins = problem.losses, np.zeros(problem.d), np.zeros(problem.n)
         theta = losses.slope(margins)
         pull = problem.design.adjoint(theta)
-        if problem.held:  # theta is shrunk until it is feasible
+        if problem.pure_l1:  # theta is shrunk until it is feasible
             share = 1.0 / max(1.0, float(np.max(np.abs(pull) / penalty.kappa, initial=0.0)))
             gap = float(losses.fenchel_young(margins, share * theta).sum())
         else:
@@ -228,7 +228,7 @@ class _Run(Run):
         There a single violator makes the gap of a good point larger than that of the start.
         """
         last = self.point
-        lower = self.problem.held and last.problem is self.problem
+        lower = self.problem.pure_l1 and last.problem is self.problem
         return last if lower and last.primal < self.best.primal else self.best
 
     def aim(self) -> float:

@@ -78,7 +78,7 @@ class State:
         if self.sparse:
             m = self.matrix
             self.columns = *unsigned(m.indptr, m.indices), m.data
-        self.damping = FIRST if self.problem.held else 0.0
+        self.damping = FIRST if self.problem.pure_l1 else 0.0
 
     def evaluate(self) -> None:
         """Slopes, gradient and gap at x; one pass."""
@@ -90,7 +90,7 @@ class State:
         """The pull of `theta` and the gap of (x, theta) under `losses`."""
         pull = self.pull(theta)
         rest = pull, self.t, theta, *table(losses)
-        if self.problem.held:  # of the share of theta that is feasible
+        if self.problem.pure_l1:  # of the share of theta that is feasible
             return pull, float(terms().held_gap(self.x, self.kappa, *rest))
         return pull, float(terms().bent_gap(self.x, self.kappa, self.weight, *rest))
 
@@ -106,7 +106,7 @@ class State:
     @property
     def share(self) -> float:
         """The share of theta that is feasible, to rounding: all of it with a quadratic term."""
-        if not self.problem.held:
+        if not self.problem.pure_l1:
             return 1.0
         return ROUNDED / max(1.0, float(np.max(np.abs(self.slope) / self.kappa, initial=0.0)))
 
@@ -173,12 +173,12 @@ SMOOTHINGS = 40
 def takes(problem: Problem) -> bool:
     """Whether the solvers under an L1 term accept `problem`."""
     fits = isinstance(problem.penalty, L1) and isinstance(problem.design, Rows)
-    return fits and (problem.held or bool((problem.quadratic.diagonal > 0).all()))
+    return fits and (problem.pure_l1 or bool((problem.quadratic.diagonal > 0).all()))
 
 
 def require(problem: Problem, name: str) -> tuple[Rows, L1]:
     """The design and penalty of a problem with an L1 term, or a clear refusal."""
-    if not takes(problem) or (problem.held and name != "builtin"):
+    if not takes(problem) or (problem.pure_l1 and name != "builtin"):
         raise InvalidInput(
             f"`solver` {name!r} needs rows of data, an L1 term and a quadratic term on every "
             "coordinate; use another solver."
@@ -277,7 +277,7 @@ class ProxNewton:
         if state.gap > best[0]:
             _, state.x, state.t = best
             state.evaluate()
-        if state.problem.held:
+        if state.problem.pure_l1:
             state.dust(target)
 
     def _kinked(
