@@ -24,8 +24,8 @@ from cvxscreen.screening.verdict import judge
 def dual_ball(problem, point):
     """``||x* - x_theta|| <= sqrt(2 G)``: half of the argument behind the midpoint ball."""
     radius = up(np.sqrt(2.0 * up(point.gap))) + point.dual_error + problem.drift
-    margins = problem.design.forward(point.x_dual)
-    return Ball(problem, "dual", point.x_dual, margins, up(radius), point.gap)
+    margins = problem.design.forward(point.x_theta)
+    return Ball(problem, "dual", point.x_theta, margins, up(radius), point.gap)
 
 
 def main(folder: Path) -> Path:

@@ -78,7 +78,7 @@ def constrained_dual_ball(problem: Problem, point: Point) -> Region:
     """
     _cone(problem)
     here = _at(problem, point)
-    return midpoint_named("cdgb", reference_point(problem, here.x_dual, here.theta))
+    return midpoint_named("cdgb", reference_point(problem, here.x_theta, here.theta))
 
 
 def relaxed_path_ball(problem: Problem, point: Point) -> Region:
@@ -129,15 +129,15 @@ def _leaning(bound: str, point: Point, s: Array) -> Region:
     if not np.isfinite(point.gap):
         return Everywhere(problem, bound, point.gap)
     v = -(point.pull + problem.linear)
-    x_dual = (v - s) / diagonal
+    x_theta = (v - s) / diagonal
     root = sqrt(float(diagonal.min()))
-    size = sum(float(np.linalg.norm(part)) for part in (v, s, diagonal * x_dual))
+    size = sum(float(np.linalg.norm(part)) for part in (v, s, diagonal * x_theta))
     error = up(point.dual_error + 8.0 * UNIT * size / root, problem.d + 8)
     fy = problem.losses.fenchel_young_above(point.margins, point.margin_error, point.theta)
     rest = up(float(fy.sum()), 64) + (cone.fenchel_gap(point.x, s) if s.any() else 0.0)
-    shift = up(problem.quadratic.norm(point.x - x_dual), problem.d + 8) + error
-    centre = 0.5 * (point.x + x_dual)
-    noise = 4.0 * UNIT * problem.quadratic.norm(np.abs(point.x) + np.abs(x_dual))
+    shift = up(problem.quadratic.norm(point.x - x_theta), problem.d + 8) + error
+    centre = 0.5 * (point.x + x_theta)
+    noise = 4.0 * UNIT * problem.quadratic.norm(np.abs(point.x) + np.abs(x_theta))
     radius = up(sqrt(up(up(rest) + 0.25 * shift * shift)) + 0.5 * error + noise + problem.drift)
     margins = problem.design.forward(centre)
     return Ball(problem, bound, centre, margins, radius, point.gap)

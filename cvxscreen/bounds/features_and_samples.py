@@ -276,7 +276,7 @@ class _State:
         use_zero = zero if self.cross or of == "primal" else np.zeros_like(zero)
         use_settled = settled if self.cross or of == "dual" else np.zeros_like(settled)
         left = ~use_zero
-        step = point.x - point.x_dual
+        step = point.x - point.x_theta
         square = float(weights[left] @ step[left] ** 2)
         shift = up(float(np.sqrt(square)), self.problem.d + 8) + self.error
         # Two squares on one side are at least a quarter of the square of their difference.
@@ -285,7 +285,7 @@ class _State:
             total -= 0.25 * self.apart(~settled & self.curved)[0] ** 2
         if use_zero.any():
             # 1/2 M (x - x_theta)^2 - 1/2 M x^2 - 1/2 M x_theta^2 = -M x x_theta
-            x, other = point.x[use_zero], point.x_dual[use_zero]
+            x, other = point.x[use_zero], point.x_theta[use_zero]
             products = weights[use_zero] * x * other
             size = up(float(np.sqrt(weights[use_zero] @ x**2)), self.problem.d + 8)
             total += -float(products.sum()) + size * self.error
@@ -309,7 +309,7 @@ class _State:
         radius = up(float(np.sqrt(self.budget(known.zero, known.settled, slopes, of="primal"))))
         radius = up(radius + 0.5 * self.error + problem.drift)
         known.radius = min(known.radius, radius)
-        centre = 0.5 * (point.x + point.x_dual)
+        centre = 0.5 * (point.x + point.x_theta)
         centre[known.zero] = 0.0
         away = (radius / np.sqrt(self.weights)) * (1.0 + 8.0 * UNIT)
         away[known.zero] = 0.0
@@ -322,7 +322,7 @@ class _State:
         norms = problem.norms[open_rows]
         if not known.zero.any():
             # The margins of the centre are this far from those of x: is a pass worth it?
-            apart = 0.5 * problem.quadratic.norm(point.x - point.x_dual)
+            apart = 0.5 * problem.quadratic.norm(point.x - point.x_theta)
             room = losses.kink_distance(point.margins)[open_rows]
             if float(np.mean(room > (radius - apart) * norms)) < HOPE:
                 return

@@ -58,7 +58,7 @@ def midpoint_named(bound: str, point: Point) -> Region:
         known = point.centre
         radius = up(radius + known.slack)
         return Ball(problem, bound, known.x, known.margins, radius, point.gap, point.theta)
-    centre = 0.5 * (point.x + point.x_dual)
+    centre = 0.5 * (point.x + point.x_theta)
     margins = problem.design.forward(centre)
     return Ball(problem, bound, centre, margins, radius, point.gap, point.theta)
 
@@ -197,7 +197,7 @@ def dvi_star_ball(problem: Problem, point: Point) -> Region:
     same_data(problem, point)
     factor = problem.C / point.problem.C
     theta, mu = factor * point.theta, factor * point.multipliers
-    return midpoint_named("dvi_star", reference_point(problem, point.x_dual, theta, mu))
+    return midpoint_named("dvi_star", reference_point(problem, point.x_theta, theta, mu))
 
 
 def rpb_ball(problem: Problem, point: Point) -> Region:

@@ -83,7 +83,7 @@ class ScaledReference:
         return cls(
             point=point,
             origin=origin,
-            step=np.where(free, 0.0, point.x_dual - origin),
+            step=np.where(free, 0.0, point.x_theta - origin),
             terms=up(point.terms + up(float(rounding @ reach), 300), 8),
             error=up(point.dual_error + repair + up(float(rounding @ problem.norms), 300)),
             origin_error=origin_error,
@@ -113,7 +113,7 @@ class ScaledReference:
     def products(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
         """``||p - k||^2``, ``<p - k, k>`` and ``||k||^2`` as computed, and their errors."""
         problem, point = self.point.problem, self.point
-        moved = np.where(problem.quadratic.free, 0.0, point.x - point.x_dual)
+        moved = np.where(problem.quadratic.free, 0.0, point.x - point.x_theta)
         dd, dk, kk = (
             inner(problem, u, v)
             for u, v in ((moved, moved), (moved, self.step), (self.step, self.step))
@@ -130,7 +130,7 @@ class ScaledReference:
         both = Place(point.x, point.margins)
         if problem.linear.any():
             both = Place(point.x + self.origin, forward(point.x + self.origin))
-        elif not (point.x - point.x_dual).any():
+        elif not (point.x - point.x_theta).any():
             return both, both
         return both, Place(self.step, forward(self.step))
 

@@ -261,7 +261,7 @@ class Proximity:
 
     Attributes
     ----------
-    x_dual : array, shape (d,)
+    x_theta : array, shape (d,)
         ``x_v``, within `dual_blur` (Euclidean) of one that belongs to a feasible dual point.
     rest : float
         Upper bound of the term without ``1/2 ||x - x_v||_M^2``.
@@ -271,7 +271,7 @@ class Proximity:
         Why x is refused; empty if it is in the domain.
     """
 
-    x_dual: Array
+    x_theta: Array
     rest: float
     blur: float = 0.0
     dual_blur: float = 0.0
@@ -302,14 +302,14 @@ def proximity(problem: Problem, x: Array, v: Array) -> Proximity:
 def _l1(kappa: Array, diagonal: Array, x: Array, v: Array) -> Proximity:
     beyond = np.abs(v) - kappa
     bent = diagonal > 0
-    x_dual = x.copy()
-    x_dual[bent] = np.where(
+    x_theta = x.copy()
+    x_theta[bent] = np.where(
         beyond[bent] > 0, np.sign(v[bent]) * beyond[bent] / diagonal[bent], 0.0
     )
     aligned = v * np.sign(x)
     inner = np.where(np.abs(v) <= kappa, kappa - aligned, np.where(aligned < 0, 2.0 * kappa, 0.0))
     rest = float(np.sum(np.abs(x[bent]) * inner[bent])) * (1 + 4 * len(x) * EPS)
-    return Proximity(x_dual, rest)
+    return Proximity(x_theta, rest)
 
 
 def _psd(side: int, weight: float, x: Array, v: Array) -> Proximity:
@@ -512,17 +512,17 @@ def certify(
         fy = fy + endless_above(values, noise_t, f.q, f.lo, f.hi)
 
     bent = ~quadratic.free
-    x_dual = x.copy()
+    x_theta = x.copy()
     if near is None:
-        x_dual[bent] = -_independent_solve(problem, pull)[bent]
+        x_theta[bent] = -_independent_solve(problem, pull)[bent]
     else:
-        x_dual = near.x_dual
+        x_theta = near.x_theta
         side_gap = near.rest
         side_error = near.blur * float(np.sqrt(quadratic.diagonal.max(initial=0.0)))
         side_error += near.dual_blur / float(np.sqrt(quadratic.floor))
-    step = x - x_dual
+    step = x - x_theta
     lean = float(np.abs(theta) @ problem.noise_norms) * problem.design.adjoint_factor
-    distance = quadratic.norm(step) + lean + problem.drift + 8 * EPS * quadratic.norm(x_dual)
+    distance = quadratic.norm(step) + lean + problem.drift + 8 * EPS * quadratic.norm(x_theta)
     distance += side_error
     imbalance = 0.0
     if quadratic.free.any():

@@ -136,7 +136,7 @@ def certify_metric(problem: Problem, x: ArrayLike, *, tol: float = 1e-6) -> Cert
     noise += 8 * _EPS * float(np.linalg.norm(force)) + 4 * _EPS * float(
         np.linalg.norm(problem.linear)
     )
-    distance = np.sqrt(lam) * (float(np.linalg.norm(x - near.x_dual)) + near.blur)
+    distance = np.sqrt(lam) * (float(np.linalg.norm(x - near.x_theta)) + near.blur)
     distance += (noise + near.dual_blur) / np.sqrt(lam) + problem.drift
     gap = (0.5 * distance * distance + near.rest + fy) * (1 + 64 * _EPS)
     dual = primal - gap

@@ -323,12 +323,12 @@ def _sums(
     pull += problem.linear
     diagonal, rounding = problem.quadratic.diagonal, EPS * (problem.n + 8)
     bent = diagonal > 0.0
-    x_dual = np.where(bent, -pull / np.where(bent, diagonal, 1.0), points)
+    x_theta = np.where(bent, -pull / np.where(bent, diagonal, 1.0), points)
     weighted = np.sqrt(diagonal)
     primal = values + points @ problem.linear + problem.constant
     primal += 0.5 * np.square(points * weighted).sum(axis=1)
-    distance = np.linalg.norm((points - x_dual) * weighted, axis=1) + rounding * load
-    distance += problem.drift + 8 * EPS * np.linalg.norm(x_dual * weighted, axis=1)
+    distance = np.linalg.norm((points - x_theta) * weighted, axis=1) + rounding * load
+    distance += problem.drift + 8 * EPS * np.linalg.norm(x_theta * weighted, axis=1)
     gap = fy * (1 + problem.n * EPS) + 0.5 * distance**2
     if free >= 0:
         needed = (np.abs(pull[:, free]) + problem.imbalance + rounding * size) * (1.0 + 1e-6)

@@ -192,18 +192,18 @@ def certify_chunks(
     root = float(np.sqrt(quadratic.floor))
     lean = found.load / root * design.adjoint_factor * (1.0 + problem.n * EPS)
     side_gap = side_error = blur = 0.0
-    x_dual = x.copy()
+    x_theta = x.copy()
     if problem.penalty is None:
         bent = ~quadratic.free
-        x_dual[bent] = -pull[bent] / quadratic.diagonal[bent]
+        x_theta[bent] = -pull[bent] / quadratic.diagonal[bent]
     else:
         near = proximity(problem, x, -pull)
         if near.outside:
             return refused(near.outside, primal)
-        x_dual, side_gap, blur = near.x_dual, near.rest, near.blur
+        x_theta, side_gap, blur = near.x_theta, near.rest, near.blur
         side_error = blur * float(np.sqrt(quadratic.diagonal.max())) + near.dual_blur / root
-    distance = quadratic.norm(x - x_dual) + lean + problem.drift
-    distance += 8 * EPS * quadratic.norm(x_dual) + side_error
+    distance = quadratic.norm(x - x_theta) + lean + problem.drift
+    distance += 8 * EPS * quadratic.norm(x_theta) + side_error
     imbalance = 0.0
     if design.intercept:
         away = abs(float(pull[free[0]])) + problem.imbalance

@@ -74,7 +74,7 @@ class Point:
         Of the side constraints; empty without them.
     margins : array, shape (n,)
         ``<a_i, x>`` as computed; the true value is within `margin_error`.
-    x_dual : array, shape (d,)
+    x_theta : array, shape (d,)
         ``x_theta``; on unpenalised coordinates equal to `x`.
     shift : float
         ``||x - x_theta||_M`` as computed, within `dual_error`.
@@ -103,7 +103,7 @@ class Point:
     multipliers: Array
     margins: Array
     margin_error: Array
-    x_dual: Array
+    x_theta: Array
     dual_error: float
     shift: float
     terms: float
@@ -303,14 +303,14 @@ def _assemble(
         feasible = problem.side.surely_holds(x)
     leaning, lean_cost = np.zeros(0), 0.0
     if problem.penalty is None:
-        x_dual = -quadratic.solve(pull)
+        x_theta = -quadratic.solve(pull)
     else:
-        x_dual, leaning = problem.penalty.prox_and_subgradient(-pull, quadratic.diagonal)
+        x_theta, leaning = problem.penalty.prox_and_subgradient(-pull, quadratic.diagonal)
         lean_cost = problem.penalty.fenchel_gap(x, leaning)
-    x_dual[quadratic.free] = x[quadratic.free]
-    dual_error = factor * size + _solve_error(problem, x_dual, pull) + problem.drift
+    x_theta[quadratic.free] = x[quadratic.free]
+    dual_error = factor * size + _solve_error(problem, x_theta, pull) + problem.drift
     dual_error += side_error + moved
-    shift = quadratic.norm(x - x_dual)
+    shift = quadratic.norm(x - x_theta)
 
     charge = 0.0
     if quadratic.free.any():
@@ -333,7 +333,7 @@ def _assemble(
         multipliers=mu,
         margins=margins,
         margin_error=error,
-        x_dual=x_dual,
+        x_theta=x_theta,
         dual_error=dual_error,
         shift=shift,
         terms=terms,
@@ -362,7 +362,7 @@ def _assemble_pure_l1(
     terms = up(float(np.sum(fy)), 64) + lean
     return Point(
         problem=problem, x=x, theta=theta, multipliers=np.zeros(0), margins=margins,
-        margin_error=error, x_dual=x.copy(), dual_error=0.0, shift=0.0, terms=terms,
+        margin_error=error, x_theta=x.copy(), dual_error=0.0, shift=0.0, terms=terms,
         gap=up(terms), primal=problem.primal(x, margins), feasible=True, pull=force,
         leaning=leaning, noise=noise,
     )
@@ -406,16 +406,16 @@ def _fenchel_young(
     return losses.fenchel_young_above(margins, error, theta), margins, error
 
 
-def _solve_error(problem: Problem, x_dual: Array, pull: Array) -> float:
-    """Bound in the norm of M on the error of solving ``M x_dual = -pull``."""
+def _solve_error(problem: Problem, x_theta: Array, pull: Array) -> float:
+    """Bound in the norm of M on the error of solving ``M x_theta = -pull``."""
     quadratic = problem.quadratic
     if quadratic.matrix is None:
-        return 4.0 * UNIT * quadratic.norm(x_dual)
+        return 4.0 * UNIT * quadratic.norm(x_theta)
     kept = ~quadratic.free
     if not kept.any():
         return 0.0
-    residual = (quadratic.apply(x_dual) + pull)[kept]
+    residual = (quadratic.apply(x_theta) + pull)[kept]
     rounding = 4.0 * problem.d * UNIT * (np.abs(quadratic.dense())[np.ix_(kept, kept)]
-                                         @ np.abs(x_dual[kept]) + np.abs(pull[kept]))
+                                         @ np.abs(x_theta[kept]) + np.abs(pull[kept]))
     size = float(np.linalg.norm(np.abs(residual) + rounding))
     return size / float(np.sqrt(quadratic.floor))

@@ -116,7 +116,7 @@ def lam_interval(point: Point, bound: str = "midpoint") -> tuple[Array, Array, C
 def _sphere(point: Point) -> _Sphere:
     problem = point.problem
     lam = float(problem.quadratic.diagonal[0])
-    pulled = lam * point.x_dual
+    pulled = lam * point.x_theta
     return _Sphere(
         lam=lam,
         m=point.margins,

@@ -190,10 +190,10 @@ class Selection:
         curved = np.flatnonzero((codes == Piece.LEFT) | (codes == Piece.RIGHT))
         if len(curved):
             pull = reduced.linear + reduced.design.adjoint(theta[self.kept])
-            x_dual = x.copy()
+            x_theta = x.copy()
             if reduced.side is None:
-                x_dual[self.features(problem)] = -reduced.quadratic.solve(pull)
-            margins = problem.design.take_rows(curved).forward(x_dual)
+                x_theta[self.features(problem)] = -reduced.quadratic.solve(pull)
+            margins = problem.design.take_rows(curved).forward(x_theta)
             centre = losses.piece_centre(codes)[curved]
             theta[curved] = (margins - centre) / losses.q[curved]
         return x, np.clip(theta, losses.lo, losses.hi)

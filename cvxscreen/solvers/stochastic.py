@@ -25,8 +25,8 @@ Array = NDArray[np.float64]
 def _gap(problem: Problem, x: Array, margins: Array, theta: Array, force: Array) -> float:
     """The duality gap of ``(x, theta)`` from ``A x`` and ``A' theta``."""
     penalty, weight = problem.penalty, problem.quadratic.diagonal
-    x_dual, s = penalty.prox_and_subgradient(-(force + problem.linear), weight)  # type: ignore[union-attr]
-    gap = 0.5 * float(weight @ (x - x_dual) ** 2)
+    x_theta, s = penalty.prox_and_subgradient(-(force + problem.linear), weight)  # type: ignore[union-attr]
+    gap = 0.5 * float(weight @ (x - x_theta) ** 2)
     gap += penalty.fenchel_gap(x, s)  # type: ignore[union-attr]
     return gap + float(problem.losses.fenchel_young(margins, theta).sum())
 

@@ -162,7 +162,7 @@ def across(loss: str) -> list[tuple[Reference, Point, Point]]:
                 x = ref.x * (1 + blur * rng.standard_normal(there.d))
                 theta = s * ref.theta * (1 + blur * rng.standard_normal(there.n))
                 point = reference_point(there, x, theta)
-                found.append((ref, point, reference_point(there, point.x_dual, point.theta)))
+                found.append((ref, point, reference_point(there, point.x_theta, point.theta)))
     return found
 
 
@@ -188,7 +188,7 @@ def test_a_reference_with_other_losses_on_the_same_data_is_still_safe(name: str)
             q = np.where(factor > 0, f.q / np.maximum(factor, 0.25), 0.0)
             other = replace(problem, losses=Losses(f.b, f.e, q, factor * f.lo, factor * f.hi))
             pair = reference_point(other, ref.x, factor * ref.theta)
-            point = reference_point(other, pair.x_dual, pair.theta)
+            point = reference_point(other, pair.x_theta, pair.theta)
             assert inside(ref, BOUNDS[name](problem, point))
 
 

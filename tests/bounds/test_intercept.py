@@ -184,7 +184,7 @@ def test_an_unbounded_intercept_is_no_trouble() -> None:
     x = np.array([0.0, 0.0, 5.0])
     theta = np.where(np.arange(20) < 10, 0.0, -(2.0**-6))
     pair = reference_point(problem, x, theta)
-    point = reference_point(problem, np.r_[pair.x_dual[:2], 50.0], theta)
+    point = reference_point(problem, np.r_[pair.x_theta[:2], 50.0], theta)
     region = BOUNDS["midpoint"](problem, point)
     low, high = region.intervals()
     assert not np.isnan(low).any()

@@ -63,7 +63,7 @@ def blurred(ref: Reference, gap: float, rng: np.random.Generator) -> Point:
     x = ref.x * (1.0 + blur * rng.standard_normal(problem.d))
     theta = ref.theta * (1.0 + blur * rng.standard_normal(problem.n))
     point = reference_point(problem, x, theta)
-    return reference_point(problem, point.x_dual, point.theta) if rng.random() < 0.5 else point
+    return reference_point(problem, point.x_theta, point.theta) if rng.random() < 0.5 else point
 
 
 def neighbours(loss: str, seeds: range) -> Iterator[tuple[Reference, Reference, Reference]]:
@@ -222,7 +222,7 @@ def test_two_sided_decides_at_least_as_much_as_essnsv_and_ssnsv(
             pair = []
             for other in (a, b):
                 point = blurred(other, gap, rng)
-                pair.append(reference_point(other.problem, point.x_dual, point.theta))
+                pair.append(reference_point(other.problem, point.x_theta, point.theta))
             masks = {
                 name: judge(ref.problem, bound(ref.problem, *pair)).codes >= 0
                 for name, bound in PAIRS.items()

@@ -39,7 +39,7 @@ def worse(point: Point, relative: float, rng: np.random.Generator) -> Point:
     for _ in range(40):
         middle = 0.5 * (low + high)
         near = reference_point(problem, point.x, point.theta + middle * noise)
-        near = reference_point(problem, near.x_dual, near.theta)
+        near = reference_point(problem, near.x_theta, near.theta)
         low, high = (middle, high) if near.relative_gap < relative else (low, middle)
     return near
 

@@ -57,7 +57,7 @@ def test_the_parts_add_up(loss: str, rng: np.random.Generator) -> None:
             fy = [f.fenchel_young(t, s)
                   for f, t, s in zip(model.terms, margins, theta, strict=True)]
             assert Fraction(point.terms) >= sum(fy, Fraction(0))
-            off = [a - b for a, b in zip(exact(point.x_dual), model.dual_point(x, theta),
+            off = [a - b for a, b in zip(exact(point.x_theta), model.dual_point(x, theta),
                                          strict=True)]
             assert Fraction(point.dual_error) ** 2 >= dot(off, model.apply(off))
             for t, computed, error in zip(margins, point.margins, point.margin_error, strict=True):

@@ -25,7 +25,7 @@ def parts_are_bounds(problem: Problem, point: Point) -> None:
     model = Exact(problem)
     x, theta = exact(point.x), exact(point.theta)
     true = model.dual_point(x, theta)
-    off = [a - b for a, b in zip(exact(point.x_dual), true, strict=True)]
+    off = [a - b for a, b in zip(exact(point.x_theta), true, strict=True)]
     assert Fraction(point.dual_error) ** 2 >= dot(off, model.apply(off))
     for t, computed, error in zip(
         model.margins(x), point.margins, point.margin_error, strict=True
@@ -49,7 +49,7 @@ def near(ref: Reference, rng: np.random.Generator) -> list[Point]:
     theta = ref.theta * (1 - 1e-4 * rng.random(problem.n))
     pair = reference_point(problem, x, theta)
     return [pair, reference_point(problem, x, ref.theta),
-            reference_point(problem, pair.x_dual, pair.theta)]
+            reference_point(problem, pair.x_theta, pair.theta)]
 
 
 @pytest.mark.parametrize("loss", LOSSES)

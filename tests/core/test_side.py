@@ -83,7 +83,7 @@ def test_rounding_of_multipliers_is_charged() -> None:
         assert Fraction(point.gap) >= true
         assert Fraction(certify(problem, x, np.zeros(1), mu).gap) >= true
         dual = pushed.dual_point(exact(x), [Fraction(0)])
-        off = [a - b for a, b in zip(exact(point.x_dual), dual, strict=True)]
+        off = [a - b for a, b in zip(exact(point.x_theta), dual, strict=True)]
         assert Fraction(point.dual_error) ** 2 >= dot(off, off)
 
 

@@ -211,7 +211,7 @@ def points(ref: Reference, rng: np.random.Generator, count: int = 3) -> Iterator
             yield reference_point(problem, x, ref.theta)
         else:
             pair = reference_point(problem, x, theta)
-            yield pair if kind == 3 else reference_point(problem, pair.x_dual, pair.theta)
+            yield pair if kind == 3 else reference_point(problem, pair.x_theta, pair.theta)
 
 
 def suboptimal(ref: Reference, x: np.ndarray) -> float:

@@ -31,7 +31,7 @@ def blurred(ref: Reference, blur: float, rng: np.random.Generator) -> Point:
     x = ref.x * (1.0 + blur * rng.standard_normal(problem.d))
     theta = ref.theta * (1.0 + blur * rng.standard_normal(problem.n))
     point = reference_point(problem, x, theta)
-    return reference_point(problem, point.x_dual, point.theta) if rng.random() < 0.5 else point
+    return reference_point(problem, point.x_theta, point.theta) if rng.random() < 0.5 else point
 
 
 def cases(loss: str, count: int, **sizes: int) -> list[Case]:
@@ -77,7 +77,7 @@ def test_the_static_rule_agrees_inside_and_fails_just_outside(loss: str) -> None
         ref = reference(case)
         problem = ref.problem
         point = blurred(ref, 1e-3, rng)
-        point = reference_point(problem, point.x_dual, point.theta)
+        point = reference_point(problem, point.x_theta, point.theta)
         low, high = c_interval(problem, point)
         codes = judge(problem, midpoint_ball(problem, point)).codes
         below, above = piece_ends(problem.losses, codes)
@@ -112,7 +112,7 @@ def test_the_roots_are_those_of_the_hinge_formula() -> None:
         problem = svm(X, np.resize([1.0, -1.0], 30), C=0.5)
         found = Newton()(problem, target=1e-6)
         pair = reference_point(problem, found.x, found.theta)
-        point = reference_point(problem, pair.x_dual, pair.theta)
+        point = reference_point(problem, pair.x_theta, pair.theta)
         low, high = c_interval(problem, point)
         N, W, eps = problem.norms, np.linalg.norm(point.x), point.gap
         m = point.margins
@@ -239,7 +239,7 @@ def test_a_linear_kernel_has_the_ranges_of_its_features(reduced: bool, intercept
             explicit, midpoint_ball(explicit, first)).codes).astype(np.int8))
         assert len(gone.kept) < 50
         one, two = gone.reduce(explicit), gone.reduce(kernel)
-        first = reference_point(one, first.x_dual, first.theta[gone.kept])
+        first = reference_point(one, first.x_theta, first.theta[gone.kept])
         second = reference_point(two, coefficients, second.theta[gone.kept])
         explicit, kernel = one, two
     ends = [eps_interval(p, q, 1e-2) for p, q in ((explicit, first), (kernel, second))]

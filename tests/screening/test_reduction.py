@@ -64,7 +64,7 @@ def test_values_and_gaps_agree_where_the_selection_holds(loss: str) -> None:
         small = reference_point(reduced, x, theta_kept)
         lifted, theta = selection.lift(problem, reduced, x, theta_kept)
         large = reference_point(problem, lifted, theta)
-        there = problem.design.forward(small.x_dual)
+        there = problem.design.forward(small.x_theta)
         codes = problem.losses.piece_within(there, there)
         curved = np.isin(selection.codes, (Piece.LEFT, Piece.RIGHT))
         # Curved terms take their slope at x_theta, so their piece has to hold there, too.

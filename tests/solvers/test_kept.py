@@ -45,7 +45,7 @@ def test_margins_of_a_rescaled_point_are_those_of_its_duals(rng: np.random.Gener
     moved = rescaled_point(problem.with_(C=3.0), point)
     margins = _known_margins(moved)
     assert margins is not None
-    np.testing.assert_allclose(margins, problem.design.forward(moved.x_dual), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(margins, problem.design.forward(moved.x_theta), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("relative", [1e-1, 1e-2, 1e-4])

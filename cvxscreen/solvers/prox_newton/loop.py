@@ -76,10 +76,10 @@ class ZeroIterate:
             share = 1.0 / max(1.0, float(np.max(np.abs(pull) / penalty.kappa, initial=0.0)))
             gap = float(losses.fenchel_young(margins, share * theta).sum())
         else:
-            x_dual, _ = penalty.prox_and_subgradient(
+            x_theta, _ = penalty.prox_and_subgradient(
                 -(pull + problem.linear), problem.quadratic.diagonal
             )
-            gap = 0.5 * problem.quadratic.norm(x_dual) ** 2
+            gap = 0.5 * problem.quadratic.norm(x_theta) ** 2
         return cls(problem, x, pull, problem.primal(x, margins), gap)
 
 

@@ -175,12 +175,12 @@ def regulariser_gap(problem: Problem, x: Array, force: Array) -> float:
     """
     quadratic, rest = problem.quadratic, 0.0
     if problem.penalty is None:
-        x_dual = -quadratic.solve(force)
+        x_theta = -quadratic.solve(force)
     else:
-        x_dual, leaning = problem.penalty.prox_and_subgradient(-force, quadratic.diagonal)
+        x_theta, leaning = problem.penalty.prox_and_subgradient(-force, quadratic.diagonal)
         rest = problem.penalty.fenchel_gap(x, leaning)
-    x_dual = np.where(quadratic.free, x, x_dual)
-    return 0.5 * quadratic.norm(x - x_dual) ** 2 + rest
+    x_theta = np.where(quadratic.free, x, x_theta)
+    return 0.5 * quadratic.norm(x - x_theta) ** 2 + rest
 
 
 def _rows(block: Any, scale: Array | None, intercept: bool, roots: Array | None) -> Rows:

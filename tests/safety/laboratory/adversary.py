@@ -35,7 +35,7 @@ def near(ref: Reference, rng: np.random.Generator) -> Point:
     if kind == 2:
         return reference_point(problem, x, ref.theta)
     pair = reference_point(problem, x, theta)
-    return pair if kind < 5 else reference_point(problem, pair.x_dual, pair.theta)
+    return pair if kind < 5 else reference_point(problem, pair.x_theta, pair.theta)
 
 
 def on_face(ref: Reference, rng: np.random.Generator) -> Point:

@@ -117,8 +117,8 @@ def test_a_light_start_says_what_an_evaluated_one_says(rng: np.random.Generator)
         assert light.size is not None
         np.testing.assert_allclose(light.theta, known.theta, rtol=1e-14)
         np.testing.assert_allclose(light.passes[1], here.design.adjoint(light.theta), atol=1e-12)
-        x_dual = -here.quadratic.solve(light.passes[1])
-        np.testing.assert_allclose(light.passes[0], here.design.forward(x_dual), atol=1e-7)
+        x_theta = -here.quadratic.solve(light.passes[1])
+        np.testing.assert_allclose(light.passes[0], here.design.forward(x_theta), atol=1e-7)
         best = cvxscreen.solve(here, tol=1e-8).value
         assert 0.5 * best <= light.size <= best * (1.0 + 1e-7)
         assert onward_start(here, before, False).point is not None

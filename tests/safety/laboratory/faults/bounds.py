@@ -48,7 +48,8 @@ FAULTS = (
     *(across(name, SHRUNK, f"return {call}", f"return {smaller(call)}", "terms are fixed wrongly")
       for name, call in (
           ("DVI", 'midpoint_named("dvi", moved(problem, point))'),
-          ("DVI*", 'midpoint_named("dvi_star", reference_point(problem, point.x_dual, theta, mu))'),
+          ("DVI*",
+           'midpoint_named("dvi_star", reference_point(problem, point.x_theta, theta, mu))'),
           ("RPB", 'midpoint_named("rpb", moved(problem, point))'),
           ("BT1", 'midpoint_named("bt1", moved(problem, point))'),
           ("BT2", 'midpoint_named("bt2", reference_point(problem, point.x, theta, mu))'),
@@ -119,7 +120,7 @@ FAULTS = (
       for name, call in (
           ("GB", '_leaning("gb", here, np.zeros(problem.d))'),
           ("PGB over a cone", '_leaning("pgb", here, s)'),
-          ("CDGB", 'midpoint_named("cdgb", reference_point(problem, here.x_dual, here.theta))'),
+          ("CDGB", 'midpoint_named("cdgb", reference_point(problem, here.x_theta, here.theta))'),
       )),
     cones("PGB over a cone without the product with its multiplier", DROPPED,
           "rest = up(float(fy.sum()), 64) + (cone.fenchel_gap(point.x, s) if s.any() else 0.0)",

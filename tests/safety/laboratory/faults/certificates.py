@@ -39,7 +39,7 @@ FAULTS = (
            "    dual, relative = primal - gap, float(relative_gap(gap, primal))",
            "    conjugate = f.b * theta + f.e * np.abs(theta) + 0.5 * f.q * theta**2\n"
            "    gap = primal - problem.constant + float(conjugate.sum())\n"
-           "    gap = max(gap + 0.5 * quadratic.inner(quadratic.apply(x_dual), x_dual), 0.0)\n"
+           "    gap = max(gap + 0.5 * quadratic.inner(quadratic.apply(x_theta), x_theta), 0.0)\n"
            "    dual, relative = primal - gap, float(relative_gap(gap, primal))",
            "an answer far from optimal is certified by cancellation",
            "certificates/test_certificate.py::test_accepts_the_optimum",
@@ -119,7 +119,7 @@ FAULTS = (
          "core/test_penalty.py::test_certificate",
          "solvers/metric/test_metric.py::test_the_streamed_certificate_refuses_bad_answers"),
     near("the L1 term's complementarity dropped", DROPPED,
-         "return Proximity(x_dual, rest)", "return Proximity(x_dual, 0.0)",
+         "return Proximity(x_theta, rest)", "return Proximity(x_theta, 0.0)",
          "a wrong sparse model is certified",
          "core/test_penalty.py::test_the_certificate_charges_what_an_l1_term_leaves_over"),
     lp("an LP certified without the features' terms", DROPPED,

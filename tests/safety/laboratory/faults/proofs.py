@@ -30,7 +30,7 @@ FAULTS = (
     duality("the gap as P minus D", SUBTRACTED, "gap=up(terms + 0.5 * distance * distance),",
             "gap=max(problem.primal(x, margins) - problem.constant\n"
             "                + float(np.sum(losses.conjugate(theta)))\n"
-            "                + 0.5 * quadratic.inner(quadratic.apply(x_dual), x_dual), 0.0),",
+            "                + 0.5 * quadratic.inner(quadratic.apply(x_theta), x_theta), 0.0),",
             "near the optimum the gap is rounding, or 0",
             "core/test_duality.py::test_gap_bounds_the_exact_gap"),
     duality("the gap without half of the distance", DROPPED,
@@ -122,7 +122,7 @@ FAULTS = (
               "proofs on the reduced problem do not hold for the full one",
               "core/test_drift.py::test_drift_bounds_the_rounding_of_a_reduction"),
     selection("the slope of a folded term lifted from x", STALE,
-              "x_dual[self.features(problem)] = -reduced.quadratic.solve(pull)", "pass",
+              "x_theta[self.features(problem)] = -reduced.quadratic.solve(pull)", "pass",
               "the lifted gap is not the reduced one",
               "screening/test_reduction.py::test_values_and_gaps_agree_where_the_selection_holds",
               "screening/test_reduction.py::test_folded_pieces_become_part_of_the_quadratic_term"),
