@@ -135,10 +135,11 @@ def _leaning(bound: str, point: Point, s: Array) -> Region:
     error = up(point.dual_error + 8.0 * UNIT * size / root, problem.d + 8)
     fy = problem.losses.fenchel_young_above(point.margins, point.margin_error, point.theta)
     rest = up(float(fy.sum()), 64) + (cone.fenchel_gap(point.x, s) if s.any() else 0.0)
-    shift = up(problem.quadratic.norm(point.x - x_theta), problem.d + 8) + error
+    distance = up(problem.quadratic.norm(point.x - x_theta), problem.d + 8) + error
     centre = 0.5 * (point.x + x_theta)
     noise = 4.0 * UNIT * problem.quadratic.norm(np.abs(point.x) + np.abs(x_theta))
-    radius = up(sqrt(up(up(rest) + 0.25 * shift * shift)) + 0.5 * error + noise + problem.drift)
+    radius = sqrt(up(up(rest) + 0.25 * distance * distance)) + 0.5 * error + noise
+    radius = up(radius + problem.drift)
     margins = problem.design.forward(centre)
     return Ball(problem, bound, centre, margins, radius, point.gap)
 

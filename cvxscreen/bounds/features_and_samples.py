@@ -278,9 +278,10 @@ class _State:
         left = ~use_zero
         step = point.x - point.x_theta
         square = float(weights[left] @ step[left] ** 2)
-        shift = up(float(np.sqrt(square)), self.problem.d + 8) + self.error
+        distance = up(float(np.sqrt(square)), self.problem.d + 8) + self.error
         # Two squares on one side are at least a quarter of the square of their difference.
-        total = point.terms + (0.25 if of == "primal" or self.cross else 0.5) * up(shift * shift)
+        share = 0.25 if of == "primal" or self.cross else 0.5
+        total = point.terms + share * up(distance * distance)
         if of == "primal" and self.cross:
             total -= 0.25 * self.apart(~settled & self.curved)[0] ** 2
         if use_zero.any():

@@ -46,13 +46,13 @@ def midpoint_named(bound: str, point: Point) -> Region:
     away, charge = (0.0, 0.0) if point.feasible else _infeasibility(problem, point)
     if not np.isfinite(charge):
         return Everywhere(problem, bound, point.gap)
-    shift = up(point.shift, problem.d + 8) + point.dual_error + away
+    distance = up(point.primal_dual_distance, problem.d + 8) + point.dual_error + away
     error = 0.5 * (point.dual_error + away)
-    radius = up(float(np.sqrt(up(point.terms + charge + 0.25 * shift * shift)))) + error
+    radius = up(float(np.sqrt(up(point.terms + charge + 0.25 * distance * distance)))) + error
     radius = up(radius + problem.drift)
-    if point.shift <= _MOVE * radius:
+    if point.primal_dual_distance <= _MOVE * radius:
         # Moving the centre to x saves a pass over the data and costs at most 0.05 % of the radius.
-        radius = up(radius + 0.5 * shift)
+        radius = up(radius + 0.5 * distance)
         return Ball(problem, bound, point.x, point.margins, radius, point.gap, point.theta)
     if point.centre is not None:
         known = point.centre

@@ -76,7 +76,7 @@ class Point:
         ``<a_i, x>`` as computed; the true value is within `margin_error`.
     x_theta : array, shape (d,)
         ``x_theta``; on unpenalised coordinates equal to `x`.
-    shift : float
+    primal_dual_distance : float
         ``||x - x_theta||_M`` as computed, within `dual_error`.
     terms : float
         Upper bound of ``sum_i FY_i`` (plus the side constraints' complementarity).
@@ -105,7 +105,7 @@ class Point:
     margin_error: Array
     x_theta: Array
     dual_error: float
-    shift: float
+    primal_dual_distance: float
     terms: float
     gap: float
     primal: float
@@ -117,8 +117,9 @@ class Point:
 
     @property
     def reach(self) -> float:
-        """About the radius of its midpoint ball, ``r^2 = gap - shift^2 / 4``; proves nothing."""
-        return float(np.sqrt(self.terms + 0.25 * self.shift * self.shift))
+        """About the radius of its midpoint ball, without the rounding that would prove anything."""
+        distance = self.primal_dual_distance
+        return float(np.sqrt(self.terms + 0.25 * distance * distance))
 
     @property
     def relative_gap(self) -> float:
@@ -263,8 +264,8 @@ def rescaled_point(problem: Problem, point: Point) -> Point:
     )
     if problem.quadratic is not old.quadratic or problem.penalty is not None or not plain:
         return moved
-    slack = 0.5 * factor * (up(point.shift, problem.d + 8) + point.dual_error)
-    if slack > 0.02 * moved.shift:
+    slack = 0.5 * factor * (up(point.primal_dual_distance, problem.d + 8) + point.dual_error)
+    if slack > 0.02 * moved.primal_dual_distance:
         return moved
     middle = 0.5 * (1.0 + factor)
     return replace(moved, centre=Centre(middle * point.x, middle * point.margins, slack))
@@ -310,12 +311,12 @@ def _assemble(
     x_theta[quadratic.free] = x[quadratic.free]
     dual_error = factor * size + _solve_error(problem, x_theta, pull) + problem.drift
     dual_error += side_error + moved
-    shift = quadratic.norm(x - x_theta)
+    apart = quadratic.norm(x - x_theta)
 
     charge = 0.0
     if quadratic.free.any():
         reach = np.abs(margins - losses.b) + losses.e + losses.q * np.abs(theta)
-        reach = reach + error + problem.norms * (shift + dual_error)
+        reach = reach + error + problem.norms * (apart + dual_error)
         residual = pull[quadratic.free]
         slop = factor * (np.abs(problem.free_columns).T @ np.abs(theta)) + UNIT * np.abs(residual)
         target = problem.linear[quadratic.free]
@@ -325,7 +326,7 @@ def _assemble(
 
     fy, margins, error = _fenchel_young(problem, x, margins, error, theta)
     terms = up(float(np.sum(fy)), 64) + side_cost + lean_cost + charge
-    distance = up(shift, problem.d + 8) + dual_error
+    distance = up(apart, problem.d + 8) + dual_error
     return Point(
         problem=problem,
         x=x,
@@ -335,7 +336,7 @@ def _assemble(
         margin_error=error,
         x_theta=x_theta,
         dual_error=dual_error,
-        shift=shift,
+        primal_dual_distance=apart,
         terms=terms,
         gap=up(terms + 0.5 * distance * distance),
         primal=problem.primal(x, margins),
@@ -362,7 +363,7 @@ def _assemble_pure_l1(
     terms = up(float(np.sum(fy)), 64) + lean
     return Point(
         problem=problem, x=x, theta=theta, multipliers=np.zeros(0), margins=margins,
-        margin_error=error, x_theta=x.copy(), dual_error=0.0, shift=0.0, terms=terms,
+        margin_error=error, x_theta=x.copy(), dual_error=0.0, primal_dual_distance=0.0, terms=terms,
         gap=up(terms), primal=problem.primal(x, margins), feasible=True, pull=force,
         leaning=leaning, noise=noise,
     )

@@ -96,7 +96,7 @@ class PredictionRadius:
         away = problem.losses.kink_distance(point.margins)
         ratio = away / np.maximum(problem.norms, 1e-300)
         nearest = _order_statistic(ratio, keep)
-        radius = float(np.sqrt(max(point.terms + 0.25 * point.shift * point.shift, 0.0)))
+        radius = point.reach
         usual = _order_statistic(away, keep)
         if not np.isfinite(radius):
             return cls(max(nearest, 1e-12), usual, keep)

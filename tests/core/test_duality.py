@@ -47,7 +47,8 @@ def test_gap_bounds_the_suboptimality_with_an_intercept(
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_parts_add_up(loss: str, rng: np.random.Generator) -> None:
-    """``terms`` bounds the sum of Fenchel-Young terms and ``shift`` the distance, exactly."""
+    """``terms`` bounds the sum of Fenchel-Young terms and `primal_dual_distance` the distance,
+    exactly."""
     for case in (case for case in PLAIN if case.loss == loss and case.storage == "dense64"):
         ref = reference(case)
         model = Exact(ref.problem)
@@ -95,7 +96,7 @@ def test_a_point_without_theta_uses_subgradients() -> None:
     # The margins may have been computed once more, better.
     np.testing.assert_allclose(point.theta, problem.losses.slope(point.margins), rtol=1e-12)
     assert point.terms < 1e-12 * point.gap
-    assert point.gap == pytest.approx(0.5 * point.shift**2, rel=1e-9)
+    assert point.gap == pytest.approx(0.5 * point.primal_dual_distance**2, rel=1e-9)
 
 
 def test_relative_gap_divides_by_the_larger_objective() -> None:

@@ -296,5 +296,5 @@ def test_a_ray_bounds_gap_and_radius_at_every_C(rng: np.random.Generator) -> Non
             moved = reference_point(there, point.x, s * point.theta)
             assert ray.gap(s) >= moved.gap * (1 - 1e-9)
             assert ray.gap(s) == pytest.approx(moved.gap, rel=1e-6)
-            square = moved.terms + 0.25 * moved.shift**2
+            square = moved.terms + 0.25 * moved.primal_dual_distance**2
             assert ray.radius(s) == pytest.approx(np.sqrt(square), rel=1e-6)

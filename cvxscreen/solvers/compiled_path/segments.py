@@ -149,7 +149,7 @@ class CompiledPath:
         point = reference_point(self.problem.with_(C=value), x, theta)
         self.x[:], self.theta[:], self.t[:] = point.x, point.theta, point.margins
         factor = value / self.problem.C
-        reach = point.shift * (1.0 + 1e-14) + point.dual_error
+        reach = point.primal_dual_distance * (1.0 + 1e-14) + point.dual_error
         self.memory[[0, 3, 4, 5, 7]] = factor, point.primal, point.terms, reach, 0.0
 
     def length(self, left: int) -> int:

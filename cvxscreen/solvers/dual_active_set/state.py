@@ -329,7 +329,7 @@ class State:
 def _known_margins(point: Point) -> Array | None:
     """Margins at ``x_theta`` where the point tells them: up to 1e-9 of x."""
     near = 1e-9 * point.problem.quadratic.norm(point.x_theta)
-    if point.shift <= near:
+    if point.primal_dual_distance <= near:
         return point.margins
     if point.centre is not None and point.centre.slack <= near:
         return 2.0 * point.centre.margins - point.margins

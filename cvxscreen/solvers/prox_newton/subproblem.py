@@ -154,6 +154,6 @@ def pays(point: Point) -> bool:
     problem = point.problem
     if point.relative_gap > HOPE:
         return False
-    radius = float(np.sqrt(point.terms + 0.25 * point.shift**2))
+    radius = point.reach
     room = problem.losses.kink_distance(point.margins) > radius * problem.norms
     return bool(np.count_nonzero(room) > (1.0 - FEWER) * problem.n)

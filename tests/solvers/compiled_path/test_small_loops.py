@@ -63,7 +63,7 @@ def test_the_ball_holds_the_optimum_from_rough_points(loss: str, rng) -> None:
             x = near.x + blur * rng.standard_normal(problem.d)
             theta = near.theta * (1 - 0.5 * blur * rng.random(problem.n))
             point = reference_point(problem, x, theta)
-            gradient = point.shift + point.dual_error
+            gradient = point.primal_dual_distance + point.dual_error
             found = radius(point.terms, ratio, float(np.linalg.norm(x)), gradient)
             away = np.linalg.norm(best.x - 0.5 * (1 + ratio) * x)
             assert away <= found + best.error

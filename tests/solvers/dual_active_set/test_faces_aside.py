@@ -38,7 +38,7 @@ def test_the_gap_is_that_of_the_pair_handed_out(
     assert "faces" not in found.info
     assert found.info["asides"] > 0
     point = reference_point(problem, found.x, found.theta)
-    assert point.shift > 0
+    assert point.primal_dual_distance > 0
     assert point.gap == pytest.approx(found.info["gap"], rel=1e-6)
     assert certify(problem, found.x, found.theta, tol=1.0).gap <= 1.001 * target
 

@@ -28,7 +28,7 @@ FAULTS = (
           "terms are fixed wrongly",
           "bounds/test_bounds.py::test_the_exact_optimum_is_inside"),
     balls("midpoint ball without half the shift", DROPPED,
-          "np.sqrt(up(point.terms + charge + 0.25 * shift * shift))",
+          "np.sqrt(up(point.terms + charge + 0.25 * distance * distance))",
           "np.sqrt(up(point.terms + charge))",
           "terms are fixed wrongly",
           "bounds/test_bounds.py::test_every_bound_is_attained_somewhere"),
