@@ -89,7 +89,7 @@ class Point:
     pull : array, shape (d,)
         ``A' theta`` as computed (without a quadratic term: of the slopes as they were given,
         before they were shrunk to be feasible).
-    leaning : array, shape (d,)
+    penalty_subgradient : array, shape (d,)
         ``s``, the dual point's part in the domain of ``h*``; empty without a penalty.
     centre : Centre or None
         Of a rescaled point; None means that a bound computes the midpoint's margins itself.
@@ -111,7 +111,7 @@ class Point:
     primal: float
     feasible: bool
     pull: Array
-    leaning: Array
+    penalty_subgradient: Array
     centre: Centre | None = None
     noise: float = 0.0
 
@@ -302,12 +302,12 @@ def _assemble(
         sum_of_sizes = matrix.T @ np.abs(mu) + np.abs(force + problem.linear)
         side_error = width * quadratic.dual_reach(sum_of_sizes)
         feasible = problem.side.surely_holds(x)
-    leaning, lean_cost = np.zeros(0), 0.0
+    s, lean_cost = np.zeros(0), 0.0
     if problem.penalty is None:
         x_theta = -quadratic.solve(pull)
     else:
-        x_theta, leaning = problem.penalty.prox_and_subgradient(-pull, quadratic.diagonal)
-        lean_cost = problem.penalty.fenchel_gap(x, leaning)
+        x_theta, s = problem.penalty.prox_and_subgradient(-pull, quadratic.diagonal)
+        lean_cost = problem.penalty.fenchel_gap(x, s)
     x_theta[quadratic.free] = x[quadratic.free]
     dual_error = factor * size + _solve_error(problem, x_theta, pull) + problem.drift
     dual_error += side_error + moved
@@ -342,7 +342,7 @@ def _assemble(
         primal=problem.primal(x, margins),
         feasible=feasible,
         pull=force,
-        leaning=leaning,
+        penalty_subgradient=s,
     )
 
 
@@ -356,16 +356,16 @@ def _assemble_pure_l1(
     """
     penalty: L1 = problem.penalty  # type: ignore[assignment]
     shrunk, blur = feasible_share(problem, theta, force, noise)
-    leaning = np.clip(-shrunk * force, -penalty.kappa, penalty.kappa)
+    s = np.clip(-shrunk * force, -penalty.kappa, penalty.kappa)
     theta = shrunk * theta
     fy, margins, error = _fenchel_young(problem, x, margins, error, theta)
-    lean = penalty.fenchel_gap(x, leaning) + up(float(np.abs(x) @ blur), problem.d + 8)
+    lean = penalty.fenchel_gap(x, s) + up(float(np.abs(x) @ blur), problem.d + 8)
     terms = up(float(np.sum(fy)), 64) + lean
     return Point(
         problem=problem, x=x, theta=theta, multipliers=np.zeros(0), margins=margins,
         margin_error=error, x_theta=x.copy(), dual_error=0.0, primal_dual_distance=0.0, terms=terms,
         gap=up(terms), primal=problem.primal(x, margins), feasible=True, pull=force,
-        leaning=leaning, noise=noise,
+        penalty_subgradient=s, noise=noise,
     )
 
 
@@ -377,8 +377,8 @@ def _rescaled_pure_l1(problem: Problem, point: Point) -> Point:
     if not (same and problem.losses.is_multiple(old.losses, 1.0)):
         return reference_point(problem, point.x, factor * point.theta)
     return _assemble_pure_l1(
-        problem, point.x, point.theta, point.margins, point.margin_error, -point.leaning,
-        point.noise + gamma(8),
+        problem, point.x, point.theta, point.margins, point.margin_error,
+        -point.penalty_subgradient, point.noise + gamma(8),
     )
 
 

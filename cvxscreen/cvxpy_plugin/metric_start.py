@@ -102,4 +102,4 @@ def _solved(problem: Problem, frame: Any, times: Array, weight: float, size: int
     well = np.asarray(spread.T @ np.eye(size).ravel()) * max(float(np.abs(x).max()), 1e-300)
     if problem.side is not None:
         x = inside(problem.side, x, x + well)  # so that proofs may rest on it
-    return Start(x, found.theta, None, -point.leaning)
+    return Start(x, found.theta, None, -point.penalty_subgradient)

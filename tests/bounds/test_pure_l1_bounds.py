@@ -187,7 +187,7 @@ def test_slopes_are_feasible_in_exact_arithmetic(data: str) -> None:
                 total = sum((Fraction(float(a)) * Fraction(float(s))
                              for a, s in zip(rows[:, j], here.theta, strict=True)), Fraction(0))
                 assert abs(total) <= Fraction(float(kappa[j]))
-                error = abs(Fraction(float(-here.leaning[j])) - total)
+                error = abs(Fraction(float(-here.penalty_subgradient[j])) - total)
                 size = np.linalg.norm(here.theta) * np.linalg.norm(rows[:, j])
                 assert error <= Fraction(1e-13 * float(size))
         assert point.gap >= 0

@@ -147,8 +147,8 @@ def test_a_wrong_share_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The self check compares the multipliers of the norm's rows with the gradient."""
     original = Shrinkage.slopes
 
-    def wrong(self: Shrinkage, theta: Any, leaning: Any) -> Any:
-        return original(self, theta, 0.5 * leaning)
+    def wrong(self: Shrinkage, theta: Any, penalty_subgradient: Any) -> Any:
+        return original(self, theta, 0.5 * penalty_subgradient)
 
     monkeypatch.setattr(Shrinkage, "slopes", wrong)
     explanation = cvxpy_plugin.explain(Wide().problem("hinge"))

@@ -158,7 +158,7 @@ def test_the_certificate_hands_its_passes_on(sparse: bool, monkeypatch: pytest.M
     for name in ("forward", "adjoint"):
         monkeypatch.setattr(Rows, name, None)
     assert answer.point.gap == known.gap
-    np.testing.assert_array_equal(answer.point.leaning, known.leaning)
+    np.testing.assert_array_equal(answer.point.penalty_subgradient, known.penalty_subgradient)
 
 
 def test_the_gap_bounds_the_distance_from_the_optimum() -> None:

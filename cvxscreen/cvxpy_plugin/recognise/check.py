@@ -105,15 +105,15 @@ def _compare_gradients(recognition: Recognition, x: Array, z: Array) -> None:
     model = problem.quadratic.apply(x) + problem.linear + problem.design.adjoint(theta)
     if problem.side is not None:
         model = model - problem.side.adjoint(side)
-    leaning = None
+    penalty_subgradient = None
     if isinstance(problem.penalty, L1):
-        leaning = problem.penalty.kappa * (2.0 * rng.random(problem.d) - 1.0)
-        model = model + leaning
+        penalty_subgradient = problem.penalty.kappa * (2.0 * rng.random(problem.d) - 1.0)
+        model = model + penalty_subgradient
     shares = None
     if recognition.maxima is not None:
         shares = recognition.maxima.shares(recognition.maxima.values(x), None)
         model = model + recognition.maxima.rows.T @ shares
-    multipliers = recognition.multipliers(z, theta, side, leaning, shares)
+    multipliers = recognition.multipliers(z, theta, side, penalty_subgradient, shares)
     truth = recognition.residual(z, multipliers)[recognition.core]
     scale = 1.0 + float(np.abs(model).max()) + float(np.abs(multipliers).max(initial=0.0))
     steepest = float(np.abs(theta).max(initial=0.0))

@@ -158,21 +158,21 @@ class Shrinkage:
         """The L1 norm over `size` coordinates."""
         return L1(self.total(self.weights, size))
 
-    def slopes(self, theta: Array, leaning: Array) -> Array:
+    def slopes(self, theta: Array, penalty_subgradient: Array) -> Array:
         """Slopes of all terms.
 
         Parameters
         ----------
         theta : array, shape (n,)
             Of the losses.
-        leaning : array, shape (d,)
+        penalty_subgradient : array, shape (d,)
             A subgradient of the L1 norm.
         """
         out = np.zeros(len(self.terms) + len(self.rest))
         out[self.rest] = theta
-        kappa = self.total(self.weights, len(leaning))
+        kappa = self.total(self.weights, len(penalty_subgradient))
         with np.errstate(invalid="ignore", over="ignore"):
-            share = leaning / np.where(kappa > 0, kappa, 1.0)
+            share = penalty_subgradient / np.where(kappa > 0, kappa, 1.0)
         pulled = self.tilts + self.weights * share[self.coordinates]
         out[self.terms] = np.clip(pulled / self.factors, self.low, self.high)
         return out

@@ -136,7 +136,7 @@ class Recognition:
         z: Array,
         theta: Array,
         side: Array,
-        leaning: Array | None = None,
+        penalty_subgradient: Array | None = None,
         shares: Array | None = None,
     ) -> Array:
         """Multipliers of all rows of the canonical problem.
@@ -149,7 +149,7 @@ class Recognition:
             Slopes of the loss terms.
         side : array, shape (k,)
             Multipliers of the side constraints.
-        leaning : array, shape (d,), optional
+        penalty_subgradient : array, shape (d,), optional
             Subgradient of the L1 norm; the one that goes with `theta` when omitted.
         shares : array, shape (p,), optional
             Slopes of the pieces of `maxima`.
@@ -162,7 +162,9 @@ class Recognition:
         if self.side.shape[0]:
             rows += self.side.T @ side
         if self.shrinkage is not None:
-            given = subgradient(self.problem, theta) if leaning is None else leaning
+            given = penalty_subgradient
+            if given is None:
+                given = subgradient(self.problem, theta)
             theta = self.shrinkage.slopes(theta, given)
         given_shares = np.zeros(0) if shares is None else shares
         duals = Duals(z, self.pairing.split(theta), rows, given_shares)

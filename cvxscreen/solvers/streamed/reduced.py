@@ -177,8 +177,8 @@ def regulariser_gap(problem: Problem, x: Array, force: Array) -> float:
     if problem.penalty is None:
         x_theta = -quadratic.solve(force)
     else:
-        x_theta, leaning = problem.penalty.prox_and_subgradient(-force, quadratic.diagonal)
-        rest = problem.penalty.fenchel_gap(x, leaning)
+        x_theta, s = problem.penalty.prox_and_subgradient(-force, quadratic.diagonal)
+        rest = problem.penalty.fenchel_gap(x, s)
     x_theta = np.where(quadratic.free, x, x_theta)
     return 0.5 * quadratic.norm(x - x_theta) ** 2 + rest
 
