@@ -60,7 +60,7 @@ def projected_gradient_ball(problem: Problem, point: Point) -> Region:
     """
     here = _at(problem, point)
     cone, diagonal = _cone(problem), problem.quadratic.diagonal
-    _, s = cone.prox_and_subgradient(diagonal * here.x - here.pull - problem.linear, diagonal)
+    _, s = cone.prox_and_subgradient(diagonal * here.x - here.At_theta - problem.linear, diagonal)
     return _leaning("pgb", here, s)
 
 
@@ -128,7 +128,7 @@ def _leaning(bound: str, point: Point, s: Array) -> Region:
     cone, diagonal = _cone(problem), problem.quadratic.diagonal
     if not np.isfinite(point.gap):
         return Everywhere(problem, bound, point.gap)
-    v = -(point.pull + problem.linear)
+    v = -(point.At_theta + problem.linear)
     x_theta = (v - s) / diagonal
     root = sqrt(float(diagonal.min()))
     size = sum(float(np.linalg.norm(part)) for part in (v, s, diagonal * x_theta))

@@ -75,7 +75,7 @@ def around(problem: Problem, slopes: Array, reach: Array) -> Interval:
 def around_point(point: Point, reach: Array) -> Interval:
     """The same at the point's own slopes, whose pull is known: no pass is made."""
     problem = point.problem
-    pull = -(point.pull + problem.linear)
+    pull = -(point.At_theta + problem.linear)
     # The error of ``A' theta`` is part of `dual_error`, in the metric of 1/M.
     error = point.dual_error * np.sqrt(problem.quadratic.diagonal) * (1.0 + 8.0 * UNIT)
     error += 8.0 * UNIT * (np.abs(problem.linear) + np.abs(pull))
@@ -195,7 +195,7 @@ class _Known:
     margins: Interval
     slopes: Interval
     coordinates: Interval
-    pulls: Interval
+    v: Interval
     zero: Mask
     settled: Mask
     needed: Mask
@@ -215,7 +215,7 @@ def _alternate(
     fixed = losses.lo == losses.hi
     known = _Known(
         nothing.margins, (losses.lo.copy(), losses.hi.copy()),
-        (nothing.coordinates[0].copy(), nothing.coordinates[1].copy()), nothing.pulls,
+        (nothing.coordinates[0].copy(), nothing.coordinates[1].copy()), nothing.v,
         np.zeros(problem.d, dtype=bool), fixed, np.zeros(problem.d, dtype=bool),
     )
     state = _State(problem, point, cross)
@@ -235,7 +235,7 @@ def _alternate(
         if after == before or idle or (rounds > 1 and few):
             break
     return Boxes(
-        problem, name, known.margins, known.slopes, known.coordinates, known.pulls, known.radius,
+        problem, name, known.margins, known.slopes, known.coordinates, known.v, known.radius,
         point.gap, rounds, known.skipped,
     )
 
@@ -368,8 +368,8 @@ class _State:
         else:
             pulls = pulls_within_budget(problem, self.point, known.slopes)
         spare = problem.drift * np.sqrt(self.weights) * (1.0 + 8.0 * UNIT)
-        known.pulls = _meet(known.pulls, (pulls[0] - spare, pulls[1] + spare))
-        low, high = known.pulls
+        known.v = _meet(known.v, (pulls[0] - spare, pulls[1] + spare))
+        low, high = known.v
         known.zero = known.zero | self.penalty.vanishing(low, high, strict=problem.pure_l1)
         held = (known.coordinates[0] > 0) | (known.coordinates[1] < 0)
         known.needed = known.needed | held | self.penalty.needed(low, high)

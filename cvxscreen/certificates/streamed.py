@@ -48,7 +48,7 @@ class Sums:
         ``sum |theta_i a_i,free|``.
     outside : int
         Listed slopes outside their box, or none.
-    pull : array, shape (d,)
+    At_theta : array, shape (d,)
         ``A' theta``.
     takers : list of arrays, shape (4, k)
         Of the listed terms: ``a_i,free``, room above and below theta, how fast the gap grows with
@@ -60,7 +60,7 @@ class Sums:
     load: float
     free_load: float
     outside: int
-    pull: Array
+    At_theta: Array
     takers: list[Array]
 
     def __add__(self, other: Sums) -> Sums:
@@ -188,7 +188,7 @@ def certify_chunks(
     primal += problem.constant + (0.0 if problem.penalty is None else problem.penalty.value(x))
     if found.outside:
         return refused("a dual variable lies outside its box", primal)
-    pull = found.pull + problem.linear
+    pull = found.At_theta + problem.linear
     root = float(np.sqrt(quadratic.floor))
     lean = found.load / root * design.adjoint_factor * (1.0 + problem.n * EPS)
     side_gap = side_error = blur = 0.0

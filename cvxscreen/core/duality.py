@@ -86,7 +86,7 @@ class Point:
         Objective at `x`.
     feasible : bool
         Whether `x` provably satisfies the side constraints (always true without them).
-    pull : array, shape (d,)
+    At_theta : array, shape (d,)
         ``A' theta`` as computed (without a quadratic term: of the slopes as they were given,
         before they were shrunk to be feasible).
     penalty_subgradient : array, shape (d,)
@@ -110,7 +110,7 @@ class Point:
     gap: float
     primal: float
     feasible: bool
-    pull: Array
+    At_theta: Array
     penalty_subgradient: Array
     centre: Centre | None = None
     noise: float = 0.0
@@ -259,7 +259,7 @@ def rescaled_point(problem: Problem, point: Point) -> Point:
     theta = np.clip(theta, losses.lo, losses.hi)
     moved = _assemble(
         problem, point.x, theta, point.multipliers, point.margins, point.margin_error,
-        factor * point.pull, gamma(8),
+        factor * point.At_theta, gamma(8),
         up(float(np.abs(theta - factor * point.theta) @ problem.noise_norms), problem.n + 8),
     )
     if problem.quadratic is not old.quadratic or problem.penalty is not None or not plain:
@@ -341,7 +341,7 @@ def _assemble(
         gap=up(terms + 0.5 * distance * distance),
         primal=problem.primal(x, margins),
         feasible=feasible,
-        pull=force,
+        At_theta=force,
         penalty_subgradient=s,
     )
 
@@ -364,7 +364,7 @@ def _assemble_pure_l1(
     return Point(
         problem=problem, x=x, theta=theta, multipliers=np.zeros(0), margins=margins,
         margin_error=error, x_theta=x.copy(), dual_error=0.0, primal_dual_distance=0.0, terms=terms,
-        gap=up(terms), primal=problem.primal(x, margins), feasible=True, pull=force,
+        gap=up(terms), primal=problem.primal(x, margins), feasible=True, At_theta=force,
         penalty_subgradient=s, noise=noise,
     )
 

@@ -230,9 +230,9 @@ def _pull(problem: Problem, force: Array, near: Point | None) -> tuple[Array, fl
             moved = problem.design.take_rows(other).adjoint(step)
             noise = 2.0 * factor * float(np.abs(step) @ problem.noise_norms[other])
             noise += near.dual_error + gamma(4) * problem.quadratic.dual_reach(
-                np.abs(near.pull) + np.abs(moved)
+                np.abs(near.At_theta) + np.abs(moved)
             )
-            return near.pull + moved, noise
+            return near.At_theta + moved, noise
     return problem.design.adjoint(force), factor * float(np.abs(force) @ problem.noise_norms)
 
 

@@ -144,9 +144,9 @@ def judge(problem: Problem, region: Region) -> Verdict:
     needed_terms = (codes == Piece.LEFT) | (codes == Piece.RIGHT)
     dropped = needed = np.zeros(problem.d, dtype=bool)
     if isinstance(region, Boxes) and isinstance(problem.penalty, L1):
-        dropped = problem.penalty.vanishing(*region.pulls, strict=problem.pure_l1)
+        dropped = problem.penalty.vanishing(*region.v, strict=problem.pure_l1)
         least, most = region.coordinates
-        needed = problem.penalty.needed(*region.pulls) | (least > 0) | (most < 0)
+        needed = problem.penalty.needed(*region.v) | (least > 0) | (most < 0)
         if (dropped & needed).any():
             raise UnsafeEvidence(
                 f"feature {int(np.flatnonzero(dropped & needed)[0])} was proven to be zero and not "

@@ -30,11 +30,11 @@ def test_intervals_contain_the_optimum(loss: str, data: str) -> None:
             low, high = boxes.coordinates
             assert (truth.x >= low - slack).all()
             assert (truth.x <= high + slack).all()
-            low, high = boxes.pulls
-            size = 1e-6 * np.abs(truth.pull).max()
+            low, high = boxes.v
+            size = 1e-6 * np.abs(truth.v).max()
             if loss in CURVED:  # otherwise theta* need not be unique
-                assert (truth.pull >= low - size).all()
-                assert (truth.pull <= high + size).all()
+                assert (truth.v >= low - size).all()
+                assert (truth.v <= high + size).all()
                 low, high = boxes.slopes
                 size = 1e-6 * np.abs(truth.theta).max()
                 assert (truth.theta >= low - size).all()
@@ -126,8 +126,8 @@ def test_theorem_10_as_printed_is_wrong() -> None:
         truth = Truth.of(make("smoothed_hinge", "dense", seed))
         kappa = truth.problem.penalty.kappa  # type: ignore[union-attr]
         for point in points(truth, np.random.default_rng(seed), 10):
-            low, high = dual_ball(truth.problem, point).pulls
-            zero = (truth.x == 0) & (np.abs(truth.pull) < 0.999 * kappa)
+            low, high = dual_ball(truth.problem, point).v
+            zero = (truth.x == 0) & (np.abs(truth.v) < 0.999 * kappa)
             said = (low < -kappa) & (high > kappa)
             asked += int(said.sum())
             printed += int((said & zero).sum())

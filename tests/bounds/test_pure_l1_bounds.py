@@ -108,7 +108,7 @@ def test_the_dual_ball_is_attained(q: float, rng: np.random.Generator) -> None:
         column = problem.design.dense()[:, 0]
         theta = best + rng.uniform(0.05, 0.2) * column
         boxes = dual_ball(problem, reference_point(problem, np.zeros(1), theta))
-        low, high = boxes.pulls
+        low, high = boxes.v
         pull = -float(column @ best)
         assert low[0] <= pull <= high[0]
         middle, reach = 0.5 * (low[0] + high[0]), 0.5 * (high[0] - low[0])
@@ -125,7 +125,7 @@ def test_a_smaller_radius_would_drop_a_feature_that_is_needed(rng: np.random.Gen
     boxes = dual_ball(problem, point)
     assert not judge(problem, boxes).dropped[0]
     assert ProxNewton()(problem, None, 1e-14).x[0] != 0.0
-    low, high = boxes.pulls
+    low, high = boxes.v
     middle, reach = 0.5 * (low + high), 0.5 * (high - low)
     short = replace(boxes, pulls=(middle - 0.99 * reach, middle + 0.99 * reach))
     assert judge(problem, short).dropped[0]
@@ -147,8 +147,8 @@ def test_nothing_wrong_is_decided(loss: str, data: str) -> None:
         for point in points(truth, rng, 25):
             boxes = dual_ball(problem, point)
             verdict = judge(problem, boxes)
-            assert (pull >= boxes.pulls[0] - off).all()
-            assert (pull <= boxes.pulls[1] + off).all()
+            assert (pull >= boxes.v[0] - off).all()
+            assert (pull <= boxes.v[1] + off).all()
             assert (truth.theta >= boxes.slopes[0] - near).all()
             assert (truth.theta <= boxes.slopes[1] + near).all()
             assert np.isinf(boxes.coordinates[1][~verdict.dropped]).all()

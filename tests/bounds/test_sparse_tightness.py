@@ -58,7 +58,7 @@ def test_the_box_of_a_pull_is_attained(rng: np.random.Generator) -> None:
     )
     best = losses.slope(np.zeros(n))
     theta = best + 0.4 * column[:, 0]
-    low, high = dual_ball(problem, reference_point(problem, np.zeros(1), theta)).pulls
+    low, high = dual_ball(problem, reference_point(problem, np.zeros(1), theta)).v
     pull = -float(column[:, 0] @ best)
     assert low[0] <= pull <= high[0]
     assert min(pull - low[0], high[0] - pull) <= 0.004 * (high[0] - low[0])
@@ -85,7 +85,7 @@ def test_what_settled_samples_have_used_of_the_gap_is_taken_off_exactly(
     boxes = bound(problem, reference_point(problem, np.zeros(3), theta))
     assert boxes.rounds > 1
     assert (boxes.slopes[0][settled] == -0.3).all()
-    low, high = boxes.pulls[0][0], boxes.pulls[1][0]
+    low, high = boxes.v[0][0], boxes.v[1][0]
     assert low <= pulls[0] <= high
     assert min(pulls[0] - low, high - pulls[0]) <= 0.004 * (high - low)
 

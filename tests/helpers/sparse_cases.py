@@ -55,7 +55,7 @@ class Truth:
     x: np.ndarray
     theta: np.ndarray
     margins: np.ndarray
-    pull: np.ndarray
+    v: np.ndarray
     blur: float
 
     @classmethod
@@ -78,7 +78,7 @@ def wrong(truth: Truth, verdict: Verdict) -> Counter[str]:
     bad: Counter[str] = Counter()
     bad["dropped"] = int((verdict.dropped & (np.abs(truth.x) > slack)).sum())
     # v* - M x* is a subgradient of kappa |.|: where x* = 0 for certain v* is inside.
-    surely_zero = np.abs(truth.pull) < kappa * (1 - 1e-5)
+    surely_zero = np.abs(truth.v) < kappa * (1 - 1e-5)
     bad["needed"] = int((verdict.needed_features & surely_zero & (np.abs(truth.x) == 0)).sum())
     room = truth.blur * problem.norms + 1e-9 * (1 + np.abs(truth.margins))
     pieces = [problem.losses.piece_within(t, t) for t in

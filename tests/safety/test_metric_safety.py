@@ -201,7 +201,7 @@ def test_the_projected_gradient_sphere_counts_the_product_with_the_multiplier(
     away = p.quadratic.norm(optimal - ball.centre)
     assert p.quadratic.norm(moved - ball.centre) < 0.99 * away
     assert away <= ball.radius
-    assert here.pull[first] == 1.0  # so S = lam - 1 there, and nothing elsewhere
+    assert here.At_theta[first] == 1.0  # so S = lam - 1 there, and nothing elsewhere
     assert ball.radius**2 == pytest.approx(0.125 * (1.0 + 3.25**2) + 0.875)
 
 

@@ -359,7 +359,7 @@ Interval = tuple[Array, Array]
 
 @dataclass(frozen=True, eq=False)
 class Boxes:
-    """Intervals of margins, coordinates, slopes and pulls at the optimum, rounded outward.
+    """Intervals of margins, coordinates, slopes and v at the optimum, rounded outward.
 
     Attributes
     ----------
@@ -372,7 +372,7 @@ class Boxes:
         Of ``theta*``.
     coordinates : pair of arrays, shape (d,)
         Of ``x*``.
-    pulls : pair of arrays, shape (d,)
+    v : pair of arrays, shape (d,)
         Of ``v* = -A' theta* - q``: ``v_j* - M_jj x_j*`` is a subgradient of ``kappa_j |.|``.
     radius, gap : float
         Of the primal ball, of the point.
@@ -385,7 +385,7 @@ class Boxes:
     margins: Interval
     slopes: Interval
     coordinates: Interval
-    pulls: Interval
+    v: Interval
     radius: float
     gap: float
     rounds: int = 1

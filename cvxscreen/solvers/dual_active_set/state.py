@@ -218,7 +218,7 @@ class State:
         margins: Array | None = None
         at: Array | None = None
         if known is not None and known.problem is problem and (known.theta == self.theta).all():
-            pull, self.passes = known.pull * self.root, 0.0
+            pull, self.passes = known.At_theta * self.root, 0.0
             margins = _known_margins(known) if not len(self.free) else None
         elif start is not None and start.passes is not None and not len(self.free):
             margins, pull, self.passes = start.passes[0], start.passes[1] * self.root, 0.0

@@ -54,14 +54,14 @@ class ZeroIterate:
     ----------
     problem : Problem
     x : array, shape (d,)
-    pull : array, shape (d,)
+    At_theta : array, shape (d,)
         ``A' theta`` of the slopes at 0.
     primal, gap : float
     """
 
     problem: Problem
     x: Array
-    pull: Array
+    At_theta: Array
     primal: float
     gap: float
 
@@ -291,7 +291,7 @@ class _Run(Run):
             self.answer, self.finished = answer, True
         else:
             self.point = point = self.point_of(answer)
-            pull = np.abs(point.pull + problem.linear)
+            pull = np.abs(point.At_theta + problem.linear)
             out = ~wanted & ~self.screening.dropped
             off = Prediction(chosen).refuted(problem, point.margins, self.screening)
             refuted = int((pull[out] > self.penalty.kappa[out]).sum()) + int(off.sum())

@@ -72,7 +72,7 @@ def deciding_gaps(point: Point) -> tuple[Array, Array]:
     if found is None:
         problem = point.problem
         penalty: L1 = problem.penalty  # type: ignore[assignment]
-        slack = np.maximum(penalty.kappa - np.abs(point.pull + problem.linear), 0.0)
+        slack = np.maximum(penalty.kappa - np.abs(point.At_theta + problem.linear), 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             rows = (problem.losses.kink_distance(point.margins) / problem.norms) ** 2
             found = rows, (slack / problem.column_norms) ** 2

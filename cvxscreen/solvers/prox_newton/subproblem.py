@@ -120,7 +120,7 @@ def wanted_features(x: Array, pull: Array, kappa: Array, let_in: Mask) -> Mask:
 
 def next_features(point: Point, penalty: L1, let_in: Mask, inner: SubproblemSolver) -> Mask:
     """The features a solver gets next, shape (d,): the wanted, or all where fewer cannot pay."""
-    problem, pull = point.problem, np.abs(point.pull + point.problem.linear)
+    problem, pull = point.problem, np.abs(point.At_theta + point.problem.linear)
     wanted = wanted_features(point.x, pull, penalty.kappa, let_in)
     if int(wanted.sum()) > FEWER * problem.d or at_once(problem, inner, wanted):
         wanted[:] = True

@@ -296,7 +296,7 @@ class _Run:
         ) + problem.constant
         if problem.penalty is not None:
             primal += problem.penalty.value(self.x)
-        force = seen.pull + problem.linear
+        force = seen.At_theta + problem.linear
         gap = seen.fy + regulariser_gap(problem, self.x, force)
         free = problem.quadratic.free
         if (np.abs(force[free]) > 1e-10 * (1e-300 + seen.load)).any():

@@ -122,7 +122,7 @@ class Seen:
         Sum of the losses: of all terms, and of those decided.
     fy : float
         Sum of the Fenchel-Young terms of the listed slopes.
-    pull, decided_pull : array, shape (d,)
+    At_theta, decided_At_theta : array, shape (d,)
         ``A' theta``: with the listed slopes, and of the decided terms at their own.
     gram : array, shape (d, d), or None
         ``A_Q' diag(1/q) A_Q`` of the terms decided on a parabola; None where there are none.
@@ -138,8 +138,8 @@ class Seen:
     value: float
     decided_value: float
     fy: float
-    pull: Array
-    decided_pull: Array
+    At_theta: Array
+    decided_At_theta: Array
     gram: Array | None
     load: float
     counts: NDArray[np.int64]
@@ -237,8 +237,8 @@ class SolverSnapshot:
             value=float(value.sum()),
             decided_value=float(value.sum()) - float(value[kept].sum()),
             fy=fy,
-            pull=pull,
-            decided_pull=decided,
+            At_theta=pull,
+            decided_At_theta=decided,
             gram=chunk.gram(np.where(curved, 1.0 / np.where(curved, losses.q, 1.0), 0.0))
             if bent else None,
             load=float(np.abs(theta).sum()),

@@ -81,8 +81,8 @@ class Model:
         """
         design, _ = in_chunks(problem)
         rows, scale, losses = seen.kept.rows(), seen.kept.factors(), seen.kept.table()
-        linear = problem.linear + seen.decided_pull
-        constant = problem.constant + seen.decided_value - float(seen.decided_pull @ x)
+        linear = problem.linear + seen.decided_At_theta
+        constant = problem.constant + seen.decided_value - float(seen.decided_At_theta @ x)
         kept = replace(
             problem, design=_rows(rows, scale, design.intercept, None), losses=losses,
             linear=linear, constant=constant,

@@ -153,12 +153,12 @@ def test_a_point_from_known_products_is_the_point(rng: np.random.Generator) -> N
     answer = Answer.of(problem, x, theta, np.zeros(0), 1e-6)
     plain = reference_point(problem, x, theta)
     assert answer.point.gap == pytest.approx(plain.gap, rel=1e-13)
-    np.testing.assert_array_equal(answer.point.pull, plain.pull)
+    np.testing.assert_array_equal(answer.point.At_theta, plain.At_theta)
     theta[3] = 5.0
     wrong = reference_point(
         problem, x, theta, known=(problem.design.forward(x), problem.design.adjoint(theta))
     )
-    np.testing.assert_array_equal(wrong.pull, problem.design.adjoint(wrong.theta))
+    np.testing.assert_array_equal(wrong.At_theta, problem.design.adjoint(wrong.theta))
 
 
 def test_a_solution_certified_first_is_still_a_reference(rng: np.random.Generator) -> None:

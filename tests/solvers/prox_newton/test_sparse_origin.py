@@ -34,7 +34,7 @@ def test_the_origin_is_the_point_at_zero(loss: str, share: float) -> None:
     problem = alone(share) if loss == "alone" else make(loss, "dense", 3, share=share)
     point, origin = reference_point(problem, np.zeros(problem.d)), ZeroIterate.of(problem)
     np.testing.assert_array_equal(origin.x, point.x)
-    np.testing.assert_array_equal(origin.pull, point.pull)
+    np.testing.assert_array_equal(origin.At_theta, point.At_theta)
     assert origin.primal == point.primal
     assert origin.gap == pytest.approx(point.gap, rel=1e-9, abs=1e-9 * point.primal)
 

@@ -101,13 +101,13 @@ def test_a_known_pull_costs_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     passes = []
     adjoint = Rows.adjoint
     monkeypatch.setattr(Rows, "adjoint", lambda self, t: passes.append(1) or adjoint(self, t))
-    low, high = dual_ball(problem, on).pulls
+    low, high = dual_ball(problem, on).v
     assert not passes
     dual_ball(problem, off)
     assert passes
-    size = 1e-9 * np.abs(truth.pull).max()
-    assert (truth.pull >= low - size).all()
-    assert (truth.pull <= high + size).all()
+    size = 1e-9 * np.abs(truth.v).max()
+    assert (truth.v >= low - size).all()
+    assert (truth.v <= high + size).all()
 
 
 def test_what_does_not_promise_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
