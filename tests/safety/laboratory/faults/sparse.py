@@ -45,7 +45,7 @@ FAULTS = (
             "features are dropped wrongly",
             "bounds/test_sparse_tightness.py::test_what_settled_samples_have_used_of_the_gap_is_taken_off_exactly"),
     synergy("the budget without Fenchel-Young terms", DROPPED,
-            "total = point.terms + (0.25", "total = (0.25", "samples are fixed wrongly",
+            "total = point.terms + share", "total = share", "samples are fixed wrongly",
             "bounds/test_features_and_samples.py::test_intervals_contain_the_optimum"),
     budget("the knapsack", SHRUNK, "return best * (1.0 + 8.0 * UNIT)", "return 0.99 * best",
            "features are dropped wrongly",
