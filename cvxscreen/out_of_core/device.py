@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.validation import whole
 from cvxscreen.errors import InvalidInput, MissingDependency
-from cvxscreen.out_of_core.block_products import STRIP, ChunkLoops
+from cvxscreen.out_of_core.block_products import STRIP, OwnProducts
 from cvxscreen.out_of_core.in_memory import Opened, even_bounds, register
 from cvxscreen.out_of_core.streams import Local
 
@@ -103,7 +103,7 @@ def _library(X: Any) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class DeviceBlock:
+class DeviceBlock(OwnProducts):
     """A chunk on its device; indexed with integers it gives rows in this process's memory.
 
     Attributes
@@ -142,35 +142,31 @@ class DeviceBlock:
     def __abs__(self) -> NDArray[Any]:
         return np.abs(np.asarray(self))
 
-    @property
-    def loops(self) -> ChunkLoops:
-        """Products with these rows, as `block_products` makes them with numpy's."""
-        return ChunkLoops(_margins, _squares, _pull)
+    def margins(self, x: Any) -> NDArray[np.float64]:
+        """See `OwnProducts`."""
+        return np.asarray(fetched(self.xp.matmul(self.double(), self.there(x))))
 
+    def squares(self, weights: Any) -> NDArray[np.float64]:
+        """See `OwnProducts`."""
+        rows = self.double()
+        return np.asarray(fetched(self.xp.matmul(rows * rows, self.there(weights))))
 
-def _margins(block: DeviceBlock, x: Any, out: Any) -> None:
-    out[:] = fetched(block.xp.matmul(block.double(), block.there(x)))
-
-
-def _squares(block: DeviceBlock, weights: Any, out: Any) -> None:
-    rows = block.double()
-    out[:] = fetched(block.xp.matmul(rows * rows, block.there(weights)))
-
-
-def _pull(block: DeviceBlock, theta: Any, out: Any) -> None:
-    """Strips of rows side by side, then their sum, then the rows that are left."""
-    xp, rows, weights = block.xp, block.double(), block.there(theta)
-    n, d = block.shape
-    strips = n // STRIP
-    whole = strips * STRIP
-    if strips:
-        sums = xp.matmul(
-            xp.reshape(weights[:whole], (strips, 1, STRIP)),
-            xp.reshape(rows[:whole, :], (strips, STRIP, d)),
-        )
-        out += fetched(xp.sum(sums, axis=0))[0]
-    if whole < n:
-        out += fetched(xp.matmul(weights[whole:], rows[whole:, :]))
+    def adjoint(self, theta: Any) -> NDArray[np.float64]:
+        """Strips of rows side by side, then their sum, then the rows that are left."""
+        xp, rows, weights = self.xp, self.double(), self.there(theta)
+        n, d = self.shape
+        strips = n // STRIP
+        whole = strips * STRIP
+        out = np.zeros(d)
+        if strips:
+            sums = xp.matmul(
+                xp.reshape(weights[:whole], (strips, 1, STRIP)),
+                xp.reshape(rows[:whole, :], (strips, STRIP, d)),
+            )
+            out += fetched(xp.sum(sums, axis=0))[0]
+        if whole < n:
+            out += fetched(xp.matmul(weights[whole:], rows[whole:, :]))
+        return out
 
 
 class DeviceRows:

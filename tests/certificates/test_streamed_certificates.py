@@ -16,7 +16,7 @@ from cvxscreen.core.streamed import ChunkTerms, Slopes, Unit
 from cvxscreen.designs.chunks import ABSENT, Chunks, Listed
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.out_of_core import block_products as chunk_loops
+from cvxscreen.out_of_core import block_products
 from cvxscreen.out_of_core.in_memory import Blocks
 from cvxscreen.out_of_core.streams import Local
 from cvxscreen.solvers.streamed.passes import lowest_along
@@ -90,22 +90,19 @@ def test_rounding_stays_within_the_factors(kind: Any) -> None:
     assert ours.adjoint_factor <= (limit + 2 + 4 + 1) * 2.0**-53
 
 
-def test_loops_and_einsum_agree() -> None:
+def test_compiled_products_and_einsum_agree() -> None:
     rng = np.random.default_rng(3)
     block = rng.standard_normal((2500, 5)).astype(np.float32)
     block.flags.writeable = False
     theta = rng.standard_normal(2500)
     theta[::3] = 0.0
-    fast = chunk_loops.chunk_loops()
-    for call, slow, given, size in [
-        (fast.margins, chunk_loops._plain_margins, rng.standard_normal(5), 2500),
-        (fast.squares, chunk_loops._plain_squares, rng.random(5), 2500),
-        (fast.pull, chunk_loops._plain_pull, theta, 5),
+    x, weights, wide = rng.standard_normal(5), rng.random(5), block.astype(np.float64)
+    for found, expected in [
+        (block_products.margins(block, x), np.einsum("ij,j->i", wide, x)),
+        (block_products.squares(block, weights), np.einsum("ij,ij,j->i", wide, wide, weights)),
+        (block_products.adjoint(block, theta), np.einsum("ij,i->j", wide, theta)),
     ]:
-        one, other = np.zeros(size), np.zeros(size)
-        call(block, given, one)
-        slow(block, given, other)
-        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
 def solved(intercept: bool, loss: str = "hinge") -> tuple[Any, Any]:
