@@ -36,7 +36,7 @@ from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.build import build
 from cvxscreen.errors import UnknownName
-from cvxscreen.solvers.interface import Start, SubproblemResult
+from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver
 
 _LOCK = Lock()
 _INSIDE: list[Any] = []
@@ -177,7 +177,7 @@ def options_for(solver: Any, given: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(eq=False)
-class CvxpySolver:
+class CvxpySolver(SubproblemSolver):
     """Calls CVXPY on each reduced problem.
 
     Parameters

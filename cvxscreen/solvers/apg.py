@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ from cvxscreen.core.losses import kinked
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.gram import Gram
 from cvxscreen.errors import InvalidInput
-from cvxscreen.solvers.interface import Start, SubproblemResult
+from cvxscreen.solvers.interface import SolverTraits, Start, SubproblemResult, SubproblemSolver
 
 Array = NDArray[np.float64]
 
@@ -242,7 +242,7 @@ FORMS = ("fista", "monotone", "auslender_teboulle")
 
 
 @dataclass(frozen=True)
-class Apg:
+class Apg(SubproblemSolver):
     """Accelerated proximal gradient (Chen et al. 2013, Appendix A) on smooth problems.
 
     Parameters
@@ -260,6 +260,7 @@ class Apg:
     check: int = 10
     name: str = "APG"
     limits: Limits = field(default=UNLIMITED, compare=False)
+    traits: ClassVar[SolverTraits] = SolverTraits(reaches_target=True)
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0

@@ -111,24 +111,67 @@ class SubproblemResult:
         return replace(self, info=info)
 
 
+@dataclass(frozen=True)
+class SolverTraits:
+    """What a solver does by itself, as far as the screening loop acts on it.
+
+    The defaults are what is assumed of a solver about which nothing is known.
+
+    Attributes
+    ----------
+    reaches_target : bool
+        It stops at the absolute duality gap that it is asked for, and this gap is ours. It can then
+        be asked for a loose answer first and for more later; for any other solver a built-in one
+        finds a start, and the reduced problem that it gets is the only one.
+    stops_right_below : bool
+        Its gap ends so close below the target that the target may be nearly all of the tolerance.
+    selects_terms : bool
+        It finds out by itself which terms are not at an end of their range: predicting these for it
+        saves nothing.
+    selects_features : bool
+        The same of the features that are not 0, under an L1 term.
+    few_iterations : bool
+        It takes a handful of passes over the data in all: interrupting it for proofs saves nothing.
+    interchangeable : bool
+        It stands for whichever built-in solver suits: over data in chunks each reduced problem goes
+        to the one that suits it.
+    """
+
+    reaches_target: bool = False
+    stops_right_below: bool = False
+    selects_terms: bool = False
+    selects_features: bool = False
+    few_iterations: bool = False
+    interchangeable: bool = False
+
+
 class SubproblemSolver(Protocol):
-    """Any solver of a (reduced) problem."""
+    """Any solver of a (reduced) problem.
+
+    A class that inherits from this one has to give a `name` and `__call__`; the rest is what is
+    assumed of a solver about which nothing is known.
+    """
 
     @property
     def name(self) -> str:
         """What to call it in records."""
         ...
 
+    @property
+    def limits(self) -> Limits:
+        """The limits of the whole call, which the solver keeps to and so does the loop."""
+        return UNLIMITED
+
+    @property
+    def traits(self) -> SolverTraits:
+        """What it does by itself."""
+        return SolverTraits()
+
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
     ) -> SubproblemResult:
         """Solve `problem` from `start` to an absolute duality gap of about `target`."""
         ...
-
-
-def limits_of(inner: SubproblemSolver) -> Limits:
-    """The limits that `inner` keeps to, and so does the loop around it."""
-    return getattr(inner, "limits", UNLIMITED)
 
 
 def refuse_side(problem: Problem) -> None:

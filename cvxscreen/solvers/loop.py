@@ -28,11 +28,10 @@ from cvxscreen.solvers.interface import (
     SubproblemSolver,
     call_checked,
     check_request,
-    limits_of,
 )
 from cvxscreen.solvers.prediction import SMALL, PredictionRadius, accept_reduction, sample, samples
 from cvxscreen.solvers.prox_newton.loop import solve_sparse
-from cvxscreen.solvers.registry import BUILTIN, OWN, builtin_solver, pilot_gap
+from cvxscreen.solvers.registry import builtin_solver, pilot_gap
 from cvxscreen.solvers.run import Run
 from cvxscreen.solvers.schedule import WORTH, ToleranceSchedule, promising
 from cvxscreen.solvers.solution import (
@@ -127,9 +126,9 @@ def solve_screened(
     solver: SubproblemSolver = builtin_solver(problem) if inner is None else inner
     bounds = default_bounds(problem) if bounds is None else tuple(bounds)
     sparse = isinstance(problem.penalty, L1) and not problem.quadratic.free.any()
-    if problem.side is None and not isinstance(solver, OWN if sparse else BUILTIN):
+    if problem.side is None and not solver.traits.reaches_target:
         # The built-in solver is the pilot: another solver then only sees what is hard to decide.
-        first = builtin_solver(problem, limits_of(solver))
+        first = builtin_solver(problem, solver.limits)
         aim = min(tol, pilot_gap(problem))
         pilot = solve_screened(problem, first, mode=mode, tol=aim, start=start, bounds=bounds)
         start = Start(pilot.x, pilot.theta)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.linalg as sla
@@ -28,7 +28,14 @@ from scipy.sparse.linalg import LinearOperator, cg
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.duality import dual_feasible
 from cvxscreen.core.problem import Problem
-from cvxscreen.solvers.interface import SolverSnapshot, Start, SubproblemResult, refuse_side
+from cvxscreen.solvers.interface import (
+    SolverSnapshot,
+    SolverTraits,
+    Start,
+    SubproblemResult,
+    SubproblemSolver,
+    refuse_side,
+)
 
 Array = NDArray[np.float64]
 
@@ -296,7 +303,7 @@ def _line_search(state: _State, step: Array, dt: Array) -> float:
 
 
 @dataclass(frozen=True)
-class Newton:
+class Newton(SubproblemSolver):
     """The built-in solver for problems without side constraints.
 
     Parameters
@@ -310,6 +317,7 @@ class Newton:
     max_steps: int = 500
     name: str = "BUILTIN"
     limits: Limits = field(default=UNLIMITED, compare=False)
+    traits: ClassVar[SolverTraits] = SolverTraits(reaches_target=True, interchangeable=True)
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0

@@ -31,14 +31,8 @@ with 200, 0.5 and 2.9 with 400, 0.5 and 9.1 with 800, 0.4 and 11.5 with 1600.
 AUTOMATIC = ("auto", "builtin", "newton")
 """Names that leave the choice among the built-in solvers to `builtin_solver`."""
 
-BUILTIN = (Newton, DualActiveSet, Smo, MetricSolver, Apg, ProxNewton)
-"""The built-in solvers: they take a target, a proximal weight and any start."""
-
 FORCED: dict[str, type[Apg] | type[Sdca] | type[Spdc]] = {"apg": Apg, "sdca": Sdca, "spdc": Spdc}
 """Built-in solvers that are used only when named."""
-
-OWN = (*BUILTIN, *FORCED.values())
-"""All solvers that are not somebody else's."""
 
 PILOT, KINKED = 1e-12, 1e-8
 """Relative gap asked of the built-in solver before another one sees the reduced problem; the second

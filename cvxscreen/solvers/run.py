@@ -13,7 +13,7 @@ from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
 from cvxscreen.screening.reduction import Screening
-from cvxscreen.solvers.interface import SubproblemResult, SubproblemSolver, limits_of
+from cvxscreen.solvers.interface import SubproblemResult, SubproblemSolver
 from cvxscreen.solvers.solution import Answer, Round, Solution
 
 
@@ -43,7 +43,7 @@ class Run:
         on_round: Callable[[Round], None] | None,
     ) -> None:
         self.problem, self.inner, self.mode, self.tol = problem, inner, mode, tol
-        self.bounds, self.on_round, self.limits = bounds, on_round, limits_of(inner)
+        self.bounds, self.on_round, self.limits = bounds, on_round, inner.limits
         self.screening = Screening.empty(problem)
         self.best: Point | None = None
         self.answer: Answer | None = None

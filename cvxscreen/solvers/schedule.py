@@ -15,11 +15,8 @@ from numpy.typing import NDArray
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
 from cvxscreen.screening.reduction import Screening
-from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
 from cvxscreen.solvers.interface import SolverSnapshot, SubproblemSolver
 from cvxscreen.solvers.prediction import SMALL, size_of_optimum
-from cvxscreen.solvers.registry import BUILTIN
-from cvxscreen.solvers.smo import Smo
 
 Array = NDArray[np.float64]
 
@@ -106,19 +103,19 @@ class ToleranceSchedule:
     @property
     def builtin(self) -> bool:
         """Whether the solver's gap is ours."""
-        return isinstance(self.inner, BUILTIN)
+        return self.inner.traits.reaches_target
 
     @property
     def sees(self) -> bool:
         """Whether the solver finds out by itself which terms matter."""
-        return isinstance(self.inner, DualActiveSet | Smo)
+        return self.inner.traits.selects_terms
 
     def last(self, best: Point | SolverSnapshot | None) -> float:
         """The absolute gap to end with."""
         share, size = OTHERS, self.size if best is None else None
         if self.builtin:
             known = size is not None or best is not None
-            share = CLOSE if known and isinstance(self.inner, DualActiveSet) else AIM
+            share = CLOSE if known and self.inner.traits.stops_right_below else AIM
         scale = size_of_optimum(self.problem, best) if size is None else size
         return self.factor * share * self.tol * max(scale, 1e-300)
 

@@ -19,6 +19,7 @@ Fenchel-Young terms alone.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,13 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.designs.gram import Gram, exact_sum
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.box_qp import Block
-from cvxscreen.solvers.interface import Start, SubproblemResult, refuse_side
+from cvxscreen.solvers.interface import (
+    SolverTraits,
+    Start,
+    SubproblemResult,
+    SubproblemSolver,
+    refuse_side,
+)
 
 Array = NDArray[np.float64]
 
@@ -184,7 +191,7 @@ _PATIENCE = 5
 
 
 @dataclass(frozen=True)
-class Smo:
+class Smo(SubproblemSolver):
     """The built-in solver of kernel problems.
 
     Parameters
@@ -201,6 +208,7 @@ class Smo:
     block: int = 512
     name: str = "BUILTIN"
     limits: Limits = field(default=UNLIMITED, compare=False)
+    traits: ClassVar[SolverTraits] = SolverTraits(reaches_target=True, selects_terms=True)
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0

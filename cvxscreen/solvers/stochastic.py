@@ -7,6 +7,7 @@ here for comparison; their duality gap is looked at after 1, 2, 4, ... sweeps, t
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from cvxscreen._support.compiled import unsigned
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.columns import by_rows
-from cvxscreen.solvers.interface import Start, SubproblemResult
+from cvxscreen.solvers.interface import SolverTraits, Start, SubproblemResult, SubproblemSolver
 from cvxscreen.solvers.prox_newton.loops import loops
 from cvxscreen.solvers.prox_newton.solver import require
 
@@ -32,7 +33,7 @@ def _gap(problem: Problem, x: Array, margins: Array, theta: Array, force: Array)
 
 
 @dataclass(frozen=True)
-class Sdca:
+class Sdca(SubproblemSolver):
     """Proximal stochastic dual coordinate ascent.
 
     Parameters
@@ -52,6 +53,7 @@ class Sdca:
     seed: int = 0
     name: str = "SDCA"
     limits: Limits = field(default=UNLIMITED, compare=False)
+    traits: ClassVar[SolverTraits] = SolverTraits(reaches_target=True)
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
@@ -90,7 +92,7 @@ class Sdca:
 
 
 @dataclass(frozen=True)
-class Spdc:
+class Spdc(SubproblemSolver):
     """The stochastic primal-dual coordinate method (Zhang and Xiao 2015) in mini-batches.
 
     Parameters as of `Sdca`; `batches` is the number of batches an epoch is made of.
@@ -102,6 +104,7 @@ class Spdc:
     seed: int = 0
     name: str = "SPDC"
     limits: Limits = field(default=UNLIMITED, compare=False)
+    traits: ClassVar[SolverTraits] = SolverTraits(reaches_target=True)
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0

@@ -11,7 +11,7 @@ from strategies import Case, build, honest
 
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.problem import Problem
-from cvxscreen.solvers.interface import Start, SubproblemResult
+from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver
 from cvxscreen.solvers.loop import MAX_ROUNDS, solve_screened
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.prediction import SMALL
@@ -19,7 +19,7 @@ from cvxscreen.solvers.prediction import SMALL
 LARGE = 3 * SMALL
 
 
-class SubproblemSolver:
+class MadeSolver(SubproblemSolver):
     """An inner solver made of a function."""
 
     name = "TEST"
@@ -84,7 +84,7 @@ def fenced(n: int) -> Problem:
 @pytest.mark.parametrize("n", [24, 6 * SMALL])
 def test_a_broken_solver_never_yields_optimal(name: str, n: int) -> None:
     """Alone with a broken solver: an honest status and a certificate that does not hold."""
-    inner = SubproblemSolver(BROKEN[name])
+    inner = MadeSolver(BROKEN[name])
     solution = honest(solve_screened(fenced(n), inner))
     assert solution.status != "optimal"
     assert not solution.certificate.ok
@@ -96,14 +96,14 @@ def test_a_broken_solver_never_yields_optimal(name: str, n: int) -> None:
 def test_a_broken_solver_beside_the_pilot(name: str) -> None:
     """Without side constraints the built-in solver goes first; the certificate still decides."""
     problem = build(Case("hinge", True, n=LARGE, d=4, C=1.0))
-    inner = SubproblemSolver(BROKEN[name])
+    inner = MadeSolver(BROKEN[name])
     honest(solve_screened(problem, inner))
     assert inner.calls <= MAX_ROUNDS + 1
 
 
 def test_the_solvers_own_word_is_passed_on() -> None:
     """A failure without any point reports the solver's status."""
-    solution = solve_screened(fenced(24), SubproblemSolver(BROKEN["infeasible"]))
+    solution = solve_screened(fenced(24), MadeSolver(BROKEN["infeasible"]))
     assert solution.status == "infeasible"
     assert np.isnan(solution.x).all()
     assert "infeasible" in solution.certificate.reason

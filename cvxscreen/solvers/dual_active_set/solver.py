@@ -12,6 +12,7 @@ alternation is that of More and Toraldo 1991, with coordinate descent for projec
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,13 @@ from cvxscreen.solvers.dual_active_set.face import Face, aside
 from cvxscreen.solvers.dual_active_set.loops import compiled
 from cvxscreen.solvers.dual_active_set.rows import Block
 from cvxscreen.solvers.dual_active_set.state import PathCache, State
-from cvxscreen.solvers.interface import Start, SubproblemResult, refuse_side
+from cvxscreen.solvers.interface import (
+    SolverTraits,
+    Start,
+    SubproblemResult,
+    SubproblemSolver,
+    refuse_side,
+)
 from cvxscreen.solvers.newton import Newton
 
 Array = NDArray[np.float64]
@@ -62,7 +69,7 @@ def suits(problem: Problem) -> bool:
 
 
 @dataclass(frozen=True)
-class DualActiveSet:
+class DualActiveSet(SubproblemSolver):
     """The built-in solver for sparse data.
 
     What it does not take (see `suits`), and what it has not finished when its rounds are used up or
@@ -86,6 +93,9 @@ class DualActiveSet:
     name: str = "BUILTIN"
     limits: Limits = field(default=UNLIMITED, compare=False)
     memory: PathCache | None = field(default=None, compare=False)
+    traits: ClassVar[SolverTraits] = SolverTraits(
+        reaches_target=True, stops_right_below=True, selects_terms=True
+    )
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ from cvxscreen.designs.comparisons import Pairs
 from cvxscreen.designs.term_sets import Indexed, Products
 from cvxscreen.errors import InvalidInput
 from cvxscreen.screening.reduction import Screening
-from cvxscreen.solvers.interface import Start, SubproblemResult
+from cvxscreen.solvers.interface import SolverTraits, Start, SubproblemResult, SubproblemSolver
 from cvxscreen.solvers.metric.run import Run, Step, solve_kinked
 from cvxscreen.solvers.metric.task import Metric, Sphere, Task
 from cvxscreen.solvers.solution import Answer, Round, Solution
@@ -173,7 +173,7 @@ MODES = ("safe", "certified")
 
 
 @dataclass(frozen=True)
-class MetricSolver:
+class MetricSolver(SubproblemSolver):
     """The built-in solver of (reduced) metric learning problems, for the generic loop.
 
     Parameters
@@ -185,6 +185,7 @@ class MetricSolver:
 
     method: str = "auto"
     limits: Limits = field(default=UNLIMITED, compare=False)
+    traits: ClassVar[SolverTraits] = SolverTraits(reaches_target=True)
 
     @property
     def name(self) -> str:

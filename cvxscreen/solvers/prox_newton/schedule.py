@@ -22,7 +22,6 @@ from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.solvers.interface import SubproblemResult, SubproblemSolver
 from cvxscreen.solvers.prox_newton.subproblem import IndexedSubproblem
-from cvxscreen.solvers.registry import OWN
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -47,7 +46,7 @@ def eager(nest: IndexedSubproblem, inner: SubproblemSolver) -> bool:
 
     So before a solver that is not built in, which takes longer than any proof, and on little data.
     """
-    return not isinstance(inner, OWN) or nest.size <= SMALL
+    return not inner.traits.reaches_target or nest.size <= SMALL
 
 
 def left_after(point: Point, gap: float, sides: str) -> tuple[Mask, Mask]:
@@ -151,7 +150,7 @@ class ScreeningCostModel:
         self.everything, self.parts, self.sides = nest.size, len(parts), sides_of(parts)
         self.eager = eager(nest, inner)
         self.bends = curved(nest.problem)
-        self.able = getattr(inner, "quick", False)
+        self.able = inner.traits.few_iterations
         self.quick = False
         self.rate: float | None = None
         self.first, self.iterations = 0.0, 0

@@ -18,7 +18,7 @@ smoothed term is again a row of the table of losses, with ``b - s theta0`` and `
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -32,7 +32,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.designs.columns import by_columns, column_major
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.solvers.interface import Start, SubproblemResult
+from cvxscreen.solvers.interface import SolverTraits, Start, SubproblemResult, SubproblemSolver
 from cvxscreen.solvers.prox_newton.loops import loops
 from cvxscreen.solvers.prox_newton.model import Model, best_length, table, terms
 from cvxscreen.solvers.prox_newton.systems import Known
@@ -216,7 +216,7 @@ def _advance(state: State, cold: bool) -> bool:
 
 
 @dataclass(frozen=True)
-class ProxNewton:
+class ProxNewton(SubproblemSolver):
     """Proximal Newton under an L1 term; see the module's docstring.
 
     Parameters
@@ -234,8 +234,13 @@ class ProxNewton:
     moving: bool = True
     name: str = "BUILTIN"
     limits: Limits = field(default=UNLIMITED, compare=False)
-    quick: ClassVar[bool] = True
-    """A solve takes a handful of passes: it is not interrupted for proofs."""
+
+    @property
+    def traits(self) -> SolverTraits:
+        """It takes a handful of passes; it looks for its own features where it may."""
+        return SolverTraits(
+            reaches_target=True, few_iterations=True, selects_features=self.moving
+        )
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0

@@ -87,7 +87,7 @@ class IndexedSubproblem:
 
 def at_once(problem: Problem, inner: SubproblemSolver, wanted: Mask) -> bool:
     """Whether the solver is given all features, and predicts for itself which of them move."""
-    looks = getattr(inner, "moving", False) and entries(problem.design) <= AT_ONCE
+    looks = inner.traits.selects_features and entries(problem.design) <= AT_ONCE
     many = bool(np.count_nonzero(wanted) > min(ALONE, SOME * problem.d))
     return problem.pure_l1 and looks and many
 

@@ -31,8 +31,7 @@ from cvxscreen.core.streamed import Slopes
 from cvxscreen.designs.chunks import Chunks, Listed
 from cvxscreen.errors import InvalidInput
 from cvxscreen.screening.reduction import FOLD_LIMIT
-from cvxscreen.solvers.interface import Start, SubproblemSolver, limits_of
-from cvxscreen.solvers.newton import Newton
+from cvxscreen.solvers.interface import Start, SubproblemSolver
 from cvxscreen.solvers.registry import builtin_solver
 from cvxscreen.solvers.solution import Round, Solution
 from cvxscreen.solvers.streamed.passes import Seen, look, lowest_along, proven
@@ -139,7 +138,7 @@ def solve_chunked(
     solve : callable
         ``solve(problem, inner, tol=..., start=..., bounds=...)``: the loop for a problem in memory.
     inner : callable, optional
-        What it solves with; None or `Newton` for its own choice.
+        What it solves with; None, or one that is interchangeable, for its own choice.
     mode : {"certified"}
     tol : float
     start : Start, optional
@@ -164,10 +163,10 @@ def solve_chunked(
             "(np.array(X)) for a solve that leaves out nothing unproven."
         )
     began = perf_counter()
-    limits = UNLIMITED if inner is None else limits_of(inner)
+    limits = UNLIMITED if inner is None else inner.limits
 
     def again(reduced: Problem, **options: Any) -> Any:
-        own = inner is None or isinstance(inner, Newton)
+        own = inner is None or inner.traits.interchangeable
         chosen = builtin_solver(reduced, limits) if own else inner
         return solve(reduced, chosen, bounds=bounds, **options)
 
