@@ -86,10 +86,10 @@ def test_all_pictures_by_one_command(tmp_path: Path, monkeypatch, capsys) -> Non
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_the_readme_shows_every_example_with_its_picture(script: Path) -> None:
+def test_the_gallery_shows_every_example_with_its_picture(script: Path) -> None:
     name = script.stem.removeprefix("plot_")
-    text = (FOLDER.parent / "README.md").read_text("utf-8")
-    assert f"](examples/pictures/{name}.png)](examples/{script.name})" in text
+    text = (FOLDER.parent / "docs" / "gallery.md").read_text("utf-8")
+    assert f"](../examples/pictures/{name}.png)](../examples/{script.name})" in text
     assert imread(FOLDER / "pictures" / f"{name}.png").std() > 0.05
 
 

@@ -39,7 +39,8 @@ def python_files(*folders: str) -> list[Path]:
 
 def texts() -> Iterator[tuple[str, str]]:
     """Yield (path in the checkout, text) for everything a reader reads."""
-    named = [ROOT / name for name in ("README.md", "CHANGELOG.md", "pyproject.toml", ".ci/run")]
+    files = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "pyproject.toml", ".ci/run")
+    named = [*(ROOT / name for name in files), *sorted((ROOT / "docs").rglob("*.md"))]
     for path in [*python_files("cvxscreen", "tests"), *named]:
         if path.exists():
             yield path.relative_to(ROOT).as_posix(), path.read_text("utf-8")
@@ -99,7 +100,12 @@ def fenced_blocks(markdown: str) -> list[Block]:
 
 
 README_BLOCKS = fenced_blocks(README.read_text("utf-8")) if README.exists() else []
-EXAMPLES = [block for block in README_BLOCKS if block.language == "python"]
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = [
+    (page, block)
+    for page in PAGES
+    for block in fenced_blocks(page.read_text("utf-8")) if block.language == "python"
+]
 
 
 def test_public_names_exist_sorted_and_documented() -> None:
@@ -171,13 +177,15 @@ def test_readme_is_there_with_examples() -> None:
     assert EXAMPLES
 
 
-@pytest.mark.parametrize("block", EXAMPLES, ids=lambda block: f"line{block.line}")
-def test_readme_example_runs(
-    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("page", "block"), EXAMPLES, ids=[f"{page.name}:{block.line}" for page, block in EXAMPLES]
+)
+def test_an_example_of_the_documentation_runs(
+    page: Path, block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    source = "\n" * (block.line - 1) + block.text  # so that a traceback names the README's lines
-    exec(compile(source, str(README), "exec"), {"__name__": "__main__"})
+    source = "\n" * (block.line - 1) + block.text  # a traceback names the page's lines
+    exec(compile(source, str(page), "exec"), {"__name__": "__main__"})
 
 
 def test_readme_and_ci_run_the_same_checks() -> None:

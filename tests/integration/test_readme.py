@@ -1,4 +1,4 @@
-"""What the README says beyond its Python blocks: its shell commands, its table, its links."""
+"""What README and documentation say beyond their Python blocks: commands, the table, links."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import cvxscreen
 from cvxscreen.cli.commands import main
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "README.md").read_text("utf-8")
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXT = "\n".join(page.read_text("utf-8") for page in PAGES)
 BLOCKS = re.findall(r"```sh\n(.*?)```", TEXT, flags=re.DOTALL)
 COMMANDS = [line for b in BLOCKS for line in b.splitlines() if line.startswith("cvxscreen ")]
-ROWS = [line.split("|")[1:-1] for line in TEXT.splitlines() if line.startswith("| ")]
+MODELS = (ROOT / "docs" / "models.md").read_text("utf-8")
+ROWS = [line.split("|")[1:-1] for line in MODELS.splitlines() if line.startswith("| ")]
 
 
 def test_the_shell_commands_run(tmp_path, monkeypatch, capsys) -> None:
@@ -63,7 +65,11 @@ def test_the_table_names_solvers_that_solve() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    links = re.findall(r"\]\(([^)]+)\)", TEXT)
+    links = [(p, x) for p in PAGES for x in re.findall(r"\]\(([^)]+)\)", p.read_text("utf-8"))]
     assert links
-    for link in links:
-        assert link.startswith("http") or (ROOT / link).exists(), link
+    for page, link in links:
+        assert link.startswith("http") or (page.parent / link).exists(), (page.name, link)
+
+
+def test_the_readme_is_read_in_one_go() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 200

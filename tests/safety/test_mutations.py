@@ -55,7 +55,7 @@ def test_every_fault_can_still_be_planted(mutations: ModuleType) -> None:
     assert mutations.check() == []
     names = [fault.name for fault in mutations.FAULTS]
     assert len(names) == len(set(names)) >= 100
-    assert f"plants {len(names)} faults" in (ROOT / "README.md").read_text("utf-8")
+    assert f"plants {len(names)} faults" in (ROOT / "docs" / "safety.md").read_text("utf-8")
 
 
 def test_every_kind_and_every_safe_module_has_faults(mutations: ModuleType) -> None:

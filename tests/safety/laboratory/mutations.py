@@ -95,6 +95,7 @@ def copied(source: Path, place: Path) -> None:
     """Copy what the tests need; times are kept, so that compiled kernels need not be made again."""
     for name in ("cvxscreen", "tests"):
         shutil.copytree(source / name, place / name)
+    shutil.copytree(source / "docs", place / "docs")
     for name in ("pyproject.toml", "README.md"):
         shutil.copy2(source / name, place / name)
 
