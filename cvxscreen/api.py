@@ -225,7 +225,7 @@ def screen(
     problem : Problem
     reference : Solution or Point, or a pair of them
         Of `problem` itself, or of the same data at another C (bounds that are not in
-        `bounds.ACROSS` then evaluate its point on `problem` first); a pair for a bound of
+        `bounds.PARAMETER_CHANGE` then evaluate its point on `problem` first); a pair for a bound of
         `bounds.PAIRS`. It need not be exact.
     bound : str
         The bound's name in its paper; see `bounds.available`.
@@ -258,7 +258,7 @@ def screen(
     if problem.pure_l1 and bound == "midpoint":
         bound = "dual"  # the default stands for the only one
     region, point = bound_table.fitting(problem, bound), _point(reference)
-    across = bound in bound_table.ACROSS or bound in bound_table.CONES
+    across = bound in bound_table.PARAMETER_CHANGE or bound in bound_table.CONES
     if point.problem is not problem and not across:
         point = bound_table.moved(problem, point)
     return judge(problem, bound_table.cut(problem, region(problem, point), rule))

@@ -38,7 +38,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
 
 __all__ = [
-    "ACROSS",
+    "PARAMETER_CHANGE",
     "BOUNDS",
     "Bound",
     "CONES",
@@ -106,7 +106,7 @@ PAIRS: dict[str, PairBound] = {
 }
 """Bounds from two references, at other C as they are; all but ``two_sided`` need ``C`` between."""
 
-ACROSS = ("pgb", "dvi", "dvi_star", "rpb", "bt1", "bt2", "it")
+PARAMETER_CHANGE = ("pgb", "dvi", "dvi_star", "rpb", "bt1", "bt2", "it")
 """Bounds that take a reference at another C as it is; those of `CONES` do so for another lam."""
 
 

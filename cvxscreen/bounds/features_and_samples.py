@@ -412,7 +412,7 @@ def _meet(first: Interval, second: Interval) -> Interval:
 Bound = Callable[[Problem, Point], Region]
 
 
-def stages(problem: Problem, bound: Bound) -> tuple[Bound, ...]:
+def bound_components(problem: Problem, bound: Bound) -> tuple[Bound, ...]:
     """The parts of `bound`, features first; `bound` itself where it has none.
 
     Without curvature the features' part needs the samples' intervals and is not asked alone.

@@ -186,7 +186,7 @@ def piece_ends(losses: Losses, codes: Codes) -> tuple[Array, Array]:
     inf = np.full(len(losses), np.inf)
     falls, rises = losses.lo < 0, losses.hi > 0
     rows = [codes == piece for piece in (Piece.LOW, Piece.LEFT, Piece.ZERO, Piece.RIGHT)]
-    left_end = np.where(losses.bowl, k4, k2)
+    left_end = np.where(losses.two_sided_quadratic, k4, k2)
     high = np.select(rows, [k1, left_end, np.where(rises, k3, inf), k4], inf)
     rows = [codes == piece for piece in (Piece.LEFT, Piece.ZERO, Piece.RIGHT, Piece.HIGH)]
     low = np.select(rows, [k1, np.where(falls, k2, -inf), k3, k4], -inf)

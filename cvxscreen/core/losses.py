@@ -52,7 +52,7 @@ class Piece(IntEnum):
 
     UNDECIDED = -1
     LOW = 0  # linear, slope lo
-    LEFT = 1  # quadratic left of the zero piece (or the whole bowl when there is no zero piece)
+    LEFT = 1  # quadratic left of the zero piece (or all of it when there is no zero piece)
     ZERO = 2
     RIGHT = 3  # quadratic right of the zero piece
     HIGH = 4  # linear, slope hi
@@ -70,7 +70,7 @@ def locate(
 
     Parameters
     ----------
-    ends : (low, bowl end, high)
+    ends : (low, end of the LEFT piece, high)
         The intervals, and where the LEFT piece ends on its right.
     knots : four arrays, shape (n,)
         LOW|LEFT, LEFT|ZERO, ZERO|RIGHT, RIGHT|HIGH.
@@ -304,7 +304,7 @@ class Losses:
 
     # -- pieces -----------------------------------------------------------------------------
     @cached_property
-    def bowl(self) -> NDArray[np.bool_]:
+    def two_sided_quadratic(self) -> NDArray[np.bool_]:
         """Rows whose two quadratic pieces are one parabola around b (Huber), shape (n,)."""
         return (self.q > 0) & (self.e == 0) & (self.lo < 0) & (self.hi > 0)
 
@@ -336,7 +336,7 @@ class Losses:
         return np.column_stack([
             falls & np.isfinite(self.lo), falls & (self.q > 0),
             (self.e > 0) | ~falls | ~rises,
-            rises & (self.q > 0) & ~self.bowl, rises & np.isfinite(self.hi),
+            rises & (self.q > 0) & ~self.two_sided_quadratic, rises & np.isfinite(self.hi),
         ])
 
     def piece_within(self, low: ArrayLike, high: ArrayLike) -> Codes:
@@ -346,7 +346,7 @@ class Losses:
         two pieces join smoothly; the rounding of the knots is charged against the decision.
         """
         low, high = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
-        ends = (low, np.where(self.bowl, self.knots[3], self.knots[1]), high)
+        ends = (low, np.where(self.two_sided_quadratic, self.knots[3], self.knots[1]), high)
         return locate(ends, self.knots, self.knot_error, ~self._flat, self.exists,
                       (self.lo == 0, self.hi == 0))
 
@@ -363,7 +363,8 @@ class Losses:
         k1, k2, k3, k4 = self.knots
         falls, rises = self.lo < 0, self.hi > 0
         best = np.full(len(self), np.inf)
-        inner, outer = [(k2, falls & ~self.bowl), (k3, rises & ~self.bowl)], []
+        inside = ~self.two_sided_quadratic
+        inner, outer = [(k2, falls & inside), (k3, rises & inside)], []
         if self._has("q"):  # otherwise they are the same knots
             outer = [(k1, falls & np.isfinite(self.lo)), (k4, rises & np.isfinite(self.hi))]
         for knot, real in (*outer, *inner):

@@ -16,7 +16,7 @@ import pytest
 from exact import dot, exact
 from strategies import CASES, LOSSES, Case, Reference, build, points, reference
 
-from cvxscreen.bounds import ACROSS, BOUNDS, PAIRS, available, named
+from cvxscreen.bounds import BOUNDS, PAIRS, PARAMETER_CHANGE, available, named
 from cvxscreen.bounds.regions import Ball, Everywhere, Region
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.losses import Losses
@@ -166,7 +166,7 @@ def across(loss: str) -> list[tuple[Reference, Point, Point]]:
     return found
 
 
-@pytest.mark.parametrize("name", ACROSS)
+@pytest.mark.parametrize("name", PARAMETER_CHANGE)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_optimum_at_another_C_is_inside(name: str, loss: str) -> None:
     """From primal and dual points, and from dual points alone."""
@@ -175,7 +175,7 @@ def test_the_optimum_at_another_C_is_inside(name: str, loss: str) -> None:
         assert inside(ref, BOUNDS[name](ref.problem, dual_only))
 
 
-@pytest.mark.parametrize("name", ACROSS)
+@pytest.mark.parametrize("name", PARAMETER_CHANGE)
 def test_a_reference_with_other_losses_on_the_same_data_is_still_safe(name: str) -> None:
     """Same design object, other weights: whatever is reused must not assume scaled losses."""
     rng = np.random.default_rng(4)
@@ -246,7 +246,7 @@ def test_points_of_another_problem_are_refused() -> None:
     for name in BOUNDS:
         with pytest.raises(InvalidInput, match="`reference`"):
             BOUNDS[name](other, point)
-    for name in set(BOUNDS) - set(ACROSS):
+    for name in set(BOUNDS) - set(PARAMETER_CHANGE):
         with pytest.raises(InvalidInput, match="another problem"):
             BOUNDS[name](problem.with_(C=2.0), point)
 

@@ -13,7 +13,7 @@ from exact import dot, exact
 from strategies import LOSSES, Case, Reference, build, reference
 
 from cvxscreen.api import screen, solve
-from cvxscreen.bounds import ACROSS, BOUNDS, PAIRS, available, named, named_pair
+from cvxscreen.bounds import BOUNDS, PAIRS, PARAMETER_CHANGE, available, named, named_pair
 from cvxscreen.bounds.regions import CutBall, Everywhere, Region
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem
@@ -98,14 +98,14 @@ def test_pairs_contain_the_optimum_and_decide_rightly(loss: str) -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_references_at_another_C_decide_rightly(loss: str) -> None:
-    """Every bound of `ACROSS` in both directions of C, gaps 1e-1 to 1e-9."""
+    """Every bound of `PARAMETER_CHANGE` in both directions of C, gaps 1e-1 to 1e-9."""
     rng = np.random.default_rng(LOSSES.index(loss))
     decided: Counter[str] = Counter()
     for a, ref, b in neighbours(loss, range(6)):
         for gap in rng.choice(GAPS, 3):
             for other in (a, b):
                 point = blurred(other, gap, rng)
-                for name in ACROSS:
+                for name in PARAMETER_CHANGE:
                     region = BOUNDS[name](ref.problem, point)
                     assert inside(ref, region), name
                     verdict = judge(ref.problem, region)

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.svm import SVC, SVR
 
-from cvxscreen.bounds import ACROSS, BOUNDS
+from cvxscreen.bounds import BOUNDS, PARAMETER_CHANGE
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput, UnknownName
@@ -102,7 +102,7 @@ def sweep(problem: Problem, seed: int) -> tuple[Counter[str], Counter[str]]:
             x = found.x + level * rng.normal() * best
             for name, bound in BOUNDS.items():
                 point = reference_point(there, x, found.theta)
-                if name not in ACROSS:
+                if name not in PARAMETER_CHANGE:
                     point = reference_point(problem, x, found.theta / factor)
                 codes = judge(problem, bound(problem, point)).codes
                 both = (codes >= 0) & (truth >= 0)

@@ -11,7 +11,7 @@ from exact import Exact, exact
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cvxscreen.bounds import ACROSS, BOUNDS, joint, midpoint_ball, moved
+from cvxscreen.bounds import BOUNDS, PARAMETER_CHANGE, joint, midpoint_ball, moved
 from cvxscreen.bounds.regions import Ball
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.duality import reference_point
@@ -226,7 +226,7 @@ def test_the_dual_scales_with_C(data: st.DataObject, s: float) -> None:
     carried, fresh = moved(there, point), reference_point(there, x, s * point.theta)
     np.testing.assert_array_equal(carried.theta, fresh.theta)
     assert np.isclose(carried.gap, fresh.gap, rtol=1e-9, atol=1e-12 * size_of(there, x))
-    for name in ACROSS:
+    for name in PARAMETER_CHANGE:
         together(judge(there, BOUNDS[name](there, point)).codes,
                  judge(there, midpoint_ball(there, fresh)).codes)
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from strategies import LOSSES, Case, Reference, crossed, points, reference, solved
 
-from cvxscreen.bounds import ACROSS, BOUNDS, PAIRS
+from cvxscreen.bounds import BOUNDS, PAIRS, PARAMETER_CHANGE
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.models.regression import regression
@@ -63,7 +63,7 @@ def sweep(cases: Iterable[Case], number: int, seed: int) -> Tally:
         for point in points(ref, rng, number):
             moved = reference_point(there, point.x, s * point.theta)
             for name, bound in BOUNDS.items():
-                used = moved if name in ACROSS else point
+                used = moved if name in PARAMETER_CHANGE else point
                 count(ref, name, judge(ref.problem, bound(ref.problem, used)), tally)
     return tally
 
@@ -79,7 +79,7 @@ def path_sweep(cases: Iterable[Case], number: int, seed: int) -> Tally:
         factors = rng.choice([0.5, 0.9, 0.99]), rng.choice([1.01, 1.1, 2.0])
         sides = [near(ref.problem.with_(C=ref.problem.C * float(s)), rng, number) for s in factors]
         for first, second in zip(*sides, strict=True):
-            for name in ACROSS:
+            for name in PARAMETER_CHANGE:
                 for used in (first, second):
                     count(ref, name, judge(ref.problem, BOUNDS[name](ref.problem, used)), tally)
             for name, bound in PAIRS.items():

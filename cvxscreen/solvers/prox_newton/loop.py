@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.bounds import Bound
-from cvxscreen.bounds.features_and_samples import stages
+from cvxscreen.bounds.features_and_samples import bound_components
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.losses import Codes, Piece
 from cvxscreen.core.penalty import L1
@@ -128,7 +128,9 @@ class _Run(Run):
         """The whole problem in hand, nothing let in yet."""
         self.penalty: L1 = self.problem.penalty  # type: ignore[assignment]
         self.nest = IndexedSubproblem.whole(self.problem)
-        self.parts = [part for bound in self.bounds for part in stages(self.problem, bound)]
+        self.parts = [
+            part for bound in self.bounds for part in bound_components(self.problem, bound)
+        ]
         self.factor = 0.25
         self.let_in = np.zeros(self.problem.d, dtype=bool)
         self.kept = np.zeros(self.problem.n, dtype=bool)

@@ -18,7 +18,7 @@ from references import Model, Reference
 from terms import Term, real
 
 import cvxscreen
-from cvxscreen.bounds import ACROSS, PAIRS, available, named
+from cvxscreen.bounds import PAIRS, PARAMETER_CHANGE, available, named
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem
@@ -109,7 +109,7 @@ def constraints(ledger: Ledger, number: int, rng: np.random.Generator, count: in
         for name in available(problem):
             if name in PAIRS:
                 continue
-            for at in [point, moved] if name in ACROSS else [point]:
+            for at in [point, moved] if name in PARAMETER_CHANGE else [point]:
                 found = judge(problem, named(name)(problem, at))
                 verdict(ledger, ("side constraints", loss, name, design, dtype), ref, found)
     for mode in ("safe", "certified"):

@@ -11,7 +11,7 @@ from references import Reference
 from terms import OPEN
 
 from cvxscreen import solve
-from cvxscreen.bounds import ACROSS, BOUNDS, PAIRS, available, named
+from cvxscreen.bounds import BOUNDS, PAIRS, PARAMETER_CHANGE, available, named
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
@@ -48,7 +48,7 @@ def one(ledger: Ledger, model: str, loss: str, names: Names, ref: Reference, fou
         factor = adversary.FACTORS[number % len(adversary.FACTORS)]
         there = problem.with_(C=problem.C * factor)
         moved = reference_point(there, point.x, factor * point.theta)
-        for name in ACROSS:
+        for name in PARAMETER_CHANGE:
             key = (model, loss, name, *names)
             verdict(ledger, key, ref, judge(problem, BOUNDS[name](problem, moved)), f"{number} C")
 

@@ -10,7 +10,7 @@ from sparse_cases import CURVED, KINKED, Truth, make
 
 import cvxscreen as cs
 from cvxscreen.bounds import dual_ball, joint, midpoint_ball, synergy
-from cvxscreen.bounds.features_and_samples import primal_ball, stages
+from cvxscreen.bounds.features_and_samples import bound_components, primal_ball
 from cvxscreen.bounds.regions import Region
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.losses import Piece
@@ -74,9 +74,13 @@ def test_turns_reduce_step_by_step() -> None:
 
 def test_parts_of_a_bound() -> None:
     problem, kinked = make("huber", "dense", 0), make("hinge", "dense", 0)
-    assert stages(problem, joint) == stages(problem, synergy) == (dual_ball, primal_ball)
-    assert stages(kinked, joint) == (joint,)
-    assert stages(problem, midpoint_ball) == (midpoint_ball,)
+    assert (
+        bound_components(problem, joint)
+        == bound_components(problem, synergy)
+        == (dual_ball, primal_ball)
+    )
+    assert bound_components(kinked, joint) == (joint,)
+    assert bound_components(problem, midpoint_ball) == (midpoint_ball,)
 
 
 def test_the_samples_part_is_the_midpoint_ball() -> None:
