@@ -56,7 +56,7 @@ def midpoint_named(bound: str, point: Point) -> Region:
         return Ball(problem, bound, point.x, point.margins, radius, point.gap, point.theta)
     if point.centre is not None:
         known = point.centre
-        radius = up(radius + known.slack)
+        radius = up(radius + known.error)
         return Ball(problem, bound, known.x, known.margins, radius, point.gap, point.theta)
     centre = 0.5 * (point.x + point.x_theta)
     margins = problem.design.forward(centre)

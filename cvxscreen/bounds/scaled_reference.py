@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen.bounds.regions import Place
 from cvxscreen.bounds.regions.functionals import inner, length
-from cvxscreen.core.balance import imbalance_charge
+from cvxscreen.core.balance import imbalance_cost
 from cvxscreen.core.duality import Point
 
 Array = NDArray[np.float64]
@@ -95,9 +95,9 @@ class ScaledReference:
         step = self.point.x - self.origin - s * self.step
         noise = 4.0 * UNIT * length(problem, np.abs(self.point.x) + np.abs(self.origin))[1]
         noise += 4.0 * UNIT * s * length(problem, np.abs(self.step))[1]
-        return up(length(problem, step)[1] + noise + self.slack(s))
+        return up(length(problem, step)[1] + noise + self.rounding_error(s))
 
-    def slack(self, s: float) -> float:
+    def rounding_error(self, s: float) -> float:
         """Bound of the error of ``o + s k``."""
         return up(s * self.error + abs(1.0 - s) * self.origin_error)
 
@@ -108,7 +108,7 @@ class ScaledReference:
     def radius(self, s: float) -> float:
         """Of the midpoint ball at ``s``, for the centre as computed."""
         square = up(s * self.terms + 0.25 * self.apart(s) ** 2)
-        return up(float(np.sqrt(square)) + 0.5 * self.slack(s) + self.point.problem.drift)
+        return up(float(np.sqrt(square)) + 0.5 * self.rounding_error(s) + self.point.problem.drift)
 
     def products(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
         """``||p - k||^2``, ``<p - k, k>`` and ``||k||^2`` as computed, and their errors."""
@@ -144,4 +144,4 @@ def _repair(point: Point) -> float:
     residual = columns.T @ point.theta
     slop = gamma(problem.n + 8) * (np.abs(columns).T @ np.abs(point.theta)) + problem.imbalance
     target = np.zeros(columns.shape[1])
-    return imbalance_charge(problem, point.theta, residual, slop, target, problem.norms)
+    return imbalance_cost(problem, point.theta, residual, slop, target, problem.norms)

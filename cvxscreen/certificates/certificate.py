@@ -521,7 +521,7 @@ def certify(
         side_error = near.blur * float(np.sqrt(quadratic.diagonal.max(initial=0.0)))
         side_error += near.dual_blur / float(np.sqrt(quadratic.floor))
     step = x - x_theta
-    lean = float(np.abs(theta) @ problem.noise_norms) * problem.design.adjoint_factor
+    lean = float(np.abs(theta) @ problem.rounding_norms) * problem.design.adjoint_factor
     distance = quadratic.norm(step) + lean + problem.drift + 8 * EPS * quadratic.norm(x_theta)
     distance += side_error
     imbalance = 0.0

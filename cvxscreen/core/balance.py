@@ -184,7 +184,7 @@ def exact_sum(e: Array, theta: Array, start: float) -> float:
     return math.fsum([start, *product.tolist(), *rest.tolist()])
 
 
-def imbalance_charge(
+def imbalance_cost(
     problem: Problem, theta: Array, residual: Array, slop: Array, target: Array, reach: Array
 ) -> float:
     """What an exactly feasible dual point close to `theta` can cost, or infinity if none is near.

@@ -139,7 +139,7 @@ def c_min(problem: Problem) -> ClosedForm:
     pull = problem.design.adjoint(slopes)
     pull[free] = 0.0
     direction = -quadratic.solve(pull)
-    noise = problem.design.adjoint_factor * float(np.abs(slopes) @ problem.noise_norms)
+    noise = problem.design.adjoint_factor * float(np.abs(slopes) @ problem.rounding_norms)
     if quadratic.norm(direction) <= 4.0 * noise and _cancels(problem, slopes):
         direction, noise = np.zeros(problem.d), 0.0
     m, m_error = _margins(problem, direction, noise)

@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen._support.validation import finite, one_of
-from cvxscreen.core.balance import balance, imbalance_charge
+from cvxscreen.core.balance import balance, imbalance_cost
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 
@@ -49,13 +49,13 @@ class Centre:
     x : array, shape (d,)
     margins : array, shape (n,)
         ``<a_i, x>``.
-    slack : float
+    error : float
         Bound of its distance from the true midpoint, in the norm of ``M``.
     """
 
     x: Array
     margins: Array
-    slack: float
+    error: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,7 @@ class Point:
         ``s``, the dual point's part in the domain of ``h*``; empty without a penalty.
     centre : Centre or None
         Of a rescaled point; None means that a bound computes the midpoint's margins itself.
-    noise : float
+    At_theta_error : float
         Relative error of ``A' theta`` beyond that of the pass, where it was not made anew.
     """
 
@@ -113,7 +113,7 @@ class Point:
     At_theta: Array
     penalty_subgradient: Array
     centre: Centre | None = None
-    noise: float = 0.0
+    At_theta_error: float = 0.0
 
     @property
     def reach(self) -> float:
@@ -129,7 +129,7 @@ class Point:
 
 
 def feasible_share(
-    problem: Problem, theta: Array, force: Array, noise: float = 0.0
+    problem: Problem, theta: Array, force: Array, At_theta_error: float = 0.0
 ) -> tuple[float, Array]:
     """The share of `theta` that is feasible for certain, and what its pulls may be off by.
 
@@ -139,7 +139,7 @@ def feasible_share(
         In their boxes.
     force : array, shape (d,)
         ``A' theta`` as computed.
-    noise : float
+    At_theta_error : float
         Its relative error beyond that of one pass.
 
     Returns
@@ -157,7 +157,9 @@ def feasible_share(
     penalty: L1 = problem.penalty  # type: ignore[assignment]
     reach = up(float(np.linalg.norm(theta)), problem.n + 8)
     reach *= 1.0 + gamma(problem.n + 8)  # of the columns' norms
-    blur = (problem.design.adjoint_factor + noise + gamma(8)) * reach * problem.column_sizes
+    blur = (
+        (problem.design.adjoint_factor + At_theta_error + gamma(8)) * reach * problem.column_sizes
+    )
     largest = float(np.max((np.abs(force) + blur) / penalty.kappa, initial=0.0))
     if largest * (1.0 + 8.0 * UNIT) <= 1.0:
         return 1.0, blur
@@ -260,15 +262,15 @@ def rescaled_point(problem: Problem, point: Point) -> Point:
     moved = _assemble(
         problem, point.x, theta, point.multipliers, point.margins, point.margin_error,
         factor * point.At_theta, gamma(8),
-        up(float(np.abs(theta - factor * point.theta) @ problem.noise_norms), problem.n + 8),
+        up(float(np.abs(theta - factor * point.theta) @ problem.rounding_norms), problem.n + 8),
     )
     if problem.quadratic is not old.quadratic or problem.penalty is not None or not plain:
         return moved
-    slack = 0.5 * factor * (up(point.primal_dual_distance, problem.d + 8) + point.dual_error)
-    if slack > 0.02 * moved.primal_dual_distance:
+    error = 0.5 * factor * (up(point.primal_dual_distance, problem.d + 8) + point.dual_error)
+    if error > 0.02 * moved.primal_dual_distance:
         return moved
     middle = 0.5 * (1.0 + factor)
-    return replace(moved, centre=Centre(middle * point.x, middle * point.margins, slack))
+    return replace(moved, centre=Centre(middle * point.x, middle * point.margins, error))
 
 
 def _assemble(
@@ -290,7 +292,7 @@ def _assemble(
         return _assemble_pure_l1(problem, x, theta, margins, error, force, noise)
     losses, quadratic = problem.losses, problem.quadratic
     pull = force + problem.linear
-    size = float(np.abs(theta) @ problem.noise_norms)
+    size = float(np.abs(theta) @ problem.rounding_norms)
     factor = problem.design.adjoint_factor + noise
     side_cost, side_error, feasible = 0.0, 0.0, problem.side is None
     if problem.side is not None:
@@ -320,7 +322,7 @@ def _assemble(
         residual = pull[quadratic.free]
         slop = factor * (np.abs(problem.free_columns).T @ np.abs(theta)) + UNIT * np.abs(residual)
         target = problem.linear[quadratic.free]
-        charge = imbalance_charge(
+        charge = imbalance_cost(
             problem, theta, residual, slop + problem.imbalance, target, reach
         )
 
@@ -365,7 +367,7 @@ def _assemble_pure_l1(
         problem=problem, x=x, theta=theta, multipliers=np.zeros(0), margins=margins,
         margin_error=error, x_theta=x.copy(), dual_error=0.0, primal_dual_distance=0.0, terms=terms,
         gap=up(terms), primal=problem.primal(x, margins), feasible=True, At_theta=force,
-        penalty_subgradient=s, noise=noise,
+        penalty_subgradient=s, At_theta_error=noise,
     )
 
 
@@ -378,7 +380,7 @@ def _rescaled_pure_l1(problem: Problem, point: Point) -> Point:
         return reference_point(problem, point.x, factor * point.theta)
     return _assemble_pure_l1(
         problem, point.x, point.theta, point.margins, point.margin_error,
-        -point.penalty_subgradient, point.noise + gamma(8),
+        -point.penalty_subgradient, point.At_theta_error + gamma(8),
     )
 
 

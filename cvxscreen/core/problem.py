@@ -169,7 +169,7 @@ class Problem:
         return np.sqrt(row_squares(self.design, np.ones(self.d)))
 
     @cached_property
-    def noise_norms(self) -> Array:
+    def rounding_norms(self) -> Array:
         """``|| |a_i| ||`` in the metric of ``M^{-1}`` or an upper bound of it, shape (n,)."""
         reach = getattr(self.design, "reach", None)
         if reach is not None:  # a design whose passes round relative to more than its rows
@@ -230,7 +230,7 @@ class Problem:
             )
         C = positive("C", C)
         changed = replace(self, losses=self.losses.scaled(C / self.C), C=C)
-        for name in ("norms", "sizes", "noise_norms", "free_columns"):
+        for name in ("norms", "sizes", "rounding_norms", "free_columns"):
             if name in self.__dict__ or not self._streamed:
                 changed.__dict__[name] = getattr(self, name)
         return changed

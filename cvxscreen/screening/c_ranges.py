@@ -140,15 +140,15 @@ class _Strip:
     Attributes
     ----------
     middle, drift : array, shape (n,)
-    slack, slack_rate : array, shape (n,)
-        Bound of all that is not in the square root: ``slack + s slack_rate``.
+    error, error_rate : array, shape (n,)
+        Bound of all that is not in the square root: ``error + s error_rate``.
     norms : array, shape (n,)
     """
 
     middle: Array
     drift: Array
-    slack: Array
-    slack_rate: Array
+    error: Array
+    error_rate: Array
     norms: Array
     square: tuple[float, float, float]
     errors: tuple[float, float, float]
@@ -164,8 +164,8 @@ class _Strip:
         return cls(
             middle=0.5 * (both.margins + step.margins),
             drift=-0.5 * step.margins,
-            slack=0.5 * margin_error(problem, both.x) + norms * extra,
-            slack_rate=0.5 * margin_error(problem, step.x) + norms * (ray.error + extra),
+            error=0.5 * margin_error(problem, both.x) + norms * extra,
+            error_rate=0.5 * margin_error(problem, step.x) + norms * (ray.error + extra),
             norms=norms,
             square=(ray.terms + 0.25 * dd, 0.5 * dk - ray.terms, 0.25 * kk),
             errors=(
@@ -186,12 +186,12 @@ class _Strip:
     def _extent(self, side: float, end: Array, direction: float) -> Array:
         finite = np.isfinite(end)
         end = np.where(finite, end, 0.0)
-        # s = 1 - direction v: the slack grows with s.
-        a0 = end - side * self.middle - self.slack - self.slack_rate
-        a1 = direction * (self.slack_rate - side * self.drift)
-        size0 = np.abs(end) + np.abs(self.middle) + self.slack + self.slack_rate
+        # s = 1 - direction v: the error grows with s.
+        a0 = end - side * self.middle - self.error - self.error_rate
+        a1 = direction * (self.error_rate - side * self.drift)
+        size0 = np.abs(end) + np.abs(self.middle) + self.error + self.error_rate
         a0 = a0 - 4.0 * UNIT * size0
-        size1 = np.abs(self.drift) + self.slack_rate
+        size1 = np.abs(self.drift) + self.error_rate
         n2 = self.norms**2 * (1.0 + 4.0 * UNIT)
         c0, c1, c2 = self.square
         e0, e1, e2 = self.errors

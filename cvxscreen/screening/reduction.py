@@ -154,7 +154,7 @@ class Selection:
             drift=problem.drift + noise + extra_drift,
             imbalance=imbalance,
         )
-        for name in ("norms", "sizes", "noise_norms", "free_columns"):
+        for name in ("norms", "sizes", "rounding_norms", "free_columns"):
             if name in problem.__dict__ and not (len(curved) and name != "sizes"):
                 reduced.__dict__[name] = problem.__dict__[name][kept]
         return reduced
@@ -228,12 +228,12 @@ def _pull(problem: Problem, force: Array, near: Point | None) -> tuple[Array, fl
         if len(other) <= SHARE * problem.n:
             step = (force - near.theta)[other]
             moved = problem.design.take_rows(other).adjoint(step)
-            noise = 2.0 * factor * float(np.abs(step) @ problem.noise_norms[other])
+            noise = 2.0 * factor * float(np.abs(step) @ problem.rounding_norms[other])
             noise += near.dual_error + gamma(4) * problem.quadratic.dual_reach(
                 np.abs(near.At_theta) + np.abs(moved)
             )
             return near.At_theta + moved, noise
-    return problem.design.adjoint(force), factor * float(np.abs(force) @ problem.noise_norms)
+    return problem.design.adjoint(force), factor * float(np.abs(force) @ problem.rounding_norms)
 
 
 def _solution_bound(problem: Problem) -> float:

@@ -123,7 +123,7 @@ def test_one_class_cannot_be_balanced(trials: list[float]) -> None:
     residual = problem.free_columns.T @ theta + np.array([-1.0])
     assert (residual < 0).all()
     assert len(trials) <= 60 * 31
-    cost = module.imbalance_charge(
+    cost = module.imbalance_cost(
         problem, theta, residual, np.full(1, 1e-12), np.array([-1.0]), np.ones(n)
     )
     assert cost == np.inf
@@ -138,10 +138,10 @@ def test_what_is_left_over_is_charged_by_the_cheapest_term_with_room() -> None:
     )
     theta, reach = np.array([-0.5, -0.25, 0.0]), np.array([3.0, 1.0, 1.0])
     residual = np.full(1, -0.25)  # e' theta has to rise by a quarter
-    cost = module.imbalance_charge(problem, theta, residual, np.zeros(1), np.zeros(1), reach)
+    cost = module.imbalance_cost(problem, theta, residual, np.zeros(1), np.zeros(1), reach)
     assert cost == pytest.approx(0.25 * 0.5, rel=1e-5)
-    cost = module.imbalance_charge(problem, theta, -residual, np.zeros(1), np.zeros(1), reach)
+    cost = module.imbalance_cost(problem, theta, -residual, np.zeros(1), np.zeros(1), reach)
     assert cost == pytest.approx(0.25 * 0.5, rel=1e-5)
     stuck = np.array([-0.5, 0.0, -1.0])  # only the first can rise, for three times as much
-    cost = module.imbalance_charge(problem, stuck, residual, np.zeros(1), np.zeros(1), reach)
+    cost = module.imbalance_cost(problem, stuck, residual, np.zeros(1), np.zeros(1), reach)
     assert cost == pytest.approx(0.25 * 3.0, rel=1e-5)

@@ -36,7 +36,7 @@ def parts_are_bounds(problem: Problem, point: Point) -> None:
         middle = [(a + b) / 2 for a, b in zip(x, true, strict=True)]
         apart = [a - b for a, b in zip(exact(point.centre.x), middle, strict=True)]
         # The stored centre is rounded once; regions charge that with the margins' own rounding.
-        allowed = Fraction(point.centre.slack + point.dual_error) + Fraction(1, 2**52) * Fraction(
+        allowed = Fraction(point.centre.error + point.dual_error) + Fraction(1, 2**52) * Fraction(
             problem.quadratic.norm(point.centre.x)
         )
         assert allowed**2 >= dot(apart, model.apply(apart))

@@ -145,11 +145,11 @@ def test_a_reduced_problem_has_the_norms_of_its_rows() -> None:
             ref = reference(Case(loss, n=20))
             problem = replace(ref.problem)
             if warm:
-                for name in ("norms", "sizes", "noise_norms", "free_columns"):
+                for name in ("norms", "sizes", "rounding_norms", "free_columns"):
                     getattr(problem, name)
             reduced = some(ref, 4).reduce(problem)
             fresh = replace(reduced)
-            for name in ("norms", "sizes", "noise_norms", "free_columns"):
+            for name in ("norms", "sizes", "rounding_norms", "free_columns"):
                 np.testing.assert_allclose(
                     getattr(reduced, name), getattr(fresh, name), rtol=1e-12
                 )

@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen.bounds.regions.functionals import Functionals, Place, lifted
-from cvxscreen.core.balance import imbalance_charge
+from cvxscreen.core.balance import imbalance_cost
 from cvxscreen.core.duality import margin_error
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
@@ -180,7 +180,7 @@ def _base(ball: Known, wanted: Functionals, interval: tuple[float, float]) -> _B
     sensitivity = sensitivity + losses.q * (np.abs(theta) + 4.0 * imbalance)
     sensitivity = 1.01 * (sensitivity + problem.norms * ball.radius)
     one = np.ones(1)
-    repair = imbalance_charge(
+    repair = imbalance_cost(
         problem, theta, balance * one, slop * one, offset * one, sensitivity
     )
     if not np.isfinite(repair):
@@ -264,7 +264,7 @@ def _excess(base: _Base, side: float, delta: float) -> Array | None:
         return None
     pivot = np.where(problem.quadratic.free, 0.0, side * pulled / sigma)
     norms = Functionals.around(problem, pivot).norms
-    lean = factor * float(np.abs(step) @ problem.noise_norms)
+    lean = factor * float(np.abs(step) @ problem.rounding_norms)
     budget = up(radius**2) - constant + constant_error
     budget = budget + up(base.repair + lean * radius + sigma_error * base.reach)
     budget = budget + 8.0 * UNIT * (radius**2 + abs(constant))

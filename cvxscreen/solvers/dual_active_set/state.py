@@ -331,6 +331,6 @@ def _known_margins(point: Point) -> Array | None:
     near = 1e-9 * point.problem.quadratic.norm(point.x_theta)
     if point.primal_dual_distance <= near:
         return point.margins
-    if point.centre is not None and point.centre.slack <= near:
+    if point.centre is not None and point.centre.error <= near:
         return 2.0 * point.centre.margins - point.margins
     return None
