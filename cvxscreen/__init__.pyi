@@ -48,20 +48,20 @@ from .core.problem import (
 from .core.problem import (
     Quadratic as Quadratic,
 )
-from .cvxpy_plugin.compiled_problem import (
-    Screened as Screened,
+from .cvxpy_plugin.explanation import (
+    explain as explain,
 )
 from .cvxpy_plugin.parameter_path import (
     ParameterPath as ParameterPath,
 )
+from .cvxpy_plugin.reduced import (
+    reduce as reduce,
+)
 from .cvxpy_plugin.report import (
     Report as Report,
 )
-from .cvxpy_plugin.verify import (
-    explain as explain,
-)
-from .cvxpy_plugin.verify import (
-    reduce as reduce,
+from .cvxpy_plugin.screened_solver import (
+    Screened as Screened,
 )
 from .cvxpy_plugin.verify import (
     verify as verify,

@@ -1,10 +1,12 @@
 """CVXPY in and out: recognise a ``cvxpy.Problem``, solve it by screening, write the answer back."""
 
 from cvxscreen.cvxpy_plugin.build import joint_sdp, to_cvxpy
-from cvxscreen.cvxpy_plugin.compiled_problem import Screened
+from cvxscreen.cvxpy_plugin.explanation import Explanation, explain
 from cvxscreen.cvxpy_plugin.plugin import CvxpyProblem
-from cvxscreen.cvxpy_plugin.report import Comparison, Explanation, Report
-from cvxscreen.cvxpy_plugin.verify import Reduced, explain, reduce, verify
+from cvxscreen.cvxpy_plugin.reduced import Reduced, reduce
+from cvxscreen.cvxpy_plugin.report import Report
+from cvxscreen.cvxpy_plugin.screened_solver import Screened
+from cvxscreen.cvxpy_plugin.verify import Comparison, verify
 from cvxscreen.registration import register
 
 __all__ = [

@@ -87,14 +87,14 @@ class Built:
 
 
 def build(
-    problem: Problem, beside: Callable[[Any], tuple[Any, list[Any]]] | None = None
+    problem: Problem, further: Callable[[Any], tuple[Any, list[Any]]] | None = None
 ) -> Built:
     """Write `problem` for CVXPY; see the module's docstring.
 
     Parameters
     ----------
     problem : Problem
-    beside : callable, optional
+    further : callable, optional
         From ``z`` to a further cost and its constraints.
     """
     z, penalty, constraints = _variable(problem)
@@ -112,8 +112,8 @@ def build(
             rows.append((main, index, -1.0 if kind == "ge" else 1.0))
     side = _side(problem, z)
     constraints += [entry[0] for entry in side]
-    if beside is not None:
-        cost, more = beside(z)
+    if further is not None:
+        cost, more = further(z)
         objective = objective + cost
         constraints += more
     if not constraints:

@@ -1,20 +1,4 @@
-"""A solver of CVXPY as the solver of the reduced problems.
-
-Warnings of the solvers we call, held back without harm to other threads.
-
-`warnings.catch_warnings` saves and restores a list that all threads share: two that overlap leave
-it as neither found it. Here the first to come in saves it and the last to leave restores it.
-
-Points inside the side constraints for certain, so that bounds may rest on them.
-
-A solver ends on the boundary, a rounding error inside or outside; no theorem holds for a point
-outside. A step towards a strictly feasible point makes up for the rounding: the constraints are
-convex, so a small part of the way leaves everything inside, and the duality gap, computed at the
-point where the step ends, pays for it. Equalities have no interior; they hold up to rounding, which
-the bounds charge (`SideConstraints.nearness`), and the step goes along them.
-
-A solver of CVXPY as the inner solver of the screening loop.
-"""
+"""A solver of CVXPY as the solver of the reduced problems."""
 
 from __future__ import annotations
 
@@ -28,104 +12,14 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
-import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.build import build
+from cvxscreen.cvxpy_plugin.strictly_feasible import move_inside, strictly_feasible_point
 from cvxscreen.errors import UnknownName
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver
-
-_LOCK = Lock()
-_INSIDE: list[Any] = []
-"""One entry a thread inside; the first is what restores the filters."""
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Ignore warnings inside the block; other threads are silent too while it lasts."""
-    with _LOCK:
-        _INSIDE.append(None if _INSIDE else _silence())
-    try:
-        yield
-    finally:
-        with _LOCK:
-            restore = _INSIDE[0]
-            _INSIDE.pop()
-            if not _INSIDE:
-                restore.__exit__(None, None, None)
-
-
-def _silence() -> Any:
-    saved = warnings.catch_warnings()
-    saved.__enter__()
-    warnings.simplefilter("ignore")
-    return saved
-
-
-Array = NDArray[np.float64]
-
-STEPS = (0.0, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7)
-"""Parts of the way that are tried; further ones would cost more than they are worth."""
-
-
-ROWS, MATRIX = 20_000, 30
-"""Larger side constraints (rows, side of a PSD matrix) are not worth a solve of their own."""
-
-
-def strict_point(side: SideConstraints) -> Array | None:
-    """A point well inside `side`, or None where there is none, or none to be found cheaply.
-
-    Parameters
-    ----------
-    side : SideConstraints
-
-    Returns
-    -------
-    array, shape (d,), or None
-    """
-    large = any(kind == "psd" and size > MATRIX for kind, size in side.dims)
-    if large or side.matrix.shape[0] > ROWS:
-        return None
-    x, room = cp.Variable(side.matrix.shape[1]), cp.Variable()
-    constraints: list[Any] = [room <= 1.0]
-    for kind, size, rows in side.blocks():
-        matrix = sp.csc_array(side.matrix[rows])
-        value = matrix @ x + side.offset[rows]
-        if kind == "zero":
-            constraints.append(value == 0)
-        elif kind == "nonneg":
-            reach = np.sqrt(np.asarray(abs(matrix).power(2).sum(axis=1)).ravel())
-            constraints.append(value >= room * np.maximum(reach, 1e-300))
-        elif kind == "soc":
-            constraints.append(cp.norm(value[1:]) <= value[0] - room)
-        else:
-            square = cp.reshape(value, (size, size), order="F")
-            constraints.append(0.5 * (square + square.T) >> room * np.eye(size))
-    problem = cp.Problem(cp.Minimize(1e-3 * cp.sum_squares(x) - room), constraints)
-    try:
-        problem.solve(solver="CLARABEL")
-    except cp.error.SolverError:
-        return None
-    if x.value is None or room.value is None or not float(room.value) > 1e-8:
-        return None
-    found = np.asarray(x.value, dtype=np.float64)
-    return found if np.isfinite(side.nearness(found)) else None
-
-
-def inside(side: SideConstraints, x: Array, towards: Array) -> Array:
-    """`x`, or the nearest of a few points on the way to `towards` that is inside for certain.
-
-    Returns `x` itself where none of them is.
-    """
-    for part in STEPS:
-        moved = x + part * (towards - x)
-        if np.isfinite(side.nearness(moved)):
-            return np.asarray(moved)
-    return x
-
 
 TIGHT: dict[str, dict[str, Any]] = {
     "SCS": {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iters": 200_000},
@@ -144,11 +38,125 @@ GENERAL = frozenset(
 SECONDS = {
     "CLARABEL": "time_limit", "HIGHS": "time_limit", "OSQP": "time_limit", "SCS": "time_limit_secs"
 }
+
 ITERATIONS = {"CLARABEL": "max_iter", "OSQP": "max_iter", "SCS": "max_iters"}
 """What solvers call a limit of their own; others are left alone until they are done."""
 
 DEFAULT = "CLARABEL"
 """The solver when the user names none; it comes with CVXPY."""
+
+
+@dataclass(eq=False)
+class CvxpySolver(SubproblemSolver):
+    """Calls CVXPY on each reduced problem.
+
+    Parameters
+    ----------
+    solver : str, solver object or None
+        As in ``prob.solve(solver=...)``; see `chosen_solver` for None.
+    options : dict
+        Passed to every solve untouched.
+    limits : Limits
+        Of the whole call; the solver is told what is left, where it can be (`SECONDS`,
+        `ITERATIONS`).
+
+    Attributes
+    ----------
+    problem_solved : cvxpy.Problem or None
+        The last reduced problem, for its statistics.
+    failure : str
+        What CVXPY said when it raised, in the last such call.
+    solve_time, setup_time : float
+        Sums over all calls of what the solver reports.
+    further : callable or None
+        From the vector variable to a further cost and its constraints.
+    strict : dict
+        A strictly feasible point (or None) for the side constraints met so far.
+    """
+
+    solver: Any = None
+    options: dict[str, Any] = field(default_factory=dict)
+    limits: Limits = UNLIMITED
+    problem_solved: Any = None
+    failure: str = ""
+    solve_time: float = 0.0
+    setup_time: float = 0.0
+    further: Callable[[Any], tuple[Any, list[Any]]] | None = None
+    strict: dict[int, tuple[SideConstraints, Any]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The solver's name."""
+        return solver_name(self.solver)
+
+    def limited_options(self) -> dict[str, Any]:
+        """The options, with what is left of the limits."""
+        options, name = dict(self.options), self.name
+        for left, names in ((self.limits.seconds, SECONDS), (self.limits.iterations, ITERATIONS)):
+            if left is not None and name in names:
+                options[names[name]] = min(left, options.get(names[name], left))
+        return options
+
+    def moved_inside(self, side: SideConstraints, x: Any) -> Any:
+        """`x` moved inside `side` for certain where possible; see `interior`."""
+        key = id(side)
+        if key not in self.strict:
+            self.strict[key] = (side, strictly_feasible_point(side))
+        towards = self.strict[key][1]
+        return x if towards is None else move_inside(side, x, towards)
+
+    def __call__(
+        self, problem: Problem, start: Start | None = None, target: float = 0.0
+    ) -> SubproblemResult:
+        """Solve `problem`; start and target are for solvers that can use them.
+
+        Returns
+        -------
+        InnerResult
+            ``"optimal"``, ``"inaccurate"``, or CVXPY's own status (``"solver_error"`` when it
+            raises).
+        """
+        built = build(problem, self.further)
+        solver = chosen_solver(self.solver, self.options)
+        try:
+            with ignore_warnings():
+                built.problem.solve(solver=solver, **self.limited_options())
+        except cp.error.SolverError as error:
+            self.failure = str(error)
+            return _failed(cp.SOLVER_ERROR, str(error))
+        self.problem_solved = built.problem
+        stats = built.problem.solver_stats
+        self.solve_time += stats.solve_time or 0.0
+        self.setup_time += stats.setup_time or 0.0
+        self.limits.spent(stats.num_iters or 0)
+        status = built.problem.status
+        if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, cp.USER_LIMIT):
+            return _failed(status, status)
+        if built.variable.value is None:
+            return _failed(status, status)
+        x, theta, multipliers = built.read()
+        if problem.side is not None:
+            x = self.moved_inside(problem.side, x)
+        word = "optimal" if status == cp.OPTIMAL else "inaccurate"
+        return SubproblemResult(word, x, theta, multipliers, {"iterations": stats.num_iters})
+
+
+def _failed(status: str, message: str) -> SubproblemResult:
+    nothing = np.zeros(0)
+    return SubproblemResult(status, nothing, nothing, nothing, {"message": message})
+
+
+def named_cvxpy_solver(name: str, limits: Limits = UNLIMITED) -> CvxpySolver:
+    """The inner solver that calls CVXPY's solver `name`, with tolerances tight enough to certify.
+
+    Raises
+    ------
+    UnknownName
+        If CVXPY has no such solver installed.
+    """
+    if name.upper() not in installed():
+        raise UnknownName.among("solver", name, ["auto", "builtin", *installed()])
+    return CvxpySolver(name.upper(), options_for(name, {}), limits)
 
 
 @cache
@@ -176,114 +184,29 @@ def options_for(solver: Any, given: dict[str, Any]) -> dict[str, Any]:
     return {**tight, **given}
 
 
-@dataclass(eq=False)
-class CvxpySolver(SubproblemSolver):
-    """Calls CVXPY on each reduced problem.
+_LOCK = Lock()
 
-    Parameters
-    ----------
-    solver : str, solver object or None
-        As in ``prob.solve(solver=...)``; see `chosen_solver` for None.
-    options : dict
-        Passed to every solve untouched.
-    limits : Limits
-        Of the whole call; the solver is told what is left, where it can be (`SECONDS`,
-        `ITERATIONS`).
-
-    Attributes
-    ----------
-    problem_solved : cvxpy.Problem or None
-        The last reduced problem, for its statistics.
-    failure : str
-        What CVXPY said when it raised, in the last such call.
-    solve_time, setup_time : float
-        Sums over all calls of what the solver reports.
-    beside : callable or None
-        From the vector variable to a further cost and its constraints.
-    strict : dict
-        A strictly feasible point (or None) for the side constraints met so far.
-    """
-
-    solver: Any = None
-    options: dict[str, Any] = field(default_factory=dict)
-    limits: Limits = UNLIMITED
-    problem_solved: Any = None
-    failure: str = ""
-    solve_time: float = 0.0
-    setup_time: float = 0.0
-    beside: Callable[[Any], tuple[Any, list[Any]]] | None = None
-    strict: dict[int, tuple[SideConstraints, Any]] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """The solver's name."""
-        return solver_name(self.solver)
-
-    def within(self) -> dict[str, Any]:
-        """The options, with what is left of the limits."""
-        options, name = dict(self.options), self.name
-        for left, names in ((self.limits.seconds, SECONDS), (self.limits.iterations, ITERATIONS)):
-            if left is not None and name in names:
-                options[names[name]] = min(left, options.get(names[name], left))
-        return options
-
-    def settled(self, side: SideConstraints, x: Any) -> Any:
-        """`x` moved inside `side` for certain where possible; see `interior`."""
-        key = id(side)
-        if key not in self.strict:
-            self.strict[key] = (side, strict_point(side))
-        towards = self.strict[key][1]
-        return x if towards is None else inside(side, x, towards)
-
-    def __call__(
-        self, problem: Problem, start: Start | None = None, target: float = 0.0
-    ) -> SubproblemResult:
-        """Solve `problem`; start and target are for solvers that can use them.
-
-        Returns
-        -------
-        InnerResult
-            ``"optimal"``, ``"inaccurate"``, or CVXPY's own status (``"solver_error"`` when it
-            raises).
-        """
-        built = build(problem, self.beside)
-        solver = chosen_solver(self.solver, self.options)
-        try:
-            with quiet():
-                built.problem.solve(solver=solver, **self.within())
-        except cp.error.SolverError as error:
-            self.failure = str(error)
-            return _failed(cp.SOLVER_ERROR, str(error))
-        self.problem_solved = built.problem
-        stats = built.problem.solver_stats
-        self.solve_time += stats.solve_time or 0.0
-        self.setup_time += stats.setup_time or 0.0
-        self.limits.spent(stats.num_iters or 0)
-        status = built.problem.status
-        if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, cp.USER_LIMIT):
-            return _failed(status, status)
-        if built.variable.value is None:
-            return _failed(status, status)
-        x, theta, multipliers = built.read()
-        if problem.side is not None:
-            x = self.settled(problem.side, x)
-        word = "optimal" if status == cp.OPTIMAL else "inaccurate"
-        return SubproblemResult(word, x, theta, multipliers, {"iterations": stats.num_iters})
+_INSIDE: list[Any] = []
+"""One entry a thread inside; the first is what restores the filters."""
 
 
-def _failed(status: str, message: str) -> SubproblemResult:
-    nothing = np.zeros(0)
-    return SubproblemResult(status, nothing, nothing, nothing, {"message": message})
+@contextmanager
+def ignore_warnings() -> Iterator[None]:
+    """Ignore warnings inside the block; other threads are silent too while it lasts."""
+    with _LOCK:
+        _INSIDE.append(None if _INSIDE else _start_ignoring())
+    try:
+        yield
+    finally:
+        with _LOCK:
+            restore = _INSIDE[0]
+            _INSIDE.pop()
+            if not _INSIDE:
+                restore.__exit__(None, None, None)
 
 
-def named_cvxpy_solver(name: str, limits: Limits = UNLIMITED) -> CvxpySolver:
-    """The inner solver that calls CVXPY's solver `name`, with tolerances tight enough to certify.
-
-    Raises
-    ------
-    UnknownName
-        If CVXPY has no such solver installed.
-    """
-    if name.upper() not in installed():
-        raise UnknownName.among("solver", name, ["auto", "builtin", *installed()])
-    return CvxpySolver(name.upper(), options_for(name, {}), limits)
+def _start_ignoring() -> Any:
+    saved = warnings.catch_warnings()
+    saved.__enter__()
+    warnings.simplefilter("ignore")
+    return saved

@@ -1,14 +1,12 @@
 """Paths of a CVXPY problem over one of its parameters: `cvxscreen.path(prob, parameter, values)`.
 
-A parameter that only weighs the losses against the regulariser, as a change of C.
-
-With the regulariser times ``sigma(v)`` and the losses times ``rho(v)`` at the parameter's value
-``v``, the problem is ``sigma(v)`` times that of ``C = rho(v) / sigma(v)``. Under CVXPY's DPP rules
-both factors are affine in a scalar parameter of the objective, so two values of it give all.
-
 Where the parameter only weighs losses against the regulariser (C, lambda), the recognised problem
-at each value is that of one C, up to a factor, and the whole path is one path over C; otherwise
-each value is a solve of its own, from the one before it.
+at each value is that of one C, up to a factor, and the whole path is one path over C. With the
+regulariser times ``sigma(v)`` and the losses times ``rho(v)`` at the parameter's value ``v``, the
+problem is ``sigma(v)`` times that of ``C = rho(v) / sigma(v)``. Under CVXPY's DPP rules both
+factors are affine in a scalar parameter of the objective, so two values of it give all.
+
+Otherwise each value is a solve of its own, from the one before it.
 """
 
 from __future__ import annotations
@@ -29,105 +27,23 @@ from cvxscreen._support.tables import table
 from cvxscreen._support.validation import finite
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
-from cvxscreen.cvxpy_plugin import CvxpyProblem
-from cvxscreen.cvxpy_plugin import recall as memory
 from cvxscreen.cvxpy_plugin.plugin import Request, solve
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.rescale import factors
-from cvxscreen.cvxpy_plugin.recognise.standard import reread
+from cvxscreen.cvxpy_plugin.recognise.standard import with_current_costs
+from cvxscreen.cvxpy_plugin.solution_cache import (
+    LastSolution,
+    cached_recognition,
+    changes_only_costs,
+    store_solution,
+)
 from cvxscreen.errors import InvalidInput, NotScreenable, quoted
 from cvxscreen.paths import path as over_c
 from cvxscreen.paths.record import drawn
 
-__all__ = ["CvxpyProblem", "ParameterPath", "ParameterPoint", "parameter_path"]
-
 Array = NDArray[np.float64]
 
-
-@dataclass(frozen=True, eq=False)
-class Scale:
-    """A path over a parameter as a path over C.
-
-    Attributes
-    ----------
-    problem : Problem
-        With ``C = 1`` at costs where both factors are 1.
-    recognition : Recognition
-        At the same costs.
-    C : array, shape (k,)
-        One for each value of the parameter.
-    factor : array, shape (k,)
-        ``sigma``: objective, slopes and multipliers are those of `problem` times this.
-    sign : float
-        -1 for a maximisation.
-    """
-
-    problem: Problem
-    recognition: Recognition
-    C: Array
-    factor: Array
-    sign: float
-
-    def variables(self, x: Array) -> Mapping[int, Any]:
-        """Values of the user's variables for the core coordinates `x`, by identifier."""
-        standard = self.recognition.standard
-        columns = self.recognition.columns(x)
-        return standard.canonical.user_values(standard.split(columns))
-
-    def remember(self, x: Array, theta: Array, k: int) -> None:
-        """Make point `k` the reference of the user's next solve."""
-        here = self.problem.with_(C=float(self.C[k]))
-        point = reference_point(here, x, theta)
-        original = self.recognition.standard.canonical.original
-        memory.keep(original, memory.Last(here, point.x, point.theta, point.multipliers))
-
-
-def weigh(problem: Any, parameter: Any, values: Array) -> Scale | None:
-    """The path of `problem` over `values` of `parameter` as one over C; None where it is not.
-
-    The parameter's value is changed on the way.
-
-    Parameters
-    ----------
-    problem : cvxpy.Problem
-    parameter : cvxpy.Parameter
-        A scalar.
-    values : array, shape (k,)
-    """
-    first, second = float(values[0]), float(values[0]) * 2.0
-    try:
-        parameter.value = first
-        found = memory.recall(problem, recognise)
-        parameter.value = second
-        if not memory.only_costs(problem, parameter):
-            return None
-        there = reread(found.standard)
-        change = factors(found, there)
-    except (NotScreenable, ValueError):
-        return None
-    parts = found.parts
-    plain = not parts.tilt.any() and found.problem.side is None and found.shrinkage is None
-    plain = plain and not any((found.standard.constant, there.constant, parts.base, parts.level))
-    if first == 0.0 or change is None or change.squares is None or change.losses is None:
-        return None
-    if not plain or (parts.slope.any() and change.slopes != change.squares):
-        return None
-    step = (values - first) / first
-    rho, sigma = 1.0 + step * (change.losses - 1.0), 1.0 + step * (change.squares - 1.0)
-    if not ((rho > 0) & (sigma > 0)).all():
-        return None
-    base = replace(found.problem, C=1.0)
-    sign = found.standard.canonical.sign
-    return Scale(base, found, rho / sigma, sigma, sign)
-
-
-def builtin_suits(problem: Any) -> bool:
-    """Whether `problem` is recognised, and without side constraints."""
-    try:
-        return memory.recall(problem, recognise).problem.side is None
-    except Exception:  # whatever is wrong with it, its solve will say so
-        return False
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,7 +191,7 @@ def parameter_path(
     Request(None if auto else solver, mode, tol, False, options).check()
     if auto and not options:
         with _kept(parameter):
-            scale = weigh(problem, parameter, grid)
+            scale = as_path_over_c(problem, parameter, grid)
         if scale is not None:
             return _as_one(problem, parameter, grid, scale, tol, mode, progress, limits)
     if auto:
@@ -321,7 +237,7 @@ def _as_one(
     problem: Any,
     parameter: Any,
     grid: Array,
-    scale: Scale,
+    scale: PathOverC,
     tol: float,
     mode: str,
     progress: bool,
@@ -396,3 +312,88 @@ def _one_by_one(
     finished = len(points) == len(grid)
     cut = "" if finished else limits.reached
     return ParameterPath(tuple(points), terms, parameter.name(), finished, cut)
+
+
+@dataclass(frozen=True, eq=False)
+class PathOverC:
+    """A path over a parameter as a path over C.
+
+    Attributes
+    ----------
+    problem : Problem
+        With ``C = 1`` at costs where both factors are 1.
+    recognition : Recognition
+        At the same costs.
+    C : array, shape (k,)
+        One for each value of the parameter.
+    factor : array, shape (k,)
+        ``sigma``: objective, slopes and multipliers are those of `problem` times this.
+    sign : float
+        -1 for a maximisation.
+    """
+
+    problem: Problem
+    recognition: Recognition
+    C: Array
+    factor: Array
+    sign: float
+
+    def variables(self, x: Array) -> Mapping[int, Any]:
+        """Values of the user's variables for the core coordinates `x`, by identifier."""
+        standard = self.recognition.standard
+        columns = self.recognition.columns(x)
+        return standard.canonical.user_values(standard.split(columns))
+
+    def remember(self, x: Array, theta: Array, k: int) -> None:
+        """Make point `k` the reference of the user's next solve."""
+        here = self.problem.with_(C=float(self.C[k]))
+        point = reference_point(here, x, theta)
+        original = self.recognition.standard.canonical.original
+        store_solution(original, LastSolution(here, point.x, point.theta, point.multipliers))
+
+
+def as_path_over_c(problem: Any, parameter: Any, values: Array) -> PathOverC | None:
+    """The path of `problem` over `values` of `parameter` as one over C; None where it is not.
+
+    The parameter's value is changed on the way.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+    parameter : cvxpy.Parameter
+        A scalar.
+    values : array, shape (k,)
+    """
+    first, second = float(values[0]), float(values[0]) * 2.0
+    try:
+        parameter.value = first
+        found = cached_recognition(problem, recognise)
+        parameter.value = second
+        if not changes_only_costs(problem, parameter):
+            return None
+        there = with_current_costs(found.standard)
+        change = factors(found, there)
+    except (NotScreenable, ValueError):
+        return None
+    parts = found.parts
+    plain = not parts.loss_slope.any() and found.problem.side is None and found.l1_terms is None
+    plain = plain and not any((found.standard.constant, there.constant, parts.base, parts.level))
+    if first == 0.0 or change is None or change.squares is None or change.losses is None:
+        return None
+    if not plain or (parts.slope.any() and change.slopes != change.squares):
+        return None
+    step = (values - first) / first
+    rho, sigma = 1.0 + step * (change.losses - 1.0), 1.0 + step * (change.squares - 1.0)
+    if not ((rho > 0) & (sigma > 0)).all():
+        return None
+    base = replace(found.problem, C=1.0)
+    sign = found.standard.canonical.sign
+    return PathOverC(base, found, rho / sigma, sigma, sign)
+
+
+def builtin_suits(problem: Any) -> bool:
+    """Whether `problem` is recognised, and without side constraints."""
+    try:
+        return cached_recognition(problem, recognise).problem.side is None
+    except Exception:  # whatever is wrong with it, its solve will say so
+        return False

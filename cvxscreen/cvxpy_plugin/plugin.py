@@ -15,16 +15,21 @@ import cvxpy as cp
 import numpy as np
 
 from cvxscreen._support.limits import ITERATIONS, TIME, Limits
-from cvxscreen._support.validation import choice, tolerance
+from cvxscreen._support.validation import choice, one_of, tolerance
+from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, recognise_composite
 from cvxscreen.cvxpy_plugin.composite.rounds import USELESS, screened_beside
-from cvxscreen.cvxpy_plugin.composite.terms import Beside, recognise_beside
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver, installed, options_for
 from cvxscreen.cvxpy_plugin.metric_start import metric_start
-from cvxscreen.cvxpy_plugin.recall import Last, keep, recall, reference
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.report import Counts, Report
 from cvxscreen.cvxpy_plugin.restore import restore, statistics, status_of, write_back
+from cvxscreen.cvxpy_plugin.solution_cache import (
+    LastSolution,
+    cached_recognition,
+    last_start,
+    store_solution,
+)
 from cvxscreen.errors import CvxscreenError, NotScreenable
 from cvxscreen.solvers.interface import Start, SubproblemSolver
 from cvxscreen.solvers.loop import MODES, solve_screened
@@ -42,59 +47,6 @@ LIMITS = ("time_limit", "max_iter")
 
 ELSEWHERE = ("gp", "qcp", "requires_grad", "nlp")
 """Arguments of ``prob.solve`` that ask for something else than a convex solve."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """The arguments of one solve.
-
-    Attributes
-    ----------
-    solver : str, solver object or None
-    mode : {"certified", "safe"}
-    tol : float
-    verbose : bool
-    options : dict
-        Everything else, for the inner solver.
-    """
-
-    solver: Any = None
-    mode: str = "certified"
-    tol: float = 1e-6
-    verbose: bool = False
-    options: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def builtin(self) -> bool:
-        """Whether the built-in solver was asked for."""
-        return isinstance(self.solver, str) and self.solver.upper() == BUILTIN
-
-    def check(self) -> None:
-        """Refuse what cannot be meant, before any work.
-
-        Raises
-        ------
-        cvxpy.error.SolverError
-            For the name of a solver that is not installed, or what is no solver at all.
-        UnknownName, InvalidInput
-            For `mode` and `tol`.
-        """
-        choice("mode", self.mode, MODES)
-        tolerance(self.tol)
-        named = isinstance(self.solver, str) and not self.builtin
-        strange = not (self.solver is None or named or self.builtin or hasattr(self.solver, "name"))
-        if strange or (named and self.solver.upper() not in installed()):
-            cp.Problem(cp.Minimize(cp.Variable())).solve(solver=self.solver)
-
-    def guest(self) -> CvxpySolver:
-        """The solver of CVXPY that was asked for."""
-        options = dict(options_for(self.solver, self.options), verbose=self.verbose)
-        return CvxpySolver(self.solver, options)
-
-    def say(self, text: object) -> None:
-        """Print when verbose, as CVXPY does."""
-        if self.verbose:
-            print(text)
 
 
 def solve(
@@ -142,8 +94,8 @@ def solve(
     if isinstance(found, str):
         return plain(problem, request, found)
     spent = perf_counter() - began
-    if isinstance(found, Beside):
-        outcome = screened_beside(found, request.guest(), request.mode, request.tol, spent)
+    if isinstance(found, CompositeProblem):
+        outcome = screened_beside(found, request.cvxpy_solver(), request.mode, request.tol, spent)
         if isinstance(outcome, Report):
             request.say(outcome)
     else:
@@ -152,15 +104,81 @@ def solve(
     return plain(problem, request, outcome) if isinstance(outcome, str) else problem.value
 
 
-def _recognised(problem: Any, request: Request) -> Recognition | Beside | str:
+@dataclass(frozen=True)
+class Request:
+    """The arguments of one solve.
+
+    Attributes
+    ----------
+    solver : str, solver object or None
+    mode : {"certified", "safe"}
+    tol : float
+    verbose : bool
+    options : dict
+        Everything else, for the inner solver.
+    """
+
+    solver: Any = None
+    mode: str = "certified"
+    tol: float = 1e-6
+    verbose: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def builtin(self) -> bool:
+        """Whether the built-in solver was asked for."""
+        return isinstance(self.solver, str) and self.solver.upper() == BUILTIN
+
+    def check(self) -> None:
+        """Refuse what cannot be meant, before any work.
+
+        Raises
+        ------
+        cvxpy.error.SolverError
+            For the name of a solver that is not installed, or what is no solver at all.
+        UnknownName, InvalidInput
+            For `mode` and `tol`.
+        """
+        choice("mode", self.mode, MODES)
+        tolerance(self.tol)
+        named = isinstance(self.solver, str) and not self.builtin
+        strange = not (self.solver is None or named or self.builtin or hasattr(self.solver, "name"))
+        if strange or (named and self.solver.upper() not in installed()):
+            cp.Problem(cp.Minimize(cp.Variable())).solve(solver=self.solver)
+
+    def cvxpy_solver(self) -> CvxpySolver:
+        """The solver of CVXPY that was asked for."""
+        options = dict(options_for(self.solver, self.options), verbose=self.verbose)
+        return CvxpySolver(self.solver, options)
+
+    def say(self, text: object) -> None:
+        """Print when verbose, as CVXPY does."""
+        if self.verbose:
+            print(text)
+
+
+def require_cvxpy_problem(problem: Any) -> None:
+    """Refuse what is no problem of CVXPY.
+
+    Raises
+    ------
+    InvalidInput
+    """
+    needed = "a cvxpy.Problem is needed"
+    if hasattr(problem, "to_cvxpy"):
+        needed += " (`problem.to_cvxpy()` gives one)"
+    one_of("problem", problem, cp.Problem, needed)
+
+
+def _recognised(problem: Any, request: Request) -> Recognition | CompositeProblem | str:
     """The recognition, or why there is none."""
     other = [name for name in ELSEWHERE if request.options.get(name)]
     if other:
         return f"the argument `{other[0]}` asks for a solve of another kind"
     try:
-        recognition = recall(problem, recognise)
+        recognition = cached_recognition(problem, recognise)
     except NotScreenable as refusal:
-        return str(refusal) if request.builtin else _beside(problem, str(refusal))
+        return str(refusal) if request.builtin else _composite(problem, str(refusal))
     except Exception as defect:  # a problem that CVXPY can solve must not fail on its way here
         return f"the recogniser stopped with {type(defect).__name__}: {defect}"
     if request.builtin and recognition.problem.side is not None:
@@ -168,10 +186,10 @@ def _recognised(problem: Any, request: Request) -> Recognition | Beside | str:
     return recognition
 
 
-def _beside(problem: Any, refusal: str) -> Beside | str:
+def _composite(problem: Any, refusal: str) -> CompositeProblem | str:
     """`problem` as losses beside another convex part; `refusal` where it is not that either."""
     try:
-        return recognise_beside(problem)
+        return recognise_composite(problem)
     except Exception:  # whatever it is, the first reason is the one to give
         return refusal
 
@@ -194,23 +212,23 @@ def plain(problem: Any, request: Request, reason: str) -> Any:
 
 def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolver | None]:
     """The screening loop on a recognised problem, and the solver of CVXPY that took part."""
-    guest = None if request.builtin else request.guest()
+    cvxpy_solver = None if request.builtin else request.cvxpy_solver()
     warm = request.options.get("warm_start", True)
     start = warm_start(recognition) if warm else None
     problem = recognition.problem
     inner: SubproblemSolver
-    if guest is None:
+    if cvxpy_solver is None:
         inner = builtin_solver(problem, Limits(*(request.options.get(name) for name in LIMITS)))
     else:
-        inner, start = guest, metric_start(problem) if start is None else start
+        inner, start = cvxpy_solver, metric_start(problem) if start is None else start
     with np.errstate(over="ignore", invalid="ignore"):  # of an unbounded problem's iterates
         found = solve_screened(problem, inner, mode=request.mode, tol=request.tol, start=start)
-    return found, guest
+    return found, cvxpy_solver
 
 
 def warm_start(recognition: Recognition) -> Start | None:
     """The problem's last solution (at other parameters, say) as a start; None without one."""
-    known = reference(recognition)
+    known = last_start(recognition)
     if known is not None:
         return known
     standard, problem = recognition.standard, recognition.problem
@@ -226,25 +244,25 @@ def warm_start(recognition: Recognition) -> Start | None:
 def _screened(recognition: Recognition, request: Request, recognised: float) -> Report | str:
     """Solve and write back; or why the answer of CVXPY itself is needed."""
     try:
-        solution, guest = run(recognition, request)
+        solution, cvxpy_solver = run(recognition, request)
     except (CvxscreenError, np.linalg.LinAlgError) as error:
         return f"the screening loop stopped: {error}"
     limited = solution.status in (TIME, ITERATIONS)
     if solution.status not in ("optimal", "inaccurate") and not limited:
         return f"the reduced problem was not solved to optimality ({solution.status})"
-    last = None if guest is None else guest.problem_solved
-    if guest is not None and last is None and guest.failure:
-        return f"the solver failed on the reduced problem: {guest.failure}"
+    last = None if cvxpy_solver is None else cvxpy_solver.problem_solved
+    if cvxpy_solver is not None and last is None and cvxpy_solver.failure:
+        return f"the solver failed on the reduced problem: {cvxpy_solver.failure}"
     proof = solution.certificate
     if not (proof.ok or limited or proof.relative_gap <= USELESS):
         return f"the answer could not be certified: {proof.reason}"
-    keep(recognition.standard.canonical.original, Last.of(solution))
+    store_solution(recognition.standard.canonical.original, LastSolution.of(solution))
     began = perf_counter()
     restored = restore(recognition, solution.x, solution.theta, solution.multipliers)
     stats = None if last is None else last.solver_stats
     name = BUILTIN.lower() if stats is None else stats.solver_name
     report = make_report(solution, request, name, recognised, perf_counter() - began)
-    if guest is not None:
+    if cvxpy_solver is not None:
         # Its rounds start from the pilot's answer, which is no reference of an earlier solve.
         report = replace(report, before={})
     write_back(
@@ -254,8 +272,8 @@ def _screened(recognition: Recognition, request: Request, recognised: float) -> 
         solver=report.solver,
         statistics=statistics(
             report,
-            solve_time=report.times["solve"] if guest is None else guest.solve_time,
-            setup_time=0.0 if guest is None else guest.setup_time,
+            solve_time=report.times["solve"] if cvxpy_solver is None else cvxpy_solver.solve_time,
+            setup_time=0.0 if cvxpy_solver is None else cvxpy_solver.setup_time,
             iterations=len(solution.rounds) if stats is None else stats.num_iters,
             inner=None if stats is None else stats.extra_stats,
         ),

@@ -1,4 +1,4 @@
-"""``reduce``: a smaller ``cvxpy.Problem`` for whoever wants to solve it, and the way back."""
+"""``cvxscreen.reduce``: a smaller ``cvxpy.Problem`` to solve with anything, and the way back."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import cvxpy as cp
-import numpy as np
-from numpy.typing import NDArray
 
 from cvxscreen._support.validation import positive
 from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.build import Built, build
-from cvxscreen.cvxpy_plugin.composite.reduction import Cut, Further
+from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, evaluate, recognise_composite
+from cvxscreen.cvxpy_plugin.composite.reduction import CompositeReduction, WriteComposite
 from cvxscreen.cvxpy_plugin.composite.rounds import Rounds
-from cvxscreen.cvxpy_plugin.composite.terms import Beside, judged
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.metric_start import metric_start
+from cvxscreen.cvxpy_plugin.plugin import require_cvxpy_problem
+from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.report import Report
 from cvxscreen.cvxpy_plugin.restore import Restored, restore, statistics, status_of, write_back
@@ -28,30 +28,43 @@ from cvxscreen.screening.reduction import Screening, Selection
 from cvxscreen.screening.verdict import piece_masks
 from cvxscreen.solvers.loop import solve_screened
 
-Array = NDArray[np.float64]
-
 PILOT = 1e-8
 """Relative gap of the solve that fixings are proven from."""
 
 
-@dataclass(frozen=True, eq=False)
-class Back:
-    """A solution of the reduced problem, on the original's columns and rows.
+def reduce(problem: Any) -> Reduced:
+    """A smaller ``cvxpy.Problem`` with the same solution, to be solved with anything.
 
-    Attributes
+    Every fixing is proven (nothing is predicted), from a solve by the built-in solver or, with side
+    constraints or terms that cannot be screened, by Clarabel.
+
+    Parameters
     ----------
-    recognition : Recognition
-    restored : Restored
-    proof : Certificate
-        Of the full problem.
-    report : Report
-        But for the solver's name.
-    """
+    problem : cvxpy.Problem
 
-    recognition: Recognition
-    restored: Restored
-    proof: Certificate
-    report: dict[str, Any]
+    Returns
+    -------
+    Reduced
+
+    Raises
+    ------
+    InvalidInput
+        If `problem` is no cvxpy.Problem.
+    NotScreenable
+        If `problem` is not recognised, or nothing can be proven of it, with the reason.
+    NotCertified
+        If no first point was found, because the problem is infeasible or unbounded.
+    """
+    require_cvxpy_problem(problem)
+    try:
+        recognition = recognise(problem)
+    except NotScreenable as refusal:
+        try:
+            made = recognise_composite(problem)
+        except NotScreenable:
+            raise refusal from None
+        return reduced_composite(made)
+    return reduced_plain(recognition)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +82,7 @@ class Reduced:
 
     problem: Any
     screening: Screening
-    _back: Callable[[float], Back]
+    _back: Callable[[float], Restoration]
 
     def restore(self, tol: float = 1e-6) -> Certificate:
         """Write the solution of `problem` onto the original, values and duals.
@@ -95,7 +108,7 @@ class Reduced:
             word = "has not been solved" if status is None else f"has status {status!r}"
             raise NotCertified(
                 f"the reduced problem {word}, so there is nothing to restore: call "
-                "`reduced.problem.solve()` first."
+                "`reduced_plain.problem.solve()` first."
             )
         back, stats = self._back(tol), self.problem.solver_stats
         write_back(
@@ -117,13 +130,27 @@ class Reduced:
         return str(self.screening)
 
 
-def fixed(problem: Problem, selection: Selection) -> dict[str, int]:
-    """Number of terms that `selection` takes out, by kind of piece."""
-    masks = piece_masks(problem.losses, selection.codes)
-    return {name: int(masks[name].sum()) for name in ("zero", "linear", "quadratic")}
+@dataclass(frozen=True, eq=False)
+class Restoration:
+    """A solution of the reduced problem, on the original's columns and rows.
+
+    Attributes
+    ----------
+    recognition : Recognition
+    restored : Restored
+    proof : Certificate
+        Of the full problem.
+    report : Report
+        But for the solver's name.
+    """
+
+    recognition: Recognition
+    restored: Restored
+    proof: Certificate
+    report: dict[str, Any]
 
 
-def reduced(recognition: Recognition) -> Reduced:
+def reduced_plain(recognition: Recognition) -> Reduced:
     """What is left of a recognised problem when all that can be proven is taken away.
 
     Raises
@@ -140,7 +167,7 @@ def reduced(recognition: Recognition) -> Reduced:
     source = selection.reduce(full)
     built = build(source)
 
-    def back(tol: float) -> Back:
+    def back(tol: float) -> Restoration:
         x, theta, side = built.read()
         x, theta = selection.lift(full, source, x, theta)
         point = reference_point(full, x, theta, side)
@@ -148,13 +175,13 @@ def reduced(recognition: Recognition) -> Reduced:
         report = _report(full.n, source.n, fixed(full, selection), proof)
         report["dropped"] = full.d - source.d
         restored = restore(recognition, point.x, point.theta, point.multipliers)
-        return Back(recognition, restored, proof, report)
+        return Restoration(recognition, restored, proof, report)
 
     return Reduced(built.problem, found.screening, back)
 
 
-def reduced_beside(made: Beside) -> Reduced:
-    """The same for losses beside another convex part; see `reduced`.
+def reduced_composite(made: CompositeProblem) -> Reduced:
+    """The same for losses beside another convex part; see `reduced_plain`.
 
     Raises
     ------
@@ -163,7 +190,7 @@ def reduced_beside(made: Beside) -> Reduced:
     NotCertified
         If no point to screen from is found.
     """
-    if not made.anchored:
+    if not made.provable:
         raise NotScreenable(
             "nothing can be proven of a problem whose unscreenable terms use a coordinate that the "
             "objective does not square; `prob.solve(method='screen')` predicts there."
@@ -174,23 +201,29 @@ def reduced_beside(made: Beside) -> Reduced:
     if found.relaxed is None:
         raise _no_point(found.status)
     rounds.prove()
-    cut = Cut.of(made, rounds.screening.selection, rounds.possible)
-    further = Further(cut.rest, made.verbatim)
+    cut = CompositeReduction.of(made, rounds.screening.selection, rounds.possible)
+    further = WriteComposite(cut.rest, made.unscreened)
     built: Built = build(cut.reduced, further)
 
-    def back(tol: float) -> Back:
+    def back(tol: float) -> Restoration:
         x, theta, side = built.read()
         x, theta, shares = cut.lift(x, theta, further.shares())
-        relaxed, shares = judged(made, x, theta, side, shares, tol)
+        relaxed, shares = evaluate(made, x, theta, side, shares, tol)
         point, proof = relaxed.point, relaxed.certify(tol)
         report = _report(made.terms, cut.kept, fixed(full, cut.selection), proof)
-        report["beside"] = made.words
+        report["beside"] = made.descriptions
         restored = restore(
             made.recognition, point.x, point.theta, point.multipliers, shares
         )
-        return Back(made.recognition, restored, proof, report)
+        return Restoration(made.recognition, restored, proof, report)
 
     return Reduced(built.problem, rounds.screening, back)
+
+
+def fixed(problem: Problem, selection: Selection) -> dict[str, int]:
+    """Number of terms that `selection` takes out, by kind of piece."""
+    masks = piece_masks(problem.losses, selection.codes)
+    return {name: int(masks[name].sum()) for name in ("zero", "linear", "quadratic")}
 
 
 def _report(terms: int, kept: int, masks: dict[str, int], proof: Certificate) -> dict[str, Any]:

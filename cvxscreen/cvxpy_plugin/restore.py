@@ -15,9 +15,9 @@ import numpy as np
 from cvxpy.reductions.solution import Solution
 from numpy.typing import NDArray
 
+from cvxscreen.cvxpy_plugin.recognise.canonical import Canonical
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Cone, Standard
-from cvxscreen.cvxpy_plugin.recognise.symbolic import Canonical
 
 Array = NDArray[np.float64]
 

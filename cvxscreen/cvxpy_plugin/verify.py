@@ -1,11 +1,9 @@
-"""What a user calls beside ``prob.solve(method="screen")``: explain, reduce, verify.
-
-Full and screened solve of one problem side by side.
-"""
+"""``cvxscreen.verify``: plain and screened solve of one problem side by side."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from time import process_time
 from typing import Any, overload
 
@@ -13,18 +11,99 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.validation import one_of
-from cvxscreen.cvxpy_plugin.composite.terms import recognise_beside
+from cvxscreen._support.tables import table
 from cvxscreen.cvxpy_plugin.cvxpy_solver import chosen_solver, options_for, solver_name
-from cvxscreen.cvxpy_plugin.plugin import Request, solve
-from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
-from cvxscreen.cvxpy_plugin.reduced import Reduced, reduced, reduced_beside
-from cvxscreen.cvxpy_plugin.report import Comparison, Comparisons, Explanation, Report
-from cvxscreen.errors import InvalidInput, NotScreenable
-
-__all__ = ["Reduced", "explain", "reduce", "verify"]
+from cvxscreen.cvxpy_plugin.plugin import Request, require_cvxpy_problem, solve
+from cvxscreen.cvxpy_plugin.report import Report
+from cvxscreen.errors import InvalidInput
 
 Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A plain solve and a screened one of the same problem.
+
+    Attributes
+    ----------
+    agrees : bool
+        Same status, and objective values within `tolerance`. Variables and duals are reported, not
+        judged: they need not be unique.
+    status, value, seconds : pair
+        Plain first; CPU seconds.
+    primal : float
+        Largest difference of a variable's value, relative to the largest of all values.
+    duals : mapping of str to float
+        Largest difference of each constraint's dual value, relative to its own size.
+    terms, kept : int
+    tolerance : float
+        Relative difference of the objective that still counts as agreement.
+    report : Report
+    """
+
+    agrees: bool
+    status: tuple[str, str]
+    value: tuple[float, float]
+    seconds: tuple[float, float]
+    primal: float
+    duals: Mapping[str, float]
+    terms: int
+    kept: int
+    tolerance: float
+    report: Report
+
+    def __str__(self) -> str:
+        rows: list[tuple[object, ...]] = [
+            ("status", *self.status, ""),
+            ("objective", *(f"{v:.10g}" for v in self.value), _small(*self.value)),
+            ("CPU seconds", *(f"{v:.3g}" for v in self.seconds), ""),
+            ("loss terms", str(self.terms), str(self.kept), ""),
+            ("variables", "", "", f"{self.primal:.2g}"),
+            *((f"dual of {name}", "", "", f"{gap:.2g}") for name, gap in self.duals.items()),
+        ]
+        word = "agree" if self.agrees else "DO NOT AGREE"
+        title = f"plain and screened solve {word} ({self.report.solver})"
+        return table(("", "plain", "screened", "difference"), rows, title=title)
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """Plain and screened solves of one problem by several solvers.
+
+    Attributes
+    ----------
+    runs : tuple of Comparison
+        One for each solver that could take the problem.
+    lines : tuple
+        Of the table: solver, full or reduced, status, value, then differences from the first plain
+        solve (of the value, the variables, the worst dual value), CPU seconds, terms.
+    whole : bool
+        Whether every solver could take the problem.
+    """
+
+    runs: tuple[Comparison, ...]
+    lines: tuple[tuple[object, ...], ...]
+    whole: bool
+
+    @property
+    def agrees(self) -> bool:
+        """Whether plain and screened solve agree for every solver that took the problem."""
+        return bool(self.runs) and all(run.agrees for run in self.runs)
+
+    def __str__(self) -> str:
+        header = (
+            "solver", "problem", "status", "value", "of value", "of variables", "of duals",
+            "CPU s", "terms",
+        )
+        word = "agree" if self.agrees else "DO NOT AGREE"
+        title = f"full and reduced problem {word} (differences from the first line)"
+        return table(header, self.lines, title=title)
+
+
+def _small(first: float, second: float) -> str:
+    return f"{abs(first - second) / max(1.0, abs(first)):.2g}"
+
+
 
 SHOWN = 48
 """Characters of a constraint's text in a table."""
@@ -125,24 +204,11 @@ def verify(
         As from ``prob.solve()``, for one solver; within a list, a solver that cannot take the
         problem gets a line that says so.
     """
-    cvxpy_problem(problem)
+    require_cvxpy_problem(problem)
     Request(None, mode, tol).check()
     if isinstance(solver, list | tuple):
         return _several(problem, list(solver), mode, tol, options)
     return _one(problem, solver, mode, tol, options)[0]
-
-
-def cvxpy_problem(problem: Any) -> None:
-    """Refuse what is no problem of CVXPY.
-
-    Raises
-    ------
-    InvalidInput
-    """
-    needed = "a cvxpy.Problem is needed"
-    if hasattr(problem, "to_cvxpy"):
-        needed += " (`problem.to_cvxpy()` gives one)"
-    one_of("problem", problem, cp.Problem, needed)
 
 
 def _several(
@@ -235,69 +301,3 @@ def _distance(first: Array, second: Array) -> float:
     """Largest difference relative to the largest entry."""
     size = max(1.0, float(np.abs(first).max(initial=0.0)))
     return float(np.abs(first - second).max(initial=0.0)) / size
-
-
-def explain(problem: Any) -> Explanation:
-    """What `problem` is recognised as, or why it is not; nothing is solved.
-
-    Parameters
-    ----------
-    problem : cvxpy.Problem
-
-    Returns
-    -------
-    Explanation
-        With ``recognised`` and ``reasons``; prints as a table.
-    """
-    cvxpy_problem(problem)
-    began = process_time()
-    try:
-        recognition = recognise(problem)
-    except NotScreenable as refusal:
-        return _beside(problem, str(refusal), began)
-    return Explanation.of(recognition.problem, process_time() - began)
-
-
-def _beside(problem: Any, refusal: str, began: float) -> Explanation:
-    """`problem` as losses beside another convex part, or the refusal."""
-    try:
-        made = recognise_beside(problem)
-    except NotScreenable:
-        return Explanation(False, (refusal,), seconds=process_time() - began)
-    found = Explanation.of(made.recognition.problem, process_time() - began)
-    return replace(found, beside=made.words)
-
-
-def reduce(problem: Any) -> Reduced:
-    """A smaller ``cvxpy.Problem`` with the same solution, to be solved with anything.
-
-    Every fixing is proven (nothing is predicted), from a solve by the built-in solver or, with side
-    constraints or terms that cannot be screened, by Clarabel.
-
-    Parameters
-    ----------
-    problem : cvxpy.Problem
-
-    Returns
-    -------
-    Reduced
-
-    Raises
-    ------
-    InvalidInput
-        If `problem` is no cvxpy.Problem.
-    NotScreenable
-        If `problem` is not recognised, or nothing can be proven of it, with the reason.
-    NotCertified
-        If no first point was found, because the problem is infeasible or unbounded.
-    """
-    cvxpy_problem(problem)
-    try:
-        recognition = recognise(problem)
-    except NotScreenable as refusal:
-        try:
-            made = recognise_beside(problem)
-        except NotScreenable:
-            raise refusal from None
-        return reduced_beside(made)
-    return reduced(recognition)

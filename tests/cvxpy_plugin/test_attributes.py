@@ -12,9 +12,10 @@ from cvxpy.reductions.cvx_attr2constr import CvxAttr2Constr
 from cvxpy.reductions.solution import Solution
 
 from cvxscreen import cvxpy_plugin
-from cvxscreen.cvxpy_plugin.recognise import symbolic as attributes
+from cvxscreen.cvxpy_plugin.recognise import canonical
+from cvxscreen.cvxpy_plugin.recognise.canonical import without_bare_attributes
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
-from cvxscreen.cvxpy_plugin.recognise.symbolic import lowered, recovered, shielded
+from cvxscreen.cvxpy_plugin.recognise.variable_values import free_entries, full_value
 
 cvxpy_plugin.register()
 NAMES = ("PSD", "NSD", "symmetric", "diag")
@@ -36,9 +37,9 @@ def full(value: Any) -> np.ndarray:
 def test_values_there_and_back_as_cvxpy_has_them(name: str) -> None:
     variable = cp.Variable((3, 3), **{name: True})
     value = drawn(name)
-    small = lowered(variable, value)
+    small = free_entries(variable, value)
     assert small.size == (3 if name == "diag" else 6)
-    assert np.array_equal(full(recovered(variable, small)), full(value))
+    assert np.array_equal(full(full_value(variable, small)), full(value))
     # CVXPY's own way back, which any reduction has.
     reduction = CvxAttr2Constr(reduce_bounds=True)
     made, inverse = reduction.apply(cp.Problem(cp.Minimize(cp.sum(variable))))
@@ -51,8 +52,8 @@ def test_values_there_and_back_as_cvxpy_has_them(name: str) -> None:
 def test_other_variables_are_left_alone() -> None:
     variable = cp.Variable((2, 3), nonneg=True)
     value = -np.arange(6.0).reshape(2, 3)
-    assert np.array_equal(lowered(variable, value), value)
-    assert np.array_equal(recovered(variable, value), value)  # not projected
+    assert np.array_equal(free_entries(variable, value), value)
+    assert np.array_equal(full_value(variable, value), value)  # not projected
 
 
 def metric(M: Any, square: Any) -> Any:
@@ -70,7 +71,7 @@ def test_squares_of_such_variables_are_never_lost(
 ) -> None:
     """With the detour of old versions and without it: the same problem, value and dual values."""
     if old:
-        monkeypatch.setattr(attributes, "version", lambda: (1, 8, 0))
+        monkeypatch.setattr(canonical, "version", lambda: (1, 8, 0))
     M = cp.Variable((3, 3), **{name: True})
     problem = metric(M, cp.sum_squares(M))
     plain = metric(M, cp.sum_squares(1.0 * M))  # no bare variable: kept by every version
@@ -88,10 +89,10 @@ def test_squares_of_such_variables_are_never_lost(
 def test_the_detour_shares_the_constraints(monkeypatch: pytest.MonkeyPatch) -> None:
     M, w = cp.Variable((3, 3), PSD=True), cp.Variable(2)
     problem, other = metric(M, cp.sum_squares(M)), cp.Problem(cp.Minimize(cp.sum_squares(w)))
-    monkeypatch.setattr(attributes, "version", lambda: (1, 9, 2))
-    made = shielded(problem)
+    monkeypatch.setattr(canonical, "version", lambda: (1, 9, 2))
+    made = without_bare_attributes(problem)
     assert made is not problem
     assert made.constraints[0] is problem.constraints[0]
-    assert shielded(other) is other
-    monkeypatch.setattr(attributes, "version", lambda: (1, 9, 3))
-    assert shielded(problem) is problem
+    assert without_bare_attributes(other) is other
+    monkeypatch.setattr(canonical, "version", lambda: (1, 9, 3))
+    assert without_bare_attributes(problem) is problem

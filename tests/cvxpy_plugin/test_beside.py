@@ -12,7 +12,7 @@ import pytest
 from cvxpy_plugin.beside_zoo import BOTH, Data, Maker, problem_of
 
 from cvxscreen import cvxpy_plugin
-from cvxscreen.cvxpy_plugin.composite.terms import recognise_beside, summands
+from cvxscreen.cvxpy_plugin.composite.problem import recognise_composite, summands
 from cvxscreen.errors import NotScreenable
 
 cvxpy_plugin.register()
@@ -166,7 +166,7 @@ def test_what_cannot_be_certified_is_solved_plainly(name: str) -> None:
     objective, constraints = make(Data())
     problem = cp.Problem(cp.Minimize(objective), constraints)
     with pytest.raises(NotScreenable, match=words):
-        recognise_beside(problem)
+        recognise_composite(problem)
     value = problem.solve(method="screen", solver="CLARABEL")
     assert not problem.solver_stats.extra_stats["cvxscreen"].recognised
     assert value == pytest.approx(problem.solve(solver="CLARABEL"), rel=1e-6)

@@ -206,8 +206,8 @@ def test_the_comparison_notices_a_wrong_answer(monkeypatch: pytest.MonkeyPatch) 
     original = plugin.run
 
     def wrong(recognition: Any, request: Any) -> Any:
-        found, guest = original(recognition, request)
-        return cvxscreen.Solution(**{**vars(found), "x": found.x + 0.05}), guest
+        found, cvxpy_solver = original(recognition, request)
+        return cvxscreen.Solution(**{**vars(found), "x": found.x + 0.05}), cvxpy_solver
 
     monkeypatch.setattr(plugin, "run", wrong)
     words = [disagreement(seed)[0] for seed in range(20)]

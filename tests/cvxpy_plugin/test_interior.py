@@ -16,8 +16,9 @@ from cvxscreen.bounds import midpoint_ball
 from cvxscreen.bounds import one_reference as balls
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.duality import reference_point
-from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver, inside, strict_point
+from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
+from cvxscreen.cvxpy_plugin.strictly_feasible import move_inside, strictly_feasible_point
 from cvxscreen.screening.verdict import judge
 from cvxscreen.solvers.loop import solve_screened
 
@@ -43,19 +44,19 @@ def psd(side: int = 2) -> SideConstraints:
 @pytest.mark.parametrize("make", [box, ball, psd])
 def test_a_strict_point_and_the_step_towards_it(make: Any) -> None:
     side = make()
-    strict = strict_point(side)
+    strict = strictly_feasible_point(side)
     assert strict is not None
     assert side.surely_holds(strict)
     away = 10.0 * np.ones(len(strict)) if make is not psd else -np.eye(2).ravel()
-    assert np.array_equal(inside(side, away, strict), away)  # too far for a small step
-    assert np.array_equal(inside(side, strict, strict), strict)
+    assert np.array_equal(move_inside(side, away, strict), away)  # too far for a small step
+    assert np.array_equal(move_inside(side, strict, strict), strict)
 
 
 @pytest.mark.parametrize("make", [box, ball])
 def test_certain_means_in_rational_arithmetic(make: Any) -> None:
     """Points around the boundary, an ulp apart: whatever is called inside is inside."""
     side = make()
-    strict = strict_point(side)
+    strict = strictly_feasible_point(side)
     rng = np.random.default_rng(4)
     F = [[Fraction(float(v)) for v in row] for row in side.matrix.toarray()]
     f = [Fraction(float(v)) for v in side.offset]
@@ -70,7 +71,7 @@ def test_certain_means_in_rational_arithmetic(make: Any) -> None:
             low, high = (middle, high) if fits else (low, middle)
         at = strict + low * (1 + rng.integers(-40, 2) * 1e-16) * x
         if not side.surely_holds(at):
-            moved = inside(side, at, strict)
+            moved = move_inside(side, at, strict)
             assert side.surely_holds(moved)
             assert np.abs(moved - at).max() <= 1e-8
             at = moved
@@ -102,15 +103,15 @@ def test_without_an_interior_there_is_no_strict_point() -> None:
     plane = SideConstraints(sp.csr_matrix(np.ones((1, 3))), [-1.0], [("zero", 1)])
     assert not plane.surely_holds(np.array([1.0, 0.0, 0.0]))
     twice = SideConstraints(sp.csr_matrix(np.ones((2, 3))), [-1.0, -1.0], [("zero", 2)])
-    assert strict_point(twice) is None  # equalities without full rank say nothing
+    assert strictly_feasible_point(twice) is None  # equalities without full rank say nothing
     corner = SideConstraints(
         sp.csr_matrix(np.vstack([np.ones((1, 2)), np.eye(2)])), np.zeros(3),
         [("zero", 1), ("nonneg", 2)])
-    assert strict_point(corner) is None
+    assert strictly_feasible_point(corner) is None
     pinched = SideConstraints(sp.csr_matrix([[1.0], [-1.0]]), [0.0, 0.0], [("nonneg", 2)])
-    assert strict_point(pinched) is None
+    assert strictly_feasible_point(pinched) is None
     empty = SideConstraints(sp.csr_matrix([[1.0], [-1.0]]), [-1.0, 0.0], [("nonneg", 2)])
-    assert strict_point(empty) is None
+    assert strictly_feasible_point(empty) is None
 
 
 def test_nearness_is_a_distance_to_the_feasible_set() -> None:

@@ -14,7 +14,7 @@ from cvxpy_plugin.zoo import Data
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
-from cvxscreen.cvxpy_plugin import recall as memory
+from cvxscreen.cvxpy_plugin import solution_cache
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.errors import InvalidInput
 
@@ -84,16 +84,18 @@ def test_a_recalled_recognition_is_that_of_a_new_problem(
     """Numbers, restored columns and multipliers, at values up and down from the first."""
     p, spared = scalar(), CASES[name][2]
     problem = make(name, Data(), p)
-    memory.recall(problem, recognise)
+    solution_cache.cached_recognition(problem, recognise)
     calls: list[Any] = []
-    original = memory.recognise_standard
+    original = solution_cache.recognise_standard
     monkeypatch.setattr(
-        memory, "recognise_standard", lambda s: calls.append(s) or original(s)  # type: ignore
+        solution_cache, "recognise_standard", lambda s: calls.append(s) or original(s)  # type: ignore
     )
     rng = np.random.default_rng(2)
     for value in (2.5, 0.3, 1.0):
         p.value = value
-        known = memory.recall(problem, lambda _: pytest.fail("canonicalised anew"))
+        known = solution_cache.cached_recognition(
+            problem, lambda _: pytest.fail("canonicalised anew")
+        )
         q = scalar(value)
         fresh = recognise(make(name, Data(), q))
         for ours, theirs in zip(numbers(known), numbers(fresh), strict=True):
@@ -186,11 +188,11 @@ def test_the_last_solution_is_the_reference() -> None:
 def test_nothing_is_kept_longer_than_its_problem() -> None:
     problem = make("C", Data(), scalar())
     problem.solve(method="screen")
-    count, alive = len(memory._ENTRIES), weakref.ref(problem)
+    count, alive = len(solution_cache._ENTRIES), weakref.ref(problem)
     del problem
     gc.collect()
     assert alive() is None
-    assert len(memory._ENTRIES) < count
+    assert len(solution_cache._ENTRIES) < count
 
 
 def test_reports_travel() -> None:

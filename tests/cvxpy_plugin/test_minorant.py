@@ -11,8 +11,9 @@ from cvxpy_plugin.beside_zoo import BOTH, Data, problem_of
 
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.bounds.regions import Ball
+from cvxscreen.cvxpy_plugin.composite.problem import recognise_composite
 from cvxscreen.cvxpy_plugin.composite.rounds import Rounds
-from cvxscreen.cvxpy_plugin.composite.terms import Verbatim, recognise_beside
+from cvxscreen.cvxpy_plugin.composite.unscreened import UnscreenedTerm
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.recognise.max_affine import Maxima
 from cvxscreen.errors import NotScreenable
@@ -21,7 +22,9 @@ TIGHT = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
 
 
 def solved(name: str, data: Data | None = None) -> Rounds:
-    rounds = Rounds(recognise_beside(problem_of(name, data)), CvxpySolver("CLARABEL", TIGHT), 1e-7)
+    rounds = Rounds(
+        recognise_composite(problem_of(name, data)), CvxpySolver("CLARABEL", TIGHT), 1e-7
+    )
     assert rounds.round(False)
     assert rounds.best is not None
     return rounds
@@ -31,8 +34,8 @@ def solved(name: str, data: Data | None = None) -> Rounds:
 def test_minorants_lie_below(name: str) -> None:
     """Anywhere, not only where the subgradients were taken."""
     rounds = solved(name)
-    part, x = rounds.made.verbatim, rounds.best.point.x
-    assert isinstance(part, Verbatim)
+    part, x = rounds.made.unscreened, rounds.best.point.x
+    assert isinstance(part, UnscreenedTerm)
     rng = np.random.default_rng(3)
     target = rng.normal(size=len(x))
     below = part.minorant(x, target, 1e-9, np.ones(len(x)))
@@ -48,7 +51,7 @@ def test_a_kink_needs_more_than_one_subgradient() -> None:
     rounds = solved("norm_at_its_kink")
     assert rounds.proof.ok
     assert np.abs(rounds.best.point.x).max() <= 1e-6
-    part = rounds.made.verbatim
+    part = rounds.made.unscreened
     slope = part.minorant(np.zeros(4), np.full(4, 100.0), 1e-9, np.ones(4)).slope
     assert np.allclose(slope, 100.0, rtol=1e-3)
 
@@ -98,13 +101,13 @@ def test_the_gap_is_above_the_truth() -> None:
 
 def test_a_wrong_subgradient_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = solved("sum_largest")
-    original = Verbatim.at
+    original = UnscreenedTerm.at
 
-    def wrong(self: Verbatim, x: Any) -> Any:
+    def wrong(self: UnscreenedTerm, x: Any) -> Any:
         value, slope = original(self, x)
         return value, slope + 1.0
 
-    monkeypatch.setattr(Verbatim, "at", wrong)
+    monkeypatch.setattr(UnscreenedTerm, "at", wrong)
     point = rounds.best.point
     with pytest.raises(NotScreenable, match="wrong"):
         rounds.judged(point.x, point.theta, point.multipliers, None)
@@ -127,7 +130,7 @@ def pair(height: float) -> Maxima:
 def test_pieces_on_the_edge_of_the_ball_stay() -> None:
     """The second piece is active at one boundary point of a ball of radius 1: 0.99 is too small."""
     data = Data(d=2)
-    problem = recognise_beside(problem_of("three_rows", data)).recognition.problem
+    problem = recognise_composite(problem_of("three_rows", data)).recognition.problem
 
     def kept(radius: float, height: float) -> bool:
         ball = Ball(problem, "test", np.zeros(2), np.zeros(problem.n), radius, 0.0)

@@ -12,7 +12,7 @@ from cvxpy_plugin.beside_zoo import Data as BesideData
 from cvxpy_plugin.zoo import REFUSED, SPELLINGS, Data
 
 import cvxscreen
-from cvxscreen.cvxpy_plugin import compiled_problem as screened
+from cvxscreen.cvxpy_plugin import screened_solver
 from cvxscreen.errors import InvalidInput, UnknownName
 
 pytestmark = pytest.mark.filterwarnings("ignore:You are solving a parameterized problem")
@@ -109,13 +109,13 @@ def test_compiled_problems_are_found_again(monkeypatch: pytest.MonkeyPatch) -> N
     data, C = Data(n=300), cp.Parameter(nonneg=True)
     problem = cp.Problem(cp.Minimize(data.ridge + C * data.hinge))
     runs: list[int] = []
-    original = screened.recognise_standard
+    original = screened_solver.recognise_standard
 
     def counted(standard: Any) -> Any:
         runs.append(1)
         return original(standard)
 
-    monkeypatch.setattr(screened, "recognise_standard", counted)
+    monkeypatch.setattr(screened_solver, "recognise_standard", counted)
     programs = set()
     for value in (1.0, 0.5, 2.0):
         C.value = value

@@ -10,7 +10,7 @@ import pytest
 
 from cvxscreen import cvxpy_plugin
 from cvxscreen.core.penalty import L1
-from cvxscreen.cvxpy_plugin.recognise.merging import Shrinkage
+from cvxscreen.cvxpy_plugin.recognise.l1_norm import L1Terms
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 
@@ -145,12 +145,12 @@ def test_a_kink_elsewhere_is_a_loss() -> None:
 
 def test_a_wrong_share_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The self check compares the multipliers of the norm's rows with the gradient."""
-    original = Shrinkage.slopes
+    original = L1Terms.slopes
 
-    def wrong(self: Shrinkage, theta: Any, penalty_subgradient: Any) -> Any:
+    def wrong(self: L1Terms, theta: Any, penalty_subgradient: Any) -> Any:
         return original(self, theta, 0.5 * penalty_subgradient)
 
-    monkeypatch.setattr(Shrinkage, "slopes", wrong)
+    monkeypatch.setattr(L1Terms, "slopes", wrong)
     explanation = cvxpy_plugin.explain(Wide().problem("hinge"))
     assert not explanation.recognised
     assert "multipliers" in explanation.reasons[0]

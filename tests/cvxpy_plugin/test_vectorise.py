@@ -13,9 +13,9 @@ from cvxpy_plugin.looped_zoo import Looped
 
 from cvxscreen import cvxpy_plugin
 from cvxscreen.cvxpy_plugin.recognise import python_loops as vectorise
+from cvxscreen.cvxpy_plugin.recognise.affine import read_affine
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Row, Unreadable, _narrowed, vectorised
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
-from cvxscreen.cvxpy_plugin.recognise.walker import walk
 
 cvxpy_plugin.register()
 pytestmark = pytest.mark.filterwarnings("ignore:Objective contains too many subexpressions")
@@ -227,7 +227,7 @@ def test_rows_are_those_of_the_walk(name: str) -> None:
     expr = affine(Data())[name]
     row = Row()
     row.add(expr, np.ones(expr.shape))
-    truth = walk(expr)
+    truth = read_affine(expr)
     assert row.constant == pytest.approx(float(truth.constant.sum()), abs=1e-12)
     for variable in expr.variables():
         block = truth.blocks[variable.id]

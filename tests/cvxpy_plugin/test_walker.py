@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from cvxscreen.cvxpy_plugin.recognise.affine import csr
-from cvxscreen.cvxpy_plugin.recognise.standard import read
-from cvxscreen.cvxpy_plugin.recognise.symbolic import canonicalise
-from cvxscreen.cvxpy_plugin.recognise.walker import extract, walk
+from cvxscreen.cvxpy_plugin.recognise.affine import extract_affine, read_affine
+from cvxscreen.cvxpy_plugin.recognise.canonical import canonicalise
+from cvxscreen.cvxpy_plugin.recognise.matrices import csr
+from cvxscreen.cvxpy_plugin.recognise.objective import read_objective
 from cvxscreen.errors import NotScreenable
 
 N, D = 7, 4
@@ -40,10 +40,10 @@ EXPRESSIONS: list[Any] = [
 
 @pytest.mark.parametrize("expr", EXPRESSIONS, ids=[str(k) for k in range(len(EXPRESSIONS))])
 def test_same_numbers_as_cvxpy(expr: Any) -> None:
-    found = walk(expr)
+    found = read_affine(expr)
     assert found.constant.shape == (expr.size,)
     if expr.variables():
-        truth = extract(expr)
+        truth = extract_affine(expr)
         assert np.allclose(found.constant, truth.constant)
         for key, block in truth.blocks.items():
             ours = csr(found.blocks[key]).toarray() if key in found.blocks else 0.0
@@ -58,7 +58,7 @@ def test_values_at_a_point_agree() -> None:
         variable.value = RNG.normal(size=variable.shape)
     try:
         for expr in EXPRESSIONS:
-            found = walk(expr)
+            found = read_affine(expr)
             total = found.constant.copy()
             for variable in expr.variables():
                 point = np.ravel(variable.value, order="F")
@@ -70,23 +70,23 @@ def test_values_at_a_point_agree() -> None:
 
 
 def test_dense_stays_dense_and_sparse_stays_sparse() -> None:
-    assert isinstance(walk(1 - cp.multiply(Y, X @ w + b)).blocks[w.id], np.ndarray)
-    assert sp.issparse(walk(1 - cp.multiply(Y, S @ w + b)).blocks[w.id])
+    assert isinstance(read_affine(1 - cp.multiply(Y, X @ w + b)).blocks[w.id], np.ndarray)
+    assert sp.issparse(read_affine(1 - cp.multiply(Y, S @ w + b)).blocks[w.id])
     data = cp.Constant(X)
-    assert np.shares_memory(walk(data @ w).blocks[w.id], data.value)
+    assert np.shares_memory(read_affine(data @ w).blocks[w.id], data.value)
 
 
 def test_parameters_are_read_when_asked() -> None:
     scale = cp.Parameter(value=1.0)
     expr = scale * w
-    assert csr(walk(expr).blocks[w.id]).toarray()[0, 0] == 1.0
+    assert csr(read_affine(expr).blocks[w.id]).toarray()[0, 0] == 1.0
     scale.value = 5.0
-    assert csr(walk(expr).blocks[w.id]).toarray()[0, 0] == 5.0
+    assert csr(read_affine(expr).blocks[w.id]).toarray()[0, 0] == 5.0
 
 
 def test_what_cvxpy_cannot_read_either_is_refused() -> None:
     with pytest.raises(NotScreenable, match="cumsum"):
-        walk(cp.cumsum(w))
+        read_affine(cp.cumsum(w))
 
 
 def canonical_objective(expr: Any) -> Any:
@@ -111,7 +111,7 @@ OBJECTIVES = [
 @pytest.mark.parametrize("expr", OBJECTIVES, ids=[str(k) for k in range(len(OBJECTIVES))])
 def test_objectives_are_read_in_full(expr: Any) -> None:
     cone = canonical_objective(expr)
-    found = read(cone.objective.expr)
+    found = read_objective(cone.objective.expr)
     point = {v.id: RNG.normal(size=v.shape) for v in expr.variables()}
     for variable in expr.variables():
         variable.value = point[variable.id]
@@ -119,7 +119,7 @@ def test_objectives_are_read_in_full(expr: Any) -> None:
     # Helpers of the cone form are defined by equalities: solve for them by reading those.
     values = {v.id: np.ravel(v.value, order="F") for v in expr.variables()}
     for constraint in cone.constraints:
-        part = walk(constraint.args[0] - constraint.args[1])
+        part = read_affine(constraint.args[0] - constraint.args[1])
         for key in [key for key in part.blocks if key not in values]:
             rest = part.constant.copy()
             for other, block in part.blocks.items():

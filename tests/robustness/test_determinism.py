@@ -27,7 +27,7 @@ import pytest
 import scipy.sparse as sp
 
 import cvxscreen
-from cvxscreen.cvxpy_plugin.cvxpy_solver import quiet
+from cvxscreen.cvxpy_plugin.cvxpy_solver import ignore_warnings
 from cvxscreen.designs.gram import Kernel
 from cvxscreen.designs.kernels import Rbf
 
@@ -153,13 +153,13 @@ def test_overlapping_silence_leaves_the_filters_as_they_were() -> None:
 
     def second() -> None:
         inside.wait()
-        with quiet():
+        with ignore_warnings():
             leave.set()
             inside.wait()
 
     thread = threading.Thread(target=second)
     thread.start()
-    with quiet():
+    with ignore_warnings():
         inside.wait()
         assert leave.wait(10)
         warnings.warn("held back", UserWarning, stacklevel=1)

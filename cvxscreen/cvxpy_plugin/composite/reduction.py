@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.core.problem import Problem
-from cvxscreen.cvxpy_plugin.composite.terms import Beside
+from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem
 from cvxscreen.cvxpy_plugin.recognise.max_affine import Maxima
 from cvxscreen.screening.reduction import Selection
 
@@ -18,40 +18,8 @@ Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 
-@dataclass(eq=False)
-class Further:
-    """The part of g that goes into a program of CVXPY, and where its slopes are found there.
-
-    Attributes
-    ----------
-    maxima : Maxima or None
-    verbatim : Verbatim or None
-    """
-
-    maxima: Maxima | None
-    verbatim: Any
-    _row: Any = field(default=None, init=False)
-
-    def __call__(self, z: Any) -> tuple[Any, list[Any]]:
-        """Cost and constraints in terms of the vector variable `z`."""
-        cost: Any = 0.0
-        constraints: list[Any] = []
-        if self.maxima is not None:
-            cost, self._row = self.maxima.written(z)
-            constraints = [self._row]
-        if self.verbatim is not None:
-            cost = cost + self.verbatim.written(z)
-        return cost, constraints
-
-    def shares(self) -> Array | None:
-        """Slopes of the pieces after a solve; None where the solver gave none."""
-        if self._row is None or self._row.dual_value is None:
-            return None
-        return np.asarray(self._row.dual_value, dtype=np.float64).ravel()
-
-
 @dataclass(frozen=True, eq=False)
-class Cut:
+class CompositeReduction:
     """The smaller problem; see the module's docstring.
 
     Attributes
@@ -69,7 +37,7 @@ class Cut:
         Positions of their pieces.
     """
 
-    made: Beside
+    made: CompositeProblem
     selection: Selection
     pieces: Mask
     reduced: Problem
@@ -77,7 +45,7 @@ class Cut:
     index: Index
 
     @classmethod
-    def of(cls, made: Beside, selection: Selection, pieces: Mask) -> Cut:
+    def of(cls, made: CompositeProblem, selection: Selection, pieces: Mask) -> CompositeReduction:
         """Leave out what is decided."""
         problem, maxima = made.recognition.problem, made.maxima
         selection = selection.folded(problem)
@@ -119,3 +87,35 @@ class Cut:
         alone[self.index] = False
         shares[alone] = maxima.cost[maxima.owner][alone]
         return x, theta, shares
+
+
+@dataclass(eq=False)
+class WriteComposite:
+    """The part of g that goes into a program of CVXPY, and where its slopes are found there.
+
+    Attributes
+    ----------
+    maxima : Maxima or None
+    unscreened : Verbatim or None
+    """
+
+    maxima: Maxima | None
+    unscreened: Any
+    _row: Any = field(default=None, init=False)
+
+    def __call__(self, z: Any) -> tuple[Any, list[Any]]:
+        """Cost and constraints in terms of the vector variable `z`."""
+        cost: Any = 0.0
+        constraints: list[Any] = []
+        if self.maxima is not None:
+            cost, self._row = self.maxima.written(z)
+            constraints = [self._row]
+        if self.unscreened is not None:
+            cost = cost + self.unscreened.written(z)
+        return cost, constraints
+
+    def shares(self) -> Array | None:
+        """Slopes of the pieces after a solve; None where the solver gave none."""
+        if self._row is None or self._row.dual_value is None:
+            return None
+        return np.asarray(self._row.dual_value, dtype=np.float64).ravel()

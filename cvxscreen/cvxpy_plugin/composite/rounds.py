@@ -22,8 +22,8 @@ from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.composite.minorant import Relaxed
-from cvxscreen.cvxpy_plugin.composite.reduction import Cut, Further
-from cvxscreen.cvxpy_plugin.composite.terms import Beside, judged
+from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, evaluate
+from cvxscreen.cvxpy_plugin.composite.reduction import CompositeReduction, WriteComposite
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.recognise.max_affine import Maxima
 from cvxscreen.cvxpy_plugin.report import Report
@@ -80,8 +80,8 @@ class Outcome:
 class Rounds:
     """Predict or prove, solve what is left with g verbatim, certify; see the module's docstring."""
 
-    def __init__(self, made: Beside, guest: CvxpySolver, tol: float) -> None:
-        self.made, self.guest, self.tol = made, guest, tol
+    def __init__(self, made: CompositeProblem, cvxpy_solver: CvxpySolver, tol: float) -> None:
+        self.made, self.cvxpy_solver, self.tol = made, cvxpy_solver, tol
         self.problem: Problem = made.recognition.problem
         self.maxima = made.maxima
         self.screening = Screening.empty(self.problem)
@@ -144,11 +144,11 @@ class Rounds:
         self, problem: Problem, maxima: Maxima | None
     ) -> tuple[Array | None, Array, Array, Array | None]:
         """One solve of ``problem + maxima + verbatim``: x, theta, multipliers, shares."""
-        further = Further(maxima, self.made.verbatim)
+        further = WriteComposite(maxima, self.made.unscreened)
         began = perf_counter()
-        self.guest.beside = further
-        found = call_checked(self.guest, problem)
-        self.guest.beside = None
+        self.cvxpy_solver.further = further
+        found = call_checked(self.cvxpy_solver, problem)
+        self.cvxpy_solver.further = None
         self.solving += perf_counter() - began
         self.status = found.status
         if not found.usable:
@@ -159,7 +159,7 @@ class Rounds:
         self, x: Array, theta: Array, mu: Array, shares: Array | None
     ) -> tuple[Relaxed, Array]:
         """A point of the full problem, and the slopes of its maxima."""
-        return judged(self.made, x, theta, mu, shares, self.tol)
+        return evaluate(self.made, x, theta, mu, shares, self.tol)
 
     def selected(self, trust: bool) -> tuple[Selection, Mask]:
         """What to reduce by: proven, and on trust predicted."""
@@ -188,7 +188,7 @@ class Rounds:
     def round(self, trust: bool) -> bool:
         """One reduced solve, judged on the full problem; False where nothing else can be tried."""
         maxima = self.maxima
-        cut = Cut.of(self.made, *self.selected(trust))
+        cut = CompositeReduction.of(self.made, *self.selected(trust))
         selection, pieces = cut.selection, cut.pieces
         proven = self.screening.codes >= 0
         self.predicted = int(((selection.codes >= 0) & ~proven).sum())
@@ -236,7 +236,7 @@ class Rounds:
     def prove(self) -> None:
         """What the best point proves of the terms and of the pieces."""
         best = self.best
-        if best is None or not self.made.anchored:
+        if best is None or not self.made.provable:
             return
         region = midpoint_ball(best.problem, best.point)
         self.screening = self.screening.tighten(judge(best.problem, region))
@@ -244,9 +244,11 @@ class Rounds:
             self.possible = self.possible & self.maxima.proven(best.problem, region)
 
 
-def solve_beside(made: Beside, guest: CvxpySolver, mode: str, tol: float) -> Outcome:
+def solve_beside(
+    made: CompositeProblem, cvxpy_solver: CvxpySolver, mode: str, tol: float
+) -> Outcome:
     """Solve ``F + g``; see the module's docstring."""
-    found = Rounds(made, guest, tol)
+    found = Rounds(made, cvxpy_solver, tol)
     outcome = found.run(mode)
     if outcome.relaxed is not None and (found.screening.codes == Piece.UNDECIDED).all():
         found.prove()
@@ -259,20 +261,20 @@ USELESS = 1e-2
 
 
 def screened_beside(
-    made: Beside, guest: CvxpySolver, mode: str, tol: float, recognised: float
+    made: CompositeProblem, cvxpy_solver: CvxpySolver, mode: str, tol: float, recognised: float
 ) -> Report | str:
     """Solve losses beside another convex part and write back; or why CVXPY's answer is needed.
 
     `recognised` is the time of the recognition, in seconds.
     """
     try:
-        found = solve_beside(made, guest, mode, tol)
+        found = solve_beside(made, cvxpy_solver, mode, tol)
     except (CvxscreenError, np.linalg.LinAlgError) as error:
         return f"the screening loop stopped: {error}"
-    answer = accepted_answer(found, guest)
+    answer = accepted_answer(found, cvxpy_solver)
     if isinstance(answer, str):
         return answer
-    began, point, last = perf_counter(), answer[0].point, guest.problem_solved
+    began, point, last = perf_counter(), answer[0].point, cvxpy_solver.problem_solved
     recognition, stats = made.recognition, last.solver_stats
     restored = restore(recognition, point.x, point.theta, point.multipliers, found.shares)
     seconds = perf_counter() - began
@@ -284,8 +286,8 @@ def screened_beside(
         solver=report.solver,
         statistics=statistics(
             report,
-            solve_time=guest.solve_time,
-            setup_time=guest.setup_time,
+            solve_time=cvxpy_solver.solve_time,
+            setup_time=cvxpy_solver.setup_time,
             iterations=stats.num_iters,
             inner=stats.extra_stats,
         ),
@@ -293,10 +295,10 @@ def screened_beside(
     return report
 
 
-def accepted_answer(found: Outcome, guest: CvxpySolver) -> tuple[Relaxed, Certificate] | str:
+def accepted_answer(found: Outcome, cvxpy_solver: CvxpySolver) -> tuple[Relaxed, Certificate] | str:
     """The answer and its certificate; or why they cannot be handed out."""
     proof = found.certificate
-    if found.relaxed is None or proof is None or guest.problem_solved is None:
+    if found.relaxed is None or proof is None or cvxpy_solver.problem_solved is None:
         return f"the reduced problem was not solved to optimality ({found.status})"
     if not proof.ok and not proof.relative_gap <= USELESS:
         return f"the answer could not be certified: {proof.reason}"
@@ -304,7 +306,7 @@ def accepted_answer(found: Outcome, guest: CvxpySolver) -> tuple[Relaxed, Certif
 
 
 def report_of(
-    made: Beside,
+    made: CompositeProblem,
     found: Outcome,
     proof: Certificate,
     mode: str,
@@ -322,7 +324,7 @@ def report_of(
         terms=made.terms,
         kept=found.kept,
         fixed={**{k: int(v.sum()) for k, v in counts.items()}, "predicted": found.predicted},
-        beside=made.words,
+        beside=made.descriptions,
         gap=proof.gap,
         relative_gap=proof.relative_gap,
         rounds=found.rounds,

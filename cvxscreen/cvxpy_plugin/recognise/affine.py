@@ -1,307 +1,285 @@
-"""Matrices of affine expressions: dense, CSR or diagonal, whichever the data already are.
+"""Numbers of an affine CVXPY expression: one matrix a variable, and a constant.
 
-Sparse matrices by their entries: made and thinned out without a product of two of them.
+::
 
-`Diagonal` stands for the common ``c * variable``, `Scaled` for ``labels * X``; they are never
-expanded before they must be, so that data of a gigabyte stay where the caller has them. All other
-operations keep a dense matrix dense and a sparse one sparse, and copy nothing they need not.
+    vec(expression) = sum_v  blocks[v.id] @ vec(v)  +  constant         (column-major vec)
 
-Dense blocks of a matrix that is otherwise sparse, left where the caller has them.
+A walk over the expression tree with NumPy and SciPy. Nodes that only move entries around (slices,
+reshapes, stacks ...) are read by letting the node act on an array of positions, so they need no
+code of their own; a kind of node that is not known goes through CVXPY's `CoeffExtractor`.
+Parameters are read by value.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
+from cvxpy.cvxcore.python import canonInterface
+from cvxpy.reductions.eval_params import EvalParams
+from cvxpy.reductions.inverse_data import InverseData
+from cvxpy.utilities.coeff_extractor import CoeffExtractor
 from numpy.typing import NDArray
 
-Index = NDArray[np.intp]
-
-
-def diagonal(factor: NDArray[np.float64]) -> Any:
-    """A sparse diagonal matrix."""
-    n = len(factor)
-    return sp.csr_array((factor, np.arange(n), np.arange(n + 1)), shape=(n, n))
-
-
-def without(matrix: Any, columns: Index) -> Any:
-    """A sparse matrix with some columns set to zero."""
-    whole = sp.csr_array(matrix)
-    keep = np.ones(whole.shape[1], dtype=bool)
-    keep[columns] = False
-    return _entries(whole, keep[whole.indices])
-
-
-def cleared(quadratic: Any, columns: Index) -> Any:
-    """The quadratic term without some columns and rows."""
-    keep = np.ones(quadratic.shape[0], dtype=bool)
-    keep[columns] = False
-    return _entries(quadratic, keep[quadratic.indices] & keep[rows_of(quadratic)])
-
-
-def rows_of(matrix: Any) -> Index:
-    """The row of each entry of a CSR matrix."""
-    return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-
-
-def _entries(matrix: Any, chosen: NDArray[np.bool_]) -> Any:
-    """A CSR matrix with the chosen ones of its entries, without explicit zeros."""
-    chosen = chosen & (matrix.data != 0)
-    ends = np.concatenate([[0], np.cumsum(chosen)])[matrix.indptr]
-    return sp.csr_array((matrix.data[chosen], matrix.indices[chosen], ends), shape=matrix.shape)
-
+from cvxscreen.cvxpy_plugin.recognise.matrices import (
+    Diagonal,
+    Matrix,
+    add,
+    column_sums,
+    scale_rows,
+    stack,
+    stored,
+    take_rows,
+    times,
+)
+from cvxscreen.errors import NotScreenable
 
 Array = NDArray[np.float64]
 
-
-@dataclass(frozen=True, eq=False)
-class Diagonal:
-    """The square matrix ``diag(entries)``.
-
-    Parameters
-    ----------
-    entries : array, shape (n,)
-    """
-
-    entries: Array
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return len(self.entries), len(self.entries)
-
-
-@dataclass(frozen=True, eq=False)
-class Scaled:
-    """The dense matrix ``diag(factor) @ matrix``.
-
-    Parameters
-    ----------
-    matrix : array, shape (n, p)
-    factor : array, shape (n,)
-    """
-
-    matrix: Array
-    factor: Array
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return self.matrix.shape[0], self.matrix.shape[1]
-
-
-Matrix = Any
-"""A `Diagonal`, a `Scaled`, a 2-D ndarray or a CSR array."""
-
-LARGE = 5000
-"""Smaller dense matrices are multiplied out at once."""
-
-FEW, ROWS = 4, 2048
-"""Columns of a sparse factor with more entries are left to SciPy; rows that are taken together."""
-
-
-def expanded(matrix: Matrix) -> Matrix:
-    """`matrix`, multiplied out where it is `Scaled`."""
-    return matrix.matrix * matrix.factor[:, None] if isinstance(matrix, Scaled) else matrix
-
-
-def csr(matrix: Matrix) -> sp.csr_array:
-    """`matrix` as a CSR array."""
-    matrix = expanded(matrix)
-    if isinstance(matrix, Diagonal):
-        n = len(matrix.entries)
-        return sp.csr_array((matrix.entries, np.arange(n), np.arange(n + 1)), shape=(n, n))
-    return sp.csr_array(matrix)
-
-
-def stored(value: Any) -> Matrix:
-    """A constant's value as a float64 matrix: sparse ones as CSR, all others as 2-D arrays."""
-    if sp.issparse(value):
-        return sp.csr_array(value, dtype=np.float64)
-    return np.asarray(value, dtype=np.float64)
-
-
-def times(left: Matrix, matrix: Matrix) -> Matrix:
-    """``left @ matrix`` for a dense or sparse `left`, shape (k, n) times (n, p)."""
-    if isinstance(matrix, Diagonal):
-        if (matrix.entries == 1.0).all():
-            return left
-        if sp.issparse(left):
-            return sp.csr_array(left @ sp.diags_array(matrix.entries))
-        return left * matrix.entries
-    if isinstance(matrix, Scaled):
-        left = left @ sp.diags_array(matrix.factor) if sp.issparse(left) else left * matrix.factor
-        matrix = matrix.matrix
-    if sp.issparse(matrix) and isinstance(left, np.ndarray) and left.size >= LARGE:
-        columns = sp.csc_array(matrix)
-        if np.diff(columns.indptr).max(initial=0) <= FEW:
-            return gathered(left, columns)
-    product = left @ matrix
-    return sp.csr_array(product) if sp.issparse(product) else np.asarray(product)
-
-
-def gathered(left: Array, columns: Any) -> Array:
-    """``left @ columns`` for a CSC array with few entries in each column, row by row in memory.
-
-    A symmetric variable stands behind its entries through such a matrix.
-    """
-    counts = np.diff(columns.indptr)
-    out = np.zeros((left.shape[0], columns.shape[1]))
-    for k in range(int(counts.max(initial=0))):
-        where = np.flatnonzero(counts > k)
-        entry = columns.indptr[where] + k
-        index, factor = columns.indices[entry], columns.data[entry]
-        for start in range(0, len(left), ROWS):
-            part = left[start : start + ROWS].take(index, axis=1)
-            if (factor != 1.0).any():
-                part *= factor
-            if len(where) == len(counts):
-                out[start : start + ROWS] += part
-            else:
-                out[start : start + ROWS, where] += part
-    return out
-
-
-def scale_rows(matrix: Matrix, factor: Array) -> Matrix:
-    """``diag(factor) @ matrix``; the matrix itself where all factors are 1."""
-    if (factor == 1.0).all():
-        return matrix
-    if isinstance(matrix, Diagonal):
-        return Diagonal(matrix.entries * factor)
-    if isinstance(matrix, Scaled):
-        return Scaled(matrix.matrix, matrix.factor * factor)
-    if sp.issparse(matrix):
-        data = matrix.data * np.repeat(factor, np.diff(matrix.indptr))
-        return sp.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
-    return matrix * factor[:, None] if matrix.size < LARGE else Scaled(matrix, factor)
-
-
-def take_rows(matrix: Matrix, index: Index) -> Matrix:
-    """The rows at `index`; an entry of -1 asks for a row of zeros."""
-    missing = index < 0
-    if not missing.any():
-        count = matrix.shape[0]
-        if len(index) == count and (index == np.arange(count)).all():
-            return matrix
-        if isinstance(matrix, Scaled):
-            return Scaled(matrix.matrix[index], matrix.factor[index])
-        return csr(matrix)[index] if isinstance(matrix, Diagonal) else matrix[index]
-    picked = take_rows(matrix, np.where(missing, 0, index))
-    return scale_rows(picked, np.where(missing, 0.0, 1.0))
-
-
-def add(first: Matrix, second: Matrix) -> Matrix:
-    """The sum of two matrices of one shape."""
-    if isinstance(first, Diagonal) and isinstance(second, Diagonal):
-        return Diagonal(first.entries + second.entries)
-    first, second = expanded(first), expanded(second)
-    total = (csr(first) if isinstance(first, Diagonal) else first) + (
-        csr(second) if isinstance(second, Diagonal) else second
+MOVES = frozenset(
+    (
+        "index", "special_index", "reshape", "transpose", "permute_dims", "broadcast_to",
+        "Promote", "Hstack", "Vstack", "Concatenate", "diag_vec", "diag_mat", "upper_tri",
     )
-    return sp.csr_array(total) if sp.issparse(total) else np.asarray(total)
+)
+"""Kinds of nodes whose entries are entries of their arguments (or zero)."""
+
+WRAPS = frozenset(
+    (
+        "nonneg_wrap", "nonpos_wrap", "psd_wrap", "nsd_wrap", "symmetric_wrap", "hermitian_wrap",
+    )
+)
+"""Kinds of nodes that only assert something about their argument."""
 
 
-def stack(matrices: list[tuple[int, Matrix]], rows: int, columns: int) -> Matrix:
-    """Matrices below each other, each starting at its own row, zeros elsewhere.
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """Numbers of one affine expression.
 
-    Parameters
+    Attributes
     ----------
-    matrices : list of (int, matrix)
-        First row and matrix.
-    rows, columns : int
-        Shape of the result.
+    blocks : dict of int to matrix
+        By variable identifier, shape (rows, size of the variable).
+    constant : array, shape (rows,)
     """
-    matrices = [(start, expanded(matrix)) for start, matrix in matrices]
-    if any(isinstance(matrix, np.ndarray) for _, matrix in matrices):
-        out = np.zeros((rows, columns))
-        for start, matrix in matrices:
-            part = csr(matrix).toarray() if not isinstance(matrix, np.ndarray) else matrix
-            out[start : start + part.shape[0]] += part
-        return out
-    parts = [csr(matrix).tocoo() for _, matrix in matrices]
-    row = [part.row + start for part, (start, _) in zip(parts, matrices, strict=True)]
-    column = [part.col for part in parts]
-    data = [part.data for part in parts]
-    return sp.csr_array(
-        (np.concatenate(data), (np.concatenate(row), np.concatenate(column))),
-        shape=(rows, columns),
+
+    blocks: dict[int, Matrix]
+    constant: Array
+
+    def map(self, change: Callable[[Matrix], Matrix], constant: Array) -> Affine:
+        """Every block changed alike, with a new constant."""
+        return Affine({key: change(block) for key, block in self.blocks.items()}, constant)
+
+
+def flat(value: Any, size: int) -> Array:
+    """A constant's value as a column-major vector, scalars repeated, shape (size,)."""
+    dense = value.toarray() if sp.issparse(value) else np.asarray(value, dtype=np.float64)
+    vector = dense.flatten(order="F").astype(np.float64, copy=False)
+    return np.full(size, vector[0]) if vector.size == 1 and size != 1 else vector
+
+
+def read_affine(expr: Any) -> Affine:
+    """Evaluate the affine expression `expr`; see the module's docstring."""
+    kind = type(expr).__name__
+    if isinstance(expr, cp.Variable):
+        return Affine({expr.id: Diagonal(np.ones(expr.size))}, np.zeros(expr.size))
+    if expr.is_constant():
+        return Affine({}, flat(expr.value, expr.size))
+    if kind in WRAPS:
+        return read_affine(expr.args[0])
+    if kind in MOVES:
+        return _move(expr)
+    if kind in _RULES:
+        found = _RULES[kind](expr)
+        if found is not None:
+            return found
+    return extract_affine(expr)
+
+
+def positions(expr: Any) -> list[NDArray[np.intp]]:
+    """Where a moving node takes its entries from.
+
+    Returns
+    -------
+    list of array, shape (rows,)
+        For each argument: the position of every entry in the argument, -1 where it comes from
+        elsewhere.
+    """
+    start, marks = 1, []
+    for arg in expr.args:
+        ladder = np.arange(start, start + arg.size, dtype=np.float64)
+        marks.append(ladder.reshape(arg.shape, order="F"))
+        start += arg.size
+    moved = np.asarray(expr.numeric(marks)).flatten(order="F").astype(np.intp)
+    found, start = [], 1
+    for arg in expr.args:
+        inside = (moved >= start) & (moved < start + arg.size)
+        found.append(np.where(inside, moved - start, -1))
+        start += arg.size
+    return found
+
+
+def _move(expr: Any) -> Affine:
+    total: dict[int, Matrix] = {}
+    constant = np.zeros(expr.size)
+    for arg, index in zip(expr.args, positions(expr), strict=True):
+        part = read_affine(arg)
+        constant += np.where(index < 0, 0.0, part.constant[np.maximum(index, 0)])
+        _collect(total, part, index)
+    return Affine(total, constant)
+
+
+def _collect(total: dict[int, Matrix], part: Affine, index: NDArray[np.intp]) -> None:
+    for key, block in part.blocks.items():
+        moved = take_rows(block, index)
+        total[key] = add(total[key], moved) if key in total else moved
+
+
+def broadcast_positions(arg: Any, shape: tuple[int, ...]) -> NDArray[np.intp]:
+    """Positions of the entries of `arg` broadcast to `shape`, column-major."""
+    ladder = np.arange(arg.size).reshape(arg.shape, order="F")
+    return np.broadcast_to(ladder, shape).flatten(order="F")
+
+
+def _add(expr: Any) -> Affine:
+    total: dict[int, list[tuple[int, Matrix]]] = {}
+    constant = np.zeros(expr.size)
+    sums: dict[int, Matrix] = {}
+    for arg in expr.args:
+        part, index = read_affine(arg), broadcast_positions(arg, expr.shape)
+        constant += part.constant[index]
+        for key, block in part.blocks.items():
+            total.setdefault(key, []).append((0, take_rows(block, index)))
+    for key, parts in total.items():
+        if len(parts) > 2 and not any(isinstance(p, Diagonal) for _, p in parts):
+            sums[key] = stack(parts, expr.size, parts[0][1].shape[1])
+            continue
+        sums[key] = parts[0][1]
+        for _, part_matrix in parts[1:]:
+            sums[key] = add(sums[key], part_matrix)
+    return Affine(sums, constant)
+
+
+def _negate(expr: Any) -> Affine:
+    part = read_affine(expr.args[0])
+    minus = np.full(expr.size, -1.0)
+    return part.map(lambda block: scale_rows(block, minus), -part.constant)
+
+
+def _multiply(expr: Any) -> Affine | None:
+    first, second = expr.args
+    factor, other = (first, second) if first.is_constant() else (second, first)
+    if not factor.is_constant():
+        return None
+    value = factor.value
+    value = value.toarray() if sp.issparse(value) else np.asarray(value, dtype=np.float64)
+    scale = np.broadcast_to(value, expr.shape).flatten(order="F").astype(np.float64)
+    part, index = read_affine(other), broadcast_positions(other, expr.shape)
+    return part.map(
+        lambda block: scale_rows(take_rows(block, index), scale),
+        part.constant[index] * scale,
     )
 
 
-def column_sums(matrix: Matrix, weights: Array) -> Array:
-    """``weights @ matrix`` as a vector, shape (columns,)."""
-    if isinstance(matrix, Diagonal):
-        return matrix.entries * weights
-    if isinstance(matrix, Scaled):
-        return np.asarray(matrix.matrix.T @ (weights * matrix.factor))
-    return np.asarray(matrix.T @ weights).ravel()
+def _divide(expr: Any) -> Affine | None:
+    if not expr.args[1].is_constant():
+        return None
+    value = np.asarray(expr.args[1].value, dtype=np.float64)
+    scale = np.broadcast_to(1.0 / value, expr.shape).flatten(order="F").astype(np.float64)
+    part, index = read_affine(expr.args[0]), broadcast_positions(expr.args[0], expr.shape)
+    return part.map(
+        lambda block: scale_rows(take_rows(block, index), scale),
+        part.constant[index] * scale,
+    )
 
 
-DENSE_SHARE = 0.3
-"""Blocks with a smaller share of non-zero entries are kept sparse."""
+def _matmul(expr: Any) -> Affine | None:
+    first, second = expr.args
+    if first.shape == () or second.shape == ():
+        return _multiply(expr)
+    if max(len(first.shape), len(second.shape)) > 2:
+        return None
+    if first.is_constant():
+        left, other = stored(first.value), second
+        left = left.reshape(1, -1) if len(first.shape) == 1 else left
+        copies = 1 if len(second.shape) == 1 else second.shape[1]
+    elif second.is_constant():
+        right, other = stored(second.value), first
+        right = right.reshape(-1, 1) if len(second.shape) == 1 else right
+        if len(first.shape) == 1 or first.shape[0] == 1:
+            left, copies = right.T, 1
+        else:
+            eye = sp.eye_array(first.shape[0], format="csr")
+            left, copies = sp.csr_array(sp.kron(sp.csr_array(right.T), eye)), 1
+    else:
+        return None
+    if copies > 1:
+        left = sp.csr_array(sp.kron(sp.eye_array(copies, format="csr"), sp.csr_array(left)))
+    if sp.issparse(left):
+        left = sp.csr_array(left)
+    part = read_affine(other)
+    constant = np.asarray(left @ part.constant).ravel()
+    return part.map(lambda block: times(left, block), constant)
 
-def is_dense(block: Matrix) -> bool:
-    """Whether `block` is worth keeping as a dense array; small ones are not, whatever they hold."""
-    if isinstance(block, Scaled):
-        block = block.matrix
-    if not isinstance(block, np.ndarray) or block.size < LARGE:
-        return False
-    return bool(np.count_nonzero(block) >= DENSE_SHARE * block.size)
+
+def _sum(expr: Any) -> Affine | None:
+    arg = expr.args[0]
+    ladder = np.arange(expr.size).reshape(expr.shape, order="F")
+    if expr.axis is not None and not expr.keepdims:
+        ladder = np.expand_dims(ladder, expr.axis)
+    if expr.axis is None:
+        ladder = ladder.reshape((1,) * len(arg.shape))
+    group = np.broadcast_to(ladder, arg.shape).flatten(order="F")
+    part = read_affine(arg)
+    if expr.size == 1:
+        one = np.ones(arg.size)
+        return part.map(
+            lambda block: sp.csr_array(column_sums(block, one)[None, :]),
+            np.array([part.constant.sum()]),
+        )
+    gather = sp.csr_array(
+        (np.ones(arg.size), (group, np.arange(arg.size))), shape=(expr.size, arg.size)
+    )
+    return part.map(lambda block: times(gather, block), gather @ part.constant)
 
 
-@dataclass(frozen=True, eq=False)
-class Block:
-    """A dense block of the matrix, ``diag(factor) @ matrix``.
+def extract_affine(expr: Any) -> Affine:
+    """The same numbers by CVXPY's own coefficient extraction, sparse.
 
-    Parameters
-    ----------
-    rows : array of int, shape (k,)
-        Increasing.
-    start : int
-        First column.
-    matrix : array, shape (k, width)
-        The caller's own data where possible; never written to.
-    factor : array, shape (k,), or None
-        None for 1.
+    Raises
+    ------
+    NotScreenable
+        If CVXPY cannot read the expression either.
     """
-
-    rows: Index
-    start: int
-    matrix: Array
-    factor: Array | None = None
-
-    @property
-    def span(self) -> slice:
-        """The columns of the block."""
-        return slice(self.start, self.start + self.matrix.shape[1])
-
-    @property
-    def place(self) -> Any:
-        """The rows of the block, as a slice where they are consecutive."""
-        return as_slice(self.rows)
-
-    def times(self, z: Array) -> Array:
-        """The block times one vector (width,) or several (width, k)."""
-        out = self.matrix @ z
-        if self.factor is None:
-            return np.asarray(out)
-        return np.asarray(out * (self.factor if z.ndim == 1 else self.factor[:, None]))
-
-    def weigh(self, weights: Array) -> Array:
-        """`weights`, shape (k,), for rows of `matrix` alone."""
-        return weights if self.factor is None else weights * self.factor
-
-    def columns(self, index: Index | None = None) -> Array:
-        """The columns at `index` (all when omitted), multiplied out."""
-        out = self.matrix if index is None else self.matrix[:, index]
-        return out if self.factor is None else out * self.factor[:, None]
+    problem, _ = EvalParams().apply(cp.Problem(cp.Minimize(0), [expr == 0]))
+    inverse = InverseData(problem)
+    difference = problem.constraints[0].args[0] - problem.constraints[0].args[1]
+    try:
+        tensor = CoeffExtractor(inverse, "SCIPY").affine(difference)
+    except (AssertionError, NotImplementedError) as error:
+        kind = type(expr).__name__
+        raise NotScreenable(f"the affine expression {kind} cannot be read ({error})") from None
+    matrix, offset = canonInterface.get_matrix_from_tensor(
+        tensor, None, inverse.x_length, with_offset=True
+    )
+    columns = sp.csc_array(matrix)
+    blocks = {
+        v.id: sp.csr_array(columns[:, start : start + v.size])
+        for v in problem.variables()
+        for start in [inverse.var_offsets[v.id]]
+    }
+    return Affine(blocks, np.asarray(offset, dtype=np.float64).ravel())
 
 
-def as_slice(index: Index) -> Any:
-    """`index` as a slice where it is consecutive, so that taking rows copies nothing."""
-    if len(index) and index[-1] - index[0] == len(index) - 1 and (np.diff(index) == 1).all():
-        return slice(int(index[0]), int(index[-1]) + 1)
-    return index
+_RULES: dict[str, Callable[[Any], Affine | None]] = {
+    "AddExpression": _add,
+    "NegExpression": _negate,
+    "multiply": _multiply,
+    "DivExpression": _divide,
+    "MulExpression": _matmul,
+    "Sum": _sum,
+}

@@ -1,4 +1,4 @@
-"""The self check: the recognised problem must be the user's, and its duals the user's duals.
+"""The check of a recognition: it must be the user's problem, and its duals the user's duals.
 
 At a few points the helpers are restored, the values are put into the user's variables for a moment,
 and the user's own objective and constraints are evaluated by CVXPY. With random slopes and
@@ -14,18 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.core.penalty import L1
-from cvxscreen.cvxpy_plugin.recognise.borrowing import borrowed
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
+from cvxscreen.cvxpy_plugin.recognise.variable_values import preserved_values
 from cvxscreen.errors import NotScreenable
 
 Array = NDArray[np.float64]
 
 SEED = 20240229
+
 AGREEMENT = 1e-9
 """Largest relative difference of the two objectives."""
 
 
-def points(recognition: Recognition) -> Iterator[Array]:
+def check_points(recognition: Recognition) -> Iterator[Array]:
     """Core points to compare at: zero, and random ones that reach all pieces of the losses."""
     problem = recognition.problem
     yield np.zeros(problem.d)
@@ -56,8 +57,8 @@ def check(recognition: Recognition, *, quick: bool = False) -> None:
     canonical = recognition.standard.canonical
     original = canonical.original
     own = [] if original is None else original.variables()
-    with borrowed(own):
-        at = list(points(recognition))[2 if quick else 0 :]
+    with preserved_values(own):
+        at = list(check_points(recognition))[2 if quick else 0 :]
         for x in at:
             z = recognition.columns(x)
             truth = recognition.standard.value(z)

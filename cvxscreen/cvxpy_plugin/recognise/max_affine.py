@@ -1,7 +1,7 @@
 """Maxima of affine functions with different data: ``c t`` over ``t >= p_1, ..., t >= p_k``.
 
 The multi-class hinge of Crammer and Singer (2001) is one. No function of one argument represents
-it, so it is not one of the hub's losses; it is a part of the objective of its own::
+it, so it is no loss of a `Problem`; it is a part of the objective of its own::
 
     g(x) = sum_i c_i max_k (b_ik' x + h_ik)
 
@@ -25,53 +25,13 @@ from cvxscreen.bounds.regions import Ball
 from cvxscreen.core.problem import Problem
 from cvxscreen.core.quadratic import Quadratic
 from cvxscreen.cvxpy_plugin.composite.minorant import Minorant
-from cvxscreen.cvxpy_plugin.recognise.elimination import Draft, Duals, settle, without_columns
+from cvxscreen.cvxpy_plugin.recognise.draft import Draft, Duals, substitute_defined, without_columns
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 from cvxscreen.designs.protocols import Form
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, eq=False)
-class Largest:
-    """``t = max_k -(pieces_k @ rows)`` with pieces of different data; see `Step`.
-
-    Attributes
-    ----------
-    columns : array of int, shape (g,)
-    needs : CSR array, shape (g, N)
-    cost : array, shape (g,)
-    pieces : tuple of CSR array, each of shape (g, m)
-    terms : array of int, shape (g, k)
-        Positions of the pieces among those of all maxima, counted behind the loss terms.
-    """
-
-    columns: Index
-    needs: Any
-    cost: Array
-    pieces: tuple[Any, ...]
-    terms: Index
-
-    def primal(self, values: Array) -> Array:
-        """See `Step.primal`."""
-        return np.max([-(piece @ values) for piece in self.pieces], axis=0)
-
-    def dual(self, standard: Standard, duals: Duals) -> None:
-        """See `Step.dual`: the share of each piece is its multiplier."""
-        for k, piece in enumerate(self.pieces):
-            duals.rows += piece.T @ duals.shares[self.terms[:, k]]
-
-
-def keep(draft: Draft, columns: Index, needs: Any, cost: Array, pieces: tuple[Any, ...]) -> Index:
-    """Note a group of maxima in the draft; returns the columns."""
-    first = draft.largest[-1].terms.max() + 1 if draft.largest else 0
-    terms = first + np.arange(len(columns) * len(pieces)).reshape(len(columns), len(pieces))
-    step = Largest(columns, needs, cost, pieces, terms)
-    draft.largest.append(step)
-    draft.steps.append(step)
-    return columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,12 +109,12 @@ class Maxima:
         width = gamma(self.rows.shape[1] + 8)
         left = np.abs(self.cost - np.add.reduceat(shares, self.starts[:-1]))
         loss = float(shares @ (top[owner] - values)) + float(left @ np.abs(top))
-        noise = width * (float(shares @ sizes) + float(self.cost @ np.maximum.reduceat(
+        rounding_bound = width * (float(shares @ sizes) + float(self.cost @ np.maximum.reduceat(
             sizes, self.starts[:-1])))
         slope = np.asarray(self.rows.T @ shares)
         error = gamma(len(values) + 8) * np.asarray(abs(self.rows).T @ shares)
         value = float(self.cost @ top)
-        return Minorant(value, slope, up(loss, len(values) + 8) + 2.0 * noise, error)
+        return Minorant(value, slope, up(loss, len(values) + 8) + 2.0 * rounding_bound, error)
 
     def differences(self, values: Array) -> Any:
         """Every piece minus the largest of its maximum, shape (p, d)."""
@@ -173,17 +133,19 @@ class Maxima:
         values = self.values(ball.centre)
         lead = self.leaders(values)[self.owner]
         away = self.differences(values)
-        reach = up(ball.radius) * up(1.0, self.rows.shape[1] + 8) * norms(problem.quadratic, away)
+        reach = (
+            up(ball.radius) * up(1.0, self.rows.shape[1] + 8) * row_norms(problem.quadratic, away)
+        )
         sizes = np.asarray(abs(self.rows) @ np.abs(ball.centre)) + np.abs(self.heights)
-        noise = gamma(self.rows.shape[1] + 16) * (sizes + sizes[lead]) * 4.0
-        below = values - values[lead] + reach + noise < 0.0
+        rounding_bound = gamma(self.rows.shape[1] + 16) * (sizes + sizes[lead]) * 4.0
+        below = values - values[lead] + reach + rounding_bound < 0.0
         return ~below
 
     def nearest(self, problem: Problem, x: Array, count: int) -> Mask:
         """The largest pieces at `x`, and about `count` of those nearest to them, shape (p,)."""
         values = self.values(x)
         lead = self.leaders(values)
-        away = norms(problem.quadratic, self.differences(values))
+        away = row_norms(problem.quadratic, self.differences(values))
         ratio = (values[lead[self.owner]] - values) / np.maximum(away, 1e-300)
         ratio[lead] = -1.0
         if count + self.n >= len(ratio):
@@ -248,7 +210,7 @@ class Maxima:
         return self.cost @ top, place @ top - sp.csc_array(self.rows) @ z >= self.heights
 
 
-def norms(quadratic: Form, rows: Any) -> Array:
+def row_norms(quadratic: Form, rows: Any) -> Array:
     """Upper bounds of the norms of `rows` in the metric of ``M^{-1}``, shape (p,).
 
     No row may touch an unpenalised coordinate.
@@ -262,19 +224,61 @@ def norms(quadratic: Form, rows: Any) -> Array:
     return np.asarray(np.sqrt(squares @ inverse)) * up(1.0, 8)
 
 
-def collect(draft: Draft) -> Maxima | None:
+def keep_maximum(
+    draft: Draft, columns: Index, needs: Any, cost: Array, pieces: tuple[Any, ...]
+) -> Index:
+    """Note a group of maxima in the draft; returns the columns."""
+    first = draft.maxima[-1].terms.max() + 1 if draft.maxima else 0
+    terms = first + np.arange(len(columns) * len(pieces)).reshape(len(columns), len(pieces))
+    step = MaxAffine(columns, needs, cost, pieces, terms)
+    draft.maxima.append(step)
+    draft.steps.append(step)
+    return columns
+
+
+def collect_maxima(draft: Draft) -> Maxima | None:
     """The maxima over all columns, pieces in the order of their positions."""
-    if not draft.largest:
+    if not draft.maxima:
         return None
     pieces, starts, costs = [], [np.zeros(1, dtype=np.intp)], []
-    for step in draft.largest:
+    for step in draft.maxima:
         g, k = step.terms.shape
         order = np.arange(g * k).reshape(k, g).T.ravel()
         pieces.append(sp.vstack(step.pieces, format="csr")[order])
         starts.append(starts[-1][-1] + k * np.arange(1, g + 1))
         costs.append(step.cost)
-    weights = settle(draft, sp.csr_array(-sp.vstack(pieces, format="csr")))
-    rows = without_columns(draft.standard.rows.combine(weights), draft.gone)
+    weights = substitute_defined(draft, sp.csr_array(-sp.vstack(pieces, format="csr")))
+    rows = without_columns(draft.standard.rows.combine(weights), draft.eliminated)
     matrix = sp.csr_array(rows.columns(np.arange(rows.shape[1])))
     matrix.eliminate_zeros()
     return Maxima(matrix, rows.offset, np.concatenate(starts), np.concatenate(costs))
+
+
+@dataclass(frozen=True, eq=False)
+class MaxAffine:
+    """``t = max_k -(pieces_k @ rows)`` with pieces of different data; see `Step`.
+
+    Attributes
+    ----------
+    columns : array of int, shape (g,)
+    needs : CSR array, shape (g, N)
+    cost : array, shape (g,)
+    pieces : tuple of CSR array, each of shape (g, m)
+    terms : array of int, shape (g, k)
+        Positions of the pieces among those of all maxima, counted behind the loss terms.
+    """
+
+    columns: Index
+    needs: Any
+    cost: Array
+    pieces: tuple[Any, ...]
+    terms: Index
+
+    def primal(self, values: Array) -> Array:
+        """See `Step.primal`."""
+        return np.max([-(piece @ values) for piece in self.pieces], axis=0)
+
+    def dual(self, standard: Standard, duals: Duals) -> None:
+        """See `Step.dual`: the share of each piece is its multiplier."""
+        for k, piece in enumerate(self.pieces):
+            duals.rows += piece.T @ duals.shares[self.terms[:, k]]

@@ -1,34 +1,20 @@
 """Sums and constraints written in a Python loop, as a few vectorised ones.
 
-Coefficients of one affine number, read from the expression tree without building matrices.
-
 ::
 
-    <weight, expr>  =  sum_v <coefficients of v, v>  +  constant
+    sum_i c_i f(<a_i, x> + b_i)                     becomes     c @ f(A x + b)
+    for i: y_i (<x_i, w> + b) >= 1 - xi_i           becomes     A z + c >= 0
 
-The weight that every entry has is passed on from the root towards the leaves, so that
-``trace(H @ M)``, ``sum(multiply(H, M))`` and ``vec(H) @ vec(M)`` each cost one pass over ``H``.
-Parameters are not read: whoever keeps the numbers would not notice that they change.
+Every scalar term of a loop is an expression of its own to CVXPY, with rows and helper variables of
+its own. Terms that are the same elementwise atoms of different affine numbers are written as one
+before anything is canonicalised (`vectorised`), and so are scalar constraints, whose dual values
+are taken apart again (`bundled`). Variables are the user's; the check of the recognition compares
+with the user's own objective, and CVXPY evaluates every bundled row at a random point.
 
-Sums of many scalar terms, written in a Python loop, as a few vectorised ones.
-
-::
-
-    sum_i c_i f(<a_i, x> + b_i)     becomes     c @ f(A x + b)
-
-Every term of a loop is an expression of its own to CVXPY, with rows and helper variables of its
-own. Terms that are the same elementwise atoms of different affine numbers are read straight from
-the tree (`pull`) and written as one, before anything is canonicalised. Variables and constraints
-are the user's, and the self check compares with the user's own objective.
-
-Scalar constraints written in a Python loop as one constraint, and their dual values apart again.
-
-::
-
-    for i: y_i (<x_i, w> + b) >= 1 - xi_i       becomes     A z + c >= 0
-
-with the rows read straight from the tree (`pull`). CVXPY compares every row at a random point
-before anything is made of them; dual values are handed back one by one.
+The affine numbers are read from the expression tree without building matrices (`Row`): the weight
+that every entry has is passed on from the root towards the leaves, so that ``trace(H @ M)``,
+``sum(multiply(H, M))`` and ``vec(H) @ vec(M)`` each cost one pass over ``H``. Parameters are not
+read: whoever keeps the numbers would not notice that they change.
 """
 
 from __future__ import annotations
@@ -45,10 +31,323 @@ from cvxpy.constraints.nonpos import Inequality
 from cvxpy.constraints.zero import Equality
 from numpy.typing import NDArray
 
-from cvxscreen.cvxpy_plugin.recognise.borrowing import borrowed
-from cvxscreen.cvxpy_plugin.recognise.walker import MOVES, WRAPS, positions
+from cvxscreen.cvxpy_plugin.recognise.affine import MOVES, WRAPS, positions
+from cvxscreen.cvxpy_plugin.recognise.variable_values import preserved_values
 
 Array = NDArray[np.float64]
+
+MANY = 50
+"""Objectives of fewer terms are left as they are written."""
+
+SPARSE = 0.25
+"""Coefficients of which a smaller share is filled are kept sparse."""
+
+STACKS = ("Hstack", "Vstack", "Concatenate")
+
+AGREEMENT = 1e-11
+"""Largest relative difference between a row and CVXPY's own evaluation of it."""
+
+SEED = 20141203
+
+
+def vectorised(problem: Any) -> Any:
+    """`problem`, or the same with the loops in its objective vectorised.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+
+    Returns
+    -------
+    cvxpy.Problem
+        Of the same variables, parameters and constraints.
+    """
+    try:
+        parts = list(summands_of(problem.objective.expr))
+    except Unreadable:
+        return problem
+    if len(parts) < MANY:
+        return problem
+    groups: dict[tuple[Any, ...], TermGroup] = {}
+    rest: list[Any] = []
+    for part in parts:
+        rows: list[Row] = []
+        try:
+            shape = _template(part.expr, rows) if part.expr.size == 1 else None
+        except Unreadable:
+            shape = None
+        if shape is None:
+            rest.append(_alone(part))
+            continue
+        key = (shape, *(id(scale) for scale in part.scales))
+        group = groups.setdefault(key, TermGroup(part.scales, part.expr))
+        group.factors.append(part.factor)
+        group.rows.append(rows)
+    if len(groups) + len(rest) > 0.5 * len(parts):
+        return problem
+    variables = {variable.id: variable for variable in problem.variables()}
+    made = [*rest, *(group.written(variables) for group in groups.values())]
+    objective = type(problem.objective)(sum(made[1:], made[0]))
+    whole = cp.Problem(objective, problem.constraints)
+    # What CVXPY knows of the sign of an argument may be lost; the user's problem is then taken.
+    return whole if whole.is_dcp() else problem
+
+
+def _alone(part: Term) -> Any:
+    """A summand as it stands in the sum."""
+    whole = part.expr if part.factor == 1.0 else part.factor * part.expr
+    for scale in part.scales:
+        whole = scale * whole
+    return whole
+
+
+@dataclass(frozen=True)
+class Term:
+    """One summand.
+
+    Attributes
+    ----------
+    factor : float
+        What it is multiplied by.
+    scales : tuple of cvxpy.Expression
+        Constants with parameters that it is multiplied by.
+    expr : cvxpy.Expression
+        A scalar.
+    """
+
+    factor: float
+    scales: tuple[Any, ...]
+    expr: Any
+
+
+def summands_of(expr: Any, factor: float = 1.0, scales: tuple[Any, ...] = ()) -> Iterator[Term]:
+    """The summands of a scalar, none of them built anew."""
+    kind = type(expr).__name__
+    if kind == "AddExpression" and all(arg.size == 1 for arg in expr.args):
+        for arg in expr.args:
+            yield from summands_of(arg, factor, scales)
+    elif kind == "NegExpression":
+        yield from summands_of(expr.args[0], -factor, scales)
+    elif kind == "Sum" and type(expr.args[0]).__name__ in STACKS:
+        parts = expr.args[0].args
+        if all(part.size == 1 for part in parts):
+            for part in parts:
+                yield from summands_of(part, factor, scales)
+        else:
+            yield Term(factor, scales, expr)
+    elif kind in ("multiply", "MulExpression", "DivExpression"):
+        yield from _multiple(kind, expr, factor, scales)
+    elif kind in ("reshape", "Promote") and expr.size == expr.args[0].size == 1:
+        yield from summands_of(expr.args[0], factor, scales)
+    else:
+        yield Term(factor, scales, expr)
+
+
+def _multiple(kind: str, expr: Any, factor: float, scales: tuple[Any, ...]) -> Iterator[Term]:
+    first, second = expr.args
+    divided = kind == "DivExpression"
+    outer, inner = (second, first) if divided or not first.is_constant() else (first, second)
+    if not (outer.size == inner.size == 1 and outer.is_constant()):
+        yield Term(factor, scales, expr)
+    elif fixed(outer):
+        number = numbers(outer).item()
+        yield from summands_of(inner, factor / number if divided else factor * number, scales)
+    else:
+        yield from summands_of(inner, factor, (*scales, 1 / outer if divided else outer))
+
+
+@dataclass(eq=False)
+class TermGroup:
+    """Terms that are the same atoms of different affine numbers.
+
+    Attributes
+    ----------
+    scales : tuple of cvxpy.Expression
+    sample : cvxpy.Expression
+        One of the terms.
+    factors : list of float
+    rows : list of list of Row
+        The affine numbers of every term, in the order of the tree.
+    """
+
+    scales: tuple[Any, ...]
+    sample: Any
+    factors: list[float] = field(default_factory=list)
+    rows: list[list[Row]] = field(default_factory=list)
+
+    def written(self, variables: dict[int, Any]) -> Any:
+        """The sum of the terms."""
+        count = len(self.rows[0])
+        holes = iter([stacked_rows([row[k] for row in self.rows], variables) for k in range(count)])
+        whole = np.array(self.factors) @ _filled(self.sample, holes)
+        for scale in self.scales:
+            whole = scale * whole
+        return whole
+
+
+def _template(expr: Any, rows: list[Row]) -> tuple[Any, ...]:
+    """What tells apart the atoms of `expr`, its affine numbers appended to `rows`."""
+    if not isinstance(expr, Elementwise):
+        row = Row()
+        row.add(expr, np.ones(expr.shape))
+        rows.append(row)
+        return ()
+    data = tuple(_key(entry) for entry in expr.get_data() or ())
+    return (type(expr), data, *(_template(arg, rows) for arg in expr.args))
+
+
+def _key(entry: Any) -> Any:
+    if isinstance(entry, cp.Constant) and entry.size == 1:
+        return numbers(entry).item()
+    if isinstance(entry, bool | int | float | str | type(None)):
+        return entry
+    raise Unreadable
+
+
+def _filled(sample: Any, holes: Iterator[Any]) -> Any:
+    """The atoms of `sample` around other arguments."""
+    if not isinstance(sample, Elementwise):
+        return next(holes)
+    return sample.copy([_filled(arg, holes) for arg in sample.args])
+
+
+def stacked_rows(rows: list[Row], variables: dict[int, Any]) -> Any:
+    """Affine numbers as one vector."""
+    constant = np.array([row.constant for row in rows])
+    same = bool((constant == constant[0]).all())
+    total: Any = cp.Constant(constant[0] if same else constant)
+    keys = dict.fromkeys(key for row in rows for key in row.seen())
+    if not keys:
+        return total if not same else cp.Constant(constant)
+    parts = []
+    for key in keys:
+        variable = variables[key]
+        matrix = _stacked(rows, key, variable.size)
+        if variable.shape == ():
+            parts.append(cp.multiply(matrix.toarray().ravel(), variable))
+            continue
+        flat = variable if variable.ndim == 1 else cp.vec(variable, order="F")
+        parts.append(matrix @ flat)
+    whole = sum(parts[1:], parts[0])
+    return whole if same and constant[0] == 0.0 else whole + total
+
+
+def _stacked(rows: list[Row], key: int, size: int) -> Any:
+    """Coefficients below each other, column-major each: dense, or CSR where few are filled."""
+    filled = sum(int(np.count_nonzero(row.slopes[key])) for row in rows if key in row.slopes)
+    if size > 1 and filled >= SPARSE * len(rows) * size:
+        out = np.zeros((len(rows), size))
+        for line, row in zip(out, rows, strict=True):
+            if key in row.slopes:
+                line[:] = row.slopes[key].ravel(order="F")
+            for name, at, weight in row.picks:
+                if name == key:
+                    line[at] += weight
+        return out
+    found = [row.entries(key) for row in rows]
+    index = np.concatenate([index for index, _ in found])
+    data = np.concatenate([part for _, part in found])
+    owner = np.repeat(np.arange(len(rows)), [len(index) for index, _ in found])
+    return sp.csr_array((data, (owner, index)), shape=(len(rows), size))
+
+
+def bundled(problem: Any) -> tuple[Any, tuple[Bundle, ...]]:
+    """`problem` with its many scalar affine constraints in one or two, and which those are.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+
+    Returns
+    -------
+    cvxpy.Problem
+        `problem` itself where there are few, or a row is not what CVXPY says.
+    tuple of Bundle
+    """
+    found: dict[type, list[tuple[Any, Row]]] = {Inequality: [], Equality: []}
+    rest: list[Any] = []
+    for constraint in problem.constraints:
+        row = _row(constraint) if type(constraint) in found and constraint.size == 1 else None
+        if row is None:
+            rest.append(constraint)
+        else:
+            found[type(constraint)].append((constraint, row))
+    large = {kind: pairs for kind, pairs in found.items() if len(pairs) >= MANY}
+    rest += [c for kind, pairs in found.items() if kind not in large for c, _ in pairs]
+    if not large or not all(_agrees(problem, pairs) for pairs in large.values()):
+        return problem, ()
+    variables = {variable.id: variable for variable in problem.variables()}
+    bundles = []
+    for kind, pairs in large.items():
+        whole = stacked_rows([row for _, row in pairs], variables)
+        made = whole >= 0 if kind is Inequality else whole == 0
+        bundles.append(Bundle(made, tuple(constraint for constraint, _ in pairs)))
+    constraints = [*rest, *(bundle.whole for bundle in bundles)]
+    return cp.Problem(problem.objective, constraints), tuple(bundles)
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """Constraints of the user's that became one.
+
+    Attributes
+    ----------
+    whole : cvxpy constraint
+    parts : tuple of cvxpy constraint
+        In the order of the entries of `whole`.
+    """
+
+    whole: Any
+    parts: tuple[Any, ...]
+
+    def apart(self, duals: dict[int, Any]) -> dict[int, Any]:
+        """Dual values by identifier of the user's constraints instead of that of `whole`."""
+        if self.whole.id not in duals:
+            return duals
+        left = dict(duals)
+        values = np.asarray(left.pop(self.whole.id), dtype=np.float64).ravel()
+        for part, value in zip(self.parts, values, strict=True):
+            left[part.id] = float(value) if part.shape == () else np.full(part.shape, value)
+        return left
+
+
+def _row(constraint: Any) -> Row | None:
+    """The right side minus the left one, or the other way round for an equality."""
+    sign = 1.0 if type(constraint) is Equality else -1.0
+    row = Row()
+    try:
+        for arg, weight in zip(constraint.args, (sign, -sign), strict=True):
+            row.add(arg, np.full(arg.shape, weight))
+    except Unreadable:
+        return None
+    return row if row.seen() else None
+
+
+def _agrees(problem: Any, pairs: list[tuple[Any, Row]]) -> bool:
+    """Whether all rows are what CVXPY says at a random point."""
+    rng = np.random.default_rng(SEED)
+    variables = problem.variables()
+    points = {v.id: rng.standard_normal(v.shape) for v in variables}
+    for variable in variables:
+        if any(variable.attributes[name] for name in ("PSD", "NSD", "symmetric")):
+            points[variable.id] = points[variable.id] + points[variable.id].T
+        elif variable.attributes["diag"]:
+            points[variable.id] = np.diag(np.diag(points[variable.id]))
+    flat = {key: point.ravel(order="F") for key, point in points.items()}
+    with preserved_values(variables):
+        for variable in variables:
+            variable.save_value(points[variable.id])
+        for constraint, row in pairs:
+            first, second = (np.asarray(arg.value, dtype=float).sum() for arg in constraint.args)
+            sign = 1.0 if type(constraint) is Equality else -1.0
+            ours, size = row.constant, abs(first) + abs(second) + abs(row.constant)
+            for key in dict.fromkeys(row.seen()):
+                index, weights = row.entries(key)
+                summands_of = weights * flat[key][index]
+                ours, size = ours + summands_of.sum(), size + np.abs(summands_of).sum()
+            if not abs(ours - sign * (first - second)) <= AGREEMENT * (1.0 + size):
+                return False
+    return True
 
 
 class Unreadable(Exception):
@@ -250,8 +549,8 @@ def _move(row: Row, expr: Any, weight: Array) -> None:
     flat = weight.ravel(order="F")
     for arg, index in zip(expr.args, positions(expr), strict=True):
         inside = index >= 0
-        pulled = np.bincount(index[inside], weights=flat[inside], minlength=arg.size)
-        row.add(arg, pulled.reshape(arg.shape, order="F"))
+        carried = np.bincount(index[inside], weights=flat[inside], minlength=arg.size)
+        row.add(arg, carried.reshape(arg.shape, order="F"))
 
 
 _RULES: dict[str, Callable[[Row, Any, Array], None]] = {
@@ -268,318 +567,3 @@ _RULES: dict[str, Callable[[Row, Any, Array], None]] = {
     "conj": _conjugate,
     "index": _index,
 }
-
-
-MANY = 50
-"""Objectives of fewer terms are left as they are written."""
-
-SPARSE = 0.25
-"""Coefficients of which a smaller share is filled are kept sparse."""
-
-STACKS = ("Hstack", "Vstack", "Concatenate")
-
-
-@dataclass(frozen=True)
-class Term:
-    """One summand.
-
-    Attributes
-    ----------
-    factor : float
-        What it is multiplied by.
-    scales : tuple of cvxpy.Expression
-        Constants with parameters that it is multiplied by.
-    expr : cvxpy.Expression
-        A scalar.
-    """
-
-    factor: float
-    scales: tuple[Any, ...]
-    expr: Any
-
-
-def terms(expr: Any, factor: float = 1.0, scales: tuple[Any, ...] = ()) -> Iterator[Term]:
-    """The summands of a scalar, none of them built anew."""
-    kind = type(expr).__name__
-    if kind == "AddExpression" and all(arg.size == 1 for arg in expr.args):
-        for arg in expr.args:
-            yield from terms(arg, factor, scales)
-    elif kind == "NegExpression":
-        yield from terms(expr.args[0], -factor, scales)
-    elif kind == "Sum" and type(expr.args[0]).__name__ in STACKS:
-        parts = expr.args[0].args
-        if all(part.size == 1 for part in parts):
-            for part in parts:
-                yield from terms(part, factor, scales)
-        else:
-            yield Term(factor, scales, expr)
-    elif kind in ("multiply", "MulExpression", "DivExpression"):
-        yield from _multiple(kind, expr, factor, scales)
-    elif kind in ("reshape", "Promote") and expr.size == expr.args[0].size == 1:
-        yield from terms(expr.args[0], factor, scales)
-    else:
-        yield Term(factor, scales, expr)
-
-
-def _multiple(kind: str, expr: Any, factor: float, scales: tuple[Any, ...]) -> Iterator[Term]:
-    first, second = expr.args
-    divided = kind == "DivExpression"
-    outer, inner = (second, first) if divided or not first.is_constant() else (first, second)
-    if not (outer.size == inner.size == 1 and outer.is_constant()):
-        yield Term(factor, scales, expr)
-    elif fixed(outer):
-        number = numbers(outer).item()
-        yield from terms(inner, factor / number if divided else factor * number, scales)
-    else:
-        yield from terms(inner, factor, (*scales, 1 / outer if divided else outer))
-
-
-@dataclass(eq=False)
-class Group:
-    """Terms that are the same atoms of different affine numbers.
-
-    Attributes
-    ----------
-    scales : tuple of cvxpy.Expression
-    sample : cvxpy.Expression
-        One of the terms.
-    factors : list of float
-    rows : list of list of Row
-        The affine numbers of every term, in the order of the tree.
-    """
-
-    scales: tuple[Any, ...]
-    sample: Any
-    factors: list[float] = field(default_factory=list)
-    rows: list[list[Row]] = field(default_factory=list)
-
-    def written(self, variables: dict[int, Any]) -> Any:
-        """The sum of the terms."""
-        count = len(self.rows[0])
-        holes = iter([affine([row[k] for row in self.rows], variables) for k in range(count)])
-        whole = np.array(self.factors) @ _filled(self.sample, holes)
-        for scale in self.scales:
-            whole = scale * whole
-        return whole
-
-
-def _template(expr: Any, rows: list[Row]) -> tuple[Any, ...]:
-    """What tells apart the atoms of `expr`, its affine numbers appended to `rows`."""
-    if not isinstance(expr, Elementwise):
-        row = Row()
-        row.add(expr, np.ones(expr.shape))
-        rows.append(row)
-        return ()
-    data = tuple(_key(entry) for entry in expr.get_data() or ())
-    return (type(expr), data, *(_template(arg, rows) for arg in expr.args))
-
-
-def _key(entry: Any) -> Any:
-    if isinstance(entry, cp.Constant) and entry.size == 1:
-        return numbers(entry).item()
-    if isinstance(entry, bool | int | float | str | type(None)):
-        return entry
-    raise Unreadable
-
-
-def _filled(sample: Any, holes: Iterator[Any]) -> Any:
-    """The atoms of `sample` around other arguments."""
-    if not isinstance(sample, Elementwise):
-        return next(holes)
-    return sample.copy([_filled(arg, holes) for arg in sample.args])
-
-
-def affine(rows: list[Row], variables: dict[int, Any]) -> Any:
-    """Affine numbers as one vector."""
-    constant = np.array([row.constant for row in rows])
-    same = bool((constant == constant[0]).all())
-    total: Any = cp.Constant(constant[0] if same else constant)
-    keys = dict.fromkeys(key for row in rows for key in row.seen())
-    if not keys:
-        return total if not same else cp.Constant(constant)
-    parts = []
-    for key in keys:
-        variable = variables[key]
-        matrix = _stacked(rows, key, variable.size)
-        if variable.shape == ():
-            parts.append(cp.multiply(matrix.toarray().ravel(), variable))
-            continue
-        flat = variable if variable.ndim == 1 else cp.vec(variable, order="F")
-        parts.append(matrix @ flat)
-    whole = sum(parts[1:], parts[0])
-    return whole if same and constant[0] == 0.0 else whole + total
-
-
-def _stacked(rows: list[Row], key: int, size: int) -> Any:
-    """Coefficients below each other, column-major each: dense, or CSR where few are filled."""
-    filled = sum(int(np.count_nonzero(row.slopes[key])) for row in rows if key in row.slopes)
-    if size > 1 and filled >= SPARSE * len(rows) * size:
-        out = np.zeros((len(rows), size))
-        for line, row in zip(out, rows, strict=True):
-            if key in row.slopes:
-                line[:] = row.slopes[key].ravel(order="F")
-            for name, at, weight in row.picks:
-                if name == key:
-                    line[at] += weight
-        return out
-    found = [row.entries(key) for row in rows]
-    index = np.concatenate([index for index, _ in found])
-    data = np.concatenate([part for _, part in found])
-    owner = np.repeat(np.arange(len(rows)), [len(index) for index, _ in found])
-    return sp.csr_array((data, (owner, index)), shape=(len(rows), size))
-
-
-def vectorised(problem: Any) -> Any:
-    """`problem`, or the same with the loops in its objective vectorised.
-
-    Parameters
-    ----------
-    problem : cvxpy.Problem
-
-    Returns
-    -------
-    cvxpy.Problem
-        Of the same variables, parameters and constraints.
-    """
-    try:
-        parts = list(terms(problem.objective.expr))
-    except Unreadable:
-        return problem
-    if len(parts) < MANY:
-        return problem
-    groups: dict[tuple[Any, ...], Group] = {}
-    rest: list[Any] = []
-    for part in parts:
-        rows: list[Row] = []
-        try:
-            shape = _template(part.expr, rows) if part.expr.size == 1 else None
-        except Unreadable:
-            shape = None
-        if shape is None:
-            rest.append(_alone(part))
-            continue
-        key = (shape, *(id(scale) for scale in part.scales))
-        group = groups.setdefault(key, Group(part.scales, part.expr))
-        group.factors.append(part.factor)
-        group.rows.append(rows)
-    if len(groups) + len(rest) > 0.5 * len(parts):
-        return problem
-    variables = {variable.id: variable for variable in problem.variables()}
-    made = [*rest, *(group.written(variables) for group in groups.values())]
-    objective = type(problem.objective)(sum(made[1:], made[0]))
-    whole = cp.Problem(objective, problem.constraints)
-    # What CVXPY knows of the sign of an argument may be lost; the user's problem is then taken.
-    return whole if whole.is_dcp() else problem
-
-
-def _alone(part: Term) -> Any:
-    """A summand as it stands in the sum."""
-    whole = part.expr if part.factor == 1.0 else part.factor * part.expr
-    for scale in part.scales:
-        whole = scale * whole
-    return whole
-
-
-AGREEMENT = 1e-11
-"""Largest relative difference between a row and CVXPY's own evaluation of it."""
-
-SEED = 20141203
-
-
-@dataclass(frozen=True, eq=False)
-class Bundle:
-    """Constraints of the user's that became one.
-
-    Attributes
-    ----------
-    whole : cvxpy constraint
-    parts : tuple of cvxpy constraint
-        In the order of the entries of `whole`.
-    """
-
-    whole: Any
-    parts: tuple[Any, ...]
-
-    def apart(self, duals: dict[int, Any]) -> dict[int, Any]:
-        """Dual values by identifier of the user's constraints instead of that of `whole`."""
-        if self.whole.id not in duals:
-            return duals
-        left = dict(duals)
-        values = np.asarray(left.pop(self.whole.id), dtype=np.float64).ravel()
-        for part, value in zip(self.parts, values, strict=True):
-            left[part.id] = float(value) if part.shape == () else np.full(part.shape, value)
-        return left
-
-
-def bundled(problem: Any) -> tuple[Any, tuple[Bundle, ...]]:
-    """`problem` with its many scalar affine constraints in one or two, and which those are.
-
-    Parameters
-    ----------
-    problem : cvxpy.Problem
-
-    Returns
-    -------
-    cvxpy.Problem
-        `problem` itself where there are few, or a row is not what CVXPY says.
-    tuple of Bundle
-    """
-    found: dict[type, list[tuple[Any, Row]]] = {Inequality: [], Equality: []}
-    rest: list[Any] = []
-    for constraint in problem.constraints:
-        row = _row(constraint) if type(constraint) in found and constraint.size == 1 else None
-        if row is None:
-            rest.append(constraint)
-        else:
-            found[type(constraint)].append((constraint, row))
-    large = {kind: pairs for kind, pairs in found.items() if len(pairs) >= MANY}
-    rest += [c for kind, pairs in found.items() if kind not in large for c, _ in pairs]
-    if not large or not all(_agrees(problem, pairs) for pairs in large.values()):
-        return problem, ()
-    variables = {variable.id: variable for variable in problem.variables()}
-    bundles = []
-    for kind, pairs in large.items():
-        whole = affine([row for _, row in pairs], variables)
-        made = whole >= 0 if kind is Inequality else whole == 0
-        bundles.append(Bundle(made, tuple(constraint for constraint, _ in pairs)))
-    constraints = [*rest, *(bundle.whole for bundle in bundles)]
-    return cp.Problem(problem.objective, constraints), tuple(bundles)
-
-
-def _row(constraint: Any) -> Row | None:
-    """The right side minus the left one, or the other way round for an equality."""
-    sign = 1.0 if type(constraint) is Equality else -1.0
-    row = Row()
-    try:
-        for arg, weight in zip(constraint.args, (sign, -sign), strict=True):
-            row.add(arg, np.full(arg.shape, weight))
-    except Unreadable:
-        return None
-    return row if row.seen() else None
-
-
-def _agrees(problem: Any, pairs: list[tuple[Any, Row]]) -> bool:
-    """Whether all rows are what CVXPY says at a random point."""
-    rng = np.random.default_rng(SEED)
-    variables = problem.variables()
-    points = {v.id: rng.standard_normal(v.shape) for v in variables}
-    for variable in variables:
-        if any(variable.attributes[name] for name in ("PSD", "NSD", "symmetric")):
-            points[variable.id] = points[variable.id] + points[variable.id].T
-        elif variable.attributes["diag"]:
-            points[variable.id] = np.diag(np.diag(points[variable.id]))
-    flat = {key: point.ravel(order="F") for key, point in points.items()}
-    with borrowed(variables):
-        for variable in variables:
-            variable.save_value(points[variable.id])
-        for constraint, row in pairs:
-            first, second = (np.asarray(arg.value, dtype=float).sum() for arg in constraint.args)
-            sign = 1.0 if type(constraint) is Equality else -1.0
-            ours, size = row.constant, abs(first) + abs(second) + abs(row.constant)
-            for key in dict.fromkeys(row.seen()):
-                index, weights = row.entries(key)
-                terms = weights * flat[key][index]
-                ours, size = ours + terms.sum(), size + np.abs(terms).sum()
-            if not abs(ours - sign * (first - second)) <= AGREEMENT * (1.0 + size):
-                return False
-    return True

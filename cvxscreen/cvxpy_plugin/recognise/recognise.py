@@ -1,10 +1,8 @@
-"""From the numbers of a canonical problem to a regularised sum of losses, or a reason why not.
+"""The front of the recogniser: a ``cvxpy.Problem`` in, a `Recognition` or a refusal out.
 
 The rules run one after the other on a `Draft`; what no rule touches stays: columns as core
 coordinates, rows as side constraints. The result is exact, because every rule is a minimisation
 over the columns that it removes.
-
-The front of the recogniser: a ``cvxpy.Problem`` in, a `Recognition` or a refusal out.
 """
 
 from __future__ import annotations
@@ -20,20 +18,24 @@ from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.core.quadratic import ZeroQuadratic
-from cvxscreen.cvxpy_plugin.recognise import elimination as substitution
-from cvxscreen.cvxpy_plugin.recognise import epigraph
-from cvxscreen.cvxpy_plugin.recognise import epigraph as heads
-from cvxscreen.cvxpy_plugin.recognise import max_affine as largest
-from cvxscreen.cvxpy_plugin.recognise import merging as shrinkages
-from cvxscreen.cvxpy_plugin.recognise import partial_minimisation as splitting
-from cvxscreen.cvxpy_plugin.recognise.affine import diagonal
+from cvxscreen.cvxpy_plugin.recognise.canonical import canonicalise
 from cvxscreen.cvxpy_plugin.recognise.check import check
-from cvxscreen.cvxpy_plugin.recognise.elimination import Draft, settle, without_columns
-from cvxscreen.cvxpy_plugin.recognise.merging import pair
-from cvxscreen.cvxpy_plugin.recognise.partial_minimisation import absorb
-from cvxscreen.cvxpy_plugin.recognise.recognition import Parts, Recognition, idle
-from cvxscreen.cvxpy_plugin.recognise.standard import Stack, Standard, standardise
-from cvxscreen.cvxpy_plugin.recognise.symbolic import canonicalise
+from cvxscreen.cvxpy_plugin.recognise.draft import Draft, substitute_defined, without_columns
+from cvxscreen.cvxpy_plugin.recognise.elimination import eliminate
+from cvxscreen.cvxpy_plugin.recognise.epigraph import chain_bounds, fold_epigraphs
+from cvxscreen.cvxpy_plugin.recognise.l1_norm import find_l1_norm
+from cvxscreen.cvxpy_plugin.recognise.matrices import diagonal
+from cvxscreen.cvxpy_plugin.recognise.max_affine import collect_maxima
+from cvxscreen.cvxpy_plugin.recognise.opposite_hinges import join_opposite_hinges
+from cvxscreen.cvxpy_plugin.recognise.partial_minimisation import minimise_out
+from cvxscreen.cvxpy_plugin.recognise.recognition import CostParts, Recognition, unused_columns
+from cvxscreen.cvxpy_plugin.recognise.row_stack import Stack
+from cvxscreen.cvxpy_plugin.recognise.soc_epigraph import square_norms, substitute_bounds
+from cvxscreen.cvxpy_plugin.recognise.split_variables import (
+    find_split_variables,
+    fold_split_variables,
+)
+from cvxscreen.cvxpy_plugin.recognise.standard import Standard, standardise
 from cvxscreen.errors import InvalidInput, NotScreenable
 
 Array = NDArray[np.float64]
@@ -54,12 +56,32 @@ DENSE_LIMIT = 3000
 """A quadratic term that is not diagonal is taken up to this many coordinates."""
 
 
-def recognise_standard(standard: Standard, *, beside: bool = False) -> Recognition:
+def recognise(problem: Any) -> Recognition:
+    """Read a CVXPY problem as a regularised sum of losses.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+        Its variables' values are left as they are.
+
+    Raises
+    ------
+    NotScreenable
+        With the reason, naming the part that stands in the way.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):  # data with NaN or infinity are refused
+        standard = standardise(canonicalise(problem))
+    recognition = recognise_standard(standard)
+    check(recognition)
+    return recognition
+
+
+def recognise_standard(standard: Standard, *, composite: bool = False) -> Recognition:
     """Apply all rules to `standard`.
 
     Parameters
     ----------
-    beside : bool
+    composite : bool
         Whether maxima with different data are taken, as a part beside the losses.
 
     Raises
@@ -67,15 +89,15 @@ def recognise_standard(standard: Standard, *, beside: bool = False) -> Recogniti
     NotScreenable
         If what is left is not a strongly convex regulariser plus at least one loss.
     """
-    draft = Draft.of(standard, beside=beside)
-    heads.bound_heads(draft)
-    heads.square_heads(draft)
-    pairs = splitting.find(draft)
-    substitution.eliminate(draft, pairs.reserved(standard.rows.shape[0]))
+    draft = Draft.of(standard, composite=composite)
+    substitute_bounds(draft)
+    square_norms(draft)
+    pairs = find_split_variables(draft)
+    eliminate(draft, pairs.reserved(standard.rows.shape[0]))
     base = draft.constant - standard.constant
-    epigraph.nest(draft)
-    epigraph.fold(draft)
-    splitting.fold(draft, pairs)
+    chain_bounds(draft)
+    fold_epigraphs(draft)
+    fold_split_variables(draft, pairs)
     return _finish(draft, base)
 
 
@@ -84,53 +106,55 @@ def _finish(draft: Draft, base: float) -> Recognition:
     standard = draft.standard
     m = standard.rows.shape[0]
     arguments, numbers = draft.terms.merged(m)
-    if not len(numbers) and not draft.largest:
+    if not len(numbers) and not draft.maxima:
         raise NotScreenable(_no_loss(draft))
-    settled = settle(draft, arguments)
-    tilt = standard.rows.combine(settle(draft, sp.csr_array(draft.tilt[None, :])))
-    tilted = tilt.adjoint(np.ones(1))
-    linear = draft.linear + tilted
-    constant = draft.constant + float(tilt.offset[0])
+    settled = substitute_defined(draft, arguments)
+    loss_slope = standard.rows.combine(
+        substitute_defined(draft, sp.csr_array(draft.loss_slope[None, :]))
+    )
+    loss_linear = loss_slope.adjoint(np.ones(1))
+    linear = draft.linear + loss_linear
+    constant = draft.constant + float(loss_slope.offset[0])
     side, dims, held = _side_rows(draft)
-    numbers, absorbed = absorb(draft, settled, numbers, linear, held)
+    numbers, absorbed = minimise_out(draft, settled, numbers, linear, held)
     if absorbed:
         side, dims, held = _side_rows(draft)
-    rows = without_columns(standard.rows.combine(settled), draft.gone)
+    rows = without_columns(standard.rows.combine(settled), draft.eliminated)
     numbers[:, 0] -= rows.offset
-    pairing, numbers = pair(rows, numbers)
+    pairing, numbers = join_opposite_hinges(rows, numbers)
     if len(pairing.first) < pairing.found:
-        rows = without_columns(standard.rows.combine(settled[pairing.first]), draft.gone)
-    core = np.flatnonzero(~draft.gone)
+        rows = without_columns(standard.rows.combine(settled[pairing.first]), draft.eliminated)
+    core = np.flatnonzero(~draft.eliminated)
     quadratic = sp.csr_array(draft.quadratic[core][:, core])
     per_row, per_column = rows.filled()
-    maxima = largest.collect(draft)
+    maxima = collect_maxima(draft)
     touched = per_column[core] > 0
     if maxima is not None:
         touched |= np.bincount(maxima.rows.indices, minlength=standard.size)[core] > 0
     loose = np.diff(quadratic.indptr) == 0
     bound = held.filled()[1][core] > 0
-    shrinkage, alone = None, False
-    if not (quadratic.nnz or dims or draft.beside or linear[core].any()) and maxima is None:
-        alone = shrinkages.find(rows, numbers, core[touched], quadratic) is not None
+    l1_terms, alone = None, False
+    if not (quadratic.nnz or dims or draft.composite or linear[core].any()) and maxima is None:
+        alone = find_l1_norm(rows, numbers, core[touched], quadratic) is not None
     drop = ~touched if alone else _check_free(draft, core, touched, loose, bound, linear[core])
     if maxima is None:
         _check_data(per_row, touched)
-    steps = [*draft.steps, idle(core[drop], standard.size)] if drop.any() else draft.steps
+    steps = [*draft.steps, unused_columns(core[drop], standard.size)] if drop.any() else draft.steps
     kept = core[~drop]
     square = sp.csr_array(draft.quadratic[kept][:, kept])
-    if not (dims or draft.beside):
-        shrinkage = shrinkages.find(rows, numbers, kept, square)
-    if shrinkage is not None:
-        numbers = numbers[shrinkage.rest]
-        rows = rows.combine(sp.csr_array(sp.eye_array(rows.shape[0], format="csr"))[shrinkage.rest])
+    if not (dims or draft.composite):
+        l1_terms = find_l1_norm(rows, numbers, kept, square)
+    if l1_terms is not None:
+        numbers = numbers[l1_terms.rest]
+        rows = rows.combine(sp.csr_array(sp.eye_array(rows.shape[0], format="csr"))[l1_terms.rest])
     try:
         design, order = rows.design(kept)
         core = kept[order]
-        penalty, tilts = None, np.zeros(len(core))
-        if shrinkage is not None:
-            shrinkage = shrinkage.reordered(order)
-            penalty = shrinkage.penalty(len(core))
-            tilts = shrinkage.total(shrinkage.tilts, len(core))
+        penalty, linear_slopes = None, np.zeros(len(core))
+        if l1_terms is not None:
+            l1_terms = l1_terms.reordered(order)
+            penalty = l1_terms.penalty(len(core))
+            linear_slopes = l1_terms.total(l1_terms.linear_slopes, len(core))
         frame = sp.csr_array(held.columns(core)) if dims else None
         problem = Problem(
             design=design,
@@ -138,7 +162,7 @@ def _finish(draft: Draft, base: float) -> Recognition:
             quadratic=ZeroQuadratic(np.zeros(len(core))) if alone else _quadratic(
                 sp.csr_array(draft.quadratic[core][:, core])
             ),
-            linear=linear[core] + tilts,
+            linear=linear[core] + linear_slopes,
             constant=constant,
             penalty=penalty,
             side=SideConstraints(frame, held.offset, dims) if dims else None,
@@ -148,25 +172,30 @@ def _finish(draft: Draft, base: float) -> Recognition:
     except (InvalidInput, np.linalg.LinAlgError) as error:
         raise NotScreenable(str(error)) from None
     level = constant - standard.constant - base
-    parts = Parts(draft.linear[core], tilted[core] + tilts, base, level)
+    parts = CostParts(draft.linear[core], loss_linear[core] + linear_slopes, base, level)
     if maxima is not None:
         maxima = replace(maxima, rows=sp.csr_array(maxima.rows[:, core]))
     return Recognition(
-        problem, standard, core, tuple(steps), side, pairing, parts, shrinkage, maxima
+        problem, standard, core, tuple(steps), side, pairing, parts, l1_terms, maxima
     )
 
 
 def _side_rows(draft: Draft) -> tuple[Any, tuple[tuple[str, int], ...], Stack]:
     """The rows that stay constraints: as combinations, their cones, and without defined columns."""
     kinds = draft.standard.kinds()
-    zero = draft.heads[np.flatnonzero((kinds == "zero") & ~draft.used)]
-    parts, dims = [zero, draft.open], [("zero", zero.shape[0]), ("nonneg", draft.open.shape[0])]
+    zero = draft.current_rows[np.flatnonzero((kinds == "zero") & ~draft.used_rows)]
+    parts, dims = (
+        [zero, draft.inequalities],
+        [("zero", zero.shape[0]), ("nonneg", draft.inequalities.shape[0])],
+    )
     for cone in draft.standard.cones:
-        if cone.kind in ("soc", "psd") and not draft.used[cone.rows.start]:
-            parts.append(draft.heads[cone.rows])
+        if cone.kind in ("soc", "psd") and not draft.used_rows[cone.rows.start]:
+            parts.append(draft.current_rows[cone.rows])
             dims.append((cone.kind, cone.size))
     stacked = sp.csr_array(sp.vstack(parts, format="csr"))
-    held = without_columns(draft.standard.rows.combine(settle(draft, stacked)), draft.gone)
+    held = without_columns(
+        draft.standard.rows.combine(substitute_defined(draft, stacked)), draft.eliminated
+    )
     return stacked, tuple(entry for entry in dims if entry[1]), held
 
 
@@ -261,13 +290,13 @@ def _no_loss(draft: Draft) -> str:
     """Why no loss term was found."""
     if draft.notes:
         return f"no loss term was found: {draft.notes[0]}"
-    plain = ~draft.gone & (draft.quadratic.diagonal() == 0) & draft.standard.own()
+    plain = ~draft.eliminated & (draft.quadratic.diagonal() == 0) & draft.standard.own()
     for column in np.flatnonzero(plain & (draft.linear > 0.0)):
         where = _binding(draft, int(column))
         if where:
             name = draft.standard.label(int(column))
             return f"no loss term was found: {name} is shared or bounded from above{where}"
-    rows = sp.csr_array(draft.open @ draft.standard.rows.sparse)
+    rows = sp.csr_array(draft.inequalities @ draft.standard.rows.sparse)
     for k in np.flatnonzero(np.diff(rows.indptr) > 1):
         span = slice(rows.indptr[k], rows.indptr[k + 1])
         columns, data = rows.indices[span], rows.data[span]
@@ -282,23 +311,3 @@ def _no_loss(draft: Draft) -> str:
 
 def _name(draft: Draft, column: int) -> str:
     return draft.standard.label(column)
-
-
-def recognise(problem: Any) -> Recognition:
-    """Read a CVXPY problem as a regularised sum of losses.
-
-    Parameters
-    ----------
-    problem : cvxpy.Problem
-        Its variables' values are left as they are.
-
-    Raises
-    ------
-    NotScreenable
-        With the reason, naming the part that stands in the way.
-    """
-    with np.errstate(invalid="ignore", over="ignore"):  # data with NaN or infinity are refused
-        standard = standardise(canonicalise(problem))
-    recognition = recognise_standard(standard)
-    check(recognition)
-    return recognition

@@ -10,54 +10,16 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen.core.problem import Problem
-from cvxscreen.cvxpy_plugin.recognise.elimination import Duals, Elimination, Step
+from cvxscreen.cvxpy_plugin.recognise.draft import Duals, Elimination, Step
+from cvxscreen.cvxpy_plugin.recognise.l1_norm import L1Terms, l1_subgradient
 from cvxscreen.cvxpy_plugin.recognise.max_affine import Maxima
-from cvxscreen.cvxpy_plugin.recognise.merging import Pairing, Shrinkage, subgradient
-from cvxscreen.cvxpy_plugin.recognise.partial_minimisation import Absorbed
+from cvxscreen.cvxpy_plugin.recognise.opposite_hinges import Pairing
+from cvxscreen.cvxpy_plugin.recognise.partial_minimisation import MinimisedOut
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 from cvxscreen.errors import CvxscreenError
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
-
-
-@dataclass(frozen=True, eq=False)
-class Idle:
-    """Columns that nothing depends on; they are put at 0. See `Step`.
-
-    Attributes
-    ----------
-    columns : array of int, shape (k,)
-    needs : CSR array, shape (k, N)
-    """
-
-    columns: Index
-    needs: Any
-
-    def primal(self, values: Array) -> Array:
-        """See `Step.primal`."""
-        return np.zeros(len(self.columns))
-
-    def dual(self, standard: Standard, duals: Duals) -> None:
-        """See `Step.dual`: no rows."""
-
-
-@dataclass(frozen=True, eq=False)
-class Parts:
-    """Where the linear term and the constant of the recognised problem come from.
-
-    Attributes
-    ----------
-    slope, tilt : array, shape (d,)
-        Linear term of the regulariser, and of the losses.
-    base, level : float
-        What squares of eliminated columns, and what the losses, add to the constant.
-    """
-
-    slope: Array
-    tilt: Array
-    base: float
-    level: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +41,7 @@ class Recognition:
     pairing : Pairing
         From all terms to those that the steps know.
     parts : Parts
-    shrinkage : Shrinkage or None
+    l1_terms : Shrinkage or None
         The terms that are no losses of `problem` but its L1 norm.
     maxima : Maxima or None
         A part of the objective that is not in `problem`.
@@ -91,8 +53,8 @@ class Recognition:
     steps: tuple[Step, ...]
     side: Any
     pairing: Pairing
-    parts: Parts
-    shrinkage: Shrinkage | None = None
+    parts: CostParts
+    l1_terms: L1Terms | None = None
     maxima: Maxima | None = None
 
     def columns(self, x: Array) -> Array:
@@ -161,11 +123,11 @@ class Recognition:
         rows = np.zeros(self.standard.rows.shape[0])
         if self.side.shape[0]:
             rows += self.side.T @ side
-        if self.shrinkage is not None:
+        if self.l1_terms is not None:
             given = penalty_subgradient
             if given is None:
-                given = subgradient(self.problem, theta)
-            theta = self.shrinkage.slopes(theta, given)
+                given = l1_subgradient(self.problem, theta)
+            theta = self.l1_terms.slopes(theta, given)
         given_shares = np.zeros(0) if shares is None else shares
         duals = Duals(z, self.pairing.split(theta), rows, given_shares)
         for step in sorted(self.steps, key=_stage):
@@ -180,9 +142,48 @@ class Recognition:
 
 def _stage(step: Step) -> int:
     """Multipliers of equalities come after those of the terms, those of dead zones last."""
-    return 1 if isinstance(step, Elimination) else 2 if isinstance(step, Absorbed) else 0
+    return 1 if isinstance(step, Elimination) else 2 if isinstance(step, MinimisedOut) else 0
 
 
-def idle(columns: Index, size: int) -> Idle:
+@dataclass(frozen=True, eq=False)
+class CostParts:
+    """Where the linear term and the constant of the recognised problem come from.
+
+    Attributes
+    ----------
+    slope, loss_slope : array, shape (d,)
+        Linear term of the regulariser, and of the losses.
+    base, level : float
+        What squares of eliminated columns, and what the losses, add to the constant.
+    """
+
+    slope: Array
+    loss_slope: Array
+    base: float
+    level: float
+
+
+@dataclass(frozen=True, eq=False)
+class UnusedColumns:
+    """Columns that nothing depends on; they are put at 0. See `Step`.
+
+    Attributes
+    ----------
+    columns : array of int, shape (k,)
+    needs : CSR array, shape (k, N)
+    """
+
+    columns: Index
+    needs: Any
+
+    def primal(self, values: Array) -> Array:
+        """See `Step.primal`."""
+        return np.zeros(len(self.columns))
+
+    def dual(self, standard: Standard, duals: Duals) -> None:
+        """See `Step.dual`: no rows."""
+
+
+def unused_columns(columns: Index, size: int) -> UnusedColumns:
     """A step that puts `columns` at 0."""
-    return Idle(columns, sp.csr_array((len(columns), size)))
+    return UnusedColumns(columns, sp.csr_array((len(columns), size)))

@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.cvxpy_plugin.recognise.elimination import Elimination
-from cvxscreen.cvxpy_plugin.recognise.epigraph import Bent, SquaredHead
-from cvxscreen.cvxpy_plugin.recognise.partial_minimisation import Absorbed, Sign
-from cvxscreen.cvxpy_plugin.recognise.piecewise_linear import Kinked
+from cvxscreen.cvxpy_plugin.recognise.draft import Elimination
+from cvxscreen.cvxpy_plugin.recognise.partial_minimisation import MinimisedOut
+from cvxscreen.cvxpy_plugin.recognise.piecewise_linear import PiecewiseLinear
+from cvxscreen.cvxpy_plugin.recognise.piecewise_quadratic import PiecewiseQuadratic
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
+from cvxscreen.cvxpy_plugin.recognise.soc_epigraph import SquaredNorm
+from cvxscreen.cvxpy_plugin.recognise.split_variables import SplitVariable
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 
 Array = NDArray[np.float64]
@@ -32,69 +34,56 @@ SAME = 1e-14
 """Factors that differ relatively by less are one factor."""
 
 
-@singledispatch
-def rescaled(step: Any, ratio: Array) -> Any:
-    """`step` with the costs of its columns multiplied by ``ratio[column]``."""
-    return step
+def with_costs(recognition: Recognition, standard: Standard) -> Recognition | None:
+    """`recognition` at the costs of `standard`, which has the same rows; None where rules must run.
+
+    Parameters
+    ----------
+    recognition : Recognition
+    standard : Standard
+        With the same variables and rows.
+    """
+    change = factors(recognition, standard)
+    if change is None or change.squares is None:
+        return None
+    problem, parts = recognition.problem, recognition.parts
+    sigma, rho = change.squares, change.losses
+    if rho is None and (parts.loss_slope.any() or parts.level):
+        return None
+    if parts.slope.any() and change.slopes != sigma:  # a linear term changes with the squares
+        return None
+    linear = sigma * parts.slope + (rho or 1.0) * parts.loss_slope
+    constant = standard.constant + sigma * parts.base + (rho or 1.0) * parts.level
+    steps = tuple(rescaled_step(step, change.ratio) for step in recognition.steps)
+    l1_terms, terms = recognition.l1_terms, change.terms
+    if l1_terms is not None:
+        l1_terms, terms = l1_terms.scaled(terms), terms[l1_terms.rest]
+        problem = replace(problem, penalty=l1_terms.penalty(problem.d))
+    changed = _problem(problem, terms, rho, sigma, linear, constant)
+    return replace(
+        recognition, problem=changed, standard=standard, steps=steps, l1_terms=l1_terms
+    )
 
 
-@rescaled.register
-def _(step: Kinked, ratio: Array) -> Kinked:
-    return replace(step, cost=step.cost * ratio[step.columns])
-
-
-@rescaled.register
-def _(step: Bent, ratio: Array) -> Bent:
-    factor = ratio[step.columns]
-    return replace(step, cost=step.cost * factor, curve=step.curve * factor)
-
-
-@rescaled.register
-def _(step: Sign, ratio: Array) -> Sign:
-    factor = ratio[step.columns].reshape(2, -1)
-    return replace(step, costs=step.costs * factor, base=step.base * factor[0])
-
-
-@rescaled.register
-def _(step: Absorbed, ratio: Array) -> Absorbed:
-    factor = ratio[step.columns]
-    return replace(step, losses=scaled(step.losses, factor), curve=step.curve * factor)
-
-
-@rescaled.register
-def _(step: SquaredHead, ratio: Array) -> SquaredHead:
-    return replace(step, rho=step.rho * float(ratio[step.columns[0]]))
-
-
-def scaled(losses: Losses, factor: Array) -> Losses:
-    """Every loss times its own factor."""
-    return Losses(losses.b, losses.e, losses.q / factor, losses.lo * factor, losses.hi * factor)
-
-
-def _sources(recognition: Recognition) -> list[tuple[Index, Index]]:
-    """Which columns pay for which of the terms found: pairs of (columns, terms), -1 for none."""
-    out = []
-    for step in recognition.steps:
-        if isinstance(step, Kinked):
-            out.append((step.columns, step.terms))
-        elif isinstance(step, Bent):
-            none = [np.full(len(step.columns), -1, dtype=np.intp)] if not step.terms else []
-            out += [(step.columns, terms) for terms in [*step.terms, *none]]
-        elif isinstance(step, Sign):
-            k = len(step.terms)
-            out += [(step.columns[:k], step.terms), (step.columns[k:], step.terms)]
-        elif isinstance(step, Absorbed):
-            out.append((step.columns, step.terms))
-    return out
-
-
-def _one(ratio: Array) -> float | None:
-    """The value that all entries have, 1 for none, or None where they differ."""
-    if not len(ratio):
-        return 1.0
-    first = float(ratio[0])
-    close = np.abs(ratio - first) <= SAME * abs(first)
-    return first if np.isfinite(first) and first > 0 and close.all() else None
+def _problem(
+    problem: Problem, terms: Array, rho: float | None, sigma: float, linear: Array, constant: float
+) -> Problem:
+    """The problem with its terms times `terms` and its squares times `sigma`."""
+    C = problem.C
+    if rho is None:
+        losses = scaled_losses(problem.losses, terms)
+    else:
+        losses, C = problem.losses.scaled(rho) if rho != 1.0 else problem.losses, rho * C
+    quadratic = problem.quadratic
+    if sigma != 1.0 and isinstance(quadratic, Quadratic):
+        quadratic = quadratic.scaled(sigma)
+    changed = replace(
+        problem, losses=losses, quadratic=quadratic, linear=linear, constant=constant, C=C
+    )
+    for name in ("sizes", "free_columns", *(("norms", "rounding_norms") if sigma == 1.0 else ())):
+        if name in problem.__dict__:
+            changed.__dict__[name] = problem.__dict__[name]
+    return changed
 
 
 @dataclass(frozen=True)
@@ -118,15 +107,6 @@ class Factors:
     losses: float | None
     squares: float | None
     slopes: float | None
-
-
-def _ratios(before: Array, after: Array) -> Array | None:
-    """``after / before``, NaN where both are 0; None if only one of them is somewhere."""
-    if ((before == 0) != (after == 0)).any():
-        return None
-    ratio = np.full(len(before), np.nan)
-    np.divide(after, before, out=ratio, where=before != 0)
-    return None if (ratio < 0).any() else ratio
 
 
 def factors(recognition: Recognition, standard: Standard) -> Factors | None:
@@ -164,11 +144,29 @@ def factors(recognition: Recognition, standard: Standard) -> Factors | None:
     terms = _by_term(recognition, sources, ratio)
     if terms is None:
         return None
-    squares = _one(square[~paying[row]])
+    squares = _common(square[~paying[row]])
     others = np.isfinite(slope) & ~paying
-    slopes = _one(slope[others]) if others.any() else squares
-    losses = _one(ratio[paying & np.isfinite(ratio)])
+    slopes = _common(slope[others]) if others.any() else squares
+    losses = _common(ratio[paying & np.isfinite(ratio)])
     return Factors(np.where(np.isfinite(ratio), ratio, 1.0), terms, losses, squares, slopes)
+
+
+def _ratios(before: Array, after: Array) -> Array | None:
+    """``after / before``, NaN where both are 0; None if only one of them is somewhere."""
+    if ((before == 0) != (after == 0)).any():
+        return None
+    ratio = np.full(len(before), np.nan)
+    np.divide(after, before, out=ratio, where=before != 0)
+    return None if (ratio < 0).any() else ratio
+
+
+def _common(ratio: Array) -> float | None:
+    """The value that all entries have, 1 for none, or None where they differ."""
+    if not len(ratio):
+        return 1.0
+    first = float(ratio[0])
+    close = np.abs(ratio - first) <= SAME * abs(first)
+    return first if np.isfinite(first) and first > 0 and close.all() else None
 
 
 def _passed_on(step: Elimination, ratio: Array) -> bool:
@@ -200,56 +198,60 @@ def _by_term(
     return None if (np.abs(other - one) > SAME * one).any() else one
 
 
-def with_costs(recognition: Recognition, standard: Standard) -> Recognition | None:
-    """`recognition` at the costs of `standard`, which has the same rows; None where rules must run.
-
-    Parameters
-    ----------
-    recognition : Recognition
-    standard : Standard
-        With the same variables and rows.
-    """
-    change = factors(recognition, standard)
-    if change is None or change.squares is None:
-        return None
-    problem, parts = recognition.problem, recognition.parts
-    sigma, rho = change.squares, change.losses
-    if rho is None and (parts.tilt.any() or parts.level):
-        return None
-    if parts.slope.any() and change.slopes != sigma:  # a linear term changes with the squares
-        return None
-    linear = sigma * parts.slope + (rho or 1.0) * parts.tilt
-    constant = standard.constant + sigma * parts.base + (rho or 1.0) * parts.level
-    steps = tuple(rescaled(step, change.ratio) for step in recognition.steps)
-    shrinkage, terms = recognition.shrinkage, change.terms
-    if shrinkage is not None:
-        shrinkage, terms = shrinkage.scaled(terms), terms[shrinkage.rest]
-        problem = replace(problem, penalty=shrinkage.penalty(problem.d))
-    changed = _problem(problem, terms, rho, sigma, linear, constant)
-    return replace(
-        recognition, problem=changed, standard=standard, steps=steps, shrinkage=shrinkage
-    )
+def _sources(recognition: Recognition) -> list[tuple[Index, Index]]:
+    """Which columns pay for which of the terms found: pairs of (columns, terms), -1 for none."""
+    out = []
+    for step in recognition.steps:
+        if isinstance(step, PiecewiseLinear):
+            out.append((step.columns, step.terms))
+        elif isinstance(step, PiecewiseQuadratic):
+            none = [np.full(len(step.columns), -1, dtype=np.intp)] if not step.terms else []
+            out += [(step.columns, terms) for terms in [*step.terms, *none]]
+        elif isinstance(step, SplitVariable):
+            k = len(step.terms)
+            out += [(step.columns[:k], step.terms), (step.columns[k:], step.terms)]
+        elif isinstance(step, MinimisedOut):
+            out.append((step.columns, step.terms))
+    return out
 
 
-def _problem(
-    problem: Problem, terms: Array, rho: float | None, sigma: float, linear: Array, constant: float
-) -> Problem:
-    """The problem with its terms times `terms` and its squares times `sigma`."""
-    C = problem.C
-    if rho is None:
-        losses = scaled(problem.losses, terms)
-    else:
-        losses, C = problem.losses.scaled(rho) if rho != 1.0 else problem.losses, rho * C
-    quadratic = problem.quadratic
-    if sigma != 1.0 and isinstance(quadratic, Quadratic):
-        quadratic = quadratic.scaled(sigma)
-    changed = replace(
-        problem, losses=losses, quadratic=quadratic, linear=linear, constant=constant, C=C
-    )
-    for name in ("sizes", "free_columns", *(("norms", "rounding_norms") if sigma == 1.0 else ())):
-        if name in problem.__dict__:
-            changed.__dict__[name] = problem.__dict__[name]
-    return changed
+@singledispatch
+def rescaled_step(step: Any, ratio: Array) -> Any:
+    """`step` with the costs of its columns multiplied by ``ratio[column]``."""
+    return step
+
+
+@rescaled_step.register
+def _(step: PiecewiseLinear, ratio: Array) -> PiecewiseLinear:
+    return replace(step, cost=step.cost * ratio[step.columns])
+
+
+@rescaled_step.register
+def _(step: PiecewiseQuadratic, ratio: Array) -> PiecewiseQuadratic:
+    factor = ratio[step.columns]
+    return replace(step, cost=step.cost * factor, curve=step.curve * factor)
+
+
+@rescaled_step.register
+def _(step: SplitVariable, ratio: Array) -> SplitVariable:
+    factor = ratio[step.columns].reshape(2, -1)
+    return replace(step, costs=step.costs * factor, base=step.base * factor[0])
+
+
+@rescaled_step.register
+def _(step: MinimisedOut, ratio: Array) -> MinimisedOut:
+    factor = ratio[step.columns]
+    return replace(step, losses=scaled_losses(step.losses, factor), curve=step.curve * factor)
+
+
+@rescaled_step.register
+def _(step: SquaredNorm, ratio: Array) -> SquaredNorm:
+    return replace(step, rho=step.rho * float(ratio[step.columns[0]]))
+
+
+def scaled_losses(losses: Losses, factor: Array) -> Losses:
+    """Every loss times its own factor."""
+    return Losses(losses.b, losses.e, losses.q / factor, losses.lo * factor, losses.hi * factor)
 
 
 def scaled_slopes(theta: Array, old: Losses, new: Losses) -> Array:

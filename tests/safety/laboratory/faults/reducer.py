@@ -5,19 +5,19 @@ from __future__ import annotations
 from faults.table import DROPPED, SIGN, STALE, SWAPPED, of
 
 BACK = ("cvxpy_plugin/test_recognise.py", "cvxpy_plugin/test_build.py")
-draft = of("cvxpy_plugin/recognise/elimination.py", *BACK)
+draft = of("cvxpy_plugin/recognise/draft.py", *BACK)
 absorb = of("cvxpy_plugin/recognise/partial_minimisation.py", *BACK)
 elements = of("cvxpy_plugin/recognise/recognise.py", *BACK)
 substitution = of("cvxpy_plugin/recognise/elimination.py", *BACK)
 restore = of("cvxpy_plugin/restore.py", "cvxpy_plugin/test_recognise.py",
              "cvxpy_plugin/test_solve.py")
 check = of("cvxpy_plugin/recognise/check.py", "cvxpy_plugin/test_recognise.py")
-memory = of("cvxpy_plugin/recall.py", "cvxpy_plugin/test_memory.py")
+memory = of("cvxpy_plugin/solution_cache.py", "cvxpy_plugin/test_memory.py")
 
 FAULTS = (
     draft("a multiplier of a definition, restored with the wrong sign", SIGN,
-          "duals.rows[self.source] = pull / self.factor",
-          "duals.rows[self.source] = -pull / self.factor",
+          "duals.rows[self.source] = gradient / self.factor",
+          "duals.rows[self.source] = -gradient / self.factor",
           "CVXPY's dual values are not those of the problem",
           "cvxpy_plugin/test_recognise.py::test_every_spelling_is_recognised_as_its_loss"),
     draft("a helper restored with the wrong sign", SIGN,
@@ -25,11 +25,12 @@ FAULTS = (
           "CVXPY's variables are not those of the solution",
           "cvxpy_plugin/test_recognise.py::test_every_spelling_is_recognised_as_its_loss"),
     draft("a square without its linear part", DROPPED,
-          "self.linear = self.linear + rows.adjoint(pulled)", "self.linear = self.linear + 0.0",
+          "self.linear = self.linear + rows.adjoint(weighted_offset)",
+          "self.linear = self.linear + 0.0",
           "another problem is solved",
           "cvxpy_plugin/test_recognise.py::test_every_spelling_is_recognised_as_its_loss"),
     draft("a square without its constant", DROPPED,
-          "self.constant += 0.5 * float(rows.offset @ pulled)", "self.constant += 0.0",
+          "self.constant += 0.5 * float(rows.offset @ weighted_offset)", "self.constant += 0.0",
           "the value is not the problem's",
           "cvxpy_plugin/test_recognise.py::test_every_spelling_is_recognised_as_its_loss"),
     substitution("a definition's offset dropped", DROPPED,
@@ -63,7 +64,7 @@ FAULTS = (
           "cvxpy_plugin/test_recognise.py::test_the_self_check_refuses_a_corrupted_recognition",
           "cvxpy_plugin/test_recognise.py::test_a_rule_that_goes_wrong_is_caught"),
     memory("changed parameters go unnoticed", STALE,
-           "changed = {key for key, value in now.items() if entry.prints.get(key) != value}",
+           "changed = {key for key, value in now.items() if entry.fingerprints.get(key) != value}",
            "changed = set()", "the problem of the last solve is solved",
            "cvxpy_plugin/test_memory.py::test_a_recalled_recognition_is_that_of_a_new_problem"),
     memory("changed data taken for changed costs", STALE, "if not changed & entry.inside:",

@@ -9,12 +9,13 @@ ROWS = "cvxpy_plugin/test_vectorise.py::test_rows_are_those_of_the_walk"
 DUALS = "cvxpy_plugin/test_bundle.py::test_the_answer_and_every_dual_value"
 BESIDE = "cvxpy_plugin/test_doors.py::test_reduce_solve_restore_beside_another_convex_part"
 
-attributes = of("cvxpy_plugin/recognise/symbolic.py",
-                "cvxpy_plugin/test_attributes.py::test_values_there_and_back_as_cvxpy_has_them")
+ATTRIBUTES = "cvxpy_plugin/test_attributes.py::test_values_there_and_back_as_cvxpy_has_them"
+attributes = of("cvxpy_plugin/recognise/variable_values.py", ATTRIBUTES)
+canonical = of("cvxpy_plugin/recognise/canonical.py", ATTRIBUTES)
 pull = of("cvxpy_plugin/recognise/python_loops.py", ROWS)
 vectorise = of("cvxpy_plugin/recognise/python_loops.py", VALUES)
 bundle = of("cvxpy_plugin/recognise/python_loops.py", DUALS)
-borrowing = of("cvxpy_plugin/recognise/borrowing.py", "cvxpy_plugin/test_bundle.py")
+borrowing = of("cvxpy_plugin/recognise/variable_values.py", "cvxpy_plugin/test_bundle.py")
 cut = of("cvxpy_plugin/composite/reduction.py", "cvxpy_plugin/test_doors.py")
 reduced = of("cvxpy_plugin/reduced.py", "cvxpy_plugin/test_doors.py")
 lp = of("cvxpy_plugin/build.py", "solvers/test_lp_svm.py::test_cvxpy_finds_the_same_optimum")
@@ -27,7 +28,7 @@ FAULTS = (
                "upper[np.triu_indices(variable.shape[0])]",
                "upper[np.tril_indices(variable.shape[0])]",
                "CVXPY's variables are not those of the solution"),
-    attributes("squares that CVXPY loses", DROPPED, "if version() >= SAFE:", "if True:",
+    canonical("squares that CVXPY loses", DROPPED, "if version() >= SAFE:", "if True:",
                "before CVXPY 1.9.3 another problem is solved",
                "cvxpy_plugin/test_attributes.py::test_squares_of_such_variables_are_never_lost",
                "cvxpy_plugin/test_attributes.py::test_the_detour_shares_the_constraints"),

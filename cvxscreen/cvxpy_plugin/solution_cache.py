@@ -1,4 +1,4 @@
-"""What is known of a CVXPY problem from its last solve: the recognition and the solution.
+"""What is kept of a CVXPY problem between solves: its recognition and its last solution.
 
 A parameter that got another value changes numbers, not the structure: the cone form is kept (for
 problems that follow the DPP rules, as CVXPY keeps its own), and where only costs changed, so are
@@ -23,22 +23,23 @@ from numpy.typing import NDArray
 from cvxscreen.bounds import moved
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
+from cvxscreen.cvxpy_plugin.recognise.canonical import refusal
 from cvxscreen.cvxpy_plugin.recognise.check import check
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_standard
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.rescale import scaled_slopes, with_costs
-from cvxscreen.cvxpy_plugin.recognise.standard import reread, standardise
-from cvxscreen.cvxpy_plugin.recognise.symbolic import refuse
+from cvxscreen.cvxpy_plugin.recognise.standard import standardise, with_current_costs
 from cvxscreen.errors import NotScreenable
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.solution import Solution
 
 Array = NDArray[np.float64]
-Prints = dict[int, bytes]
+
+Fingerprints = dict[int, bytes]
 
 
 @dataclass(frozen=True, eq=False)
-class Last:
+class LastSolution:
     """The last solution.
 
     Attributes
@@ -60,7 +61,7 @@ class Last:
     reference: Point | None = None
 
     @classmethod
-    def of(cls, found: Solution) -> Last:
+    def of(cls, found: Solution) -> LastSolution:
         """What is worth keeping of a solution."""
         weight = found.rounds[-1].solver_info.get("weight") if found.rounds else None
         point = found.point()
@@ -69,7 +70,7 @@ class Last:
 
 
 @dataclass(eq=False)
-class Entry:
+class CachedProblem:
     """What is kept of one problem.
 
     Attributes
@@ -78,66 +79,25 @@ class Entry:
         Objective and constraints, to notice another problem in the same object.
     bare : Recognition
         As the rules found it, its problem a weak reference.
-    prints : dict of int to bytes
+    fingerprints : dict of int to bytes
         Fingerprints of the parameters' values that `bare` has.
     inside : frozenset of int
         Parameters that the constraints of the cone form hold.
-    last : Last or None
+    last : LastSolution or None
         The last one, of any values.
     """
 
     parts: tuple[Any, ...]
     bare: Recognition
-    prints: Prints
+    fingerprints: Fingerprints
     inside: frozenset[int]
-    last: Last | None = None
+    last: LastSolution | None = None
 
 
-_ENTRIES: weakref.WeakKeyDictionary[Any, Entry] = weakref.WeakKeyDictionary()
+_ENTRIES: weakref.WeakKeyDictionary[Any, CachedProblem] = weakref.WeakKeyDictionary()
 
 
-def _print(value: Any) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
-    if sp.issparse(value):
-        matrix = sp.csc_array(value)
-        for part in (matrix.indptr, matrix.indices, matrix.data):
-            digest.update(np.ascontiguousarray(part).data)
-    else:
-        digest.update(np.ascontiguousarray(np.asarray(value, dtype=np.float64)).data)
-    return digest.digest()
-
-
-def _prints(problem: Any) -> Prints:
-    return {p.id: _print(p.value) for p in problem.parameters()}
-
-
-def _parts(problem: Any) -> tuple[Any, ...]:
-    return (problem.objective, *problem.constraints)
-
-
-def _tied(recognition: Recognition, original: Any) -> Recognition:
-    """`recognition` of the problem `original` (or a weak reference of it)."""
-    canonical = replace(recognition.standard.canonical, original=original)
-    return replace(recognition, standard=replace(recognition.standard, canonical=canonical))
-
-
-def remember(recognition: Recognition) -> None:
-    """Keep `recognition`, as the rules found it at the parameters' present values."""
-    canonical = recognition.standard.canonical
-    problem = canonical.original
-    if problem.parameters() and not problem.is_dpp():
-        return  # what the cone form looks like may depend on their values
-    inside = frozenset(p.id for c in canonical.problem.constraints for p in c.parameters())
-    bare = _tied(recognition, weakref.proxy(problem))
-    _ENTRIES[problem] = Entry(_parts(problem), bare, _prints(problem), inside)
-
-
-def forget(problem: Any) -> None:
-    """Keep nothing of `problem`."""
-    _ENTRIES.pop(problem, None)
-
-
-def recall(problem: Any, recognise: Callable[[Any], Recognition]) -> Recognition:
+def cached_recognition(problem: Any, recognise: Callable[[Any], Recognition]) -> Recognition:
     """The recognition of `problem`, from memory as far as possible.
 
     Parameters
@@ -153,17 +113,17 @@ def recall(problem: Any, recognise: Callable[[Any], Recognition]) -> Recognition
     """
     entry = _ENTRIES.get(problem)
     if entry is None or not _same(entry.parts, _parts(problem)):
-        return _anew(problem, recognise)
-    reason = refuse(problem, quick=True)
+        return _recognise_anew(problem, recognise)
+    reason = refusal(problem, quick=True)
     if reason:
         raise NotScreenable(reason)
-    now = _prints(problem)
-    changed = {key for key, value in now.items() if entry.prints.get(key) != value}
+    now = _fingerprints(problem)
+    changed = {key for key, value in now.items() if entry.fingerprints.get(key) != value}
     known = _tied(entry.bare, problem)
     if not changed:
         return known
     if not changed & entry.inside:
-        standard = reread(known.standard)
+        standard = with_current_costs(known.standard)
         found = with_costs(known, standard)
         if found is not None:
             try:
@@ -176,44 +136,56 @@ def recall(problem: Any, recognise: Callable[[Any], Recognition]) -> Recognition
     found = recognise_standard(standard)
     check(found)
     last = entry.last
-    remember(found)
+    store_recognition(found)
     if last is not None:
-        keep(problem, last)
+        store_solution(problem, last)
     return found
 
 
-def _anew(problem: Any, recognise: Callable[[Any], Recognition]) -> Recognition:
-    forget(problem)
+def _recognise_anew(problem: Any, recognise: Callable[[Any], Recognition]) -> Recognition:
+    drop(problem)
     found = recognise(problem)
-    remember(found)
+    store_recognition(found)
     return found
 
 
-def only_costs(problem: Any, parameter: Any) -> bool:
+def store_recognition(recognition: Recognition) -> None:
+    """Keep `recognition`, as the rules found it at the parameters' present values."""
+    canonical = recognition.standard.canonical
+    problem = canonical.original
+    if problem.parameters() and not problem.is_dpp():
+        return  # what the cone form looks like may depend on their values
+    inside = frozenset(p.id for c in canonical.problem.constraints for p in c.parameters())
+    bare = _tied(recognition, weakref.proxy(problem))
+    _ENTRIES[problem] = CachedProblem(_parts(problem), bare, _fingerprints(problem), inside)
+
+
+def drop(problem: Any) -> None:
+    """Keep nothing of `problem`."""
+    _ENTRIES.pop(problem, None)
+
+
+def changes_only_costs(problem: Any, parameter: Any) -> bool:
     """Whether `parameter` occurs in the objective of the cone form alone."""
     entry = _ENTRIES.get(problem)
     return entry is not None and parameter.id not in entry.inside
 
 
-def _same(first: tuple[Any, ...], second: tuple[Any, ...]) -> bool:
-    return len(first) == len(second) and all(a is b for a, b in zip(first, second, strict=True))
-
-
-def keep(problem: Any, last: Last) -> None:
+def store_solution(problem: Any, last: LastSolution) -> None:
     """Keep `last` as the reference of the next solve."""
     entry = _ENTRIES.get(problem)
     if entry is not None:
         entry.last = last
 
 
-def reference(recognition: Recognition) -> Start | None:
+def last_start(recognition: Recognition) -> Start | None:
     """The last solution as a start for `recognition`; None without one."""
     entry = _ENTRIES.get(recognition.standard.canonical.original)
     last = None if entry is None else entry.last
     return None if last is None else start_from(last, recognition.problem)
 
 
-def start_from(last: Last, problem: Problem) -> Start | None:
+def start_from(last: LastSolution, problem: Problem) -> Start | None:
     """`last` as a start for `problem`, its dual scaled to the present costs; None if it is odd."""
     if (last.problem.n, last.problem.d) != (problem.n, problem.d):
         return None
@@ -228,3 +200,32 @@ def start_from(last: Last, problem: Problem) -> Start | None:
         return Start(point.x, point.theta, weight, point.multipliers, point)
     theta = scaled_slopes(last.theta, old.losses, problem.losses)
     return Start(last.x, theta, weight, last.multipliers)
+
+
+def _fingerprints(problem: Any) -> Fingerprints:
+    return {p.id: _fingerprint(p.value) for p in problem.parameters()}
+
+
+def _fingerprint(value: Any) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    if sp.issparse(value):
+        matrix = sp.csc_array(value)
+        for part in (matrix.indptr, matrix.indices, matrix.data):
+            digest.update(np.ascontiguousarray(part).data)
+    else:
+        digest.update(np.ascontiguousarray(np.asarray(value, dtype=np.float64)).data)
+    return digest.digest()
+
+
+def _parts(problem: Any) -> tuple[Any, ...]:
+    return (problem.objective, *problem.constraints)
+
+
+def _same(first: tuple[Any, ...], second: tuple[Any, ...]) -> bool:
+    return len(first) == len(second) and all(a is b for a, b in zip(first, second, strict=True))
+
+
+def _tied(recognition: Recognition, original: Any) -> Recognition:
+    """`recognition` of the problem `original` (or a weak reference of it)."""
+    canonical = replace(recognition.standard.canonical, original=original)
+    return replace(recognition, standard=replace(recognition.standard, canonical=canonical))

@@ -1,6 +1,9 @@
 """``prob.solve(solver=cvxscreen.Screened("CLARABEL"))``: screening behind CVXPY's own compilation.
 
-A problem as CVXPY hands it to a conic solver, read as a `Standard`.
+A custom conic solver: CVXPY compiles the problem as always, and keeps what it compiled between
+solves with other parameter values; screening happens on the compiled matrices. It pays the full
+compilation, which ``method="screen"`` does not, so it is the second door: for code that hands
+solvers around, and for what only shows after compilation.
 
 ::
 
@@ -8,11 +11,6 @@ A problem as CVXPY hands it to a conic solver, read as a `Standard`.
 
 Only numbers are left here: no expressions, no names. What a rule can prove from numbers alone is
 proven as for any other problem.
-
-A custom conic solver: CVXPY compiles the problem as always, and keeps what it compiled between
-solves with other parameter values; screening happens on the stuffed matrices. It pays the full
-compilation, which ``method="screen"`` does not, so it is the second door: for code that hands
-solvers around, and for what only shows after compilation.
 """
 
 from __future__ import annotations
@@ -32,125 +30,30 @@ from cvxpy.reductions.solvers.conic_solvers.conic_solver import ConicSolver
 from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 from cvxpy.reductions.solvers.solver import Solver
 
+from cvxscreen.cvxpy_plugin.composite.problem import composite_of
 from cvxscreen.cvxpy_plugin.composite.rounds import (
     USELESS,
     accepted_answer,
     report_of,
     solve_beside,
 )
-from cvxscreen.cvxpy_plugin.composite.terms import beside_of
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.plugin import Request, make_report
-from cvxscreen.cvxpy_plugin.recall import Last, start_from
 from cvxscreen.cvxpy_plugin.recognise.check import check
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_standard
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.rescale import with_costs
-from cvxscreen.cvxpy_plugin.recognise.standard import Cone, Stack, Standard
+from cvxscreen.cvxpy_plugin.recognise.row_stack import Stack
+from cvxscreen.cvxpy_plugin.recognise.standard import Cone, Standard
 from cvxscreen.cvxpy_plugin.report import Report
 from cvxscreen.cvxpy_plugin.restore import Restored, restore, status_of
+from cvxscreen.cvxpy_plugin.solution_cache import LastSolution, start_from
 from cvxscreen.errors import CvxscreenError, NotScreenable, UnknownName
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.solution import Solution
 
-
-@dataclass(frozen=True, eq=False)
-class Stuffed:
-    """Stands where a `Canonical` does; there is no problem of the user's to go back to.
-
-    Attributes
-    ----------
-    own : dict of int to cvxpy.Variable
-        The variables that rules take for the user's.
-    """
-
-    own: dict[int, Any]
-    original: Any = None
-    sign: float = field(default=1.0, init=False)
-
-    def current(self) -> None:
-        """No values are known."""
-
-
-def read_stuffed(data: dict[str, Any]) -> Standard:
-    """The numbers of a conic problem.
-
-    Parameters
-    ----------
-    data : dict
-        As given to a conic solver's ``solve_via_data``.
-
-    Raises
-    ------
-    NotScreenable
-        For cones other than zero, non-negative and second-order, or integer variables.
-    """
-    dims = data[Solver.DIMS]
-    if dims.psd or dims.exp or dims.p3d or getattr(dims, "pnd", None):
-        raise NotScreenable("the stuffed problem has PSD, exponential or power cones")
-    if data.get(cp.settings.BOOL_IDX) or data.get(cp.settings.INT_IDX):
-        raise NotScreenable("the problem has integer or boolean variables")
-    if data.get(cp.settings.LOWER_BOUNDS) is not None:
-        raise NotScreenable("the stuffed problem has bounds beside its rows")
-    linear = np.asarray(data[cp.settings.C], dtype=np.float64)
-    offset = np.asarray(data[cp.settings.B], dtype=np.float64)
-    rows = sp.csr_array(-sp.csr_array(data[cp.settings.A]))
-    rows.eliminate_zeros()
-    squares = data.get(cp.settings.P)
-    size = len(linear)
-    quadratic = sp.csr_array((size, size)) if squares is None else sp.csr_array(squares)
-    quadratic.eliminate_zeros()
-    numbers = (linear, offset, rows.data, quadratic.data)
-    if not all(np.isfinite(part).all() for part in numbers):
-        raise NotScreenable("the data hold NaN or infinity")
-    program = data[cp.settings.PARAM_PROB]
-    variables = sorted(program.variables, key=lambda v: program.var_id_to_col[v.id])
-    starts = np.concatenate([[0], np.cumsum([v.size for v in variables])]).astype(np.intp)
-    if starts[-1] != size:
-        raise NotScreenable("the variables of the stuffed problem do not fill its columns")
-    canonical: Any = Stuffed({v.id: v for v in variables})
-    return Standard(
-        canonical, tuple(variables), starts, quadratic, linear, 0.0,
-        Stack(rows, (), offset), tuple(_cones(dims)),
-    )
-
-
-def _cones(dims: Any) -> list[Cone]:
-    sizes = [("zero", dims.zero), ("nonneg", dims.nonneg), *(("soc", k) for k in dims.soc)]
-    out: list[Cone] = []
-    row = 0
-    for kind, size in sizes:
-        if size:
-            out.append(Cone(kind, slice(row, row + int(size)), int(size), len(out)))
-            row += int(size)
-    return out
-
-
 NAMES = ("CLARABEL", "SCS")
 """Conic solvers that take squares in the objective, and come with CVXPY."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Answer:
-    """What one call found: its columns and multipliers, or the plain solver's own result."""
-
-    report: Report
-    plain: Any = None
-    x: Any = None
-    z: Any = None
-    value: float = 0.0
-    status: str = ""
-    seconds: float = 0.0
-    iterations: Any = None
-
-
-@dataclass(eq=False)
-class _Kept:
-    """The last problem and its solution, in the solver cache that CVXPY keeps with a problem."""
-
-    print: bytes
-    recognition: Recognition
-    last: Last | None = None
 
 
 def Screened(solver: str = "CLARABEL", *, mode: str = "certified", tol: float = 1e-6) -> Any:
@@ -233,6 +136,109 @@ def _screened_class(name: str) -> Any:
     return ScreenedSolver
 
 
+@dataclass(frozen=True, eq=False)
+class _Answer:
+    """What one call found: its columns and multipliers, or the plain solver's own result."""
+
+    report: Report
+    plain: Any = None
+    x: Any = None
+    z: Any = None
+    value: float = 0.0
+    status: str = ""
+    seconds: float = 0.0
+    iterations: Any = None
+
+
+@dataclass(eq=False)
+class _Cached:
+    """The last problem and its solution, in the solver cache that CVXPY keeps with a problem."""
+
+    print: bytes
+    recognition: Recognition
+    last: LastSolution | None = None
+
+
+def _solve(
+    data: dict[str, Any], request: Request, warm_start: bool, solver_cache: Any
+) -> _Answer | str:
+    """Screen and solve; or why the plain solver is needed."""
+    began = perf_counter()
+    key = f"SCREENED_{request.solver}_KEPT"
+    cached = None if solver_cache is None else solver_cache.get(key)
+    try:
+        standard = from_standard_form(data)
+        kept = _recognised(standard, data, cached)
+    except NotScreenable as reason:
+        return _composite(data, request, began) or str(reason)
+    except Exception as defect:  # what the plain solver can solve must not fail here
+        return f"the recogniser stopped with {type(defect).__name__}: {defect}"
+    recognised = perf_counter() - began
+    problem = kept.recognition.problem
+    last = kept.last if warm_start else None
+    start = None if last is None else start_from(last, problem)
+    cvxpy_solver = request.cvxpy_solver()
+    try:
+        found = solve_screened(
+            problem, cvxpy_solver, mode=request.mode, tol=request.tol, start=start
+        )
+    except (CvxscreenError, np.linalg.LinAlgError) as error:
+        return f"the screening loop stopped: {error}"
+    proof = found.certificate
+    if found.status not in ("optimal", "inaccurate") or cvxpy_solver.problem_solved is None:
+        return f"the reduced problem was not solved to optimality ({found.status})"
+    if not proof.ok and not proof.relative_gap <= USELESS:
+        return f"the answer could not be certified: {proof.reason}"
+    if solver_cache is not None:
+        solver_cache[key] = with_last(kept, found)
+    began, recognition = perf_counter(), kept.recognition
+    restored = restore(recognition, found.x, found.theta, found.multipliers)
+    name, seconds = f"SCREENED_{request.solver}", perf_counter() - began
+    report = make_report(found, request, name, recognised, seconds)
+    return _answer(recognition, restored, report, proof, cvxpy_solver, request)
+
+
+def _composite(data: dict[str, Any], request: Request, began: float) -> _Answer | str:
+    """The same for maxima of many pieces beside the losses; why not, or an empty text."""
+    cvxpy_solver = request.cvxpy_solver()
+    try:
+        recognition = recognise_standard(from_standard_form(data), composite=True)
+        check(recognition)
+        made = composite_of(recognition, None)
+        recognised = perf_counter() - began
+        found = solve_beside(made, cvxpy_solver, request.mode, request.tol)
+    except Exception:  # the first reason is the one to give
+        return ""
+    answer = accepted_answer(found, cvxpy_solver)
+    if isinstance(answer, str):
+        return answer
+    began, point = perf_counter(), answer[0].point
+    restored = restore(recognition, point.x, point.theta, point.multipliers, found.shares)
+    name, seconds = f"SCREENED_{request.solver}", perf_counter() - began
+    report = report_of(made, found, answer[1], request.mode, name, recognised, seconds)
+    return _answer(recognition, restored, report, answer[1], cvxpy_solver, request)
+
+
+def _answer(
+    recognition: Recognition,
+    restored: Restored,
+    report: Report,
+    proof: Any,
+    cvxpy_solver: CvxpySolver,
+    request: Request,
+) -> _Answer:
+    request.say(report)
+    return _Answer(
+        report,
+        x=restored.z,
+        z=restored.multipliers,
+        value=recognition.standard.value(restored.z),
+        status=status_of(proof.ok, cvxpy_solver.problem_solved.status),
+        seconds=cvxpy_solver.solve_time,
+        iterations=cvxpy_solver.problem_solved.solver_stats.num_iters,
+    )
+
+
 def _inverted(solver: Any, answer: _Answer, inverse_data: Any) -> CvxpySolution:
     """Columns and multipliers as CVXPY's variables and dual values."""
     zero = inverse_data[ConicSolver.DIMS].zero
@@ -250,102 +256,96 @@ def _inverted(solver: Any, answer: _Answer, inverse_data: Any) -> CvxpySolution:
     return CvxpySolution(answer.status, value, primal, duals, times)
 
 
-def _solve(
-    data: dict[str, Any], request: Request, warm_start: bool, solver_cache: Any
-) -> _Answer | str:
-    """Screen and solve; or why the plain solver is needed."""
-    began = perf_counter()
-    key = f"SCREENED_{request.solver}_KEPT"
-    cached = None if solver_cache is None else solver_cache.get(key)
-    try:
-        standard = read_stuffed(data)
-        kept = _recognised(standard, data, cached)
-    except NotScreenable as reason:
-        return _beside(data, request, began) or str(reason)
-    except Exception as defect:  # what the plain solver can solve must not fail here
-        return f"the recogniser stopped with {type(defect).__name__}: {defect}"
-    recognised = perf_counter() - began
-    problem = kept.recognition.problem
-    last = kept.last if warm_start else None
-    start = None if last is None else start_from(last, problem)
-    guest = request.guest()
-    try:
-        found = solve_screened(problem, guest, mode=request.mode, tol=request.tol, start=start)
-    except (CvxscreenError, np.linalg.LinAlgError) as error:
-        return f"the screening loop stopped: {error}"
-    proof = found.certificate
-    if found.status not in ("optimal", "inaccurate") or guest.problem_solved is None:
-        return f"the reduced problem was not solved to optimality ({found.status})"
-    if not proof.ok and not proof.relative_gap <= USELESS:
-        return f"the answer could not be certified: {proof.reason}"
-    if solver_cache is not None:
-        solver_cache[key] = replace_last(kept, found)
-    began, recognition = perf_counter(), kept.recognition
-    restored = restore(recognition, found.x, found.theta, found.multipliers)
-    name, seconds = f"SCREENED_{request.solver}", perf_counter() - began
-    report = make_report(found, request, name, recognised, seconds)
-    return _answer(recognition, restored, report, proof, guest, request)
-
-
-def _beside(data: dict[str, Any], request: Request, began: float) -> _Answer | str:
-    """The same for maxima of many pieces beside the losses; why not, or an empty text."""
-    guest = request.guest()
-    try:
-        recognition = recognise_standard(read_stuffed(data), beside=True)
-        check(recognition)
-        made = beside_of(recognition, None)
-        recognised = perf_counter() - began
-        found = solve_beside(made, guest, request.mode, request.tol)
-    except Exception:  # the first reason is the one to give
-        return ""
-    answer = accepted_answer(found, guest)
-    if isinstance(answer, str):
-        return answer
-    began, point = perf_counter(), answer[0].point
-    restored = restore(recognition, point.x, point.theta, point.multipliers, found.shares)
-    name, seconds = f"SCREENED_{request.solver}", perf_counter() - began
-    report = report_of(made, found, answer[1], request.mode, name, recognised, seconds)
-    return _answer(recognition, restored, report, answer[1], guest, request)
-
-
-def replace_last(kept: _Kept, found: Solution) -> _Kept:
-    """`kept` with another last solution."""
-    return _Kept(kept.print, kept.recognition, Last.of(found))
-
-
-def _answer(
-    recognition: Recognition,
-    restored: Restored,
-    report: Report,
-    proof: Any,
-    guest: CvxpySolver,
-    request: Request,
-) -> _Answer:
-    request.say(report)
-    return _Answer(
-        report,
-        x=restored.z,
-        z=restored.multipliers,
-        value=recognition.standard.value(restored.z),
-        status=status_of(proof.ok, guest.problem_solved.status),
-        seconds=guest.solve_time,
-        iterations=guest.problem_solved.solver_stats.num_iters,
-    )
-
-
-def _recognised(standard: Standard, data: dict[str, Any], cached: _Kept | None) -> _Kept:
+def _recognised(standard: Standard, data: dict[str, Any], cached: _Cached | None) -> _Cached:
     """The recognition, from the last one where the rows are the same."""
     digest = hashlib.blake2b(digest_size=16)
     rows = standard.rows
     for part in (rows.sparse.indptr, rows.sparse.indices, rows.sparse.data, rows.offset):
         digest.update(np.ascontiguousarray(part).data)
     digest.update(repr(data[Solver.DIMS]).encode())
-    print_ = digest.digest()
-    if cached is not None and cached.print == print_:
+    fingerprint = digest.digest()
+    if cached is not None and cached.print == fingerprint:
         known = with_costs(cached.recognition, standard)
         if known is not None:
             check(known, quick=True)
-            return _Kept(print_, known, cached.last)
+            return _Cached(fingerprint, known, cached.last)
     found = recognise_standard(standard)
     check(found)
-    return _Kept(print_, found, None if cached is None else cached.last)
+    return _Cached(fingerprint, found, None if cached is None else cached.last)
+
+
+def with_last(kept: _Cached, found: Solution) -> _Cached:
+    """`kept` with another last solution."""
+    return _Cached(kept.print, kept.recognition, LastSolution.of(found))
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledProblem:
+    """Stands where a `Canonical` does; there is no problem of the user's to go back to.
+
+    Attributes
+    ----------
+    own : dict of int to cvxpy.Variable
+        The variables that rules take for the user's.
+    """
+
+    own: dict[int, Any]
+    original: Any = None
+    sign: float = field(default=1.0, init=False)
+
+    def current(self) -> None:
+        """No values are known."""
+
+
+def from_standard_form(data: dict[str, Any]) -> Standard:
+    """The numbers of a conic problem.
+
+    Parameters
+    ----------
+    data : dict
+        As given to a conic solver's ``solve_via_data``.
+
+    Raises
+    ------
+    NotScreenable
+        For cones other than zero, non-negative and second-order, or integer variables.
+    """
+    dims = data[Solver.DIMS]
+    if dims.psd or dims.exp or dims.p3d or getattr(dims, "pnd", None):
+        raise NotScreenable("the stuffed problem has PSD, exponential or power cones")
+    if data.get(cp.settings.BOOL_IDX) or data.get(cp.settings.INT_IDX):
+        raise NotScreenable("the problem has integer or boolean variables")
+    if data.get(cp.settings.LOWER_BOUNDS) is not None:
+        raise NotScreenable("the stuffed problem has bounds beside its rows")
+    linear = np.asarray(data[cp.settings.C], dtype=np.float64)
+    offset = np.asarray(data[cp.settings.B], dtype=np.float64)
+    rows = sp.csr_array(-sp.csr_array(data[cp.settings.A]))
+    rows.eliminate_zeros()
+    squares = data.get(cp.settings.P)
+    size = len(linear)
+    quadratic = sp.csr_array((size, size)) if squares is None else sp.csr_array(squares)
+    quadratic.eliminate_zeros()
+    numbers = (linear, offset, rows.data, quadratic.data)
+    if not all(np.isfinite(part).all() for part in numbers):
+        raise NotScreenable("the data hold NaN or infinity")
+    program = data[cp.settings.PARAM_PROB]
+    variables = sorted(program.variables, key=lambda v: program.var_id_to_col[v.id])
+    starts = np.concatenate([[0], np.cumsum([v.size for v in variables])]).astype(np.intp)
+    if starts[-1] != size:
+        raise NotScreenable("the variables of the stuffed problem do not fill its columns")
+    canonical: Any = CompiledProblem({v.id: v for v in variables})
+    return Standard(
+        canonical, tuple(variables), starts, quadratic, linear, 0.0,
+        Stack(rows, (), offset), tuple(_cones(dims)),
+    )
+
+
+def _cones(dims: Any) -> list[Cone]:
+    sizes = [("zero", dims.zero), ("nonneg", dims.nonneg), *(("soc", k) for k in dims.soc)]
+    out: list[Cone] = []
+    row = 0
+    for kind, size in sizes:
+        if size:
+            out.append(Cone(kind, slice(row, row + int(size)), int(size), len(out)))
+            row += int(size)
+    return out

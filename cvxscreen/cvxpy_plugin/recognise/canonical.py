@@ -1,11 +1,5 @@
 """From a ``cvxpy.Problem`` to its cone form, still symbolic, by CVXPY's own reductions.
 
-Variables with attributes (``PSD=True``, ``diag=True`` ...) and the smaller ones behind them.
-
-CVXPY's `CvxAttr2Constr` puts the upper triangle in the place of a symmetric variable and the
-diagonal in the place of a diagonal one. Here are the same two maps for values, which CVXPY keeps to
-itself under names that change, and a way round a defect of its versions before 1.9.3.
-
 The chain turns every spelling (``pos``, ``maximum``, ``norm(w, 2)**2``, slack variables, attributes
 such as ``nonneg=True``) into affine constraints and an objective that is affine but for squares of
 variables. No number is computed here; `Canonical.invert` is CVXPY's own way back.
@@ -18,92 +12,16 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
-import scipy.sparse as sp
 from cvxpy.atoms.affine.wraps import psd_wrap, symmetric_wrap
 from cvxpy.reductions.chain import Chain
 from cvxpy.reductions.cvx_attr2constr import CvxAttr2Constr
 from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
 from cvxpy.reductions.flip_objective import FlipObjective
 from cvxpy.reductions.solution import Solution
-from numpy.typing import NDArray
 
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Bundle, bundled, vectorised
+from cvxscreen.cvxpy_plugin.recognise.variable_values import free_entries, full_value
 from cvxscreen.errors import NotScreenable
-
-SYMMETRIC = {"PSD": psd_wrap, "NSD": symmetric_wrap, "symmetric": symmetric_wrap,
-             "diag": symmetric_wrap}
-"""Attributes that leave a variable fewer free entries than it has, with what asserts them."""
-
-SAFE = (1, 9, 3)
-"""From this version of CVXPY on, squares of variables with such attributes are not lost."""
-
-
-def version() -> tuple[int, ...]:
-    """CVXPY's version as numbers, without what follows them."""
-    parts = cp.__version__.split(".")[:3]
-    return tuple(int(part) if part.isdigit() else 0 for part in parts)
-
-
-def lowered(variable: Any, value: Any) -> NDArray[np.float64]:
-    """The free entries of `value`, as the variable behind `variable` has them.
-
-    Parameters
-    ----------
-    variable : cvxpy.Variable
-    value : array or sparse array, of the variable's shape
-    """
-    dense = np.asarray(value.toarray() if sp.issparse(value) else value, dtype=np.float64)
-    if variable.attributes["diag"]:
-        return np.diagonal(dense)
-    if _triangular(variable):
-        return dense[np.triu_indices(variable.shape[0])]
-    return dense
-
-
-def recovered(variable: Any, entries: NDArray[np.float64]) -> Any:
-    """The value of `variable` with the free entries `entries`: the inverse of `lowered`.
-
-    Returns
-    -------
-    array, or sparse array for a diagonal variable
-        Of the variable's shape; not projected onto its set.
-    """
-    if variable.attributes["diag"]:
-        return sp.diags_array(entries.flatten(order="F"))
-    if not _triangular(variable):
-        return entries
-    upper = np.zeros(variable.shape)
-    upper[np.triu_indices(variable.shape[0])] = entries.flatten(order="F")
-    return upper + upper.T - np.diag(np.diagonal(upper))
-
-
-def _triangular(variable: Any) -> bool:
-    return any(variable.attributes[name] for name in ("PSD", "NSD", "symmetric"))
-
-
-def shielded(problem: Any) -> Any:
-    """`problem` with no bare variable with such attributes in its objective.
-
-    Before 1.9.3, CVXPY drops ``sum_squares(M)`` of such a variable without a word when it makes
-    squares part of the objective (its pull request 3384). Behind a wrap that asserts what the
-    attribute says, M is an expression, whose squares are kept.
-
-    Parameters
-    ----------
-    problem : cvxpy.Problem
-        Its constraints are shared, so that dual values find their way back.
-    """
-    if version() >= SAFE:
-        return problem
-    wrapped = {}
-    for variable in problem.objective.variables():
-        for name, wrap in SYMMETRIC.items():
-            if variable.attributes[name]:
-                wrapped[id(variable)] = wrap(variable)
-                break
-    if not wrapped:
-        return problem
-    return cp.Problem(problem.objective.tree_copy(wrapped), problem.constraints)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +81,7 @@ class Canonical:
             By identifier of the user's variable.
         """
         return {
-            variable.id: recovered(variable, values[key])
+            variable.id: full_value(variable, values[key])
             for key, variable in self.own.items()
         }
 
@@ -184,12 +102,41 @@ class Canonical:
         if not solved or any(v.value is None for v in self.own.values()):
             return None
         return {
-            key: lowered(variable, variable.value)
+            key: free_entries(variable, variable.value)
             for key, variable in self.own.items()
         }
 
 
-def refuse(problem: Any, *, quick: bool = False) -> str:
+def canonicalise(problem: Any) -> Canonical:
+    """Take `problem` to cone form.
+
+    Raises
+    ------
+    NotScreenable
+        If it is not DCP, has integer, boolean, complex or sparse variables, or a parameter without
+        a value.
+    """
+    whole, bundles = bundled(vectorised(problem))
+    reason = refusal(whole)
+    if reason:
+        raise NotScreenable(reason)
+    maximise = isinstance(problem.objective, cp.Maximize)
+    lower = CvxAttr2Constr(reduce_bounds=True)
+    steps = [Dcp2Cone(quad_obj=True), lower]
+    chain = Chain(reductions=[FlipObjective(), *steps] if maximise else steps)
+    cone, inverse = chain.apply(without_bare_attributes(whole))
+    renamed = inverse[-1][0] if inverse[-1] else {}
+    own = {renamed[v.id].id if v.id in renamed else v.id: v for v in problem.variables()}
+    present = {v.id for v in cone.variables()}
+    lost = [v.name() for key, v in own.items() if key not in present]
+    if lost:
+        raise NotScreenable(f"variable {lost[0]} does not appear in the cone form")
+    return Canonical(
+        problem, cone, chain, inverse, own, None if whole is problem else whole, bundles
+    )
+
+
+def refusal(problem: Any, *, quick: bool = False) -> str:
     """Why `problem` cannot be taken to cone form for screening, or an empty text.
 
     `quick` asks only what may have changed since the problem was last accepted.
@@ -214,30 +161,40 @@ def refuse(problem: Any, *, quick: bool = False) -> str:
     return ""
 
 
-def canonicalise(problem: Any) -> Canonical:
-    """Take `problem` to cone form.
+SYMMETRIC = {"PSD": psd_wrap, "NSD": symmetric_wrap, "symmetric": symmetric_wrap,
+             "diag": symmetric_wrap}
+"""Attributes that leave a variable fewer free entries than it has, with what asserts them."""
 
-    Raises
-    ------
-    NotScreenable
-        If it is not DCP, has integer, boolean, complex or sparse variables, or a parameter without
-        a value.
+SAFE = (1, 9, 3)
+"""From this version of CVXPY on, squares of variables with such attributes are not lost."""
+
+
+def version() -> tuple[int, ...]:
+    """CVXPY's version as numbers, without what follows them."""
+    parts = cp.__version__.split(".")[:3]
+    return tuple(int(part) if part.isdigit() else 0 for part in parts)
+
+
+def without_bare_attributes(problem: Any) -> Any:
+    """`problem` with no bare variable with such attributes in its objective.
+
+    Before 1.9.3, CVXPY drops ``sum_squares(M)`` of such a variable without a word when it makes
+    squares part of the objective (its pull request 3384). Behind a wrap that asserts what the
+    attribute says, M is an expression, whose squares are kept.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+        Its constraints are shared, so that dual values find their way back.
     """
-    whole, bundles = bundled(vectorised(problem))
-    reason = refuse(whole)
-    if reason:
-        raise NotScreenable(reason)
-    maximise = isinstance(problem.objective, cp.Maximize)
-    lower = CvxAttr2Constr(reduce_bounds=True)
-    steps = [Dcp2Cone(quad_obj=True), lower]
-    chain = Chain(reductions=[FlipObjective(), *steps] if maximise else steps)
-    cone, inverse = chain.apply(shielded(whole))
-    renamed = inverse[-1][0] if inverse[-1] else {}
-    own = {renamed[v.id].id if v.id in renamed else v.id: v for v in problem.variables()}
-    present = {v.id for v in cone.variables()}
-    lost = [v.name() for key, v in own.items() if key not in present]
-    if lost:
-        raise NotScreenable(f"variable {lost[0]} does not appear in the cone form")
-    return Canonical(
-        problem, cone, chain, inverse, own, None if whole is problem else whole, bundles
-    )
+    if version() >= SAFE:
+        return problem
+    wrapped = {}
+    for variable in problem.objective.variables():
+        for name, wrap in SYMMETRIC.items():
+            if variable.attributes[name]:
+                wrapped[id(variable)] = wrap(variable)
+                break
+    if not wrapped:
+        return problem
+    return cp.Problem(problem.objective.tree_copy(wrapped), problem.constraints)

@@ -1,0 +1,270 @@
+"""Losses that can be screened beside a convex part of the objective that is no sum of losses.
+
+::
+
+    minimise  F(x) + g(x),     F a `Problem`,  g = maxima of affine functions + unscreened terms
+
+The objective is split into its summands; those that the recogniser refuses when they stand alone
+are put aside (`split`). F is screened by bounds that hold for any convex g (`minorant`), pieces of
+maxima by the same ball; g itself goes into every reduced problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen.cvxpy_plugin.composite.minorant import Minorant, Relaxed, relaxation
+from cvxscreen.cvxpy_plugin.composite.unscreened import UnscreenedTerm
+from cvxscreen.cvxpy_plugin.recognise.canonical import canonicalise
+from cvxscreen.cvxpy_plugin.recognise.check import check, check_points
+from cvxscreen.cvxpy_plugin.recognise.max_affine import Maxima
+from cvxscreen.cvxpy_plugin.recognise.python_loops import vectorised
+from cvxscreen.cvxpy_plugin.recognise.recognise import recognise, recognise_standard
+from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
+from cvxscreen.cvxpy_plugin.recognise.standard import standardise
+from cvxscreen.cvxpy_plugin.recognise.variable_values import preserved_values
+from cvxscreen.errors import NotScreenable
+
+Array = NDArray[np.float64]
+
+GROUPS = 40
+"""An objective with more kinds of summands is not taken apart."""
+
+
+@dataclass(frozen=True, eq=False)
+class CompositeProblem:
+    """A recognised ``F + g``.
+
+    Attributes
+    ----------
+    recognition : Recognition
+        Of F, tied to the user's problem; its maxima are part of g.
+    unscreened : Verbatim or None
+    """
+
+    recognition: Recognition
+    unscreened: UnscreenedTerm | None
+
+    @property
+    def maxima(self) -> Maxima | None:
+        """The maxima in g."""
+        return self.recognition.maxima
+
+    @property
+    def terms(self) -> int:
+        """Loss terms and maxima together."""
+        more = 0 if self.maxima is None else self.maxima.n
+        return self.recognition.problem.n + more
+
+    @property
+    def descriptions(self) -> tuple[str, ...]:
+        """What g is made of, for records."""
+        out = []
+        if self.maxima is not None:
+            out.append(f"{self.maxima.n} maxima of {len(self.maxima.heights)} affine pieces")
+        if self.unscreened is not None:
+            text = " ".join(str(self.unscreened.expr).split())
+            out.append(f"kept as it is: {text if len(text) < 80 else text[:77] + '...'}")
+        return tuple(out)
+
+    @property
+    def provable(self) -> bool:
+        """Whether g leaves the unpenalised coordinates alone, so that proofs hold there too."""
+        free = self.recognition.problem.quadratic.free
+        return self.unscreened is None or not (self.unscreened.touched() & free).any()
+
+    def value(self, x: Array) -> float:
+        """``F(x) + g(x)``."""
+        total = self.recognition.problem.primal(x)
+        if self.maxima is not None:
+            total += self.maxima.value(x)
+        return total if self.unscreened is None else total + self.unscreened.value(x)
+
+
+@np.errstate(invalid="ignore", over="ignore")  # data with NaN or infinity are refused
+def recognise_composite(problem: Any) -> CompositeProblem:
+    """Read a CVXPY problem that `recognise` refuses as losses beside another convex part.
+
+    Raises
+    ------
+    NotScreenable
+        With the reason.
+    """
+    canonical = canonicalise(problem)
+    unscreened = None
+    try:
+        found = recognise_standard(standardise(canonical), composite=True)
+        check(found)
+    except NotScreenable:
+        rest, expr = split(vectorised(problem))
+        found = recognise_standard(standardise(canonicalise(rest)), composite=True)
+        check(found)
+        unscreened = UnscreenedTerm.of(expr, found)
+        tied = replace(found.standard.canonical, original=problem)
+        found = replace(found, standard=replace(found.standard, canonical=tied))
+    made = composite_of(found, unscreened)
+    _check(made, problem)
+    return made
+
+
+def composite_of(found: Recognition, unscreened: UnscreenedTerm | None) -> CompositeProblem:
+    """Losses beside the maxima that were found with them, and beside `unscreened`.
+
+    Raises
+    ------
+    NotScreenable
+        If there are none of either, or proofs could not be completed.
+    """
+    maxima, free = found.maxima, found.problem.quadratic.free
+    if maxima is not None and (maxima.touched() & free).any():
+        raise NotScreenable(
+            "a maximum of pieces with different data uses a coordinate that the objective does "
+            "not square"
+        )
+    if maxima is None and unscreened is None:
+        raise NotScreenable("nothing stands beside the losses")
+    if not found.problem.n and maxima is None:
+        raise NotScreenable("no loss term was found beside the rest")
+    return CompositeProblem(found, unscreened)
+
+
+def _check(made: CompositeProblem, problem: Any) -> None:
+    """The recognised objective is the user's, at a few points."""
+    recognition = made.recognition
+    sign = -1.0 if type(problem.objective).__name__ == "Maximize" else 1.0
+    variables = problem.variables()
+    with preserved_values(variables):
+        for x in check_points(recognition):
+            z = recognition.columns(x)
+            values = recognition.standard.canonical.user_values(recognition.standard.split(z))
+            if any(v.id not in values for v in variables):
+                raise NotScreenable("a term that cannot be screened has variables of its own")
+            for variable in variables:
+                variable.save_value(values[variable.id])
+            truth, model = problem.objective.value, made.value(x)
+            if truth is None or not (np.isfinite(model) and np.isfinite(truth)):
+                continue  # outside the domain of a verbatim term
+            if not abs(sign * float(truth) - model) <= 1e-9 * (1.0 + abs(model)):
+                raise NotScreenable("the recognised objective does not agree with the problem's")
+
+
+def evaluate(
+    made: CompositeProblem, x: Array, theta: Array, mu: Array, shares: Array | None, tol: float
+) -> tuple[Relaxed, Array]:
+    """A point of the full problem, judged through affine minorants of g.
+
+    Parameters
+    ----------
+    made : Beside
+    x, theta, mu : arrays
+        Point, slopes of the terms, multipliers of the side constraints.
+    shares : array, shape (p,), or None
+        Slopes of the pieces of maxima, those of the largest ones when None.
+    tol : float
+        Relative gap that is aimed at.
+
+    Returns
+    -------
+    Relaxed
+    array, shape (p,)
+        The slopes of the pieces, feasible.
+    """
+    problem = made.recognition.problem
+    minorants: list[Minorant] = []
+    gradient = problem.design.adjoint(theta) + problem.linear
+    if problem.side is not None:
+        gradient = gradient - problem.side.adjoint(problem.side.project_dual(mu))
+    target = -(gradient + problem.quadratic.apply(x))
+    if made.maxima is not None:
+        shares = made.maxima.shares(made.maxima.values(x), shares)
+        minorants.append(made.maxima.minorant(x, shares))
+        target = target - minorants[0].slope
+    if made.unscreened is not None:
+        aim = 0.1 * tol * max(abs(made.value(x)), 1e-12)
+        weight = np.where(problem.quadratic.free, 1.0, 1.0 / problem.quadratic.floor)
+        minorants.append(made.unscreened.minorant(x, target, aim, weight))
+    relaxed = relaxation(problem, x, theta, mu, minorants)
+    return relaxed, np.zeros(0) if shares is None else shares
+
+
+def split(problem: Any) -> tuple[Any, Any]:
+    """`problem` without the summands that cannot be screened, and their sum (to be minimised).
+
+    Raises
+    ------
+    NotScreenable
+        If there are none, or the objective cannot be taken apart.
+    """
+    sign = -1.0 if isinstance(problem.objective, cp.Maximize) else 1.0
+    parts = list(summands(problem.objective.expr, sign))
+    groups: dict[frozenset[str], list[Any]] = {}
+    for part in parts:
+        if not (part.is_quadratic() or part.is_affine()):
+            groups.setdefault(frozenset(a.__name__ for a in part.atoms()), []).append(part)
+    if len(groups) > GROUPS or len(parts) < 2:
+        raise NotScreenable("the objective is no sum of a few kinds of terms")
+    foreign = [part for group in groups.values() if not _screenable(group) for part in group]
+    if not foreign:
+        raise NotScreenable("every term of the objective can be screened alone")
+    aside = {id(part) for part in foreign}
+    rest = [part for part in parts if id(part) not in aside]
+    if not rest:
+        raise NotScreenable("no term of the objective can be screened")
+    total, expr = sum(rest[1:], rest[0]), sum(foreign[1:], foreign[0])
+    return cp.Problem(cp.Minimize(total), problem.constraints), expr
+
+
+def _screenable(group: list[Any]) -> bool:
+    """Whether some terms are recognised beside a plain hinge loss and squares of everything."""
+    total = sum(group[1:], group[0])
+    rng = np.random.default_rng(len(group))
+    margin: Any = 0.0
+    ridge: Any = 0.0
+    for variable in total.variables():
+        ridge = ridge + cp.sum_squares(variable)
+        flat = cp.vec(variable, order="F")
+        margin = margin + rng.standard_normal((2, variable.size)) @ flat
+    try:
+        recognise(cp.Problem(cp.Minimize(total + ridge + cp.sum(cp.pos(1 - margin)))))
+    except NotScreenable:
+        return False
+    return True
+
+
+def summands(expr: Any, factor: float = 1.0) -> Iterator[Any]:
+    """The terms of a sum, signs and constant factors multiplied through."""
+    kind = type(expr).__name__
+    if kind == "AddExpression":
+        for arg in expr.args:
+            yield from summands(arg, factor)
+    elif kind == "NegExpression" and expr.args[0].shape == ():
+        yield from summands(expr.args[0], -factor)
+    elif kind in ("multiply", "MulExpression", "DivExpression") and expr.shape == ():
+        yield from _multiple(expr, factor)
+    else:
+        yield expr if factor == 1.0 else factor * expr
+
+
+def _multiple(expr: Any, factor: float) -> Iterator[Any]:
+    """A constant times a sum, as the summands times the constant; anything else as it is.
+
+    The constant stays an expression: it may be a parameter.
+    """
+    first, second = expr.args
+    divided = type(expr).__name__ == "DivExpression"
+    outer, inner = (second, first) if divided or second.is_constant() else (first, second)
+    whole = expr if factor == 1.0 else factor * expr
+    if not (outer.is_constant() and outer.shape == () and inner.shape == ()):
+        yield whole
+        return
+    parts = list(summands(inner, factor))
+    if len(parts) == 1:
+        yield whole
+    else:
+        yield from (part / outer if divided else outer * part for part in parts)

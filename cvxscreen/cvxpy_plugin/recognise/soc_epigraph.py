@@ -1,0 +1,172 @@
+"""Epigraph columns of second-order cones, in closed form.
+
+- `substitute_bounds`: ``norm(v) <= T <= bound`` becomes ``norm(v) <= bound``.
+- `square_norms`: ``rho/2 T^2`` with ``norm(v) <= T`` becomes ``rho/2 |v|^2`` (``norm(w, 2)**2``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from cvxscreen.cvxpy_plugin.recognise.draft import ColumnCounts, Draft, Duals, count_columns
+from cvxscreen.cvxpy_plugin.recognise.matrices import cleared, without
+from cvxscreen.cvxpy_plugin.recognise.standard import Standard
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+
+def substitute_bounds(draft: Draft) -> None:
+    """Put the only upper bound of a cone's epigraph column in the column's place.
+
+    Growing the column must never leave the cone: its coefficients form a point of the cone, as for
+    the head of a norm, or for ``t`` in the cone of ``sum_squares(w) <= t``.
+    """
+    tally = count_columns(draft)
+    sparse = draft.standard.rows.sparse
+    free = (tally.cone > 0) & (tally.zero == 0) & ~tally.dense & ~tally.crossed & ~draft.eliminated
+    free &= (tally.square == 0) & (draft.linear == 0)
+    free &= (tally.positive == 0) & (tally.negative == 1)
+    columns = np.flatnonzero(free)
+    if not len(columns):
+        return
+    cone_of = np.full(sparse.shape[0], -1)
+    for k, cone in enumerate(draft.standard.cones):
+        cone_of[cone.rows] = k if cone.kind == "soc" else -1
+    inside = sp.csc_array(draft.inequalities @ sparse)[:, columns]
+    entries = sp.csc_array(sparse[:, columns])
+    dropped, lifts = [], []
+    for k, column in enumerate(columns):
+        place = int(inside.indices[inside.indptr[k]])
+        weights = draft.inequalities[[place]]
+        span = slice(entries.indptr[k], entries.indptr[k + 1])
+        rows, data = entries.indices[span], entries.data[span]
+        if len(weights.indices) != 1 or place in dropped:
+            continue
+        bound = int(weights.indices[0])
+        limited_options = rows != bound
+        held = np.unique(cone_of[rows[limited_options]])
+        if len(held) != 1 or held[0] < 0:
+            continue
+        head = rows[limited_options] == draft.standard.cones[held[0]].rows.start
+        if data[limited_options][head].sum() < np.linalg.norm(data[limited_options][~head]):
+            continue
+        factor = float(data[~limited_options][0])
+        lifts += [
+            (float(value) / -factor, int(row), bound)
+            for row, value in zip(rows[limited_options], data[limited_options], strict=True)
+        ]
+        dropped.append(place)
+        draft.eliminated[column] = True
+        where = np.array([column])
+        needs = without(sparse[[bound]], where)
+        draft.steps.append(ColumnAtBound(where, needs, np.array([bound]), np.array([factor])))
+    if lifts:
+        value, at, source = (np.array(part) for part in zip(*lifts, strict=True))
+        shape = draft.current_rows.shape
+        draft.current_rows = sp.csr_array(
+            draft.current_rows + sp.csr_array((value, (at, source)), shape=shape)
+        )
+        draft.inequalities = draft.inequalities[
+            np.delete(np.arange(draft.inequalities.shape[0]), dropped)
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnAtBound:
+    """A column that sits at its only upper bound; see `Step`."""
+
+    columns: Index
+    needs: Any
+    source: Index
+    factor: Array
+
+    def primal(self, values: Array) -> Array:
+        """See `Step.primal`."""
+        return -values[self.source] / self.factor
+
+    def dual(self, standard: Standard, duals: Duals) -> None:
+        """See `Step.dual`: nothing to add, the row is part of the cone's head."""
+
+
+def square_norms(draft: Draft) -> None:
+    """Put the square of a norm's epigraph column in closed form."""
+    tally = count_columns(draft)
+    sparse = draft.standard.rows.sparse
+    for cone, column, scale in _private_heads(draft, tally):
+        rho = float(tally.square[column])
+        bounded = tally.positive[column] or tally.negative[column]
+        if rho <= 0.0 or draft.linear[column] != 0.0 or bounded:
+            continue
+        tail = slice(cone.rows.start + 1, cone.rows.stop)
+        count = cone.rows.stop - tail.start
+        weight = sp.csr_array(sp.eye_array(count, format="csr") * (rho / scale**2))
+        draft.quadratic = cleared(draft.quadratic, np.array([column]))
+        draft.add_square(draft.standard.rows.combine(draft.current_rows[tail]), weight)
+        draft.used_rows[cone.rows] = True
+        draft.eliminated[column] = True
+        needs = sp.csr_array(np.ones((1, count))) @ abs(sparse[tail])
+        head = draft.current_rows[[cone.rows.start]]
+        where = np.array([column])
+        draft.steps.append(SquaredNorm(where, sp.csr_array(needs), head, tail, scale, rho))
+
+
+def _private_heads(draft: Draft, tally: ColumnCounts) -> list[tuple[Any, int, float]]:
+    """Second-order cones whose head is one column that occurs in no other cone or equality."""
+    cones = [
+        c for c in draft.standard.cones if c.kind == "soc" and not draft.used_rows[c.rows.start]
+    ]
+    if not cones:
+        return []
+    weights = draft.current_rows[[cone.rows.start for cone in cones]]
+    heads = without(weights @ draft.standard.rows.sparse, np.flatnonzero(draft.eliminated))
+    offsets = np.asarray(weights @ draft.standard.rows.offset)
+    found = []
+    for k, cone in enumerate(cones):
+        start, stop = heads.indptr[k], heads.indptr[k + 1]
+        if stop - start != 1 or offsets[k] != 0.0:
+            continue
+        column, scale = int(heads.indices[start]), float(heads.data[start])
+        alone = tally.cone[column] == 1 and tally.zero[column] == 0 and not tally.dense[column]
+        if alone and scale > 0 and not tally.crossed[column]:
+            found.append((cone, column, scale))
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class SquaredNorm:
+    """``T = |tail| / scale`` with ``rho/2 T^2`` in the objective; see `Step`.
+
+    Attributes
+    ----------
+    columns : array of int, shape (1,)
+    needs : CSR array, shape (1, N)
+    head : CSR array, shape (1, m)
+        The cone's head as a combination of rows.
+    tail : slice
+        Rows of the tail.
+    scale, rho : float
+    """
+
+    columns: Index
+    needs: Any
+    head: Any
+    tail: slice
+    scale: float
+    rho: float
+
+    def primal(self, values: Array) -> Array:
+        """See `Step.primal`."""
+        return np.array([np.linalg.norm(values[self.tail]) / self.scale])
+
+    def dual(self, standard: Standard, duals: Duals) -> None:
+        """See `Step.dual`: the cone's multiplier is ``rho / scale^2`` times (norm, -tail)."""
+        tail = standard.rows.values(duals.z)[self.tail]
+        weight = self.rho / self.scale**2
+        duals.rows += self.head.T @ np.array([weight * float(np.linalg.norm(tail))])
+        duals.rows[self.tail] = -weight * tail
