@@ -24,6 +24,10 @@ SUMS = frozenset({"contract", "reassoc", "nsz"})
 NaN and infinity stay what they are, so a result that is none is still seen."""
 
 
+CONTRACT = frozenset({"contract"})
+"""Products may be fused with the sum they go to, as processors do; the order of sums is kept."""
+
+
 def compiled(*, fastmath: frozenset[str] = frozenset(), nogil: bool = False) -> Any:
     """The decorator of every compiled loop: ``numba.njit``, cached on disk, divisions as numpy's.
 

@@ -8,12 +8,10 @@ the screening it shares the storage of the pairs and nothing else.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.compiled import Loop, together_or_plain
+from cvxscreen._support.compiled import SUMS, compiled
 from cvxscreen._support.validation import array, one_of, positive
 from cvxscreen.certificates.certificate import Certificate, proximity
 from cvxscreen.core.problem import Problem
@@ -24,57 +22,6 @@ from cvxscreen.errors import InvalidInput
 Array = NDArray[np.float64]
 
 _EPS = float(np.finfo(np.float64).eps)
-
-
-def _judge_products(  # type: ignore[no-untyped-def]
-    near_ptr, near, far_ptr, far, lo, hi, q, b, bend, weight, pull, load, held, back
-):
-    """Value of the losses of a product set, ``sum theta`` by pair, and its size."""
-    value = 0.0
-    # A kink (bend 0) gets the whole weight as its slope wherever the loss is positive.
-    sharp = 1e300 if bend == 0.0 else 1.0 / bend
-    for block in range(near_ptr.size - 1):
-        mine = far[far_ptr[block]:far_ptr[block + 1]]
-        least, most, total, whole = np.inf, -np.inf, 0.0, 0.0
-        for j in range(mine.size):
-            held[j] = q[mine[j]]
-            back[j] = 0.0
-            least, most = min(least, held[j]), max(most, held[j])
-            total += held[j]
-        for r in range(near_ptr[block], near_ptr[block + 1]):
-            start, count = b + q[near[r]], hi[r] - lo[r]
-            if start <= least:  # no loss in the whole row
-                continue
-            line, bow, row = 0.0, 0.0, 0.0
-            if start > most and start - most >= bend and count == mine.size:  # a line
-                line = count * (start - bend) - total
-                bow, row = count * bend, count * 1.0
-                whole += 1.0
-            else:
-                away, slopes = held[lo[r]:hi[r]], back[lo[r]:hi[r]]
-                for j in range(away.size):
-                    u = max(start - away[j], 0.0)
-                    bent = min(u, bend)
-                    slope = min(u * sharp, 1.0)
-                    line += u - bent
-                    bow += bent * slope
-                    slopes[j] += slope
-                    row += slope
-            value += line + 0.5 * bow
-            pull[near[r]] += weight * row
-            load[near[r]] += weight * row
-        for j in range(mine.size):
-            slope = back[j] + whole
-            pull[mine[j]] -= weight * slope
-            load[mine[j]] += weight * slope
-    return weight * value
-
-
-@lru_cache(maxsize=1)
-def _compiled() -> Loop:
-    """The loop, compiled where numba is installed."""
-    free = frozenset({"contract", "reassoc", "nsz"})
-    return together_or_plain(globals(), [("_judge_products", free)])["_judge_products"]
 
 
 def certify_metric(problem: Problem, x: ArrayLike, *, tol: float = 1e-6) -> Certificate:
@@ -106,38 +53,37 @@ def certify_metric(problem: Problem, x: ArrayLike, *, tol: float = 1e-6) -> Cert
         raise InvalidInput(f"`x` has shape {x.shape}; ({problem.d},) is needed.")
     table, terms, lam = design.table, design.terms, float(problem.quadratic.diagonal[0])
     b, weight = float(f.b[0]), -float(f.lo[0])
-    bend = float(f.q[0]) * weight
+    width = float(f.q[0]) * weight
 
     def refused(reason: str, primal: float = float("nan")) -> Certificate:
         return Certificate(np.inf, np.inf, primal, -np.inf, 0.0, tol, False, reason)
 
     if not np.isfinite(x).all():
         return refused("the point holds NaN or infinity")
-    q = table.values(x)
-    pull, load = np.zeros(len(table) + 1), np.zeros(len(table) + 1)
-    held, back = np.empty(terms.widest), np.empty(terms.widest)
-    value = _compiled()(*terms.arrays, q, b, bend, weight, pull, load, held, back)
+    q, work = table.values(x), np.empty((2, terms.widest))
+    omega, load = np.zeros(len(table) + 1), np.zeros(len(table) + 1)
+    value = judge_products(terms.arrays, q, b, width, weight, omega, load, work)
     primal = float(value) + float(problem.linear @ x) + 0.5 * lam * float(x @ x)
     primal += problem.constant
-    force = table.pull(pull).ravel() + problem.linear
-    near = proximity(problem, x, -force)
+    dual_residual = table.pull(omega).ravel() + problem.linear
+    near = proximity(problem, x, -dual_residual)
     if near.outside:
         return refused(near.outside, primal)
 
     # Margins are off by e: on the curve a term is left with w e^2 / g, at a kink with w e.
     size = float(np.linalg.norm(x)) + near.blur
-    e = 2.0 * table.value_factor * size * table.most[1] + 8 * _EPS * (abs(b) + bend)
+    e = 2.0 * table.value_factor * size * table.most[1] + 8 * _EPS * (abs(b) + width)
     e += 2.0 * (near.blur + 4 * _EPS * size) * table.most[0]
-    if bend > 64 * e:
-        fy = weight * 2.0 * e * e / bend * len(terms)
+    if width > 64 * e:
+        fy = weight * 2.0 * e * e / width * len(terms)
     else:
         fy = weight * 2.0 * e * len(terms)
-    noise = table.pull_factor(terms.load) * float(load @ table.spread)
-    noise += 8 * _EPS * float(np.linalg.norm(force)) + 4 * _EPS * float(
+    adjoint_error = table.pull_factor(terms.load) * float(load @ table.spread)
+    adjoint_error += 8 * _EPS * float(np.linalg.norm(dual_residual)) + 4 * _EPS * float(
         np.linalg.norm(problem.linear)
     )
     distance = np.sqrt(lam) * (float(np.linalg.norm(x - near.x_theta)) + near.blur)
-    distance += (noise + near.dual_blur) / np.sqrt(lam) + problem.drift
+    distance += (adjoint_error + near.dual_blur) / np.sqrt(lam) + problem.drift
     gap = (0.5 * distance * distance + near.rest + fy) * (1 + 64 * _EPS)
     dual = primal - gap
     relative = gap / max(abs(primal), abs(dual), 1e-300) if np.isfinite(gap) else float("inf")
@@ -145,3 +91,51 @@ def certify_metric(problem: Problem, x: ArrayLike, *, tol: float = 1e-6) -> Cert
     if not relative <= tol:
         reason = f"the relative gap {relative:.3g} exceeds the tolerance {tol:.3g}"
     return Certificate(gap, relative, primal, dual, 0.0, tol, not reason, reason)
+
+
+@compiled(fastmath=SUMS)
+def judge_products(terms, q, b, width, weight, omega, load, work):  # type: ignore[no-untyped-def]
+    """Value of the losses of a product set; adds slopes to `omega` and their sizes to `load`.
+
+    Both by pair. `work` has shape (2, longest far list).
+    """
+    near_ptr, near, far_ptr, far, lo, hi = terms
+    values, slopes = work[0], work[1]
+    value = 0.0
+    # A kink (width 0) gets the whole weight as its slope wherever the loss is positive.
+    sharp = 1e300 if width == 0.0 else 1.0 / width
+    for block in range(near_ptr.size - 1):
+        mine = far[far_ptr[block]:far_ptr[block + 1]]
+        least, most, total, whole = np.inf, -np.inf, 0.0, 0.0
+        for j in range(mine.size):
+            values[j] = q[mine[j]]
+            slopes[j] = 0.0
+            least, most = min(least, values[j]), max(most, values[j])
+            total += values[j]
+        for r in range(near_ptr[block], near_ptr[block + 1]):
+            start, count = b + q[near[r]], hi[r] - lo[r]
+            if start <= least:  # no loss in the whole row
+                continue
+            line, parabola, row = 0.0, 0.0, 0.0
+            if start > most and start - most >= width and count == mine.size:  # a line
+                line = count * (start - width) - total
+                parabola, row = count * width, count * 1.0
+                whole += 1.0
+            else:
+                away, back = values[lo[r]:hi[r]], slopes[lo[r]:hi[r]]
+                for j in range(away.size):
+                    u = max(start - away[j], 0.0)
+                    inner = min(u, width)
+                    slope = min(u * sharp, 1.0)
+                    line += u - inner
+                    parabola += inner * slope
+                    back[j] += slope
+                    row += slope
+            value += line + 0.5 * parabola
+            omega[near[r]] += weight * row
+            load[near[r]] += weight * row
+        for j in range(mine.size):
+            slope = slopes[j] + whole
+            omega[mine[j]] -= weight * slope
+            load[mine[j]] += weight * slope
+    return weight * value

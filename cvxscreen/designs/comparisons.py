@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.memory import require
 from cvxscreen._support.rounding import UNIT, gamma
-from cvxscreen.designs.pair_table import PairTable, loops
+from cvxscreen.designs.pair_table import PairTable, diagonal_norms, frobenius_norms
 from cvxscreen.designs.term_sets import Terms
 from cvxscreen.errors import InvalidInput
 
@@ -124,11 +124,9 @@ class Pairs:
         plus, minus = self.terms.index()
         table, out = self.table, np.empty(len(plus))
         if self.diagonal:
-            loops().cross_diagonal(
-                plus, minus, table.left, table.right, table.points, out
-            )
+            diagonal_norms(plus, minus, table.left, table.right, table.points, out)
         else:
-            loops().cross(plus, minus, table.left, table.right, table.points, out)
+            frobenius_norms(plus, minus, table.left, table.right, table.points, out)
         # p and s come from differences rounded once more: 4u (|p| + |s|)(|a| + |b|) at most.
         tiny = 16.0 * UNIT * (table.squares[plus] + table.squares[minus])
         return out * (1.0 + gamma(2 * table.d + 8)) + tiny

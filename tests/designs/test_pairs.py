@@ -7,10 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from cvxscreen.designs import term_sets as product_loops
 from cvxscreen.designs.comparisons import Pairs
-from cvxscreen.designs.pair_table import PairTable, centred, loops
-from cvxscreen.designs.term_sets import Products
+from cvxscreen.designs.pair_table import PairTable, centred, indexed_pass
+from cvxscreen.designs.term_sets import Products, product_pass
 from cvxscreen.models.comparisons import Comparisons, pairs, quadruplets, triplets
 
 SETS = ("products", "listed", "pairs", "quadruplets", "mixture")
@@ -149,17 +148,17 @@ def test_the_loops_are_the_same_interpreted(rng: np.random.Generator) -> None:
     table, terms = T.table(X, False), T.terms
     assert isinstance(terms, Products)
     q = rng.uniform(0.0, 3.0, len(table) + 1)
-    for bend in (0.05, 0.0):
+    for width in (0.05, 0.0):
         results = []
-        for function in (product_loops.product_loops().product_pass, product_loops._product_pass):
+        for function in (product_pass, product_pass.py_func):
             omega = np.zeros(len(table) + 1)
-            space = np.empty(terms.widest), np.empty(terms.widest)
-            results.append((function(*terms.arrays, q, 1.0, bend, 1.5, omega, *space), omega))
+            work = np.empty((2, terms.widest))
+            results.append((function(terms.arrays, q, 1.0, width, 1.5, omega, work), omega))
         np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-13)
         np.testing.assert_allclose(results[0][1], results[1][1], atol=1e-12)
     plus, minus = terms.index()
     omega = np.zeros(len(table) + 1)
-    total = loops().indexed_pass(
+    total = indexed_pass(
         plus, minus, q, np.ones(1), np.full(1, 0.05), np.full(1, 1.5), omega
     )
     z = 1.0 - (q[plus] - q[minus])

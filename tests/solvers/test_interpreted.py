@@ -19,15 +19,12 @@ from strategies import LOSSES, Case, build, reference
 
 import cvxscreen
 from cvxscreen._support import compiled as compiling
-from cvxscreen.bounds.regions import cone_ball as cone_loops
-from cvxscreen.certificates import metric as metric_certificate
+from cvxscreen.bounds.regions import cone_ball
 from cvxscreen.certificates import path as certificate_batch
 from cvxscreen.certificates.metric import certify_metric
 from cvxscreen.certificates.path import certify_many
 from cvxscreen.core.duality import dual_feasible, reference_point
 from cvxscreen.datasets import two_gaussians
-from cvxscreen.designs import pair_table as pair_loops
-from cvxscreen.designs import term_sets as product_loops
 from cvxscreen.out_of_core import block_products
 from cvxscreen.solvers import box_qp as smo_loops
 from cvxscreen.solvers.compiled_path import path_loop as small_loops
@@ -42,8 +39,7 @@ from cvxscreen.solvers.prox_newton import model as sparse_terms
 from cvxscreen.solvers.stochastic import Sdca, Spdc
 
 MADE: tuple[Any, ...] = (
-    certificate_batch.compiled, cone_loops.cone_loops, metric_certificate._compiled,
-    pair_loops.loops, product_loops.product_loops, faces_loops.compiled, small_loops.compiled,
+    certificate_batch.compiled, faces_loops.compiled, small_loops.compiled,
     faces_products.compiled_products,
     smo_loops.compiled, sparse_loops.loops,
     sparse_search.searches, sparse_terms.terms,
@@ -213,8 +209,9 @@ def test_a_ball_cut_by_the_non_negative_cone(rng: np.random.Generator) -> None:
     h[:3] = [[1.0, 1.0, 1.0, 1.0], [-1.0, -1.0, -1.0, -1.0], [0.0, 0.0, 0.0, 0.0]]
 
     def work(radius: float) -> np.ndarray:
-        out = np.empty(len(h))
-        cone_loops.cone_loops().nonnegative(q, h, radius, out)
+        out, breaks = np.empty(len(h)), np.full(h.shape, np.inf)
+        np.divide(q, h, out=breaks, where=q * h > 0)
+        cone_ball.vector_multipliers(q, h, np.argsort(breaks, axis=1), radius, out)
         return out
 
     for radius in (0.1, 0.5, 1.0, 5.0):
@@ -243,10 +240,6 @@ def test_without_numba_the_loops_are_there_as_written(monkeypatch: pytest.Monkey
     try:
         for made in MADE:
             made.cache_clear()
-        assert pair_loops.loops().distances is pair_loops._distances
-        assert product_loops.product_loops().margins is product_loops._product_margins
-        assert cone_loops.cone_loops().semidefinite is cone_loops._semidefinite
-        assert metric_certificate._compiled() is metric_certificate._judge_products
         assert sparse_loops.loops().descend is sparse_loops._descend
         assert sparse_search.searches().shortened is sparse_search._shortened
         assert sparse_terms.terms().change is sparse_terms._change

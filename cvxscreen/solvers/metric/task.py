@@ -37,8 +37,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT, gamma, up
-from cvxscreen.designs.pair_table import PairTable, loops
-from cvxscreen.designs.term_sets import Indexed, Products, Terms, product_loops
+from cvxscreen.designs.pair_table import (
+    PairTable,
+    diagonal_norms,
+    frobenius_norms,
+    indexed_pass,
+)
+from cvxscreen.designs.term_sets import (
+    Indexed,
+    Products,
+    Terms,
+    close_windows,
+    product_pass,
+)
 
 Array = NDArray[np.float64]
 
@@ -212,9 +223,8 @@ class Task:
         return (Nonnegative if self.table.diagonal else Semidefinite)(self.table.d)
 
     @cached_property
-    def _space(self) -> tuple[Array, Array]:
-        width = self.terms.widest if isinstance(self.terms, Products) else 0
-        return np.empty(width), np.empty(width)
+    def _space(self) -> Array:
+        return np.empty((2, self.terms.widest if isinstance(self.terms, Products) else 0))
 
     @cached_property
     def _room(self) -> Array:
@@ -239,11 +249,11 @@ class Task:
         """Sum of the losses at pair values `q`, and their pull on every pair."""
         omega = np.zeros(len(self.table) + 1)
         if isinstance(self.terms, Products):
-            total = product_loops().product_pass(
-                *self.terms.arrays, q, self.b[0], self.bend[0], self.weight[0], omega, *self._space
+            total = product_pass(
+                self.terms.arrays, q, self.b[0], self.bend[0], self.weight[0], omega, self._space
             )
         else:
-            total = loops().indexed_pass(
+            total = indexed_pass(
                 self.terms.plus, self.terms.minus, q, self.b, self.bend, self.weight, omega
             )
         omega[-1] = 0.0
@@ -337,9 +347,9 @@ class Task:
         out = np.empty(len(plus))
         table = self.table
         if table.diagonal:
-            loops().cross_diagonal(plus, minus, table.left, table.right, table.points, out)
+            diagonal_norms(plus, minus, table.left, table.right, table.points, out)
         else:
-            loops().cross(plus, minus, table.left, table.right, table.points, out)
+            frobenius_norms(plus, minus, table.left, table.right, table.points, out)
         tiny = 16.0 * UNIT * (table.squares[plus] + table.squares[minus])
         return out * (1.0 + gamma(2 * table.d + 8)) + tiny
 
@@ -449,10 +459,9 @@ def _close_windows(
     slack, low, high = 16.0 * UNIT * (abs(b) + g), terms.hi, terms.lo
     for number, (q, error, radius) in enumerate(proofs):
         lo, hi = terms.lo.copy(), terms.hi.copy()
-        product_loops().shrink(
-            terms.near_ptr, terms.near, terms.far_ptr, terms.far, lo, hi, q, error,
-            task.table.squares, radius, b + slack, b - g - slack, sort and number == 0,
-            *(np.empty(terms.widest) for _ in range(3)),
+        close_windows(
+            terms.arrays._replace(lo=lo, hi=hi), q, error, task.table.squares, radius, b + slack,
+            b - g - slack, sort and number == 0, np.empty((3, terms.widest)),
         )
         low, high = np.minimum(low, lo), np.maximum(high, hi)
     dropped, fixed = int(terms.hi.sum() - high.sum()), int(low.sum() - terms.lo.sum())
