@@ -8,7 +8,7 @@ from typing import Any, overload
 from cvxscreen import bounds as bound_table
 from cvxscreen._support.limits import Limits
 from cvxscreen._support.progress import Progress
-from cvxscreen._support.validation import choice, one_of, tolerance
+from cvxscreen._support.validation import choice_in_any_case, one_of, tolerance
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
@@ -135,8 +135,8 @@ def solve(
     if isinstance(problem, MultiTask):
         return _solve_tasks(problem, tol, mode, solver, bounds, start, progress, limits)
     if isinstance(problem, LpSvm):
-        choice("solver", solver, LP_SOLVERS)
-        if bounds is not None and tuple(bounds) != problem.bounds:
+        choice_in_any_case("solver", solver, LP_SOLVERS)
+        if bounds is not None and _names(bounds) != problem.bounds:
             raise InvalidInput(f"`bounds` is {bounds!r}; an LP-SVM is screened by 'lp' only.")
         return solve_lp(problem, tol=tol, mode=mode, start=start, limits=limits)
     if start is not None:
@@ -168,7 +168,7 @@ def solve(
 
 def _names(bounds: Any) -> tuple[Any, ...]:
     try:
-        return tuple(bounds)
+        return tuple(bound_table.canonical(name) for name in bounds)
     except TypeError:
         raise InvalidInput(
             f"`bounds` is {bounds!r}; a list of names like ('midpoint',) is needed."
@@ -228,9 +228,10 @@ def screen(
         `bounds.PARAMETER_CHANGE` then evaluate its point on `problem` first); a pair for a bound of
         `bounds.PAIRS`. It need not be exact.
     bound : str
-        The bound's name in its paper; see `bounds.available`.
+        The bound's name in its paper, in any case; see `bounds.available`.
     rule : {"sphere", "linear", "cone"}
-        For metric learning, what the sphere is cut by: nothing, a half-space, the cone of metrics.
+        For metric learning, what the sphere is cut by: nothing, a half-space, the cone of metrics
+        (also ``"SDLS"``).
 
     Returns
     -------
@@ -247,8 +248,10 @@ def screen(
     if isinstance(problem, LpSvm) or isinstance(reference, LpSolution):
         if not (isinstance(problem, LpSvm) and isinstance(reference, LpSolution)):
             raise InvalidInput("`reference` and the problem must both be of an LP-SVM, or neither.")
-        choice("bound", bound, ("lp", "midpoint"))  # the default stands for the only one
+        # The default stands for the only one.
+        choice_in_any_case("bound", bound, ("lp", "midpoint"))
         return screen_lp(problem, reference.x, reference.alpha)
+    bound = bound_table.canonical(bound)
     if isinstance(reference, tuple):
         pair = bound_table.named_pair(bound)
         if len(reference) != 2:

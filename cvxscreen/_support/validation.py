@@ -93,6 +93,17 @@ def choice(name: str, value: object, known: Iterable[str]) -> str:
     return value
 
 
+def choice_in_any_case(name: str, value: object, known: Iterable[str]) -> str:
+    """The one of the `known` names (in lower case) that `value` is in any case.
+
+    Raises
+    ------
+    UnknownName
+    """
+    lower = value.lower() if isinstance(value, str) else value
+    return lower if isinstance(lower, str) and lower in known else choice(name, value, known)
+
+
 def word(name: str, value: object, needed: str) -> str:
     """`value`, which must be a text."""
     if not isinstance(value, str):

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cvxscreen._support.validation import choice, one_of
+from cvxscreen._support.validation import one_of
 from cvxscreen.bounds.cone_spheres import CONES, RULES, cut, over_cone, projected_gradient_ball
 from cvxscreen.bounds.features_and_samples import applies, dual_ball, joint, synergy
 from cvxscreen.bounds.one_reference import (
@@ -35,7 +35,7 @@ from cvxscreen.bounds.scaled_reference import ScaledReference
 from cvxscreen.bounds.two_references import dome, essnsv, ssnsv, two_sided
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
-from cvxscreen.errors import InvalidInput
+from cvxscreen.errors import InvalidInput, UnknownName
 
 __all__ = [
     "PARAMETER_CHANGE",
@@ -50,6 +50,7 @@ __all__ = [
     "available",
     "bt1_ball",
     "bt2_ball",
+    "canonical",
     "cut",
     "default_bounds",
     "dome",
@@ -110,6 +111,16 @@ PARAMETER_CHANGE = ("pgb", "dvi", "dvi_star", "rpb", "bt1", "bt2", "it")
 """Bounds that take a reference at another C as it is; those of `CONES` do so for another lam."""
 
 
+def canonical(name: Any) -> Any:
+    """`name` as the tables here spell it, given in any case and as papers print it.
+
+    ``"RRPB"``, ``"Two-sided"``, ``"DVI*"``; what is no text comes back as it is.
+    """
+    if not isinstance(name, str):
+        return name
+    return name.lower().replace("-", "_").replace(" ", "_").replace("*", "_star")
+
+
 def available(problem: Problem) -> tuple[str, ...]:
     """Names of the bounds that say anything about `problem`.
 
@@ -151,8 +162,8 @@ def named(name: str) -> Bound:
     InvalidInput
         For a bound that needs two references (see `named_pair`).
     """
-    known = {**BOUNDS, **CONES, **PRIMAL_DUAL}
-    return _found(name, known, PAIRS, "two references: `reference=(first, second)`")
+    needed = "two references: `reference=(first, second)`"
+    return _found(name, {**BOUNDS, **CONES, **PRIMAL_DUAL}, PAIRS, needed)
 
 
 def fitting(problem: Problem, name: str) -> Bound:
@@ -175,10 +186,14 @@ def fitting(problem: Problem, name: str) -> Bound:
 
 def named_pair(name: str) -> PairBound:
     """The bound from two references called `name`; errors as for `named`."""
-    return _found(name, PAIRS, {**BOUNDS, **PRIMAL_DUAL}, "one reference; a pair was given")
+    needed = "one reference; a pair was given"
+    return _found(name, PAIRS, {**BOUNDS, **CONES, **PRIMAL_DUAL}, needed)
 
 
 def _found(name: str, table: dict[str, Any], others: dict[str, Any], needed: str) -> Any:
-    if isinstance(name, str) and name in others:
+    known = canonical(name)
+    if isinstance(known, str) and known in others:
         raise InvalidInput(f"bound {name!r} needs {needed}.")
-    return table[choice("bound", name, table)]
+    if isinstance(known, str) and known in table:
+        return table[known]
+    raise UnknownName.among("bound", name, [*table, *others])

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT, up
-from cvxscreen._support.validation import choice
+from cvxscreen._support.validation import choice_in_any_case
 from cvxscreen.bounds.one_reference import midpoint_named, on_data_of, same_data
 from cvxscreen.bounds.regions import Ball, ConeBall, CutBall, Everywhere, Place, Region
 from cvxscreen.core.duality import Point, reference_point
@@ -144,8 +144,8 @@ def _leaning(bound: str, point: Point, s: Array) -> Region:
     return Ball(problem, bound, centre, margins, radius, point.gap)
 
 
-RULES = ("sphere", "linear", "cone")
-"""The ball alone; cut by ``<P, X> >= 0``, P in the cone; cut by the cone (exact, O(d) a term)."""
+RULES = ("sphere", "linear", "cone", "sdls")
+"""The ball alone; cut by ``<P, X> >= 0``, P in the cone; cut by the cone (two names for it)."""
 
 
 def cut(problem: Problem, region: Region, rule: str) -> Region:
@@ -162,12 +162,12 @@ def cut(problem: Problem, region: Region, rule: str) -> Region:
     InvalidInput
         For ``"linear"`` and ``"cone"`` without a cone.
     """
-    choice("rule", rule, RULES)
+    rule = choice_in_any_case("rule", rule, RULES)
     if rule == "sphere" or not isinstance(region, Ball):
         return region
     if problem.penalty is None or not over_cone(problem):
         raise InvalidInput(f"`rule` {rule!r} is for problems over a cone (metric learning).")
-    if rule == "cone":
+    if rule in ("cone", "sdls"):
         return ConeBall(region)
     diagonal = problem.quadratic.diagonal
     normal = -problem.penalty.prox_and_subgradient(diagonal * region.centre, diagonal)[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -146,16 +146,18 @@ def _failed(status: str, message: str) -> SubproblemResult:
     return SubproblemResult(status, nothing, nothing, nothing, {"message": message})
 
 
-def named_cvxpy_solver(name: str, limits: Limits = UNLIMITED) -> CvxpySolver:
+def named_cvxpy_solver(
+    name: str, limits: Limits = UNLIMITED, others: Sequence[str] = ("auto", "builtin")
+) -> CvxpySolver:
     """The inner solver that calls CVXPY's solver `name`, with tolerances tight enough to certify.
 
     Raises
     ------
     UnknownName
-        If CVXPY has no such solver installed.
+        If CVXPY has no such solver installed; `others` are names known elsewhere, to be listed.
     """
     if name.upper() not in installed():
-        raise UnknownName.among("solver", name, ["auto", "builtin", *installed()])
+        raise UnknownName.among("solver", name, [*others, *installed()])
     return CvxpySolver(name.upper(), options_for(name, {}), limits)
 
 

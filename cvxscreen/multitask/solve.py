@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen._support.validation import choice, one_of, tolerance, word
+from cvxscreen._support.validation import choice, choice_in_any_case, one_of, tolerance
 from cvxscreen.errors import InvalidInput
 from cvxscreen.multitask.bcd import Bcd
 from cvxscreen.multitask.certificate import certify_multitask
@@ -76,10 +76,9 @@ def solve_multitask(
     one_of("problem", problem, MultiTask, "a problem from `raso` is needed")
     choice("mode", mode, MODES)
     tol = tolerance(tol)
-    name = word("solver", solver, f"one of {', '.join(SOLVERS)} is needed").lower()
+    name = choice_in_any_case("solver", solver, SOLVERS)
     if start is not None:
         one_of("start", start, MultiTaskSolution, "what `solve` returned for such tasks is needed")
-    choice("solver", solver, SOLVERS)
     if name in ("auto", "builtin"):
         name = "fista" if problem.smooth and max(problem.sizes) > DENSE else "bcd"
     began = perf_counter()

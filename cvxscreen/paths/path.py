@@ -14,7 +14,14 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen._support.extensions import supplied
 from cvxscreen._support.limits import Limits
 from cvxscreen._support.progress import Progress
-from cvxscreen._support.validation import choice, finite, one_of, tolerance, word
+from cvxscreen._support.validation import (
+    choice,
+    choice_in_any_case,
+    finite,
+    one_of,
+    tolerance,
+    word,
+)
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput, NotSaved
 from cvxscreen.paths.checkpoint import Checkpoint
@@ -141,10 +148,10 @@ def path(
         raise InvalidInput(f"`values` is missing: give the values of {over}.")
     if isinstance(problem, LpSvm):
         lambda_only(over, checkpoint)
-        choice("solver", solver, LP_SOLVERS)
+        choice_in_any_case("solver", solver, LP_SOLVERS)
         lp = LpRun(problem, tol, mode, limits, max_iter)
         return _followed(lp, _grid(values), Checkpoint(None, ""), problem.n, progress, one=False)
-    if metric and solver not in ("auto", "builtin"):
+    if metric and solver.lower() not in ("auto", "builtin"):
         raise InvalidInput("`over`: 'lam' takes the built-in solver; else call `solve` by value.")
     grid = _grid(metric_grid(problem) if values is None else values)
     if over == "lam" and problem.lam is None:

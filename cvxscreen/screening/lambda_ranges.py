@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT, gamma, up
-from cvxscreen._support.validation import choice, one_of
+from cvxscreen._support.validation import choice_in_any_case, one_of
 from cvxscreen.bounds.cone_spheres import over_cone
 from cvxscreen.core.closed_form import piece_ends
 from cvxscreen.core.duality import Point, margin_error
@@ -89,7 +89,7 @@ def lam_interval(point: Point, bound: str = "midpoint") -> tuple[Array, Array, C
         For another bound.
     """
     one_of("point", point, Point, "a point is needed, as `solution.point()` or `reference_point`")
-    choice("bound", bound, ("midpoint", "rrpb"))
+    bound = choice_in_any_case("bound", bound, ("midpoint", "rrpb"))
     if not over_cone(point.problem) or point.problem.drift > 0.0:
         raise InvalidInput("`point`: ranges over lambda are for full problems over a cone.")
     sphere = _sphere(point)

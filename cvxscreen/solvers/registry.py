@@ -83,7 +83,7 @@ def named_solver(solver: str, problem: Problem, limits: Limits = UNLIMITED) -> S
     Raises
     ------
     UnknownName
-        If CVXPY does not know the name either.
+        If CVXPY does not know the name either; the message lists ours and those installed.
     """
     word("solver", solver, "the name of a solver, like 'auto' or 'CLARABEL', is needed")
     auto = solver.lower() == "auto" and problem.side is not None
@@ -91,5 +91,7 @@ def named_solver(solver: str, problem: Problem, limits: Limits = UNLIMITED) -> S
         return builtin_solver(problem, limits)
     if solver.lower() in FORCED:
         return FORCED[solver.lower()](limits=limits)
-    inner: SubproblemSolver = supplied("cvxpy.solver")("CLARABEL" if auto else solver, limits)
+    inner: SubproblemSolver = supplied("cvxpy.solver")(
+        "CLARABEL" if auto else solver, limits, (*AUTOMATIC, *FORCED)
+    )
     return inner

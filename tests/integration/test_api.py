@@ -89,6 +89,40 @@ def test_unknown_names_are_refused() -> None:
         cvxscreen.solve(PROBLEM, tol=0.0)
 
 
+def test_an_unknown_name_is_answered_with_all_that_are_known() -> None:
+    for word in ("apg", "auto", "builtin", "newton", "sdca", "spdc", "CLARABEL"):
+        with pytest.raises(UnknownName, match=rf"`solver` is 'NOPE'.*\b{word}\b"):
+            cvxscreen.solve(PROBLEM, solver="NOPE")
+    found = cvxscreen.solve(PROBLEM)
+    for reference in (found, (found, found)):
+        for word in ("midpoint", "dvi_star", "rrpb", "two_sided", "essnsv", "joint"):
+            with pytest.raises(UnknownName, match=rf"`bound` is 'circle'.*\b{word}\b"):
+                cvxscreen.screen(PROBLEM, reference=reference, bound="circle")
+
+
+@pytest.mark.parametrize(("name", "ours"), [
+    ("DVI", "dvi"), ("DVI*", "dvi_star"), ("Midpoint", "midpoint"), ("IT", "it"), ("BT2", "bt2"),
+])
+def test_names_go_in_any_case_and_as_papers_print_them(name: str, ours: str) -> None:
+    found = cvxscreen.solve(PROBLEM, tol=1e-4)
+    verdict = cvxscreen.screen(PROBLEM, reference=found, bound=name)
+    assert verdict.bound == ours
+    assert (verdict.codes == cvxscreen.screen(PROBLEM, reference=found, bound=ours).codes).all()
+
+
+def test_names_of_pairs_solvers_and_rules_go_in_any_case() -> None:
+    low, high = (cvxscreen.solve(PROBLEM.with_(C=C)) for C in (0.4, 0.6))
+    for name, ours in (("Two-sided", "two_sided"), ("ESSNSV", "essnsv"), ("dome", "dome")):
+        assert cvxscreen.screen(PROBLEM, reference=(low, high), bound=name).bound == ours
+    for name in ("Auto", "Builtin", "Newton", "clarabel"):
+        assert cvxscreen.solve(PROBLEM, solver=name, bounds="GAP", mode="safe").status == "optimal"
+    metric = cvxscreen.rtlm(X[:30], cvxscreen.triplets(X[:30], Y[:30], k=2), 5.0)
+    found = cvxscreen.solve(metric, tol=1e-3)
+    verdict = cvxscreen.screen(metric, reference=found, bound="RRPB", rule="SDLS")
+    same = cvxscreen.screen(metric, reference=found, bound="rrpb", rule="cone")
+    assert (verdict.codes == same.codes).all()
+
+
 def test_several_bounds_prove_together() -> None:
     found = cvxscreen.solve(PROBLEM, mode="safe", bounds=["gap", "midpoint"])
     assert {entry.bound for entry in found.screening.evidence} == {"gap", "midpoint"}
