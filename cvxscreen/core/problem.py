@@ -13,8 +13,7 @@ so whatever accepts one accepts the other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,10 +25,11 @@ from cvxscreen._support.tables import fields
 from cvxscreen._support.validation import array, number, one_of, positive
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import Losses, kinked
+from cvxscreen.core.norms import Norms
 from cvxscreen.core.penalty import L1, Penalty
 from cvxscreen.core.quadratic import Quadratic, ZeroQuadratic
 from cvxscreen.designs.columns import column_squares, row_squares
-from cvxscreen.designs.protocols import Design, Form
+from cvxscreen.designs.protocols import Design, Form, LinearMap, Metric
 from cvxscreen.errors import InvalidInput
 
 __all__ = ["Problem", "Quadratic"]
@@ -78,19 +78,15 @@ class Problem:
     imbalance: float = 0.0
     penalty: Penalty | None = None
     lam: float | None = None
+    known: Norms = field(init=False, repr=False, default_factory=Norms)
 
     def __post_init__(self) -> None:
-        for name in ("forward", "adjoint", "shape"):
-            if not hasattr(self.design, name):
-                raise InvalidInput(
-                    f"`design` is a {type(self.design).__name__}; the rows a_i are needed, for "
-                    "example cvxscreen.designs.rows.Rows(A)."
-                )
+        one_of(
+            "design", self.design, LinearMap,
+            "the rows a_i are needed, for example cvxscreen.designs.rows.Rows(A)",
+        )
         one_of("losses", self.losses, Losses, "a `Losses` table is needed")
-        if not isinstance(getattr(self.quadratic, "diagonal", None), np.ndarray):
-            raise InvalidInput(
-                f"`quadratic` is a {type(self.quadratic).__name__}; a `Quadratic` is needed."
-            )
+        one_of("quadratic", self.quadratic, Metric, "a `Quadratic` is needed")
         n, d = self.design.shape
         linear = array("linear", self.linear).copy()
         object.__setattr__(self, "linear", linear)
@@ -155,50 +151,75 @@ class Problem:
         """Number of coordinates."""
         return self.design.shape[1]
 
-    @cached_property
+    # -- norms, computed when first asked for ---------------------------------------------------
+
+    @property
     def norms(self) -> Array:
         """``||a_i||`` in the metric of ``M^{-1}``, penalised coordinates only, shape (n,)."""
-        return self.quadratic.dual_norms(self.design)
+        if self.known.norms is None:
+            self.known.norms = self.quadratic.dual_norms(self.design)
+        return self.known.norms
 
-    @cached_property
+    @property
     def sizes(self) -> Array:
         """Euclidean ``||a_i||`` over all coordinates, shape (n,); used for rounding only."""
-        plain = self.quadratic.matrix is None and not (self.pure_l1 or self.quadratic.free.any())
-        if plain and (self.quadratic.diagonal == 1.0).all():
-            return self.norms
-        return np.sqrt(row_squares(self.design, np.ones(self.d)))
+        if self.known.sizes is None:
+            form = self.quadratic
+            plain = form.matrix is None and not (self.pure_l1 or form.free.any())
+            if plain and (form.diagonal == 1.0).all():
+                self.known.sizes = self.norms
+            else:
+                self.known.sizes = np.sqrt(row_squares(self.design, np.ones(self.d)))
+        return self.known.sizes
 
-    @cached_property
+    @property
     def rounding_norms(self) -> Array:
         """``|| |a_i| ||`` in the metric of ``M^{-1}`` or an upper bound of it, shape (n,)."""
-        reach = getattr(self.design, "reach", None)
-        if reach is not None:  # a design whose passes round relative to more than its rows
-            return np.asarray(reach / np.sqrt(self.quadratic.floor))
-        if self.quadratic.matrix is None:
-            return self.norms
-        return self.sizes / np.sqrt(self.quadratic.floor)
+        if self.known.rounding_norms is None:
+            reach, form = self.design.reach, self.quadratic
+            if reach is not None:
+                self.known.rounding_norms = reach / np.sqrt(form.floor)
+            elif form.matrix is None:
+                self.known.rounding_norms = self.norms
+            else:
+                self.known.rounding_norms = self.sizes / np.sqrt(form.floor)
+        return self.known.rounding_norms
 
-    @cached_property
-    def column_norms(self) -> Array:
-        """``||A_j||`` over the terms in the metric of ``1/q``, shape (d,); no term with q = 0."""
-        bent = self.losses.q > 0
-        weights = bent / np.where(bent, self.losses.q, 1.0)
-        if self.n and (weights == weights[0]).all():  # one pass serves both
-            return np.sqrt(weights[0]) * self.column_sizes
-        return np.sqrt(column_squares(self.design, weights))
-
-    @cached_property
-    def column_sizes(self) -> Array:
-        """Euclidean norms of the columns, shape (d,); used for rounding only."""
-        return np.sqrt(column_squares(self.design, np.ones(self.n)))
-
-    @cached_property
+    @property
     def free_columns(self) -> Array:
         """The design's unpenalised coordinates, shape (n, m)."""
-        free = np.flatnonzero(self.quadratic.free)
-        if not len(free):
-            return np.zeros((self.n, 0))
-        return np.column_stack([self.design.column(int(j)) for j in free])
+        if self.known.free_columns is None:
+            free = np.flatnonzero(self.quadratic.free)
+            columns = [self.design.column(int(j)) for j in free]
+            self.known.free_columns = (
+                np.column_stack(columns) if columns else np.zeros((self.n, 0))
+            )
+        return self.known.free_columns
+
+    @property
+    def column_norms(self) -> Array:
+        """``||A_j||`` over the terms in the metric of ``1/q``, shape (d,); no term with q = 0."""
+        if self.known.column_norms is None:
+            bent = self.losses.q > 0
+            weights = bent / np.where(bent, self.losses.q, 1.0)
+            if self.n and (weights == weights[0]).all():  # one pass serves both
+                self.known.column_norms = np.sqrt(weights[0]) * self.column_sizes
+            else:
+                self.known.column_norms = np.sqrt(column_squares(self.design, weights))
+        return self.known.column_norms
+
+    @property
+    def column_sizes(self) -> Array:
+        """Euclidean norms of the columns, shape (d,); used for rounding only."""
+        if self.known.column_sizes is None:
+            self.known.column_sizes = np.sqrt(column_squares(self.design, np.ones(self.n)))
+        return self.known.column_sizes
+
+    def compute_row_norms(self) -> None:
+        """Compute the norms of the rows now, so that problems made from this one share them."""
+        _ = self.norms, self.sizes, self.rounding_norms, self.free_columns
+
+    # -- value and change -----------------------------------------------------------------------
 
     def primal(self, x: ArrayLike, margins: ArrayLike | None = None) -> float:
         """The objective at `x` (side constraints and cones are not checked)."""
@@ -230,15 +251,11 @@ class Problem:
             )
         C = positive("C", C)
         changed = replace(self, losses=self.losses.scaled(C / self.C), C=C)
-        for name in ("norms", "sizes", "rounding_norms", "free_columns"):
-            if name in self.__dict__ or not self._streamed:
-                changed.__dict__[name] = getattr(self, name)
+        if not self.design.streamed:
+            self.compute_row_norms()
+        changed.known.inherit_rows(self.known)
+        changed.known.inherit_columns(self.known, same_losses=False)
         return changed
-
-    @property
-    def _streamed(self) -> bool:
-        """Whether an array over the terms is made only when somebody asks for it."""
-        return bool(getattr(self.design, "streamed", False))
 
     def _with_lam(self, lam: float) -> Problem:
         if self.lam is None or not isinstance(self.quadratic, Quadratic):
@@ -251,12 +268,13 @@ class Problem:
         changed = replace(
             self, quadratic=self.quadratic.scaled(factor), penalty=penalty, lam=lam
         )
-        for name in ("sizes", "free_columns", "column_norms", "column_sizes"):
-            if name in self.__dict__ or (isinstance(penalty, L1) and not self._streamed):
-                getattr(self, name)
-                changed.__dict__[name] = self.__dict__[name]
-        if isinstance(penalty, L1) and not self._streamed:
-            changed.__dict__["norms"] = up(1.0) * self.norms / np.sqrt(factor)
+        shared = isinstance(penalty, L1) and not self.design.streamed
+        if shared:  # a path over lambda asks for all of them at every value
+            _ = self.sizes, self.free_columns, self.column_norms, self.column_sizes
+        changed.known.inherit_rows(self.known, same_form=False)
+        changed.known.inherit_columns(self.known)
+        if shared:
+            changed.known.norms = up(1.0) * self.norms / np.sqrt(factor)
         return changed
 
     def to_cvxpy(self) -> Any:

@@ -211,6 +211,7 @@ class Chunks:
     """
 
     streamed = True
+    reach: Array | None = None
 
     def __init__(
         self,

@@ -1,4 +1,10 @@
-"""The columns of a design: their norms, for bounds on the dual side, and the matrix by columns."""
+"""A design by its columns: norms and counts of them, and the matrix stored in other ways.
+
+Designs are made for passes over rows. Bounds on the dual side, and solvers that go through
+features, ask for columns: their squares, a CSC matrix, a dense one in column order. Such copies are
+made when first asked for and stay with the rows (`cvxscreen.designs.rows.Copies`). All are float64,
+with the factors of the rows and the further columns in them.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +20,36 @@ Array = NDArray[np.float64]
 
 _BLOCK_ROWS = 1024
 
+OFTEN = 3
+"""So many times columns are taken from rows, at two to four passes each, before the matrix is
+turned for good: that takes ten to fourteen."""
+FEW = 0.1
+"""Share of the entries up to which columns are turned into rows faster than rows are gone through.
+"""
 
-def _squared(design: Rows) -> sp.csr_matrix:
+
+# -- sums of squares, and counts --------------------------------------------------------------
+
+
+def _squares(design: Rows) -> sp.csr_matrix:
     """The squares of the sparse entries, row factors included; kept."""
-    found: sp.csr_matrix | None = design.__dict__.get("_squared")
-    if found is None:
+    copies = design.copies
+    if copies.squares is None:
         matrix = design.matrix
         entries = matrix.data.astype(np.float64) ** 2
         if design.scale is not None and not (np.abs(design.scale) == 1.0).all():
             entries *= np.repeat(design.scale**2, np.diff(matrix.indptr))
-        found = sp.csr_matrix((entries, matrix.indices, matrix.indptr), shape=matrix.shape)
-        design.__dict__["_squared"] = found
-    return found
+        copies.squares = sp.csr_matrix(
+            (entries, matrix.indices, matrix.indptr), shape=matrix.shape
+        )
+    return copies.squares
 
 
 def row_squares(design: Design, weights: Array) -> Array:
     """``sum_j weights_j a_ij^2``, shape (n,); a product with the squares where rows are sparse."""
     if not isinstance(design, Rows) or not design.sparse or design.extra.shape[1]:
         return design.weighted_squares(weights)
-    return np.asarray(_squared(design) @ weights)
+    return np.asarray(_squares(design) @ weights)
 
 
 def column_squares(design: Design, weights: ArrayLike) -> Array:
@@ -40,7 +57,7 @@ def column_squares(design: Design, weights: ArrayLike) -> Array:
     w = np.asarray(weights, dtype=np.float64)
     if isinstance(design, Rows):
         own = w if design.scale is None else w * design.scale**2
-        head = _squared(design).T @ w if design.sparse else _dense_squares(design.matrix, own)
+        head = _squares(design).T @ w if design.sparse else _dense_squares(design.matrix, own)
         return np.concatenate([head, own @ design.extra**2])
     total = np.zeros(design.shape[1])
     for start in range(0, design.shape[0], _BLOCK_ROWS):
@@ -71,27 +88,37 @@ def entries(design: Design) -> int:
 
 def column_counts(design: Rows) -> NDArray[np.intp]:
     """Entries of each column of sparse rows, shape (d,); kept."""
-    found: NDArray[np.intp] | None = design.__dict__.get("_column_counts")
-    if found is None:
+    copies = design.copies
+    if copies.column_counts is None:
         n, p = design.matrix.shape
         counts = np.bincount(design.matrix.indices, minlength=p)
-        found = np.append(counts, np.full(design.extra.shape[1], n))
-        design.__dict__["_column_counts"] = found
-    return found
+        copies.column_counts = np.append(counts, np.full(design.extra.shape[1], n))
+    return copies.column_counts
+
+
+# -- the whole matrix, stored in another way --------------------------------------------------
 
 
 def by_columns(design: Design) -> sp.csc_matrix:
-    """The design as a float64 CSC matrix, row factors and further columns included; kept."""
+    """The design as a CSC matrix; kept for `Rows`."""
     if not isinstance(design, Rows):
         return sp.csc_matrix(design.dense())
-    found: sp.csc_matrix | None = design.__dict__.get("_by_columns")
-    if found is None:
-        found = design.__dict__["_by_columns"] = _by_columns(design)
-    return found
+    copies = design.copies
+    if copies.by_columns is None:
+        rows = _whole_rows(design) if design.sparse else design.dense()
+        copies.by_columns = sp.csc_matrix(rows)
+    return copies.by_columns
 
 
-def _by_columns(design: Rows) -> sp.csc_matrix:
-    return sp.csc_matrix(_whole_rows(design) if design.sparse else design.dense())
+def by_rows(design: Design) -> sp.csr_matrix:
+    """The design as a CSR matrix; kept for `Rows`."""
+    if not isinstance(design, Rows):
+        return sp.csr_matrix(design.dense())
+    copies = design.copies
+    if copies.by_rows is None:
+        rows = _whole_rows(design) if design.sparse else sp.csr_matrix(design.dense())
+        copies.by_rows = rows
+    return copies.by_rows
 
 
 def _whole_rows(design: Rows) -> sp.csr_matrix:
@@ -106,51 +133,33 @@ def _whole_rows(design: Rows) -> sp.csr_matrix:
     return matrix
 
 
-def by_rows(design: Design) -> sp.csr_matrix:
-    """The design as a float64 CSR matrix, row factors and further columns included; kept."""
-    if not isinstance(design, Rows):
-        return sp.csr_matrix(design.dense())
-    found: sp.csr_matrix | None = design.__dict__.get("_by_rows")
-    if found is None:
-        found = _whole_rows(design) if design.sparse else sp.csr_matrix(design.dense())
-        design.__dict__["_by_rows"] = found
-    return found
-
-
 def column_major(design: Rows) -> Array:
-    """Dense rows as a float64 array that lies by columns; kept."""
-    found: Array | None = design.__dict__.get("_column_major")
-    if found is None:
+    """Dense rows as an array that lies by columns; kept."""
+    copies = design.copies
+    if copies.column_major is None:
         (n, d), p = design.shape, design.matrix.shape[1]
         require(8 * n * d, f"a dense copy of {n:,} x {d:,} entries", "use fewer features")
-        found = design.__dict__["_column_major"] = np.empty(design.shape, order="F")
+        found = np.empty(design.shape, order="F")
         scale = 1.0 if design.scale is None else design.scale[:, None]
         np.multiply(design.matrix, scale, out=found[:, :p])  # at once: several copies take longer
         np.multiply(design.extra, scale, out=found[:, p:])
-    return found
+        copies.column_major = found
+    return copies.column_major
 
 
-OFTEN = 3
-"""So many times columns are cut from rows, at two to four passes each, before the matrix is turned
-for good: that takes ten to fourteen."""
+# -- some of the columns ----------------------------------------------------------------------
 
 
 def cut_often(design: Rows) -> None:
-    """Keep sparse rows by columns, too, once a few sets of columns have been cut from them."""
-    cuts = design.__dict__.get("_cuts", 0)
-    if cuts >= OFTEN:
+    """Keep sparse rows by columns, too, once a few sets of columns have been taken from them."""
+    if design.copies.columns_taken >= OFTEN:
         by_columns(design)
-    design.__dict__["_cuts"] = cuts + 1
-
-
-FEW = 0.1
-"""Share of the entries up to which columns are turned into rows faster than rows are gone through.
-"""
+    design.copies.columns_taken += 1
 
 
 def few_entries(design: Design, features: NDArray[np.intp]) -> bool:
     """Whether the design is kept by columns, and these hold a small share of its entries."""
-    whole = design.__dict__.get("_by_columns")
+    whole = design.copies.by_columns if isinstance(design, Rows) else None
     if whole is None:
         return False
     return bool(np.diff(whole.indptr)[features].sum() <= FEW * whole.nnz)
@@ -161,17 +170,15 @@ def narrowed(design: Design, features: NDArray[np.intp]) -> Design:
 
     A pass over the rows, or less; `by_columns` costs twenty and is not asked for here.
     """
-    narrow: Design
-    if not isinstance(design, Rows) or not design.sparse:
-        narrow = design.take_columns(features)
-        dense = design.__dict__.get("_column_major")
-        if dense is not None:
-            narrow.__dict__["_column_major"] = dense.T[features].T
-        return narrow
-    whole = design.__dict__.get("_by_columns")
-    if whole is None:
+    if not isinstance(design, Rows):
         return design.take_columns(features)
+    dense, whole = design.copies.column_major, design.copies.by_columns
+    if not design.sparse or whole is None:
+        narrow = design.take_columns(features)
+        if not design.sparse and dense is not None:
+            narrow.copies.column_major = dense.T[features].T
+        return narrow
     part, few = whole[:, features], few_entries(design, features)
     narrow = Rows(part.tocsr(), known=True) if few else design.take_columns(features)
-    narrow.__dict__["_by_columns"] = part
+    narrow.copies.by_columns = part
     return narrow

@@ -40,6 +40,8 @@ class Pairs:
     terms : Indexed or Products
     """
 
+    streamed = False
+
     def __init__(self, table: PairTable, terms: Terms) -> None:
         self.table, self.terms = table, terms
         self.shape: tuple[int, int] = (len(terms), table.size)

@@ -250,6 +250,9 @@ class Gram:
         The point of each term; all points in order when omitted.
     """
 
+    streamed = False
+    reach: Array | None = None
+
     def __init__(
         self,
         kernel: Kernel,

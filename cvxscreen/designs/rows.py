@@ -8,6 +8,7 @@ of two float32 are exact there), a block of rows at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -25,6 +26,23 @@ Index = NDArray[np.intp] | NDArray[np.bool_]
 
 _BLOCK_ROWS = 1024
 _WIDE_ROWS = 64
+
+
+@dataclass(eq=False)
+class Copies:
+    """The entries of some rows stored in other ways, and None where they are not.
+
+    Made, and handed on to some of the columns, by `cvxscreen.designs.columns`; rows that were cut
+    out start with none.
+    """
+
+    squares: sp.csr_matrix | None = None
+    column_counts: NDArray[np.intp] | None = None
+    by_rows: sp.csr_matrix | None = None
+    by_columns: sp.csc_matrix | None = None
+    column_major: Array | None = None
+    columns_taken: int = 0
+    """How often columns have been taken from sparse rows that are not kept by columns."""
 
 
 class Rows:
@@ -48,6 +66,9 @@ class Rows:
     InvalidInput
         On NaN, infinity, wrong shapes or non-numeric data.
     """
+
+    streamed = False
+    reach: Array | None = None
 
     def __init__(
         self,
@@ -75,6 +96,7 @@ class Rows:
             if not np.isfinite(self.extra).all():
                 raise InvalidInput("`extra` holds NaN or infinity.")
         self.shape: tuple[int, int] = (n, p + self.extra.shape[1])
+        self.copies = Copies()
 
     @property
     def sparse(self) -> bool:

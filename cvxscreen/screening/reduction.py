@@ -53,6 +53,8 @@ class Selection:
 
     codes: Codes
     dropped: NDArray[np.bool_] | None = None
+    _folds: list[tuple[Problem, Quadratic]] = field(init=False, repr=False, default_factory=list)
+    """The last problem whose quadratic term was folded, and the result: `reduce` needs it again."""
 
     def folded(self, problem: Problem) -> Selection:
         """The selection without what cannot be folded into `problem`'s quadratic term."""
@@ -74,15 +76,15 @@ class Selection:
 
     def _fold(self, problem: Problem) -> Quadratic:
         """The quadratic term with the selected parabolas in it; kept for `reduce`."""
-        done = self.__dict__.get("_folded")
-        if done is not None and done[0] is problem:
-            return done[1]
+        for known, folded in self._folds:
+            if known is problem:
+                return folded
         curved = np.flatnonzero((self.codes == Piece.LEFT) | (self.codes == Piece.RIGHT))
         matrix = problem.design.weighted_gram(curved, 1.0 / problem.losses.q[curved])
         if problem.quadratic.matrix is not None:
             matrix = matrix + problem.quadratic.matrix
         folded = Quadratic(problem.quadratic.diagonal, matrix)
-        self.__dict__["_folded"] = (problem, folded)
+        self._folds[:] = [(problem, folded)]
         return folded
 
     @cached_property
@@ -154,16 +156,12 @@ class Selection:
             drift=problem.drift + noise + extra_drift,
             imbalance=imbalance,
         )
-        for name in ("norms", "sizes", "rounding_norms", "free_columns"):
-            if name in problem.__dict__ and not (len(curved) and name != "sizes"):
-                reduced.__dict__[name] = problem.__dict__[name][kept]
+        reduced.known.inherit_rows(problem.known, kept, same_form=not len(curved))
         return reduced
 
     def _rows_first(self, problem: Problem, features: NDArray[np.intp]) -> bool:
         """Whether to cut columns from the rows that stay is less work than from all of them."""
-        sparse = getattr(problem.design, "sparse", False) and not few_entries(
-            problem.design, features
-        )
+        sparse = problem.design.sparse and not few_entries(problem.design, features)
         curved = (self.codes == Piece.LEFT) | (self.codes == Piece.RIGHT)
         return sparse and len(self.kept) <= FEWER * problem.n and not bool(curved.any())
 
@@ -210,9 +208,7 @@ def _narrowed(problem: Problem, features: NDArray[np.intp]) -> Problem:
         linear=problem.linear[features],
         penalty=None if problem.penalty is None else problem.penalty.take(features),
     )
-    for name in ("column_norms", "column_sizes"):
-        if name in problem.__dict__:
-            narrow.__dict__[name] = problem.__dict__[name][features]
+    narrow.known.inherit_columns(problem.known, features)
     return narrow
 
 

@@ -114,8 +114,8 @@ def relaxation(
         drift=up(problem.drift + up(problem.quadratic.dual_reach(error))),
         imbalance=problem.imbalance + float(error[free].max(initial=0.0)),
     )
-    for name in ("norms", "sizes", "rounding_norms", "free_columns"):
-        relaxed.__dict__[name] = getattr(problem, name)
+    problem.compute_row_norms()
+    relaxed.known.inherit_rows(problem.known)
     point = reference_point(relaxed, x, theta, multipliers)
     point = replace(
         point,

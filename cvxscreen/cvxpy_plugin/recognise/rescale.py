@@ -80,9 +80,7 @@ def _problem(
     changed = replace(
         problem, losses=losses, quadratic=quadratic, linear=linear, constant=constant, C=C
     )
-    for name in ("sizes", "free_columns", *(("norms", "rounding_norms") if sigma == 1.0 else ())):
-        if name in problem.__dict__:
-            changed.__dict__[name] = problem.__dict__[name]
+    changed.known.inherit_rows(problem.known, same_form=sigma == 1.0)
     return changed
 
 

@@ -49,7 +49,7 @@ def test_rows_are_turned_once_columns_are_cut_often() -> None:
     selection = Selection(np.full(problem.n, -1, dtype=np.int8), dropped)
     cuts = []
     for number in range(OFTEN + 2):
-        assert ("_by_columns" in design.__dict__) == (number > OFTEN)
+        assert (design.copies.by_columns is not None) == (number > OFTEN)
         cuts.append(by_columns(nest.within(selection).problem.design))
     for cut in cuts:
         np.testing.assert_array_equal(cut.data, cuts[0].data)

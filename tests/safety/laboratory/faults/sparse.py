@@ -73,6 +73,7 @@ FAULTS = (
             '"ij,ij,i->j", block, block, weights[rows])', '"ij,ij->j", block, block)',
             "features are dropped wrongly"),
     problem("norms of columns without the terms' curvature", DROPPED,
-            "return np.sqrt(weights[0]) * self.column_sizes", "return self.column_sizes",
+            "self.known.column_norms = np.sqrt(weights[0]) * self.column_sizes",
+            "self.known.column_norms = self.column_sizes",
             "features are dropped wrongly"),
 )
