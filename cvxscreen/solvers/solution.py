@@ -300,8 +300,13 @@ def shares_proven(problem: Problem, bounds: Sequence[Bound], point: Point) -> di
 
     Under an L1 term also the share of the features that they drop.
     """
-    found = Screening.empty(problem).proven_from(bounds, point)
-    masks = dict(piece_masks(problem.losses, found.codes))
+    return shares_of(Screening.empty(problem).proven_from(bounds, point))
+
+
+def shares_of(screening: Screening) -> dict[str, float]:
+    """Shares of the terms on each kind of piece, and under an L1 term of the dropped features."""
+    problem = screening.problem
+    masks = dict(piece_masks(problem.losses, screening.codes))
     if isinstance(problem.penalty, L1):
-        masks["dropped"] = found.dropped
+        masks["dropped"] = screening.dropped
     return {kind: float(mask.mean()) for kind, mask in masks.items()}

@@ -12,9 +12,10 @@ from strategies import Case, build, honest
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.problem import Problem
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver
-from cvxscreen.solvers.loop import MAX_ROUNDS, solve_screened
+from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.prediction import SMALL
+from cvxscreen.solvers.rows import MAX_ROUNDS
 
 LARGE = 3 * SMALL
 

@@ -13,11 +13,12 @@ from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
 from cvxscreen.screening.reduction import Prediction, Selection
-from cvxscreen.solvers import loop
+from cvxscreen.solvers import rows
 from cvxscreen.solvers.interface import Start
-from cvxscreen.solvers.loop import MAX_ROUNDS, MODES, solve_screened
+from cvxscreen.solvers.loop import MODES, solve_screened
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.prediction import SMALL, PredictionRadius
+from cvxscreen.solvers.rows import MAX_ROUNDS
 from cvxscreen.solvers.solution import Round, Solution
 
 LARGE = 3 * SMALL
@@ -131,7 +132,7 @@ def test_a_far_too_narrow_prediction_is_survived(
 ) -> None:
     """A far start, theta = 0, and a first guess that fixes all but one term: certified anyway."""
     monkeypatch.setattr(PredictionRadius, "near", staticmethod(narrow))
-    monkeypatch.setattr(loop, "WORTH", 1.0)  # reduce by it, however few terms go
+    monkeypatch.setattr(rows, "WORTH", 1.0)  # reduce by it, however few terms go
     problem = build(Case(loss, intercept, n=LARGE, d=5, C=1.0))
     far = Start(np.full(problem.d, 30.0), np.zeros(problem.n))
     seen: list[Round] = []
@@ -280,4 +281,4 @@ def test_fields_of_a_solution() -> None:
     verdict_region = midpoint_ball(problem, solution.point())
     assert verdict_region.contains(solution.x)
     assert str(solution)
-    assert loop.MAX_ROUNDS >= len(solution.rounds) >= 1
+    assert MAX_ROUNDS >= len(solution.rounds) >= 1

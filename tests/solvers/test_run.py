@@ -14,8 +14,8 @@ from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.solvers.dual_active_set import solver as faces
 from cvxscreen.solvers.dual_active_set.state import PathCache, State
-from cvxscreen.solvers.loop import _Run
 from cvxscreen.solvers.newton import Newton
+from cvxscreen.solvers.rows import ScreenedRows
 from cvxscreen.solvers.solution import Answer, Solution
 from cvxscreen.solvers.warm_start import onward_start
 
@@ -32,7 +32,7 @@ def pair(problem: Problem) -> tuple[Point, Point]:
 def test_every_point_gets_its_own_certificate() -> None:
     """Computed once for a point, and anew for the next."""
     problem = build(Case("hinge", n=60))
-    run = _Run(problem, Newton(), "safe", 1e-6, (), None)
+    run = ScreenedRows(problem, Newton(), "safe", 1e-6, (), None)
     rough, good = pair(problem)
     assert not run.certified(rough).ok
     assert run.certified(good).ok
@@ -43,11 +43,11 @@ def test_every_point_gets_its_own_certificate() -> None:
 def test_the_best_point_stays_the_best() -> None:
     """A worse point does not take the place of a better one, nor the better one's duals."""
     problem = build(Case("hinge", n=60))
-    run = _Run(problem, Newton(), "safe", 1e-6, (), None)
+    run = ScreenedRows(problem, Newton(), "safe", 1e-6, (), None)
     rough, good = pair(problem)
     none = np.zeros(problem.n, dtype=bool)
     for point in (rough, good, rough):
-        run.learn(point, none, 0)
+        run.learn(point, none)
     assert run.best is good
     assert run.solution(0.0).certificate.ok
     np.testing.assert_array_equal(run.solution(0.0).theta, good.theta)

@@ -12,13 +12,13 @@ from cvxscreen.bounds import midpoint_ball
 from cvxscreen.core.duality import reference_point, rescaled_point
 from cvxscreen.screening.reduction import Screening
 from cvxscreen.screening.verdict import judge
-from cvxscreen.solvers import loop
+from cvxscreen.solvers import rows
 from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
 from cvxscreen.solvers.interface import Start
-from cvxscreen.solvers.loop import WORTH, solve_screened
+from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.prediction import SAMPLE, _order_statistic
-from cvxscreen.solvers.schedule import FALL, LAST, gap_that_pays, pauses, promising
+from cvxscreen.solvers.schedule import FALL, LAST, WORTH, gap_that_pays, pauses, promising
 
 
 def test_a_start_at_the_optimum_is_returned_and_another_is_used(
@@ -88,7 +88,7 @@ def test_safe_mode_does_not_pause_where_nothing_is_decided(
         evaluated.append(args)
         return reference_point(*args, **given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(loop, "reference_point", counted)
+    monkeypatch.setattr(rows, "reference_point", counted)
     solution = solve_screened(problem, mode="safe", tol=1e-6)
     assert solution.status == "optimal"
     assert len(solution.rounds) == 1

@@ -21,7 +21,7 @@ from cvxscreen.core.losses import kinked
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.solvers.interface import SubproblemResult, SubproblemSolver
-from cvxscreen.solvers.prox_newton.subproblem import IndexedSubproblem
+from cvxscreen.solvers.prox_newton.subproblem import IndexedSubproblem, Iterate
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -160,7 +160,7 @@ class ScreeningCostModel:
         """Whether the solver takes many iterations, and few terms change their piece meanwhile."""
         return not (self.able or self.eager) and self.bends
 
-    def begin(self, point: Point, started: bool, rate: float | None) -> None:
+    def begin(self, point: Iterate, started: bool, rate: float | None) -> None:
         """Where the call starts from; `rate` as the call that led there has found it."""
         self.quick = started and not self.eager and self.able
         self.first = point.gap

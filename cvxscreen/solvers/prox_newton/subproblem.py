@@ -25,7 +25,7 @@ Mask = NDArray[np.bool_]
 FEWER = 0.7
 """A round that predicts carries a reduction out where this share of the rows or columns is left."""
 NEAR = 0.9
-"""Features with ``|v_j|`` above this share of ``kappa_j`` are let in."""
+"""Features with ``|v_j|`` above this share of ``kappa_j`` join the working set."""
 HOPE = 0.02  # where features are predicted, a start with a larger gap is not asked for proofs
 FIRST = 500  # violators let in at once at least; else twice as many as the support has
 BESIDE = 0.25  # terms near to bending for each one that does
@@ -34,6 +34,49 @@ ALONE, SOME, AT_ONCE = 400, 0.1, 10_000_000
 """Under an L1 norm alone a solver that looks for its own features gets all of them where more than
 so many, or that share of all, are wanted at first, and so many entries there are at most: to keep
 the matrix by columns, too, then costs less than rounds of fewer features."""
+
+
+@dataclass(eq=False)
+class ZeroIterate:
+    """The point 0 with what the choice of a first reduction asks of it, from one pass.
+
+    It bounds no rounding: unlike from a `Point`, nothing can be proven from it.
+
+    Attributes
+    ----------
+    problem : Problem
+    x : array, shape (d,)
+    At_theta : array, shape (d,)
+        ``A' theta`` of the slopes at 0.
+    primal, gap : float
+    """
+
+    problem: Problem
+    x: Array
+    At_theta: Array
+    primal: float
+    gap: float
+
+    @classmethod
+    def of(cls, problem: Problem) -> ZeroIterate:
+        """That of `problem`."""
+        penalty: L1 = problem.penalty  # type: ignore[assignment]
+        losses, x, margins = problem.losses, np.zeros(problem.d), np.zeros(problem.n)
+        theta = losses.slope(margins)
+        pull = problem.design.adjoint(theta)
+        if problem.pure_l1:  # theta is shrunk until it is feasible
+            share = 1.0 / max(1.0, float(np.max(np.abs(pull) / penalty.kappa, initial=0.0)))
+            gap = float(losses.fenchel_young(margins, share * theta).sum())
+        else:
+            x_theta, _ = penalty.prox_and_subgradient(
+                -(pull + problem.linear), problem.quadratic.diagonal
+            )
+            gap = 0.5 * problem.quadratic.norm(x_theta) ** 2
+        return cls(problem, x, pull, problem.primal(x, margins), gap)
+
+
+Iterate = Point | ZeroIterate
+"""Where a prediction starts from; only from a `Point` is anything proven."""
 
 
 @dataclass(eq=False)
@@ -107,21 +150,23 @@ def flat(codes: NDArray[np.int8]) -> NDArray[np.int8]:
     return np.where(curved, Piece.UNDECIDED, codes).astype(np.int8)
 
 
-def wanted_features(x: Array, pull: Array, kappa: Array, let_in: Mask) -> Mask:
-    """Features to predict with: not 0, let in before, or nearly pulled away from 0, shape (d,)."""
-    wanted = (x != 0) | let_in
-    close = pull > NEAR * kappa
+def wanted_features(x: Array, v: Array, kappa: Array, working_set: Mask) -> Mask:
+    """Features to solve for: not 0, in the working set, or with `v` near `kappa`, shape (d,)."""
+    wanted = (x != 0) | working_set
+    close = v > NEAR * kappa
     limit = max(FIRST, 2 * int(np.count_nonzero(wanted)))
     if int((close & ~wanted).sum()) > limit:
-        ratio = np.where(wanted | (kappa == 0), 0.0, pull / np.where(kappa > 0, kappa, 1.0))
+        ratio = np.where(wanted | (kappa == 0), 0.0, v / np.where(kappa > 0, kappa, 1.0))
         close = close & (ratio >= np.partition(ratio, -limit)[-limit])
     return np.asarray(wanted | close | (kappa == 0))
 
 
-def next_features(point: Point, penalty: L1, let_in: Mask, inner: SubproblemSolver) -> Mask:
+def next_features(
+    point: Iterate, penalty: L1, working_set: Mask, inner: SubproblemSolver
+) -> Mask:
     """The features a solver gets next, shape (d,): the wanted, or all where fewer cannot pay."""
-    problem, pull = point.problem, np.abs(point.At_theta + point.problem.linear)
-    wanted = wanted_features(point.x, pull, penalty.kappa, let_in)
+    problem, v = point.problem, np.abs(point.At_theta + point.problem.linear)
+    wanted = wanted_features(point.x, v, penalty.kappa, working_set)
     if int(wanted.sum()) > FEWER * problem.d or at_once(problem, inner, wanted):
         wanted[:] = True
     return wanted

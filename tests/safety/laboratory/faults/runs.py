@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from faults.table import DROPPED, SHRUNK, SIGN, SLACK, STALE, STRICT, SWAPPED, of
 
-loop = of("solvers/loop.py", "solvers/test_loop.py")
-run = of("solvers/run.py", "solvers/test_run.py", "solvers/test_broken_solvers.py")
+rows = of("solvers/rows.py", "solvers/test_loop.py")
+record = of("solvers/screened.py", "solvers/test_run.py", "solvers/test_broken_solvers.py")
 answer = of("solvers/solution.py", "solvers/test_run.py")
 newton = of("solvers/newton.py", "solvers/test_newton.py")
 warm = of("solvers/warm_start.py", "solvers/dual_active_set/test_faces_memory.py")
@@ -17,23 +17,23 @@ balance = of("core/balance.py", "core/test_balance.py", "core/test_duality.py")
 batch = of("certificates/path.py", "certificates/test_path_certificates.py")
 
 FAULTS = (
-    loop("safe mode guesses", DROPPED, 'return self.mode == "certified" and can_pay',
+    rows("safe mode guesses", DROPPED, 'return self.mode == "certified" and can_pay',
          "return can_pay", "safe mode leaves out what nothing proves",
          "solvers/test_loop.py::test_safe_mode_leaves_out_only_what_is_proven"),
-    loop("predictions recorded as proofs", STALE,
+    rows("predictions recorded as proofs", STALE,
          "return accept_reduction(problem, chosen, self.best,",
          "self.screening.selection.codes[:] = chosen.codes\n"
          "        return accept_reduction(problem, chosen, self.best,",
          "the screening of a solution claims what was only guessed",
          "solvers/test_loop.py::test_predictions_are_never_recorded_as_proofs"),
-    loop("the worse of two points", SIGN, "point.gap < best.gap or", "point.gap > best.gap or",
+    rows("the worse of two points", SIGN, "point.gap < best.gap or", "point.gap > best.gap or",
          "the answer is not the best that was found",
          "solvers/test_run.py::test_the_best_point_stays_the_best"),
-    run("the certificate of the point before", STALE,
+    record("the certificate of the point before", STALE,
         "if self._proof is None or self._proof[0] is not point:", "if self._proof is None:",
         "an answer is handed out with another one's certificate",
         "solvers/test_run.py::test_every_point_gets_its_own_certificate"),
-    run("every answer called optimal", DROPPED, "status=self.limits.word(answer.proof.ok)",
+    record("every answer called optimal", DROPPED, "status=self.limits.word(answer.proof.ok)",
         "status=self.limits.word(True)", "an answer that is not certified is called optimal",
         "solvers/test_broken_solvers.py::test_a_broken_solver_never_yields_optimal"),
     answer("an answer's force with the wrong sign", SIGN,

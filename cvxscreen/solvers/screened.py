@@ -1,29 +1,103 @@
-"""What every loop over one problem in memory keeps and hands out: proof, records, the answer."""
+"""What the loop asks of a problem, and what every problem in memory keeps and hands out.
+
+`ScreenedProblem` is the contract; the loop that calls it is `cvxscreen.solvers.loop.run`. What it
+means for terms, for terms and features under an L1 term, for data in chunks, and for losses beside
+another part of a CVXPY problem is in the classes that carry it out.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import perf_counter
+from typing import Generic, TypeVar
 
 import numpy as np
 
+from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.bounds import Bound
 from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
 from cvxscreen.screening.reduction import Screening
-from cvxscreen.solvers.interface import SubproblemResult, SubproblemSolver
+from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver
 from cvxscreen.solvers.solution import Answer, Round, Solution
 
+S = TypeVar("S")
+"""What a round fixes."""
+R = TypeVar("R")
+"""A reduced problem."""
+A = TypeVar("A")
+"""What a solver answers to it."""
+L = TypeVar("L")
+"""That answer for the full problem."""
+P = TypeVar("P")
+"""That answer, evaluated on everything."""
 
-class Run:
-    """The state of one call: best point so far, what is proven, the rounds.
+
+@dataclass(frozen=True)
+class Times:
+    """When a round began and when its solver was done, in seconds of `time.perf_counter`."""
+
+    began: float
+    solved: float
+
+
+class ScreenedProblem(ABC, Generic[S, R, A, L, P]):
+    """A problem with what is known about it: what to fix, and how to judge what comes of it.
+
+    Attributes
+    ----------
+    finished : bool
+        Whether the answer is there, or nothing can be done any more.
+    rounds : list of Round
+        The record of each round.
+    limits : Limits
+        Of the whole call.
+    """
+
+    finished: bool = False
+    rounds: list[Round]
+    limits: Limits = UNLIMITED
+
+    @property
+    def over(self) -> bool:
+        """Whether to stop: finished, or a limit has been reached with something to show."""
+        return self.finished or (bool(self.rounds) and self.limits.spent())
+
+    @abstractmethod
+    def select(self) -> S:
+        """What to fix in this round: predicted from the best point, or proven from it."""
+
+    @abstractmethod
+    def reduce(self, selection: S) -> tuple[R, Callable[[A], L]]:
+        """The problem without what is fixed, and the way back from an answer to it."""
+
+    @abstractmethod
+    def solve(self, reduced: R, selection: S) -> A | None:
+        """The solver's answer from a start to a target that fit this round; None without one."""
+
+    @abstractmethod
+    def evaluate(self, lifted: L, selection: S) -> P:
+        """Margins, gap and residual on everything, also on what the solver has not seen."""
+
+    @abstractmethod
+    def put_back(self, selection: S, point: P | None) -> int:
+        """Learn from the point (None: there was no answer); how many predictions it refutes."""
+
+    @abstractmethod
+    def close(self, reduced: R, selection: S, refuted: int, times: Times) -> None:
+        """Record the round, and decide whether another one may help."""
+
+
+class ProblemInMemory(ScreenedProblem[S, R, A, L, P]):
+    """What is known about one `Problem`: the best point so far, what is proven, the rounds.
 
     Parameters
     ----------
     problem : Problem
-    inner : callable
+    inner : SubproblemSolver
         Solver of the reduced problems; its limits are those of the call.
     mode : {"certified", "safe"}
     tol : float
@@ -47,15 +121,14 @@ class Run:
         self.screening = Screening.empty(problem)
         self.best: Point | None = None
         self.answer: Answer | None = None
-        self.rounds: list[Round] = []
+        self.rounds = []
         self.before: Mapping[str, float] = {}
         self.result = SubproblemResult("not run", np.zeros(0), np.zeros(0))
-        self.finished = False
         self._proof: tuple[Point, Certificate] | None = None
-        self.prepare()
 
-    def prepare(self) -> None:
-        """What a loop keeps beside this; called once, when all of it is there."""
+    @abstractmethod
+    def begin(self, start: Start | None, solve: Callable[..., Solution]) -> None:
+        """Evaluate the start, or find one; `solve` is the whole loop, for smaller problems."""
 
     @property
     def answered(self) -> bool:
@@ -71,7 +144,7 @@ class Run:
 
     def record(
         self, reduced: Problem, point: Point | Certificate | None,
-        counts: tuple[int, int, int], began: float, solved: float, features: int | None = None,
+        counts: tuple[int, int, int], times: Times, features: int | None = None,
     ) -> None:
         """Keep the record of a round and hand it on.
 
@@ -83,8 +156,7 @@ class Run:
             Whose gap the record tells.
         counts : tuple of int
             Terms proven, predicted, refuted.
-        began, solved : float
-            When the round began and when its solver was done (`perf_counter`).
+        times : Times
         features : int, optional
             Coordinates of the reduced problem where features are screened.
         """
@@ -95,7 +167,8 @@ class Run:
             gap=point.gap if point else float("inf"),
             relative_gap=point.relative_gap if point else float("inf"),
             solver_status=self.result.status, solver_info=dict(self.result.info),
-            solve_seconds=solved - began, seconds=perf_counter() - began, features=features,
+            solve_seconds=times.solved - times.began, seconds=perf_counter() - times.began,
+            features=features,
         )
         self.rounds.append(entry)
         if self.on_round is not None:

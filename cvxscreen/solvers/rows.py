@@ -1,0 +1,296 @@
+"""Terms are screened: collapsed onto the pieces of their losses, by proof or by prediction.
+
+In ``certified`` mode a prediction fixes what the margins of the best point so far suggest; the
+reduced problem is then a relaxation (each loss is replaced by one of its pieces, which lies below
+it), so a wrong prediction shows up as a gap on the full data. What is refuted is put back, the
+prediction is made more cautious from that evidence, and after a few rounds nothing is predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from cvxscreen.bounds import Bound
+from cvxscreen.core.duality import Point, reference_point
+from cvxscreen.core.problem import Problem
+from cvxscreen.screening.reduction import Prediction, Selection
+from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver, call_checked
+from cvxscreen.solvers.prediction import SMALL, PredictionRadius, accept_reduction, sample, samples
+from cvxscreen.solvers.schedule import WORTH, ToleranceSchedule, promising
+from cvxscreen.solvers.screened import ProblemInMemory, Times
+from cvxscreen.solvers.solution import (
+    Answer,
+    LazyRates,
+    Round,
+    Solution,
+    shares_from,
+    shares_proven,
+)
+
+Array = np.ndarray
+
+MAX_ROUNDS = 12
+"""Rounds of a call at most; the last two predict nothing. It is there for solvers that break (see
+tests/solvers/test_broken_solvers.py)."""
+PROMISE = 0.5 * (1.0 - WORTH)
+"""Share of the undecided terms that a proof beside a built-in solver should decide."""
+SAMPLE_TOLERANCE = 1e-5
+"""Relative gap to which samples are solved; what lies between their optima is far larger."""
+FIRST, FROM_SAMPLE = 0.05, 0.1
+"""Share of the terms that a first prediction keeps; the second one from another solver's optimum of
+a sample, of which it is not known how far off it is."""
+
+
+class ScreenedRows(
+    ProblemInMemory[Selection, Problem, SubproblemResult, tuple[Array, Array], Answer | Point]
+):
+    """A problem whose terms are screened: what is known of it, and how far to predict.
+
+    Parameters as of `ProblemInMemory`.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        inner: SubproblemSolver,
+        mode: str,
+        tol: float,
+        bounds: tuple[Bound, ...],
+        on_round: Callable[[Round], None] | None,
+    ) -> None:
+        super().__init__(problem, inner, mode, tol, bounds, on_round)
+        self.schedule = ToleranceSchedule(problem, inner, mode == "safe", tol)
+        self.builtin = inner.traits.reaches_target
+        self.selects_terms = inner.traits.selects_terms
+        self.radius: PredictionRadius | None = None
+        self.weight: float | None = None
+        self.unevaluated: Start | None = None
+        self.predicted = 0
+        self.last = False
+
+    # -- where a call begins ----------------------------------------------------------------
+
+    def begin(self, start: Start | None, solve: Callable[..., Solution]) -> None:
+        """Evaluate the start, or take a sample's optimum when the problem is large.
+
+        `solve` is `solve_screened`, for the samples.
+        """
+        problem = self.problem
+        if start is not None:
+            self.weight = start.weight
+            if start.passes is not None and self.selects_terms and self.mode == "certified":
+                self.unevaluated, self.schedule.size = start, start.size
+                self.before = LazyRates(partial(shares_from, problem, self.bounds, start))
+                return
+            self.best = start.point or reference_point(
+                problem, start.x, start.theta, start.multipliers
+            )
+            self.before = LazyRates(partial(shares_proven, problem, self.bounds, self.best))
+            predicts = self.predicts or self.selects_terms
+            if self.mode == "safe" or not predicts or not self.builtin:
+                self.prove(self.best)
+        elif self.builtin and self.predicts:
+            self.begin_at_samples(solve)
+        elif not self.builtin and problem.n > 5 * SMALL:
+            found = call_checked(self.inner, sample(problem), None, 0.0)
+            if found.usable:
+                self.best = reference_point(problem, found.x, None, found.multipliers)
+                self.radius = PredictionRadius.near(problem, self.best, FROM_SAMPLE)
+
+    def begin_at_samples(self, solve: Callable[..., Solution]) -> None:
+        """Where the problem is large: begin at a sample's optimum, and estimate its error."""
+        parts = samples(self.problem)
+        points: list[Array] = []
+        for part in parts or ():
+            start = None
+            if points:
+                start = Start(points[0], part.losses.slope(part.design.forward(points[0])))
+            found = solve(part, self.inner, tol=SAMPLE_TOLERANCE, start=start, bounds=())
+            if not np.isfinite(found.x).all():
+                return
+            points.append(found.x)
+        if parts is not None:
+            self.radius = PredictionRadius.from_samples(self.problem, parts[1], *points)
+        if self.radius is not None:
+            self.best = reference_point(self.problem, points[1])
+
+    @property
+    def over(self) -> bool:
+        """As of every problem; another solver's pilot is something to show before any round."""
+        something = bool(self.rounds) or (self.best is not None and not self.builtin)
+        return self.finished or (something and self.limits.spent())
+
+    # -- the steps of a round ---------------------------------------------------------------
+
+    @property
+    def predicts(self) -> bool:
+        """Whether terms are left out on trust; what a start proves is then among them."""
+        can_pay = not self.selects_terms and PredictionRadius.least_share(self.problem) <= WORTH
+        return self.mode == "certified" and can_pay
+
+    def prove(self, point: Point) -> None:
+        """Add what the bounds prove from `point`."""
+        self.screening = self.screening.proven_from(self.bounds, point)
+
+    def select(self) -> Selection:
+        """What to reduce by in this round; nothing where that cannot pay."""
+        share = PROMISE if self.builtin else 0.0
+        if self.rounds and self.best is not None and promising(self.best, self.screening, share):
+            self.prove(self.best)
+        chosen, known = self.choose(), self.screening.codes
+        same = chosen.codes is known
+        self.predicted = 0 if same else int(((chosen.codes >= 0) & (known < 0)).sum())
+        return chosen
+
+    def choose(self) -> Selection:
+        """What is proven, and what may be predicted beside it."""
+        problem = self.problem
+        chosen = self.screening.selection
+        last = len(self.rounds) >= MAX_ROUNDS - 2
+        if self.predicts and self.best is not None and not last:
+            if self.radius is None:
+                self.radius = PredictionRadius.near(problem, self.best, FIRST)
+            prediction = Prediction.from_margins(
+                problem, self.best.margins, self.radius.reach(problem), self.radius.keep
+            )
+            chosen = prediction.beside(self.screening)
+        return accept_reduction(problem, chosen, self.best, WORTH if self.builtin else 1.0)
+
+    def reduce(
+        self, selection: Selection
+    ) -> tuple[Problem, Callable[[SubproblemResult], tuple[Array, Array]]]:
+        """Collapse the selected terms onto their pieces."""
+        reduced = selection.reduce(self.problem, self.best)
+        return reduced, lambda result: selection.lift(
+            self.problem, reduced, result.x, result.theta
+        )
+
+    def solve(self, reduced: Problem, selection: Selection) -> SubproblemResult | None:
+        """The solver's answer to a gap that fits the round."""
+        target, self.last = self.schedule.next(self.best, self.screening)
+        self.result = call_checked(self.inner, reduced, self.warm(selection), target)
+        if reduced is self.problem and self.mode == "safe":
+            self.last = self.go_on(self.last)
+        return self.result if self.result.usable else None
+
+    def go_on(self, last: bool) -> bool:
+        """Ask for more at once where the solver's own numbers promise no proof that pays."""
+        result = self.result
+        while not last and result.look is not None and result.status == "optimal":
+            if promising(result.look, self.screening, PROMISE):
+                break
+            target, last = self.schedule.next(result.look, self.screening)
+            start = Start(
+                result.x, result.theta, result.info["weight"], result.multipliers,
+                state=result.state,
+            )
+            again = call_checked(self.inner, self.problem, start, target)
+            result = self.result = again.after(result)
+        return last
+
+    def warm(self, selection: Selection) -> Start | None:
+        """The best point so far, restricted to the kept terms."""
+        best = self.best
+        if best is None:
+            return self.unevaluated
+        if len(selection.kept) == self.problem.n:
+            left = self.result.state
+            return Start(best.x, best.theta, self.weight, best.multipliers, best, state=left)
+        return Start(best.x, best.theta[selection.kept], self.weight, best.multipliers)
+
+    def evaluate(self, lifted: tuple[Array, Array], selection: Selection) -> Answer | Point:
+        """The pair on the full data; where it should be the last, its certificate comes first."""
+        x, theta = lifted
+        problem, mu = self.problem, self.result.multipliers
+        if self.last and len(selection.kept) == problem.n and self.result.status == "optimal":
+            return Answer.of(problem, x, theta, mu, self.tol)
+        return reference_point(problem, x, theta, mu)
+
+    def put_back(self, selection: Selection, point: Answer | Point | None) -> int:
+        """Take over an answer, or be more cautious; how many predictions the full data refute."""
+        if point is None:
+            # A linearised problem may be unbounded where the full one is not.
+            if self.predicted:
+                self.radius = self.radius.wider(np.inf) if self.radius else None
+            else:
+                self.finished = True
+            return 0
+        if isinstance(point, Answer):
+            if point.proof.ok:
+                self.answer, self.finished = point, True
+                return 0
+            point = point.point
+        off = Prediction(selection).refuted(self.problem, point.margins, self.screening)
+        self.learn(point, off)
+        return int(off.sum())
+
+    def learn(self, point: Point, off: np.ndarray) -> None:
+        """Take over a better point; after a runaway stay on the segment where P is lowest."""
+        best = self.best
+        if best is not None and off.any():
+            self.radius = None if self.radius is None else self.radius.after(best, off)
+            if point.primal > best.primal:
+                point = lowest_between(best, point)
+        if best is None or point.gap < best.gap or (off.any() and point.primal <= best.primal):
+            self.best = point
+
+    def close(self, reduced: Problem, selection: Selection, refuted: int, times: Times) -> None:
+        """Record the round; stop when certified, or when another round cannot help."""
+        self.weight = self.result.info.get("weight")
+        best = self.best if self.answer is None else self.answer.proof
+        proven = int(np.count_nonzero(self.screening.codes >= 0))
+        self.record(reduced, best, (proven, self.predicted, refuted), times)
+        if not self.finished:
+            self.decide(self.predicted, refuted)
+
+    def decide(self, predicted: int, refuted: int) -> None:
+        """Stop, or ask the solver for more."""
+        best, last = self.best, len(self.rounds) >= MAX_ROUNDS
+        done = best is not None and best.relative_gap <= self.tol and self.certified(best).ok
+        if best is None or last or done:
+            self.finished = last or done
+            return
+        stuck = len(self.rounds) >= 2 and self.rounds[-1].gap >= 0.5 * self.rounds[-2].gap
+        first = len(self.rounds) == 1 and self.builtin
+        if predicted == 0 and refuted == 0 and stuck and not first:
+            if self.builtin and self.schedule.factor > 1e-3:
+                self.schedule.factor *= 0.1
+            else:
+                self.finished = True
+        elif predicted and refuted == 0:
+            # Nothing refuted and still a gap: the inner solver was not accurate enough.
+            if self.builtin:
+                self.schedule.factor *= 0.1
+                self.finished = self.schedule.factor < 1e-4
+            else:
+                self.finished = stuck
+
+
+def lowest_between(good: Point, far: Point) -> Point:
+    """The point of ``[good.x, far.x]`` with the lowest objective, and the better dual point.
+
+    The objective is convex along the segment and margins interpolate linearly, so a golden-section
+    search costs O(n) a step. Used when a prediction was far too narrow and its reduced problem ran
+    away: the step is kept only as far as it helps the full problem.
+    """
+    problem = good.problem
+    quadratic, losses = problem.quadratic, problem.losses
+    step, dt = far.x - good.x, far.margins - good.margins
+
+    def slope(size: float) -> float:
+        x = good.x + size * step
+        theta = losses.slope(good.margins + size * dt)
+        return quadratic.inner(quadratic.apply(x) + problem.linear, step) + float(dt @ theta)
+
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        mid = 0.5 * (low + high)
+        low, high = (mid, high) if slope(mid) < 0 else (low, mid)
+    dual = far if far.primal - far.gap > good.primal - good.gap else good
+    x = good.x + low * step
+    if not np.isfinite(x).all():
+        x = good.x
+    return reference_point(problem, x, dual.theta, dual.multipliers)
