@@ -15,7 +15,8 @@ from cvxscreen.bounds import dual_ball, joint, midpoint_ball
 from cvxscreen.errors import InvalidInput, UnsafeEvidence
 from cvxscreen.screening.reduction import Selection
 from cvxscreen.solvers.loop import solve_screened
-from cvxscreen.solvers.prox_newton.loops import _descend, loops
+from cvxscreen.solvers.prox_newton.loops import compressed
+from cvxscreen.solvers.prox_newton.model import Coordinates, coordinate_descent
 from cvxscreen.solvers.stochastic import Sdca, Spdc
 
 
@@ -155,7 +156,7 @@ def test_contradicting_evidence_about_a_feature_is_refused() -> None:
         solution.screening.tighten(lie)
 
 
-def test_descent_is_the_same_without_numba() -> None:
+def test_descent_is_the_same_interpreted() -> None:
     """The plain loop and the compiled one take the same steps."""
     rng = np.random.default_rng(0)
     B = sp.csc_matrix(rng.standard_normal((8, 5)))
@@ -163,10 +164,10 @@ def test_descent_is_the_same_without_numba() -> None:
     weight, kappa = np.full(5, 0.3), np.full(5, 0.2)
     curve = np.asarray(B.power(2).sum(axis=0)).ravel() + weight
     ends = []
-    for loop in (_descend, loops().descend):
+    at = Coordinates(weight, kappa, slope, x)
+    for loop in (coordinate_descent.py_func, coordinate_descent):
         d, u = np.zeros(5), np.zeros(8)
-        gained = loop(np.arange(5), B.indptr, B.indices, B.data, curve, weight, kappa, slope, x, d,
-                      u)
+        gained = loop(np.arange(5), compressed(B), curve, at, d, u, 1)
         value = slope @ d + 0.5 * u @ u + 0.5 * weight @ d**2
         value += kappa @ (np.abs(x + d) - np.abs(x))
         assert gained == pytest.approx(-value)

@@ -33,16 +33,12 @@ from cvxscreen.solvers.dual_active_set import loops as faces_loops
 from cvxscreen.solvers.dual_active_set import loops as faces_products
 from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
 from cvxscreen.solvers.metric.solver import closed_form, task_of
-from cvxscreen.solvers.prox_newton import loops as sparse_loops
-from cvxscreen.solvers.prox_newton import model as sparse_search
-from cvxscreen.solvers.prox_newton import model as sparse_terms
 from cvxscreen.solvers.stochastic import Sdca, Spdc
 
 MADE: tuple[Any, ...] = (
     certificate_batch.compiled, faces_loops.compiled, small_loops.compiled,
     faces_products.compiled_products,
-    smo_loops.compiled, sparse_loops.loops,
-    sparse_search.searches, sparse_terms.terms,
+    smo_loops.compiled,
 )
 """Everything that hands out kernels, each once."""
 
@@ -240,9 +236,6 @@ def test_without_numba_the_loops_are_there_as_written(monkeypatch: pytest.Monkey
     try:
         for made in MADE:
             made.cache_clear()
-        assert sparse_loops.loops().descend is sparse_loops._descend
-        assert sparse_search.searches().shortened is sparse_search._shortened
-        assert sparse_terms.terms().change is sparse_terms._change
         for made in (faces_loops.compiled, small_loops.compiled, certificate_batch.compiled):
             assert made() is None
     finally:

@@ -1,51 +1,63 @@
-"""Loops over the columns and rows of sparse matrices for the solvers under an L1 term.
-
-Compiled on first use; without numba they run as they are. They are fastest where `indptr` and
-`indices` are unsigned.
-"""
+"""Compiled loops over some columns of a sparse matrix."""
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from cvxscreen._support.compiled import Loop, together_or_plain
+from numpy.typing import NDArray
+
+from cvxscreen._support.compiled import SUMS, compiled, unsigned
 
 
-def _descend(  # type: ignore[no-untyped-def]
-    order, indptr, indices, data, curve, weight, kappa, slope, x, d, u, times=1
-):
-    """Sweeps of exact coordinate steps on ``slope'd + 1/2 |B d|^2 + 1/2 d'M d + kappa|x+d|``.
+class Compressed(NamedTuple):
+    """The arrays of a sparse matrix by columns (CSC), or by rows (CSR).
 
-    ``u = B d`` follows; `curve` is ``|B_j|^2 + M_j``. Returns the decrease of the model.
+    The entries of column j lie at ``indptr[j] <= p < indptr[j + 1]`` of `indices` (the row of each)
+    and `data`. Positions and indices are unsigned: of a signed index compiled code asks whether it
+    counts from the end.
     """
-    gained = 0.0
-    for _ in range(times):
-        for k in range(order.size):
-            j = order[k]
-            first, last = indptr[j], indptr[j + 1]
-            pull = slope[j] + weight[j] * d[j]
-            for p in range(first, last):
-                pull += data[p] * u[indices[p]]
-            h = curve[j]
-            old = x[j] + d[j]
-            z = old - pull / h
-            room = kappa[j] / h
-            new = z - room if z > room else (z + room if z < -room else 0.0)
-            step = new - old
-            if step != 0.0:
-                d[j] = new - x[j]
-                for p in range(first, last):
-                    u[indices[p]] += step * data[p]
-                gained -= step * pull + 0.5 * h * step * step
-                gained -= kappa[j] * (abs(new) - abs(old))
-    return gained
+
+    indptr: NDArray[Any]
+    indices: NDArray[Any]
+    data: NDArray[Any]
 
 
-def _chosen_rows(  # type: ignore[no-untyped-def]
-    columns, indptr, indices, data, rank, factor, new_indptr, new_indices, new_data
-):
-    """Copy the entries of some columns in rows of rank >= 0, times ``factor_i``; their number."""
+def compressed(matrix: Any) -> Compressed:
+    """The arrays of a scipy matrix in CSC or CSR format."""
+    indptr, indices = unsigned(matrix.indptr, matrix.indices)
+    return Compressed(indptr, indices, matrix.data)
+
+
+@compiled(fastmath=SUMS)
+def add_columns(columns, matrix, step, out):  # type: ignore[no-untyped-def]
+    """``out += sum_k step_k B_j``, ``j = columns_k``; columns without a step are not looked at."""
+    indptr, indices, data = matrix
+    for k in range(columns.size):
+        size = step[k]
+        if size != 0.0:
+            for p in range(indptr[columns[k]], indptr[columns[k] + 1]):
+                out[indices[p]] += size * data[p]
+
+
+@compiled(fastmath=SUMS)
+def inner_products(columns, matrix, u, out):  # type: ignore[no-untyped-def]
+    """``out_k = <B_j, u>``, ``j = columns_k``."""
+    indptr, indices, data = matrix
+    for k in range(columns.size):
+        total = 0.0
+        for p in range(indptr[columns[k]], indptr[columns[k] + 1]):
+            total += data[p] * u[indices[p]]
+        out[k] = total
+
+
+@compiled(fastmath=SUMS)
+def copy_scaled_rows(columns, matrix, rank, factor, made):  # type: ignore[no-untyped-def]
+    """Copy the entries of some columns in rows of rank >= 0, times ``factor_i``; their number.
+
+    The k-th of the `columns` becomes column k of `made`, and row i its row ``rank_i``.
+    """
+    indptr, indices, data = matrix
+    new_indptr, new_indices, new_data = made
     count = 0
     for k in range(columns.size):
         j = columns[k]
@@ -59,38 +71,14 @@ def _chosen_rows(  # type: ignore[no-untyped-def]
     return count
 
 
-def _add_columns(columns, indptr, indices, data, step, out):  # type: ignore[no-untyped-def]
-    """``out += sum_k step_k B_j``, ``j = columns_k``; columns without a step are not looked at."""
-    for k in range(columns.size):
-        size = step[k]
-        if size != 0.0:
-            for p in range(indptr[columns[k]], indptr[columns[k] + 1]):
-                out[indices[p]] += size * data[p]
+@compiled(fastmath=SUMS)
+def transpose_columns(columns, matrix, by_row):  # type: ignore[no-untyped-def]
+    """Some columns by rows: the k-th of them is column k of the CSR arrays `by_row`.
 
-
-def _pull_columns(columns, indptr, indices, data, u, out):  # type: ignore[no-untyped-def]
-    """``out_k = <B_j, u>``, ``j = columns_k``."""
-    for k in range(columns.size):
-        total = 0.0
-        for p in range(indptr[columns[k]], indptr[columns[k] + 1]):
-            total += data[p] * u[indices[p]]
-        out[k] = total
-
-
-def _pair_sums(columns, indptr, indices, data, scale, out):  # type: ignore[no-untyped-def]
-    """The lower half of ``out += sum_k scale_k B_j B_j'``; row numbers rise within a column."""
-    for k in range(columns.size):
-        first, last = indptr[columns[k]], indptr[columns[k] + 1]
-        for p in range(first, last):
-            size = scale[k] * data[p]
-            for r in range(first, last):
-                if indices[r] > indices[p]:
-                    break
-                out[indices[p], indices[r]] += size * data[r]
-
-
-def _turned(columns, indptr, indices, data, starts, new_indices, new_data):  # type: ignore[no-untyped-def]
-    """Some columns by rows: row i lies at ``starts_i``, with the positions k for columns."""
+    ``by_row.indptr`` starts at 0 throughout and has one entry more than CSR needs, for counting.
+    """
+    indptr, indices, data = matrix
+    starts, new_indices, new_data = by_row
     for k in range(columns.size):
         for p in range(indptr[columns[k]], indptr[columns[k] + 1]):
             starts[indices[p] + 2] += 1
@@ -104,13 +92,14 @@ def _turned(columns, indptr, indices, data, starts, new_indices, new_data):  # t
             starts[indices[p] + 1] = place + 1
 
 
-def _inner_sums(  # type: ignore[no-untyped-def]
-    columns, indptr, indices, data, scale, starts, turned, values, out
-):
+@compiled(fastmath=SUMS)
+def add_gram(columns, matrix, scale, by_row, out):  # type: ignore[no-untyped-def]
     """The lower half of ``out_kl += scale_k scale_l <B_j, B_i>``, ``j = columns_k``, i of l.
 
-    `starts`, `turned` and `values` are these columns by rows. One row of `out` stays in the cache.
+    `by_row` is what `transpose_columns` made of these columns. One row of `out` stays in the cache.
     """
+    indptr, indices, data = matrix
+    starts, turned, values = by_row
     for k in range(columns.size):
         for p in range(indptr[columns[k]], indptr[columns[k] + 1]):
             size = scale[k] * data[p]
@@ -121,91 +110,15 @@ def _inner_sums(  # type: ignore[no-untyped-def]
                 out[k, column] += size * (scale[column] * values[r])
 
 
-def _ascend(  # type: ignore[no-untyped-def]
-    order, indptr, indices, data, square, weight, kappa, b, e, q, lo, hi, theta, v
-):
-    """One sweep of proximal stochastic dual coordinate ascent; v follows theta.
-
-    The dual is bounded below by its quadratic model with ``||a_i||^2_{M^-1}`` (`square`).
-    """
-    for k in range(order.size):
-        i = order[k]
-        t = 0.0
-        for p in range(indptr[i], indptr[i + 1]):
-            j = indices[p]
-            z = v[j]
-            if z > kappa[j]:
-                t += data[p] * (z - kappa[j]) / weight[j]
-            elif z < -kappa[j]:
-                t += data[p] * (z + kappa[j]) / weight[j]
-        bend = square[i] + q[i]
-        z = t - b[i] + square[i] * theta[i]
-        z = max(z - e[i], 0.0) + min(z + e[i], 0.0)
-        if bend > 0.0:
-            new = min(max(z / bend, lo[i]), hi[i])
-        else:
-            new = hi[i] if z > 0.0 else (lo[i] if z < 0.0 else 0.0)
-        step = new - theta[i]
-        if step != 0.0:
-            theta[i] = new
-            for p in range(indptr[i], indptr[i + 1]):
-                v[indices[p]] -= step * data[p]
-
-
-def _alternate(  # type: ignore[no-untyped-def]
-    order, batch, indptr, indices, data, weight, kappa, linear, b, e, q, lo, hi,
-    sigma, tau, momentum, theta, x, bar, pull, fresh,
-):
-    """One epoch of the stochastic primal-dual method (SPDC) in batches of rows.
-
-    ``pull = A' theta`` follows theta; `bar` is the extrapolated primal point, `fresh` work space.
-    """
-    n = order.size
-    for start in range(0, n, batch):
-        stop = min(start + batch, n)
-        share = n / (stop - start)
-        fresh[:] = 0.0
-        for k in range(start, stop):
-            i = order[k]
-            t = 0.0
-            for p in range(indptr[i], indptr[i + 1]):
-                t += data[p] * bar[indices[p]]
-            z = t - b[i] + theta[i] / sigma
-            z = max(z - e[i], 0.0) + min(z + e[i], 0.0)
-            new = min(max(z / (q[i] + 1.0 / sigma), lo[i]), hi[i])
-            step = new - theta[i]
-            if step != 0.0:
-                theta[i] = new
-                for p in range(indptr[i], indptr[i + 1]):
-                    fresh[indices[p]] += step * data[p]
-        for j in range(x.size):
-            force = pull[j] + share * fresh[j] + linear[j]
-            z = x[j] / tau - force
-            room = kappa[j]
-            z = z - room if z > room else (z + room if z < -room else 0.0)
-            new = z / (weight[j] + 1.0 / tau)
-            bar[j] = new + momentum * (new - x[j])
-            x[j] = new
-            pull[j] += fresh[j]
-
-
-class Loops(NamedTuple):
-    """The loops of this module."""
-
-    descend: Loop
-    chosen_rows: Loop
-    add_columns: Loop
-    pull_columns: Loop
-    pair_sums: Loop
-    turned: Loop
-    inner_sums: Loop
-    ascend: Loop
-    alternate: Loop
-
-
-@lru_cache(maxsize=1)
-def loops() -> Loops:
-    """The loops, compiled where numba is installed (it is imported here, not with the package)."""
-    free = frozenset({"contract", "reassoc", "nsz"})
-    names = [(f"_{name}", free) for name in Loops._fields]
-    return Loops(*together_or_plain(globals(), names).values())
+@compiled(fastmath=SUMS)
+def add_outer_products(columns, matrix, scale, out):  # type: ignore[no-untyped-def]
+    """The lower half of ``out += sum_k scale_k B_j B_j'``; row numbers rise within a column."""
+    indptr, indices, data = matrix
+    for k in range(columns.size):
+        first, last = indptr[columns[k]], indptr[columns[k] + 1]
+        for p in range(first, last):
+            size = scale[k] * data[p]
+            for r in range(first, last):
+                if indices[r] > indices[p]:
+                    break
+                out[indices[p], indices[r]] += size * data[r]

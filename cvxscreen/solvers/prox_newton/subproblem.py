@@ -16,7 +16,7 @@ from cvxscreen.designs.columns import column_counts, cut_often, entries
 from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.reduction import Selection
 from cvxscreen.solvers.interface import SubproblemSolver
-from cvxscreen.solvers.prox_newton.systems import hand_on
+from cvxscreen.solvers.prox_newton.systems import share_factors
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -124,7 +124,7 @@ class IndexedSubproblem:
         if self.first and len(features) < self.problem.d and getattr(design, "sparse", False):
             cut_often(design)  # type: ignore[arg-type]
         reduced = selection.reduce(self.problem)
-        hand_on(design, reduced.design, features)
+        share_factors(design, reduced.design, features)
         return IndexedSubproblem(reduced, self.terms[selection.kept], self.features[features])
 
 

@@ -1,17 +1,14 @@
 """Linear systems on some columns of the model, and a factor of an earlier one kept along a path.
 
-Conjugate gradients with a factor of an earlier linear system, kept along a path.
+``(B'B + diag(weight)) step = right_side``, B the scaled rows of the terms with curvature, goes to
+Cholesky's method on the smaller side of B (the other side by the Woodbury identity), and where both
+are large to conjugate gradients.
 
 From one Newton step, reduced problem or value of lambda to the next a few columns and rows come and
 go. A Cholesky factor of one system (of its heaviest columns, in single precision) therefore
 preconditions the next ones; a column it does not have is divided by its curvature. It is made anew
 where it no longer helps. A factor only ever directs the search: residuals of the system itself say
 when a solution is good enough.
-
-The bending rows of the model of `ProxNewton`, and linear systems on some of its columns.
-
-``(B'B + diag(weight)) step = force`` goes to Cholesky on the smaller side of B (the other side by
-the Woodbury identity), and where both are large to conjugate gradients (`sparse_factor`).
 """
 
 from __future__ import annotations
@@ -27,9 +24,17 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import strsv
 from scipy.linalg.lapack import dposv, spotrf
 
-from cvxscreen._support.compiled import unsigned
 from cvxscreen.designs.protocols import Design
-from cvxscreen.solvers.prox_newton.loops import loops
+from cvxscreen.solvers.prox_newton.loops import (
+    Compressed,
+    add_columns,
+    add_gram,
+    add_outer_products,
+    compressed,
+    copy_scaled_rows,
+    inner_products,
+    transpose_columns,
+)
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -37,27 +42,237 @@ Single = NDArray[np.float32]
 Linear = Callable[[Array], Array]
 Gram = Callable[[Index, Array], Single]
 
+DIRECT = 1000
+"""Largest side of a linear system that is solved by Cholesky's method."""
+FEW = 64
+"""So many columns make a small system, whatever the rows."""
+FASTER = 30
+"""Multiplications of Cholesky's method in the time of one of a sweep."""
+FULL = 0.3
+"""Share of entries from which on products are those of dense matrices."""
+STEPS, SHARE = 200, 1e-2
+"""Of conjugate gradients: at most so many, to a tenth of the residual (its square's share)."""
+BLOCK = 4096
+"""Rows of dense data that are copied at once for a factor."""
+
+
+@dataclass(eq=False)
+class CurvedRows:
+    """``B``: some rows, scaled, of some columns; by columns, and as one array for dense data.
+
+    Row numbers rise within a column.
+
+    Attributes
+    ----------
+    matrix : Compressed
+        B by columns.
+    count : int
+        Its rows.
+    dense : array, shape (count, columns), optional
+    factors : NamedFactors, optional
+        Where factors of systems on these columns are kept.
+    """
+
+    matrix: Compressed
+    count: int
+    dense: Array | None = None
+    factors: NamedFactors | None = None
+
+    @classmethod
+    def of(
+        cls, matrix: Any, active: Index, rows: Index, factor: Array,
+        factors: NamedFactors | None = None,
+    ) -> CurvedRows:
+        """The `active` columns of `matrix` (CSC, or by columns) at `rows`, times ``factor_i``.
+
+        `factors` are those of all columns of `matrix`.
+        """
+        factors = None if factors is None else factors.take(active)
+        if not sp.issparse(matrix):
+            turned = matrix.T if len(active) == matrix.shape[1] else matrix.T[active]
+            dense = (np.take(turned, rows, axis=1) * factor[rows]).T
+            every = np.tile(np.arange(len(rows), dtype=np.uint32), len(active))
+            starts = np.arange(len(active) + 1, dtype=np.uint32) * np.uint32(len(rows))
+            flat = Compressed(starts, every, dense.ravel(order="F"))
+            return cls(flat, len(rows), dense, factors)
+        rank = np.full(matrix.shape[0], -1, dtype=np.int32)
+        rank[rows] = np.arange(len(rows))
+        room = int((matrix.indptr[active + 1] - matrix.indptr[active]).sum())
+        made = Compressed(
+            np.zeros(len(active) + 1, dtype=np.uint32), np.empty(room, dtype=np.uint32),
+            np.empty(room),
+        )
+        size = copy_scaled_rows(active, compressed(matrix), rank, factor, made)
+        made = made._replace(indices=made.indices[:size], data=made.data[:size])
+        return cls(made, len(rows), factors=factors)
+
+    @property
+    def columns(self) -> int:
+        """Columns of B."""
+        return len(self.matrix.indptr) - 1
+
+    @cached_property
+    def squares(self) -> Array:
+        """``||B_j||^2``."""
+        out = np.zeros(self.columns)
+        used = np.flatnonzero(np.diff(self.matrix.indptr))
+        if len(used):
+            out[used] = np.add.reduceat(self.matrix.data**2, self.matrix.indptr[used])
+        return out
+
+    def forward(self, chosen: Index, step: Array) -> Array:
+        """``sum_k step_k B_j``, ``j = chosen_k``."""
+        if self.dense is not None:
+            full = np.zeros(self.dense.shape[1])
+            full[chosen] = step
+            return np.asarray(self.dense @ full)
+        out = np.zeros(self.count)
+        add_columns(chosen, self.matrix, step, out)
+        return out
+
+    def adjoint(self, chosen: Index, u: Array) -> Array:
+        """``<B_j, u>`` for the chosen columns."""
+        if self.dense is not None:
+            return np.asarray(self.dense.T @ u)[chosen]
+        out = np.empty(len(chosen))
+        inner_products(chosen, self.matrix, u, out)
+        return out
+
+    # -- systems ----------------------------------------------------------------------------------
+
+    def costs_more_than_sweeps(self, chosen: Index, sweeps: int) -> bool:
+        """Whether a linear system on the `chosen` columns takes longer than so many sweeps."""
+        entries = float(self._entries(chosen))
+        side = min(len(chosen), max(self.count, FEW))
+        gram = 0.0 if self._small_gram is not None else 0.5 * entries**2 / max(self.count, 1)
+        return side**3 / FASTER + gram > sweeps * entries
+
+    def solve(self, chosen: Index, weight: Array, right_side: Array) -> Array:
+        """``(B'B + diag(weight))^{-1} right_side`` on the `chosen` columns."""
+        columns = len(chosen)
+        if columns <= min(self.count, DIRECT) or columns <= FEW:
+            found = _cholesky_solve(self._gram(chosen), weight, right_side)
+            if found is not None:
+                return found
+        elif self.count <= DIRECT:
+            inverse = 1.0 / np.sqrt(weight)
+            ones = np.ones(self.count)
+            inner = right_side * inverse
+            back = _cholesky_solve(
+                self._outer(chosen, 1.0 / weight), ones, self.forward(chosen, inner * inverse)
+            )
+            if back is not None:
+                return np.asarray((inner - self.adjoint(chosen, back) * inverse) * inverse)
+        own = NamedFactors(FactorCache(), chosen)
+        system = System(
+            lambda v: self.adjoint(chosen, self.forward(chosen, v)) + weight * v,
+            self.squares[chosen] + weight, right_side,
+        )
+        return conjugate_gradients(
+            system, own if self.factors is None else self.factors.take(chosen),
+            lambda some, scale: self._single_gram(chosen[some], scale), STEPS, SHARE,
+        )
+
+    # -- products of columns ----------------------------------------------------------------------
+
+    def _entries(self, chosen: Index) -> int:
+        return int((self.matrix.indptr[chosen + 1] - self.matrix.indptr[chosen]).sum())
+
+    @cached_property
+    def _small_gram(self) -> Array | None:
+        """``B'B`` where it is small and B dense: every linear system then is a part of it."""
+        if self.dense is None or self.dense.shape[1] > DIRECT:
+            return None
+        return np.asarray(self.dense.T @ self.dense)
+
+    def _gram(self, chosen: Index) -> Array:
+        """``B'B`` on the chosen columns; the upper half is not needed."""
+        if self._small_gram is not None:
+            every = len(chosen) == self.columns
+            return self._small_gram.copy() if every else self._small_gram[np.ix_(chosen, chosen)]
+        full = self._nearly_full(chosen)
+        if full is not None:
+            return np.asarray(full.T @ full)
+        out = np.zeros((len(chosen), len(chosen)))
+        self._add_gram(chosen, np.ones(len(chosen)), out)
+        return out
+
+    def _single_gram(self, chosen: Index, scale: Array) -> Single:
+        """As `_gram`, in single precision, of the columns times `scale`."""
+        out = np.zeros((len(chosen), len(chosen)), dtype=np.float32)
+        if self.dense is None:
+            self._add_gram(chosen, scale, out)
+            return out
+        for start in range(0, self.count, BLOCK):
+            block = (self.dense[start : start + BLOCK][:, chosen] * scale).astype(np.float32)
+            out += block.T @ block
+        return out
+
+    def _add_gram(self, chosen: Index, scale: Array, out: NDArray[Any]) -> None:
+        """Add the lower half of ``B'B``, of the chosen columns times `scale`."""
+        entries = self._entries(chosen)
+        by_row = Compressed(
+            np.zeros(self.count + 2, dtype=np.uint32), np.empty(entries, dtype=np.uint32),
+            np.empty(entries),
+        )
+        transpose_columns(chosen, self.matrix, by_row)
+        add_gram(chosen, self.matrix, scale, by_row, out)
+
+    def _outer(self, chosen: Index, scale: Array) -> Array:
+        """``sum_k scale_k B_j B_j'`` over the chosen columns; the upper half is not needed."""
+        full = self._nearly_full(chosen)
+        if full is not None:
+            scaled = full * np.sqrt(scale)
+            return np.asarray(scaled @ scaled.T)
+        out = np.zeros((self.count, self.count))
+        add_outer_products(chosen, self.matrix, scale, out)
+        return out
+
+    def _nearly_full(self, chosen: Index) -> Array | None:
+        """The chosen columns as a dense array where little of it is 0."""
+        if self.dense is not None:
+            return self.dense[:, chosen]
+        if self._entries(chosen) <= FULL * self.count * len(chosen):
+            return None
+        indptr, indices, data = self.matrix
+        signed = data, indices.view(np.int32), indptr.view(np.int32)
+        whole = sp.csc_matrix(signed, shape=(self.count, self.columns))
+        return np.asarray(whole[:, chosen].toarray(order="F"))
+
+
+def _cholesky_solve(gram: Array, weight: Array, right_side: Array) -> Array | None:
+    """``(gram + diag(weight))^{-1} right_side`` from the lower half; None where it breaks down."""
+    if not len(gram):
+        return right_side
+    gram.flat[:: len(gram) + 1] += weight
+    # What lies by rows is, for LAPACK, the transpose by columns: the lower half is its upper one.
+    _, found, failed = dposv(gram.T, right_side, lower=0, overwrite_a=1)
+    return None if failed else np.asarray(found)
+
+
+# -- conjugate gradients, preconditioned by a factor that is kept ---------------------------------
+
 LARGEST = 2000
 """Columns of a factor at most: 16 MB."""
 PATIENCE = 15
 """A new factor costs as much as about so many steps of conjugate gradients with it."""
 RIDGES = (1e-6, 1e-5, 1e-4, 1e-3)
-"""Added to the unit diagonal, until Cholesky goes through in single precision."""
+"""Added to the unit diagonal, until Cholesky's method goes through in single precision."""
 
 
 @dataclass(frozen=True)
-class Kept:
+class Factor:
     """``U'U`` of the system on some columns, divided by the roots of their curvatures."""
 
     columns: Index
     upper: Single
 
-    def preconditioner(self, columns: Index, curve: Array) -> Linear:
-        """For a system on `columns` with the diagonal `curve`."""
+    def preconditioner(self, columns: Index, curvature: Array) -> Linear:
+        """For a system on `columns` with the diagonal `curvature`."""
         _, mine, its = np.intersect1d(
             columns, self.columns, assume_unique=True, return_indices=True
         )
-        root = np.sqrt(curve)
+        root = np.sqrt(curvature)
 
         def solved(residual: Array) -> Array:
             out = residual / root
@@ -72,60 +287,60 @@ class Kept:
 
 
 @dataclass(eq=False)
-class Memory:
-    """What the systems on the columns of one matrix leave for each other."""
+class FactorCache:
+    """The factor that systems on the columns of one matrix leave for each other."""
 
-    kept: Kept | None = None
-    usual: int = 0
+    factor: Factor | None = None
+    usual_steps: int = 0
     """Steps that a system took with the factor made of itself."""
 
-    def preconditioner(self, columns: Index, curve: Array) -> Linear:
-        """By the factor, or without one by the diagonal `curve` alone."""
-        kept = self.kept
-        if kept is None:
-            return lambda residual: residual / curve
-        return kept.preconditioner(columns, curve)
+    def preconditioner(self, columns: Index, curvature: Array) -> Linear:
+        """By the factor, or without one by the diagonal `curvature` alone."""
+        if self.factor is None:
+            return lambda residual: residual / curvature
+        return self.factor.preconditioner(columns, curvature)
 
-    def renew(self, columns: Index, curve: Array, gram: Gram) -> None:
+    def renew(self, columns: Index, curvature: Array, gram: Gram) -> None:
         """Factor the system with this diagonal; ``gram(some, scale)`` is a part of ``B'B``."""
         heavy = np.arange(len(columns))
         if len(columns) > LARGEST:
-            heavy = np.sort(np.argpartition(-curve, LARGEST)[:LARGEST])
-        scaled = gram(heavy, 1.0 / np.sqrt(curve[heavy]))
-        self.kept = None
+            heavy = np.sort(np.argpartition(-curvature, LARGEST)[:LARGEST])
+        scaled = gram(heavy, 1.0 / np.sqrt(curvature[heavy]))
+        self.factor = None
         for ridge in RIDGES:
             scaled.flat[:: len(heavy) + 1] = 1.0 + ridge
             # What lies by rows is, for LAPACK, the transpose by columns.
             upper, failed = spotrf(scaled.T, lower=0, clean=0)
             if not failed:
-                self.kept = Kept(columns[heavy], upper)
+                self.factor = Factor(columns[heavy], upper)
                 return
 
 
 @dataclass(frozen=True)
-class Known:
-    """A memory, and the names it has for the columns in hand."""
+class NamedFactors:
+    """A cache, and the names it has for the columns in hand."""
 
-    memory: Memory
+    cache: FactorCache
     columns: Index
 
     @classmethod
-    def of(cls, design: Design) -> Known:
-        """The memory of a design; kept."""
-        found: Known | None = design.__dict__.get("_known")
+    def of(cls, design: Design) -> NamedFactors:
+        """The cache of a design; kept with it."""
+        found: NamedFactors | None = design.__dict__.get("_factors")
         if found is None:
-            found = design.__dict__["_known"] = cls(Memory(), np.arange(design.shape[1]))
+            found = cls(FactorCache(), np.arange(design.shape[1]))
+            design.__dict__["_factors"] = found
         return found
 
-    def of_some(self, some: Index) -> Known:
+    def take(self, some: Index) -> NamedFactors:
         """The same for some of the columns."""
-        return Known(self.memory, self.columns[some])
+        return NamedFactors(self.cache, self.columns[some])
 
 
-def hand_on(design: Design, narrow: Design, features: Index) -> None:
-    """Let `narrow`, the `features` of `design` (some rows of them), share its memory."""
+def share_factors(design: Design, narrow: Design, features: Index) -> None:
+    """Let `narrow`, the `features` of `design` (some rows of them), share its factors."""
     if narrow is not design:
-        narrow.__dict__["_known"] = Known.of(design).of_some(features)
+        narrow.__dict__["_factors"] = NamedFactors.of(design).take(features)
 
 
 @dataclass(frozen=True)
@@ -133,39 +348,41 @@ class System:
     """A positive definite linear system: times a vector, its diagonal, its right-hand side."""
 
     product: Linear
-    curve: Array
-    force: Array
+    curvature: Array
+    right_side: Array
 
 
-def conjugate(system: System, known: Known, gram: Gram, limit: int, share: float) -> Array:
+def conjugate_gradients(
+    system: System, factors: NamedFactors, gram: Gram, limit: int, share: float
+) -> Array:
     """Solve a system roughly, by preconditioned conjugate gradients.
 
     Parameters
     ----------
     system : System
-    known : Known
-        What is known about its columns.
+    factors : NamedFactors
+        The factor that preconditions it, by the names of its columns.
     gram : callable
-        See `Memory.renew`.
+        See `FactorCache.renew`.
     limit, share : int, float
         Until the squared residual is `share` of the first, both in the metric of the preconditioner
         and in that of the diagonal, or for `limit` steps (with each preconditioner).
     """
-    memory, columns = known.memory, known.columns
-    x, residual = np.zeros_like(system.force), system.force.copy()
+    cache, columns = factors.cache, factors.columns
+    x, residual = np.zeros_like(system.right_side), system.right_side.copy()
     if not residual.any():
         return x
-    patience = min(memory.usual + PATIENCE, limit)
-    apply = memory.preconditioner(columns, system.curve)
-    steps = _descend(system, apply, x, residual, patience, share)
+    patience = min(cache.usual_steps + PATIENCE, limit)
+    apply = cache.preconditioner(columns, system.curvature)
+    steps = _iterate(system, apply, x, residual, patience, share)
     if steps == patience < limit:
-        memory.renew(columns, system.curve, gram)
-        apply = memory.preconditioner(columns, system.curve)
-        memory.usual = _descend(system, apply, x, residual, limit, share)
+        cache.renew(columns, system.curvature, gram)
+        apply = cache.preconditioner(columns, system.curvature)
+        cache.usual_steps = _iterate(system, apply, x, residual, limit, share)
     return x
 
 
-def _descend(
+def _iterate(
     system: System, apply: Linear, x: Array, residual: Array, limit: int, share: float
 ) -> int:
     """Steps made from `x` on; `x` and `residual` follow.
@@ -173,208 +390,21 @@ def _descend(
     The preconditioner's metric is about that of the error, if it is a good one. What it takes for
     heavy and is not would be left as it is: hence the second metric.
     """
-    force, curve = system.force, system.curve
+    right_side, curvature = system.right_side, system.curvature
     z = apply(residual)
-    size, aim = float(residual @ z), share * float(force @ apply(force))
-    plain = share * float(force @ (force / curve))
+    size, target = float(residual @ z), share * float(right_side @ apply(right_side))
+    plain_target = share * float(right_side @ (right_side / curvature))
     direction = z.copy()
     for made in range(limit):
-        if size <= aim and float(residual @ (residual / curve)) <= plain:
+        if size <= target and float(residual @ (residual / curvature)) <= plain_target:
             return made
-        bent = system.product(direction)
-        length = size / float(direction @ bent)
+        image = system.product(direction)
+        length = size / float(direction @ image)
         x += length * direction
-        residual -= length * bent
+        residual -= length * image
         z = apply(residual)
         # Polak and Ribiere's direction: rounded to single precision, `apply` is not quite linear.
-        direction *= -length * float(z @ bent) / size
+        direction *= -length * float(z @ image) / size
         direction += z
         size = float(residual @ z)
     return limit
-
-
-DIRECT = 1000
-"""Largest side of a linear system that is solved by Cholesky."""
-FEW = 64
-"""So many columns make a small system, whatever the rows."""
-FASTER = 30
-"""Multiplications of Cholesky's method in the time of one of a sweep."""
-FULL = 0.3
-"""Share of entries from which on products are those of dense matrices."""
-STEPS, SHARE = 200, 1e-2
-"""Of conjugate gradients: at most so many, to a tenth of the residual."""
-BLOCK = 4096
-"""Rows of dense data that are copied at once for a factor."""
-
-
-@dataclass(eq=False)
-class Bent:
-    """``B``, some rows of some columns: CSC arrays, and as one array where the data are dense.
-
-    Row numbers rise within a column.
-    """
-
-    indptr: NDArray[np.uint32]
-    indices: NDArray[np.uint32]
-    data: Array
-    rows: int
-    dense: Array | None = None
-    known: Known | None = None
-
-    @classmethod
-    def around(
-        cls, matrix: Any, active: Index, rows: Index, factor: Array, known: Known | None = None
-    ) -> Bent:
-        """The `active` columns of `matrix` (CSC, or by columns) at `rows`, times ``factor_i``.
-
-        `known` is the memory of the columns of `matrix`.
-        """
-        known = None if known is None else known.of_some(active)
-        if not sp.issparse(matrix):
-            turned = matrix.T if len(active) == matrix.shape[1] else matrix.T[active]
-            dense = (np.take(turned, rows, axis=1) * factor[rows]).T
-            every = np.tile(np.arange(len(rows), dtype=np.uint32), len(active))
-            starts = np.arange(len(active) + 1, dtype=np.uint32) * np.uint32(len(rows))
-            return cls(starts, every, dense.ravel(order="F"), len(rows), dense, known)
-        rank = np.full(matrix.shape[0], -1, dtype=np.int32)
-        rank[rows] = np.arange(len(rows))
-        room = int((matrix.indptr[active + 1] - matrix.indptr[active]).sum())
-        indptr = np.zeros(len(active) + 1, dtype=np.uint32)
-        indices, data = np.empty(room, dtype=np.uint32), np.empty(room)
-        arrays = *unsigned(matrix.indptr, matrix.indices), matrix.data
-        size = loops().chosen_rows(active, *arrays, rank, factor, indptr, indices, data)
-        return cls(indptr, indices[:size], data[:size], len(rows), known=known)
-
-    @property
-    def arrays(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32], Array]:
-        """The CSC arrays."""
-        return self.indptr, self.indices, self.data
-
-    @cached_property
-    def squares(self) -> Array:
-        """``||B_j||^2``."""
-        out = np.zeros(len(self.indptr) - 1)
-        used = np.flatnonzero(np.diff(self.indptr))
-        if len(used):
-            out[used] = np.add.reduceat(self.data**2, self.indptr[used])
-        return out
-
-    @cached_property
-    def gram(self) -> Array | None:
-        """``B'B`` where it is small and B dense: every linear system then is a part of it."""
-        if self.dense is None or self.dense.shape[1] > DIRECT:
-            return None
-        return np.asarray(self.dense.T @ self.dense)
-
-    def times(self, chosen: Index, step: Array) -> Array:
-        """``sum_k step_k B_j``, ``j = chosen_k``."""
-        if self.dense is not None:
-            full = np.zeros(self.dense.shape[1])
-            full[chosen] = step
-            return np.asarray(self.dense @ full)
-        out = np.zeros(self.rows)
-        loops().add_columns(chosen, *self.arrays, step, out)
-        return out
-
-    def pull(self, chosen: Index, u: Array) -> Array:
-        """``<B_j, u>`` for the chosen columns."""
-        if self.dense is not None:
-            return np.asarray(self.dense.T @ u)[chosen]
-        out = np.empty(len(chosen))
-        loops().pull_columns(chosen, *self.arrays, u, out)
-        return out
-
-    def dear(self, chosen: Index, sweeps: int) -> bool:
-        """Whether a linear system on the `chosen` columns takes longer than so many sweeps."""
-        entries = float((self.indptr[chosen + 1] - self.indptr[chosen]).sum())
-        side = min(len(chosen), max(self.rows, FEW))
-        gram = 0.0 if self.gram is not None else 0.5 * entries**2 / max(self.rows, 1)
-        return side**3 / FASTER + gram > sweeps * entries
-
-    def solve(self, chosen: Index, weight: Array, force: Array) -> Array:
-        """``(B'B + diag(weight))^{-1} force`` on the `chosen` columns."""
-        columns = len(chosen)
-        if columns <= min(self.rows, DIRECT) or columns <= FEW:
-            found = _positive(self._inner(chosen), weight, force)
-            if found is not None:
-                return found
-        elif self.rows <= DIRECT:
-            inverse = 1.0 / np.sqrt(weight)
-            ones = np.ones(self.rows)
-            inner = force * inverse
-            back = _positive(
-                self._outer(chosen, 1.0 / weight), ones, self.times(chosen, inner * inverse)
-            )
-            if back is not None:
-                return np.asarray((inner - self.pull(chosen, back) * inverse) * inverse)
-        known = Known(Memory(), chosen) if self.known is None else self.known.of_some(chosen)
-        system = System(
-            lambda v: self.pull(chosen, self.times(chosen, v)) + weight * v,
-            self.squares[chosen] + weight, force,
-        )
-        return conjugate(
-            system, known, lambda some, scale: self._single(chosen[some], scale), STEPS, SHARE
-        )
-
-    def _crowded(self, chosen: Index) -> Array | None:
-        """The chosen columns as a dense array where little of it is 0."""
-        if self.dense is not None:
-            return self.dense[:, chosen]
-        count = int((self.indptr[chosen + 1] - self.indptr[chosen]).sum())
-        if count <= FULL * self.rows * len(chosen):
-            return None
-        indices, indptr = self.indices.view(np.int32), self.indptr.view(np.int32)
-        shape = self.rows, len(self.indptr) - 1
-        whole = sp.csc_matrix((self.data, indices, indptr), shape=shape)
-        return np.asarray(whole[:, chosen].toarray(order="F"))
-
-    def _inner(self, chosen: Index) -> Array:
-        """``B'B`` on the chosen columns; the upper half is not needed."""
-        if self.gram is not None:
-            every = len(chosen) == len(self.indptr) - 1
-            return self.gram.copy() if every else self.gram[np.ix_(chosen, chosen)]
-        crowded = self._crowded(chosen)
-        if crowded is not None:
-            return np.asarray(crowded.T @ crowded)
-        out = np.zeros((len(chosen), len(chosen)))
-        self._add_inner(chosen, np.ones(len(chosen)), out)
-        return out
-
-    def _single(self, chosen: Index, scale: Array) -> NDArray[np.float32]:
-        """As `_inner`, in single precision, of the columns times `scale`."""
-        out = np.zeros((len(chosen), len(chosen)), dtype=np.float32)
-        if self.dense is None:
-            self._add_inner(chosen, scale, out)
-            return out
-        for start in range(0, self.rows, BLOCK):
-            block = (self.dense[start : start + BLOCK][:, chosen] * scale).astype(np.float32)
-            out += block.T @ block
-        return out
-
-    def _add_inner(self, chosen: Index, scale: Array, out: NDArray[Any]) -> None:
-        """Add the lower half of ``B'B``, of the chosen columns times `scale`."""
-        count = int((self.indptr[chosen + 1] - self.indptr[chosen]).sum())
-        starts = np.zeros(self.rows + 2, dtype=np.uint32)
-        indices, data = np.empty(count, dtype=np.uint32), np.empty(count)
-        loops().turned(chosen, *self.arrays, starts, indices, data)
-        loops().inner_sums(chosen, *self.arrays, scale, starts, indices, data, out)
-
-    def _outer(self, chosen: Index, scale: Array) -> Array:
-        """``sum_k scale_k B_j B_j'`` over the chosen columns; the upper half is not needed."""
-        crowded = self._crowded(chosen)
-        if crowded is not None:
-            scaled = crowded * np.sqrt(scale)
-            return np.asarray(scaled @ scaled.T)
-        out = np.zeros((self.rows, self.rows))
-        loops().pair_sums(chosen, *self.arrays, scale, out)
-        return out
-
-
-def _positive(gram: Array, weight: Array, force: Array) -> Array | None:
-    """``(gram + diag(weight))^{-1} force`` from the lower half; None where Cholesky breaks down."""
-    if not len(gram):
-        return force
-    gram.flat[:: len(gram) + 1] += weight
-    # What lies by rows is, for LAPACK, the transpose by columns: the lower half is its upper one.
-    _, found, failed = dposv(gram.T, force, lower=0, overwrite_a=1)
-    return None if failed else np.asarray(found)

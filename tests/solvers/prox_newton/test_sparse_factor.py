@@ -10,16 +10,15 @@ from sparse_cases import make
 from cvxscreen.core.problem import Problem
 from cvxscreen.models.sparse import lambda_max, sparse_svm, sparse_svr
 from cvxscreen.solvers.loop import solve_screened
-from cvxscreen.solvers.prox_newton import systems as sparse_factor
-from cvxscreen.solvers.prox_newton import systems as sparse_systems
+from cvxscreen.solvers.prox_newton import systems
 from cvxscreen.solvers.prox_newton.systems import (
-    Bent,
-    Kept,
-    Known,
-    Memory,
+    CurvedRows,
+    Factor,
+    FactorCache,
+    NamedFactors,
     System,
-    conjugate,
-    hand_on,
+    conjugate_gradients,
+    share_factors,
 )
 from cvxscreen.solvers.warm_start import warm_start
 
@@ -32,40 +31,41 @@ def times_gram(matrix: np.ndarray):
     return gram
 
 
-def system_of(matrix: np.ndarray, weight: np.ndarray, force: np.ndarray) -> System:
+def system_of(matrix: np.ndarray, weight: np.ndarray, right_side: np.ndarray) -> System:
     return System(lambda v: matrix.T @ (matrix @ v) + weight * v,
-                  (matrix**2).sum(axis=0) + weight, force)
+                  (matrix**2).sum(axis=0) + weight, right_side)
 
 
 def plain_residual(system: System, x: np.ndarray) -> float:
     """The squared residual as a share of the first, in the metric of the diagonal."""
-    left = system.force - system.product(x)
-    return float(left @ (left / system.curve) / (system.force @ (system.force / system.curve)))
+    left = system.right_side - system.product(x)
+    first = system.right_side
+    return float(left @ (left / system.curvature) / (first @ (first / system.curvature)))
 
 
 @pytest.fixture
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """A factor at the first occasion."""
-    monkeypatch.setattr(sparse_factor, "PATIENCE", 0)
+    monkeypatch.setattr(systems, "PATIENCE", 0)
 
 
 @pytest.mark.parametrize("largest", [25, 1000])
 def test_a_badly_conditioned_system_with_equal_columns(
     largest: int, hurry: None, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sparse_factor, "LARGEST", largest)
+    monkeypatch.setattr(systems, "LARGEST", largest)
     matrix = rng.standard_normal((60, 40)) * 10.0 ** rng.uniform(-6, 6, 40)
     matrix[:, 20:30] = matrix[:, :10]
     weight = 1e-7 * (matrix**2).sum(axis=0)
     system = system_of(matrix, weight, matrix.T @ rng.standard_normal(60))
-    known = Known(Memory(), np.arange(40))
-    x = conjugate(system, known, times_gram(matrix), 5000, 1e-20)
-    assert known.memory.kept is not None
-    assert len(known.memory.kept.columns) == min(largest, 40)
+    factors = NamedFactors(FactorCache(), np.arange(40))
+    x = conjugate_gradients(system, factors, times_gram(matrix), 5000, 1e-20)
+    assert factors.cache.factor is not None
+    assert len(factors.cache.factor.columns) == min(largest, 40)
     assert plain_residual(system, x) < 1e-18
-    root = np.sqrt(system.curve)
+    root = np.sqrt(system.curvature)
     scaled = (matrix.T @ matrix + np.diag(weight)) / root[:, None] / root
-    expected = np.linalg.solve(scaled, system.force / root) / root
+    expected = np.linalg.solve(scaled, system.right_side / root) / root
     # In the norm of the system, which is what the steps of a model are judged by.
     off = x - expected
     assert off @ system.product(off) < 1e-8 * (expected @ system.product(expected))
@@ -76,12 +76,12 @@ def test_a_factor_of_the_system_itself_takes_a_few_steps(
 ) -> None:
     matrix = rng.standard_normal((80, 60)) * 10.0 ** rng.uniform(-2, 2, 60)
     weight = 1e-4 * (matrix**2).sum(axis=0)
-    known = Known(Memory(), np.arange(60))
+    factors = NamedFactors(FactorCache(), np.arange(60))
     system = system_of(matrix, weight, rng.standard_normal(60))
     for _ in range(2):
-        x = conjugate(system, known, times_gram(matrix), 1000, 1e-16)
+        x = conjugate_gradients(system, factors, times_gram(matrix), 1000, 1e-16)
         assert plain_residual(system, x) < 1e-15
-    assert known.memory.usual < 10
+    assert factors.cache.usual_steps < 10
 
 
 def test_names_of_columns_survive_reductions_and_orders(rng: np.random.Generator) -> None:
@@ -90,59 +90,61 @@ def test_names_of_columns_survive_reductions_and_orders(rng: np.random.Generator
     first, second = np.sort(rng.permutation(40)[:30]), np.sort(rng.permutation(30)[:20])
     middle = problem.design.take_columns(first)
     last = middle.take_columns(second)
-    hand_on(problem.design, middle, first)
-    hand_on(middle, last, second)
-    known = Known.of(last)
-    assert known.memory is Known.of(problem.design).memory
-    np.testing.assert_array_equal(known.columns, first[second])
+    share_factors(problem.design, middle, first)
+    share_factors(middle, last, second)
+    factors = NamedFactors.of(last)
+    assert factors.cache is NamedFactors.of(problem.design).cache
+    np.testing.assert_array_equal(factors.columns, first[second])
 
     matrix = rng.standard_normal((90, 40))
-    curve = (matrix**2).sum(axis=0) + 5.0
+    curvature = (matrix**2).sum(axis=0) + 5.0
     gram = matrix.T @ matrix + 5.0 * np.eye(40)
-    known.memory.renew(np.arange(40), curve, times_gram(matrix))
-    force = rng.standard_normal(20)
-    inverse = np.linalg.inv(gram)[np.ix_(known.columns, known.columns)]
-    found = known.memory.preconditioner(known.columns, curve[known.columns])(force)
-    np.testing.assert_allclose(found, inverse @ force, rtol=1e-3, atol=1e-5)
+    factors.cache.renew(np.arange(40), curvature, times_gram(matrix))
+    right_side = rng.standard_normal(20)
+    inverse = np.linalg.inv(gram)[np.ix_(factors.columns, factors.columns)]
+    found = factors.cache.preconditioner(factors.columns, curvature[factors.columns])(right_side)
+    np.testing.assert_allclose(found, inverse @ right_side, rtol=1e-3, atol=1e-5)
 
 
 def test_a_column_without_a_factor_is_divided_by_its_curvature(rng: np.random.Generator) -> None:
     matrix = rng.standard_normal((50, 12))
-    curve = (matrix**2).sum(axis=0)
-    memory = Memory()
-    memory.renew(np.arange(12), curve, times_gram(matrix))
-    names, here = np.array([3, 7, 90, 95]), np.array([curve[3], curve[7], 4.0, 5.0])
-    found = memory.preconditioner(names, here)(np.array([0.0, 0.0, 8.0, 10.0]))
+    curvature = (matrix**2).sum(axis=0)
+    cache = FactorCache()
+    cache.renew(np.arange(12), curvature, times_gram(matrix))
+    names, here = np.array([3, 7, 90, 95]), np.array([curvature[3], curvature[7], 4.0, 5.0])
+    found = cache.preconditioner(names, here)(np.array([0.0, 0.0, 8.0, 10.0]))
     np.testing.assert_allclose(found, [0.0, 0.0, 2.0, 2.0], atol=1e-12)
 
 
-def misleading(columns: int) -> Memory:
+def misleading(columns: int) -> FactorCache:
     """A factor that takes the second half of the columns for very heavy ones."""
     heavy = np.where(np.arange(columns) < columns // 2, 1.0, 1e4)
-    return Memory(Kept(np.arange(columns), np.asfortranarray(np.diag(heavy).astype(np.float32))))
+    upper = np.asfortranarray(np.diag(heavy).astype(np.float32))
+    return FactorCache(Factor(np.arange(columns), upper))
 
 
 def test_a_misleading_factor_is_not_trusted(rng: np.random.Generator) -> None:
     """In its own metric next to nothing is left, when half of the system is not solved at all."""
     half = 30
     matrix = np.diag(rng.uniform(0.9, 1.1, 2 * half))
-    force = np.concatenate([0.01 * rng.standard_normal(half), rng.standard_normal(half)])
-    system = system_of(matrix, np.full(2 * half, 0.1), force)
-    memory = misleading(2 * half)
-    x = conjugate(system, Known(memory, np.arange(2 * half)), times_gram(matrix), 500, 1e-2)
+    right_side = np.concatenate([0.01 * rng.standard_normal(half), rng.standard_normal(half)])
+    system = system_of(matrix, np.full(2 * half, 0.1), right_side)
+    cache = misleading(2 * half)
+    factors = NamedFactors(cache, np.arange(2 * half))
+    x = conjugate_gradients(system, factors, times_gram(matrix), 500, 1e-2)
     assert plain_residual(system, x) <= 1.01e-2
 
 
 def test_a_factor_of_other_data_is_replaced_and_does_no_harm(rng: np.random.Generator) -> None:
     matrix, other = rng.standard_normal((300, 200)), rng.standard_normal((250, 200))
     weight = 1e-4 * (matrix**2).sum(axis=0)
-    known = Known(Memory(), np.arange(200))
-    known.memory.renew(np.arange(200), (other**2).sum(axis=0) + 1.0, times_gram(other))
-    before = known.memory.kept
+    factors = NamedFactors(FactorCache(), np.arange(200))
+    factors.cache.renew(np.arange(200), (other**2).sum(axis=0) + 1.0, times_gram(other))
+    before = factors.cache.factor
     system = system_of(matrix, weight, rng.standard_normal(200))
-    x = conjugate(system, known, times_gram(matrix), 1000, 1e-16)
-    assert known.memory.kept is not before
-    expected = np.linalg.solve(matrix.T @ matrix + np.diag(weight), system.force)
+    x = conjugate_gradients(system, factors, times_gram(matrix), 1000, 1e-16)
+    assert factors.cache.factor is not before
+    expected = np.linalg.solve(matrix.T @ matrix + np.diag(weight), system.right_side)
     np.testing.assert_allclose(x, expected, rtol=1e-5, atol=1e-9)
 
 
@@ -150,12 +152,12 @@ def test_without_a_factor_the_diagonal_serves(
     hurry: None, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where Cholesky breaks down with every ridge."""
-    monkeypatch.setattr(sparse_factor, "RIDGES", (-2.0,))
+    monkeypatch.setattr(systems, "RIDGES", (-2.0,))
     matrix = rng.standard_normal((90, 40))
-    known = Known(Memory(), np.arange(40))
+    factors = NamedFactors(FactorCache(), np.arange(40))
     system = system_of(matrix, np.full(40, 1.0), rng.standard_normal(40))
-    x = conjugate(system, known, times_gram(matrix), 1000, 1e-20)
-    assert known.memory.kept is None
+    x = conjugate_gradients(system, factors, times_gram(matrix), 1000, 1e-20)
+    assert factors.cache.factor is None
     assert plain_residual(system, x) < 1e-18
 
 
@@ -166,13 +168,13 @@ def test_the_range_of_single_precision_is_no_limit(
     """Squares of the data, and the residuals, lie beyond what single precision can hold."""
     whole = scale * rng.standard_normal((60, 30)) * (rng.random((60, 30)) < 0.3)
     every = np.arange(30)
-    block = Bent.around(sp.csc_matrix(whole), every, np.arange(60), np.ones(60),
-                        Known(Memory(), every))
+    block = CurvedRows.of(sp.csc_matrix(whole), every, np.arange(60), np.ones(60),
+                          NamedFactors(FactorCache(), every))
     weight = np.full(30, scale**2)
     system = system_of(whole, weight, scale * rng.standard_normal(30))
-    x = conjugate(system, block.known, block._single, 500, 1e-20)  # type: ignore[arg-type]
-    assert block.known is not None
-    assert block.known.memory.kept is not None
+    x = conjugate_gradients(system, block.factors, block._single_gram, 500, 1e-20)  # type: ignore[arg-type]
+    assert block.factors is not None
+    assert block.factors.cache.factor is not None
     assert plain_residual(system, x) < 1e-18
 
 
@@ -206,12 +208,12 @@ def test_a_path_by_factors_ends_where_a_direct_one_does(
 
     direct = path(base())
     for name, value in (("DIRECT", -1), ("FEW", 0)):
-        monkeypatch.setattr(sparse_systems, name, value)
+        monkeypatch.setattr(systems, name, value)
     for name, value in (("PATIENCE", 2), ("LARGEST", 30)):
-        monkeypatch.setattr(sparse_factor, name, value)
+        monkeypatch.setattr(systems, name, value)
     by_factors = base()
     assert path(by_factors) == pytest.approx(direct, rel=3.0 * tol)
-    kept = Known.of(by_factors.design).memory.kept
+    kept = NamedFactors.of(by_factors.design).cache.factor
     assert kept is not None
     assert len(kept.columns) <= 30
     assert kept.columns.max() < 150

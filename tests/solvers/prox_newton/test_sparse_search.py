@@ -7,8 +7,9 @@ import pytest
 import scipy.sparse as sp
 
 from cvxscreen.core.losses import Losses
-from cvxscreen.solvers.prox_newton import model as sparse_search
-from cvxscreen.solvers.prox_newton.model import LENGTHS, best_length, searches
+from cvxscreen.solvers.prox_newton.loops import compressed
+from cvxscreen.solvers.prox_newton.model import LENGTHS, Coordinates, descend_along
+from cvxscreen.solvers.prox_newton.objective import Terms, best_length
 
 
 def problem(seed: int) -> tuple[Losses, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -28,7 +29,7 @@ def problem(seed: int) -> tuple[Losses, np.ndarray, np.ndarray, np.ndarray, np.n
 @pytest.mark.parametrize("seed", range(12))
 def test_the_length_is_where_the_objective_is_lowest(seed: int) -> None:
     losses, A, kappa, x, d = problem(seed)
-    length = best_length(x, kappa, A @ x, losses, d, A @ d)
+    length = best_length(x, kappa, A @ x, Terms.of(losses), d, A @ d)
 
     def value(s: float) -> float:
         return float(losses.value(A @ (x + s * d)).sum() + kappa @ np.abs(x + s * d))
@@ -42,7 +43,8 @@ def test_the_length_is_where_the_objective_is_lowest(seed: int) -> None:
 
 def test_the_length_has_an_end() -> None:
     losses, A, kappa, x, d = problem(1)
-    assert 7.9 < best_length(x, kappa, A @ x, losses, 1e-9 * d, 1e-9 * A @ d) <= 8.0
+    terms = Terms.of(losses)
+    assert 7.9 < best_length(x, kappa, A @ x, terms, 1e-9 * d, 1e-9 * A @ d) <= 8.0
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -62,10 +64,10 @@ def test_a_shortened_step_lowers_the_model_by_what_it_says(seed: int) -> None:
         return float(part + kappa @ (np.abs(x + d) - np.abs(x)))
 
     ends = []
-    for loop in (sparse_search._shortened, searches().shortened):
+    at = Coordinates(weight, kappa, slope, x)
+    for loop in (descend_along.py_func, descend_along):
         d, u = np.zeros(6), np.zeros(12)
-        gained = loop(chosen, B.indptr, B.indices, B.data, weight, kappa, slope, x, step, LENGTHS,
-                      d, u)
+        gained = loop(chosen, compressed(B), at, step, LENGTHS, d, u, np.empty((2, 12)))
         assert gained > 0
         assert gained == pytest.approx(-value(d))
         np.testing.assert_allclose(u, B @ d, atol=1e-12)
@@ -90,15 +92,14 @@ def test_a_step_that_raises_the_model_is_not_taken() -> None:
     one = np.ones(1)
     empty = sp.csc_matrix((2, 1))
     d, u = np.zeros(1), np.zeros(2)
-    gained = searches().shortened(np.array([0]), empty.indptr, empty.indices, empty.data, one, one,
-                                  one, one, one, LENGTHS, d, u)
+    gained = descend_along(np.array([0]), compressed(empty), Coordinates(one, one, one, one), one,
+                           LENGTHS, d, u, np.empty((2, 2)))
     assert gained == 0.0
     assert not d.any()
     assert not u.any()
 
 
-def test_loops_without_numba_are_the_same() -> None:
+def test_the_search_is_the_same_interpreted() -> None:
     losses, A, kappa, x, d = problem(3)
-    table = losses.b, losses.e, losses.q, losses.lo, losses.hi
-    given = (x, kappa, A @ x, *table, d, A @ d, 8.0, 12, 0.3)
-    assert sparse_search._root(*given) == pytest.approx(searches().root(*given))
+    given = (x, kappa, A @ x, Terms.of(losses), d, A @ d)
+    assert best_length.py_func(*given) == pytest.approx(best_length(*given))

@@ -10,14 +10,15 @@ from sparse_cases import make
 from cvxscreen.core.duality import reference_point
 from cvxscreen.designs.columns import column_major
 from cvxscreen.designs.rows import Rows
-from cvxscreen.solvers.prox_newton import systems as sparse_factor
-from cvxscreen.solvers.prox_newton import systems as sparse_systems
-from cvxscreen.solvers.prox_newton.model import Model
+from cvxscreen.solvers.prox_newton import systems
+from cvxscreen.solvers.prox_newton.model import Coordinates, Model
 from cvxscreen.solvers.prox_newton.solver import ProxNewton
-from cvxscreen.solvers.prox_newton.systems import Bent
+from cvxscreen.solvers.prox_newton.systems import CurvedRows
 
 
-def bent(rng: np.random.Generator, kind: str, rows: int, columns: int) -> tuple[Bent, np.ndarray]:
+def curved_rows(
+    rng: np.random.Generator, kind: str, rows: int, columns: int
+) -> tuple[CurvedRows, np.ndarray]:
     """Some rows and columns of a larger matrix, weighted; and the same as plain numpy."""
     share = 0.6 if kind == "crowded" else 0.1
     whole = rng.standard_normal((rows + 7, columns + 5))
@@ -28,7 +29,7 @@ def bent(rng: np.random.Generator, kind: str, rows: int, columns: int) -> tuple[
     factor = rng.uniform(0.5, 2.0, rows + 7)
     matrix = np.asfortranarray(whole) if kind == "dense" else sp.csc_matrix(whole)
     plain = (whole * factor[:, None])[np.ix_(chosen, active)]
-    return Bent.around(matrix, active, chosen, factor), plain
+    return CurvedRows.of(matrix, active, chosen, factor), plain
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "crowded"])
@@ -39,35 +40,36 @@ def test_systems_on_chosen_columns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if way != "direct":
-        monkeypatch.setattr(sparse_factor, "PATIENCE", 10_000 if way == "conjugate" else 0)
-        monkeypatch.setattr(sparse_factor, "LARGEST", 20 if way == "heavy" else 1000)
-        monkeypatch.setattr(sparse_systems, "BLOCK", 50)
+        monkeypatch.setattr(systems, "PATIENCE", 10_000 if way == "conjugate" else 0)
+        monkeypatch.setattr(systems, "LARGEST", 20 if way == "heavy" else 1000)
+        monkeypatch.setattr(systems, "BLOCK", 50)
         for name, value in (("DIRECT", -1), ("FEW", 0), ("STEPS", 10_000), ("SHARE", 1e-26)):
-            monkeypatch.setattr(sparse_systems, name, value)
-    block, plain = bent(rng, kind, *shape)
+            monkeypatch.setattr(systems, name, value)
+    block, plain = curved_rows(rng, kind, *shape)
     chosen = np.sort(rng.permutation(shape[1])[: shape[1] - 3])
     weight = rng.uniform(0.1, 1.0, len(chosen))
-    force, u = rng.standard_normal(len(chosen)), rng.standard_normal(shape[0])
+    right_side, u = rng.standard_normal(len(chosen)), rng.standard_normal(shape[0])
     part = plain[:, chosen]
-    expected = np.linalg.solve(part.T @ part + np.diag(weight), force)
-    np.testing.assert_allclose(block.solve(chosen, weight, force), expected, rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(block.times(chosen, force), part @ force, atol=1e-12)
-    np.testing.assert_allclose(block.pull(chosen, u), part.T @ u, atol=1e-12)
+    expected = np.linalg.solve(part.T @ part + np.diag(weight), right_side)
+    found = block.solve(chosen, weight, right_side)
+    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(block.forward(chosen, right_side), part @ right_side, atol=1e-12)
+    np.testing.assert_allclose(block.adjoint(chosen, u), part.T @ u, atol=1e-12)
     np.testing.assert_allclose(block.squares, (plain**2).sum(axis=0), atol=1e-12)
 
 
 def test_a_step_over_zero_is_cut_where_the_model_is_lowest(rng: np.random.Generator) -> None:
     """What a step leads over zero stops there; the rest goes on farther than to the first zero."""
     columns = 30
-    block, _ = bent(rng, "dense", 60, columns)
+    block, _ = curved_rows(rng, "dense", 60, columns)
     x = rng.choice([-1.0, 1.0], columns) * rng.uniform(1e-3, 1.0, columns)
     x[:3] = (1e-6, -1e-6, 1e-6)
-    model = Model(block, np.full(columns, 0.1), np.full(columns, 0.3),
-                  20.0 * rng.standard_normal(columns), x)
-    before = model.value(model.d, model.u)
+    model = Model(block, Coordinates(np.full(columns, 0.1), np.full(columns, 0.3),
+                                     20.0 * rng.standard_normal(columns), x))
+    before = model.value()
     assert model.newton()
-    assert model.value(model.d, model.u) < before
-    place = model.x + model.d
+    assert model.value() < before
+    place = x + model.d
     assert int((place == 0).sum()) > 1
     assert not (place * np.sign(x) < 0).any()
 

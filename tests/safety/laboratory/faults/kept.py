@@ -65,8 +65,8 @@ FAULTS = (
          "features)", "verdicts are recorded about other features",
          "solvers/test_kept.py::test_a_reduction_of_a_reduction_knows_where_its_parts_lie"),
     systems("the Woodbury identity with the wrong sign", SIGN,
-            "(inner - self.pull(chosen, back) * inverse)",
-            "(inner + self.pull(chosen, back) * inverse)", "steps lead nowhere"),
+            "(inner - self.adjoint(chosen, back) * inverse)",
+            "(inner + self.adjoint(chosen, back) * inverse)", "steps lead nowhere"),
     systems("a system without its diagonal", DROPPED,
             "    gram.flat[:: len(gram) + 1] += weight\n", "", "steps lead nowhere"),
 )
