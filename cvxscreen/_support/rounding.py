@@ -22,6 +22,11 @@ def gamma(k: float) -> float:
     return ku / (1.0 - ku)
 
 
+def square(value: float) -> float:
+    """`value` times itself: infinite where it is too large, for which a power raises an error."""
+    return value * value
+
+
 def up(value: float, operations: int = 8) -> float:
     """A non-negative `value` computed with at most `operations` roundings, rounded outward."""
     return value * (1.0 + 2.0 * operations * UNIT) + TINY

@@ -51,7 +51,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen._support.rounding import UNIT, gamma, up
+from cvxscreen._support.rounding import UNIT, gamma, square, up
 from cvxscreen.bounds.regions import Region
 from cvxscreen.bounds.regions.balls import Boxes, Interval
 from cvxscreen.bounds.regions.functionals import outward
@@ -277,13 +277,13 @@ class _State:
         use_settled = settled if self.cross or of == "dual" else np.zeros_like(settled)
         left = ~use_zero
         step = point.x - point.x_theta
-        square = float(weights[left] @ step[left] ** 2)
-        distance = up(float(np.sqrt(square)), self.problem.d + 8) + self.error
+        squared = float(weights[left] @ step[left] ** 2)
+        distance = up(float(np.sqrt(squared)), self.problem.d + 8) + self.error
         # Two squares on one side are at least a quarter of the square of their difference.
         share = 0.25 if of == "primal" or self.cross else 0.5
         total = point.terms + share * up(distance * distance)
         if of == "primal" and self.cross:
-            total -= 0.25 * self.apart(~settled & self.curved)[0] ** 2
+            total -= 0.25 * square(self.apart(~settled & self.curved)[0])
         if use_zero.any():
             # 1/2 M (x - x_theta)^2 - 1/2 M x^2 - 1/2 M x_theta^2 = -M x x_theta
             x, other = point.x[use_zero], point.x_theta[use_zero]
@@ -380,7 +380,7 @@ class _State:
         problem, point, q = self.problem, self.point, self.problem.losses.q
         total = self.budget(known.zero, known.settled, known.slopes[0], of="dual")
         sure, blur = self.apart(rest)
-        radius = up(float(np.sqrt(up(max(total - 0.25 * sure**2, 0.0))))) + 0.5 * blur
+        radius = up(float(np.sqrt(up(max(total - 0.25 * square(sure), 0.0))))) + 0.5 * blur
         off = up(0.5 * float(np.sqrt(q @ (point.theta - self.at_x) ** 2)), problem.n + 8)
         if off <= MOVE * radius and not known.settled.any():
             # Around theta itself, whose pull is known: no pass.

@@ -195,6 +195,8 @@ def dvi_star_ball(problem: Problem, point: Point) -> Region:
     dual point's. For an exact reference it is `dvi_ball`.
     """
     same_data(problem, point)
+    if not np.isfinite(point.x_theta).all():
+        return Everywhere(problem, "dvi_star", point.gap)
     factor = problem.C / point.problem.C
     theta, mu = factor * point.theta, factor * point.multipliers
     return midpoint_named("dvi_star", reference_point(problem, point.x_theta, theta, mu))

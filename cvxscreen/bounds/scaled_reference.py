@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.rounding import UNIT, gamma, up
+from cvxscreen._support.rounding import UNIT, gamma, square, up
 from cvxscreen.bounds.regions import Place
 from cvxscreen.bounds.regions.functionals import inner, length
 from cvxscreen.core.balance import imbalance_cost
@@ -103,12 +103,12 @@ class ScaledReference:
 
     def gap(self, s: float) -> float:
         """Upper bound of the duality gap of the pair at ``s``."""
-        return up(s * self.terms + 0.5 * self.apart(s) ** 2)
+        return up(s * self.terms + 0.5 * square(self.apart(s)))
 
     def radius(self, s: float) -> float:
         """Of the midpoint ball at ``s``, for the centre as computed."""
-        square = up(s * self.terms + 0.25 * self.apart(s) ** 2)
-        return up(float(np.sqrt(square)) + 0.5 * self.rounding_error(s) + self.point.problem.drift)
+        squared = up(s * self.terms + 0.25 * square(self.apart(s)))
+        return up(float(np.sqrt(squared)) + 0.5 * self.rounding_error(s) + self.point.problem.drift)
 
     def products(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
         """``||p - k||^2``, ``<p - k, k>`` and ``||k||^2`` as computed, and their errors."""

@@ -12,7 +12,7 @@ from math import sqrt
 
 import numpy as np
 
-from cvxscreen._support.rounding import UNIT, up
+from cvxscreen._support.rounding import UNIT, square, up
 from cvxscreen.bounds.one_reference import dvi_ball, midpoint_named, on_data_of
 from cvxscreen.bounds.regions import Ball, CutBall, Everywhere, Place, Region, TwoBalls
 from cvxscreen.bounds.regions.functionals import inner, length
@@ -80,6 +80,12 @@ def _dome(
             f"C = {a.problem.C:g} and {b.problem.C:g}. Use 'two_sided' for others."
         )
     a, b = on_data_of(problem, a), on_data_of(problem, b)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _cut_ball(bound, problem, a, b, enhanced=enhanced)
+
+
+def _cut_ball(bound: str, problem: Problem, a: Point, b: Point, *, enhanced: bool) -> Region:
+    """The ball of `b` cut by the half-space of `a`, whose C is the smaller one."""
     ray_a, ray_b = ScaledReference.of(a), ScaledReference.of(b)
     ball_a, ball_b = midpoint_named(bound, a), midpoint_named(bound, b)
     if (
@@ -89,11 +95,14 @@ def _dome(
         return Everywhere(problem, bound, max(a.gap, b.gap))
     gap = max(a.gap, b.gap)
     outer = _farthest(ray_b, ball_b)
-    ball = _centred(bound, problem, ray_b, outer, gap)
-    if enhanced:
-        ball = _halved(bound, problem, ray_b, outer, gap)
+    centred = _halved if enhanced else _centred
+    ball = centred(bound, problem, ray_b, outer, gap)
+    level = _level(problem, ray_a, ball_a, outer)
     normal = Place(ray_a.step, problem.design.forward(ray_a.step))
-    return CutBall(bound, ball, normal, _level(problem, ray_a, ball_a, outer))
+    sizes = square(ball.radius), square(length(problem, normal.x)[1]), level
+    if not np.isfinite(sizes).all():  # squares beyond the largest number say nothing
+        return Everywhere(problem, bound, gap)
+    return CutBall(bound, ball, normal, level)
 
 
 def _farthest(ray: ScaledReference, ball: Ball) -> float:
@@ -119,8 +128,8 @@ def _level(problem: Problem, ray: ScaledReference, ball: Ball, outer: float) -> 
     own = ray.point.problem
     least, most = length(own, ray.step)
     least = max(least - ray.error, 0.0)
-    right = 0.5 * least**2 + 0.5 * _nearest(ray, ball) ** 2 - ray.point.gap
-    right -= 8.0 * UNIT * (least**2 + outer**2 + ray.point.gap)
+    right = 0.5 * square(least) + 0.5 * square(_nearest(ray, ball)) - ray.point.gap
+    right -= 8.0 * UNIT * (square(least) + square(outer) + ray.point.gap)
     # v_a is known up to `error`, o up to `origin_error`; w is no farther from o than `outer`.
     right -= up(ray.error * outer + most * ray.origin_error)
     product, error = inner(problem, ray.step, ray.origin)
@@ -141,10 +150,10 @@ def _halved(bound: str, problem: Problem, ray: ScaledReference, outer: float, ga
     step = np.where(free, 0.0, point.x - ray.origin)
     least, most = length(problem, step)
     least = max(least - up(ray.origin_error + 2.0 * UNIT * most), 0.0)
-    tau = max(up(point.gap + 0.5 * outer**2) - 0.5 * least**2 * (1.0 - 4.0 * UNIT), 0.0)
+    tau = max(up(point.gap + 0.5 * square(outer)) - 0.5 * square(least) * (1.0 - 4.0 * UNIT), 0.0)
     share = up(problem.C / point.problem.C)
     most = up(most + ray.origin_error)
-    radius = up(sqrt(up(0.25 * most**2 + share * up(tau))) + ray.origin_error)
+    radius = up(sqrt(up(0.25 * square(most) + share * up(tau))) + ray.origin_error)
     centre = 0.5 * (point.x + ray.origin)
     radius = up(radius + 4.0 * UNIT * length(problem, np.abs(centre))[1])
     return Ball(problem, bound, centre, problem.design.forward(centre), radius, gap)

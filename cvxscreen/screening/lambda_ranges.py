@@ -7,9 +7,9 @@ A reference ``(M0, theta0)`` of any problem over a cone gives a sphere at every 
 
     centre (M0 + s G0) / 2,    r(s)^2 = |M0 - s G0|^2 / 4 + s T,    T = sum FY + <M0, [-K0]_+>
 
-and where r is convex a term decided at two lambdas is decided between them: the ranges are the
-roots of one quadratic a term. The sphere RRPB (Yoshida et al. 2019, Theorem 10, and its counterpart
-for the linear piece) gives shorter ranges without ``G0``.
+and where r is convex (`_Sphere.convex`) a term decided at two lambdas is decided between them: the
+ranges are the roots of one quadratic a term. The sphere RRPB (Yoshida et al. 2019, Theorem 10, and
+its counterpart for the linear piece) gives shorter ranges without ``G0``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.rounding import UNIT, gamma, up
+from cvxscreen._support.rounding import UNIT, gamma, square, up
 from cvxscreen._support.validation import choice_in_any_case, one_of
 from cvxscreen.bounds.cone_spheres import over_cone
 from cvxscreen.core.closed_form import piece_ends
@@ -44,24 +44,32 @@ class _Sphere:
     k: Array
     k_error: Array
     h: Array
-    level: float  # |M0|
-    pull: float  # |G0|
+    M_norm: float  # |M0|
+    G_norm: float  # |G0|
     cross: float  # <M0, G0>
     terms: float  # T
     off: float  # error of G0
+    relative_error: float  # of sums over the coordinates, and so of the three numbers above
     distance: float  # sqrt(2 gap / lam)
 
     def radius(self, s: Array) -> Array:
         """Of the midpoint sphere at ``1/s``, rounded up."""
-        square = self.level**2 - 2.0 * s * self.cross + (s * self.pull) ** 2
-        size = (self.level + s * self.pull) ** 2
-        apart = np.sqrt(np.maximum(square, 0.0) + 64.0 * UNIT * size) + s * self.off
+        squared = square(self.M_norm) - 2.0 * s * self.cross + (s * self.G_norm) ** 2
+        size = (self.M_norm + s * self.G_norm) ** 2
+        apart = np.sqrt(np.maximum(squared, 0.0) + 64.0 * UNIT * size) + s * self.off
         return (np.sqrt(0.25 * apart**2 + s * self.terms) + 0.5 * s * self.off) * (1 + 16 * UNIT)
 
     def convex(self) -> bool:
-        """Whether r is convex in s for certain."""
-        bend = abs(self.terms - 0.5 * self.cross) * (1.0 + 1e-9)
-        return bend <= 0.5 * self.level * self.pull * (1.0 - 1e-9) or self.off == np.inf
+        """Whether r is convex in s for certain.
+
+        ``r^2 = a + b s + c s^2`` has a convex root if and only if ``|b| <= 2 sqrt(a c)``, that is
+        ``|T - <M0, G0>/2| <= |M0| |G0| / 2``. As ``T >= 0``, Cauchy and Schwarz give one half of
+        it, with equality for an exact reference; only ``T <= (<M0, G0> + |M0| |G0|)/2`` is asked,
+        which an accurate reference satisfies by far.
+        """
+        product = self.M_norm * self.G_norm
+        error = self.M_norm * self.off + 4.0 * self.relative_error * product
+        return self.terms <= 0.5 * (self.cross + product) - error
 
 
 def lam_interval(point: Point, bound: str = "midpoint") -> tuple[Array, Array, Codes]:
@@ -116,18 +124,19 @@ def lam_interval(point: Point, bound: str = "midpoint") -> tuple[Array, Array, C
 def _sphere(point: Point) -> _Sphere:
     problem = point.problem
     lam = float(problem.quadratic.diagonal[0])
-    pulled = lam * point.x_theta
+    G = lam * point.x_theta
     return _Sphere(
         lam=lam,
         m=point.margins,
         m_error=point.margin_error,
-        k=problem.design.forward(pulled),
-        k_error=margin_error(problem, pulled),
+        k=problem.design.forward(G),
+        k_error=margin_error(problem, G),
         h=problem.norms * np.sqrt(lam) * (1.0 + gamma(problem.d + 16)),
-        level=float(np.linalg.norm(point.x)),
-        pull=float(np.linalg.norm(pulled)),
-        cross=float(point.x @ pulled),
+        M_norm=float(np.linalg.norm(point.x)),
+        G_norm=float(np.linalg.norm(G)),
+        cross=float(point.x @ G),
         terms=up(point.terms, 64),
+        relative_error=gamma(problem.d + 16),
         off=up(np.sqrt(lam) * point.dual_error, 16),
         distance=up(float(np.sqrt(2.0 * up(point.gap) / lam)), 16),
     )
@@ -151,7 +160,7 @@ def _relaxed(sphere: _Sphere, sign: float, level: Array) -> Surplus:
 
     def surplus(lam: Array) -> Array:
         grown = 0.5 * (sphere.lam + lam) / lam
-        radius = 0.5 * np.abs(sphere.lam - lam) / lam * sphere.level * (1.0 + gamma(64))
+        radius = 0.5 * np.abs(sphere.lam - lam) / lam * sphere.M_norm * (1.0 + gamma(64))
         radius = radius + np.maximum(sphere.lam, lam) / lam * sphere.distance
         error = grown * sphere.m_error + sphere.h * radius * (1.0 + 16.0 * UNIT)
         size = grown * np.abs(sphere.m) + error + np.abs(level)
@@ -162,7 +171,7 @@ def _relaxed(sphere: _Sphere, sign: float, level: Array) -> Surplus:
 
 def _roots(sphere: _Sphere, sign: float, level: Array) -> tuple[Array, Array]:
     """Where the midpoint rule stops to hold, below and above the reference's lambda."""
-    a, c = 0.25 * sphere.level**2, 0.25 * sphere.pull**2
+    a, c = 0.25 * square(sphere.M_norm), 0.25 * square(sphere.G_norm)
     b = sphere.terms - 0.5 * sphere.cross
     shift, slope, h2 = sign * sphere.m - 2.0 * level, sign * sphere.k, 4.0 * sphere.h**2
     A, B, C = slope**2 - h2 * c, 2.0 * shift * slope - h2 * b, shift**2 - h2 * a
@@ -180,7 +189,7 @@ def _roots(sphere: _Sphere, sign: float, level: Array) -> tuple[Array, Array]:
 
 def _relaxed_ends(sphere: _Sphere, sign: float, level: Array) -> tuple[Array, Array]:
     """Theorem 10 in terms of ``<sign H, M0>`` and a threshold of either sign."""
-    m, nh, eh = sign * sphere.m, sphere.level * sphere.h, sphere.distance * sphere.h
+    m, nh, eh = sign * sphere.m, sphere.M_norm * sphere.h, sphere.distance * sphere.h
     with np.errstate(all="ignore"):
         down, upward = m - 2.0 * level + nh, nh - m + 2.0 * level + 2.0 * eh
         low = np.where(down > 0, (nh - m + 2.0 * eh) / down, np.inf)

@@ -22,7 +22,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.rounding import gamma
+from cvxscreen._support.rounding import gamma, square
 from cvxscreen._support.tables import table
 from cvxscreen.bounds.regions import Region
 from cvxscreen.core.duality import Point
@@ -242,7 +242,7 @@ def _solution_bound(problem: Problem) -> float:
     at_zero = float(np.sum(problem.losses.value(np.zeros(problem.n))))
     floor = problem.quadratic.floor
     pull = float(np.linalg.norm(problem.linear))
-    return (pull + float(np.sqrt(pull**2 + 2.0 * floor * at_zero))) / floor * 1.01
+    return (pull + float(np.sqrt(square(pull) + 2.0 * floor * at_zero))) / floor * 1.01
 
 
 @dataclass(frozen=True)

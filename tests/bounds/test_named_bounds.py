@@ -261,3 +261,24 @@ def test_screen_takes_pairs_for_pair_bounds_only() -> None:
     with pytest.raises(UnknownName, match="two_sided"):
         screen(problem, reference=(a, b), bound="three_sided")
     assert set(available(problem)) == {*BOUNDS, *PAIRS}
+
+
+@pytest.mark.parametrize("name", sorted(PAIRS))
+@pytest.mark.parametrize("intercept", [False, True])
+def test_numbers_whose_squares_overflow_say_nothing(name: str, intercept: bool) -> None:
+    """Badly scaled references are no information, and no error."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((12, 3)), np.where(rng.random(12) < 0.5, -1.0, 1.0)
+    nothing = 0
+    for size, C in ((1e-170, 1e100), (1e-150, 1e200), (1e100, 1e100), (1e140, 1.0), (1e153, 1.0)):
+        with np.errstate(over="ignore", invalid="ignore"):
+            problem = svm(size * X, y, C=C, intercept=intercept)
+            first, second = (
+                reference_point(there, np.full(there.d, 1.0 / size))
+                for there in (problem.with_(C=0.5 * C), problem.with_(C=2.0 * C))
+            )
+            region = named_pair(name)(problem, first, second)
+            codes = judge(problem, region).codes
+        nothing += isinstance(region, Everywhere)
+        assert (codes < 0).all() or np.isfinite(region.gap)
+    assert nothing or name == "two_sided"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from metric_exact import small
 
 import cvxscreen
+from cvxscreen._support.rounding import gamma
 from cvxscreen.bounds import named
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Piece
-from cvxscreen.screening.lambda_ranges import lam_interval
+from cvxscreen.screening.lambda_ranges import _Sphere, lam_interval
 from cvxscreen.screening.verdict import judge
 
 
@@ -88,3 +91,41 @@ def test_decisions_at_the_references_own_lambda_are_those_of_the_sphere(bound: s
             assert (sphere[codes >= 0] == codes[codes >= 0]).all()
             decided += int((codes >= 0).sum())
     assert decided > 200
+
+
+def test_an_accurate_reference_decides_no_less_than_a_rough_one() -> None:
+    """At an exact reference the radius is ``|M0 - s G0| / 2``: convex, with nothing to spare."""
+    for seed in range(3):
+        p = small(seed, share=0.1)
+        rough, exact = (lam_interval(cvxscreen.solve(p, tol=tol).point()) for tol in (1e-3, 1e-12))
+        assert (exact[2] >= 0).sum() >= (rough[2] >= 0).sum() > 0
+        rows = rough[2] >= 0
+        assert (exact[2][rows] == rough[2][rows]).all()
+
+
+def test_the_radius_is_called_convex_only_where_it_is(rng: np.random.Generator) -> None:
+    """By the discriminant in rational numbers, for terms on both sides of the limit."""
+    zero = np.zeros(1)
+    said = np.zeros(2, dtype=int)
+    for _ in range(300):
+        M, G = rng.normal(size=(2, 3)) * 10.0 ** rng.uniform(-3, 3, (2, 1))
+        if rng.random() < 0.4:
+            G = M * rng.uniform(0.5, 2.0)
+        product = float(np.linalg.norm(M) * np.linalg.norm(G))
+        limit = 0.5 * (float(M @ G) + product)
+        terms = max(limit, 0.0) * float(rng.choice([0.0, 1e-12, 0.5, 1 - 1e-9, 1.0, 1 + 1e-9, 2.0]))
+        sphere = _Sphere(
+            lam=1.0, m=zero, m_error=zero, k=zero, k_error=zero, h=zero,
+            M_norm=float(np.linalg.norm(M)), G_norm=float(np.linalg.norm(G)), cross=float(M @ G),
+            terms=terms, off=0.0, relative_error=gamma(16), distance=0.0,
+        )
+        (mm, mg, gg) = (
+            sum(Fraction(float(a)) * Fraction(float(b)) for a, b in zip(u, v, strict=True))
+            for u, v in ((M, M), (M, G), (G, G))
+        )
+        exact = (Fraction(terms) - mg / 2) ** 2 <= mm * gg / 4
+        assert exact or not sphere.convex()
+        if terms < limit * (1.0 - 1e-8):
+            assert sphere.convex()
+        said[int(sphere.convex())] += 1
+    assert (said > 30).all()

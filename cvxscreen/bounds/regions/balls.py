@@ -30,7 +30,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.rounding import UNIT, up
+from cvxscreen._support.rounding import UNIT, square, up
 from cvxscreen.bounds.regions.functionals import Functionals, Place, inner, length, outward
 from cvxscreen.bounds.regions.intercept import margins_over
 from cvxscreen.core.problem import Problem
@@ -67,13 +67,13 @@ class Pencil:
     def radius(self, y: Array) -> Array:
         """Radius at `y`, rounded outward; at the ends with no cancellation at all."""
         if self.end is None:
-            square = self.a0 + y * (self.a1 + y * self.a2)
+            squared = self.a0 + y * (self.a1 + y * self.a2)
             size = self.a0 + y * abs(self.a1) + y * y * self.a2
         else:
             rest = 1.0 - y
             outer, bend = rest * self.a0 + y * self.end, y * rest * self.a2
-            square, size = outer - bend, outer + bend
-        return np.sqrt(np.maximum(square, 0.0) + 8.0 * UNIT * size) * (1.0 + 4.0 * UNIT)
+            squared, size = outer - bend, outer + bend
+        return np.sqrt(np.maximum(squared, 0.0) + 8.0 * UNIT * size) * (1.0 + 4.0 * UNIT)
 
     @property
     def narrowest(self) -> float:
@@ -117,7 +117,7 @@ class Pencil:
             return best
         span = float(np.sqrt(self.a2))
         zeta, along = -0.5 * self.a1 / span, rate / span
-        kappa = float(np.sqrt(max(self.a0 - zeta**2, 0.0)))
+        kappa = float(np.sqrt(max(self.a0 - square(zeta), 0.0)))
         across = np.sqrt(np.maximum(norms**2 - along**2, 0.0))
         # d/dy (along y + norm sqrt((y - zeta)^2 + kappa^2)) = 0, in units of ||u||.
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -263,8 +263,8 @@ class CutBall:
         centre = np.where(free, 0.0, self.ball.centre)
         product, error = inner(self.problem, self.normal.x, centre)
         height = self.level - product - error - 2.0 * UNIT * (abs(self.level) + abs(product))
-        square = length(self.problem, self.normal.x)[1] ** 2
-        return Pencil(up(self.ball.radius) ** 2, -2.0 * height, up(square))
+        growth = square(length(self.problem, self.normal.x)[1])
+        return Pencil(square(up(self.ball.radius)), -2.0 * height, up(growth))
 
     @property
     def radius(self) -> float:
@@ -331,9 +331,9 @@ class TwoBalls:
         noise = 2.0 * UNIT * length(problem, np.abs(step))[1]
         # y (1 - y) ||c1 - c2||^2 is taken off the squared radius: the lower bound is the safe one.
         apart = max(length(problem, step)[0] - noise, 0.0) * (1.0 - 2.0 * UNIT)
-        square = apart**2 * (1.0 - 2.0 * UNIT)
-        r1, r2 = up(self.first.radius) ** 2, up(self.second.radius) ** 2
-        return Pencil(r2, r1 - r2 - square, square, r1)
+        growth = square(apart) * (1.0 - 2.0 * UNIT)
+        r1, r2 = square(up(self.first.radius)), square(up(self.second.radius))
+        return Pencil(r2, r1 - r2 - growth, growth, r1)
 
     @property
     def radius(self) -> float:

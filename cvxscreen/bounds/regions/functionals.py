@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.rounding import UNIT, gamma
+from cvxscreen._support.rounding import UNIT, gamma, square
 from cvxscreen.core.duality import margin_error
 from cvxscreen.core.problem import Problem, Quadratic
 
@@ -49,15 +49,15 @@ def inner(problem: Problem, u: Array, v: Array) -> tuple[float, float]:
             size += float(np.abs(u) @ (np.abs(form.matrix) @ np.abs(v)))
         return value, gamma(2 * problem.d + 8) * size
     # A norm is rounded up by what its square may be off; the error of a product is their mean.
-    excess = [max(form.norm(w) ** 2 - form.inner(form.apply(w), w), 0.0) for w in (u, v)]
+    excess = [max(square(form.norm(w)) - form.inner(form.apply(w), w), 0.0) for w in (u, v)]
     return value, 1.01 * float(np.sqrt(excess[0] * excess[1]))
 
 
 def length(problem: Problem, u: Array) -> tuple[float, float]:
     """A lower and an upper bound of ``||u||_M`` over the penalised coordinates."""
-    square, error = inner(problem, u, u)
-    low = float(np.sqrt(max(square - error, 0.0))) * (1.0 - 2.0 * UNIT)
-    return low, float(np.sqrt(square + error)) * (1.0 + 2.0 * UNIT)
+    squared, error = inner(problem, u, u)
+    low = float(np.sqrt(max(squared - error, 0.0))) * (1.0 - 2.0 * UNIT)
+    return low, float(np.sqrt(squared + error)) * (1.0 + 2.0 * UNIT)
 
 
 def lifted(problem: Problem, pivot: Array, x: Array) -> tuple[float, float]:
@@ -104,12 +104,12 @@ class Functionals:
         e, form = problem.free_columns[:, 0], problem.quadratic
         pulled = form.solve(pivot)
         cross, cross_error = problem.design.forward(pulled), margin_error(problem, pulled)
-        square, square_error = inner(problem, pulled, pulled)
-        size = float(np.sqrt(max(square, 0.0) + square_error))
-        total = problem.norms**2 - 2.0 * e * cross + e**2 * square
+        squared, squared_error = inner(problem, pulled, pulled)
+        size = float(np.sqrt(max(squared, 0.0) + squared_error))
+        total = problem.norms**2 - 2.0 * e * cross + e**2 * squared
         # The cancellation in this sum is charged in full.
         noise = 4.0 * gamma(problem.d + 16) * (problem.norms + np.abs(e) * size) ** 2
-        noise = noise + 2.0 * np.abs(e) * cross_error + e**2 * square_error
+        noise = noise + 2.0 * np.abs(e) * cross_error + e**2 * squared_error
         if form.matrix is not None:
             reach = problem.sizes + np.abs(e) * float(np.linalg.norm(pivot))
             solved = 4.0 * gamma(4 * problem.d + 16) * condition(problem) / form.floor

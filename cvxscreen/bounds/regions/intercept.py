@@ -40,7 +40,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.rounding import UNIT, gamma, up
+from cvxscreen._support.rounding import UNIT, gamma, square, up
 from cvxscreen.bounds.regions.functionals import Functionals, Place, lifted
 from cvxscreen.core.balance import imbalance_cost
 from cvxscreen.core.duality import margin_error
@@ -221,7 +221,7 @@ def _promising(base: _Base, side: float) -> list[float]:
     constant = np.sum(step * (t - losses.b - 0.5 * losses.q * (slopes + theta)), axis=1)
     constant -= (np.abs(slopes) - np.abs(theta)) @ losses.e
     leaning = sigma > _SMALLEST * np.max(np.abs(e) * (np.abs(theta) + np.abs(step)), axis=1)
-    bound = (share * base.radius**2 - constant) / np.where(leaning, sigma, 1.0)
+    bound = (share * square(base.radius) - constant) / np.where(leaning, sigma, 1.0)
     bound = np.where(leaning & (bound < np.inf), bound, np.inf)
     if not bound.min() < np.inf:
         return []
@@ -265,15 +265,15 @@ def _excess(base: _Base, side: float, delta: float) -> Array | None:
     pivot = np.where(problem.quadratic.free, 0.0, side * pulled / sigma)
     norms = Functionals.around(problem, pivot).norms
     lean = factor * float(np.abs(step) @ problem.rounding_norms)
-    budget = up(radius**2) - constant + constant_error
+    budget = up(square(radius)) - constant + constant_error
     budget = budget + up(base.repair + lean * radius + sigma_error * base.reach)
-    budget = budget + 8.0 * UNIT * (radius**2 + abs(constant))
+    budget = budget + 8.0 * UNIT * (square(radius) + abs(constant))
     share = np.abs(e) / sigma
     with np.errstate(divide="ignore", invalid="ignore"):
         inside = norms < 2.0 * share * radius
         bowl = np.where(inside, norms**2 / (4.0 * share), 0.0)
-    rest = np.where(inside, bowl, radius * norms - share * radius**2)
-    size = share * (abs(budget) + radius**2) + radius * norms + np.abs(base.t)
+    rest = np.where(inside, bowl, radius * norms - share * square(radius))
+    size = share * (abs(budget) + square(radius)) + radius * norms + np.abs(base.t)
     return share * budget + rest + base.error + 16.0 * UNIT * size
 
 
