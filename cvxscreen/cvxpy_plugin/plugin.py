@@ -17,7 +17,7 @@ import numpy as np
 from cvxscreen._support.limits import ITERATIONS, TIME, Limits
 from cvxscreen._support.validation import choice, one_of, tolerance
 from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, recognise_composite
-from cvxscreen.cvxpy_plugin.composite.rounds import USELESS, screened_beside
+from cvxscreen.cvxpy_plugin.composite.rounds import USELESS, screened_composite
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver, installed, options_for
 from cvxscreen.cvxpy_plugin.metric_start import metric_start
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
@@ -95,7 +95,9 @@ def solve(
         return plain(problem, request, found)
     spent = perf_counter() - began
     if isinstance(found, CompositeProblem):
-        outcome = screened_beside(found, request.cvxpy_solver(), request.mode, request.tol, spent)
+        outcome = screened_composite(
+            found, request.cvxpy_solver(), request.mode, request.tol, spent
+        )
         if isinstance(outcome, Report):
             request.say(outcome)
     else:

@@ -15,7 +15,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.build import Built, build
 from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, evaluate, recognise_composite
 from cvxscreen.cvxpy_plugin.composite.reduction import CompositeReduction, WriteComposite
-from cvxscreen.cvxpy_plugin.composite.rounds import Rounds
+from cvxscreen.cvxpy_plugin.composite.rounds import ScreenedComposite
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.metric_start import metric_start
 from cvxscreen.cvxpy_plugin.plugin import require_cvxpy_problem
@@ -196,12 +196,11 @@ def reduced_composite(made: CompositeProblem) -> Reduced:
             "objective does not square; `prob.solve(method='screen')` predicts there."
         )
     full = made.recognition.problem
-    rounds = Rounds(made, CvxpySolver(), PILOT)
-    found = rounds.run("certified")
+    screened = ScreenedComposite(made, CvxpySolver(), "certified", PILOT)
+    found = screened.solved()
     if found.relaxed is None:
         raise _no_point(found.status)
-    rounds.prove()
-    cut = CompositeReduction.of(made, rounds.screening.selection, rounds.possible)
+    cut = CompositeReduction.of(made, screened.screening.selection, screened.possible)
     further = WriteComposite(cut.rest, made.unscreened)
     built: Built = build(cut.reduced, further)
 
@@ -217,7 +216,7 @@ def reduced_composite(made: CompositeProblem) -> Reduced:
         )
         return Restoration(made.recognition, restored, proof, report)
 
-    return Reduced(built.problem, rounds.screening, back)
+    return Reduced(built.problem, screened.screening, back)
 
 
 def fixed(problem: Problem, selection: Selection) -> dict[str, int]:

@@ -33,9 +33,9 @@ from cvxpy.reductions.solvers.solver import Solver
 from cvxscreen.cvxpy_plugin.composite.problem import composite_of
 from cvxscreen.cvxpy_plugin.composite.rounds import (
     USELESS,
+    ScreenedComposite,
     accepted_answer,
     report_of,
-    solve_beside,
 )
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.plugin import Request, make_report
@@ -206,7 +206,7 @@ def _composite(data: dict[str, Any], request: Request, began: float) -> _Answer 
         check(recognition)
         made = composite_of(recognition, None)
         recognised = perf_counter() - began
-        found = solve_beside(made, cvxpy_solver, request.mode, request.tol)
+        found = ScreenedComposite(made, cvxpy_solver, request.mode, request.tol).solved()
     except Exception:  # the first reason is the one to give
         return ""
     answer = accepted_answer(found, cvxpy_solver)

@@ -48,14 +48,19 @@ __all__ = ["SubproblemSolver", "SubproblemResult", "MODES", "Start", "run", "sol
 def run(screened: ScreenedProblem[S, R, A, L, P]) -> None:
     """Screen and solve in turns until the problem says that it is over."""
     while not screened.over:
-        began = perf_counter()
-        selection = screened.select()
-        reduced, lift = screened.reduce(selection)
-        answer = screened.solve(reduced, selection)
-        times = Times(began, perf_counter())
-        point = None if answer is None else screened.evaluate(lift(answer), selection)
-        refuted = screened.put_back(selection, point)
-        screened.close(reduced, selection, refuted, times)
+        one_round(screened)
+
+
+def one_round(screened: ScreenedProblem[S, R, A, L, P]) -> None:
+    """The steps in the module's docstring, once."""
+    began = perf_counter()
+    selection = screened.select()
+    reduced, lift = screened.reduce(selection)
+    answer = screened.solve(reduced, selection)
+    times = Times(began, perf_counter())
+    point = None if answer is None else screened.evaluate(lift(answer), selection)
+    refuted = screened.put_back(selection, point)
+    screened.close(reduced, selection, refuted, times)
 
 
 def solve_screened(

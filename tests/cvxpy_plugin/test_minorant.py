@@ -12,20 +12,21 @@ from cvxpy_plugin.beside_zoo import BOTH, Data, problem_of
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.bounds.regions import Ball
 from cvxscreen.cvxpy_plugin.composite.problem import recognise_composite
-from cvxscreen.cvxpy_plugin.composite.rounds import Rounds
+from cvxscreen.cvxpy_plugin.composite.rounds import ScreenedComposite
 from cvxscreen.cvxpy_plugin.composite.unscreened import UnscreenedTerm
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.recognise.max_affine import Maxima
 from cvxscreen.errors import NotScreenable
+from cvxscreen.solvers.loop import one_round
 
 TIGHT = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
 
 
-def solved(name: str, data: Data | None = None) -> Rounds:
-    rounds = Rounds(
-        recognise_composite(problem_of(name, data)), CvxpySolver("CLARABEL", TIGHT), 1e-7
-    )
-    assert rounds.round(False)
+def solved(name: str, data: Data | None = None) -> ScreenedComposite:
+    made = recognise_composite(problem_of(name, data))
+    rounds = ScreenedComposite(made, CvxpySolver("CLARABEL", TIGHT), "certified", 1e-7)
+    one_round(rounds)
+    assert not rounds.hopeless
     assert rounds.best is not None
     return rounds
 

@@ -1,17 +1,15 @@
-"""The rounds for losses beside another convex part, from the recognition to the answer.
-
-The rounds for losses beside another convex part: predict or prove, solve what is left, certify.
+"""Losses F beside another convex part g of a CVXPY problem: a problem for the loop, and its answer.
 
 Terms of F are screened by bounds that hold for any convex g (`minorant`), pieces of maxima by the
-same ball; g itself goes into every reduced problem.
-
-Losses beside another convex part, from the recognition to the answer in the user's problem.
+same ball; g itself goes into every reduced problem as CVXPY wrote it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import perf_counter
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +30,10 @@ from cvxscreen.errors import CvxscreenError
 from cvxscreen.screening.reduction import Prediction, Screening, Selection
 from cvxscreen.screening.verdict import judge
 from cvxscreen.solvers.interface import call_checked
+from cvxscreen.solvers.loop import run
 from cvxscreen.solvers.prediction import SMALL, PredictionRadius, accept_reduction
+from cvxscreen.solvers.screened import ScreenedProblem, Times
+from cvxscreen.solvers.solution import Round
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -77,11 +78,40 @@ class Outcome:
     seconds: float
 
 
-class Rounds:
-    """Predict or prove, solve what is left with g verbatim, certify; see the module's docstring."""
+class PieceSlopes(NamedTuple):
+    """A primal-dual pair, with the slopes of the pieces of maxima (None: not known)."""
 
-    def __init__(self, made: CompositeProblem, cvxpy_solver: CvxpySolver, tol: float) -> None:
-        self.made, self.cvxpy_solver, self.tol = made, cvxpy_solver, tol
+    x: Array
+    theta: Array
+    multipliers: Array
+    shares: Array | None
+
+
+class ScreenedComposite(
+    ScreenedProblem[
+        CompositeReduction, CompositeReduction, PieceSlopes, PieceSlopes, tuple[Relaxed, Array]
+    ]
+):
+    """``F + g`` with what is known of it: F's terms and the pieces of g's maxima are screened.
+
+    In ``safe`` mode the rounds that predict only give a point; one more round solves what that
+    point proves, and its answer is handed out.
+
+    Parameters
+    ----------
+    made : CompositeProblem
+    cvxpy_solver : CvxpySolver
+        Solver of the reduced problems, with g as CVXPY wrote it.
+    mode : {"certified", "safe"}
+    tol : float
+        Relative gap on the full problem.
+    """
+
+    def __init__(
+        self, made: CompositeProblem, cvxpy_solver: CvxpySolver, mode: str, tol: float
+    ) -> None:
+        self.made, self.cvxpy_solver, self.mode, self.tol = made, cvxpy_solver, mode, tol
+        self.limits = cvxpy_solver.limits
         self.problem: Problem = made.recognition.problem
         self.maxima = made.maxima
         self.screening = Screening.empty(self.problem)
@@ -90,33 +120,28 @@ class Rounds:
         self.shares = np.zeros(pieces)
         self.best: Relaxed | None = None
         self.proof: Certificate | None = None
-        self.guess: PredictionRadius | None = None
+        self.radius: PredictionRadius | None = None
         self.share = 1.0
         self.open_terms: Mask = np.zeros(self.problem.n, dtype=bool)
         self.open_pieces: Mask = np.zeros(pieces, dtype=bool)
         self.status = "not run"
-        self.count = self.kept = self.predicted = 0
+        self.rounds = []
+        self.kept = self.predicted = 0
+        self.confirming = self.hopeless = False
         self.solving = 0.0
 
-    def run(self, mode: str) -> Outcome:
-        """All rounds."""
+    def solved(self) -> Outcome:
+        """All rounds, from a first point to the record of the call."""
         began = perf_counter()
         self.begin()
-        failed = False
-        while self.count < MAX_ROUNDS and not failed:
-            trust = self.best is not None and self.count < MAX_ROUNDS - 2
-            failed = not self.round(trust)
-            if self.proof is not None and self.proof.ok:
-                break
-        if mode == "safe" and self.proof is not None and self.proof.ok:
-            # What was predicted gave a point; the answer comes from what that point proves.
+        run(self)
+        if self.best is not None and (self.screening.codes == Piece.UNDECIDED).all():
             self.prove()
-            self.round(False)
         ok = self.proof is not None and self.proof.ok
         status = self.status if self.best is None else "optimal" if ok else "inaccurate"
         return Outcome(
-            status, self.best, self.shares, self.proof, self.kept, self.screening, self.count,
-            self.predicted, self.solving, perf_counter() - began,
+            status, self.best, self.shares, self.proof, self.kept, self.screening,
+            len(self.rounds), self.predicted, self.solving, perf_counter() - began,
         )
 
     def begin(self) -> None:
@@ -135,15 +160,13 @@ class Rounds:
             size = min(max(SMALL, 10 * problem.d, maxima.n // 10), maxima.n)
             index = np.sort(rng.choice(maxima.n, size=size, replace=False))
             fewer = maxima.sample(index, maxima.n / size)
-        x, _, mu, _ = self.solve(some, fewer)
-        if x is not None:
-            theta = problem.losses.slope(problem.design.forward(x))
-            self.best, self.shares = self.judged(x, theta, mu, None)
+        found = self.called(some, fewer)
+        if found is not None:
+            theta = problem.losses.slope(problem.design.forward(found.x))
+            self.best, self.shares = self.judged(found.x, theta, found.multipliers, None)
 
-    def solve(
-        self, problem: Problem, maxima: Maxima | None
-    ) -> tuple[Array | None, Array, Array, Array | None]:
-        """One solve of ``problem + maxima + verbatim``: x, theta, multipliers, shares."""
+    def called(self, problem: Problem, maxima: Maxima | None) -> PieceSlopes | None:
+        """The solver's answer to ``problem + maxima + unscreened``."""
         further = WriteComposite(maxima, self.made.unscreened)
         began = perf_counter()
         self.cvxpy_solver.further = further
@@ -152,8 +175,8 @@ class Rounds:
         self.solving += perf_counter() - began
         self.status = found.status
         if not found.usable:
-            return None, found.theta, found.multipliers, None
-        return found.x, found.theta, found.multipliers, further.shares()
+            return None
+        return PieceSlopes(found.x, found.theta, found.multipliers, further.shares())
 
     def judged(
         self, x: Array, theta: Array, mu: Array, shares: Array | None
@@ -161,7 +184,32 @@ class Rounds:
         """A point of the full problem, and the slopes of its maxima."""
         return evaluate(self.made, x, theta, mu, shares, self.tol)
 
-    def selected(self, trust: bool) -> tuple[Selection, Mask]:
+    def prove(self) -> None:
+        """What the best point proves of the terms and of the pieces."""
+        best = self.best
+        if best is None or not self.made.provable:
+            return
+        region = midpoint_ball(best.problem, best.point)
+        self.screening = self.screening.tighten(judge(best.problem, region))
+        if self.maxima is not None and isinstance(region, Ball):
+            self.possible = self.possible & self.maxima.proven(best.problem, region)
+
+    # -- the steps of a round ---------------------------------------------------------------
+
+    def select(self) -> CompositeReduction:
+        """What is proven or, as long as a prediction may help, predicted."""
+        if self.confirming:
+            self.prove()
+        trust = not self.confirming and len(self.rounds) < MAX_ROUNDS - 2
+        chosen, pieces = self.chosen(trust)
+        selected = CompositeReduction.of(self.made, chosen, pieces)
+        known = self.screening.codes >= 0
+        self.predicted = int(((selected.selection.codes >= 0) & ~known).sum())
+        self.predicted += int((self.possible & ~pieces).sum())
+        self.kept = selected.kept
+        return selected
+
+    def chosen(self, trust: bool) -> tuple[Selection, Mask]:
         """What to reduce by: proven, and on trust predicted."""
         selection, pieces = self.screening.selection, self.possible
         everything = selection, pieces
@@ -169,10 +217,10 @@ class Rounds:
             return everything
         relaxed, point = self.best.problem, self.best.point
         if self.problem.n:
-            if self.guess is None:
-                self.guess = PredictionRadius.near(relaxed, point, SHARE)
-            reach = self.guess.reach(relaxed)
-            predicted = Prediction.from_margins(relaxed, point.margins, reach, self.guess.keep)
+            if self.radius is None:
+                self.radius = PredictionRadius.near(relaxed, point, SHARE)
+            reach = self.radius.reach(relaxed)
+            predicted = Prediction.from_margins(relaxed, point.margins, reach, self.radius.keep)
             codes = np.where(self.open_terms, Piece.UNDECIDED, predicted.selection.codes)
             predicted = Prediction(Selection(codes.astype(np.int8)))
             selection = accept_reduction(relaxed, predicted.beside(self.screening), point, 1.0)
@@ -185,32 +233,50 @@ class Rounds:
             left += int((self.maxima.counts(pieces) > 1).sum())
         return (selection, pieces) if left <= WORTH * self.made.terms else everything
 
-    def round(self, trust: bool) -> bool:
-        """One reduced solve, judged on the full problem; False where nothing else can be tried."""
-        maxima = self.maxima
-        cut = CompositeReduction.of(self.made, *self.selected(trust))
-        selection, pieces = cut.selection, cut.pieces
-        proven = self.screening.codes >= 0
-        self.predicted = int(((selection.codes >= 0) & ~proven).sum())
-        self.predicted += int((self.possible & ~pieces).sum())
-        self.kept = cut.kept
-        self.count += 1
-        x, theta, mu, found = self.solve(cut.reduced, cut.rest)
-        if x is None:
+    def reduce(
+        self, selection: CompositeReduction
+    ) -> tuple[CompositeReduction, Callable[[PieceSlopes], PieceSlopes]]:
+        """The selection holds what is left of F and of the maxima."""
+
+        def lift(found: PieceSlopes) -> PieceSlopes:
+            x, theta, shares = selection.lift(found.x, found.theta, found.shares)
+            return PieceSlopes(x, theta, found.multipliers, shares)
+
+        return selection, lift
+
+    def solve(
+        self, reduced: CompositeReduction, selection: CompositeReduction
+    ) -> PieceSlopes | None:
+        """The solver's answer; it takes neither a start nor a target."""
+        return self.called(reduced.reduced, reduced.rest)
+
+    def evaluate(
+        self, lifted: PieceSlopes, selection: CompositeReduction
+    ) -> tuple[Relaxed, Array]:
+        """A point of the full problem, and the slopes of its maxima."""
+        return self.judged(lifted.x, lifted.theta, lifted.multipliers, lifted.shares)
+
+    def put_back(
+        self, selection: CompositeReduction, point: tuple[Relaxed, Array] | None
+    ) -> int:
+        """Take over a better point; terms and pieces that it refutes stay in from now on."""
+        if point is None:
             # A linearised problem may be unbounded where the full one is not.
-            self.guess = None if self.guess is None else self.guess.wider(np.inf)
+            self.radius = None if self.radius is None else self.radius.wider(np.inf)
             self.share *= 8.0
-            return self.predicted > 0
-        x, theta, shares = cut.lift(x, theta, found)
-        before = self.best
-        here, shares = self.judged(x, theta, mu, shares)
-        off = Prediction(selection).refuted(here.problem, here.point.margins, self.screening)
-        missed = np.zeros(0, dtype=bool) if maxima is None else maxima.refuted(x, pieces)
-        if (off.any() or missed.any()) and before is not None:
+            self.hopeless = self.predicted == 0
+            return 0
+        (here, shares), before, maxima = point, self.best, self.maxima
+        chosen, pieces = Prediction(selection.selection), selection.pieces
+        off = chosen.refuted(here.problem, here.point.margins, self.screening)
+        missed = np.zeros(0, dtype=bool)
+        if maxima is not None:
+            missed = maxima.refuted(here.point.x, pieces)
+        refuted = int(off.sum()) + int(missed.sum())
+        if refuted and before is not None:
             here, shares = self.nearer(before, here, shares)
             # What is refuted on the way back as well stays in from now on.
-            margins = here.point.margins
-            self.open_terms |= Prediction(selection).refuted(here.problem, margins, self.screening)
+            self.open_terms |= chosen.refuted(here.problem, here.point.margins, self.screening)
             if maxima is not None:
                 self.open_pieces |= maxima.refuted(here.point.x, pieces)
         proof = here.certify(self.tol)
@@ -218,7 +284,8 @@ class Rounds:
         if self.proof is None or proof.ok or better:
             self.best, self.proof, self.shares = here, proof, shares
         self.share *= 1.5
-        return bool(proof.ok or off.any() or missed.any())
+        self.hopeless = not (proof.ok or refuted)
+        return refuted
 
     def nearer(self, before: Relaxed, here: Relaxed, shares: Array) -> tuple[Relaxed, Array]:
         """The lowest point on the way from `before`, where predictions have led too far."""
@@ -233,34 +300,36 @@ class Rounds:
         mixed = self.shares + part * (shares - self.shares) if len(shares) else None
         return self.judged(first.x + part * (last.x - first.x), theta, mu, mixed)
 
-    def prove(self) -> None:
-        """What the best point proves of the terms and of the pieces."""
-        best = self.best
-        if best is None or not self.made.provable:
+    def close(
+        self,
+        reduced: CompositeReduction,
+        selection: CompositeReduction,
+        refuted: int,
+        times: Times,
+    ) -> None:
+        """Record the round; stop when certified (and confirmed), or when nothing else can help."""
+        proof, now = self.proof, perf_counter()
+        self.rounds.append(Round(
+            number=len(self.rounds) + 1, kept=self.kept,
+            proven=int((self.screening.codes >= 0).sum()), predicted=self.predicted,
+            refuted=refuted, gap=np.inf if proof is None else proof.gap,
+            relative_gap=np.inf if proof is None else proof.relative_gap,
+            solver_status=self.status,
+            solve_seconds=times.solved - times.began, seconds=now - times.began,
+        ))
+        certified = proof is not None and proof.ok
+        if certified and self.mode == "safe" and not self.confirming:
+            self.confirming = True
             return
-        region = midpoint_ball(best.problem, best.point)
-        self.screening = self.screening.tighten(judge(best.problem, region))
-        if self.maxima is not None and isinstance(region, Ball):
-            self.possible = self.possible & self.maxima.proven(best.problem, region)
-
-
-def solve_beside(
-    made: CompositeProblem, cvxpy_solver: CvxpySolver, mode: str, tol: float
-) -> Outcome:
-    """Solve ``F + g``; see the module's docstring."""
-    found = Rounds(made, cvxpy_solver, tol)
-    outcome = found.run(mode)
-    if outcome.relaxed is not None and (found.screening.codes == Piece.UNDECIDED).all():
-        found.prove()
-        outcome = replace(outcome, screening=found.screening)
-    return outcome
+        last = self.hopeless or len(self.rounds) >= MAX_ROUNDS
+        self.finished = self.confirming or certified or last
 
 
 USELESS = 1e-2
 """An answer with a larger certified gap (relative) is not handed out, but solved again plainly."""
 
 
-def screened_beside(
+def screened_composite(
     made: CompositeProblem, cvxpy_solver: CvxpySolver, mode: str, tol: float, recognised: float
 ) -> Report | str:
     """Solve losses beside another convex part and write back; or why CVXPY's answer is needed.
@@ -268,7 +337,7 @@ def screened_beside(
     `recognised` is the time of the recognition, in seconds.
     """
     try:
-        found = solve_beside(made, cvxpy_solver, mode, tol)
+        found = ScreenedComposite(made, cvxpy_solver, mode, tol).solved()
     except (CvxscreenError, np.linalg.LinAlgError) as error:
         return f"the screening loop stopped: {error}"
     answer = accepted_answer(found, cvxpy_solver)
