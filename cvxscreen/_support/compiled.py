@@ -28,7 +28,9 @@ CONTRACT = frozenset({"contract"})
 """Products may be fused with the sum they go to, as processors do; the order of sums is kept."""
 
 
-def compiled(*, fastmath: frozenset[str] = frozenset(), nogil: bool = False) -> Any:
+def compiled(
+    *, fastmath: frozenset[str] = frozenset(), nogil: bool = False, inline: bool = False
+) -> Any:
     """The decorator of every compiled loop: ``numba.njit``, cached on disk, divisions as numpy's.
 
     A decorated function is an ordinary function of its module: it can be called alone, and
@@ -41,8 +43,14 @@ def compiled(*, fastmath: frozenset[str] = frozenset(), nogil: bool = False) -> 
         LLVM's freedoms; `SUMS` where only the order of a sum is free.
     nogil : bool
         Whether other threads of Python run meanwhile.
+    inline : bool
+        Whether it is written into the loops that call it: a call counts the references of each
+        array it is given, which is much beside a few dozen products.
     """
-    return njit(cache=True, fastmath=set(fastmath), error_model="numpy", nogil=nogil)
+    return njit(
+        cache=True, fastmath=set(fastmath), error_model="numpy", nogil=nogil,
+        inline="always" if inline else "never",
+    )
 
 
 def together(

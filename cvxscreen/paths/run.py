@@ -29,8 +29,8 @@ from cvxscreen.errors import InvalidInput
 from cvxscreen.paths.checkpoint import Checkpoint
 from cvxscreen.paths.record import PathPoint, Points, points_of
 from cvxscreen.solvers.compiled_path.segments import CompiledPath, PathSegment, suits
+from cvxscreen.solvers.dual_active_set.path_cache import PathCache
 from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
-from cvxscreen.solvers.dual_active_set.state import PathCache
 from cvxscreen.solvers.interface import Start, SubproblemSolver
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.metric.sequence import metric_rows
@@ -109,7 +109,7 @@ class Run:
         self.recorded, self.limits, self.max_iter = recorded, limits, max_iter
         self.previous: Solution | None = None
         self.small: CompiledPath | None = None
-        self.memory = PathCache()
+        self.path_cache = PathCache()
         self.missed, self.note, self.ended = 0, "", False
         plain = over == "C" and max_iter is None  # the compiled loop counts no iterations
         if plain and solver.lower() in COMPILED and suits(problem):
@@ -182,7 +182,7 @@ class Run:
         elif len(self.points):
             start = self.resume(here, self.points[-1])
         if isinstance(inner, DualActiveSet) and not self.recorded:
-            inner = replace(inner, memory=self.memory)
+            inner = replace(inner, path_cache=self.path_cache)
         point, found = _one(here, start, self.tol, self.mode, inner)
         if point.status == TIME:
             self.limits.spent()  # this point is not finished, so it does not count

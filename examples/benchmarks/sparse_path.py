@@ -27,8 +27,8 @@ import cvxscreen
 from cvxscreen._support.tables import table
 from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.core.problem import Problem
+from cvxscreen.solvers.dual_active_set.path_cache import PathCache
 from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
-from cvxscreen.solvers.dual_active_set.state import PathCache
 from cvxscreen.solvers.interface import Start, SubproblemResult
 
 
@@ -58,7 +58,7 @@ def objective(point: Point, C: float) -> float:
 
 
 def solve(
-    here: Problem, start: Start | None, tol: float, memory: PathCache, size: float | None = None
+    here: Problem, start: Start | None, tol: float, cache: PathCache, size: float | None = None
 ) -> Point:
     """Solve and certify; aim lower when the certificate asks for it."""
     began = process_time()
@@ -66,7 +66,7 @@ def solve(
     x = np.zeros(here.d) if start is None else start.x
     scale, aim = here.primal(x) if size is None else size, 0.9
     while True:
-        found = DualActiveSet(memory=memory)(here, start, aim * tol * scale)
+        found = DualActiveSet(path_cache=cache)(here, start, aim * tol * scale)
         seconds += process_time() - began
         began = process_time()
         proof = certify(here, found.x, found.theta, tol=tol)
@@ -80,12 +80,12 @@ def solve(
 def path(problem: Problem, grid, tol: float) -> list[Point]:
     """All values of C, each from the one before."""
     points: list[Point] = []
-    memory = PathCache()
+    cache = PathCache()
     for value in grid:
         here = problem.with_(C=float(value))
         start = scaled(points[-1], here) if points else None
         size = objective(points[-1], here.C) if points else None
-        points.append(solve(here, start, tol, memory, size))
+        points.append(solve(here, start, tol, cache, size))
     return points
 
 

@@ -29,16 +29,12 @@ from cvxscreen.out_of_core import block_products
 from cvxscreen.solvers import box_qp as smo_loops
 from cvxscreen.solvers.compiled_path import path_loop as small_loops
 from cvxscreen.solvers.compiled_path.segments import CompiledPath
-from cvxscreen.solvers.dual_active_set import loops as faces_loops
-from cvxscreen.solvers.dual_active_set import loops as faces_products
 from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
 from cvxscreen.solvers.metric.solver import closed_form, task_of
 from cvxscreen.solvers.stochastic import Sdca, Spdc
 
 MADE: tuple[Any, ...] = (
-    certificate_batch.compiled, faces_loops.compiled, small_loops.compiled,
-    faces_products.compiled_products,
-    smo_loops.compiled,
+    certificate_batch.compiled, small_loops.compiled, smo_loops.compiled,
 )
 """Everything that hands out kernels, each once."""
 
@@ -236,7 +232,7 @@ def test_without_numba_the_loops_are_there_as_written(monkeypatch: pytest.Monkey
     try:
         for made in MADE:
             made.cache_clear()
-        for made in (faces_loops.compiled, small_loops.compiled, certificate_batch.compiled):
+        for made in (small_loops.compiled, certificate_batch.compiled):
             assert made() is None
     finally:
         for made in MADE:

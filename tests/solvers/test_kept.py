@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from solvers.dual_active_set.test_faces import D, N, make, solved, target_of, words
 from sparse_cases import make as sparse_model
+from sparse_problems import D, N, make, solved, target_of, words
 
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.duality import reference_point, rescaled_point
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.reduction import Selection
+from cvxscreen.solvers.dual_active_set.iterate import known_margins
+from cvxscreen.solvers.dual_active_set.path_cache import PathCache
 from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
-from cvxscreen.solvers.dual_active_set.state import PathCache, _known_margins
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.prox_newton.subproblem import IndexedSubproblem
 
@@ -28,12 +29,12 @@ def test_a_start_evaluated_elsewhere_is_evaluated_again(rng: np.random.Generator
 
 def test_rows_kept_in_another_metric_are_forgotten(rng: np.random.Generator) -> None:
     """Straight after each other, on the same rows; both answers are certified."""
-    memory, first = PathCache(), make("hinge", rng)
+    cache, first = PathCache(), make("hinge", rng)
     other = Problem(first.design, first.losses, Quadratic(np.linspace(1.0, 9.0, D)), first.linear)
     for problem in (first, other):
-        found = DualActiveSet(memory=memory)(problem, None, target_of(problem, 1e-9))
+        found = DualActiveSet(path_cache=cache)(problem, None, target_of(problem, 1e-9))
         assert found.status == "optimal"
-        assert "faces" not in found.info
+        assert "dual_active_set" not in found.info
         assert certify(problem, found.x, found.theta, tol=1e-8).ok
 
 
@@ -43,13 +44,15 @@ def test_margins_of_a_rescaled_point_are_those_of_its_duals(rng: np.random.Gener
     theta = problem.losses.lo * rng.uniform(0.0, 1.0, N)
     point = reference_point(problem, -problem.design.adjoint(theta), theta)
     moved = rescaled_point(problem.with_(C=3.0), point)
-    margins = _known_margins(moved)
+    margins = known_margins(moved)
     assert margins is not None
     np.testing.assert_allclose(margins, problem.design.forward(moved.x_theta), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("relative", [1e-1, 1e-2, 1e-4])
-def test_the_gap_of_faces_is_that_of_its_pair(relative: float, rng: np.random.Generator) -> None:
+def test_the_gap_of_an_active_set_is_that_of_its_pair(
+    relative: float, rng: np.random.Generator
+) -> None:
     """With an unpenalised coordinate the dual point is balanced first, which costs something."""
     design = Rows(words(rng), rng.choice([-1.0, 1.0], N), np.ones((N, 1)))
     parts = {"quadratic": Quadratic(np.r_[np.ones(D), 0.0]), "linear": np.zeros(D + 1)}

@@ -12,8 +12,8 @@ from strategies import Case, build
 import cvxscreen
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem
-from cvxscreen.solvers.dual_active_set import solver as faces
-from cvxscreen.solvers.dual_active_set.state import PathCache, State
+from cvxscreen.solvers.dual_active_set.iterate import DualIterate
+from cvxscreen.solvers.dual_active_set.path_cache import PathCache
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.rows import ScreenedRows
 from cvxscreen.solvers.solution import Answer, Solution
@@ -97,9 +97,7 @@ def test_a_light_start_keeps_x_apart_from_that_of_the_duals(off: float) -> None:
     np.testing.assert_allclose(start.passes[0], after.design.forward(start.x), atol=1e-12)
     np.testing.assert_allclose(start.passes[1], after.design.adjoint(start.theta), atol=1e-12)
     assert start.size <= found.problem.with_(C=after.C).primal(start.x)
-    loops = faces.compiled()
-    assert loops is not None
-    state = State(after, after.design, start, 0.0, loops, PathCache())
+    state = DualIterate(after, after.design, start, 0.0, PathCache())
     plain = reference_point(after, start.x, start.theta)
     assert state.gap == pytest.approx(plain.gap, rel=1e-9)
 

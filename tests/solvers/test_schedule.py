@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from solvers.dual_active_set.test_faces import make, target_of, words
+from sparse_problems import make, target_of, words
 
 import cvxscreen
 from cvxscreen._support.limits import Limits

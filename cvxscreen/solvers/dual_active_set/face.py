@@ -1,70 +1,57 @@
-"""The minimum over a face of the dual: a step of the duals, or a move of x alone.
+"""The minimum over a face of the dual: a step of the free duals by conjugate gradients.
 
-The step to the minimum of a face of the dual, by preconditioned conjugate gradients.
-
-In the metric of M the dual of a problem with a diagonal M is
+On the face of the free terms F the dual (see the package) is a quadratic with the system
+``(A_F A_F' + Q) step = r``. Its spectrum is that of a random matrix but for the k heavy columns;
+with those split off as B, the preconditioner ``D + B B'`` (D diagonal) leaves only the bulk. It is
+applied by the Woodbury identity,
 
 ::
 
-    minimise  1/2 ||v||^2 + sum_i (b_i theta_i + e_i |theta_i| + q_i/2 theta_i^2)
-    over      lo_i <= theta_i <= hi_i,       v = v0 - sum_i theta_i a_i
+    z = (D + B B')^{-1} r = D^{-1} (r - B u),       u = (I + B' D^{-1} B)^{-1} B' D^{-1} r = B' z
 
-where the rows are divided by ``M^{1/2}``. On the face of the free terms F it is the linear system
-``(A_F A_F' + Q) x = r``. Its spectrum is that of a random matrix but for a few columns in which
-almost every row has an entry (the frequent words of a text): with those columns split off as B,
-the preconditioner ``D + B B'`` (D diagonal) leaves only the bulk. It is applied by the Woodbury
-identity and costs no further pass: the ``B' z`` and ``B u`` it computes are what the next product
-needs.
-
-A move of x alone that closes most of the gap of a face whose duals are nearly right.
-
-On a face of flat terms (q = 0) the duality gap at ``x = x_theta`` is linear in the residual r of
-the free terms, and the dual objective is off by about ``r' K^{-1} r / 2`` only, thousands of times
-less. What is left is to make the residual small, and that x alone can do: any move with
-``A_F move = -r`` will do, at the price of ``||move||^2 / 2``. The least such move is what further
-conjugate gradients on the dual find; a longer one is found much faster. Columns are weighted by
-``1 / sum_F a_ij^2`` so that all count alike, which brings the spectrum together, the heavy columns
-are left out, and rows are scaled to length one. Conjugate gradients on the normal equations of the
-second kind then take one pass over the light entries a step, and the minimal residual of their
-iterates (its weights are known without a product) is a third of their own.
-
-Terms next to a kink that are not free take part, so that they stay where they are.
+and costs no pass of its own: ``B u`` and ``B' z = u`` are what the product with ``A_F A_F'`` needs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg.blas import dtrsv
 
-from cvxscreen.solvers.dual_active_set.loops import Loops
-from cvxscreen.solvers.dual_active_set.rows import Block, Index, empty
-
-Array = NDArray[np.float64]
+from cvxscreen._support.compiled import CONTRACT, SUMS, compiled
+from cvxscreen.solvers.dual_active_set.csr import Array, Csr, Index, add_rows, sparse_dot
+from cvxscreen.solvers.dual_active_set.working_set import WorkingSet
 
 HUGE = 1e300
+"""Stands for an endless end of a box, so that products with 0 are 0."""
 CUT = 0.1
-"""Conjugate gradients stop when clipping takes away more than this share of the residual."""
+"""Conjugate gradients stop when clipping takes away more than this share of the residual: solving
+more closely would solve for another face. By trial, as `STEPS` (no answer depends on either)."""
 STEPS = 150
-"""Conjugate gradient steps at most."""
+"""Conjugate gradient steps at most; a sweep between two runs costs about as much as two of them."""
+SMALL_FALL, SMALL_CURVATURE = 1e-28, 1e-15
+"""The squared residual may fall by so much, and the curvature along a direction must be so large
+relative to its squared length: the square of the rounding unit and the unit, with some room."""
 LENGTHS = tuple(0.5**k for k in range(9))
 """Shares of a step that are tried where clipping has spoilt the whole one: less is clipped then.
-The last resort is the share at which nothing is."""
+The last resort is the share at which nothing is. (On farmads, 50 values of C, the shorter trials
+took 0.43 times the CPU.)"""
 
 
 class Face:
-    """The free rows of a block at one dual point.
+    """The free rows of a working set at one dual point.
 
     Attributes
     ----------
     rows : array of int
         Local indices.
+    residual : array
+        How far the margins are from where theta is a slope.
     down, up : arrays
-        Room of theta in the cell.
+        Room of theta in its cell (the piece that it is inside of).
     flat : bool
-        Whether no free term is on a parabola.
+        Whether no free term has curvature (q = 0).
     gap : float
         After `move`: what the free terms add to the duality gap, about.
     steps : int
@@ -73,53 +60,55 @@ class Face:
         After `move`: whether it ended because little is lacking.
     """
 
-    def __init__(self, block: Block, theta: Array, v: Array) -> None:
-        f, self._block = block.losses, block
-        self.rows = rows = block.free(theta)
-        self._theta, self._q, self._weight = theta[rows], f.q[rows], block.weight[rows]
+    def __init__(self, working_set: WorkingSet, theta: Array, v: Array) -> None:
+        f, self._working_set = working_set.losses, working_set
+        self.rows = rows = working_set.free(theta)
+        at, q = theta[rows], f.q[rows]
         kinked = f.e[rows] > 0
-        self._lo = np.where(kinked & (self._theta > 0), 0.0, np.maximum(f.lo[rows], -HUGE))
-        self._hi = np.where(kinked & (self._theta < 0), 0.0, np.minimum(f.hi[rows], HUGE))
-        slope = f.b[rows] + f.e[rows] * np.sign(self._theta) + self._q * self._theta
-        self._residual = block.margins(v, rows) - slope
-        self.down, self.up = self._lo - self._theta, self._hi - self._theta
-        self.flat = not self._q.any()
+        lo = np.where(kinked & (at > 0), 0.0, np.maximum(f.lo[rows], -HUGE))
+        hi = np.where(kinked & (at < 0), 0.0, np.minimum(f.hi[rows], HUGE))
+        self._terms = FreeTerms(at, q, lo, hi, working_set.weight[rows])
+        slope = f.b[rows] + f.e[rows] * np.sign(at) + q * at
+        self.residual = working_set.forward(v, rows) - slope
+        self.down, self.up = lo - at, hi - at
+        self.flat = not q.any()
         self.gap, self.steps, self.near = 0.0, 0, False
-
-    @property
-    def residual(self) -> Array:
-        """How far the margins are from where theta is a slope."""
-        return self._residual
 
     @property
     def lacking(self) -> float:
         """What the dual objective lacks on the face, from below: ``r' D^{-1} r / 2``."""
-        return 0.5 * float(self._residual @ (self._weight * self._residual))
+        return 0.5 * float(self.residual @ (self._terms.weight * self.residual))
 
-    def move(
-        self, theta: Array, v: Array, enough: float, loops: Loops, close: float = 0.0
-    ) -> None:
+    def move(self, theta: Array, v: Array, enough: float, close: float = 0.0) -> None:
         """Solve, clip, and go as far as the dual improves; theta and v change in place.
 
-        Where the dual objective lacks no more than about `close`, nothing more is solved.
+        Parameters
+        ----------
+        theta, v : arrays
+            Of the working set.
+        enough : float
+            Duality gap of the free terms at which solving more closely does not pay.
+        close : float
+            Where the dual objective lacks no more than about this, nothing more is solved.
         """
         if not len(self.rows):
             return
-        x, best, most = self._solve(enough, loops, close), None, 0.0
+        step, best, most = self._solve(enough, close), None, 0.0
         if self.near and not self.steps:
             return
+        at, q, lo, hi, _ = self._terms
         for share in (*LENGTHS, 0.0):
-            length = share or self._first(x)
-            new = np.clip(self._theta + length * x, self._lo, self._hi)
-            step = new - self._theta
-            change = self._block.pull(step, self.rows)
-            slope = float(self._residual @ step)
-            bend = float(change @ change) + float((self._q * step) @ step)
-            whole = slope > 0.5 * bend
-            far = 1.0 if whole else slope / max(bend, 1e-300)
-            gain = far * (slope - 0.5 * far * bend) if slope > 0 else 0.0
+            length = share or self._unclipped_share(step)
+            new = np.clip(at + length * step, lo, hi)
+            change = new - at
+            v_change = self._working_set.adjoint(change, self.rows)
+            slope = float(self.residual @ change)
+            curvature = float(v_change @ v_change) + float((q * change) @ change)
+            whole = slope > 0.5 * curvature
+            far = 1.0 if whole else slope / max(curvature, 1e-300)
+            gain = far * (slope - 0.5 * far * curvature) if slope > 0 else 0.0
             if gain > most:
-                best, most = (new if whole else self._theta + far * step, far * change), gain
+                best, most = (new if whole else at + far * change, far * v_change), gain
             elif best is not None:
                 break
             if whole:
@@ -128,148 +117,177 @@ class Face:
             theta[self.rows] = best[0]
             v -= best[1]
 
-    def _first(self, x: Array) -> float:
-        """The share of x at which the first free term reaches an end of its cell."""
-        room = np.where(x > 0, self._hi - self._theta, self._theta - self._lo)
-        return float((room / np.maximum(np.abs(x), 1e-300)).min(initial=1.0))
+    def _unclipped_share(self, step: Array) -> float:
+        """The share of the step at which the first free term reaches an end of its cell."""
+        room = np.where(step > 0, self.up, -self.down)
+        return float((room / np.maximum(np.abs(step), 1e-300)).min(initial=1.0))
 
-    def _solve(self, enough: float, loops: Loops, close: float) -> Array:
-        """Approximate solution x of ``(A_F A_F' + Q) x = r``, r the residual at theta.
+    def _solve(self, enough: float, close: float) -> Array:
+        """Approximate solution of ``(A_F A_F' + Q) x = r``, r the residual at theta.
 
         Stops when the clipped point's duality gap on F is at most `enough`, when ``r' z / 2`` is
         at most `close`, or when clipping would undo more than is left to gain.
         """
-        block, q, weight = self._block, self._q, self._weight
-        heavy, light, k = (self.rows, *block.heavy), (self.rows, *block.light), block.k
-        factor = block.factor(self.rows)
-        r, z = self._residual.copy(), weight * self._residual  # z is D^{-1} r until u is known
-        x, p, bp = np.zeros((3, len(r)))
-        bu, kp = np.empty((2, len(r)))
-        u, v, fresh = np.zeros(k), np.zeros(len(block.columns)), np.zeros(len(block.columns))
+        working_set, rows, terms = self._working_set, self.rows, self._terms
+        heavy, light, k = working_set.heavy, working_set.light, working_set.k
+        factor = working_set.cholesky(rows)
+        cg = ConjugateGradients.start(self.residual, terms.weight)
+        u, At_p, At_z = np.zeros(k), *np.zeros((2, len(working_set.columns)))
         before, first = 0.0, 0.0
         self.gap = np.inf
         while self.steps < STEPS:
             u[:] = 0.0
-            loops.scatter(*heavy, z, u)
+            add_rows(rows, heavy, cg.z, u)
             if k:
                 u[:] = dtrsv(factor, dtrsv(factor, u, lower=1), lower=1, trans=1)
-            now = loops.soften(*heavy, u, weight, r, bu, z)
-            first = first or now
-            if 0.5 * now <= close:
+            rz = finish_preconditioner(rows, heavy, u, terms.weight, cg)
+            first = first or rz
+            if 0.5 * rz <= close:
                 self.near = True
                 break
-            loops.scatter(*light, z, fresh)
-            fresh[:k] = u  # B' z, by the Woodbury identity
-            share = now / before if before > 0 else 0.0
-            before = now
-            loops.turn(share, fresh, v)
-            bend, square = loops.direct(*light, v, share, z, bu, q, p, bp, kp)
+            add_rows(rows, light, cg.z, At_z)
+            At_z[:k] = u  # B' z, by the Woodbury identity
+            share = rz / before if before > 0 else 0.0
+            before = rz
+            next_direction(share, At_z, At_p)
+            curvature, square = multiply_direction(rows, light, At_p, share, terms.q, cg)
             self.steps += 1
-            if not (now > 1e-28 * first and bend > 1e-15 * square):
+            if not (rz > SMALL_FALL * first and curvature > SMALL_CURVATURE * square):
                 break
-            self.gap, cut, left = loops.advance(
-                now / bend, p, kp, x, r, self._theta, q, self._lo, self._hi, weight, z
-            )
+            self.gap, cut, left = advance(rz / curvature, terms, cg)
             if self.gap <= enough or cut > CUT * left:
                 break
-        return x
+        return cg.x
 
 
-MOVE_STEPS, LOOK = 60, 8
-"""Steps at most; in so many the gap must halve."""
-ENOUGH = 0.75
-"""Share of the gap asked for at which a move is whole: terms left out add to it."""
-DEAR = 0.8
-"""Share of it that the length of the move may take."""
-REACH = 5.0
-"""Terms take part up to so many times the root mean square of the residual from a kink."""
+# -- compiled loops --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class PrimalCorrection:
-    """A move of x.
+class FreeTerms(NamedTuple):
+    """The free terms of a face, at the point where the conjugate gradients begin.
 
     Attributes
     ----------
-    move : array
-        In the block's columns and the metric of M.
-    gap : float
-        What the terms that took part add to the duality gap after it, with its own price.
-    steps : int
+    theta, q : arrays
+        Duals and the curvature of their conjugates.
+    lo, hi : arrays
+        Finite ends of the cells.
+    weight : array
+        ``1 / D``.
     """
 
-    move: Array
-    gap: float
-    steps: int
+    theta: Array
+    q: Array
+    lo: Array
+    hi: Array
+    weight: Array
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
-    """Terms that take part: local rows, what their margins are off, and the room of their duals."""
+class ConjugateGradients(NamedTuple):
+    """The vectors of the iteration over the free rows; the loops change them in place.
 
-    rows: Index
-    residual: Array
-    down: Array
-    up: Array
+    Attributes
+    ----------
+    x, r : arrays
+        Solution so far, its residual.
+    z : array
+        ``D^{-1} r``, and the preconditioned residual once ``D^{-1} B u`` has been taken off.
+    p, Kp : arrays
+        Direction, and its product with the system's matrix.
+    Bu, Bp : arrays
+        ``B u = B B' z`` and ``B B' p``.
+    """
 
+    x: Array
+    r: Array
+    z: Array
+    p: Array
+    Kp: Array
+    Bu: Array
+    Bp: Array
 
-def aside(
-    block: Block, face: Face, theta: Array, v: Array, enough: float, loops: Loops
-) -> PrimalCorrection:
-    """Look for a move after which the gap is at most `enough`; the best found where it is not."""
-    part = _part(block, face, theta, v)
-    light, d, n = block.light, len(block.columns), len(part.rows)
-    squares, counts = np.zeros((2, d))
-    loops.energy(face.rows, *light, np.ones(len(block.rows)), squares, counts)
-    root = np.where(squares > 0, 1.0 / np.sqrt(np.where(squares > 0, squares, 1.0)), 0.0)
-    start, stop, indices, data = empty((light[1] - light[0])[part.rows].astype(np.int64), d)
-    size = np.empty(n)
-    loops.level(part.rows, *light, root, start, indices, data, size)
-    some = size > 0
-    rest = float(_price(part, np.where(some, 0.0, part.residual)).sum())
-    r = np.where(some, part.residual / np.where(some, size, 1.0), 0.0)
-    smooth, fresh, v, x, out = r.copy(), *np.zeros((4, d))
-    now = tau = loops.normal(start, stop, indices, data, v, 0.0, r, fresh)
-    turn, gap, price, before, steps = 0.0, np.inf, 0.0, np.inf, 0
-    while steps < MOVE_STEPS and rest < ENOUGH * enough:
-        bend = loops.turn(turn, fresh, v)
-        if not bend > 0:
-            break
-        step = now / bend
-        after = loops.normal(start, stop, indices, data, v, step, r, fresh)
-        share = tau / (tau + after) if after > 0 else 1.0
-        tau = share * after
-        gap = loops.smooth(share, r, size, part.down, part.up, smooth) + rest
-        price = 0.5 * loops.blend(step, share, v, root, x, out)
-        steps, turn, now = steps + 1, after / now, after
-        if gap + price <= ENOUGH * enough or price > DEAR * enough or not after > 0:
-            break
-        if steps % LOOK == 0:
-            if gap > 0.5 * before:
-                break
-            before = gap
-    return PrimalCorrection(-root * out, gap + price, steps)
+    @classmethod
+    def start(cls, r: Array, weight: Array) -> ConjugateGradients:
+        """At x = 0."""
+        x, p, Bp = np.zeros((3, len(r)))
+        Bu, Kp = np.empty((2, len(r)))
+        return cls(x, r.copy(), weight * r, p, Kp, Bu, Bp)
 
 
-def _part(block: Block, face: Face, theta: Array, v: Array) -> Part:
-    """The free terms, and the others of the block that are next to a kink or on its wrong side."""
-    f, free = block.losses, np.zeros(len(block.rows), dtype=bool)
-    free[face.rows] = True
-    rows = block.order[~free[block.order]]
-    at, slope, e = theta[rows], f.b[rows] + f.q[rows] * theta[rows], f.e[rows]
-    low = np.where(at <= f.lo[rows], -np.inf, slope + np.where(at > 0, e, -e))
-    high = np.where(at >= f.hi[rows], np.inf, slope + np.where(at >= 0, e, -e))
-    t = block.margins(v, rows)
-    reach = REACH * float(np.sqrt(np.mean(face.residual**2)))
-    near = (np.minimum(t - low, high - t) <= reach) & (f.q[rows] == 0)
-    off, at, rows = (t - np.clip(t, low, high))[near], at[near], rows[near]
-    return Part(
-        np.concatenate([face.rows, rows]), np.concatenate([face.residual, off]),
-        np.concatenate([face.down, np.maximum(f.lo[rows], -HUGE) - at]),
-        np.concatenate([face.up, np.minimum(f.hi[rows], HUGE) - at]),
-    )
+@compiled(fastmath=CONTRACT)
+def finish_preconditioner(
+    rows: Index, heavy: Csr, u: Array, weight: Array, cg: ConjugateGradients
+) -> float:
+    """``Bu = B u`` and ``z -= weight Bu``; returns ``r' z``."""
+    start, stop, indices, data = heavy
+    r, z, Bu = cg.r, cg.z, cg.Bu
+    product = 0.0
+    for k in range(rows.size):
+        i = rows[k]
+        Bu[k] = sparse_dot(start[i], stop[i], indices, data, u)
+        z[k] -= weight[k] * Bu[k]
+        product += r[k] * z[k]
+    return product
 
 
-def _price(part: Part, residual: Array) -> Array:
-    """What residuals add to the gap."""
-    return np.maximum(part.up * residual, part.down * residual)
+@compiled(fastmath=CONTRACT)
+def multiply_direction(
+    rows: Index, light: Csr, At_p: Array, share: float, q: Array, cg: ConjugateGradients
+) -> tuple[float, float]:
+    """``p = z + share p``, ``Bp = Bu + share Bp``, and ``Kp = A At_p + Bp + q p``.
+
+    Returns ``p' Kp`` and ``p' p``.
+    """
+    start, stop, indices, data = light
+    z, p, Kp, Bu, Bp = cg.z, cg.p, cg.Kp, cg.Bu, cg.Bp
+    curvature, square = 0.0, 0.0
+    for k in range(rows.size):
+        i = rows[k]
+        own = sparse_dot(start[i], stop[i], indices, data, At_p)
+        p[k] = z[k] + share * p[k]
+        Bp[k] = Bu[k] + share * Bp[k]
+        Kp[k] = own + Bp[k] + q[k] * p[k]
+        curvature += p[k] * Kp[k]
+        square += p[k] * p[k]
+    return curvature, square
+
+
+@compiled(fastmath=SUMS)
+def next_direction(share: float, fresh: Array, direction: Array) -> float:
+    """``direction = fresh + share direction`` and fresh = 0; returns the squared length."""
+    square = 0.0
+    for j in range(direction.size):
+        value = fresh[j] + share * direction[j]
+        fresh[j] = 0.0
+        direction[j] = value
+        square += value * value
+    return square
+
+
+@compiled(fastmath=SUMS)
+def advance(
+    length: float, terms: FreeTerms, cg: ConjugateGradients
+) -> tuple[float, float, float]:
+    """``x += length p``, ``r -= length Kp``, ``z = weight r``, and what is known of the new point.
+
+    Returns a bound of the duality gap of ``theta + x`` clipped to its cells (finite numbers), how
+    much the clipping takes away, and the sum of ``|r|``.
+    """
+    theta, q, lo, hi, weight = terms
+    x, r, z, p, Kp = cg.x, cg.r, cg.z, cg.p, cg.Kp
+    gap, cut, left = 0.0, 0.0, 0.0
+    for k in range(p.size):
+        moved = x[k] + length * p[k]
+        x[k] = moved
+        residual = r[k] - length * Kp[k]
+        r[k] = residual
+        z[k] = weight[k] * residual
+        moved += theta[k]
+        inside = min(max(moved, lo[k]), hi[k])
+        room = max((hi[k] - inside) * residual, (lo[k] - inside) * residual)
+        if q[k] > 0.0:
+            room = min(room, 0.5 * residual * residual / q[k])
+        gap += room
+        cut += abs(moved - inside)
+        left += abs(residual)
+    return gap, cut, left

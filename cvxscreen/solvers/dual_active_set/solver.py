@@ -1,13 +1,4 @@
-"""Coordinate descent on the dual and conjugate gradients on its faces: for large sparse data.
-
-Sweeps of coordinate descent find out which terms are free (strictly inside a piece of the dual);
-conjugate gradients then solve for all of them at once (`faces_step`), the step is clipped, and both
-alternate. They see only a block: the free terms and those nearest to a kink. The duality gap on all
-terms decides; terms outside the block that turn out wrong are let in. It is taken at
-``x = x_theta`` or, on faces of flat terms whose duals are nearly right, next to it: there x
-alone is moved, which closes most of the gap for a fraction of the work (`faces_aside`). (The
-alternation is that of More and Toraldo 1991, with coordinate descent for projected gradients.)
-"""
+"""The entry: `DualActiveSet`, whose `__call__` is the method (explained in the package)."""
 
 from __future__ import annotations
 
@@ -15,15 +6,16 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
-from cvxscreen.solvers.dual_active_set.face import Face, aside
-from cvxscreen.solvers.dual_active_set.loops import compiled
-from cvxscreen.solvers.dual_active_set.rows import Block
-from cvxscreen.solvers.dual_active_set.state import PathCache, State
+from cvxscreen.solvers.dual_active_set.csr import Array
+from cvxscreen.solvers.dual_active_set.face import Face
+from cvxscreen.solvers.dual_active_set.iterate import DualIterate
+from cvxscreen.solvers.dual_active_set.path_cache import PathCache
+from cvxscreen.solvers.dual_active_set.primal_correction import correct_primal
+from cvxscreen.solvers.dual_active_set.working_set import WorkingSet
 from cvxscreen.solvers.interface import (
     SolverTraits,
     Start,
@@ -33,27 +25,34 @@ from cvxscreen.solvers.interface import (
 )
 from cvxscreen.solvers.newton import Newton
 
-Array = NDArray[np.float64]
+# The numbers below steer the work; no answer depends on them. They were found by trial: CPU seconds
+# of examples/benchmarks/sparse_path.py, and of paths over C on farmads.
 
-SWEEPS = (12, 3, 1)
-"""Sweeps of coordinate descent: over all terms at a cold start, on a new block, in each round."""
-NEARLY = 0.95
-"""Share of the gap allowed to all terms that is asked of a block, and of that asked of a face."""
-RELAX, LEAST = 2.0, 0.25
+COLD_SWEEPS, NEW_SWEEPS, ROUND_SWEEPS = 12, 3, 1
+"""Sweeps of coordinate descent: at a cold start, on a new working set, in each round."""
+GAP_SHARE = 0.95
+"""Share of the gap allowed to all terms that is asked of a working set."""
+FACE_GAP, LEAST_FACE_GAP = 2.0, 0.25
 """Conjugate gradients stop at so many times the aim: a sweep over the face does the rest. Where it
 does not, they go on to half of it, down to the second."""
-ASIDE, AHEAD, AGAIN = 0.5, 1.5, 0.3
-"""Share of the aim that a move of x may be expected to cost when it is tried; of that, where the
-face is left for it: a sweep comes between; what becomes of the first when it has failed."""
-MANY, MISSES = 1000, 3
-"""Free terms from which on it can pay; blocks in a row on which it has failed twice, after which it
-is not tried again."""
-DEARER = 6.0
-"""Such a move costs so many times what the dual objective is known to lack (2 to 7 were met)."""
-SLACK = 0.1
-"""A block's gap may be so much of that term before its centre moves."""
-PATIENCE = 20
-"""Rounds without progress after which a block is given up."""
+PROXIMAL_SHARE, LEAST_GAP_SHARE = 0.1, 0.3
+"""A working set's gap may be so much of the value of an unpenalised coordinate's proximal term
+before the centre moves, but need not be below this share of the gap allowed."""
+PROGRESS, PATIENCE, FAILURES = 0.9, 20, 3
+"""A gap has fallen if it is at most so many times the least before; so many rounds without that end
+the work on a working set, so many working sets without it the whole."""
+
+LEAST_FREE = 1000
+"""Free terms from which on a primal correction can pay."""
+CORRECTION_COST = 6.0
+"""A correction costs about so many times what the dual objective lacks (2 to 7 were met)."""
+CORRECTION_SHARE, RETRY = 0.5, 0.3
+"""Share of the aim that a correction may be expected to cost when it is tried, and what becomes of
+it when one has failed; after a second failure none is tried on this working set."""
+EARLY = 1.5
+"""Conjugate gradients end at so many times that cost: a sweep comes before the correction."""
+FAILED_CORRECTIONS = 3
+"""Working sets in a row on which both corrections have failed; after them none is tried again."""
 
 
 def suits(problem: Problem) -> bool:
@@ -83,7 +82,7 @@ class DualActiveSet(SubproblemSolver):
         Newton steps at most, should it come to that.
     limits : Limits
         Of the whole call.
-    memory : Memory, optional
+    path_cache : PathCache, optional
         Of the calls before this one, where there are several on the same data. Where they point to
         takes the place of a start that is no better.
     """
@@ -92,7 +91,7 @@ class DualActiveSet(SubproblemSolver):
     max_steps: int = 500
     name: str = "BUILTIN"
     limits: Limits = field(default=UNLIMITED, compare=False)
-    memory: PathCache | None = field(default=None, compare=False)
+    path_cache: PathCache | None = field(default=None, compare=False)
     traits: ClassVar[SolverTraits] = SolverTraits(
         reaches_target=True, stops_right_below=True, selects_terms=True
     )
@@ -104,127 +103,199 @@ class DualActiveSet(SubproblemSolver):
 
         Returns
         -------
-        InnerResult
-            Status ``"optimal"`` when the target was reached, ``"inaccurate"`` otherwise.
+        SubproblemResult
+            Status ``"optimal"`` when the target was reached, ``"inaccurate"`` otherwise. Where
+            `Newton` has taken over, ``info["dual_active_set"]`` tells what was done before.
         """
         refuse_side(problem)
-        newton = Newton(self.max_steps, limits=self.limits)
-        loops, rows = compiled(), problem.design
-        if loops is None or not isinstance(rows, Rows) or not suits(problem):
+        newton, rows = Newton(self.max_steps, limits=self.limits), problem.design
+        if not isinstance(rows, Rows) or not suits(problem):
             return newton(problem, start, target)
-        memory = self.memory or PathCache()
-        work = _Work(
-            State(problem, rows, start, target, loops, memory), self.max_rounds, self.limits
-        )
-        work.run(cold=start is None)
-        x, theta = work.best[0] * work.state.root, work.best[1]
-        info = {
-            "rounds": work.rounds, "steps": work.steps, "asides": work.asides,
-            "passes": round(work.state.passes, 1), "kept": work.kept, "gap": work.best_gap,
-        }
-        if work.best_gap <= target:
-            return SubproblemResult("optimal", x, theta, info=info)
+        iterate = DualIterate(problem, rows, start, target, self.path_cache or PathCache())
+        run = _Run(iterate, self.max_rounds, self.limits)
+        if start is None and run.goes_on():  # only to find out which terms matter
+            run.solve_on(iterate.working_set(), COLD_SWEEPS, 1)
+        working_set: WorkingSet | None = None
+        while run.goes_on():
+            if working_set is None:
+                working_set = iterate.working_set()
+                sweeps = ROUND_SWEEPS if iterate.extrapolated else NEW_SWEEPS
+            else:
+                working_set, sweeps = iterate.extend(working_set), ROUND_SWEEPS
+            run.solve_on(working_set, sweeps, self.max_rounds)
+        run.finish(working_set)
+        if run.gap <= target:
+            return SubproblemResult("optimal", run.x, run.theta, info=run.info)
         if self.limits.spent():
-            return SubproblemResult("inaccurate", x, theta, info=info)
-        found = newton(problem, Start(x, theta), target)
-        found.info["faces"] = info
-        if found.info["gap"] < work.best_gap:
+            return SubproblemResult("inaccurate", run.x, run.theta, info=run.info)
+        found = newton(problem, Start(run.x, run.theta), target)
+        found.info["dual_active_set"] = run.info
+        if found.info["gap"] < run.gap:
             return found
-        return SubproblemResult("inaccurate", x, theta, info={**found.info, "gap": work.best_gap})
+        info = {**found.info, "gap": run.gap}
+        return SubproblemResult("inaccurate", run.x, run.theta, info=info)
 
 
-class _Work:
-    """Rounds on blocks until the gap on all terms is small enough or stops falling."""
+class _Run:
+    """The best point so far, whether to go on, and the counts of one call.
 
-    def __init__(self, state: State, limit: int, limits: Limits) -> None:
-        self.state, self.target, self.limit = state, state.target, limit
-        self.limits = limits
-        self.best_gap = np.inf
-        self.rounds = self.steps = self.asides = self.kept = 0
-        self.keep()
+    Attributes
+    ----------
+    gap : float
+        Of the best point, on all terms.
+    """
 
-    def keep(self) -> None:
-        """Remember the state's point if it is the best so far."""
-        state = self.state
-        if not self.rounds or state.gap < self.best_gap:
-            self.best, self.best_gap = (state.v + state.aside, state.balanced.copy()), state.gap
+    def __init__(self, iterate: DualIterate, max_rounds: int, limits: Limits) -> None:
+        self.iterate, self.target, self.limits = iterate, iterate.target, limits
+        self.max_rounds = max_rounds
+        self.rounds = self.steps = self.correction_steps = self.kept = self.failures = 0
+        self.gap, self.least = np.inf, iterate.proximal_gap
+        self._keep_best()
 
-    def run(self, cold: bool) -> None:
-        """Choose a block, descend, look at all terms, let in what is wrong; again."""
-        state, failures, least = self.state, 0, self.state.left
-        block: Block | None = None
-        while self.best_gap > self.target and self.rounds < self.limit and failures < 3:
-            if self.limits.spent():
-                break
-            if block is None:
-                block, sweeps = state.block(), SWEEPS[0 if cold else 2 if state.ahead else 1]
-            else:
-                block, sweeps = state.extend(block), SWEEPS[2]
-            self.kept = len(block.rows)
-            if cold:  # only to find out which terms matter
-                cold = False
-                self.descend(block, sweeps, 1)
-                block = None
-            else:
-                self.descend(block, sweeps, self.limit)
-            failures = 0 if state.left < 0.9 * least else failures + 1
-            least = min(least, state.left)
-            self.keep()
-            if self.best_gap > self.target:
-                state.recentre()
-        if block is not None:
-            state.memory.keep(block)
-        if not np.isfinite(self.best_gap):
-            state.balance()
-            self.keep()
-        if state.gap <= self.target:
-            state.leave()
+    def goes_on(self) -> bool:
+        """Whether the target is not reached, there is time, and the work still helps."""
+        wanted = self.gap > self.target and self.rounds < self.max_rounds
+        return wanted and self.failures < FAILURES and not self.limits.spent()
 
-    def descend(self, block: Block, sweeps: int, rounds: int) -> None:
-        """Rounds on `block` until its gap is small enough; then the gap on all terms."""
-        state, f, most = self.state, block.losses, min(self.limit, self.rounds + rounds)
-        theta, v = state.theta[block.rows], state.v[block.columns]
-        before, fixed = theta.copy(), v.copy()
-        lowest, since, gap, relax = np.inf, 0, np.inf, RELAX
-        free = np.flatnonzero(np.isin(block.columns, state.free))
-        aim, near = NEARLY * self.target, False
-        share = ASIDE if state.memory.misses < MISSES else 0.0
-        state.aside = np.zeros(len(state.v))
-        while gap > aim and self.rounds < most and since < PATIENCE and not self.limits.spent(1):
-            block.sweep(theta, v, sweeps)
-            face = Face(block, theta, v)
-            if len(free):
-                aim = max(0.3 * self.target, SLACK * state.tension(v[free]))
-            suited = face.flat and not len(free) and len(face.rows) >= MANY
-            close = share * aim / DEARER if suited else 0.0
-            there = close > 0 and (near or face.lacking < close)
-            if not there:
-                face.move(theta, v, relax * aim, state.loops, AHEAD * close)
-                there = close > 0 and face.near and not face.steps
-            if there:
-                found = aside(block, face, theta, v, aim, state.loops)
-                self.asides += found.steps
-                state.passes += found.steps * len(face.rows) / state.problem.n
-                if found.gap <= aim:
-                    state.aside[block.columns] = found.move
-                    state.memory.misses = 0
-                    self.rounds += 1
-                    break
-                share = AGAIN * share if share == ASIDE else 0.0
-                close = share * aim / DEARER
-                state.memory.misses += share == 0.0
-                face.move(theta, v, relax * aim, state.loops, AHEAD * close)
-            gap, near = face.gap, face.near
-            if gap <= relax * aim:
-                block.sweep(theta, v, 1, face.rows)
-                gap = float(f.fenchel_young(block.margins(v), theta).sum())
-                relax = max(0.5 * relax, LEAST)  # the sweep was not enough: solve more closely
-            since = 0 if gap < 0.9 * lowest else since + 1
-            lowest = min(lowest, gap)
-            rows = 2.0 * (face.steps + 1) * len(face.rows) + 2.0 * sweeps * len(block.rows)
-            state.passes += rows / state.problem.n
-            self.rounds, self.steps, sweeps = self.rounds + 1, self.steps + face.steps, SWEEPS[2]
-        moved = np.flatnonzero(theta != before)
-        state.theta[block.rows] = theta
-        state.v[block.columns] = fixed - block.pull((theta - before)[moved], moved)
-        state.renew()
+    def solve_on(self, working_set: WorkingSet, sweeps: int, rounds: int) -> None:
+        """Rounds on `working_set` until its gap is small enough; then the gap on all terms."""
+        iterate, self.kept = self.iterate, len(working_set.rows)
+        local = _LocalSolve(iterate, working_set)
+        most = min(self.max_rounds, self.rounds + rounds)
+        while local.goes_on() and self.rounds < most and not self.limits.spent(1):
+            local.round(sweeps)
+            sweeps = ROUND_SWEEPS
+            self.rounds += 1
+        self.steps += local.steps
+        self.correction_steps += local.correction_steps
+        local.write_back()
+        iterate.evaluate()
+        self.failures = 0 if iterate.proximal_gap < PROGRESS * self.least else self.failures + 1
+        self.least = min(self.least, iterate.proximal_gap)
+        self._keep_best()
+        if self.gap > self.target:
+            iterate.recentre()
+
+    def finish(self, working_set: WorkingSet | None) -> None:
+        """Leave to the next value of C what may help it."""
+        iterate = self.iterate
+        if working_set is not None:
+            iterate.cache.keep(working_set)
+        if not np.isfinite(self.gap):
+            iterate.balance()
+            self._keep_best()
+        if iterate.gap <= self.target:
+            iterate.remember()
+
+    def _keep_best(self) -> None:
+        iterate = self.iterate
+        if not self.rounds or iterate.gap < self.gap:
+            self.gap = iterate.gap
+            self._x, self.theta = iterate.v + iterate.correction, iterate.balanced.copy()
+
+    @property
+    def x(self) -> Array:
+        """The best point's x, in the coordinates of the problem."""
+        return self._x * self.iterate.root
+
+    @property
+    def info(self) -> dict[str, object]:
+        """What the call has done."""
+        return {
+            "rounds": self.rounds, "steps": self.steps, "correction_steps": self.correction_steps,
+            "passes": round(self.iterate.passes, 1), "kept": self.kept, "gap": self.gap,
+        }
+
+
+class _LocalSolve:
+    """Sweeps, face steps and primal corrections on one working set.
+
+    Attributes
+    ----------
+    theta, v : arrays
+        Of the working set's rows and columns.
+    gap : float
+        On the working set, about.
+    aim : float
+        What it has to be.
+    """
+
+    def __init__(self, iterate: DualIterate, working_set: WorkingSet) -> None:
+        self.iterate, self.working_set = iterate, working_set
+        self.theta, self.v = iterate.theta[working_set.rows], iterate.v[working_set.columns]
+        self._theta_before, self._v_before = self.theta.copy(), self.v.copy()
+        self._free = np.flatnonzero(np.isin(working_set.columns, iterate.free))
+        self.gap, self.aim = np.inf, GAP_SHARE * iterate.target
+        self._face_gap, self._least, self._idle = FACE_GAP, np.inf, 0
+        failed = iterate.cache.failed_corrections >= FAILED_CORRECTIONS
+        self._share, self._near = 0.0 if failed else CORRECTION_SHARE, False
+        self.steps = self.correction_steps = 0
+        self._solved = False
+        iterate.correction = np.zeros(len(iterate.v))
+
+    def goes_on(self) -> bool:
+        """Whether the gap is too large and still falls."""
+        return not self._solved and self.gap > self.aim and self._idle < PATIENCE
+
+    def round(self, sweeps: int) -> None:
+        """Coordinate descent, then a step to the minimum of the face or a move of x alone."""
+        working_set, theta, v = self.working_set, self.theta, self.v
+        working_set.sweep(theta, v, sweeps)
+        face = Face(working_set, theta, v)
+        if len(self._free):
+            proximal = self.iterate.proximal_value(v[self._free])
+            self.aim = max(LEAST_GAP_SHARE * self.iterate.target, PROXIMAL_SHARE * proximal)
+        if self._step_or_correct(face):
+            self._solved = True
+            return
+        self.gap, self._near = face.gap, face.near
+        if self.gap <= self._face_gap * self.aim:
+            working_set.sweep(theta, v, 1, face.rows)
+            margins = working_set.forward(v)
+            self.gap = float(working_set.losses.fenchel_young(margins, theta).sum())
+            # Where the sweep was not enough, the next face is solved more closely.
+            self._face_gap = max(0.5 * self._face_gap, LEAST_FACE_GAP)
+        self._idle = 0 if self.gap < PROGRESS * self._least else self._idle + 1
+        self._least = min(self._least, self.gap)
+        self.steps += face.steps
+        read = 2.0 * (face.steps + 1) * len(face.rows) + 2.0 * sweeps * len(working_set.rows)
+        self.iterate.passes += read / self.iterate.problem.n
+
+    def write_back(self) -> None:
+        """Take the working set's duals over into the iterate."""
+        iterate, working_set = self.iterate, self.working_set
+        moved = np.flatnonzero(self.theta != self._theta_before)
+        change = (self.theta - self._theta_before)[moved]
+        iterate.theta[working_set.rows] = self.theta
+        # Not the v at hand, in which the rounding of many small steps has added up.
+        iterate.v[working_set.columns] = self._v_before - working_set.adjoint(change, moved)
+
+    def _step_or_correct(self, face: Face) -> bool:
+        """Move the duals to the face's minimum, or x alone where that may do; whether it did."""
+        may = face.flat and not len(self._free) and len(face.rows) >= LEAST_FREE
+        close = self._share * self.aim / CORRECTION_COST if may else 0.0
+        near_enough = close > 0 and (self._near or face.lacking < close)
+        if not near_enough:
+            face.move(self.theta, self.v, self._face_gap * self.aim, EARLY * close)
+            near_enough = close > 0 and face.near and not face.steps
+        if not near_enough:
+            return False
+        if self._correct(face):
+            return True
+        self._share = RETRY * self._share if self._share == CORRECTION_SHARE else 0.0
+        close = self._share * self.aim / CORRECTION_COST
+        self.iterate.cache.failed_corrections += self._share == 0.0
+        face.move(self.theta, self.v, self._face_gap * self.aim, EARLY * close)
+        return False
+
+    def _correct(self, face: Face) -> bool:
+        """Try to close the gap by a move of x alone; whether it succeeded."""
+        iterate = self.iterate
+        found = correct_primal(self.working_set, face, self.theta, self.v, self.aim)
+        self.correction_steps += found.steps
+        iterate.passes += found.steps * len(face.rows) / iterate.problem.n
+        if found.gap > self.aim:
+            return False
+        iterate.correction[self.working_set.columns] = found.move
+        iterate.cache.failed_corrections = 0
+        return True

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from solvers.dual_active_set.test_faces import D, N, make, solved, table, target_of, words
+from sparse_problems import D, N, make, solved, table, target_of, words
 
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.duality import reference_point
 from cvxscreen.designs.rows import Rows
-from cvxscreen.solvers.dual_active_set import face as faces_aside
-from cvxscreen.solvers.dual_active_set import solver as faces
+from cvxscreen.solvers.dual_active_set import primal_correction, solver
+from cvxscreen.solvers.dual_active_set.csr import ScaledRows
 from cvxscreen.solvers.dual_active_set.face import Face
-from cvxscreen.solvers.dual_active_set.rows import Block, Sparse
+from cvxscreen.solvers.dual_active_set.path_cache import PathCache
 from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
-from cvxscreen.solvers.dual_active_set.state import PathCache
+from cvxscreen.solvers.dual_active_set.working_set import WorkingSet
 
 FLAT = ("hinge", "absolute", "pinball", "eps-insensitive")
 
@@ -22,7 +22,7 @@ FLAT = ("hinge", "absolute", "pinball", "eps-insensitive")
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Faces of any size may be left by a move of x."""
-    monkeypatch.setattr(faces, "MANY", 1)
+    monkeypatch.setattr(solver, "LEAST_FREE", 1)
 
 
 @pytest.mark.parametrize("kind", FLAT)
@@ -35,8 +35,8 @@ def test_the_gap_is_that_of_the_pair_handed_out(
     target = target_of(problem, relative)
     found = DualActiveSet()(problem, None, target)
     assert found.status == "optimal"
-    assert "faces" not in found.info
-    assert found.info["asides"] > 0
+    assert "dual_active_set" not in found.info
+    assert found.info["correction_steps"] > 0
     point = reference_point(problem, found.x, found.theta)
     assert point.primal_dual_distance > 0
     assert point.gap == pytest.approx(found.info["gap"], rel=1e-6)
@@ -52,27 +52,25 @@ def test_the_same_optimum_to_many_digits(kind: str, rng: np.random.Generator) ->
 def test_nothing_is_moved_where_terms_bend(kind: str, rng: np.random.Generator) -> None:
     """The gap is quadratic in the residual there."""
     problem = make(kind, rng)
-    assert DualActiveSet()(problem, None, target_of(problem, 1e-6)).info["asides"] == 0
+    assert DualActiveSet()(problem, None, target_of(problem, 1e-6)).info["correction_steps"] == 0
 
 
 @pytest.mark.parametrize("kind", ["hinge", "absolute", "pinball"])
 def test_a_move_leaves_what_it_says(kind: str, rng: np.random.Generator) -> None:
     """Away from the optimum too, the terms that take part without being free among them."""
-    loops = faces.compiled()
-    assert loops is not None
     losses = table(kind, N, rng)
-    source = Sparse.of(Rows(words(rng)), np.ones(D), loops)
-    block = Block(source, np.arange(N), np.arange(0), losses, 8)
+    source = ScaledRows.of(Rows(words(rng)), np.ones(D))
+    block = WorkingSet(source, np.arange(N), np.arange(0), losses, 8)
     f = block.losses
     theta = np.where(rng.random(N) < 0.5, f.lo, np.clip(0.0, f.lo, f.hi))
-    v = -block.pull(theta)
+    v = -block.adjoint(theta)
     block.sweep(theta, v, 30)
     face = Face(block, theta, v)
-    enough = 0.1 * float(f.fenchel_young(block.margins(v), theta)[face.rows].sum())
-    found = faces_aside.aside(block, face, theta, v, enough, loops)
-    assert 0 < found.steps <= faces_aside.MOVE_STEPS
-    part = faces_aside._part(block, face, theta, v)
-    after = f.fenchel_young(block.margins(v + found.move), theta)
+    enough = 0.1 * float(f.fenchel_young(block.forward(v), theta)[face.rows].sum())
+    found = primal_correction.correct_primal(block, face, theta, v, enough)
+    assert 0 < found.steps <= primal_correction.STEPS
+    part = primal_correction.participants(block, face, theta, v)
+    after = f.fenchel_young(block.forward(v + found.move), theta)
     price = 0.5 * float(found.move @ found.move)
     assert float(after[part.rows].sum()) + price <= found.gap * (1.0 + 1e-9)
 
@@ -83,17 +81,17 @@ def test_it_is_given_up_where_it_keeps_failing(
     """Dual steps alone finish the work; what failed is not paid for at every value of C."""
     calls: list[int] = []
 
-    def failing(block: Block, *_: object) -> faces_aside.PrimalCorrection:
+    def failing(block: WorkingSet, *_: object) -> primal_correction.PrimalCorrection:
         calls.append(1)
-        return faces_aside.PrimalCorrection(np.zeros(len(block.columns)), np.inf, 1)
+        return primal_correction.PrimalCorrection(np.zeros(len(block.columns)), np.inf, 1)
 
-    monkeypatch.setattr(faces, "aside", failing)
-    problem, memory = make("hinge", rng, C=3.0), PathCache()
+    monkeypatch.setattr(solver, "correct_primal", failing)
+    problem, cache = make("hinge", rng, C=3.0), PathCache()
     for value in (3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0):
         here = problem.with_(C=value)
         target = target_of(here, 1e-6)
-        found = DualActiveSet(memory=memory)(here, None, target)
+        found = DualActiveSet(path_cache=cache)(here, None, target)
         assert found.status == "optimal"
         assert certify(here, found.x, found.theta, tol=1.0).gap <= 1.001 * target
-    assert memory.misses == faces.MISSES
-    assert len(calls) <= 4 * faces.MISSES
+    assert cache.failed_corrections == solver.FAILED_CORRECTIONS
+    assert len(calls) <= 4 * solver.FAILED_CORRECTIONS

@@ -5,21 +5,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from solvers.dual_active_set.test_faces import make
+from sparse_problems import make
 
 from cvxscreen.core.closed_form import c_min
 from cvxscreen.core.problem import Problem
-from cvxscreen.solvers.dual_active_set.loops import compiled
+from cvxscreen.solvers.dual_active_set.iterate import DualIterate
+from cvxscreen.solvers.dual_active_set.path_cache import PathCache
 from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
-from cvxscreen.solvers.dual_active_set.state import PathCache, State
 
 KINDS = ("hinge", "absolute", "smoothed hinge")
 
 
-def begun(problem: Problem) -> State:
-    loops = compiled()
-    assert loops is not None
-    return State(problem, problem.design, None, 0.0, loops, PathCache())  # type: ignore[arg-type]
+def begun(problem: Problem) -> DualIterate:
+    return DualIterate(problem, problem.design, None, 0.0, PathCache())  # type: ignore[arg-type]
 
 
 def dual(problem: Problem, theta: np.ndarray) -> float:

@@ -4,34 +4,31 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from solvers.dual_active_set.test_faces import table, words
+from sparse_problems import table, words
 
 from cvxscreen.designs.rows import Rows
-from cvxscreen.solvers.dual_active_set import face as faces_step
-from cvxscreen.solvers.dual_active_set import solver as faces
-from cvxscreen.solvers.dual_active_set.rows import Block, Sparse
+from cvxscreen.solvers.dual_active_set.csr import ScaledRows
+from cvxscreen.solvers.dual_active_set.face import Face
+from cvxscreen.solvers.dual_active_set.working_set import WorkingSet
 
 N, D = 60, 40
 
 
 def moved(times: float, monkeypatch: pytest.MonkeyPatch) -> float:
     """What a step of `times` the residual gains in the dual; the invariants hold after it."""
-    loops = faces.compiled()
-    assert loops is not None
     rng = np.random.default_rng(1)
     losses = table("hinge", N, rng)
-    block = Block(
-        Sparse.of(Rows(words(rng, N, D)), np.ones(D), loops), np.arange(N), np.arange(0), losses, 8
-    )
-    monkeypatch.setattr(faces_step.Face, "_solve", lambda face, *_: times * face._residual)
+    source = ScaledRows.of(Rows(words(rng, N, D)), np.ones(D))
+    block = WorkingSet(source, np.arange(N), np.arange(0), losses, 8)
+    monkeypatch.setattr(Face, "_solve", lambda face, *_: times * face.residual)
     f = block.losses
     theta = f.lo + rng.uniform(0.1, 0.9, size=N) * (f.hi - f.lo)
-    v = -block.pull(theta)
+    v = -block.adjoint(theta)
     before = float(0.5 * v @ v + f.b @ theta)
-    faces_step.Face(block, theta, v).move(theta, v, 0.0, loops)
+    Face(block, theta, v).move(theta, v, 0.0)
     assert (theta >= f.lo).all()
     assert (theta <= f.hi).all()
-    np.testing.assert_allclose(v, -block.pull(theta), atol=1e-12)
+    np.testing.assert_allclose(v, -block.adjoint(theta), atol=1e-12)
     return before - float(0.5 * v @ v + f.b @ theta)
 
 

@@ -1,4 +1,4 @@
-"""Faces: the same optimum as Newton for every loss, whatever the storage, and an honest status."""
+"""The same optimum as Newton for every loss, whatever the storage, and an honest status."""
 
 from __future__ import annotations
 
@@ -8,83 +8,20 @@ import children
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sparse_problems import KINDS, D, N, make, solved, table, target_of, words
 
 import cvxscreen
-from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.duality import reference_point
-from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.solvers.dual_active_set import rows as faces_block
-from cvxscreen.solvers.dual_active_set import rows as faces_rows
-from cvxscreen.solvers.dual_active_set import solver as faces
+from cvxscreen.solvers.dual_active_set import solver as module
+from cvxscreen.solvers.dual_active_set.csr import ScaledRows
 from cvxscreen.solvers.dual_active_set.solver import DualActiveSet, suits
+from cvxscreen.solvers.dual_active_set.working_set import WorkingSet
 from cvxscreen.solvers.interface import Start, SubproblemSolver
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.registry import CROSSOVER, builtin_solver
-
-N, D = 240, 320
-
-
-def table(kind: str, n: int, rng: np.random.Generator, C: float = 1.0) -> Losses:
-    """A row of the loss table with random weights and responses."""
-    y, c = rng.standard_normal(n), C * rng.uniform(0.5, 2.0, n)
-    return {
-        "hinge": lambda: Losses(1.0, 0.0, 0.0, -c, 0.0),
-        "smoothed hinge": lambda: Losses(1.0, 0.0, 0.5 / c, -c, 0.0),
-        "squared hinge": lambda: Losses(1.0, 0.0, 1.0 / c, -np.inf, 0.0),
-        "absolute": lambda: Losses(y, 0.0, 0.0, -c, c),
-        "pinball": lambda: Losses(y, 0.0, 0.0, -0.3 * c, 0.7 * c),
-        "eps-insensitive": lambda: Losses(y, 0.3, 0.0, -c, c),
-        "smoothed eps-insensitive": lambda: Losses(y, 0.3, 0.5 / c, -c, c),
-        "huber": lambda: Losses(y, 0.0, 1.0 / c, -0.7 * c, 0.7 * c),
-        "squared": lambda: Losses(y, 0.0, 1.0 / c, -np.inf, np.inf),
-    }[kind]()
-
-
-KINDS = (
-    "hinge", "smoothed hinge", "squared hinge", "absolute", "pinball", "eps-insensitive",
-    "smoothed eps-insensitive", "huber", "squared",
-)
-
-
-def words(rng: np.random.Generator, n: int = N, d: int = D) -> sp.csr_matrix:
-    """Sparse rows with a few columns that most of them share."""
-    chance = np.minimum(0.9, 8.0 / np.arange(1, d + 1))
-    dense = np.where(rng.random((n, d)) < chance, rng.standard_normal((n, d)), 0.0)
-    return sp.csr_matrix(dense)
-
-
-def make(kind: str, rng: np.random.Generator, C: float = 1.0, **parts: object) -> Problem:
-    matrix = parts.pop("matrix", None)
-    matrix = words(rng) if matrix is None else matrix
-    n, d = matrix.shape
-    given = {"quadratic": Quadratic(np.ones(d)), "linear": np.zeros(d), **parts}
-    design = given.pop("design", Rows(matrix))
-    return Problem(design, table(kind, n, rng, C), C=C, **given)
-
-
-def target_of(problem: Problem, relative: float) -> float:
-    """An absolute gap: `relative` times the optimal value, about."""
-    rough = Newton()(problem, None, 1e-5 * problem.primal(np.zeros(problem.d)))
-    return relative * abs(problem.primal(rough.x))
-
-
-def solved(
-    problem: Problem, start: Start | None = None, alone: bool = True
-) -> tuple[np.ndarray, np.ndarray]:
-    """Solve with Faces (without Newton's help unless not `alone`), certify, compare with Newton."""
-    target = target_of(problem, 3e-10)
-    found = DualActiveSet()(problem, start, target)
-    assert found.status == "optimal"
-    assert not (alone and "faces" in found.info)
-    proof = certify(problem, found.x, found.theta, tol=1e-9)
-    assert proof.ok, proof.reason
-    other = Newton()(problem, None, target)
-    distance = problem.quadratic.norm(found.x - other.x)
-    assert distance**2 <= 8.0 * target + 1e-20
-    return found.x, found.theta
 
 
 @pytest.mark.parametrize("C", [0.05, 1.0, 20.0])
@@ -119,7 +56,7 @@ def test_one_unpenalised_coordinate(kind: str, size: float, rng: np.random.Gener
     other = problem.with_(C=1.2)
     warm = DualActiveSet()(other, Start(x, 1.2 * theta), target_of(other, 1e-8))
     assert warm.status == "optimal"
-    assert "faces" not in warm.info
+    assert "dual_active_set" not in warm.info
 
 
 def test_more_coordinates_than_entries(rng: np.random.Generator) -> None:
@@ -194,13 +131,10 @@ def test_newton_takes_over_where_it_must(
     target = target_of(dense, 1e-9)
     assert DualActiveSet()(dense, None, target).status == "optimal"
     many = make("hinge", rng, 50.0, matrix=sp.csr_matrix(rng.standard_normal((600, 20))))
-    monkeypatch.setattr(faces, "PATIENCE", 1)
+    monkeypatch.setattr(module, "PATIENCE", 1)
     found = DualActiveSet(max_rounds=6)(many, None, target_of(many, 1e-9))
     assert found.status == "optimal"
-    assert "faces" in found.info
-    monkeypatch.setattr(faces, "compiled", lambda: None)
-    problem = make("hinge", rng)
-    assert "weight" in DualActiveSet()(problem, None, target_of(problem, 1e-9)).info
+    assert "dual_active_set" in found.info
 
 
 def test_side_constraints_are_refused(rng: np.random.Generator) -> None:
@@ -228,24 +162,22 @@ def test_the_choice_goes_by_storage_size_and_metric(rng: np.random.Generator) ->
 
 def test_the_block_splits_and_multiplies_as_the_rows_do(rng: np.random.Generator) -> None:
     matrix, factor, root = words(rng), rng.uniform(0.5, 2.0, N), rng.uniform(0.5, 2.0, D)
-    loops = faces.compiled()
-    assert loops is not None
-    source = faces_rows.Sparse.of(Rows(matrix, factor), root, loops)
+    source = ScaledRows.of(Rows(matrix, factor), root)
     losses = table("huber", N, rng)
-    block = faces_block.Block(source, np.arange(0, 40), np.arange(40, 90), losses, 16)
+    block = WorkingSet(source, np.arange(0, 40), np.arange(40, 90), losses, 16)
     block = block.extended(np.arange(120, 150), losses)
     plain = factor[:, None] * matrix.toarray() * root
     x, v = rng.standard_normal(len(block.rows)), rng.standard_normal(D)
     assert sorted(block.rows) == [*range(90), *range(120, 150)]
-    np.testing.assert_allclose(block.margins(v[block.columns]), plain[block.rows] @ v)
-    np.testing.assert_allclose(block.pull(x), (plain[block.rows].T @ x)[block.columns])
-    np.testing.assert_allclose(block.square, (plain[block.rows] ** 2).sum(axis=1))
-    np.testing.assert_allclose(source.margins(v), plain @ v)
+    np.testing.assert_allclose(block.forward(v[block.columns]), plain[block.rows] @ v)
+    np.testing.assert_allclose(block.adjoint(x), (plain[block.rows].T @ x)[block.columns])
+    np.testing.assert_allclose(block.terms.square, (plain[block.rows] ** 2).sum(axis=1))
+    np.testing.assert_allclose(source.forward(v), plain @ v)
     part = np.arange(5, 60)
-    block.factor(np.arange(30))
+    block.cholesky(np.arange(30))
     heavy = plain[np.ix_(block.rows[part], block.columns[: block.k])]
     gram = np.eye(block.k) + heavy.T @ (block.weight[part, None] * heavy)
-    factor = block.factor(part)
+    factor = block.cholesky(part)
     np.testing.assert_allclose(factor @ factor.T, gram, atol=1e-12)
 
 
@@ -258,7 +190,7 @@ X = sp.random(40, 60, 0.2, format="csr", random_state=3, dtype=float)
 y = np.where(np.arange(40) % 2 == 0, 1.0, -1.0)
 problem = cvxscreen.svm(X, y, C=3.0)
 found = DualActiveSet()(problem, None, 1e-10)
-print(json.dumps([found.status, "faces" in found.info, found.x.tolist()]))
+print(json.dumps([found.status, "dual_active_set" in found.info, found.x.tolist()]))
 """
 
 

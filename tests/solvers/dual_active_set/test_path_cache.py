@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from solvers.dual_active_set.test_faces import D, N, make, table, target_of, words
+from sparse_problems import D, N, make, table, target_of, words
 
 import cvxscreen
 from cvxscreen.certificates.certificate import Passes, certify
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.solvers.dual_active_set import rows as faces_rows
-from cvxscreen.solvers.dual_active_set import solver as faces
-from cvxscreen.solvers.dual_active_set.rows import Block
+from cvxscreen.solvers.dual_active_set.csr import ScaledRows
+from cvxscreen.solvers.dual_active_set.path_cache import PathCache
 from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
-from cvxscreen.solvers.dual_active_set.state import PathCache
+from cvxscreen.solvers.dual_active_set.working_set import WorkingSet
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.solution import Answer
 from cvxscreen.solvers.warm_start import onward_start, warm_start
@@ -23,7 +22,7 @@ from cvxscreen.solvers.warm_start import onward_start, warm_start
 GRID = np.geomspace(0.05, 5.0, 12)
 
 
-def along(problem: Problem, memory: PathCache | None) -> list[np.ndarray]:
+def along(problem: Problem, cache: PathCache | None) -> list[np.ndarray]:
     """The solutions at `GRID`, each certified."""
     found, start, before = [], None, 1.0
     for value in GRID:
@@ -31,9 +30,9 @@ def along(problem: Problem, memory: PathCache | None) -> list[np.ndarray]:
         if start is not None:
             start = Start(start.x, value / before * start.theta)
         target = target_of(here, 1e-10)
-        result = DualActiveSet(memory=memory)(here, start, target)
+        result = DualActiveSet(path_cache=cache)(here, start, target)
         assert result.status == "optimal"
-        assert "faces" not in result.info
+        assert "dual_active_set" not in result.info
         assert certify(here, result.x, result.theta, tol=1e-9).ok
         found.append(result.x)
         start, before = Start(result.x, result.theta), value
@@ -41,7 +40,7 @@ def along(problem: Problem, memory: PathCache | None) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("kind", ["hinge", "smoothed hinge", "eps-insensitive", "huber"])
-def test_the_same_path_with_and_without_a_memory(kind: str, rng: np.random.Generator) -> None:
+def test_the_same_path_with_and_without_a_cache(kind: str, rng: np.random.Generator) -> None:
     problem = make(kind, rng)
     for kept, fresh in zip(along(problem, PathCache()), along(problem, None), strict=True):
         np.testing.assert_allclose(kept, fresh, atol=1e-4 * np.abs(fresh).max())
@@ -53,31 +52,29 @@ def test_with_an_unpenalised_coordinate(rng: np.random.Generator) -> None:
     along(make("hinge", rng, design=design, **parts), PathCache())
 
 
-def test_a_memory_of_other_rows_or_another_metric_is_forgotten(rng: np.random.Generator) -> None:
-    memory, first = PathCache(), make("hinge", rng)
-    along(first, memory)
-    along(make("hinge", rng), memory)
-    along(make("hinge", rng, design=first.design, quadratic=Quadratic(np.full(D, 3.0))), memory)
+def test_a_cache_of_other_rows_or_another_metric_is_forgotten(rng: np.random.Generator) -> None:
+    cache, first = PathCache(), make("hinge", rng)
+    along(first, cache)
+    along(make("hinge", rng), cache)
+    along(make("hinge", rng, design=first.design, quadratic=Quadratic(np.full(D, 3.0))), cache)
 
 
 def test_a_block_made_from_another_is_what_it_would_be_afresh(rng: np.random.Generator) -> None:
-    loops = faces.compiled()
-    assert loops is not None
-    source = faces_rows.Sparse.of(Rows(words(rng)), np.ones(D), loops)
+    source = ScaledRows.of(Rows(words(rng)), np.ones(D))
     losses = table("hinge", N, rng)
-    before = Block(source, np.arange(10, 60), np.arange(100, 130), losses, 16)
-    before.factor(np.arange(40))
+    before = WorkingSet(source, np.arange(10, 60), np.arange(100, 130), losses, 16)
+    before.cholesky(np.arange(40))
     urgent, near = np.arange(30, 80), np.arange(110, 150)
-    fresh = Block(source, urgent, near, losses, 16)
-    block = Block(source, urgent, near, losses, 16, before)
+    fresh = WorkingSet(source, urgent, near, losses, 16)
+    block = WorkingSet(source, urgent, near, losses, 16, before)
     assert block.k == before.k
     np.testing.assert_array_equal(np.sort(block.rows), np.sort(fresh.rows))
     v = rng.standard_normal(D)
     order, other = np.argsort(block.rows), np.argsort(fresh.rows)
     np.testing.assert_allclose(
-        block.margins(v[block.columns])[order], fresh.margins(v[fresh.columns])[other]
+        block.forward(v[block.columns])[order], fresh.forward(v[fresh.columns])[other]
     )
-    np.testing.assert_allclose(block.square[order], fresh.square[other])
+    np.testing.assert_allclose(block.terms.square[order], fresh.terms.square[other])
     # The matrix of the heavy columns has lost the rows that are gone, and got the new ones.
     rows = np.arange(5, 70)
     heavy = np.array([
@@ -86,23 +83,21 @@ def test_a_block_made_from_another_is_what_it_would_be_afresh(rng: np.random.Gen
                         strict=True)
     ])
     gram = np.eye(block.k) + heavy.T @ (block.weight[rows, None] * heavy)
-    factor = block.factor(rows)
+    factor = block.cholesky(rows)
     np.testing.assert_allclose(factor @ factor.T, gram, atol=1e-12)
 
 
 def test_a_block_used_again_takes_the_new_losses(rng: np.random.Generator) -> None:
-    loops = faces.compiled()
-    assert loops is not None
-    source = faces_rows.Sparse.of(Rows(words(rng)), np.ones(D), loops)
+    source = ScaledRows.of(Rows(words(rng)), np.ones(D))
     losses = table("smoothed hinge", N, rng)
-    block = Block(source, np.arange(50), np.arange(90, 120), losses, 16)
-    block.factor(np.arange(40))
+    block = WorkingSet(source, np.arange(50), np.arange(90, 120), losses, 16)
+    block.cholesky(np.arange(40))
     block.renew(losses.scaled(0.2))
-    fresh = Block(source, np.arange(50), np.arange(90, 120), losses.scaled(0.2), 16)
+    fresh = WorkingSet(source, np.arange(50), np.arange(90, 120), losses.scaled(0.2), 16)
     np.testing.assert_array_equal(block.losses.hi, fresh.losses.hi)
     np.testing.assert_array_equal(block.weight, fresh.weight)
     rows = np.arange(30)
-    np.testing.assert_allclose(block.factor(rows), fresh.factor(rows), atol=1e-12)
+    np.testing.assert_allclose(block.cholesky(rows), fresh.cholesky(rows), atol=1e-12)
 
 
 def test_a_light_start_says_what_an_evaluated_one_says(rng: np.random.Generator) -> None:

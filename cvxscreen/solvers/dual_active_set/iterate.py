@@ -1,0 +1,231 @@
+"""A dual point on all terms: its primal point, its gap, and which terms deserve work next.
+
+An unpenalised coordinate, where M is 0, is held to a centre by a proximal term (proximal point
+method); the gap is the one without that term, at a dual point balanced first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cvxscreen.core.duality import Point, dual_feasible
+from cvxscreen.core.problem import Problem
+from cvxscreen.designs.rows import Rows
+from cvxscreen.solvers.dual_active_set.csr import Array
+from cvxscreen.solvers.dual_active_set.path_cache import PathCache, SavedIterate
+from cvxscreen.solvers.dual_active_set.working_set import WorkingSet, inside
+from cvxscreen.solvers.interface import Start
+
+# Numbers that decide which rows are copied, by trial (CPU seconds of
+# examples/benchmarks/sparse_path.py); no answer depends on them.
+SHARE = 0.15
+"""Share of all terms that a working set holds besides the urgent ones."""
+KEPT_SHARE = 0.6
+"""Share of these that a working set from before must hold to be used as it is."""
+HEAVY_LEAST, HEAVY_MOST, FREE_PER_HEAVY = 64, 512, 24
+"""Columns to split off: at least, at most, and one for so many free terms."""
+PROXIMAL_WEIGHT = 100.0
+"""Weight of the proximal term of an unpenalised coordinate, relative to its typical entry: large
+enough that the other coordinates' Hessian hardly notices it."""
+BALANCING_ROUNDS = 3
+"""Times that what is missing is shared among the terms inside their piece: those that reach an end
+of it in one round leave something for the next."""
+AT_END = 1e-12
+"""Share of its box by which a dual may be off an end that it is taken to be at: rounding, after a
+start was scaled."""
+SAME = 1e-9
+"""Relative distance of two primal points below which margins of one serve for the other: far below
+what the gaps asked for can tell."""
+
+
+class DualIterate:
+    """A dual point on all terms, with its ``v = -M^{-1/2} (A' theta + linear)``, margins and gap.
+
+    Parameters
+    ----------
+    problem : Problem
+    rows : Rows
+        Its design.
+    start : Start or None
+    target : float
+        The gap asked for.
+    cache : PathCache
+        Where its solutions point to takes the place of a start that is no better.
+
+    Attributes
+    ----------
+    theta, v : arrays
+    correction : array
+        A move of x alone: margins and gap are those at ``M^{1/2} x = v + correction``.
+    t : array
+        Margins.
+    gap_terms : array
+        What each term adds to the gap.
+    balanced : array
+        The dual point that `gap` belongs to: theta, balanced for the unpenalised coordinate.
+    gap : float
+        Without the proximal term; infinite where that has not been looked at.
+    proximal_gap : float
+        With it.
+    free : array of int
+        The unpenalised coordinate, if any.
+    centre : array
+        Where it is held to.
+    root : array
+        ``M^{-1/2}``, the proximal term included.
+    extrapolated : bool
+        Whether it began where the calls before pointed to.
+    passes : float
+        Passes over the data so far.
+    """
+
+    def __init__(
+        self, problem: Problem, rows: Rows, start: Start | None, target: float, cache: PathCache
+    ) -> None:
+        self.problem, self.target, self.cache = problem, target, cache
+        diagonal = problem.quadratic.diagonal.copy()
+        self.free = np.flatnonzero(problem.quadratic.free)
+        self.centre = np.zeros(len(self.free)) if start is None else start.x[self.free]
+        if len(self.free):
+            sizes = float(np.sum(problem.free_columns**2)), float(np.sum(problem.norms**2))
+            weight = PROXIMAL_WEIGHT * sizes[0] / sizes[1] if min(sizes) > 0 else 1.0
+            diagonal[self.free] = weight
+        self.root = 1.0 / np.sqrt(diagonal)
+        self.source = cache.scaled_rows(rows, self.root)
+        place = None if start is None else cache.extrapolate(problem)
+        self.extrapolated = place is not None
+        if place is not None:
+            self._begin_at(place)
+        else:
+            self._begin(start)
+
+    def _begin(self, start: Start | None) -> None:
+        """Begin at `start`; its products are taken over where it knows them."""
+        problem = self.problem
+        theta = self._cold_start() if start is None else np.asarray(start.theta, dtype=np.float64)
+        self.theta, self.correction = self._snapped(theta), np.zeros(len(self.root))
+        known = None if start is None else start.point
+        margins: Array | None = None
+        at: Array | None = None
+        if known is not None and known.problem is problem and (known.theta == self.theta).all():
+            At_theta, self.passes = known.At_theta * self.root, 0.0
+            margins = known_margins(known) if not len(self.free) else None
+        elif start is not None and start.passes is not None and not len(self.free):
+            margins, At_theta = start.passes[0], start.passes[1] * self.root
+            at, self.passes = start.x / self.root, 0.0
+        else:
+            At_theta, self.passes = self.source.adjoint(self.theta), 1.0
+        self.v = -At_theta - problem.linear * self.root
+        self.v[self.free] += self.centre / self.root[self.free]
+        if at is not None:
+            self.correction = at - self.v
+        self.evaluate(margins)
+
+    def _begin_at(self, place: SavedIterate) -> None:
+        self.theta, self.v, self.centre = place.theta, place.v, place.centre
+        self.correction, self.passes = place.x - place.v, 0.0
+        self.evaluate(place.t)
+
+    def _cold_start(self) -> Array:
+        """The slopes at x = 0, the solution where C is small, unless a share of them is better."""
+        f = self.problem.losses
+        theta = f.slope(np.zeros(self.problem.n))
+        At_theta = self.source.adjoint(theta)
+        slope = -float(
+            f.b @ theta + f.e @ np.abs(theta) + At_theta @ (self.problem.linear * self.root)
+        )
+        curvature = float(At_theta @ At_theta + (f.q * theta) @ theta)
+        return theta if slope >= curvature else np.zeros(self.problem.n)
+
+    def _snapped(self, theta: Array) -> Array:
+        """`theta` in its box, and at an end of it where only rounding keeps it away."""
+        f = self.problem.losses
+        near = AT_END * np.maximum(-f.lo, f.hi)
+        with np.errstate(invalid="ignore"):
+            theta = np.where(theta <= f.lo + near, f.lo, theta)
+            return np.where(theta >= f.hi - near, f.hi, theta)
+
+    # -- where it stands ----------------------------------------------------------------------
+
+    def evaluate(self, margins: Array | None = None) -> None:
+        """Margins and gap at x: one pass, unless the margins are known."""
+        self.t = self.source.forward(self.v + self.correction) if margins is None else margins
+        self.gap_terms = self.problem.losses.fenchel_young(self.t, self.theta)
+        self.balanced = self.theta
+        self.gap = float(self.gap_terms.sum()) + 0.5 * float(self.correction @ self.correction)
+        self.proximal_gap = self.gap + self.proximal_value(self.v[self.free])
+        self.passes += margins is None
+        if len(self.free):
+            small, self.gap = self.gap <= self.target, np.inf
+            if small:
+                self.balance()
+
+    def balance(self) -> None:
+        """The gap of the dual point nearby that satisfies the free coordinate's equation.
+
+        Terms inside their piece share what is missing; they pay least for it.
+        """
+        f, theta = self.problem.losses, self.theta.copy()
+        e, offset = self.problem.free_columns[:, 0], float(self.problem.linear[self.free[0]])
+        for _ in range(BALANCING_ROUNDS):
+            rows = np.flatnonzero(inside(f, theta) & (e != 0))
+            if len(rows):
+                share = (float(e @ theta) + offset) / float(e[rows] @ e[rows])
+                theta[rows] = np.clip(theta[rows] - share * e[rows], f.lo[rows], f.hi[rows])
+        self.balanced, _ = dual_feasible(self.problem, theta, None, self.t)
+        apart = self.source.adjoint(self.balanced - self.theta) + self.correction
+        apart[self.free] = 0.0
+        self.gap = float(self.problem.losses.fenchel_young(self.t, self.balanced).sum())
+        self.gap += 0.5 * float(apart @ apart)
+        self.passes += 1
+
+    def proximal_value(self, v: Array) -> float:
+        """What the proximal term of the free coordinate adds to the objective at v."""
+        away = v - self.centre / self.root[self.free]
+        return 0.5 * float(away @ away)
+
+    def recentre(self) -> None:
+        """A step of the proximal point method in the free coordinate."""
+        root = self.root[self.free]
+        before, self.centre = self.centre, self.v[self.free] * root
+        self.v[self.free] += (self.centre - before) / root
+
+    def remember(self) -> None:
+        """Tell the cache where this call has ended."""
+        x = self.v + self.correction
+        place = SavedIterate(self.problem.C, self.theta, self.v, x, self.t, self.centre)
+        self.cache.remember(self.problem, place)
+
+    # -- which terms come next ----------------------------------------------------------------
+
+    def working_set(self) -> WorkingSet:
+        """The free terms, those that are on the wrong piece, and the nearest others."""
+        problem, losses = self.problem, self.problem.losses
+        free = inside(losses, self.theta)
+        urgent = free | (self.gap_terms > 0)
+        near, more = np.flatnonzero(~urgent), int(SHARE * problem.n) + 1
+        if len(near) > more:
+            distance = losses.kink_distance(self.t) / np.maximum(problem.norms, 1e-300)
+            distance[urgent] = np.inf
+            near = np.argpartition(distance, (int(KEPT_SHARE * more), more))[:more]
+        heavy = int(np.clip(np.count_nonzero(free) // FREE_PER_HEAVY, HEAVY_LEAST, HEAVY_MOST))
+        first, nearest = np.flatnonzero(urgent), near[: int(KEPT_SHARE * len(near))]
+        kept = self.cache.reuse(first, nearest, losses, heavy)
+        return self.cache.build(first, np.sort(near), losses, heavy) if kept is None else kept
+
+    def extend(self, working_set: WorkingSet) -> WorkingSet:
+        """`working_set` with the terms outside it that are on the wrong piece."""
+        outside = self.gap_terms > 0
+        outside[working_set.rows] = False
+        wrong = np.flatnonzero(outside)
+        return working_set.extended(wrong, self.problem.losses) if len(wrong) else working_set
+
+
+def known_margins(point: Point) -> Array | None:
+    """Margins at `Point.x_theta` where the point tells them, up to `SAME` of x."""
+    near = SAME * point.problem.quadratic.norm(point.x_theta)
+    if point.primal_dual_distance <= near:
+        return point.margins
+    if point.centre is not None and point.centre.error <= near:
+        return 2.0 * point.centre.margins - point.margins
+    return None
