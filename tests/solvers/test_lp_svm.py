@@ -17,8 +17,10 @@ from cvxscreen.solvers.lp_svm import (
     certify_lp,
     dropped_by_slab,
     least_within_slab,
+    margins_from_kinks,
     margins_in_cone,
     screen_lp,
+    v_from_support,
 )
 
 
@@ -153,6 +155,110 @@ def test_the_cone_bound_is_the_optimum_of_its_linear_program() -> None:
                     assert high[i] > 1e9
                 assert low[i] <= a @ optimum(problem)[0] + 1e-9
     assert compared > 20
+
+
+def test_the_bound_from_kinks_is_the_optimum_of_its_linear_program() -> None:
+    """At a nondegenerate vertex the combination is the only one, so the bound is attained."""
+    compared = 0
+    for seed in range(8):
+        problem, gap = make(seed, 0.4, n=20, d=5), 1e-3
+        w, alpha, _ = optimum(problem)
+        pair = problem.feasible(alpha)
+        low, high = margins_from_kinks(problem, pair, problem.primal(w), gap)
+        alpha, v, _ = pair
+        kinks = np.flatnonzero(np.minimum(alpha, problem.c - alpha) > 1e-9)
+        A, k = by_columns(problem.design).toarray(), len(kinks)
+        assert k == np.count_nonzero(np.abs(w) > 1e-9)
+        # Variables: w = p - m, and 1 - t = h - g at the kinks; what they cost is at most the gap.
+        # Features on their bound cost nothing on either side.
+        free = problem.lam - np.abs(v) < 1e-9 * problem.lam
+        cost = np.concatenate([
+            np.where(free, 0.0, problem.lam - v), np.where(free, 0.0, problem.lam + v),
+            (problem.c - alpha)[kinks], alpha[kinks],
+        ])
+        tie = np.hstack([A[kinks], -A[kinks], np.eye(k), -np.eye(k)])
+        for i in range(problem.n):
+            for sign, mine in ((1.0, high[i]), (-1.0, -low[i])):
+                aim = -sign * np.concatenate([A[i], -A[i], np.zeros(2 * k)])
+                found = linprog(aim, A_ub=cost[None], b_ub=[gap], A_eq=tie, b_eq=np.ones(k),
+                                bounds=(0, None))
+                assert found.status == 0
+                assert mine == pytest.approx(-found.fun, rel=1e-9, abs=2e-6)
+                away = abs(abs(mine) - abs(A[i] @ w))
+                compared += away > 1e-3
+    assert compared > 100
+
+
+def test_the_bound_from_the_support_is_the_optimum_of_its_linear_program() -> None:
+    compared = 0
+    for seed in range(8):
+        problem, gap = make(seed, 0.4, n=20, d=5), 1e-3
+        w = optimum(problem)[0]
+        w[np.abs(w) < 1e-9] = 0.0
+        low, high = v_from_support(problem, w, gap)
+        A, t = by_columns(problem.design).toarray(), problem.design.forward(w)
+        used, n = np.flatnonzero(w), problem.n
+        kink = np.abs(1 - t) <= 1e-9
+        # Variables: alpha and delta = lam - s_f v_f, at most the gap's worth away from the vertex.
+        out = np.where(kink, 0.0, t - 1.0)
+        cost = np.concatenate([out, np.abs(w[used])])
+        spare = gap + float(np.minimum(out, 0.0) @ problem.c)
+        tie = np.hstack([A[:, used].T * np.sign(w[used])[:, None], np.eye(len(used))])
+        for j in range(problem.d):
+            for sign, mine in ((1.0, high[j]), (-1.0, -low[j])):
+                aim = -sign * np.concatenate([A[:, j], np.zeros(len(used))])
+                ends = [(None if k else 0, None) for k in kink]
+                ends = [(None, c) if u < 0 else e
+                        for e, u, c in zip(ends, out, problem.c, strict=True)]
+                found = linprog(aim, A_ub=cost[None], b_ub=[spare], A_eq=tie,
+                                b_eq=np.full(len(used), problem.lam),
+                                bounds=ends + [(0, None)] * len(used))
+                assert found.status == 0
+                assert mine == pytest.approx(-found.fun, rel=1e-7, abs=1e-7)
+                compared += n > 0
+    assert compared > 50
+
+
+@pytest.mark.parametrize("share", [0.9, 0.5, 0.3, 0.1])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_from_a_good_reference_most_is_decided(share: float, sparse: bool) -> None:
+    """The slab and the cone alone decide nothing below half of lambda_max."""
+    problem = make(5, share, n=80, d=12, sparse=sparse)
+    found = cs.solve(problem, tol=1e-9)
+    rng = np.random.default_rng(0)
+    for size, least in ((0.0, 0.6), (1e-5, 0.6), (1e-3, 0.2)):
+        x = found.x * (1 + size * rng.standard_normal(problem.d))
+        verdict = screen_lp(problem, x, found.alpha)
+        assert verdict.undecided.mean() < 1 - least
+        t = problem.design.forward(found.x)
+        assert (t[verdict.zero] > 1).all()
+        assert (t[verdict.linear] < 1).all()
+        assert not found.x[verdict.dropped].any()
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_verdict_reduces_to_a_problem_with_the_same_optimum(sparse: bool) -> None:
+    for seed, share in enumerate((0.9, 0.6, 0.3, 0.1)):
+        problem = make(seed, share, sparse=sparse)
+        x, alpha = references(problem, np.random.default_rng(seed))[0]
+        verdict = screen_lp(problem, x, alpha)
+        reduced = verdict.reduce()
+        assert reduced.n <= verdict.undecided.sum() + 1
+        assert reduced.d == verdict.kept.sum()
+        assert reduced.n < problem.n
+        inner = cs.solve(reduced, tol=1e-9)
+        assert inner.value == pytest.approx(optimum(problem)[2], rel=1e-8)
+        assert certify_lp(problem, *verdict.lift(inner.x, inner.alpha), 1e-8).ok
+
+
+def test_a_verdict_that_leaves_nothing_still_reduces() -> None:
+    problem = make(2, 1.5)
+    found = cs.solve(problem)
+    verdict = cs.screen(problem, reference=found)
+    reduced = verdict.reduce()
+    assert verdict.dropped.all() or verdict.linear.all()
+    pair = verdict.lift(np.zeros(reduced.d), reduced.c)
+    assert certify_lp(problem, *pair).ok
 
 
 def test_theorem_6_as_printed_is_wrong() -> None:
