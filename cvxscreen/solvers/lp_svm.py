@@ -373,7 +373,8 @@ def margins_from_kinks(
                                        r_j^+ / (lam - v_j), r_j^- / (lam + v_j))
 
     where a feature with ``|v_j| = lam`` counts with ``|r_j| P / lam`` instead, as
-    ``|w_j*| <= P / lam``. `feasible` is what `LpSvm.feasible` returns, `gap` the gap of a pair with it.
+    ``|w_j*| <= P / lam``. `feasible` is what `LpSvm.feasible` returns,
+    `gap` the gap of a pair with it.
     """
     (alpha, v, error), n = feasible, problem.n
     least, most = np.full(n, -np.inf), np.full(n, np.inf)
