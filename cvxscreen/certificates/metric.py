@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.compiled import SUMS, compiled
 from cvxscreen._support.validation import array, one_of, positive
-from cvxscreen.certificates.certificate import Certificate, proximity
+from cvxscreen.certificates.certificate import Certificate, penalty_part
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.comparisons import Pairs
 from cvxscreen.designs.term_sets import Products
@@ -66,14 +66,14 @@ def certify_metric(problem: Problem, x: ArrayLike, *, tol: float = 1e-6) -> Cert
     primal = float(value) + float(problem.linear @ x) + 0.5 * lam * float(x @ x)
     primal += problem.constant
     dual_residual = table.pull(omega).ravel() + problem.linear
-    near = proximity(problem, x, -dual_residual)
-    if near.outside:
-        return refused(near.outside, primal)
+    penalty = penalty_part(problem, x, -dual_residual)
+    if penalty.outside:
+        return refused(penalty.outside, primal)
 
     # Margins are off by e: on the curve a term is left with w e^2 / g, at a kink with w e.
-    size = float(np.linalg.norm(x)) + near.blur
+    size = float(np.linalg.norm(x)) + penalty.x_error
     e = 2.0 * table.value_factor * size * table.most[1] + 8 * _EPS * (abs(b) + width)
-    e += 2.0 * (near.blur + 4 * _EPS * size) * table.most[0]
+    e += 2.0 * (penalty.x_error + 4 * _EPS * size) * table.most[0]
     if width > 64 * e:
         fy = weight * 2.0 * e * e / width * len(terms)
     else:
@@ -82,9 +82,9 @@ def certify_metric(problem: Problem, x: ArrayLike, *, tol: float = 1e-6) -> Cert
     adjoint_error += 8 * _EPS * float(np.linalg.norm(dual_residual)) + 4 * _EPS * float(
         np.linalg.norm(problem.linear)
     )
-    distance = np.sqrt(lam) * (float(np.linalg.norm(x - near.x_theta)) + near.blur)
-    distance += (adjoint_error + near.dual_blur) / np.sqrt(lam) + problem.drift
-    gap = (0.5 * distance * distance + near.rest + fy) * (1 + 64 * _EPS)
+    distance = np.sqrt(lam) * (float(np.linalg.norm(x - penalty.x_theta)) + penalty.x_error)
+    distance += (adjoint_error + penalty.dual_error) / np.sqrt(lam) + problem.drift
+    gap = (0.5 * distance * distance + penalty.remainder + fy) * (1 + 64 * _EPS)
     dual = primal - gap
     relative = gap / max(abs(primal), abs(dual), 1e-300) if np.isfinite(gap) else float("inf")
     reason = ""

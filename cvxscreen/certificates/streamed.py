@@ -21,7 +21,7 @@ from cvxscreen.certificates.certificate import (
     columns,
     endless_above,
     gap_above,
-    proximity,
+    penalty_part,
     relative_gap,
     steepness,
     value_above,
@@ -197,11 +197,11 @@ def certify_chunks(
         bent = ~quadratic.free
         x_theta[bent] = -pull[bent] / quadratic.diagonal[bent]
     else:
-        near = proximity(problem, x, -pull)
+        near = penalty_part(problem, x, -pull)
         if near.outside:
             return refused(near.outside, primal)
-        x_theta, side_gap, blur = near.x_theta, near.rest, near.blur
-        side_error = blur * float(np.sqrt(quadratic.diagonal.max())) + near.dual_blur / root
+        x_theta, side_gap, blur = near.x_theta, near.remainder, near.x_error
+        side_error = blur * float(np.sqrt(quadratic.diagonal.max())) + near.dual_error / root
     distance = quadratic.norm(x - x_theta) + lean + problem.drift
     distance += 8 * EPS * quadratic.norm(x_theta) + side_error
     imbalance = 0.0

@@ -100,8 +100,8 @@ class Answer:
         """
         if not self.problem.pure_l1:
             return True
-        force, penalty = self.passes.force, self.problem.penalty
-        return force is not None and bool((np.abs(force) <= penalty.kappa).all())  # type: ignore[union-attr]
+        At_theta, penalty = self.passes.At_theta, self.problem.penalty
+        return At_theta is not None and bool((np.abs(At_theta) <= penalty.kappa).all())  # type: ignore[union-attr]
 
     @cached_property
     def point(self) -> Point:
@@ -109,8 +109,8 @@ class Answer:
         known, passes = None, self.passes
         # A cone would settle x elsewhere.
         plain = self.problem.penalty is None or isinstance(self.problem.penalty, L1)
-        if plain and passes.margins is not None and passes.force is not None:
-            known = passes.margins, passes.force
+        if plain and passes.margins is not None and passes.At_theta is not None:
+            known = passes.margins, passes.At_theta
         return reference_point(self.problem, self.x, self.theta, self.multipliers, known=known)
 
 

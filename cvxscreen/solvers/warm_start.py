@@ -52,7 +52,7 @@ def light_start(problem: Problem, solution: Solution) -> Start | None:
     plain = plain and problem.quadratic is old.quadratic and not problem.quadratic.free.any()
     if answer is None or not answer.proof.ok or not plain or problem.linear.any():
         return None
-    margins, force = answer.passes.margins, answer.passes.force
+    margins, force = answer.passes.margins, answer.passes.At_theta
     if margins is None or force is None:
         return None
     square = problem.quadratic.norm(problem.quadratic.solve(force)) ** 2

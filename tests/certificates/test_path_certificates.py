@@ -251,10 +251,12 @@ def test_compiled_terms_are_those_of_numpy(loss: str, rng: np.random.Generator) 
     value = certificate_terms.value_above(t, *columns, certificate_terms.steepness(f.q))
     plain = certificate_terms.gap_above(t, theta, noise, value, *columns)
     assert (plain > 0).any()
-    assert certificate_terms._compiled() is not None  # so numba is loaded
-    np.testing.assert_array_equal(
-        certificate_terms.gaps_above(t, theta, noise, value, f), plain
-    )
+    found = np.empty(n)
+    certificate_terms.each_gap_above(t, theta, noise, value, columns, found)
+    np.testing.assert_array_equal(found, plain)
+    found = certificate_terms.loss_gaps(t, theta, noise, value, f)
+    endless = certificate_terms.endless_above(value, noise, *columns[2:])
+    np.testing.assert_array_equal(found, plain + endless)
 
 
 def test_packed_slopes_are_what_the_certificate_reads(rng: np.random.Generator) -> None:

@@ -138,7 +138,7 @@ def test_the_certificate_gives_its_passes_and_takes_none(rng: np.random.Generato
     proof = certify(problem, found.x, found.theta, passes=passes)
     assert proof == certify(problem, found.x, found.theta)
     np.testing.assert_allclose(passes.margins, problem.design.forward(found.x), atol=1e-12)
-    np.testing.assert_array_equal(passes.force, problem.design.adjoint(found.theta))
+    np.testing.assert_array_equal(passes.At_theta, problem.design.adjoint(found.theta))
 
 
 def test_a_point_from_known_products_is_the_point(rng: np.random.Generator) -> None:

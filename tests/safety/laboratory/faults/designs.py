@@ -61,7 +61,7 @@ FAULTS = (
             "an unbalanced dual point costs nothing"),
     balance("both directions", SWAPPED, "return need * max(costs)", "return need * min(costs)",
             "an unbalanced dual point costs too little"),
-    balance("room for the move", DROPPED, "fit = bends & (way * np.abs(e) >= need)", "fit = bends",
+    balance("room for the move", DROPPED, "fit = moves & (way * np.abs(e) >= need)", "fit = moves",
             "a term is moved out of its box"),
     balance("several coordinates", DROPPED, "if defect <= 1e-6 and (move <= room[order]).all():",
             "if True:", "terms are moved out of their boxes"),
