@@ -22,6 +22,8 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
 from cvxscreen.bounds import Bound, default_bounds
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
@@ -40,7 +42,7 @@ from cvxscreen.solvers.registry import builtin_solver, pilot_gap
 from cvxscreen.solvers.rows import ScreenedRows
 from cvxscreen.solvers.screened import A, L, P, ProblemInMemory, R, S, ScreenedProblem, Times
 from cvxscreen.solvers.solution import Round, Solution
-from cvxscreen.solvers.streamed.loop import is_chunked, solve_chunked
+from cvxscreen.solvers.streamed.chunked import ScreenedChunks, is_chunked
 
 __all__ = ["SubproblemSolver", "SubproblemResult", "MODES", "Start", "run", "solve_screened"]
 
@@ -58,9 +60,11 @@ def one_round(screened: ScreenedProblem[S, R, A, L, P]) -> None:
     reduced, lift = screened.reduce(selection)
     answer = screened.solve(reduced, selection)
     times = Times(began, perf_counter())
-    point = None if answer is None else screened.evaluate(lift(answer), selection)
+    lifted = None if answer is None else lift(answer)
+    del reduced, lift, answer  # may be large, and evaluating data in chunks gathers rows anew
+    point = None if lifted is None else screened.evaluate(lifted, selection)
     refuted = screened.put_back(selection, point)
-    screened.close(reduced, selection, refuted, times)
+    screened.close(selection, refuted, times)
 
 
 def solve_screened(
@@ -104,9 +108,13 @@ def solve_screened(
     """
     check_request(mode, tol)
     began = perf_counter()
-    if is_chunked(problem):
-        return solve_chunked(problem, solve_screened, inner, mode, tol, start, bounds, on_round)
     solver: SubproblemSolver = builtin_solver(problem) if inner is None else inner
+    if is_chunked(problem):
+        chunks = ScreenedChunks(problem, solver, mode, tol, bounds, on_round)
+        chunks.begin(start, solve_screened)
+        with np.errstate(invalid="ignore"):  # a parabola has no end, nor need it touch an intercept
+            run(chunks)
+        return chunks.solution(began)
     bounds = default_bounds(problem) if bounds is None else tuple(bounds)
     sparse = isinstance(problem.penalty, L1) and not problem.quadratic.free.any()
     if problem.side is None and not solver.traits.reaches_target:

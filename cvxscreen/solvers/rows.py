@@ -237,12 +237,12 @@ class ScreenedRows(
         if best is None or point.gap < best.gap or (off.any() and point.primal <= best.primal):
             self.best = point
 
-    def close(self, reduced: Problem, selection: Selection, refuted: int, times: Times) -> None:
+    def close(self, selection: Selection, refuted: int, times: Times) -> None:
         """Record the round; stop when certified, or when another round cannot help."""
         self.weight = self.result.info.get("weight")
         best = self.best if self.answer is None else self.answer.proof
         proven = int(np.count_nonzero(self.screening.codes >= 0))
-        self.record(reduced, best, (proven, self.predicted, refuted), times)
+        self.record(len(selection.kept), best, (proven, self.predicted, refuted), times)
         if not self.finished:
             self.decide(self.predicted, refuted)
 

@@ -87,7 +87,7 @@ class ScreenedProblem(ABC, Generic[S, R, A, L, P]):
         """Learn from the point (None: there was no answer); how many predictions it refutes."""
 
     @abstractmethod
-    def close(self, reduced: R, selection: S, refuted: int, times: Times) -> None:
+    def close(self, selection: S, refuted: int, times: Times) -> None:
         """Record the round, and decide whether another one may help."""
 
 
@@ -143,15 +143,15 @@ class ProblemInMemory(ScreenedProblem[S, R, A, L, P]):
         return self._proof[1]
 
     def record(
-        self, reduced: Problem, point: Point | Certificate | None,
+        self, kept: int, point: Point | Certificate | None,
         counts: tuple[int, int, int], times: Times, features: int | None = None,
     ) -> None:
         """Keep the record of a round and hand it on.
 
         Parameters
         ----------
-        reduced : Problem
-            What was solved.
+        kept : int
+            Terms of the reduced problem.
         point : Point, Certificate or None
             Whose gap the record tells.
         counts : tuple of int
@@ -162,7 +162,7 @@ class ProblemInMemory(ScreenedProblem[S, R, A, L, P]):
         """
         proven, predicted, refuted = counts
         entry = Round(
-            number=len(self.rounds) + 1, kept=reduced.n,
+            number=len(self.rounds) + 1, kept=kept,
             proven=proven, predicted=predicted, refuted=refuted,
             gap=point.gap if point else float("inf"),
             relative_gap=point.relative_gap if point else float("inf"),

@@ -12,7 +12,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.solution import Solution
-from cvxscreen.solvers.streamed.loop import is_chunked
+from cvxscreen.solvers.streamed.chunked import is_chunked
 
 
 def warm_start(problem: Problem, solution: Solution) -> Start:

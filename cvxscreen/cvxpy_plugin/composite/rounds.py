@@ -300,13 +300,7 @@ class ScreenedComposite(
         mixed = self.shares + part * (shares - self.shares) if len(shares) else None
         return self.judged(first.x + part * (last.x - first.x), theta, mu, mixed)
 
-    def close(
-        self,
-        reduced: CompositeReduction,
-        selection: CompositeReduction,
-        refuted: int,
-        times: Times,
-    ) -> None:
+    def close(self, selection: CompositeReduction, refuted: int, times: Times) -> None:
         """Record the round; stop when certified (and confirmed), or when nothing else can help."""
         proof, now = self.proof, perf_counter()
         self.rounds.append(Round(

@@ -304,14 +304,12 @@ class ProvenRowsAndColumns(RowsAndColumns[Point]):
             self.finish(point, self.last)
         return 0
 
-    def close(
-        self, reduced: IndexedSubproblem, selection: Selection, refuted: int, times: Times
-    ) -> None:
+    def close(self, selection: Selection, refuted: int, times: Times) -> None:
         """Record a round that found a point."""
         if self.result.usable:
             proven = int((self.screening.codes >= 0).sum())
-            part = reduced.problem
-            self.record(part, self.point, (proven, 0, refuted), times, part.d)
+            part = self.subproblem.problem
+            self.record(part.n, self.point, (proven, 0, refuted), times, part.d)
 
 
 class PredictedRowsAndColumns(RowsAndColumns[Answer]):
@@ -411,13 +409,11 @@ class PredictedRowsAndColumns(RowsAndColumns[Answer]):
         self.finish(here, refuted == 0)
         return refuted
 
-    def close(
-        self, reduced: IndexedSubproblem, selection: Selection, refuted: int, times: Times
-    ) -> None:
+    def close(self, selection: Selection, refuted: int, times: Times) -> None:
         """Record a round that found a point."""
         if not self.result.usable:
             return
         best = self.best if self.answer is None else self.answer.proof
         proven = int((self.screening.codes >= 0).sum())
-        part = reduced.problem
-        self.record(part, best, (proven, self.predicted, refuted), times, part.d)
+        part = self.subproblem.problem
+        self.record(part.n, best, (proven, self.predicted, refuted), times, part.d)

@@ -167,7 +167,7 @@ class Seen:
 
 
 @dataclass(frozen=True, eq=False)
-class SolverSnapshot:
+class PassTask:
     """The task of one look.
 
     Parameters
@@ -266,7 +266,7 @@ def look(
 ) -> Seen:
     """One pass over `problem`, whose design is `Chunks` and whose losses are `ChunkTerms`."""
     design, terms = in_chunks(problem)
-    task = SolverSnapshot(x, width, terms.unit, terms.factor, design.intercept, fold, before)
+    task = PassTask(x, width, terms.unit, terms.factor, design.intercept, fold, before)
     columns = (design.scale, terms.target, terms.weight, listed)
     seen: Seen = design.engine.run(task, design.source, columns)
     return seen

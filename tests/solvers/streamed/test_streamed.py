@@ -19,7 +19,7 @@ from cvxscreen.core.streamed import ChunkTerms
 from cvxscreen.errors import InvalidInput
 from cvxscreen.out_of_core.in_memory import Blocks, Mapped
 from cvxscreen.out_of_core.streams import Column, Local, Source, Task
-from cvxscreen.solvers.streamed import loop as chunked
+from cvxscreen.solvers.streamed import chunked
 from cvxscreen.solvers.streamed.reduced import Pilot, pilot
 
 N, D = 4000, 6

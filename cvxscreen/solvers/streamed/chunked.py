@@ -1,6 +1,4 @@
-"""The loop over data in chunks: look, reduce, solve in memory, look again, certify.
-
-The record of a solve over data in chunks.
+"""Data in chunks as a problem for the loop: one pass judges a point and reduces around it.
 
 A pilot on samples says where to look first and how wide. A look collapses every term whose margin
 is farther than that from a kink onto its piece, and gathers the others into memory; their problem
@@ -12,15 +10,14 @@ by how far the margins moved. Only the certificate, a pass of its own, ends the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.bounds import Bound
 from cvxscreen.certificates.certificate import Certificate, relative_gap
 from cvxscreen.certificates.streamed import certify_chunks
@@ -33,9 +30,11 @@ from cvxscreen.errors import InvalidInput
 from cvxscreen.screening.reduction import FOLD_LIMIT
 from cvxscreen.solvers.interface import Start, SubproblemSolver
 from cvxscreen.solvers.registry import builtin_solver
+from cvxscreen.solvers.screened import ScreenedProblem, Times
 from cvxscreen.solvers.solution import Round, Solution
 from cvxscreen.solvers.streamed.passes import Seen, look, lowest_along, proven
 from cvxscreen.solvers.streamed.reduced import (
+    QUANTILE,
     Model,
     Pilot,
     pilot,
@@ -106,10 +105,15 @@ class ChunkedSolution(Solution):
 
 
 Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+Pair = tuple[Array, Array]
 
 MAX_ROUNDS = 20
 AIM = 0.5
 """Share of the tolerance that the gap of a reduced problem may use up."""
+FAILED = 0.1
+"""A reduced problem that promises a gap of more than this share of the lowest objective, and that
+was not solved, was unbounded."""
 LEAST = 400
 """Terms that are kept in any case."""
 
@@ -119,96 +123,102 @@ def is_chunked(problem: Problem) -> bool:
     return isinstance(problem.design, Chunks)
 
 
-def solve_chunked(
-    problem: Problem,
-    solve: Callable[..., Any],
-    inner: SubproblemSolver | None = None,
-    mode: str = "certified",
-    tol: float = 1e-6,
-    start: Start | None = None,
-    bounds: Sequence[Bound] | None = None,
-    on_round: Callable[[Round], None] | None = None,
-) -> ChunkedSolution:
-    """Solve `problem`, whose design is `Chunks`.
+class Judged(NamedTuple):
+    """Gap and objective of a point as a pass over the data saw them, up to rounding."""
+
+    gap: float
+    primal: float
+
+    @property
+    def relative(self) -> float:
+        """The relative gap."""
+        return float(relative_gap(self.gap, self.primal))
+
+
+class ScreenedChunks(ScreenedProblem[float, Model, tuple[Array, Array, float], Pair, Judged]):
+    """A problem over data in chunks, which one pass both judges and reduces.
+
+    What a round fixes is said by a width: every term whose margin is farther than that from a kink
+    (in units of the size of its row) is predicted to stay on its piece.
 
     Parameters
     ----------
     problem : Problem
         From `svm`, `regression`, `sparse_svm` or `sparse_svr` over data in chunks.
-    solve : callable
-        ``solve(problem, inner, tol=..., start=..., bounds=...)``: the loop for a problem in memory.
-    inner : callable, optional
-        What it solves with; None, or one that is interchangeable, for its own choice.
+    inner : SubproblemSolver
+        What reduced problems are solved with; one that is interchangeable leaves it to each of
+        them.
     mode : {"certified"}
     tol : float
-    start : Start, optional
-        Only its `x` counts.
+        Relative duality gap on all data.
     bounds : sequence of Bound, optional
-        What it proves with.
+        What the loop in memory proves with.
     on_round : callable, optional
-
-    Returns
-    -------
-    ChunkedSolution
 
     Raises
     ------
     InvalidInput
-        For ``mode="safe"``, and where the terms that cannot be collapsed do not fit in memory.
+        For ``mode="safe"``.
     """
-    if mode != "certified":
-        raise InvalidInput(
-            '`mode` is "safe", but over data in chunks terms are also left out on prediction and '
-            'the answer is certified afterwards: use mode="certified", or load the data '
-            "(np.array(X)) for a solve that leaves out nothing unproven."
-        )
-    began = perf_counter()
-    limits = UNLIMITED if inner is None else inner.limits
 
-    def again(reduced: Problem, **options: Any) -> Any:
-        own = inner is None or inner.traits.interchangeable
-        chosen = builtin_solver(reduced, limits) if own else inner
-        return solve(reduced, chosen, bounds=bounds, **options)
+    pilot: Pilot
+    seen: Seen
+    slopes: Slopes
+    x: Array
+    width: float
+    lowest: tuple[float, Array]
 
-    run = _Run(problem, again, tol, on_round, limits)
-    run.begin(None if start is None else np.array(start.x, dtype=np.float64))
-    with np.errstate(invalid="ignore"):  # a parabola has no end, and may not touch the intercept
-        while not run.finished and not (run.rounds and limits.spent()):
-            run.round()
-    return run.solution(perf_counter() - began)
+    def __init__(
+        self,
+        problem: Problem,
+        inner: SubproblemSolver,
+        mode: str,
+        tol: float,
+        bounds: Sequence[Bound] | None,
+        on_round: Callable[[Round], None] | None,
+    ) -> None:
+        if mode != "certified":
+            raise InvalidInput(
+                '`mode` is "safe", but over data in chunks terms are also left out on prediction '
+                'and the answer is certified afterwards: use mode="certified", or load the data '
+                "(np.array(X)) for a solve that leaves out nothing unproven."
+            )
+        self.problem, self.inner, self.tol = problem, inner, tol
+        self.bounds, self.on_round, self.limits = bounds, on_round, inner.limits
+        self.rounds = []
+        self.gap, self.hold, self.aim = np.inf, 0.0, AIM
+        self.proof: Certificate | None = None
+        self.passes = self.decided = 0
+        self.kept: Index = np.zeros(0, dtype=np.intp)
+        self.judged: Judged | None = None
+        self.status = "not run"
+        self.info: dict[str, float] = {}
 
+    def begin(self, start: Start | None, solve: Callable[..., Any]) -> None:
+        """A pilot, and the first pass; of a start only its `x` counts.
 
-@dataclass
-class _Run:
-    """The state of one call."""
+        ``solve(problem, inner, tol=..., start=..., bounds=...)`` is the loop for data in memory.
 
-    problem: Problem
-    solve: Callable[..., Any]
-    tol: float
-    on_round: Callable[[Round], None] | None
-    limits: Limits
-    x: Array = field(init=False)
-    width: float = field(init=False)
-    pilot: Pilot = field(init=False)
-    seen: Seen = field(init=False)
-    slopes: Slopes = field(init=False)
-    gap: float = np.inf
-    lowest: tuple[float, Array] = field(init=False)
-    hold: float = 0.0
-    proof: Certificate | None = None
-    rounds: list[Round] = field(default_factory=list)
-    passes: int = 0
-    aim: float = AIM
-    finished: bool = False
+        Raises
+        ------
+        InvalidInput
+            Where the terms that cannot be collapsed do not fit in memory.
+        """
 
-    def begin(self, start: Array | None) -> None:
-        """A pilot, and the first look."""
-        self.pilot = pilot(self.problem, self.solve, start, self.budget)
+        def again(reduced: Problem, **options: Any) -> Any:
+            inner = self.inner
+            if inner.traits.interchangeable:
+                inner = builtin_solver(reduced, self.limits)
+            return solve(reduced, inner, bounds=self.bounds, **options)
+
+        self.in_memory = again
+        x = None if start is None else np.array(start.x, dtype=np.float64)
+        self.pilot = pilot(self.problem, again, x, self.budget)
         self.x = self.pilot.x
         self.width = self.allowed(self.pilot.width)
         self.seen = self.look(Listed.nothing(), None)
         self.slopes = Slopes(self.problem, self.x, Listed.nothing())
-        self.lowest = (self.judged()[1], self.x)
+        self.lowest = (self.judge().primal, self.x)
 
     @property
     def fold(self) -> bool:
@@ -245,50 +255,64 @@ class _Run:
         self.passes += 1
         return look(self.problem, self.x, self.width, listed, self.fold, before)
 
-    def round(self) -> None:
-        """Solve the reduced problem of the last look, and look at its answer."""
-        began, problem, width = perf_counter(), self.problem, self.width
-        model = Model.of(problem, self.seen, self.x, self.hold)
-        kept, decided = self.seen.index, int(self.seen.counts.sum())
-        self.seen = Seen.nothing(self.seen)  # the model has its own copy of the rows
-        target = self.aim * self.tol
-        begin = Start(self.x, model.start) if self.x.any() else None
-        found = self.solve(model.problem, tol=target, start=begin)
-        promised = np.inf
-        if np.isfinite(found.x).all():
-            theta, promised = model.lifted(found.x, found.theta)
-        failed = found.status != "optimal" and promised > 0.1 * abs(self.lowest[0])
-        if failed or not np.isfinite(found.x).all():  # unbounded: too much was linearised
-            self.note(began, perf_counter(), found.status, len(kept), decided, {"width": width})
-            self.hold = max(10.0 * self.hold, 1e-2 * self.seen.load)
-            self.back(self.x, 2.0 * width)
-            return
-        x, theta, promised = model.polished(found.x, theta, promised)
-        solved = perf_counter()
-        rows = model.kept.design
-        moved = np.abs(rows.forward(x) - model.margins) / sizes(rows)
-        needed = float(np.quantile(moved, 0.999)) if len(moved) else 0.0
-        del model, rows
-        before, self.x = self.x, x
-        self.pilot = self.pilot.seen_from(self.x, problem) if np.isfinite(width) else self.pilot
-        self.width = self.allowed(0.5 * width if needed <= width else min(8 * width, 2 * needed))
-        listed = Listed(kept, theta)
-        self.seen = self.look(listed, before)
-        gap, primal = self.judged()
-        if gap < self.gap or (np.isinf(self.gap) and primal <= self.lowest[0]):
-            self.gap, self.slopes = gap, Slopes(problem, self.x, listed)
-        info = {"width": width, "needed": needed, "promised": promised}
-        relative = float(relative_gap(gap, primal))
-        self.note(began, solved, found.status, len(kept), decided, info, gap, relative)
-        self.decide(relative)
-        if not self.finished and primal > self.lowest[0] + 1e-9 * abs(self.lowest[0]):
-            self.back(self.x, 2.0 * width)
-        elif primal < self.lowest[0]:
-            self.lowest = (primal, self.x)
-            self.hold = 0.1 * self.hold if self.hold > 1e-3 * self.seen.load else 0.0
+    # -- the steps of a round ---------------------------------------------------------------
 
-    def judged(self) -> tuple[float, float]:
-        """Gap and objective at x as the last look saw them, up to rounding."""
+    def select(self) -> float:
+        """The width of the band around the kinks that the last pass has kept."""
+        return self.width
+
+    def reduce(
+        self, selection: float
+    ) -> tuple[Model, Callable[[tuple[Array, Array, float]], Pair]]:
+        """The terms that the last pass has gathered, all others collapsed."""
+        model = Model.of(self.problem, self.seen, self.x, self.hold)
+        self.kept, self.decided = self.seen.index, int(self.seen.counts.sum())
+        self.seen = Seen.nothing(self.seen)  # the model has its own copy of the rows
+
+        def lift(found: tuple[Array, Array, float]) -> Pair:
+            x, theta, promised = model.polished(*found)
+            rows = model.kept.design
+            moved = np.abs(rows.forward(x) - model.margins) / sizes(rows)
+            needed = float(np.quantile(moved, QUANTILE)) if len(moved) else 0.0
+            self.info = {"width": selection, "needed": needed, "promised": promised}
+            return x, theta
+
+        return model, lift
+
+    def solve(self, reduced: Model, selection: float) -> tuple[Array, Array, float] | None:
+        """The answer of the loop in memory, and the gap that it promises; None if unbounded."""
+        begin = Start(self.x, reduced.start) if self.x.any() else None
+        found = self.in_memory(reduced.problem, tol=self.aim * self.tol, start=begin)
+        self.status, self.info = found.status, {"width": selection}
+        if not np.isfinite(found.x).all():
+            return None
+        theta, promised = reduced.lifted(found.x, found.theta)
+        if found.status != "optimal" and promised > FAILED * abs(self.lowest[0]):
+            return None  # too much was linearised
+        return found.x, theta, promised
+
+    def evaluate(self, lifted: Pair, selection: float) -> Judged:
+        """One pass, which also gathers what the next round keeps."""
+        (x, theta), needed = lifted, self.info["needed"]
+        before, self.x = self.x, x
+        if np.isfinite(selection):
+            self.pilot = self.pilot.seen_from(x, self.problem)
+        wider = min(8 * selection, 2 * needed)
+        self.width = self.allowed(0.5 * selection if needed <= selection else wider)
+        listed = Listed(self.kept, theta)
+        self.seen = self.look(listed, before)
+        found = self.judge()
+        if found.gap < self.gap or (np.isinf(self.gap) and found.primal <= self.lowest[0]):
+            self.gap, self.slopes = found.gap, Slopes(self.problem, x, listed)
+        return found
+
+    def put_back(self, selection: float, point: Judged | None) -> int:
+        """Terms that have left their piece; the pass has gathered those near a kink already."""
+        self.judged = point
+        return 0 if point is None else self.seen.refuted
+
+    def judge(self) -> Judged:
+        """Gap and objective at x as the last pass saw them, up to rounding."""
         problem, seen = self.problem, self.seen
         primal = seen.value + problem.quadratic.inner(
             0.5 * problem.quadratic.apply(self.x) + problem.linear, self.x
@@ -300,7 +324,22 @@ class _Run:
         free = problem.quadratic.free
         if (np.abs(force[free]) > 1e-10 * (1e-300 + seen.load)).any():
             gap = np.inf  # refuted terms have left the intercept out of balance
-        return float(gap), float(primal)
+        return Judged(float(gap), float(primal))
+
+    def close(self, selection: float, refuted: int, times: Times) -> None:
+        """Record the round; certify, or go back where the objective is lowest."""
+        found, lowest = self.judged, self.lowest[0]
+        self.note(refuted, times)
+        if found is None:
+            self.hold = max(10.0 * self.hold, 1e-2 * self.seen.load)
+            self.back(self.x, 2.0 * selection)
+            return
+        self.decide(found.relative)
+        if not self.finished and found.primal > lowest + 1e-9 * abs(lowest):
+            self.back(self.x, 2.0 * selection)
+        elif found.primal < lowest:
+            self.lowest = (found.primal, self.x)
+            self.hold = 0.1 * self.hold if self.hold > 1e-3 * self.seen.load else 0.0
 
     def back(self, end: Array, width: float) -> None:
         """After a runaway to `end`: look again, and wider, where the objective is lowest."""
@@ -313,17 +352,17 @@ class _Run:
         self.finished = self.finished or len(self.rounds) >= MAX_ROUNDS
         if not self.finished:
             self.seen = self.look(Listed.nothing(), None)
-            self.lowest = (self.judged()[1], self.x)
+            self.lowest = (self.judge().primal, self.x)
 
-    def note(
-        self, began: float, solved: float, status: str, kept: int, decided: int,
-        info: dict[str, float], gap: float = np.inf, relative: float = np.inf,
-    ) -> None:
+    def note(self, refuted: int, times: Times) -> None:
         """Record a round."""
+        found = Judged(np.inf, 0.0) if self.judged is None else self.judged
         record = Round(
-            number=len(self.rounds) + 1, kept=kept, proven=0, predicted=decided,
-            refuted=self.seen.refuted, gap=gap, relative_gap=relative, solver_status=status,
-            solver_info=info, solve_seconds=solved - began, seconds=perf_counter() - began,
+            number=len(self.rounds) + 1, kept=len(self.kept), proven=0, predicted=self.decided,
+            refuted=refuted, gap=found.gap,
+            relative_gap=np.inf if self.judged is None else found.relative,
+            solver_status=self.status, solver_info=self.info,
+            solve_seconds=times.solved - times.began, seconds=perf_counter() - times.began,
         )
         self.rounds.append(record)
         if self.on_round is not None:
@@ -342,8 +381,8 @@ class _Run:
         self.passes += 1
         return certify_chunks(self.problem, self.slopes.x, self.slopes, tol=self.tol)
 
-    def solution(self, seconds: float) -> ChunkedSolution:
-        """The record of the call."""
+    def solution(self, began: float) -> ChunkedSolution:
+        """The record of the call, which began at that `perf_counter`."""
         x, slopes = self.slopes.x, self.slopes
         self.proof = self.certified() if self.proof is None else self.proof
         return ChunkedSolution(
@@ -351,6 +390,7 @@ class _Run:
             multipliers=np.zeros(0), status=self.limits.word(self.proof.ok),
             certificate=self.proof,
             earlier=None,  # type: ignore[arg-type]
-            rounds=tuple(self.rounds), solver="BUILTIN", mode="certified", seconds=seconds,
+            rounds=tuple(self.rounds), solver=self.inner.name, mode="certified",
+            seconds=perf_counter() - began,
             passes=self.passes,
         )
