@@ -108,7 +108,7 @@ class Reduced:
             word = "has not been solved" if status is None else f"has status {status!r}"
             raise NotCertified(
                 f"the reduced problem {word}, so there is nothing to restore: call "
-                "`reduced_plain.problem.solve()` first."
+                "`reduced.problem.solve()` first."
             )
         back, stats = self._back(tol), self.problem.solver_stats
         write_back(
