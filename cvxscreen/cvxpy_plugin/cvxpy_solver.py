@@ -68,6 +68,8 @@ class CvxpySolver(SubproblemSolver):
         What CVXPY said when it raised, in the last such call.
     solve_time, setup_time : float
         Sums over all calls of what the solver reports.
+    compilation_time : float
+        Seconds that CVXPY took to compile the reduced problems, over all calls.
     further : callable or None
         From the vector variable to a further cost and its constraints.
     strict : dict
@@ -81,6 +83,7 @@ class CvxpySolver(SubproblemSolver):
     failure: str = ""
     solve_time: float = 0.0
     setup_time: float = 0.0
+    compilation_time: float = 0.0
     further: Callable[[Any], tuple[Any, list[Any]]] | None = None
     strict: dict[int, tuple[SideConstraints, Any]] = field(default_factory=dict)
 
@@ -128,6 +131,7 @@ class CvxpySolver(SubproblemSolver):
         stats = built.problem.solver_stats
         self.solve_time += stats.solve_time or 0.0
         self.setup_time += stats.setup_time or 0.0
+        self.compilation_time += built.problem.compilation_time or 0.0
         self.limits.spent(stats.num_iters or 0)
         status = built.problem.status
         if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, cp.USER_LIMIT):

@@ -7,6 +7,7 @@ CVXPY's.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
@@ -18,19 +19,36 @@ from cvxscreen._support.limits import ITERATIONS, TIME, Limits
 from cvxscreen._support.validation import choice, one_of, tolerance
 from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, recognise_composite
 from cvxscreen.cvxpy_plugin.composite.rounds import USELESS, screened_composite
-from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver, installed, options_for
+from cvxscreen.cvxpy_plugin.cvxpy_solver import (
+    ACCURACY,
+    DEFAULT,
+    CvxpySolver,
+    chosen_solver,
+    ignore_warnings,
+    installed,
+    options_for,
+)
 from cvxscreen.cvxpy_plugin.metric_start import metric_start
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.report import Counts, Report
-from cvxscreen.cvxpy_plugin.restore import restore, statistics, status_of, write_back
+from cvxscreen.cvxpy_plugin.restore import (
+    Answer,
+    restore,
+    statistics,
+    status_of,
+    with_report,
+    write_back,
+)
 from cvxscreen.cvxpy_plugin.solution_cache import (
     LastSolution,
     cached_recognition,
+    known_refusal,
     last_start,
+    store_refusal,
     store_solution,
 )
-from cvxscreen.errors import CvxscreenError, NotScreenable
+from cvxscreen.errors import NotScreenable
 from cvxscreen.solvers.interface import Start, SubproblemSolver
 from cvxscreen.solvers.loop import MODES, solve_screened
 from cvxscreen.solvers.registry import builtin_solver
@@ -44,6 +62,8 @@ BUILTIN = "BUILTIN"
 
 LIMITS = ("time_limit", "max_iter")
 """Options that the built-in solver takes, as `cvxscreen.solve` does."""
+
+NO_SIDE = "the built-in solver takes no side constraints"
 
 ELSEWHERE = ("gp", "qcp", "requires_grad", "nlp")
 """Arguments of ``prob.solve`` that ask for something else than a convex solve."""
@@ -92,18 +112,26 @@ def solve(
     began = perf_counter()
     found = _recognised(problem, request)
     if isinstance(found, str):
-        return plain(problem, request, found)
+        return plain(problem, request, found, DEFAULT if found == NO_SIDE else None)
     spent = perf_counter() - began
-    if isinstance(found, CompositeProblem):
-        outcome = screened_composite(
-            found, request.cvxpy_solver(), request.mode, request.tol, spent
-        )
-        if isinstance(outcome, Report):
-            request.say(outcome)
-    else:
-        request.say(found.problem)
-        outcome = _screened(found, request, spent)
-    return plain(problem, request, outcome) if isinstance(outcome, str) else problem.value
+    # Where another solve follows an answer without certificate, its warning is not the last word.
+    with nullcontext() if request.chooses_accuracy else ignore_warnings():
+        if isinstance(found, CompositeProblem):
+            cvxpy_solver = request.cvxpy_solver()
+            outcome = screened_composite(
+                found, cvxpy_solver, request.mode, request.tol, spent
+            )
+            if isinstance(outcome, Report):
+                request.say(outcome)
+        else:
+            request.say(found.problem)
+            outcome = _screened(found, request, spent)
+    if isinstance(outcome, Report):
+        if problem.status == cp.OPTIMAL or request.chooses_accuracy:
+            return problem.value
+        reason = f"the answer is not certified: its relative gap is {outcome.relative_gap:.3g}"
+        return plain_after_failure(problem, request, reason, Answer.of(problem))
+    return plain_after_failure(problem, request, outcome)
 
 
 @dataclass(frozen=True)
@@ -130,6 +158,11 @@ class Request:
     def builtin(self) -> bool:
         """Whether the built-in solver was asked for."""
         return isinstance(self.solver, str) and self.solver.upper() == BUILTIN
+
+    @property
+    def chooses_accuracy(self) -> bool:
+        """Whether the options bound accuracy or effort, so that no second solve is due."""
+        return any(part in name.lower() for name in self.options for part in ACCURACY)
 
     def check(self) -> None:
         """Refuse what cannot be meant, before any work.
@@ -177,15 +210,23 @@ def _recognised(problem: Any, request: Request) -> Recognition | CompositeProble
     other = [name for name in ELSEWHERE if request.options.get(name)]
     if other:
         return f"the argument `{other[0]}` asks for a solve of another kind"
+    known = known_refusal(problem, request.builtin)
+    if known is not None:
+        return known
+    found: Recognition | CompositeProblem | str
     try:
         recognition = cached_recognition(problem, recognise)
     except NotScreenable as refusal:
-        return str(refusal) if request.builtin else _composite(problem, str(refusal))
+        found = str(refusal) if request.builtin else _composite(problem, str(refusal))
     except Exception as defect:  # a problem that CVXPY can solve must not fail on its way here
-        return f"the recogniser stopped with {type(defect).__name__}: {defect}"
-    if request.builtin and recognition.problem.side is not None:
-        return "the built-in solver takes no side constraints"
-    return recognition
+        found = f"the recogniser stopped with {type(defect).__name__}: {defect}"
+    else:
+        found = recognition
+    if isinstance(found, str):
+        store_refusal(problem, request.builtin, found)
+    elif request.builtin and isinstance(found, Recognition) and found.problem.side is not None:
+        return NO_SIDE
+    return found
 
 
 def _composite(problem: Any, refusal: str) -> CompositeProblem | str:
@@ -196,20 +237,52 @@ def _composite(problem: Any, refusal: str) -> CompositeProblem | str:
         return refusal
 
 
-def plain(problem: Any, request: Request, reason: str) -> Any:
-    """Solve `problem` by CVXPY alone, and say why."""
+def plain(problem: Any, request: Request, reason: str, solver: Any = None) -> Any:
+    """Solve `problem` by CVXPY alone, and say why; `solver` where the user asked for none."""
     request.say(f"cvxscreen: solved plainly by CVXPY, because {reason}")
-    solver = None if request.builtin else request.solver
+    if not (request.builtin or request.solver is None):
+        solver = request.solver
     value = problem.solve(solver=solver, verbose=request.verbose, **request.options)
     stats = problem.solver_stats
     if stats is not None:
         report = Report(False, reason, request.mode, stats.solver_name)
-        extra = stats.extra_stats
-        kept = dict(extra) if isinstance(extra, dict) else {}
-        if extra is not None and not isinstance(extra, dict):
-            kept["solver"] = extra
-        stats.extra_stats = {**kept, "cvxscreen": report}
+        stats.extra_stats = with_report(report, stats.extra_stats)
     return value
+
+
+def plain_after_failure(
+    problem: Any, request: Request, reason: str, screened: Answer | None = None
+) -> Any:
+    """Solve `problem` plainly after a screened solve without a certificate; keep the better answer.
+
+    Where the user names no solver, Clarabel comes first: it copes with scales at which the solver
+    that CVXPY would choose for a quadratic program stops at its iteration limit.
+
+    Parameters
+    ----------
+    screened : Answer, optional
+        What the screened solve found, where that is worth comparing.
+    """
+    named = not (request.builtin or request.solver is None)
+    first = chosen_solver(None, request.options)
+    answers = [] if screened is None else [screened]
+    failures: list[cp.error.SolverError] = []
+    for solver in [None] if named or first is None else [first, None]:
+        try:
+            value = plain(problem, request, reason, solver)
+        except cp.error.SolverError as error:
+            failures.append(error)
+            continue
+        if problem.status == cp.OPTIMAL:
+            return value
+        answers.append(Answer.of(problem))
+        if problem.status in cp.settings.INF_OR_UNB and problem.constraints:
+            break  # without constraints that word of a solver is a numerical failure
+    if not answers:
+        raise failures[-1]
+    best = min(answers, key=Answer.rank)
+    best.write(problem)
+    return problem.value
 
 
 def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolver | None]:
@@ -247,8 +320,8 @@ def _screened(recognition: Recognition, request: Request, recognised: float) -> 
     """Solve and write back; or why the answer of CVXPY itself is needed."""
     try:
         solution, cvxpy_solver = run(recognition, request)
-    except (CvxscreenError, np.linalg.LinAlgError) as error:
-        return f"the screening loop stopped: {error}"
+    except Exception as error:  # whatever it is, CVXPY may solve the problem all the same
+        return f"the screening loop stopped with {type(error).__name__}: {error}"
     limited = solution.status in (TIME, ITERATIONS)
     if solution.status not in ("optimal", "inaccurate") and not limited:
         return f"the reduced problem was not solved to optimality ({solution.status})"
@@ -278,6 +351,7 @@ def _screened(recognition: Recognition, request: Request, recognised: float) -> 
             setup_time=0.0 if cvxpy_solver is None else cvxpy_solver.setup_time,
             iterations=len(solution.rounds) if stats is None else stats.num_iters,
             inner=None if stats is None else stats.extra_stats,
+            compilation_time=0.0 if cvxpy_solver is None else cvxpy_solver.compilation_time,
         ),
     )
     request.say(report)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from cvxscreen.cvxpy_plugin.recognise.canonical import Canonical
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Cone, Standard
+from cvxscreen.cvxpy_plugin.report import Report
 
 Array = NDArray[np.float64]
 
@@ -143,13 +144,21 @@ def write_back(
 
 
 def statistics(
-    report: Any, *, solve_time: float, setup_time: float, iterations: Any, inner: Any
+    report: Report,
+    *,
+    solve_time: float,
+    setup_time: float,
+    iterations: Any,
+    inner: Any,
+    compilation_time: float = 0.0,
 ) -> dict[str, Any]:
-    """Attributes for ``solver_stats``; the report goes beside what the inner solver says."""
-    extra = dict(inner) if isinstance(inner, dict) else {}
-    if inner is not None and not isinstance(inner, dict):
-        extra["solver"] = inner
-    extra["cvxscreen"] = report
+    """Attributes for ``solver_stats``; the report goes beside what the inner solver says.
+
+    ``extra_stats["compilation_time"]`` are the seconds that the recognition and CVXPY's compilation
+    of the reduced problems took; ``prob.compilation_time`` is of CVXPY's last own compilation.
+    """
+    extra = with_report(report, inner)
+    extra["compilation_time"] = report.times.get("recognise", 0.0) + compilation_time
     settings = cp.settings
     return {
         settings.SOLVE_TIME: solve_time,
@@ -157,3 +166,64 @@ def statistics(
         settings.NUM_ITERS: iterations,
         settings.EXTRA_STATS: extra,
     }
+
+
+def with_report(report: Report, inner: Any) -> dict[str, Any]:
+    """A solver's own extra statistics, whatever they are, with `report` beside them."""
+    extra = dict(inner) if isinstance(inner, dict) else {}
+    if inner is not None and not isinstance(inner, dict):
+        extra["solver"] = inner
+    return {**extra, "cvxscreen": report}
+
+
+RANKS = {cp.OPTIMAL: 0, cp.OPTIMAL_INACCURATE: 1, cp.USER_LIMIT: 2}
+"""Which of two answers is better; any other status of CVXPY's comes behind these."""
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """The answer that a problem of the user's holds, to compare it with another one.
+
+    Attributes
+    ----------
+    solution : cvxpy Solution
+    solver : str
+        Name of the solver.
+    objective : float
+        Value to be minimised.
+    extra : dict
+        The extra statistics, with the report.
+    """
+
+    solution: Solution
+    solver: str
+    objective: float
+    extra: Any
+
+    @classmethod
+    def of(cls, problem: Any) -> Answer:
+        """The answer that `problem` holds."""
+        sign = -1.0 if isinstance(problem.objective, cp.Maximize) else 1.0
+        value = float("inf") if problem.value is None else sign * float(problem.value)
+        stats = problem.solver_stats
+        return cls(problem.solution, stats.solver_name, value, stats.extra_stats)
+
+    def rank(self) -> tuple[int, float]:
+        """A key that sorts better answers first: by status, then by objective."""
+        return RANKS.get(self.solution.status, 3), self.objective
+
+    def write(self, problem: Any) -> None:
+        """Make it the answer of `problem`."""
+        self.solution.attr[cp.settings.EXTRA_STATS] = self.extra
+        problem.unpack_results(self.solution, _Unchanged(_Named(self.solver)), None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Unchanged:
+    """A chain for a solution that is one of the user's problem already."""
+
+    solver: _Named
+
+    def invert(self, solution: Solution, inverse_data: Any) -> Solution:
+        """The solution as it is."""
+        return solution

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -229,3 +229,61 @@ def _tied(recognition: Recognition, original: Any) -> Recognition:
     """`recognition` of the problem `original` (or a weak reference of it)."""
     canonical = replace(recognition.standard.canonical, original=original)
     return replace(recognition, standard=replace(recognition.standard, canonical=canonical))
+
+
+@dataclass(eq=False)
+class Refusals:
+    """Why a problem was not recognised.
+
+    Attributes
+    ----------
+    parts : tuple
+        Objective and constraints, to notice another problem in the same object.
+    reasons : dict
+        By whether the built-in solver was asked for, and the signs of the parameters' entries.
+    """
+
+    parts: tuple[Any, ...]
+    reasons: dict[tuple[bool, bytes], str] = field(default_factory=dict)
+
+
+_REFUSALS: weakref.WeakKeyDictionary[Any, Refusals] = weakref.WeakKeyDictionary()
+
+
+def _signs(problem: Any) -> bytes:
+    """Fingerprint of where the parameters are positive, negative, zero or missing.
+
+    A structure that was refused is refused at other numbers as well, but a weight that becomes zero
+    takes a term away, and a sign turns a loss round. Where that is not all that decides, a problem
+    that could be screened is solved plainly, never wrongly.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for parameter in problem.parameters():
+        value = parameter.value
+        digest.update(str(parameter.id).encode())
+        if value is not None:
+            dense = value.toarray() if sp.issparse(value) else np.asarray(value)
+            digest.update(np.ascontiguousarray(np.sign(np.real(dense))).data)
+    return digest.digest()
+
+
+def known_refusal(problem: Any, builtin: bool) -> str | None:
+    """Why `problem` was refused at an earlier solve; None where it was not, or may not be now.
+
+    Parameters
+    ----------
+    builtin : bool
+        Whether the built-in solver is asked for.
+    """
+    known = _REFUSALS.get(problem)
+    if known is None or not _same(known.parts, _parts(problem)):
+        return None
+    return known.reasons.get((builtin, _signs(problem)))
+
+
+def store_refusal(problem: Any, builtin: bool, reason: str) -> None:
+    """Remember that `problem` is not recognised, so that its next solve goes straight to CVXPY."""
+    known = _REFUSALS.get(problem)
+    if known is None or not _same(known.parts, _parts(problem)):
+        known = _REFUSALS[problem] = Refusals(_parts(problem))
+    known.reasons[builtin, _signs(problem)] = reason

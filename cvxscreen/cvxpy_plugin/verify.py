@@ -258,6 +258,9 @@ def _one(
     """Both solves with one solver."""
     Request(solver, mode, tol).check()
     given = options_for(solver, options)
+    for variable in problem.variables():
+        # With values, CVXPY may refuse its own helpers' within bounds that it derives for HIGHS.
+        variable.save_value(None)
     began = process_time()
     problem.solve(solver=chosen_solver(solver, given), **given)
     plain = _Snapshot.of(problem, process_time() - began)

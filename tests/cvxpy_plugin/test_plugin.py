@@ -139,7 +139,7 @@ def test_other_kinds_of_solve_are_left_to_cvxpy(
 ) -> None:
     seen: dict[str, Any] = {}
 
-    def plain(problem: Any, request: Any, reason: str) -> float:
+    def plain(problem: Any, request: Any, reason: str, solver: Any = None) -> float:
         seen.update(request.options, reason=reason)
         return 0.0
 
@@ -224,7 +224,8 @@ def test_statistics_and_report() -> None:
     assert stats.solver_name == "OSQP"
     assert stats.num_iters > 0
     assert stats.solve_time > 0
-    assert set(stats.extra_stats) == {"solver", "cvxscreen"}
+    assert set(stats.extra_stats) == {"solver", "cvxscreen", "compilation_time"}
+    assert stats.extra_stats["compilation_time"] > 0
     report = report_of(problem)
     assert (report.terms, report.dropped, report.solver) == (400, 0, "OSQP")
     assert report.kept + sum(report.fixed.values()) >= 400

@@ -20,7 +20,11 @@ from cvxpy.reductions.flip_objective import FlipObjective
 from cvxpy.reductions.solution import Solution
 
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Bundle, bundled, vectorised
-from cvxscreen.cvxpy_plugin.recognise.variable_values import free_entries, full_value
+from cvxscreen.cvxpy_plugin.recognise.variable_values import (
+    free_entries,
+    full_value,
+    preserved_values,
+)
 from cvxscreen.errors import NotScreenable
 
 
@@ -124,7 +128,11 @@ def canonicalise(problem: Any) -> Canonical:
     lower = CvxAttr2Constr(reduce_bounds=True)
     steps = [Dcp2Cone(quad_obj=True), lower]
     chain = Chain(reductions=[FlipObjective(), *steps] if maximise else steps)
-    cone, inverse = chain.apply(without_bare_attributes(whole))
+    with preserved_values(problem.variables()):
+        for variable in problem.variables():
+            # CVXPY gives its helpers values too, and refuses its own within bounds that it derives.
+            variable.save_value(None)
+        cone, inverse = chain.apply(without_bare_attributes(whole))
     renamed = inverse[-1][0] if inverse[-1] else {}
     own = {renamed[v.id].id if v.id in renamed else v.id: v for v in problem.variables()}
     present = {v.id for v in cone.variables()}

@@ -1,0 +1,174 @@
+"""Where screening does not end with a certificate: CVXPY's answer, or the better of the two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+from cvxscreen import cvxpy_plugin
+from cvxscreen.cvxpy_plugin import plugin
+
+cvxpy_plugin.register()
+
+N, D = 200, 5
+
+
+def data() -> tuple[Any, Any, Any]:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((N, D))
+    labels = np.sign(X[:, 0] + 0.5 * rng.standard_normal(N))
+    return X, labels, X @ rng.standard_normal(D) + 0.3 * rng.standard_normal(N)
+
+
+def svm(squares: float = 1.0, column: float = 1.0, bounded: bool = False) -> Any:
+    X, labels, _ = data()
+    X[:, 0] *= column
+    w, b = cp.Variable(D), cp.Variable()
+    hinge = cp.sum(cp.pos(1 - cp.multiply(labels, X @ w + b)))
+    return cp.Problem(cp.Minimize(0.5 * squares * cp.sum_squares(w) + hinge),
+                      [cp.sum(w) <= 1] if bounded else [])
+
+
+def regression(loss: Callable[[Any], Any], target: float = 1.0, column: float = 1.0) -> Any:
+    X, _, y = data()
+    X[:, 0] *= column
+    w, b = cp.Variable(D), cp.Variable()
+    error = X @ w + b - target * y
+    return cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + cp.sum(loss(error))))
+
+
+EXTREME: dict[str, Callable[[], Any]] = {
+    "small squares": lambda: svm(squares=1e-8),
+    "large squares": lambda: svm(squares=1e8),
+    "small squares and a constraint": lambda: svm(squares=1e-8, bounded=True),
+    "a large column": lambda: svm(column=1e8),
+    "a large column of absolute values": lambda: regression(cp.abs, column=1e8),
+    "large targets": lambda: regression(cp.abs, target=1e8),
+    "a large Huber threshold": lambda: regression(lambda e: cp.huber(e, 1e6)),
+    "a large column of a Huber loss": lambda: regression(cp.huber, column=1e8),
+}
+RANK = {cp.OPTIMAL: 0, cp.OPTIMAL_INACCURATE: 1, cp.USER_LIMIT: 2}
+
+
+@pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
+@pytest.mark.parametrize("solver", [None, "builtin"])
+@pytest.mark.parametrize("name", EXTREME)
+def test_never_worse_than_clarabel(name: str, solver: str | None) -> None:
+    """Neither in status nor, where Clarabel has a solution, in the objective."""
+    truth, problem = EXTREME[name](), EXTREME[name]()
+    truth.solve(solver="CLARABEL")
+    problem.solve(method="screen", solver=solver)
+    assert RANK.get(problem.status, 3) <= RANK.get(truth.status, 3)
+    if truth.status == cp.OPTIMAL:
+        assert problem.value <= truth.value + 1e-5 * abs(truth.value)
+
+
+def test_whatever_stops_the_loop_costs_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise FloatingPointError("a defect")
+
+    monkeypatch.setattr(plugin, "run", broken)
+    problem, truth = svm(), svm()
+    assert problem.solve(method="screen") == pytest.approx(truth.solve(solver="CLARABEL"))
+    report = problem.solver_stats.extra_stats["cvxscreen"]
+    assert not report.recognised
+    assert "FloatingPointError: a defect" in report.reason
+
+
+def test_an_answer_without_certificate_is_solved_again() -> None:
+    problem = svm(bounded=True)
+    problem.solve(method="screen", tol=1e-15)
+    assert problem.status == cp.OPTIMAL
+    report = problem.solver_stats.extra_stats["cvxscreen"]
+    assert not report.recognised
+    assert "not certified" in report.reason
+
+
+@pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
+def test_the_screened_answer_stays_where_the_plain_one_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def failing(*_: Any) -> Any:
+        raise cp.error.SolverError("no answer")
+
+    monkeypatch.setattr(plugin, "plain", failing)
+    problem, truth = svm(bounded=True), svm(bounded=True)
+    value = problem.solve(method="screen", tol=1e-15)
+    assert problem.status == cp.OPTIMAL_INACCURATE
+    assert problem.solver_stats.extra_stats["cvxscreen"].recognised
+    assert value == pytest.approx(truth.solve(solver="CLARABEL"), rel=1e-6)
+    assert problem.constraints[0].dual_value is not None
+
+
+@pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
+def test_the_better_of_two_answers_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = plugin.plain
+
+    def cut_short(problem: Any, request: Any, reason: str, solver: Any = None) -> Any:
+        found = original(problem, plugin.Request("CLARABEL", options={"max_iter": 2}), reason)
+        assert problem.status == cp.USER_LIMIT
+        return found
+
+    monkeypatch.setattr(plugin, "plain", cut_short)
+    problem, truth = svm(bounded=True), svm(bounded=True)
+    value = problem.solve(method="screen", tol=1e-15)
+    assert problem.status == cp.OPTIMAL_INACCURATE
+    assert value == pytest.approx(truth.solve(solver="CLARABEL"), rel=1e-6)
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    calls: list[Any] = []
+    original = plugin.recognise
+
+    def spy(problem: Any) -> Any:
+        calls.append(problem)
+        return original(problem)
+
+    monkeypatch.setattr(plugin, "recognise", spy)
+    return calls
+
+
+def test_a_refusal_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = counted(monkeypatch)
+    x, first = cp.Variable(3), cp.Parameter(3, value=[1.0, 2.0, 3.0])
+    problem = cp.Problem(cp.Minimize(cp.sum_squares(x)), [cp.sum(x) >= 1, x[0] == first[0]])
+    reasons = set()
+    for value in ([1.0, 2.0, 3.0], [2.0, 1.0, 5.0], [3.0, 1.0, 7.0]):
+        first.value = value
+        problem.solve(method="screen")
+        assert x.value[0] == pytest.approx(value[0], abs=1e-4)
+        reasons.add(problem.solver_stats.extra_stats["cvxscreen"].reason)
+    assert len(calls) == 1
+    assert len(reasons) == 1
+    first.value = [-1.0, 2.0, 3.0]
+    problem.solve(method="screen")
+    assert len(calls) == 2
+
+
+def test_a_refusal_does_not_outlive_what_it_rests_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = counted(monkeypatch)
+    X, labels, _ = data()
+    w, C = cp.Variable(D), cp.Parameter(nonneg=True, value=0.0)
+    hinge = cp.sum(cp.pos(1 - cp.multiply(labels, X @ w)))
+    problem = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + C * hinge))
+    problem.solve(method="screen")
+    assert not problem.solver_stats.extra_stats["cvxscreen"].recognised
+    C.value = 1.0
+    problem.solve(method="screen")
+    assert problem.solver_stats.extra_stats["cvxscreen"].recognised
+    assert len(calls) == 2
+
+
+def test_verify_where_cvxpy_refuses_the_values_of_its_helpers() -> None:
+    """With values in the variables, CVXPY's canonicaliser for HIGHS may raise on derived bounds."""
+    X, labels, _ = data()
+    w, b = cp.Variable(D, bounds=[-np.inf, 0.1]), cp.Variable(bounds=[-1, 1])
+    hinge = cp.sum(cp.pos(1 - cp.multiply(labels, X @ w + b)))
+    problem = cp.Problem(cp.Minimize(cp.sum_squares(w) + hinge))
+    found = cvxpy_plugin.verify(problem, ["CLARABEL", "SCS", "HIGHS", "OSQP"])
+    assert len(found.runs) == 4
+    assert all(run.agrees for run in found.runs if run.report.solver != "HIGHS")
