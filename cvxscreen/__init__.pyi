@@ -66,6 +66,12 @@ from .cvxpy_plugin.screened_solver import (
 from .cvxpy_plugin.verify import (
     verify as verify,
 )
+from .data_changes import (
+    LeaveOneOut as LeaveOneOut,
+)
+from .data_changes import (
+    leave_one_out as leave_one_out,
+)
 from .errors import (
     CvxscreenError as CvxscreenError,
 )

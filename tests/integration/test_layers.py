@@ -30,7 +30,7 @@ ROWS = (
     ("multitask",),
     ("plots", "datasets"),
     ("api",),
-    ("paths",),
+    ("data_changes", "paths"),
     ("cvxpy_plugin", "models"),
     ("estimators",),
     ("cli",),

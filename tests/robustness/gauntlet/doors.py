@@ -21,6 +21,7 @@ RECORDS = {
     "ParameterPath": "a record", "Path": "a record", "PathPoint": "a record", "Point": "a record",
     "Report": "a record", "Screening": "a record", "Solution": "a record", "Verdict": "a record",
     "breast_cancer": "takes nothing",
+    "LeaveOneOut": "a record", "leave_one_out": "integration/test_leave_one_out",
     "explain": "test_cvxpy", "reduce": "test_cvxpy", "verify": "test_cvxpy",
     "Screened": "test_cvxpy",
     "errors": "a module", "estimators": "test_estimators", "multitask": "a module",

@@ -6,6 +6,7 @@ from faults import (
     alone,
     bounds,
     certificates,
+    changes,
     designs,
     kept,
     loops,
@@ -22,8 +23,22 @@ from faults import (
 from faults.table import KINDS, Fault
 
 PARTS = (
-    losses, designs, proofs, certificates, regions, bounds, sparse, alone, kept, loops, runs,
-    multitask, reducer, streamed, written,
+    losses,
+    designs,
+    proofs,
+    certificates,
+    regions,
+    bounds,
+    changes,
+    sparse,
+    alone,
+    kept,
+    loops,
+    runs,
+    multitask,
+    reducer,
+    streamed,
+    written,
 )
 FAULTS: tuple[Fault, ...] = tuple(fault for part in PARTS for fault in part.FAULTS)
 

@@ -1,0 +1,252 @@
+"""What if the data change: every left-out prediction from one solution, certified.
+
+    loo = cvxscreen.leave_one_out(cvxscreen.solve(problem))
+    loo.low, loo.high          # where each margin (or residual) is without its own term, proven
+    loo.errors                 # the leave-one-out error: a number, or bounds of it
+
+Three kinds of term, from cheap to dear. A term that is proven to lie on the zero piece of its loss
+changes nothing: the optimum without it is the optimum with it. Any other term moves the optimum
+within a ball that one pass over the data bounds for all terms at once
+(`cvxscreen.bounds.data_changes`). What these two leave undecided is solved again without the term,
+from the solution, through screening.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen._support.limits import Limits
+from cvxscreen._support.progress import Progress
+from cvxscreen._support.tables import fields
+from cvxscreen._support.validation import one_of, positive, tolerance
+from cvxscreen.api import solve
+from cvxscreen.bounds import midpoint_ball
+from cvxscreen.bounds.data_changes import left_out_margins, takes_left_out
+from cvxscreen.core.problem import Problem
+from cvxscreen.errors import InvalidInput
+from cvxscreen.plots.data_changes import left_out
+from cvxscreen.solvers.solution import Solution
+
+__all__ = ["LeaveOneOut", "leave_one_out"]
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+ACCURACY = 0.01
+"""Default width, as a share of the median size of the residuals, below which an interval needs no
+refit: the error's third digit is then certain. A choice, not a measurement."""
+
+
+FINER = 1e-4
+"""Factor of the refit's tolerance where its interval, about the root of the gap wide, decides
+nothing yet: a hundred times narrower."""
+
+
+@dataclass(frozen=True, eq=False)
+class LeaveOneOut:
+    """Every left-out margin or residual, in a certified interval.
+
+    Attributes
+    ----------
+    solution : Solution
+        Of all terms.
+    classification : bool
+        Whether the numbers are margins ``y_i f_{-i}(x_i)`` (right where positive) or residuals
+        ``y_i - f_{-i}(x_i)``, with ``f_{-i}`` fitted without term i.
+    low, high : arrays, shape (n,)
+        Contain the margin or residual at the exact optimum without the term.
+    value : array, shape (n,)
+        The number itself where the term was refitted or changes nothing (within the interval), else
+        NaN.
+    unchanged, refitted : masks, shape (n,)
+        Terms proven to change nothing, and terms that were solved again.
+    decided : mask, shape (n,)
+        Classification: the interval has one sign. Regression: it is narrower than was asked.
+    finished : bool
+        False where a limit or Ctrl-C ended the refits early; what is done is there.
+    """
+
+    solution: Solution
+    classification: bool
+    low: Array
+    high: Array
+    value: Array
+    unchanged: Mask
+    refitted: Mask
+    decided: Mask
+    finished: bool = True
+
+    @property
+    def errors(self) -> tuple[float, float]:
+        """Bounds of the leave-one-out error: share of wrong classes, or mean absolute residual.
+
+        Equal (up to the intervals' width) once everything is decided.
+        """
+        if self.classification:
+            return float((self.high <= 0).mean()), float((self.low <= 0).mean())
+        away = np.maximum(np.maximum(self.low, -self.high), 0.0)
+        return float(away.mean()), float(np.maximum(np.abs(self.low), np.abs(self.high)).mean())
+
+    def __str__(self) -> str:
+        least, most = self.errors
+        name = "error rate" if self.classification else "mean absolute residual"
+        share = f"{least:.6g}" if least == most else f"{least:.6g} to {most:.6g}"
+        return fields(
+            [
+                ("terms", len(self.low)),
+                ("unchanged", int(self.unchanged.sum())),
+                ("bounded", int((self.decided & ~self.unchanged & ~self.refitted).sum())),
+                ("refitted", int(self.refitted.sum())),
+                ("undecided", int((~self.decided).sum())),
+                (name, share),
+            ],
+            title="Leave one out",
+        )
+
+    def table(self) -> str:
+        """The same as `print`."""
+        return str(self)
+
+    def plot(self) -> Any:
+        """The intervals in order, refitted ones marked; a matplotlib Figure."""
+        return left_out(self.low, self.high, self.refitted, classification=self.classification)
+
+
+def leave_one_out(
+    solution: Solution,
+    *,
+    refit: bool = True,
+    accuracy: float | None = None,
+    tol: float = 1e-6,
+    mode: str = "certified",
+    progress: bool = False,
+    time_limit: float | None = None,
+) -> LeaveOneOut:
+    """Where every term's own prediction is when the term is left out of the fit.
+
+    Parameters
+    ----------
+    solution : Solution
+        What `solve` returned for a problem of `svm`, `regression` (kernels, weights and an
+        intercept included), `sparse_svm` or `sparse_svr`. The smaller its gap, the shorter the
+        intervals.
+    refit : bool
+        Whether to solve again, without their term, what neither ball nor verdict decides.
+    accuracy : float, optional
+        For regression: intervals no wider than this are not refitted; by default a hundredth of the
+        median absolute residual.
+    tol : float
+        Relative gap of the refits; where that leaves a term undecided, it is refitted once more to
+        a ten-thousandth of it.
+    mode : {"certified", "safe"}
+        Of the refits.
+    progress : bool
+        Whether to show how many refits are done.
+    time_limit : float, optional
+        Wall seconds after which no further refit begins; so does Ctrl-C. The record keeps what is
+        done.
+
+    Returns
+    -------
+    LeaveOneOut
+
+    Raises
+    ------
+    InvalidInput
+        For something else than a solution of such a problem, over data in chunks, of a metric, of a
+        reduced problem, or without an optimum.
+
+    Notes
+    -----
+    The refit's own answer is bounded, too: its margin is only as good as its certificate, so the
+    interval of a refitted term is that of the refit's midpoint ball.
+    """
+    problem = _accepted(solution)
+    tolerance(tol)
+    width = None if accuracy is None else positive("accuracy", accuracy)
+    classification = "regression" not in problem.kind and "svr" not in problem.kind
+    point = solution.point()
+    limits = Limits(time_limit, None)
+    unchanged = solution.screening.zero.copy()
+    low, high = _at_the_optimum(solution)
+    if takes_left_out(point):
+        below, above = left_out_margins(point)
+        low = np.where(unchanged, low, below)
+        high = np.where(unchanged, high, above)
+    else:
+        low, high = np.where(unchanged, low, -np.inf), np.where(unchanged, high, np.inf)
+    value = np.where(unchanged, point.margins, np.nan)
+    if width is None:
+        width = ACCURACY * float(np.median(np.abs(point.margins - problem.losses.b)))
+    refitted = np.zeros(problem.n, dtype=bool)
+    finished = True
+    if refit:
+        waiting = np.flatnonzero(~_decided(low, high, classification, width))
+        with Progress(len(waiting), "refits", shown=progress) as bar:
+            try:
+                for i in waiting:
+                    if limits.spent():
+                        finished = False
+                        break
+                    for gap in (tol, FINER * tol):
+                        low[i], high[i], value[i] = _refitted(solution, int(i), gap, mode)
+                        refitted[i] = True
+                        if _decided(low[i], high[i], classification, width):
+                            break
+                    bar.step("")
+            except KeyboardInterrupt:
+                finished = False
+    decided = _decided(low, high, classification, width)
+    if not classification:
+        target = problem.losses.b
+        low, high, value = target - high, target - low, target - value
+    return LeaveOneOut(
+        solution, classification, low, high, value, unchanged, refitted, decided, finished
+    )
+
+
+def _accepted(solution: Any) -> Problem:
+    one_of("solution", solution, Solution, "what `solve` returned for a problem of terms is needed")
+    problem = solution.problem
+    if solution.answer is None:
+        raise InvalidInput(f"`solution` has no optimum (its status is {solution.status!r}).")
+    if problem.penalty is not None and problem.penalty.name != "L1":
+        raise InvalidInput(
+            "`solution` is a metric; terms that share points are not left out one by one."
+        )
+    if problem.drift > 0 or problem.imbalance > 0:
+        raise InvalidInput("`solution` is of a reduced problem; solve the full one.")
+    return problem
+
+
+def _decided(low: Any, high: Any, classification: bool, width: float) -> Any:
+    """Whether an interval has one sign, or is narrow enough."""
+    return (low > 0) | (high <= 0) if classification else high - low <= width
+
+
+def _at_the_optimum(solution: Solution) -> tuple[Array, Array]:
+    """Intervals of all margins at the optimum of all terms: those of the midpoint ball."""
+    return midpoint_ball(solution.problem, solution.point()).intervals()
+
+
+def _refitted(solution: Solution, i: int, tol: float, mode: str) -> tuple[float, float, float]:
+    """Interval and value of the margin of term `i` at the optimum without it, solved for.
+
+    The term stays as a row without a loss (its box is {0}), so that its margin is bounded with the
+    others.
+    """
+    problem = solution.problem
+    losses = problem.losses
+    lo, hi = losses.lo.copy(), losses.hi.copy()
+    lo[i] = hi[i] = 0.0
+    without = replace(problem, losses=replace(losses, lo=lo, hi=hi))
+    theta = solution.theta.copy()
+    theta[i] = 0.0
+    start = replace(solution, problem=without, theta=theta, answer=None)
+    found = solve(without, tol=tol, mode=mode, start=start)
+    below, above = _at_the_optimum(found)
+    return float(below[i]), float(above[i]), float(found.point().margins[i])

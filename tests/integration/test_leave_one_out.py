@@ -1,0 +1,110 @@
+"""`leave_one_out`: what refits say, whichever way a term was decided; refusals; the record."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import cvxscreen
+from cvxscreen import InvalidInput, leave_one_out, regression, solve, svm
+from cvxscreen.datasets import two_gaussians
+
+X, y = two_gaussians(60, 3, seed=1)
+T = X @ np.array([1.0, -2.0, 0.5]) + np.sin(5.0 * X[:, 0])
+
+
+def problems():
+    return {
+        "hinge": svm(X, y, C=0.5),
+        "intercept": svm(X, y, C=0.5, intercept=True),
+        "weights": svm(X, y, C=0.5, sample_weight=np.linspace(0.5, 2.0, 60)),
+        "csr": svm(sp.csr_matrix(X), y, loss="squared_hinge"),
+        "float32": svm(X.astype(np.float32), y, C=0.5),
+        "kernel": svm(X, y, kernel="rbf", kernel_params={"gamma": 0.5}),
+        "absolute": regression(X, T, C=0.5),
+        "quantile": regression(X, T, C=0.5, loss="quantile", tau=0.8, intercept=True),
+        "huber": regression(X, T, C=0.5, loss="huber"),
+        "elastic net": cvxscreen.sparse_svm(X, y, 0.02),
+    }
+
+
+@pytest.mark.parametrize("name", problems())
+def test_agrees_with_fits_without_the_term(name: str) -> None:
+    problem = problems()[name]
+    solution = solve(problem, tol=1e-9)
+    found = leave_one_out(solution, tol=1e-9)
+    assert found.decided.all()
+    assert (found.low <= found.high).all()
+    known = ~np.isnan(found.value)
+    assert ((found.low <= found.value) & (found.value <= found.high))[known].all()
+    for i in range(0, problem.n, 4):
+        keep = np.arange(problem.n) != i
+        left = replace(
+            problem, design=problem.design.take_rows(keep), losses=problem.losses.take(keep)
+        )
+        true = problem.design.forward(solve(left, tol=1e-11).x)[i]
+        if not found.classification:
+            true = problem.losses.b[i] - true
+        assert found.low[i] - 1e-4 <= true <= found.high[i] + 1e-4
+        if known[i]:
+            assert found.value[i] == pytest.approx(true, abs=2e-3)
+
+
+def test_without_refits_the_error_has_bounds() -> None:
+    solution = solve(svm(X, y, C=0.5), tol=1e-10)
+    quick, whole = leave_one_out(solution, refit=False), leave_one_out(solution)
+    least, most = quick.errors
+    assert whole.errors[0] == whole.errors[1]
+    assert least <= whole.errors[0] <= most
+    assert not quick.refitted.any()
+    assert quick.decided.mean() > 0.8
+    assert (whole.decided & ~whole.refitted).sum() == quick.decided.sum()
+
+
+def test_residuals_are_refitted_to_the_accuracy_asked_for() -> None:
+    solution = solve(regression(X, T, C=0.5), tol=1e-10)
+    loose, tight = (leave_one_out(solution, accuracy=a) for a in (10.0, 1e-3))
+    assert not loose.refitted.any()
+    assert tight.refitted.sum() > 30
+    assert (tight.high - tight.low).max() < 1e-2
+    assert loose.errors[0] <= tight.errors[0] <= tight.errors[1] <= loose.errors[1]
+
+
+def test_a_limit_keeps_what_is_done() -> None:
+    found = leave_one_out(solve(svm(X, y, C=0.5)), time_limit=1e-9)
+    assert not found.finished
+    assert not found.refitted.any()
+
+
+def test_the_record_prints_and_plots(tmp_path) -> None:
+    found = leave_one_out(solve(svm(X, y, C=0.5, intercept=True)), refit=False)
+    assert "Leave one out" in str(found)
+    assert "undecided" in found.table()
+    found.plot().savefig(tmp_path / "loo.png")
+    assert (tmp_path / "loo.png").stat().st_size > 5000
+
+
+def test_the_callers_arrays_stay() -> None:
+    solution = solve(svm(X, y, C=0.5))
+    before = solution.x.copy(), solution.theta.copy(), solution.problem.losses.lo.copy()
+    leave_one_out(solution)
+    for old, new in zip(before, (solution.x, solution.theta, solution.problem.losses.lo),
+                        strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_refusals_name_what_was_found() -> None:
+    with pytest.raises(InvalidInput, match="solution"):
+        leave_one_out(svm(X, y))
+    metric = cvxscreen.rtlm(X, cvxscreen.triplets(X, y, k=2), 10.0)
+    with pytest.raises(InvalidInput, match="metric"):
+        leave_one_out(solve(metric))
+    with pytest.raises(InvalidInput, match="accuracy"):
+        leave_one_out(solve(svm(X, y)), accuracy=-1.0)
+    reduced = solve(svm(X, y, C=0.5)).screening.reduce()
+    if reduced.drift > 0:
+        with pytest.raises(InvalidInput, match="reduced"):
+            leave_one_out(solve(reduced))
