@@ -85,7 +85,7 @@ class SubproblemResult:
         Solver statistics; ``weight`` is kept for warm starts of `Newton`.
     state : object
         Where the solver stands, for a `Start` that only asks it to go on.
-    look : Look or None
+    snapshot : SolverSnapshot or None
         The same for who decides whether it should, from a solver that has the margins at hand.
     """
 
@@ -95,7 +95,7 @@ class SubproblemResult:
     multipliers: Array = field(default_factory=lambda: np.zeros(0))
     info: dict[str, Any] = field(default_factory=dict)
     state: object = None
-    look: SolverSnapshot | None = None
+    snapshot: SolverSnapshot | None = None
 
     @property
     def usable(self) -> bool:

@@ -385,8 +385,8 @@ class Newton(SubproblemSolver):
             "steps": state.steps - before, "passes": state.passes, "weight": state.weight,
             "gap": best_gap,
         }
-        look = SolverSnapshot(problem, x, state.t, best_gap) if x is state.x else None
-        return SubproblemResult(status, x, theta, info=info, state=state, look=look)
+        snapshot = SolverSnapshot(problem, x, state.t, best_gap) if x is state.x else None
+        return SubproblemResult(status, x, theta, info=info, state=state, snapshot=snapshot)
 
     @staticmethod
     def _direction(state: _State, rows: NDArray[np.intp]) -> Array:

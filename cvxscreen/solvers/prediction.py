@@ -1,4 +1,4 @@
-"""How far the loop guesses, and what it leaves alone in any case."""
+"""How far terms are predicted, and which are kept in any case."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ SMALL = 400
 """Problems with fewer terms are handed over without a prediction: there is nothing to gain."""
 
 SAMPLE = 8192
-"""Values that tell where an order statistic lies well enough for a guess."""
+"""Values that tell where an order statistic lies well enough for a prediction."""
 
 PILOT, SHARE, NESTED = 100_000, 15, 4
 """Problems from so many terms on are begun with two samples: one part in `SHARE`, and of it one in
 `NESTED`."""
 
 QUANTILE, MARGIN = 0.999, 1.2
-"""Which of the moves between the samples' optima a guess must reach, and how much further."""
+"""Which of the moves between the samples' optima a prediction allows for, and how much more."""
 
 FAR = 0.3
-"""A guess that leaves a larger share of the terms alone says little."""
+"""A prediction that leaves a larger share of the terms alone says little."""
 
 
 @dataclass(frozen=True)
@@ -147,9 +147,9 @@ def anchored(problem: Problem, chosen: Selection, best: Point | None) -> Selecti
     distance = problem.losses.kink_distance(best.margins)
     for column in range(free):
         _release(problem, codes, distance, column)
-    pull = problem.free_columns @ np.ones(free)
+    signs = problem.free_columns @ np.ones(free)
     for piece in np.unique(codes[codes >= 0]):
-        for side in (pull > 0, pull < 0):
+        for side in (signs > 0, signs < 0):
             members = np.flatnonzero((chosen.codes == piece) & side)
             few = 4 * free
             if len(members) > few:
@@ -169,11 +169,11 @@ def _release(problem: Problem, codes: np.ndarray, distance: np.ndarray, column: 
     low, high = np.minimum(e * losses.lo, e * losses.hi), np.maximum(e * losses.lo, e * losses.hi)
     curved = (codes == Piece.LEFT) | (codes == Piece.RIGHT)
     codes[curved] = Piece.UNDECIDED
-    force = e * losses.piece_slope(codes)
+    weighted = e * losses.piece_slope(codes)
     index = int(np.flatnonzero(problem.quadratic.free)[column])
-    for room, sign in ((high - force, 1.0), (force - low, -1.0)):
+    for room, sign in ((high - weighted, 1.0), (weighted - low, -1.0)):
         kept = codes == Piece.UNDECIDED
-        needed = -sign * (float(problem.linear[index]) + float(force[~kept].sum()))
+        needed = -sign * (float(problem.linear[index]) + float(weighted[~kept].sum()))
         reach = float((high if sign > 0 else -low)[kept].sum())
         lacking = 1.5 * needed - reach if needed > 0 else needed - 0.5 * reach
         if lacking <= 0:
@@ -185,7 +185,7 @@ def _release(problem: Problem, codes: np.ndarray, distance: np.ndarray, column: 
 
 
 def sample(problem: Problem) -> Problem:
-    """A twentieth of the terms (at least ten times d), for a first guess by any solver."""
+    """A twentieth of the terms (at least ten times d), for a first point by any solver."""
     size = int(min(problem.n, max(SMALL, 10 * problem.d, problem.n // 20)))
     return _weighted_up(problem, _drawn(problem, size))
 

@@ -179,10 +179,10 @@ class ScreenedRows(
     def go_on(self, last: bool) -> bool:
         """Ask for more at once where the solver's own numbers promise no proof that pays."""
         result = self.result
-        while not last and result.look is not None and result.status == "optimal":
-            if promising(result.look, self.screening, PROMISE):
+        while not last and result.snapshot is not None and result.status == "optimal":
+            if promising(result.snapshot, self.screening, PROMISE):
                 break
-            target, last = self.schedule.next(result.look, self.screening)
+            target, last = self.schedule.next(result.snapshot, self.screening)
             start = Start(
                 result.x, result.theta, result.info["weight"], result.multipliers,
                 state=result.state,

@@ -1,8 +1,6 @@
-"""When to stop and prove, and to which gap the reduced problems are solved.
+"""To which gap the reduced problems are solved, and at which gap a proof is worth its passes.
 
-When to stop and prove: the gap at which a proof decides enough to be worth its passes.
-
-The gaps that the loop asks of the solvers inside it.
+Nothing here is proven, and nothing that is proven depends on it.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ LAST = 5.0
 """No proof is worth while when the gap need only fall so much further."""
 
 
-def pauses(problem: Problem) -> bool:
+def interrupting_can_pay(problem: Problem) -> bool:
     """Whether it can pay to interrupt a solver of `problem` for a proof."""
     return problem.n > SMALL and problem.n * min(problem.d, problem.n) > CHEAP
 
@@ -106,7 +104,7 @@ class ToleranceSchedule:
         return self.inner.traits.reaches_target
 
     @property
-    def sees(self) -> bool:
+    def selects_terms(self) -> bool:
         """Whether the solver finds out by itself which terms matter."""
         return self.inner.traits.selects_terms
 
@@ -122,7 +120,11 @@ class ToleranceSchedule:
     def next(self, best: Point | SolverSnapshot | None, screening: Screening) -> tuple[float, bool]:
         """The gap to ask for, and whether it is the last; loose while nothing can be left out."""
         aim = self.last(best)
-        if not self.builtin or self.sees or (self.safe and not pauses(self.problem)):
+        if (
+            not self.builtin
+            or self.selects_terms
+            or (self.safe and not interrupting_can_pay(self.problem))
+        ):
             return aim, True
         wanted = aim
         if best is None:

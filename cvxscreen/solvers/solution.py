@@ -1,11 +1,4 @@
-"""Records: one round of the loop, and the answer with its certificate.
-
-What a warm start alone proves, as shares of the terms; worked out only if somebody asks.
-
-An answer of a solver with its certificate, and as a point of the problem once one is needed.
-
-Records: one round of the loop, and the answer.
-"""
+"""Records of a call: its rounds, and the answer with its certificate."""
 
 from __future__ import annotations
 
@@ -26,6 +19,8 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.screening.reduction import Screening
 from cvxscreen.screening.verdict import piece_masks
 from cvxscreen.solvers.interface import Start
+
+Array = NDArray[np.float64]
 
 
 class LazyRates(Mapping[str, float]):
@@ -51,9 +46,6 @@ class LazyRates(Mapping[str, float]):
 
     def __repr__(self) -> str:
         return repr(self._shares())
-
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

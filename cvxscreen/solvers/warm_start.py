@@ -1,4 +1,4 @@
-"""Solutions at other parameters as starts."""
+"""A solution at another C or lambda as a start."""
 
 from __future__ import annotations
 

@@ -65,15 +65,16 @@ def test_the_gap_of_an_active_set_is_that_of_its_pair(
 def test_a_reduction_of_a_reduction_knows_where_its_parts_lie() -> None:
     """Indices are those of the full problem however often it was reduced."""
     problem = sparse_model("hinge", "dense", 3, n=12, d=6)
-    nest = IndexedSubproblem(problem, np.arange(problem.n), np.arange(problem.d))
+    subproblem = IndexedSubproblem(problem, np.arange(problem.n), np.arange(problem.d))
     codes, dropped = np.full(12, -1, dtype=np.int8), np.zeros(6, dtype=bool)
     codes[[0, 4]], dropped[1] = 0, True
-    nest = nest.within(Selection(codes, dropped))
+    subproblem = subproblem.within(Selection(codes, dropped))
     codes, dropped = np.full(10, -1, dtype=np.int8), np.zeros(5, dtype=bool)
     codes[[2, 9]], dropped[[0, 3]] = 0, True
-    nest = nest.within(Selection(codes, dropped))
-    np.testing.assert_array_equal(nest.terms, [1, 2, 5, 6, 7, 8, 9, 10])
-    np.testing.assert_array_equal(nest.features, [2, 3, 5])
+    subproblem = subproblem.within(Selection(codes, dropped))
+    np.testing.assert_array_equal(subproblem.terms, [1, 2, 5, 6, 7, 8, 9, 10])
+    np.testing.assert_array_equal(subproblem.features, [2, 3, 5])
     np.testing.assert_array_equal(
-        nest.problem.design.dense(), problem.design.dense()[np.ix_(nest.terms, nest.features)]
+        subproblem.problem.design.dense(),
+        problem.design.dense()[np.ix_(subproblem.terms, subproblem.features)],
     )

@@ -18,7 +18,14 @@ from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.prediction import SAMPLE, _order_statistic
-from cvxscreen.solvers.schedule import FALL, LAST, WORTH, gap_that_pays, pauses, promising
+from cvxscreen.solvers.schedule import (
+    FALL,
+    LAST,
+    WORTH,
+    gap_that_pays,
+    interrupting_can_pay,
+    promising,
+)
 
 
 def test_a_start_at_the_optimum_is_returned_and_another_is_used(
@@ -81,7 +88,7 @@ def test_safe_mode_does_not_pause_where_nothing_is_decided(
     rng = np.random.default_rng(3)
     X, y = rng.standard_normal((4000, 20)), np.where(rng.random(4000) < 0.5, 1.0, -1.0)
     problem = cvxscreen.svm(X, y, C=10.0)
-    assert pauses(problem)
+    assert interrupting_can_pay(problem)
     evaluated: list[object] = []
 
     def counted(*args: object, **given: object) -> object:
@@ -98,7 +105,7 @@ def test_safe_mode_does_not_pause_where_nothing_is_decided(
     alone = Newton()(problem, None, info["gap"]).info  # stopped nowhere, the same steps
     assert (info["steps"], info["passes"]) == (alone["steps"], alone["passes"])
     small = cvxscreen.svm(X[:900, :2], y[:900], C=10.0)
-    assert not pauses(small)
+    assert not interrupting_can_pay(small)
     assert len(solve_screened(small, mode="safe", tol=1e-6).rounds) == 1
 
 

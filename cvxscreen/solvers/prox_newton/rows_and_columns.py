@@ -37,7 +37,7 @@ from cvxscreen.solvers.prox_newton.subproblem import (
     flat,
     next_features,
     pays,
-    settled_terms,
+    predicted_pieces,
 )
 from cvxscreen.solvers.screened import P, ProblemInMemory, Times
 from cvxscreen.solvers.solution import Answer, LazyRates, Round, Solution, shares_of, shares_proven
@@ -92,8 +92,10 @@ class RowsAndColumns(
         super().__init__(problem, inner, mode, tol, bounds, on_round)
         self.penalty: L1 = problem.penalty  # type: ignore[assignment]
         self.subproblem = IndexedSubproblem.whole(problem)
-        self.parts = [part for bound in bounds for part in bound_components(problem, bound)]
-        self.cost = ScreeningCostModel(self.subproblem, inner, self.parts)
+        self.components = [
+            component for bound in bounds for component in bound_components(problem, bound)
+        ]
+        self.cost = ScreeningCostModel(self.subproblem, inner, self.components)
         self.factor = FIRST_SHARE
         self.started = self.last = False
         self.target = 0.0
@@ -223,15 +225,17 @@ class ProvenRowsAndColumns(RowsAndColumns[Point]):
             return
         while True:
             before = self.subproblem.size
-            parts = [*self.parts]
-            while parts:
+            components = [*self.components]
+            while components:
                 if self.cost.little(self.subproblem) or self.screening.exhausted:
                     return
-                part = self.cost.most_promising(self.subproblem, self.point, parts, self.aim())
-                if part is None:
+                component = self.cost.most_promising(
+                    self.subproblem, self.point, components, self.aim()
+                )
+                if component is None:
                     break
-                parts.remove(part)
-                self.ask(part, self.point)
+                components.remove(component)
+                self.ask(component, self.point)
                 self.narrow()
             if self.subproblem.size > AGAIN * before:
                 return
@@ -350,7 +354,7 @@ class PredictedRowsAndColumns(RowsAndColumns[Answer]):
         if len(self.rounds) >= MAX_ROUNDS - 2:
             wanted[:] = True
         self.wanted, self.working_set = wanted, wanted & ~known.dropped
-        chosen = Prediction(Selection(self.predicted_pieces(point), ~wanted)).beside(known)
+        chosen = Prediction(Selection(self.pieces(point), ~wanted)).beside(known)
         codes = flat(chosen.codes)
         if int((codes >= 0).sum()) < (1.0 - FEWER) * problem.n:
             codes = np.full(problem.n, Piece.UNDECIDED, dtype=np.int8)
@@ -359,12 +363,12 @@ class PredictedRowsAndColumns(RowsAndColumns[Answer]):
         self.predicted += int(((codes >= 0) & (known.codes < 0)).sum())
         return chosen
 
-    def predicted_pieces(self, point: Iterate) -> Codes:
+    def pieces(self, point: Iterate) -> Codes:
         """The pieces that terms are predicted to be on; of none for a solver of few passes."""
         last = len(self.rounds) >= MAX_ROUNDS - 2
         if isinstance(point, ZeroIterate) or not self.cost.patient or last:
             return np.full(self.problem.n, Piece.UNDECIDED, dtype=np.int8)
-        self.kept_terms = (codes := settled_terms(point, self.kept_terms)) < 0
+        self.kept_terms = (codes := predicted_pieces(point, self.kept_terms)) < 0
         return codes
 
     def reduce(

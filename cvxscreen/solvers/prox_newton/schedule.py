@@ -1,9 +1,5 @@
 """Under an L1 term: when to prove, and which proofs and reductions should save more than they cost.
 
-Under an L1 term: the gap at which the next proof should leave little enough to be worth it.
-
-Under an L1 term: which proofs and reductions should save more than they cost.
-
 Nothing here is proven, and nothing that is proven depends on it.
 """
 
@@ -34,19 +30,19 @@ LAST = 5.0
 """No proof is worth while when the gap need only fall so much further."""
 
 
-def sides_of(parts: Sequence[Bound]) -> str:
+def sides_of(components: Sequence[Bound]) -> str:
     """What the bounds decide: "features", "samples" or "both"."""
-    if [*parts] == [dual_ball]:
+    if [*components] == [dual_ball]:
         return "features"
-    return "both" if {dual_ball, joint, synergy} & {*parts} else "samples"
+    return "both" if {dual_ball, joint, synergy} & {*components} else "samples"
 
 
-def eager(nest: IndexedSubproblem, inner: SubproblemSolver) -> bool:
+def eager(subproblem: IndexedSubproblem, inner: SubproblemSolver) -> bool:
     """Whether all that is proven is used, whatever it costs.
 
     So before a solver that is not built in, which takes longer than any proof, and on little data.
     """
-    return not inner.traits.reaches_target or nest.size <= SMALL
+    return not inner.traits.reaches_target or subproblem.size <= SMALL
 
 
 def left_after(point: Point, gap: float, sides: str) -> tuple[Mask, Mask]:
@@ -79,23 +75,27 @@ def deciding_gaps(point: Point) -> tuple[Array, Array]:
     return found
 
 
-def size_after(nest: IndexedSubproblem, point: Point, gap: float, sides: str) -> float:
+def size_after(subproblem: IndexedSubproblem, point: Point, gap: float, sides: str) -> float:
     """The work of a pass over what a proof should leave; see `left_after`."""
-    return nest.size_of(*left_after(point, gap, sides))
+    return subproblem.size_of(*left_after(point, gap, sides))
 
 
 def gap_that_pays(
-    nest: IndexedSubproblem, point: Point, worth: Callable[[float], float], aim: float, sides: str
+    subproblem: IndexedSubproblem,
+    point: Point,
+    worth: Callable[[float], float],
+    aim: float,
+    sides: str,
 ) -> float:
     """The first of a tenth, a hundredth, ... of the point's gap at which to prove; 0 without one.
 
     There a proof should leave at most the share `worth` (of that gap) of the work of a pass.
     """
     gap = SHRINK * point.gap
-    if not curved(nest.problem):
+    if not curved(subproblem.problem):
         return gap  # without curvature there is no such radius
     while gap > LAST * aim:
-        if size_after(nest, point, gap, sides) <= worth(gap) * nest.size:
+        if size_after(subproblem, point, gap, sides) <= worth(gap) * subproblem.size:
             return float(gap)
         gap *= SHRINK
     return 0.0
@@ -145,12 +145,16 @@ class ScreeningCostModel:
     """
 
     def __init__(
-        self, nest: IndexedSubproblem, inner: SubproblemSolver, parts: Sequence[Bound]
+        self, subproblem: IndexedSubproblem, inner: SubproblemSolver, components: Sequence[Bound]
     ) -> None:
-        self.everything, self.parts, self.sides = nest.size, len(parts), sides_of(parts)
-        self.eager = eager(nest, inner)
-        self.bends = curved(nest.problem)
-        self.able = inner.traits.few_iterations
+        self.everything, self.components, self.sides = (
+            subproblem.size,
+            len(components),
+            sides_of(components),
+        )
+        self.eager = eager(subproblem, inner)
+        self.bends = curved(subproblem.problem)
+        self.few_iterations = inner.traits.few_iterations
         self.quick = False
         self.rate: float | None = None
         self.first, self.iterations = 0.0, 0
@@ -158,13 +162,13 @@ class ScreeningCostModel:
     @property
     def patient(self) -> bool:
         """Whether the solver takes many iterations, and few terms change their piece meanwhile."""
-        return not (self.able or self.eager) and self.bends
+        return not (self.few_iterations or self.eager) and self.bends
 
     def begin(self, point: Iterate, started: bool, rate: float | None) -> None:
         """Where the call starts from; `rate` as the call that led there has found it."""
-        self.quick = started and not self.eager and self.able
+        self.quick = started and not self.eager and self.few_iterations
         self.first = point.gap
-        if not (self.able or self.eager):
+        if not (self.few_iterations or self.eager):
             self.rate = rate
 
     def learn(self, result: SubproblemResult, gap: float, goal: float, whole: bool) -> None:
@@ -174,7 +178,7 @@ class ScreeningCostModel:
         Few iterations on a reduced problem do not say that few had been enough for the `whole`.
         """
         self.iterations += int(result.info.get("epochs", result.info.get("steps", 0)))
-        if self.able or self.eager:
+        if self.few_iterations or self.eager:
             return
         fall = self.first / max(gap, goal, 1e-300)
         if self.iterations and fall > 2.0:
@@ -182,7 +186,9 @@ class ScreeningCostModel:
             self.rate = rate if whole or self.rate is None else max(rate, self.rate)
         result.info["rate"] = self.rate
 
-    def share(self, nest: IndexedSubproblem, gap: float, aim: float, cost: float = PROOF) -> float:
+    def share(
+        self, subproblem: IndexedSubproblem, gap: float, aim: float, cost: float = PROOF
+    ) -> float:
         """What may be left of a pass for iterations worth `cost` to be saved on the way to `aim`.
 
         Negative where there are not so many to come.
@@ -190,58 +196,62 @@ class ScreeningCostModel:
         if self.eager or self.rate is None:
             return EAGER if self.eager else WORTH
         left = self.rate * float(np.log10(max(gap / max(aim, 1e-300), 1.0)))
-        cost *= 1.0 + SMALL / nest.size
+        cost *= 1.0 + SMALL / subproblem.size
         return min(1.0 - cost / left, EAGER) if left > 0.0 else -1.0
 
-    def little(self, nest: IndexedSubproblem) -> bool:
+    def little(self, subproblem: IndexedSubproblem) -> bool:
         """Whether what is left costs nothing beside the passes of the certificate."""
-        if not (nest.problem.n and nest.problem.d):
+        if not (subproblem.problem.n and subproblem.problem.d):
             return True
-        return (self.able or self.eager) and nest.size <= LITTLE * self.everything
+        return (self.few_iterations or self.eager) and subproblem.size <= LITTLE * self.everything
 
     def most_promising(
-        self, nest: IndexedSubproblem, point: Point, parts: Sequence[Bound], aim: float
+        self, subproblem: IndexedSubproblem, point: Point, components: Sequence[Bound], aim: float
     ) -> Bound | None:
         """The one that should leave least; None where none should leave little enough."""
-        share, left, good = self.share(nest, point.gap, aim), {}, []
-        for part in parts:
-            left[part] = 0.0
-            if part in ONE_SIDED:
-                rows, columns = left_after(point, point.gap, sides_of([part]))
-                left[part] = nest.size_of(rows, columns)
-                if not self.fits(nest, left[part], int(columns.sum()), share):
+        share, left, good = self.share(subproblem, point.gap, aim), {}, []
+        for component in components:
+            left[component] = 0.0
+            if component in ONE_SIDED:
+                rows, columns = left_after(point, point.gap, sides_of([component]))
+                left[component] = subproblem.size_of(rows, columns)
+                if not self.fits(subproblem, left[component], int(columns.sum()), share):
                     continue
-            good.append(part)
-        return min(good, key=lambda part: left[part], default=None)
+            good.append(component)
+        return min(good, key=lambda component: left[component], default=None)
 
-    def fits(self, nest: IndexedSubproblem, size: float, features: int, share: float) -> bool:
+    def fits(self, subproblem: IndexedSubproblem, size: float, features: int, share: float) -> bool:
         """Whether so much is left of the work of a pass, or so few features, at most.
 
         To a solver of many iterations features that end at 0 but are near to leaving it cost
         iterations, however few entries they have.
         """
-        few = not (self.able or self.eager) and features <= share * nest.problem.d
-        return few or size <= share * nest.size
+        few = not (self.few_iterations or self.eager) and features <= share * subproblem.problem.d
+        return few or size <= share * subproblem.size
 
-    def pause(self, nest: IndexedSubproblem, point: Point, aim: float) -> float:
+    def pause(self, subproblem: IndexedSubproblem, point: Point, aim: float) -> float:
         """The gap at which to prove again; 0 where that would not pay."""
-        if self.quick or self.little(nest):
+        if self.quick or self.little(subproblem):
             return 0.0
         if self.eager:
-            return gap_that_pays(nest, point, lambda gap: np.inf, aim, self.sides)
-        cost = PROOF * self.parts
+            return gap_that_pays(subproblem, point, lambda gap: np.inf, aim, self.sides)
+        cost = PROOF * self.components
         return gap_that_pays(
-            nest, point, lambda gap: self.share(nest, gap, aim, cost), aim, self.sides
+            subproblem, point, lambda gap: self.share(subproblem, gap, aim, cost), aim, self.sides
         )
 
     def worth_starting(
-        self, nest: IndexedSubproblem, point: Point, started: bool, aim: float
+        self, subproblem: IndexedSubproblem, point: Point, started: bool, aim: float
     ) -> bool:
         """Whether what the start should prove is worth its passes; an estimate without one."""
         if self.eager:
             return started or point.gap > aim
-        if point.gap <= aim or not curved(nest.problem):
+        if point.gap <= aim or not curved(subproblem.problem):
             return point.gap > aim
-        left = size_after(nest, point, point.gap, self.sides)
-        share = QUICKLY if self.quick else self.share(nest, point.gap, aim, PROOF * self.parts)
-        return left <= share * nest.size
+        left = size_after(subproblem, point, point.gap, self.sides)
+        share = (
+            QUICKLY
+            if self.quick
+            else self.share(subproblem, point.gap, aim, PROOF * self.components)
+        )
+        return left <= share * subproblem.size

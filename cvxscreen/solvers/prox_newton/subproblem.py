@@ -1,4 +1,4 @@
-"""What a round under an L1 term works on: a reduced problem, and which features it is made of."""
+"""What a round under an L1 term works on: a reduced problem, and what it is made of."""
 
 from __future__ import annotations
 
@@ -135,12 +135,12 @@ def at_once(problem: Problem, inner: SubproblemSolver, wanted: Mask) -> bool:
     return problem.pure_l1 and looks and many
 
 
-def first_goal(nest: IndexedSubproblem, features: int, aim: float, gap: float) -> float:
+def first_goal(subproblem: IndexedSubproblem, features: int, aim: float, gap: float) -> float:
     """The gap to solve to from 0, where it is `gap`: `aim` only if this may be the last round.
 
     Where as many of the `features` as may be are let in, there are sure to be others.
     """
-    more = FIRST <= nest.problem.d < features
+    more = FIRST <= subproblem.problem.d < features
     return max(aim, ROUGHLY * gap) if more else aim
 
 
@@ -172,7 +172,7 @@ def next_features(
     return wanted
 
 
-def settled_terms(point: Point, kept: Mask) -> NDArray[np.int8]:
+def predicted_pieces(point: Point, kept: Mask) -> NDArray[np.int8]:
     """The flat piece on which each term is predicted to stay, -1 for those to work on, shape (n,).
 
     These are the `kept`, those on a curved piece, and the nearest to one: `BESIDE` times as many.

@@ -15,10 +15,10 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.solvers.apg import Apg, Momentum
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver
 from cvxscreen.solvers.loop import solve_screened
-from cvxscreen.solvers.prox_newton import schedule as sparse_pauses
-from cvxscreen.solvers.prox_newton import subproblem as sparse_nest
+from cvxscreen.solvers.prox_newton import schedule as schedule
+from cvxscreen.solvers.prox_newton import subproblem as working_sets
 from cvxscreen.solvers.prox_newton.solver import ProxNewton
-from cvxscreen.solvers.prox_newton.subproblem import BESIDE, settled_terms
+from cvxscreen.solvers.prox_newton.subproblem import BESIDE, predicted_pieces
 from cvxscreen.solvers.stochastic import Sdca, Spdc
 from cvxscreen.solvers.warm_start import warm_start
 
@@ -26,8 +26,8 @@ from cvxscreen.solvers.warm_start import warm_start
 @pytest.fixture(autouse=True)
 def any_size_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Little data are treated as large ones are."""
-    monkeypatch.setattr(sparse_pauses, "SMALL", 0)
-    monkeypatch.setattr(sparse_nest, "FIRST", 5)
+    monkeypatch.setattr(schedule, "SMALL", 0)
+    monkeypatch.setattr(working_sets, "FIRST", 5)
 
 
 def noisy(n: int = 600, d: int = 40) -> cs.Problem:
@@ -43,7 +43,7 @@ def test_terms_that_bend_or_are_near_to_it_are_worked_on() -> None:
     problem = problem.with_(lam=0.1 * cs.lambda_max(problem))
     best = cs.solve(problem, tol=1e-10)
     point = reference_point(problem, best.x, best.theta)
-    codes = settled_terms(point, np.zeros(problem.n, dtype=bool))
+    codes = predicted_pieces(point, np.zeros(problem.n, dtype=bool))
     actual = problem.losses.piece_within(point.margins, point.margins)
     bends = (actual == Piece.LEFT) | (actual == Piece.RIGHT)
     assert 10 < bends.sum() < 0.4 * problem.n
@@ -55,7 +55,7 @@ def test_terms_that_bend_or_are_near_to_it_are_worked_on() -> None:
     assert near.sum() == int(BESIDE * bends.sum()) + 1
     assert ratio[near].max() < ratio[out].min()
     kept = np.arange(problem.n) % 2 == 0
-    assert ((settled_terms(point, kept) < 0) == (kept | ~out)).all()
+    assert ((predicted_pieces(point, kept) < 0) == (kept | ~out)).all()
 
 
 def test_nothing_is_left_out_where_most_terms_bend() -> None:
@@ -64,7 +64,7 @@ def test_nothing_is_left_out_where_most_terms_bend() -> None:
     point = reference_point(problem, cs.solve(problem, tol=1e-8).x)
     bends = problem.losses.piece_within(point.margins, point.margins)
     assert ((bends == Piece.LEFT) | (bends == Piece.RIGHT)).mean() > 0.7
-    assert (settled_terms(point, np.zeros(problem.n, dtype=bool)) < 0).all()
+    assert (predicted_pieces(point, np.zeros(problem.n, dtype=bool)) < 0).all()
 
 
 @pytest.mark.parametrize("inner", [Sdca(), Spdc(), Apg()])
@@ -102,7 +102,7 @@ def test_a_solver_of_few_passes_sees_every_term() -> None:
 
 def test_proofs_do_not_stop_what_is_in_motion(monkeypatch: pytest.MonkeyPatch) -> None:
     """Accelerated gradients go on with their search point on the coordinates that are left."""
-    monkeypatch.setattr(sparse_pauses, "SMALL", 50_000)  # every proof that there may be
+    monkeypatch.setattr(schedule, "SMALL", 50_000)  # every proof that there may be
     problem = noisy()
     problem = problem.with_(lam=0.1 * cs.lambda_max(problem))
     seen: list[tuple[Start | None, SubproblemResult]] = []

@@ -20,7 +20,7 @@ from cvxscreen.screening.reduction import Selection
 from cvxscreen.screening.verdict import judge
 from cvxscreen.solvers.interface import SubproblemResult
 from cvxscreen.solvers.loop import solve_screened
-from cvxscreen.solvers.prox_newton import schedule as sparse_pauses
+from cvxscreen.solvers.prox_newton import schedule as schedule
 from cvxscreen.solvers.prox_newton.schedule import EAGER, LITTLE, WORTH, ScreeningCostModel
 from cvxscreen.solvers.prox_newton.solver import ProxNewton
 from cvxscreen.solvers.prox_newton.subproblem import IndexedSubproblem
@@ -119,7 +119,7 @@ def test_what_does_not_promise_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> 
 
     That is so on data of some size; little data are always asked about.
     """
-    monkeypatch.setattr(sparse_pauses, "SMALL", 0)
+    monkeypatch.setattr(schedule, "SMALL", 0)
     asked = []
 
     def counted(problem: Problem, point: Point) -> Region:
@@ -138,7 +138,7 @@ def test_what_does_not_promise_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_few_iterations_are_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     """How many iterations the last value took decides whether a proof can save some."""
-    monkeypatch.setattr(sparse_pauses, "SMALL", 0)
+    monkeypatch.setattr(schedule, "SMALL", 0)
     asked = []
 
     def counted(problem: Problem, point: Point) -> Region:
@@ -155,53 +155,55 @@ def test_few_iterations_are_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> 
     problem = base.with_(lam=0.15 * top)
     start = warm_start(problem, before)
     assert start.rate == rate
-    for told, some in ((1e-3, False), (100.0, True), (None, True)):
+    for rate_known, some in ((1e-3, False), (100.0, True), (None, True)):
         asked.clear()
-        found = solve_screened(problem, inner, mode="safe", start=replace(start, rate=told),
+        found = solve_screened(problem, inner, mode="safe", start=replace(start, rate=rate_known),
                                bounds=(counted,))
         assert found.status == "optimal"
-        assert bool(asked) == some, told
+        assert bool(asked) == some, rate_known
 
 
 def test_what_may_be_left() -> None:
     """The more iterations are to come, the less a proof need save."""
     problem = make("smoothed_hinge", "dense", 2)
-    nest = IndexedSubproblem.whole(problem)
-    nest.__dict__["size"] = 1e6 * sparse_pauses.SMALL
-    thrift = ScreeningCostModel(nest, Sdca(), (dual_ball, primal_ball))
-    assert not thrift.eager
-    assert thrift.share(nest, 1.0, 1e-3) == WORTH  # nothing is known
-    thrift.rate = 100.0
-    assert thrift.share(nest, 1.0, 1e-3) == EAGER
-    thrift.rate = 1.0
-    assert thrift.share(nest, 1.0, 1e-3, 1.0) == pytest.approx(2.0 / 3.0, rel=1e-5)
-    assert thrift.share(nest, 1.0, 1e-3, 4.0) < 0.0
-    assert thrift.share(nest, 1e-3, 1e-3) < 0.0
+    subproblem = IndexedSubproblem.whole(problem)
+    subproblem.__dict__["size"] = 1e6 * schedule.SMALL
+    cost_model = ScreeningCostModel(subproblem, Sdca(), (dual_ball, primal_ball))
+    assert not cost_model.eager
+    assert cost_model.share(subproblem, 1.0, 1e-3) == WORTH  # nothing is known
+    cost_model.rate = 100.0
+    assert cost_model.share(subproblem, 1.0, 1e-3) == EAGER
+    cost_model.rate = 1.0
+    assert cost_model.share(subproblem, 1.0, 1e-3, 1.0) == pytest.approx(2.0 / 3.0, rel=1e-5)
+    assert cost_model.share(subproblem, 1.0, 1e-3, 4.0) < 0.0
+    assert cost_model.share(subproblem, 1e-3, 1e-3) < 0.0
     little = IndexedSubproblem.whole(problem)
-    thrift.rate = 10.0
-    assert thrift.share(little, 1.0, 1e-3) < thrift.share(nest, 1.0, 1e-3)  # calls cost, too
+    cost_model.rate = 10.0
+    assert cost_model.share(little, 1.0, 1e-3) < cost_model.share(
+        subproblem, 1.0, 1e-3
+    )  # calls cost, too
     assert ScreeningCostModel(little, Sdca(), ()).share(little, 1.0, 1e-3) == EAGER  # little data
 
 
 def test_what_an_iteration_does_is_learnt() -> None:
     problem = make("smoothed_hinge", "dense", 2, share=0.1)
-    nest = IndexedSubproblem.whole(problem)
-    nest.__dict__["size"] = 1e6 * sparse_pauses.SMALL
+    subproblem = IndexedSubproblem.whole(problem)
+    subproblem.__dict__["size"] = 1e6 * schedule.SMALL
     point = reference_point(problem, np.zeros(problem.d))
-    thrift = ScreeningCostModel(nest, Sdca(), (dual_ball,))
-    thrift.begin(point, False, 7.0)
+    cost_model = ScreeningCostModel(subproblem, Sdca(), (dual_ball,))
+    cost_model.begin(point, False, 7.0)
     none = SubproblemResult("optimal", point.x, point.theta, info={"epochs": 0})
-    thrift.learn(none, 1e-9 * point.gap, 1e-3 * point.gap, True)
-    assert thrift.rate == 7.0
+    cost_model.learn(none, 1e-9 * point.gap, 1e-3 * point.gap, True)
+    assert cost_model.rate == 7.0
     some = SubproblemResult("optimal", point.x, point.theta, info={"epochs": 6})
-    thrift.learn(some, 1e-9 * point.gap, 1e-3 * point.gap, False)
-    assert thrift.rate == 7.0  # a reduced problem may have been the easier one
-    thrift.begin(point, False, 7.0)
-    thrift.iterations = 0
-    thrift.learn(some, 1e-9 * point.gap, 1e-3 * point.gap, True)
-    assert thrift.rate == pytest.approx(2.0)  # beyond the goal nothing counts
-    assert some.info["rate"] == thrift.rate
-    quick = ScreeningCostModel(nest, ProxNewton(), (dual_ball,))
+    cost_model.learn(some, 1e-9 * point.gap, 1e-3 * point.gap, False)
+    assert cost_model.rate == 7.0  # a reduced problem may have been the easier one
+    cost_model.begin(point, False, 7.0)
+    cost_model.iterations = 0
+    cost_model.learn(some, 1e-9 * point.gap, 1e-3 * point.gap, True)
+    assert cost_model.rate == pytest.approx(2.0)  # beyond the goal nothing counts
+    assert some.info["rate"] == cost_model.rate
+    quick = ScreeningCostModel(subproblem, ProxNewton(), (dual_ball,))
     quick.begin(point, True, 7.0)
     quick.learn(some, 1e-3 * point.gap, 1e-3 * point.gap, True)
     assert quick.rate is None
@@ -215,22 +217,22 @@ def test_the_part_that_leaves_less_comes_first() -> None:
     problem = base.with_(lam=0.9 * top)
     point = warm_start(problem, before).point
     assert point is not None
-    nest, parts = IndexedSubproblem.whole(problem), [dual_ball, primal_ball]
-    thrift = ScreeningCostModel(nest, Sdca(), parts)
-    left = {part: sparse_pauses.size_after(nest, point, point.gap, side)
+    subproblem, parts = IndexedSubproblem.whole(problem), [dual_ball, primal_ball]
+    cost_model = ScreeningCostModel(subproblem, Sdca(), parts)
+    left = {part: schedule.size_after(subproblem, point, point.gap, side)
             for part, side in zip(parts, ("features", "samples"), strict=True)}
-    first = thrift.most_promising(nest, point, parts, 1e-12)
+    first = cost_model.most_promising(subproblem, point, parts, 1e-12)
     assert first is min(left, key=lambda part: left[part])
     assert left[dual_ball] != left[primal_ball]
-    thrift.eager, thrift.rate = False, 1e-3  # hardly an iteration to come
-    assert thrift.most_promising(nest, point, parts, 1e-12) is None
-    assert thrift.most_promising(nest, point, [*parts, joint], 1e-12) is joint
-    assert thrift.most_promising(nest, point, [], 1e-12) is None
+    cost_model.eager, cost_model.rate = False, 1e-3  # hardly an iteration to come
+    assert cost_model.most_promising(subproblem, point, parts, 1e-12) is None
+    assert cost_model.most_promising(subproblem, point, [*parts, joint], 1e-12) is joint
+    assert cost_model.most_promising(subproblem, point, [], 1e-12) is None
 
 
 def test_what_is_little_depends_on_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
     """A problem that is small beside the whole still takes a slow solver many iterations."""
-    monkeypatch.setattr(sparse_pauses, "SMALL", 0)
+    monkeypatch.setattr(schedule, "SMALL", 0)
     whole = IndexedSubproblem.whole(make("smoothed_hinge", "dense", 2))
     rest = IndexedSubproblem.whole(make("smoothed_hinge", "dense", 2, n=5, d=4))
     nothing = IndexedSubproblem.whole(make("smoothed_hinge", "dense", 2, n=5, d=4))
@@ -249,10 +251,10 @@ def test_what_is_little_depends_on_the_solver(monkeypatch: pytest.MonkeyPatch) -
 
 def test_few_features_are_worth_a_cut_of_their_own() -> None:
     """Features at 0 that are near to leaving it cost a slow solver iterations, not entries."""
-    nest = IndexedSubproblem.whole(make("smoothed_hinge", "dense", 2))
-    nest.__dict__["size"] = 1e6 * sparse_pauses.SMALL
+    subproblem = IndexedSubproblem.whole(make("smoothed_hinge", "dense", 2))
+    subproblem.__dict__["size"] = 1e6 * schedule.SMALL
     for inner, few in ((Sdca(), True), (ProxNewton(), False)):
-        thrift = ScreeningCostModel(nest, inner, (dual_ball, primal_ball))
-        assert thrift.fits(nest, 0.99 * nest.size, 3, 0.5) == few
-        assert not thrift.fits(nest, 0.99 * nest.size, nest.problem.d, 0.5)
-        assert thrift.fits(nest, 0.4 * nest.size, nest.problem.d, 0.5)
+        cost_model = ScreeningCostModel(subproblem, inner, (dual_ball, primal_ball))
+        assert cost_model.fits(subproblem, 0.99 * subproblem.size, 3, 0.5) == few
+        assert not cost_model.fits(subproblem, 0.99 * subproblem.size, subproblem.problem.d, 0.5)
+        assert cost_model.fits(subproblem, 0.4 * subproblem.size, subproblem.problem.d, 0.5)

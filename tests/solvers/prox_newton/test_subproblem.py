@@ -44,13 +44,13 @@ def test_rows_and_columns_of_a_design(kind: str) -> None:
 def test_rows_are_turned_once_columns_are_cut_often() -> None:
     """And are the same to the last bit before and after."""
     problem = make("huber", "sparse", 1)
-    design, nest = problem.design, IndexedSubproblem.whole(problem)
+    design, subproblem = problem.design, IndexedSubproblem.whole(problem)
     dropped = np.arange(problem.d) % 3 > 0
     selection = Selection(np.full(problem.n, -1, dtype=np.int8), dropped)
     cuts = []
     for number in range(OFTEN + 2):
         assert (design.copies.by_columns is not None) == (number > OFTEN)
-        cuts.append(by_columns(nest.within(selection).problem.design))
+        cuts.append(by_columns(subproblem.within(selection).problem.design))
     for cut in cuts:
         np.testing.assert_array_equal(cut.data, cuts[0].data)
         np.testing.assert_array_equal(cut.indices, cuts[0].indices)
@@ -68,12 +68,12 @@ def test_the_first_goal_from_zero(kept: int, goal: float) -> None:
 
 def test_the_work_of_a_pass() -> None:
     problem = make("huber", "sparse", 1)
-    nest = IndexedSubproblem.whole(problem)
+    subproblem = IndexedSubproblem.whole(problem)
     rows, columns = np.ones(problem.n, dtype=bool), np.ones(problem.d, dtype=bool)
-    assert nest.size == entries(problem.design) + problem.n + problem.d
-    assert nest.size_of(rows, columns) == pytest.approx(nest.size)
-    assert nest.size_of(rows, columns & (np.arange(problem.d) < 4)) < 0.5 * nest.size
-    assert nest.size_of(np.arange(0), np.arange(3)) == 3.0
+    assert subproblem.size == entries(problem.design) + problem.n + problem.d
+    assert subproblem.size_of(rows, columns) == pytest.approx(subproblem.size)
+    assert subproblem.size_of(rows, columns & (np.arange(problem.d) < 4)) < 0.5 * subproblem.size
+    assert subproblem.size_of(np.arange(0), np.arange(3)) == 3.0
 
 
 def test_looks_are_far_apart_only_later() -> None:
