@@ -166,11 +166,11 @@ def test_descent_is_the_same_interpreted() -> None:
     ends = []
     at = Coordinates(weight, kappa, slope, x)
     for loop in (coordinate_descent.py_func, coordinate_descent):
-        d, u = np.zeros(5), np.zeros(8)
-        gained = loop(np.arange(5), compressed(B), curve, at, d, u, 1)
+        d, u, gains = np.zeros(5), np.zeros(8), np.empty(1)
+        loop(np.arange(5), compressed(B), curve, at, d, u, gains)
         value = slope @ d + 0.5 * u @ u + 0.5 * weight @ d**2
         value += kappa @ (np.abs(x + d) - np.abs(x))
-        assert gained == pytest.approx(-value)
+        assert gains[0] == pytest.approx(-value)
         np.testing.assert_allclose(u, B @ d, atol=1e-13)
         ends.append(d)
     np.testing.assert_allclose(*ends, atol=1e-14)

@@ -73,30 +73,29 @@ class Model:
         every = np.arange(len(self.d))
         for cycle in range(CYCLES):
             times = COLD if cold and cycle == 0 else WARM
-            total += self.sweep(every)
+            total += float(self.sweep(every, 1)[0])
             nonzero = np.flatnonzero(self.at.x + self.d)
-            first = self.sweep(nonzero)
-            total += first + self.sweep(nonzero, times - 2)
-            last = self.sweep(nonzero)
-            total += last
+            gains = self.sweep(nonzero, times)
+            total += float(gains.sum())
             made += 1 + times
-            if _left(first, last, times) <= LITTLE * total and self.rows.costs_more_than_sweeps(
-                nonzero, times
-            ):
+            left = _left(float(gains[0]), float(gains[-1]), times)
+            if left <= LITTLE * total and self.rows.costs_more_than_sweeps(nonzero, times):
                 break
             signs = np.sign(self.at.x + self.d)
-            last = self.newton()
-            total += last
+            gain = self.newton()
+            total += gain
             same = bool((np.sign(self.at.x + self.d) == signs).all())
-            if last <= ENOUGH * total or (same and not cold):
+            if gain <= ENOUGH * total or (same and not cold):
                 break
         return made
 
-    def sweep(self, order: Index, times: int = 1) -> float:
-        """Coordinate descent over `order`; by how much the model decreased."""
-        return float(coordinate_descent(
-            order, self.rows.matrix, self.curvature, self.at, self.d, self.u, times
-        ))
+    def sweep(self, order: Index, times: int) -> Array:
+        """Sweeps of coordinate descent over `order`; by how much each decreased the model."""
+        gains = np.empty(times)
+        coordinate_descent(
+            order, self.rows.matrix, self.curvature, self.at, self.d, self.u, gains
+        )
+        return gains
 
     def newton(self) -> float:
         """Solve on the current signs; what steps over zero stops there. The model's decrease."""
@@ -123,15 +122,15 @@ def _left(first: float, last: float, times: int) -> float:
 
 
 @compiled(fastmath=SUMS)
-def coordinate_descent(order, matrix, curvature, at, d, u, times):  # type: ignore[no-untyped-def]
-    """Sweeps of exact coordinate steps over `order`; returns the decrease of the model.
+def coordinate_descent(order, matrix, curvature, at, d, u, gains):  # type: ignore[no-untyped-def]
+    """Sweeps of exact coordinate steps over `order`; `gains` gets the model's decrease by each.
 
     ``u = B d`` follows; `curvature` is ``|B_j|^2 + M_j``.
     """
     indptr, indices, data = matrix
     weight, kappa, gradient, x = at
-    gained = 0.0
-    for _ in range(times):
+    for sweep in range(gains.size):
+        gained = 0.0
         for k in range(order.size):
             j = order[k]
             first, last = indptr[j], indptr[j + 1]
@@ -150,7 +149,7 @@ def coordinate_descent(order, matrix, curvature, at, d, u, times):  # type: igno
                     u[indices[p]] += step * data[p]
                 gained -= step * slope + 0.5 * h * step * step
                 gained -= kappa[j] * (abs(new) - abs(old))
-    return gained
+        gains[sweep] = gained
 
 
 @compiled(fastmath=SUMS)
