@@ -145,7 +145,7 @@ class Run:
             return {}
         kept: dict[str, Any] = {"missed": self.missed}
         if self.small is not None:
-            kept["memory"] = self.small.memory.tolist()
+            kept["memory"] = self.small.memory
         if found is not None and found.rounds:
             kept["weight"] = found.rounds[-1].solver_info.get("weight")
         if found is not None and len(found.multipliers):

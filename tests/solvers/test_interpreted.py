@@ -27,14 +27,13 @@ from cvxscreen.core.duality import dual_feasible, reference_point
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.out_of_core import block_products
 from cvxscreen.solvers import box_qp as smo_loops
-from cvxscreen.solvers.compiled_path import path_loop as small_loops
 from cvxscreen.solvers.compiled_path.segments import CompiledPath
 from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
 from cvxscreen.solvers.metric.solver import closed_form, task_of
 from cvxscreen.solvers.stochastic import Sdca, Spdc
 
 MADE: tuple[Any, ...] = (
-    certificate_batch.compiled, small_loops.compiled, smo_loops.compiled,
+    certificate_batch.compiled, smo_loops.compiled,
 )
 """Everything that hands out kernels, each once."""
 
@@ -232,7 +231,7 @@ def test_without_numba_the_loops_are_there_as_written(monkeypatch: pytest.Monkey
     try:
         for made in MADE:
             made.cache_clear()
-        for made in (small_loops.compiled, certificate_batch.compiled):
+        for made in (certificate_batch.compiled,):
             assert made() is None
     finally:
         for made in MADE:

@@ -1,29 +1,43 @@
 """Stretches of a path over C for problems of few coordinates, solved compiled and certified.
 
-`CompiledPath` prepares the arrays of `small_loops.run` once, keeps the state between stretches, and
-lets `certify_many` recompute every point before anybody sees it.
+`CompiledPath` prepares the arrays of `loops` once, keeps the state between stretches, and lets
+`certify_many` recompute every point before anybody sees it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from time import perf_counter
+from functools import lru_cache
+from time import perf_counter, process_time
+from typing import Any
 
+import numba
 import numpy as np
+from numba import types
+from numba.core import config
 from numpy.typing import NDArray
 
+from cvxscreen._support.compiled import on_disk
 from cvxscreen.certificates.path import Certificates, PackedSlopes, certify_many
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
-from cvxscreen.solvers.compiled_path.path_loop import (
+from cvxscreen.solvers.compiled_path import loops
+from cvxscreen.solvers.compiled_path.loops import (
     CERTIFIED,
     COLUMNS,
-    MEMORY,
     OFF,
+    ROUNDS,
     SAFE,
-    compiled,
+    STATE,
+    Data,
+    Found,
+    Margins,
+    Request,
+    Terms,
+    Workspace,
+    newton,
 )
 from cvxscreen.solvers.newton import default_weight
 
@@ -41,13 +55,25 @@ SLOPES = 10_000_000
 SECONDS = 0.3
 """How long a stretch may take, so that progress is shown and an interrupt is heard."""
 
+SAMPLE = 2500
+"""Terms of the sample that a cold start looks at first, about."""
+
+NEAR = 16
+"""The band after it holds one term in so many."""
+
+TANGENT = 1e-6
+"""Share of the weight with which terms at a kink bend in a tangent."""
+
+OUT = 0.03
+"""Share of the ball that a guess reaches beside a tangent."""
+
 SCREENS = {"off": OFF, "safe": SAFE, "certified": CERTIFIED}
 
 
 def suits(problem: Problem) -> bool:
     """Whether `CompiledPath` takes `problem`: dense rows, few coordinates, ``M`` the identity.
 
-    One coordinate may be unpenalised. False without numba.
+    One coordinate may be unpenalised.
     """
     diagonal = problem.quadratic.diagonal
     return (
@@ -62,7 +88,6 @@ def suits(problem: Problem) -> bool:
         and int((diagonal == 0.0).sum()) <= 1
         and not problem.linear.any()
         and problem.drift == problem.imbalance == 0.0
-        and compiled() is not None
     )
 
 
@@ -95,6 +120,11 @@ class PathSegment:
         return len(self.values)
 
 
+def _own(array: Array) -> Array:
+    """As compiled loops take it, whatever flags it has: every problem by the same code."""
+    return np.require(array, np.float64, ("C", "W"))
+
+
 class CompiledPath:
     """The compiled path of one problem.
 
@@ -113,44 +143,56 @@ class CompiledPath:
     def __init__(self, problem: Problem, screen: str, tol: float) -> None:
         self.problem, self.screen, self.tol = problem, SCREENS[screen], tol
         losses, (n, d) = problem.losses, problem.design.shape
-        self.rows = np.ascontiguousarray(problem.design.dense())
-        self.A = np.ascontiguousarray(self.rows.T)
+        rows = _own(problem.design.dense())
+        columns = (losses.b, losses.e, losses.q, 1.0 / np.maximum(losses.q, 1e-300), losses.lo,
+                   losses.hi)
+        terms = Terms(_own(rows.T), *map(_own, columns))
         free = np.flatnonzero(problem.quadratic.free)
-        self.free = int(free[0]) if len(free) else -1
-        self.base = float(np.square(self.A[self.free]).sum()) if len(free) else 0.0
+        one = int(free[0]) if len(free) else -1
+        base = float(np.square(terms.A[one]).sum()) if len(free) else 0.0
         # A guess is about all coordinates, a proof about the penalised ones.
-        self.norms = problem.norms if self.screen == SAFE or not len(free) else problem.sizes
-        self.inverse = 1.0 / np.maximum(losses.q, 1e-300)
+        norms = problem.norms if self.screen == SAFE or not len(free) else problem.sizes
         far, (k1, k2, k3, k4) = np.inf, losses.knots
         falls, rises = losses.lo < 0.0, losses.hi > 0.0
-        self.knots = np.stack([
+        knots = np.stack([
             np.where(falls, k1, -far), np.where(falls, k2, -far),
             np.where(rises, k3, far), np.where(rises, k4, far),
         ])
-        self.x, self.theta = np.zeros(d), np.zeros(n)
-        self.t, self.older = np.zeros(n), np.zeros(n)
-        self.memory = np.zeros(MEMORY)
+        error = losses.knot_error
+        self.data = Data(terms, rows, _own(norms), _own(error), knots, one, base)
+        self.work, self.along = Workspace.of_size(d, n), Margins.of_size(n)
+        self.reduced = Terms(np.empty((d, n)), *np.empty((6, n)))
+        self.x, self.theta, self.t = self.work.x, self.along.theta, self.along.t
+        self.state: Any = np.zeros(1, STATE).view(np.recarray)[0]
         self.recall(None)
         self.pace = 1e-5 + 1e-8 * n * (d + 10)  # seconds a point, until one has been measured
 
     def recall(self, memory: Sequence[float] | None) -> None:
         """Take over what another run had learnt; the beginner's guesses when None."""
-        if memory is not None and len(memory) == MEMORY:
-            self.memory[:] = memory
+        state = self.state
+        if memory is not None and len(memory) == len(STATE.names or ()):
+            for name, value in zip(STATE.names or (), memory, strict=True):
+                state[name] = value
             return
-        self.memory[:] = 0.0
-        self.memory[1], self.memory[2], self.memory[6] = default_weight(self.problem), 0.5, 1e-5
+        for name in STATE.names or ():
+            state[name] = 0.0
+        state.weight, state.share, state.begin = default_weight(self.problem), 0.5, 1e-5
         span = self.problem.losses.hi - self.problem.losses.lo
         span = span[(span > 0) & np.isfinite(span)]
-        self.memory[10] = 1.0 / (float(np.median(span)) * self.memory[1]) if len(span) else 1.0
+        state.unit = 1.0 / (float(np.median(span)) * state.weight) if len(span) else 1.0
+
+    @property
+    def memory(self) -> list[float]:
+        """What `recall` takes."""
+        return [float(self.state[name]) for name in STATE.names or ()]
 
     def restart(self, value: float, x: Array, theta: Array) -> None:
         """Go on from a point that was solved elsewhere, at C = `value`."""
         point = reference_point(self.problem.with_(C=value), x, theta)
         self.x[:], self.theta[:], self.t[:] = point.x, point.theta, point.margins
-        factor = value / self.problem.C
-        reach = point.primal_dual_distance * (1.0 + 1e-14) + point.dual_error
-        self.memory[[0, 3, 4, 5, 7]] = factor, point.primal, point.terms, reach, 0.0
+        state, reach = self.state, point.primal_dual_distance * (1.0 + 1e-14) + point.dual_error
+        state.factor, state.primal = value / self.problem.C, point.primal
+        state.terms, state.distance, state.stride = point.terms, reach, 0.0
 
     def length(self, left: int) -> int:
         """How many of the `left` points the next stretch takes."""
@@ -158,21 +200,155 @@ class CompiledPath:
 
     def solve(self, values: Array) -> PathSegment:
         """The points at `values`, in that order; the stretch ends after a point that was missed."""
-        began = perf_counter()
+        began, spent = perf_counter(), process_time()
         losses, K, n = self.problem.losses, len(values), self.problem.n
         X, record = np.empty((K, self.problem.d)), np.zeros((K, len(COLUMNS)))
         factors, codes = values / self.problem.C, np.empty((K, n), dtype=np.int8)
         pool, first = np.empty(K * n), np.zeros(K, dtype=np.int64)  # what is not used costs nothing
-        loop = compiled()
-        count = 0 if loop is None else loop(
-            self.A, self.rows, losses.b, losses.e, losses.q, self.inverse, losses.lo, losses.hi,
-            self.norms, losses.knot_error, self.knots, self.free, self.base, factors, self.screen,
-            self.tol, self.x, self.theta, self.t, self.older, self.memory, X, codes, pool, first,
-            record,
-        )
+        count = self.follow(factors, Found(X, codes, pool, first, record))
         values, X = values[:count], X[:count]
         theta = PackedSlopes(losses.lo, losses.hi, factors, codes, pool, first).head(count)
         proofs = certify_many(self.problem, values, X, theta, tol=self.tol)
         seconds = perf_counter() - began
         self.pace = seconds / max(count, 1)
+        WAITED.add(process_time() - spent)
         return PathSegment(values, X, theta, record[:count], proofs, seconds)
+
+    def follow(self, factors: Array, found: Found) -> int:
+        """Fill `found`; how many points are done."""
+        k, share = 0, 1.0
+        if len(factors) and self.state.factor == 0.0 and self.screen == CERTIFIED:
+            share = self.begin_at_sample(float(factors[0]))
+        request = Request(factors, self.screen, self.tol, share)
+        arguments = (self.data, self.reduced, self.work, self.along, self.state, request, found)
+        while k < len(factors):
+            if k or self.state.factor > 0.0:
+                self.look_back(float(factors[k]))
+            k = run(arguments, k)
+            if k < len(factors) and found.record[k, ROUNDS]:
+                break
+        return k
+
+    def begin_at_sample(self, factor: float) -> float:
+        """Solve roughly for one term in so many, each in place of them all, and begin there.
+
+        A small part of the cost of a solve begins it near its end. Returns the share of the weight
+        whose band holds one term in `NEAR` then.
+        """
+        terms, work, reduced = self.data.terms, self.work, self.reduced
+        n, every = self.problem.n, max(self.problem.n // SAMPLE, 1)
+        if n < 4 * SAMPLE:
+            return 1.0
+        grown = factor * every
+        chosen = Terms(
+            self.data.rows[::every].T, terms.b[::every], terms.e[::every],
+            terms.q[::every] / grown, terms.inv[::every] * grown, terms.lo[::every] * grown,
+            terms.hi[::every] * grown,
+        )
+        m = len(chosen.b)
+        reduced.A[:, :m] = chosen.A
+        for room, values in zip(reduced[1:], chosen[1:], strict=True):
+            room[:m] = values
+        work.t[:m] = work.theta0[:m] = 0.0
+        work.rho[:] = work.x[:] = 0.0
+        y = np.clip(-chosen.b, -chosen.e, chosen.e)
+        r = np.clip((-chosen.b - y) * chosen.inv, chosen.lo, chosen.hi)
+        scale = float((-chosen.b * r - chosen.e * abs(r) - 0.5 * chosen.q * r * r).sum())
+        aim = max(self.tol, loops.PILOT) * scale  # of the loss at x = 0
+        weight = float(self.state.weight) / grown
+        newton(m, reduced, work, self.data.free, self.data.base / every, weight, aim, 100)
+        work.x[:] = work.best_x
+        loops.margins(n, terms.A, work.x, self.t)
+        away = np.abs(np.abs(self.t[::every] - chosen.b) - chosen.e)
+        return float(loops.band(self.state, np.partition(away, m // NEAR)[m // NEAR]))
+
+    def look_back(self, factor: float) -> None:
+        """Make up the margins one step back where only the last point's are known.
+
+        As if the last step had been along the path's tangent: while no term changes its piece, the
+        slopes of linear pieces grow as C and ``dx/dlog C`` solves
+        ``(M + sum_K a_i a_i' / q_i) dx = M x``, K the terms that bend (at a kink with `TANGENT`).
+        """
+        state, terms, n = self.state, self.data.terms, self.problem.n
+        ratio = factor / float(state.factor)
+        stride = float(np.log(ratio))
+        coarse = abs(stride) > loops.COARSE or n > loops.FEW
+        if self.screen != CERTIFIED or stride == 0.0 or state.stride != 0.0 or not coarse:
+            return
+        last, s = float(state.factor), self.theta
+        bent = np.flatnonzero(
+            (s > terms.lo * last) & (s < terms.hi * last) & ((terms.e == 0.0) | (s != 0.0))
+        )
+        weight = TANGENT * float(state.weight) / last
+        rows = self.data.rows[bent] / np.sqrt(terms.q[bent] / last + weight)[:, None]
+        right, free, work = self.x.copy(), self.data.free, self.work
+        diagonal = np.ones(len(right))
+        if free >= 0:
+            diagonal[free] = 1e-8 * self.data.base / weight + 1e-12
+            right[free] = 0.0
+        work.H[:], work.step[:] = rows.T @ rows + np.diag(diagonal), right
+        loops.cholesky_solve(work.H, work.step, len(right))
+        older = self.along.older
+        loops.margins(n, terms.A, work.step, older)
+        older *= 1.0 / ratio - 1.0
+        older += self.t
+        ball = loops.radius(state.terms, ratio, float(np.linalg.norm(self.x)), state.distance)
+        state.error, state.stride, state.follow = OUT * ball, stride, ratio
+
+
+# -- compiled when it pays ------------------------------------------------------------------------
+
+
+class CompileClock:
+    """CPU seconds that this process has spent the slow way, of a loop that could be compiled.
+
+    The rule of renting and buying: compile once the time spent the slow way has reached what
+    compiling takes. Whatever comes, that is at most twice the least time in hindsight.
+    """
+
+    def __init__(self, price: float) -> None:
+        self.price, self.spent = price, 0.0
+
+    def add(self, seconds: float) -> None:
+        """So much has been spent."""
+        self.spent += seconds
+
+    @property
+    def due(self) -> bool:
+        """Whether to compile now."""
+        return self.spent >= self.price
+
+
+WAITED = CompileClock(4.0)
+"""Of `follow_path`, uncompiled: its parts are compiled in any case, so it is hardly slower."""
+
+
+@lru_cache(maxsize=1)
+def _compiled_path() -> Any:
+    """`follow_path`, compiled or taken from disk; its arguments always have the same types."""
+    line, whole, number = np.empty(1), types.int64, types.float64
+    square = line.reshape(1, 1)
+    terms, work, along = Terms(square, *[line] * 6), Workspace.of_size(1, 1), Margins.of_size(1)
+    found = Found(square, np.empty((1, 1), np.int8), line, np.empty(1, np.int64), square)
+    parts = (
+        Data(terms, square, line, line, square, -1, 0.0), terms, work, along,
+        np.zeros(1, STATE).view(np.recarray)[0], Request(line, OFF, 0.0, 1.0), found,
+    )
+    kinds = [numba.typeof(part) for part in parts]  # type: ignore[no-untyped-call]
+    pair = types.Tuple((number, whole, number))  # type: ignore[no-untyped-call]
+    solver = types.FunctionType(
+        pair(whole, kinds[1], kinds[2], whole, number, number, number, whole)
+    )
+    loop = loops.follow_path
+    loop.compile((solver, *kinds, whole))
+    loop.disable_compile()
+    return loop
+
+
+def run(arguments: tuple[Any, ...], k: int) -> int:
+    """`follow_path` from point `k` on, compiled where that is on disk or due."""
+    ready = WAITED.due or on_disk(loops.follow_path)
+    if ready and not config.DISABLE_JIT:  # type: ignore[attr-defined]
+        return int(_compiled_path()(newton, *arguments, k))
+    with np.errstate(all="ignore"):  # as compiled code does
+        return int(getattr(loops.follow_path, "py_func", loops.follow_path)(newton, *arguments, k))

@@ -12,7 +12,7 @@ import cvxscreen
 from cvxscreen._support.compiled import together
 from cvxscreen.core.duality import reference_point
 from cvxscreen.datasets import two_gaussians
-from cvxscreen.solvers.compiled_path.path_loop import charged, choose, radius
+from cvxscreen.solvers.compiled_path.loops import Data, Terms, charged, choose, radius
 from cvxscreen.solvers.compiled_path.segments import CompiledPath
 
 
@@ -80,7 +80,8 @@ def test_charged_terms_are_above_the_exact_ones(loss: str, error: float, rng) ->
     theta = np.clip(rng.standard_normal(n), f.lo, f.hi)
     theta[::3] = f.slope(t)[::3]
     norms = rng.random(n)
-    total = charged(n, t, error, norms, theta, f.b, f.e, f.q, inverse, f.lo, f.hi, 1.0)
+    terms = Terms(np.zeros((1, n)), f.b, f.e, f.q, inverse, f.lo, f.hi)
+    total = charged(t, error, norms, theta, terms, 1.0)
     for sign in (-1.0, 1.0):
         exact = Fraction(0)
         for i in range(n):
@@ -103,8 +104,9 @@ def test_choose_rounds_outward() -> None:
     one, codes, kept = np.ones(1), np.zeros(1, np.int8), np.zeros(2, np.int64)
 
     def code(t: float, slop: float = 0.0) -> int:
-        choose(1, np.array([t]), 0.25, one, slop * one, knots, -one, 0 * one, 1.0,
-               np.empty(1), codes, kept)
+        terms = Terms(one.reshape(1, 1), one, 0 * one, 0 * one, one, -one, 0 * one)
+        data = Data(terms, one.reshape(1, 1), one, slop * one, knots, -1, 0.0)
+        choose(data, np.array([t]), 0.25, 1.0, np.empty(1), codes, kept)
         return int(codes[0])
 
     assert code(0.75) == code(1.25) == code(1.0) == 3

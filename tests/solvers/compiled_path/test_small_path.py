@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import pickle
-import sys
 
 import numpy as np
 import pytest
 from strategies import LOSSES, Case, build
 
 import cvxscreen
-from cvxscreen._support.compiled import together
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.paths import run as path_run
 from cvxscreen.paths.record import PathPoint
-from cvxscreen.solvers.compiled_path import path_loop as small_loops
 from cvxscreen.solvers.compiled_path import segments as small_path
 from cvxscreen.solvers.compiled_path.segments import CompiledPath, suits
 
@@ -108,8 +105,8 @@ def test_bad_requests_are_refused() -> None:
         cvxscreen.path(problem, values=GRID, tol=2.0)
 
 
-def test_other_problems_take_the_ordinary_path(monkeypatch) -> None:
-    """Kernels, CSR, many coordinates; and everything without numba."""
+def test_other_problems_take_the_ordinary_path() -> None:
+    """Kernels, CSR, many coordinates."""
     import scipy.sparse as sp
 
     rng = np.random.default_rng(0)
@@ -121,13 +118,7 @@ def test_other_problems_take_the_ordinary_path(monkeypatch) -> None:
         cvxscreen.svm(wide, y),
     ):
         assert not suits(problem)
-    problem = cvxscreen.svm(X, Y)
-    assert suits(problem)
-    monkeypatch.setattr(small_path, "compiled", lambda: None)
-    assert not suits(problem)
-    assert cvxscreen.path(problem, values=GRID[:2]).points[1].status == "optimal"
-    monkeypatch.setitem(sys.modules, "numba", None)
-    assert together(vars(small_loops), [("radius", frozenset())]) is None
+    assert suits(cvxscreen.svm(X, Y))
 
 
 # -- wrong answers -----------------------------------------------------------------------------
@@ -157,23 +148,21 @@ def not_a_number(k, X, codes, pool, first) -> None:
 def test_planted_answers_are_refused_and_redone(spoil, where, intercept, monkeypatch) -> None:
     """The loop claims success; the certificate refuses, and the ordinary path solves the point."""
     problem = cvxscreen.svm(X, Y, intercept=intercept)
-    real, redone = small_path.compiled(), []
+    real, redone = small_path.run, []
     one = vars(path_run)["_one"]
 
-    def lying():
-        def run(*args):
-            count = real(*args)
-            for k in where:
-                if k < count:
-                    spoil(k, *args[-5:-1])
-            return count
-        return run
+    def lying(arguments, first):
+        count = real(arguments, first)
+        for k in where:
+            if first <= k < count:
+                spoil(k, *arguments[-1][:-1])
+        return count
 
     def counting(here, *args):
         redone.append(here.C)
         return one(here, *args)
 
-    monkeypatch.setattr(small_path, "compiled", lying)
+    monkeypatch.setattr(small_path, "run", lying)
     monkeypatch.setitem(vars(path_run), "_one", counting)
     found = cvxscreen.path(problem, values=GRID, tol=1e-8)
     assert redone == [GRID[k] for k in sorted(where)]

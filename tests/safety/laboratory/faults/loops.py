@@ -5,11 +5,11 @@ from __future__ import annotations
 from faults.table import DROPPED, SHRUNK, SIGN, SLACK, STALE, STRICT, SWAPPED, of
 
 LOOPS = "solvers/compiled_path/test_small_loops.py::test_"
-ball = of("solvers/compiled_path/path_loop.py", LOOPS + "the_ball_holds_the_optimum_and_is_tight",
+ball = of("solvers/compiled_path/loops.py", LOOPS + "the_ball_holds_the_optimum_and_is_tight",
           LOOPS + "the_ball_holds_the_optimum_from_rough_points")
-choose = of("solvers/compiled_path/path_loop.py", LOOPS + "choose_rounds_outward")
-charged = of("solvers/compiled_path/path_loop.py", LOOPS + "charged_terms_are_above_the_exact_ones")
-path = of("solvers/compiled_path/path_loop.py", "solvers/compiled_path/test_small_loops.py")
+choose = of("solvers/compiled_path/loops.py", LOOPS + "choose_rounds_outward")
+charged = of("solvers/compiled_path/loops.py", LOOPS + "charged_terms_are_above_the_exact_ones")
+path = of("solvers/compiled_path/loops.py", "solvers/compiled_path/test_small_loops.py")
 pairs = of("designs/pair_table.py", "designs/test_pairs.py")
 cones = of("bounds/regions/cone_ball.py", "safety/test_metric_safety.py")
 products = of("designs/term_sets.py", "safety/test_metric_safety.py", "designs/test_pairs.py")
@@ -36,14 +36,14 @@ FAULTS = (
     choose("low and high exchanged on a path", SWAPPED, "3 - 3 * zero - 2 * low - high",
            "3 - 3 * zero - low - 2 * high", "a path in safe mode fixes at the wrong end",
            "solvers/compiled_path/test_small_loops.py::test_safe_mode_fixes_only_what_is_true"),
-    choose("a path without the knots' rounding", SLACK, "reach * norms[i] + slop[i]",
+    choose("a path without the knots' rounding", SLACK, "reach * norms[i] + knot_error[i]",
            "reach * norms[i]", "a margin within the rounding of a knot is fixed",
            "solvers/compiled_path/test_small_loops.py::test_choose_rounds_outward"),
     charged("a path's terms at one end of their error", DROPPED, "for side in (-1.0, 1.0):",
            "for side in (-1.0,):", "a path's ball is smaller than rounding",
             "solvers/compiled_path/test_small_loops.py::test_charged_terms_are_above_the_exact_ones"),
     path("a path's proofs by a share of the ball", SHRUNK,
-         "memory[2] if screen == CERTIFIED else 1.0", "memory[2]",
+         "state.share if screen == CERTIFIED else 1.0", "state.share",
          "safe mode guesses",
          "solvers/compiled_path/test_small_loops.py::test_safe_mode_fixes_only_what_is_true"),
     path("safe mode with an intercept", DROPPED,
