@@ -127,7 +127,7 @@ def test_a_smaller_radius_would_drop_a_feature_that_is_needed(rng: np.random.Gen
     assert ProxNewton()(problem, None, 1e-14).x[0] != 0.0
     low, high = boxes.v
     middle, reach = 0.5 * (low + high), 0.5 * (high - low)
-    short = replace(boxes, pulls=(middle - 0.99 * reach, middle + 0.99 * reach))
+    short = replace(boxes, v=(middle - 0.99 * reach, middle + 0.99 * reach))
     assert judge(problem, short).dropped[0]
 
 
