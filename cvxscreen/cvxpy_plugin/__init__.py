@@ -1,4 +1,33 @@
-"""CVXPY in and out: recognise a ``cvxpy.Problem``, solve it by screening, write the answer back."""
+"""CVXPY in and out: recognise a ``cvxpy.Problem``, solve it by screening, write the answer back.
+
+How ``prob.solve(method="screen")`` goes through, step by step (`plugin.solve` is the thread):
+
+1. **Recognise.** CVXPY's own reductions bring the problem to cone form; rules turn its epigraph
+   columns into losses. What is left must be ``1/2 <x, P x> + <q, x> + sum_i f_i(<a_i, x>)``, with
+   an L1 norm or side constraints: a `cvxscreen.Problem`. The docstring of `recognise` lists the
+   rules. An objective with further convex terms is taken apart in `composite.problem`.
+2. **Check.** CVXPY evaluates the user's own objective and constraints at a few points. What was
+   recognised and does not agree, in value or in multipliers, is refused (`recognise.check`).
+3. **Build** the reduced problem: what screening has left is written for CVXPY with one row and at
+   most a few slacks a term (`build`). `cvxpy_solver` makes any solver of CVXPY the solver of these
+   problems; it moves their answers strictly inside the side constraints where that can be done
+   (`strictly_feasible`), so that proofs may rest on them. `metric_start` gives metric learning a
+   first point.
+4. **Solve**: the screening loop of `cvxscreen.solvers.loop`, or that of `composite.rounds` beside
+   terms that are no losses.
+5. **Restore** all columns and multipliers from the core coordinates (`recognise.recognition`) and
+   hand them to CVXPY's own way back (`restore`).
+6. **Certify.** The duality gap on the full problem decides about the status. Without a certificate
+   CVXPY solves the problem plainly, and the better of the two answers stays (`plugin`).
+
+What is known of a problem at its next solve is kept in `solution_cache`: the recognition, which a
+changed parameter often only rescales (`recognise.rescale`), the last solution, a refusal.
+
+The other doors: `explanation` (``explain``), `reduced` (``reduce``), `verify` (``verify``),
+`parameter_path` (``path`` over a CVXPY parameter), and `screened_solver` (``Screened``, behind
+CVXPY's compilation instead of in front of it). Their records are in the same files; `report` has
+that of a solve.
+"""
 
 from cvxscreen.cvxpy_plugin.build import joint_sdp, to_cvxpy
 from cvxscreen.cvxpy_plugin.explanation import Explanation, explain

@@ -58,10 +58,10 @@ class ParameterPoint:
         As ``prob.value``.
     status : str
         CVXPY's word.
-    relative_gap : float
-        Of the certificate on the full problem; NaN where CVXPY solved plainly.
+    relative_gap : float or None
+        Of the certificate on the full problem; None where CVXPY solved plainly, which gives none.
     kept : int
-        Loss terms in the last reduced solve.
+        Loss terms in the last reduced solve; 0 where there was none.
     seconds : float
     before : mapping of str to float
         Share of the terms proven before anything was solved, by kind of piece.
@@ -70,7 +70,7 @@ class ParameterPoint:
     value: float
     objective: float
     status: str
-    relative_gap: float
+    relative_gap: float | None
     kept: int
     seconds: float
     before: Mapping[str, float]
@@ -299,7 +299,7 @@ def _one_by_one(
                         value=float(value),
                         objective=float("nan") if problem.value is None else float(problem.value),
                         status=problem.status,
-                        relative_gap=report.relative_gap if report and screened else float("nan"),
+                        relative_gap=report.relative_gap if report and screened else None,
                         kept=report.kept if report and screened else 0,
                         seconds=perf_counter() - began,
                         before=report.before if report and screened else {},

@@ -37,7 +37,7 @@ from cvxscreen.cvxpy_plugin.composite.rounds import (
     accepted_answer,
     report_of,
 )
-from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
+from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver, installed
 from cvxscreen.cvxpy_plugin.plugin import Request, make_report
 from cvxscreen.cvxpy_plugin.recognise.check import check
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_standard
@@ -46,9 +46,9 @@ from cvxscreen.cvxpy_plugin.recognise.rescale import with_costs
 from cvxscreen.cvxpy_plugin.recognise.row_stack import Stack
 from cvxscreen.cvxpy_plugin.recognise.standard import Cone, Standard
 from cvxscreen.cvxpy_plugin.report import Report
-from cvxscreen.cvxpy_plugin.restore import Restored, restore, status_of
+from cvxscreen.cvxpy_plugin.restore import RANKS, Restored, restore, status_of, with_report
 from cvxscreen.cvxpy_plugin.solution_cache import LastSolution, start_from
-from cvxscreen.errors import CvxscreenError, NotScreenable, UnknownName
+from cvxscreen.errors import NotScreenable, UnknownName
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.solution import Solution
 
@@ -62,7 +62,8 @@ def Screened(solver: str = "CLARABEL", *, mode: str = "certified", tol: float = 
     Parameters
     ----------
     solver : {"CLARABEL", "SCS"}
-        Solves the reduced problem, and whatever is not recognised.
+        Solves the reduced problem, and whatever is not recognised: a conic solver that takes
+        squares in the objective. ``method="screen"`` works with every solver of CVXPY.
     mode, tol
         As in ``prob.solve(method="screen")``.
 
@@ -77,7 +78,13 @@ def Screened(solver: str = "CLARABEL", *, mode: str = "certified", tol: float = 
         For arguments that do not exist.
     """
     if not isinstance(solver, str) or solver.upper() not in NAMES:
-        raise UnknownName.among("solver", str(solver), NAMES)
+        unknown = UnknownName.among("solver", str(solver), NAMES)
+        if isinstance(solver, str) and solver.upper() in installed():
+            raise UnknownName(
+                f"{unknown} `Screened` stands behind CVXPY's compilation for conic solvers that "
+                f"take squares; any solver works with `prob.solve(method='screen', solver={solver!r})`."
+            )
+        raise unknown
     request = Request(solver.upper(), mode, tol)
     request.check()
     return _screened_class(solver.upper())(request)
@@ -116,21 +123,26 @@ def _screened_class(name: str) -> Any:
             request = replace(self.request, verbose=verbose, options=given)
             found = _solve(data, request, warm_start, solver_cache)
             if isinstance(found, _Answer):
-                return found
-            request.say(f"cvxscreen: solved plainly, because {found}")
+                if found.status == cp.OPTIMAL or request.chooses_accuracy:
+                    return found
+                gap = found.report.relative_gap
+                reason = f"the answer is not certified: its relative gap is {gap:.3g}"
+            else:
+                reason = found
+            request.say(f"cvxscreen: solved plainly, because {reason}")
             plain = super().solve_via_data(data, warm_start, verbose, solver_opts, solver_cache)
-            return _Answer(Report(False, found, request.mode, self.name()), plain)
+            report = Report(False, reason, request.mode, self.name())
+            return _Answer(report, plain, found if isinstance(found, _Answer) else None)
 
         def invert(self, solution: _Answer, inverse_data: Any) -> CvxpySolution:
-            if solution.plain is not None:
-                found = super().invert(solution.plain, inverse_data)
-                extra = found.attr.get(cp.settings.EXTRA_STATS)
-            else:
-                found, extra = _inverted(self, solution, inverse_data), None
-            kept = dict(extra) if isinstance(extra, dict) else {}
-            if extra is not None and not isinstance(extra, dict):
-                kept["solver"] = extra
-            found.attr[cp.settings.EXTRA_STATS] = {**kept, "cvxscreen": solution.report}
+            if solution.plain is None:
+                return _inverted(self, solution, inverse_data)
+            found = super().invert(solution.plain, inverse_data)
+            other = solution.screened
+            if other is not None and RANKS.get(found.status, 3) > RANKS.get(other.status, 3):
+                return _inverted(self, other, inverse_data)
+            extra = found.attr.get(cp.settings.EXTRA_STATS)
+            found.attr[cp.settings.EXTRA_STATS] = with_report(solution.report, extra)
             return found
 
     return ScreenedSolver
@@ -138,10 +150,14 @@ def _screened_class(name: str) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class _Answer:
-    """What one call found: its columns and multipliers, or the plain solver's own result."""
+    """What one call found: its columns and multipliers, or the plain solver's own result.
+
+    Beside a plain result may stand a screened one without certificate; the better status decides.
+    """
 
     report: Report
     plain: Any = None
+    screened: _Answer | None = None
     x: Any = None
     z: Any = None
     value: float = 0.0
@@ -154,7 +170,7 @@ class _Answer:
 class _Cached:
     """The last problem and its solution, in the solver cache that CVXPY keeps with a problem."""
 
-    print: bytes
+    fingerprint: bytes
     recognition: Recognition
     last: LastSolution | None = None
 
@@ -182,8 +198,8 @@ def _solve(
         found = solve_screened(
             problem, cvxpy_solver, mode=request.mode, tol=request.tol, start=start
         )
-    except (CvxscreenError, np.linalg.LinAlgError) as error:
-        return f"the screening loop stopped: {error}"
+    except Exception as error:  # whatever it is, the plain solver may solve the problem
+        return f"the screening loop stopped with {type(error).__name__}: {error}"
     proof = found.certificate
     if found.status not in ("optimal", "inaccurate") or cvxpy_solver.problem_solved is None:
         return f"the reduced problem was not solved to optimality ({found.status})"
@@ -248,12 +264,14 @@ def _inverted(solver: Any, answer: _Answer, inverse_data: Any) -> CvxpySolution:
     duals = duals | utilities.get_dual_values(
         answer.z[zero:], utilities.extract_dual_value, inverse_data[solver.NEQ_CONSTR]
     )
-    times = {
-        cp.settings.SOLVE_TIME: answer.seconds, cp.settings.NUM_ITERS: answer.iterations
+    statistics = {
+        cp.settings.SOLVE_TIME: answer.seconds,
+        cp.settings.NUM_ITERS: answer.iterations,
+        cp.settings.EXTRA_STATS: with_report(answer.report, None),
     }
     value = answer.value + inverse_data[cp.settings.OFFSET]
     primal = {inverse_data[solver.VAR_ID]: answer.x}
-    return CvxpySolution(answer.status, value, primal, duals, times)
+    return CvxpySolution(answer.status, value, primal, duals, statistics)
 
 
 def _recognised(standard: Standard, data: dict[str, Any], cached: _Cached | None) -> _Cached:
@@ -264,7 +282,7 @@ def _recognised(standard: Standard, data: dict[str, Any], cached: _Cached | None
         digest.update(np.ascontiguousarray(part).data)
     digest.update(repr(data[Solver.DIMS]).encode())
     fingerprint = digest.digest()
-    if cached is not None and cached.print == fingerprint:
+    if cached is not None and cached.fingerprint == fingerprint:
         known = with_costs(cached.recognition, standard)
         if known is not None:
             check(known, quick=True)
@@ -276,7 +294,7 @@ def _recognised(standard: Standard, data: dict[str, Any], cached: _Cached | None
 
 def with_last(kept: _Cached, found: Solution) -> _Cached:
     """`kept` with another last solution."""
-    return _Cached(kept.print, kept.recognition, LastSolution.of(found))
+    return _Cached(kept.fingerprint, kept.recognition, LastSolution.of(found))
 
 
 @dataclass(frozen=True, eq=False)

@@ -186,7 +186,7 @@ def drawn(points: Sequence[Any], parameter: str, title: str) -> Any:
     return rejection(
         np.array([p.value for p in points]),
         {k: np.array([p.before.get(k, 0.0) for p in points]) for k in names},
-        gaps=np.array([p.relative_gap for p in points]),
+        gaps=np.array([np.nan if p.relative_gap is None else p.relative_gap for p in points]),
         kept=np.array([float(p.kept) for p in points]),
         title=title,
         parameter=parameter,

@@ -11,6 +11,7 @@ import pytest
 
 from cvxscreen import cvxpy_plugin
 from cvxscreen.cvxpy_plugin import plugin
+from cvxscreen.errors import UnknownName
 
 cvxpy_plugin.register()
 
@@ -172,3 +173,35 @@ def test_verify_where_cvxpy_refuses_the_values_of_its_helpers() -> None:
     found = cvxpy_plugin.verify(problem, ["CLARABEL", "SCS", "HIGHS", "OSQP"])
     assert len(found.runs) == 4
     assert all(run.agrees for run in found.runs if run.report.solver != "HIGHS")
+
+
+@pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
+def test_behind_the_compilation_the_better_answer_stays_too() -> None:
+    problem, truth = svm(bounded=True), svm(bounded=True)
+    problem.solve(solver=cvxpy_plugin.Screened("CLARABEL", tol=1e-15))
+    assert problem.status == cp.OPTIMAL
+    assert "not certified" in problem.solver_stats.extra_stats["cvxscreen"].reason
+    assert problem.solver_stats.num_iters > 0
+    assert problem.value == pytest.approx(truth.solve(solver="CLARABEL"))
+
+
+def test_screened_says_what_to_do_with_other_solvers() -> None:
+    with pytest.raises(UnknownName, match=r"method='screen', solver='OSQP'"):
+        cvxpy_plugin.Screened("OSQP")
+
+
+@pytest.mark.filterwarnings("ignore:Your problem is mixed-integer")
+def test_exceptions_are_cvxpys_own() -> None:
+    """What CVXPY refuses is refused by CVXPY, in the same words."""
+    for kind in ({"integer": True}, {"boolean": True}):
+        x = cp.Variable(3, **kind)
+        problem = cp.Problem(cp.Minimize(cp.sum_squares(x - 0.3) + cp.norm1(x)))
+        for options in ({"solver": "CLARABEL"}, {}):
+            with pytest.raises(cp.error.SolverError) as plain:
+                problem.solve(**options)
+            with pytest.raises(cp.error.SolverError) as screened:
+                problem.solve(method="screen", **options)
+            assert str(plain.value) == str(screened.value)
+    z = cp.Variable(3, complex=True)
+    problem = cp.Problem(cp.Minimize(cp.sum_squares(z - 0.3) + cp.norm1(z)))
+    assert problem.solve(method="screen") == pytest.approx(problem.solve(), rel=1e-5)
