@@ -82,7 +82,8 @@ def Screened(solver: str = "CLARABEL", *, mode: str = "certified", tol: float = 
         if isinstance(solver, str) and solver.upper() in installed():
             raise UnknownName(
                 f"{unknown} `Screened` stands behind CVXPY's compilation for conic solvers that "
-                f"take squares; any solver works with `prob.solve(method='screen', solver={solver!r})`."
+                "take squares; any solver works with "
+                f"`prob.solve(method='screen', solver={solver!r})`."
             )
         raise unknown
     request = Request(solver.upper(), mode, tol)
