@@ -137,8 +137,8 @@ def _leaning(bound: str, point: Point, s: Array) -> Region:
     rest = up(float(fy.sum()), 64) + (cone.fenchel_gap(point.x, s) if s.any() else 0.0)
     distance = up(problem.quadratic.norm(point.x - x_theta), problem.d + 8) + error
     centre = 0.5 * (point.x + x_theta)
-    noise = 4.0 * UNIT * problem.quadratic.norm(np.abs(point.x) + np.abs(x_theta))
-    radius = sqrt(up(up(rest) + 0.25 * distance * distance)) + 0.5 * error + noise
+    rounding = 4.0 * UNIT * problem.quadratic.norm(np.abs(point.x) + np.abs(x_theta))
+    radius = sqrt(up(up(rest) + 0.25 * distance * distance)) + 0.5 * error + rounding
     radius = up(radius + problem.drift)
     margins = problem.design.forward(centre)
     return Ball(problem, bound, centre, margins, radius, point.gap)

@@ -66,41 +66,43 @@ Array = NDArray[np.float64]
 
 def around(problem: Problem, slopes: Array, reach: Array) -> Interval:
     """``-A' slopes - q -+ reach`` with the rounding of the pass."""
-    pull = -(problem.design.adjoint(slopes) + problem.linear)
+    v = -(problem.design.adjoint(slopes) + problem.linear)
     size = float(np.linalg.norm(slopes)) * problem.column_sizes * (1.0 + gamma(problem.n + 8))
     error = (problem.design.adjoint_factor + gamma(8)) * size + 4.0 * UNIT * np.abs(problem.linear)
-    return outward(pull, reach + error)
+    return outward(v, reach + error)
 
 
 def around_point(point: Point, reach: Array) -> Interval:
     """The same at the point's own slopes, whose pull is known: no pass is made."""
     problem = point.problem
-    pull = -(point.At_theta + problem.linear)
+    v = -(point.At_theta + problem.linear)
     # The error of ``A' theta`` is part of `dual_error`, in the metric of 1/M.
     error = point.dual_error * np.sqrt(problem.quadratic.diagonal) * (1.0 + 8.0 * UNIT)
-    error += 8.0 * UNIT * (np.abs(problem.linear) + np.abs(pull))
-    return outward(pull, reach + error)
+    error += 8.0 * UNIT * (np.abs(problem.linear) + np.abs(v))
+    return outward(v, reach + error)
 
 
 HALVINGS = 24
 
 
-def pulls_within_budget(
+def v_within_gap(
     problem: Problem, point: Point, slopes: tuple[Array, Array]
 ) -> tuple[Array, Array]:
     """Intervals of ``v_j* = -A_j' theta* - q_j`` for slopes in boxes and within the budget."""
     losses = problem.losses
     at_x = np.clip(losses.slope(point.margins), *slopes)
-    noise = point.margin_error + losses.knot_error
+    knot_distance_error = point.margin_error + losses.knot_error
     exact = losses.slope(point.margins)
     # A slope moved into its interval no longer is the one at x: no charge is claimed for it.
-    claim = np.maximum(losses.kink_distance(point.margins) * (1 - 4 * UNIT) - noise, 0.0)
+    claim = np.maximum(
+        losses.kink_distance(point.margins) * (1 - 4 * UNIT) - knot_distance_error, 0.0
+    )
     claim = np.where((at_x == exact) & (losses.q == 0), claim, 0.0)
     claim = np.where(np.isfinite(claim), claim, 0.0)
     up_room = np.maximum(slopes[1] - at_x, 0.0) * (1.0 + 4.0 * UNIT)
     down_room = np.maximum(at_x - slopes[0], 0.0) * (1.0 + 4.0 * UNIT)
     matrix = by_columns(problem.design)
-    pull = -(problem.design.adjoint(at_x) + problem.linear)
+    v = -(problem.design.adjoint(at_x) + problem.linear)
     size = np.asarray(abs(matrix).T @ (np.abs(at_x) + up_room + down_room))
     with np.errstate(invalid="ignore"):
         error = (problem.design.adjoint_factor + gamma(problem.n + 16)) * size
@@ -110,7 +112,7 @@ def pulls_within_budget(
     rooms = up_room[open_rows], down_room[open_rows], claim[open_rows]
     more = _knapsack(part, *rooms, point.gap, -1.0)
     less = _knapsack(part, *rooms, point.gap, 1.0)
-    return pull - less - error, pull + more + error
+    return v - less - error, v + more + error
 
 
 def _knapsack(
@@ -254,9 +256,11 @@ class _State:
         at_x = np.clip(losses.slope(point.margins), losses.lo, losses.hi)
         self.at_x = at_x
         with np.errstate(divide="ignore", invalid="ignore"):
-            blur = np.where(self.curved, point.margin_error / losses.q, 0.0)
-        # The slope at the exact margin is within `blur` of the one computed.
-        self.blur = up(1.0) * blur + 8.0 * UNIT * np.where(self.curved, np.abs(at_x), 0.0)
+            slope_error = np.where(self.curved, point.margin_error / losses.q, 0.0)
+        # The slope at the exact margin is within `slope_error` of the one computed.
+        self.slope_error = up(1.0) * slope_error + 8.0 * UNIT * np.where(
+            self.curved, np.abs(at_x), 0.0
+        )
 
     # -- what is known, taken off G ---------------------------------------------------------
 
@@ -266,7 +270,7 @@ class _State:
         if not len(rows):
             return 0.0
         away = np.abs(self.point.theta[rows] - slopes[rows])
-        other = np.maximum(np.abs(self.at_x[rows] - slopes[rows]) - self.blur[rows], 0.0)
+        other = np.maximum(np.abs(self.at_x[rows] - slopes[rows]) - self.slope_error[rows], 0.0)
         total = float(self.problem.losses.q[rows] @ (away**2 + other**2))
         return 0.5 * total * (1.0 - gamma(len(rows) + 16))
 
@@ -298,8 +302,8 @@ class _State:
         """A lower bound of ``||theta - theta_x||_q`` over `rest`, and theta_x's own error."""
         q, point = self.problem.losses.q, self.point
         size = float(np.sqrt(q[rest] @ (point.theta[rest] - self.at_x[rest]) ** 2))
-        blur = up(float(np.sqrt(q[rest] @ self.blur[rest] ** 2)), self.problem.n + 8)
-        return max(size * (1.0 - gamma(self.problem.n + 8)) - blur, 0.0), blur
+        slope_error = up(float(np.sqrt(q[rest] @ self.slope_error[rest] ** 2)), self.problem.n + 8)
+        return max(size * (1.0 - gamma(self.problem.n + 8)) - slope_error, 0.0), slope_error
 
     # -- the two sides ----------------------------------------------------------------------
 
@@ -364,23 +368,23 @@ class _State:
         if (known.zero | known.needed).all():
             return
         if self.curved[rest].all():
-            pulls = self._from_ball(known, rest)
+            v = self._from_ball(known, rest)
         else:
-            pulls = pulls_within_budget(problem, self.point, known.slopes)
+            v = v_within_gap(problem, self.point, known.slopes)
         spare = problem.drift * np.sqrt(self.weights) * (1.0 + 8.0 * UNIT)
-        known.v = _meet(known.v, (pulls[0] - spare, pulls[1] + spare))
+        known.v = _meet(known.v, (v[0] - spare, v[1] + spare))
         low, high = known.v
         known.zero = known.zero | self.penalty.vanishing(low, high, strict=problem.pure_l1)
-        held = (known.coordinates[0] > 0) | (known.coordinates[1] < 0)
-        known.needed = known.needed | held | self.penalty.needed(low, high)
+        nonzero = (known.coordinates[0] > 0) | (known.coordinates[1] < 0)
+        known.needed = known.needed | nonzero | self.penalty.needed(low, high)
         for side in (0, 1):
             known.coordinates[side][known.zero] = 0.0
 
     def _from_ball(self, known: _Known, rest: Mask) -> Interval:
         problem, point, q = self.problem, self.point, self.problem.losses.q
         total = self.budget(known.zero, known.settled, known.slopes[0], of="dual")
-        sure, blur = self.apart(rest)
-        radius = up(float(np.sqrt(up(max(total - 0.25 * square(sure), 0.0))))) + 0.5 * blur
+        sure, slope_error = self.apart(rest)
+        radius = up(float(np.sqrt(up(max(total - 0.25 * square(sure), 0.0))))) + 0.5 * slope_error
         off = up(0.5 * float(np.sqrt(q @ (point.theta - self.at_x) ** 2)), problem.n + 8)
         if off <= MOVE * radius and not known.settled.any():
             # Around theta itself, whose pull is known: no pass.

@@ -43,12 +43,13 @@ def midpoint_named(bound: str, point: Point) -> Region:
     problem = point.problem
     if not np.isfinite(point.gap):
         return Everywhere(problem, bound, point.gap)
-    away, charge = (0.0, 0.0) if point.feasible else _infeasibility(problem, point)
-    if not np.isfinite(charge):
+    away, infeasibility_gap = (0.0, 0.0) if point.feasible else _infeasibility(problem, point)
+    if not np.isfinite(infeasibility_gap):
         return Everywhere(problem, bound, point.gap)
     distance = up(point.primal_dual_distance, problem.d + 8) + point.dual_error + away
     error = 0.5 * (point.dual_error + away)
-    radius = up(float(np.sqrt(up(point.terms + charge + 0.25 * distance * distance)))) + error
+    squared = up(point.terms + infeasibility_gap + 0.25 * distance * distance)
+    radius = up(float(np.sqrt(squared))) + error
     radius = up(radius + problem.drift)
     if point.primal_dual_distance <= _MOVE * radius:
         # Moving the centre to x saves a pass over the data and costs at most 0.05 % of the radius.
@@ -89,9 +90,11 @@ def _infeasibility(problem: Problem, point: Point) -> tuple[float, float]:
     if quadratic.matrix is not None:
         largest += float(np.linalg.norm(quadratic.matrix))
     grown = float((slope + np.abs(point.theta)) @ problem.sizes)
-    pulled = abs(side.matrix).T @ np.abs(point.multipliers)
-    charge = up(near * (grown + float(np.linalg.norm(pulled))), problem.n + problem.d + 64)
-    return up(near * float(np.sqrt(largest)), problem.d + 8), charge
+    side_force = abs(side.matrix).T @ np.abs(point.multipliers)
+    infeasibility_gap = up(
+        near * (grown + float(np.linalg.norm(side_force))), problem.n + problem.d + 64
+    )
+    return up(near * float(np.sqrt(largest)), problem.d + 8), infeasibility_gap
 
 
 def gap_ball(problem: Problem, point: Point) -> Region:

@@ -93,9 +93,9 @@ class ScaledReference:
         """Upper bound of ``||p - s k||``."""
         problem = self.point.problem
         step = self.point.x - self.origin - s * self.step
-        noise = 4.0 * UNIT * length(problem, np.abs(self.point.x) + np.abs(self.origin))[1]
-        noise += 4.0 * UNIT * s * length(problem, np.abs(self.step))[1]
-        return up(length(problem, step)[1] + noise + self.rounding_error(s))
+        rounding = 4.0 * UNIT * length(problem, np.abs(self.point.x) + np.abs(self.origin))[1]
+        rounding += 4.0 * UNIT * s * length(problem, np.abs(self.step))[1]
+        return up(length(problem, step)[1] + rounding + self.rounding_error(s))
 
     def rounding_error(self, s: float) -> float:
         """Bound of the error of ``o + s k``."""
@@ -142,6 +142,8 @@ def _repair(point: Point) -> float:
     if not columns.shape[1]:
         return 0.0
     residual = columns.T @ point.theta
-    slop = gamma(problem.n + 8) * (np.abs(columns).T @ np.abs(point.theta)) + problem.imbalance
+    residual_error = (
+        gamma(problem.n + 8) * (np.abs(columns).T @ np.abs(point.theta)) + problem.imbalance
+    )
     target = np.zeros(columns.shape[1])
-    return imbalance_cost(problem, point.theta, residual, slop, target, problem.norms)
+    return imbalance_cost(problem, point.theta, residual, residual_error, target, problem.norms)

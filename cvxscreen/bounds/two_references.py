@@ -109,17 +109,17 @@ def _farthest(ray: ScaledReference, ball: Ball) -> float:
     """``||c_b|| + r_b``, an upper bound of ``||w||`` at every smaller C."""
     problem = ray.point.problem
     centre = np.where(problem.quadratic.free, 0.0, ball.centre - ray.origin)
-    noise = 2.0 * UNIT * length(problem, np.abs(ball.centre) + np.abs(ray.origin))[1]
-    return up(length(problem, centre)[1] + noise + ball.radius + ray.origin_error)
+    rounding = 2.0 * UNIT * length(problem, np.abs(ball.centre) + np.abs(ray.origin))[1]
+    return up(length(problem, centre)[1] + rounding + ball.radius + ray.origin_error)
 
 
 def _nearest(ray: ScaledReference, ball: Ball) -> float:
     """``(||c_a|| - r_a)_+``, a lower bound of ``||w_a*||``."""
     problem = ray.point.problem
     centre = np.where(problem.quadratic.free, 0.0, ball.centre - ray.origin)
-    noise = 2.0 * UNIT * length(problem, np.abs(ball.centre) + np.abs(ray.origin))[1]
+    rounding = 2.0 * UNIT * length(problem, np.abs(ball.centre) + np.abs(ray.origin))[1]
     return max(
-        length(problem, centre)[0] - up(noise + ball.radius + ray.origin_error), 0.0
+        length(problem, centre)[0] - up(rounding + ball.radius + ray.origin_error), 0.0
     ) * (1.0 - 4.0 * UNIT)
 
 

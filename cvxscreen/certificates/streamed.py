@@ -87,7 +87,7 @@ class Recompute:
         Of the loss terms.
     intercept : bool
         Whether the last coordinate is unpenalised, its column the factors of the rows.
-    noise : float
+    margin_rounding : float
         Error of a margin over the size of its row.
     """
 
@@ -95,7 +95,7 @@ class Recompute:
     unit: Unit
     factor: float
     intercept: bool
-    noise: float
+    margin_rounding: float
 
     def __call__(
         self, block: Any, start: int, scale: Any, target: Any, weight: Any, listed: Any
@@ -111,8 +111,8 @@ class Recompute:
         low, high = lo[at], hi[at]
         outside = int((~((known >= low) & (known <= high))).sum())
         values = value_above(t, b, e, q, lo, hi, steepness(q))
-        gap = gap_above(t, theta, self.noise * sizes, values, *f)
-        gap = gap + endless_above(values, self.noise * sizes, *f[2:])
+        gap = gap_above(t, theta, self.margin_rounding * sizes, values, *f)
+        gap = gap + endless_above(values, self.margin_rounding * sizes, *f[2:])
         takers, free_load = np.zeros((5, 0)), 0.0
         if self.intercept:
             sign = np.ones(len(at)) if chunk.scale is None else chunk.scale[at]
@@ -179,8 +179,8 @@ def certify_chunks(
 
     if not (np.isfinite(x).all() and np.isfinite(listed.values).all()):
         return refused("the point holds NaN or infinity")
-    noise = design.forward_factor * float(np.linalg.norm(x))
-    task = Recompute(x, terms.unit, terms.factor, design.intercept, noise)
+    margin_rounding = design.forward_factor * float(np.linalg.norm(x))
+    task = Recompute(x, terms.unit, terms.factor, design.intercept, margin_rounding)
     found: Sums = design.engine.run(
         task, design.source, (design.scale, terms.target, terms.weight, listed)
     )
@@ -188,25 +188,25 @@ def certify_chunks(
     primal += problem.constant + (0.0 if problem.penalty is None else problem.penalty.value(x))
     if found.outside:
         return refused("a dual variable lies outside its box", primal)
-    pull = found.At_theta + problem.linear
+    dual_residual = found.At_theta + problem.linear
     root = float(np.sqrt(quadratic.floor))
-    lean = found.load / root * design.adjoint_factor * (1.0 + problem.n * EPS)
+    adjoint_error = found.load / root * design.adjoint_factor * (1.0 + problem.n * EPS)
     side_gap = side_error = blur = 0.0
     x_theta = x.copy()
     if problem.penalty is None:
         bent = ~quadratic.free
-        x_theta[bent] = -pull[bent] / quadratic.diagonal[bent]
+        x_theta[bent] = -dual_residual[bent] / quadratic.diagonal[bent]
     else:
-        near = penalty_part(problem, x, -pull)
+        near = penalty_part(problem, x, -dual_residual)
         if near.outside:
             return refused(near.outside, primal)
         x_theta, side_gap, blur = near.x_theta, near.remainder, near.x_error
         side_error = blur * float(np.sqrt(quadratic.diagonal.max())) + near.dual_error / root
-    distance = quadratic.norm(x - x_theta) + lean + problem.drift
+    distance = quadratic.norm(x - x_theta) + adjoint_error + problem.drift
     distance += 8 * EPS * quadratic.norm(x_theta) + side_error
     imbalance = 0.0
     if design.intercept:
-        away = abs(float(pull[free[0]])) + problem.imbalance
+        away = abs(float(dual_residual[free[0]])) + problem.imbalance
         away += design.adjoint_factor * found.free_load * (1.0 + problem.n * EPS)
         imbalance = _taken_up(np.concatenate(found.takers, axis=1), away, distance / root)
     gap = found.gap * (1 + problem.n * EPS) + 0.5 * distance**2 + side_gap + imbalance

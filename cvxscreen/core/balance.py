@@ -110,8 +110,8 @@ class _Projection:
                 gain = found.value - now.value
                 # Close to the solution rounding hides what a step gains, the residual does not.
                 halved = float(np.linalg.norm(found.residual)) <= 0.5 * left
-                noise = 8.0 * rounding * (found.distance + float(np.abs(tau) @ size))
-                if gain >= 1e-4 * length * slope or (halved and gain >= -noise):
+                least_gain = 8.0 * rounding * (found.distance + float(np.abs(tau) @ size))
+                if gain >= 1e-4 * length * slope or (halved and gain >= -least_gain):
                     break
                 length *= 0.5
             else:
@@ -185,33 +185,45 @@ def exact_sum(e: Array, theta: Array, start: float) -> float:
 
 
 def imbalance_cost(
-    problem: Problem, theta: Array, residual: Array, slop: Array, target: Array, reach: Array
+    problem: Problem,
+    theta: Array,
+    residual: Array,
+    residual_error: Array,
+    target: Array,
+    reach: Array,
 ) -> float:
     """What an exactly feasible dual point close to `theta` can cost, or infinity if none is near.
 
-    `residual` is ``E' theta + target`` as computed, within `slop`. Some coordinates with room in
-    the box take it up, and moving ``theta_i`` by ``s`` changes the gap by at most ``|s| reach_i``.
+    `residual` is ``E' theta + target`` as computed, within `residual_error`. Some coordinates with
+    room in the box take it up, and moving ``theta_i`` by ``s`` changes the gap by at most ``|s|
+    reach_i``.
     """
     columns = problem.free_columns
-    if columns.shape[1] == 0 or not (residual.any() or slop.any()):
+    if columns.shape[1] == 0 or not (residual.any() or residual_error.any()):
         return 0.0
     if columns.shape[1] == 1:
-        return _one_column(problem, theta, residual, slop, target, reach)
+        return _one_column(problem, theta, residual, residual_error, target, reach)
     losses = problem.losses
     room = np.minimum(theta - losses.lo, losses.hi - theta)
     order = np.argsort(-(room * np.abs(columns).max(axis=1)))[: 4 * columns.shape[1]]
     order = order[room[order] > 0]
     values = np.linalg.svd(columns[order].T, compute_uv=False) if len(order) else np.zeros(0)
     if len(values) < columns.shape[1] or values[-1] <= 1e-8 * values[0]:
-        return _if_exact(problem, theta, slop, target)
-    bound = float(np.linalg.norm(np.abs(residual) + slop)) / float(values[-1]) * (1.0 + 1e-6)
+        return _if_exact(problem, theta, residual_error, target)
+    most = float(np.linalg.norm(np.abs(residual) + residual_error))
+    bound = most / float(values[-1]) * (1.0 + 1e-6)
     if (room[order] < bound).any():
-        return _if_exact(problem, theta, slop, target)
+        return _if_exact(problem, theta, residual_error, target)
     return bound * float(np.sum(reach[order]))
 
 
 def _one_column(
-    problem: Problem, theta: Array, residual: Array, slop: Array, target: Array, reach: Array
+    problem: Problem,
+    theta: Array,
+    residual: Array,
+    residual_error: Array,
+    target: Array,
+    reach: Array,
 ) -> float:
     """One unpenalised coordinate: a single term that can move the right way is enough."""
     losses, e = problem.losses, problem.free_columns[:, 0]
@@ -220,8 +232,8 @@ def _one_column(
     # Room of e_i theta_i upwards and downwards, in its own units.
     upward = np.where(e > 0, rise, fall) * size
     downward = np.where(e > 0, fall, rise) * size
-    needed_up = max(float(slop[0] - residual[0]), 0.0) * (1.0 + 1e-6)
-    needed_down = max(float(slop[0] + residual[0]), 0.0) * (1.0 + 1e-6)
+    needed_up = max(float(residual_error[0] - residual[0]), 0.0) * (1.0 + 1e-6)
+    needed_down = max(float(residual_error[0] + residual[0]), 0.0) * (1.0 + 1e-6)
     cost = 0.0
     rate = reach / np.maximum(size, 1e-300)
     for room, needed in ((upward, needed_up), (downward, needed_down)):
@@ -229,12 +241,12 @@ def _one_column(
             continue
         able = np.flatnonzero(room >= needed)
         if not len(able):
-            return _if_exact(problem, theta, slop, target)
+            return _if_exact(problem, theta, residual_error, target)
         cost = max(cost, needed * float(rate[able].min()))
     return cost
 
 
-def _if_exact(problem: Problem, theta: Array, slop: Array, target: Array) -> float:
+def _if_exact(problem: Problem, theta: Array, residual_error: Array, target: Array) -> float:
     """0 if the balance holds exactly (and the target is exact), otherwise infinity."""
     if problem.imbalance > 0 or problem.side is not None:
         return float("inf")

@@ -90,8 +90,8 @@ class _Line:
         with np.errstate(invalid="ignore"):
             moved = s * self.m
         size = np.abs(self.t) + np.abs(moved) + np.where(np.isfinite(end), np.abs(end), 0.0)
-        slack = self.t_error + s * self.m_error + 8.0 * UNIT * size
-        return side * (end - self.t - moved) - slack
+        rounding = self.t_error + s * self.m_error + 8.0 * UNIT * size
+        return side * (end - self.t - moved) - rounding
 
     def reach(self, rows: NDArray[np.bool_]) -> float:
         """The largest ``s`` for which the margins of `rows` stay, rounded down."""
@@ -139,10 +139,10 @@ def c_min(problem: Problem) -> ClosedForm:
     pull = problem.design.adjoint(slopes)
     pull[free] = 0.0
     direction = -quadratic.solve(pull)
-    noise = problem.design.adjoint_factor * float(np.abs(slopes) @ problem.rounding_norms)
-    if quadratic.norm(direction) <= 4.0 * noise and _cancels(problem, slopes):
-        direction, noise = np.zeros(problem.d), 0.0
-    m, m_error = _margins(problem, direction, noise)
+    rounding = problem.design.adjoint_factor * float(np.abs(slopes) @ problem.rounding_norms)
+    if quadratic.norm(direction) <= 4.0 * rounding and _cancels(problem, slopes):
+        direction, rounding = np.zeros(problem.d), 0.0
+    m, m_error = _margins(problem, direction, rounding)
     low, high = piece_ends(losses, np.where(linear, codes, Piece.UNDECIDED).astype(np.int8))
     line = _Line(t, t_error, m, m_error, low, high)
     s = line.reach((e == 0.0) & ~fixed)
@@ -154,15 +154,15 @@ def c_min(problem: Problem) -> ClosedForm:
     return ClosedForm(problem, s * problem.C * (1.0 - 4.0 * UNIT), origin, direction, slopes)
 
 
-def _margins(problem: Problem, x: Array, noise: float) -> tuple[Array, Array]:
-    """``A x`` and bounds of its error, where `x` is itself off by `noise` and by a solve with M."""
+def _margins(problem: Problem, x: Array, rounding: float) -> tuple[Array, Array]:
+    """``A x`` and its error, where `x` is itself off by `rounding` and by a solve with M."""
     quadratic = problem.quadratic
-    if not x.any() and noise == 0.0:
+    if not x.any() and rounding == 0.0:
         return np.zeros(problem.n), np.zeros(problem.n)
     conditioned = 1.0
     if quadratic.matrix is not None:
         conditioned = float(np.abs(quadratic.dense()).sum()) / quadratic.floor
-    off = noise + gamma(4 * problem.d + 8) * conditioned * quadratic.norm(x)
+    off = rounding + gamma(4 * problem.d + 8) * conditioned * quadratic.norm(x)
     rounded = problem.design.forward_factor * float(np.linalg.norm(x)) * problem.sizes
     return problem.design.forward(x), up(1.0) * (rounded + up(off) * problem.norms * (1 + 1e-9))
 

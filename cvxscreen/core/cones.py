@@ -42,14 +42,14 @@ def _project(kind: str, size: int, v: Array) -> Array:
     return np.asarray(((vectors * np.maximum(values, 0.0)) @ vectors.T).flatten(order="F"))
 
 
-def _surely_inside(kind: str, size: int, v: Array, noise: Array) -> bool:
-    """Whether everything within `noise` of `v` (entry by entry) lies in the cone."""
+def _surely_inside(kind: str, size: int, v: Array, rounding: Array) -> bool:
+    """Whether everything within `rounding` of `v` (entry by entry) lies in the cone."""
     if kind == "zero":
         return not len(v)
     if kind == "nonneg":
-        return bool((v >= noise).all())
-    blur = float(np.linalg.norm(noise)) * (1.0 + gamma(len(v) + 4))
-    room = gamma(10 * size * size + 16) * float(np.linalg.norm(v)) + 2.0 * blur
+        return bool((v >= rounding).all())
+    reach = float(np.linalg.norm(rounding)) * (1.0 + gamma(len(v) + 4))
+    room = gamma(10 * size * size + 16) * float(np.linalg.norm(v)) + 2.0 * reach
     if kind == "soc":
         return float(v[0]) - float(np.linalg.norm(v[1:])) >= room
     square = v.reshape(size, size, order="F")
@@ -129,9 +129,9 @@ class SideConstraints:
         """
         x = np.asarray(x, dtype=np.float64)
         slack = self.slack(x)
-        noise = gamma(len(x) + 4) * (abs(self.matrix) @ np.abs(x) + np.abs(self.offset))
+        rounding = gamma(len(x) + 4) * (abs(self.matrix) @ np.abs(x) + np.abs(self.offset))
         return all(
-            _surely_inside(kind, size, slack[rows], noise[rows])
+            _surely_inside(kind, size, slack[rows], rounding[rows])
             for kind, size, rows in self.blocks()
         )
 
@@ -150,16 +150,16 @@ class SideConstraints:
         if len(index) > min(len(x), EQUALITIES):
             return float("inf")
         slack = self.slack(x)
-        noise = gamma(len(x) + 4) * (abs(self.matrix) @ np.abs(x) + np.abs(self.offset))
+        rounding = gamma(len(x) + 4) * (abs(self.matrix) @ np.abs(x) + np.abs(self.offset))
         values = np.linalg.svd(self.matrix[index].toarray(), compute_uv=False)
         least = float(values[-1] - gamma(50 * (len(x) + 1)) * values[0])
         if not least > 1e-8 * values[0]:
             return float("inf")
-        away = float(np.linalg.norm(np.abs(slack[index]) + noise[index])) / least * (1.0 + 1e-9)
+        away = float(np.linalg.norm(np.abs(slack[index]) + rounding[index])) / least * (1.0 + 1e-9)
         reach = np.sqrt(np.asarray(abs(self.matrix).power(2).sum(axis=1)).ravel()) * (1.0 + 1e-9)
-        noise = noise + reach * away
+        rounding = rounding + reach * away
         inside = all(
-            _surely_inside(kind, size, slack[part], noise[part])
+            _surely_inside(kind, size, slack[part], rounding[part])
             for kind, size, part in self.blocks()
             if kind != "zero"
         )

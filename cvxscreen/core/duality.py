@@ -1,15 +1,5 @@
 """Dual feasible points, and the duality gap as a sum of non-negative terms.
 
-What one evaluation of a primal and a dual point tells; built by `cvxscreen.core.duality` only.
-
-Dual feasibility where an L1 norm alone holds the coordinates.
-
-Without a quadratic term ``v = -A' theta`` itself must lie in the domain of ``h*``: the constraint
-``|A_j' theta| <= kappa_j``. The boxes of the slopes contain 0, so any theta is made feasible by a
-factor (Ndiaye et al. 2017, (12)), and feasible in exact arithmetic by a factor rounded down.
-
-Dual feasible points and the duality gap as a sum of non-negative terms.
-
 With ``v = -A' theta - q + F' mu`` and ``x_theta = M^{-1} v`` (under a penalty its proximal point,
 and one more non-negative term, see `cvxscreen.core.penalty`) the gap of a primal ``x`` and a dual
 feasible ``theta`` is, without any cancellation,
@@ -18,8 +8,16 @@ feasible ``theta`` is, without any cancellation,
 
     P(x) - D(theta) = 1/2 ||x - x_theta||_M^2 + sum_i FY_i(<a_i, x>, theta_i) + <mu, F x + f>
 
-(`theory`: Fenchel-Young). Unpenalised coordinates ask for ``(A' theta + q - F' mu)_j = 0``; a dual
-point is repaired to satisfy it up to the last rounding.
+(Fenchel and Young). Unpenalised coordinates ask for ``(A' theta + q - F' mu)_j = 0``; a dual point
+is repaired to satisfy it up to the last rounding (`cvxscreen.core.balance`).
+
+Where an L1 norm alone holds the coordinates, M = 0, there is no ``x_theta`` and ``v`` itself must
+lie in the domain of ``h*``: ``|A_j' theta| <= kappa_j``. The boxes of the slopes contain 0, so any
+theta is made feasible by a factor (Ndiaye et al. 2017, (12)), in exact arithmetic by one rounded
+down (`feasible_share`).
+
+A `Point` is what one evaluation of both sides tells. `reference_point` makes it in two passes over
+the data, `rescaled_point` in none where only the parameter has changed.
 """
 
 from __future__ import annotations
@@ -36,8 +34,9 @@ from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 
 __all__ = ["Centre", "Point", "dual_feasible", "margin_error", "reference_point", "rescaled_point"]
-
 Array = NDArray[np.float64]
+REFINED_ROWS = 2000
+"""At most so many margins are recomputed in extended precision."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,69 +127,6 @@ class Point:
         return self.gap / max(abs(self.primal), abs(dual), 1e-300)
 
 
-def feasible_share(
-    problem: Problem, theta: Array, force: Array, At_theta_error: float = 0.0
-) -> tuple[float, Array]:
-    """The share of `theta` that is feasible for certain, and what its pulls may be off by.
-
-    Parameters
-    ----------
-    theta : array, shape (n,)
-        In their boxes.
-    force : array, shape (d,)
-        ``A' theta`` as computed.
-    At_theta_error : float
-        Its relative error beyond that of one pass.
-
-    Returns
-    -------
-    share : float
-        At most 1; ``share * theta``, rounded, satisfies ``|A_j' theta| <= kappa_j``.
-    blur : array, shape (d,)
-        Bound of the error of ``share * force`` as the pulls of ``share * theta``, both rounded.
-
-    Notes
-    -----
-    A pass is off by at most ``factor sum_i |a_ij theta_i| <= factor ||A_j|| ||theta||``; rounding
-    ``share * theta`` adds a unit of that, rounding ``share * force`` a unit of the pull.
-    """
-    penalty: L1 = problem.penalty  # type: ignore[assignment]
-    reach = up(float(np.linalg.norm(theta)), problem.n + 8)
-    reach *= 1.0 + gamma(problem.n + 8)  # of the columns' norms
-    blur = (
-        (problem.design.adjoint_factor + At_theta_error + gamma(8)) * reach * problem.column_sizes
-    )
-    largest = float(np.max((np.abs(force) + blur) / penalty.kappa, initial=0.0))
-    if largest * (1.0 + 8.0 * UNIT) <= 1.0:
-        return 1.0, blur
-    share = (1.0 - 16.0 * UNIT) / largest
-    return share, share * blur * (1.0 + 8.0 * UNIT)
-
-
-def margin_error(problem: Problem, x: Array) -> Array:
-    """Rounding bound of ``A x``, shape (n,)."""
-    return up(1.0) * problem.design.forward_error(x, problem.sizes)
-
-
-def dual_feasible(
-    problem: Problem,
-    theta: ArrayLike,
-    multipliers: ArrayLike | None = None,
-    margins: Array | None = None,
-) -> tuple[Array, Array]:
-    """Clip `theta` into its box, `multipliers` into K*, and `balance` the unpenalised part."""
-    losses = problem.losses
-    theta = np.clip(np.asarray(theta, dtype=np.float64), losses.lo, losses.hi)
-    if problem.side is None:
-        mu = np.zeros(0)
-        target = problem.linear[problem.quadratic.free]
-    else:
-        raw = np.zeros(len(problem.side.offset)) if multipliers is None else multipliers
-        mu = problem.side.project_dual(raw)
-        target = (problem.linear - problem.side.adjoint(mu))[problem.quadratic.free]
-    return balance(problem, theta, target, margins), mu
-
-
 def reference_point(
     problem: Problem,
     x: ArrayLike,
@@ -234,9 +170,9 @@ def reference_point(
         multipliers = finite("multipliers", multipliers, problem.side.offset.shape)
     theta, mu = dual_feasible(problem, theta, multipliers, margins)
     same = known is not None and np.array_equal(theta, given)
-    force = known[1] if known is not None and same else problem.design.adjoint(theta)
+    At_theta = known[1] if known is not None and same else problem.design.adjoint(theta)
     error = margin_error(problem, x)
-    return _assemble(problem, x, theta, mu, margins, error, force, 0.0)
+    return _assemble(problem, x, theta, mu, margins, error, At_theta, 0.0)
 
 
 def rescaled_point(problem: Problem, point: Point) -> Point:
@@ -273,6 +209,68 @@ def rescaled_point(problem: Problem, point: Point) -> Point:
     return replace(moved, centre=Centre(middle * point.x, middle * point.margins, error))
 
 
+def dual_feasible(
+    problem: Problem,
+    theta: ArrayLike,
+    multipliers: ArrayLike | None = None,
+    margins: Array | None = None,
+) -> tuple[Array, Array]:
+    """Clip `theta` into its box, `multipliers` into K*, and `balance` the unpenalised part."""
+    losses = problem.losses
+    theta = np.clip(np.asarray(theta, dtype=np.float64), losses.lo, losses.hi)
+    if problem.side is None:
+        mu = np.zeros(0)
+        target = problem.linear[problem.quadratic.free]
+    else:
+        raw = np.zeros(len(problem.side.offset)) if multipliers is None else multipliers
+        mu = problem.side.project_dual(raw)
+        target = (problem.linear - problem.side.adjoint(mu))[problem.quadratic.free]
+    return balance(problem, theta, target, margins), mu
+
+
+def feasible_share(
+    problem: Problem, theta: Array, At_theta: Array, At_theta_error: float = 0.0
+) -> tuple[float, Array]:
+    """The share of `theta` that is feasible for certain, and how far off its ``A' theta`` may be.
+
+    Parameters
+    ----------
+    theta : array, shape (n,)
+        In their boxes.
+    At_theta : array, shape (d,)
+        ``A' theta`` as computed.
+    At_theta_error : float
+        Its relative error beyond that of one pass.
+
+    Returns
+    -------
+    share : float
+        At most 1; ``share * theta``, rounded, satisfies ``|A_j' theta| <= kappa_j``.
+    error : array, shape (d,)
+        Bound of the error of ``share * At_theta`` as ``A' (share * theta)``, both rounded.
+
+    Notes
+    -----
+    A pass is off by at most ``factor sum_i |a_ij theta_i| <= factor ||A_j|| ||theta||``; rounding
+    ``share * theta`` adds a unit of that, rounding ``share * At_theta`` a unit of itself.
+    """
+    penalty: L1 = problem.penalty  # type: ignore[assignment]
+    reach = up(float(np.linalg.norm(theta)), problem.n + 8)
+    reach *= 1.0 + gamma(problem.n + 8)  # of the columns' norms
+    factor = problem.design.adjoint_factor + At_theta_error + gamma(8)
+    error = factor * reach * problem.column_sizes
+    largest = float(np.max((np.abs(At_theta) + error) / penalty.kappa, initial=0.0))
+    if largest * (1.0 + 8.0 * UNIT) <= 1.0:
+        return 1.0, error
+    share = (1.0 - 16.0 * UNIT) / largest
+    return share, share * error * (1.0 + 8.0 * UNIT)
+
+
+def margin_error(problem: Problem, x: Array) -> Array:
+    """Rounding bound of ``A x``, shape (n,)."""
+    return up(1.0) * problem.design.forward_error(x, problem.sizes)
+
+
 def _assemble(
     problem: Problem,
     x: Array,
@@ -280,54 +278,56 @@ def _assemble(
     mu: Array,
     margins: Array,
     error: Array,
-    force: Array,
-    noise: float,
+    At_theta: Array,
+    At_theta_error: float,
     moved: float = 0.0,
 ) -> Point:
     """The record of a pair whose passes are done.
 
-    `noise` is a further relative error of `force`, `moved` an absolute one in the dual norm.
+    `At_theta_error` is a further relative error of `At_theta`, `moved` an absolute one in the dual
+    norm.
     """
     if problem.pure_l1:
-        return _assemble_pure_l1(problem, x, theta, margins, error, force, noise)
+        return _assemble_pure_l1(problem, x, theta, margins, error, At_theta, At_theta_error)
     losses, quadratic = problem.losses, problem.quadratic
-    pull = force + problem.linear
+    dual_residual = At_theta + problem.linear
     size = float(np.abs(theta) @ problem.rounding_norms)
-    factor = problem.design.adjoint_factor + noise
-    side_cost, side_error, feasible = 0.0, 0.0, problem.side is None
+    factor = problem.design.adjoint_factor + At_theta_error
+    side_gap, side_error, feasible = 0.0, 0.0, problem.side is None
     if problem.side is not None:
-        pull = pull - problem.side.adjoint(mu)
+        dual_residual = dual_residual - problem.side.adjoint(mu)
         slack = problem.side.slack(x)
         matrix, width = abs(problem.side.matrix), gamma(len(mu) + problem.d + 8)
         room = matrix @ np.abs(x) + np.abs(problem.side.offset)
-        side_cost = max(float(mu @ slack), 0.0) + width * float(np.abs(mu) @ room)
-        sum_of_sizes = matrix.T @ np.abs(mu) + np.abs(force + problem.linear)
+        side_gap = max(float(mu @ slack), 0.0) + width * float(np.abs(mu) @ room)
+        sum_of_sizes = matrix.T @ np.abs(mu) + np.abs(At_theta + problem.linear)
         side_error = width * quadratic.dual_reach(sum_of_sizes)
         feasible = problem.side.surely_holds(x)
-    s, lean_cost = np.zeros(0), 0.0
+    s, penalty_gap = np.zeros(0), 0.0
     if problem.penalty is None:
-        x_theta = -quadratic.solve(pull)
+        x_theta = -quadratic.solve(dual_residual)
     else:
-        x_theta, s = problem.penalty.prox_and_subgradient(-pull, quadratic.diagonal)
-        lean_cost = problem.penalty.fenchel_gap(x, s)
+        x_theta, s = problem.penalty.prox_and_subgradient(-dual_residual, quadratic.diagonal)
+        penalty_gap = problem.penalty.fenchel_gap(x, s)
     x_theta[quadratic.free] = x[quadratic.free]
-    dual_error = factor * size + _solve_error(problem, x_theta, pull) + problem.drift
+    dual_error = factor * size + _solve_error(problem, x_theta, dual_residual) + problem.drift
     dual_error += side_error + moved
     apart = quadratic.norm(x - x_theta)
 
-    charge = 0.0
+    imbalance_gap = 0.0
     if quadratic.free.any():
         reach = np.abs(margins - losses.b) + losses.e + losses.q * np.abs(theta)
         reach = reach + error + problem.norms * (apart + dual_error)
-        residual = pull[quadratic.free]
-        slop = factor * (np.abs(problem.free_columns).T @ np.abs(theta)) + UNIT * np.abs(residual)
+        residual = dual_residual[quadratic.free]
+        residual_error = factor * (np.abs(problem.free_columns).T @ np.abs(theta))
+        residual_error += UNIT * np.abs(residual)
         target = problem.linear[quadratic.free]
-        charge = imbalance_cost(
-            problem, theta, residual, slop + problem.imbalance, target, reach
+        imbalance_gap = imbalance_cost(
+            problem, theta, residual, residual_error + problem.imbalance, target, reach
         )
 
     fy, margins, error = _fenchel_young(problem, x, margins, error, theta)
-    terms = up(float(np.sum(fy)), 64) + side_cost + lean_cost + charge
+    terms = up(float(np.sum(fy)), 64) + side_gap + penalty_gap + imbalance_gap
     distance = up(apart, problem.d + 8) + dual_error
     return Point(
         problem=problem,
@@ -343,31 +343,31 @@ def _assemble(
         gap=up(terms + 0.5 * distance * distance),
         primal=problem.primal(x, margins),
         feasible=feasible,
-        At_theta=force,
+        At_theta=At_theta,
         penalty_subgradient=s,
     )
 
 
 def _assemble_pure_l1(
-    problem: Problem, x: Array, theta: Array, margins: Array, error: Array, force: Array,
-    noise: float,
+    problem: Problem, x: Array, theta: Array, margins: Array, error: Array, At_theta: Array,
+    At_theta_error: float,
 ) -> Point:
     """The same without a quadratic term: `theta` is shrunk until ``|A' theta| <= kappa``.
 
     With ``s = -A' theta`` in the domain of ``h*`` the gap is ``sum_i FY_i + h(x) - <s, x>``.
     """
     penalty: L1 = problem.penalty  # type: ignore[assignment]
-    shrunk, blur = feasible_share(problem, theta, force, noise)
-    s = np.clip(-shrunk * force, -penalty.kappa, penalty.kappa)
+    shrunk, s_error = feasible_share(problem, theta, At_theta, At_theta_error)
+    s = np.clip(-shrunk * At_theta, -penalty.kappa, penalty.kappa)
     theta = shrunk * theta
     fy, margins, error = _fenchel_young(problem, x, margins, error, theta)
-    lean = penalty.fenchel_gap(x, s) + up(float(np.abs(x) @ blur), problem.d + 8)
-    terms = up(float(np.sum(fy)), 64) + lean
+    penalty_gap = penalty.fenchel_gap(x, s) + up(float(np.abs(x) @ s_error), problem.d + 8)
+    terms = up(float(np.sum(fy)), 64) + penalty_gap
     return Point(
         problem=problem, x=x, theta=theta, multipliers=np.zeros(0), margins=margins,
         margin_error=error, x_theta=x.copy(), dual_error=0.0, primal_dual_distance=0.0, terms=terms,
-        gap=up(terms), primal=problem.primal(x, margins), feasible=True, At_theta=force,
-        penalty_subgradient=s, At_theta_error=noise,
+        gap=up(terms), primal=problem.primal(x, margins), feasible=True, At_theta=At_theta,
+        penalty_subgradient=s, At_theta_error=At_theta_error,
     )
 
 
@@ -382,10 +382,6 @@ def _rescaled_pure_l1(problem: Problem, point: Point) -> Point:
         problem, point.x, point.theta, point.margins, point.margin_error,
         -point.penalty_subgradient, point.At_theta_error + gamma(8),
     )
-
-
-REFINED_ROWS = 2000
-"""At most so many margins are recomputed in extended precision."""
 
 
 def _fenchel_young(
@@ -409,16 +405,16 @@ def _fenchel_young(
     return losses.fenchel_young_above(margins, error, theta), margins, error
 
 
-def _solve_error(problem: Problem, x_theta: Array, pull: Array) -> float:
-    """Bound in the norm of M on the error of solving ``M x_theta = -pull``."""
+def _solve_error(problem: Problem, x_theta: Array, dual_residual: Array) -> float:
+    """Bound in the norm of M on the error of solving ``M x_theta = -dual_residual``."""
     quadratic = problem.quadratic
     if quadratic.matrix is None:
         return 4.0 * UNIT * quadratic.norm(x_theta)
     kept = ~quadratic.free
     if not kept.any():
         return 0.0
-    residual = (quadratic.apply(x_theta) + pull)[kept]
+    residual = (quadratic.apply(x_theta) + dual_residual)[kept]
     rounding = 4.0 * problem.d * UNIT * (np.abs(quadratic.dense())[np.ix_(kept, kept)]
-                                         @ np.abs(x_theta[kept]) + np.abs(pull[kept]))
+                                         @ np.abs(x_theta[kept]) + np.abs(dual_residual[kept]))
     size = float(np.linalg.norm(np.abs(residual) + rounding))
     return size / float(np.sqrt(quadratic.floor))

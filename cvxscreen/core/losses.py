@@ -1,8 +1,4 @@
-"""Piecewise linear-quadratic losses as rows of one table, and their pieces by increasing argument.
-
-The pieces of a loss, by increasing argument.
-
-Piecewise linear-quadratic losses as rows of one table.
+"""Piecewise linear-quadratic losses as rows of one table, and the pieces they are made of.
 
 A term ``f(t)`` is described by five numbers through its conjugate::
 

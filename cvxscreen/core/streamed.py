@@ -1,10 +1,10 @@
-"""Loss terms and dual points of data in chunks: no array over the terms.
+"""Problems over data in chunks: loss terms and slopes without an array over the terms; a survey.
 
-Loss terms of data in chunks: one row of numbers, a target and a weight for each term.
-
-The dual point of a problem over data in chunks, known without an array over the terms.
-
-The first pass over data in chunks: are they numbers, how long are rows, and a sample of them.
+* `Unit` and `ChunkTerms`: every term is one loss, moved to its target and times its weight, so a
+  chunk's table of losses follows from the chunk.
+* `Slopes`: the dual point that is the losses' subgradient at x, but for a few listed terms.
+* `surveyed`: the first pass. It checks that all entries are numbers, finds the longest row (on
+  which rounding depends) and draws a sample of rows to make a first guess from.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """The design of data in chunks: rows that are read a chunk at a time and never all held.
 
-Columns that are no arrays: one that is not there, and one that knows a few rows.
-
-The rows of one chunk, what a pass asks of them, and the task that asks it of all chunks.
-
-Row ``i`` is ``a_i = scale_i [x_i, 1]``, as in `cvxscreen.designs.rows.Rows`, of which this is the
-counterpart past memory: the same methods, each of them one pass of an engine over a source
+Row ``i`` is ``a_i = scale_i [x_i, 1]``, as in `cvxscreen.designs.rows.Rows`, of which `Chunks` is
+the counterpart past memory: the same methods, each of them one pass of an engine over a source
 (`cvxscreen.out_of_core.streams`). Sums over rows are made in strips within a chunk and by a tree
 over the chunks, so the rounding of `adjoint` follows from the cut, and no worker changes a bit of
 it.
+
+In the order of the file: columns that are no arrays (one that is absent, one that knows a few
+rows), the rows of one chunk and the task that asks something of all chunks, the design.
 """
 
 from __future__ import annotations
@@ -28,16 +27,19 @@ from cvxscreen.out_of_core import block_products
 from cvxscreen.out_of_core.block_products import STRIP
 from cvxscreen.out_of_core.streams import Column, Engine, Source
 
+Array = NDArray[np.float64]
+Index = NDArray[np.intp] | NDArray[np.bool_]
+
 
 @dataclass(frozen=True)
-class ZeroQuadratic:
+class AbsentColumn:
     """A column that says nothing about any row."""
 
     def __getitem__(self, rows: slice) -> None:
         return None
 
 
-ABSENT = ZeroQuadratic()
+ABSENT = AbsentColumn()
 
 
 @dataclass(frozen=True)
@@ -66,15 +68,12 @@ class Listed:
 
 def entries(column: Column, rows: Any) -> Any:
     """``column[rows]`` for a column that may only know slices; None where it is absent."""
-    if isinstance(column, ZeroQuadratic):
+    if isinstance(column, AbsentColumn):
         return None
     if isinstance(column, np.ndarray):
         return column[rows]
     found = [np.asarray(column[slice(int(i), int(i) + 1)]) for i in rows]
     return np.concatenate(found) if found else np.zeros(0)
-
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,9 +187,6 @@ class Each:
     def merge(self, left: Any, right: Any) -> Any:
         """The sum, or both in order."""
         return left + right
-
-
-Index = NDArray[np.intp] | NDArray[np.bool_]
 
 
 class Chunks:

@@ -1,10 +1,4 @@
-"""Kernel terms: margins through a Gram matrix whose rows are computed on demand.
-
-Kernel rows on demand: a bounded cache, and products that are summed in chunks.
-
-Nothing larger than the cache is ever stored, whatever the number of points.
-
-Kernel terms: margins through a Gram matrix, coordinates that are coefficients.
+"""Kernel terms: margins through a Gram matrix, coordinates that are coefficients.
 
 ``x = (c, b)`` stands for ``w = sum_j c_j z_j`` in the kernel's space, with an unpenalised intercept
 b or without; the margin of term i is ``s_i (<z_i, w> + b)``. A linear functional ``<v, .>`` of w is
@@ -13,6 +7,10 @@ inverse are the identity; what is not Euclidean is the inner product ``<v, w> = 
 
 With an intercept the points are centred, ``z_j - mean``: the intercept absorbs the difference, the
 norms of the terms shrink, and bounds on the intercept tighten. `Gram.offset` is the difference.
+
+`Kernel` computes rows of the Gram matrix on demand, keeps a bounded number of them and sums
+products in chunks: nothing larger than that cache is ever stored, whatever the number of points.
+`Gram` is the design over it, `GramForm` the quadratic term.
 """
 
 from __future__ import annotations
@@ -328,8 +326,8 @@ class Gram:
         if not self.intercept:
             return plain * (1.0 + 4.0 * self.kernel.function.errors)
         means = self.kernel.means
-        noise = 4.0 * self.forward_factor * (self._roots + self._root_mean) ** 2
-        return np.minimum(np.maximum(plain - 2.0 * means + float(means.mean()), 0.0) + noise,
+        rounding = 4.0 * self.forward_factor * (self._roots + self._root_mean) ** 2
+        return np.minimum(np.maximum(plain - 2.0 * means + float(means.mean()), 0.0) + rounding,
                           (self._roots + self._root_mean) ** 2 * (1.0 + 8.0 * UNIT))
 
     def offset(self, x: ArrayLike) -> float:

@@ -160,7 +160,7 @@ class _Strip:
         both, step = ray.places()
         norms = problem.norms * (1.0 + gamma(problem.d + 8))
         extra = 2.0 * ray.origin_error + problem.drift
-        (dd, dk, kk), noise = ray.products()
+        (dd, dk, kk), rounding = ray.products()
         return cls(
             middle=0.5 * (both.margins + step.margins),
             drift=-0.5 * step.margins,
@@ -169,9 +169,9 @@ class _Strip:
             norms=norms,
             square=(ray.terms + 0.25 * dd, 0.5 * dk - ray.terms, 0.25 * kk),
             errors=(
-                0.25 * noise[0] + 4.0 * UNIT * (ray.terms + dd),
-                0.5 * noise[1] + 4.0 * UNIT * (ray.terms + abs(dk)),
-                0.25 * noise[2] + 4.0 * UNIT * kk,
+                0.25 * rounding[0] + 4.0 * UNIT * (ray.terms + dd),
+                0.5 * rounding[1] + 4.0 * UNIT * (ray.terms + abs(dk)),
+                0.25 * rounding[2] + 4.0 * UNIT * kk,
             ),
         )
 
@@ -209,10 +209,10 @@ def _first_root(q0: Array, q1: Array, q2: Array) -> Array:
     For ``q0 > 0``; elsewhere the result means nothing.
     """
     product = 4.0 * q2 * q0
-    noise = 8.0 * UNIT * (q1**2 + np.abs(product))
-    discriminant = q1**2 - product + noise
+    rounding = 8.0 * UNIT * (q1**2 + np.abs(product))
+    discriminant = q1**2 - product + rounding
     root = np.sqrt(np.maximum(discriminant, 0.0))
-    lower = np.sqrt(np.maximum(discriminant - 2.0 * noise, 0.0))
+    lower = np.sqrt(np.maximum(discriminant - 2.0 * rounding, 0.0))
     with np.errstate(divide="ignore"):
         # Both forms are the same root; each avoids a difference of like numbers.
         falling = 2.0 * q0 / np.maximum(root - q1, 0.0)
@@ -257,13 +257,13 @@ def eps_interval(problem: Problem, point: Point, eps: float) -> tuple[float, flo
     slopes = np.maximum(*(np.abs(side) for side in own.losses.subgradient(point.margins)))
     loss = float(np.sum(own.losses.value(point.margins)))
     rest = point.primal - loss
-    noise = gamma(own.n + own.d + 32) * (abs(loss) + abs(rest) + abs(own.constant))
-    noise += float(slopes @ point.margin_error)
-    noise += _smooth_error(own, point.x)
+    rounding = gamma(own.n + own.d + 32) * (abs(loss) + abs(rest) + abs(own.constant))
+    rounding += float(slopes @ point.margin_error)
+    rounding += _smooth_error(own, point.x)
 
     def good(s: float) -> bool:
         """Whether the gap at ``s`` is small enough; both sides are convex along the ray."""
-        value = rest + s * loss - (1.0 + s) * noise
+        value = rest + s * loss - (1.0 + s) * rounding
         return s > 0.0 and (1.0 + eps) * ray.gap(s) * (1.0 + 8.0 * UNIT) <= eps * value
 
     if not good(1.0):

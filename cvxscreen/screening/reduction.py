@@ -122,15 +122,15 @@ class Selection:
         if len(self.kept) == problem.n:
             return problem
         losses, free = problem.losses, problem.quadratic.free
-        force = losses.piece_slope(codes)
-        constant = problem.constant - float(losses.conjugate(force)[codes >= 0].sum())
+        slopes = losses.piece_slope(codes)
+        constant = problem.constant - float(losses.conjugate(slopes)[codes >= 0].sum())
         curved = np.flatnonzero((codes == Piece.LEFT) | (codes == Piece.RIGHT))
         quadratic, extra_drift = problem.quadratic, 0.0
         if len(curved):
             curvature = 1.0 / losses.q[curved]
             centre = losses.piece_centre(codes)[curved]
-            force = force.copy()
-            force[curved] = -centre * curvature
+            slopes = slopes.copy()
+            slopes[curved] = -centre * curvature
             constant += 0.5 * float(np.sum(centre**2 * curvature))
             weight = float(np.sum(problem.sizes[curved] ** 2 * curvature))
             quadratic = self._fold(problem)
@@ -138,13 +138,13 @@ class Selection:
             reach = _solution_bound(problem)
             extra_drift = gamma(len(curved) + problem.d) * weight * reach
             extra_drift /= np.sqrt(problem.quadratic.floor)
-        pull, noise = _pull(problem, force, near)
-        linear = problem.linear + pull
-        noise += gamma(4) * problem.quadratic.dual_reach(linear)
+        At_slopes, rounding = _adjoint(problem, slopes, near)
+        linear = problem.linear + At_slopes
+        rounding += gamma(4) * problem.quadratic.dual_reach(linear)
         imbalance = problem.imbalance
         if free.any():
             factor = problem.design.adjoint_factor + gamma(4)
-            imbalance += factor * float(np.max(np.abs(problem.free_columns).T @ np.abs(force)))
+            imbalance += factor * float(np.max(np.abs(problem.free_columns).T @ np.abs(slopes)))
         kept = self.kept
         reduced = replace(
             problem,
@@ -153,7 +153,7 @@ class Selection:
             quadratic=quadratic,
             linear=linear,
             constant=constant,
-            drift=problem.drift + noise + extra_drift,
+            drift=problem.drift + rounding + extra_drift,
             imbalance=imbalance,
         )
         reduced.known.inherit_rows(problem.known, kept, same_form=not len(curved))
@@ -187,10 +187,10 @@ class Selection:
         )
         curved = np.flatnonzero((codes == Piece.LEFT) | (codes == Piece.RIGHT))
         if len(curved):
-            pull = reduced.linear + reduced.design.adjoint(theta[self.kept])
+            dual_residual = reduced.linear + reduced.design.adjoint(theta[self.kept])
             x_theta = x.copy()
             if reduced.side is None:
-                x_theta[self.features(problem)] = -reduced.quadratic.solve(pull)
+                x_theta[self.features(problem)] = -reduced.quadratic.solve(dual_residual)
             margins = problem.design.take_rows(curved).forward(x_theta)
             centre = losses.piece_centre(codes)[curved]
             theta[curved] = (margins - centre) / losses.q[curved]
@@ -212,24 +212,24 @@ def _narrowed(problem: Problem, features: NDArray[np.intp]) -> Problem:
     return narrow
 
 
-def _pull(problem: Problem, force: Array, near: Point | None) -> tuple[Array, float]:
-    """``A' force`` and a bound of its rounding in the dual norm.
+def _adjoint(problem: Problem, slopes: Array, near: Point | None) -> tuple[Array, float]:
+    """``A' slopes`` and a bound of its rounding in the dual norm.
 
     From ``A' theta`` of `near` (its error is part of ``dual_error``) and the rows that differ, if
     these are few and no unpenalised coordinate asks for more.
     """
     factor = problem.design.adjoint_factor + gamma(4)
     if near is not None and near.problem is problem and not problem.quadratic.free.any():
-        other = np.flatnonzero(force != near.theta)
+        other = np.flatnonzero(slopes != near.theta)
         if len(other) <= SHARE * problem.n:
-            step = (force - near.theta)[other]
+            step = (slopes - near.theta)[other]
             moved = problem.design.take_rows(other).adjoint(step)
-            noise = 2.0 * factor * float(np.abs(step) @ problem.rounding_norms[other])
-            noise += near.dual_error + gamma(4) * problem.quadratic.dual_reach(
+            rounding = 2.0 * factor * float(np.abs(step) @ problem.rounding_norms[other])
+            rounding += near.dual_error + gamma(4) * problem.quadratic.dual_reach(
                 np.abs(near.At_theta) + np.abs(moved)
             )
-            return near.At_theta + moved, noise
-    return problem.design.adjoint(force), factor * float(np.abs(force) @ problem.rounding_norms)
+            return near.At_theta + moved, rounding
+    return problem.design.adjoint(slopes), factor * float(np.abs(slopes) @ problem.rounding_norms)
 
 
 def _solution_bound(problem: Problem) -> float:
@@ -241,8 +241,10 @@ def _solution_bound(problem: Problem) -> float:
         return float("inf")
     at_zero = float(np.sum(problem.losses.value(np.zeros(problem.n))))
     floor = problem.quadratic.floor
-    pull = float(np.linalg.norm(problem.linear))
-    return (pull + float(np.sqrt(square(pull) + 2.0 * floor * at_zero))) / floor * 1.01
+    linear_norm = float(np.linalg.norm(problem.linear))
+    return (
+        (linear_norm + float(np.sqrt(square(linear_norm) + 2.0 * floor * at_zero))) / floor * 1.01
+    )
 
 
 @dataclass(frozen=True)

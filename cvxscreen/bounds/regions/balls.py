@@ -71,8 +71,8 @@ class Pencil:
             size = self.a0 + y * abs(self.a1) + y * y * self.a2
         else:
             rest = 1.0 - y
-            outer, bend = rest * self.a0 + y * self.end, y * rest * self.a2
-            squared, size = outer - bend, outer + bend
+            outer, curvature = rest * self.a0 + y * self.end, y * rest * self.a2
+            squared, size = outer - curvature, outer + curvature
         return np.sqrt(np.maximum(squared, 0.0) + 8.0 * UNIT * size) * (1.0 + 4.0 * UNIT)
 
     @property
@@ -105,8 +105,8 @@ class Pencil:
         def value(y: Array) -> Array:
             rest = np.ones_like(y) if self.end is None else 1.0 - y
             middle = rest * first + y * second
-            slack = rest * first_error + y * second_error + norms * self.radius(y)
-            return middle + slack + 4.0 * UNIT * (rest * np.abs(first) + y * np.abs(second) + slack)
+            reach = rest * first_error + y * second_error + norms * self.radius(y)
+            return middle + reach + 4.0 * UNIT * (rest * np.abs(first) + y * np.abs(second) + reach)
 
         rate = second if self.end is None else second - first
         zero = np.zeros_like(first)
@@ -328,9 +328,9 @@ class TwoBalls:
         """The balls around the intersection: centre ``c2 + y (c1 - c2)``, ``0 <= y <= 1``."""
         problem = self.problem
         step = np.where(problem.quadratic.free, 0.0, self.first.centre - self.second.centre)
-        noise = 2.0 * UNIT * length(problem, np.abs(step))[1]
+        rounding = 2.0 * UNIT * length(problem, np.abs(step))[1]
         # y (1 - y) ||c1 - c2||^2 is taken off the squared radius: the lower bound is the safe one.
-        apart = max(length(problem, step)[0] - noise, 0.0) * (1.0 - 2.0 * UNIT)
+        apart = max(length(problem, step)[0] - rounding, 0.0) * (1.0 - 2.0 * UNIT)
         growth = square(apart) * (1.0 - 2.0 * UNIT)
         r1, r2 = square(up(self.first.radius)), square(up(self.second.radius))
         return Pencil(r2, r1 - r2 - growth, growth, r1)

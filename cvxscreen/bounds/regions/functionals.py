@@ -21,8 +21,8 @@ Array = NDArray[np.float64]
 
 def outward(middle: Array, reach: Array) -> tuple[Array, Array]:
     """``middle -+ reach`` with the two subtractions rounded outward."""
-    slack = 2.0 * UNIT * (np.where(np.isfinite(middle), np.abs(middle), 0.0) + reach)
-    return middle - reach - slack, middle + reach + slack
+    rounding = 2.0 * UNIT * (np.where(np.isfinite(middle), np.abs(middle), 0.0) + reach)
+    return middle - reach - rounding, middle + reach + rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,19 +102,19 @@ class Functionals:
     def around(cls, problem: Problem, pivot: Array) -> Functionals:
         """The rows moved by ``e_i pivot``, for a problem with one unpenalised coordinate."""
         e, form = problem.free_columns[:, 0], problem.quadratic
-        pulled = form.solve(pivot)
-        cross, cross_error = problem.design.forward(pulled), margin_error(problem, pulled)
-        squared, squared_error = inner(problem, pulled, pulled)
+        represented = form.solve(pivot)
+        cross, cross_error = problem.design.forward(represented), margin_error(problem, represented)
+        squared, squared_error = inner(problem, represented, represented)
         size = float(np.sqrt(max(squared, 0.0) + squared_error))
         total = problem.norms**2 - 2.0 * e * cross + e**2 * squared
         # The cancellation in this sum is charged in full.
-        noise = 4.0 * gamma(problem.d + 16) * (problem.norms + np.abs(e) * size) ** 2
-        noise = noise + 2.0 * np.abs(e) * cross_error + e**2 * squared_error
+        rounding = 4.0 * gamma(problem.d + 16) * (problem.norms + np.abs(e) * size) ** 2
+        rounding = rounding + 2.0 * np.abs(e) * cross_error + e**2 * squared_error
         if form.matrix is not None:
             reach = problem.sizes + np.abs(e) * float(np.linalg.norm(pivot))
             solved = 4.0 * gamma(4 * problem.d + 16) * condition(problem) / form.floor
-            noise = noise + solved * reach**2
-        norms = np.sqrt(np.maximum(total, 0.0) + noise) * (1.0 + gamma(problem.d + 8))
+            rounding = rounding + solved * reach**2
+        norms = np.sqrt(np.maximum(total, 0.0) + rounding) * (1.0 + gamma(problem.d + 8))
         return cls(problem, norms, pivot)
 
     def at(self, place: Place) -> tuple[Array, Array]:
@@ -126,9 +126,9 @@ class Functionals:
             return margins, error
         # The unpenalised part and the pivot's part are taken off.
         rest = problem.free_columns @ place.x[free]
-        noise = gamma(len(free) + 4) * (np.abs(problem.free_columns) @ np.abs(place.x[free]))
+        rounding = gamma(len(free) + 4) * (np.abs(problem.free_columns) @ np.abs(place.x[free]))
         if self.pivot is not None:
             e = problem.free_columns[:, 0]
             lift, error_of_lift = lifted(problem, self.pivot, place.x)
-            rest, noise = rest + e * lift, noise + np.abs(e) * error_of_lift
-        return margins - rest, error + noise + 4.0 * UNIT * (np.abs(margins) + np.abs(rest))
+            rest, rounding = rest + e * lift, rounding + np.abs(e) * error_of_lift
+        return margins - rest, error + rounding + 4.0 * UNIT * (np.abs(margins) + np.abs(rest))

@@ -164,8 +164,8 @@ def _base(ball: Known, wanted: Functionals, interval: tuple[float, float]) -> _B
     unit = ball.radius * float(np.median(wanted.norms[e != 0] / np.abs(e[e != 0])))
     b = _balanced(problem, flat, e, offset, (low, high), 0.01 * unit)
     t = flat + e * b
-    noise = 8.0 * UNIT * (np.abs(ball.margins) + np.abs(e) * (abs(ball.centre[free]) + abs(b)))
-    error = margin_error(problem, ball.centre) + noise
+    rounding = 8.0 * UNIT * (np.abs(ball.margins) + np.abs(e) * (abs(ball.centre[free]) + abs(b)))
+    error = margin_error(problem, ball.centre) + rounding
     floor = float(np.sqrt(problem.quadratic.floor))
     length = float(np.linalg.norm(pivot)) / floor
     # lift itself is rounded; its error is far below the radius of any ball that is not a point.
@@ -173,15 +173,17 @@ def _base(ball: Known, wanted: Functionals, interval: tuple[float, float]) -> _B
     reach = up(max(abs(high - b), abs(low - b)) + wobble + length * ball.radius)
     product = e * theta
     balance = float(np.sum(product)) + offset
-    slop = gamma(_SUMMED) * (float(np.sum(np.abs(product))) + abs(offset)) + problem.imbalance
-    imbalance = abs(balance) + slop
+    residual_error = (
+        gamma(_SUMMED) * (float(np.sum(np.abs(product))) + abs(offset)) + problem.imbalance
+    )
+    imbalance = abs(balance) + residual_error
     # What moving theta_i by one changes in K and, over the ball, in <x0, delta>.
     sensitivity = np.abs(t - losses.b) + error + losses.e
     sensitivity = sensitivity + losses.q * (np.abs(theta) + 4.0 * imbalance)
     sensitivity = 1.01 * (sensitivity + problem.norms * ball.radius)
     one = np.ones(1)
     repair = imbalance_cost(
-        problem, theta, balance * one, slop * one, offset * one, sensitivity
+        problem, theta, balance * one, residual_error * one, offset * one, sensitivity
     )
     if not np.isfinite(repair):
         return None
@@ -241,12 +243,12 @@ def _constant(base: _Base, slopes: Array, step: Array) -> tuple[float, float]:
     """``K`` and a bound of its error."""
     theta, t, losses = base.theta, base.t, base.problem.losses
     middle = t - losses.b - 0.5 * losses.q * (slopes + theta)
-    bend = losses.e * (np.abs(slopes) - np.abs(theta))
+    dead_zone = losses.e * (np.abs(slopes) - np.abs(theta))
     size = np.abs(t - losses.b) + 0.5 * losses.q * (np.abs(slopes) + np.abs(theta))
     size = np.abs(step) * size + losses.e * np.abs(step)
-    noise = np.abs(step) * base.error + 16.0 * UNIT * size
-    total = float(np.sum(step * middle - bend))
-    return total, up(float(np.sum(noise)) + gamma(_SUMMED) * float(np.sum(size)), 300)
+    rounding = np.abs(step) * base.error + 16.0 * UNIT * size
+    total = float(np.sum(step * middle - dead_zone))
+    return total, up(float(np.sum(rounding)) + gamma(_SUMMED) * float(np.sum(size)), 300)
 
 
 def _excess(base: _Base, side: float, delta: float) -> Array | None:
@@ -254,15 +256,15 @@ def _excess(base: _Base, side: float, delta: float) -> Array | None:
     problem, e, radius = base.problem, base.e, base.radius
     slopes, step = _slopes(problem.losses, e, base.theta, base.t, side * delta)
     constant, constant_error = _constant(base, slopes, step)
-    pulled = problem.design.adjoint(step)
+    At_step = problem.design.adjoint(step)
     free = int(np.flatnonzero(problem.quadratic.free)[0])
-    sigma = side * float(pulled[free])
+    sigma = side * float(At_step[free])
     factor = problem.design.adjoint_factor + 8.0 * UNIT
     sigma_error = factor * float(np.abs(e) @ np.abs(step)) + base.imbalance
     weight = float(np.max(np.abs(e) * (np.abs(base.theta) + np.abs(step))))
     if not sigma > max(_SMALLEST * weight, 100.0 * sigma_error):
         return None
-    pivot = np.where(problem.quadratic.free, 0.0, side * pulled / sigma)
+    pivot = np.where(problem.quadratic.free, 0.0, side * At_step / sigma)
     norms = Functionals.around(problem, pivot).norms
     lean = factor * float(np.abs(step) @ problem.rounding_norms)
     budget = up(square(radius)) - constant + constant_error
@@ -271,8 +273,8 @@ def _excess(base: _Base, side: float, delta: float) -> Array | None:
     share = np.abs(e) / sigma
     with np.errstate(divide="ignore", invalid="ignore"):
         inside = norms < 2.0 * share * radius
-        bowl = np.where(inside, norms**2 / (4.0 * share), 0.0)
-    rest = np.where(inside, bowl, radius * norms - share * square(radius))
+        curved = np.where(inside, norms**2 / (4.0 * share), 0.0)
+    rest = np.where(inside, curved, radius * norms - share * square(radius))
     size = share * (abs(budget) + square(radius)) + radius * norms + np.abs(base.t)
     return share * budget + rest + base.error + 16.0 * UNIT * size
 
@@ -393,8 +395,8 @@ def intercept_interval(
     def excluded(total: float, slope: Array, side: float) -> bool:
         """Whether the optimality sum, `total` with these slopes, is on the wrong side of 0."""
         size = weight if bounded else float(np.abs(e) @ np.maximum(np.abs(slope), slopes))
-        noise = growth * (size + abs(offset)) + problem.imbalance
-        return side * (total + offset + side * noise) < 0
+        rounding = growth * (size + abs(offset)) + problem.imbalance
+        return side * (total + offset + side * rounding) < 0
 
     def edge(side: float) -> float:
         """Outer end of the interval: side 1 gives the lower end, -1 the upper one."""

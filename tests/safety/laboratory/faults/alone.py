@@ -22,10 +22,10 @@ proof = of("certificates/certificate.py",
            f"{ALONE}::test_agrees_with_cvxpy")
 
 FAULTS = (
-    pulls("the pull of a pass", SIGN, "pull = -(problem.design.adjoint(slopes) + problem.linear)",
-          "pull = problem.design.adjoint(slopes) + problem.linear", "features are dropped wrongly"),
-    pulls("the pull that a point knows", SIGN, "pull = -(point.At_theta + problem.linear)",
-          "pull = point.At_theta + problem.linear", "features are dropped wrongly"),
+    pulls("the pull of a pass", SIGN, "v = -(problem.design.adjoint(slopes) + problem.linear)",
+          "v = problem.design.adjoint(slopes) + problem.linear", "features are dropped wrongly"),
+    pulls("the pull that a point knows", SIGN, "v = -(point.At_theta + problem.linear)",
+          "v = point.At_theta + problem.linear", "features are dropped wrongly"),
     stages("the samples' part of a bound on both", DROPPED, "(dual_ball, primal_ball) if",
            "(dual_ball,) if", "half of what a bound proves is never asked"),
     pure_l1("the share of slopes that is feasible", SHRUNK,

@@ -19,17 +19,15 @@ cuts = of("bounds/cone_spheres.py", "safety/test_metric_safety.py")
 lams = of("screening/lambda_ranges.py", "screening/test_lambda_ranges.py")
 
 FAULTS = (
-    balls("midpoint ball", SHRUNK,
-          "radius = up(float(np.sqrt(up(point.terms + charge", "radius = 0.99 * up(float(np.sqrt("
-          "up(point.terms + charge", "terms are fixed wrongly",
+    balls("midpoint ball", SHRUNK, "radius = up(float(np.sqrt(squared))) + error",
+          "radius = 0.99 * up(float(np.sqrt(squared))) + error", "terms are fixed wrongly",
           "bounds/test_bounds.py::test_every_bound_is_attained_somewhere"),
     balls("midpoint ball without Fenchel-Young terms", DROPPED,
-          "np.sqrt(up(point.terms + charge + 0.25", "np.sqrt(up(charge + 0.25",
+          "squared = up(point.terms + infeasibility_gap", "squared = up(infeasibility_gap",
           "terms are fixed wrongly",
           "bounds/test_bounds.py::test_the_exact_optimum_is_inside"),
-    balls("midpoint ball without half the shift", DROPPED,
-          "np.sqrt(up(point.terms + charge + 0.25 * distance * distance))",
-          "np.sqrt(up(point.terms + charge))",
+    balls("midpoint ball without half the distance", DROPPED,
+          "infeasibility_gap + 0.25 * distance * distance)", "infeasibility_gap)",
           "terms are fixed wrongly",
           "bounds/test_bounds.py::test_every_bound_is_attained_somewhere"),
     balls("equalities that hold up to rounding, for nothing", DROPPED,
@@ -85,8 +83,8 @@ FAULTS = (
           "terms are fixed wrongly",
           "bounds/test_named_bounds.py::test_pairs_contain_the_optimum_and_decide_rightly"),
     pairs("the nearest optimum taken farther away", SIGN,
-          "length(problem, centre)[0] - up(noise + ball.radius",
-          "length(problem, centre)[0] + up(noise + ball.radius", "terms are fixed wrongly",
+          "length(problem, centre)[0] - up(rounding + ball.radius",
+          "length(problem, centre)[0] + up(rounding + ball.radius", "terms are fixed wrongly",
           "bounds/test_named_bounds.py::test_pairs_contain_the_optimum_and_decide_rightly",
           "bounds/test_named_bounds.py::test_pairs_are_attained"),
     ray("a ray's ball", SHRUNK, "squared = up(s * self.terms + 0.25 * square(self.apart(s)))",
