@@ -1,10 +1,8 @@
-"""What a caller hands in, read once: arguments and data matrices.
+"""What a caller hands in, read once: arguments, arrays and data matrices.
 
-What a caller hands in, read once: the argument, what was found and the remedy in every refusal.
-
-Nothing is guessed: text is no number, a complex number no real one, a masked entry no value.
-
-A caller's data matrix as the designs store it: a float array or CSR, finite, checked once.
+Every refusal names the argument, what was found and the remedy. Nothing is guessed: text is no
+number, a complex number no real one, a masked entry no value. A data matrix comes out as the
+designs store it: a float array or CSR, finite, checked once (`stored`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ the DVI ball: centre ``(1+s)/2 w*(C0)``, radius ``|s-1|/2 ||w*(C0)||``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from cvxscreen._support.validation import one_of
 from cvxscreen.bounds.cone_spheres import CONES, RULES, cut, over_cone, projected_gradient_ball
@@ -121,16 +121,25 @@ def canonical(name: Any) -> Any:
     return name.lower().replace("-", "_").replace(" ", "_").replace("*", "_star")
 
 
-def available(problem: Problem) -> tuple[str, ...]:
+@runtime_checkable
+class OwnBounds(Protocol):
+    """A problem of another kind (multi-task learning), which names the bounds that fit it."""
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """Their names."""
+        ...
+
+
+def available(problem: Problem | OwnBounds) -> tuple[str, ...]:
     """Names of the bounds that say anything about `problem`.
 
     Those of `PAIRS` (``"dome"``, ``"essnsv"``, ``"ssnsv"``, ``"two_sided"``) take a pair of
     references. With two or more unpenalised coordinates no region bounds the margins that touch
     them; under a penalty the half-space of `dome`, `essnsv` and `ssnsv` is not proven.
     """
-    own: tuple[str, ...] | None = getattr(problem, "bounds", None)
-    if own is not None:
-        return own
+    if isinstance(problem, OwnBounds):
+        return problem.bounds
     one_of("problem", problem, Problem, "a problem from `svm`, `regression`, ... is needed")
     if problem.pure_l1:
         return ("dual",)

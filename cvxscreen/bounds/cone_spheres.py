@@ -1,6 +1,4 @@
-"""The spheres of Yoshida et al. 2019, for problems over a cone, and how a cone cuts them.
-
-The spheres of Yoshida et al. 2019, for problems over a cone (metric learning).
+"""The spheres of Yoshida et al. 2019 for problems over a cone, and how the cone cuts them.
 
 All but the last are the midpoint ball with another choice of the dual point's part in the cone.
 With ``v = -A' theta - q`` and any ``s`` in the polar cone, ``x_s = M^{-1} (v - s)``::
@@ -10,7 +8,8 @@ With ``v = -A' theta - q`` and any ``s`` in the polar cone, ``x_s = M^{-1} (v - 
 which needs neither a subgradient nor an exact reference. At the optimum ``s`` of `midpoint_ball`
 and of `projected_gradient_ball` make the right side 0, ``s = 0`` does not.
 
-A ball over a cone made smaller before it judges: by a half-space, or by the cone itself.
+A sphere also holds points outside the cone. `cut` makes it smaller before it judges: by a
+half-space that contains the cone, or by the cone itself.
 """
 
 from __future__ import annotations
@@ -32,24 +31,13 @@ from cvxscreen.errors import InvalidInput
 Array = NDArray[np.float64]
 
 
-def over_cone(problem: Problem) -> bool:
-    """Whether the spheres of this module say anything about `problem`."""
-    return isinstance(problem.penalty, PSD | NonNegative)
-
-
-def _cone(problem: Problem) -> Penalty:
-    if problem.penalty is None or not over_cone(problem):
-        raise InvalidInput("`bound`: this one is for problems over a cone (metric learning).")
-    return problem.penalty
-
-
 def gradient_bound(problem: Problem, point: Point) -> Region:
     """GB (Theorem 1): ``s = 0``, the dual point the subgradients at x.
 
     Its centre leaves the cone, so its radius does not vanish at the optimum.
     """
     here = _at(problem, point)
-    return _leaning("gb", here, np.zeros(problem.d))
+    return _sphere_of("gb", here, np.zeros(problem.d))
 
 
 def projected_gradient_ball(problem: Problem, point: Point) -> Region:
@@ -61,7 +49,7 @@ def projected_gradient_ball(problem: Problem, point: Point) -> Region:
     here = _at(problem, point)
     cone, diagonal = _cone(problem), problem.quadratic.diagonal
     _, s = cone.prox_and_subgradient(diagonal * here.x - here.At_theta - problem.linear, diagonal)
-    return _leaning("pgb", here, s)
+    return _sphere_of("pgb", here, s)
 
 
 def duality_gap_ball(problem: Problem, point: Point) -> Region:
@@ -113,16 +101,7 @@ CONES = {
 """Bounds only for problems over a cone; `pgb` and `midpoint` are in the general table."""
 
 
-def _at(problem: Problem, point: Point) -> Point:
-    """`point`'s primal part on `problem` with the subgradients there."""
-    same_data(problem, point)
-    theta = problem.losses.slope(point.margins)
-    if point.problem is problem and np.array_equal(theta, point.theta):
-        return point
-    return reference_point(problem, point.x)
-
-
-def _leaning(bound: str, point: Point, s: Array) -> Region:
+def _sphere_of(bound: str, point: Point, s: Array) -> Region:
     """The ball of the module's docstring for the pair of `point` and any `s` in the polar cone."""
     problem = point.problem
     cone, diagonal = _cone(problem), problem.quadratic.diagonal
@@ -142,6 +121,26 @@ def _leaning(bound: str, point: Point, s: Array) -> Region:
     radius = up(radius + problem.drift)
     margins = problem.design.forward(centre)
     return Ball(problem, bound, centre, margins, radius, point.gap)
+
+
+def _at(problem: Problem, point: Point) -> Point:
+    """`point`'s primal part on `problem` with the subgradients there."""
+    same_data(problem, point)
+    theta = problem.losses.slope(point.margins)
+    if point.problem is problem and np.array_equal(theta, point.theta):
+        return point
+    return reference_point(problem, point.x)
+
+
+def over_cone(problem: Problem) -> bool:
+    """Whether the spheres of this module say anything about `problem`."""
+    return isinstance(problem.penalty, PSD | NonNegative)
+
+
+def _cone(problem: Problem) -> Penalty:
+    if problem.penalty is None or not over_cone(problem):
+        raise InvalidInput("`bound`: this one is for problems over a cone (metric learning).")
+    return problem.penalty
 
 
 RULES = ("sphere", "linear", "cone", "sdls")

@@ -1,17 +1,5 @@
 """Features and samples together under an L1 term: what is proven on one side sharpens the other.
 
-Intervals of the pulls ``-A' slopes - q`` around slopes that lie near the optimal ones.
-
-Features through terms without curvature: a box and a budget for the dual optimum.
-
-Of ``P(x) - P* <= G`` the Fenchel-Young terms at x against the dual optimum remain,
-``sum_i FY_i(<a_i, x>, theta_i*) <= G``, and each is at least ``rho_i |theta_i* - theta_i|`` with
-``theta_i`` the slope at x and ``rho_i`` the margin's distance from the next kink. With an interval
-for every ``theta_i*`` (from the primal ball) the largest ``-A_j' theta*`` is a fractional knapsack;
-by duality every multiplier ``mu >= 0`` gives an upper bound of it::
-
-    mu G + sum_i max over theta_i in its interval of  -a_ij (theta_i - theta_i(x)) - mu rho_i |...|
-
 With ``theta_x`` the slopes at x, ``F`` features proven 0 and ``S`` samples whose slope is proven::
 
     1/2 ||x - x*||_M^2 + 1/2 ||x_theta - x*||_M^2
@@ -21,25 +9,31 @@ With ``theta_x`` the slopes at x, ``F`` features proven 0 and ``S`` samples whos
 whose optimum is known are taken out of the norms, and their share of the left side out of G:
 
 * `dual_ball`: features from the dual ball alone;
+* `primal_ball`: samples from the primal ball alone;
 * `synergy`: samples known -> dual radius, features known -> primal radius, alternated
   (Shibagaki et al. 2016, Theorems 2 and 3);
 * `joint`: what is known on either side reduces both radii.
 
-Terms without curvature (q = 0) have no dual ball; `cvxscreen.bounds.features_and_samples` bounds
-the features through them.
+**Terms without curvature** (q = 0) have no dual ball. Of ``P(x) - P* <= G`` the Fenchel-Young terms
+at x against the dual optimum remain, ``sum_i FY_i(<a_i, x>, theta_i*) <= G``, and each is at least
+``rho_i |theta_i* - theta_i|`` with ``theta_i`` the slope at x and ``rho_i`` the margin's distance
+from the next kink. With an interval for every ``theta_i*`` (from the primal ball) the largest
+``-A_j' theta*`` is a fractional knapsack (`v_within_gap`); by duality every multiplier ``mu >= 0``
+gives an upper bound of it::
 
-Without a quadratic term (M = 0) there is no primal ball, and the dual one stands as it is: with
+    mu G + sum_i max over theta_i in its interval of  -a_ij (theta_i - theta_i(x)) - mu rho_i |...|
+
+**Without a quadratic term** (M = 0) there is no primal ball, and the dual one stands as it is: with
 ``s* = -A' theta*`` a subgradient of h at x*, ``P(x) - P* >= sum_i (f_i(t_i) - f_i(t_i*)) +
 <s*, x - x*> >= 1/2 ||theta_x - theta*||_q^2``, whether or not ``theta_x`` is dual feasible; the
 other half is the strong concavity of the dual. Then ``|v_j*| < kappa_j`` means ``x_j* = 0`` (Ndiaye
 et al. 2017). About the terms it says which have a slope strictly inside its box, never that one has
 slope 0: at 0 the slope says nothing about how far the margin is.
 
-Bounds on features and samples together, in the parts a loop asks for that reduces between them.
-
-On the reduced problem what is proven already is out of both norms, out of the point and out of the
-gap: the parts, each on what the one before has left, prove what the alternation does (and x without
-the dropped coordinates proves more), with passes over what is left only.
+**In parts.** A loop that reduces between its proofs asks for the `bound_components` one by one: on
+the reduced problem what is proven already is out of both norms, out of the point and out of the
+gap, so the parts, each on what the one before has left, prove what the alternation does (and x
+without the dropped coordinates proves more), with passes over what is left only.
 """
 
 from __future__ import annotations
@@ -62,107 +56,16 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.designs.columns import by_columns, column_squares, row_squares
 
 Array = NDArray[np.float64]
-
-
-def around(problem: Problem, slopes: Array, reach: Array) -> Interval:
-    """``-A' slopes - q -+ reach`` with the rounding of the pass."""
-    v = -(problem.design.adjoint(slopes) + problem.linear)
-    size = float(np.linalg.norm(slopes)) * problem.column_sizes * (1.0 + gamma(problem.n + 8))
-    error = (problem.design.adjoint_factor + gamma(8)) * size + 4.0 * UNIT * np.abs(problem.linear)
-    return outward(v, reach + error)
-
-
-def around_point(point: Point, reach: Array) -> Interval:
-    """The same at the point's own slopes, whose pull is known: no pass is made."""
-    problem = point.problem
-    v = -(point.At_theta + problem.linear)
-    # The error of ``A' theta`` is part of `dual_error`, in the metric of 1/M.
-    error = point.dual_error * np.sqrt(problem.quadratic.diagonal) * (1.0 + 8.0 * UNIT)
-    error += 8.0 * UNIT * (np.abs(problem.linear) + np.abs(v))
-    return outward(v, reach + error)
-
-
-HALVINGS = 24
-
-
-def v_within_gap(
-    problem: Problem, point: Point, slopes: tuple[Array, Array]
-) -> tuple[Array, Array]:
-    """Intervals of ``v_j* = -A_j' theta* - q_j`` for slopes in boxes and within the budget."""
-    losses = problem.losses
-    at_x = np.clip(losses.slope(point.margins), *slopes)
-    knot_distance_error = point.margin_error + losses.knot_error
-    exact = losses.slope(point.margins)
-    # A slope moved into its interval no longer is the one at x: no charge is claimed for it.
-    claim = np.maximum(
-        losses.kink_distance(point.margins) * (1 - 4 * UNIT) - knot_distance_error, 0.0
-    )
-    claim = np.where((at_x == exact) & (losses.q == 0), claim, 0.0)
-    claim = np.where(np.isfinite(claim), claim, 0.0)
-    up_room = np.maximum(slopes[1] - at_x, 0.0) * (1.0 + 4.0 * UNIT)
-    down_room = np.maximum(at_x - slopes[0], 0.0) * (1.0 + 4.0 * UNIT)
-    matrix = by_columns(problem.design)
-    v = -(problem.design.adjoint(at_x) + problem.linear)
-    size = np.asarray(abs(matrix).T @ (np.abs(at_x) + up_room + down_room))
-    with np.errstate(invalid="ignore"):
-        error = (problem.design.adjoint_factor + gamma(problem.n + 16)) * size
-    error = error + 4.0 * UNIT * np.abs(problem.linear)
-    open_rows = np.flatnonzero((up_room > 0) | (down_room > 0))
-    part = sp.csc_matrix(matrix.tocsr()[open_rows])
-    rooms = up_room[open_rows], down_room[open_rows], claim[open_rows]
-    more = _knapsack(part, *rooms, point.gap, -1.0)
-    less = _knapsack(part, *rooms, point.gap, 1.0)
-    return v - less - error, v + more + error
-
-
-def _knapsack(
-    matrix: sp.csc_matrix, up_room: Array, down_room: Array, claim: Array, gap: float, sign: float
-) -> Array:
-    """The largest ``sign A_j' delta`` with ``-down <= delta <= up``, ``claim' |delta| <= gap``.
-
-    Upper bounds for all columns at once: bisection for the multiplier of each, any of which is
-    valid.
-    """
-    d = matrix.shape[1]
-    lengths = np.diff(matrix.indptr)
-    rows, value = matrix.indices, sign * matrix.data
-    room = np.where(value > 0, up_room[rows], down_room[rows])
-    cost, gain = claim[rows], np.abs(value)
-    column = np.repeat(np.arange(d), lengths)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(cost > 0, gain / np.where(cost > 0, cost, 1.0), 0.0)
-    high = np.zeros(d)
-    np.maximum.at(high, column, ratio)
-    low = np.zeros(d)
-    best = np.full(d, np.inf)
-    gap = up(gap)
-
-    def bound(mu: Array) -> tuple[Array, Array]:
-        rest = gain - mu[column] * cost
-        chosen = rest > 0
-        with np.errstate(invalid="ignore"):
-            total = np.bincount(column, np.where(chosen, rest * room, 0.0), minlength=d)
-            spent = np.bincount(column, np.where(chosen, cost * room, 0.0), minlength=d)
-        return mu * gap + total * (1.0 + gamma(matrix.shape[0] + 8)), np.asarray(spent, float)
-
-    for mu in (low, high):
-        best = np.minimum(best, bound(mu)[0])
-    for _ in range(HALVINGS):
-        middle = 0.5 * (low + high)
-        value_here, spent = bound(middle)
-        best = np.minimum(best, np.where(np.isnan(value_here), np.inf, value_here))
-        over = spent > gap
-        low, high = np.where(over, middle, low), np.where(over, high, middle)
-    return best * (1.0 + 8.0 * UNIT)
-
-
 Mask = NDArray[np.bool_]
-
+Bound = Callable[[Problem, Point], Region]
 MAX_ROUNDS = 6
+"""Of primal and dual in turn, at most; what is found after any of them is proven."""
 MOVE = 0.02
 """Share of the dual radius by which its centre may lie off for its pull to be known."""
 HOPE = 0.005
 """Share of the terms or features for which another pass is made."""
+HALVINGS = 24
+"""Of the range of a multiplier; any multiplier is valid, so this is accuracy, not safety."""
 
 
 def dual_ball(problem: Problem, point: Point) -> Boxes:
@@ -188,6 +91,19 @@ def joint(problem: Problem, point: Point) -> Boxes:
 def applies(problem: Problem) -> bool:
     """Whether these bounds say anything: an L1 term, every coordinate with a quadratic one."""
     return isinstance(problem.penalty, L1) and not problem.quadratic.free.any()
+
+
+def bound_components(problem: Problem, bound: Bound) -> tuple[Bound, ...]:
+    """The parts of `bound`, features first; `bound` itself where it has none.
+
+    Without curvature the features' part needs the samples' intervals and is not asked alone.
+    """
+    losses = problem.losses
+    smooth = not kinked(losses.q, losses.lo, losses.hi).any()
+    return (dual_ball, primal_ball) if smooth and bound in (joint, synergy) else (bound,)
+
+
+# -- the alternation --------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
@@ -413,14 +329,93 @@ def _meet(first: Interval, second: Interval) -> Interval:
     return np.maximum(first[0], second[0]), np.minimum(first[1], second[1])
 
 
-Bound = Callable[[Problem, Point], Region]
+# -- intervals of v* = -A' theta* - q ----------------------------------------------------------
 
 
-def bound_components(problem: Problem, bound: Bound) -> tuple[Bound, ...]:
-    """The parts of `bound`, features first; `bound` itself where it has none.
+def around(problem: Problem, slopes: Array, reach: Array) -> Interval:
+    """``-A' slopes - q -+ reach`` with the rounding of the pass."""
+    v = -(problem.design.adjoint(slopes) + problem.linear)
+    size = float(np.linalg.norm(slopes)) * problem.column_sizes * (1.0 + gamma(problem.n + 8))
+    error = (problem.design.adjoint_factor + gamma(8)) * size + 4.0 * UNIT * np.abs(problem.linear)
+    return outward(v, reach + error)
 
-    Without curvature the features' part needs the samples' intervals and is not asked alone.
-    """
+
+def around_point(point: Point, reach: Array) -> Interval:
+    """The same at the point's own slopes, whose pull is known: no pass is made."""
+    problem = point.problem
+    v = -(point.At_theta + problem.linear)
+    # The error of ``A' theta`` is part of `dual_error`, in the metric of 1/M.
+    error = point.dual_error * np.sqrt(problem.quadratic.diagonal) * (1.0 + 8.0 * UNIT)
+    error += 8.0 * UNIT * (np.abs(problem.linear) + np.abs(v))
+    return outward(v, reach + error)
+
+
+def v_within_gap(
+    problem: Problem, point: Point, slopes: tuple[Array, Array]
+) -> tuple[Array, Array]:
+    """Intervals of ``v_j* = -A_j' theta* - q_j`` for slopes in boxes and within the budget."""
     losses = problem.losses
-    smooth = not kinked(losses.q, losses.lo, losses.hi).any()
-    return (dual_ball, primal_ball) if smooth and bound in (joint, synergy) else (bound,)
+    at_x = np.clip(losses.slope(point.margins), *slopes)
+    knot_distance_error = point.margin_error + losses.knot_error
+    exact = losses.slope(point.margins)
+    # A slope moved into its interval no longer is the one at x: no charge is claimed for it.
+    claim = np.maximum(
+        losses.kink_distance(point.margins) * (1 - 4 * UNIT) - knot_distance_error, 0.0
+    )
+    claim = np.where((at_x == exact) & (losses.q == 0), claim, 0.0)
+    claim = np.where(np.isfinite(claim), claim, 0.0)
+    up_room = np.maximum(slopes[1] - at_x, 0.0) * (1.0 + 4.0 * UNIT)
+    down_room = np.maximum(at_x - slopes[0], 0.0) * (1.0 + 4.0 * UNIT)
+    matrix = by_columns(problem.design)
+    v = -(problem.design.adjoint(at_x) + problem.linear)
+    size = np.asarray(abs(matrix).T @ (np.abs(at_x) + up_room + down_room))
+    with np.errstate(invalid="ignore"):
+        error = (problem.design.adjoint_factor + gamma(problem.n + 16)) * size
+    error = error + 4.0 * UNIT * np.abs(problem.linear)
+    open_rows = np.flatnonzero((up_room > 0) | (down_room > 0))
+    part = sp.csc_matrix(matrix.tocsr()[open_rows])
+    rooms = up_room[open_rows], down_room[open_rows], claim[open_rows]
+    more = _knapsack(part, *rooms, point.gap, -1.0)
+    less = _knapsack(part, *rooms, point.gap, 1.0)
+    return v - less - error, v + more + error
+
+
+def _knapsack(
+    matrix: sp.csc_matrix, up_room: Array, down_room: Array, claim: Array, gap: float, sign: float
+) -> Array:
+    """The largest ``sign A_j' delta`` with ``-down <= delta <= up``, ``claim' |delta| <= gap``.
+
+    Upper bounds for all columns at once: bisection for the multiplier of each, any of which is
+    valid.
+    """
+    d = matrix.shape[1]
+    lengths = np.diff(matrix.indptr)
+    rows, value = matrix.indices, sign * matrix.data
+    room = np.where(value > 0, up_room[rows], down_room[rows])
+    cost, gain = claim[rows], np.abs(value)
+    column = np.repeat(np.arange(d), lengths)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(cost > 0, gain / np.where(cost > 0, cost, 1.0), 0.0)
+    high = np.zeros(d)
+    np.maximum.at(high, column, ratio)
+    low = np.zeros(d)
+    best = np.full(d, np.inf)
+    gap = up(gap)
+
+    def bound(mu: Array) -> tuple[Array, Array]:
+        rest = gain - mu[column] * cost
+        chosen = rest > 0
+        with np.errstate(invalid="ignore"):
+            total = np.bincount(column, np.where(chosen, rest * room, 0.0), minlength=d)
+            spent = np.bincount(column, np.where(chosen, cost * room, 0.0), minlength=d)
+        return mu * gap + total * (1.0 + gamma(matrix.shape[0] + 8)), np.asarray(spent, float)
+
+    for mu in (low, high):
+        best = np.minimum(best, bound(mu)[0])
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        value_here, spent = bound(middle)
+        best = np.minimum(best, np.where(np.isnan(value_here), np.inf, value_here))
+        over = spent > gap
+        low, high = np.where(over, middle, low), np.where(over, high, middle)
+    return best * (1.0 + 8.0 * UNIT)

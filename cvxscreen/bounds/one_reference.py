@@ -1,11 +1,10 @@
 """Balls from one pair ``(x, theta)``: of the problem itself, or of the same data at another C.
 
-Balls from one pair ``(x, theta)`` evaluated on the problem itself.
-
-Balls at C from a reference at another C0, in both directions, safe for an approximate one.
-
-Throughout ``s = C / C0``; for an exact reference ``x0 = x_theta0 = w0``. As printed, without the
-reference's gap ``eps``, every one of these rules makes wrong decisions.
+`midpoint_ball`, `gap_ball` and `gradient_ball` rest on a pair of the problem itself. The bounds
+after them take a reference at another C0, in both directions, and are safe for an approximate one:
+with ``s = C / C0`` the slopes ``s theta0`` are dual feasible at C. For an exact reference ``x0 =
+x_theta0 = w0``. As printed, without the reference's gap ``eps``, every one of these rules makes
+wrong decisions.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
 
 _MOVE = 1e-3
+"""Share of the radius by which a midpoint may be off from x for the ball to be moved to x."""
 
 
 def midpoint_ball(problem: Problem, point: Point) -> Region:
@@ -36,65 +36,6 @@ def midpoint_ball(problem: Problem, point: Point) -> Region:
     """
     _same(problem, point)
     return midpoint_named("midpoint", point)
-
-
-def midpoint_named(bound: str, point: Point) -> Region:
-    """The midpoint ball of `point` on its own problem, under the name of a special case."""
-    problem = point.problem
-    if not np.isfinite(point.gap):
-        return Everywhere(problem, bound, point.gap)
-    away, infeasibility_gap = (0.0, 0.0) if point.feasible else _infeasibility(problem, point)
-    if not np.isfinite(infeasibility_gap):
-        return Everywhere(problem, bound, point.gap)
-    distance = up(point.primal_dual_distance, problem.d + 8) + point.dual_error + away
-    error = 0.5 * (point.dual_error + away)
-    squared = up(point.terms + infeasibility_gap + 0.25 * distance * distance)
-    radius = up(float(np.sqrt(squared))) + error
-    radius = up(radius + problem.drift)
-    if point.primal_dual_distance <= _MOVE * radius:
-        # Moving the centre to x saves a pass over the data and costs at most 0.05 % of the radius.
-        radius = up(radius + 0.5 * distance)
-        return Ball(problem, bound, point.x, point.margins, radius, point.gap, point.theta)
-    if point.centre is not None:
-        known = point.centre
-        radius = up(radius + known.error)
-        return Ball(problem, bound, known.x, known.margins, radius, point.gap, point.theta)
-    centre = 0.5 * (point.x + point.x_theta)
-    margins = problem.design.forward(centre)
-    return Ball(problem, bound, centre, margins, radius, point.gap, point.theta)
-
-
-def _infeasibility(problem: Problem, point: Point) -> tuple[float, float]:
-    """What it costs that `point.x` satisfies the equalities only up to rounding.
-
-    Some point ``x'`` of the feasible set is within ``e`` of x (`SideConstraints.nearness`), and the
-    bound rests on ``x'``, which nobody needs to know: each margin moves by at most ``|a_i| e``, its
-    Fenchel-Young term by that times the largest slopes, ``<mu, F x + f>`` by ``|F' mu| e``.
-
-    Returns
-    -------
-    float
-        Bound of ``||x - x'||_M``.
-    float
-        Bound of what the sum of the terms grows by; infinite where nothing is known.
-    """
-    side, losses, quadratic = problem.side, problem.losses, problem.quadratic
-    nowhere = (float("inf"), float("inf"))
-    if side is None or quadratic.free.any():
-        return nowhere
-    near = side.nearness(point.x)
-    slope = np.maximum(-losses.lo, losses.hi)
-    if not np.isfinite(near) or not np.isfinite(slope).all():
-        return nowhere
-    largest = float(quadratic.diagonal.max(initial=0.0))
-    if quadratic.matrix is not None:
-        largest += float(np.linalg.norm(quadratic.matrix))
-    grown = float((slope + np.abs(point.theta)) @ problem.sizes)
-    side_force = abs(side.matrix).T @ np.abs(point.multipliers)
-    infeasibility_gap = up(
-        near * (grown + float(np.linalg.norm(side_force))), problem.n + problem.d + 64
-    )
-    return up(near * float(np.sqrt(largest)), problem.d + 8), infeasibility_gap
 
 
 def gap_ball(problem: Problem, point: Point) -> Region:
@@ -120,63 +61,7 @@ def gradient_ball(problem: Problem, point: Point) -> Region:
     return midpoint_named("pgb", reference_point(problem, point.x, None, point.multipliers))
 
 
-def same_data(problem: Problem, point: Point) -> None:
-    """Refuse a reference whose problem has another shape."""
-    if point.problem.n != problem.n or point.problem.d != problem.d:
-        raise InvalidInput(
-            f"`reference` belongs to a problem of {point.problem.n} terms and {point.problem.d} "
-            f"coordinates; this one has {problem.n} and {problem.d}."
-        )
-
-
-def on_data_of(problem: Problem, point: Point) -> Point:
-    """`point`, at its own C or lam, on the very data of `problem`: evaluated there if it was not.
-
-    For bounds that rest on what a reference says about its own optimum: of other data that is
-    nothing at all.
-    """
-    same_data(problem, point)
-    own = point.problem
-    if own is problem or _alike(problem, own):
-        return point
-    changed = problem.with_(C=own.C) if own.lam is None else problem.with_(lam=own.lam)
-    return reference_point(changed, point.x, point.theta, point.multipliers)
-
-
-def _alike(problem: Problem, own: Problem) -> bool:
-    """Whether the problems differ in C or lam only."""
-    factor = problem.C / own.C
-    same = own.design is problem.design and problem.losses.is_multiple(own.losses, factor)
-    same = same and own.side is problem.side and np.array_equal(own.linear, problem.linear)
-    if own.lam is None or problem.lam is None or own.penalty is None or problem.penalty is None:
-        same = same and own.penalty is problem.penalty
-        return same and own.quadratic is problem.quadratic
-    scale = problem.lam / own.lam
-    close = np.isclose(
-        problem.quadratic.diagonal, scale * own.quadratic.diagonal, rtol=1e-13, atol=0.0
-    )
-    plain = own.quadratic.matrix is None and problem.quadratic.matrix is None
-    return same and plain and bool(close.all()) and type(own.penalty) is type(problem.penalty)
-
-
-def _same(problem: Problem, point: Point) -> None:
-    if point.problem is not problem:
-        raise InvalidInput(
-            "`reference` was evaluated on another problem; evaluate it on this one with "
-            "`reference_point(problem, x, theta)` or use bound='dvi' for a change of C."
-        )
-
-
-def moved(problem: Problem, point: Point) -> Point:
-    """`point` of the same data at another C, its dual scaled by ``C / C0`` and evaluated anew.
-
-    Raises
-    ------
-    InvalidInput
-        If the two problems differ in size.
-    """
-    same_data(problem, point)
-    return rescaled_point(problem, point)
+# -- from a reference at another C --------------------------------------------------------------
 
 
 def dvi_ball(problem: Problem, point: Point) -> Region:
@@ -255,3 +140,127 @@ def _slopes_at_centre(problem: Problem, point: Point, first: Region) -> np.ndarr
 def _second(problem: Problem, point: Point, theta: np.ndarray) -> Region:
     mu = problem.C / point.problem.C * point.multipliers
     return midpoint_named("bt2", reference_point(problem, point.x, theta, mu))
+
+
+# -- what they are made of --------------------------------------------------------------------
+
+
+def midpoint_named(bound: str, point: Point) -> Region:
+    """The midpoint ball of `point` on its own problem, under the name of a special case."""
+    problem = point.problem
+    if not np.isfinite(point.gap):
+        return Everywhere(problem, bound, point.gap)
+    away, infeasibility_gap = (0.0, 0.0) if point.feasible else _infeasibility(problem, point)
+    if not np.isfinite(infeasibility_gap):
+        return Everywhere(problem, bound, point.gap)
+    distance = up(point.primal_dual_distance, problem.d + 8) + point.dual_error + away
+    error = 0.5 * (point.dual_error + away)
+    squared = up(point.terms + infeasibility_gap + 0.25 * distance * distance)
+    radius = up(float(np.sqrt(squared))) + error
+    radius = up(radius + problem.drift)
+    if point.primal_dual_distance <= _MOVE * radius:
+        # Moving the centre to x saves a pass over the data and costs at most 0.05 % of the radius.
+        radius = up(radius + 0.5 * distance)
+        return Ball(problem, bound, point.x, point.margins, radius, point.gap, point.theta)
+    if point.centre is not None:
+        known = point.centre
+        radius = up(radius + known.error)
+        return Ball(problem, bound, known.x, known.margins, radius, point.gap, point.theta)
+    centre = 0.5 * (point.x + point.x_theta)
+    margins = problem.design.forward(centre)
+    return Ball(problem, bound, centre, margins, radius, point.gap, point.theta)
+
+
+def _infeasibility(problem: Problem, point: Point) -> tuple[float, float]:
+    """What it costs that `point.x` satisfies the equalities only up to rounding.
+
+    Some point ``x'`` of the feasible set is within ``e`` of x (`SideConstraints.nearness`), and the
+    bound rests on ``x'``, which nobody needs to know: each margin moves by at most ``|a_i| e``, its
+    Fenchel-Young term by that times the largest slopes, ``<mu, F x + f>`` by ``|F' mu| e``.
+
+    Returns
+    -------
+    float
+        Bound of ``||x - x'||_M``.
+    float
+        Bound of what the sum of the terms grows by; infinite where nothing is known.
+    """
+    side, losses, quadratic = problem.side, problem.losses, problem.quadratic
+    nowhere = (float("inf"), float("inf"))
+    if side is None or quadratic.free.any():
+        return nowhere
+    near = side.nearness(point.x)
+    slope = np.maximum(-losses.lo, losses.hi)
+    if not np.isfinite(near) or not np.isfinite(slope).all():
+        return nowhere
+    largest = float(quadratic.diagonal.max(initial=0.0))
+    if quadratic.matrix is not None:
+        largest += float(np.linalg.norm(quadratic.matrix))
+    grown = float((slope + np.abs(point.theta)) @ problem.sizes)
+    side_force = abs(side.matrix).T @ np.abs(point.multipliers)
+    infeasibility_gap = up(
+        near * (grown + float(np.linalg.norm(side_force))), problem.n + problem.d + 64
+    )
+    return up(near * float(np.sqrt(largest)), problem.d + 8), infeasibility_gap
+
+
+# -- references ------------------------------------------------------------------------------
+
+
+def moved(problem: Problem, point: Point) -> Point:
+    """`point` of the same data at another C, its dual scaled by ``C / C0`` and evaluated anew.
+
+    Raises
+    ------
+    InvalidInput
+        If the two problems differ in size.
+    """
+    same_data(problem, point)
+    return rescaled_point(problem, point)
+
+
+def on_data_of(problem: Problem, point: Point) -> Point:
+    """`point`, at its own C or lam, on the very data of `problem`: evaluated there if it was not.
+
+    For bounds that rest on what a reference says about its own optimum: of other data that is
+    nothing at all.
+    """
+    same_data(problem, point)
+    own = point.problem
+    if own is problem or _alike(problem, own):
+        return point
+    changed = problem.with_(C=own.C) if own.lam is None else problem.with_(lam=own.lam)
+    return reference_point(changed, point.x, point.theta, point.multipliers)
+
+
+def _alike(problem: Problem, own: Problem) -> bool:
+    """Whether the problems differ in C or lam only."""
+    factor = problem.C / own.C
+    same = own.design is problem.design and problem.losses.is_multiple(own.losses, factor)
+    same = same and own.side is problem.side and np.array_equal(own.linear, problem.linear)
+    if own.lam is None or problem.lam is None or own.penalty is None or problem.penalty is None:
+        same = same and own.penalty is problem.penalty
+        return same and own.quadratic is problem.quadratic
+    scale = problem.lam / own.lam
+    close = np.isclose(
+        problem.quadratic.diagonal, scale * own.quadratic.diagonal, rtol=1e-13, atol=0.0
+    )
+    plain = own.quadratic.matrix is None and problem.quadratic.matrix is None
+    return same and plain and bool(close.all()) and type(own.penalty) is type(problem.penalty)
+
+
+def same_data(problem: Problem, point: Point) -> None:
+    """Refuse a reference whose problem has another shape."""
+    if point.problem.n != problem.n or point.problem.d != problem.d:
+        raise InvalidInput(
+            f"`reference` belongs to a problem of {point.problem.n} terms and {point.problem.d} "
+            f"coordinates; this one has {problem.n} and {problem.d}."
+        )
+
+
+def _same(problem: Problem, point: Point) -> None:
+    if point.problem is not problem:
+        raise InvalidInput(
+            "`reference` was evaluated on another problem; evaluate it on this one with "
+            "`reference_point(problem, x, theta)` or use bound='dvi' for a change of C."
+        )

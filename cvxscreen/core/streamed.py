@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
@@ -256,10 +256,19 @@ class Survey:
         return max(left[0], right[0]), left[1] + right[1], left[2] + right[2]
 
 
+@runtime_checkable
+class ChecksItself(Protocol):
+    """A block that lies on a device, where its entries are looked at."""
+
+    def finite(self) -> bool:
+        """Whether all entries are finite."""
+        ...
+
+
 def _finite(block: Any) -> bool:
     """Whether all entries are finite, asked of the block where it answers that itself."""
-    if hasattr(block, "finite"):
-        return bool(block.finite())
+    if isinstance(block, ChecksItself):
+        return block.finite()
     return bool(np.isfinite(block.data if sp.issparse(block) else block).all())
 
 

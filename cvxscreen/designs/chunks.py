@@ -12,6 +12,7 @@ rows), the rows of one chunk and the task that asks something of all chunks, the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -165,14 +166,18 @@ class Sample:
     block: Any
 
 
+Method = Callable[[Chunk, Any], Any]
+"""A method of `Chunk` with one argument."""
+
+
 @dataclass(frozen=True)
 class Each:
-    """The task that calls a function of a chunk and one more column; results in a list or summed.
+    """The task that calls a method of every chunk; results in a list or summed.
 
-    `call` is the name of a method of `Chunk`; `fixed` its argument, or None to give it the column.
+    `call` is a method of `Chunk` with one argument: `fixed`, or where that is None the column.
     """
 
-    call: str
+    call: Method
     fixed: Any
     intercept: bool
     summed: bool
@@ -181,7 +186,7 @@ class Each:
         """The method's result for one chunk."""
         chunk = Chunk.of(block, scale, self.intercept)
         argument = np.asarray(column, dtype=np.float64) if self.fixed is None else self.fixed
-        found = getattr(chunk, self.call)(argument)
+        found = self.call(chunk, argument)
         return found if self.summed else [found]
 
     def merge(self, left: Any, right: Any) -> Any:
@@ -230,7 +235,10 @@ class Chunks:
         """Whether chunks are CSR."""
         return self.source.sparse
 
-    def _each(self, call: str, fixed: Any, column: Column = ABSENT, *, summed: bool) -> Any:
+    def _each(
+        self, call: Method, fixed: Any, column: Column = ABSENT, *, summed: bool
+    ) -> Any:
+        """What `call` says of all chunks: their sum, or one array in their order."""
         task = Each(call, fixed, self.intercept, summed)
         found = self.engine.run(task, self.source, (self.scale, column))
         return found if summed else np.concatenate(found)
@@ -239,11 +247,11 @@ class Chunks:
 
     def forward(self, x: ArrayLike) -> Array:
         """``A x``, shape (n,)."""
-        return np.asarray(self._each("margins", np.array(x, dtype=np.float64), summed=False))
+        return np.asarray(self._each(Chunk.margins, np.array(x, dtype=np.float64), summed=False))
 
     def adjoint(self, theta: ArrayLike) -> Array:
         """``A' theta``, shape (d,)."""
-        return np.asarray(self._each("adjoint", None, np.asarray(theta), summed=True))
+        return np.asarray(self._each(Chunk.adjoint, None, np.asarray(theta), summed=True))
 
     @cached_property
     def forward_factor(self) -> float:
@@ -276,14 +284,14 @@ class Chunks:
     def weighted_squares(self, weights: ArrayLike) -> Array:
         """``sum_j weights_j a_ij^2``, shape (n,)."""
         return np.asarray(
-            self._each("squares", np.array(weights, dtype=np.float64), summed=False)
+            self._each(Chunk.squares, np.array(weights, dtype=np.float64), summed=False)
         )
 
     def weighted_gram(self, index: Index, weights: ArrayLike) -> Array:
         """``A_J' diag(weights) A_J`` for the rows J at `index`, dense (d, d)."""
         column = np.zeros(self.shape[0])
         column[index] = np.asarray(weights, dtype=np.float64)
-        return np.asarray(self._each("gram", None, column, summed=True))
+        return np.asarray(self._each(Chunk.gram, None, column, summed=True))
 
     def column(self, j: int) -> Array:
         """Coordinate `j` of every row, shape (n,)."""

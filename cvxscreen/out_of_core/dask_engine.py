@@ -1,16 +1,14 @@
-"""Dask as a source of chunks, and as the engine that visits them.
+"""Dask: arrays of any origin as a source of chunks, and a cluster as the engine that visits them.
 
-Zarr and Parquet: files that Dask reads.
-
-A Dask array as a source of chunks, whatever it reads: Zarr, Parquet, HDF5, or a computation.
-
-Dask visits the chunks: threads of this process, or the workers of a cluster.
-
-A pass is one Dask graph: a task for each chunk, run where the chunk is computed, and merges of a
-few neighbours at a time. Dask schedules it, repeats what was lost with a worker, and shows its
-progress. Merges keep the shape of `Tree`, so the result does not depend on workers, threads or
-luck. (Where workers multiply with another number of BLAS threads than this process, a cluster may
-differ from it in the last bit; Dask's own workers use one.)
+* `open_zarr`, `open_parquet`: files that Dask reads.
+* `DaskRows`: a Dask array as a source, whatever computes it.
+* `DaskEngine`: a pass is one Dask graph, a task for each chunk, run where the chunk is computed,
+and
+  merges of a few neighbours at a time. Dask schedules it, repeats what was lost with a worker, and
+  shows its progress. Merges keep the shape of `Tree`, so the result does not depend on workers,
+  threads or luck. (Where workers multiply with another number of BLAS threads than this process, a
+  cluster may differ from it in the last bit; Dask's own workers use one.)
+* `on_dask`: both together, for the models.
 """
 
 from __future__ import annotations
@@ -31,6 +29,8 @@ from cvxscreen._support.validation import flag, whole
 from cvxscreen.errors import InvalidInput, MissingDependency
 from cvxscreen.out_of_core.in_memory import Blocks, Opened, opened, register
 from cvxscreen.out_of_core.streams import Column, Part, Source, Task, Tree, gathered
+
+Compute = Callable[[Any], Any]
 
 
 @contextmanager
@@ -85,7 +85,6 @@ def open_parquet(place: Path, target: str | int | None) -> tuple[Any, NDArray[An
         return X, y if y.dtype.kind in "fiub" else y.astype(str)
 
 
-Compute = Callable[[Any], Any]
 
 
 def is_dask(X: Any) -> bool:

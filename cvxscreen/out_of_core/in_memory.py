@@ -1,8 +1,8 @@
-"""Chunks that can be addressed, and which objects are data in chunks.
+"""Chunks on this machine, blocks in a list or a memory map; and which objects are data in chunks.
 
-Chunks that can be addressed: a list of blocks, or a memory map cut into pieces.
-
-Which objects a front door takes for data in chunks, and what it makes of them.
+`Blocks` and `Mapped` are sources of chunks. `opened` is what the models ask of every matrix: it
+answers with a source and an engine for the kinds that are known (`register` adds one, as the
+modules of Dask and of devices do), and None for an ordinary matrix.
 """
 
 from __future__ import annotations

@@ -1,16 +1,9 @@
 """What is fixed, by proof or by prediction; to the reduced problem and back.
 
-Terms collapsed onto pieces, features put to 0: to the reduced problem and back.
-
-A `Selection` says which terms are collapsed onto which piece and which features are left out
-(`reduce` and `lift`), not why: whether that is proven or
-hoped for is the business of `cvxscreen.screening.reduction`.
-
-The record of what is fixed, by proof or by hope.
-
-A `Screening` is a selection that is proven and only grows; a `Prediction` is one that is merely
-hoped for. The solving loop may reduce by both, but the two types never mix: what was predicted is
-certified afterwards.
+A `Selection` says which terms are collapsed onto which piece and which features are put to 0. Its
+`reduce` and `lift` stand side by side: the mask and the way back. Why something is selected is said
+by two types that never mix: a `Screening` is proven, remembers why and only grows; a `Prediction`
+is hoped for. The solving loop may reduce by both; what was predicted is certified afterwards.
 """
 
 from __future__ import annotations
@@ -33,9 +26,7 @@ from cvxscreen.errors import InvalidInput, UnsafeEvidence
 from cvxscreen.screening.verdict import Mask, Pieces, Verdict, judge
 
 __all__ = ["Evidence", "Prediction", "Screening", "Selection"]
-
 Array = NDArray[np.float64]
-
 SHARE = 0.2
 """Rows that may differ from a known point's for its ``A' theta`` to be of use."""
 FEWER = 0.8
@@ -197,21 +188,6 @@ class Selection:
         return x, np.clip(theta, losses.lo, losses.hi)
 
 
-def _narrowed(problem: Problem, features: NDArray[np.intp]) -> Problem:
-    """`problem` with all features but these put to 0."""
-    if problem.side is not None or not isinstance(problem.quadratic, Quadratic):
-        raise InvalidInput("only features without side constraints and kernels can be dropped.")
-    narrow = replace(
-        problem,
-        design=narrowed(problem.design, features),
-        quadratic=problem.quadratic.take(features),
-        linear=problem.linear[features],
-        penalty=None if problem.penalty is None else problem.penalty.take(features),
-    )
-    narrow.known.inherit_columns(problem.known, features)
-    return narrow
-
-
 def _adjoint(problem: Problem, slopes: Array, near: Point | None) -> tuple[Array, float]:
     """``A' slopes`` and a bound of its rounding in the dual norm.
 
@@ -245,6 +221,21 @@ def _solution_bound(problem: Problem) -> float:
     return (
         (linear_norm + float(np.sqrt(square(linear_norm) + 2.0 * floor * at_zero))) / floor * 1.01
     )
+
+
+def _narrowed(problem: Problem, features: NDArray[np.intp]) -> Problem:
+    """`problem` with all features but these put to 0."""
+    if problem.side is not None or not isinstance(problem.quadratic, Quadratic):
+        raise InvalidInput("only features without side constraints and kernels can be dropped.")
+    narrow = replace(
+        problem,
+        design=narrowed(problem.design, features),
+        quadratic=problem.quadratic.take(features),
+        linear=problem.linear[features],
+        penalty=None if problem.penalty is None else problem.penalty.take(features),
+    )
+    narrow.known.inherit_columns(problem.known, features)
+    return narrow
 
 
 @dataclass(frozen=True)

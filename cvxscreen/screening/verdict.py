@@ -140,7 +140,6 @@ def judge(problem: Problem, region: Region) -> Verdict:
     low, high = region.intervals()
     losses = problem.losses
     codes = losses.piece_within(low, high)
-    radius = getattr(region, "radius", float("inf"))
     needed_terms = (codes == Piece.LEFT) | (codes == Piece.RIGHT)
     dropped = needed = np.zeros(problem.d, dtype=bool)
     if isinstance(region, Boxes) and isinstance(problem.penalty, L1):
@@ -158,5 +157,5 @@ def judge(problem: Problem, region: Region) -> Verdict:
         inside &= ~flat_at_zero | (least > 0) | (most < 0)
         needed_terms = needed_terms | (inside & (codes < 0))
     return Verdict(
-        losses, codes, region.bound, radius, region.gap, dropped, needed, needed_terms
+        losses, codes, region.bound, region.radius, region.gap, dropped, needed, needed_terms
     )

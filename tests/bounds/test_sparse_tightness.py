@@ -8,7 +8,7 @@ from scipy.optimize import linprog
 from sparse_cases import Truth, make
 
 from cvxscreen.bounds import dual_ball, joint, synergy
-from cvxscreen.bounds.features_and_samples import pulls_within_budget
+from cvxscreen.bounds.features_and_samples import v_within_gap
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1
@@ -106,7 +106,7 @@ def test_the_budget_is_the_optimum_of_its_linear_program(loss: str) -> None:
         at_x = np.clip(losses.slope(point.margins), *slopes)
         same = at_x == losses.slope(point.margins)
         claim = np.where(same, losses.kink_distance(point.margins), 0.0)
-        low, high = pulls_within_budget(problem, point, slopes)
+        low, high = v_within_gap(problem, point, slopes)
         # theta = at_x + up - down, and claim'(up + down) <= G.
         bounds = [(0.0, v) for v in (*(slopes[1] - at_x), *(at_x - slopes[0]))]
         cost = np.concatenate([claim, claim])[None]

@@ -117,8 +117,8 @@ FAULTS = (
            "bounds/test_sweeps.py::test_a_sweep_contains_the_balls_at_both_of_its_ends"),
     *(cones(name, SHRUNK, f"return {call}", f"return {smaller(call)}", "triplets fixed wrongly")
       for name, call in (
-          ("GB", '_leaning("gb", here, np.zeros(problem.d))'),
-          ("PGB over a cone", '_leaning("pgb", here, s)'),
+          ("GB", '_sphere_of("gb", here, np.zeros(problem.d))'),
+          ("PGB over a cone", '_sphere_of("pgb", here, s)'),
           ("CDGB", 'midpoint_named("cdgb", reference_point(problem, here.x_theta, here.theta))'),
       )),
     cones("PGB over a cone without the product with its multiplier", DROPPED,
