@@ -107,9 +107,14 @@ class ScaledRows:
 
     def column_sums(self, rows: Index) -> tuple[Array, Array]:
         """Sum of squares and number of entries of each column over some rows."""
-        squares, counts = np.zeros((2, len(self.root)))
-        column_squares(rows, self.matrix, self.factor, squares, counts)
-        return squares * self.root**2, counts
+        lengths, d = self.lengths(rows), len(self.root)
+        first = self.matrix.start[rows].astype(np.intp)
+        within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        entries = np.repeat(first, lengths) + within
+        columns = self.matrix.indices[entries].astype(np.intp)
+        values = self.matrix.data[entries] * np.repeat(self.factor[rows], lengths)
+        squares = np.bincount(columns, values * values, d) * self.root**2
+        return squares, np.bincount(columns, minlength=d).astype(np.float64)
 
 
 # -- compiled loops --------------------------------------------------------------------------
@@ -153,20 +158,6 @@ def add_rows(rows: Index, matrix: Csr, x: Array, out: Array) -> None:
         value = x[k]
         for p in range(start[i], stop[i]):
             out[indices[p]] += value * data[p]
-
-
-@compiled(fastmath=CONTRACT)
-def column_squares(
-    rows: Index, matrix: Csr, factor: Array, squares: Array, counts: Array
-) -> None:
-    """``squares_j += sum_i (factor_i a_ij)^2``, and the number of entries of each column."""
-    start, stop, indices, data = matrix
-    for k in range(rows.size):
-        i = rows[k]
-        square = factor[i] * factor[i]
-        for p in range(start[i], stop[i]):
-            squares[indices[p]] += square * data[p] * data[p]
-            counts[indices[p]] += 1.0
 
 
 @compiled(fastmath=CONTRACT)

@@ -17,10 +17,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg.blas import dtrsv
 
 from cvxscreen._support.compiled import CONTRACT, SUMS, compiled
-from cvxscreen.solvers.dual_active_set.csr import Array, Csr, Index, add_rows, sparse_dot
+from cvxscreen.solvers.dual_active_set.csr import (
+    ONE,
+    Array,
+    Csr,
+    Index,
+    add_rows,
+    sparse_dot,
+)
 from cvxscreen.solvers.dual_active_set.working_set import WorkingSet
 
 HUGE = 1e300
@@ -128,35 +134,15 @@ class Face:
         Stops when the clipped point's duality gap on F is at most `enough`, when ``r' z / 2`` is
         at most `close`, or when clipping would undo more than is left to gain.
         """
-        working_set, rows, terms = self._working_set, self.rows, self._terms
-        heavy, light, k = working_set.heavy, working_set.light, working_set.k
-        factor = working_set.cholesky(rows)
-        cg = ConjugateGradients.start(self.residual, terms.weight)
-        u, At_p, At_z = np.zeros(k), *np.zeros((2, len(working_set.columns)))
-        before, first = 0.0, 0.0
-        self.gap = np.inf
-        while self.steps < STEPS:
-            u[:] = 0.0
-            add_rows(rows, heavy, cg.z, u)
-            if k:
-                u[:] = dtrsv(factor, dtrsv(factor, u, lower=1), lower=1, trans=1)
-            rz = finish_preconditioner(rows, heavy, u, terms.weight, cg)
-            first = first or rz
-            if 0.5 * rz <= close:
-                self.near = True
-                break
-            add_rows(rows, light, cg.z, At_z)
-            At_z[:k] = u  # B' z, by the Woodbury identity
-            share = rz / before if before > 0 else 0.0
-            before = rz
-            next_direction(share, At_z, At_p)
-            curvature, square = multiply_direction(rows, light, At_p, share, terms.q, cg)
-            self.steps += 1
-            if not (rz > SMALL_FALL * first and curvature > SMALL_CURVATURE * square):
-                break
-            self.gap, cut, left = advance(rz / curvature, terms, cg)
-            if self.gap <= enough or cut > CUT * left:
-                break
+        working_set, terms = self._working_set, self._terms
+        upper = np.ascontiguousarray(working_set.cholesky(self.rows).T)
+        cg = ConjugateGradients.start(
+            self.residual, terms.weight, working_set.k, len(working_set.columns)
+        )
+        self.steps, self.gap, near = conjugate_gradients(
+            self.rows, working_set.heavy, working_set.light, upper, terms, cg, enough, close
+        )
+        self.near = self.near or near
         return cg.x
 
 
@@ -184,18 +170,22 @@ class FreeTerms(NamedTuple):
 
 
 class ConjugateGradients(NamedTuple):
-    """The vectors of the iteration over the free rows; the loops change them in place.
+    """The vectors of the iteration; the loops change them in place.
 
     Attributes
     ----------
-    x, r : arrays
+    x, r : arrays, shape (free rows,)
         Solution so far, its residual.
-    z : array
+    z : array, shape (free rows,)
         ``D^{-1} r``, and the preconditioned residual once ``D^{-1} B u`` has been taken off.
-    p, Kp : arrays
+    p, Kp : arrays, shape (free rows,)
         Direction, and its product with the system's matrix.
-    Bu, Bp : arrays
+    Bu, Bp : arrays, shape (free rows,)
         ``B u = B B' z`` and ``B B' p``.
+    u : array, shape (heavy columns,)
+        ``B' z``.
+    At_z, At_p : arrays, shape (columns,)
+        ``A_F' z`` and ``A_F' p``.
     """
 
     x: Array
@@ -205,22 +195,43 @@ class ConjugateGradients(NamedTuple):
     Kp: Array
     Bu: Array
     Bp: Array
+    u: Array
+    At_z: Array
+    At_p: Array
 
     @classmethod
-    def start(cls, r: Array, weight: Array) -> ConjugateGradients:
+    def start(cls, r: Array, weight: Array, heavy: int, columns: int) -> ConjugateGradients:
         """At x = 0."""
         x, p, Bp = np.zeros((3, len(r)))
         Bu, Kp = np.empty((2, len(r)))
-        return cls(x, r.copy(), weight * r, p, Kp, Bu, Bp)
+        At_z, At_p = np.zeros((2, columns))
+        return cls(x, r.copy(), weight * r, p, Kp, Bu, Bp, np.zeros(heavy), At_z, At_p)
+
+
+@compiled(fastmath=SUMS)
+def solve_cholesky(upper: Array, u: Array) -> None:
+    """``u <- (L L')^{-1} u`` in place, `upper` being ``L'``, row by row in memory."""
+    k = np.uint64(u.size)
+    for j in range(k):
+        value = u[j] / upper[j, j]
+        u[j] = value
+        for i in range(j + ONE, k):
+            u[i] -= value * upper[j, i]
+    for back in range(k):
+        row = k - ONE - np.uint64(back)
+        value = 0.0
+        for i in range(row + ONE, k):
+            value += upper[row, i] * u[i]
+        u[row] = (u[row] - value) / upper[row, row]
 
 
 @compiled(fastmath=CONTRACT)
 def finish_preconditioner(
-    rows: Index, heavy: Csr, u: Array, weight: Array, cg: ConjugateGradients
+    rows: Index, heavy: Csr, weight: Array, cg: ConjugateGradients
 ) -> float:
     """``Bu = B u`` and ``z -= weight Bu``; returns ``r' z``."""
     start, stop, indices, data = heavy
-    r, z, Bu = cg.r, cg.z, cg.Bu
+    r, z, Bu, u = cg.r, cg.z, cg.Bu, cg.u
     product = 0.0
     for k in range(rows.size):
         i = rows[k]
@@ -232,14 +243,14 @@ def finish_preconditioner(
 
 @compiled(fastmath=CONTRACT)
 def multiply_direction(
-    rows: Index, light: Csr, At_p: Array, share: float, q: Array, cg: ConjugateGradients
+    rows: Index, light: Csr, share: float, q: Array, cg: ConjugateGradients
 ) -> tuple[float, float]:
     """``p = z + share p``, ``Bp = Bu + share Bp``, and ``Kp = A At_p + Bp + q p``.
 
     Returns ``p' Kp`` and ``p' p``.
     """
     start, stop, indices, data = light
-    z, p, Kp, Bu, Bp = cg.z, cg.p, cg.Kp, cg.Bu, cg.Bp
+    z, p, Kp, Bu, Bp, At_p = cg.z, cg.p, cg.Kp, cg.Bu, cg.Bp, cg.At_p
     curvature, square = 0.0, 0.0
     for k in range(rows.size):
         i = rows[k]
@@ -291,3 +302,58 @@ def advance(
         cut += abs(moved - inside)
         left += abs(residual)
     return gap, cut, left
+
+
+@compiled(fastmath=CONTRACT)
+def conjugate_gradients(
+    rows: Index, heavy: Csr, light: Csr, upper: Array, terms: FreeTerms, cg: ConjugateGradients,
+    enough: float, close: float,
+) -> tuple[int, float, bool]:
+    """Solve ``(A_F A_F' + Q) x = r``, F being `rows`, with the preconditioner ``D + B B'``.
+
+    Parameters
+    ----------
+    rows, heavy, light
+        Free rows, and the entries of all rows in the heavy columns and in the others.
+    upper : array, shape (k, k)
+        ``L'`` of the Cholesky factorisation ``L L' = I + B' D^{-1} B``.
+    terms, cg
+        The free terms; the vectors of the iteration, at their start.
+    enough, close : float
+        See `Face.move`.
+
+    Returns
+    -------
+    steps : int
+    gap : float
+        What the free terms add to the duality gap, about; infinite before the first step.
+    near : bool
+        Whether the iteration ended because the dual objective lacks little.
+    """
+    steps, gap, before, first = 0, np.inf, 0.0, 0.0
+    while steps < STEPS:
+        # z = (D + B B')^{-1} r; u is then B' z.
+        for j in range(cg.u.size):
+            cg.u[j] = 0.0
+        add_rows(rows, heavy, cg.z, cg.u)
+        solve_cholesky(upper, cg.u)
+        rz = finish_preconditioner(rows, heavy, terms.weight, cg)
+        if steps == 0:
+            first = rz
+        if 0.5 * rz <= close:
+            return steps, gap, True
+        # The next direction, and its product with the matrix.
+        add_rows(rows, light, cg.z, cg.At_z)
+        for j in range(cg.u.size):
+            cg.At_z[j] = cg.u[j]
+        share = rz / before if before > 0.0 else 0.0
+        before = rz
+        next_direction(share, cg.At_z, cg.At_p)
+        curvature, square = multiply_direction(rows, light, share, terms.q, cg)
+        steps += 1
+        if not (rz > SMALL_FALL * first and curvature > SMALL_CURVATURE * square):
+            break
+        gap, cut, left = advance(rz / curvature, terms, cg)
+        if gap <= enough or cut > CUT * left:
+            break
+    return steps, gap, False

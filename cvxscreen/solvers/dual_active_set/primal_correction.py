@@ -25,7 +25,6 @@ from cvxscreen.solvers.dual_active_set.csr import (
     Array,
     Csr,
     Index,
-    column_squares,
     empty_rows,
     sparse_dot,
 )
@@ -82,8 +81,8 @@ def correct_primal(
     """Look for a move after which the gap is at most `enough`; the best found where it is not."""
     part = participants(working_set, face, theta, v)
     light, d, n = working_set.light, len(working_set.columns), len(part.rows)
-    squares, counts = np.zeros((2, d))
-    column_squares(face.rows, light, np.ones(len(working_set.rows)), squares, counts)
+    squares = np.zeros(d)
+    add_column_squares(face.rows, light, squares)
     root = np.where(squares > 0, 1.0 / np.sqrt(np.where(squares > 0, squares, 1.0)), 0.0)
     rows, size = empty_rows(light.lengths[part.rows], d), np.empty(n)
     normalise_rows(part.rows, light, root, rows, size)
@@ -133,6 +132,16 @@ def participants(working_set: WorkingSet, face: Face, theta: Array, v: Array) ->
 
 
 # -- compiled loops --------------------------------------------------------------------------
+
+
+@compiled(fastmath=CONTRACT)
+def add_column_squares(rows: Index, matrix: Csr, out: Array) -> None:
+    """``out_j += sum_i a_ij^2`` over the rows i of `rows`."""
+    start, stop, indices, data = matrix
+    for k in range(rows.size):
+        i = rows[k]
+        for p in range(start[i], stop[i]):
+            out[indices[p]] += data[p] * data[p]
 
 
 @compiled(fastmath=CONTRACT)
