@@ -9,11 +9,11 @@ What is screened differs, the loop does not. A `cvxscreen.solvers.screened.Scree
 - margins, gap and residual of the lifted answer on all data (`evaluate`);
 - what that point refutes (`put_back`), and whether another round may help (`close`).
 
-Three instances: `ScreenedRows` collapses terms onto the pieces of their losses; under an L1 term
-`prox_newton.rows_and_columns` leaves out features, too, and reduces what it has reduced before;
-`streamed.chunked` reduces data in chunks to a problem in memory, which comes back here. A fourth,
-losses beside another convex part, lives with the CVXPY plugin, because that part goes into every
-reduced problem as CVXPY wrote it.
+Five instances: `ScreenedRows` collapses terms onto the pieces of their losses; under an L1 term
+`ProvenRowsAndColumns` and `PredictedRowsAndColumns` leave out features, too, and reduce what they
+have reduced before; `ScreenedChunks` reduces data in chunks to a problem in memory, which comes
+back here; `ScreenedLp` lets features into a linear program; `ScreenedComposite`, in the CVXPY
+plugin, takes the part of a problem that is not screened into every reduced problem.
 """
 
 from __future__ import annotations

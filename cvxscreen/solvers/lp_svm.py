@@ -29,6 +29,7 @@ Solving leaves out what is proven, hands the reduced linear program to HiGHS, an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
@@ -44,15 +45,20 @@ from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen._support.rounding import UNIT, gamma
 from cvxscreen._support.tables import fields
 from cvxscreen._support.validation import array, choice, one_of, positive, tolerance
+from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.designs.columns import by_columns
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
+from cvxscreen.solvers.loop import run
+from cvxscreen.solvers.screened import ScreenedProblem, Times
+from cvxscreen.solvers.solution import Round
 
 Array = NDArray[np.float64]
 
 LP_SOLVERS = ("auto", "builtin", "highs")
 """Names under which the one solver of LP-SVMs goes."""
 Mask = NDArray[np.bool_]
+Pair = tuple[Array, Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,19 +120,7 @@ class LpSvm:
                       title=f"Problem ({self.kind})")
 
 
-@dataclass(frozen=True)
-class LpCertificate:
-    """The duality gap of a pair, recomputed on all data; see `certify_lp`."""
-
-    gap: float
-    relative_gap: float
-    primal: float
-    dual: float
-    tolerance: float
-    ok: bool
-
-
-def certify_lp(problem: LpSvm, w: ArrayLike, alpha: ArrayLike, tol: float = 1e-6) -> LpCertificate:
+def certify_lp(problem: LpSvm, w: ArrayLike, alpha: ArrayLike, tol: float = 1e-6) -> Certificate:
     """LP duality on the full data: `alpha` is made feasible, the gap a sum of terms >= 0.
 
     ``sum_i (c_i h_i - alpha_i (1 - t_i)) + sum_j (lam |w_j| - v_j w_j)``, with the rounding of both
@@ -141,7 +135,9 @@ def certify_lp(problem: LpSvm, w: ArrayLike, alpha: ArrayLike, tol: float = 1e-6
         )
     primal = problem.primal(w) if np.isfinite(w).all() else float("nan")
     if not np.isfinite(primal) or not np.isfinite(alpha).all():
-        return LpCertificate(np.inf, np.inf, primal, -np.inf, tol, False)
+        return Certificate(
+            np.inf, np.inf, primal, -np.inf, 0.0, tol, False, "the pair is not finite"
+        )
     alpha, v, error = problem.feasible(alpha)
     t = problem.design.forward(w)
     size = abs(by_columns(problem.design)) @ np.abs(w)
@@ -157,7 +153,9 @@ def certify_lp(problem: LpSvm, w: ArrayLike, alpha: ArrayLike, tol: float = 1e-6
     gap *= 1.0 + gamma(problem.n + problem.d)
     dual = primal - gap
     relative = gap / max(abs(primal), abs(dual), 1e-300)
-    return LpCertificate(gap, relative, primal, dual, tol, relative <= tol)
+    ok = relative <= tol
+    reason = "" if ok else f"the relative gap {relative:.3g} exceeds the tolerance {tol:.3g}"
+    return Certificate(gap, relative, primal, dual, 0.0, tol, ok, reason)
 
 
 @dataclass(frozen=True, eq=False)
@@ -478,6 +476,9 @@ def screen_lp(problem: LpSvm, w: ArrayLike, alpha: ArrayLike) -> LpVerdict:
 
 NEAR = 0.7
 """Features with ``|v_j|`` above this share of lambda at the start are let in at once."""
+ASKED = 1e-9
+"""A feature asks to be let in where ``|v_j|`` exceeds lambda by more than this share of it: HiGHS
+is asked for 1e-10."""
 MAX_ROUNDS = 60
 
 
@@ -489,7 +490,7 @@ class LpSolution:
     x: Array
     alpha: Array
     status: str
-    certificate: LpCertificate
+    certificate: Certificate
     screening: LpVerdict
     rounds: int
     kept: int
@@ -528,33 +529,95 @@ def solve_lp(
     tol = tolerance(tol)
     if start is not None:
         one_of("start", start, LpSolution, "what `solve` returned for an LP-SVM is needed")
-    began, lam = perf_counter(), problem.lam
-    w = np.zeros(problem.d) if start is None else np.asarray(start.x, dtype=np.float64)
-    alpha = problem.c if start is None else np.asarray(start.alpha, dtype=np.float64)
-    known = screen_lp(problem, w, alpha)
-    reduced = known.reduce()
-    wanted = np.ones(reduced.d, dtype=bool)
-    if mode == "certified":
-        v = np.abs(problem.design.adjoint(alpha))
-        wanted = ((v >= NEAR * min(lam, float(v.max(initial=0.0)))) | (w != 0))[known.kept]
-    rounds = 0
-    while rounds < MAX_ROUNDS:
-        rounds += 1
-        status, short, slopes = _highs(reduced, wanted, limits)
-        if status != "optimal":
-            break
-        w, alpha = known.lift(short, slopes)
-        if limits.spent():
-            break
-        missing = ~wanted & (np.abs(reduced.design.adjoint(slopes)) > lam * (1 + 1e-9))
-        if not missing.any():
-            break
-        wanted |= missing
-    proof = certify_lp(problem, w, alpha, tol)
-    return LpSolution(
-        problem, w, alpha, limits.word(proof.ok), proof, known, rounds,
-        int(known.undecided.sum()), int(wanted.sum()), mode, perf_counter() - began,
-    )
+    began = perf_counter()
+    screened = ScreenedLp(problem, mode, limits)
+    screened.begin(start)
+    run(screened)
+    return screened.solution(tol, began)
+
+
+class ScreenedLp(ScreenedProblem[Mask, LpSvm, Pair, tuple[Array, Array, Array], Array]):
+    """An LP-SVM with what is proven of it, and the features that are solved for.
+
+    Parameters
+    ----------
+    problem : LpSvm
+    mode : {"certified", "safe"}
+    limits : Limits
+        Of the whole call.
+    """
+
+    known: LpVerdict
+    reduced: LpSvm
+    working_set: Mask
+
+    def __init__(self, problem: LpSvm, mode: str, limits: Limits) -> None:
+        self.problem, self.mode, self.limits, self.rounds = problem, mode, limits, []
+        self.w, self.alpha = np.zeros(problem.d), problem.c
+        self.status, self.missing = "not run", np.zeros(0, dtype=bool)
+
+    def begin(self, start: LpSolution | None) -> None:
+        """Screen from the start, or from 0, and choose the features to begin with."""
+        problem = self.problem
+        if start is not None:
+            self.w = np.asarray(start.x, dtype=np.float64)
+            self.alpha = np.asarray(start.alpha, dtype=np.float64)
+        self.known = screen_lp(problem, self.w, self.alpha)
+        self.reduced = self.known.reduce()
+        self.working_set = np.ones(self.reduced.d, dtype=bool)
+        if self.mode == "certified":
+            v = np.abs(problem.design.adjoint(self.alpha))
+            near = v >= NEAR * min(problem.lam, float(v.max(initial=0.0)))
+            self.working_set = (near | (self.w != 0))[self.known.kept]
+
+    def select(self) -> Mask:
+        """The features of the proven reduction that are solved for; the others are predicted 0."""
+        return self.working_set
+
+    def reduce(
+        self, selection: Mask
+    ) -> tuple[LpSvm, Callable[[Pair], tuple[Array, Array, Array]]]:
+        """The proven reduction; the linear program takes its features from the selection."""
+        return self.reduced, lambda found: (*self.known.lift(*found), found[1])
+
+    def solve(self, reduced: LpSvm, selection: Mask) -> Pair | None:
+        """The optimum of HiGHS; it takes no start."""
+        self.status, w, alpha = _highs(reduced, selection, self.limits)
+        return (w, alpha) if self.status == "optimal" else None
+
+    def evaluate(self, lifted: tuple[Array, Array, Array], selection: Mask) -> Array:
+        """``|v|`` of the features, the only ones that are predicted."""
+        self.w, self.alpha, slopes = lifted
+        return np.abs(self.reduced.design.adjoint(slopes))
+
+    def put_back(self, selection: Mask, point: Array | None) -> int:
+        """Let in the features that the dual point asks for (column generation)."""
+        self.missing = np.zeros(self.reduced.d, dtype=bool)
+        if point is not None:
+            self.missing = ~selection & (point > self.problem.lam * (1 + ASKED))
+        return int(self.missing.sum())
+
+    def close(self, selection: Mask, refuted: int, times: Times) -> None:
+        """Record the round; the reduction is solved when no feature asks to be let in."""
+        self.rounds.append(Round(
+            number=len(self.rounds) + 1, kept=int(self.known.undecided.sum()),
+            proven=int((~self.known.undecided).sum()), predicted=int((~selection).sum()),
+            refuted=refuted, gap=np.inf, relative_gap=np.inf, solver_status=self.status,
+            solve_seconds=times.solved - times.began, seconds=perf_counter() - times.began,
+            features=int(selection.sum()),
+        ))
+        self.finished = refuted == 0 or len(self.rounds) >= MAX_ROUNDS
+        if not self.over:
+            self.working_set = self.working_set | self.missing
+
+    def solution(self, tol: float, began: float) -> LpSolution:
+        """The answer, certified on the full data; the call began at that `perf_counter`."""
+        proof = certify_lp(self.problem, self.w, self.alpha, tol)
+        return LpSolution(
+            self.problem, self.w, self.alpha, self.limits.word(proof.ok), proof, self.known,
+            len(self.rounds), int(self.known.undecided.sum()), int(self.working_set.sum()),
+            self.mode, perf_counter() - began,
+        )
 
 
 def _highs(problem: LpSvm, wanted: Mask, limits: Limits) -> tuple[str, Array, Array]:
