@@ -37,16 +37,16 @@ def explain(problem: Any) -> Explanation:
     try:
         recognition = recognise(problem)
     except NotScreenable as refusal:
-        return _explain_composite(problem, str(refusal), began)
+        return _explain_composite(problem, refusal, began)
     return Explanation.of(recognition.problem, process_time() - began)
 
 
-def _explain_composite(problem: Any, refusal: str, began: float) -> Explanation:
+def _explain_composite(problem: Any, refusal: NotScreenable, began: float) -> Explanation:
     """`problem` as losses beside another convex part, or the refusal."""
     try:
-        made = recognise_composite(problem)
+        made = recognise_composite(problem, refusal)
     except NotScreenable:
-        return Explanation(False, (refusal,), seconds=process_time() - began)
+        return Explanation(False, (str(refusal),), seconds=process_time() - began)
     found = Explanation.of(made.recognition.problem, process_time() - began)
     return replace(found, beside=made.descriptions)
 

@@ -217,7 +217,7 @@ def _recognised(problem: Any, request: Request) -> Recognition | CompositeProble
     try:
         recognition = cached_recognition(problem, recognise)
     except NotScreenable as refusal:
-        found = str(refusal) if request.builtin else _composite(problem, str(refusal))
+        found = str(refusal) if request.builtin else _composite(problem, refusal)
     except Exception as defect:  # a problem that CVXPY can solve must not fail on its way here
         found = f"the recogniser stopped with {type(defect).__name__}: {defect}"
     else:
@@ -229,12 +229,12 @@ def _recognised(problem: Any, request: Request) -> Recognition | CompositeProble
     return found
 
 
-def _composite(problem: Any, refusal: str) -> CompositeProblem | str:
+def _composite(problem: Any, refusal: NotScreenable) -> CompositeProblem | str:
     """`problem` as losses beside another convex part; `refusal` where it is not that either."""
     try:
-        return recognise_composite(problem)
+        return recognise_composite(problem, refusal)
     except Exception:  # whatever it is, the first reason is the one to give
-        return refusal
+        return str(refusal)
 
 
 def plain(problem: Any, request: Request, reason: str, solver: Any = None) -> Any:

@@ -60,7 +60,7 @@ def reduce(problem: Any) -> Reduced:
         recognition = recognise(problem)
     except NotScreenable as refusal:
         try:
-            made = recognise_composite(problem)
+            made = recognise_composite(problem, refusal)
         except NotScreenable:
             raise refusal from None
         return reduced_composite(made)

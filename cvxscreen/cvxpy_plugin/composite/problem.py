@@ -25,7 +25,11 @@ from cvxscreen.cvxpy_plugin.recognise.canonical import canonicalise
 from cvxscreen.cvxpy_plugin.recognise.check import check, check_points
 from cvxscreen.cvxpy_plugin.recognise.max_affine import Maxima
 from cvxscreen.cvxpy_plugin.recognise.python_loops import vectorised
-from cvxscreen.cvxpy_plugin.recognise.recognise import recognise, recognise_standard
+from cvxscreen.cvxpy_plugin.recognise.recognise import (
+    RefusedByRules,
+    recognise,
+    recognise_standard,
+)
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import standardise
 from cvxscreen.cvxpy_plugin.recognise.variable_values import preserved_values
@@ -88,18 +92,28 @@ class CompositeProblem:
 
 
 @np.errstate(invalid="ignore", over="ignore")  # data with NaN or infinity are refused
-def recognise_composite(problem: Any) -> CompositeProblem:
+def recognise_composite(
+    problem: Any, refusal: NotScreenable | None = None
+) -> CompositeProblem:
     """Read a CVXPY problem that `recognise` refuses as losses beside another convex part.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+    refusal : NotScreenable, optional
+        What `recognise` raised; where it holds the problem's numbers, they are not read again.
 
     Raises
     ------
     NotScreenable
         With the reason.
     """
-    canonical = canonicalise(problem)
     unscreened = None
+    known = refusal.standard if isinstance(refusal, RefusedByRules) else None
+    canonical = canonicalise(problem) if known is None else known.canonical
     try:
-        found = recognise_standard(standardise(canonical), composite=True)
+        standard = standardise(canonical) if known is None else known
+        found = recognise_standard(standard, composite=True)
         check(found)
     except NotScreenable:
         rest, expr = split(vectorised(problem))

@@ -56,6 +56,18 @@ DENSE_LIMIT = 3000
 """A quadratic term that is not diagonal is taken up to this many coordinates."""
 
 
+class RefusedByRules(NotScreenable):
+    """A problem whose canonical numbers were read, but are no regularised sum of losses.
+
+    Attributes
+    ----------
+    standard : Standard
+        The numbers, for whoever tries another form: reading them is most of the work.
+    """
+
+    standard: Standard
+
+
 def recognise(problem: Any) -> Recognition:
     """Read a CVXPY problem as a regularised sum of losses.
 
@@ -67,12 +79,18 @@ def recognise(problem: Any) -> Recognition:
     Raises
     ------
     NotScreenable
-        With the reason, naming the part that stands in the way.
+        With the reason, naming the part that stands in the way; `RefusedByRules` where the
+        problem's numbers could be read.
     """
     with np.errstate(invalid="ignore", over="ignore"):  # data with NaN or infinity are refused
         standard = standardise(canonicalise(problem))
-    recognition = recognise_standard(standard)
-    check(recognition)
+    try:
+        recognition = recognise_standard(standard)
+        check(recognition)
+    except NotScreenable as reason:
+        refused = RefusedByRules(str(reason))
+        refused.standard = standard
+        raise refused from None
     return recognition
 
 
