@@ -23,7 +23,7 @@ How ``prob.solve(method="screen")`` goes through, step by step (`plugin.solve` i
 What is known of a problem at its next solve is kept in `solution_cache`: the recognition, which a
 changed parameter often only rescales (`recognise.rescale`), the last solution, a refusal.
 
-The other doors: `explanation` (``explain``), `reduced` (``reduce``), `verify` (``verify``),
+Other entries: `explanation` (``explain``), `reduced` (``reduce``), `verify` (``verify``),
 `parameter_path` (``path`` over a CVXPY parameter), and `screened_solver` (``Screened``, behind
 CVXPY's compilation instead of in front of it). Their records are in the same files; `report` has
 that of a solve.

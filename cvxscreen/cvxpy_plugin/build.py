@@ -1,23 +1,21 @@
 """A `Problem`, an LP-SVM or a multi-task problem as a ``cvxpy.Problem``, and its solution read.
 
-A regularised problem as a ``cvxpy.Problem`` in one vector variable ``z``, and its solution read.
-
-With ``theta in [lo, hi]`` and ``f* = b theta + e |theta| + q/2 theta^2``, every loss is
+A regularised problem is written in one vector variable ``z`` (`build`). With ``theta in [lo, hi]``
+and ``f* = b theta + e |theta| + q/2 theta^2``, every loss is
 
 ::
 
     f(t) = minimum of  hi u - lo v + n^2 / (2 q)   over  u, v >= 0, |w| <= e, n
            subject to  t - b = u - v + w - n
 
-which needs the data once and linear constraints only. Slacks that cannot help are left out (``u``
+which needs the data once, and linear constraints only. Slacks that cannot help are left out (``u``
 where ``hi = 0`` turns the equation into ``>=``, ``v`` where ``lo = 0`` into ``<=``; ``w`` where
 ``e = 0``; ``n`` where ``q = 0``), so a hinge costs one row and one slack. The multiplier of the row
 is ``theta``. Bounds are explicit constraints, never attributes of a variable: solvers that take
 bounds on variables are then handed none.
 
-The LP-SVM as a ``cvxpy.Problem``, as anybody would write it.
-
-The joint problem of rASO as a semidefinite program, for any conic solver of CVXPY.
+The LP-SVM is written as anybody would (`lp_to_cvxpy`), the joint problem of rASO as a semidefinite
+program (`joint_sdp`).
 """
 
 from __future__ import annotations

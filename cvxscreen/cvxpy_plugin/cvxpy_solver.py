@@ -35,12 +35,12 @@ GENERAL = frozenset(
 )
 """Options of ``prob.solve`` that are CVXPY's own, whatever the solver."""
 
+# What solvers call a limit of their own; others are left alone until they are done.
 SECONDS = {
     "CLARABEL": "time_limit", "HIGHS": "time_limit", "OSQP": "time_limit", "SCS": "time_limit_secs"
 }
 
 ITERATIONS = {"CLARABEL": "max_iter", "OSQP": "max_iter", "SCS": "max_iters"}
-"""What solvers call a limit of their own; others are left alone until they are done."""
 
 DEFAULT = "CLARABEL"
 """The solver when the user names none; it comes with CVXPY."""
@@ -72,7 +72,7 @@ class CvxpySolver(SubproblemSolver):
         Seconds that CVXPY took to compile the reduced problems, over all calls.
     further : callable or None
         From the vector variable to a further cost and its constraints.
-    strict : dict
+    interior_points : dict
         A strictly feasible point (or None) for the side constraints met so far.
     """
 
@@ -85,7 +85,7 @@ class CvxpySolver(SubproblemSolver):
     setup_time: float = 0.0
     compilation_time: float = 0.0
     further: Callable[[Any], tuple[Any, list[Any]]] | None = None
-    strict: dict[int, tuple[SideConstraints, Any]] = field(default_factory=dict)
+    interior_points: dict[int, tuple[SideConstraints, Any]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -101,11 +101,11 @@ class CvxpySolver(SubproblemSolver):
         return options
 
     def moved_inside(self, side: SideConstraints, x: Any) -> Any:
-        """`x` moved inside `side` for certain where possible; see `interior`."""
+        """`x` moved inside `side` for certain where that can be done; see `strictly_feasible`."""
         key = id(side)
-        if key not in self.strict:
-            self.strict[key] = (side, strictly_feasible_point(side))
-        towards = self.strict[key][1]
+        if key not in self.interior_points:
+            self.interior_points[key] = (side, strictly_feasible_point(side))
+        towards = self.interior_points[key][1]
         return x if towards is None else move_inside(side, x, towards)
 
     def __call__(
@@ -115,7 +115,7 @@ class CvxpySolver(SubproblemSolver):
 
         Returns
         -------
-        InnerResult
+        SubproblemResult
             ``"optimal"``, ``"inaccurate"``, or CVXPY's own status (``"solver_error"`` when it
             raises).
         """

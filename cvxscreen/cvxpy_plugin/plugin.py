@@ -55,7 +55,7 @@ from cvxscreen.solvers.registry import builtin_solver
 from cvxscreen.solvers.solution import Solution
 
 CvxpyProblem = cp.Problem
-"""The type of the problems that this door is for."""
+"""The type of the problems that the plugin takes."""
 
 BUILTIN = "BUILTIN"
 """``solver="builtin"`` (in any case) asks for the built-in solver: no CVXPY solve at all."""
@@ -338,7 +338,7 @@ def _screened(recognition: Recognition, request: Request, recognised: float) -> 
     name = BUILTIN.lower() if stats is None else stats.solver_name
     report = make_report(solution, request, name, recognised, perf_counter() - began)
     if cvxpy_solver is not None:
-        # Its rounds start from the pilot's answer, which is no reference of an earlier solve.
+        # Its rounds start from a first point's, which is no reference of an earlier solve.
         report = replace(report, before={})
     write_back(
         recognition,

@@ -28,7 +28,7 @@ from cvxscreen.screening.reduction import Screening, Selection
 from cvxscreen.screening.verdict import piece_masks
 from cvxscreen.solvers.loop import solve_screened
 
-PILOT = 1e-8
+FIRST_GAP = 1e-8
 """Relative gap of the solve that fixings are proven from."""
 
 
@@ -159,8 +159,8 @@ def reduced_plain(recognition: Recognition) -> Reduced:
         If no point to screen from is found.
     """
     full = recognition.problem
-    pilot = None if full.side is None else CvxpySolver()
-    found = solve_screened(full, pilot, tol=PILOT, start=metric_start(full))
+    inner = None if full.side is None else CvxpySolver()
+    found = solve_screened(full, inner, tol=FIRST_GAP, start=metric_start(full))
     if found.status not in ("optimal", "inaccurate"):
         raise _no_point(found.status)
     selection = found.screening.selection.folded(full)
@@ -196,7 +196,7 @@ def reduced_composite(made: CompositeProblem) -> Reduced:
             "objective does not square; `prob.solve(method='screen')` predicts there."
         )
     full = made.recognition.problem
-    screened = ScreenedComposite(made, CvxpySolver(), "certified", PILOT)
+    screened = ScreenedComposite(made, CvxpySolver(), "certified", FIRST_GAP)
     found = screened.solved()
     if found.relaxed is None:
         raise _no_point(found.status)

@@ -1,4 +1,4 @@
-"""A solution of the recognised problem, written onto the user's problem through CVXPY's own door.
+"""A solution of the recognised problem, written onto the user's problem by CVXPY's own means.
 
 All canonical columns and multipliers are computed first; CVXPY's reductions then take them back,
 and `Problem.unpack_results` sets value, status, variables, dual values and statistics. Nothing of
@@ -104,7 +104,7 @@ def restore(
 def status_of(ok: bool, last: str | None = None, limited: bool = False) -> str:
     """CVXPY's status of an answer: whether its certificate holds, how the solver's last call ended.
 
-    A solver that a limit of the user's stopped, guest or built in, is reported as CVXPY reports it.
+    A solver that a limit of the user's stopped, built in or not, is reported as CVXPY reports it.
     """
     if ok:
         return str(cp.OPTIMAL)

@@ -2,7 +2,7 @@
 
 A custom conic solver: CVXPY compiles the problem as always, and keeps what it compiled between
 solves with other parameter values; screening happens on the compiled matrices. It pays the full
-compilation, which ``method="screen"`` does not, so it is the second door: for code that hands
+compilation, which ``method="screen"`` does not, so it is for code that hands
 solvers around, and for what only shows after compilation.
 
 ::
@@ -331,11 +331,11 @@ def from_standard_form(data: dict[str, Any]) -> Standard:
     """
     dims = data[Solver.DIMS]
     if dims.psd or dims.exp or dims.p3d or getattr(dims, "pnd", None):
-        raise NotScreenable("the stuffed problem has PSD, exponential or power cones")
+        raise NotScreenable("the compiled problem has PSD, exponential or power cones")
     if data.get(cp.settings.BOOL_IDX) or data.get(cp.settings.INT_IDX):
         raise NotScreenable("the problem has integer or boolean variables")
     if data.get(cp.settings.LOWER_BOUNDS) is not None:
-        raise NotScreenable("the stuffed problem has bounds beside its rows")
+        raise NotScreenable("the compiled problem has bounds beside its rows")
     linear = np.asarray(data[cp.settings.C], dtype=np.float64)
     offset = np.asarray(data[cp.settings.B], dtype=np.float64)
     rows = sp.csr_array(-sp.csr_array(data[cp.settings.A]))
@@ -351,7 +351,7 @@ def from_standard_form(data: dict[str, Any]) -> Standard:
     variables = sorted(program.variables, key=lambda v: program.var_id_to_col[v.id])
     starts = np.concatenate([[0], np.cumsum([v.size for v in variables])]).astype(np.intp)
     if starts[-1] != size:
-        raise NotScreenable("the variables of the stuffed problem do not fill its columns")
+        raise NotScreenable("the variables of the compiled problem do not fill its columns")
     canonical: Any = CompiledProblem({v.id: v for v in variables})
     return Standard(
         canonical, tuple(variables), starts, quadratic, linear, 0.0,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from cvxpy_plugin.beside_zoo import BOTH, Data, problem_of
+from cvxpy_plugin.composite_zoo import BOTH, Data, problem_of
 
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.bounds.regions import Ball

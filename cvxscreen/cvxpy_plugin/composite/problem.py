@@ -163,7 +163,7 @@ def _check(made: CompositeProblem, problem: Any) -> None:
                 variable.save_value(values[variable.id])
             truth, model = problem.objective.value, made.value(x)
             if truth is None or not (np.isfinite(model) and np.isfinite(truth)):
-                continue  # outside the domain of a verbatim term
+                continue  # outside the domain of an unscreened term
             if not abs(sign * float(truth) - model) <= 1e-9 * (1.0 + abs(model)):
                 raise NotScreenable("the recognised objective does not agree with the problem's")
 

@@ -27,7 +27,7 @@ Mask = NDArray[np.bool_]
 GRAM_LIMIT = 3000
 """A square of a linear map is multiplied out for at most this many columns."""
 
-FEW = 4
+FEW_ROWS = 4
 """A column in more inequalities than this is data, not a helper."""
 
 
@@ -179,7 +179,7 @@ class Draft:
     maxima : list of Step
         Maxima among these parts.
     counted : tuple or None
-        What the last census counted, and the census; see `substitution.census`.
+        What was counted last, and the counts; see `count_columns`.
     """
 
     standard: Standard

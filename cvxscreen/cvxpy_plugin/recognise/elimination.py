@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen.cvxpy_plugin.recognise.draft import FEW, Draft, Elimination, count_columns
+from cvxscreen.cvxpy_plugin.recognise.draft import FEW_ROWS, Draft, Elimination, count_columns
 from cvxscreen.cvxpy_plugin.recognise.matrices import cleared, without
 from cvxscreen.errors import NotScreenable
 
@@ -43,7 +43,7 @@ def _definitions(draft: Draft, reserved: Mask) -> Elimination | None:
         return None
     block = sp.coo_array(standard.rows.sparse[rows])
     private = (tally.zero == 1) & ~tally.dense & ~draft.eliminated
-    private &= tally.positive + tally.negative <= FEW
+    private &= tally.positive + tally.negative <= FEW_ROWS
     bare = (tally.positive + tally.negative + tally.cone) == 0
     plain = (tally.square == 0) & ~tally.crossed
     link = plain & (draft.linear == 0) & (tally.negative > 0)

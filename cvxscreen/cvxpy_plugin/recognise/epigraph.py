@@ -20,7 +20,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen.cvxpy_plugin.recognise.draft import FEW, ColumnCounts, Draft, Duals, count_columns
+from cvxscreen.cvxpy_plugin.recognise.draft import (
+    FEW_ROWS,
+    ColumnCounts,
+    Draft,
+    Duals,
+    count_columns,
+)
 from cvxscreen.cvxpy_plugin.recognise.matrices import diagonal
 from cvxscreen.cvxpy_plugin.recognise.piecewise_linear import EpigraphGroup, fold_linear
 from cvxscreen.cvxpy_plugin.recognise.piecewise_quadratic import fold_quadratic
@@ -57,7 +63,7 @@ def fold_epigraphs(draft: Draft) -> None:
 def _owners(draft: Draft, tally: ColumnCounts, inside: Any) -> Index:
     """Columns that own their rows; see the module's docstring."""
     able = ~draft.eliminated & ~tally.data & (tally.zero == 0) & (tally.cone == 0) & ~tally.crossed
-    most = MOST_PIECES if draft.composite else FEW
+    most = MOST_PIECES if draft.composite else FEW_ROWS
     able &= (tally.negative == 0) & (tally.positive >= 1) & (tally.positive <= most)
     able &= (draft.linear >= 0) & (tally.square >= 0)
     paying = (draft.linear > 0) | (tally.square > 0)
@@ -163,7 +169,7 @@ def _chain_once(draft: Draft) -> bool:
     )
     passing &= (tally.square == 0) & (draft.linear == 0)
     passing &= (tally.negative == 1) & (tally.positive >= 1)
-    passing &= ~tally.own | (tally.positive <= FEW)
+    passing &= ~tally.own | (tally.positive <= FEW_ROWS)
     if not passing.any():
         return False
     inside = sp.csr_array(draft.inequalities @ draft.standard.rows.sparse)

@@ -18,8 +18,10 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 SEED = 19790401
+"""Of the random points that tell opposite arguments."""
 
 CLOSE = 1e-11
+"""Images of opposite rows differ by rounding only: relative, some 1e4 units in the last place."""
 
 
 def join_opposite_hinges(rows: Stack, numbers: Array) -> tuple[Pairing, Array]:

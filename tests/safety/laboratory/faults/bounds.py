@@ -33,7 +33,7 @@ FAULTS = (
     balls("equalities that hold up to rounding, for nothing", DROPPED,
           "if point.feasible else _infeasibility(problem, point)", "if True else None",
           "a point beside its constraints proves a ball",
-          "cvxpy_plugin/test_interior.py::test_being_off_an_equality_is_charged"),
+          "cvxpy_plugin/test_strictly_feasible.py::test_being_off_an_equality_is_charged"),
     balls("gap ball", SHRUNK, "radius = up(float(np.sqrt(2.0 * up(point.gap))))",
           "radius = 0.99 * up(float(np.sqrt(2.0 * up(point.gap))))", "terms are fixed wrongly",
           "bounds/test_bounds.py::test_every_bound_is_attained_somewhere"),

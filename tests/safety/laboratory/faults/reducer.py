@@ -12,7 +12,7 @@ substitution = of("cvxpy_plugin/recognise/elimination.py", *BACK)
 restore = of("cvxpy_plugin/restore.py", "cvxpy_plugin/test_recognise.py",
              "cvxpy_plugin/test_solve.py")
 check = of("cvxpy_plugin/recognise/check.py", "cvxpy_plugin/test_recognise.py")
-memory = of("cvxpy_plugin/solution_cache.py", "cvxpy_plugin/test_memory.py")
+memory = of("cvxpy_plugin/solution_cache.py", "cvxpy_plugin/test_solution_cache.py")
 
 FAULTS = (
     draft("a multiplier of a definition, restored with the wrong sign", SIGN,
@@ -66,8 +66,8 @@ FAULTS = (
     memory("changed parameters go unnoticed", STALE,
            "changed = {key for key, value in now.items() if entry.fingerprints.get(key) != value}",
            "changed = set()", "the problem of the last solve is solved",
-           "cvxpy_plugin/test_memory.py::test_a_recalled_recognition_is_that_of_a_new_problem"),
+           "cvxpy_plugin/test_solution_cache.py::test_a_recalled_recognition_is_that_of_a_new_problem"),
     memory("changed data taken for changed costs", STALE, "if not changed & entry.inside:",
            "if True:", "the data of the last solve are used",
-           "cvxpy_plugin/test_memory.py::test_data_as_parameters_are_noticed_when_they_change"),
+           "cvxpy_plugin/test_solution_cache.py::test_data_as_parameters_are_noticed_when_they_change"),
 )

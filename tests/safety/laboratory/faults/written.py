@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from faults.table import DROPPED, SHRUNK, SIGN, STALE, SWAPPED, of
 
-VALUES = "cvxpy_plugin/test_vectorise.py::test_a_loop_becomes_one_expression_of_the_same_value"
-ROWS = "cvxpy_plugin/test_vectorise.py::test_rows_are_those_of_the_walk"
-DUALS = "cvxpy_plugin/test_bundle.py::test_the_answer_and_every_dual_value"
-BESIDE = "cvxpy_plugin/test_doors.py::test_reduce_solve_restore_beside_another_convex_part"
+VALUES = "cvxpy_plugin/test_loop_terms.py::test_a_loop_becomes_one_expression_of_the_same_value"
+ROWS = "cvxpy_plugin/test_loop_terms.py::test_rows_are_those_of_the_walk"
+DUALS = "cvxpy_plugin/test_loop_rows.py::test_the_answer_and_every_dual_value"
+BESIDE = "cvxpy_plugin/test_reduced.py::test_reduce_solve_restore_beside_another_convex_part"
 
 ATTRIBUTES = "cvxpy_plugin/test_attributes.py::test_values_there_and_back_as_cvxpy_has_them"
 attributes = of("cvxpy_plugin/recognise/variable_values.py", ATTRIBUTES)
@@ -15,9 +15,9 @@ canonical = of("cvxpy_plugin/recognise/canonical.py", ATTRIBUTES)
 pull = of("cvxpy_plugin/recognise/python_loops.py", ROWS)
 vectorise = of("cvxpy_plugin/recognise/python_loops.py", VALUES)
 bundle = of("cvxpy_plugin/recognise/python_loops.py", DUALS)
-borrowing = of("cvxpy_plugin/recognise/variable_values.py", "cvxpy_plugin/test_bundle.py")
-cut = of("cvxpy_plugin/composite/reduction.py", "cvxpy_plugin/test_doors.py")
-reduced = of("cvxpy_plugin/reduced.py", "cvxpy_plugin/test_doors.py")
+borrowing = of("cvxpy_plugin/recognise/variable_values.py", "cvxpy_plugin/test_loop_rows.py")
+cut = of("cvxpy_plugin/composite/reduction.py", "cvxpy_plugin/test_reduced.py")
+reduced = of("cvxpy_plugin/reduced.py", "cvxpy_plugin/test_reduced.py")
 lp = of("cvxpy_plugin/build.py", "solvers/test_lp_svm.py::test_cvxpy_finds_the_same_optimum")
 
 FAULTS = (
@@ -37,7 +37,7 @@ FAULTS = (
     pull("broadcast weights averaged", SHRUNK, "weight.sum(axis=thin, keepdims=True)",
          "weight.mean(axis=thin, keepdims=True)",
          "another problem is solved where a check is passed by",
-         "cvxpy_plugin/test_vectorise.py::test_weights_go_back_through_broadcasting"),
+         "cvxpy_plugin/test_loop_terms.py::test_weights_go_back_through_broadcasting"),
     pull("a trace by the transposed matrix", SWAPPED, "row.add(second, weight * numbers(first).T)",
          "row.add(second, weight * numbers(first))",
          "another problem is solved where a check is passed by"),
@@ -47,14 +47,14 @@ FAULTS = (
          "another problem is solved where a check is passed by"),
     pull("parameters read as numbers", STALE, "and expr.is_constant() and not expr.parameters())",
          "and expr.is_constant())", "a changed parameter goes unnoticed",
-         "cvxpy_plugin/test_vectorise.py::test_what_is_not_affine_is_not_read"),
+         "cvxpy_plugin/test_loop_terms.py::test_what_is_not_affine_is_not_read"),
     vectorise("atoms told apart by their kind alone", DROPPED, "return (type(expr), data, *(",
               "return (type(expr), (), *(", "another problem is solved",
-              "cvxpy_plugin/test_vectorise.py::test_what_is_left_alone"),
+              "cvxpy_plugin/test_loop_terms.py::test_what_is_left_alone"),
     vectorise("terms of several parameters as of one", SWAPPED,
               "key = (shape, *(id(scale) for scale in part.scales))",
               "key = (shape, len(part.scales))", "another problem is solved",
-              "cvxpy_plugin/test_vectorise.py::test_factors_of_several_parameters_are_kept_apart"),
+              "cvxpy_plugin/test_loop_terms.py::test_factors_of_several_parameters_are_kept_apart"),
     vectorise("divided terms multiplied", SWAPPED,
               "factor / number if divided else factor * number, scales",
               "factor * number, scales", "another problem is solved"),
@@ -73,14 +73,14 @@ FAULTS = (
     bundle("a misread row is used", DROPPED,
            "if not abs(ours - sign * (first - second)) <= AGREEMENT * (1.0 + size):", "if False:",
            "an infeasible x is called optimal",
-           "cvxpy_plugin/test_bundle.py::test_a_row_that_is_misread_is_noticed"),
+           "cvxpy_plugin/test_loop_rows.py::test_a_row_that_is_misread_is_noticed"),
     borrowing("borrowed values kept", DROPPED, "variable.save_value(value)", "pass",
               "a user's values are overwritten by random ones",
-              "cvxpy_plugin/test_bundle.py::test_values_are_given_back_and_statuses_are_cvxpys"),
+              "cvxpy_plugin/test_loop_rows.py::test_values_are_given_back_and_statuses_are_cvxpys"),
     borrowing("borrowed values kept after an error", DROPPED,
               "    try:\n        yield\n    finally:\n", "    yield\n    if True:\n",
               "a user's values are overwritten by random ones",
-              "cvxpy_plugin/test_bundle.py::test_values_are_given_back_after_an_error"),
+              "cvxpy_plugin/test_loop_rows.py::test_values_are_given_back_after_an_error"),
     cut("decided maxima without their slope", DROPPED, "linear=reduced.linear + slope,",
         "linear=reduced.linear,", "another problem is solved", BESIDE),
     cut("decided maxima without their constant", DROPPED, "constant=reduced.constant + constant",
@@ -90,15 +90,15 @@ FAULTS = (
     reduced("every restored answer called optimal", DROPPED,
             "status=status_of(back.proof.ok, status),", "status=status_of(True, status),",
             "an answer that is not certified is called optimal",
-            "cvxpy_plugin/test_doors.py::test_restore_of_a_loose_solve_is_refused_by_its_certificate"),
+            "cvxpy_plugin/test_reduced.py::test_restore_of_a_loose_solve_is_refused_by_its_certificate"),
     reduced("a problem nobody has solved", DROPPED,
             "if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, cp.USER_LIMIT):", "if False:",
             "what is no solution is written onto the original",
-            "cvxpy_plugin/test_doors.py::test_restore_before_a_solve_says_what_to_do"),
+            "cvxpy_plugin/test_reduced.py::test_restore_before_a_solve_says_what_to_do"),
     reduced("a reduced problem's duals at the wrong piece", SWAPPED,
             "x, theta = selection.lift(full, source, x, theta)",
             "x, theta = selection.lift(full, source, x, 0.0 * theta)",
-            "dual values are lost", "cvxpy_plugin/test_doors.py::test_reduce_solve_restore"),
+            "dual values are lost", "cvxpy_plugin/test_reduced.py::test_reduce_solve_restore"),
     lp("an LP without its lam", DROPPED, "cp.Minimize(problem.lam * cp.norm1(w) + loss)",
        "cp.Minimize(cp.norm1(w) + loss)", "CVXPY is given another problem"),
     lp("an LP without its weights", DROPPED, "loss = problem.c @ cp.pos(1.0 - matrix @ w)",

@@ -9,7 +9,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
-from cvxpy_plugin.beside_zoo import BOTH, Data, Maker, problem_of
+from cvxpy_plugin.composite_zoo import BOTH, Data, Maker, problem_of
 
 from cvxscreen import cvxpy_plugin
 from cvxscreen.cvxpy_plugin.composite.problem import recognise_composite, summands

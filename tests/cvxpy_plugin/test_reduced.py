@@ -9,7 +9,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
-from cvxpy_plugin.beside_zoo import BOTH, problem_of
+from cvxpy_plugin.composite_zoo import BOTH, problem_of
 from cvxpy_plugin.zoo import REFUSED, SPELLINGS, Data
 
 from cvxscreen import cvxpy_plugin
