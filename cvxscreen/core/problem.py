@@ -14,6 +14,7 @@ so whatever accepts one accepts the other.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,12 @@ from cvxscreen.errors import InvalidInput
 __all__ = ["Problem", "Quadratic"]
 
 Array = NDArray[np.float64]
+
+
+@cache
+def _answers(kind: type, protocol: type) -> bool:
+    """Whether a class has the methods of a protocol; looked up once, as problems are many."""
+    return issubclass(kind, protocol)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,12 +88,16 @@ class Problem:
     known: Norms = field(init=False, repr=False, default_factory=Norms)
 
     def __post_init__(self) -> None:
-        one_of(
-            "design", self.design, LinearMap,
-            "the rows a_i are needed, for example cvxscreen.designs.rows.Rows(A)",
-        )
+        if not _answers(type(self.design), LinearMap):
+            raise InvalidInput(
+                f"`design` is a {type(self.design).__name__}; the rows a_i are needed, for "
+                "example cvxscreen.designs.rows.Rows(A)."
+            )
         one_of("losses", self.losses, Losses, "a `Losses` table is needed")
-        one_of("quadratic", self.quadratic, Metric, "a `Quadratic` is needed")
+        if not _answers(type(self.quadratic), Metric):
+            raise InvalidInput(
+                f"`quadratic` is a {type(self.quadratic).__name__}; a `Quadratic` is needed."
+            )
         n, d = self.design.shape
         linear = array("linear", self.linear).copy()
         object.__setattr__(self, "linear", linear)
