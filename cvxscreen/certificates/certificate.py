@@ -41,8 +41,8 @@ EPS = float(np.finfo(np.float64).eps)
 _REFINED = 2000
 """Terms at most whose margins are recomputed in extended precision."""
 _MANY = 10_000
-"""Terms from which on their gaps are bounded by the compiled loop: numpy's passes are as fast below
-it, and a short process compiles nothing."""
+"""Terms from which on their gaps are bounded by the compiled loop. That many take numpy 0.14 ms and
+the loop 0.013 ms, once it is compiled or read from disk; a process with less has no need of it."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Certificate:
 
 @dataclass(eq=False)
 class Passes:
-    """``A x`` and ``A' theta`` as a certificate has computed them, for who goes on from there."""
+    """``A x`` and ``A' theta`` as a certificate has computed them, for whoever goes on from there."""
 
     margins: Array | None = None
     At_theta: Array | None = None
@@ -104,7 +104,7 @@ _OTHERS: dict[type, Callable[..., Certificate]] = {}
 
 
 def register_certificate(kind: type, own: Callable[..., Certificate]) -> None:
-    """Let `own` judge problems whose design is of `kind`; called once by who knows them."""
+    """Let `own` judge problems whose design is of `kind`; called by the module that defines it."""
     _OTHERS[kind] = own
 
 
@@ -190,7 +190,7 @@ def certify(
         t_error = t_error + penalty.x_error * problem.sizes
     fy = loss_gaps(t, theta, t_error, values, f)
 
-    if penalty is None:
+    if penalty is None:  # a problem has a penalty or side constraints, not both
         x_theta = primal_of_dual(problem, x, side.residual)
         rest, distance_error = side.gap, side.distance_error
     else:

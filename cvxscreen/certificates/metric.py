@@ -65,7 +65,7 @@ def certify_metric(problem: Problem, x: ArrayLike, *, tol: float = 1e-6) -> Cert
     value = judge_products(terms.arrays, q, b, width, weight, omega, load, work)
     primal = float(value) + float(problem.linear @ x) + 0.5 * lam * float(x @ x)
     primal += problem.constant
-    dual_residual = table.pull(omega).ravel() + problem.linear
+    dual_residual = table.adjoint(omega).ravel() + problem.linear
     penalty = penalty_part(problem, x, -dual_residual)
     if penalty.outside:
         return refused(penalty.outside, primal)
@@ -78,7 +78,7 @@ def certify_metric(problem: Problem, x: ArrayLike, *, tol: float = 1e-6) -> Cert
         fy = weight * 2.0 * e * e / width * len(terms)
     else:
         fy = weight * 2.0 * e * len(terms)
-    adjoint_error = table.pull_factor(terms.load) * float(load @ table.spread)
+    adjoint_error = table.adjoint_factor(terms.load) * float(load @ table.spread)
     adjoint_error += 8 * _EPS * float(np.linalg.norm(dual_residual)) + 4 * _EPS * float(
         np.linalg.norm(problem.linear)
     )

@@ -65,7 +65,7 @@ class Pairs:
     def adjoint(self, theta: ArrayLike) -> Array:
         """``sum_t theta_t H_t`` in C order, a symmetric matrix; shape of x."""
         omega = self.terms.scatter(np.asarray(theta, dtype=np.float64))
-        return self.table.pull(omega).ravel()
+        return self.table.adjoint(omega).ravel()
 
     @cached_property
     def reach(self) -> Array:
@@ -87,7 +87,7 @@ class Pairs:
     @cached_property
     def adjoint_factor(self) -> float:
         """``|computed - exact| <= adjoint_factor sum_t |theta_t| reach_t`` in Frobenius norm."""
-        return self.table.pull_factor(self.terms.load)
+        return self.table.adjoint_factor(self.terms.load)
 
     def offset(self, x: ArrayLike) -> float:
         """There is no intercept: 0."""

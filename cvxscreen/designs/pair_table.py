@@ -107,7 +107,7 @@ class PairTable:
         squared_distances(self.left, self.right, image, out)
         return out
 
-    def pull(self, omega: Array, room: Array | None = None) -> Array:
+    def adjoint(self, omega: Array, room: Array | None = None) -> Array:
         """``sum_p omega_p a_p a_p'`` as a symmetric (d, d) matrix, or its diagonal (d,).
 
         `room` as in `distances`.
@@ -145,9 +145,9 @@ class PairTable:
 
     @cached_property
     def spread(self) -> Array:
-        """What the rounding of `pull` is relative to, shape (P + 1,).
+        """What the rounding of `adjoint` is relative to, shape (P + 1,).
 
-        ``(|x_i| + |x_j|)^2`` rounded up: the pull is summed as ``F + F'``, ``F = X' H X`` with half
+        ``(|x_i| + |x_j|)^2`` rounded up: the sum is as ``F + F'``, ``F = X' H X`` with half
         a Laplacian H, whose rows do not add up to 0. For a diagonal metric `reach`.
         """
         if self.diagonal:
@@ -182,10 +182,10 @@ class PairTable:
         count = np.bincount(self.left, minlength=n) + np.bincount(self.right, minlength=n)
         return int(count.max(initial=0))
 
-    def pull_factor(self, load: int) -> float:
+    def adjoint_factor(self, load: int) -> float:
         """``|computed - exact| <= factor sum |theta_t| (spread of the pairs of t)``.
 
-        For `pull` of weights that sum at most `load` terms a pair: sums of `load` weights, of
+        For `adjoint` of weights that sum at most `load` terms a pair: sums of `load` weights, of
         `degree` products in a row of F, and of n rows.
         """
         return gamma(load + self.degree + len(self.points) + 12)

@@ -150,7 +150,7 @@ class Comparisons:
         shape = self.terms
         used[shape.near if isinstance(shape, Products) else shape.minus] = True
         omega = used.astype(np.float64)
-        return self.table(X, diagonal).pull(omega)
+        return self.table(X, diagonal).adjoint(omega)
 
     def __str__(self) -> str:
         return f"{len(self):,} comparisons over {self.n:,} points and {len(self.left):,} pairs"

@@ -190,7 +190,7 @@ def test_windows_keep_what_compaction_keeps(rng: np.random.Generator) -> None:
 def test_passes_over_many_pairs_of_a_point_are_exact_to_their_bounds(
     sorted_pairs: bool, rng: np.random.Generator
 ) -> None:
-    """Runs of four pairs and single ones, factors of every shape, pulls far from the origin."""
+    """Runs of four pairs and single ones, factors of every shape, adjoints far from the origin."""
     X = rng.standard_normal((12, 3)) + np.array([40.0, 0.0, 0.0]) * (np.arange(12) % 2)[:, None]
     left, right = np.triu_indices(12, 1)
     order = np.arange(len(left)) if sorted_pairs else rng.permutation(len(left))
@@ -214,11 +214,11 @@ def test_passes_over_many_pairs_of_a_point_are_exact_to_their_bounds(
     weights = rng.standard_normal(len(table) + 1)
     weights[:-1][::5] = 0.0
     weights[-1] = 0.0
-    pulled = table.pull(weights)
-    np.testing.assert_array_equal(pulled, pulled.T)
+    image = table.adjoint(weights)
+    np.testing.assert_array_equal(image, image.T)
     for i in range(3):
         for j in range(3):
             total = sum((Fraction(float(w)) * a[i] * a[j]
                          for w, a in zip(weights, steps, strict=False)), Fraction(0))
-            room = table.pull_factor(1) * float(np.abs(weights) @ table.spread)
-            assert abs(float(Fraction(float(pulled[i, j])) - total)) <= room
+            room = table.adjoint_factor(1) * float(np.abs(weights) @ table.spread)
+            assert abs(float(Fraction(float(image[i, j])) - total)) <= room

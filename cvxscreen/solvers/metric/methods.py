@@ -160,12 +160,12 @@ def _local(
     lam = task.lam
     inner = gam - sigma * value
     slope, derivative = _projection(inner)
-    gradient = lam * value - task.push - task.table.pull(omega) - slope
+    gradient = lam * value - task.push - task.table.adjoint(omega) - slope
     terms, used = task.terms.take(curved).compact()
     table, weight = task.table.take(used), weight[curved]
 
     def product(step: Array) -> Array:
-        bend = table.pull(_scattered(terms, weight * terms.margins(table.values(step.ravel()))))
+        bend = table.adjoint(_scattered(terms, weight * terms.margins(table.values(step.ravel()))))
         return np.asarray(lam * step + bend + sigma * derivative(step))
 
     level = total + 0.5 * lam * float(np.vdot(value, value)) - float(np.vdot(task.push, value))

@@ -284,7 +284,7 @@ def _improve(
     def negative_dual(values: Array) -> tuple[float, Array]:
         omega = terms.scatter(values)
         omega[-1] = 0.0
-        dual = task.cone.project((push + table.pull(omega)) / lam).value
+        dual = task.cone.project((push + table.adjoint(omega)) / lam).value
         slope = level - terms.margins(table.values(dual.ravel()))
         return 0.5 * lam * float(np.vdot(dual, dual)) - float(level @ values), -slope
 
@@ -305,7 +305,7 @@ def _improve(
 def _force(task: Task, alpha: Array) -> Array:
     omega = task.terms.scatter(alpha)
     omega[-1] = 0.0
-    return task.table.pull(omega)
+    return task.table.adjoint(omega)
 
 
 def dual_gap(task: Task, metric: Metric, alpha: Array) -> float:

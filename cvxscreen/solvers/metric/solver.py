@@ -98,7 +98,7 @@ def full_force(task: Task) -> Array:
         flat = replace(task, b=np.ones(size), bend=np.zeros(size))
     # At pair values 0 every margin is 0, below a threshold of 1.
     _, omega = flat.losses(np.zeros(len(task.table) + 1))
-    return task.table.pull(omega) + task.push
+    return task.table.adjoint(omega) + task.push
 
 
 def lam_max(problem: Problem) -> float:

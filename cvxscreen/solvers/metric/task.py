@@ -240,7 +240,7 @@ class Task:
         """One pass: objective and the gradient's data."""
         q = self.pair_values(metric)
         total, omega = self.losses(q)
-        force = self.table.pull(omega, self._room) + self.push
+        force = self.table.adjoint(omega, self._room) + self.push
         value = metric.value
         smooth = 0.5 * self.lam * np.vdot(value, value) - np.vdot(self.push, value)
         return State(metric, float(total + smooth) + self.constant, q, omega, force)
@@ -295,7 +295,7 @@ class Task:
     def force_error(self, state: State) -> float:
         """Bound of the rounding of K."""
         pulled = float(self._pulled(state.omega) @ self.table.spread)
-        return up(self.table.pull_factor(self.terms.load) * pulled, 64) + up(
+        return up(self.table.adjoint_factor(self.terms.load) * pulled, 64) + up(
             self.drift + 4.0 * UNIT * float(np.linalg.norm(self.push))
         )
 
@@ -499,7 +499,7 @@ def _without(
     values = np.append(state.values[used], 0.0)
     task.__dict__["_one_signed"] = full._one_signed  # True stays true
     total, omega = task.losses(values)
-    pulled, value = task.table.pull(omega), state.metric.value
+    pulled, value = task.table.adjoint(omega), state.metric.value
     push = state.force - pulled
     smooth = 0.5 * full.lam * np.vdot(value, value) - np.vdot(push, value)
     probe = State(state.metric, state.primal, values, omega, pulled)
