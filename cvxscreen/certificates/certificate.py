@@ -94,7 +94,7 @@ class Certificate:
 
 @dataclass(eq=False)
 class Passes:
-    """``A x`` and ``A' theta`` as a certificate has computed them, for whoever goes on from there."""
+    """Let `own` judge problems whose design is of `kind`; called by whoever defines them."""
 
     margins: Array | None = None
     At_theta: Array | None = None

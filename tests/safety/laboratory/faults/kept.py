@@ -7,7 +7,7 @@ from faults.table import DROPPED, SIGN, STALE, of
 MODELS = ("models/test_sparse_models.py", "bounds/test_features_and_samples.py")
 CORRECTION = ("solvers/dual_active_set/test_primal_correction.py::"
               "test_the_gap_is_that_of_the_pair_handed_out")
-SYSTEMS = "solvers/prox_newton/test_sparse_systems.py::test_systems_on_chosen_columns"
+SYSTEMS = "solvers/prox_newton/test_newton_systems.py::test_systems_on_chosen_columns"
 cache = of("solvers/dual_active_set/path_cache.py",
             "solvers/dual_active_set/test_path_cache.py::test_a_cache_of_other_rows_or_another_metric_is_forgotten",
             "solvers/dual_active_set/test_path_cache.py::test_the_same_path_with_and_without_a_cache")
