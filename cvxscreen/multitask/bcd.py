@@ -1,7 +1,5 @@
 """Block coordinate descent on (U, b) and M, with accelerated steps in M.
 
-Safeguarded Anderson acceleration of a fixed-point map (the caller accepts or refuses).
-
 Minimising over (U, b) leaves ``J(M)``, convex and differentiable; the two exact block steps are a
 majorise-minimise iteration on it (Chen et al. 2013, Algorithm 2, started inside the set: from a
 projector directions once given up return slowly). Anderson's extrapolation of M is kept only where
@@ -12,16 +10,16 @@ on the change of the objective.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.multitask.first_order import Record
-from cvxscreen.multitask.gap import Dual, Predictions, Primal
+from cvxscreen.multitask.gap import Dual, Primal
 from cvxscreen.multitask.problem import Metric, MultiTask
-from cvxscreen.multitask.screening import Screen
+from cvxscreen.multitask.screening import LEAST, Screen
 from cvxscreen.multitask.solution import Outcome, Round
 from cvxscreen.multitask.task_solver import Fixed, TaskPoint, cold, solve_task
 
@@ -81,15 +79,12 @@ class Bcd:
     max_rounds : int
     watch : callable, optional
         Gets the metric, the points and the decisions of every U-step (for tests).
-    eager : bool
-        Screen all U-steps but the first, not only where that is expected to pay (for tests).
     """
 
     accelerate: bool = True
     screening: bool = True
     max_rounds: int = 5000
     watch: Watch | None = None
-    eager: bool = False
 
     def __call__(
         self,
@@ -117,11 +112,10 @@ class _Run:
         self.problem, self.settings, self.record = problem, settings, record
         self.points = [cold(X) for X in problem.X]
         screened = settings.screening and not problem.smooth
-        self.screen = Screen(problem, eager=settings.eager) if screened else None
+        self.screen = Screen(problem) if screened else None
         self.anderson = Anderson()
         self.tried: Metric | None = None  # the plain next metric while an extrapolated one is tried
         self.level = np.inf
-        self.known = everything(self.points)
         self.wait = 1  # before the first U-step there is nothing to screen with
 
     def begin(self, start: tuple[Metric, Array, Array] | None) -> None:
@@ -138,7 +132,6 @@ class _Run:
         self.points = [
             TaskPoint(parts[k], V[:, k], U[:, k], float(b[k]), p[k]) for k in range(problem.m)
         ]
-        self.known = everything(self.points)
         self.wait = 0
 
     def round(self) -> None:
@@ -148,12 +141,13 @@ class _Run:
         U = np.column_stack([point.u for point in self.points])
         V = np.column_stack([point.v for point in self.points])
         b = np.array([point.b for point in self.points])
-        known = self.known
-        loss = known.total(problem, U, V, b)
+        p = np.concatenate([point.p for point in self.points])
+        loss = float(np.sum(problem.losses.value(p)))
         level = loss + metric.penalty(U)
         plain = Metric.best(U, problem.h, problem.eta, problem.c)
-        primal = Primal(U, b, plain, known.p, loss + plain.penalty(U), known)
-        self.record.judge(primal, Dual.of(known.theta, V))
+        primal = Primal(U, b, plain, p, loss + plain.penalty(U))
+        theta = np.concatenate([point.theta for point in self.points])
+        self.record.judge(primal, Dual.of(theta, V))
         extrapolated = self.tried is not None
         accepted = not extrapolated or level <= self.level * (1.0 + 1e-14)
         if accepted:
@@ -170,8 +164,7 @@ class _Run:
         codes = None
         fixings: list[Fixed | None] = [None] * problem.m
         if self.screen is not None and self.wait == 0:
-            found = self.screen.decide(metric, self.points, self.known)
-            codes, fixings = found if found is not None else (codes, fixings)
+            codes, fixings = self.screen.decide(metric, self.points)
         self.wait = max(self.wait - 1, 0)
         kept = faces = 0
         for k, (X, losses) in enumerate(zip(problem.X, problem.task_losses, strict=True)):
@@ -179,15 +172,10 @@ class _Run:
             self.points[k] = solve_task(X, losses, metric, self.points[k], fixed=fixed)
             kept += len(losses) if fixed is None else len(fixed.kept)
             faces += self.points[k].faces
-        if codes is not None and 4 * kept > 3 * problem.n and not self.settings.eager:
+        if codes is not None and kept > (1.0 - LEAST) * problem.n:
             self.wait = WAIT  # M still moves too fast
-        if self.screen is not None and any(fixed is not None for fixed in fixings):
-            self.known = self.screen.predictions(metric, self.points)
-        else:
-            self.known = everything(self.points)
         if self.settings.watch is not None:
-            seen = [seen_whole(X, point) for X, point in zip(problem.X, self.points, strict=True)]
-            self.settings.watch(metric, seen, codes)
+            self.settings.watch(metric, list(self.points), codes)
         return kept, faces
 
     def advance(self, metric: Metric, plain: Metric) -> None:
@@ -199,14 +187,3 @@ class _Run:
         guess = self.anderson.push(metric.M, plain.M)
         if guess is not None and np.isfinite(guess).all():
             self.metric, self.tried = problem.metric(guess), plain
-
-
-def everything(points: list[TaskPoint]) -> Predictions:
-    """The predictions of U-steps that computed all of them."""
-    p = np.concatenate([point.p for point in points])
-    return Predictions(p, np.concatenate([point.theta for point in points]))
-
-
-def seen_whole(X: Array, point: TaskPoint) -> TaskPoint:
-    """`point` with the predictions of all samples."""
-    return point if point.kept is None else replace(point, p=X @ point.u + point.b, kept=None)

@@ -22,12 +22,6 @@ Array = NDArray[np.float64]
 
 SOLVERS = ("auto", "builtin", "bcd", "plain", "admm", "apg", "fista")
 MODES = ("safe", "certified")
-WORTH = 4000
-"""Samples of a task from which on screening its U-steps is free or better (measured).
-
-The active sets of the U-steps touch few samples between two metrics anyway: on 50 tasks of 500
-samples the test costs more than it saves, on tasks of 4,000 and 10,000 the two are even.
-"""
 DENSE = 500
 """Up to so many samples a task smooth losses go to block coordinate descent as well."""
 
@@ -40,7 +34,7 @@ def solve_multitask(
     tol: float = 1e-6,
     mode: str = "certified",
     solver: str = "auto",
-    screening: bool | None = None,
+    screening: bool = False,
     start: MultiTaskSolution | None = None,
     max_rounds: int | None = None,
     on_round: Watch = None,
@@ -59,9 +53,9 @@ def solve_multitask(
         ``"bcd"``: block coordinate descent with accelerated steps (the default but for smooth
         losses on large tasks); ``"plain"``: without them; ``"admm"``; ``"apg"``: accelerated
         projected gradient on (U, M), a reference; ``"fista"``: on U, for smooth losses.
-    screening : bool, optional
-        Whether block coordinate descent screens its U-steps (losses with kinks); None for where it
-        is worth it. The answer is the same either way.
+    screening : bool
+        Whether block coordinate descent screens its U-steps (losses with kinks). The answer is the
+        same either way, and it takes longer; see `cvxscreen.multitask.screening`.
     start : MultiTaskSolution, optional
         Of the same tasks at other parameters; for block coordinate descent.
     max_rounds : int, optional
@@ -104,7 +98,7 @@ def _run(
     problem: MultiTask,
     target: float,
     name: str,
-    screening: bool | None,
+    screening: bool,
     start: MultiTaskSolution | None,
     max_rounds: int | None,
     on_round: Watch,
@@ -112,8 +106,7 @@ def _run(
 ) -> Outcome:
     limit: dict[str, Any] = {} if max_rounds is None else {"max_rounds": max_rounds}
     if name in ("bcd", "plain"):
-        screened = max(problem.sizes) >= WORTH if screening is None else screening
-        algorithm = Bcd(accelerate=name == "bcd", screening=screened, **limit)
+        algorithm = Bcd(accelerate=name == "bcd", screening=screening, **limit)
         first = None if start is None else warm(problem, start)
         return algorithm(problem, target, first, on_round, limits)
     if start is not None:

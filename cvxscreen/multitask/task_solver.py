@@ -360,11 +360,9 @@ class TaskPoint:
     u : array, shape (d,)
     b : float
     p : array, shape (n,)
-        Predictions ``X u + b``; of the samples at `kept` alone where that is given.
+        Predictions ``X u + b``.
     faces : int
         Newton steps it took.
-    kept : array of int, optional
-        The samples that were free to move, where not all were.
     """
 
     theta: Array
@@ -373,7 +371,6 @@ class TaskPoint:
     b: float
     p: Array
     faces: int = 0
-    kept: Index | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -440,6 +437,4 @@ def solve_task(
     face = Face(rows, fixed.table, metric, base, total, mine, start.b)
     face.run()
     theta[kept] = face.theta
-    return TaskPoint(
-        theta, held + face.v, face.u, face.b, face.p + face.b, face.faces, kept
-    )
+    return TaskPoint(theta, held + face.v, face.u, face.b, X @ face.u + face.b, face.faces)

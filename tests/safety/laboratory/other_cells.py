@@ -68,7 +68,7 @@ def multitask(ledger: Ledger, number: int, rng: np.random.Generator, count: int)
                 key = ("multi-task", loss, "U-step", "run", dtype)
                 ledger.add(key, len(said), truth.states[rows, said[rows]], f"round {rounds}")
 
-    Bcd(watch=watch, eager=True, max_rounds=20)(problem, 1e-6)
+    Bcd(watch=watch, max_rounds=20)(problem, 1e-6)
 
 
 # -- the linear program ------------------------------------------------------------------------

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from faults.table import DROPPED, SHRUNK, SIGN, STALE, SUBTRACTED, SWAPPED, of
+from faults.table import DROPPED, SHRUNK, SIGN, SUBTRACTED, SWAPPED, of
 
 radius = of("multitask/screening.py", "multitask/test_raso_screening.py")
 bounds = of("multitask/bounds.py", "multitask/test_raso_bounds.py")
-norms = of("multitask/screening.py", "multitask/test_raso_screening.py")
-screening = of("multitask/screening.py", "multitask/test_raso_screening.py",
-               "multitask/test_raso_predictions.py")
+screening = of("multitask/screening.py", "multitask/test_raso_screening.py")
 joint = of("multitask/gap.py", "multitask/test_multitask.py", "multitask/test_raso_bounds.py")
 proof = of("multitask/certificate.py", "multitask/test_raso_bounds.py",
            "multitask/test_multitask.py")
 intercepts = of("multitask/bounds.py", "multitask/test_raso_screening.py")
 
 FAULTS = (
-    radius("the ball of every task", SHRUNK, "return np.asarray(up(1.0, 64) * radius)",
-           "return np.asarray(0.99 * radius)", "samples of a task are fixed wrongly",
+    radius("the ball of every task", SHRUNK, "return np.asarray(up(1.0, 64) * radius), 0.5",
+           "return np.asarray(0.99 * radius), 0.5", "samples of a task are fixed wrongly",
            "multitask/test_raso_screening.py::test_the_ball_is_attained"),
     radius("every task's ball without Fenchel-Young terms", DROPPED,
-           "radius = np.sqrt(total_fy + 0.25", "radius = np.sqrt(0.25",
+           "radius = np.sqrt(fy + 0.25", "radius = np.sqrt(0.25",
            "samples of a task are fixed wrongly",
            "multitask/test_raso_screening.py::test_it_is_the_midpoint_ball_of_the_hub"),
     radius("unbalanced slopes of a task, for nothing", DROPPED,
@@ -37,21 +35,14 @@ FAULTS = (
     bounds("eigengap", SHRUNK, "up(1.0, 64) * away + noise", "0.5 * away + noise",
            "samples are fixed for every metric, wrongly",
            "multitask/test_raso_bounds.py::test_eigengap_is_attained"),
-    norms("rows in a metric", SHRUNK, "self.norms = up(1.0, d + 8) * np.sqrt(squares) + error",
-          "self.norms = 0.99 * np.sqrt(squares)", "samples of a task are fixed wrongly",
-          "multitask/test_raso_screening.py::test_stretched_norms_are_upper_bounds"),
-    norms("norms of an earlier metric", STALE, "self.stretched = metric, factor",
-          "self.stretched, factor = (metric, 1.0), 1.0", "samples of a task are fixed wrongly",
-          "multitask/test_raso_screening.py::test_stretched_norms_are_upper_bounds"),
-    screening("a test used elsewhere than it was made", STALE,
-              "inside = between(metric, U, at.U) * self.lengths.stretch(metric) <= test.away",
-              "inside = np.ones(problem.m, dtype=bool)",
-              "held samples are not where they are said to be",
-              "multitask/test_raso_predictions.py::test_points_elsewhere_are_not_taken_for_granted"),
-    screening("a test's reach", SHRUNK, "reach = np.repeat(away, sizes) * self.lengths.norms",
-              "reach = 0.5 * np.repeat(away, sizes) * self.lengths.norms",
+    screening("rows in a metric", SHRUNK, "return exact + 8.0 * gamma",
+              "return 0.99 * exact + gamma",
               "samples of a task are fixed wrongly",
-              "multitask/test_raso_screening.py::test_a_test_holds_all_over_its_ball"),
+              "multitask/test_raso_screening.py::test_norms_of_rows_are_upper_bounds_and_tight"),
+    screening("how far a task's ball reaches", SHRUNK, "reach = np.repeat(radius, sizes) * self.norms(metric)",
+              "reach = 0.5 * np.repeat(radius, sizes) * self.norms(metric)",
+              "samples of a task are fixed wrongly",
+              "multitask/test_raso_screening.py::test_a_decision_holds_all_over_its_ball"),
     screening("the intercepts' ends exchanged", SWAPPED,
               "low = middle - reach + np.repeat(left, sizes)",
               "low = middle - reach + np.repeat(right, sizes)",
