@@ -185,7 +185,7 @@ def _solve_tasks(
     progress: bool,
     limits: Limits,
 ) -> MultiTaskSolution:
-    """The joint problem; its U-steps are screened by the midpoint ball, whatever solves them."""
+    """The joint problem; block coordinate descent screens its U-steps where `bounds` asks for it."""
     if bounds is not None and _names(bounds) != ("midpoint",):
         raise InvalidInput(
             f"`bounds` is {bounds!r}; a multi-task problem is screened by 'midpoint' only."
@@ -193,6 +193,7 @@ def _solve_tasks(
     with Progress(None, "rounds", shown=progress) as bar:
         return solve_multitask(
             problem, tol=tol, mode=mode, solver=solver, start=start, limits=limits,
+            screening=bounds is not None,
             on_round=lambda r: bar.step(f"relative gap {r.relative_gap:.1e}"),
         )
 

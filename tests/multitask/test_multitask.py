@@ -293,3 +293,12 @@ def test_rounds_are_reported_as_they_happen() -> None:
     seen = []
     outcome = Bcd()(small(1), 1e-6, None, seen.append)
     assert tuple(seen) == outcome.rounds
+
+
+def test_naming_the_bound_asks_for_screening() -> None:
+    problem = cvxscreen.raso(shared_tasks(4, 8, 150, 2, seed=1), h=2, alpha=0.3, beta=0.015)
+    plain = cvxscreen.solve(problem, solver="BCD", tol=1e-8)
+    screened = cvxscreen.solve(problem, solver="bcd", tol=1e-8, bounds="midpoint")
+    assert {round_.kept for round_ in plain.rounds} == {problem.n}
+    assert min(round_.kept for round_ in screened.rounds) < 0.7 * problem.n
+    assert screened.value == pytest.approx(plain.value, rel=1e-7)
