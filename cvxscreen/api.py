@@ -185,7 +185,7 @@ def _solve_tasks(
     progress: bool,
     limits: Limits,
 ) -> MultiTaskSolution:
-    """The joint problem; block coordinate descent screens its U-steps where `bounds` asks for it."""
+    """The joint problem; block coordinate descent screens its U-steps if `bounds` asks for it."""
     if bounds is not None and _names(bounds) != ("midpoint",):
         raise InvalidInput(
             f"`bounds` is {bounds!r}; a multi-task problem is screened by 'midpoint' only."
