@@ -281,7 +281,8 @@ def plain_after_failure(
     if not answers:
         raise failures[-1]
     best = min(answers, key=Answer.rank)
-    best.write(problem)
+    if best is screened or best.solution is not problem.solution:
+        best.write(problem)
     return problem.value
 
 

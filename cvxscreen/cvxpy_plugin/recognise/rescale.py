@@ -198,19 +198,31 @@ def _by_term(
 
 def _sources(recognition: Recognition) -> list[tuple[Index, Index]]:
     """Which columns pay for which of the terms found: pairs of (columns, terms), -1 for none."""
-    out = []
-    for step in recognition.steps:
-        if isinstance(step, PiecewiseLinear):
-            out.append((step.columns, step.terms))
-        elif isinstance(step, PiecewiseQuadratic):
-            none = [np.full(len(step.columns), -1, dtype=np.intp)] if not step.terms else []
-            out += [(step.columns, terms) for terms in [*step.terms, *none]]
-        elif isinstance(step, SplitVariable):
-            k = len(step.terms)
-            out += [(step.columns[:k], step.terms), (step.columns[k:], step.terms)]
-        elif isinstance(step, MinimisedOut):
-            out.append((step.columns, step.terms))
-    return out
+    return [pair for step in recognition.steps for pair in _paid_terms(step)]
+
+
+@singledispatch
+def _paid_terms(step: Any) -> list[tuple[Index, Index]]:
+    """The same for one step; a step without terms of its own gives none."""
+    return []
+
+
+@_paid_terms.register(PiecewiseLinear)
+@_paid_terms.register(MinimisedOut)
+def _(step: PiecewiseLinear | MinimisedOut) -> list[tuple[Index, Index]]:
+    return [(step.columns, step.terms)]
+
+
+@_paid_terms.register
+def _(step: PiecewiseQuadratic) -> list[tuple[Index, Index]]:
+    none = [np.full(len(step.columns), -1, dtype=np.intp)] if not step.terms else []
+    return [(step.columns, terms) for terms in [*step.terms, *none]]
+
+
+@_paid_terms.register
+def _(step: SplitVariable) -> list[tuple[Index, Index]]:
+    k = len(step.terms)
+    return [(step.columns[:k], step.terms), (step.columns[k:], step.terms)]
 
 
 @singledispatch
