@@ -25,7 +25,7 @@ from scipy.linalg.lapack import dposv
 
 from cvxscreen.core.losses import Losses
 from cvxscreen.multitask.problem import Metric
-from cvxscreen.solvers.box_qp import Block
+from cvxscreen.solvers.box_qp import BoxQp
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -326,7 +326,7 @@ class Face:
         self.balance(chosen)
         roots = self.X[chosen] @ self.metric.root
         before = self.theta[chosen]
-        block = Block(
+        block = BoxQp(
             roots @ roots.T, (self.shift - self.p)[chosen], before.copy(),
             self.lo[chosen], self.hi[chosen], self.e[chosen], self.q[chosen], True,
         )

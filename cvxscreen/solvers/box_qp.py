@@ -1,38 +1,190 @@
-"""Quadratic programs over a box and one sum: coordinates, Newton steps, interior points.
+"""A dense convex quadratic program over a box, with kinks at 0 and, if asked, a fixed sum.
 
-Compiled loops of `Smo` over a dense block of the kernel matrix.
+::
 
-Both minimise ``1/2 c' K c + ... + sum_k (e_k |c_k| + q_k/2 c_k^2)`` over ``lo <= c <= hi``, given
-the gradient F of its smooth part without q; c and F are changed in place. Compiled on first use.
+    minimise  1/2 c' K c + f' c + sum_k (e_k |c_k| + q_k/2 c_k^2)
+    over      lo <= c <= hi,    sum_k c_k as at the start (with an intercept)
 
-A convex quadratic program over a box and one sum, with kinks at 0, by an interior point method.
+This is what a block of a kernel machine's dual is (`cvxscreen.solvers.smo`), and a task of rASO far
+from its optimum. `BoxQp.solve` goes through three methods, each where the one before gets stuck:
 
-Blocks of a nearly singular kernel matrix with a large C keep coordinate descent busy for ever, and
-a Newton step on a face runs into a bound after a hair's breadth. The central path goes around all
-of that: some fifteen Cholesky factorisations whatever the conditioning is (predictor and corrector,
-Mehrotra 1992). A kink is two variables, ``c = v - v'`` with ``v, v' >= 0``; as they share their row
-of K, the system to factorise stays one row a term.
+* coordinate descent, two at a time where the sum is kept (Fan, Chen and Lin 2005, the rule of
+  LIBSVM), compiled;
+* a Newton step on the terms strictly inside their box, which ends at the first bound it meets;
+* the central path (`interior`): where K is nearly singular and C large, coordinate descent is busy
+  for ever, and a Newton step runs into a bound after a hair's breadth. The path goes around all of
+  that: some fifteen Cholesky factorisations whatever the conditioning is (predictor and corrector,
+  Mehrotra 1992).
 
-One dense block of a kernel problem, solved by coordinates and finished by Newton steps.
+(The Newton steps of `cvxscreen.multitask.task_solver`, which finish a task, are its own: there K
+has the rank of the features, the rows of a face enter it one by one, and K is never formed for all
+terms; here it lies there whole, and its gradient is kept for all terms.)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg as sla
 from numpy.typing import NDArray
 
-from cvxscreen._support.compiled import Loop, together_or_plain
+from cvxscreen._support.compiled import compiled
+
+Array = NDArray[np.float64]
+
+NEWTON_LIMIT = 3000
+"""Largest number of terms inside their box for which a Newton step is taken."""
+INTERIOR_LIMIT = 2000
+"""Largest block for which the central path is followed where steps get stuck."""
+CYCLES, IDLE, FACES = 30, 2, 6
+"""Turns of coordinate descent and Newton steps; turns in a row that may fail to halve the violation
+before the central path is followed; bounds that one Newton step may run into."""
+FIRST_RIDGE, RIDGE_GROWTH, RIDGE_TRIALS = 1e-13, 1e3, 3
+"""Added to the diagonal of a face's matrix, relative to its largest entry and times its size (some
+hundred units of rounding a row); how it grows where the factorisation fails, and how often."""
 
 
-def _pairs(K, F, c, lo, hi, e, q, eps, limit):  # type: ignore[no-untyped-def]
+@dataclass(eq=False)
+class BoxQp:
+    """The program of the module, with the point that it is solved from.
+
+    Parameters
+    ----------
+    K : array, shape (m, m)
+    F : array, shape (m,)
+        ``K c + f`` at the start; kept up to date.
+    c, lo, hi, e, q : arrays, shape (m,)
+        `c` and `F` belong to the block, which changes them.
+    balanced : bool
+        Whether the sum of c is kept.
+    """
+
+    K: Array
+    F: Array
+    c: Array
+    lo: Array
+    hi: Array
+    e: Array
+    q: Array
+    balanced: bool
+
+    def solve(self, eps: float) -> int:
+        """Reduce the violation of optimality to `eps`; returns the number of coordinate steps."""
+        descend = descend_pairs if self.balanced else descend_singles
+        terms = BoxTerms(self.lo, self.hi, self.e, self.q)
+        m, steps, before, idle, followed = len(self.c), 0, float("inf"), 0, False
+        for _ in range(CYCLES):
+            done, violation = descend(self.K, self.F, self.c, terms, eps, 1000 + 10 * m)
+            steps += done
+            idle = idle + 1 if violation > 0.5 * before else 0
+            before = min(before, violation)
+            if violation <= eps:
+                break
+            if idle > IDLE or not self._newton():
+                if followed or not self._interior(0.5 * eps):
+                    break
+                followed, before, idle = True, float("inf"), 0
+        return steps
+
+    def _interior(self, accuracy: float) -> bool:
+        """The minimiser by the central path; whether it is better than what is there."""
+        c, e = self.c, self.e
+        if len(c) > INTERIOR_LIMIT or not (np.isfinite(self.lo) & np.isfinite(self.hi)).all():
+            return False
+        moves = np.flatnonzero(self.lo < self.hi)
+        before, e = c[moves], e[moves]
+        K = self.K[np.ix_(moves, moves)]
+        f = self.F[moves] - K @ before
+        K[np.diag_indices_from(K)] += self.q[moves]
+        found = interior(
+            K, f, e, before, self.lo[moves], self.hi[moves], self.balanced, accuracy
+        )
+        if found is None:
+            return False
+        move = found - before
+        fall = float(move @ (f + K @ (before + 0.5 * move)))
+        if not fall + float(e @ (np.abs(found) - np.abs(before))) < 0.0:
+            return False
+        self.F += move @ self.K[moves]
+        c[moves] = found
+        return True
+
+    def _newton(self) -> bool:
+        """Newton steps on the terms inside their box; those it would push out are then held."""
+        c, e = self.c, self.e
+        inside = np.flatnonzero((c > self.lo) & (c < self.hi) & ((e == 0) | (c != 0)))
+        moved = False
+        for _ in range(FACES):
+            if not 0 < len(inside) <= NEWTON_LIMIT:
+                break
+            step = self._direction(inside)
+            if step is None or not np.isfinite(step).all():
+                break
+            at = c[inside]
+            kink = e[inside] > 0
+            low = np.where(kink & (at > 0), np.maximum(self.lo[inside], 0.0), self.lo[inside])
+            high = np.where(kink & (at < 0), np.minimum(self.hi[inside], 0.0), self.hi[inside])
+            with np.errstate(divide="ignore", invalid="ignore"):
+                room = np.where(step > 0, (high - at) / step, (low - at) / step)
+            room = np.where(step == 0, np.inf, room)
+            size = min(1.0, float(room.min()))
+            after = np.clip(at + size * step, low, high)
+            hit = room <= size
+            after[hit] = np.where(step > 0, high, low)[hit]
+            c[inside] = after
+            self.F += (after - at) @ self.K[inside]
+            moved = True
+            if size == 1.0:
+                break
+            inside = inside[room > 1.0]
+        return moved
+
+    def _direction(self, inside: NDArray[np.intp]) -> Array | None:
+        """Minimiser over the face through the current point (less a tiny ridge), relative to it."""
+        matrix = self.K[np.ix_(inside, inside)]
+        diagonal = matrix.diagonal() + self.q[inside]
+        ridge = FIRST_RIDGE * len(inside) * float(diagonal.max())
+        c = self.c[inside]
+        gradient = self.F[inside] + self.q[inside] * c + self.e[inside] * np.sign(c)
+        for _ in range(RIDGE_TRIALS):
+            np.fill_diagonal(matrix, diagonal + ridge)
+            try:
+                factor = sla.cho_factor(matrix, lower=True, check_finite=False)
+            except sla.LinAlgError:
+                ridge *= RIDGE_GROWTH
+                continue
+            step = np.asarray(sla.cho_solve(factor, gradient, check_finite=False))
+            if self.balanced:
+                ones = np.asarray(sla.cho_solve(factor, np.ones(len(inside)), check_finite=False))
+                step = step - (step.sum() / ones.sum()) * ones
+            return -step
+        return None
+
+
+# -- coordinate descent ------------------------------------------------------------------------
+
+
+class BoxTerms(NamedTuple):
+    """What each coordinate has beside K and f: its box, kink and curvature, shape (m,) each."""
+
+    lo: Array
+    hi: Array
+    e: Array
+    q: Array
+
+
+@compiled()
+def descend_pairs(
+    K: Array, F: Array, c: Array, terms: BoxTerms, eps: float, limit: int
+) -> tuple[int, float]:
     """Two coordinates at a time, their sum kept; partners by the largest predicted decrease.
 
-    (Fan, Chen and Lin 2005, the rule of LIBSVM.) Returns the steps taken and the last violation.
+    (Fan, Chen and Lin 2005, the rule of LIBSVM.) c and ``F = K c + f`` change in place. Ends at a
+    violation of `eps` or after `limit` steps; returns the steps taken and the last violation.
     """
+    lo, hi, e, q = terms
     m = len(c)
     violation = 0.0
     for step in range(limit + 1):
@@ -51,7 +203,7 @@ def _pairs(K, F, c, lo, hi, e, q, eps, limit):  # type: ignore[no-untyped-def]
         if i < 0 or violation <= eps or step == limit:
             return step, max(violation, 0.0)
         row = K[i]
-        own, gain, j, bend, need = row[i] + q[i], 0.0, -1, 1.0, 0.0
+        own, gain, j, curvature, need = row[i] + q[i], 0.0, -1, 1.0, 0.0
         for k in range(m):
             if c[k] > lo[k]:
                 g = F[k] + q[k] * c[k]
@@ -60,7 +212,7 @@ def _pairs(K, F, c, lo, hi, e, q, eps, limit):  # type: ignore[no-untyped-def]
                     a = own + K[k, k] + q[k] - 2.0 * row[k]
                     a = max(a, 1e-12 * (own + K[k, k]) + 1e-300)
                     if d * d > gain * a:
-                        gain, j, bend, need = d * d / a, k, a, d
+                        gain, j, curvature, need = d * d / a, k, a, d
         if j < 0:
             return step, violation
         up = hi[i] - c[i]
@@ -69,7 +221,7 @@ def _pairs(K, F, c, lo, hi, e, q, eps, limit):  # type: ignore[no-untyped-def]
         down = c[j] - lo[j]
         if e[j] > 0.0 and c[j] > 0.0:
             down = min(down, c[j])
-        size = min(need / bend, up, down)
+        size = min(need / curvature, up, down)
         first, second = c[i], c[j]
         if size == up:
             c[i] = 0.0 if (e[i] > 0.0 and first < 0.0) else hi[i]
@@ -86,8 +238,12 @@ def _pairs(K, F, c, lo, hi, e, q, eps, limit):  # type: ignore[no-untyped-def]
     return limit, violation
 
 
-def _singles(K, F, c, lo, hi, e, q, eps, limit):  # type: ignore[no-untyped-def]
-    """One coordinate at a time, the one with the largest predicted decrease."""
+@compiled()
+def descend_singles(
+    K: Array, F: Array, c: Array, terms: BoxTerms, eps: float, limit: int
+) -> tuple[int, float]:
+    """One coordinate at a time, the one with the largest predicted decrease; as `descend_pairs`."""
+    lo, hi, e, q = terms
     m = len(c)
     violation = 0.0
     for step in range(limit + 1):
@@ -122,20 +278,13 @@ def _singles(K, F, c, lo, hi, e, q, eps, limit):  # type: ignore[no-untyped-def]
     return limit, violation
 
 
-@lru_cache(maxsize=1)
-def compiled() -> tuple[Loop, Loop]:
-    """``(pairs, singles)``; numba is imported here, not with the package."""
-    strict = frozenset[str]()
-    found = together_or_plain(globals(), [("_pairs", strict), ("_singles", strict)])
-    return found["_pairs"], found["_singles"]
+# -- interior point method ---------------------------------------------------------------------
 
-
-Array = NDArray[np.float64]
-
-_STEPS = 60
-_BACK = 0.995
+STEPS = 60
+"""Steps at most; some fifteen are usual."""
+TO_BOUNDARY = 0.995
 """Share of the way to the boundary that a step may take."""
-_NEAR = 1e-3
+NEAR = 1e-3
 """A variable this close to its bound (in widths) is at it if its multiplier says so, too."""
 
 
@@ -163,26 +312,31 @@ def interior(
     """
     if not (np.isfinite(K).all() and np.isfinite(f).all()):
         return None
-    path = _Path(K, f, e, c, lo, hi, balanced)
-    for _ in range(_STEPS):
+    path = CentralPath(K, f, e, c, lo, hi, balanced)
+    for _ in range(STEPS):
         if path.ended(accuracy) or not path.advance():
             break
-    return path.settled(lo, hi, accuracy)
+    return path.rounded_to_bounds(lo, hi, accuracy)
 
 
 @dataclass(frozen=True)
-class _Step:
-    """A direction: coefficients, variables, multipliers of 0 and of the bound, level."""
+class _Direction:
+    """A direction: coefficients, variables, their multipliers, the multiplier of the sum."""
 
     c: Array
     v: Array
-    pull: Array
-    push: Array
+    z_low: Array
+    z_high: Array
     level: float
 
 
-class _Path:
-    """The point on the central path: ``c = base + v[:m] - v'``, ``0 <= v <= width``."""
+class CentralPath:
+    """The point on the central path: ``c = base + v[:m] - v'``, ``0 <= v <= width``.
+
+    A kink is two variables, ``c = v - v'`` with ``v, v' >= 0``; as they share their row of K, the
+    system to factorise stays one row a term. `z_low` and `z_high` are the multipliers of ``v >= 0``
+    and of ``v <= width``, `room` is ``width - v``, `level` the multiplier of the sum.
+    """
 
     def __init__(
         self, K: Array, f: Array, e: Array, c: Array, lo: Array, hi: Array, balanced: bool
@@ -198,40 +352,40 @@ class _Path:
         start = np.concatenate([np.maximum(c - self.base, 0.0), np.maximum(-c[self.kinked], 0.0)])
         self.v = np.clip(start, 0.05 * self.width, 0.95 * self.width)
         self.room = self.width - self.v
-        self.c = self.base + self.joined(self.v)
+        self.c = self.base + self.combined(self.v)
         slope = K @ self.c + f
         self.level = float(np.median(slope)) if balanced else 0.0
         size = float(np.abs(slope - self.level).max()) + float(self.cost.max(initial=0.0)) + 1e-300
-        self.pull, self.push = np.full(len(self.v), size), np.full(len(self.v), size)
+        self.z_low, self.z_high = np.full(len(self.v), size), np.full(len(self.v), size)
         self.m = m
 
-    def joined(self, v: Array) -> Array:
+    def combined(self, v: Array) -> Array:
         """What the variables `v` add up to at each term."""
         m = len(self.base)
         out = v[:m].copy()
         out[self.kinked] -= v[m:]
         return out
 
-    def shared(self, h: Array) -> Array:
+    def combined_adjoint(self, h: Array) -> Array:
         """The slopes `h` of the terms, as those of their variables."""
         return np.concatenate([h, -h[self.kinked]])
 
     def residual(self) -> Array:
         """By how much the Lagrangian is not stationary."""
         slope = self.K @ self.c + self.f - self.level
-        return self.shared(slope) + self.cost - self.pull + self.push
+        return self.combined_adjoint(slope) + self.cost - self.z_low + self.z_high
 
     def ended(self, accuracy: float) -> bool:
         """Whether the point is accurate enough to tell who is at a bound."""
-        products = np.maximum(self.pull * self.v, self.push * self.room) / self.width
-        done = float(products.max()) <= 0.1 * _NEAR * accuracy
+        products = np.maximum(self.z_low * self.v, self.z_high * self.room) / self.width
+        done = float(products.max()) <= 0.1 * NEAR * accuracy
         return done and float(np.abs(self.residual()).max()) <= 0.1 * accuracy
 
     def advance(self) -> bool:
         """One step of predictor and corrector; whether it could be taken."""
-        stiff = self.pull / self.v + self.push / self.room
-        weight = 1.0 / stiff[: self.m]
-        weight[self.kinked] += 1.0 / stiff[self.m:]
+        barrier = self.z_low / self.v + self.z_high / self.room
+        weight = 1.0 / barrier[: self.m]
+        weight[self.kinked] += 1.0 / barrier[self.m:]
         matrix = self.K.copy()
         matrix[np.diag_indices_from(matrix)] += 1.0 / weight
         try:
@@ -240,62 +394,62 @@ class _Path:
             return False
         ones = np.asarray(sla.cho_solve(factor, np.ones(self.m))) if self.balanced else None
         residual, zero = self.residual(), np.zeros(len(self.v))
-        guess = self.direction(factor, ones, stiff, weight, residual, zero, zero)
-        reach = self.reach(guess)
-        mean = float(self.pull @ self.v + self.push @ self.room) / (2 * len(self.v))
-        ahead = float(
-            (self.pull + reach * guess.pull) @ (self.v + reach * guess.v)
-            + (self.push + reach * guess.push) @ (self.room - reach * guess.v)
+        affine = self.direction(factor, ones, barrier, weight, residual, zero, zero)
+        reach = self.reach(affine)
+        mean = float(self.z_low @ self.v + self.z_high @ self.room) / (2 * len(self.v))
+        predicted = float(
+            (self.z_low + reach * affine.z_low) @ (self.v + reach * affine.v)
+            + (self.z_high + reach * affine.z_high) @ (self.room - reach * affine.v)
         ) / (2 * len(self.v))
-        center = (ahead / mean) ** 3 * mean
+        center = (predicted / mean) ** 3 * mean
         step = self.direction(
-            factor, ones, stiff, weight, residual,
-            center - guess.v * guess.pull, center + guess.v * guess.push,
+            factor, ones, barrier, weight, residual,
+            center - affine.v * affine.z_low, center + affine.v * affine.z_high,
         )
-        reach = min(1.0, _BACK * self.reach(step))
+        reach = min(1.0, TO_BOUNDARY * self.reach(step))
         if not reach > 1e-10:
             return False
         self.c = self.c + reach * step.c
         self.v, self.room = self.v + reach * step.v, self.room - reach * step.v
-        self.pull, self.push = self.pull + reach * step.pull, self.push + reach * step.push
+        self.z_low, self.z_high = self.z_low + reach * step.z_low, self.z_high + reach * step.z_high
         self.level += reach * step.level
         return True
 
     def direction(
-        self, factor: tuple[Array, bool], ones: Array | None, stiff: Array, weight: Array,
+        self, factor: tuple[Array, bool], ones: Array | None, barrier: Array, weight: Array,
         residual: Array, low: Array, high: Array,
-    ) -> _Step:
+    ) -> _Direction:
         """The Newton direction that aims at the products `low` and `high` of the two bounds."""
-        right = -residual + (low / self.v - self.pull) - (high / self.room - self.push)
-        c = np.asarray(sla.cho_solve(factor, self.joined(right / stiff) / weight))
+        right = -residual + (low / self.v - self.z_low) - (high / self.room - self.z_high)
+        c = np.asarray(sla.cho_solve(factor, self.combined(right / barrier) / weight))
         level = 0.0
         if ones is not None:
             short = self.total - float(self.c.sum())
             level = (short - float(c.sum())) / float(ones.sum())
             c = c + level * ones
-        v = (right - self.shared(self.K @ c - level)) / stiff
-        return _Step(
-            c, v, low / self.v - self.pull - self.pull / self.v * v,
-            high / self.room - self.push + self.push / self.room * v, level,
+        v = (right - self.combined_adjoint(self.K @ c - level)) / barrier
+        return _Direction(
+            c, v, low / self.v - self.z_low - self.z_low / self.v * v,
+            high / self.room - self.z_high + self.z_high / self.room * v, level,
         )
 
-    def reach(self, step: _Step) -> float:
+    def reach(self, step: _Direction) -> float:
         """How far along `step` everything stays positive, 1 at most."""
         most = 1.0
-        pairs = ((self.v, step.v), (self.room, -step.v), (self.pull, step.pull),
-                 (self.push, step.push))
+        pairs = ((self.v, step.v), (self.room, -step.v), (self.z_low, step.z_low),
+                 (self.z_high, step.z_high))
         for value, change in pairs:
             falls = change < 0
             if falls.any():
                 most = min(most, float((-value[falls] / change[falls]).min()))
         return most
 
-    def settled(self, lo: Array, hi: Array, accuracy: float) -> Array | None:
+    def rounded_to_bounds(self, lo: Array, hi: Array, accuracy: float) -> Array | None:
         """The point with terms at their bounds exactly, the sum restored by those inside."""
-        zero = (self.v <= _NEAR * self.width) & (self.pull > accuracy)
-        full = (self.room <= _NEAR * self.width) & (self.push > accuracy)
+        zero = (self.v <= NEAR * self.width) & (self.z_low > accuracy)
+        full = (self.room <= NEAR * self.width) & (self.z_high > accuracy)
         v = np.where(zero, 0.0, np.where(full, self.width, self.v))
-        c = np.clip(self.base + self.joined(v), lo, hi)
+        c = np.clip(self.base + self.combined(v), lo, hi)
         c[full[: self.m]] = hi[full[: self.m]]  # base + width may round
         if not self.balanced:
             return c
@@ -311,128 +465,3 @@ class _Path:
         if abs(short) > free:
             return None
         return np.asarray(c + (short / free) * room) if free > 0 else c
-
-
-NEWTON_LIMIT = 3000
-"""Largest number of terms inside their box for which a Newton step is taken."""
-INTERIOR_LIMIT = 2000
-"""Largest block for which the central path is followed where steps get stuck."""
-_CYCLES, _IDLE, _FACES = 30, 2, 6
-
-
-@dataclass(eq=False)
-class Block:
-    """``minimise 1/2 c' K c + f' c + sum_k (e_k |c_k| + q_k/2 c_k^2)`` over a box.
-
-    Parameters
-    ----------
-    K : array, shape (m, m)
-    F : array, shape (m,)
-        ``K c + f`` at the start; kept up to date.
-    c, lo, hi, e, q : arrays, shape (m,)
-        `c` and `F` belong to the block, which changes them.
-    balanced : bool
-        Whether the sum of c is kept.
-    """
-
-    K: Array
-    F: Array
-    c: Array
-    lo: Array
-    hi: Array
-    e: Array
-    q: Array
-    balanced: bool
-
-    def solve(self, eps: float) -> int:
-        """Reduce the violation of optimality to `eps`; returns the number of coordinate steps."""
-        run = compiled()[0 if self.balanced else 1]
-        m, steps, before, idle, fallen = len(self.c), 0, float("inf"), 0, False
-        for _ in range(_CYCLES):
-            done, violation = run(
-                self.K, self.F, self.c, self.lo, self.hi, self.e, self.q, eps, 1000 + 10 * m
-            )
-            steps += done
-            idle = idle + 1 if violation > 0.5 * before else 0
-            before = min(before, violation)
-            if violation <= eps:
-                break
-            if idle > _IDLE or not self._newton():
-                if fallen or not self._interior(0.5 * eps):
-                    break
-                fallen, before, idle = True, float("inf"), 0
-        return steps
-
-    def _interior(self, accuracy: float) -> bool:
-        """The minimiser by the central path; whether it is better than what is there."""
-        c, e = self.c, self.e
-        if len(c) > INTERIOR_LIMIT or not (np.isfinite(self.lo) & np.isfinite(self.hi)).all():
-            return False
-        moves = np.flatnonzero(self.lo < self.hi)
-        held, e = c[moves], e[moves]
-        K = self.K[np.ix_(moves, moves)]
-        f = self.F[moves] - K @ held
-        K[np.diag_indices_from(K)] += self.q[moves]
-        found = interior(
-            K, f, e, held, self.lo[moves], self.hi[moves], self.balanced, accuracy
-        )
-        if found is None:
-            return False
-        move = found - held
-        fall = float(move @ (f + K @ (held + 0.5 * move)))
-        if not fall + float(e @ (np.abs(found) - np.abs(held))) < 0.0:
-            return False
-        self.F += move @ self.K[moves]
-        c[moves] = found
-        return True
-
-    def _newton(self) -> bool:
-        """Newton steps on the terms inside their box; those it would push out are then held."""
-        c, e = self.c, self.e
-        inside = np.flatnonzero((c > self.lo) & (c < self.hi) & ((e == 0) | (c != 0)))
-        moved = False
-        for _ in range(_FACES):
-            if not 0 < len(inside) <= NEWTON_LIMIT:
-                break
-            step = self._direction(inside)
-            if step is None or not np.isfinite(step).all():
-                break
-            held = c[inside]
-            kink = e[inside] > 0
-            low = np.where(kink & (held > 0), np.maximum(self.lo[inside], 0.0), self.lo[inside])
-            high = np.where(kink & (held < 0), np.minimum(self.hi[inside], 0.0), self.hi[inside])
-            with np.errstate(divide="ignore", invalid="ignore"):
-                room = np.where(step > 0, (high - held) / step, (low - held) / step)
-            room = np.where(step == 0, np.inf, room)
-            size = min(1.0, float(room.min()))
-            after = np.clip(held + size * step, low, high)
-            hit = room <= size
-            after[hit] = np.where(step > 0, high, low)[hit]
-            c[inside] = after
-            self.F += (after - held) @ self.K[inside]
-            moved = True
-            if size == 1.0:
-                break
-            inside = inside[room > 1.0]
-        return moved
-
-    def _direction(self, inside: NDArray[np.intp]) -> Array | None:
-        """Minimiser over the face through the current point (less a tiny ridge), relative to it."""
-        matrix = self.K[np.ix_(inside, inside)]
-        diagonal = matrix.diagonal() + self.q[inside]
-        ridge = 1e-13 * len(inside) * float(diagonal.max())
-        c = self.c[inside]
-        gradient = self.F[inside] + self.q[inside] * c + self.e[inside] * np.sign(c)
-        for _ in range(3):
-            np.fill_diagonal(matrix, diagonal + ridge)
-            try:
-                factor = sla.cho_factor(matrix, lower=True, check_finite=False)
-            except sla.LinAlgError:
-                ridge *= 1e3
-                continue
-            step = np.asarray(sla.cho_solve(factor, gradient, check_finite=False))
-            if self.balanced:
-                ones = np.asarray(sla.cho_solve(factor, np.ones(len(inside)), check_finite=False))
-                step = step - (step.sum() / ones.sum()) * ones
-            return -step
-        return None

@@ -1,6 +1,4 @@
-"""Decomposition for kernel problems: small dense blocks by pairs of coordinates, then Newton steps.
-
-What moves while `Smo` works: coefficients, the values of w at every term, and the intercept.
+"""Decomposition for kernel problems: small dense blocks, one after another (SMO).
 
 With ``c = -s theta`` the dual of a (reduced) kernel problem is
 
@@ -12,8 +10,8 @@ With ``c = -s theta`` the dual of a (reduced) kernel problem is
 (``w = sum_i c_i z_i + w0``, ``w0`` from the terms that are fixed.) The values ``u_i = <z_i, w>``
 are kept for every term, so one evaluation of the gap is O(n). Each round takes the terms strictly
 inside their box and those that violate optimality most, solves for them on a dense block of the
-kernel matrix, and updates u. As w is the one of the dual point, the gap is the sum of the
-Fenchel-Young terms alone.
+kernel matrix (`cvxscreen.solvers.box_qp`), and updates u. As w is the one of the dual point, the
+gap is the sum of the Fenchel-Young terms alone.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.gram import Gram, exact_sum
 from cvxscreen.errors import InvalidInput
-from cvxscreen.solvers.box_qp import Block
+from cvxscreen.solvers.box_qp import BoxQp
 from cvxscreen.solvers.interface import (
     SolverTraits,
     Start,
@@ -40,15 +38,29 @@ from cvxscreen.solvers.interface import (
 Array = NDArray[np.float64]
 
 
-class State:
-    """Coefficients of the terms, the values u, and what never changes during one call."""
+class KernelIterate:
+    """Coefficients of the terms, the values u, the intercept, and what never changes in one call.
+
+    Attributes
+    ----------
+    c, u : arrays, shape (n,)
+        Coefficients, and ``<z_i, w>``.
+    b : float
+        The intercept; 0 without one.
+    lo, hi : arrays, shape (n,)
+        The box of c.
+    linear : array, shape (n,)
+        ``s_i b_i``, the linear term of the dual.
+    fixed : array, shape (points,)
+        What terms that are fixed contribute to the coefficients of w.
+    """
 
     def __init__(self, problem: Problem, gram: Gram, start: Start | None) -> None:
         self.problem, self.gram = problem, gram
         self.losses, self.sign = problem.losses, gram.sign
         ends = -self.sign * self.losses.lo, -self.sign * self.losses.hi
         self.lo, self.hi = np.minimum(*ends), np.maximum(*ends)
-        self.bend = self.sign * self.losses.b
+        self.linear = self.sign * self.losses.b
         n_points = gram.kernel.size
         self.fixed = -problem.linear[:n_points]
         self.whole = problem.n == n_points and bool((gram.index == np.arange(n_points)).all())
@@ -100,7 +112,7 @@ class State:
     def dual(self) -> float:
         """Dual objective where nothing is fixed."""
         f = self.losses
-        smooth = (self.bend - 0.5 * (self.u + f.q * self.c)) @ self.c
+        smooth = (self.linear - 0.5 * (self.u + f.q * self.c)) @ self.c
         return float(smooth - f.e @ np.abs(self.c))
 
     @property
@@ -127,12 +139,12 @@ class State:
     def derivatives(self) -> tuple[Array, Array]:
         """Of the dual objective when c_i grows (inf at hi) and when it falls (-inf at lo)."""
         e = self.losses.e
-        g = self.u - self.bend + self.losses.q * self.c
+        g = self.u - self.linear + self.losses.q * self.c
         up = np.where(self.c < self.hi, g + np.where(self.c >= 0, e, -e), np.inf)
         down = np.where(self.c > self.lo, g + np.where(self.c > 0, e, -e), -np.inf)
         return up, down
 
-    def settle_intercept(self, up: Array, down: Array) -> None:
+    def choose_intercept(self, up: Array, down: Array) -> None:
         """The best b for the current w: a root of a monotone sum of slopes, by bisection."""
         if not self.gram.intercept or not len(self.c):
             return
@@ -142,13 +154,13 @@ class State:
         width = abs(high - low) if len(known) == 2 else 1.0
         offset = float(self.problem.linear[-1])
 
-        losses, sign, u, settled = self.losses, self.sign, self.u, offset
+        losses, sign, u, decided = self.losses, self.sign, self.u, offset
 
-        def pull(b: float) -> Array:
+        def slopes(b: float) -> Array:
             return np.asarray(sign * losses.slope(sign * (u + b)))
 
         def rises(b: float) -> bool:
-            return float(pull(b).sum()) + settled > 0
+            return float(slopes(b).sum()) + decided > 0
 
         width = max(width, 1e-12 * (1.0 + abs(middle)))
         low, high = middle - width, middle + width
@@ -160,10 +172,10 @@ class State:
             if rises(high):
                 break
             high += high - low
-        # What agrees at both ends is settled in between.
-        ends = pull(low), pull(high)
+        # What agrees at both ends is decided in between.
+        ends = slopes(low), slopes(high)
         moving = np.flatnonzero(ends[0] != ends[1])
-        settled += float(ends[0][ends[0] == ends[1]].sum())
+        decided += float(ends[0][ends[0] == ends[1]].sum())
         losses, sign, u = losses.take(moving), sign[moving], u[moving]
         for _ in range(60):
             self.b = 0.5 * (low + high)
@@ -182,12 +194,13 @@ class State:
 
 
 DENSE = 1500
-"""Up to so many terms are solved as one block."""
+"""Up to so many terms are solved as one block: its kernel matrix takes 18 MB."""
 TIGHTER = 0.03
 """A block's violation is reduced by this factor, further where that brings no progress."""
 CACHE_MARGIN = 8
 """Rows of the cache that a block leaves for others."""
-_PATIENCE = 5
+PATIENCE = 5
+"""Blocks in a row that may bring no progress."""
 
 
 @dataclass(frozen=True)
@@ -217,7 +230,7 @@ class Smo(SubproblemSolver):
 
         Returns
         -------
-        InnerResult
+        SubproblemResult
             Status ``"optimal"`` when the target was reached, ``"inaccurate"`` otherwise.
 
         Raises
@@ -229,33 +242,33 @@ class Smo(SubproblemSolver):
         refuse_side(problem)
         if not isinstance(gram, Gram):
             raise InvalidInput("this solver takes kernel problems only.")
-        state = State(problem, gram, start)
-        best, best_gap = (state.point(), state.theta), float("inf")
+        iterate = KernelIterate(problem, gram, start)
+        best, best_gap = (iterate.point(), iterate.theta), float("inf")
         known = float("inf")
         status, idle, steps, rounds, tighter = "inaccurate", 0, 0, 0, TIGHTER
         rng = np.random.default_rng(0)
         while True:
-            up, down = state.derivatives()
-            state.settle_intercept(up, down)
-            gap = state.gap()
+            up, down = iterate.derivatives()
+            iterate.choose_intercept(up, down)
+            gap = iterate.gap()
             progress = gap < 0.9 * known  # since it was last seen, over several blocks maybe
             known = gap if progress else known
             if gap < best_gap:
-                best, best_gap = (state.point(), state.theta), gap
+                best, best_gap = (iterate.point(), iterate.theta), gap
             if best_gap <= target:
                 status = "optimal"
                 break
             if not gram.intercept:
                 up, down = np.minimum(up, 0.0), np.maximum(down, 0.0)
             violation = float(down.max() - up.min()) if problem.n else 0.0
-            if rounds >= self.max_rounds or idle > _PATIENCE or not violation > 0.0:
+            if rounds >= self.max_rounds or idle > PATIENCE or not violation > 0.0:
                 break
             if self.limits.spent():
                 break
             # Near the target the gap falls about as fast as the violation: no need for more.
             enough = min(0.3, 0.3 * target / gap)
-            chosen = self._choose(state, up, down, rng)
-            done, fell = _improve(state, chosen, max(tighter, enough) * violation)
+            chosen = self._choose(iterate, up, down, rng)
+            done, fell = _improve(iterate, chosen, max(tighter, enough) * violation)
             steps, rounds = steps + done, rounds + 1
             self.limits.spent(1)
             # Far from the optimum the gap jumps about, but the dual objective always improves.
@@ -270,21 +283,21 @@ class Smo(SubproblemSolver):
         return SubproblemResult(status, x, theta, info=info)
 
     def _choose(
-        self, state: State, up: Array, down: Array, rng: np.random.Generator
+        self, iterate: KernelIterate, up: Array, down: Array, rng: np.random.Generator
     ) -> NDArray[np.intp]:
         """Terms inside their box; of those that should grow or fall the worst, and some others."""
         n = len(up)
         if n <= DENSE:
             return np.arange(n)
-        room = max(self.block, state.gram.kernel.slots - CACHE_MARGIN)
-        inside = state.inside()
-        held = np.flatnonzero(inside)
-        middle = 0.5 * (float(up.min()) + float(down.max())) if state.gram.intercept else 0.0
-        if len(held) > room // 2:
-            worst = np.minimum(up - middle, middle - down)[held]
-            held = held[np.argsort(worst)[: room // 2]]
-        extra = max(min(max(self.block, len(held) // 2), room - len(held), n) // 4, 1)
-        parts = [held]
+        room = max(self.block, iterate.gram.kernel.slots - CACHE_MARGIN)
+        inside = iterate.inside()
+        free = np.flatnonzero(inside)
+        middle = 0.5 * (float(up.min()) + float(down.max())) if iterate.gram.intercept else 0.0
+        if len(free) > room // 2:
+            worst = np.minimum(up - middle, middle - down)[free]
+            free = free[np.argsort(worst)[: room // 2]]
+        extra = max(min(max(self.block, len(free) // 2), room - len(free), n) // 4, 1)
+        parts = [free]
         for key in (up - middle, middle - down):
             able = np.flatnonzero((key < 0) & ~inside)
             if len(able) > 2 * extra:
@@ -295,7 +308,7 @@ class Smo(SubproblemSolver):
         return np.unique(np.concatenate(parts))
 
 
-def _improve(state: State, chosen: NDArray[np.intp], eps: float) -> tuple[int, float]:
+def _improve(iterate: KernelIterate, chosen: NDArray[np.intp], eps: float) -> tuple[int, float]:
     """Solve for the `chosen` terms, the others held.
 
     Returns
@@ -304,26 +317,26 @@ def _improve(state: State, chosen: NDArray[np.intp], eps: float) -> tuple[int, f
     fell : float
         By how much the dual's negative fell.
     """
-    kernel, points = state.gram.kernel, state.gram.index[chosen]
-    if len(chosen) < len(state.c) or 3 * len(chosen) >= kernel.size:
+    kernel, points = iterate.gram.kernel, iterate.gram.index[chosen]
+    if len(chosen) < len(iterate.c) or 3 * len(chosen) >= kernel.size:
         kernel.fetch(points)
-    losses, before = state.losses, state.c[chosen]
+    losses, before = iterate.losses, iterate.c[chosen]
     e, q = losses.e[chosen], losses.q[chosen]
-    gradient = state.u[chosen] - state.bend[chosen]
-    block = Block(
+    gradient = iterate.u[chosen] - iterate.linear[chosen]
+    block = BoxQp(
         kernel.block(points, points), gradient.copy(), before.copy(),
-        state.lo[chosen], state.hi[chosen], e, q, state.gram.intercept,
+        iterate.lo[chosen], iterate.hi[chosen], e, q, iterate.gram.intercept,
     )
     steps = block.solve(eps)
     moved = block.c - before
     fell = -0.5 * float(moved @ (gradient + block.F))
-    bend = 0.5 * q * (block.c**2 - before**2)
-    fell -= float(np.sum(e * (np.abs(block.c) - np.abs(before)) + bend))
-    state.c[chosen] = block.c
-    if len(chosen) == len(state.c):
-        state.u = block.F + state.bend
+    curved = 0.5 * q * (block.c**2 - before**2)
+    fell -= float(np.sum(e * (np.abs(block.c) - np.abs(before)) + curved))
+    iterate.c[chosen] = block.c
+    if len(chosen) == len(iterate.c):
+        iterate.u = block.F + iterate.linear
     else:
-        change = np.zeros(len(state.c))
+        change = np.zeros(len(iterate.c))
         change[chosen] = moved
-        state.u = state.u + state.product(state.gram.spread(change))
+        iterate.u = iterate.u + iterate.product(iterate.gram.spread(change))
     return steps, fell

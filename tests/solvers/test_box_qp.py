@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cvxscreen.solvers import box_qp as smo_block
-from cvxscreen.solvers.box_qp import Block, _Path, interior
+from cvxscreen.solvers import box_qp
+from cvxscreen.solvers.box_qp import BoxQp, CentralPath, interior
 
 
 def program(seed: int, m: int = 40, rank: int = 12) -> tuple[np.ndarray, ...]:
@@ -66,14 +66,14 @@ def test_the_sum_is_restored_on_the_side_a_kinked_term_is_on() -> None:
     m = 4
     lo, hi, e = np.full(m, -1.0), np.full(m, 1.0), np.array([0.5, 0.5, 0.0, 0.0])
     for short in (1.5, -1.5):
-        path = _Path(np.eye(m), np.zeros(m), e, np.zeros(m), lo, hi, True)
+        path = CentralPath(np.eye(m), np.zeros(m), e, np.zeros(m), lo, hi, True)
         at = np.array([-0.01, 0.01, 0.2, 0.3])
         path.total = float(at.sum()) + short
         path.v = np.concatenate([at - path.base, [0.0, 0.0]])
         path.v[:2], path.v[m:] = np.maximum(at[:2], 0.0), np.maximum(-at[:2], 0.0)
         path.room = path.width - path.v
-        path.pull[:], path.push[:] = 0.0, 0.0
-        found = path.settled(lo, hi, 1e-7)
+        path.z_low[:], path.z_high[:] = 0.0, 0.0
+        found = path.rounded_to_bounds(lo, hi, 1e-7)
         assert found is not None
         assert found.sum() == pytest.approx(path.total, abs=1e-14)
         assert found[0] <= 0.0 <= found[1]
@@ -99,7 +99,7 @@ def test_blocks_reach_an_accuracy_that_steps_alone_do_not(
         box = np.full(300, -1e4), np.full(300, 1e4)
 
     def left() -> float:
-        block = Block(
+        block = BoxQp(
             K, f.copy(), np.zeros(300), *box, np.full(300, dead), np.zeros(300), balanced
         )
         block.solve(1e-6)
@@ -107,5 +107,5 @@ def test_blocks_reach_an_accuracy_that_steps_alone_do_not(
         return violation(block.F, block.e, block.c, *box, balanced)
 
     assert left() <= 2e-6
-    monkeypatch.setattr(smo_block, "INTERIOR_LIMIT", 0)
+    monkeypatch.setattr(box_qp, "INTERIOR_LIMIT", 0)
     assert left() > 1e-5

@@ -26,14 +26,13 @@ from cvxscreen.certificates.path import certify_many
 from cvxscreen.core.duality import dual_feasible, reference_point
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.out_of_core import block_products
-from cvxscreen.solvers import box_qp as smo_loops
 from cvxscreen.solvers.compiled_path.segments import CompiledPath
 from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
 from cvxscreen.solvers.metric.solver import closed_form, task_of
 from cvxscreen.solvers.stochastic import Sdca, Spdc
 
 MADE: tuple[Any, ...] = (
-    certificate_batch.compiled, smo_loops.compiled,
+    certificate_batch.compiled,
 )
 """Everything that hands out kernels, each once."""
 

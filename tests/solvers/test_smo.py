@@ -15,7 +15,7 @@ from cvxscreen.errors import InvalidInput
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
 from cvxscreen.solvers import smo
-from cvxscreen.solvers.box_qp import Block
+from cvxscreen.solvers.box_qp import BoxQp
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.smo import Smo
@@ -153,7 +153,7 @@ def test_block_meets_its_optimality_conditions(balanced: bool) -> None:
     K, f = A @ A.T, rng.normal(size=m)
     lo, hi = -rng.random(m), rng.random(m)
     e, q = np.where(rng.random(m) < 0.5, 0.2, 0.0), np.where(rng.random(m) < 0.5, 0.3, 0.0)
-    block = Block(K, f.copy(), np.zeros(m), lo, hi, e, q, balanced)
+    block = BoxQp(K, f.copy(), np.zeros(m), lo, hi, e, q, balanced)
     block.solve(1e-9)
     c, g = block.c, K @ block.c + f + q * block.c
     assert np.allclose(block.F, K @ c + f, atol=1e-9)
