@@ -1,8 +1,7 @@
-"""Accelerated projected (proximal) gradient: the method, and the solver of a `Problem`.
+"""Accelerated proximal gradient: the method, and the solver of a `Problem` with smooth losses.
 
-Accelerated projected (proximal) gradient: minimise ``f + g``, f smooth, g with a prox.
-
-Three forms of the same scheme, over arrays of any shape:
+The method minimises ``f + g``, f smooth and g with a proximal operator, over arrays of any shape.
+Three forms of the same scheme:
 
 * `fista` with a gradient restart (Chen et al. 2013, Algorithm 1; O'Donoghue and Candes 2015 for the
   restart), for f that is finite and convex everywhere: its search point leaves the domain of g;
@@ -16,11 +15,9 @@ with a slack for rounding; near the optimum, where the two sides agree to all di
 L decreases at restarts only, as the proof asks. Whether to stop is the caller's business: by the
 duality gap, not by the change of the objective.
 
-Accelerated proximal gradient as a solver of any `Problem` with smooth losses.
-
-The losses are the smooth part; the quadratic and linear terms go into the prox (a division, or one
-eigendecomposition where the quadratic has a dense part), and so does a penalty (L1, a cone), whose
-`Penalty.prox_and_subgradient` at another diagonal is just that prox.
+`Apg` is the solver: the losses are f; the quadratic and linear terms go into the prox (a division,
+or one eigendecomposition where the quadratic has a dense part), and so does a penalty (L1, a cone),
+whose `Penalty.prox_and_subgradient` at another diagonal is just that prox.
 """
 
 from __future__ import annotations
@@ -46,8 +43,10 @@ FLAT = 1e-10
 """Below this share of the value the quadratic part of the model is lost in the value's rounding."""
 SLACK = 1e-13
 """Relative rounding of a value of f that the line search forgives."""
-_RELAX = 0.7
-_MOST_DOUBLINGS = 100
+RELAX = 0.7
+"""At a restart L is tried this much smaller: smaller values cost a doubling each time."""
+MOST_DOUBLINGS = 100
+"""Of L in one search: a factor of 1e30 above any sensible guess."""
 
 
 class Smooth(Protocol):
@@ -122,16 +121,16 @@ def _search(
 
     `take` maps L to the prox point and the new iterate.
     """
-    for _ in range(_MOST_DOUBLINGS):
+    for _ in range(MOST_DOUBLINGS):
         point, new = take(lipschitz)
         move = new - base
-        found, bend = smooth.value(new), 0.5 * lipschitz * _dot(move, move)
+        found, rise = smooth.value(new), 0.5 * lipschitz * _dot(move, move)
         size = max(abs(value), abs(found))
-        if bend <= FLAT * size:
+        if rise <= FLAT * size:
             # Values agree to too many digits to tell; gradients along the move still differ.
-            if _dot(smooth.value_gradient(new)[1] - gradient, move) <= 2.0 * bend + SLACK * bend:
+            if _dot(smooth.value_gradient(new)[1] - gradient, move) <= 2.0 * rise + SLACK * rise:
                 break
-        elif found <= value + _dot(gradient, move) + bend + SLACK * size:
+        elif found <= value + _dot(gradient, move) + rise + SLACK * size:
             break
         lipschitz *= 2.0
     return point, new, lipschitz
@@ -191,7 +190,7 @@ def fista(
             t, z = grown, kept
         elif restart and _dot(s - new, new - z) > 0.0:
             t, s, z, restarts = 1.0, new, new, restarts + 1
-            lipschitz *= _RELAX
+            lipschitz *= RELAX
         else:
             s = new + ((t - 1.0) / grown) * (new - z)
             t, z = grown, new
@@ -231,7 +230,7 @@ def auslender_teboulle(
         if restart and _dot(y - new, new - z) > 0.0:
             z = w = new
             theta, restarts = 1.0, restarts + 1
-            lipschitz *= _RELAX
+            lipschitz *= RELAX
         else:
             z, w = new, point
             theta = 0.5 * (np.sqrt(theta**4 + 4.0 * theta**2) - theta**2)
@@ -269,7 +268,7 @@ class Apg(SubproblemSolver):
 
         Returns
         -------
-        InnerResult
+        SubproblemResult
             Status ``"optimal"`` when the target was reached, ``"inaccurate"`` otherwise.
 
         Raises
@@ -392,9 +391,9 @@ class _Run:
             return over or self.gap <= self.target
         margins = problem.design.forward(x)
         theta, _ = dual_feasible(problem, problem.losses.slope(margins), None, margins)
-        pull = problem.design.adjoint(theta) + problem.linear
+        v = problem.design.adjoint(theta) + problem.linear
         self.passes += 2
-        step = x + problem.quadratic.solve(pull)
+        step = x + problem.quadratic.solve(v)
         step[problem.quadratic.free] = 0.0
         fy = float(problem.losses.fenchel_young(margins, theta).sum())
         gap = fy + 0.5 * problem.quadratic.norm(step) ** 2

@@ -1,17 +1,18 @@
-"""Semismooth Newton on the dual proximal point: the built-in solver.
-
-The Newton system ``(M + diag(damping) + A_J' diag(bend) A_J) step = right`` by size.
-
-* few coordinates: the dense d x d matrix, scaled to a unit diagonal, and Cholesky;
-* few bending rows: the |J| x |J| matrix of the Woodbury identity for the penalised coordinates, and
-  a Schur complement for the unpenalised ones;
-* otherwise: conjugate gradients on the rows J with a diagonal preconditioner, forming neither.
+"""Semismooth Newton on the dual proximal point: the built-in solver of dense or small problems.
 
 Outer iteration: the proximal point method on the dual (an augmented Lagrangian method), which
 smooths every loss by ``weight/2 (theta - theta0)^2``. Inner iteration: Newton's method on the
-smooth primal ``g(x) + sum_i f_i^weight(<a_i, x>)``; its Hessian is ``M`` plus the rows whose slope
-lies strictly inside its box. Newton steps number 10 to 50 whatever C is, where coordinate descent
-stalls. (Li, Sun and Toh 2018 for the scheme; the linear algebra is chosen by size below.)
+smooth primal ``g(x) + sum_i f_i^weight(<a_i, x>)``; its Hessian is ``M`` plus the rows J whose
+slope lies strictly inside its box. Newton steps number 10 to 50 whatever C is, where coordinate
+descent stalls. (Li, Sun and Toh 2018 for the scheme.)
+
+The Newton system ``(M + diag(damping) + A_J' diag(curvature) A_J) step = right`` is solved by size
+(`solve_newton_system`):
+
+* few coordinates: the dense d x d matrix, scaled to a unit diagonal, and Cholesky;
+* few rows in J: the |J| x |J| matrix of the Woodbury identity for the penalised coordinates, and a
+  Schur complement for the unpenalised ones;
+* otherwise: conjugate gradients on the rows J with a diagonal preconditioner, forming neither.
 """
 
 from __future__ import annotations
@@ -41,130 +42,117 @@ Array = NDArray[np.float64]
 
 DENSE_LIMIT = 1200
 """Largest side of a matrix that is formed and factorised."""
+STALL, IDLE = 1e-3, 60
+"""Relative fall of the gap below which a step counts as none; so many of them end the call."""
+STATIONARY = 0.3**2
+"""The inner problem is solved when its squared gradient is at most this share of the squared
+proximal step (criterion B of Li, Sun and Toh 2018 with a constant)."""
+GAP_EVERY, MARGINS_EVERY = 4, 20
+"""Steps between two evaluations of the gap, where one costs a pass (unpenalised coordinates), and
+between two of the margins afresh, which otherwise carry the rounding of every step."""
+FAST, MEDIUM, SLOW = 4, 8, 12
+"""Newton steps of an inner problem up to which the next proximal weight is a tenth or a quarter
+(else half), and from which on it is four times as large. (By trial; no answer depends on it.)"""
 
 
-def solve_newton_system(
-    problem: Problem, rows: NDArray[np.intp], bend: Array, damping: Array, right: Array
-) -> Array:
-    """Solve the Newton system; see the module's docstring.
+@dataclass(frozen=True)
+class Newton(SubproblemSolver):
+    """The built-in solver for problems without side constraints.
 
     Parameters
     ----------
-    rows : array of int, shape (k,)
-        Indices J of the bending rows.
-    bend : array, shape (k,)
-        Their second derivatives.
-    damping : array, shape (d,)
-        Added to the diagonal (0 on penalised coordinates).
-    right : array, shape (d,)
-
-    Returns
-    -------
-    array, shape (d,)
-
-    Raises
-    ------
-    scipy.linalg.LinAlgError
-        If the matrix is not positive definite even with a little more on its diagonal.
+    max_steps : int
+        Newton steps at most.
+    limits : Limits
+        Of the whole call.
     """
-    quadratic, d = problem.quadratic, problem.d
-    diagonal = quadratic.diagonal + damping
-    if not len(rows) and quadratic.matrix is None and (diagonal > 0).all():
-        return right / diagonal
-    if quadratic.matrix is None and 2 * len(rows) < min(d, 2 * DENSE_LIMIT):
-        try:
-            return _woodbury(problem, rows, bend, diagonal, right)
-        except sla.LinAlgError:
-            if d > DENSE_LIMIT:
-                raise
-    if d <= DENSE_LIMIT or quadratic.matrix is not None:
-        matrix = problem.design.weighted_gram(rows, bend)
-        matrix[np.diag_indices(d)] += diagonal
-        if quadratic.matrix is not None:
-            matrix += quadratic.matrix
-        return solve_positive(matrix, right)
-    return _conjugate_gradients(problem, rows, bend, diagonal, right)
+
+    max_steps: int = 500
+    name: str = "BUILTIN"
+    limits: Limits = field(default=UNLIMITED, compare=False)
+    traits: ClassVar[SolverTraits] = SolverTraits(reaches_target=True, interchangeable=True)
+
+    def __call__(
+        self, problem: Problem, start: Start | None = None, target: float = 0.0
+    ) -> SubproblemResult:
+        """Solve until the duality gap is at most `target` (absolute).
+
+        Returns
+        -------
+        SubproblemResult
+            Status ``"optimal"`` when the target was reached, ``"inaccurate"`` otherwise.
+        """
+        refuse_side(problem)
+        state = _NewtonIterate.at(problem, start)
+        best, best_gap = (state.x, state.theta), float("inf")
+        since_best, before = 0, state.steps
+        status = "inaccurate"
+        while True:
+            rows = state.inside()
+            stationarity = state.stationarity(rows)
+            travelled = float(np.sum((state.theta - state.theta0) ** 2))
+            stationary = stationarity <= STATIONARY * state.weight * travelled
+            if stationary or not problem.quadratic.free.any() or state.steps % GAP_EVERY == 0:
+                gap, theta = state.gap(stationarity)
+                if gap < best_gap:
+                    since_best = 0 if gap < (1 - STALL) * best_gap else since_best + 1
+                    best, best_gap = (state.x, theta), gap
+                else:
+                    since_best += 1
+                if best_gap <= target:
+                    status = "optimal"
+                    break
+            if state.steps - before >= self.max_steps or since_best > IDLE or self.limits.spent():
+                break
+            if stationary or stationarity == 0.0:
+                state.theta0 = state.theta
+                shrink = 10.0 if state.used <= FAST else 4.0 if state.used <= MEDIUM else 2.0
+                state.weight = max(state.weight / shrink, state.least)
+                state.used = 0
+                state.refresh()
+                continue
+            if (not len(rows) and state.used) or state.used >= SLOW:
+                state.weight *= 4.0
+                state.used = 0
+                state.refresh()
+                rows = state.inside()
+            step = self._direction(state, rows)
+            dt = problem.design.forward(step)
+            state.passes += 1
+            size = _line_search(state, step, dt)
+            state.x = state.x + size * step
+            state.t = state.t + size * dt
+            state.steps += 1
+            state.used += 1
+            self.limits.spent(1)
+            if state.steps % MARGINS_EVERY == 0:
+                state.t = problem.design.forward(state.x)
+                state.passes += 1
+            state.refresh()
+            if size == 0.0:
+                state.weight *= 2.0
+                since_best += 5
+                state.refresh()
+        x, theta = best
+        info = {
+            "steps": state.steps - before, "passes": state.passes, "weight": state.weight,
+            "gap": best_gap,
+        }
+        snapshot = SolverSnapshot(problem, x, state.t, best_gap) if x is state.x else None
+        return SubproblemResult(status, x, theta, info=info, state=state, snapshot=snapshot)
+
+    @staticmethod
+    def _direction(state: _NewtonIterate, rows: NDArray[np.intp]) -> Array:
+        problem = state.problem
+        curvature = 1.0 / (problem.losses.q[rows] + state.weight)
+        damping = np.zeros(problem.d)
+        free = problem.quadratic.free
+        if free.any():
+            damping[free] = 1e-8 * (problem.free_columns**2).sum(axis=0) / state.weight + 1e-12
+        return solve_newton_system(problem, rows, curvature, damping, -state.gradient)
 
 
-def solve_positive(matrix: Array, right: Array) -> Array:
-    """``matrix^{-1} right`` by Cholesky after scaling the diagonal to 1.
-
-    Badly scaled coordinates do not matter to it; a matrix that is singular to rounding gets a
-    little more on its diagonal, so the result is a descent direction in any case.
-    """
-    diagonal = np.diag(matrix)
-    scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    scaled = matrix * scale[:, None] * scale
-    for extra in (0.0, 1e-14, 1e-12, 1e-10, 1e-8):
-        if extra:
-            scaled[np.diag_indices(len(scaled))] += extra
-        try:
-            factor = sla.cho_factor(scaled, lower=True, check_finite=False)
-        except sla.LinAlgError:
-            continue
-        weights = scale if right.ndim == 1 else scale[:, None]
-        return np.asarray(weights * sla.cho_solve(factor, weights * right, check_finite=False))
-    raise sla.LinAlgError("the Newton matrix is not positive definite")
-
-
-def _woodbury(
-    problem: Problem, rows: NDArray[np.intp], bend: Array, diagonal: Array, right: Array
-) -> Array:
-    """Woodbury on the penalised coordinates; the unpenalised ones by their Schur complement."""
-    design, free = problem.design, problem.quadratic.free
-    block: Any = design.rows_csr(rows) if design.sparse else design.dense(rows)
-    if not free.any():
-        return _woodbury_solve(block, bend, diagonal, right)
-    kept, own = np.flatnonzero(~free), np.flatnonzero(free)
-    border = block[:, own].toarray() if design.sparse else block[:, own]
-    inner = block[:, kept]
-    corner = border.T @ (bend[:, None] * border) + np.diag(diagonal[own])
-    cross = np.asarray(inner.T @ (bend[:, None] * border))
-    both = _woodbury_solve(
-        inner, bend, diagonal[kept], np.column_stack([right[kept], cross])
-    )
-    schur = corner - cross.T @ both[:, 1:]
-    step = np.empty_like(right)
-    step[own] = solve_positive(0.5 * (schur + schur.T), right[own] - cross.T @ both[:, 0])
-    step[kept] = both[:, 0] - both[:, 1:] @ step[own]
-    return step
-
-
-def _woodbury_solve(block: Any, bend: Array, diagonal: Array, right: Array) -> Array:
-    """``(diag(diagonal) + B' diag(bend) B)^{-1} right`` for one or several columns."""
-    weights = 1.0 / diagonal if right.ndim == 1 else (1.0 / diagonal)[:, None]
-    scaled = weights * right
-    if isinstance(block, np.ndarray):
-        small = (block / diagonal) @ block.T
-    else:
-        small = np.asarray((block @ (block.multiply(1.0 / diagonal).tocsr()).T).toarray())
-    small[np.diag_indices(len(bend))] += 1.0 / bend
-    inner = solve_positive(small, np.asarray(block @ scaled))
-    return np.asarray(scaled - weights * (block.T @ inner))
-
-
-def _conjugate_gradients(
-    problem: Problem, rows: NDArray[np.intp], bend: Array, diagonal: Array, right: Array
-) -> Array:
-    block = problem.design.take_rows(rows)
-    squares = block.matrix.multiply(block.matrix) if block.sparse else np.square(block.matrix)
-    weights = bend if block.scale is None else bend * block.scale**2
-    head = np.asarray(squares.T @ weights).ravel()
-    curvature = np.concatenate([head, np.square(block.extra).T @ weights])
-    preconditioner = 1.0 / (diagonal + curvature)
-
-    def apply(v: Array) -> Array:
-        v = np.ravel(v)
-        return diagonal * v + block.adjoint(bend * block.forward(v))
-
-    d = problem.d
-    operator = LinearOperator((d, d), matvec=apply, dtype=np.float64)
-    scale = LinearOperator((d, d), matvec=lambda v: preconditioner * np.ravel(v), dtype=np.float64)
-    step, _ = cg(operator, right, rtol=1e-3, maxiter=200, M=scale)
-    return np.asarray(step)
-
-
-_STALL = 1e-3
+# -- the iterate ------------------------------------------------------------------------------
 
 
 def default_weight(problem: Problem) -> float:
@@ -181,7 +169,7 @@ def default_weight(problem: Problem) -> float:
     return max(spread, 1e-12 * float(np.abs(b).max()), 1e-300) / float(np.median(finite))
 
 
-class _State:
+class _NewtonIterate:
     """Everything that moves; its arrays are replaced, never written to."""
 
     def __init__(self, problem: Problem, start: Start | None) -> None:
@@ -204,7 +192,7 @@ class _State:
         self.refresh()
 
     @classmethod
-    def at(cls, problem: Problem, start: Start | None) -> _State:
+    def at(cls, problem: Problem, start: Start | None) -> _NewtonIterate:
         """Where to begin: where an earlier call stopped on the very problem, if at this start.
 
         It then goes on as if it had not stopped: the weight and the centre of the proximal term
@@ -229,11 +217,11 @@ class _State:
         self.passes += 1
 
     def inside(self) -> NDArray[np.intp]:
-        """Rows that bend: slope strictly inside its box and not held at 0 by a dead zone."""
+        """Rows with curvature: slope strictly inside its box and not held at 0 by a dead zone."""
         losses = self.problem.losses
-        bends = (self.theta > losses.lo) & (self.theta < losses.hi)
-        bends &= (losses.e == 0) | (self.theta != 0)
-        return np.flatnonzero(bends)
+        curved = (self.theta > losses.lo) & (self.theta < losses.hi)
+        curved &= (losses.e == 0) | (self.theta != 0)
+        return np.flatnonzero(curved)
 
     def stationarity(self, rows: NDArray[np.intp]) -> float:
         """Squared gradient norm in the metric of M^-1 (free coordinates: of their curvature)."""
@@ -241,8 +229,8 @@ class _State:
         free = problem.quadratic.free
         value = float(self.gradient @ problem.quadratic.solve(self.gradient))
         if free.any():
-            bend = 1.0 / (problem.losses.q[rows] + self.weight)
-            curvature = (problem.free_columns[rows] ** 2).T @ bend
+            second = 1.0 / (problem.losses.q[rows] + self.weight)
+            curvature = (problem.free_columns[rows] ** 2).T @ second
             base = (problem.free_columns**2).sum(axis=0) / self.weight
             value += float(np.sum(self.gradient[free] ** 2 / (curvature + 1e-6 * base + 1e-300)))
         return max(value, 0.0)
@@ -254,9 +242,9 @@ class _State:
             fy = problem.losses.fenchel_young(self.t, self.theta)
             return float(fy.sum()) + 0.5 * stationarity, self.theta
         theta, _ = dual_feasible(problem, self.theta, None, self.t)
-        pull = problem.design.adjoint(theta) + problem.linear
+        v = problem.design.adjoint(theta) + problem.linear
         self.passes += 1
-        step = self.x + problem.quadratic.solve(pull)
+        step = self.x + problem.quadratic.solve(v)
         step[problem.quadratic.free] = 0.0
         fy = problem.losses.fenchel_young(self.t, theta)
         return float(fy.sum()) + 0.5 * problem.quadratic.norm(step) ** 2, theta
@@ -269,7 +257,7 @@ class _State:
         return float(step @ smooth) + float(dt @ theta)
 
 
-def _line_search(state: _State, step: Array, dt: Array) -> float:
+def _line_search(state: _NewtonIterate, step: Array, dt: Array) -> float:
     """A root of the increasing derivative along `step` (Illinois method), to a tenth."""
     start = state.slope_along(step, dt, 0.0)
     if start >= 0.0:
@@ -302,98 +290,125 @@ def _line_search(state: _State, step: Array, dt: Array) -> float:
     return low if low > 0 else size
 
 
-@dataclass(frozen=True)
-class Newton(SubproblemSolver):
-    """The built-in solver for problems without side constraints.
+# -- the Newton system ------------------------------------------------------------------------
+
+
+def solve_newton_system(
+    problem: Problem, rows: NDArray[np.intp], curvature: Array, damping: Array, right: Array
+) -> Array:
+    """Solve the Newton system; see the module's docstring.
 
     Parameters
     ----------
-    max_steps : int
-        Newton steps at most.
-    limits : Limits
-        Of the whole call.
+    rows : array of int, shape (k,)
+        Indices J of the rows with curvature.
+    curvature : array, shape (k,)
+        Their second derivatives.
+    damping : array, shape (d,)
+        Added to the diagonal (0 on penalised coordinates).
+    right : array, shape (d,)
+
+    Returns
+    -------
+    array, shape (d,)
+
+    Raises
+    ------
+    scipy.linalg.LinAlgError
+        If the matrix is not positive definite even with a little more on its diagonal.
     """
+    quadratic, d = problem.quadratic, problem.d
+    diagonal = quadratic.diagonal + damping
+    if not len(rows) and quadratic.matrix is None and (diagonal > 0).all():
+        return right / diagonal
+    if quadratic.matrix is None and 2 * len(rows) < min(d, 2 * DENSE_LIMIT):
+        try:
+            return _woodbury(problem, rows, curvature, diagonal, right)
+        except sla.LinAlgError:
+            if d > DENSE_LIMIT:
+                raise
+    if d <= DENSE_LIMIT or quadratic.matrix is not None:
+        matrix = problem.design.weighted_gram(rows, curvature)
+        matrix[np.diag_indices(d)] += diagonal
+        if quadratic.matrix is not None:
+            matrix += quadratic.matrix
+        return solve_positive(matrix, right)
+    return _conjugate_gradients(problem, rows, curvature, diagonal, right)
 
-    max_steps: int = 500
-    name: str = "BUILTIN"
-    limits: Limits = field(default=UNLIMITED, compare=False)
-    traits: ClassVar[SolverTraits] = SolverTraits(reaches_target=True, interchangeable=True)
 
-    def __call__(
-        self, problem: Problem, start: Start | None = None, target: float = 0.0
-    ) -> SubproblemResult:
-        """Solve until the duality gap is at most `target` (absolute).
+def solve_positive(matrix: Array, right: Array) -> Array:
+    """``matrix^{-1} right`` by Cholesky after scaling the diagonal to 1.
 
-        Returns
-        -------
-        InnerResult
-            Status ``"optimal"`` when the target was reached, ``"inaccurate"`` otherwise.
-        """
-        refuse_side(problem)
-        state = _State.at(problem, start)
-        best, best_gap = (state.x, state.theta), float("inf")
-        since_best, before = 0, state.steps
-        status = "inaccurate"
-        while True:
-            rows = state.inside()
-            stationarity = state.stationarity(rows)
-            travelled = float(np.sum((state.theta - state.theta0) ** 2))
-            settled = stationarity <= 0.09 * state.weight * travelled
-            if settled or not problem.quadratic.free.any() or state.steps % 4 == 0:
-                gap, theta = state.gap(stationarity)
-                if gap < best_gap:
-                    since_best = 0 if gap < (1 - _STALL) * best_gap else since_best + 1
-                    best, best_gap = (state.x, theta), gap
-                else:
-                    since_best += 1
-                if best_gap <= target:
-                    status = "optimal"
-                    break
-            if state.steps - before >= self.max_steps or since_best > 60 or self.limits.spent():
-                break
-            if settled or stationarity == 0.0:
-                state.theta0 = state.theta
-                shrink = 10.0 if state.used <= 4 else 4.0 if state.used <= 8 else 2.0
-                state.weight = max(state.weight / shrink, state.least)
-                state.used = 0
-                state.refresh()
-                continue
-            if (not len(rows) and state.used) or state.used >= 12:
-                state.weight *= 4.0
-                state.used = 0
-                state.refresh()
-                rows = state.inside()
-            step = self._direction(state, rows)
-            dt = problem.design.forward(step)
-            state.passes += 1
-            size = _line_search(state, step, dt)
-            state.x = state.x + size * step
-            state.t = state.t + size * dt
-            state.steps += 1
-            state.used += 1
-            self.limits.spent(1)
-            if state.steps % 20 == 0:
-                state.t = problem.design.forward(state.x)
-                state.passes += 1
-            state.refresh()
-            if size == 0.0:
-                state.weight *= 2.0
-                since_best += 5
-                state.refresh()
-        x, theta = best
-        info = {
-            "steps": state.steps - before, "passes": state.passes, "weight": state.weight,
-            "gap": best_gap,
-        }
-        snapshot = SolverSnapshot(problem, x, state.t, best_gap) if x is state.x else None
-        return SubproblemResult(status, x, theta, info=info, state=state, snapshot=snapshot)
+    Badly scaled coordinates do not matter to it; a matrix that is singular to rounding gets a
+    little more on its diagonal, so the result is a descent direction in any case.
+    """
+    diagonal = np.diag(matrix)
+    scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    scaled = matrix * scale[:, None] * scale
+    for extra in (0.0, 1e-14, 1e-12, 1e-10, 1e-8):
+        if extra:
+            scaled[np.diag_indices(len(scaled))] += extra
+        try:
+            factor = sla.cho_factor(scaled, lower=True, check_finite=False)
+        except sla.LinAlgError:
+            continue
+        weights = scale if right.ndim == 1 else scale[:, None]
+        return np.asarray(weights * sla.cho_solve(factor, weights * right, check_finite=False))
+    raise sla.LinAlgError("the Newton matrix is not positive definite")
 
-    @staticmethod
-    def _direction(state: _State, rows: NDArray[np.intp]) -> Array:
-        problem = state.problem
-        bend = 1.0 / (problem.losses.q[rows] + state.weight)
-        damping = np.zeros(problem.d)
-        free = problem.quadratic.free
-        if free.any():
-            damping[free] = 1e-8 * (problem.free_columns**2).sum(axis=0) / state.weight + 1e-12
-        return solve_newton_system(problem, rows, bend, damping, -state.gradient)
+
+def _woodbury(
+    problem: Problem, rows: NDArray[np.intp], curvature: Array, diagonal: Array, right: Array
+) -> Array:
+    """Woodbury on the penalised coordinates; the unpenalised ones by their Schur complement."""
+    design, free = problem.design, problem.quadratic.free
+    block: Any = design.rows_csr(rows) if design.sparse else design.dense(rows)
+    if not free.any():
+        return _woodbury_solve(block, curvature, diagonal, right)
+    kept, own = np.flatnonzero(~free), np.flatnonzero(free)
+    border = block[:, own].toarray() if design.sparse else block[:, own]
+    inner = block[:, kept]
+    corner = border.T @ (curvature[:, None] * border) + np.diag(diagonal[own])
+    cross = np.asarray(inner.T @ (curvature[:, None] * border))
+    both = _woodbury_solve(
+        inner, curvature, diagonal[kept], np.column_stack([right[kept], cross])
+    )
+    schur = corner - cross.T @ both[:, 1:]
+    step = np.empty_like(right)
+    step[own] = solve_positive(0.5 * (schur + schur.T), right[own] - cross.T @ both[:, 0])
+    step[kept] = both[:, 0] - both[:, 1:] @ step[own]
+    return step
+
+
+def _woodbury_solve(block: Any, curvature: Array, diagonal: Array, right: Array) -> Array:
+    """``(diag(diagonal) + B' diag(curvature) B)^{-1} right`` for one or several columns."""
+    weights = 1.0 / diagonal if right.ndim == 1 else (1.0 / diagonal)[:, None]
+    scaled = weights * right
+    if isinstance(block, np.ndarray):
+        small = (block / diagonal) @ block.T
+    else:
+        small = np.asarray((block @ (block.multiply(1.0 / diagonal).tocsr()).T).toarray())
+    small[np.diag_indices(len(curvature))] += 1.0 / curvature
+    inner = solve_positive(small, np.asarray(block @ scaled))
+    return np.asarray(scaled - weights * (block.T @ inner))
+
+
+def _conjugate_gradients(
+    problem: Problem, rows: NDArray[np.intp], curvature: Array, diagonal: Array, right: Array
+) -> Array:
+    block = problem.design.take_rows(rows)
+    squares = block.matrix.multiply(block.matrix) if block.sparse else np.square(block.matrix)
+    weights = curvature if block.scale is None else curvature * block.scale**2
+    head = np.asarray(squares.T @ weights).ravel()
+    of_rows = np.concatenate([head, np.square(block.extra).T @ weights])
+    preconditioner = 1.0 / (diagonal + of_rows)
+
+    def apply(v: Array) -> Array:
+        v = np.ravel(v)
+        return diagonal * v + block.adjoint(curvature * block.forward(v))
+
+    d = problem.d
+    operator = LinearOperator((d, d), matvec=apply, dtype=np.float64)
+    scale = LinearOperator((d, d), matvec=lambda v: preconditioner * np.ravel(v), dtype=np.float64)
+    step, _ = cg(operator, right, rtol=1e-3, maxiter=200, M=scale)
+    return np.asarray(step)
