@@ -175,7 +175,7 @@ class BoxTerms(NamedTuple):
     q: Array
 
 
-@compiled()
+@compiled(allocates=False)
 def descend_pairs(
     K: Array, F: Array, c: Array, terms: BoxTerms, eps: float, limit: int
 ) -> tuple[int, float]:
@@ -238,7 +238,7 @@ def descend_pairs(
     return limit, violation
 
 
-@compiled()
+@compiled(allocates=False)
 def descend_singles(
     K: Array, F: Array, c: Array, terms: BoxTerms, eps: float, limit: int
 ) -> tuple[int, float]:

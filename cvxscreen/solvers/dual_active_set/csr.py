@@ -122,7 +122,7 @@ class ScaledRows:
 # copies have 16-bit ones where that is enough, which halves what a product reads of them.
 
 
-@compiled(fastmath=CONTRACT, inline=True)
+@compiled(fastmath=CONTRACT, allocates=False, inline=True)
 def sparse_dot(
     start: np.uint64, stop: np.uint64, indices: NDArray[Any], data: NDArray[Any], v: Array
 ) -> float:
@@ -140,7 +140,7 @@ def sparse_dot(
     return first + second
 
 
-@compiled(fastmath=CONTRACT)
+@compiled(fastmath=CONTRACT, allocates=False)
 def row_products(rows: Index, matrix: Csr, v: Array, out: Array) -> None:
     """``out_k = <a_i, v>`` for the k-th row i of `rows`."""
     start, stop, indices, data = matrix
@@ -149,7 +149,7 @@ def row_products(rows: Index, matrix: Csr, v: Array, out: Array) -> None:
         out[k] = sparse_dot(start[i], stop[i], indices, data, v)
 
 
-@compiled(fastmath=CONTRACT)
+@compiled(fastmath=CONTRACT, allocates=False)
 def add_rows(rows: Index, matrix: Csr, x: Array, out: Array) -> None:
     """``out += sum_k x_k a_i`` over the k-th row i of `rows`."""
     start, stop, indices, data = matrix
@@ -160,7 +160,7 @@ def add_rows(rows: Index, matrix: Csr, x: Array, out: Array) -> None:
             out[indices[p]] += value * data[p]
 
 
-@compiled(fastmath=CONTRACT)
+@compiled(fastmath=CONTRACT, allocates=False)
 def prepend_columns(matrix: Csr, extra: Array, first: int, wider: Csr) -> None:
     """Copy all rows, each behind its entries in further dense columns ``first, first + 1, ...``."""
     start, stop, indices, data = matrix
@@ -177,7 +177,7 @@ def prepend_columns(matrix: Csr, extra: Array, first: int, wider: Csr) -> None:
             a += ONE
 
 
-@compiled(fastmath=CONTRACT)
+@compiled(fastmath=CONTRACT, allocates=False)
 def copy_rows(rows: Index, matrix: Csr, at: Index, out: Csr) -> None:
     """Copy rows to other places: the k-th of `rows` becomes row ``at_k`` of `out`."""
     start, stop, indices, data = matrix

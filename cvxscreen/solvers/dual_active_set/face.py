@@ -208,7 +208,7 @@ class ConjugateGradients(NamedTuple):
         return cls(x, r.copy(), weight * r, p, Kp, Bu, Bp, np.zeros(heavy), At_z, At_p)
 
 
-@compiled(fastmath=SUMS)
+@compiled(fastmath=SUMS, allocates=False)
 def solve_cholesky(upper: Array, u: Array) -> None:
     """``u <- (L L')^{-1} u`` in place, `upper` being ``L'``, row by row in memory."""
     k = np.uint64(u.size)
@@ -225,7 +225,7 @@ def solve_cholesky(upper: Array, u: Array) -> None:
         u[row] = (u[row] - value) / upper[row, row]
 
 
-@compiled(fastmath=CONTRACT)
+@compiled(fastmath=CONTRACT, allocates=False)
 def finish_preconditioner(
     rows: Index, heavy: Csr, weight: Array, cg: ConjugateGradients
 ) -> float:
@@ -241,7 +241,7 @@ def finish_preconditioner(
     return product
 
 
-@compiled(fastmath=CONTRACT)
+@compiled(fastmath=CONTRACT, allocates=False)
 def multiply_direction(
     rows: Index, light: Csr, share: float, q: Array, cg: ConjugateGradients
 ) -> tuple[float, float]:
@@ -263,7 +263,7 @@ def multiply_direction(
     return curvature, square
 
 
-@compiled(fastmath=SUMS)
+@compiled(fastmath=SUMS, allocates=False)
 def next_direction(share: float, fresh: Array, direction: Array) -> float:
     """``direction = fresh + share direction`` and fresh = 0; returns the squared length."""
     square = 0.0
@@ -275,7 +275,7 @@ def next_direction(share: float, fresh: Array, direction: Array) -> float:
     return square
 
 
-@compiled(fastmath=SUMS)
+@compiled(fastmath=SUMS, allocates=False)
 def advance(
     length: float, terms: FreeTerms, cg: ConjugateGradients
 ) -> tuple[float, float, float]:
@@ -304,7 +304,7 @@ def advance(
     return gap, cut, left
 
 
-@compiled(fastmath=CONTRACT)
+@compiled(fastmath=CONTRACT, allocates=False)
 def conjugate_gradients(
     rows: Index, heavy: Csr, light: Csr, upper: Array, terms: FreeTerms, cg: ConjugateGradients,
     enough: float, close: float,

@@ -134,7 +134,7 @@ def participants(working_set: WorkingSet, face: Face, theta: Array, v: Array) ->
 # -- compiled loops --------------------------------------------------------------------------
 
 
-@compiled(fastmath=CONTRACT)
+@compiled(fastmath=CONTRACT, allocates=False)
 def add_column_squares(rows: Index, matrix: Csr, out: Array) -> None:
     """``out_j += sum_i a_ij^2`` over the rows i of `rows`."""
     start, stop, indices, data = matrix
@@ -144,7 +144,7 @@ def add_column_squares(rows: Index, matrix: Csr, out: Array) -> None:
             out[indices[p]] += data[p] * data[p]
 
 
-@compiled(fastmath=CONTRACT)
+@compiled(fastmath=CONTRACT, allocates=False)
 def normalise_rows(rows: Index, matrix: Csr, root: Array, out: Csr, size: Array) -> None:
     """Copy rows, their columns scaled by `root` and then the rows to length 1 from `size`."""
     start, stop, indices, data = matrix
@@ -164,7 +164,7 @@ def normalise_rows(rows: Index, matrix: Csr, root: Array, out: Csr, size: Array)
             a += ONE
 
 
-@compiled(fastmath=CONTRACT)
+@compiled(fastmath=CONTRACT, allocates=False)
 def step_of_residual(matrix: Csr, direction: Array, length: float, r: Array, out: Array) -> float:
     """``r -= length A direction`` and ``out += A' r``, row by row; returns ``r' r``."""
     start, stop, indices, data = matrix
@@ -178,7 +178,7 @@ def step_of_residual(matrix: Csr, direction: Array, length: float, r: Array, out
     return square
 
 
-@compiled(fastmath=SUMS)
+@compiled(fastmath=SUMS, allocates=False)
 def average_residual(
     weight: float, r: Array, size: Array, down: Array, up: Array, out: Array
 ) -> float:
@@ -192,7 +192,7 @@ def average_residual(
     return gap
 
 
-@compiled(fastmath=SUMS)
+@compiled(fastmath=SUMS, allocates=False)
 def average_move(
     length: float, weight: float, direction: Array, root: Array, x: Array, out: Array
 ) -> float:

@@ -337,7 +337,7 @@ class Split(NamedTuple):
     squares: Array
 
 
-@compiled(fastmath=CONTRACT)
+@compiled(fastmath=CONTRACT, allocates=False)
 def count_heavy(
     rows: Index, matrix: Csr, rank: NDArray[np.uint32], k: int, out: NDArray[np.int64]
 ) -> None:
@@ -351,7 +351,7 @@ def count_heavy(
         out[number] = count
 
 
-@compiled(fastmath=CONTRACT)
+@compiled(fastmath=CONTRACT, allocates=False)
 def split_rows(
     rows: Index, matrix: Csr, factor: Array, root: Array, rank: NDArray[np.uint32], k: int,
     at: Index, out: Split,
@@ -385,7 +385,7 @@ def split_rows(
         squares[row, 1] = second
 
 
-@compiled(fastmath=CONTRACT)
+@compiled(fastmath=CONTRACT, allocates=False)
 def add_half_gram(rows: Index, weight: Array, matrix: Csr, out: Array) -> None:
     """Add half of ``sum_k weight_k a_i a_i'`` to `out`: with its transpose it is the whole."""
     start, stop, indices, data = matrix
@@ -399,7 +399,7 @@ def add_half_gram(rows: Index, weight: Array, matrix: Csr, out: Array) -> None:
             out[j, j] += 0.5 * value * data[p]
 
 
-@compiled(fastmath=CONTRACT)
+@compiled(fastmath=CONTRACT, allocates=False)
 def sweep_rows(
     rows: Index, heavy: Csr, light: Csr, terms: DualTerms, theta: Array, v: Array
 ) -> None:
