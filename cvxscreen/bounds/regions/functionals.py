@@ -2,7 +2,8 @@
 
 Worked instances. Without an intercept the functionals are the rows, ``z_i = a_i``. With one, the
 rows are centred, ``z_i = a_i - e_i x0``: a region bounds them tighter, and ``<x0, w>`` is absorbed
-by the intercept. In `fy_cut` the pivot ``x0`` is a mean of the rows that changed piece.
+by the intercept. In `tightened` (the cut of the margins with an intercept) the pivot ``x0`` is a
+mean of the rows that changed piece.
 """
 
 from __future__ import annotations
