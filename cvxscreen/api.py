@@ -16,7 +16,7 @@ from cvxscreen.multitask import MultiTask, MultiTaskSolution, solve_multitask
 from cvxscreen.screening.verdict import Verdict, judge
 from cvxscreen.solvers.loop import Start, solve_screened
 from cvxscreen.solvers.lp_svm import LP_SOLVERS, LpSolution, LpSvm, LpVerdict, screen_lp, solve_lp
-from cvxscreen.solvers.metric.solver import MetricSolver, solve_metric
+from cvxscreen.solvers.metric.solver import LISTED, MetricSolver, solve_metric
 from cvxscreen.solvers.registry import named_solver
 from cvxscreen.solvers.solution import Round, Solution
 from cvxscreen.solvers.warm_start import warm_start
@@ -145,12 +145,17 @@ def solve(
     if bounds is not None:
         chosen = tuple(bound_table.fitting(problem, name) for name in _names(bounds))
     inner = named_solver(solver, problem, limits)
+    if problem.n > LISTED and chosen != bound_table.default_bounds(problem):
+        raise InvalidInput(
+            f"`bounds` is {bounds!r}; a set of {problem.n:,} terms is screened by 'midpoint' only."
+        )
     with Progress(None, "rounds", shown=progress) as bar:
 
         def show(record: Round) -> None:
             bar.step(f"kept {record.kept:,}, relative gap {record.relative_gap:.1e}")
 
-        if isinstance(inner, MetricSolver):
+        # Metric learning has a way of its own, which proves by the midpoint ball alone.
+        if isinstance(inner, MetricSolver) and chosen == (bound_table.midpoint_ball,):
             return solve_metric(
                 problem, mode=mode, tol=tol, bounds=chosen, on_round=show, limits=limits,
                 start=None if start is None else Start(start.x, start.theta),

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.tables import table
-from cvxscreen._support.validation import array, file_path, number, one_of, whole, word
+from cvxscreen._support.validation import array, file_path, flag, number, one_of, whole, word
 from cvxscreen.errors import InvalidInput
 from cvxscreen.paths.checkpoint import Checkpoint, read_points
 from cvxscreen.plots import rejection
@@ -38,6 +38,8 @@ class PathPoint:
     before : mapping of str to float
         Share of the terms proven on each kind of piece from the neighbouring solution alone, before
         anything was solved ("zero", "linear", "quadratic").
+    screened : bool
+        False where the solver did not use `before`, since that would not have paid.
     kept : int
         Terms in the last reduced solve.
     predicted, refuted, rounds : int
@@ -66,6 +68,7 @@ class PathPoint:
     seconds: float
     over: str = "C"
     features: int | None = None
+    screened: bool = True
     warm: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -149,6 +152,13 @@ class Path:
             for p in self.points
         ]
         word = self.stopped.replace("_", " ") or "interrupted"
+        unused = sum(not p.screened for p in self.points)
+        if unused:
+            header = (*header, "used")
+            rows = [
+                (*row, "yes" if p.screened else "no")
+                for row, p in zip(rows, self.points, strict=True)
+            ]
         state = "" if self.finished else f", {word} after {len(self.points)} points"
         return table(header, rows, title=f"Path over {over}, {self.terms:,} terms{state}")
 
@@ -217,6 +227,7 @@ def _check(point: PathPoint) -> None:
         whole(name, getattr(point, name), 0)
     if point.features is not None:
         whole("features", point.features, 0)
+    flag("screened", point.screened)
     word("status", point.status, "a word is needed")
     word("over", point.over, "a word is needed")
     for name in ("x", "theta"):

@@ -157,7 +157,7 @@ def main() -> None:
             assert all(s.certificate.ok for s in stations)
             if len(times[screen]) == 1:
                 solving = [s for s in stations if s.iterations]
-                rate = np.mean([s.dropped + s.fixed for s in solving])
+                rate = np.mean([sum(s.before.values()) for s in solving])
                 kept = np.mean([s.kept for s in solving]) / p.n
                 print(
                     f"{'screening' if screen else 'no screening':14}"

@@ -83,7 +83,7 @@ def main() -> None:
         seconds, found = walk(p, values, True)
         plain = float("nan") if args.paper else walk(p, values[: len(found)], False)[0]
         solving = [s for s in found if s.iterations]
-        rate = np.mean([s.dropped + s.fixed for s in solving])
+        rate = np.mean([sum(s.before.values()) for s in solving])
         gap = max(s.certificate.relative_gap for s in found)
         print(f"{name:18} {X.shape[1]:4} {len(T):9,} {len(T.left):8,} {len(found):7}"
               f" {sum(s.iterations for s in found):6} {rate:8.4f} {seconds:9.2f} {plain:8.2f}"

@@ -49,7 +49,7 @@ def test_the_extrapolated_start_decides_more_than_the_last_solution() -> None:
     p = problem()
     values = lam_max(p) * 0.9 ** np.arange(1, 30)
     stations = list(iterate_path(p, values))
-    rates = [s.dropped + s.fixed for s in stations if s.iterations]
+    rates = [sum(s.before.values()) for s in stations if s.iterations]
     assert np.mean(rates) > 0.9
     plain = list(iterate_path(p, values, screen=False))
     for a, b in zip(stations, plain, strict=True):
@@ -57,6 +57,29 @@ def test_the_extrapolated_start_decides_more_than_the_last_solution() -> None:
         assert b.certificate.ok
         assert a.certificate.primal == pytest.approx(b.certificate.primal, rel=2e-6)
         assert b.kept == p.n
+
+
+def test_rates_are_recorded_where_the_solver_did_not_screen(tmp_path: Path) -> None:
+    """No sawtooth: what the start proves is worked out on demand, and marked as not used."""
+    p = problem()
+    found = cvxscreen.path(p, over="lam", values=lam_max(p) * 0.98 ** np.arange(1, 60))
+    unused = [k for k, point in enumerate(found.points) if not point.screened]
+    assert 3 < len(unused) < 59
+    rates = np.array([sum(point.before.values()) for point in found.points])
+    assert rates[5:].min() > 0.8
+    for k in [k for k in unused if k > 1][::7]:
+        here = found.points[k]
+        reference = cvxscreen.solve(p.with_(lam=found.points[k - 1].value), tol=1e-6)
+        verdict = cvxscreen.screen(p.with_(lam=here.value), reference=reference, bound="rrpb")
+        proven = 1.0 - verdict.undecided.mean()
+        assert rates[k] > proven - 0.05
+    table = found.table().splitlines()
+    assert "used" in table[1] + table[2]
+    assert sum(line.split()[-1] == "no" for line in table) == len(unused)
+    found.save(tmp_path / "path.npz")
+    again = cvxscreen.load_path(tmp_path / "path.npz")
+    assert [q.screened for q in again.points] == [q.screened for q in found.points]
+    np.testing.assert_allclose([sum(q.before.values()) for q in again.points], rates)
 
 
 def test_a_path_without_values_begins_and_ends_by_itself() -> None:

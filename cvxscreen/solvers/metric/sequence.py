@@ -16,8 +16,9 @@ Points of a path over lambda as plain rows, and where such a path begins and end
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -38,9 +39,11 @@ from cvxscreen.solvers.metric.task import (
     ScreeningCostModel,
     State,
     Task,
+    decided,
     shrink_together,
     work,
 )
+from cvxscreen.solvers.solution import LazyRates
 
 SHARE = 0.2
 """Worth keeping if no more terms than this share are left."""
@@ -115,8 +118,11 @@ class MetricPathPoint:
     x, theta : arrays
         `theta` is empty where there are more than `KEPT` terms.
     certificate : Certificate
-    dropped, fixed : float
-        Shares of the terms proven zero and linear before anything was solved.
+    before : mapping
+        Shares of the terms proven zero and linear before anything was solved; where the solver did
+        not screen, worked out when asked for, from the reference that it started from.
+    screened : bool
+        Whether the solver used them.
     kept, iterations, looks : int
         Terms in the smallest reduced task; iterations; looks at the gap that were recorded.
     loss : float
@@ -129,8 +135,8 @@ class MetricPathPoint:
     x: Array
     theta: Array
     certificate: Certificate
-    dropped: float
-    fixed: float
+    before: Mapping[str, float]
+    screened: bool
     kept: int
     iterations: int
     looks: int
@@ -178,7 +184,7 @@ def iterate_path(
         here = problem.with_(lam=lam)
         known = ahead.at(lam)
         task = base.at(lam) if known is None else known
-        start = _start(task, last)
+        start, behind = _start(task, last), tuple(last)
         screened = screen and (known is not None or thrift.screens())
         run = Run(tol=0.5 * tol, screen=screened, method=method, limits=limits.each(max_iter))
         if known is not None:
@@ -211,11 +217,27 @@ def iterate_path(
         shrunk = run.steps[0] if screened and run.steps and run.iterations else None
         yield MetricPathPoint(
             here, x, slopes, certificate,
-            shrunk.dropped / here.n if shrunk else 0.0, shrunk.fixed / here.n if shrunk else 0.0,
+            _shares(shrunk.dropped, shrunk.fixed, here.n) if shrunk else (
+                LazyRates(partial(_proven_at_start, base, lam, behind))
+            ),
+            shrunk is not None,
             min((step.kept for step in run.steps), default=here.n), run.iterations,
             len(run.steps), certificate.primal - smooth_part(problem, x, lam),
             perf_counter() - began, run.limits.word(certificate.ok),
         )
+
+
+def _shares(dropped: int, fixed: int, terms: int) -> dict[str, float]:
+    return {"zero": dropped / terms, "linear": fixed / terms, "quadratic": 0.0}
+
+
+def _proven_at_start(
+    base: Task, lam: float, last: Sequence[tuple[float, Array]]
+) -> dict[str, float]:
+    """What the extrapolated start at `lam` proves about all terms."""
+    task = base.at(lam)
+    state = task.evaluate(_start(task, last))
+    return _shares(*decided(task, task.sphere(state), state), len(task.terms))
 
 
 def smooth_part(problem: Problem, x: Array, lam: float) -> float:
@@ -223,7 +245,7 @@ def smooth_part(problem: Problem, x: Array, lam: float) -> float:
     return 0.5 * lam * float(x @ x) + float(problem.linear @ x) + problem.constant
 
 
-def _start(task: Task, last: list[tuple[float, Array]]) -> Metric:
+def _start(task: Task, last: Sequence[tuple[float, Array]]) -> Metric:
     if not last:
         return closed_form(task)
     (lam2, older), (lam1, newer) = last[0], last[-1]
@@ -308,28 +330,29 @@ def metric_rows(
         if descent.over(lam, row["objective"] - smooth_part(problem, x, lam)) and stop:
             return
     first = [(row["value"], row["x"]) for row in done]
-    stations = iterate_path(
+    points = iterate_path(
         problem, grid[len(done):], tol=tol, first=first, limits=limits, max_iter=max_iter
     )
-    for station in stations:
-        proof, lam = station.certificate, float(station.problem.lam or 0.0)
+    for point in points:
+        proof, lam = point.certificate, float(point.problem.lam or 0.0)
         yield {
             "value": lam,
-            "x": station.x,
-            "theta": station.theta,
+            "x": point.x,
+            "theta": point.theta,
             "objective": proof.primal,
             "gap": proof.gap,
             "relative_gap": proof.relative_gap,
-            "status": station.status,
-            "before": {"zero": station.dropped, "linear": station.fixed, "quadratic": 0.0},
-            "kept": station.kept,
+            "status": point.status,
+            "before": point.before,
+            "screened": point.screened,
+            "kept": point.kept,
             "predicted": 0,
             "refuted": 0,
-            "rounds": station.looks,
-            "seconds": station.seconds,
+            "rounds": point.looks,
+            "seconds": point.seconds,
             "over": "lam",
         }
-        if descent.over(lam, station.loss) and stop:
+        if descent.over(lam, point.loss) and stop:
             return
 
 

@@ -415,6 +415,15 @@ def shrink_together(
     return _without(task, small, used, state, kept)[0], dropped, fixed
 
 
+def decided(task: Task, sphere: Sphere, state: State) -> tuple[int, int]:
+    """How many terms `sphere`, made from `state`, puts on the zero piece and on the linear one.
+
+    For a task nothing was taken from.
+    """
+    _, _, dropped, fixed = _decided(task, (sphere,), state, True)
+    return dropped, fixed
+
+
 def _decided(
     task: Task, spheres: Sequence[Sphere], state: State, sort: bool
 ) -> tuple[Terms, NDArray[np.bool_] | None, int, int]:

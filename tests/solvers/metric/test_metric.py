@@ -234,3 +234,19 @@ def test_the_streamed_certificate_charges_what_the_cone_leaves_over() -> None:
         proof = certify_metric(p, np.full(1, size), tol=0.9)
         missed = p.primal(np.full(1, size)) - p.primal(np.zeros(1))
         assert proof.gap >= missed - 1e-14 * p.primal(np.zeros(1))
+
+
+def test_the_bounds_asked_for_are_those_that_reduce() -> None:
+    """Each proves as much as its theorem does, and the answer is the same."""
+    p = problem(0.05)
+    usual = solve_metric(p, tol=1e-7)
+    assert cvxscreen.solve(p, tol=1e-7, bounds="midpoint").rounds[0].kept == usual.rounds[0].kept
+    proven = {}
+    for name in ("gb", "pgb", "dgb", "bt2", "rrpb"):
+        found = cvxscreen.solve(p, tol=1e-7, mode="safe", bounds=[name])
+        assert found.status == "optimal"
+        assert found.value == pytest.approx(usual.value, rel=2e-7)
+        assert {entry.bound for entry in found.screening.evidence} == {name}
+        proven[name] = found.rounds[-1].proven
+    assert proven["gb"] <= proven["pgb"]
+    assert len(set(proven.values())) > 1

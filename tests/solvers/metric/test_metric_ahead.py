@@ -75,7 +75,7 @@ def test_paths_that_look_ahead_end_where_the_others_do() -> None:
     looked = list(iterate_path(p, values))
     plain = list(iterate_path(p, values, screen=False))
     # One look serves several lambdas: their shares are the same.
-    shares = [(s.dropped, s.fixed) for s in looked if s.iterations]
+    shares = [tuple(s.before.values()) for s in looked if s.iterations]
     assert len(set(shares)) <= len(shares) - 3
     for a, b in zip(looked, plain, strict=True):
         assert a.certificate.ok
