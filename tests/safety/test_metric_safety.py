@@ -295,3 +295,30 @@ def test_the_hinge_is_never_decided_wrongly(diagonal: bool) -> None:
                     codes = judge(p, cut(p, named(name)(p, point), rule)).codes
                     assert (margins[codes == Piece.ZERO] > 1 - reach[codes == Piece.ZERO]).all()
                     assert (margins[codes == Piece.LOW] < 1 + reach[codes == Piece.LOW]).all()
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_the_cone_proves_at_least_what_a_half_space_does(diagonal: bool) -> None:
+    """Also around the gradient bound, whose centre is outside: Theorem 2 is weaker than that."""
+    rng = np.random.default_rng(3)
+    y = np.repeat(np.arange(3), 25)
+    X = rng.standard_normal((75, 6)) + 1.5 * np.eye(6)[y]
+    p = cvxscreen.rtlm(X, cvxscreen.triplets(X, y, k=3), 1.0, diagonal=diagonal)
+    top, gained = cvxscreen.lam_max(p), 0
+    for share in (0.3, 0.1, 0.03):
+        here = p.with_(lam=share * top)
+        exact = cvxscreen.solve(here, tol=1e-11)
+        margins = here.design.forward(exact.x)
+        truth = here.losses.piece_within(margins, margins)
+        reference = cvxscreen.solve(p.with_(lam=1.25 * share * top), tol=1e-6)
+        codes = {
+            (bound, rule): cvxscreen.screen(here, reference=reference, bound=bound, rule=rule).codes
+            for bound in ("gb", "pgb") for rule in ("sphere", "linear", "cone")
+        }
+        for said in codes.values():
+            assert (said[said >= 0] == truth[said >= 0]).all()
+        best = codes["gb", "cone"] >= 0
+        for less in (("gb", "linear"), ("gb", "sphere"), ("pgb", "sphere"), ("pgb", "cone")):
+            assert np.count_nonzero((codes[less] >= 0) & ~best) <= 0.002 * p.n, (share, less)
+        gained += np.count_nonzero(best) - np.count_nonzero(codes["gb", "linear"] >= 0)
+    assert gained >= 0

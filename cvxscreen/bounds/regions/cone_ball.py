@@ -25,6 +25,12 @@ from cvxscreen.designs.comparisons import Pairs
 Array = NDArray[np.float64]
 
 _BLOCK = 4096
+_NUMBERS = 2_000_000
+"""Entries of the matrices of a block of terms, from a centre outside the cone."""
+_OUTSIDE_STEPS = 30
+"""Decompositions a term at most: bisection to 1e-6 takes 20 after the first few doublings."""
+_ROUNDED = 1e-12
+"""Negative eigenvalues of this relative size are rounding: a centre on the cone's boundary."""
 _STEPS, _SECULAR = 25, 60
 """Steps of the search for a multiplier, and of each eigenvalue in it, at most."""
 
@@ -105,7 +111,63 @@ class ConeBall:
         near = design.table.differences(chosen.minus)
         if sign < 0:
             far, near = near, far
-        return self._floor_of_matrices(far, near, design.frobenius[rows], level)
+        norms = design.frobenius[rows]
+        if not self._outside:
+            return self._floor_of_matrices(far, near, norms, level)
+        width = max(_NUMBERS // design.table.d**2, 1)
+        parts = [slice(i, i + width) for i in range(0, len(rows), width)]
+        return np.concatenate([
+            self._floor_from_outside(far[s], near[s], norms[s], level[s]) for s in parts
+        ])
+
+    @cached_property
+    def _outside(self) -> bool:
+        """Whether the centre leaves the cone, as that of the gradient bound does."""
+        design = self.problem.design
+        d = design.table.d if isinstance(design, Pairs) else 0
+        values = np.linalg.eigvalsh(self.ball.centre.reshape(d, d))
+        return bool(values[0] < -_ROUNDED * max(float(values[-1]), -float(values[0])))
+
+    def _floor_from_outside(self, far: Array, near: Array, norms: Array, level: Array) -> Array:
+        """The same from a centre Q outside the cone, where N may have any rank.
+
+        ``D(t) = |[Q - t H]_-|^2 + 2 t (<H, Q> - C) - t^2 |H|^2`` is concave with the slope
+        ``2 (<H, [Q - t H]_+> - C)``; ``N = -[Q - t H]_- / t``. One decomposition a term and step.
+        """
+        d, r = far.shape[1], self._frobenius_radius
+        centre = self.ball.centre.reshape(d, d)
+        H = np.einsum("ij,ik->ijk", far, far) - np.einsum("ij,ik->ijk", near, near)
+        value = np.einsum("ijk,jk->i", H, centre)
+        square = np.maximum(norms**2, 1e-300)
+        low, high = np.zeros(len(far)), np.full(len(far), np.inf)
+        size_q = float(np.linalg.norm(centre))
+        t = np.maximum(value - level, 1e-3 * size_q * norms) / square
+        best, factor = np.full(len(far), -np.inf), np.zeros_like(H)
+        for _ in range(_OUTSIDE_STEPS):
+            values, vectors = np.linalg.eigh(centre - t[:, None, None] * H)
+            negative, positive = np.minimum(values, 0.0), np.maximum(values, 0.0)
+            turned = np.einsum("ijk,ijl->ikl", H, vectors)
+            slope = np.einsum("ikl,ikl,il->i", turned, vectors, positive) - level
+            dual = (negative**2).sum(axis=1) + 2.0 * t * (value - level) - t**2 * square
+            better = dual > best
+            best = np.where(better, dual, best)
+            made = vectors * np.sqrt(-negative / t[:, None])[:, None, :]
+            factor = np.where(better[:, None, None], made, factor)
+            low, high = np.where(slope > 0, t, low), np.where(slope > 0, high, t)
+            t = np.where(np.isinf(high), 2.0 * t, 0.5 * (low + high))
+            if not ((best <= r * r) & (high - low > 1e-6 * high)).any():
+                break
+        turned_f, turned_n = (np.einsum("ijk,ij->ik", factor, s) for s in (far, near))
+        hn = (turned_f**2).sum(axis=1) - (turned_n**2).sum(axis=1)
+        nn = np.einsum("ijk,ijl->ikl", factor, factor)
+        trace = np.einsum("ijk,ijk->i", factor, factor)
+        sums = np.einsum("ij,ij->i", far, far) + np.einsum("ij,ij->i", near, near)
+        inner = value - np.einsum("ijk,jl,ilk->i", factor, centre, factor)
+        slip = gamma(3 * d * d + 4 * d + 24) * size_q * (sums + trace)
+        left = norms**2 - 2.0 * hn + (nn**2).sum(axis=(1, 2))
+        left += gamma(2 * d * d + 4 * d + 24) * 2.0 * (sums + trace) ** 2
+        reach = r * np.sqrt(np.maximum(left, 0.0))
+        return np.asarray(inner - slip - reach - 8.0 * UNIT * (np.abs(inner) + reach))
 
     def _floor_of_vectors(self, h: Array) -> Array:
         q, r = self.ball.centre, self._frobenius_radius
