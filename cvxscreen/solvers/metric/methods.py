@@ -1,12 +1,9 @@
-"""Iterative methods for metric learning: projected gradients, a second-order finish.
-
-First-order methods for metric learning: projected gradients with two kinds of steps.
+"""Iterative methods for metric learning: projected gradients, and a second-order finish.
 
 Each is a generator of evaluated states, so that whoever drives it can look at a gap, shrink the
 task and go on from the last state.
 
-Second-order finish: a proximal augmented Lagrangian with a semismooth Newton method inside.
-
+The second-order finish is a proximal augmented Lagrangian with a semismooth Newton method inside.
 For ``min P~(M) over M in the cone`` with P~ everything but the cone, the augmented Lagrangian
 
 ::

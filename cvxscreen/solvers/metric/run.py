@@ -1,15 +1,12 @@
-"""One value of lambda: evaluate, prove, shrink, iterate; the plain hinge through smoothed ones.
-
-One value of lambda: evaluate, prove, shrink, iterate, and come back to the full task.
+"""One value of lambda: evaluate, prove, shrink, iterate, and come back to the full task.
 
 The reduced task is safe (every decision rests on a sphere that contains the optimum), so its
 optimum is the full one; the last state is evaluated on the full task all the same.
 
-The plain hinge: its corner smoothed ever more, then the terms at the kink solved for.
-
-At an optimum of the plain hinge some terms sit exactly at the kink with a dual variable strictly
-between 0 and w. Smoothing finds which they may be; for these few the dual is maximised as a box
-constrained problem with all others fixed at 0 or w, and the answer's gap is taken on all terms.
+The plain hinge is solved through ever less smoothed ones. At its optimum some terms sit exactly at
+the kink with a dual variable strictly between 0 and w. Smoothing finds which they may be; for these
+few the dual is maximised as a box constrained problem with all others fixed at 0 or w, and the
+answer's gap is taken on all terms.
 """
 
 from __future__ import annotations

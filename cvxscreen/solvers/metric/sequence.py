@@ -1,17 +1,14 @@
-"""Metric learning along lambda: extrapolated starts, screening at each, a certificate at each.
-
-Terms that one look at all of them decides for several values of lambda in a row.
-
-For a pair (M, alpha) the midpoint sphere at ``s = 1 / lam`` has its centre at ``(M + s G) / 2``,
-``G = K + Gamma``, and ``r^2 = |M - s G|^2 / 4 + s (FY + <M, Gamma>)``: the centre is linear in s,
-r^2 is convex. What the two spheres at the ends of an interval, both with the larger radius, put on
-one piece is on that piece at every lambda between them.
+"""Metric learning along lambda: extrapolated starts, screening and a certificate at each.
 
 The reference of every step is not the last solution but ``[M1 + c (M1 - M2)]_+``, extrapolated in
 ``log lam`` from the last two and evaluated once: its sphere decides most of what is left undecided
 by one around the last solution, and iterations start from there.
 
-Points of a path over lambda as plain rows, and where such a path begins and ends.
+One pass over all terms can decide some of them for several values of lambda in a row. For a pair
+(M, alpha) the midpoint sphere at ``s = 1 / lam`` has its centre at ``(M + s G) / 2``,
+``G = K + Gamma``, and ``r^2 = |M - s G|^2 / 4 + s (FY + <M, Gamma>)``: the centre is linear in s,
+r^2 is convex. What the two spheres at the ends of an interval, both with the larger radius, put on
+one piece is on that piece at every lambda between them.
 """
 
 from __future__ import annotations

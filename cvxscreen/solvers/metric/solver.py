@@ -1,12 +1,6 @@
 """Metric learning solved through its own reduction: from a `Problem` to its task and back.
 
-From a `Problem` to the task its solvers work on, and where a path over lam begins.
-
-The record of a solve over more terms than are ever listed.
-
-Metric learning solved through its own reduction: the door from a `Problem` to `metric_run`.
-
-Where the generic loop keeps arrays over the terms, this one keeps pairs and windows, so a set of
+Where the general loop keeps arrays over the terms, this one keeps pairs and windows, so a set of
 triplets far too large to be listed is solved and certified all the same.
 """
 

@@ -1,29 +1,15 @@
-"""Metric learning as its solvers see it: cones, evaluation, bounds, and a task made smaller.
+"""Metric learning as its solvers see it: cones, evaluation, what it proves, and a smaller task.
 
-The two cones of metric learning: symmetric positive semidefinite matrices, and vectors >= 0.
+See the package for the formulas; ``push`` is minus the linear term, with the sum of what is fixed
+on the linear piece, and `constant` the rest of the latter's value. The dual variable is always that
+of the very M at hand, so that the gap needs no array over the terms.
 
 A `Metric` is a member of its cone by construction: a matrix is the product of a factor with its
 transpose, whatever the eigenvalue routine may have rounded.
 
-Metric learning as its solvers see it: evaluate, bound the optimum, shrink.
-
-::
-
-    P(M) = sum_t l_t(<H_t, M>) - <push, M> + lam/2 |M|^2 + constant      over the cone
-    l_t  = w (z tau - g/2 tau^2),  tau = clip(z/g, 0, 1),  z = b - <H_t, M>
-
-The dual variable is always ``alpha_t = w tau`` at the very M at hand, so that the duality gap
-``lam/2 |M - M_alpha|^2 + <M, Gamma>`` needs no array over the terms:
-``K = sum alpha_t H_t + push``, ``Gamma = [-K]_+``, ``M_alpha = [K]_+ / lam``. A shrunken task has
-the same optimum (Yoshida et al. 2019, Lemma 1); what is fixed on the linear piece is in `push` and
-`constant`.
-
-A task without the terms that a sphere decides.
-
-An `Indexed` set is sifted term by term with the exact norms ``|H|``; a product set closes the
-window of every row from both ends, with ``|H|^2 <= |a|^4 + |b|^4``, and never lists a term.
-
-Whether screening pays on a path, counted in work, never in seconds: runs must repeat exactly.
+An `Indexed` set is shrunk term by term with the exact norms ``|H|``; a product set closes the
+window of every row from both ends, with ``|H|^2 <= |a|^4 + |b|^4``, and never lists a term. Whether
+that pays along a path is counted in work, never in seconds: runs must repeat exactly.
 """
 
 from __future__ import annotations
