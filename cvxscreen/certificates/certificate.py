@@ -94,7 +94,7 @@ class Certificate:
 
 @dataclass(eq=False)
 class Passes:
-    """Let `own` judge problems whose design is of `kind`; called by whoever defines them."""
+    """``A x`` and ``A' theta`` as a certificate computed them, for those who go on from there."""
 
     margins: Array | None = None
     At_theta: Array | None = None
