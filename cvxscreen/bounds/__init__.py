@@ -18,6 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 from cvxscreen._support.validation import one_of
 from cvxscreen.bounds.cone_spheres import CONES, RULES, cut, over_cone, projected_gradient_ball
 from cvxscreen.bounds.features_and_samples import applies, dual_ball, joint, synergy
+from cvxscreen.bounds.interface import Bound, PairBound
 from cvxscreen.bounds.one_reference import (
     bt1_ball,
     bt2_ball,
@@ -72,9 +73,6 @@ __all__ = [
     "synergy",
     "two_sided",
 ]
-
-Bound = Callable[[Problem, Point], Region]
-PairBound = Callable[[Problem, Point, Point], Region]
 
 
 def pgb(problem: Problem, point: Point) -> Region:

@@ -38,7 +38,6 @@ without the dropped coordinates proves more), with passes over what is left only
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,7 +45,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT, gamma, square, up
-from cvxscreen.bounds.regions import Region
+from cvxscreen.bounds.interface import Bound
 from cvxscreen.bounds.regions.balls import Boxes, Interval
 from cvxscreen.bounds.regions.functionals import outward
 from cvxscreen.core.duality import Point, margin_error
@@ -57,7 +56,6 @@ from cvxscreen.designs.columns import by_columns, column_squares, row_squares
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-Bound = Callable[[Problem, Point], Region]
 MAX_ROUNDS = 6
 """Of primal and dual in turn, at most; what is found after any of them is proven."""
 MOVE = 0.02
