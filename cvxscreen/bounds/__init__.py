@@ -12,7 +12,6 @@ the DVI ball: centre ``(1+s)/2 w*(C0)``, radius ``|s-1|/2 ||w*(C0)||``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 from cvxscreen._support.validation import one_of
