@@ -17,7 +17,6 @@ from typing import Any, Protocol, runtime_checkable
 from cvxscreen._support.validation import one_of
 from cvxscreen.bounds.cone_spheres import CONES, RULES, cut, over_cone, projected_gradient_ball
 from cvxscreen.bounds.features_and_samples import applies, dual_ball, joint, synergy
-from cvxscreen.bounds.interface import Bound, PairBound
 from cvxscreen.bounds.one_reference import (
     bt1_ball,
     bt2_ball,
@@ -30,7 +29,7 @@ from cvxscreen.bounds.one_reference import (
     moved,
     rpb_ball,
 )
-from cvxscreen.bounds.regions import Region
+from cvxscreen.bounds.regions import Bound, PairBound, Region
 from cvxscreen.bounds.scaled_reference import ScaledReference
 from cvxscreen.bounds.two_references import dome, essnsv, ssnsv, two_sided
 from cvxscreen.core.duality import Point

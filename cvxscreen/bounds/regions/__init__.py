@@ -16,20 +16,26 @@ range of linear functionals of the penalised coordinates (`span`); the rest is w
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from cvxscreen.bounds.regions.balls import Ball, Boxes, CutBall, Everywhere, TwoBalls
 from cvxscreen.bounds.regions.cone_ball import ConeBall
 from cvxscreen.bounds.regions.functionals import Functionals, Place, outward
 from cvxscreen.bounds.regions.intercept import intercept_interval, margins_over
+from cvxscreen.core.duality import Point
+from cvxscreen.core.problem import Problem
 
 Region = Ball | TwoBalls | CutBall | ConeBall | Boxes | Everywhere
 
 __all__ = [
     "Ball",
+    "Bound",
     "Boxes",
     "ConeBall",
     "CutBall",
     "Everywhere",
     "Functionals",
+    "PairBound",
     "Place",
     "Region",
     "TwoBalls",
@@ -37,3 +43,24 @@ __all__ = [
     "margins_over",
     "outward",
 ]
+
+
+class Bound(Protocol):
+    """A theorem with one reference.
+
+    Any function will do that keeps to this: the region holds the optimum of `problem` whatever the
+    point is, with the rounding of everything that the function computes charged. A region has a
+    name for the records (`bound`); where nothing is known it is `Everywhere`.
+    """
+
+    def __call__(self, problem: Problem, point: Point, /) -> Region:
+        """The region that `point` proves the optimum of `problem` to lie in."""
+        ...
+
+
+class PairBound(Protocol):
+    """The same with two references, of which each may be of another value of the parameter."""
+
+    def __call__(self, problem: Problem, first: Point, second: Point, /) -> Region:
+        """The region that both points together prove."""
+        ...
