@@ -45,6 +45,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT, gamma, square, up
+from cvxscreen.bounds.regions import Bound
 from cvxscreen.bounds.regions.balls import Boxes, Interval
 from cvxscreen.bounds.regions.functionals import outward
 from cvxscreen.core.duality import Point, margin_error
