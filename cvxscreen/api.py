@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, overload
 
 from cvxscreen import bounds as bound_table
@@ -14,10 +15,12 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
 from cvxscreen.multitask import MultiTask, MultiTaskSolution, solve_multitask
 from cvxscreen.screening.verdict import Verdict, judge
+from cvxscreen.solvers.compiled_path.one_value import solve_one
+from cvxscreen.solvers.compiled_path.segments import PARTS, ready
 from cvxscreen.solvers.loop import Start, solve_screened
 from cvxscreen.solvers.lp_svm import LP_SOLVERS, LpSolution, LpSvm, LpVerdict, screen_lp, solve_lp
 from cvxscreen.solvers.metric.solver import LISTED, MetricSolver, solve_metric
-from cvxscreen.solvers.registry import named_solver
+from cvxscreen.solvers.registry import compiled_path, named_solver
 from cvxscreen.solvers.solution import Round, Solution
 from cvxscreen.solvers.warm_start import warm_start
 
@@ -144,12 +147,20 @@ def solve(
     chosen = bound_table.default_bounds(problem)
     if bounds is not None:
         chosen = tuple(bound_table.fitting(problem, name) for name in _names(bounds))
+    plain = start is None and bounds is None and mode == "certified" and not progress
+    plain = plain and time_limit is None and max_iter is None
+    waiting = plain and isinstance(solver, str) and compiled_path(problem, solver)
+    if waiting and ready():
+        found = solve_one(problem, tol, tuple(chosen))
+        if found is not None:
+            return found
     inner = named_solver(solver, problem, limits)
     if problem.n > LISTED and chosen != bound_table.default_bounds(problem):
         raise InvalidInput(
             f"`bounds` is {bounds!r}; a set of {problem.n:,} terms is screened by 'midpoint' only."
         )
-    with Progress(None, "rounds", shown=progress) as bar:
+    counted = PARTS.rent() if waiting else nullcontext()
+    with counted, Progress(None, "rounds", shown=progress) as bar:
 
         def show(record: Round) -> None:
             bar.step(f"kept {record.kept:,}, relative gap {record.relative_gap:.1e}")

@@ -63,6 +63,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(skip)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def compiled_at_once() -> None:
+    """Take the compiled path from the first problem on, whatever is on disk already."""
+    from cvxscreen.solvers.compiled_path import segments
+
+    segments.PARTS.price = segments.LOOP.price = 0.0
+
+
 @pytest.fixture(autouse=True)
 def fixed_seeds() -> None:
     """Seed the two global generators that other libraries still draw from."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, Self
 
 import numpy as np
@@ -19,9 +20,10 @@ from cvxscreen.errors import InvalidInput, quoted
 from cvxscreen.estimators.classifier import ScreenedSVC
 from cvxscreen.estimators.fitting import Array, warn_uncertified
 from cvxscreen.paths.path import path
-from cvxscreen.solvers.compiled_path.segments import CompiledPath, suits
+from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, ready
 from cvxscreen.solvers.interface import check_request
 from cvxscreen.solvers.loop import solve_screened
+from cvxscreen.solvers.registry import compiled_path
 from cvxscreen.solvers.solution import Solution
 from cvxscreen.solvers.warm_start import warm_start
 
@@ -168,7 +170,7 @@ def _refitted(model: ScreenedSVC, X: Any, y: NDArray[Any], weight: Array | None)
     In the certified mode only; the ordinary loop is left the rest.
     """
     problems = model._problems(X, y, weight, model.C)
-    if model.mode != "certified" or not all(map(suits, problems)):
+    if model.mode != "certified" or not all(compiled_path(p, "auto") for p in problems):
         return False
     found = [path(p, values=[model.C], tol=model.tol).points[0] for p in problems]
     pairs = zip(problems, found, strict=True)
@@ -244,7 +246,7 @@ def _solutions(problem: Problem, grid: Array, tol: float, mode: str) -> list[tup
     found: list[tuple[Array, float]] = []
     tol = tolerance(tol)
     check_request(mode, tol)
-    if suits(problem):
+    if compiled_path(problem, "auto") and ready():
         run = CompiledPath(problem, mode, tol)
         while len(found) < len(grid):  # without the records of `path`
             left = grid[len(found):]
@@ -259,6 +261,7 @@ def _solutions(problem: Problem, grid: Array, tol: float, mode: str) -> list[tup
         here = problem.with_(C=float(C))
         start = None if last is None else warm_start(here, last)
         bounds = (midpoint_ball,) if mode == "safe" else ()
-        last = solve_screened(here, mode=mode, tol=tol, start=start, bounds=bounds)
+        with PARTS.rent() if compiled_path(problem, "auto") else nullcontext():
+            last = solve_screened(here, mode=mode, tol=tol, start=start, bounds=bounds)
         found.append((last.x, last.certificate.relative_gap))
     return found

@@ -8,6 +8,7 @@ One path over a parameter as it goes: compiled stretches where they suit, else p
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
@@ -28,13 +29,13 @@ from cvxscreen.designs.term_sets import Products
 from cvxscreen.errors import InvalidInput
 from cvxscreen.paths.checkpoint import Checkpoint
 from cvxscreen.paths.record import PathPoint, Points, points_of
-from cvxscreen.solvers.compiled_path.segments import CompiledPath, PathSegment, suits
+from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, PathSegment, ready
 from cvxscreen.solvers.dual_active_set.path_cache import PathCache
 from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
 from cvxscreen.solvers.interface import Start, SubproblemSolver
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.metric.sequence import metric_rows
-from cvxscreen.solvers.registry import named_solver
+from cvxscreen.solvers.registry import compiled_path, named_solver
 from cvxscreen.solvers.solution import LazyRates, Solution, shares_proven
 from cvxscreen.solvers.warm_start import moved_start, onward_start
 
@@ -71,9 +72,6 @@ class MetricRun:
 
 
 Pair = tuple[float, Array, Array]
-
-COMPILED = ("auto", "builtin")
-"""Names of solvers that leave the choice to us."""
 
 PATIENCE = 3
 """Points that the compiled solver may miss before the ordinary one takes the rest."""
@@ -112,15 +110,26 @@ class Run:
         self.path_cache = PathCache()
         self.missed, self.note, self.ended = 0, "", False
         plain = over == "C" and max_iter is None  # the compiled loop counts no iterations
-        if plain and solver.lower() in COMPILED and suits(problem):
-            self.small = CompiledPath(problem, mode, tol)
-            if points:
-                self.small.restart(points[-1].value, points[-1].x, points[-1].theta)
+        self.waiting = plain and compiled_path(problem, solver)
+        self.compile(at_once=recorded)
+
+    def compile(self, at_once: bool = False) -> None:
+        """Take the compiled path where that suits and is ready, or `at_once`.
+
+        The latter where a path has to go the same way in every process.
+        """
+        if not self.waiting or not (at_once or ready()):
+            return
+        self.waiting, points = False, self.points
+        self.small = CompiledPath(self.problem, self.mode, self.tol)
+        if points:
+            self.small.restart(points[-1].value, points[-1].x, points[-1].theta)
 
     def advance(self, grid: Array) -> None:
         """Add one point or, compiled, the first few of those left; none where the time is up."""
         if self.recorded and len(self.points):
             self.recall(self.points[-1])
+        self.compile()
         if self.small is not None:
             asked = grid[: self.small.length(len(grid))]
             stretch = self.small.solve(asked)
@@ -128,7 +137,8 @@ class Run:
             if len(stretch) == len(asked) or self.limits.reached:
                 return
             grid = grid[len(stretch):]  # it missed the first of these
-        self.one(float(grid[0]))
+        with PARTS.rent() if self.waiting else nullcontext():
+            self.one(float(grid[0]))
 
     def recall(self, last: PathPoint) -> None:
         """Go on from the record `last` alone."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from cvxscreen._support.extensions import supplied
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen._support.validation import word
@@ -11,6 +14,7 @@ from cvxscreen.designs.chunks import Chunks
 from cvxscreen.designs.gram import Gram
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.apg import Apg
+from cvxscreen.solvers.compiled_path import segments
 from cvxscreen.solvers.dual_active_set.solver import DualActiveSet, suits
 from cvxscreen.solvers.interface import SubproblemSolver
 from cvxscreen.solvers.metric.solver import MetricSolver, is_metric
@@ -45,36 +49,75 @@ def pilot_gap(problem: Problem) -> float:
     return KINKED if kinked else PILOT
 
 
-def builtin_solver(
-    problem: Problem, limits: Limits = UNLIMITED
-) -> Newton | DualActiveSet | Smo | MetricSolver | ProxNewton:
-    """The built-in solver for `problem`, within `limits`.
+@dataclass(frozen=True)
+class Engine:
+    """One way to solve problems of a kind.
 
-    `MetricSolver` for metric learning, `ProxNewton` under an L1 term, `Smo` for a kernel,
-    `DualActiveSet` for sparse data of many coordinates, otherwise `Newton`; over data in chunks
-    `Newton` stands for the choice made anew for each reduced problem.
+    Attributes
+    ----------
+    name : str
+    suits : callable
+        Whether it takes a problem.
+    solver : type
+        The solver of reduced problems in the loop of screening.
+    """
+
+    name: str
+    suits: Callable[[Problem], bool]
+    solver: type[Newton | DualActiveSet | Smo | MetricSolver | ProxNewton]
+
+
+COMPILED_PATH = Engine("compiled_path", segments.suits, Newton)
+"""The whole loop compiled, for one value of C as for many; where it cannot be taken, `Newton`."""
+
+ENGINES = (
+    # Over data in chunks `Newton` stands for the choice made anew for each reduced problem.
+    Engine("chunks", lambda problem: isinstance(problem.design, Chunks), Newton),
+    Engine("metric", is_metric, MetricSolver),
+    Engine("prox_newton", takes, ProxNewton),
+    Engine("smo", lambda problem: isinstance(problem.design, Gram), Smo),
+    Engine(
+        "dual_active_set", lambda problem: problem.d >= CROSSOVER and suits(problem), DualActiveSet
+    ),
+    COMPILED_PATH,
+    Engine("newton", lambda problem: True, Newton),
+)
+"""Which engine a problem gets, for one value of the parameter as for many: the first that suits."""
+
+
+def engine(problem: Problem) -> Engine:
+    """The built-in engine for `problem`.
 
     Raises
     ------
     InvalidInput
         Under a penalty that none of them takes.
     """
-    if isinstance(problem.design, Chunks):
-        return Newton(limits=limits)
-    if is_metric(problem):
-        return MetricSolver(limits=limits)
-    if takes(problem):
-        return ProxNewton(limits=limits)
-    if problem.penalty is not None:
+    found = next(row for row in ENGINES if row.suits(problem))
+    if problem.penalty is not None and found.name not in ("chunks", "metric", "prox_newton"):
         raise InvalidInput(
             f"`solver`: no built-in solver takes a penalty ({problem.penalty.name}); name one that "
             "CVXPY has installed."
         )
-    if isinstance(problem.design, Gram):
-        return Smo(limits=limits)
-    if problem.d >= CROSSOVER and suits(problem):
-        return DualActiveSet(limits=limits)
-    return Newton(limits=limits)
+    return found
+
+
+def compiled_path(problem: Problem, solver: str) -> bool:
+    """Whether `solver` leaves the choice to us, and `problem` goes to the compiled path."""
+    return solver.lower() in ("auto", "builtin") and COMPILED_PATH.suits(problem)
+
+
+def builtin_solver(
+    problem: Problem, limits: Limits = UNLIMITED
+) -> Newton | DualActiveSet | Smo | MetricSolver | ProxNewton:
+    """The built-in solver of reduced problems for `problem`, within `limits`; see `ENGINES`.
+
+    Raises
+    ------
+    InvalidInput
+        Under a penalty that none of them takes.
+    """
+    return engine(problem).solver(limits=limits)
 
 
 def named_solver(solver: str, problem: Problem, limits: Limits = UNLIMITED) -> SubproblemSolver:

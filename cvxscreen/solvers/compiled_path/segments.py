@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from time import perf_counter, process_time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -120,6 +121,15 @@ class PathSegment:
         return len(self.values)
 
 
+class Uncertified(NamedTuple):
+    """What the loop says: `PathSegment` without proofs."""
+
+    values: Array
+    X: Array
+    theta: PackedSlopes
+    record: Array
+
+
 def _own(array: Array) -> Array:
     """As compiled loops take it, whatever flags it has: every problem by the same code."""
     return np.require(array, np.float64, ("C", "W"))
@@ -200,19 +210,22 @@ class CompiledPath:
 
     def solve(self, values: Array) -> PathSegment:
         """The points at `values`, in that order; the stretch ends after a point that was missed."""
-        began, spent = perf_counter(), process_time()
+        began = perf_counter()
+        found = self.points(values)
+        proofs = certify_many(self.problem, found.values, found.X, found.theta, tol=self.tol)
+        seconds = perf_counter() - began
+        self.pace = seconds / max(len(found.values), 1)
+        return PathSegment(*found, proofs, seconds)
+
+    def points(self, values: Array) -> Uncertified:
+        """The same points as the loop found them."""
         losses, K, n = self.problem.losses, len(values), self.problem.n
         X, record = np.empty((K, self.problem.d)), np.zeros((K, len(COLUMNS)))
         factors, codes = values / self.problem.C, np.empty((K, n), dtype=np.int8)
         pool, first = np.empty(K * n), np.zeros(K, dtype=np.int64)  # what is not used costs nothing
         count = self.follow(factors, Found(X, codes, pool, first, record))
-        values, X = values[:count], X[:count]
         theta = PackedSlopes(losses.lo, losses.hi, factors, codes, pool, first).head(count)
-        proofs = certify_many(self.problem, values, X, theta, tol=self.tol)
-        seconds = perf_counter() - began
-        self.pace = seconds / max(count, 1)
-        WAITED.add(process_time() - spent)
-        return PathSegment(values, X, theta, record[:count], proofs, seconds)
+        return Uncertified(values[:count], X[:count], theta, record[:count])
 
     def follow(self, factors: Array, found: Found) -> int:
         """Fill `found`; how many points are done."""
@@ -300,18 +313,28 @@ class CompiledPath:
 
 
 class CompileClock:
-    """CPU seconds that this process has spent the slow way, of a loop that could be compiled.
+    """CPU seconds that this process has spent without code that it could compile.
 
-    The rule of renting and buying: compile once the time spent the slow way has reached what
+    The rule of renting and buying: compile once as much time has been spent the slow way as
     compiling takes. Whatever comes, that is at most twice the least time in hindsight.
+
+    Parameters
+    ----------
+    price : float
+        CPU seconds that compiling takes.
     """
 
     def __init__(self, price: float) -> None:
         self.price, self.spent = price, 0.0
 
-    def add(self, seconds: float) -> None:
-        """So much has been spent."""
-        self.spent += seconds
+    @contextmanager
+    def rent(self) -> Iterator[None]:
+        """Count what is done within."""
+        began = process_time()
+        try:
+            yield
+        finally:
+            self.spent += process_time() - began
 
     @property
     def due(self) -> bool:
@@ -319,8 +342,23 @@ class CompileClock:
         return self.spent >= self.price
 
 
-WAITED = CompileClock(4.0)
-"""Of `follow_path`, uncompiled: its parts are compiled in any case, so it is hardly slower."""
+PARTS = CompileClock(5.0)
+"""Of `newton` and the other parts of the loop, against the ordinary loop of screening.
+
+Measured on a fresh cache: 3.5 and 2 CPU seconds."""
+
+LOOP = CompileClock(2.5)
+"""Of `follow_path`, against the same loop uncompiled over compiled parts. Measured: 2.5 to 3."""
+
+
+def _interpreted() -> bool:
+    """Whether numba has been told to compile nothing."""
+    return bool(config.DISABLE_JIT)  # type: ignore[attr-defined]
+
+
+def ready() -> bool:
+    """Whether a problem that `suits` need not wait for a compiler, or has waited long enough."""
+    return _interpreted() or PARTS.due or bool(newton.signatures) or on_disk(newton)
 
 
 @lru_cache(maxsize=1)
@@ -347,8 +385,10 @@ def _compiled_path() -> Any:
 
 def run(arguments: tuple[Any, ...], k: int) -> int:
     """`follow_path` from point `k` on, compiled where that is on disk or due."""
-    ready = WAITED.due or on_disk(loops.follow_path)
-    if ready and not config.DISABLE_JIT:  # type: ignore[attr-defined]
+    whole = on_disk(loops.follow_path) or LOOP.due
+    if whole and not _interpreted():
         return int(_compiled_path()(newton, *arguments, k))
-    with np.errstate(all="ignore"):  # as compiled code does
-        return int(getattr(loops.follow_path, "py_func", loops.follow_path)(newton, *arguments, k))
+    plain = getattr(loops.follow_path, "py_func", loops.follow_path)
+    counted = LOOP.rent() if _interpreted() or newton.signatures else nullcontext()
+    with counted, np.errstate(all="ignore"):  # as compiled code does
+        return int(plain(newton, *arguments, k))
