@@ -1,6 +1,6 @@
 """Certificates of many points of one problem along C, from two compiled passes a point.
 
-Dual points of a path in little memory: most slopes are 0 or an end of their box.
+The dual points of a path are kept packed: most slopes are 0 or an end of their box.
 """
 
 from __future__ import annotations

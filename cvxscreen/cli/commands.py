@@ -1,6 +1,6 @@
 """The ``cvxscreen`` command.
 
-SIGTERM heard as Ctrl-C, so that a command that is told to end keeps what is finished.
+SIGTERM is heard as Ctrl-C, so that a command that is told to end keeps what is finished.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """The main job on embedded data: one C path, three ways, compared point by point.
 
-The SVM as a CVXPY user writes it, solved with and without screening; used by the demo.
-
 On scikit-learn's bundled breast cancer data (569 x 30, standardised) the hinge SVM is solved along
-a grid of C by CVXPY alone, by CVXPY with ``method="screen"``, and by the built-in solver, and the
-three answers are compared.
+a grid of C by CVXPY alone (as a CVXPY user writes it), by CVXPY with ``method="screen"``, and by
+the built-in solver, and the three answers are compared.
 """
 
 from __future__ import annotations

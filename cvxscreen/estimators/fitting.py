@@ -1,8 +1,6 @@
-"""What the estimators share: from data to problems, one class against the rest, decisions.
+"""What the estimators share: from validated data to problems, and from solutions to decisions.
 
-What the estimators share: from validated data to problems, and from solutions to decisions.
-
-Several classes as one problem each, the class against the rest.
+Several classes are one problem each, the class against the rest.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
 """Comparisons of distances: triplets, pairs, quadruplets, from labels or from index arrays.
 
-Which comparisons of distances a metric should satisfy: triplets, pairs, quadruplets, mixtures.
-
 A term says ``d^2(plus pair) - d^2(minus pair) >= threshold``; one of the two pairs may be missing.
-
-Sets of triplets, pairs and quadruplets, from labels or from index arrays.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Data past memory: what lies at a path, as rows in chunks and targets.
+"""Data past memory: `open_data` finds out what lies at a path and gives rows in chunks, and y.
 
-svmlight/libsvm text read a range of bytes at a time: a source of CSR chunks.
-
-Data past memory: `open_data` finds out what lies at a path and gives rows in chunks, and y.
+svmlight/libsvm text is read a range of bytes at a time, as a source of CSR chunks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Samples, labels, weights and named losses: what the front doors share.
 
-Checks of samples, labels and weights, shared by the front doors.
-
-The named losses: one row each, from targets and weights to the five numbers.
+A named loss is one row of `cvxscreen.core.losses`: from targets and weights to the five numbers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
 """What a joint duality gap proves about the joint optimum and about every optimal intercept.
 
-Intervals that contain every optimal intercept, for all tasks at once.
-
-What a joint duality gap proves about the joint optimum: two rules, and what is *not* true.
-
 The joint objective is jointly convex but **not strongly convex** in U: along ``V = D A^{-1} U`` its
 curvature vanishes, U* need not be unique, and a ball ``sum ||u_l - u_l*||^2 <= 2 gap / mu`` holds
 only for the gap of the problem at a fixed M. It is easily refuted for the joint gap and is not
@@ -12,6 +8,9 @@ offered here. What is true, with ``G`` the joint gap of ``(U, b, M)`` and ``thet
 * `dual_ball`: ``V* = -X' theta*`` is unique and within a ball; no condition;
 * `eigengap`: every prediction within a computed distance, under the condition that the h-th and the
   next eigenvalue of ``VV'`` are apart by more than G explains.
+
+Intercepts are not penalised: they are bounded for all tasks at once, from the terms that any
+optimal one must leave in balance.
 """
 
 from __future__ import annotations

@@ -1,25 +1,22 @@
 """First-order methods on the joint problem: ADMM, accelerated gradients on (U, M) and on (U, b).
 
-What the first-order methods on the joint problem share: best point, proof and stopping.
+References for `cvxscreen.multitask.bcd`; all keep the best point and stop on the joint duality gap.
 
-ADMM on a copy of U: every task's own prox, then the prox of the spectral box norm.
+*ADMM* on a copy of U, ``min sum_l f_l(u_l, b_l) + c Omega(W)`` with ``U = W``: every task's own
+prox, then the prox of the spectral box norm; M is eliminated, so its set is never left. The tasks'
+quadratic term is ``rho/2 ||u - w + l||^2`` throughout: no metric changes. The weight rho follows
+the two residuals (Boyd et al. 2011, 3.4.1).
 
-``min sum_l f_l(u_l, b_l) + c Omega(W)`` with ``U = W``; M is eliminated, so its set is never left.
-The tasks' quadratic term is ``rho/2 ||u - w + l||^2`` throughout: no metric changes. The weight rho
-follows the two residuals (Boyd et al. 2011, 3.4.1).
+*Smooth losses*: M eliminated, accelerated proximal gradient on (U, b). What is left of the penalty
+is the spectral box norm of U, whose prox has a closed form; the smooth part is the sum of the
+losses, so neither its Lipschitz constant nor its domain depends on eta. The features are centred
+task by task, which the free intercepts absorb.
 
-Smooth losses: M eliminated, accelerated proximal gradient on (U, b).
-
-What is left of the penalty is the spectral box norm of U, whose prox has a closed form; the smooth
-part is the sum of the losses, so neither its Lipschitz constant nor its domain depends on eta. The
-features are centred task by task, which the free intercepts absorb.
-
-Accelerated projected gradient on (U, M) together, the loss in the prox: a reference.
-
-The smooth part is ``c tr(U' (eta I + M)^{-1} U)``; the prox is one quadratic program a task and the
-projection of M onto the Fantope (Chen et al. 2013, Appendix B.2). Its gradient has no global
-Lipschitz constant and is defined for ``eta I + M > 0`` only, so the form whose search point stays
-in the set is the default: with the printed one the search point leaves the domain for small eta.
+*Accelerated projected gradient on (U, M) together*, the loss in the prox. The smooth part is
+``c tr(U' (eta I + M)^{-1} U)``; the prox is one quadratic program a task and the projection of M
+onto the Fantope (Chen et al. 2013, Appendix B.2). Its gradient has no global Lipschitz constant and
+is defined for ``eta I + M > 0`` only, so the form whose search point stays in the set is the
+default: with the printed one the search point leaves the domain for small eta.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Relaxed alternating structure optimisation (rASO): tasks that share a subspace, convexly.
 
-The shared matrix ``M`` with its eigenvalues, and what a task sees of it.
-
 ::
 
     minimise  sum_l 1/n_l sum_i phi(x_i' u_l + b_l, y_i)  +  c tr(U' (eta I + M)^{-1} U)
@@ -10,7 +8,7 @@ The shared matrix ``M`` with its eigenvalues, and what a task sees of it.
 
 (Chen, Tang, Liu, Ye 2013, (64), for the hinge loss.) The intercepts are not penalised. Losses are
 those of `cvxscreen.core.losses`, in the prediction ``x' u + b``; one table holds them for all
-tasks.
+tasks. The shared matrix ``M`` is kept with its eigenvalues, and says what a task sees of it.
 """
 
 from __future__ import annotations

@@ -1,18 +1,14 @@
 """Projections and proximal operators: ``prox_{t g}(z) = argmin_x g(x) + 1/(2 t) ||x - z||^2``.
 
-Projections and proximal operators of vectors.
-
-The weights of the box norm: ``min sum_i s_i^2 / (eta + g_i)`` over ``sum g = h, 0 <= g <= 1``.
-
-At the optimum ``g_i = clip(s_i / sqrt(t) - eta, 0, 1)`` for one ``t > 0`` (Chen et al. 2013, (78)).
-Two searches for it: by sorting, which is the faster one up to some ten thousand numbers, and the
+Of vectors, of matrices through their eigenvalues or singular values, and between the two the
+weights of the box norm: ``min sum_i s_i^2 / (eta + g_i)`` over ``sum g = h, 0 <= g <= 1``. At its
+optimum ``g_i = clip(s_i / sqrt(t) - eta, 0, 1)`` for one ``t > 0`` (Chen et al. 2013, (78)). Two
+searches for it: by sorting, which is the faster one up to some ten thousand numbers, and the
 linear-time search of the paper's Algorithm 3 with its errors corrected: the names of the two
 critical parameters in (80) are exchanged (``g = 0`` from ``t = s^2 / eta^2`` on, ``g = 1`` up to
 ``t = s^2 / (1 + eta)^2``), line 21 updates ``t_max``, line 32 only records the index (its ``t`` is
 not known yet), sums over decided indices are accumulated, and fewer than ``h`` non-zero ``s_i`` are
 no reason to give up: the rest of ``h`` goes to directions that cost nothing.
-
-Projections and proximal operators of matrices, through their eigenvalues or singular values.
 """
 
 from __future__ import annotations

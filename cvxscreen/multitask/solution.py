@@ -1,9 +1,4 @@
-"""The answer to a joint problem, with its rounds and its certificate.
-
-What the algorithms of this package hand back: the rounds they ran and where they ended.
-
-The answer to a joint problem, with its certificate.
-"""
+"""The answer to a joint problem, with its rounds and its certificate."""
 
 from __future__ import annotations
 

@@ -1,18 +1,15 @@
 """One task at a fixed metric: a support vector machine's dual by active sets, started warm.
 
-The linear systems of a face: Newton directions with one equality.
-
-The active-set loop behind `cvxscreen.multitask.task_solver`.
-
 ::
 
     minimise over u, b    sum_i f_i(<x_i, u> + b) + 1/2 (u - centre)' B^{-1} (u - centre)
 
 With ``theta_i`` the slope of ``f_i``, ``u = centre - B X' theta`` and ``sum theta = 0``. A face is
-the set of terms whose slope may move; a Newton step on it ends at its minimiser or where a slope
-meets a bound and leaves the face, and then the terms that violate optimality most enter. Where many
-violate (a cold start), a block of them is first brought near its optimum by pairs of coordinates.
-Between the metrics of neighbouring outer iterations one to three faces are enough.
+the set of terms whose slope may move; a Newton step on it (a linear system with one equality) ends
+at its minimiser or where a slope meets a bound and leaves the face, and then the terms that violate
+optimality most enter. Where many violate (a cold start), a block of them is first brought near its
+optimum by pairs of coordinates. Between the metrics of neighbouring outer iterations one to three
+faces are enough.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """One path over a parameter as it goes: compiled segments where they suit, else point by point.
 
-A path of metric learning over lambda as it goes, one point at a time.
-
-One path over a parameter as it goes: compiled stretches where they suit, else point by point.
+A path of metric learning over lambda has a run of its own, one point at a time.
 """
 
 from __future__ import annotations

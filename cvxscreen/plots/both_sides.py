@@ -1,8 +1,6 @@
-"""Features and samples screened together, and rates over two parameters.
+"""Features and samples screened together: rates over lambda and gap, totals, cost along a path.
 
-Rates over two parameters, as a map in greys with lines of equal rate.
-
-Features and samples screened together: rates over lambda and gap, totals, cost along a path.
+`heat` draws rates over any two parameters, as a map in greys with lines of equal rate.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Pictures of a path or a solve: what screening fixed, what was left, how well it is proven.
-
-Pictures of a path: what screening fixed, what was left to solve, how well it is proven.
-
-Kept terms and certified gap against time.
-"""
+"""Pictures of a path or a solve: what screening fixed, what was left, how well it is proven."""
 
 from __future__ import annotations
 

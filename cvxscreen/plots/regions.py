@@ -1,14 +1,11 @@
 """Where a region lies among what it decides: samples, kinks, the cone of 2 x 2 metrics.
 
-The plane, twice: which samples a ball decides, and how the ball sits among the samples' kinks.
+`sample_plane` and `weight_plane` show a classifier without intercept on two features, the hinge's
+kink at margin 1: which samples a ball decides, and how the ball sits among the samples' kinks.
 
-Both show a classifier without intercept on two features, the hinge's kink at margin 1.
-
-A plane through the cone of 2 x 2 metrics, with the spheres that hold the optimum.
-
-A symmetric 2 x 2 matrix is a point of a space of three dimensions, where the positive semidefinite
-ones are a round cone. The plane through its axis and the optimum cuts it in a right angle and every
-sphere in a circle.
+`cone_plane`: a symmetric 2 x 2 matrix is a point of a space of three dimensions, where the positive
+semidefinite ones are a round cone. The plane through its axis and the optimum cuts it in a right
+angle and every sphere in a circle.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""What the pictures share: an empty figure, greys and hatches, checks, and files written whole.
+"""What the pictures share: an empty figure, greys and hatches, checks, a file on disk.
 
-What the pictures share: an empty figure, greys and hatches, checks of what is drawn.
-
-A picture on disk: written whole or not at all.
+A picture is written whole or not at all.
 """
 
 from __future__ import annotations

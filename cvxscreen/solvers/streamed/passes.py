@@ -1,14 +1,9 @@
-"""What one pass over data in chunks tells: the objective, what is hard to decide, what is proven.
+"""What one pass over data in chunks tells.
 
-The objective along a segment, over data in chunks: many steps in one pass.
-
-One look at data in chunks: the objective, the dual's pull, and which terms are hard to decide.
-
-One pass tells what a round needs: how good the point is that the last round found, and the reduced
-problem of the next one. Nothing here is proven; that is the business of
-`cvxscreen.certificates.streamed`.
-
-How many terms of data in chunks an answer proves decided: the gap ball, in one pass.
+A look says what a round needs: the objective, the dual residual, which terms are hard to decide,
+and with them the reduced problem of the next round; nothing of it is proven, that is the business
+of `cvxscreen.certificates.streamed`. A pass along a segment gives the objective at many steps at
+once. A last pass counts how many terms the answer proves decided, by the gap ball.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The reduced problem of a pass, and a cold start from samples of growing size.
 
-The reduced problem of a look: kept terms in memory, all others collapsed onto their pieces.
-
-With ``g = A' theta`` and ``H = A_Q' diag(1/q) A_Q`` of the decided terms at the point z looked at,
-their part of the objective is, as long as they stay on their pieces, exactly
+Kept terms stay in memory, all others collapse onto their pieces. With ``g = A' theta`` and ``H =
+A_Q' diag(1/q) A_Q`` of the decided terms at the point z looked at, their part of the objective is,
+as long as they stay on their pieces, exactly
 
 ::
 
@@ -12,9 +11,7 @@ their part of the objective is, as long as they stay on their pieces, exactly
 The linear part joins the linear term. H joins as up to d further *terms*, ``1/2 <r_k, x>^2`` with
 ``R'R = H``: so the quadratic term stays as it was, and an intercept or an L1 term beside it.
 
-A cold start for data in chunks: solve samples of growing size, and learn how far they are off.
-
-The sample's solution is off by a statistical error. Two nested samples, one four times the other,
+A sample's solution is off by a statistical error. Two nested samples, one four times the other,
 show how large it is: the smaller one's error is about twice the larger one's, and their difference
 is what they disagree by. From that comes the first width of the band around the kinks.
 """
