@@ -17,6 +17,7 @@ from cvxscreen.multitask import MultiTask, MultiTaskSolution, solve_multitask
 from cvxscreen.screening.verdict import Verdict, judge
 from cvxscreen.solvers.compiled_path.one_value import solve_one
 from cvxscreen.solvers.compiled_path.segments import PARTS, ready
+from cvxscreen.solvers.interface import check_request
 from cvxscreen.solvers.loop import Start, solve_screened
 from cvxscreen.solvers.lp_svm import LP_SOLVERS, LpSolution, LpSvm, LpVerdict, screen_lp, solve_lp
 from cvxscreen.solvers.metric.solver import LISTED, MetricSolver, solve_metric
@@ -144,6 +145,7 @@ def solve(
         return solve_lp(problem, tol=tol, mode=mode, start=start, limits=limits)
     if start is not None:
         one_of("start", start, Solution, "what `solve` returned for such a problem is needed")
+    check_request(mode, tol)
     chosen = bound_table.default_bounds(problem)
     if bounds is not None:
         chosen = tuple(bound_table.fitting(problem, name) for name in _names(bounds))

@@ -1,25 +1,14 @@
-"""Compile functions that call each other, without importing numba until that is wanted.
-
-The sources stay plain Python functions of their module; numba sees copies of them in a namespace of
-their own, where the names they call are the compiled ones.
-"""
+"""What every compiled loop shares: its decorator, floating-point freedoms, index types."""
 
 from __future__ import annotations
 
-import hashlib
-import marshal
-from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 from numba import njit
 from numba.core.options import DefaultOptions
 from numpy.typing import NDArray
-
-Loop = Callable[..., Any]
-
 
 SUMS = frozenset({"contract", "reassoc", "nsz"})
 """Freedoms of floating point for loops that only sum: fused, in any order, signs of zero aside.
@@ -67,6 +56,8 @@ def compiled(
 @lru_cache(maxsize=64)
 def on_disk(loop: Any) -> bool:
     """Whether an earlier process has left compiled code of a `compiled` function for this one."""
+    if not hasattr(loop, "stats"):  # interpreted: nothing is compiled
+        return True
     place, source = Path(loop.stats.cache_path), Path(loop.py_func.__code__.co_filename)
     try:
         changed = source.stat().st_mtime
@@ -78,64 +69,9 @@ def on_disk(loop: Any) -> bool:
         return False
 
 
-def together(
-    space: Mapping[str, Any], names: Sequence[tuple[str, frozenset[str]]], *, nogil: bool = False
-) -> dict[str, Loop] | None:
-    """The functions `names` of a module's globals `space`, compiled and cached on disk.
-
-    Parameters
-    ----------
-    space : mapping
-        ``globals()`` of the module.
-    names : sequence of (name, floating-point freedoms)
-        Callees before callers; the freedoms are numba's `fastmath` flags.
-    nogil : bool
-        Whether they let other threads of Python run.
-
-    Returns
-    -------
-    dict of str to callable, or None
-        None without numba.
-    """
-    try:
-        import numba
-    except ImportError:
-        return None
-    inside, stamp = dict(space), _digest(space, [name for name, _ in names])
-    for name, freedoms in names:
-        plain = space[name]
-        copy = FunctionType(plain.__code__, inside, name, plain.__defaults__)
-        # numba watches the file of a function for changes, but not those of what it calls.
-        copy.__module__, copy.__qualname__ = plain.__module__, f"{name}_{stamp}"
-        inside[name] = numba.njit(
-            cache=True, fastmath=set(freedoms), error_model="numpy", nogil=nogil
-        )(copy)
-    return {name: inside[name] for name, _ in names}
-
-
-def together_or_plain(
-    space: Mapping[str, Any], names: Sequence[tuple[str, frozenset[str]]]
-) -> dict[str, Loop]:
-    """As `together`; without numba the functions as they are."""
-    return together(space, names) or {name: space[name] for name, _ in names}
-
-
 def unsigned(*indices: NDArray[Any]) -> tuple[NDArray[Any], ...]:
     """The same index arrays, as unsigned numbers; none is negative.
 
     Of a signed index compiled code asks whether it counts from the end: half of a loop's time.
     """
     return tuple(array.view(f"u{array.dtype.itemsize}") for array in indices)
-
-
-def _digest(space: Mapping[str, Any], names: Sequence[str]) -> str:
-    """A short name for the code of these functions and the numbers they refer to."""
-    found = hashlib.sha256()
-    for name in names:
-        code = space[name].__code__
-        # Version 2: later ones also write which parts something else refers to at the moment.
-        found.update(marshal.dumps(code, 2))
-        for used in code.co_names:
-            if isinstance(space.get(used), int | float):
-                found.update(f"{used}={space[used]!r}".encode())
-    return found.hexdigest()[:12]

@@ -6,13 +6,12 @@ The dual points of a path are kept packed: most slopes are 0 or an end of their 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.compiled import Loop, together
+from cvxscreen._support.compiled import compiled
 from cvxscreen._support.validation import array, finite, one_of, positive
 from cvxscreen.certificates.certificate import (
     EPS,
@@ -35,18 +34,14 @@ ZERO, LOW, HIGH, OTHER = 0, 1, 2, 3
 """What a code says: slope 0, ``lo``, ``hi``, or the next number of the pool."""
 
 
-def unpack(
-    n: int, codes: Any, pool: Any, first: Any, lo: Any, hi: Any, factor: float, out: Any
-) -> Any:
-    """Write one dual point to `out`; its own numbers begin at ``pool[first]``. Returns their end.
-
-    Plain loops: the certificate compiles this very function.
-    """
-    for i in range(n):
+@compiled()
+def unpack(codes, pool, first, lo, hi, factor, out):  # type: ignore[no-untyped-def]
+    """Write a dual point to `out`; its own numbers begin at ``pool[first]``. Returns their end."""
+    for i in range(codes.size):
         code = codes[i]
         out[i] = (lo[i] if code == 1 else hi[i] if code == 2 else 0.0) * factor
     p = first
-    for i in range(n):
+    for i in range(codes.size):
         if codes[i] == 3:
             out[i] = pool[p]
             p += 1
@@ -114,29 +109,78 @@ TAKERS = 64
 """Terms inside their box that are asked to balance a dual point before all are."""
 
 
-def sums(  # type: ignore[no-untyped-def]
-    A, start, sizes, norms, b, e, q, lo, hi, codes, pool, place, factors, free, forward, X, out,
-    pull,
-):
-    """Add the sums over a block of terms, columns of `A` from term `start` on; one row a point.
+class Block(NamedTuple):
+    """Terms next to each other, as the passes take them.
+
+    Attributes
+    ----------
+    A : array, shape (d, n)
+        Their rows as columns.
+    sizes, norms : array, shape (n,)
+        Their lengths: Euclidean, for rounding, and in the metric of ``M^{-1}``.
+    b, e, q, lo, hi : array, shape (n,)
+        The losses at factor 1 (`cvxscreen.core.losses`).
+    """
+
+    A: Array
+    sizes: Array
+    norms: Array
+    b: Array
+    e: Array
+    q: Array
+    lo: Array
+    hi: Array
+
+
+class Points(NamedTuple):
+    """K points along C.
+
+    Attributes
+    ----------
+    X : array, shape (K, d)
+    factors : array, shape (K,)
+        C of each over that of the table of losses.
+    pool : array
+        The slopes that are neither 0 nor an end of their box.
+    free : int
+        The unpenalised coordinate, -1 without one.
+    forward : float
+        Relative rounding of a margin.
+    """
+
+    X: Array
+    factors: Array
+    pool: Array
+    free: int
+    forward: float
+
+
+# The scalar formulas of a single certificate, which numpy runs on arrays, for the loops below.
+_steepness = compiled()(steepness)
+_value_above = compiled()(value_above)
+_gap_above = compiled()(gap_above)
+_endless_above = compiled()(endless_above)
+
+
+@compiled(fastmath=frozenset({"reassoc"}))
+def sums(block, points, codes, place, out, pull):  # type: ignore[no-untyped-def]
+    """Add the sums over a block of terms; one row a point.
 
     To `out`: value, gap, ``sum |theta| norm``, ``sum |theta a_free|``, and the count of slopes
-    outside their box; to `pull` ``A' theta``. `place` is where the block's slopes begin in `pool`,
-    and is moved on.
+    outside their box; to `pull` ``A' theta``. `codes` (K, n) are those of the block, `place` (K,)
+    is where its slopes begin in the pool, and is moved on.
     """
+    A, b, e, q, lo, hi = block.A, block.b, block.e, block.q, block.lo, block.hi
     d, n = A.shape
-    end = start + n
-    b, e, q = b[start:end], e[start:end], q[start:end]
-    lo, hi, sizes, norms = lo[start:end], hi[start:end], sizes[start:end], norms[start:end]
     curved, endless = q.max() > 0.0, lo.min() < -1e300 or hi.max() > 1e300
     t, theta, bend, steep = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-    for k in range(factors.size):
-        factor, x = factors[k], X[k]
+    for k in range(points.factors.size):
+        factor, x = points.factors[k], points.X[k]
         if k == 0 or curved:
             for i in range(n):
                 bend[i] = q[i] / factor
-                steep[i] = steepness(bend[i])
-        place[k] = unpack(n, codes[k, start:end], pool, place[k], lo, hi, factor, theta)
+                steep[i] = _steepness(bend[i])
+        place[k] = unpack(codes[k], points.pool, place[k], lo, hi, factor, theta)
         length = 0.0
         for i in range(n):
             t[i] = 0.0
@@ -147,22 +191,21 @@ def sums(  # type: ignore[no-untyped-def]
                 t[i] += x[j] * A[j, i]
                 total += theta[i] * A[j, i]
             pull[k, j] += total
-        noise = forward * np.sqrt(length)
+        noise = points.forward * np.sqrt(length)
         values, gap, load, size, outside = 0.0, 0.0, 0.0, 0.0, 0
         for i in range(n):
             low, high = lo[i] * factor, hi[i] * factor
-            value = value_above(t[i], b[i], e[i], bend[i], low, high, steep[i])
+            value = _value_above(t[i], b[i], e[i], bend[i], low, high, steep[i])
             values += value
-            gap += gap_above(
-                t[i], theta[i], noise * sizes[i], value, b[i], e[i], bend[i], low, high
-            )
+            error = noise * block.sizes[i]
+            gap += _gap_above(t[i], theta[i], error, value, b[i], e[i], bend[i], low, high)
             if endless:
-                gap += endless_above(value, noise * sizes[i], bend[i], low, high)
-            load += abs(theta[i]) * norms[i]
+                gap += _endless_above(value, error, bend[i], low, high)
+            load += abs(theta[i]) * block.norms[i]
             outside += not ((theta[i] >= low) & (theta[i] <= high))
-        if free >= 0:
+        if points.free >= 0:
             for i in range(n):
-                size += abs(theta[i] * A[free, i])
+                size += abs(theta[i] * A[points.free, i])
         out[k, 0] += values
         out[k, 1] += gap
         out[k, 2] += load
@@ -170,24 +213,26 @@ def sums(  # type: ignore[no-untyped-def]
         out[k, 4] += outside
 
 
-def takers(  # type: ignore[no-untyped-def]
-    A, norms, b, e, q, lo, hi, codes, pool, first, factors, free, X, needed, distance, out
-):
+@compiled()
+def takers(block, points, codes, first, needed, distance, out):  # type: ignore[no-untyped-def]
     """The cheapest single term that can raise, and that can lower, ``sum_i a_i,free theta_i``.
 
     `out` gets the larger of the two costs a point; infinity where one way is closed.
     """
+    A, b, e, q, lo, hi = block.A, block.b, block.e, block.q, block.lo, block.hi
+    norms, free = block.norms, points.free
     d, n = A.shape
     theta = np.empty(n)
-    for k in range(factors.size):
-        unpack(n, codes[k], pool, first[k], lo, hi, factors[k], theta)
+    for k in range(points.factors.size):
+        factor = points.factors[k]
+        unpack(codes[k], points.pool, first[k], lo, hi, factor, theta)
         up, down = np.inf, np.inf
         for i in range(n):
             t, s, size = 0.0, theta[i], abs(A[free, i])
             for j in range(d):
-                t += X[k, j] * A[j, i]
-            rise, fall = hi[i] * factors[k] - s, s - lo[i] * factors[k]
-            rate = abs(t) + abs(b[i]) + e[i] + q[i] / factors[k] * abs(s) + norms[i] * distance[k]
+                t += points.X[k, j] * A[j, i]
+            rise, fall = hi[i] * factor - s, s - lo[i] * factor
+            rate = abs(t) + abs(b[i]) + e[i] + q[i] / factor * abs(s) + norms[i] * distance[k]
             if A[free, i] < 0.0:
                 rise, fall = fall, rise
             if size > 0.0 and rise * size >= needed[k]:
@@ -195,17 +240,6 @@ def takers(  # type: ignore[no-untyped-def]
             if size > 0.0 and fall * size >= needed[k]:
                 down = min(down, rate / size)
         out[k] = needed[k] * max(up, down) if needed[k] > 0.0 else 0.0
-
-
-@lru_cache(maxsize=1)
-def compiled() -> tuple[Loop, Loop] | None:
-    """``(sums, takers)``, compiled; None without numba."""
-    strict, any_order = frozenset[str](), frozenset({"reassoc"})
-    names = (("steepness", strict), ("value_above", strict), ("gap_above", strict),
-             ("endless_above", strict),
-             ("unpack", strict), ("sums", any_order), ("takers", strict))
-    found = together(globals(), names)
-    return None if found is None else (found["sums"], found["takers"])
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,13 +325,13 @@ def certify_many(
             f"`X` {points.shape} and `theta` {shape} must have shapes ({len(C)}, {problem.d}) and "
             f"({len(C)}, {problem.n})."
         )
-    loops, free = compiled(), np.flatnonzero(problem.quadratic.free)
+    free = np.flatnonzero(problem.quadratic.free)
     plain = problem.side is None and problem.quadratic.matrix is None and problem.penalty is None
     plain = plain and isinstance(problem.design, Rows) and not problem.design.sparse
-    if loops is None or not plain or len(free) > 1 or problem.d > WIDTH:
+    if not plain or len(free) > 1 or problem.d > WIDTH:
         gap, primal = np.full(len(C), np.inf), np.full(len(C), np.nan)
     else:
-        gap, primal = _sums(problem, loops, factors, points, theta)
+        gap, primal = _sums(problem, factors, points, theta)
     relative = relative_gap(gap, primal)
     for k in np.flatnonzero(~(relative <= tol)):
         proof = certify(problem.with_(C=float(C[k])), points[k], theta.row(int(k)), tol=tol)
@@ -307,7 +341,7 @@ def certify_many(
 
 
 def _sums(
-    problem: Problem, loops: tuple[Loop, Loop], factors: Array, points: Array, theta: PackedSlopes
+    problem: Problem, factors: Array, points: Array, theta: PackedSlopes
 ) -> tuple[Array, Array]:
     """``(gap, primal)`` of every point, shape (K,) each; infinite gaps where slopes leave a box."""
     indices = np.flatnonzero(problem.quadratic.free)
@@ -315,10 +349,12 @@ def _sums(
     f, design = columns(problem.losses), cast(Rows, problem.design)
     out, pull = np.zeros((len(factors), 5)), np.zeros_like(points)
     place, rows = theta.first.copy(), max(ROWS, BLOCK // problem.d)
+    all_points = Points(points, factors, theta.pool, free, float(design.forward_factor))
     for start in range(0, problem.n, rows):  # a block stays in the cache while points pass over it
-        A = np.ascontiguousarray(design.dense(slice(start, start + rows)).T)
-        loops[0](A, start, problem.sizes, problem.norms, *f, theta.codes, theta.pool, place,
-                 factors, free, design.forward_factor, points, out, pull)
+        terms = slice(start, start + rows)
+        A = np.ascontiguousarray(design.dense(terms).T)
+        own = (column[terms] for column in (problem.sizes, problem.norms, *f))
+        sums(Block(A, *own), all_points, theta.codes[:, terms], place, out, pull)
     values, fy, load, size, outside = out.T
     pull += problem.linear
     diagonal, rounding = problem.quadratic.diagonal, EPS * (problem.n + 8)
@@ -332,20 +368,20 @@ def _sums(
     gap = fy * (1 + problem.n * EPS) + 0.5 * distance**2
     if free >= 0:
         needed = (np.abs(pull[:, free]) + problem.imbalance + rounding * size) * (1.0 + 1e-6)
-        moves = _moves(problem, loops[1], factors, points, theta, free, needed, distance)
+        moves = _moves(problem, all_points, theta, needed, distance)
         gap += moves
     return np.where((outside > 0) | ~np.isfinite(gap), np.inf, gap), primal
 
 
 def _moves(
-    problem: Problem, loop: Loop, factors: Array, points: Array, theta: PackedSlopes, free: int,
-    needed: Array, distance: Array,
+    problem: Problem, points: Points, theta: PackedSlopes, needed: Array, distance: Array
 ) -> Array:
     """What it costs to balance each dual point by a single term, shape (K,).
 
     By one of those inside their box where these have the room, which mostly they have; else by the
     cheapest of all.
     """
+    factors = points.factors
     f, moves = columns(problem.losses), np.full(len(factors), np.inf)
     for k, factor in enumerate(factors if problem.n * problem.d > BLOCK else ()):
         rows = np.flatnonzero(theta.codes[k] == OTHER)
@@ -354,17 +390,18 @@ def _moves(
         inside = np.flatnonzero(room > 0.0)[:TAKERS]
         if len(inside):
             rows, s = rows[inside], s[inside]
-            own = (column[rows] for column in f)
+            own = (column[rows] for column in (problem.sizes, problem.norms, *f))
             out, A = np.empty(1), np.ascontiguousarray(problem.design.dense(rows).T)
             codes, first = np.full((1, len(rows)), OTHER, np.int8), np.zeros(1, np.int64)
             one = slice(k, k + 1)
-            loop(A, problem.norms[rows], *own, codes, s, first, factors[one], free, points[one],
-                 needed[one], distance[one], out)
+            here = points._replace(X=points.X[one], factors=factors[one], pool=s)
+            takers(Block(A, *own), here, codes, first, needed[one], distance[one], out)
             moves[k] = out[0]
     left = np.flatnonzero(~np.isfinite(moves))
     if len(left):
         out, A = np.empty(len(left)), np.ascontiguousarray(problem.design.dense().T)
-        loop(A, problem.norms, *f, theta.codes[left], theta.pool, theta.first[left], factors[left],
-             free, points[left], needed[left], distance[left], out)
+        here = points._replace(X=points.X[left], factors=factors[left])
+        takers(Block(A, problem.sizes, problem.norms, *f), here, theta.codes[left],
+               theta.first[left], needed[left], distance[left], out)
         moves[left] = out
     return moves

@@ -51,7 +51,7 @@ def left_out(
     axes.vlines(at, below[order], above[order], color=LINES[2][2], linewidth=1.0,
                 label="proven interval")
     again = again[order]
-    middle = 0.5 * (below + above)[order]
+    middle = 0.5 * (below[order] + above[order])
     # A narrow interval is a dot: a line of no length would not be seen.
     axes.plot(at[~again], middle[~again], LINES[2][1], color=LINES[2][2], markersize=2)
     axes.plot(at[again], middle[again], LINES[1][1], color=LINES[1][2], markersize=3,

@@ -15,7 +15,19 @@ import cvxscreen
 from cvxscreen.certificates import certificate as certificate_terms
 from cvxscreen.certificates import path as certificate_batch
 from cvxscreen.certificates.certificate import Certificate, certify
-from cvxscreen.certificates.path import HIGH, LOW, OTHER, ZERO, PackedSlopes, certify_many, unpack
+from cvxscreen.certificates.path import (
+    HIGH,
+    LOW,
+    OTHER,
+    ZERO,
+    Block,
+    PackedSlopes,
+    Points,
+    certify_many,
+    sums,
+    takers,
+    unpack,
+)
 from cvxscreen.core.duality import dual_feasible
 from cvxscreen.errors import InvalidInput
 
@@ -63,10 +75,10 @@ def test_the_compiled_passes_were_used(rng: np.random.Generator, monkeypatch) ->
     assert certify_many(ref.problem, values[-1:], X[-1:], theta[-1:], tol=1e-8).ok.all()
 
 
-def test_without_numba_points_are_certified_one_by_one(rng, monkeypatch) -> None:
+def test_points_that_the_passes_do_not_take_are_certified_one_by_one(rng, monkeypatch) -> None:
     ref, values, X, theta = stack(Case("epsilon", True), rng)
     quick = certify_many(ref.problem, values, X, theta, tol=1e-3)
-    monkeypatch.setattr(certificate_batch, "compiled", lambda: None)
+    monkeypatch.setattr(certificate_batch, "WIDTH", 0)
     slow = certify_many(ref.problem, values, X, theta, tol=1e-3)
     np.testing.assert_array_equal(quick.ok, slow.ok)
     assert slow.ok[-1]
@@ -116,12 +128,20 @@ def test_linear_and_constant_terms_take_part() -> None:
     assert many.primal[0] == pytest.approx(single.primal, rel=1e-12)
 
 
-def columns_of(theta: list[float]) -> tuple[np.ndarray, ...]:
-    """Two hinge terms of weight 1 and the packed slopes `theta` of one point."""
+def two_hinges(A: np.ndarray, sizes: np.ndarray) -> Block:
+    """Two hinge terms of weight 1."""
     one = np.ones(2)
-    codes = np.full((1, 2), OTHER, dtype=np.int8)
-    packed = (codes, np.array(theta), np.zeros(1, dtype=np.int64), np.ones(1))
-    return (one, 0 * one, 0 * one, -one, 0 * one, *packed)
+    return Block(A, sizes, sizes, one, 0 * one, 0 * one, -one, 0 * one)
+
+
+def one_point(x: float, pool: list[float], free: int, forward: float) -> Points:
+    """A point of one coordinate whose slopes are all in the pool."""
+    return Points(np.full((1, 1), x), np.ones(1), np.array(pool), free, forward)
+
+
+def all_other(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """The codes of `n` slopes in the pool, and where they begin."""
+    return np.full((1, n), OTHER, dtype=np.int8), np.zeros(1, dtype=np.int64)
 
 
 def test_an_imbalance_needs_a_way_up_and_a_way_down() -> None:
@@ -129,13 +149,12 @@ def test_an_imbalance_needs_a_way_up_and_a_way_down() -> None:
 
     ``needed (|t| + |b| + |x| distance) / |e|`` for the cheapest term with room.
     """
-    A, norms, X = np.array([[1.0, 2.0]]), np.array([0.5, 0.5]), np.zeros((1, 1))
+    block = two_hinges(np.array([[1.0, 2.0]]), np.array([0.5, 0.5]))
 
     def cost(theta: list[float]) -> float:
         out = np.empty(1)
-        certificate_batch.takers(
-            A, norms, *columns_of(theta), 0, X, np.full(1, 0.1), np.full(1, 2.0), out
-        )
+        points = one_point(0.0, theta, 0, 0.0)
+        takers(block, points, *all_other(2), np.full(1, 0.1), np.full(1, 2.0), out)
         return float(out[0])
 
     assert cost([-0.5, -0.5]) == pytest.approx(0.1 * 2.0 / 2.0)
@@ -146,13 +165,11 @@ def test_an_imbalance_needs_a_way_up_and_a_way_down() -> None:
 def test_the_noise_of_a_margin_counts_with_the_slope_of_a_squared_loss() -> None:
     """Slopes without a bound: ``f'(t)`` and its growth over the noise on top of ``|theta|``."""
     one, noise = np.ones(1), 1e-3
-    codes = np.full((1, 1), OTHER, dtype=np.int8)
-    packed = (codes, np.array([0.5]), np.zeros(1, dtype=np.int64), np.ones(1))
-    out, pull = np.zeros((1, 5)), np.zeros((1, 1))
-    certificate_batch.sums(
-        np.ones((1, 1)), 0, one, one, 0 * one, 0 * one, one, -np.inf * one, np.inf * one, *packed,
-        -1, noise, np.ones((1, 1)), out, pull,
+    squared = Block(
+        np.ones((1, 1)), one, one, 0 * one, 0 * one, one, -np.inf * one, np.inf * one
     )
+    out, pull = np.zeros((1, 5)), np.zeros((1, 1))
+    sums(squared, one_point(1.0, [0.5], -1, noise), *all_other(1), out, pull)
     assert out[0, 1] == pytest.approx(0.125 + noise * (1.0 + noise) + 2.0 * 0.5 * noise, rel=1e-9)
 
 
@@ -181,11 +198,9 @@ def test_blocks_of_rows_add_up(intercept: bool, rng, monkeypatch) -> None:
 
 def test_the_noise_of_margins_is_in_the_sums() -> None:
     """At a kink it is multiplied by the jump of the slope: ``2 sum noise_i``, the terms being 0."""
-    A, sizes = np.array([[1.0, 1.0]]), np.array([1.0, 3.0])
+    block = two_hinges(np.array([[1.0, 1.0]]), np.array([1.0, 3.0]))
     out, pull = np.zeros((1, 5)), np.zeros((1, 1))
-    certificate_batch.sums(
-        A, 0, sizes, sizes, *columns_of([-0.5, -0.5]), -1, 1e-3, np.ones((1, 1)), out, pull
-    )
+    sums(block, one_point(1.0, [-0.5, -0.5], -1, 1e-3), *all_other(2), out, pull)
     assert out[0, 1] == pytest.approx(2e-3 * 4.0, rel=1e-9)
 
 
@@ -198,7 +213,7 @@ def test_the_rounding_of_a_balance_is_charged(monkeypatch: pytest.MonkeyPatch) -
     theta[0, :2] = problem.losses.lo[:2]
 
     def moves(*args: Any) -> np.ndarray:
-        asked.append(float(args[6][0]))
+        asked.append(float(args[3][0]))
         return np.zeros(1)
 
     monkeypatch.setattr(certificate_batch, "_moves", moves)
@@ -214,7 +229,7 @@ def test_what_a_single_certificate_refuses_is_refused(monkeypatch: pytest.Monkey
         return replace(certify(*args, **options), ok=False, relative_gap=0.0)
 
     monkeypatch.setattr(certificate_batch, "certify", refused)
-    monkeypatch.setattr(certificate_batch, "compiled", lambda: None)
+    monkeypatch.setattr(certificate_batch, "WIDTH", 0)
     proofs = certify_many(problem, [problem.C], np.zeros((1, problem.d)), np.zeros((1, problem.n)))
     assert not proofs.ok.any()
 
@@ -268,7 +283,7 @@ def test_packed_slopes_are_what_the_certificate_reads(rng: np.random.Generator) 
     packed = PackedSlopes(lo, hi, factors, codes, rng.random(2 * n), first)
     for k in range(2):
         out = np.full(n, np.nan)
-        unpack(n, codes[k], packed.pool, first[k], lo, hi, factors[k], out)
+        unpack(codes[k], packed.pool, first[k], lo, hi, factors[k], out)
         np.testing.assert_array_equal(out, packed.row(k))
         np.testing.assert_array_equal(out[codes[k] == LOW], (lo * factors[k])[codes[k] == LOW])
     assert len(packed.head(1)) == 1

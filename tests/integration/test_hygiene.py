@@ -121,6 +121,50 @@ def test_public_names_exist_sorted_and_documented() -> None:
             assert not made_by_dataclass, f"{name} has only the docstring dataclass() makes"
 
 
+POSITIONAL = 9
+"""Most positional parameters of a function; what needs more takes a record with names."""
+
+LONE = {
+    "core/norms.py": "what outlives a change of a problem is one idea, with two rules",
+    "paths/lp_svm.py": "the path of another problem class, beside that of `Problem`",
+}
+"""Modules of under 90 lines that one sibling alone imports, each with its reason."""
+
+
+def test_no_function_has_more_positional_parameters_than_can_be_read() -> None:
+    many = [
+        f"{path.name}:{node.lineno} {node.name}"
+        for path in python_files("cvxscreen")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and len(node.args.posonlyargs) + len(node.args.args) > POSITIONAL
+    ]
+    assert not many, "\n".join(many)
+
+
+def test_no_crumbs() -> None:
+    """A small module that one sibling alone imports is part of that sibling's idea."""
+    sources = {
+        path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8")
+        for path in python_files("cvxscreen")
+    }
+    users: dict[str, set[str]] = {name: set() for name in sources}
+    for name, source in sources.items():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cvxscreen"):
+                place = (node.module or "").removeprefix("cvxscreen").lstrip(".").replace(".", "/")
+                for alias in node.names:
+                    for found in (f"{place}.py", f"{place}/{alias.name}.py".lstrip("/")):
+                        if found in users:
+                            users[found].add(name)
+    small = {
+        name for name, source in sources.items()
+        if source.count("\n") < 90 and not name.endswith("__init__.py") and len(users[name]) == 1
+        and Path(next(iter(users[name]))).parent == Path(name).parent
+    }
+    assert small == set(LONE)
+
+
 def test_only_the_shell_command_and_the_verbose_solve_print() -> None:
     loud = {
         path.relative_to(ROOT).as_posix(): found

@@ -18,9 +18,7 @@ import scipy.sparse as sp
 from strategies import LOSSES, Case, build, reference
 
 import cvxscreen
-from cvxscreen._support import compiled as compiling
 from cvxscreen.bounds.regions import cone_ball
-from cvxscreen.certificates import path as certificate_batch
 from cvxscreen.certificates.metric import certify_metric
 from cvxscreen.certificates.path import certify_many
 from cvxscreen.core.duality import dual_feasible, reference_point
@@ -31,18 +29,11 @@ from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
 from cvxscreen.solvers.metric.solver import closed_form, task_of
 from cvxscreen.solvers.stochastic import Sdca, Spdc
 
-MADE: tuple[Any, ...] = (
-    certificate_batch.compiled,
-)
-"""Everything that hands out kernels, each once."""
-
 
 @contextmanager
 def interpreted() -> Iterator[None]:
     """Kernels as they are written; the compiled ones again afterwards."""
     before = numba.config.DISABLE_JIT
-    for made in MADE:
-        made.cache_clear()
     numba.config.DISABLE_JIT = 1
     # Wherever a compiled function is called by its name, its source stands in.
     places = [
@@ -58,8 +49,6 @@ def interpreted() -> Iterator[None]:
         numba.config.DISABLE_JIT = before
         for space, name, loop in places:
             space[name] = loop
-        for made in MADE:
-            made.cache_clear()
 
 
 def both(work: Callable[[], Any]) -> tuple[Any, Any]:
@@ -222,29 +211,3 @@ def test_blocks_of_rows(dtype: type, rng: np.random.Generator) -> None:
         ])
 
     np.testing.assert_allclose(*both(work), rtol=1e-12, atol=1e-12)
-
-
-def test_without_numba_the_loops_are_there_as_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or nothing is, where the path without them is another one."""
-    monkeypatch.setitem(sys.modules, "numba", None)
-    try:
-        for made in MADE:
-            made.cache_clear()
-        for made in (certificate_batch.compiled,):
-            assert made() is None
-    finally:
-        for made in MADE:
-            made.cache_clear()
-
-
-def test_a_loop_is_found_again_on_disk_whatever_else_refers_to_its_code() -> None:
-    """Its name there depends on the code and the numbers alone, not on how many hold a part."""
-    space: dict[str, Any] = {"LEAST": 2.5}
-    exec("def f(x):\n    return LEAST * x + 1234.5", space)
-    before = compiling._digest(space, ["f"])
-    held = list(space["f"].__code__.co_consts)
-    assert 1234.5 in held
-    assert compiling._digest(space, ["f"]) == before
-    assert compiling._digest({**space, "LEAST": 3.5}, ["f"]) != before
-    exec("def f(x):\n    return LEAST * x + 1234.25", space)
-    assert compiling._digest(space, ["f"]) != before

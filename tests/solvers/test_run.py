@@ -74,7 +74,7 @@ def test_no_light_start_from_what_is_not_certified() -> None:
     """Products of an answer count where it is one; another start is evaluated."""
     problem = build(Case("hinge", n=60))
     after = problem.with_(C=2.0 * problem.C)
-    solved = cvxscreen.solve(problem)
+    solved = cvxscreen.solve(problem, solver="newton")
     assert onward_start(after, solved, True).passes is not None
     cut = cvxscreen.solve(problem, max_iter=1)
     assert cut.status == "iteration_limit"

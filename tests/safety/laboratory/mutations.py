@@ -100,6 +100,15 @@ def copied(source: Path, place: Path) -> None:
         shutil.copy2(source / name, place / name)
 
 
+def forget_callers(place: Path, module: str) -> None:
+    """Remove compiled loops that may hold `module`'s: numba watches a loop's own file only."""
+    name = "cvxscreen." + module.removesuffix(".py").replace("/", ".")
+    for source in (place / "cvxscreen").rglob("*.py"):
+        if name in source.read_text("utf-8"):
+            for kept in (source.parent / "__pycache__").glob(f"{source.stem}.*.nb[ic]"):
+                kept.unlink()
+
+
 def preload() -> None:
     """Import what every run needs, but nothing of the package."""
     os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MPLBACKEND="Agg")
@@ -168,6 +177,7 @@ def judged(fault: Fault, source: Path, wider: bool = True) -> Outcome:
         copied(source, place)
         target = place / "cvxscreen" / fault.module
         target.write_text(planted(target.read_text("utf-8"), fault), "utf-8")
+        forget_callers(place, fault.module)
         for tests in (fault.tests, WIDER)[: 1 + wider]:
             status, test = run(place, tests)
             if status == 1:

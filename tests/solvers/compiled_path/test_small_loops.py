@@ -9,7 +9,6 @@ import pytest
 from strategies import LOSSES, Case, build, solved
 
 import cvxscreen
-from cvxscreen._support.compiled import together
 from cvxscreen.core.duality import reference_point
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.solvers.compiled_path.loops import Data, Terms, charged, choose, radius
@@ -127,26 +126,3 @@ def test_safe_mode_fixes_nothing_with_an_intercept(loss: str) -> None:
 
 
 # -- compilation -------------------------------------------------------------------------------
-
-
-def inner_one(x):
-    return x + 1.0
-
-
-def inner_two(x):
-    return x + 2.0
-
-
-def outer(x):
-    return inner(x) * SCALE  # noqa: F821 - given in the namespace
-
-
-def test_a_changed_callee_is_compiled_again() -> None:
-    """What is cached on disk for `outer` is not taken when what it calls, or refers to, changed."""
-    found = []
-    for callee, scale in ((inner_one, 1.0), (inner_two, 1.0), (inner_two, 3.0)):
-        space = {"inner": callee, "outer": outer, "SCALE": scale}
-        loops = together(space, [("inner", frozenset()), ("outer", frozenset())])
-        assert loops is not None
-        found.append(loops["outer"](1.0))
-    assert found == [2.0, 3.0, 9.0]

@@ -126,8 +126,8 @@ FAULTS = (
           "an infeasible dual point is certified on a path",
           "certificates/test_path_certificates.py::test_the_rounding_of_a_balance_is_charged"),
     batch("many certificates without endless boxes", DROPPED, "        if endless:\n"
-          "                gap += endless_above", "        if False:\n                gap += "
-          "endless_above", "a gap below the true one is certified on a path",
+          "                gap += _endless_above", "        if False:\n                gap += "
+          "_endless_above", "a gap below the true one is certified on a path",
           "certificates/test_path_certificates.py::"
           "test_the_noise_of_a_margin_counts_with_the_slope_of_a_squared_loss"),
     batch("what a single certificate refuses", STRICT,
