@@ -10,6 +10,7 @@ from cvxscreen import bounds as bound_table
 from cvxscreen._support.limits import Limits
 from cvxscreen._support.progress import Progress
 from cvxscreen._support.validation import choice_in_any_case, one_of, tolerance
+from cvxscreen.bounds import Bound
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
@@ -17,7 +18,7 @@ from cvxscreen.multitask import MultiTask, MultiTaskSolution, solve_multitask
 from cvxscreen.screening.verdict import Verdict, judge
 from cvxscreen.solvers.compiled_path.one_value import solve_one
 from cvxscreen.solvers.compiled_path.segments import PARTS, ready
-from cvxscreen.solvers.interface import check_request
+from cvxscreen.solvers.interface import SubproblemSolver, check_request
 from cvxscreen.solvers.loop import Start, solve_screened
 from cvxscreen.solvers.lp_svm import LP_SOLVERS, LpSolution, LpSvm, LpVerdict, screen_lp, solve_lp
 from cvxscreen.solvers.metric.solver import LISTED, MetricSolver, solve_metric
@@ -64,8 +65,8 @@ def solve(
     *,
     tol: float = 1e-6,
     mode: str = "certified",
-    solver: str = "auto",
-    bounds: Sequence[str] | None = None,
+    solver: str | SubproblemSolver = "auto",
+    bounds: Sequence[str | Bound] | None = None,
     start: Solution | None = None,
     progress: bool = False,
     time_limit: float | None = None,
@@ -78,8 +79,8 @@ def solve(
     *,
     tol: float = 1e-6,
     mode: str = "certified",
-    solver: str = "auto",
-    bounds: Sequence[str] | None = None,
+    solver: Any = "auto",
+    bounds: Any = None,
     start: Any = None,
     progress: bool = False,
     time_limit: float | None = None,
@@ -97,14 +98,15 @@ def solve(
     mode : {"certified", "safe"}
         ``"safe"`` fixes only what a theorem proves (refused for data in chunks); ``"certified"``
         may also predict, and then proves the answer on the full data.
-    solver : str
+    solver : str or SubproblemSolver
         ``"auto"`` or ``"builtin"`` for the built-in solver that suits; ``"apg"`` for accelerated
         proximal gradient (smooth losses); ``"sdca"``, ``"spdc"`` for these methods under an L1
         term (Shibagaki et al. 2016); otherwise the name of a solver
         that CVXPY has installed (``"CLARABEL"``, ``"SCS"``, ...), which then solves the reduced
-        problem.
-    bounds : sequence of str, optional
-        Bounds to prove with, by name (default ``("midpoint",)``, under an L1 term ``("joint",)``,
+        problem, or a solver of your own (`cvxscreen.solvers.interface.SubproblemSolver`).
+    bounds : sequence of str or Bound, optional
+        Bounds to prove with, by name or as functions from the problem and a point of it to a
+        region (default ``("midpoint",)``, under an L1 term ``("joint",)``,
         without a quadratic one ``("dual",)``); see `bounds.available`.
     start : Solution, optional
         A warm start: a solution of the same problem, or of the same data at another C.
@@ -134,7 +136,7 @@ def solve(
     one_of("problem", problem, (Problem, MultiTask, LpSvm), OURS)
     tol = tolerance(tol)
     limits = Limits(time_limit, max_iter)
-    if isinstance(bounds, str):
+    if isinstance(bounds, str) or callable(bounds):
         bounds = (bounds,)
     if isinstance(problem, MultiTask):
         return _solve_tasks(problem, tol, mode, solver, bounds, start, progress, limits)
@@ -148,10 +150,13 @@ def solve(
     check_request(mode, tol)
     chosen = bound_table.default_bounds(problem)
     if bounds is not None:
-        chosen = tuple(bound_table.fitting(problem, name) for name in _names(bounds))
+        chosen = tuple(
+            bound if callable(bound) else bound_table.fitting(problem, bound)
+            for bound in _names(bounds)
+        )
     plain = start is None and bounds is None and mode == "certified" and not progress
     plain = plain and time_limit is None and max_iter is None
-    waiting = plain and isinstance(solver, str) and compiled_path(problem, solver)
+    waiting = plain and compiled_path(problem, solver)
     if waiting and ready():
         found = solve_one(problem, tol, tuple(chosen))
         if found is not None:
@@ -186,7 +191,7 @@ def solve(
 
 def _names(bounds: Any) -> tuple[Any, ...]:
     try:
-        return tuple(bound_table.canonical(name) for name in bounds)
+        return tuple(b if callable(b) else bound_table.canonical(b) for b in bounds)
     except TypeError:
         raise InvalidInput(
             f"`bounds` is {bounds!r}; a list of names like ('midpoint',) is needed."
@@ -225,7 +230,7 @@ def screen(
     problem: Problem,
     *,
     reference: Solution | Point | tuple[Solution | Point, Solution | Point],
-    bound: str = "midpoint",
+    bound: str | Bound = "midpoint",
     rule: str = "sphere",
 ) -> Verdict: ...
 
@@ -234,7 +239,7 @@ def screen(
     problem: Problem | LpSvm,
     *,
     reference: Any,
-    bound: str = "midpoint",
+    bound: Any = "midpoint",
     rule: str = "sphere",
 ) -> Verdict | LpVerdict:
     """One screening pass: what `bound` proves about `problem`, given `reference`.
@@ -246,8 +251,9 @@ def screen(
         Of `problem` itself, or of the same data at another C (bounds that are not in
         `bounds.PARAMETER_CHANGE` then evaluate its point on `problem` first); a pair for a bound of
         `bounds.PAIRS`. It need not be exact.
-    bound : str
-        The bound's name in its paper, in any case; see `bounds.available`.
+    bound : str or Bound
+        The bound's name in its paper, in any case (see `bounds.available`), or a function from the
+        problem and a point of it to a region.
     rule : {"sphere", "linear", "cone"}
         For metric learning, what the sphere is cut by: nothing, a half-space, the cone of metrics
         (also ``"SDLS"``).
@@ -270,6 +276,11 @@ def screen(
         # The default stands for the only one.
         choice_in_any_case("bound", bound, ("lp", "midpoint"))
         return screen_lp(problem, reference.x, reference.alpha)
+    if callable(bound):
+        point = _point(reference)
+        if point.problem is not problem:
+            point = bound_table.moved(problem, point)
+        return judge(problem, bound_table.cut(problem, bound(problem, point), rule))
     bound = bound_table.canonical(bound)
     if isinstance(reference, tuple):
         pair = bound_table.named_pair(bound)

@@ -18,7 +18,6 @@ import cvxscreen
 from cvxscreen import plots
 from cvxscreen._support.rounding import up
 from cvxscreen.bounds.regions import Ball
-from cvxscreen.screening.verdict import judge
 
 
 def dual_ball(problem, point):
@@ -42,9 +41,11 @@ def main(folder: Path) -> Path:
         point = cvxscreen.reference_point(problem, x, (1 - size / 2) * best.theta)
         gaps.append(point.relative_gap)
         for name, bound in bounds.items():
-            region = bound(problem, point)
-            assert region.contains(best.x), name
-            rates[name].append(1.0 - judge(problem, region).undecided.mean())
+            assert bound(problem, point).contains(best.x), name
+            verdict = cvxscreen.screen(problem, reference=point, bound=bound)
+            rates[name].append(1.0 - verdict.undecided.mean())
+    ours = cvxscreen.solve(problem, mode="safe", bounds=[dual_ball])  # and in the solve
+    assert abs(ours.value - best.value) < 1e-5 * best.value
     for name, shares in rates.items():
         print(f"{name}: {np.mean(shares):.1%} decided on average")
 

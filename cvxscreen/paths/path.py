@@ -28,10 +28,11 @@ from cvxscreen.paths.checkpoint import Checkpoint
 from cvxscreen.paths.lp_svm import LpRun, lambda_only
 from cvxscreen.paths.record import Path, PathPoint, Points, load_path
 from cvxscreen.paths.run import MetricRun, Run, known_points
-from cvxscreen.solvers.interface import check_request
+from cvxscreen.solvers.interface import SubproblemSolver, check_request
 from cvxscreen.solvers.lp_svm import LP_SOLVERS, LpSvm
 from cvxscreen.solvers.metric.sequence import metric_grid
 from cvxscreen.solvers.metric.solver import is_metric
+from cvxscreen.solvers.registry import NEEDED
 
 Array = NDArray[np.float64]
 
@@ -74,7 +75,7 @@ def path(
     values: ArrayLike | None = None,
     tol: float = 1e-6,
     mode: str = "certified",
-    solver: str = "auto",
+    solver: str | SubproblemSolver = "auto",
     progress: bool = False,
     checkpoint: str | FilePath | None = None,
     time_limit: float | None = None,
@@ -142,7 +143,8 @@ def path(
     tol = tolerance(tol)
     check_request(mode, tol)
     limits = Limits(time_limit)
-    word("solver", solver, "the name of a solver, like 'auto' or 'CLARABEL', is needed")
+    if not isinstance(solver, SubproblemSolver):
+        word("solver", solver, NEEDED)
     metric = over == "lam" and isinstance(problem, Problem) and is_metric(problem)
     if values is None and not metric:
         raise InvalidInput(f"`values` is missing: give the values of {over}.")
@@ -151,7 +153,8 @@ def path(
         choice_in_any_case("solver", solver, LP_SOLVERS)
         lp = LpRun(problem, tol, mode, limits, max_iter)
         return _followed(lp, _grid(values), Checkpoint(None, ""), problem.n, progress, one=False)
-    if metric and solver.lower() not in ("auto", "builtin"):
+    ours = isinstance(solver, str) and solver.lower() in ("auto", "builtin")
+    if metric and not ours:
         raise InvalidInput("`over`: 'lam' takes the built-in solver; else call `solve` by value.")
     grid = _grid(metric_grid(problem) if values is None else values)
     if over == "lam" and problem.lam is None:

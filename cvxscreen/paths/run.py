@@ -93,7 +93,7 @@ class Run:
         points: Points,
         tol: float,
         mode: str,
-        solver: str,
+        solver: str | SubproblemSolver,
         over: str = "C",
         *,
         recorded: bool = False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,6 +145,7 @@ class SolverTraits:
     interchangeable: bool = False
 
 
+@runtime_checkable
 class SubproblemSolver(Protocol):
     """Any solver of a (reduced) problem.
 

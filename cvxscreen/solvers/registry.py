@@ -102,9 +102,10 @@ def engine(problem: Problem) -> Engine:
     return found
 
 
-def compiled_path(problem: Problem, solver: str) -> bool:
+def compiled_path(problem: Problem, solver: str | SubproblemSolver) -> bool:
     """Whether `solver` leaves the choice to us, and `problem` goes to the compiled path."""
-    return solver.lower() in ("auto", "builtin") and COMPILED_PATH.suits(problem)
+    named = isinstance(solver, str) and solver.lower() in ("auto", "builtin")
+    return named and COMPILED_PATH.suits(problem)
 
 
 def builtin_solver(
@@ -120,15 +121,25 @@ def builtin_solver(
     return engine(problem).solver(limits=limits)
 
 
-def named_solver(solver: str, problem: Problem, limits: Limits = UNLIMITED) -> SubproblemSolver:
+NEEDED = "the name of a solver, like 'auto' or 'CLARABEL', or a `SubproblemSolver` is needed"
+"""What a refusal asks for."""
+
+
+def named_solver(
+    solver: str | SubproblemSolver, problem: Problem, limits: Limits = UNLIMITED
+) -> SubproblemSolver:
     """The solver called `solver`: the built-in one, or any that CVXPY has installed.
+
+    A solver itself is returned as it is; its limits are its own.
 
     Raises
     ------
     UnknownName
         If CVXPY does not know the name either; the message lists ours and those installed.
     """
-    word("solver", solver, "the name of a solver, like 'auto' or 'CLARABEL', is needed")
+    if not isinstance(solver, str) and isinstance(solver, SubproblemSolver):
+        return solver
+    word("solver", solver, NEEDED)
     auto = solver.lower() == "auto" and problem.side is not None
     if solver.lower() in AUTOMATIC and not auto:
         return builtin_solver(problem, limits)

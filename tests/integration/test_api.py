@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 import cvxscreen
+from cvxscreen import bounds
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.errors import InvalidInput, UnknownName
+from cvxscreen.solvers.interface import SubproblemSolver
+from cvxscreen.solvers.newton import Newton
 
 X, Y = two_gaussians(700, 5, bayes_error=0.1)
 PROBLEM = cvxscreen.svm(X, Y, C=0.5)
@@ -142,3 +145,46 @@ def test_export_to_cvxpy() -> None:
         exported = problem.to_cvxpy()
         exported.solve(solver="CLARABEL")
         assert exported.value == pytest.approx(found.value, rel=1e-7)
+
+
+class Recorded(SubproblemSolver):
+    """Newton, which keeps count of what it is asked."""
+
+    name = "RECORDED"
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, problem, start=None, target=0.0):
+        self.calls += 1
+        return Newton()(problem, start, target)
+
+
+def own_gap_ball(problem, point):
+    return bounds.gap_ball(problem, point)
+
+
+def test_solvers_and_bounds_may_be_objects() -> None:
+    problem = cvxscreen.svm(*cvxscreen.datasets.two_gaussians(200, 3), C=0.3)
+    plain, own = cvxscreen.solve(problem), Recorded()
+    found = cvxscreen.solve(problem, solver=own, bounds=[own_gap_ball, "midpoint"])
+    assert found.status == "optimal"
+    assert own.calls > 0
+    assert found.solver == "RECORDED"
+    assert found.value == pytest.approx(plain.value, rel=1e-6)
+    path = cvxscreen.path(problem, values=[0.1, 0.3], solver=own)
+    assert [point.status for point in path.points] == ["optimal", "optimal"]
+    ours = cvxscreen.screen(problem, reference=plain, bound=own_gap_ball)
+    theirs = cvxscreen.screen(problem, reference=plain, bound="gap")
+    np.testing.assert_array_equal(ours.undecided, theirs.undecided)
+    other = cvxscreen.screen(problem.with_(C=0.31), reference=plain, bound=own_gap_ball)
+    assert other.undecided.sum() >= ours.undecided.sum()
+
+
+@pytest.mark.parametrize("given", [3, [3], [None]])
+def test_what_is_neither_name_nor_function_is_refused(given) -> None:
+    problem = cvxscreen.svm(*cvxscreen.datasets.two_gaussians(20, 2))
+    with pytest.raises(cvxscreen.CvxscreenError, match="bound"):
+        cvxscreen.solve(problem, bounds=given)
+    with pytest.raises(cvxscreen.CvxscreenError, match="solver"):
+        cvxscreen.solve(problem, solver=given)
