@@ -12,6 +12,7 @@ from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.solvers.dual_active_set.csr import ScaledRows
+from cvxscreen.solvers.dual_active_set.iterate import DualIterate
 from cvxscreen.solvers.dual_active_set.path_cache import PathCache
 from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
 from cvxscreen.solvers.dual_active_set.working_set import WorkingSet
@@ -50,6 +51,25 @@ def test_with_an_unpenalised_coordinate(rng: np.random.Generator) -> None:
     design = Rows(words(rng), rng.choice([-1.0, 1.0], N), np.ones((N, 1)))
     parts = {"quadratic": Quadratic(np.r_[np.ones(D), 0.0]), "linear": np.zeros(D + 1)}
     along(make("hinge", rng, design=design, **parts), PathCache())
+
+
+def test_what_is_remembered_belongs_together(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Margins are those of the x beside them, also after the last step of the proximal centre."""
+    remember, seen = DualIterate.remember, []
+
+    def checked(self: DualIterate) -> None:
+        remember(self)
+        x = (self.v + self.correction) * self.root
+        np.testing.assert_allclose(self.t, self.problem.design.forward(x), atol=1e-9)
+        seen.append(self.centre)
+
+    monkeypatch.setattr(DualIterate, "remember", checked)
+    design = Rows(words(rng), rng.choice([-1.0, 1.0], N), np.ones((N, 1)))
+    parts = {"quadratic": Quadratic(np.r_[np.ones(D), 0.0]), "linear": np.zeros(D + 1)}
+    along(make("hinge", rng, design=design, **parts), PathCache())
+    assert any(centre.any() for centre in seen)
 
 
 def test_a_cache_of_other_rows_or_another_metric_is_forgotten(rng: np.random.Generator) -> None:
