@@ -11,6 +11,10 @@ functionals = of("bounds/regions/functionals.py", "bounds/test_intercept.py",
 pencil = of("bounds/regions/balls.py", "bounds/test_regions.py", "bounds/test_named_bounds.py")
 two = of("bounds/regions/balls.py", "bounds/test_regions.py", "bounds/test_named_bounds.py")
 cut = of("bounds/regions/balls.py", "bounds/test_regions.py", "bounds/test_named_bounds.py")
+outside = of(
+    "bounds/regions/cone_ball.py",
+    "bounds/test_cone_ball.py::test_attained_where_the_ball_touches_the_cone_s_edge",
+)
 cone = of("bounds/regions/cone_ball.py", "safety/test_metric_safety.py")
 beta = of("bounds/regions/intercept.py", "bounds/test_intercept.py")
 fy = of("bounds/regions/intercept.py", "bounds/test_regions.py", "bounds/test_intercept.py")
@@ -68,6 +72,14 @@ FAULTS = (
     cut("the half-space on the wrong side", SIGN, "-2.0 * height, up(growth))",
         "2.0 * height, up(growth))", "the region beyond the cut is taken",
         "bounds/test_regions.py::test_a_cut_ball_gives_the_exact_range"),
+    outside("a cone's multiplier from outside it, too short a reach", SHRUNK,
+            "reach = r * np.sqrt(np.maximum(left, 0.0))",
+            "reach = 0.99 * r * np.sqrt(np.maximum(left, 0.0))", "triplets are decided wrongly"),
+    outside("a cone's multiplier from outside it with the wrong sign", SIGN,
+            'inner = value - np.einsum("ijk,jl,ilk->i"',
+            'inner = value + np.einsum("ijk,jl,ilk->i"',
+            "triplets are decided wrongly",
+            "bounds/test_cone_ball.py::test_no_metric_of_the_region_lies_below"),
     cone("a ball and a cone", SHRUNK, "return up(up(self.ball.radius) / root)",
          "return 0.99 * self.ball.radius / root", "margins of triplets are bounded by too little",
          "safety/test_metric_safety.py::test_deep_inside_the_cone_the_cone_rule_is_the_ball"),
