@@ -30,6 +30,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
 from cvxscreen.plots.data_changes import left_out
 from cvxscreen.solvers.solution import Solution
+from cvxscreen.solvers.streamed.chunked import is_chunked
 
 __all__ = ["LeaveOneOut", "leave_one_out"]
 
@@ -158,7 +159,7 @@ def leave_one_out(
     ------
     InvalidInput
         For something else than a solution of such a problem, over data in chunks, of a metric, of a
-        reduced problem, or without an optimum.
+        reduced problem, without a quadratic term (``l2=0``), or without an optimum.
 
     Notes
     -----
@@ -212,6 +213,12 @@ def leave_one_out(
 def _accepted(solution: Any) -> Problem:
     one_of("solution", solution, Solution, "what `solve` returned for a problem of terms is needed")
     problem = solution.problem
+    if is_chunked(problem):
+        raise InvalidInput("`solution` is over data in chunks; terms are left out in memory only.")
+    if problem.pure_l1:
+        raise InvalidInput(
+            "`solution` is of a problem without a quadratic term, whose margins nothing bounds."
+        )
     if solution.answer is None:
         raise InvalidInput(f"`solution` has no optimum (its status is {solution.status!r}).")
     if problem.penalty is not None and problem.penalty.name != "L1":

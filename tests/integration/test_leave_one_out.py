@@ -96,12 +96,19 @@ def test_the_callers_arrays_stay() -> None:
         np.testing.assert_array_equal(old, new)
 
 
-def test_refusals_name_what_was_found() -> None:
+def test_refusals_name_what_was_found(tmp_path) -> None:
     with pytest.raises(InvalidInput, match="solution"):
         leave_one_out(svm(X, y))
     metric = cvxscreen.rtlm(X, cvxscreen.triplets(X, y, k=2), 10.0)
     with pytest.raises(InvalidInput, match="metric"):
         leave_one_out(solve(metric))
+    alone = cvxscreen.sparse_svm(X, y, 0.05, loss="squared_hinge", l2=0)
+    with pytest.raises(InvalidInput, match="quadratic term"):
+        leave_one_out(solve(alone))
+    np.save(tmp_path / "rows.npy", X)
+    rows = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    with pytest.raises(InvalidInput, match="chunks"):
+        leave_one_out(solve(svm(rows, y)))
     with pytest.raises(InvalidInput, match="accuracy"):
         leave_one_out(solve(svm(X, y)), accuracy=-1.0)
     reduced = solve(svm(X, y, C=0.5)).screening.reduce()
