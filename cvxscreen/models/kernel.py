@@ -28,7 +28,6 @@ CHECKED_WHOLE = 3000
 TOLERANCE = 1e-8
 """Negative eigenvalues up to this share of the largest diagonal entry are taken for rounding."""
 _DENSE_BYTES = 2**28
-_NATIVE = ("linear", "poly", "rbf")
 _PARAMETERS = {
     "linear": (), "poly": ("gamma", "coef0", "degree"), "rbf": ("gamma",),
     "sigmoid": ("gamma", "coef0"), "laplacian": ("gamma",), "chi2": ("gamma",), "cosine": (),
