@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -55,7 +56,9 @@ def test_every_fault_can_still_be_planted(mutations: ModuleType) -> None:
     assert mutations.check() == []
     names = [fault.name for fault in mutations.FAULTS]
     assert len(names) == len(set(names)) >= 100
-    assert f"plants {len(names)} faults" in (ROOT / "docs" / "safety.md").read_text("utf-8")
+    said = re.search(r"plants more than (\d+) faults", (ROOT / "docs/safety.md").read_text("utf-8"))
+    assert said is not None
+    assert len(names) > int(said[1])
 
 
 def test_every_kind_and_every_safe_module_has_faults(mutations: ModuleType) -> None:
