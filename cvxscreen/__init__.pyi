@@ -130,9 +130,6 @@ from .models.regression import (
     regression as regression,
 )
 from .models.sparse import (
-    lambda_max as lambda_max,
-)
-from .models.sparse import (
     sparse_svm as sparse_svm,
 )
 from .models.sparse import (
@@ -174,8 +171,11 @@ from .screening.reduction import (
 from .screening.verdict import (
     Verdict as Verdict,
 )
-from .solvers.metric.solver import (
+from .solvers.lambda_max import (
     lam_max as lam_max,
+)
+from .solvers.lambda_max import (
+    lambda_max as lambda_max,
 )
 from .solvers.solution import (
     Solution as Solution,

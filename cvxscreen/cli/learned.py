@@ -17,7 +17,7 @@ from cvxscreen.errors import InvalidInput
 from cvxscreen.models.comparisons import triplets
 from cvxscreen.models.metric import factor_of, metric_of, rtlm
 from cvxscreen.paths.path import Path, path
-from cvxscreen.solvers.metric.solver import lam_max
+from cvxscreen.solvers.lambda_max import lambda_max
 
 Array = NDArray[np.float64]
 
@@ -90,6 +90,6 @@ def learn_metrics(
     chosen = triplets(points, y, "all" if k == "all" else int(k))
     problem = rtlm(points, chosen, 1.0, gamma=gamma, diagonal=diagonal)
     if values is None:
-        largest = lam_max(problem)
+        largest = lambda_max(problem)
         values = np.array([SHARE * largest if 0.0 < largest < np.inf else 1.0])
     return LearnedMetrics(problem, path(problem, over="lam", values=values, tol=tol), scale)

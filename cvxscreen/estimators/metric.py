@@ -15,7 +15,7 @@ from cvxscreen.api import solve
 from cvxscreen.estimators.fitting import warn_unless_certified
 from cvxscreen.models.comparisons import triplets
 from cvxscreen.models.metric import factor_of, metric_of, rtlm
-from cvxscreen.solvers.metric.solver import lam_max
+from cvxscreen.solvers.lambda_max import lambda_max
 
 Array = NDArray[np.float64]
 
@@ -128,7 +128,7 @@ class TripletMetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         first = 1.0 if self.lam is None else self.lam
         problem = rtlm(X, chosen, first, gamma=self.gamma, diagonal=self.diagonal)
         if self.lam is None:
-            largest = lam_max(problem)
+            largest = lambda_max(problem)
             problem = problem.with_(lam=SHARE * largest if 0 < largest < np.inf else 1.0)
         found = solve(problem, tol=self.tol, mode=self.mode, time_limit=self.time_limit)
         warn_unless_certified(found)

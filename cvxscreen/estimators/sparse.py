@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike
 
 from cvxscreen._support.validation import flag, positive
 from cvxscreen.estimators.fitting import OneVsRest, ScreenedModel
-from cvxscreen.models.sparse import lambda_max, sparse_svm
+from cvxscreen.models.sparse import sparse_svm
+from cvxscreen.solvers.lambda_max import lambda_max
 
 SHARE = 0.01
 """Of the largest lambda that matters, where none is given."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cvxscreen._support.validation import choice, number, one_of, positive
+from cvxscreen._support.validation import choice, number, positive
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem, Quadratic
@@ -181,28 +181,4 @@ def _elastic(design: Any, losses: Losses, lam: float, l2: float, kind: str) -> P
     return Problem(
         design, losses, form, np.zeros(d),
         penalty=L1(np.full(d, lam)), lam=lam, kind=kind,
-    )
-
-
-def lambda_max(problem: Problem | LpSvm) -> float:
-    """The least ``lam`` from which on the optimum of a problem with an L1 term is 0.
-
-    ``max_j |<A_j, theta(0)> + q_j| / (kappa_j / lam)`` with the slopes at 0 (Shibagaki et al. 2016,
-    section 6.1, with the loss weights in their place).
-
-    Raises
-    ------
-    InvalidInput
-        Without an L1 term and a parameter ``lam``.
-    """
-    one_of("problem", problem, (Problem, LpSvm), "a problem from `sparse_svm` is needed")
-    if isinstance(problem, LpSvm):
-        return float(np.max(np.abs(problem.design.adjoint(problem.c))))
-    if not isinstance(problem.penalty, L1) or problem.lam is None:
-        raise InvalidInput("`problem` has no L1 term with a parameter `lam`; see `sparse_svm`.")
-    slopes = problem.losses.slope(np.zeros(problem.n))
-    pull = np.abs(problem.design.adjoint(slopes) + problem.linear)
-    weighted = problem.penalty.kappa > 0
-    return float(np.max(pull[weighted] / problem.penalty.kappa[weighted], initial=0.0)) * float(
-        problem.lam
     )

@@ -46,13 +46,15 @@ MODELS = {
     "rtlm, k = 10 (100 n triplets)": (
         "r = np.random.default_rng(0); y = r.integers(0, 3, n); "
         "X = r.standard_normal((n, d)) + 2 * np.eye(3, d)[y]",
-        "cs.solve((p := cs.rtlm(X, cs.triplets(X, y, k=10), 1.0)).with_(lam=0.1 * cs.lam_max(p)))",
+        "p = cs.rtlm(X, cs.triplets(X, y, k=10), 1.0); "
+        "cs.solve(p.with_(lam=0.1 * cs.lambda_max(p)))",
         "8 * 100 * n", ((2_000, 10), (8_000, 10), (2_000, 40)),
     ),
     "rtlm, all triplets": (
         "r = np.random.default_rng(0); y = r.integers(0, 3, n); "
         "X = r.standard_normal((n, d)) + 2 * np.eye(3, d)[y]",
-        "cs.solve((p := cs.rtlm(X, cs.triplets(X, y, k='all'), 1.0)).with_(lam=0.1*cs.lam_max(p)))",
+        "p = cs.rtlm(X, cs.triplets(X, y, k='all'), 1.0); "
+        "cs.solve(p.with_(lam=0.1 * cs.lambda_max(p)))",
         "n * n", ((600, 10), (1_200, 10)),
     ),
     "raso, 10 tasks": (

@@ -61,7 +61,7 @@ def rates(name: str, X: Any, y: np.ndarray) -> None:
                 said = cs.screen(problem, reference=point, bound=bound)
                 flat = (said.zero | said.linear).mean()
                 cells.append(f"{bound} {100 * said.dropped.mean():5.1f}/{100 * flat:5.1f}")
-            print(f"  lam {share:4.2f} lam_max  gap {gap:.0e}  " + "   ".join(cells))
+            print(f"  lam {share:4.2f} lambda_max  gap {gap:.0e}  " + "   ".join(cells))
 
 
 def chosen_solver(name: str, problem: cs.Problem) -> SubproblemSolver:
@@ -109,7 +109,7 @@ def single(
             gap = found.certificate.relative_gap if found.certificate else np.inf
             print(
                 f"{name:12} {solver:6} {mode:9} {way:8} value {k:3} of {len(grid)}, "
-                f"{grid[k] / grid[0]:.1e} lam_max {spent:8.2f} s {steps_of(found):7} steps  "
+                f"{grid[k] / grid[0]:.1e} lambda_max {spent:8.2f} s {steps_of(found):7} steps  "
                 f"{found.status}, gap {gap:.0e}", flush=True,
             )
 

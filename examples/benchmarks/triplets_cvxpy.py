@@ -54,7 +54,7 @@ def solved(prob, solver: str) -> float:
 def compare(name: str, X: np.ndarray, y: np.ndarray, k: int, share: float, solvers) -> None:
     T = cvxscreen.triplets(X, y, k=k)
     p = cvxscreen.rtlm(X, T, 1.0)
-    p = p.with_(lam=share * cvxscreen.lam_max(p))
+    p = p.with_(lam=share * cvxscreen.lambda_max(p))
     cvxscreen.solve(p, tol=1e-3)  # compiles
     exact = cvxscreen.solve(p, tol=1e-10)
     size = np.abs(exact.x).max()
@@ -91,7 +91,7 @@ def written(terms: int, loop: bool) -> cp.Problem:
     """The problem as a user writes it: ``lam/2 |M|^2 + sum of hinges of 1 - <H_t, M>``."""
     X, y = synthetic(terms)
     T = cvxscreen.triplets(X, y, k=4)
-    lam = 0.1 * cvxscreen.lam_max(cvxscreen.rtlm(X, T, 1.0))
+    lam = 0.1 * cvxscreen.lambda_max(cvxscreen.rtlm(X, T, 1.0))
     anchor, same, other = T.index.T
     far, near = X[anchor] - X[other], X[anchor] - X[same]
     H = np.einsum("ta,tb->tab", far, far) - np.einsum("ta,tb->tab", near, near)

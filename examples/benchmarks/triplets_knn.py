@@ -64,7 +64,7 @@ def main() -> None:
     began = time.process_time()
     T = cvxscreen.triplets(a, ya, k=args.k)
     p = cvxscreen.rtlm(a, T, 1.0, diagonal=args.diagonal)
-    path = cvxscreen.path(p, over="lam", values=cvxscreen.lam_max(p) * 0.7 ** np.arange(1, 31))
+    path = cvxscreen.path(p, over="lam", values=cvxscreen.lambda_max(p) * 0.7 ** np.arange(1, 31))
     seconds = time.process_time() - began
     learned = [cvxscreen.factor_of(p, point.x) for point in path.points]
     scores = [accuracy(L, a, ya, b, yb) if len(L) else 0.0 for L in learned]

@@ -143,7 +143,7 @@ def main() -> None:
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     T = cvxscreen.triplets(X, y, k=args.k)
     p = cvxscreen.rtlm(X, T, 1.0, gamma=GAMMA)
-    top = args.first * cvxscreen.lam_max(p)
+    top = args.first * cvxscreen.lambda_max(p)
     values = top * 0.9 ** np.arange(1, args.count + 1)
     print(f"{len(T):,} triplets, {len(T.left):,} pairs, d = {X.shape[1]}")
     kinds, times = (True, False), {True: [], False: []}

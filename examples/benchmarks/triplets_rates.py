@@ -60,7 +60,7 @@ def main() -> None:
         X = middle @ np.linalg.svd(middle, full_matrices=False)[2][: args.pca].T
     T = cvxscreen.triplets(X, y, k=args.k)
     p = cvxscreen.rtlm(X, T, 1.0)
-    top = cvxscreen.lam_max(p)
+    top = cvxscreen.lambda_max(p)
     columns = [*SPHERES, "predicted"]
     if args.rules:
         columns += ["dgb+linear", "dgb+cone", "gb+linear", "pgb+cone"]

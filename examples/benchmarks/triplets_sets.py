@@ -78,7 +78,7 @@ def main() -> None:
         T = cvxscreen.triplets(X, y, k=k)
         p = cvxscreen.rtlm(X, T, 1.0, diagonal=diagonal)
         count, ratio = (801, 0.99) if args.paper else (81, args.ratio)
-        values = cvxscreen.lam_max(p) * ratio ** np.arange(1, count)
+        values = cvxscreen.lambda_max(p) * ratio ** np.arange(1, count)
         walk(p, values[:2], True)
         seconds, found = walk(p, values, True)
         plain = float("nan") if args.paper else walk(p, values[: len(found)], False)[0]

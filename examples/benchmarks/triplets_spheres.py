@@ -11,7 +11,7 @@ at the start of a lambda, "end" the share at its end. Their figure orders the me
 slowest of the spheres late on the path, all are faster than none, RRPB+PGB is the fastest on four
 of six sets.
 
-With --ranges instead: the share one reference at lam_max / 10 decides at smaller lambdas.
+With --ranges instead: the share one reference at lambda_max / 10 decides at smaller lambdas.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def main() -> None:
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     T = cvxscreen.triplets(X, y, k=args.k)
     p = cvxscreen.rtlm(X, T, 1.0, gamma=GAMMA)
-    top = cvxscreen.lam_max(p)
+    top = cvxscreen.lambda_max(p)
     print(f"{len(T):,} triplets, d = {X.shape[1]}")
     if args.ranges:
         ranges(p, top)

@@ -26,7 +26,7 @@ def small(
     p = cvxscreen.rtlm(
         X, cvxscreen.triplets(X, y, k=(1, 3)), 1.0, gamma=gamma, diagonal=diagonal, linear=linear
     )
-    return p.with_(lam=share * cvxscreen.lam_max(p))
+    return p.with_(lam=share * cvxscreen.lambda_max(p))
 
 
 def rows(problem: Problem) -> list[Vector]:

@@ -14,8 +14,9 @@ from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.losses import Piece
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
-from cvxscreen.models.sparse import lambda_max, sparse_svm, sparse_svr
+from cvxscreen.models.sparse import sparse_svm, sparse_svr
 from cvxscreen.screening.verdict import Verdict, judge
+from cvxscreen.solvers.lambda_max import lambda_max
 from cvxscreen.solvers.prox_newton.solver import ProxNewton
 
 CURVED = ("smoothed_hinge", "squared_hinge", "smoothed_epsilon", "huber")

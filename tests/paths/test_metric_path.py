@@ -14,8 +14,8 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
 from cvxscreen.paths.record import Points
 from cvxscreen.paths.run import MetricRun
+from cvxscreen.solvers.lambda_max import lambda_max
 from cvxscreen.solvers.metric.sequence import ends, iterate_path
-from cvxscreen.solvers.metric.solver import lam_max
 
 
 def problem(gamma: float = 0.05, diagonal: bool = False, weighted: bool = False) -> Problem:
@@ -35,7 +35,7 @@ def test_every_point_is_certified_and_what_single_solves_find(
     gamma: float, diagonal: bool, weighted: bool
 ) -> None:
     p = problem(gamma, diagonal, weighted)
-    values = lam_max(p) * 0.5 ** np.arange(1, 9)
+    values = lambda_max(p) * 0.5 ** np.arange(1, 9)
     found = cvxscreen.path(p, over="lam", values=values, tol=1e-7)
     assert [point.status for point in found.points] == ["optimal"] * 8
     for point in found.points[::3]:
@@ -47,7 +47,7 @@ def test_every_point_is_certified_and_what_single_solves_find(
 
 def test_the_extrapolated_start_decides_more_than_the_last_solution() -> None:
     p = problem()
-    values = lam_max(p) * 0.9 ** np.arange(1, 30)
+    values = lambda_max(p) * 0.9 ** np.arange(1, 30)
     stations = list(iterate_path(p, values))
     rates = [sum(s.before.values()) for s in stations if s.iterations]
     assert np.mean(rates) > 0.9
@@ -62,7 +62,7 @@ def test_the_extrapolated_start_decides_more_than_the_last_solution() -> None:
 def test_rates_are_recorded_where_the_solver_did_not_screen(tmp_path: Path) -> None:
     """No sawtooth: what the start proves is worked out on demand, and marked as not used."""
     p = problem()
-    found = cvxscreen.path(p, over="lam", values=lam_max(p) * 0.98 ** np.arange(1, 60))
+    found = cvxscreen.path(p, over="lam", values=lambda_max(p) * 0.98 ** np.arange(1, 60))
     unused = [k for k, point in enumerate(found.points) if not point.screened]
     assert 3 < len(unused) < 59
     rates = np.array([sum(point.before.values()) for point in found.points])
@@ -85,7 +85,7 @@ def test_rates_are_recorded_where_the_solver_did_not_screen(tmp_path: Path) -> N
 def test_a_path_without_values_begins_and_ends_by_itself() -> None:
     p = problem()
     found = cvxscreen.path(p, over="lam")
-    assert found.points[0].value == pytest.approx(0.9 * lam_max(p))
+    assert found.points[0].value == pytest.approx(0.9 * lambda_max(p))
     assert 20 < len(found.points) < 200
     assert ends(None, (1.0, 1.0)) is False
     assert ends((1.0, 0.0), (0.9, 0.0)) is True
@@ -95,7 +95,7 @@ def test_a_path_without_values_begins_and_ends_by_itself() -> None:
 
 def test_a_path_is_saved_and_resumed(tmp_path: Path) -> None:
     p = problem()
-    values = lam_max(p) * 0.7 ** np.arange(1, 6)
+    values = lambda_max(p) * 0.7 ** np.arange(1, 6)
     whole = cvxscreen.path(p, over="lam", values=values)
     whole.save(tmp_path / "path.npz")
     again = cvxscreen.load_path(tmp_path / "path.npz")
@@ -117,7 +117,7 @@ def test_a_point_that_was_cut_short_is_not_part_of_a_path() -> None:
     """It says ``"time_limit"`` and is left out."""
     p, points = problem(), Points()
     run = MetricRun(
-        p, points, lam_max(p) * 0.5 ** np.arange(1, 4), 1e-9, (), stop=False,
+        p, points, lambda_max(p) * 0.5 ** np.arange(1, 4), 1e-9, (), stop=False,
         limits=Limits(1e-9), max_iter=None,
     )
     run.advance(np.zeros(0))

@@ -304,7 +304,7 @@ def test_the_cone_proves_at_least_what_a_half_space_does(diagonal: bool) -> None
     y = np.repeat(np.arange(3), 25)
     X = rng.standard_normal((75, 6)) + 1.5 * np.eye(6)[y]
     p = cvxscreen.rtlm(X, cvxscreen.triplets(X, y, k=3), 1.0, diagonal=diagonal)
-    top, gained = cvxscreen.lam_max(p), 0
+    top, gained = cvxscreen.lambda_max(p), 0
     for share in (0.3, 0.1, 0.03):
         here = p.with_(lam=share * top)
         exact = cvxscreen.solve(here, tol=1e-11)

@@ -118,7 +118,7 @@ def test_a_metric(diagonal: bool, listed: bool) -> None:
         y = np.argsort(y, kind="stable")
         T = np.array([[i, j, k] for i in y[:3] for j in y[3:6] for k in y[-4:]])
     problem = cvxscreen.rtlm(X, T, 1.0, diagonal=diagonal)
-    problem = problem.with_(lam=0.1 * cvxscreen.lam_max(problem))
+    problem = problem.with_(lam=0.1 * cvxscreen.lambda_max(problem))
 
     def work() -> tuple[Any, Any]:
         found = cvxscreen.solve(problem, tol=1e-5)

@@ -23,23 +23,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.designs.term_sets import Indexed
-from cvxscreen.solvers.metric.task import State, Task
+from cvxscreen.solvers.metric.task import Iterate, Task
 
 Array = NDArray[np.float64]
 
 
-def first_step(task: Task, state: State) -> float:
-    """A cautious first step: as long as the metric, or as the one the forces would make alone."""
+def first_step(task: Task, state: Iterate) -> float:
+    """A cautious first step: as long as the metric, or as the one that ``v`` would make alone."""
     gradient = float(np.linalg.norm(state.gradient(task.lam)))
     target = max(
-        float(np.linalg.norm(state.force)) / task.lam, float(np.linalg.norm(state.metric.value))
+        float(np.linalg.norm(state.v)) / task.lam, float(np.linalg.norm(state.metric.value))
     )
     return 1.0 / max(task.lam, gradient / max(target, 1e-300))
 
 
 def projected_gradient(
-    task: Task, state: State, memory: dict[str, float] | None = None
-) -> Iterator[State]:
+    task: Task, state: Iterate, memory: dict[str, float] | None = None
+) -> Iterator[Iterate]:
     """Projected gradient with the averaged Barzilai-Borwein step (Yoshida et al. 2019, sec. 7).
 
     ``eta = |<dM, dG> / <dG, dG> + <dM, dM> / <dM, dG>| / 2``. Stops when the metric stands still.
@@ -55,12 +55,13 @@ def projected_gradient(
         new = task.evaluate(cone.project(state.metric.value - eta * gradient))
         moved = new.metric.value - state.metric.value
         fresh = new.gradient(lam)
-        bent = fresh - gradient
-        inner = float(np.vdot(moved, bent))
+        change = fresh - gradient
+        inner = float(np.vdot(moved, change))
         if not moved.any():
             return
         if inner > 0.0:
-            eta = 0.5 * (inner / float(np.vdot(bent, bent)) + float(np.vdot(moved, moved)) / inner)
+            shorter = inner / float(np.vdot(change, change))
+            eta = 0.5 * (shorter + float(np.vdot(moved, moved)) / inner)
         if new.primal < best.primal:
             best = new
         elif new.primal > best.primal + 10.0 * (abs(best.primal) + 1e-300):
@@ -71,18 +72,18 @@ def projected_gradient(
         yield state
 
 
-def accelerated(task: Task, state: State) -> Iterator[State]:
+def accelerated(task: Task, state: Iterate) -> Iterator[Iterate]:
     """Accelerated projected gradient with backtracking and restarts (O'Donoghue & Candes 2015)."""
     cone, lam = task.cone, task.lam
     slope = 1.0 / first_step(task, state)
-    ahead, momentum = state, 1.0
+    momentum_point, momentum = state, 1.0
     while True:
-        gradient = ahead.gradient(lam)
+        gradient = momentum_point.gradient(lam)
         while True:
-            new = task.evaluate(cone.project(ahead.metric.value - gradient / slope))
-            step = new.metric.value - ahead.metric.value
+            new = task.evaluate(cone.project(momentum_point.metric.value - gradient / slope))
+            step = new.metric.value - momentum_point.metric.value
             square = float(np.vdot(step, step))
-            model = ahead.primal + float(np.vdot(gradient, step)) + 0.5 * slope * square
+            model = momentum_point.primal + float(np.vdot(gradient, step)) + 0.5 * slope * square
             if new.primal <= model + 1e-12 * abs(model):
                 break
             slope *= 2.0
@@ -95,20 +96,20 @@ def accelerated(task: Task, state: State) -> Iterator[State]:
         following = 0.5 * (1.0 + float(np.sqrt(1.0 + 4.0 * momentum**2)))
         lead = (momentum - 1.0) / following
         state, momentum = new, following
-        ahead = state
+        momentum_point = state
         if lead > 0.0:
-            ahead = task.evaluate(cone.project(state.metric.value + lead * moved))
+            momentum_point = task.evaluate(cone.project(state.metric.value + lead * moved))
         yield state
 
 
 Operator = Callable[[Array], Array]
 
 
-def newton(task: Task, state: State) -> Iterator[State]:
+def newton(task: Task, state: Iterate) -> Iterator[Iterate]:
     """States of the method, each projected onto the cone; see the module's docstring."""
     cone, lam = task.cone, task.lam
-    split = cone.split(state.force)
-    gam = split.positive - state.force
+    split = cone.split(state.v)
+    gam = split.positive - state.v
     sigma = 10.0 * lam
     value = state.metric.value.copy()
     while True:
@@ -130,22 +131,22 @@ def newton(task: Task, state: State) -> Iterator[State]:
         new = task.evaluate(cone.project(value))
         yield new
         # The projected metric's own dual point may already be the better multiplier.
-        other = cone.split(new.force)
+        other = cone.split(new.v)
         if np.linalg.norm(other.positive / lam - new.metric.value) < 1e-3 * np.linalg.norm(
             new.metric.value
         ):
-            gam = other.positive - new.force
+            gam = other.positive - new.v
 
 
 def _pieces(
     task: Task, value: Array
 ) -> tuple[float, Array, NDArray[np.intp], Array]:
-    """Loss, ``alpha``'s pull, margins' curvature and its terms at any symmetric `value`."""
+    """Loss, ``sum alpha H``, margins' curvature and its terms at any symmetric `value`."""
     q = task.table.values(value.ravel())
     total, omega = task.losses(q)
     margins = task.terms.margins(q)
-    curved = (margins < task.b) & (margins > task.b - task.bend)
-    weight = np.broadcast_to(task.weight / np.maximum(task.bend, 1e-300), margins.shape)
+    curved = (margins < task.b) & (margins > task.b - task.smoothing)
+    weight = np.broadcast_to(task.weight / np.maximum(task.smoothing, 1e-300), margins.shape)
     return total, omega, np.flatnonzero(curved), weight
 
 
@@ -157,15 +158,16 @@ def _local(
     lam = task.lam
     inner = gam - sigma * value
     slope, derivative = _projection(inner)
-    gradient = lam * value - task.push - task.table.adjoint(omega) - slope
+    gradient = lam * value - task.minus_linear - task.table.adjoint(omega) - slope
     terms, used = task.terms.take(curved).compact()
     table, weight = task.table.take(used), weight[curved]
 
     def product(step: Array) -> Array:
-        bend = table.adjoint(_scattered(terms, weight * terms.margins(table.values(step.ravel()))))
-        return np.asarray(lam * step + bend + sigma * derivative(step))
+        margins = terms.margins(table.values(step.ravel()))
+        curvature = table.adjoint(_scattered(terms, weight * margins))
+        return np.asarray(lam * step + curvature + sigma * derivative(step))
 
-    level = total + 0.5 * lam * float(np.vdot(value, value)) - float(np.vdot(task.push, value))
+    level = total + float(np.vdot(0.5 * lam * value - task.minus_linear, value))
     level += 0.5 / sigma * float(np.vdot(slope, slope))
     return gradient, product, level
 
@@ -224,7 +226,7 @@ def _search(
         new = value + size * direction
         total, _ = task.losses(task.table.values(new.ravel()))
         hinge = task.cone.split(gam - sigma * new).positive
-        fresh = total + 0.5 * task.lam * float(np.vdot(new, new)) - float(np.vdot(task.push, new))
+        fresh = total + float(np.vdot(0.5 * task.lam * new - task.minus_linear, new))
         fresh += 0.5 / sigma * float(np.vdot(hinge, hinge))
         if fresh <= level + 1e-4 * size * slope + 1e-14 * abs(level):
             return new, True

@@ -22,7 +22,15 @@ from scipy.optimize import minimize
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen._support.rounding import up
 from cvxscreen.solvers.metric.methods import accelerated, newton, projected_gradient
-from cvxscreen.solvers.metric.task import Metric, Sphere, State, Task, shrink, shrinking, work
+from cvxscreen.solvers.metric.task import (
+    Iterate,
+    Metric,
+    Sphere,
+    Task,
+    shrink,
+    shrinking_work,
+    work,
+)
 
 SMALL = 20_000
 """A task of fewer terms, already a reduced one, is solved as it is."""
@@ -93,7 +101,7 @@ class Run:
     on_step: Callable[[Step], None] | None = None
     dropped: int = 0
     fixed: int = 0
-    opening: State | None = None
+    opening: Iterate | None = None
     steps: list[Step] = field(default_factory=list)
     iterations: int = 0
     passes: int = 0
@@ -107,7 +115,7 @@ class Run:
 
     def solve(
         self, task: Task, start: Metric, accept: Callable[[Metric], bool] | None = None
-    ) -> tuple[State, Sphere]:
+    ) -> tuple[Iterate, Sphere]:
         """The last state on the full task with the sphere it proves.
 
         With `accept`, a metric it accepts is returned as it is, on the reduced task.
@@ -143,10 +151,10 @@ class Run:
         return state, sphere
 
     def _shrink(
-        self, task: Task, state: State, sphere: Sphere, *, sort: bool = False
-    ) -> tuple[Task, State]:
+        self, task: Task, state: Iterate, sphere: Sphere, *, sort: bool = False
+    ) -> tuple[Task, Iterate]:
         reduced, state, dropped, fixed = shrink(task, sphere, state, sort=sort)
-        self.spent += shrinking(task, reduced)
+        self.spent += shrinking_work(task, reduced)
         self._dropped += dropped
         self._fixed += fixed
         self._note(reduced, sphere.gap, state.primal)
@@ -161,10 +169,10 @@ class Run:
         if self.on_step is not None:
             self.on_step(step)
 
-    def _iterate(self, task: Task, state: State, aim: float, gap: float) -> Metric:
+    def _iterate(self, task: Task, state: Iterate, aim: float, gap: float) -> Metric:
         """Down to a relative gap of `aim` on `task`, shrinking it on the way."""
         if not len(task.terms):
-            return task.cone.project(task.push / task.lam)
+            return task.cone.project(task.minus_linear / task.lam)
         shrunk_at = last = gap
         begun, many = self.iterations, 0.1 * self._whole
         slow, method, finishing = 0, self.method, 0
@@ -200,7 +208,7 @@ class Run:
                 before = len(task.terms)
                 task, state = self._shrink(task, state, task.sphere(state))
                 if not len(task.terms):
-                    return task.cone.project(task.push / task.lam)
+                    return task.cone.project(task.minus_linear / task.lam)
                 if len(task.terms) < before:
                     best, best_gap = state, task.gap(state)
                     states = self._method(method)(task, state)
@@ -210,7 +218,7 @@ class Run:
                 states = self._method(method)(task, state)
         return state.metric if gap <= best_gap else best.metric
 
-    def _method(self, name: str) -> Callable[[Task, State], Iterator[State]]:
+    def _method(self, name: str) -> Callable[[Task, Iterate], Iterator[Iterate]]:
         known = {"apg": accelerated, "newton": newton}
         return known.get(name, partial(projected_gradient, memory=self._memory))
 
@@ -226,7 +234,8 @@ def solve_kinked(task: Task, begin: Metric, run: Run) -> tuple[Metric, Run, Sphe
     best: tuple[float, Metric, Array, Sphere] | None = None
     metric, goal = begin, run.tol
     for width in WIDTHS:
-        smooth = replace(task, bend=np.where(task.bend == 0.0, width * scale, task.bend))
+        gamma = np.where(task.smoothing == 0.0, width * scale, task.smoothing)
+        smooth = replace(task, smoothing=gamma)
         run.tol = min(1e-3, max(0.02 * width, 0.1 * goal))
         state, sphere = run.solve(smooth, metric)
         metric = state.metric
@@ -253,9 +262,9 @@ def solve_kinked(task: Task, begin: Metric, run: Run) -> tuple[Metric, Run, Sphe
     return best[1], run, best[3], -best[2]
 
 
-def _smoothed_alpha(smooth: Task, state: State) -> Array:
+def _smoothed_alpha(smooth: Task, state: Iterate) -> Array:
     margins = smooth.terms.margins(smooth.pair_values(state.metric))
-    return np.asarray(smooth.weight * np.clip((smooth.b - margins) / smooth.bend, 0.0, 1.0))
+    return np.asarray(smooth.weight * np.clip((smooth.b - margins) / smooth.smoothing, 0.0, 1.0))
 
 
 def _primal(task: Task, metric: Metric) -> float:
@@ -273,7 +282,7 @@ def _improve(
     alpha = np.where(near, alpha, np.where(z > 0, weight, 0.0))
     chosen = np.flatnonzero(near)
     fixed = np.where(near, 0.0, alpha)
-    push = _force(task, fixed) + task.push
+    minus_linear = _weighted_sum(task, fixed) + task.minus_linear
     terms, used = task.terms.take(chosen).compact()
     table, lam = task.table.take(used), task.lam
     level = np.broadcast_to(task.b, z.shape)[chosen]
@@ -281,7 +290,7 @@ def _improve(
     def negative_dual(values: Array) -> tuple[float, Array]:
         omega = terms.scatter(values)
         omega[-1] = 0.0
-        dual = task.cone.project((push + table.adjoint(omega)) / lam).value
+        dual = task.cone.project((minus_linear + table.adjoint(omega)) / lam).value
         slope = level - terms.margins(table.values(dual.ravel()))
         return 0.5 * lam * float(np.vdot(dual, dual)) - float(level @ values), -slope
 
@@ -293,13 +302,13 @@ def _improve(
             options={"maxiter": 500, "maxcor": 30, "ftol": 1e-16, "gtol": 1e-12},
         )
         alpha[chosen] = np.clip(found.x, 0.0, top)
-    dual = task.cone.project((_force(task, alpha) + task.push) / lam)
+    dual = task.cone.project((_weighted_sum(task, alpha) + task.minus_linear) / lam)
     gap = dual_gap(task, dual, alpha)
     own = dual_gap(task, metric, alpha)
     return (gap, dual, alpha) if gap <= own else (own, metric, alpha)
 
 
-def _force(task: Task, alpha: Array) -> Array:
+def _weighted_sum(task: Task, alpha: Array) -> Array:
     omega = task.terms.scatter(alpha)
     omega[-1] = 0.0
     return task.table.adjoint(omega)
@@ -309,11 +318,11 @@ def dual_gap(task: Task, metric: Metric, alpha: Array) -> float:
     """The duality gap of a metric and any ``0 <= alpha <= w``, as a sum of non-negative terms."""
     margins = task.terms.margins(task.pair_values(metric))
     z, p = task.b - margins, alpha / task.weight
-    bend = np.broadcast_to(task.bend, z.shape)
-    curve = np.where(bend > 0, bend, 1.0)
-    tau = np.where(bend > 0, np.clip(z / curve, 0.0, 1.0), z > 0)
-    fy = task.weight * (0.5 * bend * (p - tau) ** 2 + (tau - p) * (z - bend * tau))
-    split = task.cone.split(_force(task, alpha) + task.push)
+    smoothing = np.broadcast_to(task.smoothing, z.shape)
+    curve = np.where(smoothing > 0, smoothing, 1.0)
+    tau = np.where(smoothing > 0, np.clip(z / curve, 0.0, 1.0), z > 0)
+    fy = task.weight * (0.5 * smoothing * (p - tau) ** 2 + (tau - p) * (z - smoothing * tau))
+    split = task.cone.split(_weighted_sum(task, alpha) + task.minus_linear)
     step = metric.value - split.positive / task.lam
     return up(
         float(np.maximum(fy, 0.0).sum()) + 0.5 * task.lam * float(np.vdot(step, step))

@@ -28,13 +28,14 @@ from cvxscreen.certificates.metric import certify_metric
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.term_sets import Products
 from cvxscreen.errors import InvalidInput
+from cvxscreen.solvers.lambda_max import lambda_max
 from cvxscreen.solvers.metric.run import Run, solve_kinked
-from cvxscreen.solvers.metric.solver import LISTED, closed_form, lam_max, task_of
+from cvxscreen.solvers.metric.solver import LISTED, closed_form, task_of
 from cvxscreen.solvers.metric.task import (
     SMALL,
+    Iterate,
     Metric,
     ScreeningCostModel,
-    State,
     Task,
     decided,
     shrink_together,
@@ -53,7 +54,7 @@ LONGEST = 16
 
 
 @dataclass
-class Ahead:
+class IntervalReduction:
     """The task with what is decided between two values of lam taken off.
 
     Attributes
@@ -79,7 +80,7 @@ class Ahead:
             return None
         return self.task.at(lam)
 
-    def look(self, task: Task, state: State, left: int, coming: Sequence[float]) -> None:
+    def look(self, task: Task, state: Iterate, left: int, coming: Sequence[float]) -> None:
         """Decide terms of `task` from `state` for the values of lam that come next.
 
         `left` terms were undecided at the lam of `state` itself.
@@ -173,19 +174,18 @@ def iterate_path(
     """
     base = task_of(problem)
     fast = isinstance(base.terms, Products)
-    base.share()
-    last, ahead, thrift = list(first)[-2:], Ahead(), ScreeningCostModel()
+    last, interval, costs = list(first)[-2:], IntervalReduction(), ScreeningCostModel()
     grid = [float(lam) for lam in values]
     for number, lam in enumerate(grid):
         began = perf_counter()
         here = problem.with_(lam=lam)
-        known = ahead.at(lam)
+        known = interval.at(lam)
         task = base.at(lam) if known is None else known
         start, behind = _start(task, last), tuple(last)
-        screened = screen and (known is not None or thrift.screens())
+        screened = screen and (known is not None or costs.screens())
         run = Run(tol=0.5 * tol, screen=screened, method=method, limits=limits.each(max_iter))
         if known is not None:
-            run.dropped, run.fixed = ahead.dropped, ahead.fixed
+            run.dropped, run.fixed = interval.dropped, interval.fixed
         proof: list[tuple[Array, Array | None, Certificate]] = []
 
         def accept(metric: Metric, here: Problem = here, proof: list = proof) -> bool:  # type: ignore[type-arg]
@@ -193,16 +193,16 @@ def iterate_path(
             proof.append((x, None, certify_metric(here, x, tol=tol)))
             return proof[-1][2].ok
 
-        if (task.bend == 0.0).any():
+        if (task.smoothing == 0.0).any():
             metric, run, _, theta = solve_kinked(task, start, run)
             proof.append(_listed(here, metric, theta, tol))
         else:
             state, _ = run.solve(task, start, accept if fast else None)
             metric = state.metric
             if screened and known is None and run.opening is not None and run.steps:
-                ahead.look(task, run.opening, run.steps[0].kept, grid[number + 1:])
-                if ahead.task is None and work(task) > SMALL:
-                    thrift.learn(run.saved, run.spent)
+                interval.look(task, run.opening, run.steps[0].kept, grid[number + 1:])
+                if interval.task is None and work(task) > SMALL:
+                    costs.learn(run.saved, run.spent)
             if not proof or not proof[-1][2].ok:
                 proof.append(_checked(here, metric, tol, fast))
         x, slopes, certificate = proof[-1]
@@ -249,7 +249,7 @@ def _start(task: Task, last: Sequence[tuple[float, Array]]) -> Metric:
     lead = 0.0
     if lam1 != lam2:
         lead = min(max(float(np.log(task.lam / lam1) / np.log(lam1 / lam2)), 0.0), 2.0)
-    return task.cone.project((newer + lead * (newer - older)).reshape(task.push.shape))
+    return task.cone.project((newer + lead * (newer - older)).reshape(task.minus_linear.shape))
 
 
 def _settled(problem: Problem, metric: Metric) -> Array:
@@ -300,7 +300,7 @@ def metric_grid(problem: Problem) -> Array:
     InvalidInput
         If the problem has no such lam.
     """
-    top = lam_max(problem)
+    top = lambda_max(problem)
     if not 0.0 < top < np.inf:
         raise InvalidInput("`values` is missing, and this problem has no largest lambda.")
     return np.asarray(top * 0.9 ** np.arange(1, 400))

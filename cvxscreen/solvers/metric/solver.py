@@ -32,7 +32,7 @@ from cvxscreen.solvers.metric.run import Run, Step, solve_kinked
 from cvxscreen.solvers.metric.task import Metric, Sphere, Task
 from cvxscreen.solvers.solution import Answer, Round, Solution
 
-__all__ = ["LISTED", "MetricSolver", "is_metric", "lam_max", "solve_metric"]
+__all__ = ["LISTED", "MetricSolver", "is_metric", "solve_metric"]
 
 Array = NDArray[np.float64]
 
@@ -59,16 +59,17 @@ def task_of(problem: Problem) -> Task:
     if not isinstance(design, Pairs):
         raise InvalidInput("`problem` is not one of metric learning.")
     b, weight = _short(f.b), -_short(f.lo)
-    bend = _short(f.q) * weight
+    smoothing = _short(f.q) * weight
     terms: Indexed | Products = design.terms
-    if max(b.size, weight.size, bend.size) > 1:
-        b, bend, weight = (np.array(np.broadcast_to(c, len(terms))) for c in (b, bend, weight))
+    if max(b.size, weight.size, smoothing.size) > 1:
+        columns = (b, smoothing, weight)
+        b, smoothing, weight = (np.array(np.broadcast_to(c, len(terms))) for c in columns)
         if isinstance(terms, Products):
             terms = Indexed(*terms.index(), terms.pairs)
     lam, table = float(problem.quadratic.diagonal[0]), design.table
-    push = -problem.linear if table.diagonal else -problem.linear.reshape(table.d, table.d)
+    minus_linear = -problem.linear if table.diagonal else -problem.linear.reshape(table.d, table.d)
     drift = problem.drift * float(np.sqrt(lam)) * (1.0 + 1e-15)
-    return Task(table, terms, b, bend, weight, lam, push, problem.constant, drift)
+    return Task(table, terms, b, smoothing, weight, lam, minus_linear, problem.constant, drift)
 
 
 def _short(column: Array) -> Array:
@@ -81,43 +82,18 @@ def _short(column: Array) -> Array:
 
 def closed_form(task: Task) -> Metric:
     """``[K(w)]_+ / lam``: the optimum for every large lam, a start for the others."""
-    return task.cone.project(full_force(task) / task.lam)
+    return task.cone.project(v_at_full_weight(task) / task.lam)
 
 
-def full_force(task: Task) -> Array:
+def v_at_full_weight(task: Task) -> Array:
     """``K(w)``: every term pulling with its whole weight."""
-    flat = replace(task, b=np.full(1, 1.0), bend=np.zeros(1))
+    flat = replace(task, b=np.full(1, 1.0), smoothing=np.zeros(1))
     if isinstance(task.terms, Indexed) and task.weight.size > 1:
         size = len(task.terms)
-        flat = replace(task, b=np.ones(size), bend=np.zeros(size))
+        flat = replace(task, b=np.ones(size), smoothing=np.zeros(size))
     # At pair values 0 every margin is 0, below a threshold of 1.
     _, omega = flat.losses(np.zeros(len(task.table) + 1))
-    return task.table.adjoint(omega) + task.push
-
-
-def lam_max(problem: Problem) -> float:
-    """The smallest lam from which on every term pulls with its whole weight; 0 if none does.
-
-    ``max_t <H_t, [K(w)]_+> / (b_t - g_t)`` (all ``b_t > g_t``); from there on the optimum is
-    ``[K(w)]_+ / lam``. Where some threshold is not above its corner there is no such lam: infinity.
-    """
-    task = task_of(problem)
-    room = float((task.b - task.bend).min())
-    metric = task.cone.project(full_force(task))
-    if (task.b - task.bend <= 0).any():
-        return float("inf")
-    q = task.pair_values(metric)
-    if task.b.size > 1:
-        return float((task.terms.margins(q) / (task.b - task.bend)).max())
-    if isinstance(task.terms, Products):
-        return max(_largest_margin(task.terms, q) / room, 0.0)
-    return max(float(task.terms.margins(q).max()) / room, 0.0)
-
-
-def _largest_margin(terms: Products, q: Array) -> float:
-    far = np.maximum.reduceat(q[terms.far], terms.far_ptr[:-1])
-    near = np.minimum.reduceat(q[terms.near], terms.near_ptr[:-1])
-    return float((far - near).max())
+    return task.table.adjoint(omega) + task.minus_linear
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,12 +193,12 @@ class Found:
 def _begin(task: Task, x: Array | None) -> Metric:
     """Where to start: a given point, or the metric of all terms pulling with full weight."""
     if x is not None:
-        return task.cone.project(np.asarray(x, dtype=np.float64).reshape(task.push.shape))
+        return task.cone.project(np.asarray(x, dtype=np.float64).reshape(task.minus_linear.shape))
     return closed_form(task)
 
 
 def _solve(task: Task, begin: Metric, run: Run) -> Found:
-    if (task.bend == 0.0).any():
+    if (task.smoothing == 0.0).any():
         return Found(*solve_kinked(task, begin, run))
     state, sphere = run.solve(task, begin)
     return Found(state.metric, run, sphere)

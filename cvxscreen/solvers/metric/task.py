@@ -1,8 +1,8 @@
 """Metric learning as its solvers see it: cones, evaluation, what it proves, and a smaller task.
 
-See the package for the formulas; ``push`` is minus the linear term, with the sum of what is fixed
-on the linear piece, and `constant` the rest of the latter's value. The dual variable is always that
-of the very M at hand, so that the gap needs no array over the terms.
+See the package for the formulas; ``minus_linear`` is minus the linear term, with the sum of what is
+fixed on the linear piece, and `constant` the rest of the latter's value. The dual variable is
+always that of the very M at hand, so that the gap needs no array over the terms.
 
 A `Metric` is a member of its cone by construction: a matrix is the product of a factor with its
 transpose, whatever the eigenvalue routine may have rounded.
@@ -15,7 +15,7 @@ that pays along a path is counted in work, never in seconds: runs must repeat ex
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -164,18 +164,31 @@ class Nonnegative:
 Cone = Semidefinite | Nonnegative
 
 
-class State(NamedTuple):
-    """A metric evaluated on a task."""
+class Iterate(NamedTuple):
+    """A metric evaluated on a task, with the dual point ``alpha = -losses.slope(margins)``.
+
+    Attributes
+    ----------
+    metric : Metric
+    primal : float
+    values : array, shape (P + 1,)
+        The pairs' squared distances.
+    omega : array, shape (P + 1,)
+        Of each pair the sum of alpha over its terms, with the sign that the pair has there.
+    v : array, shape (d, d) or (d,)
+        ``sum alpha H + minus_linear``, that is ``-A' theta - q`` of `cvxscreen.core.duality` (K in
+        Yoshida et al. 2019).
+    """
 
     metric: Metric
     primal: float
-    values: Array  # of the pairs
+    values: Array
     omega: Array
-    force: Array  # K = sum alpha H + push
+    v: Array
 
     def gradient(self, lam: float) -> Array:
         """Of the primal objective."""
-        return lam * self.metric.value - self.force
+        return lam * self.metric.value - self.v
 
 
 class Sphere(NamedTuple):
@@ -188,168 +201,201 @@ class Sphere(NamedTuple):
     factor: Array  # about its root, empty for a diagonal metric
 
 
+@dataclass(eq=False)
+class TermFacts:
+    """What does not depend on lam, made when first needed; tasks of the same terms share it.
+
+    Attributes
+    ----------
+    norms : array, shape (T,)
+        ``|H_t|`` rounded up.
+    one_signed : bool
+        Whether no pair is the plus pair of one term and the minus pair of another.
+    largest_pair_weights : array, shape (P + 1,)
+        The sum of the weights of each pair's terms.
+    window_space, point_space : arrays
+        Workspaces of a pass over windows and over points.
+    """
+
+    norms: Array | None = None
+    one_signed: bool | None = None
+    largest_pair_weights: Array | None = None
+    window_space: Array | None = None
+    point_space: Array | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Task:
-    """See the module's docstring; `b`, `bend` and `weight` have one entry, or one a term."""
+    """See the module's docstring; `b`, `smoothing` and `weight` have one entry, or one a term.
+
+    `smoothing` is the width of the quadratic piece (gamma), `drift` a bound of the error of
+    `minus_linear` as stored.
+    """
 
     table: PairTable
     terms: Terms
     b: Array
-    bend: Array
+    smoothing: Array
     weight: Array
     lam: float
-    push: Array
+    minus_linear: Array
     constant: float = 0.0
     drift: float = 0.0
-    """Bound of the error of `push` as stored."""
+    facts: TermFacts = field(default_factory=TermFacts, repr=False)
 
     @cached_property
     def cone(self) -> Cone:
         """Where the metric lives."""
         return (Nonnegative if self.table.diagonal else Semidefinite)(self.table.d)
 
-    @cached_property
-    def _space(self) -> Array:
-        return np.empty((2, self.terms.widest if isinstance(self.terms, Products) else 0))
+    @property
+    def window_space(self) -> Array:
+        """See `TermFacts`."""
+        if self.facts.window_space is None:
+            widest = self.terms.widest if isinstance(self.terms, Products) else 0
+            self.facts.window_space = np.empty((2, widest))
+        return self.facts.window_space
 
-    @cached_property
-    def _room(self) -> Array:
-        return np.empty_like(self.table.points)
+    @property
+    def point_space(self) -> Array:
+        """See `TermFacts`."""
+        if self.facts.point_space is None:
+            self.facts.point_space = np.empty_like(self.table.points)
+        return self.facts.point_space
 
     def pair_values(self, metric: Metric) -> Array:
         """The squared distances of the pairs under `metric`, shape (P + 1,)."""
         if self.table.diagonal:
             return self.table.values(metric.value)
-        return self.table.distances(metric.factor, self._room)
+        return self.table.distances(metric.factor, self.point_space)
 
-    def evaluate(self, metric: Metric) -> State:
+    def evaluate(self, metric: Metric) -> Iterate:
         """One pass: objective and the gradient's data."""
         q = self.pair_values(metric)
         total, omega = self.losses(q)
-        force = self.table.adjoint(omega, self._room) + self.push
+        v = self.table.adjoint(omega, self.point_space) + self.minus_linear
         value = metric.value
-        smooth = 0.5 * self.lam * np.vdot(value, value) - np.vdot(self.push, value)
-        return State(metric, float(total + smooth) + self.constant, q, omega, force)
+        smooth = 0.5 * self.lam * np.vdot(value, value) - np.vdot(self.minus_linear, value)
+        return Iterate(metric, float(total + smooth) + self.constant, q, omega, v)
 
     def losses(self, q: Array) -> tuple[float, Array]:
-        """Sum of the losses at pair values `q`, and their pull on every pair."""
+        """Sum of the losses at pair values `q`, and ``omega`` (see `Iterate`)."""
         omega = np.zeros(len(self.table) + 1)
         if isinstance(self.terms, Products):
             total = product_pass(
-                self.terms.arrays, q, self.b[0], self.bend[0], self.weight[0], omega, self._space
+                self.terms.arrays, q, self.b[0], self.smoothing[0], self.weight[0], omega,
+                self.window_space,
             )
         else:
             total = indexed_pass(
-                self.terms.plus, self.terms.minus, q, self.b, self.bend, self.weight, omega
+                self.terms.plus, self.terms.minus, q, self.b, self.smoothing, self.weight, omega
             )
         omega[-1] = 0.0
         return float(total), omega
 
     # -- what a state proves --------------------------------------------------------------------
 
-    def gap(self, state: State) -> float:
+    def gap(self, state: Iterate) -> float:
         """The duality gap, not rounded outward: for stopping, never for proofs."""
-        split = self.cone.split(state.force)
+        split = self.cone.split(state.v)
         step = state.metric.value - split.positive / self.lam
         return float(0.5 * self.lam * np.vdot(step, step)) + self.cone.inner_above(
             state.metric, split.lift
         )
 
-    def sphere(self, state: State) -> Sphere:
+    def sphere(self, state: Iterate) -> Sphere:
         """The midpoint sphere of the state with its own dual point, rounded outward.
 
         ``|M* - (M + M_alpha)/2|^2 <= |M - M_alpha|^2 / 4 + (FY + <M, Gamma>) / lam``, where FY is
         only what the rounding of the margins leaves.
         """
         cone, lam, metric = self.cone, self.lam, state.metric
-        split = cone.split(state.force)
+        split = cone.split(state.v)
         dual = split.positive / lam
-        size_k, size_m = (float(np.linalg.norm(v)) for v in (state.force, metric.value))
+        size_k, size_m = (float(np.linalg.norm(v)) for v in (state.v, metric.value))
         size_b, lifted = float(np.linalg.norm(dual)), float(np.linalg.norm(split.lift)) ** 2
-        noise = self.force_error(state) + cone.lift_error(split.lift)
-        noise = up(noise + 4.0 * UNIT * (size_k + lifted)) / lam
-        own = cone.metric_error(metric)
-        apart = float(np.linalg.norm(metric.value - dual)) * (1.0 + gamma(metric.value.size))
-        apart = up(apart + own + noise + 2.0 * UNIT * (size_m + size_b))
-        slack = up(self.left_over(metric) + cone.inner_above(metric, split.lift), 32)
-        radius = up(float(np.sqrt(up(0.25 * apart**2 + slack / lam, 16))))
-        radius = up(radius + 0.5 * (own + noise) + 2.0 * UNIT * (size_m + size_b))
-        gap = up(0.5 * lam * apart**2 + slack, 16)
+        dual_error = self.v_error(state) + cone.lift_error(split.lift)
+        dual_error = up(dual_error + 4.0 * UNIT * (size_k + lifted)) / lam
+        metric_error = cone.metric_error(metric)
+        distance = float(np.linalg.norm(metric.value - dual)) * (1.0 + gamma(metric.value.size))
+        distance = up(distance + metric_error + dual_error + 2.0 * UNIT * (size_m + size_b))
+        terms = up(self.fenchel_young_error(metric) + cone.inner_above(metric, split.lift), 32)
+        radius = up(float(np.sqrt(up(0.25 * distance**2 + terms / lam, 16))))
+        radius = up(radius + 0.5 * (metric_error + dual_error) + 2.0 * UNIT * (size_m + size_b))
+        gap = up(0.5 * lam * distance**2 + terms, 16)
         factor = split.factor / np.sqrt(lam)
         return Sphere(0.5 * (metric.value + dual), radius, gap, dual, factor)
 
-    def force_error(self, state: State) -> float:
-        """Bound of the rounding of K."""
-        pulled = float(self._pulled(state.omega) @ self.table.spread)
-        return up(self.table.adjoint_factor(self.terms.load) * pulled, 64) + up(
-            self.drift + 4.0 * UNIT * float(np.linalg.norm(self.push))
+    def v_error(self, state: Iterate) -> float:
+        """Bound of the rounding of `Iterate.v`."""
+        weighted = float(self._pair_weights(state.omega) @ self.table.spread)
+        return up(self.table.adjoint_factor(self.terms.load) * weighted, 64) + up(
+            self.drift + 4.0 * UNIT * float(np.linalg.norm(self.minus_linear))
         )
 
-    def _pulled(self, omega: Array) -> Array:
+    def _pair_weights(self, omega: Array) -> Array:
         """At least the sum of alpha over the terms of each pair, shape (P + 1,)."""
-        return np.abs(omega) if self._one_signed else self._most
+        return np.abs(omega) if self.one_signed else self.largest_pair_weights
 
-    @cached_property
-    def _one_signed(self) -> bool:
-        """Whether no pair is the plus pair of one term and the minus pair of another."""
-        terms = self.terms
-        sides = (terms.far, terms.near) if isinstance(terms, Products) else terms.index()
-        role = np.zeros((2, len(self.table) + 1), dtype=bool)
-        for row, side in zip(role, sides, strict=True):
-            row[side] = True
-        return not (role[0] & role[1])[:-1].any()
+    @property
+    def one_signed(self) -> bool:
+        """See `TermFacts`."""
+        if self.facts.one_signed is None:
+            terms = self.terms
+            sides = (terms.far, terms.near) if isinstance(terms, Products) else terms.index()
+            role = np.zeros((2, len(self.table) + 1), dtype=bool)
+            for row, side in zip(role, sides, strict=True):
+                row[side] = True
+            self.facts.one_signed = not (role[0] & role[1])[:-1].any()
+        return self.facts.one_signed
 
-    @cached_property
-    def _most(self) -> Array:
-        plus, minus = self.terms.index()
-        weight = np.broadcast_to(self.weight, len(plus))
-        size = len(self.table) + 1
-        return np.asarray(
-            np.bincount(plus, weight, size) + np.bincount(minus, weight, size), dtype=np.float64
-        )
+    @property
+    def largest_pair_weights(self) -> Array:
+        """See `TermFacts`."""
+        if self.facts.largest_pair_weights is None:
+            plus, minus = self.terms.index()
+            weight = np.broadcast_to(self.weight, len(plus))
+            size = len(self.table) + 1
+            both = np.bincount(plus, weight, size) + np.bincount(minus, weight, size)
+            self.facts.largest_pair_weights = np.asarray(both, dtype=np.float64)
+        return self.facts.largest_pair_weights
 
     def margin_error(self, size: float) -> float:
         """Bound of the rounding of any margin of a metric of norm `size`, thresholds included."""
         square, reach = self.table.most
         pair = self.table.value_factor * size * reach
-        most = float(np.abs(self.b).max(initial=0.0) + self.bend.max(initial=0.0))
+        most = float(np.abs(self.b).max(initial=0.0) + self.smoothing.max(initial=0.0))
         return up(2.0 * pair + 8.0 * UNIT * (most + 2.0 * size * square))
 
-    def left_over(self, metric: Metric) -> float:
+    def fenchel_young_error(self, metric: Metric) -> float:
         """Upper bound of the Fenchel-Young terms that rounding leaves between M and alpha(M).
 
         With margins off by e: at most ``2 w e^2 / g`` a term, or ``w e`` at a kink (g = 0).
         """
         e = self.margin_error(float(np.linalg.norm(metric.value)))
-        kinked = self.bend <= e
-        safe = np.where(kinked, 1.0, self.bend)
+        kinked = self.smoothing <= e
+        safe = np.where(kinked, 1.0, self.smoothing)
         each = self.weight * np.where(kinked, 2.0 * e, 2.0 * e**2 / safe)
         return up(float(each.sum()) * (len(self.terms) if each.size == 1 else 1.0), 64)
 
-    @cached_property
+    @property
     def norms(self) -> Array:
         """``|H_t|`` rounded up, shape (T,)."""
-        plus, minus = self.terms.index()
-        out = np.empty(len(plus))
-        table = self.table
-        if table.diagonal:
-            diagonal_norms(plus, minus, table.left, table.right, table.points, out)
-        else:
-            frobenius_norms(plus, minus, table.left, table.right, table.points, out)
-        tiny = 16.0 * UNIT * (table.squares[plus] + table.squares[minus])
-        return out * (1.0 + gamma(2 * table.d + 8)) + tiny
-
-    def share(self) -> None:
-        """Work out once what does not depend on lam, for every task made by `at`."""
-        _ = self._one_signed, self._space, self._room
+        if self.facts.norms is None:
+            plus, minus = self.terms.index()
+            out = np.empty(len(plus))
+            table = self.table
+            if table.diagonal:
+                diagonal_norms(plus, minus, table.left, table.right, table.points, out)
+            else:
+                frobenius_norms(plus, minus, table.left, table.right, table.points, out)
+            tiny = 16.0 * UNIT * (table.squares[plus] + table.squares[minus])
+            self.facts.norms = out * (1.0 + gamma(2 * table.d + 8)) + tiny
+        return self.facts.norms
 
     def at(self, lam: float) -> Task:
         """The same task at another lam: if terms were taken off, one where they are decided too."""
-        fresh = replace(self, lam=lam)
-        for name in ("norms", "_one_signed", "_most", "_space", "_room"):
-            if name in self.__dict__:
-                fresh.__dict__[name] = self.__dict__[name]
-        return fresh
+        return replace(self, lam=lam)
 
 
 WORTH = 0.02
@@ -360,12 +406,12 @@ Proof = tuple[Array, Array, float]
 
 
 def shrink(
-    task: Task, sphere: Sphere, state: State, *, sort: bool = False
-) -> tuple[Task, State, int, int]:
+    task: Task, sphere: Sphere, state: Iterate, *, sort: bool = False
+) -> tuple[Task, Iterate, int, int]:
     """The task without the terms that `sphere` decides, the task itself if they are hardly any.
 
     `state` is the one the sphere was made from. Its metric lies in the sphere, so every decided
-    term sits on its piece there too: what is fixed is the state's force less what is left.
+    term sits on its piece there too: what is fixed is the state's `v` less what is left.
 
     Parameters
     ----------
@@ -388,7 +434,7 @@ def shrink(
 
 
 def shrink_together(
-    task: Task, spheres: Sequence[Sphere], state: State, most: int
+    task: Task, spheres: Sequence[Sphere], state: Iterate, most: int
 ) -> tuple[Task, int, int] | None:
     """The task without the terms on which `spheres`, all of them made from `state`, agree.
 
@@ -401,7 +447,7 @@ def shrink_together(
     return _without(task, small, used, state, kept)[0], dropped, fixed
 
 
-def decided(task: Task, sphere: Sphere, state: State) -> tuple[int, int]:
+def decided(task: Task, sphere: Sphere, state: Iterate) -> tuple[int, int]:
     """How many terms `sphere`, made from `state`, puts on the zero piece and on the linear one.
 
     For a task nothing was taken from.
@@ -411,7 +457,7 @@ def decided(task: Task, sphere: Sphere, state: State) -> tuple[int, int]:
 
 
 def _decided(
-    task: Task, spheres: Sequence[Sphere], state: State, sort: bool
+    task: Task, spheres: Sequence[Sphere], state: Iterate, sort: bool
 ) -> tuple[Terms, NDArray[np.bool_] | None, int, int]:
     """The terms that are left, which of all they are where these are listed, and two counts."""
     proofs = [_proof(task, sphere, state) for sphere in spheres]
@@ -421,7 +467,7 @@ def _decided(
     return _close_windows(task, terms, proofs, sort)
 
 
-def _proof(task: Task, sphere: Sphere, state: State) -> Proof:
+def _proof(task: Task, sphere: Sphere, state: Iterate) -> Proof:
     size = float(np.linalg.norm(sphere.centre)) * (1.0 + gamma(sphere.centre.size))
     # What is decided is decided by more than the rounding of the state's own margins, too.
     size += float(np.linalg.norm(state.metric.value)) * (1.0 + gamma(sphere.centre.size))
@@ -431,13 +477,13 @@ def _proof(task: Task, sphere: Sphere, state: State) -> Proof:
     return q, error, sphere.radius
 
 
-def _centre_values(task: Task, sphere: Sphere, state: State) -> Array:
+def _centre_values(task: Task, sphere: Sphere, state: Iterate) -> Array:
     if task.table.diagonal:
         return task.table.values(sphere.centre)
     return 0.5 * (state.values + task.table.distances(sphere.factor))
 
 
-def _off_centre(task: Task, sphere: Sphere, state: State) -> float:
+def _off_centre(task: Task, sphere: Sphere, state: Iterate) -> float:
     """How far the factors behind `_centre_values` are from the matrices, both together."""
     if task.table.diagonal:
         return 0.0
@@ -450,13 +496,13 @@ def _off_centre(task: Task, sphere: Sphere, state: State) -> float:
 def _close_windows(
     task: Task, terms: Products, proofs: list[Proof], sort: bool
 ) -> tuple[Products, None, int, int]:
-    b, g = float(task.b[0]), float(task.bend[0])
-    slack, low, high = 16.0 * UNIT * (abs(b) + g), terms.hi, terms.lo
+    b, g = float(task.b[0]), float(task.smoothing[0])
+    knot_error, low, high = 16.0 * UNIT * (abs(b) + g), terms.hi, terms.lo
     for number, (q, error, radius) in enumerate(proofs):
         lo, hi = terms.lo.copy(), terms.hi.copy()
         close_windows(
-            terms.arrays._replace(lo=lo, hi=hi), q, error, task.table.squares, radius, b + slack,
-            b - g - slack, sort and number == 0, np.empty((3, terms.widest)),
+            terms.arrays._replace(lo=lo, hi=hi), q, error, task.table.squares, radius,
+            b + knot_error, b - g - knot_error, sort and number == 0, np.empty((3, terms.widest)),
         )
         low, high = np.minimum(low, lo), np.maximum(high, hi)
     dropped, fixed = int(terms.hi.sum() - high.sum()), int(low.sum() - terms.lo.sum())
@@ -470,43 +516,37 @@ def _sift(
     for q, error, radius in proofs:
         middle = terms.margins(q)
         reach = radius * task.norms * (1.0 + 8.0 * UNIT) + error[terms.plus] + error[terms.minus]
-        reach = reach + 16.0 * UNIT * (np.abs(middle) + np.abs(task.b) + task.bend)
+        reach = reach + 16.0 * UNIT * (np.abs(middle) + np.abs(task.b) + task.smoothing)
         zero = zero & (middle - reach > task.b)
-        linear = linear & (middle + reach < task.b - task.bend)
+        linear = linear & (middle + reach < task.b - task.smoothing)
     kept = ~(zero | linear)
     return terms.take(kept), kept, int(zero.sum()), int(linear.sum())
 
 
 def _without(
-    full: Task, left: Terms, used: NDArray[np.intp], state: State,
+    full: Task, left: Terms, used: NDArray[np.intp], state: Iterate,
     kept: NDArray[np.bool_] | None = None,
-) -> tuple[Task, State]:
+) -> tuple[Task, Iterate]:
     def part(row: Array) -> Array:
         return row if row.size == 1 or kept is None else row[kept]
 
-    nothing = np.zeros_like(full.push)
+    nothing = np.zeros_like(full.minus_linear)
+    norms = None if kept is None else full.norms[kept]
     task = Task(
-        full.table.take(used), left, part(full.b), part(full.bend), part(full.weight),
-        full.lam, nothing,
+        full.table.take(used), left, part(full.b), part(full.smoothing), part(full.weight),
+        full.lam, nothing, facts=TermFacts(norms, full.one_signed),  # one sign stays one sign
     )
-    if kept is not None:
-        task.__dict__["norms"] = full.norms[kept]
     values = np.append(state.values[used], 0.0)
-    task.__dict__["_one_signed"] = full._one_signed  # True stays true
     total, omega = task.losses(values)
-    pulled, value = task.table.adjoint(omega), state.metric.value
-    push = state.force - pulled
-    smooth = 0.5 * full.lam * np.vdot(value, value) - np.vdot(push, value)
-    probe = State(state.metric, state.primal, values, omega, pulled)
-    noise = full.force_error(state) + task.force_error(probe)
-    noise += 4.0 * UNIT * float(np.linalg.norm(push))
-    made = replace(
-        task, push=push, constant=state.primal - total - float(smooth), drift=up(noise)
-    )
-    for name in ("norms", "_one_signed"):
-        if name in task.__dict__:
-            made.__dict__[name] = task.__dict__[name]
-    return made, State(state.metric, state.primal, values, omega, state.force)
+    weighted, value = task.table.adjoint(omega), state.metric.value
+    minus_linear = state.v - weighted
+    smooth = 0.5 * full.lam * np.vdot(value, value) - np.vdot(minus_linear, value)
+    probe = Iterate(state.metric, state.primal, values, omega, weighted)
+    error = full.v_error(state) + task.v_error(probe)
+    error += 4.0 * UNIT * float(np.linalg.norm(minus_linear))
+    constant = state.primal - total - float(smooth)
+    made = replace(task, minus_linear=minus_linear, constant=constant, drift=up(error))
+    return made, Iterate(state.metric, state.primal, values, omega, state.v)
 
 
 SMALL = 2e5
@@ -523,7 +563,7 @@ def work(task: Task) -> float:
     return 0.4 * len(table) * table.d + 0.5 * len(task.terms) + dense
 
 
-def shrinking(task: Task, reduced: Task) -> float:
+def shrinking_work(task: Task, reduced: Task) -> float:
     """The same for one shrinking of `task` to `reduced`."""
     table = task.table
     copied = 0.0 if reduced is task else work(reduced)

@@ -15,7 +15,7 @@ from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.models.samples import CLASSIFICATION, REGRESSION
-from cvxscreen.models.sparse import lambda_max
+from cvxscreen.solvers.lambda_max import lambda_max
 
 LOSSES = (*CLASSIFICATION, *REGRESSION)
 KINDS = (

@@ -148,7 +148,7 @@ def make(number: int, rng: np.random.Generator) -> tuple[Problem, str]:
         T = T + cvxscreen.pairs(X, y, k=2)
     gamma = float(rng.choice([0.05, 0.5, 0.0 if number % 2 else 0.05]))
     p = cvxscreen.rtlm(X, T, 1.0, gamma=gamma, diagonal=bool(number % 2))
-    top = cvxscreen.lam_max(p)
+    top = cvxscreen.lambda_max(p)
     if not 0 < top < np.inf:  # pairs of one class stay on a linear piece at no lambda
         top = float((p.norms**2).sum())
     share = float(rng.choice([3.0, 0.3, 0.05, 1e-2, 1e-4]))

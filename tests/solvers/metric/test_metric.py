@@ -14,9 +14,10 @@ from cvxscreen.certificates.certificate import certify
 from cvxscreen.certificates.metric import certify_metric
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput, UnknownName
+from cvxscreen.solvers.lambda_max import lambda_max
 from cvxscreen.solvers.metric import solver as metric
 from cvxscreen.solvers.metric.run import Run
-from cvxscreen.solvers.metric.solver import closed_form, lam_max, solve_metric, task_of
+from cvxscreen.solvers.metric.solver import closed_form, solve_metric, task_of
 
 
 def iris(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -28,7 +29,7 @@ def problem(share: float, **options: Any) -> Problem:
     """At `share` of the largest lam that matters."""
     X, y = iris()
     p = cvxscreen.rtlm(X, cvxscreen.triplets(X, y, k=3), 1.0, **options)
-    return p.with_(lam=share * lam_max(p))
+    return p.with_(lam=share * lambda_max(p))
 
 
 VARIANTS: list[dict[str, Any]] = [
@@ -62,8 +63,8 @@ def test_full_reduced_and_builtin_agree(options: dict[str, Any]) -> None:
     # One dual variable a term: in [0, w], and together they make the metric.
     assert (ours.alpha >= 0).all()
     assert (ours.alpha <= 1).all()
-    force = p.design.adjoint(ours.alpha) - p.linear
-    made = p.penalty.prox_and_subgradient(force, p.quadratic.diagonal)[0]  # type: ignore[union-attr]
+    v = p.design.adjoint(ours.alpha) - p.linear
+    made = p.penalty.prox_and_subgradient(v, p.quadratic.diagonal)[0]  # type: ignore[union-attr]
     np.testing.assert_allclose(made, ours.x, atol=1e-3 * size)
 
 
@@ -94,10 +95,10 @@ def test_terms_of_their_own_weight_and_threshold() -> None:
     assert full.value == pytest.approx(ours.value, rel=1e-6)
 
 
-def test_the_closed_form_holds_down_to_lam_max_and_no_further() -> None:
+def test_the_closed_form_holds_down_to_lambda_max_and_no_further() -> None:
     for diagonal in (False, True):
         p = problem(1.0, diagonal=diagonal)
-        largest = lam_max(p)
+        largest = lambda_max(p)
         for share, all_linear in ((1.001, True), (0.99, False)):
             q = p.with_(lam=share * largest)
             x = closed_form(task_of(q)).value.ravel()

@@ -13,9 +13,9 @@ from cvxscreen.certificates.metric import certify_metric
 from cvxscreen.designs.term_sets import Indexed
 from cvxscreen.solvers.metric import sequence as metric_ahead
 from cvxscreen.solvers.metric.run import Run
-from cvxscreen.solvers.metric.sequence import Ahead, iterate_path
+from cvxscreen.solvers.metric.sequence import IntervalReduction, iterate_path
 from cvxscreen.solvers.metric.solver import closed_form, task_of
-from cvxscreen.solvers.metric.task import LONGEST, ScreeningCostModel, shrinking, work
+from cvxscreen.solvers.metric.task import LONGEST, ScreeningCostModel, shrinking_work, work
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_what_is_decided_for_a_range_is_right_all_over_it(diagonal: bool, listed
             task = replace(task, terms=Indexed(plus, minus, len(task.table)))
         state, _ = Run(tol=1e-7, screen=False).solve(task, closed_form(task))
         for ratio in (0.97, 0.8, 0.5):
-            ahead = Ahead()
+            ahead = IntervalReduction()
             ahead.look(task, state, 0, [0.99 * top, ratio * top])
             assert ahead.at(top) is None
             reduced = ahead.at(0.5 * (0.99 + ratio) * top)
@@ -71,7 +71,7 @@ def test_paths_that_look_ahead_end_where_the_others_do() -> None:
     y = np.repeat(np.arange(3), 60)
     X = rng.standard_normal((180, 4)) + 2.0 * np.eye(4)[y]
     p = cvxscreen.rtlm(X, cvxscreen.triplets(X, y, k=6), 1.0)
-    values = cvxscreen.lam_max(p) * 0.9 ** np.arange(1, 25)
+    values = cvxscreen.lambda_max(p) * 0.9 ** np.arange(1, 25)
     looked = list(iterate_path(p, values))
     plain = list(iterate_path(p, values, screen=False))
     # One look serves several lambdas: their shares are the same.
@@ -86,10 +86,10 @@ def test_a_look_is_left_out_where_it_promises_nothing() -> None:
     task = task_of(small(0))
     state = task.evaluate(closed_form(task))
     for left, coming in ((len(task.terms), [1.0, 0.9]), (0, [1.0])):
-        ahead = Ahead()
+        ahead = IntervalReduction()
         ahead.look(task, state, left, coming)
         assert ahead.task is None
-    ahead = Ahead()
+    ahead = IntervalReduction()
     ahead.look(task, state, 0, [1e3, 1e-3])  # too far apart
     assert ahead.task is None
     assert ahead.span == 2
@@ -116,8 +116,8 @@ def test_work_grows_with_pairs_terms_and_points() -> None:
     task = task_of(p)
     state, sphere = Run(tol=1e-3, screen=False).solve(task, closed_form(task))
     assert work(task) > 0.4 * len(task.table) * task.table.d
-    assert shrinking(task, replace(task)) > work(task)
-    assert shrinking(task, task) < shrinking(task, replace(task))
+    assert shrinking_work(task, replace(task)) > work(task)
+    assert shrinking_work(task, task) < shrinking_work(task, replace(task))
     fewer = replace(task, table=task.table.take(np.arange(3)))
     assert work(fewer) < work(task)
     assert sphere.gap <= 1e-3 * state.primal

@@ -8,7 +8,8 @@ import scipy.sparse as sp
 from sparse_cases import make
 
 from cvxscreen.core.problem import Problem
-from cvxscreen.models.sparse import lambda_max, sparse_svm, sparse_svr
+from cvxscreen.models.sparse import sparse_svm, sparse_svr
+from cvxscreen.solvers.lambda_max import lambda_max
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.prox_newton import systems
 from cvxscreen.solvers.prox_newton.systems import (

@@ -77,7 +77,7 @@ FAULTS = (
            "reach = 0.5 * radius * task.norms", "triplets are taken away wrongly",
            "safety/test_metric_safety.py::test_what_the_solver_takes_away_is_right"),
     shrink("sifted on the other piece", SWAPPED,
-           "(middle + reach < task.b - task.bend)", "(middle + reach < task.b)",
+           "(middle + reach < task.b - task.smoothing)", "(middle + reach < task.b)",
            "triplets on the curve are fixed",
            "safety/test_metric_safety.py::test_what_the_solver_takes_away_is_right"),
 )

@@ -1,0 +1,82 @@
+"""The largest lambda that matters: from there on the optimum is known in closed form."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cvxscreen._support.validation import one_of
+from cvxscreen.core.penalty import L1
+from cvxscreen.core.problem import Problem
+from cvxscreen.designs.comparisons import Pairs
+from cvxscreen.designs.term_sets import Products
+from cvxscreen.errors import InvalidInput
+from cvxscreen.solvers.lp_svm import LpSvm
+from cvxscreen.solvers.metric.solver import task_of, v_at_full_weight
+
+
+def lambda_max(problem: Problem | LpSvm) -> float:
+    """The least ``lam`` from which on the optimum is known without solving.
+
+    Under an L1 term it is 0 there:
+    ``lambda_max = max_j |<A_j, theta(0)> + q_j| / (kappa_j / lam)`` with the slopes at 0 (Shibagaki
+    et al. 2016, section 6.1, with the loss weights in their place).
+
+    In metric learning every term then pulls with its whole weight w, and the optimum is
+    ``[K(w)]_+ / lam``, ``K(w) = sum_t w_t H_t - q``:
+    ``lambda_max = max_t <H_t, [K(w)]_+> / (b_t - g_t)`` (Yoshida et al. 2019, section 7; all
+    thresholds b_t above the width g_t of the smoothing, otherwise there is no such lam).
+
+    Parameters
+    ----------
+    problem : Problem or LpSvm
+        From `sparse_svm`, `sparse_svr` or `rtlm`; its own ``lam`` does not matter.
+
+    Returns
+    -------
+    float
+        In metric learning 0 if no term matters at any lam, infinity if there is no such lam.
+
+    Raises
+    ------
+    InvalidInput
+        For a problem without a parameter ``lam``.
+    """
+    made_by = "a problem from `sparse_svm`, `sparse_svr` or `rtlm` is needed"
+    one_of("problem", problem, (Problem, LpSvm), made_by)
+    if isinstance(problem, LpSvm):
+        return float(np.max(np.abs(problem.design.adjoint(problem.c))))
+    if isinstance(problem.design, Pairs):
+        return _metric(problem)
+    if not isinstance(problem.penalty, L1) or problem.lam is None:
+        raise InvalidInput(
+            "`problem` has no L1 term with a parameter `lam` (see `sparse_svm`), and is no metric "
+            "learning (see `rtlm`)."
+        )
+    slopes = problem.losses.slope(np.zeros(problem.n))
+    v = np.abs(problem.design.adjoint(slopes) + problem.linear)
+    weighted = problem.penalty.kappa > 0
+    ratios = v[weighted] / problem.penalty.kappa[weighted]
+    return float(np.max(ratios, initial=0.0)) * float(problem.lam)
+
+
+lam_max = lambda_max
+"""The same function by its older name."""
+
+
+def _metric(problem: Problem) -> float:
+    """`lambda_max` of metric learning."""
+    task = task_of(problem)
+    room = task.b - task.smoothing
+    if (room <= 0).any():
+        return float("inf")
+    q = task.pair_values(task.cone.project(v_at_full_weight(task)))
+    if task.b.size > 1:
+        return float((task.terms.margins(q) / room).max())
+    if isinstance(task.terms, Products):
+        terms = task.terms  # of each anchor the farthest stranger and the nearest of its class
+        far = np.maximum.reduceat(q[terms.far], terms.far_ptr[:-1])
+        near = np.minimum.reduceat(q[terms.near], terms.near_ptr[:-1])
+        largest = float((far - near).max())
+    else:
+        largest = float(task.terms.margins(q).max())
+    return max(largest / float(room.min()), 0.0)
