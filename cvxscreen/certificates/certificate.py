@@ -11,6 +11,13 @@ with ``g(x) = 1/2 <x, M x> + h(x)`` and ``v = -(A' theta + q - F' mu)``. Without
 second line is ``1/2 ||x - x_theta||_M^2``, ``M x_theta = v``; with one, a remainder is added. What
 the rounding of this computation can hide is added to the gap.
 
+Where the optimum is 0 (a constant target with an intercept) a relative gap says nothing: the
+objective at x, and any bound of its distance from the optimum, is then rounding. A point whose
+objective is no more than what the rounding of its own margins is charged with (`rounding_alone`) is
+judged by the losses at ``x = 0`` instead: *optimal* then promises ``P(x) - P* <= P(x) <= tol
+P(0)``, as losses and regularisers are not negative. The gap of such a point exceeds its objective,
+so that no relative gap below 1 could be certified there.
+
 Nothing is shared with the code that finds answers or proves bounds: losses are evaluated from their
 pieces (not through subgradients), each Fenchel-Young term as ``f + f* - t theta``, the conjugate of
 the regulariser from its own linear system. `certify` is the entry; below it come its parts in the
@@ -54,7 +61,8 @@ class Certificate:
     gap : float
         Upper bound of ``P(x) - P*``: the duality gap, rounding of this computation included.
     relative_gap : float
-        ``gap / max(|primal|, |dual|)``.
+        ``gap / max(|primal|, |dual|)``; the share of the losses at ``x = 0`` where rounding
+        accounts for the whole objective (see the module's docstring).
     primal, dual : float
         Objective at `x` and the bound below it (``primal - gap``).
     violation : float
@@ -205,6 +213,8 @@ def certify(
 
     gap = float(fy.sum()) * (1 + problem.n * EPS) + 0.5 * distance * distance
     gap += rest + imbalance
+    if primal <= gap and rounding_alone(problem, theta, t, fy, primal):
+        return _verdict(above(problem, x, t, t_error), primal, tol, scale=at_zero(problem))
     return _verdict(gap, primal, tol, imbalance, side)
 
 
@@ -216,10 +226,11 @@ def _refused(
 
 
 def _verdict(
-    gap: float, primal: float, tol: float, imbalance: float = 0.0, side: SidePart | None = None
+    gap: float, primal: float, tol: float, imbalance: float = 0.0, side: SidePart | None = None,
+    scale: float | None = None,
 ) -> Certificate:
-    """Whether the gap and the side constraints are within the tolerance."""
-    relative = float(relative_gap(gap, primal))
+    """Whether the gap (relative to `scale` if there is one) and the constraints are within `tol`."""
+    relative = float(relative_gap(gap, primal)) if scale is None else gap / max(scale, 1e-300)
     violation, size = (0.0, 1.0) if side is None else (side.violation, side.size)
     reason = ""
     if not relative <= tol:
@@ -355,14 +366,49 @@ def refined_margins(
     s, (b, e, q, lo, hi) = theta[inside], (column[inside] for column in columns(f))
     conjugate = b * s + e * np.abs(s) + 0.5 * q * s**2
     gap = float(np.maximum(values[inside] + conjugate - t[inside] * s, 0.0).sum())
-    steepest = np.maximum(np.where(np.isfinite(lo), -lo, np.abs(s)),
-                          np.where(np.isfinite(hi), hi, np.abs(s)))
+    steepest = steepest_slopes(s, lo, hi)
     rows = inside[:_REFINED]
     hidden = float(steepest @ error[inside])
     if len(rows) and not hidden <= max(0.005 * gap, negligible):
         t[rows], error[rows] = problem.design.forward_precise(rows, x)
         values = piecewise_value(problem, t)
     return t, values, error
+
+
+def steepest_slopes(theta: Array, lo: Array, hi: Array) -> Array:
+    """The larger of a loss's two last slopes, ``|theta|`` for an infinite one, shape (n,)."""
+    return np.maximum(np.where(np.isfinite(lo), -lo, np.abs(theta)),
+                      np.where(np.isfinite(hi), hi, np.abs(theta)))
+
+
+# -- an optimum of 0 ------------------------------------------------------------------------------
+
+
+def rounding_alone(problem: Problem, theta: Array, t: Array, fy: Array, primal: float) -> bool:
+    """Whether rounding the margins `t` to double precision accounts for the whole objective.
+
+    Counted are the terms whose rounding is charged in `fy`, each with less than it is charged
+    there. Only where 0 is a lower bound of the objective.
+    """
+    plain = problem.side is None and problem.penalty is None and not problem.linear.any()
+    if not plain or problem.constant != 0.0 or problem.drift > 0.0:
+        return False
+    steepest = steepest_slopes(theta, problem.losses.lo, problem.losses.hi)
+    return primal <= EPS * float((steepest * np.abs(t))[fy > 0.0].sum())
+
+
+def above(problem: Problem, x: Array, t: Array, t_error: Array) -> float:
+    """The objective at `x` at most, its margins being within `t_error` of `t`."""
+    f = problem.losses
+    reach = t_error + 4.0 * EPS * (np.abs(t) + np.abs(f.b) + f.e)
+    ends = [piecewise_value(problem, t + side * reach) for side in (-1.0, 1.0)]
+    values = float(np.maximum(*ends).sum()) + 0.5 * problem.quadratic.norm(x) ** 2
+    return values * (1.0 + (problem.n + 8 * problem.d + 64) * EPS)
+
+
+def at_zero(problem: Problem) -> float:
+    """The losses at ``x = 0``."""
+    return float(piecewise_value(problem, np.zeros(problem.n)).sum())
 
 
 # -- the quadratic term and the side constraints --------------------------------------------------

@@ -194,6 +194,27 @@ def piece_ends(losses: Losses, codes: Codes) -> tuple[Array, Array]:
     return low + error, high - error
 
 
+def without_loss(problem: Problem) -> Array | None:
+    """The point that moves only an unpenalised coordinate and has no loss at all, shape (d,).
+
+    It is optimal whatever C is: an intercept that is the target itself, where that is constant.
+    None where there is no such point, which the first terms tell in most cases.
+    """
+    free = np.flatnonzero(problem.quadratic.free)
+    b = problem.losses.b
+    if len(free) != 1 or problem.side is not None or problem.penalty is not None:
+        return None
+    if abs(b[0]) != abs(b[-1]) or not b[0] or problem.linear.any() or problem.design.streamed:
+        return None
+    column = problem.free_columns[:, 0]
+    value = b[0] / column[0] if column[0] else 0.0
+    if not np.isfinite(value) or not (column * value == b).all():
+        return None
+    x = np.zeros(problem.d)
+    x[free] = value
+    return x
+
+
 # -- one unpenalised coordinate -----------------------------------------------------------------
 
 

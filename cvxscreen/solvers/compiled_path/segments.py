@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import on_disk
 from cvxscreen.certificates.path import Certificates, PackedSlopes, certify_many
+from cvxscreen.core.closed_form import without_loss
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
@@ -74,7 +75,7 @@ SCREENS = {"off": OFF, "safe": SAFE, "certified": CERTIFIED}
 def suits(problem: Problem) -> bool:
     """Whether `CompiledPath` takes `problem`: dense rows, few coordinates, ``M`` the identity.
 
-    One coordinate may be unpenalised.
+    One coordinate may be unpenalised. A problem that is solved without a step needs no path.
     """
     diagonal = problem.quadratic.diagonal
     return (
@@ -89,6 +90,7 @@ def suits(problem: Problem) -> bool:
         and int((diagonal == 0.0).sum()) <= 1
         and not problem.linear.any()
         and problem.drift == problem.imbalance == 0.0
+        and without_loss(problem) is None
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from faults.table import DROPPED, SHRUNK, SIGN, SLACK, STALE, STRICT, SUBTRACTED, SWAPPED, of
 
-single = of("certificates/certificate.py", "certificates/test_certificate.py")
+single = of("certificates/certificate.py", "certificates/test_certificate.py",
+            "certificates/test_rounding_alone.py")
 terms = of("certificates/certificate.py", "certificates/test_certificate.py")
 batch = of("certificates/path.py", "certificates/test_path_certificates.py")
 packed = of("certificates/path.py", "certificates/test_path_certificates.py",
@@ -74,6 +75,20 @@ FAULTS = (
           "(fy + 16.0 * EPS * size + 2.0 * steepest * error)", "(fy + 16.0 * EPS * size)",
           "a gap below the true one is certified",
           "certificates/test_certificate.py::test_a_term_bounds_every_margin_within_its_noise"),
+    single("an optimum below zero counts as zero", DROPPED,
+           "    if not plain or problem.constant != 0.0 or problem.drift > 0.0:\n"
+           "        return False\n", "",
+           "a point far above the optimum is certified",
+           "certificates/test_rounding_alone.py::test_only_where_zero_is_a_lower_bound"),
+    single("rounding accounts for ten thousand times as much", SLACK,
+           "return primal <= EPS * float((steepest", "return primal <= 1e4 * EPS * float((steepest",
+           "a point that misses a constant target is certified",
+           "certificates/test_rounding_alone.py::test_a_point_beyond_rounding_is_refused"),
+    single("an objective of 0 without the rounding of its margins", SLACK,
+           "reach = t_error + 4.0 * EPS", "reach = 4.0 * EPS",
+           "the objective above is below the true one",
+           "certificates/test_rounding_alone.py::"
+           "test_the_objective_above_counts_the_rounding_of_margins"),
     batch("many certificates without the balance", DROPPED, "        gap += moves\n",
           "        pass\n", "an infeasible dual point is certified on a path",
           "certificates/test_certificate.py::test_refuses_a_point_with_no_gap_but_the_imbalance"),
