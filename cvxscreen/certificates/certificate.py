@@ -229,7 +229,7 @@ def _verdict(
     gap: float, primal: float, tol: float, imbalance: float = 0.0, side: SidePart | None = None,
     scale: float | None = None,
 ) -> Certificate:
-    """Whether the gap (relative to `scale` if there is one) and the constraints are within `tol`."""
+    """Whether the gap, relative to any `scale` given, and the violation are within `tol`."""
     relative = float(relative_gap(gap, primal)) if scale is None else gap / max(scale, 1e-300)
     violation, size = (0.0, 1.0) if side is None else (side.violation, side.size)
     reason = ""
