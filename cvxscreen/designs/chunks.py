@@ -287,10 +287,10 @@ class Chunks:
             self._each(Chunk.squares, np.array(weights, dtype=np.float64), summed=False)
         )
 
-    def weighted_gram(self, index: Index, weights: ArrayLike) -> Array:
-        """``A_J' diag(weights) A_J`` for the rows J at `index`, dense (d, d)."""
+    def weighted_gram(self, index: Index | None, weights: ArrayLike) -> Array:
+        """``A_J' diag(weights) A_J`` for the rows J at `index` (None: all), dense (d, d)."""
         column = np.zeros(self.shape[0])
-        column[index] = np.asarray(weights, dtype=np.float64)
+        column[slice(None) if index is None else index] = np.asarray(weights, dtype=np.float64)
         return np.asarray(self._each(Chunk.gram, None, column, summed=True))
 
     def column(self, j: int) -> Array:

@@ -171,7 +171,7 @@ class Pairs:
         """The rows at `index` as CSR."""
         return sp.csr_matrix(self.dense(index))
 
-    def weighted_gram(self, index: Index, weights: ArrayLike) -> Array:
+    def weighted_gram(self, index: Index | None, weights: ArrayLike) -> Array:
         """``A_J' diag(weights) A_J``, dense."""
         block = self.dense(index) * np.sqrt(np.asarray(weights, dtype=np.float64))[:, None]
         return np.asarray(block.T @ block)

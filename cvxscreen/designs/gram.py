@@ -437,7 +437,7 @@ class Gram:
     rows_csr = dense
     take_columns = dense
 
-    def weighted_gram(self, index: Selector, weights: ArrayLike) -> Array:
+    def weighted_gram(self, index: Selector | None, weights: ArrayLike) -> Array:
         """Refused, as `dense`."""
         return self.dense(index)
 

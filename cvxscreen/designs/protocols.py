@@ -100,8 +100,8 @@ class Design(LinearMap, Protocol):
         """Coordinate `j` of every row, shape (n,)."""
         ...
 
-    def weighted_gram(self, index: Index, weights: ArrayLike) -> Array:
-        """``A_J' diag(weights) A_J`` for the k rows J, `weights` of shape (k,); shape (d, d)."""
+    def weighted_gram(self, index: Index | None, weights: ArrayLike) -> Array:
+        """``A_J' diag(weights) A_J``, shape (d, d); J are k rows (None: all), `weights` (k,)."""
         ...
 
     def dense(self, index: Index | None = None) -> Array:

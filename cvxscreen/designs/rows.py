@@ -26,6 +26,9 @@ Index = NDArray[np.intp] | NDArray[np.bool_]
 
 _BLOCK_ROWS = 1024
 _WIDE_ROWS = 64
+SPARSE_PRODUCTS = 0.05
+"""Share of non-zero entries up to which sparse rows are multiplied with each other as such: a
+dense product needs the square of its inverse more operations, each some hundred times faster."""
 
 
 @dataclass(eq=False)
@@ -269,15 +272,36 @@ class Rows:
             out = sp.diags(self.scale[index]) @ out
         return sp.csr_matrix(out)
 
-    def weighted_gram(self, index: Index, weights: ArrayLike) -> Array:
-        """``A_J' diag(weights) A_J`` for the rows J at `index`, dense (d, d)."""
-        root = np.sqrt(np.asarray(weights, dtype=np.float64))
-        if self.sparse:
-            block = sp.diags(root) @ self.rows_csr(index)
-            return np.asarray((block.T @ block).toarray())
-        block = self.dense(index)
-        block *= root[:, None]
-        return np.asarray(block.T @ block)
+    def weighted_gram(self, index: Index | None, weights: ArrayLike) -> Array:
+        """``A_J' diag(weights) A_J`` for the rows J at `index` (None: all), dense (d, d).
+
+        Weights are non-negative. Block by block, so that the data are never copied; each block is
+        one symmetric rank-k update.
+        """
+        roots = np.sqrt(np.asarray(weights, dtype=np.float64))
+        if self.scale is not None:
+            roots *= np.abs(self.scale if index is None else self.scale[index])
+        if index is not None and np.asarray(index).dtype == bool:
+            index = np.flatnonzero(index)
+        few = self.sparse and self.matrix.nnz < SPARSE_PRODUCTS * self.shape[0] * self.shape[1]
+        p, d = self.matrix.shape[1], self.shape[1]
+        out = np.zeros((d, d))
+        buffer = None if few else np.empty((min(_BLOCK_ROWS, len(roots)), d))
+        for start in range(0, len(roots), _BLOCK_ROWS):
+            part = slice(start, min(start + _BLOCK_ROWS, len(roots)))
+            rows: Any = part if index is None else index[part]
+            weight, block = roots[part, None], self.matrix[rows]
+            if buffer is None:
+                extra = sp.csr_matrix(self.extra[rows])
+                scaled = sp.csr_matrix(sp.hstack([block, extra])).multiply(weight).tocsr()
+                out += (scaled.T @ scaled).toarray()
+                continue
+            dense = buffer[: part.stop - start]
+            np.multiply(block.toarray() if self.sparse else block, weight, out=dense[:, :p])
+            if p < d:
+                np.multiply(self.extra[rows], weight, out=dense[:, p:])
+            out += dense.T @ dense
+        return out
 
     # -- closed under taking rows and columns -------------------------------------------------
 

@@ -1,0 +1,969 @@
+"""Primal-dual interior point method for many terms, few coordinates and side constraints.
+
+The method of Frisch and Newton for quantile regression (Portnoy and Koenker 1997, section 4) with
+the predictor-corrector of Mehrotra (1992), for every loss of the table. Each term has its slope in
+an interval, ``lo <= theta <= hi``, with multipliers ``below, above >= 0`` of the two ends::
+
+    M x + q + A' theta - E' y = 0               stationarity
+    A x - b - Q theta + below - above = 0       Q = diag(q)
+    E x + e = 0                                 equalities
+    (theta - lo) below = (hi - theta) above = level -> 0
+
+A loss with a dead zone is the sum of two one-sided losses that share their row; an inequality
+``F_j x + f_j >= 0`` is the term ``-F_j x <= f_j`` with slopes in ``[0, inf)``; an L1 norm is one
+absolute value a coordinate. Eliminating everything but x and y leaves the normal equations
+
+::
+
+    (A' D A + M) dx - E' dy = right,    E dx = -(E x + e),    D = 1 / (q + below/(theta - lo)
+                                                                         + above/(hi - theta))
+
+of the size of x: ``n d^2`` operations a step, made block by block at the speed of a matrix product,
+and four passes over the data.
+
+It ends at a vertex, or on the face that holds the optimum (`_Face`): which slopes are inside their
+intervals is read off, the linear equations of the optimum are solved with the others held at their
+ends, and what violates a sign is exchanged. The pair that comes out is exact up to rounding; it is
+taken where its gap is smaller. From a start that is already on the right face nothing else is done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.linalg as sla
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from cvxscreen._support.limits import UNLIMITED, Limits
+from cvxscreen.core.penalty import L1, NonNegative
+from cvxscreen.core.problem import Problem
+from cvxscreen.designs.rows import Rows
+from cvxscreen.errors import InvalidInput
+from cvxscreen.solvers.interface import SolverTraits, Start, SubproblemResult, SubproblemSolver
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+MOST_COORDINATES = 2000
+"""Coordinates up to which the matrix of the normal equations is formed."""
+LINEAR = ("zero", "nonneg")
+"""Kinds of side constraints that become terms and equalities."""
+TO_BOUNDARY = 0.9995
+"""Share of the way to the boundary that a step may take."""
+IDLE = 15
+"""Steps in a row that bring no better estimate of the gap, after which the method stops."""
+SHORT = 1e-9
+"""A step shorter than this is none."""
+EXTRA = (0.0, 1e-14, 1e-12, 1e-10, 1e-8)
+"""What is added to the unit diagonal of a matrix that is not positive definite to rounding."""
+FACE_FROM = 1e-3
+"""Estimated relative gap from which on the face of the optimum is looked for."""
+FACE_AGAIN = 0.03
+"""The estimate falls by this factor between two such looks."""
+EXCHANGES = 6
+"""Rounds of exchanging terms between face and ends in one look."""
+CROWDED = 3
+"""A face with more than so many terms a coordinate is not looked at."""
+REGULAR = 1e-9
+"""What makes the equations of a face regular, relative to its rows; refined away."""
+REFINEMENTS = 4
+"""Steps of iterative refinement of the equations of a face."""
+RAY = 1e-8
+"""How well, relatively, a direction has to fit to prove unboundedness or infeasibility."""
+FAR = 1e6
+"""Growth of the iterates from which on such directions are looked for."""
+
+
+def takes(problem: Problem) -> bool:
+    """Whether `InteriorPoint` takes `problem`."""
+    return not unfit(problem)
+
+
+def unfit(problem: Problem) -> str:
+    """Why `InteriorPoint` does not take `problem`; empty if it does."""
+    if not isinstance(problem.design, Rows):
+        return "its data are not rows in memory"
+    if problem.d > MOST_COORDINATES:
+        return f"it has {problem.d:,} coordinates; at most {MOST_COORDINATES:,} are taken"
+    if not (problem.penalty is None or isinstance(problem.penalty, L1 | NonNegative)):
+        return f"of its penalty ({problem.penalty.name})"
+    kinds = () if problem.side is None else [kind for kind, _ in problem.side.dims]
+    if any(kind not in LINEAR for kind in kinds):
+        return "of its side constraints, which are not linear"
+    return ""
+
+
+@dataclass(frozen=True)
+class InteriorPoint(SubproblemSolver):
+    """The built-in solver for many terms in few coordinates, with linear side constraints or none.
+
+    Parameters
+    ----------
+    max_steps : int
+        Steps at most; 10 to 30 are usual.
+    limits : Limits
+        Of the whole call.
+    """
+
+    max_steps: int = 150
+    name: str = "INTERIOR_POINT"
+    limits: Limits = field(default=UNLIMITED, compare=False)
+    traits: ClassVar[SolverTraits] = SolverTraits(reaches_target=True, few_iterations=True)
+
+    def __call__(
+        self, problem: Problem, start: Start | None = None, target: float = 0.0
+    ) -> SubproblemResult:
+        """Solve until the duality gap is at most `target` (absolute).
+
+        Returns
+        -------
+        SubproblemResult
+            ``"optimal"`` when the target was reached, ``"infeasible"`` or ``"unbounded"`` where
+            there is a direction that proves it, ``"inaccurate"`` otherwise.
+
+        Raises
+        ------
+        InvalidInput
+            If the problem has a design, a penalty or a side constraint that this method does not
+            take, or too many coordinates.
+        """
+        reason = unfit(problem)
+        if reason:
+            raise InvalidInput(
+                f"`solver` is 'interior_point', which does not take this problem because {reason}."
+            )
+        run = _Run(_Terms.of(problem), target)
+        status = self._follow(run, start)
+        info = {"steps": run.steps, "passes": run.terms.passes, "gap": run.gap, "face": run.on_face}
+        if status in ("infeasible", "unbounded"):
+            return SubproblemResult(status, np.zeros(0), np.zeros(0), info=info)
+        x, theta, multipliers = run.answer()
+        return SubproblemResult(status, x, theta, multipliers, info)
+
+    def _follow(self, run: _Run, start: Start | None) -> str:
+        """Follow the central path until the target, a proof, or a limit; the status."""
+        if run.terms.inconsistent:
+            return "infeasible"
+        if start is not None and run.begin_on_face(start):
+            return "optimal"
+        if run.reached or self.limits.spent():
+            return "optimal" if run.reached else "inaccurate"
+        path = run.path(start)
+        while run.steps < self.max_steps and not self.limits.spent(1):
+            length = path.advance()
+            run.steps += 1
+            run.look(path)
+            if run.reached:
+                return "optimal"
+            if path.far or not length > SHORT or run.idle > IDLE:
+                proven = path.proven()
+                if proven:
+                    return proven
+            if not length > SHORT or run.idle > IDLE:
+                break
+        run.last_look(path)
+        return "optimal" if run.reached else path.proven() or "inaccurate"
+
+
+# -- every problem as terms on intervals -------------------------------------------------------
+
+
+def _halves(f: Any, split: NDArray[np.intp]) -> tuple[Array, Array, Array, Array]:
+    """``b, q, lo, hi`` of the terms without dead zones; the left halves of `split` at the end."""
+    b, lo = f.b.copy(), f.lo.copy()
+    right = (f.e > 0) & (f.hi > 0)
+    b[right] += f.e[right]
+    left = (f.e > 0) & ~right
+    b[left] -= f.e[left]
+    lo[split] = 0.0
+    return (
+        np.concatenate([b, (f.b - f.e)[split]]), np.concatenate([f.q, f.q[split]]),
+        np.concatenate([lo, f.lo[split]]), np.concatenate([f.hi, np.zeros(len(split))]),
+    )
+
+
+@dataclass(eq=False)
+class _Terms:
+    """A problem as terms ``theta in [lo, hi]`` without dead zones, and equalities.
+
+    Terms come in this order: the rows of the design (of a loss with a dead zone the right half),
+    the left halves, the rows of `own` (constraints, an L1 norm). `tied` are rows of the design that
+    are equalities; their terms are idle, as are those with ``lo = hi``.
+
+    Attributes
+    ----------
+    problem : Problem
+    split : array of int
+        Rows of the design with a left half.
+    own : sparse matrix, shape (m, d)
+    b, q, lo, hi : arrays, shape (N,)
+    E, e : arrays, shape (k, d) and (k,)
+        Equalities ``E x + e = 0``, linearly independent ones.
+    chosen : array of int
+        Which of the equalities these are.
+    inconsistent : bool
+        Whether the others contradict them.
+    """
+
+    problem: Problem
+    split: NDArray[np.intp]
+    own: Any
+    b: Array
+    q: Array
+    lo: Array
+    hi: Array
+    E: Array
+    e: Array
+    chosen: NDArray[np.intp]
+    tied: NDArray[np.intp]
+    equal: int
+    inconsistent: bool
+    passes: int = 0
+
+    @classmethod
+    def of(cls, problem: Problem) -> _Terms:
+        """Write `problem` so."""
+        f, d = problem.losses, problem.d
+        split = np.flatnonzero((f.e > 0) & (f.lo < 0) & (f.hi > 0))
+        b, q, lo, hi = _halves(f, split)
+        tied = np.flatnonzero((f.q == 0) & np.isinf(f.lo) & np.isinf(f.hi) & (f.e == 0))
+        lo[tied], hi[tied] = 0.0, 0.0
+        own, ends = [sp.csr_matrix((0, d))], [np.zeros((3, 0))]
+        if isinstance(problem.penalty, L1):
+            at = np.flatnonzero(problem.penalty.kappa)
+            kappa = problem.penalty.kappa[at]
+            own.append(sp.identity(d, format="csr")[at])
+            ends.append(np.array([np.zeros(len(at)), -kappa, kappa]))
+        elif problem.penalty is not None:
+            own.append(-sp.identity(d, format="csr"))
+            ends.append(np.array([np.zeros(d), np.zeros(d), np.full(d, np.inf)]))
+        E, e = np.zeros((0, d)), np.zeros(0)
+        if problem.side is not None:
+            below, equal = _side_rows(problem)
+            own.append(-problem.side.matrix[below])
+            m = len(below)
+            ends.append(np.array([problem.side.offset[below], np.zeros(m), np.full(m, np.inf)]))
+            E, e = problem.side.matrix[equal].toarray(), problem.side.offset[equal]
+        equal_rows = len(e)
+        if len(tied):
+            E = np.vstack([E, problem.design.dense(tied)])
+            e = np.concatenate([e, -f.b[tied]])
+        chosen, inconsistent = _independent(E, e)
+        extra = np.hstack(ends)
+        return cls(
+            problem, split, sp.vstack(own, format="csr"),
+            np.concatenate([b, extra[0]]), np.concatenate([q, np.zeros(extra.shape[1])]),
+            np.concatenate([lo, extra[1]]), np.concatenate([hi, extra[2]]),
+            E[chosen], e[chosen], chosen, tied, equal_rows, inconsistent,
+        )
+
+    def __len__(self) -> int:
+        return len(self.b)
+
+    @property
+    def n(self) -> int:
+        """Rows of the design."""
+        return self.problem.n
+
+    def forward(self, x: Array) -> Array:
+        """``<a_i, x>`` of every term."""
+        self.passes += 1
+        t = self.problem.design.forward(x)
+        if not len(self.split) and not self.own.shape[0]:
+            return t
+        return np.concatenate([t, t[self.split], self.own @ x])
+
+    def rows(self, values: Array) -> tuple[Array, Array]:
+        """Sums of `values` by row of the design, and by row of `own`."""
+        if len(values) == self.n:
+            return values, values[:0]
+        own = values[self.n + len(self.split):]
+        if not len(self.split):
+            return values[: self.n], own
+        of_rows = values[: self.n].copy()
+        of_rows[self.split] += values[self.n: self.n + len(self.split)]
+        return of_rows, own
+
+    def adjoint(self, values: Array) -> Array:
+        """``A' values``."""
+        self.passes += 1
+        of_rows, own = self.rows(values)
+        out = self.problem.design.adjoint(of_rows)
+        return out + self.own.T @ own if len(own) else out
+
+    def gram(self, weights: Array) -> Array:
+        """``A' diag(weights) A``."""
+        self.passes += 1
+        of_rows, own = self.rows(weights)
+        out = self.problem.design.weighted_gram(None, of_rows)
+        if len(own):
+            scaled = sp.diags(np.sqrt(own)) @ self.own
+            out += (scaled.T @ scaled).toarray()
+        return out
+
+    def take(self, index: NDArray[np.intp]) -> Array:
+        """The rows of some terms, dense."""
+        first = index < self.n
+        second = ~first & (index < self.n + len(self.split))
+        of_rows = np.where(second, 0, np.where(first, index, 0))
+        of_rows[second] = self.split[index[second] - self.n]
+        design = first | second
+        out = np.empty((len(index), self.problem.d))
+        out[design] = self.problem.design.dense(of_rows[design])
+        own = index[~design] - self.n - len(self.split)
+        out[~design] = self.own[own].toarray()
+        return out
+
+    def quadratic(self) -> Array:
+        """M, dense; None would be a special case for little."""
+        return self.problem.quadratic.dense()
+
+    def stationarity(self, x: Array, At_theta: Array, y: Array) -> Array:
+        """``M x + q + A' theta - E' y``."""
+        out = self.problem.quadratic.apply(x) + self.problem.linear + At_theta
+        return out - self.E.T @ y if len(y) else out
+
+
+def _side_rows(problem: Problem) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The rows of the side constraints that are inequalities, and those that are equalities."""
+    below, equal = [np.zeros(0, dtype=np.intp)], [np.zeros(0, dtype=np.intp)]
+    for kind, _, rows in problem.side.blocks() if problem.side is not None else ():
+        (equal if kind == "zero" else below).append(np.arange(rows.start, rows.stop))
+    return np.concatenate(below), np.concatenate(equal)
+
+
+def _independent(E: Array, e: Array) -> tuple[NDArray[np.intp], bool]:
+    """A largest set of independent rows of E, and whether the other equations contradict them."""
+    if not len(e):
+        return np.zeros(0, dtype=np.intp), False
+    sizes = np.linalg.norm(E, axis=1)
+    scaled = E / np.where(sizes > 0, sizes, 1.0)[:, None]
+    triangle, order = sla.qr(scaled.T, mode="r", pivoting=True)
+    diagonal = np.abs(np.diag(triangle))
+    rank = int((diagonal > 1e-11 * max(len(e), E.shape[1])).sum())
+    chosen = np.sort(order[:rank]).astype(np.intp)
+    x = np.linalg.lstsq(E[chosen], -e[chosen], rcond=None)[0] if rank else np.zeros(E.shape[1])
+    room = 1e-9 * (np.abs(E) @ np.abs(x) + np.abs(e)) + 1e-300
+    return chosen, bool((np.abs(E @ x + e) > room).any())
+
+
+# -- the normal equations ----------------------------------------------------------------------
+
+
+class _System:
+    """``H dx - E' dy = r, E dx = s`` for one positive semidefinite H.
+
+    A multiple of ``E' E`` is added to H, which changes nothing as ``E dx`` is given, and makes H
+    definite where only the equalities see a coordinate.
+    """
+
+    def __init__(self, H: Array, E: Array) -> None:
+        self.E = E
+        self.H = H
+        diagonal = np.diag(H)
+        if len(E):
+            squares = (E * E).sum(axis=0)
+            top = float(diagonal.max(initial=0.0))
+            self.weight = (top if top > 0 else 1.0) / float(squares.max())
+            self.H = H + self.weight * (E.T @ E)
+            diagonal = np.diag(self.H)
+        self.scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+        matrix = self.H * self.scale[:, None]
+        matrix *= self.scale
+        matrix[np.diag_indices(len(matrix))] += (diagonal <= 0).astype(float)
+        for extra in EXTRA:
+            if extra:
+                matrix[np.diag_indices(len(matrix))] += extra
+            try:
+                self.factor = sla.cho_factor(matrix, lower=True, check_finite=False)
+                self.exact = extra == 0.0
+                break
+            except sla.LinAlgError:
+                continue
+        else:
+            raise sla.LinAlgError("the normal equations are not positive definite")
+        if len(E):
+            self.inverse_Et = self._inverse(np.ascontiguousarray(E.T))
+            schur = E @ self.inverse_Et
+            self.schur = _factor_of(0.5 * (schur + schur.T))
+
+    def _inverse(self, right: Array) -> Array:
+        scale = self.scale if right.ndim == 1 else self.scale[:, None]
+        out = scale * sla.cho_solve(self.factor, scale * right, check_finite=False)
+        for _ in range(1 if self.exact else 3):
+            rest = right - self.H @ out
+            out = out + scale * sla.cho_solve(self.factor, scale * rest, check_finite=False)
+        return np.asarray(out)
+
+    def solve(self, right: Array, gap: Array) -> tuple[Array, Array]:
+        """The steps dx and dy."""
+        if not len(self.E):
+            return self._inverse(right), gap
+        dx = self._inverse(right + self.weight * (self.E.T @ gap))
+        dy = self.schur(gap - self.E @ dx)
+        return dx + self.inverse_Et @ dy, dy
+
+
+def _factor_of(matrix: Array) -> Any:
+    """A function that multiplies by the inverse of a positive semidefinite matrix."""
+    values, vectors = np.linalg.eigh(matrix)
+    kept = values > 1e-15 * float(np.abs(values).max(initial=0.0))
+    basis, inverse = vectors[:, kept], 1.0 / values[kept]
+    return lambda right: basis @ (inverse * (basis.T @ right))
+
+
+# -- the central path --------------------------------------------------------------------------
+
+
+class _Path:
+    """An iterate, and the step to the next one.
+
+    `low` and `high` are ``theta - lo`` and ``hi - theta`` (1 where that end is infinite, with
+    multiplier 0), `below` and `above` the multipliers; `t` is ``A x``, `At` is ``A' theta``.
+    """
+
+    def __init__(self, terms: _Terms, x: Array | None, level: float | None) -> None:
+        self.terms = terms
+        f = terms
+        self.live = f.lo < f.hi
+        self.has_low, self.has_high = np.isfinite(f.lo) & self.live, np.isfinite(f.hi) & self.live
+        self.pairs = max(int(self.has_low.sum() + self.has_high.sum()), 1)
+        everywhere = bool(self.has_low.all() and self.has_high.all())
+        # Numbers in place of arrays of ones: most problems have two ends everywhere.
+        self.low_is = 1.0 if everywhere else self.has_low.astype(np.float64)
+        self.high_is = 1.0 if everywhere else self.has_high.astype(np.float64)
+        self.live_is = 1.0 if self.live.all() else self.live.astype(np.float64)
+        self.curved = bool(f.q.any())
+        self.M = terms.quadratic()
+        self.linear_program = not (self.curved or self.M.any())
+        self._begin(x, level)
+
+    # -- where it begins ------------------------------------------------------------------------
+
+    def _begin(self, x: Array | None, level: float | None) -> None:
+        """At `x` (of a proximal problem when omitted), every term central for it."""
+        f = self.terms
+        width = np.where(self.has_low & self.has_high, f.hi - f.lo, np.inf)
+        finite = np.isfinite(width) & (width > 0)
+        usual = float(np.median(width[finite])) if finite.any() else 1.0
+        self.width = np.where(finite, width, usual)
+        spread = float(np.std(f.b[self.live])) if self.live.any() else 1.0
+        size = float(np.abs(f.b).max(initial=0.0))
+        if not spread > 1e-12 * size:
+            spread = size if size > 0 else 1.0
+        if x is None:
+            x = self._proximal(spread)
+        self.x, self.t = x, f.forward(x)
+        away = np.abs(self.t - f.b)[self.live]
+        self.reach = max(float(away.mean()) if len(away) else 1.0, 1e-3 * spread)
+        if level is None:
+            level = 0.3 * self.reach * float(np.mean(self.width))
+        self.level = level
+        self._central(level)
+        self.At = f.adjoint(self.theta)
+        self.y = np.zeros(len(f.e))
+        self.first = (float(np.abs(x).max(initial=0.0)) + 1e-300, float(self.width.max()))
+
+    def _proximal(self, spread: float) -> Array:
+        """The minimiser when every loss is a parabola about as wide as the losses' kinks lie."""
+        f = self.terms
+        weight = self.live_is / (f.q + spread / self.width)
+        middle = np.where(
+            self.has_low & self.has_high, 0.5 * (np.where(self.has_low, f.lo, 0.0)
+                                                 + np.where(self.has_high, f.hi, 0.0)), 0.0)
+        one_sided = self.live & ~(self.has_low & self.has_high) & (f.q == 0)
+        weight = np.where(one_sided, 0.01 * weight, weight)
+        H = f.gram(weight) + self.M
+        H[np.diag_indices(len(H))] *= 1.0 + 1e-8
+        right = f.adjoint(weight * f.b - middle * self.live_is) - f.problem.linear
+        return _System(H, f.E).solve(right, -f.e)[0]
+
+    def _central(self, level: float) -> None:
+        """Slopes and multipliers with all products at `level`, given x."""
+        f = self.terms
+        r = self.t - f.b
+        both = self.has_low & self.has_high
+        width = np.where(both, f.hi - f.lo, 1.0)
+        half = np.abs(r)
+        # The root of r = level / (hi - theta) - level / (theta - lo), measured from the near end.
+        near = 2.0 * level * width / (2.0 * level + half * width
+                                      + np.sqrt(4.0 * level**2 + (half * width) ** 2))
+        low = np.where(r > 0, width - near, near)
+        high = np.where(r > 0, near, width - near)
+        if not both.all():
+            # One end only: as if the slope were some way inside; x need not fit yet.
+            root = level / np.maximum(half, level / self.width)
+            low = np.where(both, low, np.where(self.has_low, root, 1.0))
+            high = np.where(both, high, np.where(self.has_high, root, 1.0))
+        if self.curved:
+            low, high = self._curved_start(r, level, low, high)
+        self.low, self.high = low, high
+        self.below = np.where(self.has_low, level / low, 0.0)
+        self.above = np.where(self.has_high, level / high, 0.0)
+        self.theta = self._slopes()
+        if self.curved:
+            free = self.live & ~self.has_low & ~self.has_high
+            self.theta[free] = (r[free] / np.where(f.q > 0, f.q, 1.0)[free])
+
+    def _curved_start(
+        self, r: Array, level: float, low: Array, high: Array
+    ) -> tuple[Array, Array]:
+        """Slopes of curved terms: near the parabola's, well inside the interval."""
+        f = self.terms
+        curve = np.where(f.q > 0, f.q, 1.0)
+        own = r / curve
+        inner_low = np.where(self.has_low, f.lo, -np.inf)
+        inner_high = np.where(self.has_high, f.hi, np.inf)
+        both = self.has_low & self.has_high
+        margin = np.where(both, 0.05 * self.width, np.maximum(0.05 * np.abs(own),
+                                                              np.sqrt(level / curve)))
+        theta = np.clip(own, inner_low + margin, inner_high - margin)
+        bent = (f.q > 0) & self.live
+        with np.errstate(invalid="ignore"):
+            low = np.where(bent & self.has_low, theta - inner_low, low)
+            high = np.where(bent & self.has_high, inner_high - theta, high)
+        return low, high
+
+    def _slopes(self) -> Array:
+        """The slopes, from the nearer end, so that small distances keep their digits."""
+        f = self.terms
+        with np.errstate(invalid="ignore"):
+            from_low = f.lo + self.low
+            theta = np.where(
+                self.has_low & (~self.has_high | (self.low <= self.high)), from_low,
+                np.where(self.has_high, f.hi - self.high, 0.0),
+            )
+        return theta
+
+    # -- the step --------------------------------------------------------------------------------
+
+    def advance(self) -> float:
+        """One step of predictor and corrector; its length (the shorter of the two)."""
+        f = self.terms
+        curvature = f.q + self.below / self.low + self.above / self.high
+        np.maximum(curvature, 1e-300, out=curvature)
+        D = self.live_is / curvature
+        H = f.gram(D)
+        H += self.M
+        try:
+            system = _System(H, f.E)
+        except (sla.LinAlgError, ValueError):
+            return 0.0
+        residual = f.stationarity(self.x, self.At, self.y)
+        equal = -(f.E @ self.x + f.e) if len(f.e) else f.e
+        short = self.t - f.b - f.q * self.theta
+        # Predictor: straight to products of 0.
+        rho = -short
+        dx, _ = system.solve(f.adjoint(D * rho) - residual, equal)
+        dtheta = D * (f.forward(dx) - rho)
+        dbelow = -self.below * (1.0 + dtheta / self.low)
+        dabove = self.above * (dtheta / self.high - 1.0)
+        dlow, dhigh = dtheta * self.low_is, -dtheta * self.high_is
+        to_dual = self._length((self.low, dlow), (self.high, dhigh))
+        to_primal = self._length((self.below, dbelow), (self.above, dabove))
+        if not self.linear_program:
+            to_dual = to_primal = min(to_dual, to_primal)
+        product = float(self.below @ (self.low * self.low_is)
+                        + self.above @ (self.high * self.high_is))
+        predicted = float(
+            (self.below + to_primal * dbelow) @ ((self.low + to_dual * dtheta) * self.low_is)
+            + (self.above + to_primal * dabove) @ ((self.high - to_dual * dtheta) * self.high_is)
+        )
+        mean = product / self.pairs
+        share = min(max(predicted / product, 0.0), 1.0) if product > 0 else 0.0
+        level = share**3 * mean
+        # Corrector: towards products at `level`, with what the predictor's products leave out.
+        c_low = (level - dtheta * dbelow) * self.low_is / self.low
+        c_high = (level + dtheta * dabove) * self.high_is / self.high
+        rho = c_high - c_low - short
+        w = f.adjoint(D * rho)
+        dx, dy = system.solve(w - residual, equal)
+        dt = f.forward(dx)
+        dtheta = D * (dt - rho)
+        dbelow = c_low - self.below * (1.0 + dtheta / self.low)
+        dabove = c_high + self.above * (dtheta / self.high - 1.0)
+        if not np.isfinite(dx).all():
+            return 0.0
+        dlow, dhigh = dtheta * self.low_is, -dtheta * self.high_is
+        to_dual = min(1.0, TO_BOUNDARY * self._length((self.low, dlow), (self.high, dhigh)))
+        to_primal = min(1.0, TO_BOUNDARY * self._length((self.below, dbelow), (self.above, dabove)))
+        if not self.linear_program:
+            to_dual = to_primal = min(to_dual, to_primal)
+        self.x = self.x + to_primal * dx
+        self.t = self.t + to_primal * dt
+        self.below += to_primal * dbelow
+        self.above += to_primal * dabove
+        self.low += to_dual * dlow
+        self.high += to_dual * dhigh
+        self.theta += to_dual * dtheta
+        self.y = self.y + to_dual * dy
+        self.At = self.At + to_dual * (H @ dx - self.M @ dx - w)
+        self.dx = dx
+        self.level = level
+        return min(to_dual, to_primal)
+
+    @staticmethod
+    def _length(*pairs: tuple[Array, Array]) -> float:
+        """How far the values stay positive, a million at most."""
+        most = 1e-6
+        for value, change in pairs:
+            if len(value):
+                most = max(most, float(np.max(-change / np.maximum(value, 1e-300))))
+        return 1.0 / most
+
+    # -- what is known of it ---------------------------------------------------------------------
+
+    def estimate(self) -> float:
+        """About the duality gap: the products, and what the residuals may hide."""
+        f = self.terms
+        product = float(self.below @ (self.low * self.low_is)
+                        + self.above @ (self.high * self.high_is))
+        short = self.t - f.b - f.q * self.theta + self.below - self.above
+        slope = np.maximum(np.abs(self.theta), self.width) * self.live_is
+        residual = f.stationarity(self.x, self.At, self.y)
+        size = np.abs(self.x) + float(np.abs(self.x).mean()) if len(self.x) else self.x
+        total = product + float(np.abs(short) @ slope) + float(np.abs(residual) @ size)
+        if len(f.e):
+            total += float(np.abs(f.E @ self.x + f.e) @ np.abs(self.y))
+        return total
+
+    @property
+    def far(self) -> bool:
+        """Whether the iterates have grown beyond anything that an optimum should be."""
+        size = float(np.abs(self.x).max(initial=0.0))
+        slope = float(np.abs(self.theta).max(initial=0.0))
+        slope = max(slope, float(np.abs(self.y).max(initial=0.0)))
+        return size > FAR * self.first[0] or slope > FAR * self.first[1]
+
+    def proven(self) -> str:
+        """``"unbounded"`` or ``"infeasible"`` where a direction of the iterates shows it."""
+        for direction in (self.x, getattr(self, "dx", self.x)):
+            if self._descends(direction):
+                return "unbounded"
+        return "infeasible" if self._separates() else ""
+
+    def _descends(self, p: Array) -> bool:
+        """Whether P falls without end along p: its recession function is negative there."""
+        f = self.terms
+        size = float(np.linalg.norm(p))
+        if not (np.isfinite(size) and size > 0):
+            return False
+        p = p / size
+        t = f.forward(p)
+        rows = np.abs(t)
+        top = float(rows.max(initial=0.0)) + 1e-300
+        scale = max(float(np.abs(self.M).max(initial=0.0)), 1e-300)
+        if float(p @ (self.M @ p)) > RAY**2 * scale and float(p @ (self.M @ p)) > 0:
+            return False
+        t = np.where(rows <= RAY * top, 0.0, t)
+        rising, falling = np.maximum(t, 0.0), np.maximum(-t, 0.0)
+        blocked = (rising > 0) & ~self.has_high & self.live
+        blocked |= (falling > 0) & ~self.has_low & self.live
+        if blocked.any():
+            return False
+        if len(f.e) and float(np.abs(f.E @ p).max()) > RAY * float(np.abs(f.E).max()):
+            return False
+        up = np.where(self.has_high, f.hi, 0.0)
+        down = np.where(self.has_low, f.lo, 0.0)
+        parts = up * rising - down * falling
+        linear = f.problem.linear * p
+        value = float(parts.sum() + linear.sum())
+        return value < -1e-9 * float(np.abs(parts).sum() + np.abs(linear).sum())
+
+    def _separates(self) -> bool:
+        """Whether slopes of constraints and equalities show that nothing satisfies them all."""
+        f = self.terms
+        ray = np.where(self.live & (f.q == 0) & ~(self.has_low & self.has_high), self.theta, 0.0)
+        value = float(f.b @ ray) + float(f.e @ self.y)
+        if not value < 0:
+            return False
+        of_terms = f.adjoint(ray)
+        left = of_terms - (f.E.T @ self.y if len(f.e) else 0.0)
+        size = float(np.abs(f.b) @ np.abs(ray)) + float(np.abs(f.e) @ np.abs(self.y))
+        reach = 1.0 + float(np.abs(self.x).max(initial=0.0))
+        return -value > 1e-9 * size and float(np.abs(left).sum()) * reach <= -RAY * value
+
+
+# -- the face of the optimum -------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Pair:
+    """A primal and a dual point of the problem as terms, and its gap."""
+
+    x: Array
+    theta: Array
+    y: Array
+    gap: float
+
+
+class _Run:
+    """One call: the best pair so far, and when to look for the face of the optimum."""
+
+    def __init__(self, terms: _Terms, target: float) -> None:
+        self.terms, self.target = terms, target
+        self.best: _Pair | None = None
+        self.steps, self.idle = 0, 0
+        self.on_face = False
+        self.least = np.inf
+        self.next_look = np.inf
+
+    @property
+    def gap(self) -> float:
+        """Of the best pair."""
+        return np.inf if self.best is None else self.best.gap
+
+    @property
+    def reached(self) -> bool:
+        """Whether the target has been reached."""
+        return self.gap <= self.target
+
+    def consider(self, x: Array, theta: Array, y: Array) -> float:
+        """Evaluate a pair, keep it if it is the best; its gap."""
+        gap = self.gap_of(x, theta, y)
+        if self.best is None or gap < self.best.gap:
+            self.best = _Pair(x.copy(), theta.copy(), y.copy(), gap)
+        return gap
+
+    def gap_of(self, x: Array, theta: Array, y: Array) -> float:
+        """The sum of the Fenchel-Young terms, and what the residuals cost."""
+        f = self.terms
+        t = f.forward(x)
+        gap = float(fenchel_young(f, t - f.b, theta).sum())
+        residual = f.stationarity(x, f.adjoint(theta), y)
+        usual = float(np.abs(x).mean()) if len(x) else 0.0
+        cost = np.abs(residual) * (np.abs(x) + usual)
+        diagonal = f.problem.quadratic.diagonal
+        if f.problem.quadratic.matrix is None:
+            held = diagonal > 0
+            cost[held] = np.minimum(cost[held], 0.5 * residual[held] ** 2 / diagonal[held])
+        gap += float(cost.sum())
+        if len(f.e):
+            gap += float(np.abs(f.E @ x + f.e) @ np.abs(y))
+        return gap if np.isfinite(gap) else np.inf
+
+    def path(self, start: Start | None) -> _Path:
+        """Where the central path is entered."""
+        if start is None or not np.isfinite(start.x).all():
+            return _Path(self.terms, None, None)
+        level = None
+        if self.best is not None and np.isfinite(self.best.gap):
+            level = self.best.gap / max(len(self.terms), 1)
+        path = _Path(self.terms, np.array(start.x, dtype=np.float64), None)
+        if level is not None and level < path.level:
+            path._central(max(level, 1e-6 * path.level))
+            path.At = self.terms.adjoint(path.theta)
+        return path
+
+    def answer(self) -> tuple[Array, Array, Array]:
+        """x, slopes of the problem's own terms, multipliers of its side constraints."""
+        f, best = self.terms, self.best
+        if best is None:
+            nothing = np.zeros(0)
+            return nothing, nothing, nothing
+        of_rows, own = f.rows(best.theta)
+        theta = of_rows.copy() if of_rows is best.theta else of_rows
+        y = np.zeros(f.equal + len(f.tied))
+        y[f.chosen] = best.y
+        theta[f.tied] = -y[f.equal:]
+        losses, side = f.problem.losses, f.problem.side
+        theta = np.clip(theta, losses.lo, losses.hi)
+        if side is None:
+            return best.x, theta, np.zeros(0)
+        below, equal = _side_rows(f.problem)
+        multipliers = np.zeros(len(side.offset))
+        multipliers[below] = own[len(own) - len(below):] if len(below) else 0.0
+        multipliers[equal] = y[: f.equal]
+        return best.x, theta, multipliers
+
+    # -- looks -----------------------------------------------------------------------------------
+
+    def look(self, path: _Path) -> None:
+        """Evaluate the iterate where it may do; look for the face where that may be seen."""
+        estimate = path.estimate()
+        if estimate < 0.7 * self.least:
+            self.least, self.idle = estimate, 0
+        else:
+            self.idle += 1
+        if estimate <= self.target:
+            self.consider(path.x, self.clipped(path), path.y)
+            if self.reached:
+                return
+        f = self.terms
+        size = abs(f.problem.primal(path.x, path.t[: f.n])) if f.n else 1.0
+        if self.next_look == np.inf:
+            self.next_look = FACE_FROM * size
+        if estimate <= self.next_look:
+            self.next_look = FACE_AGAIN * estimate
+            self.consider_face(path)
+
+    def last_look(self, path: _Path) -> None:
+        """Where the path has ended: the iterate itself and its face."""
+        self.consider(path.x, self.clipped(path), path.y)
+        if not self.reached:
+            self.consider_face(path)
+
+    def clipped(self, path: _Path) -> Array:
+        """The slopes within their intervals to the last bit."""
+        f = self.terms
+        return np.clip(path.theta, np.where(path.live, f.lo, 0.0), np.where(path.live, f.hi, 0.0))
+
+    def consider_face(self, path: _Path) -> None:
+        """The optimum on the face that the iterate points at."""
+        f = self.terms
+        usual = max(float(np.median(np.abs(path.t - f.b)[path.live])), 1e-300) if path.live.any() \
+            else 1.0
+        with np.errstate(over="ignore"):
+            at_low = path.has_low & (path.low * usual < path.below * path.width)
+            at_high = path.has_high & (path.high * usual < path.above * path.width)
+        theta = self.clipped(path)
+        theta = np.where(at_low, f.lo, np.where(at_high, f.hi, theta))
+        inside = path.live & ~at_low & ~at_high
+        self.settle(_Face(f, path.M), path.x, theta, path.y, inside)
+
+    def begin_on_face(self, start: Start) -> bool:
+        """Whether the start's face holds the optimum; its best pair is kept in any case."""
+        f, n = self.terms, self.terms.n
+        if len(start.x) != f.problem.d or len(start.theta) != n:
+            return False
+        if not (np.isfinite(start.x).all() and np.isfinite(start.theta).all()):
+            return False
+        theta = np.zeros(len(f))
+        given = np.array(start.theta, dtype=np.float64)
+        theta[:n] = given
+        k = len(f.split)
+        theta[n: n + k] = np.minimum(given[f.split], 0.0)
+        theta[f.split] = np.maximum(given[f.split], 0.0)
+        y = np.zeros(len(f.e))
+        side = f.problem.side
+        if side is not None and start.multipliers is not None and len(start.multipliers):
+            below, equal = _side_rows(f.problem)
+            theta[len(f) - len(below):] = start.multipliers[below]
+            both = np.concatenate([start.multipliers[equal], -given[f.tied]])
+            y = both[f.chosen]
+        if isinstance(f.problem.penalty, L1):
+            at = np.flatnonzero(f.problem.penalty.kappa)
+            free = -(f.problem.design.adjoint(given) + f.problem.linear
+                     + f.problem.quadratic.apply(start.x))[at]
+            theta[n + k: n + k + len(at)] = free
+        theta = np.clip(theta, f.lo, f.hi)
+        self.consider(np.array(start.x, dtype=np.float64), theta, y)
+        if self.reached:
+            return True
+        inside = (theta > f.lo) & (theta < f.hi)
+        if not 0 < int((inside & (f.q == 0)).sum()) <= CROWDED * f.problem.d:
+            return False
+        self.settle(_Face(f, f.quadratic()), np.array(start.x), theta, y, inside)
+        return self.reached
+
+    def settle(self, face: _Face, x: Array, theta: Array, y: Array, inside: Mask) -> None:
+        """Solve the equations of a face; exchange what violates a sign, a few times."""
+        f = self.terms
+        for _ in range(EXCHANGES):
+            found = face.optimum(x, theta, y, inside)
+            if found is None:
+                return
+            x, theta, y = found
+            low, high = theta < f.lo, theta > f.hi
+            theta = np.clip(theta, f.lo, f.hi)
+            before = self.gap
+            gap = self.consider(x, theta, y)
+            if gap < before:
+                self.on_face = True
+            if self.reached:
+                return
+            z = f.forward(x) - f.b - f.q * theta
+            room = 1e-12 * (np.abs(z) + np.abs(f.b)) + 1e-14 * float(np.abs(z).max(initial=0.0))
+            wrong = ~inside & (f.lo < f.hi) & (
+                ((theta == f.lo) & (z > room)) | ((theta == f.hi) & (z < -room)))
+            leave = low | high
+            if not (wrong.any() or leave.any()):
+                return
+            inside = (inside & ~leave) | wrong
+
+
+class _Face:
+    """The linear equations of the optimum, given which slopes are inside their intervals."""
+
+    def __init__(self, terms: _Terms, M: Array) -> None:
+        self.terms, self.M = terms, M
+
+    def optimum(
+        self, x: Array, theta: Array, y: Array, inside: Mask
+    ) -> tuple[Array, Array, Array] | None:
+        """The solution of the equations nearest to ``(x, theta, y)``; None where there is none.
+
+        Terms inside with curvature are eliminated; those without give the equations ``<a_i, x> =
+        b_i``, with their slopes as multipliers. A multiple of the identity makes the system regular
+        where the optimum is not unique or the vertex degenerate, and is refined away.
+        """
+        f, d = self.terms, self.terms.problem.d
+        bent, kinks = np.flatnonzero(inside & (f.q > 0)), np.flatnonzero(inside & (f.q == 0))
+        if len(kinks) > CROWDED * d:
+            return None
+        H = self.M
+        if len(bent):
+            weights = np.zeros(len(f))
+            weights[bent] = 1.0 / f.q[bent]
+            H = H + f.gram(weights)
+        B = np.vstack([f.take(kinks), f.E])
+        k = len(kinks)
+        for _ in range(2):
+            t = f.forward(x)
+            slopes = theta.copy()
+            slopes[bent] = (t[bent] - f.b[bent]) / f.q[bent]
+            first = -f.stationarity(x, f.adjoint(slopes), y)
+            second = np.concatenate([f.b[kinks], -f.e]) - B @ x
+            step = _face_step(H, B, first, second)
+            if step is None:
+                return None
+            x = x + step[:d]
+            theta = theta.copy()
+            theta[kinks] += step[d: d + k]
+            y = y - step[d + k:]
+        if len(bent):
+            theta[bent] = (f.forward(x)[bent] - f.b[bent]) / f.q[bent]
+        return x, theta, y
+
+
+def _face_step(H: Array, B: Array, first: Array, second: Array) -> Array | None:
+    """Solve ``[[H, B'], [B, 0]] step = (first, second)``, scaled and made regular."""
+    d, k = H.shape[0], len(B)
+    columns = np.sqrt(np.diag(H) + (B * B).max(axis=0, initial=0.0))
+    columns = 1.0 / np.where(columns > 0, columns, 1.0)
+    scaled = B * columns
+    rows = np.linalg.norm(scaled, axis=1)
+    rows = 1.0 / np.where(rows > 0, rows, 1.0)
+    scaled *= rows[:, None]
+    K = np.zeros((d + k, d + k))
+    K[:d, :d] = H * columns[:, None] * columns
+    K[d:, :d], K[:d, d:] = scaled, scaled.T
+    right = np.concatenate([columns * first, rows * second])
+    regular = K.copy()
+    at = np.arange(d + k)
+    regular[at, at] += np.where(at < d, REGULAR, -REGULAR)
+    try:
+        factor = sla.lu_factor(regular, overwrite_a=True, check_finite=False)
+    except (sla.LinAlgError, ValueError):
+        return None
+    step = np.zeros(d + k)
+    for _ in range(REFINEMENTS):
+        step += sla.lu_solve(factor, right - K @ step, check_finite=False)
+    if not np.isfinite(step).all():
+        return None
+    return step * np.concatenate([columns, rows])
+
+
+def fenchel_young(f: _Terms, z: Array, theta: Array) -> Array:
+    """The Fenchel-Young terms at ``t = z + b``; an infinite slope is charged as ``|theta|``."""
+    low = np.where(np.isfinite(f.lo), f.lo, np.minimum(theta, 0.0))
+    high = np.where(np.isfinite(f.hi), f.hi, np.maximum(theta, 0.0))
+    flat = f.q == 0
+    slope = np.where(z > 0, high, low)
+    if not flat.all():
+        curve = np.where(flat, 1.0, f.q)
+        slope = np.where(flat, slope, np.clip(z / curve, f.lo, f.hi))
+    return np.maximum((z - 0.5 * f.q * (slope + theta)) * (slope - theta), 0.0)

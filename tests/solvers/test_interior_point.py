@@ -1,0 +1,139 @@
+"""The interior point method: every loss, with constraints, degenerate, infeasible, unbounded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from strategies import CASES, Case, build, reference
+
+from cvxscreen._support.limits import Limits
+from cvxscreen.certificates.certificate import certify
+from cvxscreen.core.cones import SideConstraints
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.designs.rows import Rows
+from cvxscreen.errors import InvalidInput
+from cvxscreen.solvers.interface import Start
+from cvxscreen.solvers.interior_point import InteriorPoint
+
+SOLVE = InteriorPoint()
+
+
+def size_of(problem: Problem) -> float:
+    return max(abs(problem.primal(np.zeros(problem.d))), 1e-300)
+
+
+def solved_by_cvxpy(problem: Problem, solver: str = "CLARABEL") -> float:
+    written = problem.to_cvxpy()
+    options = {"eps_abs": 1e-8, "eps_rel": 1e-8, "max_iters": 50_000} if solver == "SCS" else {}
+    written.solve(solver=solver, **options)
+    return float(written.value)
+
+
+@pytest.mark.parametrize("case", CASES[::2], ids=str)
+def test_every_case_is_solved(case: Case) -> None:
+    """To a relative gap of 1e-10 of P(0), certified, and at the exact optimum's value."""
+    problem = build(case)
+    found = SOLVE(problem, target=1e-10 * size_of(problem))
+    assert found.status == "optimal"
+    assert certify(problem, found.x, found.theta, tol=1e-8).ok
+    ref = reference(case)
+    if ref.truth is not None:
+        assert problem.primal(found.x) - float(ref.truth.value) <= 2e-10 * size_of(problem)
+    assert found.info["steps"] < 60
+
+
+def portfolio(n: int = 200, d: int = 8, ridge: float = 0.1, seed: int = 0) -> Problem:
+    """CVaR of a portfolio on the simplex; the threshold is the last coordinate."""
+    rng = np.random.default_rng(seed)
+    returns = 0.01 + 0.1 * rng.standard_t(4, (n, d))
+    losses = Losses(
+        np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n), np.full(n, 1.0 / (0.1 * n))
+    )
+    F = sp.vstack([
+        sp.csr_matrix(np.r_[np.ones(d), 0.0]),
+        sp.hstack([sp.identity(d), sp.csr_matrix((d, 1))]),
+    ])
+    side = SideConstraints(F, np.r_[-1.0, np.zeros(d)], (("zero", 1), ("nonneg", d)))
+    diagonal = np.r_[np.full(d, ridge), 0.0]
+    return Problem(
+        Rows(np.c_[-returns, -np.ones(n)]), losses, Quadratic(diagonal),
+        np.r_[np.zeros(d), 1.0], side=side,
+    )
+
+
+@pytest.mark.parametrize("solver", ["CLARABEL", "SCS"])
+@pytest.mark.parametrize("ridge", [0.1, 0.0])
+def test_constraints(ridge: float, solver: str) -> None:
+    """The value that another solver finds; feasible, with multipliers that fit."""
+    problem = portfolio(ridge=ridge)
+    found = SOLVE(problem, target=1e-12)
+    assert found.status == "optimal"
+    value, slack = problem.primal(found.x), problem.side.slack(found.x)
+    assert value == pytest.approx(solved_by_cvxpy(problem, solver), rel=1e-4)
+    assert problem.side.violation(found.x) <= 1e-12
+    assert (found.multipliers[1:] >= 0).all()
+    assert abs(found.multipliers @ slack) <= 1e-12
+    left = (problem.design.adjoint(found.theta) + problem.quadratic.apply(found.x)
+            + problem.linear - problem.side.adjoint(found.multipliers))
+    assert np.abs(left).max() <= 1e-12
+
+
+def test_only_what_is_taken() -> None:
+    """A cone that is not linear, or too many coordinates: refused, with the reason."""
+    problem = portfolio()
+    cone = SideConstraints(sp.identity(9, format="csr"), np.ones(9), (("psd", 3),))
+    with pytest.raises(InvalidInput, match="not linear"):
+        SOLVE(replace(problem, side=cone))
+    wide = Problem(
+        Rows(np.ones((3, 2001))), Losses.repeated(3, 1.0, 0.0, 0.0, -1.0, 0.0),
+        Quadratic(np.ones(2001)), np.zeros(2001),
+    )
+    with pytest.raises(InvalidInput, match="2,001 coordinates"):
+        SOLVE(wide)
+
+
+def test_limits() -> None:
+    """One step is one step, and still an answer."""
+    problem = portfolio()
+    found = InteriorPoint(limits=Limits(max_iter=2))(problem, target=1e-12)
+    assert found.status == "inaccurate"
+    assert found.info["steps"] <= 2
+    assert np.isfinite(found.x).all()
+
+
+def test_warm_start_on_the_face() -> None:
+    """From the optimum, a little off: the equations of its face, and no step at all."""
+    problem = portfolio(ridge=0.0)
+    first = SOLVE(problem, target=1e-13)
+    near = first.x + 1e-6 * np.random.default_rng(0).standard_normal(problem.d)
+    start = Start(near, first.theta, multipliers=first.multipliers)
+    again = SOLVE(problem, start, 1e-13)
+    assert again.status == "optimal"
+    assert again.info["steps"] == 0
+    np.testing.assert_allclose(again.x, first.x, atol=1e-10)
+
+
+def test_unbounded() -> None:
+    """Nothing holds a coordinate: said so, not an answer."""
+    n = 30
+    problem = Problem(
+        Rows(np.random.default_rng(0).standard_normal((n, 3))),
+        Losses.repeated(n, 0.0, 0.0, 0.0, -0.01, 0.01), Quadratic(np.zeros(3)), np.r_[5.0, 0, 0],
+    )
+    assert SOLVE(problem, target=1e-9).status == "unbounded"
+
+
+def test_infeasible() -> None:
+    """Constraints that nothing satisfies, and equations that contradict each other."""
+    base = portfolio()
+    d = base.d
+    F = np.zeros((2, d))
+    F[0, 0], F[1, 0] = 1.0, -1.0
+    apart = SideConstraints(sp.csr_matrix(F), np.r_[-1.0, 0.5], (("nonneg", 2),))
+    assert SOLVE(replace(base, side=apart), target=1e-9).status == "infeasible"
+    equal = SideConstraints(sp.csr_matrix(F), np.r_[-1.0, 0.5], (("zero", 2),))
+    assert SOLVE(replace(base, side=equal), target=1e-9).status == "infeasible"
