@@ -125,6 +125,12 @@ for _name, _kind, _make in [
      + cp.norm1(s.residual)),
     ("elastic_two_sided", "epsilon-insensitive", lambda s: s.ridge + cp.sum(
         9 * cp.pos(s.w) + 5 * cp.neg(s.w)) + cp.sum(cp.pos(cp.abs(s.residual) - 0.3))),
+    ("lasso", "squared", lambda s: 9 * cp.norm1(s.w) + cp.sum_squares(s.residual)),
+    ("lasso_norm", "squared", lambda s: 9 * cp.norm(s.w, 1) + 0.5 * cp.norm(s.residual, 2) ** 2),
+    ("lasso_weights", "squared", lambda s: (3 * np.arange(1, s.d + 1)) @ cp.abs(s.w) + cp.sum(
+        cp.multiply(1 + np.arange(s.n) % 3, cp.square(s.residual)))),
+    ("elastic_squares", "squared", lambda s: s.ridge + 9 * cp.norm1(s.w) + cp.sum_squares(
+        s.residual)),
     ("elastic_intercept", "hinge and absolute", lambda s: s.ridge + 2 * cp.norm1(s.w) + s.hinge),
 ]:
     _plain(_name, _kind, lambda s, make=_make: (make(s), []))
@@ -264,7 +270,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         ("logistic", lambda s: (s.ridge + cp.sum(cp.logistic(-s.margin)), []), "logistic"),
         ("largest", lambda s: (s.ridge + cp.sum_largest(-s.margin, 5), []), "sum_largest"),
         ("ridge", lambda s: (s.ridge + cp.sum_squares(s.residual), []), "no loss term"),
-        ("lasso", lambda s: (cp.norm1(s.w) + cp.sum_squares(s.residual), []), "no loss over data"),
+        ("lasso_intercept", lambda s: (
+            cp.norm1(s.w) + cp.sum_squares(s.residual + s.b), []), "no loss over data"),
         ("l1_ball", lambda s: (s.ridge + s.hinge, [cp.norm1(s.w) <= 1]), "norm1"),
         ("three_rows", lambda s: (s.ridge + cp.sum(
             cp.maximum(s.X @ s.w, s.r - s.X[::-1] @ s.w, 0)), []), "different data"),

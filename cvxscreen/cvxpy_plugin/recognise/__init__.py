@@ -9,8 +9,9 @@ objective that is affine but for squares. `affine` and `objective` read the numb
 ``minimise 1/2 <z, P z> + <q, z>`` over rows in cones, nothing left out.
 
 *Elimination.* Rules work on a `draft`, each leaving a `Step` that can be undone:
-`soc_epigraph` (norms in cones), `elimination` (columns that an equality defines) and
-`split_variables` (``e = u - v`` with bounded ``u, v``).
+`soc_epigraph` (norms in cones), `squared_residuals` (the squares of a lasso, which stay losses),
+`elimination` (columns that an equality defines) and `split_variables` (``e = u - v`` with bounded
+``u, v``).
 
 *Losses from epigraphs.* `epigraph` finds the columns ``t >= p_1, ..., t >= p_k`` with a cost and
 hands them to `piecewise_linear` (hinge, absolute value, pinball, dead zones),

@@ -282,7 +282,7 @@ class ColumnCounts:
         Diagonal of the quadratic term.
     crossed, dense, indirect, own : mask
         Columns with mixed squares, columns of dense blocks, columns that occur in the place of an
-        eliminated one, columns of the user's variables.
+        eliminated one or in a loss term, columns of the user's variables.
     """
 
     zero: NDArray[np.int64]
@@ -308,7 +308,8 @@ def count_columns(draft: Draft) -> ColumnCounts:
         draft.inequalities,
         draft.quadratic,
     )  # replaced, never written into
-    state = (*parts, len(draft.eliminations), draft.used_rows.tobytes())
+    found = len(draft.terms.numbers)
+    state = (*parts, len(draft.eliminations), found, draft.used_rows.tobytes())
     if draft.counted is not None:
         last, tally = draft.counted
         if all(a is b for a, b in zip(last[:3], parts, strict=True)) and last[3:] == state[3:]:
@@ -339,6 +340,8 @@ def _count(draft: Draft) -> ColumnCounts:
         # A later elimination may define a column of an earlier one, never the other way round.
         seen = (occurs + indirect)[found.columns] > 0
         indirect += abs(found.needs).T @ seen.astype(np.float64)
+    for weights in draft.terms.weights:
+        indirect[sp.csr_array(weights @ sparse).indices] = 1.0
     return ColumnCounts(
         zero=zero,
         cone=cone,

@@ -35,6 +35,7 @@ from cvxscreen.cvxpy_plugin.recognise.split_variables import (
     find_split_variables,
     fold_split_variables,
 )
+from cvxscreen.cvxpy_plugin.recognise.squared_residuals import keep_squared_residuals
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard, standardise
 from cvxscreen.errors import InvalidInput, NotScreenable
 
@@ -109,6 +110,7 @@ def recognise_standard(standard: Standard, *, composite: bool = False) -> Recogn
     """
     draft = Draft.of(standard, composite=composite)
     substitute_bounds(draft)
+    keep_squared_residuals(draft)
     square_norms(draft)
     pairs = find_split_variables(draft)
     eliminate(draft, pairs.reserved(standard.rows.shape[0]))

@@ -25,6 +25,7 @@ from cvxscreen.cvxpy_plugin.recognise.piecewise_quadratic import PiecewiseQuadra
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.soc_epigraph import SquaredNorm
 from cvxscreen.cvxpy_plugin.recognise.split_variables import SplitVariable
+from cvxscreen.cvxpy_plugin.recognise.squared_residuals import SquaredResiduals
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 
 Array = NDArray[np.float64]
@@ -209,8 +210,16 @@ def _paid_terms(step: Any) -> list[tuple[Index, Index]]:
 
 @_paid_terms.register(PiecewiseLinear)
 @_paid_terms.register(MinimisedOut)
-def _(step: PiecewiseLinear | MinimisedOut) -> list[tuple[Index, Index]]:
+@_paid_terms.register(SquaredResiduals)
+def _(step: PiecewiseLinear | MinimisedOut | SquaredResiduals) -> list[tuple[Index, Index]]:
     return [(step.columns, step.terms)]
+
+
+@_paid_terms.register
+def _(step: SquaredNorm) -> list[tuple[Index, Index]]:
+    if step.terms is None:
+        return []
+    return [(np.repeat(step.columns, len(step.terms)), step.terms)]
 
 
 @_paid_terms.register
@@ -252,6 +261,11 @@ def _(step: SplitVariable, ratio: Array) -> SplitVariable:
 def _(step: MinimisedOut, ratio: Array) -> MinimisedOut:
     factor = ratio[step.columns]
     return replace(step, losses=scaled_losses(step.losses, factor), curve=step.curve * factor)
+
+
+@rescaled_step.register
+def _(step: SquaredResiduals, ratio: Array) -> SquaredResiduals:
+    return replace(step, slope=step.slope * ratio[step.columns])
 
 
 @rescaled_step.register

@@ -98,7 +98,7 @@ def square_norms(draft: Draft) -> None:
     """Put the square of a norm's epigraph column in closed form."""
     tally = count_columns(draft)
     sparse = draft.standard.rows.sparse
-    for cone, column, scale in _private_heads(draft, tally):
+    for cone, column, scale in private_heads(draft, tally):
         rho = float(tally.square[column])
         bounded = tally.positive[column] or tally.negative[column]
         if rho <= 0.0 or draft.linear[column] != 0.0 or bounded:
@@ -116,7 +116,7 @@ def square_norms(draft: Draft) -> None:
         draft.steps.append(SquaredNorm(where, sp.csr_array(needs), head, tail, scale, rho))
 
 
-def _private_heads(draft: Draft, tally: ColumnCounts) -> list[tuple[Any, int, float]]:
+def private_heads(draft: Draft, tally: ColumnCounts) -> list[tuple[Any, int, float]]:
     """Second-order cones whose head is one column that occurs in no other cone or equality."""
     cones = [
         c for c in draft.standard.cones if c.kind == "soc" and not draft.used_rows[c.rows.start]
@@ -151,6 +151,8 @@ class SquaredNorm:
     tail : slice
         Rows of the tail.
     scale, rho : float
+    terms : array of int or None
+        Positions of the loss terms that the tail is, where it is no part of the regulariser.
     """
 
     columns: Index
@@ -159,6 +161,7 @@ class SquaredNorm:
     tail: slice
     scale: float
     rho: float
+    terms: Index | None = None
 
     def primal(self, values: Array) -> Array:
         """See `Step.primal`."""
@@ -166,7 +169,9 @@ class SquaredNorm:
 
     def dual(self, standard: Standard, duals: Duals) -> None:
         """See `Step.dual`: the cone's multiplier is ``rho / scale^2`` times (norm, -tail)."""
-        tail = standard.rows.values(duals.z)[self.tail]
-        weight = self.rho / self.scale**2
-        duals.rows += self.head.T @ np.array([weight * float(np.linalg.norm(tail))])
-        duals.rows[self.tail] = -weight * tail
+        if self.terms is None:
+            slope = self.rho / self.scale**2 * standard.rows.values(duals.z)[self.tail]
+        else:
+            slope = duals.theta[self.terms]
+        duals.rows += self.head.T @ np.array([float(np.linalg.norm(slope))])
+        duals.rows[self.tail] = -slope
