@@ -162,6 +162,12 @@ from .paths.path import (
 from .paths.path import (
     path as path,
 )
+from .screening.c_ranges import (
+    c_interval as c_interval,
+)
+from .screening.c_ranges import (
+    eps_interval as eps_interval,
+)
 from .screening.lambda_ranges import (
     lam_interval as lam_interval,
 )

@@ -25,6 +25,7 @@ from cvxscreen._support.validation import (
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput, NotSaved
 from cvxscreen.paths.checkpoint import Checkpoint
+from cvxscreen.paths.eps_path import EXACT, EpsRun, eps_range
 from cvxscreen.paths.lp_svm import LpRun, lambda_only
 from cvxscreen.paths.record import Path, PathPoint, Points, load_path
 from cvxscreen.paths.run import MetricRun, Run, known_points
@@ -73,6 +74,7 @@ def path(
     *,
     over: str = "C",
     values: ArrayLike | None = None,
+    eps: float | None = None,
     tol: float = 1e-6,
     mode: str = "certified",
     solver: str | SubproblemSolver = "auto",
@@ -92,7 +94,11 @@ def path(
     values : sequence of float
         In the order to solve them; up or down. For metric learning they may be left out: 0.9 times
         the value before, from the largest that matters until the loss hardly falls (Yoshida et al.
-        2019, section 7).
+        2019, section 7). With `eps` the first and the last value.
+    eps : float, optional
+        Choose the values of C between two ends so that at every C between them one of the points is
+        optimal to this relative accuracy (Ogawa et al. 2014, section 4): `PathPoint.serves` says
+        over which C. Takes no checkpoint.
     tol, mode
         As in `solve`.
     solver : str
@@ -118,8 +124,9 @@ def path(
     Raises
     ------
     InvalidInput
-        For values that are not positive, or a checkpoint of another problem, or with points that
-        their certificates, computed again, do not bear out.
+        For values that are not positive, for an `eps` where there are side constraints, a penalty
+        or data in chunks, or that is out of reach, or a checkpoint of another problem, or with
+        points that their certificates, computed again, do not bear out.
     NotSaved
         If the checkpoint cannot be written; the exception's `path` has the points.
 
@@ -146,9 +153,11 @@ def path(
     if not isinstance(solver, SubproblemSolver):
         word("solver", solver, NEEDED)
     metric = over == "lam" and isinstance(problem, Problem) and is_metric(problem)
-    if values is None and not metric:
+    if values is None and (eps is not None or not metric):
         raise InvalidInput(f"`values` is missing: give the values of {over}.")
     if isinstance(problem, LpSvm):
+        if eps is not None:
+            raise InvalidInput("`eps` is for a path over C; an LP-SVM has no C.")
         lambda_only(over, checkpoint)
         choice_in_any_case("solver", solver, LP_SOLVERS)
         lp = LpRun(problem, tol, mode, limits, max_iter)
@@ -156,34 +165,48 @@ def path(
     ours = isinstance(solver, str) and solver.lower() in ("auto", "builtin")
     if metric and not ours:
         raise InvalidInput("`over`: 'lam' takes the built-in solver; else call `solve` by value.")
+    if eps is not None:
+        if over != "C" or checkpoint is not None:
+            raise InvalidInput("`eps` is for a path over C without a checkpoint.")
+        first, last = eps_range(problem, eps, _grid(values))
+        points = Points()
+        run = Run(problem, points, min(tol, EXACT * eps), mode, solver, limits=limits,
+                  max_iter=max_iter)
+        chosen = EpsRun(run, first, last, eps)
+        return _followed(chosen, None, Checkpoint(None, ""), problem.n, progress, one=True)
     grid = _grid(metric_grid(problem) if values is None else values)
     if over == "lam" and problem.lam is None:
         raise InvalidInput("`over`: this problem has no lambda (as metric learning has); use 'C'.")
     saved = Checkpoint.open(checkpoint, problem, grid, tol, over)
     points = Points(known_points(saved, problem, grid, tol, over))
-    run: Run | MetricRun = MetricRun(
+    followed: Run | MetricRun = MetricRun(
         problem, points, grid, tol, saved.rows, stop=values is None, limits=limits,
         max_iter=max_iter,
     ) if metric else Run(
         problem, points, tol, mode, solver, over, limits=limits, max_iter=max_iter,
         recorded=checkpoint is not None,
     )
-    return _followed(run, grid, saved, problem.n, progress, one=checkpoint is not None)
+    return _followed(followed, grid, saved, problem.n, progress, one=checkpoint is not None)
 
 
 def _followed(
-    run: Run | MetricRun | LpRun, grid: Array, saved: Checkpoint, terms: int, progress: bool,
-    *, one: bool,
+    run: Run | MetricRun | LpRun | EpsRun, grid: Array | None, saved: Checkpoint, terms: int,
+    progress: bool, *, one: bool,
 ) -> Path:
-    """Let `run` go along `grid`, `one` value at a time or as many as it likes, and save."""
+    """Let `run` go along `grid`, `one` value at a time or as many as it likes, and save.
+
+    Without a grid the run finds its values itself, and says when it has ended.
+    """
     points, limits = run.points, run.limits
+    total = None if grid is None else len(grid)
+    values = np.zeros(0) if grid is None else grid
     try:
-        with Progress(len(grid), "path", shown=progress) as bar:
+        with Progress(total, "path", shown=progress) as bar:
             for _ in range(len(points)):
                 bar.step()
-            while len(points) < len(grid) and not run.ended and not limits.spent():
+            while len(points) != total and not run.ended and not limits.spent():
                 known = len(points)
-                run.advance(grid[known:known + 1] if one else grid[known:])
+                run.advance(values[known:known + 1] if one else values[known:])
                 if len(points) == known:
                     continue
                 _save(saved, points, terms)
@@ -192,7 +215,7 @@ def _followed(
                 bar.step(run.note)
     except KeyboardInterrupt:
         return Path(points, terms, finished=False, stopped="interrupted")
-    finished = run.ended or len(points) == len(grid)
+    finished = run.ended or len(points) == total
     return Path(points, terms, finished, "" if finished else limits.reached)
 
 

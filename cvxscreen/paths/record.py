@@ -51,6 +51,9 @@ class PathPoint:
         Coordinates in the last reduced solve, where features are screened.
     warm : mapping
         What the solver goes on from besides `x` and `theta`, in a path with a checkpoint.
+    serves : pair of float, optional
+        On a path to a relative `eps`: the lowest and the highest C at which `x` is within `eps` of
+        optimal.
     """
 
     value: float
@@ -70,6 +73,7 @@ class PathPoint:
     features: int | None = None
     screened: bool = True
     warm: Mapping[str, Any] = field(default_factory=dict)
+    serves: tuple[float, float] | None = None
 
 
 class Points(Sequence[PathPoint]):
@@ -81,6 +85,10 @@ class Points(Sequence[PathPoint]):
     def append(self, point: PathPoint | Callable[[], PathPoint]) -> None:
         """One more point, or what makes it."""
         self._made.append(point)
+
+    def replace(self, index: int, point: PathPoint) -> None:
+        """Another record in the place of one."""
+        self._made[index] = point
 
     def __len__(self) -> int:
         return len(self._made)
@@ -159,6 +167,11 @@ class Path:
                 (*row, "yes" if p.screened else "no")
                 for row, p in zip(rows, self.points, strict=True)
             ]
+        if any(p.serves is not None for p in self.points):
+            header = (*header, "serves from", "to")
+            rows = [
+                (*row, *(p.serves or ("", ""))) for row, p in zip(rows, self.points, strict=True)
+            ]
         state = "" if self.finished else f", {word} after {len(self.points)} points"
         return table(header, rows, title=f"Path over {over}, {self.terms:,} terms{state}")
 
@@ -230,6 +243,8 @@ def _check(point: PathPoint) -> None:
     flag("screened", point.screened)
     word("status", point.status, "a word is needed")
     word("over", point.over, "a word is needed")
+    if point.serves is not None and array("serves", point.serves, (2,)) is None:
+        raise InvalidInput("`serves` is no pair")
     for name in ("x", "theta"):
         if array(name, getattr(point, name)).ndim != 1:
             raise InvalidInput(f"`{name}` is no vector")

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT, gamma, up
+from cvxscreen._support.validation import number, one_of
 from cvxscreen.bounds import ScaledReference, midpoint_ball
 from cvxscreen.bounds.regions import Ball, Functionals, Place, margins_over, outward
 from cvxscreen.bounds.regions.functionals import inner, lifted
@@ -248,7 +249,7 @@ def eps_interval(problem: Problem, point: Point, eps: float) -> tuple[float, flo
         For `eps` outside (0, 1).
     """
     _fits(problem, point)
-    if not (np.isfinite(eps) and 0.0 < eps < 1.0):
+    if not 0.0 < number("eps", eps) < 1.0:
         raise InvalidInput(f"`eps` is {eps!r}; a number strictly between 0 and 1 is needed.")
     own, ray = point.problem, ScaledReference.of(point)
     nothing = (float("nan"), float("nan"))
@@ -292,6 +293,9 @@ def _smooth_error(problem: Problem, x: Array) -> float:
 
 
 def _fits(problem: Problem, point: Point) -> None:
+    """Refuse what is no pair of a problem and a point of its size."""
+    one_of("problem", problem, Problem, "a `Problem` is needed (from `svm`, `regression`, ...)")
+    one_of("point", point, Point, "a point is needed, from `reference_point` or `Solution.point()`")
     if point.problem.n != problem.n or point.problem.d != problem.d:
         raise InvalidInput(
             f"`point` belongs to a problem of {point.problem.n} terms and {point.problem.d} "
