@@ -18,6 +18,21 @@ judged by the losses at ``x = 0`` instead: *optimal* then promises ``P(x) - P* <
 P(0)``, as losses and regularisers are not negative. The gap of such a point exceeds its objective,
 so that no relative gap below 1 could be certified there.
 
+**Without strong convexity** ``A' theta + M x + q - F' mu = r`` must vanish on the coordinates that
+M does not hold. For every feasible y
+
+::
+
+    P(y) >= P(x) - G - <r, x - y>,        G = sum_i (f_i + f_i* - t_i theta_i) + <mu, F x + f>
+
+(Fenchel's inequality for each f_i, the gradient inequality for M, mu in the dual cone), so the pair
+``(G, r)`` says how much better any point at a distance D can be. What r may cost is found in this
+order (`unheld_part`): slopes close to theta that balance it exactly; constraints that bound x, and
+so D; growth of the losses, which bounds any better y; else the statement is made for points within
+``D = 1000 max(1, |x|)``, and says so (`Certificate.within`). Terms that are constraints
+(`Losses.hard`) have an infinite value beyond their end: P is what the others are worth, and by how
+much x violates them stands beside (`Certificate.primal_residual`).
+
 Nothing is shared with the code that finds answers or proves bounds: losses are evaluated from their
 pieces (not through subgradients), each Fenchel-Young term as ``f + f* - t theta``, the conjugate of
 the regulariser from its own linear system. `certify` is the entry; below it come its parts in the
@@ -28,18 +43,21 @@ that nothing penalises, and the case where an L1 norm alone does.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import solve_triangular
 
 from cvxscreen._support.compiled import compiled
 from cvxscreen._support.tables import fields
 from cvxscreen._support.validation import array, one_of, positive
+from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1, PSD, NonNegative
 from cvxscreen.core.problem import Problem
+from cvxscreen.core.quadratic import Quadratic
 from cvxscreen.errors import InvalidInput
 
 Array = NDArray[np.float64]
@@ -69,6 +87,15 @@ class Certificate:
         Distance of `x` from the side constraints (0 without them).
     tolerance : float
         The relative gap that was asked for.
+    within : float
+        The gap bounds what is lost against points at most so far from `x`; infinite (it bounds what
+        is lost against every point) unless nothing bounds the coordinates that no quadratic term
+        holds.
+    residual : float
+        Largest entry of ``A' theta + M x + q - F' mu`` on these coordinates; the gap includes what
+        it costs.
+    primal_residual : float
+        By how much `x` violates a term that is a constraint, at most, over all of them.
     ok : bool
         Whether the dual point is feasible, `relative_gap` is within `tolerance` and `violation` is
         within ``tolerance * (1 + |f|)``.
@@ -84,6 +111,9 @@ class Certificate:
     tolerance: float
     ok: bool
     reason: str = ""
+    within: float = float("inf")
+    residual: float = 0.0
+    primal_residual: float = 0.0
 
     def __str__(self) -> str:
         return fields(
@@ -94,6 +124,9 @@ class Certificate:
                 ("gap", self.gap),
                 ("objective", float(f"{self.primal:.12g}")),
                 ("violation", self.violation),
+                *([("primal residual", self.primal_residual)] if self.primal_residual else []),
+                *([("dual residual", self.residual)] if self.residual else []),
+                *([("holds within distance", self.within)] if np.isfinite(self.within) else []),
                 *([("reason", self.reason)] if self.reason else []),
             ],
             title="Certificate (recomputed on the full problem)",
@@ -184,7 +217,9 @@ def certify(
     if problem.pure_l1:
         return _verdict(pure_l1_gap(problem, x, theta, t, values, At_theta), primal, tol)
 
-    side = side_part(problem, x, multipliers, At_theta + problem.linear)
+    singular = isinstance(quadratic, Quadratic) and quadratic.singular
+    pull = At_theta + problem.linear
+    side = side_part(problem, x, multipliers, pull + quadratic.apply(x) if singular else pull)
     if side.refused:
         return _refused(side.refused, tol, primal)
     penalty = None if problem.penalty is None else penalty_part(problem, x, -side.residual)
@@ -209,13 +244,21 @@ def certify(
     distance = quadratic.norm(x - x_theta) + At_error + problem.drift
     distance += 8 * EPS * quadratic.norm(x_theta)
     distance += distance_error
-    imbalance = imbalance_cost(problem, theta, t, side.residual, distance)
+    free = int(quadratic.free.sum())
+    if free <= 1:
+        unheld = Unheld(imbalance_cost(problem, theta, t, side.residual, distance))
+    else:
+        unheld = unheld_part(problem, x, theta, t, t_error, primal, side, distance)
+    imbalance = unheld.cost
 
     gap = float(fy.sum()) * (1 + problem.n * EPS) + 0.5 * distance * distance
     gap += rest + imbalance
     if primal <= gap and rounding_alone(problem, theta, t, fy, primal):
         return _verdict(above(problem, x, t, t_error), primal, tol, scale=at_zero(problem))
-    return _verdict(gap, primal, tol, imbalance, side)
+    found = _verdict(gap, primal, tol, imbalance, side)
+    if free == 0 and not hard_rows(f).any():
+        return found
+    return _beside(found, problem, t, unheld)
 
 
 def _refused(
@@ -240,6 +283,26 @@ def _verdict(
     elif violation > tol * size:
         reason = f"the side constraints are violated by {violation:.3g}"
     return Certificate(gap, relative, primal, primal - gap, violation, tol, not reason, reason)
+
+
+def _beside(found: Certificate, problem: Problem, t: Array, unheld: Unheld) -> Certificate:
+    """`found` with what is said beside the gap: residuals, and how far it reaches."""
+    f = problem.losses
+    found = replace(found, within=unheld.within, residual=unheld.residual)
+    if not found.ok and np.isfinite(found.gap) and unheld.cost > 0.5 * found.gap:
+        reason = (
+            "the dual point is not balanced on the unpenalised coordinates: a residual of "
+            f"{unheld.residual:.3g} may cost {unheld.cost:.3g}"
+        )
+        found = replace(found, reason=reason)
+    if not f.any_hard:
+        return found
+    hard = np.flatnonzero(f.hard)
+    beyond = float(f.violation(t)[hard].max())
+    if found.ok and beyond > found.tolerance * (1.0 + float(np.abs(f.b[hard]).max())):
+        reason = f"a term that is a constraint is violated by {beyond:.3g}"
+        found = replace(found, ok=False, reason=reason)
+    return replace(found, primal_residual=beyond)
 
 
 def relative_gap(gap: ArrayLike, primal: ArrayLike) -> Array:
@@ -328,27 +391,47 @@ def columns(losses: Any) -> tuple[Any, ...]:
     return losses.b, losses.e, losses.q, losses.lo, losses.hi
 
 
+def finite_columns(losses: Losses, theta: Array) -> tuple[Any, ...]:
+    """The same, the ends of hard rows put at ``-+ 2 |theta|`` instead of infinity.
+
+    The conjugate at theta is the same, and the value 0 where the constraint holds; beyond its end
+    the Fenchel-Young term is at most ``(b - t) theta < 0`` for the true ends, and 0 is charged.
+    """
+    b, e, q, lo, hi = columns(losses)
+    if not losses.any_hard:
+        return b, e, q, lo, hi
+    end = 2.0 * np.abs(theta)
+    return (b, e, q, np.where(losses.hard & np.isinf(lo), -end, lo),
+            np.where(losses.hard & np.isinf(hi), end, hi))
+
+
 def piecewise_value(problem: Problem, t: Array) -> Array:
-    """``f_i(t_i)``, shape (n,); `value_above` where a loss has a parabola, else its lines alone."""
+    """``f_i(t_i)``, shape (n,); `value_above` where a loss has a parabola, else its lines alone.
+
+    Beyond the end of a hard row 0: by how much it is violated is said elsewhere.
+    """
     f = problem.losses
+    b, e, q, lo, hi = finite_columns(f, np.zeros(1))
     if f.q.any():
-        return np.asarray(value_above(t, f.b, f.e, f.q, f.lo, f.hi, steepness(f.q)))
+        return np.asarray(value_above(t, b, e, q, lo, hi, steepness(q)))
     total = np.zeros_like(t)
-    for side, slope in ((-1.0, -f.lo), (1.0, f.hi)):
+    for side, slope in ((-1.0, -lo), (1.0, hi)):
         if slope.any():
-            total += slope * np.maximum(side * (t - f.b) - f.e, 0.0)
+            total += slope * np.maximum(side * (t - b) - e, 0.0)
     return total
 
 
 def loss_gaps(t: Array, theta: Array, error: Array, value: Array, losses: Any) -> Array:
     """``f_i(t_i) + f_i*(theta_i) - t_i theta_i`` at most, margins within `error`, shape (n,)."""
+    terms = finite_columns(losses, theta)
     if len(t) >= _MANY:
         gaps = np.empty(len(t))
-        each_gap_above(t, theta, error, value, columns(losses), gaps)
+        each_gap_above(t, theta, error, value, terms, gaps)
     else:
-        gaps = np.asarray(gap_above(t, theta, error, value, *columns(losses)))
-    if (losses.lo < -1e300).any() or (losses.hi > 1e300).any():
-        gaps = gaps + endless_above(value, error, losses.q, losses.lo, losses.hi)
+        gaps = np.asarray(gap_above(t, theta, error, value, *terms))
+    lo, hi = terms[3:]
+    if (lo < -1e300).any() or (hi > 1e300).any():
+        gaps = gaps + endless_above(value, error, losses.q, lo, hi)
     return gaps
 
 
@@ -421,7 +504,9 @@ class SidePart:
     Attributes
     ----------
     residual : array, shape (d,)
-        ``A' theta + q - F' mu``.
+        ``A' theta + q - F' mu`` (and ``M x`` where M is singular).
+    residual_error : array, shape (d,)
+        Rounding of ``F' mu``.
     gap : float
         ``<mu, F x + f>`` at most.
     distance_error : float
@@ -433,6 +518,7 @@ class SidePart:
     """
 
     residual: Array
+    residual_error: Array | float = 0.0
     gap: float = 0.0
     distance_error: float = 0.0
     violation: float = 0.0
@@ -469,7 +555,8 @@ def side_part(
     gap = abs(float(mu @ slack)) + unit * float(np.abs(mu) @ reach)
     load = matrix.T @ np.abs(mu) + np.abs(residual)
     size = 1.0 + float(np.linalg.norm(side.offset))
-    return SidePart(residual, gap, unit * problem.quadratic.dual_reach(load), violation, size)
+    reach_error = unit * problem.quadratic.dual_reach(load)
+    return SidePart(residual, unit * load, gap, reach_error, violation, size)
 
 
 def primal_of_dual(problem: Problem, x: Array, residual: Array) -> Array:
@@ -592,7 +679,7 @@ def _psd(side: int, weight: float, x: Array, v: Array) -> PenaltyPart:
 def imbalance_cost(
     problem: Problem, theta: Array, t: Array, residual: Array, distance: float
 ) -> float:
-    """What it costs that ``E' theta + q`` is not exactly 0 on the free coordinates' columns E.
+    """What it costs that ``e' theta + q`` is not exactly 0 on one free coordinate's column e.
 
     A dual point that is balanced exactly must exist nearby; infinite if that is not clear.
     `residual` is ``A' theta + q``, `distance` an upper bound of ``||x - x_theta||_M``.
@@ -606,28 +693,17 @@ def imbalance_cost(
     residual = residual + problem.design.adjoint_factor * (np.abs(columns).T @ np.abs(theta))
     if not residual.any():
         return 0.0
-    if columns.shape[1] == 1:
-        e, need = columns[:, 0], float(residual[0]) * (1.0 + 1e-6)
-        moves = e != 0
-        # Ways to raise and to lower e_i theta_i; either direction may be the one needed.
-        ways = (np.where(e > 0, f.hi - theta, theta - f.lo),
-                np.where(e > 0, theta - f.lo, f.hi - theta))
-        costs = []
-        for way in ways:
-            fit = moves & (way * np.abs(e) >= need)
-            costs.append(float((rate[fit] / np.abs(e[fit])).min()) if fit.any() else np.inf)
-        if np.isfinite(costs).all():
-            return need * max(costs)
-    else:
-        room = np.minimum(theta - f.lo, f.hi - theta)
-        order = np.argsort(-(room * np.abs(columns).sum(axis=1)))[: 4 * columns.shape[1] + 4]
-        order = order[room[order] > 0]
-        if len(order) >= columns.shape[1]:
-            inverse = np.linalg.pinv(columns[order].T)
-            defect = np.linalg.norm(columns[order].T @ inverse - np.eye(len(residual)))
-            move = np.abs(inverse) @ residual * (1.0 + 1e-4)
-            if defect <= 1e-6 and (move <= room[order]).all():
-                return float(move @ rate[order])
+    e, need = columns[:, 0], float(residual[0]) * (1.0 + 1e-6)
+    moves = e != 0
+    # Ways to raise and to lower e_i theta_i; either direction may be the one needed.
+    ways = (np.where(e > 0, f.hi - theta, theta - f.lo),
+            np.where(e > 0, theta - f.lo, f.hi - theta))
+    costs = []
+    for way in ways:
+        fit = moves & (way * np.abs(e) >= need)
+        costs.append(float((rate[fit] / np.abs(e[fit])).min()) if fit.any() else np.inf)
+    if np.isfinite(costs).all():
+        return need * max(costs)
     return 0.0 if balanced_exactly(problem, theta) else float("inf")
 
 
@@ -643,6 +719,248 @@ def balanced_exactly(problem: Problem, theta: Array) -> bool:
         if sum(products, Fraction(float(target))) != 0:
             return False
     return True
+
+
+# -- several coordinates that no quadratic term holds ---------------------------------------------
+
+
+@dataclass(frozen=True)
+class Unheld:
+    """What the residual r on coordinates that no quadratic term holds may cost, and how far.
+
+    Attributes
+    ----------
+    cost : float
+        To be added to the gap.
+    within : float
+        For points at most so far from x; infinite for all points.
+    residual : float
+        Largest entry of r.
+    """
+
+    cost: float
+    within: float = float("inf")
+    residual: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Residual:
+    """r on the free coordinates, at the indices `free`: as computed, and its rounding."""
+
+    free: NDArray[np.intp]
+    value: Array
+    error: Array
+
+    @property
+    def above(self) -> Array:
+        """``|r|`` at most, entry by entry."""
+        return np.abs(self.value) + self.error
+
+    def take(self, mask: NDArray[np.bool_]) -> Residual:
+        """The entries at `mask`."""
+        return Residual(self.free[mask], self.value[mask], self.error[mask])
+
+
+def unheld_part(
+    problem: Problem, x: Array, theta: Array, t: Array, t_error: Array, primal: float,
+    side: SidePart, distance: float,
+) -> Unheld:
+    """What the free coordinates of `problem` cost, by the first source that bounds it.
+
+    Parameters
+    ----------
+    t, t_error : array, shape (n,)
+        ``A x`` and its error.
+    primal : float
+        Objective at x.
+    distance : float
+        Upper bound of ``||x - x_theta||_M``.
+    """
+    design, quadratic = problem.design, problem.quadratic
+    free = np.flatnonzero(quadratic.free)
+    size = float(np.sqrt(np.sum(theta * theta))) * (1.0 + 4 * (problem.n + 8) * EPS)
+    error = design.adjoint_factor * size * problem.column_sizes[free]
+    error = error + problem.imbalance + np.broadcast_to(side.residual_error, x.shape)[free]
+    error = error + 4.0 * EPS * np.abs(side.residual[free])
+    dip = 0.0
+    if isinstance(quadratic, Quadratic) and quadratic.singular:
+        dip = quadratic.dip
+        error = error + 4 * (problem.d + 4) * EPS * (np.abs(quadratic.dense()) @ np.abs(x))[free]
+    r = Residual(free, side.residual[free], error)
+    largest = float(np.abs(r.value).max())
+    if not r.above.any() and not dip:
+        return Unheld(0.0, residual=largest)
+    low, high = bounding_box(problem)
+    away = np.maximum(np.maximum(x - low, high - x), 0.0)[free]
+    unbounded = ~np.isfinite(away)
+    reach = np.where(unbounded, 0.0, away)
+    if not unbounded.any():
+        return Unheld(
+            float(r.above @ reach) + 0.5 * dip * float(reach @ reach), residual=largest
+        )
+    if not dip:
+        for mask in (np.ones(len(free), dtype=bool), unbounded):
+            cost = nearby_cost(problem, r, mask, reach, (theta, t, t_error), distance)
+            if np.isfinite(cost):
+                return Unheld(cost, residual=largest)
+    rest = float(r.above[~unbounded] @ reach[~unbounded])
+    if len(free) == problem.d:
+        cost = growth_cost(problem, x, theta, t, t_error, primal, r, dip)
+        if np.isfinite(cost):
+            return Unheld(cost, residual=largest)
+    within = 1000.0 * max(1.0, float(np.linalg.norm(x)))
+    cost = float(np.linalg.norm(r.above[unbounded])) * within * (1.0 + 1e-9)
+    return Unheld(cost + rest + 0.5 * dip * within * within, within, largest)
+
+
+def nearby_cost(
+    problem: Problem, r: Residual, mask: NDArray[np.bool_], reach: Array,
+    pair: tuple[Array, Array, Array], distance: float,
+) -> float:
+    """What exactly balanced slopes close to theta cost, or infinity if none are known to be near.
+
+    Some slopes with room in their boxes take up r at the coordinates of `mask`; what that does to
+    the others is charged over their `reach`. A slope moved by s changes its term by at most
+    ``|s| (|b + q theta - t| + e) + q s^2 / 2``.
+    """
+    (theta, t, t_error), f = pair, problem.losses
+    room = np.minimum(theta - f.lo, f.hi - theta)
+    weight = np.minimum(room, 1.0 + np.abs(theta)) * problem.sizes
+    inside = np.flatnonzero(weight > 0)
+    most, wanted = 4 * int(mask.sum()) + 4, int(mask.sum())
+    if len(inside) > most:
+        inside = inside[np.argpartition(-weight[inside], most)[:most]]
+    if len(inside) < wanted:
+        return float("inf")
+    rows = problem.design.dense(inside)
+    columns = rows[:, r.free[mask]]
+    q, triangle = np.linalg.qr(columns)
+    if not np.abs(np.diag(triangle)).min() > 0.0:
+        return float("inf")
+    inverse = solve_triangular(triangle, q.T, check_finite=False).T  # columns' inverse = I
+    defect = float(np.linalg.norm(columns.T @ inverse - np.eye(wanted)))
+    move = np.abs(inverse) @ r.above[mask] * (1.0 + 1e-4)
+    if not (defect <= 1e-6 and (move <= room[inside]).all()):
+        return float("inf")
+    b, e, bend = f.b[inside], f.e[inside], f.q[inside]
+    s, margin = theta[inside], t[inside]
+    lean = np.abs(b + bend * s - margin) + e + t_error[inside]
+    lean = lean + 4.0 * EPS * (np.abs(b) + np.abs(bend * s) + np.abs(margin))
+    cost = float(move @ (lean + 0.5 * bend * move))
+    shift = float(move @ problem.norms[inside])
+    cost += shift * distance + 0.5 * shift * shift
+    left = ~mask & (reach > 0)
+    pushed = r.above[left] + np.abs(rows[:, r.free[left]]).T @ move
+    return (cost + float(pushed @ reach[left])) * (1.0 + 1e-6)
+
+
+def bounding_box(problem: Problem) -> tuple[Array, Array]:
+    """Bounds of every feasible x, from linear constraints, shape (d,) each; infinite if unknown.
+
+    Each row ``lo <= <g, x> <= hi`` bounds a coordinate once it is known what the others do to it;
+    a few rounds of that find boxes, simplices, and what follows from these. Ends are moved outward.
+    """
+    d = problem.d
+    low, high = np.full(d, -np.inf), np.full(d, np.inf)
+    parts = []
+    if problem.side is not None:
+        offset = problem.side.offset
+        for kind, _, rows in problem.side.blocks():
+            if kind in ("zero", "nonneg") and (rows.stop - rows.start) * d <= _DENSE_ROWS:
+                matrix = problem.side.matrix[rows].toarray()
+                top = -offset[rows] if kind == "zero" else np.full(len(matrix), np.inf)
+                parts.append((matrix, -offset[rows], top))
+    hard = np.flatnonzero(problem.losses.hard) if problem.losses.any_hard else np.zeros(0, int)
+    if 0 < len(hard) * d <= _DENSE_ROWS:
+        f = problem.losses.take(hard)
+        parts.append((problem.design.dense(hard), np.where(np.isinf(f.lo), f.b, -np.inf),
+                      np.where(np.isinf(f.hi), f.b, np.inf)))
+    for _ in range(_BOX_ROUNDS if parts else 0):
+        before = low.copy(), high.copy()
+        for matrix, least, top in parts:
+            for rows, end in ((matrix, least), (-matrix, -top)):  # rows @ x >= end
+                _tighten(rows, end, low, high)
+        if np.array_equal(before[0], low) and np.array_equal(before[1], high):
+            break
+    return low, high
+
+
+_DENSE_ROWS, _BOX_ROUNDS = 20_000_000, 4
+"""Entries of the constraints that are looked at (160 MB), and how often."""
+
+
+def _tighten(rows: Array, end: Array, low: Array, high: Array) -> None:
+    """Sharpen the box by ``rows @ x >= end``, in place."""
+    used = np.isfinite(end)
+    rows, end = rows[used], end[used]
+    with np.errstate(invalid="ignore"):
+        most = np.where(rows > 0, rows * high, np.where(rows < 0, rows * low, 0.0))
+    endless = np.isinf(most)
+    finite = np.where(endless, 0.0, most)
+    total, count = finite.sum(axis=1), endless.sum(axis=1)
+    size = np.abs(finite).sum(axis=1) + np.abs(end)
+    # rows_j x_j >= end - (what the others reach at most), known if none of them is endless.
+    least = end[:, None] - (total[:, None] - finite) - 4 * (len(low) + 8) * EPS * size[:, None]
+    known = (count[:, None] - endless == 0) & (rows != 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bound = least / rows
+    bound = bound + np.where(rows > 0, -4.0, 4.0) * EPS * np.abs(bound)
+    np.maximum(low, np.where(known & (rows > 0), bound, -np.inf).max(axis=0, initial=-np.inf),
+               out=low)
+    np.minimum(high, np.where(known & (rows < 0), bound, np.inf).min(axis=0, initial=np.inf),
+               out=high)
+
+
+def growth_cost(
+    problem: Problem, x: Array, theta: Array, t: Array, t_error: Array, primal: float, r: Residual,
+    dip: float,
+) -> float:
+    """What r costs against any better y, from the growth of the losses; infinite if unknown.
+
+    ``f_i(t) >= s_i (|t - b_i| - e_i - q_i s_i / 2)`` for the slopes ``s_i = min(-lo_i, hi_i)``, so
+    without a linear term every y that is no worse has ``sum_i s_i |<a_i, y>| <= B = P(x) + sum_i
+    s_i (|b_i| + e_i + q_i s_i / 2)``. With u such that ``A' u = r``
+
+    ::
+
+        <r, x - y> <= max_i |u_i / s_i| (B + sum_i s_i |t_i|),      |y| <= B / sigma
+
+    sigma the smallest singular value of ``diag(s) A``; what is left of r by rounding is charged
+    with the second bound.
+    """
+    f, design, d = problem.losses, problem.design, problem.d
+    if problem.linear.any() or problem.side is not None:
+        return float("inf")
+    s = np.minimum(-f.lo, f.hi)
+    usual = float(np.abs(theta).max(initial=0.0))
+    s = np.where(np.isfinite(s), s, np.where(f.q > 0, usual, 0.0))
+    used = np.flatnonzero(s > 0)
+    if len(used) < d:
+        return float("inf")
+    gram = np.zeros((d, d))
+    for start in range(0, len(used), _GRAM_ROWS):
+        rows = used[start : start + _GRAM_ROWS]
+        gram += design.weighted_gram(rows, s[rows] ** 2)
+    values = np.linalg.eigvalsh(gram)
+    rounding = 4 * (len(used) + 8 * d) * EPS * float(np.trace(gram))
+    square = float(values[0]) - rounding
+    if not square > 0.0:
+        return float("inf")
+    worth = primal - problem.constant
+    reach = worth + float(s @ (np.abs(f.b) + f.e + 0.5 * f.q * s))
+    reach = (reach + 4 * problem.n * EPS * abs(reach)) * (1.0 + 1e-9)
+    u = s * s * design.forward(np.linalg.solve(gram, r.value))
+    ratio = float(np.abs(u[used] / s[used]).max()) * (1.0 + 1e-9)
+    left = np.abs(r.value - design.adjoint(u)) + r.error
+    size = float(np.sqrt(np.sum(u * u))) * (1.0 + 1e-9)
+    left = left + (design.adjoint_factor + 4.0 * EPS) * size * problem.column_sizes
+    far = reach / float(np.sqrt(square)) * (1.0 + 1e-9) + float(np.linalg.norm(x)) * (1.0 + 1e-9)
+    cost = ratio * (reach + float(s @ (np.abs(t) + t_error)) * (1.0 + 1e-9))
+    return cost + float(np.linalg.norm(left)) * far * (1.0 + 1e-9) + 0.5 * dip * far * far
+
+
+_GRAM_ROWS = 65_536
+"""Rows of a block of ``A' diag(s)^2 A``, so that no copy of the data is made."""
 
 
 # -- an L1 norm without a quadratic term ----------------------------------------------------------

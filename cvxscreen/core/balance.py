@@ -16,6 +16,10 @@ Array = NDArray[np.float64]
 _NEWTON_STEPS = 60
 _FAR = 1e150
 _HALVINGS = 30
+FEW = 3
+"""Unpenalised coordinates at most whose columns are copied out of the data."""
+COPIED = 20_000_000
+"""Entries of these columns at most (160 MB) where there are more coordinates than that."""
 NEAR = 0.05
 """Terms that are this ready to move are tried first, alone."""
 
@@ -125,13 +129,20 @@ def balance(
 ) -> Array:
     """A point of the box near `theta` with ``E' theta = -target``, E the free columns.
 
-    The projection in a metric that makes terms far from a kink of `margins` reluctant to move
+    Beside many unpenalised coordinates the terms strictly inside their boxes are moved by the
+    least that does it (`_repaired`); at a vertex that is all there is to do. Else the projection in
+    a metric that makes terms far from a kink of `margins` reluctant to move
     (their Fenchel-Young term pays for it), first with those near a kink alone; then a last
     correction on coordinates inside the box. Best effort: what is left over is charged to the gap.
     """
-    losses, columns = problem.losses, problem.free_columns
-    if columns.shape[1] == 0 or problem.n == 0:
+    free = int(problem.quadratic.free.sum())
+    if free == 0 or problem.n == 0:
         return theta
+    if free > FEW:
+        theta, done = _repaired(problem, theta, target)
+        if done or problem.n * free > COPIED:
+            return theta
+    losses, columns = problem.losses, problem.free_columns
     ease = _ease(problem, margins)
     near = np.flatnonzero(ease > NEAR)
     if 0 < len(near) <= 0.5 * problem.n:
@@ -150,6 +161,55 @@ def balance(
         theta, losses.lo, losses.hi, columns, ease, target, np.zeros(columns.shape[1])
     ).solved()
     return _polish(problem, found, target, ease)
+
+
+def _movable(problem: Problem, theta: Array, most: int) -> tuple[NDArray[np.intp], Array]:
+    """Terms with the most room in their boxes, and that room for all terms.
+
+    An infinite box counts as large as the slope is, so that ordinary terms are not passed over.
+    """
+    losses = problem.losses
+    room = np.minimum(theta - losses.lo, losses.hi - theta)
+    weight = np.minimum(room, 1.0 + np.abs(theta)) * problem.sizes
+    inside = np.flatnonzero(weight > 0)
+    if len(inside) > most:
+        inside = inside[np.argpartition(-weight[inside], most)[:most]]
+    return inside[np.argsort(-weight[inside])], room
+
+
+def _free_rows(problem: Problem, index: NDArray[np.intp]) -> Array:
+    """The unpenalised coordinates of the rows at `index`, shape (k, m)."""
+    if problem.known.free_columns is not None:
+        return problem.known.free_columns[index]
+    return problem.design.dense(index)[:, problem.quadratic.free]
+
+
+def _repaired(problem: Problem, theta: Array, target: Array) -> tuple[Array, bool]:
+    """``theta_K - E_K (E_K' E_K)^{-1} (E' theta + target)``, clipped, three times at most.
+
+    K are the terms strictly inside their boxes with the most room. Returns whether the residual is
+    down to rounding; it is never made larger.
+    """
+    free = problem.quadratic.free
+    most = 4 * int(free.sum())
+    best, _ = _movable(problem, theta, most)
+    residual = problem.design.adjoint(theta)[free] + target
+    size = problem.column_sizes[free] * float(np.linalg.norm(theta)) + np.abs(target)
+    rounding = (4.0 + np.log2(problem.n)) * UNIT * size
+    if not len(best):
+        return theta, bool((np.abs(residual) <= rounding).all())
+    rows, lo, hi = _free_rows(problem, best), problem.losses.lo[best], problem.losses.hi[best]
+    theta = theta.copy()
+    for _ in range(3):
+        if (np.abs(residual) <= rounding).all():
+            break
+        step = np.linalg.lstsq(rows.T, -residual, rcond=None)[0]
+        moved = np.clip(theta[best] + step, lo, hi)
+        left = residual + rows.T @ (moved - theta[best])
+        if not float(np.linalg.norm(left)) < float(np.linalg.norm(residual)):
+            break
+        theta[best], residual = moved, left
+    return theta, bool((np.abs(residual) <= rounding).all())
 
 
 def _polish(problem: Problem, theta: Array, target: Array, ease: Array) -> Array:
@@ -198,17 +258,15 @@ def imbalance_cost(
     room in the box take it up, and moving ``theta_i`` by ``s`` changes the gap by at most ``|s|
     reach_i``.
     """
-    columns = problem.free_columns
-    if columns.shape[1] == 0 or not (residual.any() or residual_error.any()):
+    free = int(problem.quadratic.free.sum())
+    if free == 0 or not (residual.any() or residual_error.any()):
         return 0.0
-    if columns.shape[1] == 1:
+    if free == 1:
         return _one_column(problem, theta, residual, residual_error, target, reach)
-    losses = problem.losses
-    room = np.minimum(theta - losses.lo, losses.hi - theta)
-    order = np.argsort(-(room * np.abs(columns).max(axis=1)))[: 4 * columns.shape[1]]
-    order = order[room[order] > 0]
-    values = np.linalg.svd(columns[order].T, compute_uv=False) if len(order) else np.zeros(0)
-    if len(values) < columns.shape[1] or values[-1] <= 1e-8 * values[0]:
+    order, room = _movable(problem, theta, 4 * free)
+    rows = _free_rows(problem, order)
+    values = np.linalg.svd(rows.T, compute_uv=False) if len(order) else np.zeros(0)
+    if len(values) < free or values[-1] <= 1e-8 * values[0]:
         return _if_exact(problem, theta, residual_error, target)
     most = float(np.linalg.norm(np.abs(residual) + residual_error))
     bound = most / float(values[-1]) * (1.0 + 1e-6)
@@ -248,7 +306,7 @@ def _one_column(
 
 def _if_exact(problem: Problem, theta: Array, residual_error: Array, target: Array) -> float:
     """0 if the balance holds exactly (and the target is exact), otherwise infinity."""
-    if problem.imbalance > 0 or problem.side is not None:
+    if problem.imbalance > 0 or problem.side is not None or len(target) > FEW:
         return float("inf")
     sums = [
         exact_sum(problem.free_columns[:, j], theta, float(target[j]))

@@ -29,9 +29,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen._support.validation import finite, one_of
-from cvxscreen.core.balance import balance, imbalance_cost
+from cvxscreen.core.balance import FEW, balance, imbalance_cost
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
+from cvxscreen.core.quadratic import Quadratic
 
 __all__ = ["Centre", "Point", "dual_feasible", "margin_error", "reference_point", "rescaled_point"]
 Array = NDArray[np.float64]
@@ -168,7 +169,7 @@ def reference_point(
     given = theta = finite("theta", theta, (problem.n,))
     if problem.side is not None and multipliers is not None:
         multipliers = finite("multipliers", multipliers, problem.side.offset.shape)
-    theta, mu = dual_feasible(problem, theta, multipliers, margins)
+    theta, mu = dual_feasible(problem, theta, multipliers, margins, x)
     same = known is not None and np.array_equal(theta, given)
     At_theta = known[1] if known is not None and same else problem.design.adjoint(theta)
     error = margin_error(problem, x)
@@ -214,18 +215,44 @@ def dual_feasible(
     theta: ArrayLike,
     multipliers: ArrayLike | None = None,
     margins: Array | None = None,
+    x: Array | None = None,
 ) -> tuple[Array, Array]:
-    """Clip `theta` into its box, `multipliers` into K*, and `balance` the unpenalised part."""
+    """Clip `theta` into its box, `multipliers` into K*, and `balance` the unpenalised part.
+
+    `x` is needed where M is singular: the slope of M there is part of what is balanced.
+    """
     losses = problem.losses
+    linear = problem.linear if x is None else linear_at(problem, x)
     theta = np.clip(np.asarray(theta, dtype=np.float64), losses.lo, losses.hi)
     if problem.side is None:
         mu = np.zeros(0)
-        target = problem.linear[problem.quadratic.free]
+        target = linear[problem.quadratic.free]
     else:
         raw = np.zeros(len(problem.side.offset)) if multipliers is None else multipliers
         mu = problem.side.project_dual(raw)
-        target = (problem.linear - problem.side.adjoint(mu))[problem.quadratic.free]
+        target = (linear - problem.side.adjoint(mu))[problem.quadratic.free]
     return balance(problem, theta, target, margins), mu
+
+
+def linear_at(problem: Problem, x: Array) -> Array:
+    """``q``, and where M is singular ``M x + q``: there the dual point is a gradient at x.
+
+    For any y in the domain ``1/2 <y, M y> >= 1/2 <x, M x> + <M x, y - x>``, so slopes with
+    ``A' theta + M x + q = 0`` give the same gap as an exact dual point.
+    """
+    quadratic = problem.quadratic
+    if not isinstance(quadratic, Quadratic) or not quadratic.singular:
+        return problem.linear
+    return problem.linear + quadratic.apply(x)
+
+
+def free_load(problem: Problem, theta: Array) -> Array:
+    """``sum_i |a_ij theta_i|`` of the unpenalised coordinates j, or more than that, shape (m,)."""
+    free = problem.quadratic.free
+    if int(free.sum()) <= FEW:
+        return np.asarray(np.abs(problem.free_columns).T @ np.abs(theta))
+    size = float(np.linalg.norm(theta)) * (1.0 + gamma(problem.n + 8)) ** 2  # Cauchy and Schwarz
+    return np.asarray(problem.column_sizes[free] * size)
 
 
 def feasible_share(
@@ -290,7 +317,8 @@ def _assemble(
     if problem.pure_l1:
         return _assemble_pure_l1(problem, x, theta, margins, error, At_theta, At_theta_error)
     losses, quadratic = problem.losses, problem.quadratic
-    dual_residual = At_theta + problem.linear
+    linear = linear_at(problem, x)
+    dual_residual = At_theta + linear
     size = float(np.abs(theta) @ problem.rounding_norms)
     factor = problem.design.adjoint_factor + At_theta_error
     side_gap, side_error, feasible = 0.0, 0.0, problem.side is None
@@ -300,7 +328,7 @@ def _assemble(
         matrix, width = abs(problem.side.matrix), gamma(len(mu) + problem.d + 8)
         room = matrix @ np.abs(x) + np.abs(problem.side.offset)
         side_gap = max(float(mu @ slack), 0.0) + width * float(np.abs(mu) @ room)
-        sum_of_sizes = matrix.T @ np.abs(mu) + np.abs(At_theta + problem.linear)
+        sum_of_sizes = matrix.T @ np.abs(mu) + np.abs(At_theta + linear)
         side_error = width * quadratic.dual_reach(sum_of_sizes)
         feasible = problem.side.surely_holds(x)
     s, penalty_gap = np.zeros(0), 0.0
@@ -319,9 +347,9 @@ def _assemble(
         reach = np.abs(margins - losses.b) + losses.e + losses.q * np.abs(theta)
         reach = reach + error + problem.norms * (apart + dual_error)
         residual = dual_residual[quadratic.free]
-        residual_error = factor * (np.abs(problem.free_columns).T @ np.abs(theta))
+        residual_error = factor * free_load(problem, theta)
         residual_error += UNIT * np.abs(residual)
-        target = problem.linear[quadratic.free]
+        target = linear[quadratic.free]
         imbalance_gap = imbalance_cost(
             problem, theta, residual, residual_error + problem.imbalance, target, reach
         )

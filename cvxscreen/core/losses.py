@@ -15,11 +15,18 @@ pinball, level tau          y    0          0          -c tau       c (1 - tau)
 eps-insensitive             y    epsilon    0          -c           c
 smoothed eps-insensitive    y    epsilon    gamma/c    -c           c
 Huber (delta)               y    0          1/c        -c delta     c delta
+squared c/2 (t - y)^2       y    0          1/c        -inf         inf
+inequality t <= y           y    0          0          0            inf
+equality t = y              y    0          0          -inf         inf
 ==========================  ===  =========  =========  ===========  ============
 
 (pinball: slope ``-tau`` where the prediction ``t`` is below ``y``.) Every loss has minimum 0. By
 increasing argument ``f`` runs through at most five pieces: linear with slope ``lo``, quadratic,
 zero, quadratic, linear with slope ``hi``; the numbers say which exist. ``f(t + o)`` has ``b - o``.
+
+The last two rows of the table are *hard*: constraints written as terms, an infinite slope without
+curvature. Beyond their end the value is infinite and there is no slope; ``an inequality is
+inactive`` is ``the term is on its zero piece``. Their conjugate is ``b theta``, as the table says.
 """
 
 from __future__ import annotations
@@ -126,7 +133,8 @@ class Losses:
     ----------
     b, e, q, lo, hi : array_like, shape (n,)
         The five numbers of the module's docstring; scalars are broadcast. ``e, q >= 0`` and
-        ``lo <= 0 <= hi``; an infinite ``lo`` or ``hi`` needs ``q > 0``.
+        ``lo <= 0 <= hi``; an infinite ``lo`` or ``hi`` without curvature makes a constraint
+        (`hard`) and needs ``e = 0``.
 
     Raises
     ------
@@ -153,8 +161,11 @@ class Losses:
             raise InvalidInput("`b`, `e` and `q` of a loss must be finite; found NaN or infinity.")
         if (e < 0).any() or (q < 0).any() or not ((lo <= 0).all() and (hi >= 0).all()):
             raise InvalidInput("a loss needs non-negative `e`, `q` and slopes lo <= 0 <= hi.")
-        if (~(np.isfinite(lo) & np.isfinite(hi)) & (q == 0)).any():
-            raise InvalidInput("a loss with an unbounded slope needs curvature: q > 0.")
+        if ((np.isinf(lo) | np.isinf(hi)) & (q == 0) & (e > 0)).any():
+            raise InvalidInput(
+                "a loss with an unbounded slope needs curvature, q > 0, or is a constraint with "
+                "e = 0: shift its end `b` instead."
+            )
 
     @classmethod
     def repeated(cls, n: int, b: float, e: float, q: float, lo: float, hi: float) -> Losses:
@@ -199,6 +210,27 @@ class Losses:
         return self.q == 0.0
 
     @cached_property
+    def hard(self) -> NDArray[np.bool_]:
+        """Rows that are constraints: an infinite slope without curvature, shape (n,)."""
+        return self._flat & (np.isinf(self.lo) | np.isinf(self.hi))
+
+    @cached_property
+    def any_hard(self) -> bool:
+        """Whether there is a hard row."""
+        ends = self.lo.min(initial=0.0), self.hi.max(initial=0.0)
+        return not np.isfinite(ends).all() and bool(self.hard.any())
+
+    def violation(self, t: ArrayLike) -> Array:
+        """How far `t` is beyond the end of a hard row, 0 for every other row, shape (n,)."""
+        return self._violation(np.asarray(t, dtype=np.float64) - self.b)
+
+    def _violation(self, z: Array) -> Array:
+        """`violation` at ``z = t - b``."""
+        above = np.where(np.isinf(self.hi), z, 0.0)
+        beyond = np.maximum(above, np.where(np.isinf(self.lo), -z, 0.0))
+        return np.where(self.hard, np.maximum(beyond, 0.0), 0.0)
+
+    @cached_property
     def _present(self) -> frozenset[str]:
         return frozenset(name for name in FIELDS if getattr(self, name).any())
 
@@ -207,7 +239,10 @@ class Losses:
         return name in self._present
 
     def slope(self, t: ArrayLike) -> Array:
-        """One subgradient ``theta(t)``: soft(t - b, e) / q clipped, and 0 at a kink."""
+        """One subgradient ``theta(t)``: soft(t - b, e) / q clipped, and 0 at a kink.
+
+        Beyond the end of a hard row there is none: 0.
+        """
         return self.proximal_slope(t, 0.0, 0.0)
 
     def proximal_slope(self, t: ArrayLike, theta0: ArrayLike, weight: float) -> Array:
@@ -224,6 +259,8 @@ class Losses:
             return np.clip(z / (self.q + weight), self.lo, self.hi)
         right = np.where(z > 0, self.hi, 0.0) if self._has("hi") else 0.0
         jump = np.where(z < 0, self.lo, right)
+        if self.any_hard:
+            jump = np.where(np.isinf(jump) & self.hard, 0.0, jump)
         if not self._has("q"):
             return jump
         curve = np.where(self._flat, 1.0, self.q)
@@ -244,7 +281,9 @@ class Losses:
         z = np.asarray(t, dtype=np.float64) - self.b
         s = self.slope(t)
         value = z * s - self.e * np.abs(s) if self._has("e") else z * s
-        return value - 0.5 * self.q * s * s if self._has("q") else value
+        if self._has("q"):
+            value = value - 0.5 * self.q * s * s
+        return np.where(self._violation(z) > 0, np.inf, value) if self.any_hard else value
 
     def conjugate(self, theta: ArrayLike) -> Array:
         """``f_i*(theta_i)``, shape (n,); infinity outside ``[lo, hi]``."""
@@ -269,7 +308,8 @@ class Losses:
         gap = lean * (s - theta)
         if self._has("e"):
             gap -= self.e * (np.abs(s) - np.abs(theta))
-        return np.maximum(gap, 0.0, out=gap)
+        np.maximum(gap, 0.0, out=gap)
+        return np.where(self._violation(z) > 0, np.inf, gap) if self.any_hard else gap
 
     def fenchel_young_above(self, t: ArrayLike, error: ArrayLike, theta: ArrayLike) -> Array:
         """An upper bound of the Fenchel-Young term over all arguments within `error` of `t`.

@@ -5,8 +5,9 @@
     minimise over x with F x + f in K
         sum_i f_i(<a_i, x>) + 1/2 <x, M x> + <q, x> + h(x) + constant
 
-``M`` is a non-negative diagonal, plus an optional dense positive semidefinite matrix. Coordinates
-with a zero row in ``M`` are *unpenalised* (an intercept). ``h``, if there is one, is an L1 norm or
+``M`` is a non-negative diagonal, plus an optional dense positive semidefinite matrix; it may be 0.
+Coordinates with a zero row in ``M`` are *unpenalised* (an intercept; all of them where a dense M is
+singular). Some terms may be constraints (`Losses.hard`). ``h``, if there is one, is an L1 norm or
 the indicator of a cone (`cvxscreen.core.penalty`). A reduced problem is again a `Problem`,
 so whatever accepts one accepts the other.
 """
@@ -233,13 +234,16 @@ class Problem:
     # -- value and change -----------------------------------------------------------------------
 
     def primal(self, x: ArrayLike, margins: ArrayLike | None = None) -> float:
-        """The objective at `x` (side constraints and cones are not checked)."""
+        """The objective at `x` (side constraints, cones and hard terms are not checked)."""
         x = array("x", x, (self.d,))
         t = self.design.forward(x) if margins is None else margins
         value = self.quadratic.inner(0.5 * self.quadratic.apply(x) + self.linear, x)
         if self.penalty is not None:
             value += self.penalty.value(x)
-        return float(np.sum(self.losses.value(t))) + value + self.constant
+        values = self.losses.value(t)
+        if self.losses.any_hard:
+            values = np.where(self.losses.hard & np.isinf(values), 0.0, values)
+        return float(np.sum(values)) + value + self.constant
 
     def with_(self, *, C: float | None = None, lam: float | None = None) -> Problem:
         """The same problem at another parameter.

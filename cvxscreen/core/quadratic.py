@@ -18,10 +18,18 @@ from cvxscreen.errors import InvalidInput
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
+_ROUNDED = 1e-11
+"""Relative to the largest eigenvalue, how far below 0 the rounding of a matrix product (X'X from a
+million rows) and of its eigenvalues may put one that is 0."""
+
 
 @dataclass(frozen=True, eq=False)
 class Quadratic:
     """``1/2 <x, M x>`` with ``M = diag(diagonal) + matrix``.
+
+    Coordinates that M does not touch are *free*. Where M is singular on those that it touches
+    nothing says which directions it holds: then all coordinates count as free, and whatever rests
+    on strong convexity decides nothing about them.
 
     Parameters
     ----------
@@ -33,7 +41,7 @@ class Quadratic:
     Raises
     ------
     InvalidInput
-        If ``M`` is not positive definite on the coordinates it touches.
+        If ``M`` is not positive semidefinite, beyond the rounding of its eigenvalues.
     """
 
     diagonal: Array
@@ -50,23 +58,46 @@ class Quadratic:
             if matrix.shape != (d, d) or not np.isfinite(matrix).all():
                 raise InvalidInput(f"`matrix` must be finite with shape ({d}, {d}).")
             object.__setattr__(self, "matrix", 0.5 * (matrix + matrix.T))
-            if self.floor <= 0.0:
+            if self.singular and not self.dip <= _ROUNDED * self._size:
                 raise InvalidInput(
-                    "the quadratic term is not positive definite on the coordinates it touches; "
-                    "screening needs strong convexity there."
+                    "the quadratic term is not positive definite nor semidefinite: "
+                    f"an eigenvalue is {-self.dip:.3g}."
                 )
 
     @cached_property
-    def free(self) -> Mask:
-        """Mask of the unpenalised coordinates, shape (d,)."""
-        free = self.diagonal == 0.0
+    def untouched(self) -> Mask:
+        """Mask of the coordinates with a zero row in M, shape (d,)."""
+        untouched = self.diagonal == 0.0
         if self.matrix is not None:
-            free = free & ~self.matrix.any(axis=0)
-        return free
+            untouched = untouched & ~self.matrix.any(axis=0)
+        return untouched
+
+    @cached_property
+    def free(self) -> Mask:
+        """Mask of the unpenalised coordinates, shape (d,): all of them where M is `singular`."""
+        return np.ones(len(self.diagonal), dtype=bool) if self.singular else self.untouched
+
+    @cached_property
+    def singular(self) -> bool:
+        """Whether M cannot be shown to be positive definite on the coordinates that it touches."""
+        return self.matrix is not None and self._lowest <= 0.0
+
+    @cached_property
+    def _size(self) -> float:
+        """An upper bound of the largest eigenvalue of M."""
+        return float(np.abs(self.dense()).sum(axis=0).max(initial=0.0))
+
+    @cached_property
+    def dip(self) -> float:
+        """How far below 0 an eigenvalue of M may be, rounding included; 0 unless `singular`."""
+        if not self.singular:
+            return 0.0
+        lowest = float(np.linalg.eigvalsh(self.dense()).min())
+        return max(8.0 * len(self.diagonal) * UNIT * self._size - lowest, 0.0)
 
     @cached_property
     def _block(self) -> Array:
-        kept = ~self.free
+        kept = ~self.untouched
         return self.dense()[np.ix_(kept, kept)]
 
     @cached_property
@@ -89,7 +120,12 @@ class Quadratic:
     @cached_property
     def floor(self) -> float:
         """A guaranteed lower bound of M's eigenvalues on the penalised coordinates."""
-        kept = ~self.free
+        return float("inf") if self.singular else self._lowest
+
+    @cached_property
+    def _lowest(self) -> float:
+        """The same on the coordinates that M touches, not positive where nothing is guaranteed."""
+        kept = ~self.untouched
         if not kept.any():
             return float("inf")
         lowest = float(self.diagonal[kept].min())
@@ -140,6 +176,8 @@ class Quadratic:
         if self.matrix is None:
             weights = np.where(kept, 1.0 / np.where(kept, self.diagonal, 1.0), 0.0)
             return np.sqrt(design.weighted_squares(weights))
+        if not kept.any():
+            return np.zeros(design.shape[0])
         rows = design.take_columns(np.flatnonzero(kept)).dense()
         plain = np.sqrt(np.einsum("ij,ij->i", rows, rows) / self.floor)
         half = sla.solve_triangular(self._factor[0], rows.T, lower=True, check_finite=False)

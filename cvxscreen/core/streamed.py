@@ -81,6 +81,7 @@ class ChunkTerms(Losses):
         given = {"n": n, "unit": unit, "target": target, "weight": weight, "factor": factor}
         self.__dict__.update(given)
 
+    any_hard = False
     n: int
     unit: Unit
     target: Column

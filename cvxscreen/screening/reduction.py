@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen._support.rounding import gamma, square
 from cvxscreen._support.tables import table
 from cvxscreen.bounds.regions import Region
-from cvxscreen.core.duality import Point
+from cvxscreen.core.duality import Point, free_load
 from cvxscreen.core.losses import Codes, Losses, Piece
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.columns import few_entries, narrowed
@@ -54,13 +54,9 @@ class Selection:
             return self
         simple = problem.side is None and problem.penalty is None
         simple = simple and not problem.quadratic.free.any()
-        if problem.d <= FOLD_LIMIT and simple:
-            try:
-                self._fold(problem)
-            except InvalidInput:  # too ill-conditioned to be proven positive definite
-                pass
-            else:
-                return self
+        # A singular sum is too ill-conditioned to be proven positive definite.
+        if problem.d <= FOLD_LIMIT and simple and not self._fold(problem).singular:
+            return self
         codes = self.codes.copy()
         codes[curved] = Piece.UNDECIDED
         return Selection(codes, self.dropped)
@@ -135,7 +131,7 @@ class Selection:
         imbalance = problem.imbalance
         if free.any():
             factor = problem.design.adjoint_factor + gamma(4)
-            imbalance += factor * float(np.max(np.abs(problem.free_columns).T @ np.abs(slopes)))
+            imbalance += factor * float(np.max(free_load(problem, slopes)))
         kept = self.kept
         reduced = replace(
             problem,
@@ -147,7 +143,9 @@ class Selection:
             drift=problem.drift + rounding + extra_drift,
             imbalance=imbalance,
         )
-        reduced.known.inherit_rows(problem.known, kept, same_form=not len(curved))
+        same = quadratic is problem.quadratic
+        if same or np.array_equal(quadratic.free, free):
+            reduced.known.inherit_rows(problem.known, kept, same_form=same)
         return reduced
 
     def _rows_first(self, problem: Problem, features: NDArray[np.intp]) -> bool:

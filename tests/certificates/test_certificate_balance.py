@@ -53,4 +53,5 @@ def test_several_coordinates_need_room_for_the_move(room: float) -> None:
     linear = np.array([0.0, room - 0.1, room - 0.1])
     problem = cs.Problem(rows, losses, cs.Quadratic(np.array([1.0, 0.0, 0.0])), linear)
     proof = cs.certify(problem, np.zeros(3), np.full(2, -room))
-    assert np.isfinite(proof.gap) == (room > 0.1)
+    assert np.isinf(proof.within) == (room > 0.1)
+    assert np.isfinite(proof.within) == (proof.gap > 1.0)

@@ -229,8 +229,8 @@ def test_the_callers_arrays_are_copied() -> None:
         ((0, 0, 0, 0.5, 1), "lo <= 0 <= hi"),
         ((0, 0, 0, -1, -0.5), "lo <= 0 <= hi"),
         ((0, 0, 0, np.nan, 1), "lo <= 0 <= hi"),
-        ((0, 0, 0, -np.inf, 1), "curvature"),
-        ((0, 0, 0, -1, np.inf), "curvature"),
+        ((0, 0.1, 0, -np.inf, 1), "curvature"),
+        ((0, 0.1, 0, -1, np.inf), "curvature"),
     ],
 )
 def test_rows_that_are_no_loss_are_refused(bad: tuple[float, ...], words: str) -> None:

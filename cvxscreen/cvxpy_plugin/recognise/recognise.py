@@ -188,6 +188,8 @@ def _finish(draft: Draft, base: float) -> Recognition:
             side=SideConstraints(frame, held.offset, dims) if dims else None,
             kind="cvxpy",
         )
+        if problem.losses.any_hard:
+            raise NotScreenable("a loss with an unbounded slope needs curvature")
         _ = problem.quadratic.floor
     except (InvalidInput, np.linalg.LinAlgError) as error:
         raise NotScreenable(str(error)) from None
@@ -230,7 +232,12 @@ def _quadratic(matrix: Any) -> Quadratic:
             f"the quadratic term is not diagonal and has {matrix.shape[0]} coordinates; "
             f"the limit is {DENSE_LIMIT}"
         )
-    return Quadratic(np.zeros(matrix.shape[0]), matrix.toarray())
+    dense = Quadratic(np.zeros(matrix.shape[0]), matrix.toarray())
+    if dense.singular:
+        raise NotScreenable(
+            "the quadratic term is not positive definite on the coordinates it touches"
+        )
+    return dense
 
 
 def _check_free(
