@@ -54,10 +54,8 @@ from scipy.linalg import solve_triangular
 from cvxscreen._support.compiled import compiled
 from cvxscreen._support.tables import fields
 from cvxscreen._support.validation import array, one_of, positive
-from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1, PSD, NonNegative
-from cvxscreen.core.problem import Problem
-from cvxscreen.core.quadratic import Quadratic
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.errors import InvalidInput
 
 Array = NDArray[np.float64]
@@ -295,10 +293,12 @@ def _beside(found: Certificate, problem: Problem, t: Array, unheld: Unheld) -> C
             f"{unheld.residual:.3g} may cost {unheld.cost:.3g}"
         )
         found = replace(found, reason=reason)
-    if not f.any_hard:
+    hard = np.flatnonzero(hard_rows(f))
+    if not len(hard):
         return found
-    hard = np.flatnonzero(f.hard)
-    beyond = float(f.violation(t)[hard].max())
+    z, lo, hi = t[hard] - f.b[hard], f.lo[hard], f.hi[hard]
+    above, below = np.where(np.isinf(hi), z, 0.0), np.where(np.isinf(lo), -z, 0.0)
+    beyond = max(float(np.maximum(above, below).max()), 0.0)
     if found.ok and beyond > found.tolerance * (1.0 + float(np.abs(f.b[hard]).max())):
         reason = f"a term that is a constraint is violated by {beyond:.3g}"
         found = replace(found, ok=False, reason=reason)
@@ -391,18 +391,25 @@ def columns(losses: Any) -> tuple[Any, ...]:
     return losses.b, losses.e, losses.q, losses.lo, losses.hi
 
 
-def finite_columns(losses: Losses, theta: Array) -> tuple[Any, ...]:
+def hard_rows(losses: Any) -> NDArray[np.bool_]:
+    """Terms that are constraints: an infinite slope without curvature."""
+    endless = np.isinf(losses.lo) | np.isinf(losses.hi)
+    return np.asarray(endless & (losses.q == 0.0))
+
+
+def finite_columns(losses: Any, theta: Array) -> tuple[Any, ...]:
     """The same, the ends of hard rows put at ``-+ 2 |theta|`` instead of infinity.
 
     The conjugate at theta is the same, and the value 0 where the constraint holds; beyond its end
     the Fenchel-Young term is at most ``(b - t) theta < 0`` for the true ends, and 0 is charged.
     """
     b, e, q, lo, hi = columns(losses)
-    if not losses.any_hard:
+    hard = hard_rows(losses)
+    if not hard.any():
         return b, e, q, lo, hi
     end = 2.0 * np.abs(theta)
-    return (b, e, q, np.where(losses.hard & np.isinf(lo), -end, lo),
-            np.where(losses.hard & np.isinf(hi), end, hi))
+    return (b, e, q, np.where(hard & np.isinf(lo), -end, lo),
+            np.where(hard & np.isinf(hi), end, hi))
 
 
 def piecewise_value(problem: Problem, t: Array) -> Array:
@@ -784,8 +791,11 @@ def unheld_part(
     error = error + 4.0 * EPS * np.abs(side.residual[free])
     dip = 0.0
     if isinstance(quadratic, Quadratic) and quadratic.singular:
-        dip = quadratic.dip
-        error = error + 4 * (problem.d + 4) * EPS * (np.abs(quadratic.dense()) @ np.abs(x))[free]
+        matrix = quadratic.dense()
+        top = float(np.abs(matrix).sum(axis=0).max())
+        # How far below 0 an eigenvalue may be: that much the gradient inequality may be off.
+        dip = max(16.0 * problem.d * EPS * top - float(np.linalg.eigvalsh(matrix)[0]), 0.0)
+        error = error + 4 * (problem.d + 4) * EPS * (np.abs(matrix) @ np.abs(x))[free]
     r = Residual(free, side.residual[free], error)
     largest = float(np.abs(r.value).max())
     if not r.above.any() and not dip:
@@ -870,7 +880,7 @@ def bounding_box(problem: Problem) -> tuple[Array, Array]:
                 matrix = problem.side.matrix[rows].toarray()
                 top = -offset[rows] if kind == "zero" else np.full(len(matrix), np.inf)
                 parts.append((matrix, -offset[rows], top))
-    hard = np.flatnonzero(problem.losses.hard) if problem.losses.any_hard else np.zeros(0, int)
+    hard = np.flatnonzero(hard_rows(problem.losses))
     if 0 < len(hard) * d <= _DENSE_ROWS:
         f = problem.losses.take(hard)
         parts.append((problem.design.dense(hard), np.where(np.isinf(f.lo), f.b, -np.inf),
