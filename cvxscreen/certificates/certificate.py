@@ -252,7 +252,8 @@ def certify(
     gap = float(fy.sum()) * (1 + problem.n * EPS) + 0.5 * distance * distance
     gap += rest + imbalance
     if primal <= gap and rounding_alone(problem, theta, t, fy, primal):
-        return _verdict(above(problem, x, t, t_error), primal, tol, scale=at_zero(problem))
+        found = _verdict(above(problem, x, t, t_error), primal, tol, scale=at_zero(problem))
+        return _beside(found, problem, t, Unheld(0.0, residual=unheld.residual))
     found = _verdict(gap, primal, tol, imbalance, side)
     if free == 0 and not hard_rows(f).any():
         return found

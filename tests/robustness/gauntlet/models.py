@@ -78,7 +78,7 @@ MODELS = [
          {"b": [Bad("nan", np.full(N, np.nan), ("finite",)), Bad("words", "abc", ("<U3", "needed")),
                 Bad("two axes", np.ones((N, 1)), ("shape",)), Bad("nothing", None, ("None",))],
           "e": [Bad("negative", -1.0, ("non-negative",)), Bad("length", np.ones(3), ("fit",))],
-          "lo": [Bad("positive", 1.0, ("lo <= 0",)), Bad("infinite", -np.inf, ("q > 0",)),
+          "lo": [Bad("positive", 1.0, ("lo <= 0",)), Bad("infinite", np.inf, ("lo <= 0",)),
                  Bad("nan", np.nan, ("lo <= 0",))]},
          ("Losses",), says={"lo": "q`|`e|lo <= 0|slope", "e": "e`|`lo"}),
     Door("Quadratic", cs.Quadratic, given(diagonal=np.ones(D)),
