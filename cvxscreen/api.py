@@ -99,11 +99,13 @@ def solve(
         ``"safe"`` fixes only what a theorem proves (refused for data in chunks); ``"certified"``
         may also predict, and then proves the answer on the full data.
     solver : str or SubproblemSolver
-        ``"auto"`` or ``"builtin"`` for the built-in solver that suits; ``"apg"`` for accelerated
-        proximal gradient (smooth losses); ``"sdca"``, ``"spdc"`` for these methods under an L1
-        term (Shibagaki et al. 2016); otherwise the name of a solver
-        that CVXPY has installed (``"CLARABEL"``, ``"SCS"``, ...), which then solves the reduced
-        problem, or a solver of your own (`cvxscreen.solvers.interface.SubproblemSolver`).
+        ``"auto"`` or ``"builtin"`` for the built-in solver that suits. By name, ``"apg"`` is
+        accelerated proximal gradient (smooth losses); ``"sdca"`` and ``"spdc"`` are these methods
+        under an L1 term (Shibagaki et al. 2016); ``"projected_gradient"`` (Yoshida et al. 2019) and
+        ``"newton"`` are the methods of metric learning, one without the other. Otherwise the name
+        of a solver that CVXPY has installed (``"CLARABEL"``, ``"SCS"``, ...), which then solves the
+        reduced problem, or a solver of your own
+        (`cvxscreen.solvers.interface.SubproblemSolver`).
     bounds : sequence of str or Bound, optional
         Bounds to prove with, by name or as functions from the problem and a point of it to a
         region (default ``("midpoint",)``, under an L1 term ``("joint",)``,
@@ -175,7 +177,8 @@ def solve(
         # Metric learning has a way of its own, which proves by the midpoint ball alone.
         if isinstance(inner, MetricSolver) and chosen == (bound_table.midpoint_ball,):
             return solve_metric(
-                problem, mode=mode, tol=tol, bounds=chosen, on_round=show, limits=limits,
+                problem, mode=mode, tol=tol, method=inner.method, bounds=chosen, on_round=show,
+                limits=limits,
                 start=None if start is None else Start(start.x, start.theta),
             )
         return solve_screened(

@@ -32,8 +32,8 @@ from cvxscreen.paths.run import MetricRun, Run, known_points
 from cvxscreen.solvers.interface import SubproblemSolver, check_request
 from cvxscreen.solvers.lp_svm import LP_SOLVERS, LpSvm
 from cvxscreen.solvers.metric.sequence import metric_grid
-from cvxscreen.solvers.metric.solver import is_metric
-from cvxscreen.solvers.registry import NEEDED
+from cvxscreen.solvers.metric.solver import MetricSolver, is_metric
+from cvxscreen.solvers.registry import NEEDED, named_solver
 
 Array = NDArray[np.float64]
 
@@ -163,8 +163,12 @@ def path(
         lp = LpRun(problem, tol, mode, limits, max_iter)
         return _followed(lp, _grid(values), Checkpoint(None, ""), problem.n, progress, one=False)
     ours = isinstance(solver, str) and solver.lower() in ("auto", "builtin")
+    method = "auto"
     if metric and not ours:
-        raise InvalidInput("`over`: 'lam' takes the built-in solver; else call `solve` by value.")
+        chosen = named_solver(solver, problem)
+        if not isinstance(chosen, MetricSolver):
+            raise InvalidInput("`over`: 'lam' takes a built-in solver; else call `solve` by value.")
+        method = chosen.method
     if eps is not None:
         if over != "C" or checkpoint is not None:
             raise InvalidInput("`eps` is for a path over C without a checkpoint.")
@@ -172,8 +176,8 @@ def path(
         points = Points()
         run = Run(problem, points, min(tol, EXACT * eps), mode, solver, limits=limits,
                   max_iter=max_iter)
-        chosen = EpsRun(run, first, last, eps)
-        return _followed(chosen, None, Checkpoint(None, ""), problem.n, progress, one=True)
+        steps = EpsRun(run, first, last, eps)
+        return _followed(steps, None, Checkpoint(None, ""), problem.n, progress, one=True)
     grid = _grid(metric_grid(problem) if values is None else values)
     if over == "lam" and problem.lam is None:
         raise InvalidInput("`over`: this problem has no lambda (as metric learning has); use 'C'.")
@@ -181,7 +185,7 @@ def path(
     points = Points(known_points(saved, problem, grid, tol, over))
     followed: Run | MetricRun = MetricRun(
         problem, points, grid, tol, saved.rows, stop=values is None, limits=limits,
-        max_iter=max_iter,
+        max_iter=max_iter, method=method,
     ) if metric else Run(
         problem, points, tol, mode, solver, over, limits=limits, max_iter=max_iter,
         recorded=checkpoint is not None,

@@ -49,11 +49,12 @@ class MetricRun:
     def __init__(
         self, problem: Problem, points: Points, grid: Array, tol: float,
         done: tuple[dict[str, Any], ...], *, stop: bool, limits: Limits, max_iter: int | None,
+        method: str = "auto",
     ) -> None:
         self.points, self.limits = points, limits
         self.ended, self.note = False, ""
         self._rows = metric_rows(
-            problem, grid, tol, done, stop=stop, limits=limits, max_iter=max_iter
+            problem, grid, tol, done, stop=stop, limits=limits, max_iter=max_iter, method=method
         )
 
     def advance(self, _: Array) -> None:

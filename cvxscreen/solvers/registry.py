@@ -38,6 +38,11 @@ AUTOMATIC = ("auto", "builtin", "newton")
 FORCED: dict[str, type[Apg] | type[Sdca] | type[Spdc]] = {"apg": Apg, "sdca": Sdca, "spdc": Spdc}
 """Built-in solvers that are used only when named."""
 
+METRIC_METHODS = {"projected_gradient": "bb", "newton": "newton"}
+"""Methods of `MetricSolver` by name: projected gradient with Barzilai-Borwein steps (Yoshida et al.
+2019), and the proximal augmented Lagrangian. On its own it takes the second where the first is
+slow."""
+
 PILOT, KINKED = 1e-12, 1e-8
 """Relative gap asked of the built-in solver before another one sees the reduced problem; the second
 under an L1 term with losses that have a kink, where the last digits are slow."""
@@ -140,12 +145,19 @@ def named_solver(
     if not isinstance(solver, str) and isinstance(solver, SubproblemSolver):
         return solver
     word("solver", solver, NEEDED)
+    if solver.lower() in METRIC_METHODS and is_metric(problem):
+        return MetricSolver(METRIC_METHODS[solver.lower()], limits)
+    if solver.lower() == "projected_gradient":
+        raise InvalidInput(
+            "`solver` is 'projected_gradient', the method for metric learning (`rtlm`); for smooth "
+            "losses of other problems there is 'apg'."
+        )
     auto = solver.lower() == "auto" and problem.side is not None
     if solver.lower() in AUTOMATIC and not auto:
         return builtin_solver(problem, limits)
     if solver.lower() in FORCED:
         return FORCED[solver.lower()](limits=limits)
     inner: SubproblemSolver = supplied("cvxpy.solver")(
-        "CLARABEL" if auto else solver, limits, (*AUTOMATIC, *FORCED)
+        "CLARABEL" if auto else solver, limits, (*AUTOMATIC, *FORCED, *METRIC_METHODS)
     )
     return inner

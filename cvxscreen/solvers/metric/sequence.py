@@ -315,6 +315,7 @@ def metric_rows(
     stop: bool,
     limits: Limits = UNLIMITED,
     max_iter: int | None = None,
+    method: str = "auto",
 ) -> Iterator[dict[str, Any]]:
     """The points of a path after those `done`, each as the fields of its record.
 
@@ -328,7 +329,8 @@ def metric_rows(
             return
     first = [(row["value"], row["x"]) for row in done]
     points = iterate_path(
-        problem, grid[len(done):], tol=tol, first=first, limits=limits, max_iter=max_iter
+        problem, grid[len(done):], tol=tol, first=first, limits=limits, max_iter=max_iter,
+        method=method,
     )
     for point in points:
         proof, lam = point.certificate, float(point.problem.lam or 0.0)

@@ -251,3 +251,20 @@ def test_the_bounds_asked_for_are_those_that_reduce() -> None:
         proven[name] = found.rounds[-1].proven
     assert proven["gb"] <= proven["pgb"]
     assert len(set(proven.values())) > 1
+
+
+@pytest.mark.parametrize("name", ["projected_gradient", "Newton"])
+@pytest.mark.parametrize("gamma", [0.05, 0.0])
+def test_methods_by_name_for_one_lambda_and_for_a_path(name: str, gamma: float) -> None:
+    p = problem(0.1, gamma=gamma)
+    usual, named = cvxscreen.solve(p, tol=1e-8), cvxscreen.solve(p, tol=1e-8, solver=name)
+    assert named.certificate.ok
+    assert named.value == pytest.approx(usual.value, rel=1e-7)
+    values = lambda_max(p) * np.array([0.3, 0.2])
+    found = cvxscreen.path(p, over="lam", values=values, solver=name)
+    assert all(point.status == "optimal" for point in found.points)
+
+
+def test_projected_gradient_is_for_metrics() -> None:
+    with pytest.raises(InvalidInput, match="apg"):
+        cvxscreen.solve(cvxscreen.svm(np.eye(2), [1.0, -1.0]), solver="projected_gradient")
