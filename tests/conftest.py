@@ -71,6 +71,14 @@ def compiled_at_once() -> None:
     segments.PARTS.price = segments.LOOP.price = 0.0
 
 
+@pytest.fixture(autouse=True, scope="session")
+def screened_whatever_its_size() -> None:
+    """``method="screen"`` leaves small problems to CVXPY; those of the tests are small."""
+    from cvxscreen.cvxpy_plugin import worthwhile
+
+    worthwhile.STEP_ASIDE = False
+
+
 @pytest.fixture(autouse=True)
 def fixed_seeds() -> None:
     """Seed the two global generators that other libraries still draw from."""

@@ -48,6 +48,7 @@ from cvxscreen.cvxpy_plugin.solution_cache import (
     store_refusal,
     store_solution,
 )
+from cvxscreen.cvxpy_plugin.worthwhile import why_not_worthwhile
 from cvxscreen.errors import NotScreenable
 from cvxscreen.solvers.interface import Start, SubproblemSolver
 from cvxscreen.solvers.loop import MODES, solve_screened
@@ -69,12 +70,21 @@ ELSEWHERE = ("gp", "qcp", "requires_grad", "nlp")
 """Arguments of ``prob.solve`` that ask for something else than a convex solve."""
 
 
+POSITIONAL = (
+    "warm_start", "verbose", "bibtex", "gp", "qcp", "requires_grad", "enforce_dpp", "ignore_dpp",
+    "canon_backend", "nlp",
+)
+"""Names of CVXPY's positional arguments of ``prob.solve`` after the solver."""
+
+
 def solve(
     problem: Any,
     solver: Any = None,
+    *further: Any,
     mode: str = "certified",
     tol: float = 1e-6,
     verbose: bool = False,
+    always: bool = False,
     **options: Any,
 ) -> Any:
     """Solve a ``cvxpy.Problem`` by screening; registered as ``prob.solve(method="screen")``.
@@ -85,12 +95,17 @@ def solve(
     solver : str or solver object, optional
         Solver of the reduced problem (Clarabel when omitted, CVXPY's choice when omitted but for
         its options); ``"builtin"`` for the built-in one.
+    *further
+        As in ``prob.solve(solver, warm_start, verbose, ...)``.
     mode : {"certified", "safe"}
         Whether terms may be fixed by prediction (and certified afterwards) or by proof only.
     tol : float
         Relative duality gap on the full problem.
     verbose : bool
         Say what was recognised and kept, and let the solver talk.
+    always : bool
+        Screen even where the problem's size says that it saves nothing, as ``mode="safe"`` and
+        ``solver="builtin"`` do. Without it such a problem is solved plainly at once.
     **options
         Passed to the solver untouched; the built-in one takes `time_limit` and `max_iter`, and its
         answer then has status ``"user_limit"`` where it is not certified.
@@ -104,10 +119,14 @@ def solve(
     ------
     cvxpy.error.SolverError
         As from ``prob.solve()``.
+    cvxpy.error.DPPError
+        With ``enforce_dpp=True``, as from ``prob.solve()``.
     UnknownName, InvalidInput
         For a mode or a tolerance that does not exist.
     """
-    request = Request(solver, mode, tol, verbose, options)
+    given = dict(zip(POSITIONAL, further, strict=False))
+    verbose = bool(given.pop("verbose", verbose))
+    request = Request(solver, mode, tol, verbose, {**given, **options}, always)
     request.check()
     began = perf_counter()
     found = _recognised(problem, request)
@@ -146,6 +165,8 @@ class Request:
     verbose : bool
     options : dict
         Everything else, for the inner solver.
+    always : bool
+        Whether the size of a problem is no reason to solve it plainly.
     """
 
     solver: Any = None
@@ -153,6 +174,12 @@ class Request:
     tol: float = 1e-6
     verbose: bool = False
     options: dict[str, Any] = field(default_factory=dict)
+    always: bool = False
+
+    @property
+    def insists(self) -> bool:
+        """Whether screening was asked for whatever it saves."""
+        return self.always or self.builtin or self.mode != "certified"
 
     @property
     def builtin(self) -> bool:
@@ -210,6 +237,10 @@ def _recognised(problem: Any, request: Request) -> Recognition | CompositeProble
     other = [name for name in ELSEWHERE if request.options.get(name)]
     if other:
         return f"the argument `{other[0]}` asks for a solve of another kind"
+    if not request.insists:
+        useless = why_not_worthwhile(problem)
+        if useless:
+            return useless
     known = known_refusal(problem, request.builtin)
     if known is not None:
         return known

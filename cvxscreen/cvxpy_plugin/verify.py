@@ -265,7 +265,7 @@ def _one(
     problem.solve(solver=chosen_solver(solver, given), **given)
     plain = _Snapshot.of(problem, process_time() - began)
     began = process_time()
-    solve(problem, solver, mode=mode, tol=tol, **given)
+    solve(problem, solver, mode=mode, tol=tol, always=True, **given)
     screened = _Snapshot.of(problem, process_time() - began)
     return _compare(problem, plain, screened, tol), plain, screened
 

@@ -52,7 +52,7 @@ def main() -> None:
     args = parser.parse_args()
     warnings.simplefilter("ignore")  # CVXPY advises against loops
     X, y = cvxscreen.datasets.two_gaussians(3000, COORDINATES, seed=1)
-    written("slack", False, X, y).solve(method="screen")  # compiles
+    written("slack", False, X, y).solve(method="screen", always=True)  # compiles
     print("terms    spelling  loop   write s  screen s   plain s   ratio  difference")
     for terms in args.terms:
         X, y = cvxscreen.datasets.two_gaussians(terms, COORDINATES, seed=0)

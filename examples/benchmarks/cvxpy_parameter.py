@@ -129,7 +129,7 @@ def main() -> None:
     args = parser.parse_args()
     small, label = cvxscreen.datasets.two_gaussians(3000, 5, seed=1)
     along(small, label, [1e-2, 1e-3])
-    resolve(small, label, [1e-2], method="screen")
+    resolve(small, label, [1e-2], method="screen", always=True)
     X, y = cvxscreen.datasets.two_gaussians(args.terms, args.coordinates, seed=0)
     if args.single or args.only_plain:
         single(X, y, plain=args.only_plain)

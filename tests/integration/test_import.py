@@ -18,7 +18,7 @@ LISTS = "[[1.0, 2.0], [2.0, 1.0]], [1.0, -1.0]"
 PROBLEM = """
 w = cp.Variable(2)
 prob = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + cp.sum(cp.pos(1 - X @ w))))
-prob.solve(method="screen")
+prob.solve(method="screen", always=True)
 assert prob.solver_stats.extra_stats["cvxscreen"].recognised
 """
 

@@ -1,0 +1,195 @@
+"""Where ``method="screen"`` steps aside: decided from sizes alone, before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+from cvxscreen import cvxpy_plugin
+from cvxscreen.cvxpy_plugin import plugin, worthwhile
+from cvxscreen.cvxpy_plugin.worthwhile import VISITS, measure
+
+cvxpy_plugin.register()
+
+
+@pytest.fixture(autouse=True)
+def deciding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worthwhile, "STEP_ASIDE", True)
+
+
+@pytest.fixture
+def unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(problem: Any) -> Any:
+        raise AssertionError("the problem was read")
+
+    monkeypatch.setattr(plugin, "recognise", never)
+    monkeypatch.setattr(plugin, "recognise_composite", never)
+
+
+def fit(n: int, d: int, loss: Callable[[Any], Any] = cp.abs) -> Any:
+    rng = np.random.default_rng(0)
+    w = cp.Variable(d, name="w")
+    X, y = rng.standard_normal((n, d)), rng.standard_normal(n)
+    return cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + cp.sum(loss(X @ w - y))))
+
+
+def slacks(n: int, d: int) -> Any:
+    rng = np.random.default_rng(0)
+    w, b, xi = cp.Variable(d), cp.Variable(), cp.Variable(n)
+    y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
+    rows = [cp.multiply(y, rng.standard_normal((n, d)) @ w + b) >= 1 - xi, xi >= 0]
+    return cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + cp.sum(xi)), rows)
+
+
+def loop(n: int, d: int = 3) -> Any:
+    X = np.random.default_rng(0).standard_normal((n, d))
+    w = cp.Variable(d)
+    loss = sum(cp.pos(1 - X[k] @ w) for k in range(n))
+    return cp.Problem(cp.Minimize(cp.sum_squares(w) + loss))
+
+
+def metric(n: int, d: int) -> Any:
+    H = np.random.default_rng(0).standard_normal((n, d * d))
+    M = cp.Variable((d, d), PSD=True)
+    loss = cp.sum(cp.pos(1 - H @ cp.vec(M, order="F")))
+    return cp.Problem(cp.Minimize(loss + cp.sum_squares(M)))
+
+
+def lasso(n: int, d: int) -> Any:
+    rng = np.random.default_rng(0)
+    w = cp.Variable(d)
+    cost = cp.sum_squares(rng.standard_normal((n, d)) @ w - rng.standard_normal(n))
+    return cp.Problem(cp.Minimize(cost + 9.0 * cp.norm1(w)))
+
+
+def many_rows(n: int, d: int) -> Any:
+    rng = np.random.default_rng(0)
+    x = cp.Variable(d)
+    rows = [rng.standard_normal((n, d)) @ x <= 1.0 + rng.random(n)]
+    return cp.Problem(cp.Minimize(cp.sum_squares(x - 1.0)), rows)
+
+
+TAKEN: dict[str, Callable[[], Any]] = {
+    "absolute": lambda: fit(5000, 10),
+    "pinball": lambda: fit(5000, 10, lambda e: cp.maximum(0.3 * e, -0.7 * e)),
+    "huber": lambda: fit(5000, 10, cp.huber),
+    "slacks": lambda: slacks(5000, 10),
+    "a loop": lambda: loop(300),
+    "a metric": lambda: metric(4000, 10),
+    "more columns than rows": lambda: fit(400, 1000, cp.pos),
+    "columns under an L1 norm": lambda: lasso(1000, 2000),
+    "rows of constraints": lambda: many_rows(5000, 10),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_may_be_worthwhile_is_looked_at(name: str) -> None:
+    assert measure(TAKEN[name]()).why_not() == ""
+
+
+def total_variation() -> Any:
+    x, y = cp.Variable(5000), np.random.default_rng(0).standard_normal(5000)
+    return cp.Problem(cp.Minimize(cp.sum_squares(x - y) + cp.tv(x)))
+
+
+def trend_filter() -> Any:
+    x, y = cp.Variable(3000), np.random.default_rng(0).standard_normal(3000)
+    return cp.Problem(cp.Minimize(cp.sum_squares(x - y) + 5.0 * cp.norm1(cp.diff(x, 2))))
+
+
+def isotonic() -> Any:
+    x, y = cp.Variable(3000), np.random.default_rng(0).standard_normal(3000)
+    return cp.Problem(cp.Minimize(cp.norm1(x - y)), [x[1:] >= x[:-1]])
+
+
+def control() -> Any:
+    x, u = cp.Variable((4, 401)), cp.Variable((2, 400))
+    rng = np.random.default_rng(0)
+    A, B = rng.standard_normal((4, 4)), rng.standard_normal((4, 2))
+    cost: Any = 0
+    rows = [x[:, 0] == cp.Parameter(4, value=np.ones(4))]
+    for t in range(400):
+        cost = cost + cp.sum_squares(x[:, t + 1]) + cp.norm1(u[:, t])
+        rows += [x[:, t + 1] == A @ x[:, t] + B @ u[:, t], cp.norm_inf(u[:, t]) <= 1.0]
+    return cp.Problem(cp.Minimize(cost), rows)
+
+
+def integers() -> Any:
+    x = cp.Variable(5, boolean=True)
+    data = np.random.default_rng(0).standard_normal((5000, 5))
+    return cp.Problem(cp.Minimize(cp.sum(cp.pos(1 - data @ x))))
+
+
+LEFT: dict[str, tuple[Callable[[], Any], str]] = {
+    "total variation": (total_variation, "as many coordinates as terms"),
+    "trend filter": (trend_filter, "as many coordinates as terms"),
+    "isotonic": (isotonic, "as many coordinates as terms"),
+    "control": (control, "as many coordinates as terms"),
+    "least squares": (lambda: fit(5000, 10, cp.square), "as many coordinates as terms"),
+    "small": (lambda: fit(200, 10), r"small \(200 terms\)"),
+    "small slacks": (lambda: slacks(200, 10), r"small \(200 terms\)"),
+    "a short loop": (lambda: loop(50), "small"),
+    "logistic": (lambda: fit(5000, 10, cp.logistic), "logistic"),
+    "integers": (integers, "integer"),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_cannot_be_worthwhile_is_left_alone(name: str) -> None:
+    make, words = LEFT[name]
+    assert words.replace("\\", "") in measure(make()).why_not()
+
+
+@pytest.mark.usefixtures("unread")
+def test_nothing_is_read_and_the_report_says_why() -> None:
+    problem, plain = fit(200, 10), fit(200, 10)
+    assert problem.solve(method="screen") == plain.solve()
+    report = problem.solver_stats.extra_stats["cvxscreen"]
+    assert not report.recognised
+    assert "small (200 terms)" in report.reason
+    assert "always=True" in report.reason
+    assert problem.solver_stats.solver_name == plain.solver_stats.solver_name
+
+
+@pytest.mark.parametrize(
+    "insisting", [{"always": True}, {"mode": "safe"}, {"solver": "builtin"}]
+)
+def test_whoever_insists_is_screened(insisting: dict[str, Any]) -> None:
+    problem = fit(200, 10)
+    problem.solve(method="screen", **insisting)
+    assert problem.solver_stats.extra_stats["cvxscreen"].recognised
+
+
+def test_the_decision_is_made_once_for_each_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, seen = fit(200, 10), []
+    monkeypatch.setattr(worthwhile, "measure", lambda p: seen.append(p) or measure(p))
+    for _ in range(3):
+        problem.solve(method="screen")
+    assert len(seen) == 1
+
+
+@pytest.fixture
+def visited(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    seen: list[Any] = []
+    monkeypatch.setattr(worthwhile, "_entries", lambda atom: seen.append(atom) or 0.0)
+    return seen
+
+
+@pytest.mark.filterwarnings("ignore:Objective contains too many subexpressions")
+@pytest.mark.parametrize("n", [300, 3000])
+def test_a_few_pieces_of_a_loop_stand_for_all(n: int, visited: list[Any]) -> None:
+    found = measure(loop(n))
+    assert found.terms == pytest.approx(n, rel=0.05)
+    assert found.pieces == pytest.approx(n, rel=0.05)
+    assert len(visited) < 200
+
+
+def test_the_walk_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worthwhile, "VISITS", 10)
+    assert measure(loop(300)).coordinates == 0
+    monkeypatch.setattr(worthwhile, "VISITS", VISITS)
+    assert measure(loop(300)).coordinates == 3
