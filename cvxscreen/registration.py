@@ -25,6 +25,7 @@ SUPPLIES = {
     "cvxpy.problem": "cvxscreen.cvxpy_plugin.build:to_cvxpy",
     "cvxpy.lp_svm": "cvxscreen.cvxpy_plugin.build:lp_to_cvxpy",
     "cvxpy.multitask": "cvxscreen.cvxpy_plugin.build:joint_sdp",
+    "cvxpy.multitask_solver": "cvxscreen.cvxpy_plugin.cvxpy_solver:solve_joint_sdp",
 }
 """What `cvxscreen._support.extensions` hands to the layers below the plugin."""
 

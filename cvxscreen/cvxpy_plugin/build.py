@@ -252,16 +252,18 @@ def joint_sdp(problem: MultiTask) -> Any:
     Returns
     -------
     cvxpy.Problem
-        With variables named ``U`` (d, m), ``b`` (m,), ``M`` (d, d) and ``T`` (m, m).
+        With variables named ``U`` (d, m), ``b`` (m,), ``M`` (d, d), ``T`` (m, m), ``p`` (n,); the
+        first constraint says that ``p`` are the predictions, its dual value is minus their slopes.
     """
     d, m, f = problem.d, problem.m, problem.losses
     U, b = cp.Variable((d, m), name="U"), cp.Variable(m, name="b")
     M = cp.Variable((d, d), symmetric=True, name="M")
     T = cp.Variable((m, m), symmetric=True, name="T")
-    p = cp.hstack([X @ U[:, k] + b[k] for k, X in enumerate(problem.X)])
+    p = cp.Variable(problem.n, name="p")
+    predicted = p == cp.hstack([X @ U[:, k] + b[k] for k, X in enumerate(problem.X)])
     eye = np.eye(d)
     block = cp.bmat([[problem.eta * eye + M, U], [U.T, T]])
-    constraints = [block >> 0, M >> 0, eye - M >> 0, cp.trace(M) == problem.h]
+    constraints = [predicted, block >> 0, M >> 0, eye - M >> 0, cp.trace(M) == problem.h]
     losses, more = _joint_losses(p - f.b, f)
     constraints += more
     objective = cp.sum(losses) + problem.c * cp.trace(T)

@@ -16,9 +16,10 @@ import numpy as np
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.problem import Problem
-from cvxscreen.cvxpy_plugin.build import build
+from cvxscreen.cvxpy_plugin.build import build, joint_sdp
 from cvxscreen.cvxpy_plugin.strictly_feasible import move_inside, strictly_feasible_point
 from cvxscreen.errors import UnknownName
+from cvxscreen.multitask.problem import MultiTask
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver
 
 TIGHT: dict[str, dict[str, Any]] = {
@@ -163,6 +164,31 @@ def named_cvxpy_solver(
     if name.upper() not in installed():
         raise UnknownName.among("solver", name, [*others, *installed()])
     return CvxpySolver(name.upper(), options_for(name, {}), limits)
+
+
+def solve_joint_sdp(
+    problem: MultiTask, name: str, limits: Limits = UNLIMITED, others: Sequence[str] = ()
+) -> tuple[Any, Any, Any, Any]:
+    """``(U, b, M, theta)`` of a multi-task problem by CVXPY's solver `name`, on all of it.
+
+    Raises
+    ------
+    UnknownName
+        If CVXPY has no such solver installed; `others` are names known elsewhere, to be listed.
+    cvxpy.error.SolverError
+        Where the solver finds no answer.
+    """
+    solver = named_cvxpy_solver(name, limits, others)
+    sdp = joint_sdp(problem)
+    with ignore_warnings():
+        sdp.solve(solver=solver.name, **solver.limited_options())
+    limits.spent(sdp.solver_stats.num_iters or 0)
+    found = sdp.var_dict
+    if found["U"].value is None:
+        raise cp.error.SolverError(f"{solver.name} ended without an answer ({sdp.status}).")
+    theta = -np.asarray(sdp.constraints[0].dual_value).ravel()
+    theta = np.clip(theta, problem.losses.lo, problem.losses.hi)
+    return found["U"].value, found["b"].value, found["M"].value, theta
 
 
 @cache

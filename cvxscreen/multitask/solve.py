@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.extensions import supplied
 from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen._support.validation import choice, choice_in_any_case, one_of, tolerance
+from cvxscreen._support.validation import choice, one_of, tolerance, word
+from cvxscreen.core.duality import dual_feasible
 from cvxscreen.errors import InvalidInput
 from cvxscreen.multitask.bcd import Bcd
 from cvxscreen.multitask.certificate import certify_multitask
-from cvxscreen.multitask.first_order import Admm, ApgJoint, SmoothFista
+from cvxscreen.multitask.first_order import Admm, ApgJoint, Record, SmoothFista
 from cvxscreen.multitask.problem import Metric, MultiTask
 from cvxscreen.multitask.solution import MultiTaskSolution, Outcome, Round
 
@@ -52,7 +54,9 @@ def solve_multitask(
     solver : str
         ``"bcd"``: block coordinate descent with accelerated steps (the default but for smooth
         losses on large tasks); ``"plain"``: without them; ``"admm"``; ``"apg"``: accelerated
-        projected gradient on (U, M), a reference; ``"fista"``: on U, for smooth losses.
+        projected gradient on (U, M), a reference; ``"fista"``: on U, for smooth losses. Any other
+        name is a solver that CVXPY has installed for semidefinite programs (``"SCS"``,
+        ``"CLARABEL"``): a reference again, on the whole problem.
     screening : bool
         Whether block coordinate descent screens its U-steps (losses with kinks). The answer is the
         same either way, and it takes longer; see `cvxscreen.multitask.screening`.
@@ -70,7 +74,7 @@ def solve_multitask(
     one_of("problem", problem, MultiTask, "a problem from `raso` is needed")
     choice("mode", mode, MODES)
     tol = tolerance(tol)
-    name = choice_in_any_case("solver", solver, SOLVERS)
+    name = word("solver", solver, "the name of a solver is needed").lower()
     if start is not None:
         one_of("start", start, MultiTaskSolution, "what `solve` returned for such tasks is needed")
     if name in ("auto", "builtin"):
@@ -115,7 +119,17 @@ def _run(
         return Admm(**limit)(problem, target, on_round, limits)
     if name == "apg":
         return ApgJoint(**limit)(problem, target, on_round, limits)
-    return SmoothFista(**limit)(problem, target, on_round, limits)
+    if name == "fista":
+        return SmoothFista(**limit)(problem, target, on_round, limits)
+    U, b, M, theta = supplied("cvxpy.multitask_solver")(problem, name, limits, SOLVERS)
+    # Each task's slopes must sum to 0 exactly, where a solver leaves a rest.
+    tasks = (problem.task(k, M) for k in range(problem.m))
+    parts = zip(tasks, problem.split(theta), strict=True)
+    theta = np.concatenate([dual_feasible(task, part)[0] for task, part in parts])
+    record = Record(problem, target, on_round, limits)
+    record.offer(U, b, problem.predictions(U, b), theta)
+    record.note(1)
+    return record.outcome()
 
 
 def warm(problem: MultiTask, start: MultiTaskSolution) -> tuple[Metric, Array, Array]:

@@ -302,3 +302,19 @@ def test_naming_the_bound_asks_for_screening() -> None:
     assert {round_.kept for round_ in plain.rounds} == {problem.n}
     assert min(round_.kept for round_ in screened.rounds) < 0.7 * problem.n
     assert screened.value == pytest.approx(plain.value, rel=1e-7)
+
+
+@pytest.mark.parametrize("solver", ["SCS", "Clarabel"])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "absolute"])
+def test_solvers_of_cvxpy_by_name(solver: str, loss: str) -> None:
+    """They solve the whole problem, and their answer is certified like any other."""
+    problem = small(3, loss=loss)
+    ours, theirs = cvxscreen.solve(problem, tol=1e-8), cvxscreen.solve(problem, solver=solver)
+    assert theirs.certificate.ok
+    assert theirs.solver == solver.upper()
+    assert theirs.value == pytest.approx(ours.value, rel=1e-6)
+
+
+def test_a_solver_that_nobody_has_is_refused() -> None:
+    with pytest.raises(cvxscreen.UnknownName, match="bcd"):
+        cvxscreen.solve(small(3), solver="nothing")
