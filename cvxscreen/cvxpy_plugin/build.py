@@ -33,6 +33,8 @@ from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1, PSD, NonNegative
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.columns import by_columns
+from cvxscreen.designs.gram import Gram
+from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.multitask.problem import MultiTask
 from cvxscreen.solvers.lp_svm import LpSvm
@@ -229,8 +231,34 @@ def _side(problem: Problem, z: Any) -> tuple[tuple[Any, Callable[[Any], Array]],
 
 
 def to_cvxpy(problem: Problem) -> Any:
-    """`problem` as a ``cvxpy.Problem`` in one vector variable."""
-    return build(problem).problem
+    """`problem` as a ``cvxpy.Problem`` in one vector variable.
+
+    Of a kernel problem the variable is w in coordinates of the points' own span; see
+    `explicit_features`.
+    """
+    return build(explicit_features(problem)).problem
+
+
+def explicit_features(problem: Problem) -> Problem:
+    """A kernel problem as one in rows of numbers; any other problem as it is.
+
+    With ``K = Z Z'`` the point ``w = sum_j c_j z_j`` of the kernel's space is ``Z' c``: the same
+    margins, the same norm. The optima agree, and so do slopes and intercept.
+    """
+    gram = problem.design
+    if not isinstance(gram, Gram):
+        return problem
+    Z = gram.features()
+    rows = gram.sign[:, None] * Z[gram.index]
+    linear = Z.T @ problem.linear[: len(Z)]
+    diagonal = np.ones(Z.shape[1])
+    if gram.intercept:
+        rows = np.column_stack([rows, gram.sign])
+        linear, diagonal = np.append(linear, problem.linear[-1]), np.append(diagonal, 0.0)
+    return Problem(
+        Rows(rows), problem.losses, Quadratic(diagonal), linear, constant=problem.constant,
+        C=problem.C, kind=problem.kind,
+    )
 
 
 def lp_to_cvxpy(problem: LpSvm) -> Any:

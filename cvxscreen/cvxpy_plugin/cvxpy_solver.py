@@ -16,7 +16,7 @@ import numpy as np
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.problem import Problem
-from cvxscreen.cvxpy_plugin.build import build, joint_sdp
+from cvxscreen.cvxpy_plugin.build import build, explicit_features, joint_sdp
 from cvxscreen.cvxpy_plugin.strictly_feasible import move_inside, strictly_feasible_point
 from cvxscreen.errors import UnknownName
 from cvxscreen.multitask.problem import MultiTask
@@ -120,7 +120,7 @@ class CvxpySolver(SubproblemSolver):
             ``"optimal"``, ``"inaccurate"``, or CVXPY's own status (``"solver_error"`` when it
             raises).
         """
-        built = build(problem, self.further)
+        built = build(explicit_features(problem), self.further)
         solver = chosen_solver(self.solver, self.options)
         try:
             with ignore_warnings():
@@ -140,6 +140,11 @@ class CvxpySolver(SubproblemSolver):
         if built.variable.value is None:
             return _failed(status, status)
         x, theta, multipliers = built.read()
+        if built.source is not problem:  # of a kernel problem: coefficients follow from the slopes
+            free = problem.quadratic.free
+            intercept = x[built.source.quadratic.free]
+            x = problem.quadratic.solve(-problem.design.adjoint(theta) - problem.linear)
+            x[free] = intercept
         if problem.side is not None:
             x = self.moved_inside(problem.side, x)
         word = "optimal" if status == cp.OPTIMAL else "inaccurate"

@@ -335,6 +335,23 @@ class Gram:
         c = np.asarray(x, dtype=np.float64)[: self.kernel.size]
         return float(self.kernel.means @ c) if self.intercept else 0.0
 
+    def features(self) -> Array:
+        """Points with these inner products, shape (N, r): rows of a root of the (centred) matrix.
+
+        Eigenvalues that are rounding of the largest one are left out.
+        """
+        n = self.kernel.size
+        require(24 * n * n, f"the Gram matrix of {n:,} points and its eigenvectors",
+                "use the built-in solver, which stores no more than its cache of rows")
+        every = np.arange(n)
+        matrix = self.kernel.block(every, every)
+        if self.intercept:
+            means = self.kernel.means
+            matrix -= means + means[:, None] - float(means.mean())
+        values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
+        used = values > n * UNIT * values[-1]
+        return np.ascontiguousarray(vectors[:, used] * np.sqrt(values[used]))
+
     # -- the two passes -------------------------------------------------------------------------
 
     def forward(self, x: ArrayLike) -> Array:

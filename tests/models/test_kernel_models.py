@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.svm import SVC, SVR
 
+import cvxscreen as cs
 from cvxscreen.bounds import BOUNDS, PARAMETER_CHANGE
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
@@ -206,3 +207,30 @@ def test_kernel_without_kernel_options_changes_nothing() -> None:
     X, y, _ = data(8)
     assert svm(X, y).kind == "svm"
     assert "kernel" in str(svm(X, y, kernel="rbf"))
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("solver", ["CLARABEL", "SCS"])
+def test_exported_through_the_gram_matrix_full_and_reduced(intercept: bool, solver: str) -> None:
+    X, y, score = data(5, n=60)
+    tight = {"eps_abs": 1e-8, "eps_rel": 1e-8, "max_iters": 200_000}
+    accuracy = tight if solver == "SCS" else {}
+    for problem in (
+        svm(X, y, kernel="rbf", intercept=intercept),
+        regression(X, score, loss="quantile", tau=0.3, kernel="poly", intercept=intercept),
+    ):
+        ours = solve_screened(problem, tol=1e-9)
+        reduced = ours.screening.reduce()
+        assert reduced.n < problem.n
+        for exported in (problem.to_cvxpy(), reduced.to_cvxpy()):
+            assert exported.solve(solver=solver, **accuracy) == pytest.approx(ours.value, rel=1e-6)
+
+
+def test_a_solver_of_cvxpy_by_name() -> None:
+    X, y, _ = data(6, n=60)
+    problem = svm(X, y, kernel="rbf", intercept=True)
+    ours, theirs = cs.solve(problem, tol=1e-9), cs.solve(problem, solver="CLARABEL", tol=1e-8)
+    assert theirs.certificate.ok
+    np.testing.assert_allclose(
+        decision_function(theirs, X), decision_function(ours, X), atol=1e-4
+    )
