@@ -22,6 +22,9 @@ from ._support.memory import (
     memory_limit as memory_limit,
 )
 from .api import (
+    certify as certify,
+)
+from .api import (
     screen as screen,
 )
 from .api import (
@@ -29,9 +32,6 @@ from .api import (
 )
 from .certificates.certificate import (
     Certificate as Certificate,
-)
-from .certificates.certificate import (
-    certify as certify,
 )
 from .core.duality import (
     Point as Point,

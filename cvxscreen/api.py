@@ -1,4 +1,4 @@
-"""The two calls most users need on problems of their own: `solve` and `screen`."""
+"""The calls most users need on problems of their own: `solve`, `screen` and `certify`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, overload
 
+from numpy.typing import ArrayLike
+
 from cvxscreen import bounds as bound_table
+from cvxscreen._support.extensions import or_cvxpy
 from cvxscreen._support.limits import Limits
 from cvxscreen._support.progress import Progress
 from cvxscreen._support.validation import choice_in_any_case, one_of, tolerance
 from cvxscreen.bounds import Bound
+from cvxscreen.certificates import certificate
+from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
@@ -306,3 +311,55 @@ def _point(reference: Solution | Point) -> Point:
         "a solution, or a point from `reference_point`, is needed",
     )
     return reference.point() if isinstance(reference, Solution) else reference
+
+
+@or_cvxpy("cvxpy.certify")
+def certify(
+    problem: Any,
+    x: ArrayLike | None = None,
+    theta: ArrayLike | None = None,
+    multipliers: ArrayLike | None = None,
+    *,
+    tol: float = 1e-6,
+) -> Certificate:
+    """Recompute how far an answer is from optimal, on all of the data.
+
+    Of a problem of this package: the duality gap of the pair ``(x, theta)``. Of a ``cvxpy.Problem``
+    that has been solved, by whatever solver: ``certify(prob)``, of the values that its variables
+    have now, slacks and epigraph variables included.
+
+    Parameters
+    ----------
+    problem : Problem or cvxpy.Problem
+    x : array_like, shape (d,)
+        For a `Problem` only, as is what follows.
+    theta : array_like, shape (n,)
+        Slopes of the losses; outside their boxes the certificate is refused.
+    multipliers : array_like, shape (m,), optional
+        Multipliers of the side constraints, in the dual cone.
+    tol : float
+        Relative gap asked for.
+
+    Returns
+    -------
+    Certificate
+        With ``ok``, ``gap``, ``relative_gap``, ``violation`` and ``reason``.
+
+    Raises
+    ------
+    InvalidInput
+        On wrong shapes, a `tol` that is not positive, or a variable of CVXPY without a value.
+    NotScreenable
+        For a ``cvxpy.Problem`` that is not recognised, with the reason.
+
+    Notes
+    -----
+    ``P(x) - D(theta) = 1/2 ||x - x_theta||_M^2 + sum_i (f_i(t_i) + f_i*(theta_i) - t_i theta_i)
+    + <mu, F x + f>`` with ``M x_theta = -(A' theta + q - F' mu)``; see
+    `cvxscreen.certificates.certificate`.
+    """
+    needed = "a `Problem` (from `svm`, `regression`, ...) or a `cvxpy.Problem` is needed"
+    one_of("problem", problem, Problem, needed)
+    if x is None or theta is None:
+        raise InvalidInput("`x` and `theta` are needed: the point to certify, and its slopes.")
+    return certificate.certify(problem, x, theta, multipliers, tol=tol)

@@ -21,6 +21,7 @@ CVXPY = "cvxpy"
 SUPPLIES = {
     "cvxpy.solve": "cvxscreen.cvxpy_plugin.plugin:solve",
     "cvxpy.solver": "cvxscreen.cvxpy_plugin.cvxpy_solver:named_cvxpy_solver",
+    "cvxpy.certify": "cvxscreen.cvxpy_plugin.certification:certify_cvxpy",
     "cvxpy.path": "cvxscreen.cvxpy_plugin.parameter_path:parameter_path",
     "cvxpy.problem": "cvxscreen.cvxpy_plugin.build:to_cvxpy",
     "cvxpy.lp_svm": "cvxscreen.cvxpy_plugin.build:lp_to_cvxpy",

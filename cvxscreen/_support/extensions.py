@@ -8,8 +8,11 @@ a layer above its own.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from functools import wraps
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar, cast
 
 _SUPPLIED: dict[str, str] = {}
 
@@ -23,3 +26,22 @@ def supplied(name: str) -> Any:
     """The function announced as `name`; its module is imported now if it was not before."""
     module, function = _SUPPLIED[name].split(":")
     return getattr(import_module(module), function)
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def or_cvxpy(name: str) -> Callable[[Function], Function]:
+    """A decorator: where the first argument is a ``cvxpy.Problem``, `supplied(name)` is called."""
+
+    def decorate(function: Function) -> Function:
+        @wraps(function)
+        def front(problem: Any, *args: Any, **options: Any) -> Any:
+            cvxpy = sys.modules.get("cvxpy")  # not loaded just to find out that this is not its
+            if cvxpy is not None and isinstance(problem, cvxpy.Problem):
+                return supplied(name)(problem, *args, **options)
+            return function(problem, *args, **options)
+
+        return cast(Function, front)
+
+    return decorate

@@ -23,6 +23,7 @@ from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.report import Report
 from cvxscreen.cvxpy_plugin.restore import Restored, restore, statistics, status_of, write_back
+from cvxscreen.cvxpy_plugin.solution_cache import Fingerprints, fingerprints
 from cvxscreen.errors import NotCertified, NotScreenable
 from cvxscreen.screening.reduction import Screening, Selection
 from cvxscreen.screening.verdict import piece_masks
@@ -83,6 +84,8 @@ class Reduced:
     problem: Any
     screening: Screening
     _back: Callable[[float], Restoration]
+    _original: Any
+    _values: Fingerprints
 
     def restore(self, tol: float = 1e-6) -> Certificate:
         """Write the solution of `problem` onto the original, values and duals.
@@ -100,9 +103,17 @@ class Reduced:
         Raises
         ------
         NotCertified
-            If `problem` has not been solved; the original is then left as it is.
+            If `problem` has not been solved, or a parameter of the original has another value than
+            it was reduced for; the original is then left as it is.
         """
         tol = positive("tol", tol)
+        now = fingerprints(self._original)
+        changed = [p.name() for p in self._original.parameters() if now[p.id] != self._values[p.id]]
+        if changed:
+            raise NotCertified(
+                f"parameter {', '.join(changed)} has changed since the problem was reduced, so the "
+                "reduced problem is that of another value: call `cvxscreen.reduce(prob)` again."
+            )
         status = self.problem.status
         if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, cp.USER_LIMIT):
             word = "has not been solved" if status is None else f"has status {status!r}"
@@ -158,7 +169,7 @@ def reduced_plain(recognition: Recognition) -> Reduced:
     NotCertified
         If no point to screen from is found.
     """
-    full = recognition.problem
+    full, values = recognition.problem, fingerprints(recognition.standard.canonical.original)
     inner = None if full.side is None else CvxpySolver()
     found = solve_screened(full, inner, tol=FIRST_GAP, start=metric_start(full))
     if found.status not in ("optimal", "inaccurate"):
@@ -177,7 +188,8 @@ def reduced_plain(recognition: Recognition) -> Reduced:
         restored = restore(recognition, point.x, point.theta, point.multipliers)
         return Restoration(recognition, restored, proof, report)
 
-    return Reduced(built.problem, found.screening, back)
+    original = recognition.standard.canonical.original
+    return Reduced(built.problem, found.screening, back, original, values)
 
 
 def reduced_composite(made: CompositeProblem) -> Reduced:
@@ -196,6 +208,7 @@ def reduced_composite(made: CompositeProblem) -> Reduced:
             "objective does not square; `prob.solve(method='screen')` predicts there."
         )
     full = made.recognition.problem
+    values = fingerprints(made.recognition.standard.canonical.original)
     screened = ScreenedComposite(made, CvxpySolver(), "certified", FIRST_GAP)
     found = screened.solved()
     if found.relaxed is None:
@@ -216,7 +229,8 @@ def reduced_composite(made: CompositeProblem) -> Reduced:
         )
         return Restoration(made.recognition, restored, proof, report)
 
-    return Reduced(built.problem, screened.screening, back)
+    original = made.recognition.standard.canonical.original
+    return Reduced(built.problem, screened.screening, back, original, values)
 
 
 def fixed(problem: Problem, selection: Selection) -> dict[str, int]:

@@ -117,7 +117,7 @@ def cached_recognition(problem: Any, recognise: Callable[[Any], Recognition]) ->
     reason = refusal(problem, quick=True)
     if reason:
         raise NotScreenable(reason)
-    now = _fingerprints(problem)
+    now = fingerprints(problem)
     changed = {key for key, value in now.items() if entry.fingerprints.get(key) != value}
     known = _tied(entry.bare, problem)
     if not changed:
@@ -157,7 +157,7 @@ def store_recognition(recognition: Recognition) -> None:
         return  # what the cone form looks like may depend on their values
     inside = frozenset(p.id for c in canonical.problem.constraints for p in c.parameters())
     bare = _tied(recognition, weakref.proxy(problem))
-    _ENTRIES[problem] = CachedProblem(_parts(problem), bare, _fingerprints(problem), inside)
+    _ENTRIES[problem] = CachedProblem(_parts(problem), bare, fingerprints(problem), inside)
 
 
 def drop(problem: Any) -> None:
@@ -202,7 +202,8 @@ def start_from(last: LastSolution, problem: Problem) -> Start | None:
     return Start(last.x, theta, weight, last.multipliers)
 
 
-def _fingerprints(problem: Any) -> Fingerprints:
+def fingerprints(problem: Any) -> Fingerprints:
+    """Fingerprints of the parameters' present values, by identifier."""
     return {p.id: _fingerprint(p.value) for p in problem.parameters()}
 
 

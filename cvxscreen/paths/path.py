@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Sequence
 from pathlib import Path as FilePath
-from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.extensions import supplied
+from cvxscreen._support.extensions import or_cvxpy
 from cvxscreen._support.limits import Limits
 from cvxscreen._support.progress import Progress
 from cvxscreen._support.validation import (
@@ -52,23 +49,7 @@ def _grid(values: ArrayLike | None) -> Array:
     return grid
 
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def _open(function: Function) -> Function:
-    """Hand problems of CVXPY to who knows them."""
-
-    @wraps(function)
-    def front(problem: Any, *args: Any, **options: Any) -> Any:
-        cvxpy = sys.modules.get("cvxpy")  # it need not be loaded to find out that this is not its
-        if cvxpy is not None and isinstance(problem, cvxpy.Problem):
-            return supplied("cvxpy.path")(problem, *args, **options)
-        return function(problem, *args, **options)
-
-    return cast(Function, front)
-
-
-@_open
+@or_cvxpy("cvxpy.path")
 def path(
     problem: Problem | LpSvm,
     *,

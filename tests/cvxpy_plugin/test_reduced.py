@@ -158,6 +158,22 @@ def test_restore_before_a_solve_says_what_to_do() -> None:
     assert all(variable.value is None for variable in problem.variables())
 
 
+@pytest.mark.parametrize("beside", [False, True])
+def test_restore_after_a_parameter_has_changed_is_refused(beside: bool) -> None:
+    """The reduced problem is that of the old value: its certificate would be of another problem."""
+    data, C = Data(n=200), cp.Parameter(nonneg=True, value=1.0, name="C")
+    cost = data.ridge + C * data.hinge + (cp.norm(data.w) if beside else 0.0)
+    problem = cp.Problem(cp.Minimize(cost))
+    reduced = cvxpy_plugin.reduce(problem)
+    reduced.problem.solve(solver="CLARABEL")
+    C.value = 0.001
+    with pytest.raises(NotCertified, match=r"parameter C has changed.*reduce\(prob\)"):
+        reduced.restore()
+    assert problem.status is None
+    C.value = 1.0
+    assert reduced.restore(tol=1e-4).ok
+
+
 def test_restore_of_a_loose_solve_is_refused_by_its_certificate() -> None:
     problem = made("bounds", n=400)
     reduced = cvxpy_plugin.reduce(problem)

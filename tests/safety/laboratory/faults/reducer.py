@@ -13,8 +13,22 @@ restore = of("cvxpy_plugin/restore.py", "cvxpy_plugin/test_recognise.py",
              "cvxpy_plugin/test_solve.py")
 check = of("cvxpy_plugin/recognise/check.py", "cvxpy_plugin/test_recognise.py")
 memory = of("cvxpy_plugin/solution_cache.py", "cvxpy_plugin/test_solution_cache.py")
+answer = of("cvxpy_plugin/certification.py", "cvxpy_plugin/test_certification.py")
+reduced = of("cvxpy_plugin/reduced.py", "cvxpy_plugin/test_reduced.py")
 
 FAULTS = (
+    answer("slacks that waste are not charged", DROPPED, "gap = proof.gap + wasted",
+           "gap = proof.gap + 0.0 * wasted", "a bad answer is certified",
+           "cvxpy_plugin/test_certification.py::test_slacks_that_waste_are_refused"),
+    answer("violated constraints are not looked at", DROPPED,
+           "violation = max([proof.violation, *_violations(problem)])",
+           "violation = proof.violation", "an infeasible answer is certified",
+           "cvxpy_plugin/test_certification.py::test_slacks_that_cheat_are_refused"),
+    reduced("a reduced problem outlives its parameters' values", DROPPED,
+            "if now[p.id] != self._values[p.id]]", "if p.id not in self._values]",
+            "a stale answer is certified",
+            "cvxpy_plugin/test_reduced.py::"
+            "test_restore_after_a_parameter_has_changed_is_refused"),
     draft("a multiplier of a definition, restored with the wrong sign", SIGN,
           "duals.rows[self.source] = gradient / self.factor",
           "duals.rows[self.source] = -gradient / self.factor",
