@@ -130,6 +130,8 @@ class SolverTraits:
         saves nothing.
     selects_features : bool
         The same of the features that are not 0, under an L1 term.
+    descends_first : bool
+        Without a start it is begun by dual coordinate descent, where the problem suits that.
     few_iterations : bool
         It takes a handful of passes over the data in all: interrupting it for proofs saves nothing.
     interchangeable : bool
@@ -141,6 +143,7 @@ class SolverTraits:
     stops_right_below: bool = False
     selects_terms: bool = False
     selects_features: bool = False
+    descends_first: bool = False
     few_iterations: bool = False
     interchangeable: bool = False
 

@@ -70,7 +70,9 @@ class Newton(SubproblemSolver):
     max_steps: int = 500
     name: str = "BUILTIN"
     limits: Limits = field(default=UNLIMITED, compare=False)
-    traits: ClassVar[SolverTraits] = SolverTraits(reaches_target=True, interchangeable=True)
+    traits: ClassVar[SolverTraits] = SolverTraits(
+        reaches_target=True, interchangeable=True, descends_first=True
+    )
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0

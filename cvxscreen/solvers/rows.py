@@ -19,9 +19,10 @@ from cvxscreen.core.closed_form import without_loss
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.screening.reduction import Prediction, Selection
+from cvxscreen.solvers.dual_coordinate_descent import DualCoordinateDescent, begins
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver, call_checked
 from cvxscreen.solvers.prediction import SMALL, PredictionRadius, accept_reduction, sample, samples
-from cvxscreen.solvers.schedule import WORTH, ToleranceSchedule, promising
+from cvxscreen.solvers.schedule import CLOSE, WORTH, ToleranceSchedule, promising
 from cvxscreen.solvers.screened import ProblemInMemory, Times
 from cvxscreen.solvers.solution import (
     Answer,
@@ -184,11 +185,33 @@ class ScreenedRows(
 
     def solve(self, reduced: Problem, selection: Selection) -> SubproblemResult | None:
         """The solver's answer to a gap that fits the round."""
+        start = self.warm(selection)
+        if start is None and self.inner.traits.descends_first and begins(reduced):
+            found = self.descend(reduced)
+            if found is not None:
+                return found
+            start = self.unevaluated
         target, self.last = self.schedule.next(self.best, self.screening)
-        self.result = call_checked(self.inner, reduced, self.warm(selection), target)
+        self.result = call_checked(self.inner, reduced, start, target).after(self.result)
         if reduced is self.problem and self.mode == "safe":
             self.last = self.go_on(self.last)
         return self.result if self.result.usable else None
+
+    def descend(self, problem: Problem) -> SubproblemResult | None:
+        """Begin by coordinate descent; its answer where that is one or the solver needs a point.
+
+        A solver that selects terms by itself goes on from what is known there.
+        """
+        descent = DualCoordinateDescent.beginning(problem, self.inner, CLOSE * self.tol)
+        self.result = call_checked(descent, problem)
+        self.last = self.result.status == "optimal"
+        if self.last or not self.result.usable:
+            return self.result if self.result.usable else None
+        state = self.result.state
+        if self.selects_terms and isinstance(state, Start):
+            self.unevaluated, self.schedule.size = state, state.size
+            return None
+        return self.result
 
     def go_on(self, last: bool) -> bool:
         """Ask for more at once where the solver's own numbers promise no proof that pays."""

@@ -117,6 +117,24 @@ class ScaledRows:
         return squares, np.bincount(columns, minlength=d).astype(np.float64)
 
 
+@dataclass(frozen=True, eq=False)
+class ScaledDesign:
+    """The products of the rows ``a_i root`` of any rows in memory, as they are stored."""
+
+    rows: Rows
+    root: Array
+
+    def forward(self, v: Array) -> Array:
+        """All margins of v: one pass."""
+        return self.rows.forward(v * self.root)
+
+    def adjoint(self, theta: Array) -> Array:
+        """The sum of ``theta_i a_i``: one pass unless theta is 0."""
+        if not theta.any():
+            return np.zeros(len(self.root))
+        return self.rows.adjoint(theta) * self.root
+
+
 # -- compiled loops --------------------------------------------------------------------------
 # Two numba signatures of a loop are ordinary: the caller's matrix has 32-bit indices (or 64), our
 # copies have 16-bit ones where that is enough, which halves what a product reads of them.

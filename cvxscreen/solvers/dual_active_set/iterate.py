@@ -11,7 +11,7 @@ import numpy as np
 from cvxscreen.core.duality import Point, dual_feasible
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
-from cvxscreen.solvers.dual_active_set.csr import Array
+from cvxscreen.solvers.dual_active_set.csr import Array, ScaledDesign, ScaledRows
 from cvxscreen.solvers.dual_active_set.path_cache import PathCache, SavedIterate
 from cvxscreen.solvers.dual_active_set.working_set import WorkingSet, inside
 from cvxscreen.solvers.interface import Start
@@ -49,8 +49,11 @@ class DualIterate:
     start : Start or None
     target : float
         The gap asked for.
-    cache : PathCache
-        Where its solutions point to takes the place of a start that is no better.
+    cache : PathCache, optional
+        Where its solutions point to takes the place of a start that is no better. Without one the
+        rows are read as they are, and nothing is evaluated at the start.
+    weight : float
+        Of the proximal term of an unpenalised coordinate, relative to its typical entry.
 
     Attributes
     ----------
@@ -80,27 +83,36 @@ class DualIterate:
     """
 
     def __init__(
-        self, problem: Problem, rows: Rows, start: Start | None, target: float, cache: PathCache
+        self, problem: Problem, rows: Rows, start: Start | None, target: float,
+        cache: PathCache | None = None, weight: float = PROXIMAL_WEIGHT,
     ) -> None:
-        self.problem, self.target, self.cache = problem, target, cache
+        self.problem, self.target = problem, target
+        self.cache = PathCache() if cache is None else cache
         diagonal = problem.quadratic.diagonal.copy()
         self.free = np.flatnonzero(problem.quadratic.free)
         self.centre = np.zeros(len(self.free)) if start is None else start.x[self.free]
         if len(self.free):
             sizes = float(np.sum(problem.free_columns**2)), float(np.sum(problem.norms**2))
-            weight = PROXIMAL_WEIGHT * sizes[0] / sizes[1] if min(sizes) > 0 else 1.0
+            weight *= sizes[0] / sizes[1] if min(sizes) > 0 else 1.0
             diagonal[self.free] = weight
         self.root = 1.0 / np.sqrt(diagonal)
+        self.source: ScaledDesign | ScaledRows
+        if cache is None:
+            self.source = ScaledDesign(rows, self.root)
+            self.gap, self.extrapolated = np.inf, False
+            self._begin(start)
+            return
         self.source = cache.scaled_rows(rows, self.root)
         place = None if start is None else cache.extrapolate(problem)
         self.extrapolated = place is not None
         if place is not None:
             self._begin_at(place)
         else:
-            self._begin(start)
+            self.evaluate(self._begin(start))
 
-    def _begin(self, start: Start | None) -> None:
-        """Begin at `start`; its products are taken over where it knows them."""
+    def _begin(self, start: Start | None) -> Array | None:
+        """Begin at `start`; its products are taken over where it knows them, its margins returned.
+        """
         problem = self.problem
         theta = self._cold_start() if start is None else np.asarray(start.theta, dtype=np.float64)
         self.theta, self.correction = self._snapped(theta), np.zeros(len(self.root))
@@ -119,7 +131,7 @@ class DualIterate:
         self.v[self.free] += self.centre / self.root[self.free]
         if at is not None:
             self.correction = at - self.v
-        self.evaluate(margins)
+        return margins
 
     def _begin_at(self, place: SavedIterate) -> None:
         self.theta, self.v, self.centre = place.theta, place.v, place.centre
@@ -140,10 +152,10 @@ class DualIterate:
     def _snapped(self, theta: Array) -> Array:
         """`theta` in its box, and at an end of it where only rounding keeps it away."""
         f = self.problem.losses
-        near = AT_END * np.maximum(-f.lo, f.hi)
-        with np.errstate(invalid="ignore"):
-            theta = np.where(theta <= f.lo + near, f.lo, theta)
-            return np.where(theta >= f.hi - near, f.hi, theta)
+        size = np.maximum(-f.lo, f.hi)
+        near = AT_END * np.where(np.isfinite(size), size, 0.0)  # an endless box has one end, at 0
+        theta = np.where(theta <= f.lo + near, f.lo, theta)
+        return np.where(theta >= f.hi - near, f.hi, theta)
 
     # -- where it stands ----------------------------------------------------------------------
 

@@ -93,7 +93,7 @@ class DualActiveSet(SubproblemSolver):
     limits: Limits = field(default=UNLIMITED, compare=False)
     path_cache: PathCache | None = field(default=None, compare=False)
     traits: ClassVar[SolverTraits] = SolverTraits(
-        reaches_target=True, stops_right_below=True, selects_terms=True
+        reaches_target=True, stops_right_below=True, selects_terms=True, descends_first=True
     )
 
     def __call__(

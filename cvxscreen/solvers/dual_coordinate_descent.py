@@ -1,0 +1,540 @@
+"""Dual coordinate descent with shrinking: the cheapest way to a first answer on sparse or wide data.
+
+The dual (see `cvxscreen.solvers.dual_active_set`), in the metric of a diagonal M,
+
+::
+
+    minimise  1/2 ||v||^2 + sum_i (b_i theta_i + e_i |theta_i| + q_i/2 theta_i^2)
+    over      lo_i <= theta_i <= hi_i,       v = -M^{-1/2} (linear + A' theta)
+
+is minimised over one ``theta_i`` after another, v following; an *epoch* visits every active term
+once. It needs no preparation and reads each row where it lies, so it is done with an easy problem
+before anything else has begun; on a hard one (large C, correlated features) it slows down, and says
+so.
+
+**Order.** Blocks of `BLOCK` neighbouring rows are visited in random order, each from its first row
+to its last or back: rows come from memory in streams, which halves the time of an epoch against
+rows in random order, and the epochs needed are the same.
+
+**Shrinking.** A term at an end of its box (or at the kink of ``|theta_i|``) is left out once its
+margin is farther from where theta would move than the worst violation of the epoch before, both
+relative to ``||a_i||`` (Hsieh et al. 2008). That is a guess; the gap on all terms judges it. Where
+that gap is too large all terms are active again, but for those that the midpoint ball of the pair
+has *proven* to stay at their end: ``||a_i|| sqrt(gap)`` is how far their margins may move.
+
+**Stopping.** The steps of an epoch tell a gap: what each term added just before its step. Where it
+and its fall promise that the target is met, margins and gap are computed on all terms.
+
+**Unpenalised coordinate.** As in `dual_active_set`: a proximal term holds it to a centre, which
+follows it after every epoch.
+
+Source: Hsieh et al.: A dual coordinate descent method for large-scale linear SVM, ICML 2008.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen._support.compiled import CONTRACT, SUMS, compiled, unsigned
+from cvxscreen._support.limits import UNLIMITED, Limits
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem
+from cvxscreen.designs.rows import Rows
+from cvxscreen.errors import InvalidInput
+from cvxscreen.solvers.dual_active_set.csr import ONE, Array, Index, sparse_dot
+from cvxscreen.solvers.dual_active_set.iterate import DualIterate
+from cvxscreen.solvers.dual_active_set.working_set import inside
+from cvxscreen.solvers.interface import (
+    SolverTraits,
+    Start,
+    SubproblemResult,
+    SubproblemSolver,
+    refuse_side,
+)
+
+# The numbers below steer the work; no answer depends on them. They were found by trial: CPU seconds
+# of examples/benchmarks/cold_fits.py.
+
+BLOCK = 16
+"""Neighbouring rows that are visited together."""
+BUDGET = 60.0
+"""Passes after which the solver that follows is cheaper."""
+WINDOW = 4
+"""Epochs over which the fall of the gap is measured."""
+CLOSE = 0.9
+"""Share of the target at which the epochs' own estimate has to be."""
+WEIGHT = 1.0
+"""Weight of the proximal term of an unpenalised coordinate, relative to its typical entry."""
+EPOCHS = 100_000
+"""Epochs of a call at most."""
+HUGE = 1e300
+"""Stands for an endless end of a box, so that products with 0 are 0."""
+
+
+def suits(problem: Problem) -> bool:
+    """Whether it takes `problem`: rows in memory, M diagonal, 0 on one coordinate at most."""
+    quadratic = problem.quadratic
+    return (
+        problem.side is None
+        and problem.penalty is None
+        and isinstance(problem.design, Rows)
+        and quadratic.matrix is None
+        and int(quadratic.free.sum()) <= 1
+    )
+
+
+def begins(problem: Problem) -> bool:
+    """Whether a cold solve of `problem` is best begun with coordinate descent."""
+    return suits(problem) and isinstance(problem.design, Rows) and problem.design.sparse
+
+
+@dataclass(frozen=True)
+class DualCoordinateDescent(SubproblemSolver):
+    """Dual coordinate descent on the rows of a problem; see the module.
+
+    Parameters
+    ----------
+    shrinking : bool
+        Whether terms are left out while they seem to stay at an end of their box.
+    budget : float
+        Passes over the data after which, or as soon as they are foreseen, the work is given up.
+    tol : float
+        Relative gap that is enough, whatever the target: the dual objective is known here.
+    limits : Limits
+        Of the whole call.
+    seed : int
+        Of the order of the blocks.
+    """
+
+    shrinking: bool = True
+    budget: float = np.inf
+    tol: float = 0.0
+    name: str = "DCD"
+    limits: Limits = field(default=UNLIMITED, compare=False)
+    seed: int = 0
+    traits: ClassVar[SolverTraits] = SolverTraits(
+        reaches_target=True, stops_right_below=True, selects_terms=True
+    )
+
+    @classmethod
+    def beginning(
+        cls, problem: Problem, then: SubproblemSolver, tol: float
+    ) -> DualCoordinateDescent:
+        """The first passes of a cold solve that `then` goes on with, to a relative gap `tol`."""
+        return cls(budget=BUDGET, tol=tol, limits=then.limits)
+
+    def __call__(
+        self, problem: Problem, start: Start | None = None, target: float = 0.0
+    ) -> SubproblemResult:
+        """Solve until the duality gap is at most `target` (absolute).
+
+        Returns
+        -------
+        SubproblemResult
+            Status ``"optimal"`` when the target was reached, ``"inaccurate"`` otherwise; its state
+            is a `Start` that knows its products.
+
+        Raises
+        ------
+        InvalidInput
+            For a problem that it does not take (see `suits`).
+        """
+        refuse_side(problem)
+        rows = problem.design
+        if not isinstance(rows, Rows) or not suits(problem):
+            raise InvalidInput(
+                "`solver` 'dcd' takes rows in memory, a diagonal quadratic term, at most one "
+                "unpenalised coordinate and no penalty; use 'auto'."
+            )
+        run = _Run(problem, rows, start, target, self)
+        while run.goes_on():
+            run.descend()
+            run.look()
+        return run.result()
+
+
+class _Run:
+    """One call: the iterate, the active terms, and what the epochs have told."""
+
+    def __init__(
+        self, problem: Problem, rows: Rows, start: Start | None, target: float,
+        solver: DualCoordinateDescent,
+    ) -> None:
+        self.solver, self.target, self.problem = solver, target, problem
+        self.iterate = iterate = DualIterate(problem, rows, start, np.inf, weight=WEIGHT)
+        iterate.correction[:] = 0.0
+        self.limits, self.n, self.value = solver.limits, problem.n, 0.0
+        self.epochs, self.passes, self.slow = 0, 0.0, False
+        self.count = problem.n
+        self.work = Work(
+            np.arange(problem.n), np.arange(-(-problem.n // BLOCK)), np.zeros(WINDOW + 1),
+            np.array([2 * solver.seed + 1], dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15),
+        )
+        self.slack = np.inf
+        square = problem.norms**2
+        if len(iterate.free):
+            square += (problem.free_columns[:, 0] * iterate.root[iterate.free[0]]) ** 2
+        self.terms = Terms.of(square, problem.losses)
+        self.rows = DescentRows.of(rows, iterate.root)
+
+    @property
+    def aim(self) -> float:
+        """The absolute gap that is enough."""
+        return max(self.target, self.solver.tol * (self.value - self.iterate.gap))
+
+    def goes_on(self) -> bool:
+        """Whether the target is not reached, and there is time."""
+        left = self.epochs < EPOCHS and not self.slow and not self.limits.spent()
+        return left and self.iterate.gap > self.aim
+
+    def descend(self) -> None:
+        """Epochs until the gap seems small enough, or the budget is seen not to suffice."""
+        iterate, solver = self.iterate, self.solver
+        free = int(iterate.free[0]) if len(iterate.free) else -1
+        centre = float(iterate.centre[0] / iterate.root[free]) if free >= 0 else 0.0
+        left = self.limits.iterations
+        most = min(EPOCHS - self.epochs, EPOCHS if left is None else left)
+        if solver.limits.seconds is not None:
+            most = min(most, WINDOW)
+        plan = Plan(
+            CLOSE * self.target, CLOSE * solver.tol, solver.budget - self.passes, most,
+            solver.shrinking, free, centre, self.problem.constant,
+        )
+        found = descend(
+            self.rows, self.terms, iterate.theta, iterate.v, self.work, self.count, self.slack,
+            plan,
+        )
+        epochs, visited, self.count, self.slack, centre, self.slow = found
+        self.epochs += epochs
+        self.passes += visited / max(self.n, 1)
+        self.limits.spent(epochs)
+        if free >= 0:
+            iterate.centre = np.array([centre * iterate.root[free]])
+
+    def look(self) -> None:
+        """Margins and gap on all terms; those that may still move are active again."""
+        iterate, problem = self.iterate, self.problem
+        iterate.evaluate()
+        self.value = problem.primal(iterate.v * iterate.root, iterate.t)
+        if iterate.gap <= self.aim:
+            return
+        rows = self._may_move() if self.solver.shrinking else np.arange(self.n)
+        self.count, self.slack = len(rows), np.inf
+        self.work.active[: self.count] = rows
+
+    def _may_move(self) -> Index:
+        """Terms that the midpoint ball of the pair does not prove to stay at an end."""
+        iterate, f = self.iterate, self.problem.losses
+        if len(iterate.free):
+            return np.arange(self.n)
+        near = f.kink_distance(iterate.t) <= np.sqrt(iterate.gap) * self.problem.norms
+        return np.flatnonzero(near | inside(f, iterate.theta) | (iterate.gap_terms > 0))
+
+    def result(self) -> SubproblemResult:
+        """The point, and how it was found."""
+        iterate = self.iterate
+        status = "optimal" if iterate.gap <= self.aim else "inaccurate"
+        x = iterate.v * iterate.root
+        info = {
+            "epochs": self.epochs, "steps": self.epochs, "gap": iterate.gap,
+            "passes": round(self.passes + iterate.passes, 1), "kept": self.count,
+        }
+        known = None
+        if not len(iterate.free):
+            known = iterate.t, -(iterate.v / iterate.root + iterate.problem.linear)
+        state = Start(x, iterate.balanced, passes=known, size=self.value - iterate.gap)
+        return SubproblemResult(status, x, iterate.balanced, info=info, state=state)
+
+
+# -- what the compiled loops read and write --------------------------------------------------------
+
+
+class DescentRows(NamedTuple):
+    """Rows ``factor_i [data, extra_i]`` as they are stored, sparse or dense.
+
+    Attributes
+    ----------
+    start, stop : arrays of uint64, shape (n,)
+        The entries of each row.
+    indices : array of unsigned int
+        Their columns; empty for dense rows.
+    data : array of float
+    factor : array, shape (n,)
+    extra : array, shape (n, k)
+        The last k columns.
+    """
+
+    start: NDArray[np.uint64]
+    stop: NDArray[np.uint64]
+    indices: NDArray[Any]
+    data: NDArray[Any]
+    factor: Array
+    extra: Array
+
+    @classmethod
+    def of(cls, rows: Rows, root: Array) -> DescentRows:
+        """The rows times `root` by columns; copied only where `root` differs between features."""
+        matrix, n, p = rows.matrix, rows.shape[0], rows.matrix.shape[1]
+        factor = np.ones(n) if rows.scale is None else rows.scale
+        even = bool((root[:p] == root[:1]).all())
+        if rows.sparse:
+            pointers = matrix.indptr.astype(np.uint64)
+            (indices,) = unsigned(matrix.indices)
+            data = matrix.data if even else matrix.data * root[indices]
+        else:
+            pointers = np.arange(n + 1, dtype=np.uint64) * np.uint64(p)
+            indices = np.zeros(0, dtype=np.uint32)
+            data = np.ravel(matrix if even else matrix * root[:p])
+        first = float(root[0]) if even and p else 1.0
+        extra = np.ascontiguousarray(rows.extra * (root[p:] / first))
+        if first != 1.0:
+            factor = factor * first
+        return cls(pointers[:-1], pointers[1:], indices, data, factor, extra)
+
+
+class Terms(NamedTuple):
+    """``||a_i||^2`` and the losses of all terms, with finite ends."""
+
+    square: Array
+    q: Array
+    b: Array
+    e: Array
+    lo: Array
+    hi: Array
+
+    @classmethod
+    def of(cls, square: Array, losses: Losses) -> Terms:
+        """From the squared norms, in the metric of v."""
+        f = losses
+        rest = (f.q, f.b, f.e, np.maximum(f.lo, -HUGE), np.minimum(f.hi, HUGE))
+        return cls(square, *map(np.ascontiguousarray, rest))
+
+
+class Work(NamedTuple):
+    """What epochs change: the active rows in order, the blocks, estimates, the random state."""
+
+    active: Index
+    blocks: Index
+    estimates: Array
+    random: NDArray[np.uint64]
+
+
+class Plan(NamedTuple):
+    """When the epochs end.
+
+    Attributes
+    ----------
+    target, relative : float
+        Gap that is enough, and relative to the dual objective.
+    budget : float
+        Passes that are left.
+    most : int
+        Epochs at most.
+    shrinking : bool
+    free : int
+        The unpenalised coordinate; -1 for none.
+    centre : float
+        In the metric of v.
+    constant : float
+        Of the dual objective.
+    """
+
+    target: float
+    relative: float
+    budget: float
+    most: int
+    shrinking: bool
+    free: int
+    centre: float
+    constant: float
+
+
+# -- compiled loops --------------------------------------------------------------------------------
+
+
+@compiled(fastmath=SUMS, allocates=False)
+def dense_dot(first: np.uint64, size: np.uint64, data: NDArray[Any], v: Array) -> float:
+    """``sum_j data[first + j] v_j``."""
+    total = 0.0
+    for j in range(size):
+        total += data[first + j] * v[j]
+    return total
+
+
+@compiled(fastmath=CONTRACT, allocates=False, inline=True)
+def subtract_row(
+    step: float, start: np.uint64, stop: np.uint64, indices: NDArray[Any], data: NDArray[Any],
+    v: Array,
+) -> None:
+    """``v -= step a`` for a stored row a."""
+    if indices.size:
+        for p in range(start, stop):
+            v[indices[p]] -= step * data[p]
+    else:
+        for j in range(stop - start):
+            v[j] -= step * data[start + j]
+
+
+@compiled(fastmath=CONTRACT, allocates=False)
+def shuffle(values: Index, count: int, random: NDArray[np.uint64]) -> None:
+    """A random order of the first `count` values (Fisher and Yates; xorshift numbers)."""
+    state = random[0]
+    for k in range(count - 1, 0, -1):
+        state ^= state << np.uint64(13)
+        state ^= state >> np.uint64(7)
+        state ^= state << np.uint64(17)
+        other = np.int64(state % np.uint64(k + 1))
+        value = values[k]
+        values[k] = values[other]
+        values[other] = value
+    random[0] = state
+
+
+@compiled(fastmath=CONTRACT, allocates=False, inline=True)
+def visit(
+    i: int, rows: DescentRows, terms: Terms, theta: Array, v: Array, slack: float
+) -> tuple[float, float]:
+    """Minimise over ``theta_i``.
+
+    Returns what the term added to the gap before (0 where it stays), and how far its margin was
+    from where it should be, squared and relative to ``||a_i||``; that is -1 where theta is at an
+    end of its box or at a kink, and the margin farther than `slack` from where it would move.
+    """
+    start, stop, factor = rows.start[i], rows.stop[i], rows.factor[i]
+    if rows.indices.size:
+        product = sparse_dot(start, stop, rows.indices, rows.data, v)
+    else:
+        product = dense_dot(start, stop - start, rows.data, v)
+    first = v.size - rows.extra.shape[1]
+    for k in range(rows.extra.shape[1]):
+        product += rows.extra[i, k] * v[first + k]
+    square, q, e, lo, hi = terms.square[i], terms.q[i], terms.e[i], terms.lo[i], terms.hi[i]
+    now, curvature = theta[i], square + q
+    away = factor * product - terms.b[i]
+    z = away + square * now
+    z = max(z - e, 0.0) + min(z + e, 0.0)
+    if curvature > 0.0:
+        new = min(max(z / curvature, lo), hi)
+    else:
+        new = hi if z > 0.0 else (lo if z < 0.0 else 0.0)
+    step = new - now
+    if step == 0.0:
+        r = away - q * now
+        if now == hi and r > e:
+            r -= e
+        elif now == lo and r < -e:
+            r += e
+        elif e > 0.0 and now == 0.0:
+            r = e - abs(r)
+        else:
+            return 0.0, 0.0
+        return 0.0, -1.0 if r * r > slack * square else 0.0
+    theta[i] = new
+    subtract_row(factor * step, start, stop, rows.indices, rows.data, v)
+    for k in range(rows.extra.shape[1]):
+        v[first + k] -= factor * step * rows.extra[i, k]
+    # The slope at the margin, and the Fenchel-Young term of the pair before.
+    shrunk = max(away - e, 0.0) + min(away + e, 0.0)
+    slope = hi if shrunk > 0.0 else (lo if shrunk < 0.0 else 0.0)
+    if q > 0.0:
+        slope = min(max(shrunk / q, lo), hi)
+    gap = (away - 0.5 * q * (slope + now)) * (slope - now) - e * (abs(slope) - abs(now))
+    worst = step * curvature
+    return max(gap, 0.0), worst * worst / square if square > 0.0 else 0.0
+
+
+@compiled(fastmath=CONTRACT, allocates=False)
+def epoch(
+    rows: DescentRows, terms: Terms, theta: Array, v: Array, work: Work, count: int, slack: float
+) -> tuple[float, float, int]:
+    """Visit the active terms once; those that are shrunk leave `work.active`.
+
+    Returns the gap that the steps tell, the worst violation squared, and the number left.
+    """
+    active, blocks = work.active, work.blocks
+    number = (count + BLOCK - 1) // BLOCK
+    for k in range(number):
+        blocks[k] = k
+    shuffle(blocks, number, work.random)
+    gap, worst = 0.0, 0.0
+    for k in range(number):
+        low = blocks[k] * BLOCK
+        high = min(low + BLOCK, count)
+        back = (work.random[0] >> np.uint64(k % 64)) & ONE
+        for step in range(high - low):
+            place = low + step
+            added, violation = visit(active[place], rows, terms, theta, v, slack)
+            gap += added
+            if violation < 0.0:
+                active[place] = -1 - active[place]
+            elif violation > worst:
+                worst = violation
+    left = 0
+    for k in range(count):
+        if active[k] >= 0:
+            active[left] = active[k]
+            left += 1
+    return gap, worst, left
+
+
+@compiled(fastmath=SUMS, allocates=False)
+def dual_objective(terms: Terms, theta: Array, v: Array) -> float:
+    """Up to a constant and a proximal term."""
+    square, conjugates = 0.0, 0.0
+    for j in range(v.size):
+        square += v[j] * v[j]
+    for i in range(theta.size):
+        value = theta[i]
+        conjugates += terms.b[i] * value + terms.e[i] * abs(value)
+        conjugates += 0.5 * terms.q[i] * value * value
+    return -0.5 * square - conjugates
+
+
+@compiled(fastmath=CONTRACT, allocates=False)
+def descend(
+    rows: DescentRows, terms: Terms, theta: Array, v: Array, work: Work, count: int, slack: float,
+    plan: Plan,
+) -> tuple[int, float, int, float, float, bool]:
+    """Epochs until the gap that they tell promises the target, or the budget will not do.
+
+    Returns the epochs and the visits done, the number of active terms, their slack, the centre of
+    the unpenalised coordinate, and whether the work was given up.
+    """
+    visited, done, centre, estimates = 0.0, 0, plan.centre, work.estimates
+    while done < plan.most:
+        visited += count
+        gap, worst, left = epoch(rows, terms, theta, v, work, count, slack)
+        done += 1
+        if plan.free >= 0:
+            ahead = v[plan.free]
+            v[plan.free] = 2.0 * ahead - centre
+            centre = ahead
+        if plan.shrinking:
+            count, slack = left, worst
+        else:
+            for k in range(count):
+                if work.active[k] < 0:
+                    work.active[k] = -1 - work.active[k]
+        span = min(done, WINDOW)
+        for k in range(span, 0, -1):
+            estimates[k] = estimates[k - 1]
+        estimates[0] = gap
+        if gap == 0.0 or count == 0:
+            break
+        if done == 1:
+            continue
+        span = min(done - 1, WINDOW)
+        fall = min((gap / estimates[span]) ** (1.0 / span), 0.999)
+        aim = plan.target
+        if plan.relative > 0.0:
+            aim = max(aim, plan.relative * (plan.constant + dual_objective(terms, theta, v)))
+        if gap * fall <= aim:
+            break
+        ahead = np.log(aim / gap) / np.log(fall) if aim > 0.0 else np.inf
+        if done >= WINDOW and visited / theta.size + ahead * count / theta.size > plan.budget:
+            return done, visited, count, slack, centre, True
+    return done, visited, count, slack, centre, False
