@@ -105,12 +105,12 @@ def solve(
         may also predict, and then proves the answer on the full data.
     solver : str or SubproblemSolver
         ``"auto"`` or ``"builtin"`` for the built-in solver that suits. By name, ``"apg"`` is
-        accelerated proximal gradient (smooth losses); ``"sdca"`` and ``"spdc"`` are these methods
-        under an L1 term (Shibagaki et al. 2016); ``"projected_gradient"`` (Yoshida et al. 2019) and
-        ``"newton"`` are the methods of metric learning, one without the other. Otherwise the name
-        of a solver that CVXPY has installed (``"CLARABEL"``, ``"SCS"``, ...), which then solves the
-        reduced problem, or a solver of your own
-        (`cvxscreen.solvers.interface.SubproblemSolver`).
+        accelerated proximal gradient (smooth losses); ``"dcd"`` is dual coordinate descent with
+        shrinking (Hsieh et al. 2008); ``"sdca"`` and ``"spdc"`` are these methods under an L1 term
+        (Shibagaki et al. 2016); ``"projected_gradient"`` (Yoshida et al. 2019) and ``"newton"`` are
+        the methods of metric learning, one without the other. Otherwise the name of a solver that
+        CVXPY has installed (``"CLARABEL"``, ``"SCS"``, ...), which then solves the reduced problem,
+        or a solver of your own (`cvxscreen.solvers.interface.SubproblemSolver`).
     bounds : sequence of str or Bound, optional
         Bounds to prove with, by name or as functions from the problem and a point of it to a
         region (default ``("midpoint",)``, under an L1 term ``("joint",)``,

@@ -16,6 +16,7 @@ from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.apg import Apg
 from cvxscreen.solvers.compiled_path import segments
 from cvxscreen.solvers.dual_active_set.solver import DualActiveSet, suits
+from cvxscreen.solvers.dual_coordinate_descent import DualCoordinateDescent
 from cvxscreen.solvers.interface import SubproblemSolver
 from cvxscreen.solvers.metric.solver import MetricSolver, is_metric
 from cvxscreen.solvers.newton import Newton
@@ -35,7 +36,9 @@ with 200, 0.5 and 2.9 with 400, 0.5 and 9.1 with 800, 0.4 and 11.5 with 1600.
 AUTOMATIC = ("auto", "builtin", "newton")
 """Names that leave the choice among the built-in solvers to `builtin_solver`."""
 
-FORCED: dict[str, type[Apg] | type[Sdca] | type[Spdc]] = {"apg": Apg, "sdca": Sdca, "spdc": Spdc}
+FORCED: dict[str, type[Apg] | type[Sdca] | type[Spdc] | type[DualCoordinateDescent]] = {
+    "apg": Apg, "dcd": DualCoordinateDescent, "sdca": Sdca, "spdc": Spdc,
+}
 """Built-in solvers that are used only when named."""
 
 METRIC_METHODS = {"projected_gradient": "bb", "newton": "newton"}

@@ -111,8 +111,7 @@ class DualIterate:
             self.evaluate(self._begin(start))
 
     def _begin(self, start: Start | None) -> Array | None:
-        """Begin at `start`; its products are taken over where it knows them, its margins returned.
-        """
+        """Begin at `start`, with the products that it knows; margins where they are known."""
         problem = self.problem
         theta = self._cold_start() if start is None else np.asarray(start.theta, dtype=np.float64)
         self.theta, self.correction = self._snapped(theta), np.zeros(len(self.root))

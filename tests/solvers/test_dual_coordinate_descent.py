@@ -1,0 +1,156 @@
+"""Dual coordinate descent: every loss, every storage, with and without shrinking."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import cvxscreen
+from cvxscreen.core.duality import reference_point
+from cvxscreen.errors import InvalidInput
+from cvxscreen.solvers.dual_active_set.iterate import DualIterate
+from cvxscreen.solvers.dual_active_set.path_cache import PathCache
+from cvxscreen.solvers.dual_coordinate_descent import (
+    BLOCK,
+    DualCoordinateDescent,
+    _Run,
+    epoch,
+)
+from cvxscreen.solvers.interface import Start
+
+LOSSES = ("hinge", "smoothed_hinge", "squared_hinge")
+REGRESSIONS = ("absolute", "quantile", "epsilon", "smoothed_epsilon", "huber")
+
+
+def data(n: int, d: int, seed: int = 0, storage: str = "sparse") -> tuple[object, np.ndarray]:
+    """Rows with about a tenth of their entries, and labels that they nearly separate."""
+    rng = np.random.default_rng(seed)
+    dense = rng.standard_normal((n, d)) * (rng.random((n, d)) < 0.2)
+    y = np.sign(dense @ rng.standard_normal(d) + 0.3 * rng.standard_normal(n))
+    y[y == 0] = 1.0
+    if storage == "dense":
+        return dense, y
+    X = sp.csr_matrix(dense)
+    return (X.astype(np.float32) if storage == "float32" else X), y
+
+
+def problem(loss: str, intercept: bool = False, storage: str = "sparse", C: float = 1.0):
+    """A problem of that loss with 300 terms and 60 features."""
+    X, y = data(300, 60, storage=storage)
+    if loss in LOSSES:
+        return cvxscreen.svm(X, y, C=C, loss=loss, intercept=intercept)
+    y = np.asarray(X @ np.ones(60)) + y
+    return cvxscreen.regression(X, y, C=C, loss=loss, intercept=intercept)
+
+
+@pytest.mark.parametrize("storage", ["sparse", "float32", "dense"])
+@pytest.mark.parametrize("loss", LOSSES + REGRESSIONS)
+def test_reaches_the_tolerance_on_every_loss_and_storage(loss, storage):
+    """The certificate holds, and the value is that of another engine."""
+    p = problem(loss, storage=storage, C=0.1)
+    found = cvxscreen.solve(p, solver="dcd", tol=1e-7)
+    other = cvxscreen.solve(p, tol=1e-9)
+    assert found.certificate.ok
+    assert found.value == pytest.approx(other.value, rel=2e-7)
+
+
+@pytest.mark.parametrize("storage", ["sparse", "dense"])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "quantile", "huber"])
+def test_takes_an_intercept(loss, storage):
+    """The unpenalised coordinate ends where another engine puts it."""
+    p = problem(loss, intercept=True, storage=storage, C=0.1)
+    found = cvxscreen.solve(p, solver="dcd", tol=1e-7)
+    other = cvxscreen.solve(p, tol=1e-9)
+    assert found.certificate.ok
+    assert found.value == pytest.approx(other.value, rel=2e-7)
+
+
+@pytest.mark.parametrize("shrinking", [True, False])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "epsilon"])
+def test_with_and_without_shrinking_the_same_optimum(loss, shrinking):
+    """Shrinking is a guess that the gap on all terms judges."""
+    p = problem(loss)
+    found = DualCoordinateDescent(shrinking=shrinking)(p, None, 1e-7)
+    assert found.status == "optimal"
+    assert reference_point(p, found.x, found.theta).gap <= 2e-7
+
+
+def test_shrinking_saves_visits():
+    """Beside it every epoch visits every term."""
+    p = problem("hinge", C=10.0)
+    passes = [
+        DualCoordinateDescent(shrinking=one)(p, None, 1e-5).info["passes"] for one in (True, False)
+    ]
+    assert passes[0] < 0.8 * passes[1]
+
+
+def test_screening_reduces_what_plain_epochs_work_on():
+    """Without shrinking the screening loop does what shrinking does: few terms reach the solver."""
+    X, y = data(3000, 40, seed=1)
+    p = cvxscreen.svm(X, y, C=0.1)
+    found = cvxscreen.solve(p, solver=DualCoordinateDescent(shrinking=False), tol=1e-6)
+    assert found.certificate.ok
+    assert min(r.kept for r in found.rounds) < 0.8 * p.n
+
+
+def test_an_epoch_visits_every_term_once():
+    """The blocks are a partition, also where the last is shorter."""
+    p = problem("hinge", C=1e-3)  # small C: after one epoch every dual is at its end
+    solver = DualCoordinateDescent(shrinking=False)
+    run = _Run(p, p.design, Start(np.zeros(p.d), np.zeros(p.n)), 0.0, solver)
+    assert p.n % BLOCK
+    epoch(run.rows, run.terms, run.iterate.theta, run.iterate.v, run.work, p.n, np.inf)
+    assert (run.iterate.theta == p.losses.lo).all()
+
+
+def test_the_same_seed_gives_the_same_bits():
+    """Nothing is random but the order, and that is told by the seed."""
+    p = problem("hinge")
+    first, second = (DualCoordinateDescent(seed=3)(p, None, 1e-6) for _ in range(2))
+    assert (first.x == second.x).all() and (first.theta == second.theta).all()
+    other = DualCoordinateDescent(seed=4)(p, None, 1e-6)
+    assert (first.theta != other.theta).any()
+
+
+def test_gives_up_when_the_budget_will_not_do():
+    """The next solver begins at the point that it leaves."""
+    p = problem("hinge", C=1e4)
+    found = DualCoordinateDescent(budget=20.0)(p, None, 1e-9)
+    assert found.status == "inaccurate" and found.info["passes"] < 40
+    assert isinstance(found.state, Start) and found.state.passes is not None
+    margins, At_theta = found.state.passes
+    np.testing.assert_allclose(margins, p.design.forward(found.x), atol=1e-9)
+    np.testing.assert_allclose(At_theta, p.design.adjoint(found.theta), atol=1e-7)
+
+
+def test_a_cold_solve_on_sparse_data_begins_with_it():
+    """Where it reaches the tolerance nothing else runs."""
+    X, y = data(500, 2000, seed=2)
+    found = cvxscreen.solve(cvxscreen.svm(X, y, C=1e-3))
+    assert found.certificate.ok and "epochs" in found.rounds[0].solver_info
+
+
+def test_the_caller_keeps_its_arrays():
+    """Neither the data nor a start is written to."""
+    p = problem("hinge")
+    x, theta = np.zeros(p.d), np.zeros(p.n)
+    before = p.design.matrix.data.copy()
+    DualCoordinateDescent()(p, Start(x, theta), 1e-3)
+    assert not x.any() and not theta.any() and (p.design.matrix.data == before).all()
+
+
+def test_refuses_a_penalty():
+    """An L1 term has solvers of its own."""
+    X, y = data(50, 10)
+    with pytest.raises(InvalidInput, match="'dcd'"):
+        cvxscreen.solve(cvxscreen.sparse_svm(X, y, lam=0.1), solver="dcd")
+
+
+def test_duals_without_an_upper_end_survive_a_warm_start():
+    """Of an endless box nothing is near the end that is missing."""
+    p = problem("squared_hinge")
+    theta = cvxscreen.solve(p).theta
+    iterate = DualIterate(p, p.design, Start(np.zeros(p.d), theta), 0.0, PathCache())
+    assert np.count_nonzero(theta) > 10
+    np.testing.assert_array_equal(iterate.theta, theta)
