@@ -108,7 +108,8 @@ def test_the_same_seed_gives_the_same_bits():
     """Nothing is random but the order, and that is told by the seed."""
     p = problem("hinge")
     first, second = (DualCoordinateDescent(seed=3)(p, None, 1e-6) for _ in range(2))
-    assert (first.x == second.x).all() and (first.theta == second.theta).all()
+    assert (first.x == second.x).all()
+    assert (first.theta == second.theta).all()
     other = DualCoordinateDescent(seed=4)(p, None, 1e-6)
     assert (first.theta != other.theta).any()
 
@@ -117,8 +118,10 @@ def test_gives_up_when_the_budget_will_not_do():
     """The next solver begins at the point that it leaves."""
     p = problem("hinge", C=1e4)
     found = DualCoordinateDescent(budget=20.0)(p, None, 1e-9)
-    assert found.status == "inaccurate" and found.info["passes"] < 40
-    assert isinstance(found.state, Start) and found.state.passes is not None
+    assert found.status == "inaccurate"
+    assert found.info["passes"] < 40
+    assert isinstance(found.state, Start)
+    assert found.state.passes is not None
     margins, At_theta = found.state.passes
     np.testing.assert_allclose(margins, p.design.forward(found.x), atol=1e-9)
     np.testing.assert_allclose(At_theta, p.design.adjoint(found.theta), atol=1e-7)
@@ -128,7 +131,8 @@ def test_a_cold_solve_on_sparse_data_begins_with_it():
     """Where it reaches the tolerance nothing else runs."""
     X, y = data(500, 2000, seed=2)
     found = cvxscreen.solve(cvxscreen.svm(X, y, C=1e-3))
-    assert found.certificate.ok and "epochs" in found.rounds[0].solver_info
+    assert found.certificate.ok
+    assert "epochs" in found.rounds[0].solver_info
 
 
 def test_the_caller_keeps_its_arrays():
@@ -137,7 +141,9 @@ def test_the_caller_keeps_its_arrays():
     x, theta = np.zeros(p.d), np.zeros(p.n)
     before = p.design.matrix.data.copy()
     DualCoordinateDescent()(p, Start(x, theta), 1e-3)
-    assert not x.any() and not theta.any() and (p.design.matrix.data == before).all()
+    assert not x.any()
+    assert not theta.any()
+    assert (p.design.matrix.data == before).all()
 
 
 def test_refuses_a_penalty():
