@@ -94,7 +94,7 @@ class Workspace(NamedTuple):
         Smoothed slopes, the proximal centre, the best dual point.
     inside : array of int64, shape (n + 1,)
         Terms that bend.
-    B : array, shape (max(d, 64), 128)
+    B : array, shape (max(d, 64), max(d, 128))
         A strip of scaled rows.
     H : array, shape (d, d)
     """
@@ -118,7 +118,7 @@ class Workspace(NamedTuple):
     def of_size(cls, d: int, n: int) -> Workspace:
         """For n terms of d coordinates."""
         vectors = [*np.zeros((6, d)), *np.zeros((5, n))]
-        tables = [np.empty(n + 1, np.int64), np.empty((max(d, 64), 128)), np.empty((d, d))]
+        tables = [np.empty(n + 1, np.int64), np.empty((max(d, 64), max(d, 128))), np.empty((d, d))]
         return cls._make([*vectors, *tables])
 
 

@@ -217,3 +217,29 @@ def test_stretches_are_short_on_large_data() -> None:
     assert run.length(100) == 5
     run.pace = 1e9
     assert run.length(100) == 1
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_more_coordinates_than_a_strip_has_columns(intercept) -> None:
+    """Few terms that bend among 200 coordinates (Woodbury's system), and many; certified."""
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((260, 200))
+    y = np.sign(X[:, 0] + 0.5 * rng.standard_normal(260))
+    for C in (1e-4, 1.0):
+        problem = cvxscreen.svm(X, y, C=C, intercept=intercept)
+        assert suits(problem)
+        stretch = CompiledPath(problem, "certified", 1e-8).solve(np.array([C]))
+        assert stretch.proofs.ok.all()
+        plain = cvxscreen.path(problem, values=[C], tol=1e-8, solver="newton").points[0]
+        assert stretch.proofs.primal[0] == pytest.approx(plain.objective, rel=1e-7)
+
+
+def test_the_compiled_path_leaves_memory_to_others(monkeypatch) -> None:
+    """Not more than its share of the machine's memory goes to copies of the data."""
+    problem = cvxscreen.svm(*two_gaussians(200_000, 20))
+    monkeypatch.setattr(small_path, "memory_of_machine", lambda: 2**30)
+    assert suits(problem)
+    monkeypatch.setattr(small_path, "memory_of_machine", lambda: 2**28)
+    assert not suits(problem)
+    wide = cvxscreen.svm(*two_gaussians(80, 100))
+    assert not suits(wide)  # more coordinates than terms
