@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from threading import Lock
@@ -212,6 +212,31 @@ def solver_name(solver: Any) -> str:
 def chosen_solver(solver: Any, options: dict[str, Any]) -> Any:
     """The solver to name to CVXPY: its own choice where the user gives options but no solver."""
     return DEFAULT if solver is None and set(options) <= GENERAL else solver
+
+
+_TAKEN: set[str] = set()
+"""Solvers with options that they are known to take."""
+
+
+def check_options(solver: str, options: dict[str, Any]) -> None:
+    """Let `solver` refuse options that it does not know, on a problem of one variable.
+
+    The built-in engine may be at the end before a solver of CVXPY is called; a misspelt option is
+    an error all the same, and the solver's own.
+
+    Raises
+    ------
+    TypeError, ValueError, ...
+        What the solver raises, but for cvxpy.error.SolverError.
+    """
+    own = {name: value for name, value in options.items() if name not in GENERAL}
+    key = f"{solver.upper()} {sorted(own.items())!r}"
+    if not own or key in _TAKEN:
+        return
+    x = cp.Variable()
+    with ignore_warnings(), suppress(cp.error.SolverError):
+        cp.Problem(cp.Minimize(x), [x >= 1.0]).solve(solver=solver, **own)
+    _TAKEN.add(key)
 
 
 def options_for(solver: Any, given: dict[str, Any]) -> dict[str, Any]:

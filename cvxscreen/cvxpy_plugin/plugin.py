@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from time import perf_counter
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
+from cvxpy.reductions.solvers.solving_chain import DPP_ERROR_MSG
+from cvxpy.utilities.warn import warn
 
 from cvxscreen._support.limits import ITERATIONS, TIME, Limits
 from cvxscreen._support.validation import choice, one_of, tolerance
@@ -23,6 +26,7 @@ from cvxscreen.cvxpy_plugin.cvxpy_solver import (
     ACCURACY,
     DEFAULT,
     CvxpySolver,
+    check_options,
     chosen_solver,
     ignore_warnings,
     installed,
@@ -133,6 +137,7 @@ def solve(
     if isinstance(found, str):
         return plain(problem, request, found, DEFAULT if found == NO_SIDE else None)
     spent = perf_counter() - began
+    request.check_options(problem)
     # Where another solve follows an answer without certificate, its warning is not the last word.
     with nullcontext() if request.chooses_accuracy else ignore_warnings():
         if isinstance(found, CompositeProblem):
@@ -208,6 +213,23 @@ class Request:
         if strange or (named and self.solver.upper() not in installed()):
             cp.Problem(cp.Minimize(cp.Variable())).solve(solver=self.solver)
 
+    def check_options(self, problem: Any) -> None:
+        """Say what CVXPY and the solver that was named say of the options to a plain solve.
+
+        Raises
+        ------
+        cvxpy.error.DPPError
+            For ``enforce_dpp=True`` where the parameters do not follow the DPP rules.
+        TypeError, ValueError, ...
+            For options that the solver does not know.
+        """
+        if isinstance(self.solver, str) and not self.builtin:
+            check_options(self.solver, self.options)
+        if not (self.options.get("ignore_dpp") or _follows_dpp(problem)):
+            if self.options.get("enforce_dpp"):
+                raise cp.error.DPPError(DPP_ERROR_MSG)
+            warn(DPP_ERROR_MSG)
+
     def cvxpy_solver(self) -> CvxpySolver:
         """The solver of CVXPY that was asked for."""
         options = dict(options_for(self.solver, self.options), verbose=self.verbose)
@@ -217,6 +239,14 @@ class Request:
         """Print when verbose, as CVXPY does."""
         if self.verbose:
             print(text)
+
+
+def _follows_dpp(problem: Any) -> bool:
+    """Whether CVXPY takes `problem` for one that follows the DPP rules, with squares in a QP."""
+    if not problem.parameters() or problem.is_dpp():
+        return True
+    looser = "quad_form_dpp" in signature(cp.Problem.is_dpp).parameters  # since CVXPY 1.9
+    return looser and bool(problem.is_dpp(quad_form_dpp="qp"))
 
 
 def require_cvxpy_problem(problem: Any) -> None:

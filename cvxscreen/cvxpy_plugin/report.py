@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from cvxscreen._support.tables import fields
 
@@ -107,3 +108,29 @@ class Counts(Mapping[str, int]):
 
     def __reduce__(self) -> tuple[type, tuple[dict[str, int]]]:
         return dict, (dict(self),)
+
+
+class ExtraStats(dict[str, Any]):
+    """A solver's extra statistics with others beside them.
+
+    What the solver gave is ``["solver"]`` where it is no dictionary, and its attributes are found
+    as before: ``prob.solver_stats.extra_stats.info`` of OSQP, say.
+
+    Parameters
+    ----------
+    inner : object
+        What the solver gave.
+    """
+
+    def __init__(self, inner: Any = None) -> None:
+        super().__init__(inner if isinstance(inner, dict) else {})
+        if inner is not None and not isinstance(inner, dict):
+            self["solver"] = inner
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "solver" not in self:
+            raise AttributeError(name)
+        return getattr(self["solver"], name)
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, Any]]]:
+        return ExtraStats, (dict(self),)

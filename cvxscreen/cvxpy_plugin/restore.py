@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cvxscreen.cvxpy_plugin.recognise.canonical import Canonical
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Cone, Standard
-from cvxscreen.cvxpy_plugin.report import Report
+from cvxscreen.cvxpy_plugin.report import ExtraStats, Report
 
 Array = NDArray[np.float64]
 
@@ -168,12 +168,11 @@ def statistics(
     }
 
 
-def with_report(report: Report, inner: Any) -> dict[str, Any]:
+def with_report(report: Report, inner: Any) -> ExtraStats:
     """A solver's own extra statistics, whatever they are, with `report` beside them."""
-    extra = dict(inner) if isinstance(inner, dict) else {}
-    if inner is not None and not isinstance(inner, dict):
-        extra["solver"] = inner
-    return {**extra, "cvxscreen": report}
+    extra = ExtraStats(inner)
+    extra["cvxscreen"] = report
+    return extra
 
 
 RANKS = {cp.OPTIMAL: 0, cp.OPTIMAL_INACCURATE: 1, cp.USER_LIMIT: 2}

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import process_time
 from typing import Any, overload
 
-import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.tables import table
+from cvxscreen.cvxpy_plugin.certification import certify_cvxpy
 from cvxscreen.cvxpy_plugin.cvxpy_solver import chosen_solver, options_for, solver_name
 from cvxscreen.cvxpy_plugin.plugin import Request, require_cvxpy_problem, solve
+from cvxscreen.cvxpy_plugin.recognise.variable_values import preserved_values
 from cvxscreen.cvxpy_plugin.report import Report
-from cvxscreen.errors import InvalidInput
+from cvxscreen.errors import CvxscreenError, InvalidInput
 
 Array = NDArray[np.float64]
 
@@ -39,6 +40,9 @@ class Comparison:
     tolerance : float
         Relative difference of the objective that still counts as agreement.
     report : Report
+    gaps : pair
+        Where they do not agree: the relative gap of either answer, certified on the full data (see
+        `cvxscreen.certify`); NaN where there is nothing to certify.
     """
 
     agrees: bool
@@ -51,6 +55,15 @@ class Comparison:
     kept: int
     tolerance: float
     report: Report
+    gaps: tuple[float, float] = (float("nan"), float("nan"))
+
+    @property
+    def wrong(self) -> str:
+        """Which of two answers that do not agree is proven to be off: "plain", "screened" or ""."""
+        good = [gap <= self.tolerance for gap in self.gaps]
+        if self.agrees or good[0] == good[1] or not np.isfinite(self.gaps).all():
+            return ""
+        return "screened" if good[0] else "plain"
 
     def __str__(self) -> str:
         rows: list[tuple[object, ...]] = [
@@ -61,7 +74,11 @@ class Comparison:
             ("variables", "", "", f"{self.primal:.2g}"),
             *((f"dual of {name}", "", "", f"{gap:.2g}") for name, gap in self.duals.items()),
         ]
+        if not self.agrees:
+            rows.append(("certified gap", *(f"{gap:.2g}" for gap in self.gaps), ""))
         word = "agree" if self.agrees else "DO NOT AGREE"
+        if self.wrong:
+            word += f": the {self.wrong} answer is wrong"
         title = f"plain and screened solve {word} ({self.report.solver})"
         return table(("", "plain", "screened", "difference"), rows, title=title)
 
@@ -96,6 +113,9 @@ class Comparisons:
             "CPU s", "terms",
         )
         word = "agree" if self.agrees else "DO NOT AGREE"
+        for run in self.runs:
+            if run.wrong:
+                word += f"; the {run.wrong} answer of {run.report.solver} is wrong"
         title = f"full and reduced problem {word} (differences from the first line)"
         return table(header, self.lines, title=title)
 
@@ -224,7 +244,7 @@ def _several(
         name = solver_name(solver)
         try:
             found, plain, screened = _one(problem, solver, mode, tol, options)
-        except cp.error.SolverError as error:
+        except Exception as error:  # the others go on, whatever this one cannot do
             text = " ".join(str(error).split())
             lines.append((name, "full", f"failed: {text[:SHOWN]}", *6 * ("",)))
             continue
@@ -267,7 +287,26 @@ def _one(
     began = process_time()
     solve(problem, solver, mode=mode, tol=tol, always=True, **given)
     screened = _Snapshot.of(problem, process_time() - began)
-    return _compare(problem, plain, screened, tol), plain, screened
+    found = _compare(problem, plain, screened, tol)
+    if not found.agrees:
+        gaps = _certified_gap(problem, plain, tol), _certified_gap(problem, screened, tol)
+        found = replace(found, gaps=gaps)
+    return found, plain, screened
+
+
+def _certified_gap(problem: Any, answer: _Snapshot, tol: float) -> float:
+    """The relative gap of an answer on the full data; NaN where there is nothing to certify."""
+    variables = problem.variables()
+    if len(answer.variables) != len(variables) or not np.isfinite(answer.value):
+        return float("nan")
+    with preserved_values(variables):
+        try:
+            for variable, value in zip(variables, answer.variables, strict=True):
+                variable.save_value(value.reshape(variable.shape))
+            proof = certify_cvxpy(problem, tol=tol)
+        except (CvxscreenError, ValueError):
+            return float("nan")
+    return proof.relative_gap if proof.ok or proof.violation <= tol else float("inf")
 
 
 def _compare(problem: Any, plain: _Snapshot, screened: _Snapshot, tol: float) -> Comparison:

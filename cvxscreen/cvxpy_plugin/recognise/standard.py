@@ -224,7 +224,10 @@ def _cone_rows(constraint: Any) -> tuple[str, Affine, list[int]]:
     if kind == "SOC":
         return "soc", _second_order(constraint), constraint.cone_sizes()
     if kind == "PSD" and len(args[0].shape) == 2:
-        return "psd", read_affine(args[0]), [args[0].shape[0]]
+        matrix = args[0]  # CVXPY asks of one that is not symmetric that its symmetric part be PSD
+        if not matrix.is_symmetric():
+            matrix = 0.5 * (matrix + matrix.T)
+        return "psd", read_affine(matrix), [matrix.shape[0]]
     raise NotScreenable(_unknown_cone(kind))
 
 
