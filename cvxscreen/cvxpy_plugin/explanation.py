@@ -136,4 +136,5 @@ def loss_names(losses: Losses) -> NDArray[np.str_]:
     out[one_sided] = "hinge"
     out[one_sided & curved] = "smoothed hinge"
     out[one_sided & steep] = "squared hinge"
+    out[steep & ~curved] = "inequality"
     return out

@@ -9,11 +9,15 @@ recognised one on the core coordinates. A recognition that fails is refused; it 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen.core.penalty import L1
+from cvxscreen.core.problem import Problem
+from cvxscreen.cvxpy_plugin.recognise.inequality_terms import InequalityTerms
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.variable_values import preserved_values
 from cvxscreen.errors import NotScreenable
@@ -21,6 +25,12 @@ from cvxscreen.errors import NotScreenable
 Array = NDArray[np.float64]
 
 SEED = 20240229
+
+FAR = 1e9
+"""No helper is looked for beyond this."""
+
+HALVINGS = 80
+"""Of an interval of at most 2e9: its end is then exact up to rounding."""
 
 AGREEMENT = 1e-9
 """Largest relative difference of the two objectives."""
@@ -58,7 +68,10 @@ def check(recognition: Recognition, *, quick: bool = False) -> None:
     original = canonical.original
     own = [] if original is None else original.variables()
     with preserved_values(own):
-        at = list(check_points(recognition))[2 if quick else 0 :]
+        at = [
+            at_best_helpers(recognition, x)
+            for x in list(check_points(recognition))[2 if quick else 0 :]
+        ]
         for x in at:
             z = recognition.columns(x)
             truth = recognition.standard.value(z)
@@ -72,6 +85,77 @@ def check(recognition: Recognition, *, quick: bool = False) -> None:
                 truth = float("nan") if said is None else float(np.real(said))
             _compare(recognition, x, z, truth)
     _compare_gradients(recognition, x, z)
+
+
+def at_best_helpers(recognition: Recognition, x: Array) -> Array:
+    """`x` with CVXPY's own helpers among the coordinates at their best values for the others.
+
+    The user's objective is the minimum over them (the bound of a norm or of a maximum, the level
+    of a sum of largest entries). They are put at the lowest point of the objective along their own
+    axis, not below what a constraint asks for.
+    """
+    problem, standard = recognition.problem, recognition.standard
+    helpers = np.flatnonzero(~standard.own()[recognition.core])
+    if not len(helpers):
+        return x
+    x = x.copy()
+    columns = {int(j): problem.design.column(int(j)) for j in helpers}
+    frame = None if problem.side is None else sp.csc_array(problem.side.matrix)
+    for _ in range(2):  # a helper may bound another one
+        for j, column in columns.items():
+            margins = problem.design.forward(x) if column.any() else np.zeros(problem.n)
+            away = _lowest_along(problem, x, j, column, margins)
+            low = _least_step(problem, x, frame, j, column, margins)
+            x[j] += max(away, low) if np.isfinite(away) else max(low, -x[j])
+    return x
+
+
+def _least_step(
+    problem: Problem, x: Array, frame: Any, j: int, column: Array, margins: Array
+) -> float:
+    """The smallest step along coordinate j that satisfies what bounds it from below, or -inf."""
+    found = [-np.inf]
+    if problem.losses.any_hard:
+        bounding = problem.losses.hard & np.isinf(problem.losses.hi) & (column < 0)
+        over = margins[bounding] - problem.losses.b[bounding]
+        found += [float(np.max(over / -column[bounding], initial=-np.inf))]
+    if problem.side is not None:
+        slack, own = problem.side.slack(x), frame[:, [j]].toarray().ravel()
+        for kind, _, rows in problem.side.blocks():
+            if kind == "nonneg":
+                rising = own[rows] > 0
+                needed = -slack[rows][rising] / own[rows][rising]
+                found.append(float(np.max(needed, initial=-np.inf)))
+            elif kind == "soc" and own[rows.start] > 0 and not own[rows][1:].any():
+                short = float(np.linalg.norm(slack[rows][1:])) - float(slack[rows.start])
+                found.append(short / float(own[rows.start]))
+    return max(found)
+
+
+def _lowest_along(problem: Problem, x: Array, j: int, column: Array, margins: Array) -> float:
+    """The step along coordinate j to the lowest objective; -inf where it only ever falls."""
+    losses, quadratic = problem.losses, problem.quadratic
+    first = float(quadratic.apply(x)[j] + problem.linear[j])
+    unit = np.zeros(problem.d)
+    unit[j] = 1.0
+    bend = float(quadratic.apply(unit)[j])
+
+    def slope(step: float) -> float:
+        return first + bend * step + float(column @ losses.slope(margins + step * column))
+
+    ends = []
+    for sign in (-1.0, 1.0):
+        reach = sign * (1.0 + abs(float(x[j])))
+        while slope(reach) * sign < 0 and abs(reach) < FAR:
+            reach *= 2.0
+        ends.append(reach)
+    low, high = ends
+    if slope(low) > 0 or slope(high) < 0:
+        return -np.inf
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
+    return high
 
 
 def _compare(recognition: Recognition, x: Array, z: Array, truth: float) -> None:
@@ -124,9 +208,12 @@ def _compare_gradients(recognition: Recognition, x: Array, z: Array) -> None:
 
 
 def _eliminated(recognition: Recognition, values: Array) -> float:
-    """Largest violation of the rows that are no side constraints."""
+    """Largest violation of the rows that are neither side constraints nor terms."""
     kept = np.zeros(len(values), dtype=bool)
     kept[recognition.side.indices] = True
+    for step in recognition.steps:
+        if isinstance(step, InequalityTerms):
+            kept[step.weights.indices] = True
     worst = 0.0
     for cone in recognition.standard.cones:
         rows, free = values[cone.rows], ~kept[cone.rows]

@@ -176,6 +176,8 @@ class Draft:
         Why something was not recognised.
     composite : bool
         Whether convex parts that are no sum of loss terms may stand beside them.
+    strongly_convex : bool
+        Whether the objective has to square what the losses use.
     maxima : list of Step
         Maxima among these parts.
     counted : tuple or None
@@ -196,11 +198,14 @@ class Draft:
     terms: Terms = field(default_factory=Terms)
     notes: list[str] = field(default_factory=list)
     composite: bool = False
+    strongly_convex: bool = True
     maxima: list[Any] = field(default_factory=list)
     counted: tuple[tuple[Any, ...], Any] | None = None
 
     @classmethod
-    def of(cls, standard: Standard, *, composite: bool = False) -> Draft:
+    def of(
+        cls, standard: Standard, *, composite: bool = False, strongly_convex: bool = True
+    ) -> Draft:
         """Nothing eliminated yet."""
         m, n = standard.rows.shape
         identity = sp.csr_array(sp.eye_array(m, format="csr"))
@@ -215,6 +220,7 @@ class Draft:
             identity[np.flatnonzero(standard.kinds() == "nonneg")],
             np.zeros(m),
             composite=composite,
+            strongly_convex=strongly_convex,
         )
 
     def add_square(self, rows: Stack, weight: Any) -> None:

@@ -23,6 +23,7 @@ from cvxscreen.cvxpy_plugin.recognise.check import check
 from cvxscreen.cvxpy_plugin.recognise.draft import Draft, substitute_defined, without_columns
 from cvxscreen.cvxpy_plugin.recognise.elimination import eliminate
 from cvxscreen.cvxpy_plugin.recognise.epigraph import chain_bounds, fold_epigraphs
+from cvxscreen.cvxpy_plugin.recognise.inequality_terms import take_many_inequalities
 from cvxscreen.cvxpy_plugin.recognise.l1_norm import find_l1_norm
 from cvxscreen.cvxpy_plugin.recognise.matrices import diagonal
 from cvxscreen.cvxpy_plugin.recognise.max_affine import collect_maxima
@@ -57,6 +58,10 @@ DENSE_LIMIT = 3000
 """A quadratic term that is not diagonal is taken up to this many coordinates."""
 
 
+class NotStronglyConvex(NotScreenable):
+    """A sum of losses whose squares are missing, or too few."""
+
+
 class RefusedByRules(NotScreenable):
     """A problem whose canonical numbers were read, but are no regularised sum of losses.
 
@@ -86,7 +91,10 @@ def recognise(problem: Any) -> Recognition:
     with np.errstate(invalid="ignore", over="ignore"):  # data with NaN or infinity are refused
         standard = standardise(canonicalise(problem))
     try:
-        recognition = recognise_standard(standard)
+        try:
+            recognition = recognise_standard(standard)
+        except NotStronglyConvex:
+            recognition = recognise_standard(standard, strongly_convex=False)
         check(recognition)
     except NotScreenable as reason:
         refused = RefusedByRules(str(reason))
@@ -95,20 +103,25 @@ def recognise(problem: Any) -> Recognition:
     return recognition
 
 
-def recognise_standard(standard: Standard, *, composite: bool = False) -> Recognition:
+def recognise_standard(
+    standard: Standard, *, composite: bool = False, strongly_convex: bool = True
+) -> Recognition:
     """Apply all rules to `standard`.
 
     Parameters
     ----------
     composite : bool
         Whether maxima with different data are taken, as a part beside the losses.
+    strongly_convex : bool
+        Whether the objective has to square what the losses use. Without that whatever no rule
+        takes is a coordinate or a side constraint, CVXPY's helpers among them.
 
     Raises
     ------
     NotScreenable
-        If what is left is not a strongly convex regulariser plus at least one loss.
+        If what is left is not a sum of losses; `NotStronglyConvex` where only squares are missing.
     """
-    draft = Draft.of(standard, composite=composite)
+    draft = Draft.of(standard, composite=composite, strongly_convex=strongly_convex)
     substitute_bounds(draft)
     keep_squared_residuals(draft)
     square_norms(draft)
@@ -125,6 +138,8 @@ def _finish(draft: Draft, base: float) -> Recognition:
     """Collect what the rules left; `base` is what they added to the constant before any loss."""
     standard = draft.standard
     m = standard.rows.shape[0]
+    if not draft.composite:
+        take_many_inequalities(draft)
     arguments, numbers = draft.terms.merged(m)
     if not len(numbers) and not draft.maxima:
         raise NotScreenable(_no_loss(draft))
@@ -188,9 +203,6 @@ def _finish(draft: Draft, base: float) -> Recognition:
             side=SideConstraints(frame, held.offset, dims) if dims else None,
             kind="cvxpy",
         )
-        if problem.losses.any_hard:
-            raise NotScreenable("a loss with an unbounded slope needs curvature")
-        _ = problem.quadratic.floor
     except (InvalidInput, np.linalg.LinAlgError) as error:
         raise NotScreenable(str(error)) from None
     level = constant - standard.constant - base
@@ -232,12 +244,7 @@ def _quadratic(matrix: Any) -> Quadratic:
             f"the quadratic term is not diagonal and has {matrix.shape[0]} coordinates; "
             f"the limit is {DENSE_LIMIT}"
         )
-    dense = Quadratic(np.zeros(matrix.shape[0]), matrix.toarray())
-    if dense.singular:
-        raise NotScreenable(
-            "the quadratic term is not positive definite on the coordinates it touches"
-        )
-    return dense
+    return Quadratic(np.zeros(matrix.shape[0]), matrix.toarray())
 
 
 def _check_free(
@@ -245,11 +252,13 @@ def _check_free(
 ) -> NDArray[np.bool_]:
     """Refuse too few penalised coordinates; returns the coordinates that nothing depends on."""
     label = draft.standard.label
+    if not draft.strongly_convex:
+        return loose & ~touched & ~bound & (linear == 0.0)
     if not (touched & ~loose).any():
         own = draft.standard.own()[core]
         names = sorted({label(int(c)) for c in core[touched & own]}) or ["what the losses use"]
         hint = f" ({draft.notes[0]})" if draft.notes else ""
-        raise NotScreenable(
+        raise NotStronglyConvex(
             f"the objective has no squared norm of {', '.join(names)}: it is not strongly convex "
             f"there (a norm that is not squared, or an L1 norm, does not count){hint}"
         )
@@ -258,7 +267,7 @@ def _check_free(
         raise NotScreenable(_stuck(draft, int(foreign[0])))
     unpenalised = core[touched & loose]
     if len(unpenalised) > int((touched & ~loose).sum()):
-        raise NotScreenable(
+        raise NotStronglyConvex(
             f"the objective does not square {len(unpenalised)} coordinates that the losses use, "
             f"among them {label(int(unpenalised[0]))}: more than it squares"
         )
