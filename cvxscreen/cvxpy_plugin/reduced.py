@@ -166,10 +166,17 @@ def reduced_plain(recognition: Recognition) -> Reduced:
 
     Raises
     ------
+    NotScreenable
+        If the objective squares nothing, so that no fixing can be proven.
     NotCertified
         If no point to screen from is found.
     """
     full, values = recognition.problem, fingerprints(recognition.standard.canonical.original)
+    if full.penalty is None and full.quadratic.free.all():
+        raise NotScreenable(
+            "nothing can be proven of a problem whose objective has no squared norm of its "
+            "variables; `prob.solve(method='screen')` predicts there."
+        )
     inner = None if full.side is None else CvxpySolver()
     found = solve_screened(full, inner, tol=FIRST_GAP, start=metric_start(full))
     if found.status not in ("optimal", "inaccurate"):

@@ -121,7 +121,7 @@ def test_reduce_of_an_elastic_net(name: str) -> None:
     for ours, theirs in zip(problem.variables(), plain.variables(), strict=True):
         assert np.abs(ours.value - theirs.value).max() <= 5e-5
     report = problem.solver_stats.extra_stats["cvxscreen"]
-    assert report.kept < report.terms
+    assert report.kept < report.terms or "squares" in name  # a squared loss has one piece
     if name == "elastic_weights":
         assert report.dropped >= 3
 
@@ -186,7 +186,8 @@ def test_restore_of_a_loose_solve_is_refused_by_its_certificate() -> None:
 
 def test_reduce_refuses_with_the_reason() -> None:
     with pytest.raises(NotScreenable, match="no squared norm"):
-        cvxpy_plugin.reduce(REFUSED["norm1"][0]())
+        data = Data()
+        cvxpy_plugin.reduce(cp.Problem(cp.Minimize(cp.norm1(data.w) + data.hinge)))
 
 
 def test_reduce_of_an_infeasible_problem_says_so() -> None:

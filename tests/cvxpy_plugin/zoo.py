@@ -259,9 +259,6 @@ def _cut(make: Maker) -> Callable[[], Any]:
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     name: (_cut(lambda s, make=make: cp.Problem(cp.Minimize(make(s)[0]), make(s)[1])), words)
     for name, make, words in [
-        ("norm", lambda s: (cp.norm(s.w, 2) + s.hinge, []), "no squared norm of .*variable w"),
-        ("norm1", lambda s: (cp.norm1(s.w) + s.hinge, []), "no squared norm of .*variable w"),
-        ("bare", lambda s: (s.hinge, []), "no squared norm"),
         ("budget", lambda s: (s.ridge, [s.margin >= 1 - s.xi, s.xi >= 0, cp.sum(s.xi) <= 5]),
          "variable xi has no cost but a shared budget"),
         ("budget_and_cost", lambda s: (
@@ -272,11 +269,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         ("ridge", lambda s: (s.ridge + cp.sum_squares(s.residual), []), "no loss term"),
         ("lasso_intercept", lambda s: (
             cp.norm1(s.w) + cp.sum_squares(s.residual + s.b), []), "no loss over data"),
-        ("l1_ball", lambda s: (s.ridge + s.hinge, [cp.norm1(s.w) <= 1]), "norm1"),
         ("three_rows", lambda s: (s.ridge + cp.sum(
             cp.maximum(s.X @ s.w, s.r - s.X[::-1] @ s.w, 0)), []), "different data"),
-        ("singular", lambda s: (cp.square(cp.sum(s.w)) + s.hinge, []), "not positive definite"),
-        ("few_squares", lambda s: (cp.square(s.w[0]) + s.hinge, []), "does not square"),
         ("integers", lambda s: (
             cp.sum_squares(s.whole) + cp.sum(cp.pos(1 - s.X @ s.whole)), []),
          "integer"),

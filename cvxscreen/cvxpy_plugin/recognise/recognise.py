@@ -58,8 +58,21 @@ DENSE_LIMIT = 3000
 """A quadratic term that is not diagonal is taken up to this many coordinates."""
 
 
+FEWEST = 2
+"""Terms for every coordinate below which leaving terms out cannot pay; see `_check_worth`."""
+
+MOST_TRIED = 100
+"""Coordinates up to which that is not asked: such a problem is small whatever becomes of it."""
+
+HANDFUL = 4
+"""Coordinates of a term of differences, first or second ones and in two dimensions."""
+
+
 class NotStronglyConvex(NotScreenable):
-    """A sum of losses whose squares are missing, or too few."""
+    """Coordinates that the losses or constraints use are not squared: there is no ball to prove by.
+
+    Nothing else stands in the way.
+    """
 
 
 class RefusedByRules(NotScreenable):
@@ -176,6 +189,7 @@ def _finish(draft: Draft, base: float) -> Recognition:
         _check_data(per_row, touched)
     steps = [*draft.steps, unused_columns(core[drop], standard.size)] if drop.any() else draft.steps
     kept = core[~drop]
+    _check_worth(draft, per_row, len(kept), alone)
     square = sp.csr_array(draft.quadratic[kept][:, kept])
     if not (dims or draft.composite):
         l1_terms = find_l1_norm(rows, numbers, kept, square)
@@ -264,7 +278,10 @@ def _check_free(
         )
     foreign = core[(touched | bound) & ~draft.standard.own()[core]]
     if len(foreign):
-        raise NotScreenable(_stuck(draft, int(foreign[0])))
+        # With a cost they are part of the objective, which may be better kept beside the losses.
+        costly = (draft.linear[foreign] != 0.0) | (np.diff(draft.quadratic.indptr)[foreign] > 0)
+        kind = NotScreenable if costly.any() else NotStronglyConvex
+        raise kind(_stuck(draft, int(foreign[0])))
     unpenalised = core[touched & loose]
     if len(unpenalised) > int((touched & ~loose).sum()):
         raise NotStronglyConvex(
@@ -274,8 +291,26 @@ def _check_free(
     apart = loose & ~touched
     held = core[apart & (bound | (linear != 0.0))]
     if len(held):
-        raise NotScreenable(_stuck(draft, int(held[0])))
+        raise NotStronglyConvex(_stuck(draft, int(held[0])))
     return apart
+
+
+def _check_worth(draft: Draft, per_row: Any, coordinates: int, alone: bool) -> None:
+    """Refuse what cannot pay: terms that are about as few as the coordinates.
+
+    A solution has as many terms at a kink as it has coordinates to fix, unless squares or an L1
+    norm hold them: then that is so of terms in a handful of coordinates each (differences of
+    neighbours), as every one of them is bent somewhere.
+    """
+    many = coordinates > MOST_TRIED and len(per_row) < FEWEST * coordinates
+    if alone or draft.composite or not many:
+        return
+    if draft.strongly_convex and per_row.sum() > HANDFUL * len(per_row):
+        return
+    raise NotScreenable(
+        f"there are {coordinates} coordinates and {len(per_row)} terms: with about as many of the "
+        "one as of the other nearly all terms decide the solution, and leaving some out cannot pay"
+    )
 
 
 def _check_data(per_row: Any, touched: Any) -> None:
