@@ -1,4 +1,4 @@
-"""The problems of `forms`: what is recognised, and the plain solve's answer, dual values included."""
+"""The problems of `forms`: what is recognised, and the plain solve's answer with dual values."""
 
 from __future__ import annotations
 

@@ -98,8 +98,8 @@ def test_above_lambda_max_all_features_leave() -> None:
     np.testing.assert_allclose(w.value, 0.0, atol=1e-8)
 
 
-def test_what_the_norm_does_not_hold_is_solved_plainly() -> None:
-    """An intercept, a kink, a feature without a weight, a constraint: plainly, with a reason."""
+def test_what_the_norm_does_not_hold_keeps_its_features() -> None:
+    """An intercept, a kink, a feature without a weight, a constraint: absolute values are terms."""
     X, y, _ = data(3)
     w, b = cp.Variable(X.shape[1]), cp.Variable()
     margins = cp.multiply(y, X @ w)
@@ -114,8 +114,8 @@ def test_what_the_norm_does_not_hold_is_solved_plainly() -> None:
     ):
         problem = cp.Problem(cp.Minimize(objective), constraints)
         said = cs.explain(problem)
-        assert not said.recognised
-        assert "strongly convex" in str(said)
+        assert said.recognised
+        assert (said.shrunk, said.unpenalised) == (0, said.coordinates)
         plain = problem.solve(solver="CLARABEL")
         assert problem.solve(method="screen", solver="CLARABEL") == pytest.approx(plain, rel=1e-6)
-        assert not problem.solver_stats.extra_stats["cvxscreen"].recognised
+        assert problem.solver_stats.extra_stats["cvxscreen"].recognised

@@ -185,9 +185,10 @@ def test_restore_of_a_loose_solve_is_refused_by_its_certificate() -> None:
 
 
 def test_reduce_refuses_with_the_reason() -> None:
+    data = Data()
+    problem = cp.Problem(cp.Minimize(cp.norm1(data.w) + data.hinge))
     with pytest.raises(NotScreenable, match="no squared norm"):
-        data = Data()
-        cvxpy_plugin.reduce(cp.Problem(cp.Minimize(cp.norm1(data.w) + data.hinge)))
+        cvxpy_plugin.reduce(problem)
 
 
 def test_reduce_of_an_infeasible_problem_says_so() -> None:

@@ -62,7 +62,7 @@ FEWEST = 2
 """Terms for every coordinate below which leaving terms out cannot pay; see `_check_worth`."""
 
 MOST_TRIED = 100
-"""Coordinates up to which that is not asked: such a problem is small whatever becomes of it."""
+"""Coordinates up to which less is asked: such a problem is small whatever becomes of it."""
 
 HANDFUL = 4
 """Coordinates of a term of differences, first or second ones and in two dimensions."""
@@ -302,8 +302,8 @@ def _check_worth(draft: Draft, per_row: Any, coordinates: int, alone: bool) -> N
     norm hold them: then that is so of terms in a handful of coordinates each (differences of
     neighbours), as every one of them is bent somewhere.
     """
-    many = coordinates > MOST_TRIED and len(per_row) < FEWEST * coordinates
-    if alone or draft.composite or not many:
+    fewest = FEWEST if coordinates > MOST_TRIED else 0 if draft.strongly_convex else 1
+    if alone or draft.composite or len(per_row) >= fewest * coordinates:
         return
     if draft.strongly_convex and per_row.sum() > HANDFUL * len(per_row):
         return
