@@ -191,7 +191,7 @@ def _finish(draft: Draft, base: float) -> Recognition:
     kept = core[~drop]
     _check_worth(draft, per_row, len(kept), alone)
     square = sp.csr_array(draft.quadratic[kept][:, kept])
-    if not (dims or draft.composite):
+    if alone or (square.nnz and not (dims or draft.composite)):
         l1_terms = find_l1_norm(rows, numbers, kept, square)
     if l1_terms is not None:
         numbers = numbers[l1_terms.rest]
