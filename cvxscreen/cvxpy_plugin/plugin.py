@@ -391,7 +391,10 @@ def _screened(recognition: Recognition, request: Request, recognised: float) -> 
     if cvxpy_solver is not None and last is None and cvxpy_solver.failure:
         return f"the solver failed on the reduced problem: {cvxpy_solver.failure}"
     proof = solution.certificate
-    if not (proof.ok or limited or proof.relative_gap <= USELESS):
+    room = USELESS * (1.0 + float(np.linalg.norm(solution.x)))
+    outside = max(proof.violation, proof.primal_residual)
+    useful = proof.relative_gap <= USELESS and outside <= room
+    if not (proof.ok or limited or useful):
         return f"the answer could not be certified: {proof.reason}"
     store_solution(recognition.standard.canonical.original, LastSolution.of(solution))
     began = perf_counter()
