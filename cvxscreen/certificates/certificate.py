@@ -838,11 +838,30 @@ def nearby_cost(
     room = np.minimum(theta - f.lo, f.hi - theta)
     weight = np.minimum(room, 1.0 + np.abs(theta)) * problem.sizes
     inside = np.flatnonzero(weight > 0)
+    # What moving one of them costs at first: least where its margin is the one of its slope.
+    b, e, bend, s, margin = f.b[inside], f.e[inside], f.q[inside], theta[inside], t[inside]
+    lean = np.abs(b + bend * s - margin) + e + t_error[inside]
+    lean = lean + 4.0 * EPS * (np.abs(b) + np.abs(bend * s) + np.abs(margin))
     most, wanted = 4 * int(mask.sum()) + 4, int(mask.sum())
-    if len(inside) > most:
-        inside = inside[np.argpartition(-weight[inside], most)[:most]]
     if len(inside) < wanted:
         return float("inf")
+    found = [float("inf")]
+    for score in (weight[inside] / np.maximum(lean, 1e-300), weight[inside]):
+        chosen = np.arange(len(inside))
+        if len(inside) > most:
+            chosen = np.argpartition(-score, most)[:most]
+        found.append(moved_cost(
+            problem, r, mask, reach, (inside[chosen], lean[chosen], room[inside[chosen]]), distance
+        ))
+    return min(found)
+
+
+def moved_cost(
+    problem: Problem, r: Residual, mask: NDArray[np.bool_], reach: Array,
+    movable: tuple[NDArray[np.intp], Array, Array], distance: float,
+) -> float:
+    """What it costs that the slopes at `movable` (indices, cost of a unit, room) take up r."""
+    (inside, lean, room), wanted = movable, int(mask.sum())
     rows = problem.design.dense(inside)
     columns = rows[:, r.free[mask]]
     q, triangle = np.linalg.qr(columns)
@@ -851,13 +870,9 @@ def nearby_cost(
     inverse = solve_triangular(triangle, q.T, check_finite=False).T  # columns' inverse = I
     defect = float(np.linalg.norm(columns.T @ inverse - np.eye(wanted)))
     move = np.abs(inverse) @ r.above[mask] * (1.0 + 1e-4)
-    if not (defect <= 1e-6 and (move <= room[inside]).all()):
+    if not (defect <= 1e-6 and (move <= room).all()):
         return float("inf")
-    b, e, bend = f.b[inside], f.e[inside], f.q[inside]
-    s, margin = theta[inside], t[inside]
-    lean = np.abs(b + bend * s - margin) + e + t_error[inside]
-    lean = lean + 4.0 * EPS * (np.abs(b) + np.abs(bend * s) + np.abs(margin))
-    cost = float(move @ (lean + 0.5 * bend * move))
+    cost = float(move @ (lean + 0.5 * problem.losses.q[inside] * move))
     shift = float(move @ problem.norms[inside])
     cost += shift * distance + 0.5 * shift * shift
     left = ~mask & (reach > 0)

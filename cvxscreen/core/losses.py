@@ -171,6 +171,7 @@ class Losses:
     def repeated(cls, n: int, b: float, e: float, q: float, lo: float, hi: float) -> Losses:
         """`n` times the same term, in no memory: the columns are one number each, n times."""
         one = cls([b], [e], [q], [lo], [hi])  # type: ignore[arg-type]
+        _ = one.any_hard  # looked at while it is one row
         for name in FIELDS:
             object.__setattr__(one, name, np.broadcast_to(getattr(one, name), (n,)))
         return one
@@ -192,6 +193,13 @@ class Losses:
         if not (np.isfinite(factor) and factor > 0):
             raise InvalidInput(f"`factor` is {factor}; a positive finite number is needed.")
         return Losses(self.b, self.e, self.q / factor, self.lo * factor, self.hi * factor)
+
+    def weighted(self, factors: ArrayLike) -> Losses:
+        """Each loss multiplied by a factor of its own, all positive, shape (n,)."""
+        c = np.asarray(factors, dtype=np.float64)
+        if c.shape != (len(self),) or not (np.isfinite(c) & (c > 0)).all():
+            raise InvalidInput("`factors` must be positive and finite, one a term.")
+        return Losses(self.b, self.e, self.q / c, self.lo * c, self.hi * c)
 
     def is_multiple(self, other: Losses, factor: float) -> bool:
         """Whether these are the losses `other` times `factor`, up to rounding."""

@@ -45,6 +45,26 @@ def _answers(kind: type, protocol: type) -> bool:
     return issubclass(kind, protocol)
 
 
+@dataclass(frozen=True)
+class Layout:
+    """What the coordinates and the terms of a model mean, where the numbers do not say it.
+
+    Attributes
+    ----------
+    intercept : bool
+        Whether the last coordinate is one.
+    penalty_terms : int
+        How many of the terms, the last ones, are a penalty (``|w_j|`` as absolute losses with unit
+        rows), so that C and tau are not theirs.
+    tau : float or None
+        Level of the pinball losses that all other terms are.
+    """
+
+    intercept: bool = False
+    penalty_terms: int = 0
+    tau: float | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """A regularised problem; see the module's docstring for the equation.
@@ -72,6 +92,8 @@ class Problem:
         Bound on the rounding error of `linear` in the dual norm, inherited from a reduction.
     imbalance : float
         The same for each unpenalised coordinate of `linear`.
+    layout : Layout, optional
+        What the coordinates and terms of a model mean; a reduced problem has none.
     """
 
     design: Design
@@ -86,6 +108,7 @@ class Problem:
     imbalance: float = 0.0
     penalty: Penalty | None = None
     lam: float | None = None
+    layout: Layout | None = None
     known: Norms = field(init=False, repr=False, default_factory=Norms)
 
     def __post_init__(self) -> None:
@@ -152,6 +175,15 @@ class Problem:
     def pure_l1(self) -> bool:
         """Whether an L1 norm alone holds the coordinates, without a quadratic term."""
         return isinstance(self.quadratic, ZeroQuadratic)
+
+    @property
+    def without_curvature(self) -> bool:
+        """Whether nothing can rest on strong convexity.
+
+        So it is where more coordinates are unpenalised than not, or terms are constraints.
+        """
+        free = int(self.quadratic.free.sum())
+        return 2 * free > self.d or self.losses.any_hard
 
     @property
     def n(self) -> int:
@@ -245,29 +277,71 @@ class Problem:
             values = np.where(self.losses.hard & np.isinf(values), 0.0, values)
         return float(np.sum(values)) + value + self.constant
 
-    def with_(self, *, C: float | None = None, lam: float | None = None) -> Problem:
+    def with_(
+        self, *, C: float | None = None, lam: float | None = None, tau: float | None = None
+    ) -> Problem:
         """The same problem at another parameter.
 
-        Every loss weight is multiplied by ``C / self.C``; ``M`` and ``h`` by ``lam / self.lam``.
+        Every loss weight is multiplied by ``C / self.C``; ``M`` and ``h`` by ``lam / self.lam``;
+        pinball losses get the level ``tau``.
 
         Raises
         ------
         InvalidInput
-            If the value is not positive, the problem has no ``lam``, or it is a reduced one.
+            If the value is not positive, the problem does not have that parameter, or it is a
+            reduced one.
         """
-        if (C is None) == (lam is None):
-            raise InvalidInput("give `with_` one of `C` and `lam`.")
+        if sum(value is not None for value in (C, lam, tau)) != 1:
+            raise InvalidInput("give `with_` one of `C`, `lam` and `tau`.")
         if lam is not None:
             return self._with_lam(lam)
+        if tau is not None:
+            return self._with_tau(tau)
         if self.drift > 0 or self.imbalance > 0:
             raise InvalidInput(
                 "`C` of a reduced problem cannot be changed: fixed terms are in its linear term. "
                 "Change it on the full problem and reduce again."
             )
         C = positive("C", C)
-        changed = replace(self, losses=self.losses.scaled(C / self.C), C=C)
+        layout, factor = self.layout, C / self.C
+        losses = self.losses
+        if layout is not None and not layout.penalty_terms and not (~self.quadratic.free).any():
+            raise InvalidInput("`C`: there is no penalty that it could be weighed against.")
+        if layout is not None and layout.penalty_terms:
+            losses = losses.weighted(np.where(self._own_terms, factor, 1.0))
+        else:
+            losses = losses.scaled(factor)
+        changed = replace(self, losses=losses, C=C)
         if not self.design.streamed:
             self.compute_row_norms()
+        changed.known.inherit_rows(self.known)
+        changed.known.inherit_columns(self.known, same_losses=False)
+        return changed
+
+    @property
+    def _own_terms(self) -> NDArray[np.bool_]:
+        """Mask of the terms that are not a penalty's, shape (n,)."""
+        tail = 0 if self.layout is None else self.layout.penalty_terms
+        return np.arange(self.n) < self.n - tail
+
+    def _with_tau(self, tau: float) -> Problem:
+        if self.layout is None or self.layout.tau is None:
+            raise InvalidInput("`tau`: this problem has no pinball losses of one level.")
+        tau = positive("tau", tau)
+        if tau >= 1.0:
+            raise InvalidInput(
+                f"`tau` is {tau}; a quantile level strictly between 0 and 1 is needed."
+            )
+        losses, own = self.losses, self._own_terms
+        weight = losses.hi - losses.lo
+        changed = replace(
+            self,
+            losses=Losses(
+                losses.b, losses.e, losses.q, np.where(own, -tau * weight, losses.lo),
+                np.where(own, (1.0 - tau) * weight, losses.hi),
+            ),
+            layout=replace(self.layout, tau=tau),
+        )
         changed.known.inherit_rows(self.known)
         changed.known.inherit_columns(self.known, same_losses=False)
         return changed

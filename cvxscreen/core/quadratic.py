@@ -173,11 +173,11 @@ class Quadratic:
     def dual_norms(self, design: Design) -> Array:
         """``||a_i||`` in the metric of ``M^{-1}`` over the penalised coordinates, shape (n,)."""
         kept = ~self.free
+        if not kept.any():
+            return np.zeros(design.shape[0])
         if self.matrix is None:
             weights = np.where(kept, 1.0 / np.where(kept, self.diagonal, 1.0), 0.0)
             return np.sqrt(design.weighted_squares(weights))
-        if not kept.any():
-            return np.zeros(design.shape[0])
         rows = design.take_columns(np.flatnonzero(kept)).dense()
         plain = np.sqrt(np.einsum("ij,ij->i", rows, rows) / self.floor)
         half = sla.solve_triangular(self._factor[0], rows.T, lower=True, check_finite=False)

@@ -54,9 +54,12 @@ class Selection:
             return self
         simple = problem.side is None and problem.penalty is None
         simple = simple and not problem.quadratic.free.any()
-        # A singular sum is too ill-conditioned to be proven positive definite.
-        if problem.d <= FOLD_LIMIT and simple and not self._fold(problem).singular:
-            return self
+        if problem.d <= FOLD_LIMIT:
+            if problem.without_curvature and problem.penalty is None:
+                return self
+            # A singular sum is too ill-conditioned to be proven positive definite.
+            if simple and not self._fold(problem).singular:
+                return self
         codes = self.codes.copy()
         codes[curved] = Piece.UNDECIDED
         return Selection(codes, self.dropped)
@@ -119,12 +122,14 @@ class Selection:
             slopes = slopes.copy()
             slopes[curved] = -centre * curvature
             constant += 0.5 * float(np.sum(centre**2 * curvature))
-            weight = float(np.sum(problem.sizes[curved] ** 2 * curvature))
             quadratic = self._fold(problem)
-            # ||x*|| is bounded through P(0) >= P(x*) >= 1/2 ||x*||_M^2 - |q| |x*|.
-            reach = _solution_bound(problem)
-            extra_drift = gamma(len(curved) + problem.d) * weight * reach
-            extra_drift /= np.sqrt(problem.quadratic.floor)
+            extra_drift = float("inf")  # nothing bounds x*, nor what M's rounding does to it
+            if not free.any():
+                weight = float(np.sum(problem.sizes[curved] ** 2 * curvature))
+                # ||x*|| is bounded through P(0) >= P(x*) >= 1/2 ||x*||_M^2 - |q| |x*|.
+                reach = _solution_bound(problem)
+                extra_drift = gamma(len(curved) + problem.d) * weight * reach
+                extra_drift /= np.sqrt(problem.quadratic.floor)
         At_slopes, rounding = _adjoint(problem, slopes, near)
         linear = problem.linear + At_slopes
         rounding += gamma(4) * problem.quadratic.dual_reach(linear)
@@ -142,6 +147,7 @@ class Selection:
             constant=constant,
             drift=problem.drift + rounding + extra_drift,
             imbalance=imbalance,
+            layout=None,
         )
         same = quadratic is problem.quadratic
         if same or np.array_equal(quadratic.free, free):
@@ -161,8 +167,8 @@ class Selection:
 
         ``theta`` of a linear piece is its slope, exactly; of a kept term what the solver found,
         clipped to its box; of a quadratic piece the slope of its parabola at the reduced problem's
-        ``x_theta``; dropped features are 0. If the selection holds at `x`, the full duality gap
-        equals the reduced one.
+        ``x_theta`` (at `x` where nothing is strongly convex); dropped features are 0. If the
+        selection holds at `x`, the full duality gap equals the reduced one.
         """
         if reduced is problem:
             kept = np.asarray(theta_kept, dtype=np.float64)
@@ -178,7 +184,7 @@ class Selection:
         if len(curved):
             dual_residual = reduced.linear + reduced.design.adjoint(theta[self.kept])
             x_theta = x.copy()
-            if reduced.side is None:
+            if reduced.side is None and not problem.without_curvature:
                 x_theta[self.features(problem)] = -reduced.quadratic.solve(dual_residual)
             margins = problem.design.take_rows(curved).forward(x_theta)
             centre = losses.piece_centre(codes)[curved]

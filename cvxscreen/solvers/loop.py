@@ -9,7 +9,8 @@ What is screened differs, the loop does not. A `cvxscreen.solvers.screened.Scree
 - margins, gap and residual of the lifted answer on all data (`evaluate`);
 - what that point refutes (`put_back`), and whether another round may help (`close`).
 
-Five instances: `ScreenedRows` collapses terms onto the pieces of their losses; under an L1 term
+Seven instances: `ScreenedRows` collapses terms onto the pieces of their losses, without strong
+convexity `ScreenedRelaxation` and, in safe mode, `ProximalSteps`; under an L1 term
 `ProvenRowsAndColumns` and `PredictedRowsAndColumns` leave out features, too, and reduce what they
 have reduced before; `ScreenedChunks` reduces data in chunks to a problem in memory, which comes
 back here; `ScreenedLp` lets features into a linear program; `ScreenedComposite`, in the CVXPY
@@ -39,6 +40,7 @@ from cvxscreen.solvers.prox_newton.rows_and_columns import (
     ProvenRowsAndColumns,
 )
 from cvxscreen.solvers.registry import builtin_solver, pilot_gap
+from cvxscreen.solvers.relaxation import ProximalSteps, ScreenedRelaxation
 from cvxscreen.solvers.rows import ScreenedRows
 from cvxscreen.solvers.screened import A, L, P, ProblemInMemory, R, S, ScreenedProblem, Times
 from cvxscreen.solvers.solution import Round, Solution
@@ -117,14 +119,17 @@ def solve_screened(
         return chunks.solution(began)
     bounds = default_bounds(problem) if bounds is None else tuple(bounds)
     sparse = isinstance(problem.penalty, L1) and not problem.quadratic.free.any()
-    if problem.side is None and not solver.traits.reaches_target:
+    held = not problem.without_curvature
+    if held and problem.side is None and not solver.traits.reaches_target:
         # The built-in solver is the pilot: another solver then only sees what is hard to decide.
         first = builtin_solver(problem, solver.limits)
         aim = min(tol, pilot_gap(problem))
         pilot = solve_screened(problem, first, mode=mode, tol=aim, start=start, bounds=bounds)
         start = Start(pilot.x, pilot.theta)
     kind: Any = ScreenedRows
-    if sparse:
+    if problem.without_curvature:
+        kind = ProximalSteps if mode == "safe" else ScreenedRelaxation
+    elif sparse:
         kind = ProvenRowsAndColumns if mode == "safe" else PredictedRowsAndColumns
     screened: ProblemInMemory[Any, Any, Any, Any, Any]
     screened = kind(problem, solver, mode, tol, bounds, on_round)

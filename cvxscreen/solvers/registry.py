@@ -13,11 +13,13 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.designs.chunks import Chunks
 from cvxscreen.designs.gram import Gram
 from cvxscreen.errors import InvalidInput
+from cvxscreen.solvers import interior_point
 from cvxscreen.solvers.apg import Apg
 from cvxscreen.solvers.compiled_path import segments
 from cvxscreen.solvers.dual_active_set.solver import DualActiveSet, suits
 from cvxscreen.solvers.dual_coordinate_descent import DualCoordinateDescent
 from cvxscreen.solvers.interface import SubproblemSolver
+from cvxscreen.solvers.interior_point import InteriorPoint
 from cvxscreen.solvers.metric.solver import MetricSolver, is_metric
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.prox_newton.solver import ProxNewton, takes
@@ -72,7 +74,7 @@ class Engine:
 
     name: str
     suits: Callable[[Problem], bool]
-    solver: type[Newton | DualActiveSet | Smo | MetricSolver | ProxNewton]
+    solver: type[Newton | DualActiveSet | Smo | MetricSolver | ProxNewton | InteriorPoint]
 
 
 COMPILED_PATH = Engine("compiled_path", segments.suits, Newton)
@@ -82,6 +84,10 @@ ENGINES = (
     # Over data in chunks `Newton` stands for the choice made anew for each reduced problem.
     Engine("chunks", lambda problem: isinstance(problem.design, Chunks), Newton),
     Engine("metric", is_metric, MetricSolver),
+    Engine(
+        "interior_point",
+        lambda problem: problem.without_curvature and interior_point.takes(problem), InteriorPoint,
+    ),
     Engine("prox_newton", takes, ProxNewton),
     Engine("smo", lambda problem: isinstance(problem.design, Gram), Smo),
     Engine(
@@ -93,6 +99,10 @@ ENGINES = (
 """Which engine a problem gets, for one value of the parameter as for many: the first that suits."""
 
 
+PENALISED = ("chunks", "metric", "prox_newton", "interior_point")
+"""Engines that take a penalty; whether a given one is for `Engine.suits` to say."""
+
+
 def engine(problem: Problem) -> Engine:
     """The built-in engine for `problem`.
 
@@ -102,7 +112,7 @@ def engine(problem: Problem) -> Engine:
         Under a penalty that none of them takes.
     """
     found = next(row for row in ENGINES if row.suits(problem))
-    if problem.penalty is not None and found.name not in ("chunks", "metric", "prox_newton"):
+    if problem.penalty is not None and found.name not in PENALISED:
         raise InvalidInput(
             f"`solver`: no built-in solver takes a penalty ({problem.penalty.name}); name one that "
             "CVXPY has installed."
@@ -118,7 +128,7 @@ def compiled_path(problem: Problem, solver: str | SubproblemSolver) -> bool:
 
 def builtin_solver(
     problem: Problem, limits: Limits = UNLIMITED
-) -> Newton | DualActiveSet | Smo | MetricSolver | ProxNewton:
+) -> Newton | DualActiveSet | Smo | MetricSolver | ProxNewton | InteriorPoint:
     """The built-in solver of reduced problems for `problem`, within `limits`; see `ENGINES`.
 
     Raises
@@ -155,7 +165,9 @@ def named_solver(
             "`solver` is 'projected_gradient', the method for metric learning (`rtlm`); for smooth "
             "losses of other problems there is 'apg'."
         )
-    auto = solver.lower() == "auto" and problem.side is not None
+    if solver.lower() in AUTOMATIC and engine(problem).solver is InteriorPoint:
+        return InteriorPoint(limits=limits)
+    auto = solver.lower() == "auto" and (problem.side is not None or problem.without_curvature)
     if solver.lower() in AUTOMATIC and not auto:
         return builtin_solver(problem, limits)
     if solver.lower() in FORCED:

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -42,6 +42,13 @@ class Times:
 
     began: float
     solved: float
+
+
+class Estimate(NamedTuple):
+    """How far from optimal a point seems to be, where no certificate has been made yet."""
+
+    gap: float
+    relative_gap: float
 
 
 class ScreenedProblem(ABC, Generic[S, R, A, L, P]):
@@ -143,7 +150,7 @@ class ProblemInMemory(ScreenedProblem[S, R, A, L, P]):
         return self._proof[1]
 
     def record(
-        self, kept: int, point: Point | Certificate | None,
+        self, kept: int, point: Point | Certificate | Estimate | None,
         counts: tuple[int, int, int], times: Times, features: int | None = None,
     ) -> None:
         """Keep the record of a round and hand it on.
@@ -152,7 +159,7 @@ class ProblemInMemory(ScreenedProblem[S, R, A, L, P]):
         ----------
         kept : int
             Terms of the reduced problem.
-        point : Point, Certificate or None
+        point : Point, Certificate, Estimate or None
             Whose gap the record tells.
         counts : tuple of int
             Terms proven, predicted, refuted.

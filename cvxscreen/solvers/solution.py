@@ -206,6 +206,8 @@ class Solution:
     @cached_property
     def screening(self) -> Screening:
         """What is *proven* about the full problem, by the solve and by its answer."""
+        if not self.bounds:
+            return self.earlier
         known = self.reference
         if known is None or not np.isfinite(known.gap):
             return self.earlier
@@ -224,6 +226,9 @@ class Solution:
     @property
     def intercept(self) -> float:
         """The unpenalised coordinate (0 without one), of the data as given."""
+        layout = self.problem.layout
+        if layout is not None:
+            return float(self.x[-1]) if layout.intercept else 0.0
         free = np.flatnonzero(self.problem.quadratic.free)
         if len(free) != 1:
             return 0.0
@@ -231,7 +236,10 @@ class Solution:
 
     @property
     def w(self) -> Array:
-        """The penalised coordinates, shape (d - number of unpenalised ones,)."""
+        """The coordinates but the intercept, or where nothing says which that is, the penalised."""
+        layout = self.problem.layout
+        if layout is not None:
+            return self.x[: len(self.x) - layout.intercept]
         return np.asarray(self.x[~self.problem.quadratic.free])
 
     def point(self) -> Point:

@@ -64,7 +64,7 @@ FAULTS = (
     balance("room for the move", DROPPED, "fit = moves & (way * np.abs(e) >= need)", "fit = moves",
             "a term is moved out of its box"),
     balance("several coordinates", DROPPED,
-            "if not (defect <= 1e-6 and (move <= room[inside]).all()):",
+            "if not (defect <= 1e-6 and (move <= room).all()):",
             "if False:", "terms are moved out of their boxes"),
     balance("no balance at all", DROPPED, 'else float("inf")', "else 0.0",
             "an unbalanced dual point proves something"),

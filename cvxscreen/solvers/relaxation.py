@@ -1,0 +1,398 @@
+"""Terms are screened where nothing is strongly convex: a relaxation a round, exact at the end.
+
+Replace the terms of a set S by the linear (or quadratic) pieces that the best point so far
+suggests. Each piece lies below its loss, so the smaller problem is a relaxation,
+
+::
+
+    P_S(x) <= P(x) for every x,
+
+and if its minimiser has every margin of S on the piece that was assumed, then ``P(x) = P_S(x) <=
+P_S(y) <= P(y)``: it minimises P, whatever the curvature. No ball and no dual point is needed
+(globbing: Portnoy and Koenker 1997, section 5; constraint generation for linear programs). What the
+margins refute is put back and stays until the end, so that there are finitely many rounds.
+
+Without curvature a relaxation can be unbounded, and one that is bounded can be far off. Three
+things keep it close:
+
+- the first guess is the optimum of a sample, found from the optimum of a smaller sample, and so on;
+  how many terms its error leaves undecided falls with the root of the sample's size;
+- where a relaxation ran away (the objective has risen, or there was no minimum) the next one is
+  that of a proximal step ``P(y) + weight/2 ||y - x||_W^2`` (Rockafellar 1976), W the mean squares
+  of the columns, until a round goes well; it is then taken off again;
+- after `MAX_ROUNDS` nothing is left out.
+
+In ``safe`` mode nothing is assumed (`ProximalSteps`). The problem of a proximal step is strongly
+convex, so that the bounds of `cvxscreen.bounds` prove terms for *that step*; for a polyhedral P
+finitely many steps end at an optimum of P (Rockafellar 1976, Proposition 8; Ferris 1991). What is
+proven of a step is nothing about P itself: the rounds report it, the solution's `screening` does
+not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen.bounds import Bound
+from cvxscreen.core.losses import Piece
+from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.screening.reduction import Prediction, Selection
+from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver, call_checked
+from cvxscreen.solvers.screened import Estimate, ProblemInMemory, Times
+from cvxscreen.solvers.solution import Answer, Round, Solution
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+FEWEST, NESTED = 4_000, 10
+"""Problems with fewer terms (or fewer than forty a coordinate) are handed over whole; a sample is
+one part in `NESTED`, and is begun with a sample itself."""
+KEEP = 2.0
+"""Terms kept around the optimum of a sample of s of n terms, in units of ``n sqrt(d / s)``. Margins
+of a quantile regression at a sample's optimum are off by a normal variable with deviation ``sqrt(d
+tau (1 - tau) / s)`` over the density at the kink (Koenker 2005, section 4.2), so that twice two
+deviations hold at most this many."""
+AROUND = 0.03
+"""Share of the terms that is kept around a start that is not a sample's optimum."""
+LEAST = 10
+"""Terms kept at least, in units of the coordinates."""
+REFUTED = 10
+"""Terms that the next relaxation keeps, in units of those that this one was wrong about: these were
+a twentieth of the ones within reach of its error, or fewer."""
+WORTH = 0.8
+"""A relaxation that keeps a larger share of the terms costs more than it saves."""
+FIRST_GAP, LAST_GAP, OF_KEPT = 1e-8, 1e-13, 1e-15
+"""Relative gap that relaxations are solved to: at first; from which on nothing is asked again; and
+what is asked for at the end, relative to the kept terms alone, so that a vertex is reached."""
+SAMPLE_TOLERANCE = 1e-6
+"""Relative gap asked of a sample's certificate; its optimum is off by much more."""
+FASTER = 10.0
+"""By how much the weight of a proximal step rises after a bad round, and falls after a good one.
+"""
+MAX_ROUNDS = 30
+"""Rounds at most before everything is kept; two to five are usual."""
+STEPS = 40
+"""Proximal steps at most in safe mode; polyhedral problems take two to five."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A point with its margins, its slopes and the objective there (hard terms apart)."""
+
+    x: Array
+    theta: Array
+    multipliers: Array
+    margins: Array
+    value: float
+
+
+class ScreenedRelaxation(
+    ProblemInMemory[Selection, Problem, SubproblemResult, tuple[Array, Array], Candidate]
+):
+    """A problem without strong convexity whose terms are predicted; see the module's docstring.
+
+    Parameters as of `ProblemInMemory`; `bounds` prove nothing here.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        inner: SubproblemSolver,
+        mode: str,
+        tol: float,
+        bounds: tuple[Bound, ...],
+        on_round: Callable[[Round], None] | None,
+    ) -> None:
+        super().__init__(problem, inner, mode, tol, (), on_round)
+        self.centre: Candidate | None = None
+        self.held: Mask = np.zeros(problem.n, dtype=bool)
+        self.keep = problem.n
+        self.weight = 0.0
+        self.lower = -np.inf
+        self.accuracy = FIRST_GAP
+        self.whole = False
+        self.reduced: Problem | None = None
+
+    # -- where a call begins ----------------------------------------------------------------
+
+    def begin(self, start: Start | None, solve: Callable[..., Solution]) -> None:
+        """Evaluate the start, or find a sample's optimum by `solve`, which is the whole loop."""
+        problem = self.problem
+        if problem.n <= max(FEWEST, 40 * problem.d):
+            self.whole = start is None
+        if start is not None:
+            self.centre = self.candidate(start.x, start.theta, start.multipliers)
+            self.keep = int(max(AROUND * problem.n, LEAST * problem.d))
+            return
+        if self.whole:
+            return
+        part = sample(problem)
+        if part.n > 0.5 * problem.n:
+            self.whole = True
+            return
+        found = solve(part, self.inner, tol=SAMPLE_TOLERANCE)
+        if not np.isfinite(found.x).all():
+            return
+        self.centre = self.candidate(found.x, None, found.multipliers)
+        self.keep = int(KEEP * problem.n * np.sqrt(problem.d / part.n))
+
+    def candidate(
+        self, x: Array, theta: Array | None, multipliers: Array | None
+    ) -> Candidate:
+        """Evaluate x on all terms: one pass."""
+        problem = self.problem
+        margins = problem.design.forward(x)
+        slopes = problem.losses.slope(margins) if theta is None else theta
+        m = 0 if problem.side is None else len(problem.side.offset)
+        mu = np.zeros(m) if multipliers is None else multipliers
+        return Candidate(x, slopes, mu, margins, problem.primal(x, margins))
+
+    # -- the steps of a round ---------------------------------------------------------------
+
+    def select(self) -> Selection:
+        """Predict the terms that are far from a kink at the best point, but those put back."""
+        problem, centre = self.problem, self.centre
+        nothing = Selection(np.full(problem.n, Piece.UNDECIDED, dtype=np.int8))
+        if centre is None or self.whole or len(self.rounds) >= MAX_ROUNDS:
+            return nothing
+        losses = problem.losses
+        away = losses.kink_distance(centre.margins)
+        codes = losses.piece_within(centre.margins, centre.margins)
+        keep = min(max(self.keep, LEAST * problem.d), problem.n)
+        edge = float(np.partition(away, keep - 1)[keep - 1])
+        codes[(away <= edge) | self.held] = Piece.UNDECIDED
+        chosen = Selection(codes).folded(problem)
+        return chosen if len(chosen.kept) <= WORTH * problem.n else nothing
+
+    def reduce(
+        self, selection: Selection
+    ) -> tuple[Problem, Callable[[SubproblemResult], tuple[Array, Array]]]:
+        """The relaxation, as a proximal step after one that ran away."""
+        reduced = selection.reduce(self.problem)
+        self.reduced = reduced
+        stepped = self.proximal(reduced)
+        return stepped, lambda result: selection.lift(
+            self.problem, reduced, result.x, result.theta
+        )
+
+    def proximal(self, problem: Problem) -> Problem:
+        """`problem` with ``weight/2 ||x - centre||_W^2``; itself where the weight is 0."""
+        if self.weight == 0.0 or self.centre is None:
+            return problem
+        form, pull = problem.quadratic, self.weight * self.metric()
+        x = self.centre.x
+        return replace(
+            problem,
+            quadratic=Quadratic(form.diagonal + pull, form.matrix),
+            linear=problem.linear - pull * x,
+            constant=problem.constant + 0.5 * float(pull @ (x * x)),
+            imbalance=0.0,
+            drift=np.inf if problem.imbalance > 0 else problem.drift,
+            layout=None,
+        )
+
+    def metric(self) -> Array:
+        """W: mean squares of the columns, so that a unit is a change of a usual margin by 1."""
+        squares = self.problem.column_sizes**2 / max(self.problem.n, 1)
+        top = float(squares.max(initial=0.0))
+        return np.maximum(squares, 1e-12 * top) if top > 0 else np.ones(self.problem.d)
+
+    def solve(self, reduced: Problem, selection: Selection) -> SubproblemResult | None:
+        """The solver's answer, loose at first."""
+        centre, kept = self.centre, selection.kept
+        exact = self.accuracy == LAST_GAP or len(kept) == self.problem.n
+        start, target = None, 0.0
+        if centre is not None:
+            start = Start(centre.x, centre.theta[kept], None, centre.multipliers)
+            target = self.accuracy * abs(centre.value)
+            if exact:
+                values = reduced.losses.value(centre.margins[kept])
+                target = OF_KEPT * float(values[np.isfinite(values)].sum())
+        self.result = call_checked(self.inner, reduced, start, target)
+        return self.result if self.result.usable else None
+
+    def evaluate(self, lifted: tuple[Array, Array], selection: Selection) -> Candidate:
+        """Margins and objective on all terms."""
+        return self.candidate(lifted[0], lifted[1], self.result.multipliers)
+
+    def put_back(self, selection: Selection, point: Candidate | None) -> int:
+        """Put back what is on another piece than assumed, and judge how well the round went."""
+        problem, centre = self.problem, self.centre
+        if point is None:
+            hopeless = self.result.status == "infeasible" or (
+                len(selection.kept) == problem.n and self.weight == 0.0
+            )
+            self.finished = hopeless
+            if not hopeless:
+                self.retreat()
+            return 0
+        if self.weight == 0.0 and self.reduced is not None:
+            value = self.reduced.primal(point.x) - float(self.result.info.get("gap", 0.0))
+            self.lower = max(self.lower, value)
+        off = Prediction(selection).refuted(problem, point.margins, self.screening)
+        count = int(off.sum())
+        hard = problem.losses.any_hard
+        worse = centre is not None and point.value > centre.value + 1e-12 * abs(centre.value)
+        if count and worse and not hard:
+            if count <= self.keep:
+                self.held |= off
+            self.retreat()
+            return count
+        self.centre = point
+        self.held |= off
+        if count:
+            self.keep = min(self.keep, REFUTED * max(count, 4 * problem.d))
+            self.weight /= FASTER
+        return count
+
+    def retreat(self) -> None:
+        """After a relaxation that ran away: a proximal step, and more terms."""
+        losses, centre = self.problem.losses, self.centre
+        if centre is None:
+            self.whole = True
+            return
+        self.keep = min(2 * self.keep, self.problem.n)
+        if self.weight > 0.0:
+            self.weight *= FASTER
+            return
+        # At a distance where the kept terms reach, the step pulls as hard as they do together.
+        away = losses.kink_distance(centre.margins)
+        near = np.argpartition(away, min(self.keep, len(away)) - 1)[: self.keep]
+        near = near[np.isfinite(away[near])]
+        jump = losses.hi[near] - losses.lo[near]
+        force = float(jump[np.isfinite(jump)].sum())
+        reach = float(away[near].max(initial=0.0))
+        self.weight = max(force, 1e-300) / max(reach, 1e-12 * float(np.abs(losses.b).max()), 1e-300)
+
+    def close(self, selection: Selection, refuted: int, times: Times) -> None:
+        """Record the round; certify where nothing was refuted, and stop if that holds."""
+        gap = float("inf") if self.centre is None else max(self.centre.value - self.lower, 0.0)
+        size = 1e-300 if self.centre is None else max(abs(self.centre.value), 1e-300)
+        predicted = int(np.count_nonzero(selection.codes >= 0))
+        kept = len(selection.kept)
+        shown = Estimate(gap, gap / size)
+        self.record(kept, shown, (0, predicted, refuted), times)
+        if self.finished or not self.result.usable or refuted:
+            return
+        if self.weight > 0.0:
+            self.weight = 0.0  # a step that went well: now without it
+        elif self.accuracy > LAST_GAP and not self.exact(size):
+            self.accuracy = LAST_GAP
+            self.narrow()
+        else:
+            self.conclude(kept == self.problem.n)
+
+    def exact(self, size: float) -> bool:
+        """Whether the solver is at the end of what it can do."""
+        info = self.result.info
+        at_vertex = bool(info.get("face", True))
+        return at_vertex and float(info.get("gap", 0.0)) <= LAST_GAP * size
+
+    def narrow(self) -> None:
+        """Keep few terms: the point is close, and what is wrong then is put back."""
+        self.keep = int(max(LEAST * self.problem.d, 0.1 * self.keep))
+
+    def conclude(self, exhausted: bool) -> None:
+        """Certify the best point; where that fails nothing is left out in the next round."""
+        best = self.centre
+        if best is None:
+            return
+        self.answer = Answer.of(self.problem, best.x, best.theta, best.multipliers, self.tol)
+        if self.answer.proof.ok or exhausted:
+            self.finished = True
+        else:
+            self.whole = True
+
+    def solution(self, began: float) -> Solution:
+        """As of every problem; where a limit came first the best point is certified."""
+        if self.answer is None and self.centre is not None and not self.finished:
+            self.conclude(True)
+        return super().solution(began)
+
+
+class ProximalSteps(ScreenedRelaxation):
+    """Proximal steps, each a strongly convex problem that is screened by proof alone.
+
+    Parameters as of `ScreenedRelaxation`.
+    """
+
+    def begin(self, start: Start | None, solve: Callable[..., Solution]) -> None:
+        """From the start, or from the optimum of a sample: any point will do."""
+        self.step_solver = solve
+        super().begin(start, solve)
+        problem = self.problem
+        if self.centre is None:
+            self.centre = self.candidate(np.zeros(problem.d), None, None)
+        self.keep, self.whole = max(1, problem.n // 2), False
+        self.retreat()
+
+    def select(self) -> Selection:
+        """Nothing is assumed."""
+        return Selection(np.full(self.problem.n, Piece.UNDECIDED, dtype=np.int8))
+
+    def solve(self, reduced: Problem, selection: Selection) -> SubproblemResult | None:
+        """The step's problem by the whole loop, in safe mode; `reduced` is strongly convex."""
+        centre = self.centre
+        start = None if centre is None else Start(centre.x, centre.theta, None, centre.multipliers)
+        found = self.step_solver(
+            reduced, self.inner, mode="safe", tol=max(0.01 * self.tol, 1e-12), start=start
+        )
+        self.proven = int(np.count_nonzero(found.earlier.codes >= 0))
+        word = "optimal" if found.status == "optimal" else "inaccurate"
+        if not np.isfinite(found.x).all():
+            word = found.status
+        self.result = SubproblemResult(
+            word, found.x, found.theta, found.multipliers, {"gap": found.certificate.gap}
+        )
+        return self.result if self.result.usable else None
+
+    def put_back(self, selection: Selection, point: Candidate | None) -> int:
+        """Go on from the new point, with longer steps."""
+        if point is None:
+            self.finished = True
+        else:
+            self.centre = point
+        return 0
+
+    def close(self, selection: Selection, refuted: int, times: Times) -> None:
+        """Certify the step's answer as one of the problem itself; else another step."""
+        best = self.centre
+        if best is not None and not self.finished:
+            self.answer = Answer.of(self.problem, best.x, best.theta, best.multipliers, self.tol)
+            self.finished = self.answer.proof.ok or len(self.rounds) + 1 >= STEPS
+        proof = None if self.answer is None else self.answer.proof
+        self.record(self.problem.n - self.proven, proof, (self.proven, 0, 0), times)
+        self.weight /= FASTER
+
+
+def sample(problem: Problem) -> Problem:
+    """One part in `NESTED` of the terms, standing for all; terms of a penalty and hard ones stay.
+
+    The same ones for the same problem.
+    """
+    losses = problem.losses
+    own = 0 if problem.layout is None else problem.layout.penalty_terms
+    fixed = losses.hard.copy() if losses.any_hard else np.zeros(problem.n, dtype=bool)
+    fixed[problem.n - own:] = True
+    if fixed.sum() > problem.n // NESTED:  # too many constraints: they are drawn like all others
+        fixed[:] = False
+    drawn = np.flatnonzero(~fixed)
+    size = max(min(FEWEST, len(drawn)) // 2, 20 * problem.d, len(drawn) // NESTED)
+    size = min(size, len(drawn))
+    chosen = np.random.default_rng(0).choice(len(drawn), size=size, replace=False)
+    index = np.sort(drawn[chosen])
+    factor = len(drawn) / max(size, 1)
+    stay = np.flatnonzero(fixed)
+    taken = losses.take(np.concatenate([index, stay]))
+    scale = np.concatenate([np.full(len(index), factor), np.ones(len(stay))])
+    layout = None if problem.layout is None else replace(problem.layout, penalty_terms=own)
+    return replace(
+        problem,
+        design=problem.design.take_rows(np.concatenate([index, stay])),
+        losses=taken.weighted(scale),
+        layout=layout,
+    )
