@@ -930,6 +930,7 @@ def _tighten(rows: Array, end: Array, low: Array, high: Array) -> None:
     known = (count[:, None] - endless == 0) & (rows != 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         bound = least / rows
+    bound = np.where(known, bound, 0.0)
     bound = bound + np.where(rows > 0, -4.0, 4.0) * EPS * np.abs(bound)
     np.maximum(low, np.where(known & (rows > 0), bound, -np.inf).max(axis=0, initial=-np.inf),
                out=low)

@@ -212,8 +212,17 @@ class ScreenedRelaxation(
             if exact:
                 values = reduced.losses.value(centre.margins[kept])
                 target = OF_KEPT * float(values[np.isfinite(values)].sum())
-        self.result = call_checked(self.inner, reduced, start, target)
+        self.result = call_checked(self.inner, reduced, start if self.rounds else None, target)
+        if start is not None and self.rounds and self.stuck(target):
+            # An interior point method may not get away from a point at the boundary.
+            self.result = call_checked(self.inner, reduced, None, target)
         return self.result if self.result.usable else None
+
+    def stuck(self, target: float) -> bool:
+        """Whether the solver stopped far from its target."""
+        gap = float(self.result.info.get("gap", 0.0))
+        size = 0.0 if self.centre is None else abs(self.centre.value)
+        return self.result.status != "optimal" and not gap <= max(target, LAST_GAP * size)
 
     def evaluate(self, lifted: tuple[Array, Array], selection: Selection) -> Candidate:
         """Margins and objective on all terms."""
