@@ -111,6 +111,9 @@ from .models.comparisons import (
 from .models.comparisons import (
     triplets as triplets,
 )
+from .models.cvar import (
+    cvar as cvar,
+)
 from .models.metric import (
     factor_of as factor_of,
 )

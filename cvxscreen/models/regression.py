@@ -1,16 +1,23 @@
-"""Robust regression (absolute, quantile, eps-insensitive, Huber) as a `Problem`."""
+"""Robust regression (absolute, quantile, eps-insensitive, Huber) as a `Problem`.
+
+With a squared norm of the coefficients, with their absolute values, or with no penalty at all.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from cvxscreen._support.validation import flag, positive
-from cvxscreen.core.problem import Problem
+from cvxscreen._support.validation import choice, flag, positive
+from cvxscreen.core.losses import FIELDS, Losses
+from cvxscreen.core.problem import Layout, Problem, Quadratic
 from cvxscreen.designs.rows import Rows
+from cvxscreen.errors import InvalidInput
 from cvxscreen.models.kernel import KernelChoice, KernelSetting, check_kernel_arguments
 from cvxscreen.models.samples import REGRESSION, Shape, named_loss, some_rows, vector, weights
 from cvxscreen.models.streamed import chunked_terms
@@ -30,11 +37,15 @@ def regression(
     delta: float | None = None,
     sample_weight: ArrayLike | None = None,
     intercept: bool = False,
+    penalty: str = "l2",
     kernel: KernelChoice | None = None,
     kernel_params: Mapping[str, float] | None = None,
     cache_bytes: int = 2**30,
 ) -> Problem:
     """The problem ``min_w 1/2 ||w||^2 + C sum_i c_i phi(<x_i, w> + b - y_i)``.
+
+    With ``penalty="l1"`` the first term is ``sum_j |w_j|``; with ``C=inf`` there is none, and the
+    losses have the weights ``c_i``.
 
     Parameters
     ----------
@@ -43,7 +54,7 @@ def regression(
     y : array_like, shape (n,)
         Responses, in their own units.
     C : float
-        Weight of the loss, positive.
+        Weight of the loss, positive; infinite for a fit without a penalty.
     loss : {"absolute", "quantile", "epsilon", "smoothed_epsilon", "huber"}
     epsilon : float, optional
         Half-width of the insensitive zone, in units of `y` (default 0.1).
@@ -57,6 +68,9 @@ def regression(
         Non-negative factors ``c_i``.
     intercept : bool
         Whether to add an unpenalised ``b``, the last coordinate of the solution.
+    penalty : {"l2", "l1"}
+        What holds the coefficients. The absolute values are d further terms of the problem, the
+        last ones, with slopes in ``[-1, 1]`` and unit rows (the data are copied once).
     kernel : str or callable, optional
         ``"precomputed"`` (`X` is then the Gram matrix), a name as in scikit-learn ("linear",
         "poly", "rbf", ...), or ``k(A, B) -> matrix``; x then holds coefficients of the points.
@@ -76,12 +90,27 @@ def regression(
 
     Notes
     -----
-    Wang et al. 2014, section 5, for the absolute loss (LAD).
+    Wang et al. 2014, section 5, for the absolute loss (LAD). Without the squared norm nothing is
+    strongly convex: see `cvxscreen.solvers.relaxation`. With C infinite the minimiser need not be
+    unique.
     """
-    C, intercept = positive("C", C), flag("intercept", intercept)
+    unpenalised = isinstance(C, float) and bool(np.isposinf(C))
+    if not unpenalised:
+        C = positive("C", C)
+    intercept = flag("intercept", intercept)
+    choice("penalty", penalty, ("l2", "l1"))
+    if unpenalised and penalty == "l1":
+        raise InvalidInput("`C` is infinite: give a finite weight of the loss beside penalty='l1'.")
     check_kernel_arguments(kernel, kernel_params, loss, gamma)
     shape = Shape(gamma=gamma, epsilon=epsilon, tau=tau, delta=delta)
+    plain = penalty == "l2" and not unpenalised
+    if not plain and kernel is not None:
+        raise InvalidInput("`kernel` needs the squared norm: a finite `C` and penalty='l2'.")
     chunks = opened(X, kernel)
+    if chunks is not None and not plain:
+        raise InvalidInput(
+            "`X` in chunks needs the squared norm: a finite `C` and penalty='l2'."
+        )
     if chunks is not None:
         parts = chunked_terms(chunks, y, loss, shape, REGRESSION, C, sample_weight, intercept)
         return ridge(*parts, C, intercept, "regression")
@@ -89,12 +118,42 @@ def regression(
     n, d = rows.shape
     some_rows(n, d)
     target = vector("y", y, n)
-    c = C * weights(sample_weight, n)
+    c = (1.0 if unpenalised else C) * weights(sample_weight, n)
     used = np.flatnonzero(c > 0)
     losses = spread(named_loss(loss, target[used], c[used], shape, REGRESSION), used, n)
     if kernel is not None:
         gram, form = KernelSetting(kernel, kernel_params, cache_bytes).terms(X, None, intercept)
         linear = np.zeros(gram.shape[1])
         return Problem(gram, losses, form, linear, C=C, kind="kernel regression")
+    layout = Layout(
+        intercept, penalty_terms=d if penalty == "l1" else 0,
+        tau=(0.5 if tau is None else float(tau)) if loss == "quantile" else None,
+    )
     extra = np.ones((n, 1)) if intercept else None
-    return ridge(Rows(rows.matrix, None, extra), losses, C, intercept, "regression")
+    if plain:
+        held = ridge(Rows(rows.matrix, None, extra), losses, C, intercept, "regression")
+        return replace(held, layout=layout)
+    matrix = rows.matrix
+    if penalty == "l1":
+        matrix, extra = below(matrix, d), None if extra is None else np.r_[extra, np.zeros((d, 1))]
+        losses = together_with(losses, Losses.repeated(d, 0.0, 0.0, 0.0, -1.0, 1.0))
+    design = Rows(matrix, None, extra)
+    width = design.shape[1]
+    return Problem(
+        design, losses, Quadratic(np.zeros(width)), np.zeros(width),
+        C=1.0 if unpenalised else C, kind="regression", layout=layout,
+    )
+
+
+def below(matrix: Any, d: int) -> Any:
+    """`matrix` with the unit rows of its d columns below it."""
+    if sp.issparse(matrix):
+        return sp.vstack([matrix, sp.identity(d, dtype=matrix.dtype)], format="csr")
+    return np.vstack([matrix, np.eye(d, dtype=matrix.dtype)])
+
+
+def together_with(first: Losses, second: Losses) -> Losses:
+    """Both tables, one after the other."""
+    return Losses(
+        *(np.concatenate([getattr(first, name), getattr(second, name)]) for name in FIELDS)
+    )

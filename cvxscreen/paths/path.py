@@ -37,7 +37,7 @@ Array = NDArray[np.float64]
 __all__ = ["Path", "PathPoint", "load_path", "path"]
 
 
-PARAMETERS = ("C", "lam")
+PARAMETERS = ("C", "lam", "tau")
 
 
 def _grid(values: ArrayLike | None) -> Array:
@@ -64,13 +64,14 @@ def path(
     time_limit: float | None = None,
     max_iter: int | None = None,
 ) -> Path:
-    """Solve `problem` at every value of C or lambda, each from the solution before it.
+    """Solve `problem` at every value of C, lambda or tau, each from the solution before it.
 
     Parameters
     ----------
     problem : Problem or LpSvm
-    over : {"C", "lam"}
-        The parameter that changes; ``"lam"`` for problems that have one (an LP-SVM has no other,
+    over : {"C", "lam", "tau"}
+        The parameter that changes; ``"tau"`` for quantile regression, whose level it is; ``"lam"``
+        for problems that have one (an LP-SVM has no other,
         and keeps no checkpoint).
     values : sequence of float
         In the order to solve them; up or down. For metric learning they may be left out: 0.9 times
@@ -162,6 +163,10 @@ def path(
     grid = _grid(metric_grid(problem) if values is None else values)
     if over == "lam" and problem.lam is None:
         raise InvalidInput("`over`: this problem has no lambda (as metric learning has); use 'C'.")
+    if over == "tau" and (problem.layout is None or problem.layout.tau is None):
+        raise InvalidInput("`over`: this problem has no quantile level; use 'C'.")
+    if over == "tau" and not (grid < 1.0).all():
+        raise InvalidInput(f"`values` goes up to {grid.max():g}; quantile levels are below 1.")
     saved = Checkpoint.open(checkpoint, problem, grid, tol, over)
     points = Points(known_points(saved, problem, grid, tol, over))
     followed: Run | MetricRun = MetricRun(

@@ -65,7 +65,7 @@ REFUTED = 10
 a twentieth of the ones within reach of its error, or fewer."""
 WORTH = 0.8
 """A relaxation that keeps a larger share of the terms costs more than it saves."""
-FIRST_GAP, LAST_GAP, OF_KEPT = 1e-8, 1e-13, 1e-15
+FIRST_GAP, LAST_GAP, OF_KEPT = 1e-8, 1e-13, 1e-13
 """Relative gap that relaxations are solved to: at first; from which on nothing is asked again; and
 what is asked for at the end, relative to the kept terms alone, so that a vertex is reached."""
 SAMPLE_TOLERANCE = 1e-6
@@ -204,7 +204,7 @@ class ScreenedRelaxation(
     def solve(self, reduced: Problem, selection: Selection) -> SubproblemResult | None:
         """The solver's answer, loose at first."""
         centre, kept = self.centre, selection.kept
-        exact = self.accuracy == LAST_GAP or len(kept) == self.problem.n
+        exact = self.accuracy == LAST_GAP or len(kept) == self.problem.n or len(kept) <= FEWEST
         start, target = None, 0.0
         if centre is not None:
             start = Start(centre.x, centre.theta[kept], None, centre.multipliers)

@@ -228,7 +228,9 @@ class Solution:
         """The unpenalised coordinate (0 without one), of the data as given."""
         layout = self.problem.layout
         if layout is not None:
-            return float(self.x[-1]) if layout.intercept else 0.0
+            if not layout.intercept:
+                return 0.0
+            return float(self.x[-1]) - self.problem.design.offset(self.x)
         free = np.flatnonzero(self.problem.quadratic.free)
         if len(free) != 1:
             return 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cvxscreen.bounds import moved
 from cvxscreen.core.duality import Point
@@ -14,6 +15,7 @@ from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.solution import Solution
 from cvxscreen.solvers.streamed.chunked import is_chunked
 
+Array = NDArray[np.float64]
 
 def warm_start(problem: Problem, solution: Solution) -> Start:
     """`solution` as a start for `problem`; its dual point is scaled to the new C.
@@ -27,9 +29,22 @@ def warm_start(problem: Problem, solution: Solution) -> Start:
         )
     if is_chunked(problem):
         return Start(solution.x, np.zeros(0))
+    if problem.without_curvature:
+        theta = moved_slopes(solution.problem, problem, solution.theta)
+        return Start(solution.x, theta, multipliers=solution.multipliers)
     info = solution.rounds[-1].solver_info if solution.rounds else {}
     start = moved_start(problem, solution.point(), info.get("weight"))
     return replace(start, rate=info.get("rate"))
+
+
+def moved_slopes(old: Problem, problem: Problem, theta: Array) -> Array:
+    """Slopes at the same place of their intervals; no more than a guess."""
+    was, now = old.losses, problem.losses
+    width = was.hi - was.lo
+    inner = np.isfinite(width) & (width > 0) & np.isfinite(now.hi - now.lo)
+    share = np.where(inner, (theta - was.lo) / np.where(inner, width, 1.0), 0.0)
+    moved = np.where(inner, now.lo + share * (now.hi - now.lo), theta)
+    return np.clip(moved, now.lo, now.hi)
 
 
 def onward_start(problem: Problem, solution: Solution, light: bool) -> Start:

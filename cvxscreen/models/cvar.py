@@ -1,0 +1,149 @@
+"""Portfolios of least conditional value at risk as a `Problem`.
+
+::
+
+    minimise over w, a     a + sum_i p_i max(0, -<r_i, w> - a) / (1 - beta)
+    subject to             sum_j w_j = budget,  lower <= w <= upper,  <mean, w> >= min_return,
+                           A w <= b
+
+(Rockafellar and Uryasev 2000, (4) and (5)). The n losses of the scenarios are hinges in ``(w, a)``;
+there is no quadratic term. The last coordinate, a, is the value at risk where it is unique, and the
+objective the mean of the worst share ``1 - beta`` of the losses.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from cvxscreen._support.validation import array, finite, number
+from cvxscreen.core.cones import SideConstraints
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Layout, Problem, Quadratic
+from cvxscreen.designs.rows import Rows
+from cvxscreen.errors import InvalidInput
+from cvxscreen.models.samples import some_rows, weights
+
+Array = NDArray[np.float64]
+
+
+def cvar(
+    R: Any,
+    beta: float = 0.95,
+    *,
+    budget: float | None = 1.0,
+    lower: ArrayLike | None = 0.0,
+    upper: ArrayLike | None = None,
+    min_return: float | None = None,
+    mean: ArrayLike | None = None,
+    probabilities: ArrayLike | None = None,
+    A: ArrayLike | None = None,
+    b: ArrayLike | None = None,
+) -> Problem:
+    """The portfolio whose worst losses are smallest on average; see the module's docstring.
+
+    Parameters
+    ----------
+    R : array_like or sparse matrix, shape (n, d)
+        Returns of d assets in n scenarios; used as they are, never written to.
+    beta : float
+        Level in (0, 1): the worst share ``1 - beta`` of the losses counts.
+    budget : float, optional
+        What the weights add up to; None for no such constraint.
+    lower, upper : float or array_like, shape (d,), optional
+        Bounds of the weights (infinite entries bound nothing); long only as it is.
+    min_return : float, optional
+        Least mean return.
+    mean : array_like, shape (d,), optional
+        Mean returns for `min_return`; those of the scenarios when omitted.
+    probabilities : array_like, shape (n,), optional
+        Of the scenarios, non-negative; they are scaled to add up to 1. Equal when omitted.
+    A, b : array_like, shape (m, d) and (m,), optional
+        Further constraints ``A w <= b``.
+
+    Returns
+    -------
+    Problem
+        In d + 1 coordinates. Of a solution ``w`` are the weights, ``intercept`` the value at risk
+        and ``value`` the conditional value at risk.
+
+    Raises
+    ------
+    InvalidInput
+        On NaN, wrong shapes, empty data, or a level outside (0, 1).
+    """
+    rows = Rows(R)
+    n, d = rows.shape
+    some_rows(n, d)
+    beta = number("beta", beta)
+    if not 0.0 < beta < 1.0:
+        raise InvalidInput(f"`beta` is {beta:g}; a level strictly between 0 and 1 is needed.")
+    share = weights(probabilities, n)
+    share = share / (float(share.sum()) * (1.0 - beta))
+    losses = Losses(np.zeros(n), 0.0, 0.0, 0.0, share)  # type: ignore[arg-type]
+    linear = np.zeros(d + 1)
+    linear[-1] = 1.0
+    parts = _Rows(d)
+    if budget is not None:
+        parts.equal(np.ones((1, d)), -np.atleast_1d(finite("budget", budget)))
+    parts.above(np.eye(d), -_ends("lower", lower, -np.inf, d))
+    parts.above(-np.eye(d), _ends("upper", upper, np.inf, d))
+    if min_return is not None:
+        usual = np.asarray(rows.adjoint(share / float(share.sum())))
+        wanted = usual if mean is None else finite("mean", mean, (d,))
+        parts.above(wanted[None], -np.atleast_1d(finite("min_return", min_return)))
+    if (A is None) != (b is None):
+        raise InvalidInput("`A` and `b` belong together; one of them is missing.")
+    if A is not None and b is not None:
+        matrix, ends = finite("A", A), finite("b", b)
+        if matrix.ndim != 2 or matrix.shape[1] != d or ends.shape != (len(matrix),):
+            raise InvalidInput(
+                f"`A` {matrix.shape} and `b` {ends.shape} must have shapes (m, {d}) and (m,)."
+            )
+        parts.above(-matrix, ends)
+    design = Rows(rows.matrix, -np.ones(n), np.ones((n, 1)))
+    return Problem(
+        design, losses, Quadratic(np.zeros(d + 1)), linear, side=parts.made(), kind="cvar",
+        layout=Layout(intercept=True),
+    )
+
+
+def _ends(name: str, values: ArrayLike | None, default: float, d: int) -> Array:
+    """Bounds of the weights, shape (d,); NaN is refused, infinity says that there is none."""
+    ends = array(name, default if values is None else values)
+    if ends.ndim > 1 or ends.size not in (1, d) or np.isnan(ends).any():
+        raise InvalidInput(f"`{name}` must be a number or a vector ({d},) without NaN.")
+    return np.broadcast_to(ends, (d,))
+
+
+class _Rows:
+    """Linear constraints on the weights, collected: equalities first."""
+
+    def __init__(self, d: int) -> None:
+        self.d = d
+        self.zero: list[tuple[Array, Array]] = []
+        self.nonneg: list[tuple[Array, Array]] = []
+
+    def equal(self, matrix: Array, offset: Array) -> None:
+        """``matrix w + offset = 0``."""
+        self.zero.append((matrix, offset))
+
+    def above(self, matrix: Array, offset: Array) -> None:
+        """``matrix w + offset >= 0``, where the offset is finite."""
+        used = np.isfinite(offset)
+        self.nonneg.append((matrix[used], offset[used]))
+
+    def made(self) -> SideConstraints | None:
+        """All of them on ``(w, a)``; None if there are none."""
+        parts = [*self.zero, *self.nonneg]
+        matrix = np.vstack([rows for rows, _ in parts] or [np.zeros((0, self.d))])
+        if not len(matrix):
+            return None
+        equal = sum(len(rows) for rows, _ in self.zero)
+        wide = sp.csr_matrix(np.hstack([matrix, np.zeros((len(matrix), 1))]))
+        dims = (("zero", equal), ("nonneg", len(matrix) - equal))
+        offset = np.concatenate([ends for _, ends in parts])
+        return SideConstraints(wide, offset, tuple(entry for entry in dims if entry[1]))
