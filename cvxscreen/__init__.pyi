@@ -66,11 +66,35 @@ from .cvxpy_plugin.screened_solver import (
 from .cvxpy_plugin.verify import (
     verify as verify,
 )
-from .data_changes import (
+from .data_changes.bootstrap import (
+    Bootstrap as Bootstrap,
+)
+from .data_changes.bootstrap import (
+    bootstrap as bootstrap,
+)
+from .data_changes.leave_one_out import (
     LeaveOneOut as LeaveOneOut,
 )
-from .data_changes import (
+from .data_changes.leave_one_out import (
     leave_one_out as leave_one_out,
+)
+from .data_changes.reweight import (
+    DataChange as DataChange,
+)
+from .data_changes.reweight import (
+    Influence as Influence,
+)
+from .data_changes.reweight import (
+    add as add,
+)
+from .data_changes.reweight import (
+    influence as influence,
+)
+from .data_changes.reweight import (
+    remove as remove,
+)
+from .data_changes.reweight import (
+    reweight as reweight,
 )
 from .errors import (
     CvxscreenError as CvxscreenError,

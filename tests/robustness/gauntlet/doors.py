@@ -22,6 +22,7 @@ RECORDS = {
     "Report": "a record", "Screening": "a record", "Solution": "a record", "Verdict": "a record",
     "breast_cancer": "takes nothing",
     "LeaveOneOut": "a record", "leave_one_out": "integration/test_leave_one_out",
+    "DataChange": "a record", "Influence": "a record", "Bootstrap": "a record",
     "explain": "test_cvxpy", "reduce": "test_cvxpy", "verify": "test_cvxpy",
     "Screened": "test_cvxpy",
     "errors": "a module", "estimators": "test_estimators", "multitask": "a module",

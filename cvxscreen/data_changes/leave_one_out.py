@@ -166,7 +166,7 @@ def leave_one_out(
     The refit's own answer is bounded, too: its margin is only as good as its certificate, so the
     interval of a refitted term is that of the refit's midpoint ball.
     """
-    problem = _accepted(solution)
+    problem = accepted(solution)
     tolerance(tol)
     width = None if accuracy is None else positive("accuracy", accuracy)
     classification = "regression" not in problem.kind and "svr" not in problem.kind
@@ -210,7 +210,7 @@ def leave_one_out(
     )
 
 
-def _accepted(solution: Any) -> Problem:
+def accepted(solution: Any) -> Problem:
     one_of("solution", solution, Solution, "what `solve` returned for a problem of terms is needed")
     problem = solution.problem
     if is_chunked(problem):

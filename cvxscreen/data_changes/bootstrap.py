@@ -1,0 +1,212 @@
+"""The bootstrap: the fit again on samples drawn with replacement, each from the fit on all of them.
+
+A sample drawn k times is a term of weight k, one that is not drawn leaves the problem. The fit on
+all samples, its slopes scaled with the counts, starts each of the others and screens it
+(`cvxscreen.data_changes.reweight`), but where the compiled path takes the problem: that begins at a
+sample of its own, and is faster so (quantile regression, 10,000 x 20: 7 ms a fit from there, 10
+from the fit on all samples, 50 by the ordinary loop).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+
+from cvxscreen._support.limits import Limits
+from cvxscreen._support.progress import Progress
+from cvxscreen._support.tables import table
+from cvxscreen._support.validation import number, one_of, tolerance, whole
+from cvxscreen.api import solve
+from cvxscreen.core.problem import Problem
+from cvxscreen.data_changes.leave_one_out import accepted
+from cvxscreen.data_changes.reweight import weighted
+from cvxscreen.designs.gram import Gram
+from cvxscreen.errors import InvalidInput
+from cvxscreen.solvers.compiled_path.segments import ready
+from cvxscreen.solvers.registry import compiled_path
+from cvxscreen.solvers.solution import Solution
+
+__all__ = ["Bootstrap", "bootstrap"]
+
+Array = NDArray[np.float64]
+
+SHOWN = 20
+"""Coefficients that are printed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bootstrap:
+    """Coefficients of the fits on drawn samples.
+
+    Attributes
+    ----------
+    solution : Solution
+        Of all samples.
+    coefficients : array, shape (B, d)
+        One fit a row, an intercept last; of finished fits only.
+    certified : mask, shape (B,)
+        Which of them have a certificate.
+    level : float
+        Of the intervals.
+    finished : bool
+        False where a limit or Ctrl-C ended the call early.
+    """
+
+    solution: Solution
+    coefficients: Array
+    certified: NDArray[np.bool_]
+    level: float
+    finished: bool = True
+
+    @property
+    def standard_error(self) -> Array:
+        """Standard deviation of each coefficient over the fits, shape (d,)."""
+        if len(self.coefficients) < 2:
+            return np.full(self.coefficients.shape[1], np.nan)
+        return np.asarray(self.coefficients.std(axis=0, ddof=1))
+
+    def intervals(self, level: float | None = None) -> tuple[Array, Array]:
+        """Percentile intervals of the coefficients, two arrays (d,); of `self.level` by default.
+
+        Raises
+        ------
+        InvalidInput
+            For a level outside (0, 1).
+        """
+        chosen = self.level if level is None else _level(level)
+        if not len(self.coefficients):
+            nothing = np.full(self.coefficients.shape[1], np.nan)
+            return nothing, nothing
+        ends = 0.5 * (1.0 - chosen), 0.5 * (1.0 + chosen)
+        low, high = np.quantile(self.coefficients, ends, axis=0)
+        return low, high
+
+    def __str__(self) -> str:
+        low, high = self.intervals()
+        error, x = self.standard_error, self.solution.x
+        rows = [(j, x[j], error[j], low[j], high[j]) for j in range(min(len(x), SHOWN))]
+        state = "" if self.finished else ", cut short"
+        more = "" if len(x) <= SHOWN else f"\n({len(x) - SHOWN} more coefficients)"
+        head = ("coefficient", "estimate", "standard error", "low", "high")
+        title = f"Bootstrap, {len(self.coefficients)} fits, {self.level:.0%} intervals{state}"
+        return table(head, rows, title=title) + more
+
+    def table(self) -> str:
+        """The same as `print`."""
+        return str(self)
+
+
+def bootstrap(
+    problem: Problem | Solution,
+    B: int = 1000,
+    seed: int = 0,
+    *,
+    level: float = 0.95,
+    tol: float = 1e-6,
+    n_jobs: int = 1,
+    progress: bool = False,
+    time_limit: float | None = None,
+) -> Bootstrap:
+    """Fit again on `B` samples drawn with replacement.
+
+    Parameters
+    ----------
+    problem : Problem or Solution
+        Of `svm`, `regression`, `sparse_svm` or `sparse_svr`, without a kernel; a solution saves the
+        first fit.
+    B : int
+        Number of fits.
+    seed : int
+        Fit number k depends on `seed` and k alone, whatever `n_jobs` is.
+    level : float
+        Of the percentile intervals, in (0, 1).
+    tol : float
+        Relative duality gap of each fit.
+    n_jobs : int
+        Threads, as in joblib.
+    progress : bool
+        Whether to show how many fits are done.
+    time_limit : float, optional
+        Wall seconds after which no further fit begins; so does Ctrl-C. The record keeps what is
+        done.
+
+    Returns
+    -------
+    Bootstrap
+
+    Raises
+    ------
+    InvalidInput
+        For numbers out of range, kernels, and what `leave_one_out` refuses.
+
+    Notes
+    -----
+    Efron and Tibshirani (1993), the pairs bootstrap with percentile intervals.
+    """
+    one_of("problem", problem, (Problem, Solution), "a problem or its solution is needed")
+    B, seed, chosen = whole("B", B, 1), whole("seed", seed, 0), _level(level)
+    whole("n_jobs", n_jobs if n_jobs != -1 else 1, 1)
+    tol, limits = tolerance(tol), Limits(time_limit, None)
+    solution = solve(problem, tol=tol) if isinstance(problem, Problem) else problem
+    base = accepted(solution)
+    if isinstance(base.design, Gram):
+        raise InvalidInput("`problem` has a kernel, and no coefficients of features to look at.")
+    base.compute_row_norms()
+    rows: list[tuple[Array, bool]] = []
+    finished = True
+    with Progress(B, "fits", shown=progress) as bar:
+        try:
+            for row in _fits(solution, B, seed, tol, n_jobs):
+                rows.append(row)
+                bar.step()
+                if limits.spent():
+                    finished = len(rows) == B
+                    break
+        except KeyboardInterrupt:
+            finished = False
+    X = np.array([x for x, _ in rows]).reshape(len(rows), base.d)
+    return Bootstrap(solution, X, np.array([ok for _, ok in rows], dtype=bool), chosen, finished)
+
+
+def _fits(
+    solution: Solution, B: int, seed: int, tol: float, n_jobs: int
+) -> Iterator[tuple[Array, bool]]:
+    """The fits in their order, as they are finished."""
+    if n_jobs == 1:
+        for k in range(B):
+            yield _fit(solution, seed, k, tol)
+        return
+    many = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
+    yield from many(delayed(_fit)(solution, seed, k, tol) for k in range(B))
+
+
+def _fit(solution: Solution, seed: int, k: int, tol: float) -> tuple[Array, bool]:
+    """Coefficients of fit `k`, and whether they are certified."""
+    problem = solution.problem
+    drawn = np.random.default_rng((seed, k)).integers(0, problem.n, problem.n)
+    counts = np.bincount(drawn, minlength=problem.n).astype(np.float64)
+    used = np.flatnonzero(counts)
+    here = replace(
+        problem, design=problem.design.take_rows(used), losses=problem.losses.take(used)
+    )
+    here.known.inherit_rows(problem.known, used)
+    here = weighted(here, counts[used])
+    start: Solution | None = None
+    if not (compiled_path(here, "auto") and ready()):
+        theta = counts[used] * solution.theta[used]
+        start = replace(solution, problem=here, theta=theta, answer=None)
+    found = solve(here, tol=tol, start=start)
+    return found.x, found.certificate.ok
+
+
+def _level(level: Any) -> float:
+    """A share strictly between 0 and 1."""
+    value = number("level", level)
+    if not 0.0 < value < 1.0:
+        raise InvalidInput(f"`level` is {level!r}; a number strictly between 0 and 1 is needed.")
+    return value

@@ -1,0 +1,346 @@
+"""Other weights, fewer or more terms: what the solution at hand proves, then the fit from there.
+
+    change = cvxscreen.reweight(solution, weights)  # or remove(solution, index)
+    change.verdict, change.low, change.high         # proven about the new optimum, before any solve
+    change.solution                                 # the new optimum, certified
+
+Slopes scaled with the weights are feasible for the new problem, and what they prove about it is
+the midpoint ball of ``(x, w theta)`` (`cvxscreen.bounds.data_changes`). A removed term has weight
+0, an added one slope 0. From there the new problem is screened and solved like any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from cvxscreen._support.rounding import up
+from cvxscreen._support.tables import fields
+from cvxscreen._support.validation import array, finite, tolerance
+from cvxscreen.api import solve
+from cvxscreen.bounds import default_bounds, midpoint_ball
+from cvxscreen.core.duality import reference_point
+from cvxscreen.core.losses import FIELDS, Losses
+from cvxscreen.core.problem import Problem
+from cvxscreen.data_changes.leave_one_out import accepted
+from cvxscreen.designs.rows import Rows
+from cvxscreen.errors import InvalidInput
+from cvxscreen.screening.verdict import Verdict, judge
+from cvxscreen.solvers.interface import check_request
+from cvxscreen.solvers.solution import Solution
+
+__all__ = ["DataChange", "Influence", "add", "influence", "remove", "reweight", "weighted"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class DataChange:
+    """A changed problem: what was proven about it before the fit, and the fit.
+
+    Attributes
+    ----------
+    before : Solution
+        Of the problem as it was.
+    verdict : Verdict
+        What `before` proves about the terms of the changed problem.
+    low, high : arrays, shape (n,)
+        Contain each margin ``<a_i, x>`` at the optimum of the changed problem (a prediction, times
+        the label in classification), known before the fit.
+    solution : Solution
+        Of the changed problem.
+    """
+
+    before: Solution
+    verdict: Verdict
+    low: Array
+    high: Array
+    solution: Solution
+
+    @property
+    def problem(self) -> Problem:
+        """The changed problem."""
+        return self.solution.problem
+
+    def __str__(self) -> str:
+        undecided = int(self.verdict.undecided.sum())
+        n = self.problem.n
+        return fields(
+            [
+                ("terms before", self.before.problem.n),
+                ("terms now", n),
+                ("decided before the fit", f"{n - undecided} ({(n - undecided) / n:.1%})"),
+                ("status", self.solution.status),
+                ("objective", float(f"{self.solution.value:.12g}")),
+                ("relative gap", self.solution.certificate.relative_gap),
+                ("distance of x", float(np.linalg.norm(self.solution.x - self.before.x))),
+                ("seconds", self.solution.seconds),
+            ],
+            title="Changed data",
+        )
+
+
+def reweight(
+    solution: Solution, weights: ArrayLike, *, tol: float = 1e-6, mode: str = "certified"
+) -> DataChange:
+    """The optimum when the weight of every term is multiplied by a number of its own.
+
+    Parameters
+    ----------
+    solution : Solution
+        What `solve` returned for a problem of `svm`, `regression` (kernels, weights and an
+        intercept included), `sparse_svm` or `sparse_svr`.
+    weights : array_like, shape (n,)
+        Factors of the terms' present weights, not negative: 0 removes a term, 2 counts it twice.
+    tol, mode
+        As in `solve`.
+
+    Returns
+    -------
+    DataChange
+
+    Raises
+    ------
+    InvalidInput
+        For negative weights or none that is positive, and for what `leave_one_out` refuses.
+    """
+    problem = accepted(solution)
+    w = finite("weights", weights, (problem.n,))
+    return _changed(solution, weighted(problem, w), w * solution.theta, tol, mode)
+
+
+def remove(
+    solution: Solution, index: ArrayLike, *, tol: float = 1e-6, mode: str = "certified"
+) -> DataChange:
+    """The optimum without some of the terms, say without a customer's rows.
+
+    Parameters
+    ----------
+    solution : Solution
+        As in `reweight`.
+    index : array_like of int or bool
+        Positions of the terms to remove, or a mask of them, shape (n,). The others keep their
+        weights and their order.
+    tol, mode
+        As in `solve`.
+
+    Returns
+    -------
+    DataChange
+        Its problem has the terms that are left.
+
+    Raises
+    ------
+    InvalidInput
+        For positions that do not exist, all terms, and for what `leave_one_out` refuses.
+    """
+    problem = accepted(solution)
+    keep = np.flatnonzero(~_chosen(index, problem.n))
+    if not len(keep):
+        raise InvalidInput(f"`index` removes all {problem.n} terms; at least one must stay.")
+    left = replace(
+        problem, design=problem.design.take_rows(keep), losses=problem.losses.take(keep)
+    )
+    left.known.inherit_rows(problem.known, keep)
+    return _changed(solution, left, solution.theta[keep], tol, mode)
+
+
+def add(
+    solution: Solution, X: Any, y: ArrayLike, *, tol: float = 1e-6, mode: str = "certified"
+) -> DataChange:
+    """The optimum with further samples, which get the loss and the weight of the others.
+
+    Parameters
+    ----------
+    solution : Solution
+        Of `svm` or `regression`, without a kernel and without weights of their own for the samples.
+    X : array_like or sparse matrix, shape (m, p)
+    y : array_like, shape (m,)
+        Labels -1/+1 or responses.
+    tol, mode
+        As in `solve`.
+
+    Returns
+    -------
+    DataChange
+        Its problem has the old terms, then the new ones; the data are copied together.
+
+    Raises
+    ------
+    InvalidInput
+        For another number of features, other labels, NaN, and for problems of other kinds.
+    """
+    problem = accepted(solution)
+    old, losses = problem.design, problem.losses
+    if problem.kind not in ("svm", "regression") or not isinstance(old, Rows):
+        raise InvalidInput(
+            f"`solution` is of a problem of kind {problem.kind!r}; samples can be added to `svm` "
+            "and `regression` without a kernel. Build the larger problem and solve it."
+        )
+    row = [getattr(losses, name)[0] for name in FIELDS[1:]]
+    if any((getattr(losses, name) != row[k]).any() for k, name in enumerate(FIELDS[1:])):
+        raise InvalidInput(
+            "`solution`: its terms have weights of their own, so that of a new one is not known. "
+            "Build the larger problem and solve it."
+        )
+    fresh, target = Rows(X), finite("y", y)
+    m, p = fresh.shape
+    if p != old.matrix.shape[1] or target.shape != (m,):
+        raise InvalidInput(
+            f"`X` has shape {fresh.shape} and `y` {target.shape}; shapes (m, "
+            f"{old.matrix.shape[1]}) and (m,) are needed."
+        )
+    labels = problem.kind == "svm"
+    if labels and not np.isin(target, (-1.0, 1.0)).all():
+        raise InvalidInput("`y`: labels -1 and +1 are needed.")
+    stack = sp.vstack if old.sparse else np.vstack
+    new_rows = fresh.matrix if fresh.sparse == old.sparse else (
+        sp.csr_matrix(fresh.matrix) if old.sparse else fresh.matrix.toarray()
+    )
+    matrix = stack([old.matrix, new_rows])
+    extra = np.vstack([old.extra, np.ones((m, old.extra.shape[1]))])
+    scale = np.concatenate([old.scale, target]) if labels and old.scale is not None else None
+    ends = np.concatenate([losses.b, np.ones(m) if labels else target])
+    table = Losses(ends, *(np.full(len(ends), number) for number in row))
+    larger = replace(problem, design=Rows(matrix, scale, extra), losses=table)
+    theta = np.concatenate([solution.theta, np.zeros(m)])
+    return _changed(solution, larger, theta, tol, mode)
+
+
+@dataclass(frozen=True, eq=False)
+class Influence:
+    """How far each term moves the optimum by being there.
+
+    Attributes
+    ----------
+    bound : array, shape (n,)
+        At least ``|x* - x*_{-i}|`` in the norm of M, the distance between the optima with and
+        without term i.
+    distance : array, shape (n,)
+        The distance itself where it was computed by a refit (as exact as that), else NaN.
+    """
+
+    bound: Array
+    distance: Array
+
+    def __str__(self) -> str:
+        order = np.argsort(-self.bound, kind="stable")[:5]
+        return fields(
+            [
+                ("terms", len(self.bound)),
+                ("without influence", int((self.bound == 0).sum())),
+                ("median of the bounds", float(np.median(self.bound))),
+                ("largest bound", float(self.bound.max())),
+                ("refitted", int((~np.isnan(self.distance)).sum())),
+                ("of the terms", ", ".join(str(i) for i in order) + ", ..."),
+            ],
+            title="Influence of single terms",
+        )
+
+
+def influence(
+    solution: Solution, *, refit: int = 0, tol: float = 1e-8, mode: str = "certified"
+) -> Influence:
+    """How far each term moves the optimum: bounded for all, exact for the first few.
+
+    Parameters
+    ----------
+    solution : Solution
+        As in `reweight`, without an unpenalised intercept.
+    refit : int
+        For so many terms, those with the largest bounds first, the optimum without them is
+        computed.
+    tol, mode
+        Of the refits, as in `solve`.
+
+    Returns
+    -------
+    Influence
+
+    Raises
+    ------
+    InvalidInput
+        For what `leave_one_out` refuses, and with an unpenalised coordinate, whose distance nothing
+        bounds.
+
+    Notes
+    -----
+    With ``d = x - x_theta``, ``G`` the sum of the Fenchel-Young terms and ``s = |theta_i| |a_i|``
+    the midpoint ball of the pair with ``theta_i = 0`` gives ``|x - x*_{-i}| <= (|d| + s) / 2 +
+    sqrt(G + (|d| + s)^2 / 4)``, and ``s = 0`` bounds ``|x - x*|``: at an exact optimum the bound is
+    ``|theta_i| |a_i|``. Terms that are proven to change nothing have the bound 0.
+    """
+    problem = accepted(solution)
+    if problem.quadratic.free.any() or problem.penalty is not None:
+        raise InvalidInput(
+            "`solution` is of a problem with an intercept or a penalty; `remove` tells the exact "
+            "change for the terms of interest."
+        )
+    point = solution.point()
+    reach = np.abs(point.theta) * problem.norms
+    away = up(point.primal_dual_distance, problem.d + 8) + point.dual_error + problem.drift
+    half = 0.5 * (away + np.append(reach, 0.0))
+    each = half + np.sqrt(up(point.terms) + half * half)
+    bound = up(1.0, problem.d + 32) * (each[:-1] + each[-1])
+    bound = np.where(solution.screening.zero, 0.0, bound)
+    distance = np.full(problem.n, np.nan)
+    for i in np.argsort(-bound, kind="stable")[: max(int(refit), 0)]:
+        without = remove(solution, [i], tol=tol, mode=mode).solution
+        distance[i] = problem.quadratic.norm(without.x - solution.x)
+    return Influence(bound, distance)
+
+
+def weighted(problem: Problem, w: Array) -> Problem:
+    """`problem` with the weights of its terms multiplied by `w`.
+
+    Raises
+    ------
+    InvalidInput
+        For negative weights, or none that is positive.
+    """
+    if (w < 0).any() or not (w > 0).any():
+        raise InvalidInput(
+            f"`weights` go from {w.min():g} to {w.max():g}; they must not be negative, and one "
+            "must be positive."
+        )
+    f, used = problem.losses, w > 0
+    factor = np.where(used, w, 1.0)
+    lo, hi = np.where(used, factor * f.lo, 0.0), np.where(used, factor * f.hi, 0.0)
+    table = Losses(f.b, f.e, np.where(used, f.q / factor, 0.0), lo, hi)
+    new = replace(problem, losses=table)
+    new.known.inherit_rows(problem.known)
+    return new
+
+
+def _changed(
+    solution: Solution, problem: Problem, theta: Array, tol: float, mode: str
+) -> DataChange:
+    """What ``(x, theta)`` proves about `problem`, and its solution from there."""
+    check_request(mode, tolerance(tol))
+    point = reference_point(problem, solution.x, theta)
+    low, high = midpoint_ball(problem, point).intervals()
+    verdict = judge(problem, default_bounds(problem)[0](problem, point))
+    start = replace(solution, problem=problem, x=point.x, theta=point.theta, answer=None)
+    found = solve(problem, tol=tol, mode=mode, start=start)
+    return DataChange(solution, verdict, low, high, found)
+
+
+def _chosen(index: ArrayLike, n: int) -> NDArray[np.bool_]:
+    """Mask of the terms that `index` names."""
+    given = np.atleast_1d(array("index", index))
+    whole = np.asarray(index)
+    if whole.dtype == bool:
+        if whole.shape != (n,):
+            raise InvalidInput(f"`index` is a mask of shape {whole.shape}; ({n},) is needed.")
+        return whole.copy()
+    if given.ndim != 1 or not np.isfinite(given).all() or (given != np.round(given)).any():
+        raise InvalidInput("`index` must hold whole numbers, or be a mask of the terms.")
+    if len(given) and not (-n <= given.min() and given.max() < n):
+        raise InvalidInput(f"`index` goes beyond the {n} terms, 0 to {n - 1}.")
+    mask = np.zeros(n, dtype=bool)
+    mask[given.astype(np.intp)] = True
+    return mask
