@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any, overload
 
 from numpy.typing import ArrayLike
 
 from cvxscreen import bounds as bound_table
 from cvxscreen._support.extensions import or_cvxpy
-from cvxscreen._support.limits import Limits
+from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen._support.progress import Progress
 from cvxscreen._support.validation import choice_in_any_case, one_of, tolerance
 from cvxscreen.bounds import Bound
@@ -21,15 +20,11 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
 from cvxscreen.multitask import MultiTask, MultiTaskSolution, solve_multitask
 from cvxscreen.screening.verdict import Verdict, judge
-from cvxscreen.solvers.compiled_path.one_value import solve_one
-from cvxscreen.solvers.compiled_path.segments import PARTS, ready
 from cvxscreen.solvers.interface import SubproblemSolver, check_request
-from cvxscreen.solvers.loop import Start, solve_screened
 from cvxscreen.solvers.lp_svm import LP_SOLVERS, LpSolution, LpSvm, LpVerdict, screen_lp, solve_lp
-from cvxscreen.solvers.metric.solver import LISTED, MetricSolver, solve_metric
-from cvxscreen.solvers.registry import compiled_path, named_solver
+from cvxscreen.solvers.metric.solver import LISTED
 from cvxscreen.solvers.solution import Round, Solution
-from cvxscreen.solvers.warm_start import warm_start
+from cvxscreen.solvers.solve import solve_problem
 
 OURS = (
     "a problem from `svm`, `regression`, `sparse_svm`, `rtlm`, `raso` or `Problem` is needed "
@@ -161,38 +156,24 @@ def solve(
             bound if callable(bound) else bound_table.fitting(problem, bound)
             for bound in _names(bounds)
         )
-    plain = start is None and bounds is None and mode == "certified" and not progress
-    plain = plain and time_limit is None and max_iter is None
-    waiting = plain and compiled_path(problem, solver)
-    if waiting and ready():
-        found = solve_one(problem, tol, tuple(chosen))
-        if found is not None:
-            return found
-    inner = named_solver(solver, problem, limits)
     if problem.n > LISTED and chosen != bound_table.default_bounds(problem):
         raise InvalidInput(
             f"`bounds` is {bounds!r}; a set of {problem.n:,} terms is screened by 'midpoint' only."
         )
-    counted = PARTS.rent() if waiting else nullcontext()
-    with counted, Progress(None, "rounds", shown=progress) as bar:
+    limited = time_limit is not None or max_iter is not None
+    with Progress(None, "rounds", shown=progress) as bar:
 
         def show(record: Round) -> None:
             bar.step(f"kept {record.kept:,}, relative gap {record.relative_gap:.1e}")
 
-        # Metric learning has a way of its own, which proves by the midpoint ball alone.
-        if isinstance(inner, MetricSolver) and chosen == (bound_table.midpoint_ball,):
-            return solve_metric(
-                problem, mode=mode, tol=tol, method=inner.method, bounds=chosen, on_round=show,
-                limits=limits,
-                start=None if start is None else Start(start.x, start.theta),
-            )
-        return solve_screened(
+        return solve_problem(
             problem,
-            inner,
-            mode=mode,
             tol=tol,
-            start=None if start is None else warm_start(problem, start),
-            bounds=chosen,
+            mode=mode,
+            solver=solver,
+            bounds=None if bounds is None else chosen,
+            start=start,
+            limits=limits if limited else UNLIMITED,
             on_round=show if progress else None,
         )
 

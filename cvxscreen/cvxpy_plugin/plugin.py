@@ -20,11 +20,13 @@ from cvxpy.utilities.warn import warn
 
 from cvxscreen._support.limits import ITERATIONS, TIME, Limits
 from cvxscreen._support.validation import choice, one_of, tolerance
+from cvxscreen.certificates.certificate import certify
 from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, recognise_composite
 from cvxscreen.cvxpy_plugin.composite.rounds import USELESS, screened_composite
 from cvxscreen.cvxpy_plugin.cvxpy_solver import (
     ACCURACY,
     DEFAULT,
+    GENERAL,
     CvxpySolver,
     check_options,
     chosen_solver,
@@ -54,10 +56,17 @@ from cvxscreen.cvxpy_plugin.solution_cache import (
 )
 from cvxscreen.cvxpy_plugin.worthwhile import why_not_worthwhile
 from cvxscreen.errors import NotScreenable
-from cvxscreen.solvers.interface import Start, SubproblemSolver
+from cvxscreen.solvers.compiled_path.segments import ready
+from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.loop import MODES, solve_screened
-from cvxscreen.solvers.registry import builtin_solver
+from cvxscreen.solvers.registry import (
+    builtin_solver,
+    builtin_takes,
+    compiled_path,
+    fine_gap,
+)
 from cvxscreen.solvers.solution import Solution
+from cvxscreen.solvers.solve import solve_problem
 
 CvxpyProblem = cp.Problem
 """The type of the problems that the plugin takes."""
@@ -97,8 +106,10 @@ def solve(
     ----------
     problem : cvxpy.Problem
     solver : str or solver object, optional
-        Solver of the reduced problem (Clarabel when omitted, CVXPY's choice when omitted but for
-        its options); ``"builtin"`` for the built-in one.
+        Solver of the reduced problem. When omitted, the built-in engine to a relative gap of 1e-10
+        where it takes the problem (`cvxscreen.solve`'s choice), Clarabel elsewhere; CVXPY's choice
+        when omitted but for its options. ``"builtin"`` for the built-in one to `tol`, without any
+        solver of CVXPY.
     *further
         As in ``prob.solve(solver, warm_start, verbose, ...)``.
     mode : {"certified", "safe"}
@@ -195,6 +206,11 @@ class Request:
     def chooses_accuracy(self) -> bool:
         """Whether the options bound accuracy or effort, so that no second solve is due."""
         return any(part in name.lower() for name in self.options for part in ACCURACY)
+
+    @property
+    def leaves_choice(self) -> bool:
+        """Whether neither the solver nor its options nor a mode of solving have been chosen."""
+        return self.solver is None and set(self.options) <= GENERAL and self.mode == "certified"
 
     def check(self) -> None:
         """Refuse what cannot be meant, before any work.
@@ -348,19 +364,38 @@ def plain_after_failure(
 
 
 def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolver | None]:
-    """The screening loop on a recognised problem, and the solver of CVXPY that took part."""
-    cvxpy_solver = None if request.builtin else request.cvxpy_solver()
-    warm = request.options.get("warm_start", True)
-    start = warm_start(recognition) if warm else None
-    problem = recognition.problem
-    inner: SubproblemSolver
-    if cvxpy_solver is None:
-        inner = builtin_solver(problem, Limits(*(request.options.get(name) for name in LIMITS)))
-    else:
-        inner, start = cvxpy_solver, metric_start(problem) if start is None else start
+    """A recognised problem solved, and the solver of CVXPY that took part.
+
+    Where the user names no solver, the built-in engine solves it as `cvxscreen.solve` does; a
+    solver of CVXPY comes in where the engine does not take the problem or certifies no answer.
+    """
+    problem, request_of = recognition.problem, request.options.get
+    start = warm_start(recognition) if request_of("warm_start", True) else None
     with np.errstate(over="ignore", invalid="ignore"):  # of an unbounded problem's iterates
-        found = solve_screened(problem, inner, mode=request.mode, tol=request.tol, start=start)
-    return found, cvxpy_solver
+        if request.builtin:
+            limits = Limits(*(request_of(name) for name in LIMITS))
+            return solve_screened(
+                problem, builtin_solver(problem, limits), mode=request.mode, tol=request.tol,
+                start=start,
+            ), None
+        if request.leaves_choice and builtin_takes(problem):
+            # The compiled path is at its end before it could have made use of a start.
+            cold = compiled_path(problem, "auto") and ready()
+            aim = min(request.tol, fine_gap(problem))
+            found = solve_problem(problem, tol=aim, start=None if cold else start)
+            proof = found.certificate
+            if not proof.ok and proof.relative_gap <= request.tol:
+                proof = certify(problem, found.x, found.theta, found.multipliers, tol=request.tol)
+                found = replace(found, status="optimal", certificate=proof)
+            if proof.ok:
+                return found, None
+            if np.isfinite(found.x).all():
+                start = Start(found.x, found.theta)
+        cvxpy_solver = request.cvxpy_solver()
+        start = metric_start(problem) if start is None else start
+        return solve_screened(
+            problem, cvxpy_solver, mode=request.mode, tol=request.tol, start=start
+        ), cvxpy_solver
 
 
 def warm_start(recognition: Recognition) -> Start | None:

@@ -48,15 +48,25 @@ METRIC_METHODS = {"projected_gradient": "bb", "newton": "newton"}
 2019), and the proximal augmented Lagrangian. On its own it takes the second where the first is
 slow."""
 
-PILOT, KINKED = 1e-12, 1e-8
-"""Relative gap asked of the built-in solver before another one sees the reduced problem; the second
-under an L1 term with losses that have a kink, where the last digits are slow."""
+PILOT = 1e-12
+"""Relative gap asked of the built-in solver before another one sees the reduced problem."""
+
+FINE, KINKED = 1e-10, 1e-8
+"""Relative gap at which variables and dual values are as precise as those of an interior point
+method that stops at 1e-8 of everything: on 17 real sets the coordinates are then within 1e-7, at
+the cost of one or two Newton steps more than for 1e-6. The second under an L1 term with losses that
+have a kink, where the last digits are slow."""
+
+
+def fine_gap(problem: Problem) -> float:
+    """The relative gap to ask of the built-in engine where it stands for a solver of CVXPY."""
+    kinked = isinstance(problem.penalty, L1) and (problem.losses.q == 0).any()
+    return KINKED if kinked else FINE
 
 
 def pilot_gap(problem: Problem) -> float:
     """The relative gap to ask of the built-in solver before another one gets `problem`."""
-    kinked = isinstance(problem.penalty, L1) and (problem.losses.q == 0).any()
-    return KINKED if kinked else PILOT
+    return PILOT if fine_gap(problem) == FINE else KINKED
 
 
 @dataclass(frozen=True)
@@ -101,6 +111,12 @@ ENGINES = (
 
 PENALISED = ("chunks", "metric", "prox_newton", "interior_point")
 """Engines that take a penalty; whether a given one is for `Engine.suits` to say."""
+
+
+def builtin_takes(problem: Problem) -> bool:
+    """Whether there is a built-in engine for `problem`."""
+    found = next(row for row in ENGINES if row.suits(problem))
+    return problem.side is None and (problem.penalty is None or found.name in PENALISED)
 
 
 def engine(problem: Problem) -> Engine:

@@ -177,7 +177,7 @@ def test_without_a_solver_options_decide_who_solves() -> None:
     """Options without a solver are for CVXPY's own choice, as in a plain solve."""
     problem = slack(Data())
     problem.solve(method="screen", warm_start=True)
-    assert problem.solver_stats.solver_name == report_of(problem).solver == "CLARABEL"
+    assert problem.solver_stats.solver_name == report_of(problem).solver == "builtin"
     problem.solve(method="screen", eps_abs=1e-8, eps_rel=1e-8)
     assert problem.solver_stats.solver_name == report_of(problem).solver == "OSQP"
     with pytest.raises(cp.error.SolverError):

@@ -7,10 +7,9 @@ import pytest
 from strategies import LOSSES, Case, build
 
 import cvxscreen
-from cvxscreen import api
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.paths import run as path_run
-from cvxscreen.solvers import registry
+from cvxscreen.solvers import registry, solve
 from cvxscreen.solvers.compiled_path import segments
 from cvxscreen.solvers.compiled_path.segments import CompileClock
 
@@ -21,9 +20,9 @@ X, Y = two_gaussians(700, 5, bayes_error=0.1)
 def nothing_ready(monkeypatch: pytest.MonkeyPatch) -> CompileClock:
     """A machine that has compiled nothing yet, with a price that is never reached."""
     clock = CompileClock(np.inf)
-    for module in (segments, path_run, api):
+    for module in (segments, path_run, solve):
         monkeypatch.setattr(module, "PARTS", clock)
-    for module in (path_run, api):
+    for module in (path_run, solve):
         monkeypatch.setattr(module, "ready", lambda: clock.due)
     return clock
 
@@ -35,7 +34,7 @@ def test_solve_takes_the_engine_of_a_path(loss: str, intercept: bool, monkeypatc
     problem = build(Case(loss, intercept, n=500))
     assert registry.engine(problem).name == "compiled_path"
     theirs = cvxscreen.solve(problem, solver="newton", tol=1e-8)
-    monkeypatch.setattr(api, "solve_screened", None)
+    monkeypatch.setattr(solve, "solve_screened", None)
     ours = cvxscreen.solve(problem, tol=1e-8)
     assert ours.status == "optimal"
     assert len(ours.rounds) == 1
@@ -48,7 +47,7 @@ def test_what_the_compiled_loop_cannot_do_goes_to_the_ordinary_one(monkeypatch) 
     """Bounds, a start, a limit, proofs before solving, or a solver by name."""
     problem = cvxscreen.svm(X, Y)
     start = cvxscreen.solve(problem.with_(C=0.5))
-    monkeypatch.setattr(api, "solve_one", None)
+    monkeypatch.setattr(solve, "solve_one", None)
     for options in (
         {"mode": "safe"}, {"bounds": ["midpoint"]}, {"start": start}, {"max_iter": 100},
         {"time_limit": 100.0}, {"solver": "newton"}, {"progress": True},
@@ -76,7 +75,7 @@ def test_small_problems_do_not_wait_for_a_compiler(nothing_ready: CompileClock) 
     problem = cvxscreen.svm(X, Y)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(path_run, "CompiledPath", None)
-        patch.setattr(api, "solve_one", None)
+        patch.setattr(solve, "solve_one", None)
         solved = cvxscreen.solve(problem)
         spent = nothing_ready.spent
         path = cvxscreen.path(problem, values=[0.1, 1.0])

@@ -1,0 +1,89 @@
+"""One problem in, one certified solution out: which engine solves it, for whoever asks.
+
+`cvxscreen.solve` and ``prob.solve(method="screen")`` take the same way: the compiled path where the
+problem suits it and the code is there (or has become due, see `segments.CompileClock`), metric
+learning by its own method, everything else by the loop of screening with the solver that suits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+
+from cvxscreen._support.limits import UNLIMITED, Limits
+from cvxscreen.bounds import Bound, default_bounds, midpoint_ball
+from cvxscreen.core.problem import Problem
+from cvxscreen.solvers.compiled_path.one_value import solve_one
+from cvxscreen.solvers.compiled_path.segments import PARTS, ready
+from cvxscreen.solvers.interface import Start, SubproblemSolver
+from cvxscreen.solvers.loop import solve_screened
+from cvxscreen.solvers.metric.solver import MetricSolver, solve_metric
+from cvxscreen.solvers.registry import compiled_path, named_solver
+from cvxscreen.solvers.solution import Round, Solution
+from cvxscreen.solvers.warm_start import warm_start
+
+
+def solve_problem(
+    problem: Problem,
+    *,
+    tol: float,
+    mode: str = "certified",
+    solver: str | SubproblemSolver = "auto",
+    bounds: tuple[Bound, ...] | None = None,
+    start: Solution | Start | None = None,
+    limits: Limits = UNLIMITED,
+    on_round: Callable[[Round], None] | None = None,
+) -> Solution:
+    """Solve `problem` by the engine that suits it, or by the solver that is named.
+
+    Parameters
+    ----------
+    problem : Problem
+    tol : float
+        Relative duality gap on the full problem.
+    mode : {"certified", "safe"}
+    solver : str or SubproblemSolver
+        As for `cvxscreen.solve`.
+    bounds : tuple of Bound, optional
+        What to prove with; the default of the problem when omitted.
+    start : Solution or Start, optional
+        Of the same problem or of the same data at another C (a solution), or on the very problem.
+    limits : Limits
+    on_round : callable, optional
+        Gets the record of every finished round.
+
+    Returns
+    -------
+    Solution
+
+    Raises
+    ------
+    UnknownName, InvalidInput
+        For a solver that does not exist, or does not take the problem.
+    """
+    default = default_bounds(problem)
+    chosen = default if bounds is None else bounds
+    plain = start is None and bounds is None and mode == "certified" and on_round is None
+    waiting = plain and limits is UNLIMITED and compiled_path(problem, solver)
+    if waiting and ready():
+        found = solve_one(problem, tol, tuple(chosen))
+        if found is not None:
+            return found
+    inner = named_solver(solver, problem, limits)
+    # Metric learning has a way of its own, which proves by the midpoint ball alone.
+    if isinstance(inner, MetricSolver) and chosen == (midpoint_ball,):
+        return solve_metric(
+            problem, mode=mode, tol=tol, method=inner.method, bounds=chosen, on_round=on_round,
+            limits=limits,
+            start=None if start is None else Start(start.x, start.theta),
+        )
+    with PARTS.rent() if waiting else nullcontext():
+        return solve_screened(
+            problem,
+            inner,
+            mode=mode,
+            tol=tol,
+            start=warm_start(problem, start) if isinstance(start, Solution) else start,
+            bounds=chosen,
+            on_round=on_round,
+        )

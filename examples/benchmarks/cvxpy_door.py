@@ -1,0 +1,253 @@
+"""The CVXPY door against the engine behind it and against no door, on many sets and losses.
+
+    OMP_NUM_THREADS=1 python examples/benchmarks/cvxpy_door.py DATA [--out cvxpy_door.json]
+    OMP_NUM_THREADS=1 python examples/benchmarks/cvxpy_door.py DATA --solvers
+
+DATA is a folder with sets as NAME.npz (dense ``X``, or CSR as ``X_data``, ``X_indices``,
+``X_indptr``, ``X_shape``; and ``y``); sets that it lacks are left out, generated ones need none.
+Dense features standardised, sparse ones as they are, C = 1. Each case runs in a process of its own:
+``door`` is ``prob.solve(method="screen")``, ``first`` the same as the very first call of the
+process, ``named`` with ``solver="CLARABEL"``, ``solve`` is `cvxscreen.solve` on the same problem,
+``plain`` is ``prob.solve(solver="CLARABEL")``. CPU seconds, constructing the problem included, the
+least of `repeat` runs (plain: one); libraries are imported before.
+
+``--solvers`` takes one set and each solver that CVXPY has installed: plain and behind the screen,
+with status, relative error of the value, residual of the optimality conditions and CPU seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from time import process_time
+
+import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
+
+import cvxscreen
+from cvxscreen._support.tables import table
+
+CASES = (
+    # set, loss, intercept
+    ("ijcnn1", "hinge", True),
+    ("magic04", "hinge", False),
+    ("shuttle", "squared_hinge", True),
+    ("covtype20k", "hinge", True),
+    ("phishing", "squared_hinge", False),
+    ("ssl_digit1", "hinge", True),
+    ("cadata", "quantile", True),
+    ("cpusmall", "epsilon", False),
+    ("cpusmall", "huber", True),
+    ("abalone", "huber", False),
+    ("winequality", "quantile", False),
+    ("made_60000_20", "epsilon", True),
+    ("made_20000_100", "huber", True),
+    ("a9a", "hinge", True),
+    ("a9a_test", "squared_hinge", False),
+    ("mushrooms", "quantile", True),
+    ("pcmac_7511", "hinge", False),
+)
+CLASSES = ("hinge", "squared_hinge")
+OPTIONS = {"quantile": {"tau": 0.3}, "epsilon": {"epsilon": 0.2}, "huber": {"gamma": 1.0}}
+NAMES = ("CLARABEL", "SCS", "OSQP", "HIGHS", "PIQP", "QOCO", "PROXQP")
+
+
+def made(n: int, d: int):
+    """Two overlapping classes, as numbers for regression too."""
+    rng = np.random.default_rng(n + d)
+    X = rng.standard_normal((n, d))
+    return X, X @ rng.standard_normal(d) / np.sqrt(d) + 0.5 * rng.standard_normal(n)
+
+
+def load(folder: Path, name: str, loss: str):
+    """Features and targets; None where the set is absent."""
+    if name.startswith("made"):
+        X, y = made(*map(int, name.split("_")[1:]))
+        return X, np.where(y > 0, 1.0, -1.0) if loss in CLASSES else y
+    file = folder / f"{name}.npz"
+    if not file.is_file():
+        return None
+    with np.load(file) as found:
+        y = found["y"].astype(float)
+        if "X" in found:
+            X = found["X"].astype(float)
+            spread = X.std(axis=0)
+            X = np.ascontiguousarray((X - X.mean(axis=0))[:, spread > 0] / spread[spread > 0])
+        else:
+            parts = (found["X_data"].astype(float), found["X_indices"], found["X_indptr"])
+            X = sp.csr_array(parts, shape=tuple(found["X_shape"]))
+    if loss in CLASSES:
+        return X, np.where(y == np.unique(y)[0], -1.0, 1.0)
+    return X, (y - y.mean()) / y.std()
+
+
+def written(X, y, loss: str, intercept: bool):
+    """The problem as a user of CVXPY writes it."""
+    w = cp.Variable(X.shape[1])
+    b = cp.Variable() if intercept else 0.0
+    margin = cp.multiply(y, X @ w + b) if intercept else cp.multiply(y, X @ w)
+    residual = X @ w + b - y if intercept else X @ w - y
+    terms = {
+        "hinge": lambda: cp.sum(cp.pos(1 - margin)),
+        "squared_hinge": lambda: 0.5 * cp.sum_squares(cp.pos(1 - margin)),
+        "quantile": lambda: cp.sum(cp.maximum(0.3 * -residual, -0.7 * -residual)),
+        "epsilon": lambda: cp.sum(cp.pos(cp.abs(residual) - 0.2)),
+        "huber": lambda: 0.5 * cp.sum(cp.huber(residual, 1.0)),
+    }
+    return cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + terms[loss]()))
+
+
+def ours(X, y, loss: str, intercept: bool):
+    """The same problem for `cvxscreen.solve`."""
+    make = cvxscreen.svm if loss in CLASSES else cvxscreen.regression
+    return make(X, y, loss=loss, intercept=intercept, **OPTIONS.get(loss, {}))
+
+
+def timed(call):
+    """CPU seconds of `call` and what it returned."""
+    began = process_time()
+    result = call()
+    return process_time() - began, result
+
+
+def compared(folder: Path, case, repeat: int, plain: bool) -> dict | None:
+    """All figures of one case."""
+    name, loss, intercept = case
+    found = load(folder, name, loss)
+    if found is None:
+        return None
+    data = (*found, loss, intercept)
+
+    def door(**options):
+        problem = written(*data)
+        problem.solve(**options)
+        return problem
+
+    out = {"set": name, "loss": loss, "intercept": intercept, "shape": list(found[0].shape)}
+    out["first"], screened = timed(lambda: door(method="screen"))
+    report = screened.solver_stats.extra_stats["cvxscreen"]
+    out |= {"value": screened.value, "gap": report.relative_gap, "reason": report.reason,
+            "status": screened.status, "with": screened.solver_stats.solver_name}
+    runs = [timed(lambda: door(method="screen"))[0] for _ in range(repeat)]
+    out["door"] = min(runs)
+    out["times"] = {key: round(value, 4) for key, value in report.times.items()}
+    out["named"] = min(
+        timed(lambda: door(method="screen", solver="CLARABEL"))[0] for _ in range(repeat)
+    )
+    out["solve"] = min(
+        timed(lambda: cvxscreen.solve(ours(*data)))[0] for _ in range(repeat + 1)
+    )
+    if plain:
+        out["plain"], reference = timed(lambda: door(solver="CLARABEL"))
+        out["plain_value"] = reference.value
+        w, v = (max(p.variables(), key=lambda v: v.size).value for p in (screened, reference))
+        out["distance"] = float(np.linalg.norm(w - v) / np.linalg.norm(v))
+    return out
+
+
+def residual(X, y, loss: str, intercept: bool, problem) -> tuple[float, float]:
+    """Value of the written problem and relative duality gap of `problem`'s solution."""
+    w, *rest = sorted(problem.variables(), key=lambda v: -v.size)
+    mine = ours(X, y, loss, intercept)
+    x = np.concatenate([w.value, [float(v.value) for v in rest]])
+    point = cvxscreen.core.duality.reference_point(mine, x, None)
+    return point.primal, point.relative_gap
+
+
+def by_solver(folder: Path, repeat: int) -> list[dict]:
+    """Each installed solver, plain and behind the screen."""
+    case = ("made_20000_20", "hinge", True)
+    data = (*load(folder, case[0], case[1]), *case[1:])
+    best = cvxscreen.solve(ours(*data), tol=1e-10).value
+    out = []
+    for name in NAMES:
+        if name not in cp.installed_solvers():
+            continue
+        for way in ({}, {"method": "screen"}):
+            times, word = [], ""
+            for _ in range(repeat):
+                problem = written(*data)
+                try:
+                    seconds, _ = timed(
+                        partial(problem.solve, solver=name, **way)
+                    )
+                except cp.error.SolverError as error:
+                    word = str(error)
+                    break
+                times.append(seconds)
+            row = {"solver": name, "way": "screened" if way else "plain"}
+            if times:
+                value, gap = residual(*data, problem)
+                row |= {"status": problem.status, "error": abs(value - best) / best, "gap": gap,
+                        "cpu": min(times)}
+            else:
+                row |= {"status": word}
+            out.append(row)
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--no-plain", action="store_true")
+    parser.add_argument("--solvers", action="store_true")
+    parser.add_argument("--cases", type=int, nargs="*", default=list(range(len(CASES))))
+    parser.add_argument("--one", type=int, help="one case, its figures as JSON")
+    given = parser.parse_args()
+    if given.one is not None:
+        print(json.dumps(compared(given.data, CASES[given.one], given.repeat, not given.no_plain)))
+        return
+    if given.solvers:
+        results = by_solver(given.data, given.repeat)
+        columns = ("solver", "way", "status", "error", "gap", "cpu")
+        print(table(columns, [[row.get(key, "") for key in columns] for row in results]))
+    else:
+        results = []
+        for k in given.cases:
+            command = [sys.executable, __file__, str(given.data), "--one", str(k)]
+            command += ["--repeat", str(given.repeat), *(["--no-plain"] * given.no_plain)]
+            text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            row = json.loads(text.splitlines()[-1])
+            if row is None:
+                print(f"{CASES[k][0]}: absent")
+                continue
+            results.append(row)
+            print(shown(row), flush=True)
+        summary(results)
+    if given.out:
+        given.out.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def shown(row: dict) -> str:
+    """One line of a case."""
+    seconds = "  ".join(
+        f"{key} {row[key]:.3f}" for key in ("first", "door", "named", "solve", "plain")
+        if key in row
+    )
+    what = f"{row['set']} {row['loss']}{' b' * row['intercept']}"
+    return (f"{what:28s} {seconds}  gap {row['gap']:.0e}  off {row.get('distance', np.nan):.0e}  "
+            f"{row['with']} {row['times']}")
+
+
+def summary(results: list[dict]) -> None:
+    """Geometric means of the ratios."""
+    def mean(first: str, second: str, rows=results) -> str:
+        ratios = [row[first] / row[second] for row in rows if second in row and first in row]
+        return f"{np.exp(np.mean(np.log(ratios))):.2f}" if ratios else "-"
+
+    large = [row for row in results if row["shape"][0] >= 10_000]
+    print("door / solve:", mean("door", "solve"))
+    print("plain / door:", mean("plain", "door"), " n >= 10,000:", mean("plain", "door", large))
+    print("plain / first:", mean("plain", "first"), " n >= 10,000:", mean("plain", "first", large))
+    print("plain / named:", mean("plain", "named"))
+
+
+if __name__ == "__main__":
+    main()
