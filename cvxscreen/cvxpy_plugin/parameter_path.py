@@ -372,6 +372,8 @@ def as_path_over_c(problem: Any, parameter: Any, values: Array) -> PathOverC | N
         if not changes_only_costs(problem, parameter):
             return None
         there = with_current_costs(found.standard)
+        if there is None:
+            return None
         change = factors(found, there)
     except (NotScreenable, ValueError):
         return None

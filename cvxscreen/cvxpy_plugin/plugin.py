@@ -370,7 +370,13 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
     solver of CVXPY comes in where the engine does not take the problem or certifies no answer.
     """
     problem, request_of = recognition.problem, request.options.get
-    start = warm_start(recognition) if request_of("warm_start", True) else None
+    own = request.leaves_choice and builtin_takes(problem)
+    # The compiled path is at its end before it could have made use of a start.
+    cold = own and compiled_path(problem, "auto") and ready()
+    start: Start | None = None
+    if request_of("warm_start", True) and not cold:
+        # The values that other solvers have left in the variables are theirs to go on from.
+        start = last_start(recognition) if own else warm_start(recognition)
     with np.errstate(over="ignore", invalid="ignore"):  # of an unbounded problem's iterates
         if request.builtin:
             limits = Limits(*(request_of(name) for name in LIMITS))
@@ -378,11 +384,9 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
                 problem, builtin_solver(problem, limits), mode=request.mode, tol=request.tol,
                 start=start,
             ), None
-        if request.leaves_choice and builtin_takes(problem):
-            # The compiled path is at its end before it could have made use of a start.
-            cold = compiled_path(problem, "auto") and ready()
+        if own:
             aim = min(request.tol, fine_gap(problem))
-            found = solve_problem(problem, tol=aim, start=None if cold else start)
+            found = solve_problem(problem, tol=aim, start=start)
             proof = found.certificate
             if not proof.ok and proof.relative_gap <= request.tol:
                 proof = certify(problem, found.x, found.theta, found.multipliers, tol=request.tol)
@@ -444,6 +448,7 @@ def _screened(recognition: Recognition, request: Request, recognised: float) -> 
         recognition,
         restored,
         status=status_of(proof.ok, None if last is None else last.status, limited),
+        value=solution.value,
         solver=report.solver,
         statistics=statistics(
             report,
@@ -462,7 +467,11 @@ def make_report(
     solution: Solution, request: Request, name: str, recognised: float, restored: float
 ) -> Report:
     """What the loop did, as a record; the last two arguments are seconds."""
-    last = solution.rounds[-1]
+    last, features = solution.rounds[-1], 0
+    if solution.problem.penalty is not None:
+        # A solver that finds the features that are not 0 by itself has been given all of them.
+        left_out = 0 if last.features is None else solution.problem.d - last.features
+        features = max(left_out, int(np.count_nonzero(solution.screening.dropped)))
     inner = sum(entry.solve_seconds for entry in solution.rounds)
     return Report(
         recognised=True,
@@ -471,7 +480,7 @@ def make_report(
         terms=solution.problem.n,
         kept=last.kept,
         fixed=Counts(lambda: _fixed(solution)),
-        dropped=0 if last.features is None else solution.problem.d - last.features,
+        dropped=features,
         gap=solution.certificate.gap,
         relative_gap=solution.certificate.relative_gap,
         rounds=len(solution.rounds),

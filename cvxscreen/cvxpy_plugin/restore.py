@@ -12,6 +12,7 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
+from cvxpy.problems.problem import SolverStats
 from cvxpy.reductions.solution import Solution
 from numpy.typing import NDArray
 
@@ -98,6 +99,8 @@ def restore(
         Slopes of the pieces of maxima.
     """
     z = recognition.columns(x)
+    if not recognition.standard.cones:  # nothing has a dual value
+        return Restored(z, np.zeros(recognition.standard.rows.shape[0]))
     return Restored(z, recognition.multipliers(z, theta, side, shares=shares))
 
 
@@ -118,6 +121,7 @@ def write_back(
     status: str,
     solver: str,
     statistics: dict[str, Any],
+    value: float | None = None,
 ) -> None:
     """Set value, status, variables, dual values and statistics of the user's problem.
 
@@ -130,17 +134,39 @@ def write_back(
         Name for ``solver_stats``.
     statistics : dict
         By CVXPY's attribute names (``cvxpy.settings``).
+    value : float, optional
+        The canonical objective, where it is known.
     """
     standard = recognition.standard
     solution = Solution(
         status,
-        standard.value(restored.z),
+        recognition.value(restored.z) if value is None else value,
         standard.split(restored.z),
         dual_values(standard, restored.multipliers),
         dict(statistics),
     )
+    original = standard.canonical.original
+    if status == cp.OPTIMAL and value is not None:
+        _unpack(original, standard.canonical.invert(solution), solver)
+        return
     way = _WayBack(standard.canonical, _Named(solver))
-    standard.canonical.original.unpack_results(solution, way, None)
+    original.unpack_results(solution, way, None)
+
+
+def _unpack(problem: Any, solution: Solution, solver: str) -> None:
+    """What ``problem.unpack_results`` does with an optimal solution, whose value is known.
+
+    CVXPY evaluates the objective's expression over all terms for its value.
+    """
+    for variable in problem.variables():
+        variable.save_value(solution.primal_vars[variable.id])
+    for constraint in problem.constraints:
+        if constraint.id in solution.dual_vars:
+            constraint.save_dual_value(solution.dual_vars[constraint.id])
+    problem._value = solution.opt_val
+    problem._status = solution.status
+    problem._solution = solution
+    problem._solver_stats = SolverStats.from_dict(solution.attr, solver)
 
 
 def statistics(

@@ -311,6 +311,7 @@ class CompiledProblem:
     own: dict[int, Any]
     original: Any = None
     sign: float = field(default=1.0, init=False)
+    groups: tuple[Any, ...] = field(default=(), init=False)
 
     def current(self) -> None:
         """No values are known."""

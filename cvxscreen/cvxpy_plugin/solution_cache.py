@@ -14,6 +14,7 @@ import hashlib
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -49,8 +50,8 @@ class LastSolution:
     x, theta, multipliers : arrays
     weight : float or None
         Proximal weight that the built-in solver reached.
-    reference : Point or None
-        The same, evaluated.
+    evaluated : callable or None
+        Gives the same as a point; looked at when a start is needed.
     """
 
     problem: Problem
@@ -58,15 +59,19 @@ class LastSolution:
     theta: Array
     multipliers: Array
     weight: float | None = None
-    reference: Point | None = None
+    evaluated: Callable[[], Point] | None = None
+
+    @cached_property
+    def reference(self) -> Point | None:
+        """The same, evaluated; None where it was not kept."""
+        return None if self.evaluated is None else self.evaluated()
 
     @classmethod
     def of(cls, found: Solution) -> LastSolution:
         """What is worth keeping of a solution."""
         weight = found.rounds[-1].solver_info.get("weight") if found.rounds else None
-        point = found.point()
         parts = (found.problem, found.x, found.theta, found.multipliers)
-        return cls(*parts, None if weight is None else float(weight), point)
+        return cls(*parts, None if weight is None else float(weight), found.point)
 
 
 @dataclass(eq=False)
@@ -123,7 +128,10 @@ def cached_recognition(problem: Any, recognise: Callable[[Any], Recognition]) ->
     if not changed:
         return known
     if not changed & entry.inside:
-        standard = with_current_costs(known.standard)
+        current = with_current_costs(known.standard)
+        if current is None:
+            return _recognise_anew(problem, recognise)
+        standard = current
         found = with_costs(known, standard)
         if found is not None:
             try:
@@ -132,7 +140,10 @@ def cached_recognition(problem: Any, recognise: Callable[[Any], Recognition]) ->
             except NotScreenable:
                 pass  # then the rules decide
     else:
-        standard = standardise(known.standard.canonical)
+        canonical = known.standard.canonical.with_current_groups()
+        if canonical is None:
+            return _recognise_anew(problem, recognise)
+        standard = standardise(canonical)
     found = recognise_standard(standard)
     check(found)
     last = entry.last
@@ -155,7 +166,8 @@ def store_recognition(recognition: Recognition) -> None:
     problem = canonical.original
     if problem.parameters() and not problem.is_dpp():
         return  # what the cone form looks like may depend on their values
-    inside = frozenset(p.id for c in canonical.problem.constraints for p in c.parameters())
+    data = [*canonical.problem.constraints, *(group.argument for group in canonical.groups)]
+    inside = frozenset(p.id for part in data for p in part.parameters())
     bare = _tied(recognition, weakref.proxy(problem))
     _ENTRIES[problem] = CachedProblem(_parts(problem), bare, fingerprints(problem), inside)
 

@@ -17,6 +17,7 @@ from cvxscreen.cvxpy_plugin.explanation import loss_names
 from cvxscreen.cvxpy_plugin.recognise.canonical import canonicalise
 from cvxscreen.cvxpy_plugin.recognise.check import check
 from cvxscreen.cvxpy_plugin.recognise.draft import Terms
+from cvxscreen.cvxpy_plugin.recognise.epigraph import GroupTerms
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise, recognise_standard
 from cvxscreen.cvxpy_plugin.recognise.standard import standardise
 from cvxscreen.errors import NotScreenable
@@ -46,7 +47,7 @@ def test_all_multipliers_are_restored(entry: Spelling) -> None:
     z = found.columns(x)
     multipliers = found.multipliers(z, theta, side)
     standard = found.standard
-    assert standard.value(z) == pytest.approx(found.problem.primal(x), rel=1e-12, abs=1e-12)
+    assert found.value(z) == pytest.approx(found.problem.primal(x), rel=1e-12, abs=1e-12)
     scale = 1.0 + np.abs(multipliers).max()
     assert np.abs(found.residual(z, multipliers)).max() <= 1e-6 * scale
     rows = standard.rows.values(z)
@@ -124,8 +125,8 @@ def test_the_users_values_are_left_alone() -> None:
     assert problem.status is None
 
 
-def broken(change: Any) -> Any:
-    found = recognise(SPELLINGS[0].make(Data()))
+def broken(change: Any, name: str = "pos") -> Any:
+    found = recognise(next(entry for entry in SPELLINGS if entry.name == name).make(Data()))
     return replace(found, **change(found))
 
 
@@ -137,6 +138,8 @@ CORRUPTIONS = {
         r.problem.losses.b + 1e-6, r.problem.losses.e, r.problem.losses.q, r.problem.losses.lo,
         r.problem.losses.hi))},
     "columns": lambda r: {"core": r.core[::-1]},
+    "rows": lambda r: {"steps": tuple(
+        replace(s, rows=s.rows[::-1]) if isinstance(s, GroupTerms) else s for s in r.steps)},
     "steps": lambda r: {"steps": tuple(
         replace(s, order=s.order[:, ::-1]) if hasattr(s, "order") else s for s in r.steps)},
 }  # fmt: skip
@@ -144,9 +147,10 @@ CORRUPTIONS = {
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
 def test_the_self_check_refuses_a_corrupted_recognition(name: str) -> None:
-    check(broken(lambda found: {}))
+    spelling = {"steps": "slack", "rows": "bounds"}.get(name, "pos")
+    check(broken(lambda found: {}, spelling))
     with pytest.raises(NotScreenable, match="recognised"):
-        check(broken(CORRUPTIONS[name]))
+        check(broken(CORRUPTIONS[name], spelling))
 
 
 def test_a_rule_that_goes_wrong_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,7 +106,7 @@ for _name, _kind, _make in [
         cp.maximum(0.3 * s.residual, -0.7 * s.residual))),
     ("pinball_pos_neg", "pinball", lambda s: s.ridge + cp.sum(
         0.3 * cp.pos(s.residual) + 0.7 * cp.neg(s.residual))),
-    ("pinball_tilted", "absolute", lambda s: s.ridge + cp.sum(
+    ("pinball_tilted", "pinball", lambda s: s.ridge + cp.sum(
         0.5 * cp.abs(s.residual) + 0.2 * s.residual)),
     ("epsilon_nested", "epsilon-insensitive", lambda s: s.ridge + cp.sum(
         cp.pos(cp.abs(s.residual + s.b) - 0.3))),

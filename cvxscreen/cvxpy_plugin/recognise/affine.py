@@ -222,7 +222,9 @@ def _matmul(expr: Any) -> Affine | None:
     if sp.issparse(left):
         left = sp.csr_array(left)
     part = read_affine(other)
-    constant = np.asarray(left @ part.constant).ravel()
+    constant = np.zeros(left.shape[0])
+    if part.constant.any():
+        constant = np.asarray(left @ part.constant).ravel()
     return part.map(lambda block: times(left, block), constant)
 
 

@@ -7,7 +7,7 @@ variables. No number is computed here; `Canonical.invert` is CVXPY's own way bac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cvxpy as cp
@@ -19,6 +19,7 @@ from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
 from cvxpy.reductions.flip_objective import FlipObjective
 from cvxpy.reductions.solution import Solution
 
+from cvxscreen.cvxpy_plugin.recognise.loss_atoms import LossGroup, read_losses, take_losses
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Bundle, bundled, vectorised
 from cvxscreen.cvxpy_plugin.recognise.variable_values import (
     free_entries,
@@ -48,6 +49,8 @@ class Canonical:
         The user's problem with its loops vectorised, where it has any.
     bundles : tuple of Bundle
         Constraints of the user's that are one in `whole`.
+    groups : tuple of LossGroup
+        Losses of the objective that are not in `problem`.
     """
 
     original: Any
@@ -57,6 +60,7 @@ class Canonical:
     own: dict[int, Any]
     whole: Any = None
     bundles: tuple[Bundle, ...] = ()
+    groups: tuple[LossGroup, ...] = ()
 
     @property
     def sign(self) -> float:
@@ -88,6 +92,17 @@ class Canonical:
             variable.id: full_value(variable, values[key])
             for key, variable in self.own.items()
         }
+
+    def with_current_groups(self) -> Canonical | None:
+        """The same with the groups' numbers read anew; None where they are other groups now."""
+        if not self.groups:
+            return self
+        found = read_losses(self.whole or self.original)
+        alike = len(found) == len(self.groups) and all(
+            new.argument is old.argument and new.sign == old.sign
+            for new, old in zip(found, self.groups, strict=True)
+        )
+        return replace(self, groups=found) if alike else None
 
     def user_constraints(self) -> dict[int, Any]:
         """The user's constraint behind each canonical one that has one, by its position."""
@@ -124,6 +139,7 @@ def canonicalise(problem: Any) -> Canonical:
     reason = refusal(whole)
     if reason:
         raise NotScreenable(reason)
+    small, groups = take_losses(whole)
     maximise = isinstance(problem.objective, cp.Maximize)
     lower = CvxAttr2Constr(reduce_bounds=True)
     steps = [Dcp2Cone(quad_obj=True), lower]
@@ -132,7 +148,7 @@ def canonicalise(problem: Any) -> Canonical:
         for variable in problem.variables():
             # CVXPY gives its helpers values too, and refuses its own within bounds that it derives.
             variable.save_value(None)
-        cone, inverse = chain.apply(without_bare_attributes(whole))
+        cone, inverse = chain.apply(without_bare_attributes(small))
     renamed = inverse[-1][0] if inverse[-1] else {}
     own = {renamed[v.id].id if v.id in renamed else v.id: v for v in problem.variables()}
     present = {v.id for v in cone.variables()}
@@ -140,7 +156,8 @@ def canonicalise(problem: Any) -> Canonical:
     if lost:
         raise NotScreenable(f"variable {lost[0]} does not appear in the cone form")
     return Canonical(
-        problem, cone, chain, inverse, own, None if whole is problem else whole, bundles
+        problem, cone, chain, inverse, own, None if whole is problem else whole, bundles,
+        groups,
     )
 
 

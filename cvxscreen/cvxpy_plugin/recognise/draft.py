@@ -217,7 +217,7 @@ class Draft:
             np.zeros(n, dtype=bool),
             np.zeros(m, dtype=bool),
             identity,
-            identity[np.flatnonzero(standard.kinds() == "nonneg")],
+            identity[np.flatnonzero(standard.inside("nonneg"))],
             np.zeros(m),
             composite=composite,
             strongly_convex=strongly_convex,
@@ -286,6 +286,8 @@ class ColumnCounts:
         a positive and with a negative coefficient.
     square : array
         Diagonal of the quadratic term.
+    arguments : array of int
+        Occurrences in arguments of losses that were read off the objective.
     crossed, dense, indirect, own : mask
         Columns with mixed squares, columns of dense blocks, columns that occur in the place of an
         eliminated one or in a loss term, columns of the user's variables.
@@ -295,6 +297,7 @@ class ColumnCounts:
     cone: NDArray[np.int64]
     positive: NDArray[np.int64]
     negative: NDArray[np.int64]
+    arguments: NDArray[np.int64]
     square: Array
     crossed: Mask
     dense: Mask
@@ -326,21 +329,25 @@ def count_columns(draft: Draft) -> ColumnCounts:
 
 def _count(draft: Draft) -> ColumnCounts:
     standard, size = draft.standard, draft.standard.size
-    kinds, sparse = standard.kinds(), standard.rows.sparse
+    sparse = standard.rows.sparse
 
     def count(columns: Any) -> NDArray[np.int64]:
         return np.bincount(columns, minlength=size).astype(np.int64)
 
     live = ~draft.used_rows
-    curved = live & ((kinds == "soc") | (kinds == "psd"))
+    curved = live & standard.inside("soc", "psd")
     cone = np.zeros(size, dtype=np.int64)
     if curved.any():
         cone = count(sp.csr_array(draft.current_rows[curved] @ sparse).indices)
     inside = sp.csr_array(draft.inequalities @ sparse)
     square = draft.quadratic.diagonal()
     mixed = (rows_of(draft.quadratic) != draft.quadratic.indices) & (draft.quadratic.data != 0)
-    zero = count(sparse.indices[(live & (kinds == "zero"))[rows_of(sparse)]])
-    occurs = (zero + cone + count(inside.indices) > 0).astype(np.float64)
+    equal = live & standard.inside("zero")
+    zero = np.zeros(size, dtype=np.int64)
+    if equal.any():
+        zero = count(sparse.indices[equal[rows_of(sparse)]])
+    arguments = standard.argument_uses()
+    occurs = (zero + cone + count(inside.indices) + arguments > 0).astype(np.float64)
     indirect = np.zeros(size)
     for found in draft.eliminations:
         # A later elimination may define a column of an earlier one, never the other way round.
@@ -353,6 +360,7 @@ def _count(draft: Draft) -> ColumnCounts:
         cone=cone,
         positive=count(inside.indices[inside.data > 0]),
         negative=count(inside.indices[inside.data < 0]),
+        arguments=arguments,
         square=square,
         crossed=count(draft.quadratic.indices[mixed]) > 0,
         dense=standard.rows.dense_columns(),

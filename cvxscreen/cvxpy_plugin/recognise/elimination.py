@@ -38,13 +38,14 @@ def _definitions(draft: Draft, reserved: Mask) -> Elimination | None:
     of a square); among the user's, those without a square (residuals rather than features).
     """
     standard, tally = draft.standard, count_columns(draft)
-    rows = np.flatnonzero((standard.kinds() == "zero") & ~draft.used_rows & ~reserved)
+    rows = np.flatnonzero(standard.inside("zero") & ~draft.used_rows & ~reserved)
     if not len(rows):
         return None
     block = sp.coo_array(standard.rows.sparse[rows])
     private = (tally.zero == 1) & ~tally.dense & ~draft.eliminated
-    private &= tally.positive + tally.negative <= FEW_ROWS
-    bare = (tally.positive + tally.negative + tally.cone) == 0
+    rows_of_others = tally.positive + tally.negative + tally.arguments
+    private &= rows_of_others <= FEW_ROWS
+    bare = (rows_of_others + tally.cone) == 0
     plain = (tally.square == 0) & ~tally.crossed
     link = plain & (draft.linear == 0) & (tally.negative > 0)
     score = np.where(tally.own, 1 + 4 * plain + 2 * bare, 10 + 8 * link + 4 * bare + 2 * plain)

@@ -42,6 +42,57 @@ SEED = 20130617
 """Of the random points that tell parallel rows apart."""
 
 
+def take_groups(draft: Draft) -> None:
+    """The losses that were read off the objective, as terms; those of weight 0 are none."""
+    standard, m = draft.standard, draft.standard.rows.shape[0]
+    nothing = np.zeros(0, dtype=np.intp), sp.csr_array((0, standard.size))
+    for number, (group, rows) in enumerate(
+        zip(standard.canonical.groups, standard.arguments, strict=True)
+    ):
+        paying = np.flatnonzero(group.weight > 0)
+        k = len(paying)
+        at = rows.start + paying
+        pick = sp.csr_array((np.ones(k), at, np.arange(k + 1)), shape=(k, m))
+        b, e, q, lo, hi = group.weighed(paying)
+        terms = draft.terms.add(pick, b=b, e=e, q=q, lo=lo, hi=hi)
+        draft.steps.append(GroupTerms(*nothing, number, paying, at, terms))
+        draft.constant += group.constant
+
+
+@dataclass(frozen=True, eq=False)
+class GroupTerms:
+    """The terms of one group of losses that was read off the objective; see `Step`.
+
+    Attributes
+    ----------
+    columns : array of int, shape (0,)
+    needs : CSR array, shape (0, N)
+    group : int
+        Its position.
+    paying : array of int, shape (k,)
+        Which entries of the group have a weight.
+    rows : array of int, shape (k,)
+        Their rows.
+    terms : array of int, shape (k,)
+        Their positions among the terms found.
+    """
+
+    columns: Index
+    needs: Any
+    group: int
+    paying: Index
+    rows: Index
+    terms: Index
+
+    def primal(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See `Step.primal`: no columns."""
+        return np.zeros(0)
+
+    def dual(self, standard: Standard, duals: Duals) -> None:
+        """See `Step.dual`: no constraint; what the terms pull at the columns of their rows."""
+        duals.rows[self.rows] = -duals.theta[self.terms]
+
+
 def fold_epigraphs(draft: Draft) -> None:
     """Turn every epigraph column into a loss term, and its rows into the term's pieces."""
     tally = count_columns(draft)
@@ -63,6 +114,7 @@ def fold_epigraphs(draft: Draft) -> None:
 def _owners(draft: Draft, tally: ColumnCounts, inside: Any) -> Index:
     """Columns that own their rows; see the module's docstring."""
     able = ~draft.eliminated & ~tally.data & (tally.zero == 0) & (tally.cone == 0) & ~tally.crossed
+    able &= tally.arguments == 0
     most = MOST_PIECES if draft.composite else FEW_ROWS
     able &= (tally.negative == 0) & (tally.positive >= 1) & (tally.positive <= most)
     able &= (draft.linear >= 0) & (tally.square >= 0)
@@ -167,7 +219,7 @@ def _chain_once(draft: Draft) -> bool:
     passing = (
         ~draft.eliminated & ~tally.data & (tally.zero == 0) & (tally.cone == 0) & ~tally.crossed
     )
-    passing &= (tally.square == 0) & (draft.linear == 0)
+    passing &= (tally.square == 0) & (draft.linear == 0) & (tally.arguments == 0)
     passing &= (tally.negative == 1) & (tally.positive >= 1)
     passing &= ~tally.own | (tally.positive <= FEW_ROWS)
     if not passing.any():

@@ -210,6 +210,8 @@ def diagonal(factor: NDArray[np.float64]) -> Any:
 def without(matrix: Any, columns: Index) -> Any:
     """A sparse matrix with some columns set to zero."""
     whole = sp.csr_array(matrix)
+    if not len(columns) and whole.data.all():
+        return whole
     keep = np.ones(whole.shape[1], dtype=bool)
     keep[columns] = False
     return _entries(whole, keep[whole.indices])

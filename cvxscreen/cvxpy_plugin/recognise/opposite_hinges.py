@@ -7,6 +7,7 @@ sums of ``pos(e)`` and ``neg(e)``, come to; together they are one term instead o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +25,9 @@ CLOSE = 1e-11
 """Images of opposite rows differ by rounding only: relative, some 1e4 units in the last place."""
 
 
-def join_opposite_hinges(rows: Stack, numbers: Array) -> tuple[Pairing, Array]:
+def join_opposite_hinges(
+    rows: Stack, numbers: Array, expressions: Sequence[Index] = ()
+) -> tuple[Pairing, Array]:
     """Join opposite hinges.
 
     Parameters
@@ -33,6 +36,9 @@ def join_opposite_hinges(rows: Stack, numbers: Array) -> tuple[Pairing, Array]:
         Arguments of the terms found.
     numbers : array, shape (found, 5)
         Their five numbers.
+    expressions : sequence of array of int
+        Consecutive terms that come from one expression each: a loss with two sides that is written
+        as one has been read as one, so that no pairs are looked for where all are of one.
 
     Returns
     -------
@@ -44,11 +50,17 @@ def join_opposite_hinges(rows: Stack, numbers: Array) -> tuple[Pairing, Array]:
     b, e, q, lo, hi = numbers.T
     plain = np.flatnonzero((e == 0) & (hi == 0) & (lo < 0))
     second = np.full(count, -1, dtype=np.intp)
-    if len(plain) > 1:
+    within_one = any(
+        len(index) and index[0] <= plain[0] and plain[-1] <= index[-1]
+        for index in (expressions if len(plain) else ())
+    )
+    if len(plain) > 1 and not within_one:
         points = np.random.default_rng(SEED).standard_normal((rows.shape[1], 3))
         left, right = _opposite(plain, rows.apply(points)[plain])
         apart = (b[left] <= -b[right]) & (q[left] == q[right])
         second[left[apart]] = right[apart]
+    if not (second >= 0).any():
+        return Pairing(np.arange(count), second, count), numbers
     taken = np.zeros(count, dtype=bool)
     taken[second[second >= 0]] = True
     first = np.flatnonzero(~taken)
@@ -98,8 +110,10 @@ class Pairing:
 
     def split(self, theta: Array) -> Array:
         """Slopes of the problem's terms as slopes of the terms found, shape (found,)."""
-        out = np.zeros(self.found)
         paired = self.second >= 0
+        if not paired.any():
+            return theta
+        out = np.zeros(self.found)
         out[self.first] = np.where(paired, np.minimum(theta, 0.0), theta)
         out[self.second[paired]] = -np.maximum(theta[paired], 0.0)
         return out

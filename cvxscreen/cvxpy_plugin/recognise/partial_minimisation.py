@@ -26,7 +26,7 @@ from cvxscreen.cvxpy_plugin.recognise.draft import (
     stationarity,
 )
 from cvxscreen.cvxpy_plugin.recognise.matrices import without
-from cvxscreen.cvxpy_plugin.recognise.row_stack import Stack
+from cvxscreen.cvxpy_plugin.recognise.row_stack import Stack, consecutive
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 
 Array = NDArray[np.float64]
@@ -59,7 +59,10 @@ def minimise_out(
     """
     done = False
     for rule in (_squares, _zones):
-        inside = without(weights @ draft.standard.rows.sparse, np.flatnonzero(draft.eliminated))
+        whole = draft.standard.rows.sparse
+        run = consecutive(weights)
+        inside = whole[run] if run is not None else weights @ whole
+        inside = without(inside, np.flatnonzero(draft.eliminated))
         uses = np.bincount(inside.indices, minlength=len(linear))
         tally = count_columns(draft)
         free = (uses == 1) & ~draft.eliminated & ~tally.dense & ~tally.crossed & (linear == 0)

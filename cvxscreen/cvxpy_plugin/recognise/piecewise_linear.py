@@ -21,6 +21,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen.cvxpy_plugin.recognise.draft import Draft, Duals
+from cvxscreen.cvxpy_plugin.recognise.loss_atoms import envelope
 from cvxscreen.cvxpy_plugin.recognise.matrices import diagonal
 from cvxscreen.cvxpy_plugin.recognise.max_affine import keep_maximum
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
@@ -151,27 +152,6 @@ def argument(group: EpigraphGroup, reference: Index) -> Any:
         if (reference == k).any():
             out = out + diagonal(np.where(reference == k, 1.0, 0.0)) @ piece
     return sp.csr_array(out)
-
-
-def envelope(slopes: Array, heights: Array) -> Mask:
-    """Which of the lines ``slope u + height`` are the largest somewhere, shape (g, k)."""
-    g, k = slopes.shape
-    active = np.zeros((g, k), dtype=bool)
-    for j in range(k):
-        low, high = np.full(g, -np.inf), np.full(g, np.inf)
-        beaten = np.zeros(g, dtype=bool)
-        for i in range(k):
-            if i == j:
-                continue
-            rise = slopes[:, j] - slopes[:, i]
-            lift = heights[:, i] - heights[:, j]
-            equal = rise == 0.0
-            beaten |= equal & ((lift > 0) | ((lift == 0) & (i < j)))
-            cross = lift / np.where(equal, 1.0, rise)
-            low = np.where(rise > 0, np.maximum(low, cross), low)
-            high = np.where(rise < 0, np.minimum(high, cross), high)
-        active[:, j] = ~beaten & (low < high)
-    return active
 
 
 @dataclass(frozen=True, eq=False)

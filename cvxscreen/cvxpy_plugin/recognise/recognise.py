@@ -22,7 +22,12 @@ from cvxscreen.cvxpy_plugin.recognise.canonical import canonicalise
 from cvxscreen.cvxpy_plugin.recognise.check import check
 from cvxscreen.cvxpy_plugin.recognise.draft import Draft, substitute_defined, without_columns
 from cvxscreen.cvxpy_plugin.recognise.elimination import eliminate
-from cvxscreen.cvxpy_plugin.recognise.epigraph import chain_bounds, fold_epigraphs
+from cvxscreen.cvxpy_plugin.recognise.epigraph import (
+    GroupTerms,
+    chain_bounds,
+    fold_epigraphs,
+    take_groups,
+)
 from cvxscreen.cvxpy_plugin.recognise.inequality_terms import take_many_inequalities
 from cvxscreen.cvxpy_plugin.recognise.l1_norm import find_l1_norm
 from cvxscreen.cvxpy_plugin.recognise.matrices import diagonal
@@ -141,6 +146,7 @@ def recognise_standard(
     pairs = find_split_variables(draft)
     eliminate(draft, pairs.reserved(standard.rows.shape[0]))
     base = draft.constant - standard.constant
+    take_groups(draft)
     chain_bounds(draft)
     fold_epigraphs(draft)
     fold_split_variables(draft, pairs)
@@ -169,27 +175,27 @@ def _finish(draft: Draft, base: float) -> Recognition:
         side, dims, held = _side_rows(draft)
     rows = without_columns(standard.rows.combine(settled), draft.eliminated)
     numbers[:, 0] -= rows.offset
-    pairing, numbers = join_opposite_hinges(rows, numbers)
+    expressions = [step.terms for step in draft.steps if isinstance(step, GroupTerms)]
+    pairing, numbers = join_opposite_hinges(rows, numbers, expressions)
     if len(pairing.first) < pairing.found:
         rows = without_columns(standard.rows.combine(settled[pairing.first]), draft.eliminated)
     core = np.flatnonzero(~draft.eliminated)
     quadratic = sp.csr_array(draft.quadratic[core][:, core])
-    per_row, per_column = rows.filled()
     maxima = collect_maxima(draft)
-    touched = per_column[core] > 0
+    touched = rows.touched()[core]
     if maxima is not None:
         touched |= np.bincount(maxima.rows.indices, minlength=standard.size)[core] > 0
     loose = np.diff(quadratic.indptr) == 0
-    bound = held.filled()[1][core] > 0
+    bound = held.touched()[core]
     l1_terms, alone = None, False
     if not (quadratic.nnz or dims or draft.composite or linear[core].any()) and maxima is None:
         alone = find_l1_norm(rows, numbers, core[touched], quadratic) is not None
     drop = ~touched if alone else _check_free(draft, core, touched, loose, bound, linear[core])
     if maxima is None:
-        _check_data(per_row, touched)
+        _check_data(rows, touched)
     steps = [*draft.steps, unused_columns(core[drop], standard.size)] if drop.any() else draft.steps
     kept = core[~drop]
-    _check_worth(draft, per_row, len(kept), alone)
+    _check_worth(draft, rows, len(kept), alone)
     square = sp.csr_array(draft.quadratic[kept][:, kept])
     if alone or (square.nnz and not (dims or draft.composite)):
         l1_terms = find_l1_norm(rows, numbers, kept, square)
@@ -230,8 +236,7 @@ def _finish(draft: Draft, base: float) -> Recognition:
 
 def _side_rows(draft: Draft) -> tuple[Any, tuple[tuple[str, int], ...], Stack]:
     """The rows that stay constraints: as combinations, their cones, and without defined columns."""
-    kinds = draft.standard.kinds()
-    zero = draft.current_rows[np.flatnonzero((kinds == "zero") & ~draft.used_rows)]
+    zero = draft.current_rows[np.flatnonzero(draft.standard.inside("zero") & ~draft.used_rows)]
     parts, dims = (
         [zero, draft.inequalities],
         [("zero", zero.shape[0]), ("nonneg", draft.inequalities.shape[0])],
@@ -295,7 +300,7 @@ def _check_free(
     return apart
 
 
-def _check_worth(draft: Draft, per_row: Any, coordinates: int, alone: bool) -> None:
+def _check_worth(draft: Draft, rows: Stack, coordinates: int, alone: bool) -> None:
     """Refuse what cannot pay: terms that are about as few as the coordinates.
 
     A solution has as many terms at a kink as it has coordinates to fix, unless squares or an L1
@@ -303,19 +308,20 @@ def _check_worth(draft: Draft, per_row: Any, coordinates: int, alone: bool) -> N
     neighbours), as every one of them is bent somewhere.
     """
     fewest = FEWEST if coordinates > MOST_TRIED else 0 if draft.strongly_convex else 1
-    if alone or draft.composite or len(per_row) >= fewest * coordinates:
+    terms = rows.shape[0]
+    if alone or draft.composite or terms >= fewest * coordinates:
         return
-    if draft.strongly_convex and per_row.sum() > HANDFUL * len(per_row):
+    if draft.strongly_convex and rows.filled().sum() > HANDFUL * terms:
         return
     raise NotScreenable(
-        f"there are {coordinates} coordinates and {len(per_row)} terms: with about as many of the "
+        f"there are {coordinates} coordinates and {terms} terms: with about as many of the "
         "one as of the other nearly all terms decide the solution, and leaving some out cannot pay"
     )
 
 
-def _check_data(per_row: Any, touched: Any) -> None:
+def _check_data(rows: Stack, touched: Any) -> None:
     """Refuse penalties on single coordinates alone: there is no loss over data."""
-    if per_row.max(initial=0) <= 1 and len(per_row) <= 2 * int(touched.sum()):
+    if rows.shape[0] <= 2 * int(touched.sum()) and rows.filled().max(initial=0) <= 1:
         raise NotScreenable(
             "the objective has no loss over data, only penalties on single coordinates"
         )

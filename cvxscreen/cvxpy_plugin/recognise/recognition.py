@@ -93,6 +93,16 @@ class Recognition:
                 raise CvxscreenError("a helper variable depends on itself; please report this.")
         return z
 
+    def value(self, z: Array) -> float:
+        """The canonical objective at the columns `z`."""
+        total, groups = self.standard.value(z), self.standard.canonical.groups
+        if not groups:
+            return total
+        values = self.standard.rows.values(z)
+        for group, rows in zip(groups, self.standard.arguments, strict=True):
+            total += group.value(values[rows])
+        return total
+
     def multipliers(
         self,
         z: Array,

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.cvxpy_plugin.recognise.draft import Elimination
+from cvxscreen.cvxpy_plugin.recognise.epigraph import GroupTerms
 from cvxscreen.cvxpy_plugin.recognise.partial_minimisation import MinimisedOut
 from cvxscreen.cvxpy_plugin.recognise.piecewise_linear import PiecewiseLinear
 from cvxscreen.cvxpy_plugin.recognise.piecewise_quadratic import PiecewiseQuadratic
@@ -140,13 +141,16 @@ def factors(recognition: Recognition, standard: Standard) -> Factors | None:
     apart = np.isfinite(own) & helpers & (np.abs(own - ratio) > SAME * ratio)
     if apart.any() or paying[row[row != first.indices]].any():
         return None
-    terms = _by_term(recognition, sources, ratio)
-    if terms is None:
+    groups = _group_factors(recognition, standard)
+    terms = None if groups is None else _by_term(recognition, sources, ratio, groups)
+    if terms is None or groups is None:
         return None
     squares = _common(square[~paying[row]])
     others = np.isfinite(slope) & ~paying
     slopes = _common(slope[others]) if others.any() else squares
-    losses = _common(ratio[paying & np.isfinite(ratio)])
+    losses = _common(
+        np.concatenate([ratio[paying & np.isfinite(ratio)], *(part for _, part in groups)])
+    )
     return Factors(np.where(np.isfinite(ratio), ratio, 1.0), terms, losses, squares, slopes)
 
 
@@ -178,12 +182,32 @@ def _passed_on(step: Elimination, ratio: Array) -> bool:
     return bool((np.abs(ratio[needs.col] - given) <= SAME * given).all())
 
 
+def _group_factors(
+    recognition: Recognition, standard: Standard
+) -> list[tuple[Index, Array]] | None:
+    """Terms of losses that were read off the objective, and their factors; None if not all have."""
+    before, after = recognition.standard.canonical.groups, standard.canonical.groups
+    out = []
+    for step in recognition.steps:
+        if isinstance(step, GroupTerms):
+            factor = before[step.group].factor(after[step.group])
+            if factor is None:
+                return None
+            out.append((step.terms, factor[step.paying]))
+    return out
+
+
 def _by_term(
-    recognition: Recognition, sources: list[tuple[Index, Index]], ratio: Array
+    recognition: Recognition,
+    sources: list[tuple[Index, Index]],
+    ratio: Array,
+    groups: list[tuple[Index, Array]],
 ) -> Array | None:
     """The factor of each term; None if a term's columns have different ones."""
     pairing = recognition.pairing
     found = np.full(pairing.found, np.nan)
+    for where, value in groups:
+        found[where] = value
     for columns, terms in sources:
         hit = (terms >= 0) & np.isfinite(ratio[columns])
         value, where = ratio[columns[hit]], terms[hit]

@@ -30,6 +30,9 @@ FEW_MORE = 4
 CHUNK = 65536
 """Rows that are looked at together, so that no temporary grows with the data."""
 
+FIRST_LOOK = 256
+"""Rows of a dense block that are looked at before all others: nearly always they say it all."""
+
 DENSE_SHARE = 0.3
 """Blocks with a smaller share of non-zero entries are kept sparse."""
 
@@ -129,18 +132,37 @@ class Stack:
             out[block.place] += block.matrix.shape[1]
         return out
 
-    def filled(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Number of non-zero entries of each row, shape (m,), and of each column, shape (N,)."""
+    def touched(self) -> Mask:
+        """Columns with an entry that is not 0, shape (N,)."""
+        out = np.bincount(self.sparse.indices, minlength=self.shape[1]) > 0
+        for block in self.blocks:
+            start, size = 0, FIRST_LOOK
+            open_columns = np.arange(block.matrix.shape[1])
+            while start < len(block.rows) and len(open_columns):
+                part = block.matrix[start : start + size, open_columns] != 0
+                if block.factor is not None:
+                    part = part[block.factor[start : start + size] != 0]
+                hit = part.any(axis=0)
+                out[block.start + open_columns[hit]] = True
+                open_columns, start, size = open_columns[~hit], start + size, CHUNK
+        return out
+
+    def filled(self) -> NDArray[np.int64]:
+        """Number of non-zero entries of each row, shape (m,)."""
         rows = np.diff(self.sparse.indptr).astype(np.int64)
-        columns = np.bincount(self.sparse.indices, minlength=self.shape[1]).astype(np.int64)
         for block in self.blocks:
             for start in range(0, len(block.rows), CHUNK):
                 part = block.matrix[start : start + CHUNK] != 0
                 if block.factor is not None:
                     part &= (block.factor[start : start + CHUNK] != 0)[:, None]
                 rows[block.rows[start : start + CHUNK]] += np.count_nonzero(part, axis=1)
-                columns[block.span] += np.count_nonzero(part, axis=0)
-        return rows, columns
+        return rows
+
+    def finite(self) -> bool:
+        """Whether all numbers but those of dense blocks are finite; the check sees to these."""
+        parts = [self.offset, self.sparse.data]
+        parts += [block.factor for block in self.blocks if block.factor is not None]
+        return all(np.isfinite(part).all() for part in parts)
 
     def dense_columns(self) -> Mask:
         """Columns that a dense block touches, shape (N,)."""
@@ -163,6 +185,10 @@ class Stack:
         ----------
         weights : CSR array, shape (k, m)
         """
+        run = consecutive(weights)
+        if run is not None:
+            blocks = [part for block in self.blocks if (part := _cut(block, run)) is not None]
+            return Stack(self.sparse[run], tuple(blocks), self.offset[run])
         sparse = sp.csr_array(weights @ self.sparse)
         sparse.eliminate_zeros()
         by_column = sp.csc_array(weights) if self.blocks else None
@@ -245,7 +271,27 @@ class Stack:
         if len(wanted) != matrix.shape[1]:
             matrix = matrix[:, wanted]
         order = np.concatenate([same[inside], same[~inside]])
-        return Rows(matrix, factor, extra if len(others) else None), order
+        known = matrix.flags.c_contiguous  # whether all numbers are finite is for the check
+        return Rows(matrix, factor, extra if len(others) else None, known=known), order
+
+
+def consecutive(weights: Any) -> slice | None:
+    """The rows that ``weights @`` picks, where these are consecutive ones as they are."""
+    index, k = weights.indices, weights.shape[0]
+    if len(index) != k or not k or index[-1] - index[0] != k - 1:
+        return None
+    once = (np.diff(weights.indptr) == 1).all() and (np.diff(index) == 1).all()
+    return slice(int(index[0]), int(index[-1]) + 1) if once and (weights.data == 1).all() else None
+
+
+def _cut(block: Block, run: slice) -> Block | None:
+    """The part of a block in consecutive rows, counted from the first of them."""
+    low, high = np.searchsorted(block.rows, [run.start, run.stop])
+    if low == high:
+        return None
+    factor = None if block.factor is None else block.factor[low:high]
+    rows = block.rows[low:high] - run.start
+    return Block(rows, block.start, block.matrix[low:high], factor)
 
 
 def _pick(weights: Any, block: Block) -> Block | None:
@@ -307,6 +353,9 @@ def is_dense(block: Matrix) -> bool:
         block = block.matrix
     if not isinstance(block, np.ndarray) or block.size < LARGE:
         return False
+    look = block[:: max(len(block) // FIRST_LOOK, 1)]
+    if np.count_nonzero(look) >= 2.0 * DENSE_SHARE * look.size:
+        return True
     return bool(np.count_nonzero(block) >= DENSE_SHARE * block.size)
 
 

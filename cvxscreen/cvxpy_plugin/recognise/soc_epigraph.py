@@ -31,7 +31,7 @@ def substitute_bounds(draft: Draft) -> None:
     sparse = draft.standard.rows.sparse
     free = (tally.cone > 0) & (tally.zero == 0) & ~tally.dense & ~tally.crossed & ~draft.eliminated
     free &= (tally.square == 0) & (draft.linear == 0)
-    free &= (tally.positive == 0) & (tally.negative == 1)
+    free &= (tally.positive == 0) & (tally.negative == 1) & (tally.arguments == 0)
     columns = np.flatnonzero(free)
     if not len(columns):
         return
@@ -100,7 +100,7 @@ def square_norms(draft: Draft) -> None:
     sparse = draft.standard.rows.sparse
     for cone, column, scale in private_heads(draft, tally):
         rho = float(tally.square[column])
-        bounded = tally.positive[column] or tally.negative[column]
+        bounded = tally.positive[column] or tally.negative[column] or tally.arguments[column]
         if rho <= 0.0 or draft.linear[column] != 0.0 or bounded:
             continue
         tail = slice(cone.rows.start + 1, cone.rows.stop)

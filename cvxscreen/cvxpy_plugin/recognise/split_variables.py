@@ -28,6 +28,7 @@ def find_split_variables(draft: Draft) -> SplitVariables:
     rows = np.flatnonzero((standard.kinds() == "zero") & ~draft.used_rows)
     block = sp.coo_array(standard.rows.sparse[rows])
     alone = (tally.zero == 1) & (tally.cone == 0) & ~tally.data & ~draft.eliminated & ~tally.crossed
+    alone &= tally.arguments == 0
     held = tally.positive + tally.negative
     slack = alone & (tally.square == 0) & (held == 1) & (tally.positive == 1) & _bounded(draft)
     number, some = [], []

@@ -5,6 +5,9 @@
     minimise over z    1/2 <z, P z> + <q, z> + constant
     subject to         A z + offset in K_1 x K_2 x ...
 
+Losses that were read off the objective (`loss_atoms`) are added to it; their arguments are rows
+behind those of the cones, which constrain nothing.
+
 ``z`` stacks the canonical variables column-major. Each cone remembers the constraint it comes from,
 so that multipliers can be handed back. With ``L = objective - <multipliers, A z + offset>`` the
 multipliers are CVXPY's dual values, up to the sign of equalities.
@@ -77,6 +80,8 @@ class Standard:
     constant : float
     rows : Stack
     cones : tuple of Cone
+    arguments : tuple of slice
+        The rows of each of the canonical problem's groups of losses.
     """
 
     canonical: Canonical
@@ -87,6 +92,7 @@ class Standard:
     constant: float
     rows: Stack
     cones: tuple[Cone, ...]
+    arguments: tuple[slice, ...] = ()
 
     @property
     def size(self) -> int:
@@ -103,10 +109,18 @@ class Standard:
         return flags[self.owner()]
 
     def kinds(self) -> NDArray[np.str_]:
-        """Kind of the cone of each row, shape (m,)."""
-        out = np.empty(self.rows.shape[0], dtype="<U6")
+        """Kind of the cone of each row, empty for arguments of losses, shape (m,)."""
+        out = np.full(self.rows.shape[0], "", dtype="<U6")
         for cone in self.cones:
             out[cone.rows] = cone.kind
+        return out
+
+    def inside(self, *kinds: str) -> NDArray[np.bool_]:
+        """Rows in cones of some kinds, shape (m,)."""
+        out = np.zeros(self.rows.shape[0], dtype=bool)
+        for cone in self.cones:
+            if cone.kind in kinds:
+                out[cone.rows] = True
         return out
 
     def label(self, column: int) -> str:
@@ -115,8 +129,19 @@ class Standard:
         own = self.canonical.own.get(variable.id)
         return "an epigraph variable of CVXPY" if own is None else f"variable {own.name()}"
 
+    @property
+    def constrained(self) -> int:
+        """Number of rows in cones: those behind them are arguments of losses."""
+        return self.cones[-1].rows.stop if self.cones else 0
+
+    def argument_uses(self) -> NDArray[np.int64]:
+        """How often each column occurs in arguments of losses, dense data aside, shape (N,)."""
+        sparse = self.rows.sparse
+        first = sparse.indptr[self.constrained]
+        return np.bincount(sparse.indices[first:], minlength=self.size).astype(np.int64)
+
     def value(self, z: Array) -> float:
-        """The canonical objective at `z`."""
+        """The canonical objective at `z`, without the losses that were read off it."""
         smooth = 0.5 * float(z @ (self.quadratic @ z)) + float(self.linear @ z)
         return smooth + self.constant
 
@@ -163,33 +188,50 @@ def standardise(canonical: Canonical) -> Standard:
             stop = row + (size * size if kind == "psd" else size)
             cones.append(Cone(kind, slice(row, stop), size, position))
             row = stop
+    arguments = []
+    stands_for = {user.id: key for key, user in canonical.own.items()}
+    for group in canonical.groups:
+        part = read_affine(group.argument)
+        if group.sign < 0:
+            part = _minus(part)
+        entries += [
+            (row, column[stands_for[key]], block) for key, block in part.blocks.items()
+        ]
+        offsets.append(part.constant)
+        arguments.append(slice(row, row + len(part.constant)))
+        row = arguments[-1].stop
     offset = np.concatenate(offsets) if offsets else np.zeros(0)
     rows = assemble(entries, offset, int(starts[-1]))
 
     quadratic, linear, constant = _objective(canonical, column, int(starts[-1]))
-    data = [linear, offset, rows.sparse.data]
-    for block in rows.blocks:
-        data += [block.matrix, *([] if block.factor is None else [block.factor])]
-    if not all(np.isfinite(numbers).all() for numbers in data):
+    if not (np.isfinite(linear).all() and rows.finite()):
         raise NotScreenable("the data hold NaN or infinity")
     return Standard(
-        canonical, variables, starts, quadratic, linear, constant, rows, tuple(cones)
+        canonical, variables, starts, quadratic, linear, constant, rows, tuple(cones),
+        tuple(arguments),
     )
 
 
-def with_current_costs(standard: Standard) -> Standard:
+def with_current_costs(standard: Standard) -> Standard | None:
     """`standard` with the objective's numbers read anew, at the parameters' present values.
+
+    None where the objective has other losses than before.
 
     Raises
     ------
     NotScreenable
         If they hold NaN or infinity.
     """
+    canonical = standard.canonical.with_current_groups()
+    if canonical is None:
+        return None
     column = {v.id: int(s) for v, s in zip(standard.variables, standard.starts, strict=False)}
     quadratic, linear, constant = _objective(standard.canonical, column, standard.size)
     if not (np.isfinite(linear).all() and np.isfinite(quadratic.data).all()):
         raise NotScreenable("the data hold NaN or infinity")
-    return replace(standard, quadratic=quadratic, linear=linear, constant=constant)
+    return replace(
+        standard, canonical=canonical, quadratic=quadratic, linear=linear, constant=constant
+    )
 
 
 def _objective(canonical: Canonical, column: dict[int, int], size: int) -> tuple[Any, Array, float]:
