@@ -9,7 +9,8 @@
 CVXPY's cone form has a helper column and two rows or more for each such term, and all rules would
 run over them. Here a whole elementwise expression is one group: its argument is read once, its five
 numbers are worked out once, and what is left of the objective (the regulariser, say) is small. What
-is not of these forms is left where it is, for CVXPY and the rules.
+is not of these forms is left where it is, for CVXPY and the rules; so are terms of the coordinates
+themselves, like an L1 norm.
 
 Numbers are read at the parameters' present values; `read_losses` reads them again.
 """
@@ -26,7 +27,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen.core.losses import Losses
-from cvxscreen.cvxpy_plugin.recognise.affine import broadcast_positions
+from cvxscreen.cvxpy_plugin.recognise.affine import MOVES, broadcast_positions
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Term, summands_of
 
 Array = NDArray[np.float64]
@@ -463,8 +464,21 @@ def _folded(lines: _Lines, weight: Array, *, squared: bool) -> LossGroup:
     return _made(lines.argument, weight, (centre, reach, 0.5 / sides**2, *infinite))
 
 
+MOVING = MOVES | {
+    "Variable", "AddExpression", "NegExpression", "multiply", "DivExpression", "Constant",
+}
+"""Nodes of expressions whose entries are single coordinates, or a few of them."""
+
+
+def _without_data(expr: Any) -> bool:
+    """Whether each entry is a coordinate (``norm1(w)``): what such terms are is for the rules."""
+    return type(expr).__name__ in MOVING and all(_without_data(arg) for arg in expr.args)
+
+
 def _made(argument: Any, weight: Array, numbers: tuple[Any, ...], level: Any = 0.0) -> LossGroup:
     """The group, one-sided losses falling."""
+    if argument is None or _without_data(argument):
+        raise _Other
     if any(v.attributes[name] for v in argument.variables() for name in FEWER):
         raise _Other
     b, e, q, lo, hi = (
