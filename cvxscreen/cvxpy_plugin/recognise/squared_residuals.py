@@ -80,6 +80,8 @@ def _beside_l1_norm(draft: Draft, tally: ColumnCounts, mine: Mask) -> bool:
     A column of `mine` that has neither such a bound nor a square is no coordinate of a lasso.
     """
     standard = draft.standard
+    if standard.canonical.groups:
+        return False
     others = ~mine & ~draft.used_rows & (standard.kinds() != "nonneg")
     if (others & (standard.rows.counts() > 2)).any():
         return False
