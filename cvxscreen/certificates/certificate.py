@@ -795,7 +795,7 @@ def unheld_part(
         matrix = quadratic.dense()
         top = float(np.abs(matrix).sum(axis=0).max())
         # How far below 0 an eigenvalue may be: that much the gradient inequality may be off.
-        dip = max(16.0 * problem.d * EPS * top - float(np.linalg.eigvalsh(matrix)[0]), 0.0)
+        dip = max(4.0 * problem.d * EPS * top - float(np.linalg.eigvalsh(matrix)[0]), 0.0)
         error = error + 4 * (problem.d + 4) * EPS * (np.abs(matrix) @ np.abs(x))[free]
     r = Residual(free, side.residual[free], error)
     largest = float(np.abs(r.value).max())
@@ -809,17 +809,18 @@ def unheld_part(
         return Unheld(
             float(r.above @ reach) + 0.5 * dip * float(reach @ reach), residual=largest
         )
-    if not dip:
-        for mask in (np.ones(len(free), dtype=bool), unbounded):
-            cost = nearby_cost(problem, r, mask, reach, (theta, t, t_error), distance)
-            if np.isfinite(cost):
-                return Unheld(cost, residual=largest)
+    within = 1000.0 * max(1.0, float(np.linalg.norm(x)))
+    for mask in (np.ones(len(free), dtype=bool), unbounded):
+        cost = nearby_cost(problem, r, mask, reach, (theta, t, t_error), distance)
+        if np.isfinite(cost) and not dip:
+            return Unheld(cost, residual=largest)
+        if np.isfinite(cost):
+            return Unheld(cost + 0.5 * dip * within * within, within, largest)
     rest = float(r.above[~unbounded] @ reach[~unbounded])
     if len(free) == problem.d:
         cost = growth_cost(problem, x, theta, t, t_error, primal, r, dip)
         if np.isfinite(cost):
             return Unheld(cost, residual=largest)
-    within = 1000.0 * max(1.0, float(np.linalg.norm(x)))
     cost = float(np.linalg.norm(r.above[unbounded])) * within * (1.0 + 1e-9)
     return Unheld(cost + rest + 0.5 * dip * within * within, within, largest)
 

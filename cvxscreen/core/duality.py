@@ -418,6 +418,8 @@ def _fenchel_young(
     """Upper bounds of the terms; margins whose rounding dominates them are computed better."""
     losses = problem.losses
     fy = losses.fenchel_young_above(margins, error, theta)
+    if losses.any_hard and not np.isfinite(fy).all():
+        return fy, margins, error  # a violated constraint: infinite, whatever is computed better
     excess = fy - losses.fenchel_young(margins, theta)
     if float(excess.sum()) <= 0.01 * float(fy.sum()) or not problem.n:
         return fy, margins, error

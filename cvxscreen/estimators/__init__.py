@@ -2,6 +2,7 @@
 
 * `ScreenedSVC`: support vector classification, linear or kernel, one-vs-rest;
 * `ScreenedSVCCV`: the same with C chosen by cross-validation, one screened path a fold;
+* `ScreenedQuantileRegressor`: quantile regression with an L1 penalty or none;
 * `ScreenedRegressor`: absolute, quantile, eps-insensitive and Huber regression;
 * `SparseSVC`: few features and few samples, screened together;
 * `TripletMetricLearner`: a Mahalanobis metric from triplets, a transformer;
@@ -18,11 +19,13 @@ from cvxscreen.estimators.classifier import ScreenedSVC
 from cvxscreen.estimators.cross_validation import ScreenedSVCCV
 from cvxscreen.estimators.metric import TripletMetricLearner
 from cvxscreen.estimators.multitask import MultiTaskSVC
+from cvxscreen.estimators.quantile import ScreenedQuantileRegressor
 from cvxscreen.estimators.regressor import ScreenedRegressor
 from cvxscreen.estimators.sparse import SparseSVC
 
 __all__ = [
     "MultiTaskSVC",
+    "ScreenedQuantileRegressor",
     "ScreenedRegressor",
     "ScreenedSVC",
     "ScreenedSVCCV",

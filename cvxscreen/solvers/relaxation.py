@@ -42,6 +42,7 @@ from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.screening.reduction import Prediction, Selection
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver, call_checked
+from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.screened import Estimate, ProblemInMemory, Times
 from cvxscreen.solvers.solution import Answer, Round, Solution
 
@@ -346,9 +347,13 @@ class ProximalSteps(ScreenedRelaxation):
     def solve(self, reduced: Problem, selection: Selection) -> SubproblemResult | None:
         """The step's problem by the whole loop, in safe mode; `reduced` is strongly convex."""
         centre = self.centre
-        start = None if centre is None else Start(centre.x, centre.theta, None, centre.multipliers)
+        inner, start = self.inner, None
+        if reduced.side is None and inner.traits.reaches_target:
+            inner = Newton(limits=self.limits)  # takes a start better than an interior point method
+            if centre is not None:
+                start = Start(centre.x, centre.theta)
         found = self.step_solver(
-            reduced, self.inner, mode="safe", tol=max(0.01 * self.tol, 1e-12), start=start
+            reduced, inner, mode="safe", tol=max(0.01 * self.tol, 1e-12), start=start
         )
         self.proven = int(np.count_nonzero(found.earlier.codes >= 0))
         word = "optimal" if found.status == "optimal" else "inaccurate"

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import QuantileRegressor
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
@@ -20,11 +21,17 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cvxscreen
 from cvxscreen.datasets import heavy_tailed_regression, toy2, two_gaussians
-from cvxscreen.estimators import ScreenedRegressor, ScreenedSVC, ScreenedSVCCV
+from cvxscreen.estimators import (
+    ScreenedQuantileRegressor,
+    ScreenedRegressor,
+    ScreenedSVC,
+    ScreenedSVCCV,
+)
 
 CHECKED = [
     ScreenedSVC(),
     ScreenedRegressor(),
+    ScreenedQuantileRegressor(),
     ScreenedSVCCV(Cs=[0.1, 1.0], cv=2),
     ScreenedSVC(kernel="rbf"),
     ScreenedRegressor(loss="epsilon", kernel="rbf"),
@@ -201,3 +208,26 @@ def test_one_class_is_refused_with_its_name(clouds) -> None:
     for model in (ScreenedSVC(), ScreenedSVCCV()):
         with pytest.raises(cvxscreen.InvalidInput, match=r"only one class .*'a'"):
             model.fit(X, ["a"] * len(X))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("quantile", "alpha", "fit_intercept"),
+                         [(0.5, 0.0, True), (0.9, 0.01, True), (0.2, 0.1, False), (0.5, 50.0, True)])
+def test_quantile_regression_is_that_of_scikit_learn(
+    quantile: float, alpha: float, fit_intercept: bool, weighted: bool
+) -> None:
+    """The same objective, with the same meaning of every parameter; ours is never the larger."""
+    X, y = heavy_tailed_regression(400, 5)
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, 400) if weighted else None
+    options = {"quantile": quantile, "alpha": alpha, "fit_intercept": fit_intercept}
+    ours = ScreenedQuantileRegressor(**options).fit(X, y, sample_weight=weight)
+    theirs = QuantileRegressor(**options).fit(X, y, sample_weight=weight)
+    assert ours.certificates_[0].ok
+
+    def value(model: object) -> float:
+        r = y - X @ model.coef_ - model.intercept_
+        loss = np.average(np.maximum(quantile * r, (quantile - 1.0) * r), weights=weight)
+        return float(loss + alpha * np.abs(model.coef_).sum())
+
+    assert value(ours) <= value(theirs) * (1.0 + 1e-9)
+    assert value(ours) == pytest.approx(value(theirs), rel=1e-6)

@@ -77,6 +77,8 @@ DOORS = [
     Odd("tasks", tasks, LABELS),
     Odd("ScreenedSVC", fitted(estimators.ScreenedSVC), LABELS, estimator=True, words=True),
     Odd("ScreenedRegressor", fitted(estimators.ScreenedRegressor), ANSWERS, estimator=True),
+    Odd("ScreenedQuantileRegressor", fitted(
+        lambda: estimators.ScreenedQuantileRegressor(alpha=0.01)), ANSWERS, estimator=True),
     Odd("SparseSVC", fitted(estimators.SparseSVC), LABELS, estimator=True, words=True),
     Odd("MultiTaskSVC", fitted(lambda: estimators.MultiTaskSVC(h=1), TASK), LABELS),
     Odd("TripletMetricLearner", fitted(lambda: estimators.TripletMetricLearner(k=2)), LABELS,

@@ -1,0 +1,247 @@
+"""The certificate where no quadratic term holds the coordinates: (G, r), and how far it reaches.
+
+Optima are planted in integers and dyadic numbers, so that ``P(x) - P*`` is known exactly.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from cvxscreen.certificates import certificate as module
+from cvxscreen.certificates.certificate import certify
+from cvxscreen.core.cones import SideConstraints
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.designs.rows import Rows
+from cvxscreen.errors import InvalidInput
+
+N, D = 40, 4
+
+
+def exact_value(problem: Problem, A: np.ndarray, x: np.ndarray) -> Fraction:
+    """P(x) of kinked losses and a linear term, in rational numbers."""
+    point, f = [Fraction(float(v)) for v in x], problem.losses
+    total = sum((Fraction(float(q)) * v for q, v in zip(problem.linear, point, strict=True)),
+                Fraction(float(problem.constant)))
+    for row, b, lo, hi in zip(A, f.b, f.lo, f.hi, strict=True):
+        z = sum((Fraction(float(a)) * v for a, v in zip(row, point, strict=True)), Fraction())
+        z -= Fraction(float(b))
+        slope = Fraction(float(hi)) if z > 0 else Fraction(float(lo))
+        total += slope * z
+    if problem.quadratic.matrix is not None:
+        M = problem.quadratic.matrix
+        total += sum(Fraction(float(M[i, j])) * point[i] * point[j] / 2
+                     for i in range(len(point)) for j in range(len(point)))
+    return total
+
+
+def planted(
+    seed: int, *, linear: bool, scale: float = 1.0, dtype: type = np.float64
+) -> tuple[Problem, np.ndarray, np.ndarray, np.ndarray]:
+    """A pinball problem with a known vertex: problem, rows, optimum and slopes there.
+
+    Rows come in opposite pairs with equal slopes, so that ``A' theta = 0`` exactly; with `linear`
+    the slopes of single rows are free and q makes up for them.
+    """
+    rng = np.random.default_rng(seed)
+    half = rng.integers(-4, 5, (N // 2, D)).astype(float) * scale
+    half[:D] += 8 * scale * np.eye(D)
+    A = np.vstack([half, -half])
+    best = rng.integers(-3, 4, D).astype(float)
+    side = rng.choice([-1.0, 1.0], N // 2)
+    side[:D] = 0.0  # at their kinks
+    theta = np.where(side < 0, -0.25, 0.5)
+    theta[:D] = rng.integers(-1, 3, D) / 8.0
+    sides, theta = np.concatenate([side, side]), np.concatenate([theta, theta])
+    if linear:
+        theta[-D:], sides[-D:] = 0.5, 1.0
+    room = rng.integers(1, 20, N) * scale
+    b = A @ best - sides * room
+    q = -A.T @ theta if linear else np.zeros(D)
+    problem = Problem(
+        Rows(A.astype(dtype)), Losses(b, 0.0, 0.0, -0.25, 0.5), Quadratic(np.zeros(D)), q
+    )
+    return problem, A, best, theta
+
+
+CASES = [(linear, scale, dtype) for linear in (False, True)
+         for scale, dtype in ((1.0, np.float64), (2.0**-20, np.float64), (2.0**20, np.float32))]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("linear", "scale", "dtype"), CASES)
+def test_the_optimum_is_certified_for_every_distance(
+    linear: bool, scale: float, dtype: type, seed: int
+) -> None:
+    problem, A, best, theta = planted(seed, linear=linear, scale=scale, dtype=dtype)
+    proof = certify(problem, best, theta, tol=1e-9)
+    assert proof.ok, proof.reason
+    assert np.isinf(proof.within)
+    assert proof.gap >= 0.0
+    assert proof.primal == pytest.approx(float(exact_value(problem, A, best)), rel=1e-14)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("linear", "scale", "dtype"), CASES)
+def test_the_gap_bounds_what_is_lost(
+    linear: bool, scale: float, dtype: type, seed: int
+) -> None:
+    """At any point with any slopes in their boxes, the rounding of both included."""
+    problem, A, best, theta = planted(seed, linear=linear, scale=scale, dtype=dtype)
+    rng = np.random.default_rng(100 + seed)
+    lowest = exact_value(problem, A, best)
+    for size in (0.0, 1e-12, 1e-6, 1e-2, 1.0):
+        x = best + size * rng.standard_normal(D)
+        slopes = np.clip(theta + size * rng.standard_normal(N), -0.25, 0.5)
+        lost = exact_value(problem, A, x) - lowest
+        proof = certify(problem, x, slopes, tol=1e-9)
+        assert Fraction(proof.gap) >= lost
+        if size >= 1e-2:
+            assert not proof.ok
+
+
+def at_ends(seed: int) -> tuple[Problem, np.ndarray, np.ndarray, np.ndarray]:
+    """The optimum of `planted` with slopes that cannot move: all at the ends of their boxes."""
+    problem, A, best, theta = planted(seed, linear=False)
+    theta = np.where(np.abs(theta - 0.5) < np.abs(theta + 0.25), 0.5, -0.25)
+    return problem, A, best, theta
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_growth_of_the_losses_bounds_every_better_point(seed: int) -> None:
+    """Slopes without room: the statement still holds for all points, and bounds what is lost."""
+    problem, A, best, theta = at_ends(seed)
+    rng = np.random.default_rng(seed)
+    lowest = exact_value(problem, A, best)
+    for size in (0.0, 0.1):
+        x = best + size * rng.standard_normal(D)
+        proof = certify(problem, x, theta)
+        assert np.isinf(proof.within)
+        assert np.isfinite(proof.gap)
+        assert Fraction(proof.gap) >= exact_value(problem, A, x) - lowest
+
+
+def linear_over_box(x: np.ndarray, q: np.ndarray) -> Problem:
+    """``<q, x>`` over ``[0, 1]^d``, with one idle term."""
+    d = len(q)
+    side = SideConstraints(
+        sp.vstack([sp.eye(d), -sp.eye(d)]), np.r_[np.zeros(d), np.ones(d)], (("nonneg", 2 * d),)
+    )
+    return Problem(
+        Rows(np.zeros((1, d))), Losses([0.0], 0.0, 0.0, [0.0], [1.0]), Quadratic(np.zeros(d)), q,
+        side=side,
+    )
+
+
+def test_what_a_residual_costs_over_a_box_is_attained() -> None:
+    """``<q, x>`` from the worst corner: the gap is what is lost, and not one per cent less."""
+    q = np.array([1.0, -2.0, 0.5])
+    worst, best = (q > 0).astype(float), (q < 0).astype(float)
+    proof = certify(linear_over_box(worst, q), worst, np.zeros(1))
+    lost = float(q @ (worst - best))
+    assert np.isinf(proof.within)
+    assert lost <= proof.gap <= lost * (1.0 + 1e-12)
+
+
+def test_a_simplex_bounds_every_coordinate() -> None:
+    side = SideConstraints(
+        sp.vstack([sp.csr_array(np.ones((1, 3))), sp.eye(3)]), np.array([-1.0, 0.0, 0.0, 0.0]),
+        (("zero", 1), ("nonneg", 3)),
+    )
+    problem = Problem(
+        Rows(np.zeros((1, 3))), Losses([0.0], 0.0, 0.0, [0.0], [1.0]), Quadratic(np.zeros(3)),
+        np.ones(3), side=side,
+    )
+    low, high = module.bounding_box(problem)
+    np.testing.assert_allclose([low, high], [np.zeros(3), np.ones(3)], atol=1e-12)
+    assert (low <= 0).all()
+    assert (high >= 1).all()
+
+
+def test_terms_that_are_constraints_bound_coordinates_too() -> None:
+    rows = np.vstack([np.eye(2), -np.eye(2)])
+    problem = Problem(
+        Rows(rows), Losses([3.0, 4.0, 0.0, 1.0], 0.0, 0.0, 0.0, np.inf), Quadratic(np.zeros(2)),
+        np.zeros(2),
+    )
+    low, high = module.bounding_box(problem)
+    np.testing.assert_allclose([low, high], [[0.0, -1.0], [3.0, 4.0]], atol=1e-12)
+    assert (low <= [0.0, -1.0]).all()
+    assert (high >= [3.0, 4.0]).all()
+
+
+def test_without_any_bound_the_statement_says_how_far_it_reaches() -> None:
+    """A linear function: what is lost within that distance is the gap, and not one per cent less.
+    """
+    q, x = np.array([3.0, -4.0]), np.array([3.0, 4.0])
+    problem = Problem(
+        Rows(np.zeros((1, 2))), Losses([0.0], 0.0, 0.0, [0.0], [1.0]), Quadratic(np.zeros(2)), q
+    )
+    proof = certify(problem, x, np.zeros(1))
+    assert proof.within == pytest.approx(5000.0)
+    lost = 5.0 * proof.within  # at x - within q / |q|
+    assert lost <= proof.gap <= lost * (1.0 + 1e-6)
+    assert not proof.ok
+    assert proof.residual == 4.0
+    assert "holds within" in str(proof)
+    assert "balanced" in proof.reason
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_singular_matrix_leaves_its_kernel_to_the_terms(seed: int) -> None:
+    """M of rank 2 in 4 coordinates, integers: slopes balance ``A' theta + M x + q``."""
+    problem, A, best, theta = planted(seed, linear=False)
+    rng = np.random.default_rng(seed)
+    F = rng.integers(-2, 3, (2, D)).astype(float)
+    M = F.T @ F
+    curved = Problem(problem.design, problem.losses, Quadratic(np.zeros(D), M), -M @ best)
+    assert curved.quadratic.singular
+    assert curved.quadratic.free.all()
+    lowest = exact_value(curved, A, best)
+    assert certify(curved, best, theta, tol=1e-6).ok
+    for size in (1e-9, 1e-3, 1.0):
+        x = best + size * rng.standard_normal(D)
+        proof = certify(curved, x, theta, tol=1e-8)
+        assert Fraction(proof.gap) >= exact_value(curved, A, x) - lowest
+    assert not certify(problem, best + 0.1, theta, tol=1e-6).ok
+    with pytest.raises(InvalidInput, match="semidefinite"):
+        Quadratic(np.zeros(D), M - np.eye(D))
+
+
+def constrained(x: float) -> tuple[Problem, np.ndarray]:
+    """``|x_0 - 3| + |x_1|`` subject to ``x_0 <= 1`` and ``x_1 = 0`` as terms, at ``(x, 0)``."""
+    problem = Problem(
+        Rows(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])),
+        Losses([3.0, 0.0, 1.0, 0.0], 0.0, 0.0, [-1.0, -1.0, 0.0, -np.inf],
+               [1.0, 1.0, np.inf, np.inf]),
+        Quadratic(np.zeros(2)), np.zeros(2),
+    )
+    return problem, np.array([x, 0.0])
+
+
+def test_constraints_as_terms_stand_beside_the_gap() -> None:
+    problem, x = constrained(1.0)
+    proof = certify(problem, x, [-1.0, 0.0, 1.0, 0.0])
+    assert proof.ok
+    assert proof.primal == 2.0
+    assert proof.primal_residual == 0.0
+    assert proof.gap <= 1e-12
+    problem, x = constrained(2.0)
+    proof = certify(problem, x, [-1.0, 0.0, 1.0, 0.0])
+    assert proof.primal_residual == 1.0
+    assert not proof.ok
+    assert "constraint is violated by 1" in proof.reason
+    assert proof.primal == 1.0
+    problem, x = constrained(0.0)  # feasible, and complementary slackness is missing
+    proof = certify(problem, x, [-1.0, 0.0, 1.0, 0.0])
+    assert 1.0 <= proof.gap <= 1.0 + 1e-9
+    assert proof.primal_residual == 0.0
+
+
+def test_a_multiplier_of_the_wrong_sign_is_refused() -> None:
+    problem, x = constrained(1.0)
+    assert "outside its box" in certify(problem, x, [1.0, 0.0, -1.0, 0.0]).reason

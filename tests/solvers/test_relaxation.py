@@ -1,0 +1,255 @@
+"""Terms screened without strong convexity: right answers, and relaxations that do not run away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.optimize import linprog
+
+import cvxscreen as cs
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Layout, Problem, Quadratic
+from cvxscreen.designs.rows import Rows
+from cvxscreen.solvers import relaxation
+from cvxscreen.solvers.interface import Start
+from cvxscreen.solvers.interior_point import InteriorPoint
+from cvxscreen.solvers.loop import solve_screened
+from cvxscreen.solvers.relaxation import sample
+
+LOSSES = ("absolute", "quantile", "epsilon", "smoothed_epsilon", "huber")
+
+
+def heavy(n: int, d: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows with a column of ones, noise with heavy tails that grows with a feature."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    noise = rng.standard_t(3, n) * (1.0 + 0.5 * np.abs(X[:, 0]))
+    X[:, -1] = 1.0
+    return X, X @ rng.standard_normal(d) + noise
+
+
+def scenarios(n: int, d: int, seed: int = 0) -> np.ndarray:
+    """Returns of assets with common factors and heavy tails."""
+    rng = np.random.default_rng(seed)
+    common = rng.standard_t(4, (n, 3)) @ (0.007 * rng.standard_normal((3, d)))
+    return common + 0.01 * rng.standard_t(4, (n, d)) + rng.uniform(0, 0.002, d)
+
+
+def quantile_by_highs(X: Any, y: np.ndarray, tau: float) -> float:
+    n, d = X.shape
+    unit = sp.identity(n, format="csr")
+    found = linprog(
+        np.r_[np.zeros(d), np.full(n, tau), np.full(n, 1.0 - tau)],
+        A_eq=sp.hstack([sp.csr_matrix(X), unit, -unit]), b_eq=y,
+        bounds=[(None, None)] * d + [(0, None)] * (2 * n), method="highs",
+    )
+    return float(found.fun)
+
+
+@pytest.mark.parametrize("tau", [0.1, 0.5, 0.95])
+def test_quantile_regression_agrees_with_a_linear_program(tau: float) -> None:
+    X, y = heavy(9000, 8)
+    found = cs.solve(cs.regression(X, y, C=np.inf, loss="quantile", tau=tau), tol=1e-10)
+    assert found.status == "optimal"
+    assert np.isinf(found.certificate.within)
+    assert found.value == pytest.approx(quantile_by_highs(X, y, tau), rel=1e-9)
+    assert found.rounds[-1].kept < 0.5 * len(y)
+    at_kinks = np.sort(np.abs(X @ found.x - y))[:8]
+    assert at_kinks.max() <= 1e-9  # a vertex: d terms are at their kinks
+
+
+@pytest.mark.parametrize("storage", ["float64", "float32", "csr"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_loss_is_solved_to_rounding(loss: str, storage: str) -> None:
+    """Sampled, reduced, put back: the value is that of the interior point method on everything."""
+    X, y = heavy(6000, 6)
+    data: Any = sp.csr_matrix(X) if storage == "csr" else X.astype(storage)
+    problem = cs.regression(data, y, C=np.inf, loss=loss)
+    found = solve_screened(problem, tol=1e-9)
+    assert found.status == "optimal", found.certificate.reason
+    whole = InteriorPoint()(problem, None, 0.0)
+    assert found.value == pytest.approx(problem.primal(whole.x), rel=1e-9)
+
+
+@pytest.mark.parametrize("loss", ["absolute", "quantile", "huber"])
+def test_absolute_values_of_the_coefficients_are_terms(loss: str) -> None:
+    X, y = heavy(6000, 10)
+    problem = cs.regression(X, y, C=0.002, loss=loss, penalty="l1", intercept=True)
+    found = cs.solve(problem, tol=1e-9)
+    assert found.status == "optimal", found.certificate.reason
+    cost = problem.losses.take(np.arange(6000)).value(X @ found.w + found.intercept).sum()
+    assert found.value == pytest.approx(cost + np.abs(found.w).sum(), rel=1e-12)
+    if loss == "quantile":
+        assert (np.abs(found.w) < 1e-10).any()
+
+
+def test_a_bad_start_does_not_make_it_diverge() -> None:
+    """CVaR with a free threshold, 97 % of the scenarios collapsed around a threshold far off."""
+    problem = cs.cvar(scenarios(20_000, 10), 0.95, min_return=0.0005)
+    best = cs.solve(problem, tol=1e-8)
+    assert best.status == "optimal", best.certificate.reason
+    for threshold in (-5.0, -0.05, 0.0, 0.5):
+        start = Start(np.r_[np.full(10, 0.1), threshold], np.zeros(problem.n))
+        found = solve_screened(problem, tol=1e-8, start=start)
+        assert found.status == "optimal", found.certificate.reason
+        assert found.value == pytest.approx(best.value, rel=1e-7)
+        assert len(found.rounds) <= 25
+
+
+def test_a_portfolio_agrees_with_a_linear_program() -> None:
+    R = scenarios(6000, 5)
+    n, d = R.shape
+    found = cs.solve(cs.cvar(R, 0.9, min_return=0.0, upper=0.4), tol=1e-9)
+    assert found.status == "optimal"
+    assert found.certificate.violation <= 1e-9
+    c = np.r_[np.zeros(d), 1.0, np.full(n, 1.0 / (0.1 * n))]
+    rows = sp.hstack([sp.csr_matrix(-R), sp.csr_matrix(-np.ones((n, 1))), -sp.identity(n)])
+    lp = linprog(
+        c, A_ub=sp.vstack([rows, sp.csr_matrix(np.r_[-R.mean(0), np.zeros(n + 1)])]),
+        b_ub=np.zeros(n + 1), A_eq=np.r_[np.ones(d), np.zeros(n + 1)][None], b_eq=[1.0],
+        bounds=[(0, 0.4)] * d + [(None, None)] + [(0, None)] * n, method="highs",
+    )
+    assert found.value == pytest.approx(lp.fun, rel=1e-8)
+    losses = np.sort(-R @ found.w)[::-1]
+    assert found.value == pytest.approx(losses[: n // 10].mean(), rel=1e-7)
+    assert found.w.sum() == pytest.approx(1.0, abs=1e-9)
+    assert (found.w >= -1e-10).all()
+
+
+@pytest.mark.parametrize("loss", ["quantile", "huber"])
+def test_safe_mode_proves_terms_of_proximal_steps(loss: str) -> None:
+    X, y = heavy(1500, 4)
+    problem = cs.regression(X, y, C=np.inf, loss=loss)
+    found = cs.solve(problem, tol=1e-6, mode="safe")
+    assert found.status == "optimal", found.certificate.reason
+    assert found.value == pytest.approx(cs.solve(problem, tol=1e-9).value, rel=1e-6)
+    assert all(r.predicted == r.refuted == 0 for r in found.rounds)
+    assert max(r.proven for r in found.rounds) > 0
+    assert not (found.screening.codes >= 0).any()  # of a step, not of the problem
+
+
+def test_rows_that_repeat_and_columns_of_zeros() -> None:
+    X, y = heavy(5000, 5)
+    X = np.hstack([np.repeat(X, 2, axis=0), np.zeros((10_000, 1))])
+    y = np.repeat(y, 2)
+    found = cs.solve(cs.regression(X, y, C=np.inf, loss="absolute"), tol=1e-8)
+    assert found.certificate.relative_gap <= 1e-8
+    once = cs.solve(cs.regression(X[::2, :-1], y[::2], C=np.inf, loss="absolute"), tol=1e-9)
+    assert found.value == pytest.approx(2.0 * once.value, rel=1e-9)
+
+
+def test_many_constraints_are_terms_that_are_inactive() -> None:
+    """A linear program in a polyhedron of 6000 facets: the kept ones are few, all hold."""
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((6000, 5))
+    A /= np.linalg.norm(A, axis=1)[:, None]
+    q = rng.standard_normal(5)
+    problem = Problem(
+        Rows(A), Losses(np.ones(6000), 0.0, 0.0, 0.0, np.inf), Quadratic(np.zeros(5)), q
+    )
+    found = solve_screened(problem, tol=1e-8)
+    assert found.status == "optimal", found.certificate.reason
+    assert found.certificate.primal_residual <= 1e-9
+    lp = linprog(q, A_ub=A, b_ub=np.ones(6000), bounds=(None, None), method="highs")
+    assert found.value == pytest.approx(lp.fun, rel=1e-9)
+    assert np.isinf(found.certificate.within)
+
+
+@pytest.mark.parametrize("n", [30, 9000])
+def test_what_has_no_optimum_says_so(n: int) -> None:
+    X, y = heavy(n, 3)
+    quantile = cs.regression(X, y, C=np.inf, loss="quantile")
+    unbounded = Problem(quantile.design, quantile.losses, quantile.quadratic, np.full(3, 2.0 * n))
+    found = solve_screened(unbounded)
+    assert found.status == "unbounded"
+    assert not found.certificate.ok
+    rows = np.vstack([X, -X[:1]])
+    losses = Losses(
+        np.r_[y, -y[0] - 1.0], 0.0, 0.0, np.r_[0.0, np.full(n - 1, -1.0), 0.0],
+        np.r_[np.inf, np.ones(n - 1), np.inf],
+    )
+    infeasible = Problem(Rows(rows), losses, quantile.quadratic, np.zeros(3))
+    assert solve_screened(infeasible).status == "infeasible"
+
+
+def test_a_limit_leaves_the_best_point_with_its_certificate() -> None:
+    X, y = heavy(20_000, 10)
+    problem = cs.regression(X, y, C=np.inf, loss="absolute")
+    found = cs.solve(problem, tol=1e-9, time_limit=1e-6)
+    assert found.status in ("time_limit", "optimal")
+    if np.isfinite(found.x).all():
+        assert found.certificate.gap >= 0.0
+
+
+def test_a_sample_keeps_penalties_and_constraints() -> None:
+    X, y = heavy(50_000, 4)
+    problem = cs.regression(X, y, C=0.5, loss="quantile", penalty="l1")
+    part = sample(problem)
+    assert part.n < 0.2 * problem.n
+    assert part.layout == Layout(False, 4, 0.5)
+    np.testing.assert_array_equal(part.design.dense(np.arange(part.n - 4, part.n)), np.eye(4))
+    assert (part.losses.hi[-4:] == 1.0).all()
+    assert (part.losses.lo[-4:] == -1.0).all()
+    total = float((part.losses.hi - part.losses.lo)[:-4].sum())
+    assert total == pytest.approx(0.5 * 50_000, rel=1e-9)
+
+
+def test_a_start_at_the_optimum_takes_one_round() -> None:
+    X, y = heavy(20_000, 6)
+    problem = cs.regression(X, y, C=np.inf, loss="quantile", tau=0.3)
+    first = cs.solve(problem, tol=1e-9)
+    again = cs.solve(problem, tol=1e-9, start=first)
+    assert again.status == "optimal"
+    assert len(again.rounds) == 1
+    assert again.value == pytest.approx(first.value, rel=1e-12)
+
+
+def test_a_path_over_tau_is_the_quantile_process() -> None:
+    X, y = heavy(8000, 4)
+    problem = cs.regression(X, y, C=np.inf, loss="quantile", tau=0.5)
+    taus = [0.1, 0.2, 0.5, 0.8]
+    path = cs.path(problem, over="tau", values=taus, tol=1e-9)
+    for point, tau in zip(path.points, taus, strict=True):
+        assert point.status == "optimal"
+        assert point.over == "tau"
+        alone = cs.solve(cs.regression(X, y, C=np.inf, loss="quantile", tau=tau), tol=1e-9)
+        assert point.objective == pytest.approx(alone.value, rel=1e-9)
+        below = float((y < X @ point.x - 1e-9).mean())
+        assert below <= tau <= below + 2 * 4 / 8000 + 1e-9
+
+
+def test_the_parameters_that_a_problem_does_not_have_are_refused() -> None:
+    X, y = heavy(100, 3)
+    free = cs.regression(X, y, C=np.inf, loss="absolute")
+    with pytest.raises(cs.InvalidInput, match="C"):
+        free.with_(C=2.0)
+    with pytest.raises(cs.InvalidInput, match="tau"):
+        free.with_(tau=0.2)
+    with pytest.raises(cs.InvalidInput, match="over"):
+        cs.path(free, over="tau", values=[0.2])
+    pinball = cs.regression(X, y, C=1.0, loss="quantile", penalty="l1")
+    with pytest.raises(cs.InvalidInput, match="between 0 and 1"):
+        pinball.with_(tau=1.5)
+    moved = pinball.with_(tau=0.9).with_(C=3.0)
+    np.testing.assert_allclose(moved.losses.lo[:100], -2.7)
+    np.testing.assert_allclose(moved.losses.hi[:100], 0.3)
+    assert (moved.losses.hi[100:] == 1.0).all()
+    for arguments in ({"C": np.inf, "penalty": "l1"}, {"C": np.inf, "kernel": "rbf"},
+                      {"penalty": "l1", "kernel": "rbf"}, {"penalty": "l3"}):
+        with pytest.raises(cs.InvalidInput):
+            cs.regression(X, y, **arguments)
+
+
+def test_a_relaxation_that_ran_away_becomes_a_proximal_step(monkeypatch: Any) -> None:
+    """With next to nothing kept the first relaxation has no minimum: it is held, then let go."""
+    monkeypatch.setattr(relaxation, "AROUND", 0.0)
+    monkeypatch.setattr(relaxation, "LEAST", 1)
+    X, y = heavy(6000, 5)
+    problem = cs.regression(X, y, C=np.inf, loss="absolute")
+    far = Start(np.full(5, 30.0), np.zeros(6000))
+    found = solve_screened(problem, tol=1e-9, start=far)
+    assert found.status == "optimal", found.certificate.reason
+    assert found.value == pytest.approx(cs.solve(problem, tol=1e-9).value, rel=1e-9)
