@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
+from cvxscreen._support.validation import positive
 from cvxscreen.estimators.fitting import Array, ScreenedModel, sample_weights
 from cvxscreen.models.regression import regression
 
@@ -119,7 +120,8 @@ class ScreenedRegressor(RegressorMixin, ScreenedModel):
         """
         X, y = validate_data(self, X, y, y_numeric=True, **self._accepts())
         problem = regression(
-            X, y, C=self.C, loss=self.loss, epsilon=self.epsilon, tau=self.tau, gamma=self.gamma,
+            X, y, C=positive("C", self.C), loss=self.loss,
+            epsilon=self.epsilon, tau=self.tau, gamma=self.gamma,
             delta=self.delta, sample_weight=sample_weights(sample_weight, X), **self._options(),
         )
         found = self._solved(problem)

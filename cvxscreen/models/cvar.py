@@ -39,7 +39,7 @@ def cvar(
     upper: ArrayLike | None = None,
     min_return: float | None = None,
     mean: ArrayLike | None = None,
-    probabilities: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
     A: ArrayLike | None = None,
     b: ArrayLike | None = None,
 ) -> Problem:
@@ -59,8 +59,9 @@ def cvar(
         Least mean return.
     mean : array_like, shape (d,), optional
         Mean returns for `min_return`; those of the scenarios when omitted.
-    probabilities : array_like, shape (n,), optional
-        Of the scenarios, non-negative; they are scaled to add up to 1. Equal when omitted.
+    sample_weight : array_like, shape (n,), optional
+        Probabilities of the scenarios, non-negative; they are scaled to add up to 1. Equal when
+        omitted.
     A, b : array_like, shape (m, d) and (m,), optional
         Further constraints ``A w <= b``.
 
@@ -81,20 +82,20 @@ def cvar(
     beta = number("beta", beta)
     if not 0.0 < beta < 1.0:
         raise InvalidInput(f"`beta` is {beta:g}; a level strictly between 0 and 1 is needed.")
-    share = weights(probabilities, n)
+    share = weights(sample_weight, n)
     share = share / (float(share.sum()) * (1.0 - beta))
     losses = Losses(np.zeros(n), 0.0, 0.0, 0.0, share)  # type: ignore[arg-type]
     linear = np.zeros(d + 1)
     linear[-1] = 1.0
     parts = _Rows(d)
     if budget is not None:
-        parts.equal(np.ones((1, d)), -np.atleast_1d(finite("budget", budget)))
+        parts.equal(np.ones((1, d)), -np.array([number("budget", budget)]))
     parts.above(np.eye(d), -_ends("lower", lower, -np.inf, d))
     parts.above(-np.eye(d), _ends("upper", upper, np.inf, d))
     if min_return is not None:
         usual = np.asarray(rows.adjoint(share / float(share.sum())))
         wanted = usual if mean is None else finite("mean", mean, (d,))
-        parts.above(wanted[None], -np.atleast_1d(finite("min_return", min_return)))
+        parts.above(wanted[None], -np.array([number("min_return", min_return)]))
     if (A is None) != (b is None):
         raise InvalidInput("`A` and `b` belong together; one of them is missing.")
     if A is not None and b is not None:

@@ -212,7 +212,7 @@ def test_one_class_is_refused_with_its_name(clouds) -> None:
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("quantile", "alpha", "fit_intercept"),
-                         [(0.5, 0.0, True), (0.9, 0.01, True), (0.2, 0.1, False), (0.5, 50.0, True)])
+                         [(0.5, 0.0, True), (0.9, 0.01, True), (0.2, 0.1, False), (0.5, 50., True)])
 def test_quantile_regression_is_that_of_scikit_learn(
     quantile: float, alpha: float, fit_intercept: bool, weighted: bool
 ) -> None:
