@@ -88,6 +88,10 @@ def solve(
 ) -> Solution | MultiTaskSolution | LpSolution:
     """Solve `problem` through screening, with a certificate on the full data.
 
+    A small problem does not wait for a compiler: the loops are compiled, once a machine, when the
+    calls without them have cost as much CPU time as compiling does. Last digits, within `tol`, may
+    differ before and after; ``cvxscreen warmup`` compiles everything in advance.
+
     Parameters
     ----------
     problem : Problem

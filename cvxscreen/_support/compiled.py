@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from functools import lru_cache
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from numba import njit
+from numba.core import event
 from numba.core.options import DefaultOptions
 from numpy.typing import NDArray
 
@@ -51,6 +54,58 @@ def compiled(
         cache=True, fastmath=set(fastmath), error_model="numpy", nogil=nogil,
         inline="always" if inline else "never", **options,
     )
+
+
+class Announcement(event.Listener):
+    """A line on standard error once a process has compiled our loops for `PATIENCE` seconds.
+
+    Attributes
+    ----------
+    silent : bool
+        Whether it has been said, or is not to be.
+    seconds : float
+        Spent compiling so far.
+    """
+
+    PATIENCE = 1.0
+    TEXT = "cvxscreen: compiling, once a machine (`cvxscreen warmup` does it in advance)"
+
+    def __init__(self) -> None:
+        self.silent, self.seconds = False, 0.0
+        self._depth, self._began = 0, 0.0
+
+    def on_start(self, event: Any) -> None:
+        """A function begins to be compiled, maybe for another one that waits for it."""
+        if self._depth or _ours(event):
+            if not self._depth:
+                self._began = perf_counter()
+            self._depth += 1
+            self._say(self.seconds + perf_counter() - self._began)
+
+    def on_end(self, event: Any) -> None:
+        """It is compiled."""
+        if self._depth:
+            self._depth -= 1
+            spent = perf_counter() - self._began
+            self._say(self.seconds + spent)
+            if not self._depth:
+                self.seconds += spent
+
+    def _say(self, seconds: float) -> None:
+        if seconds >= self.PATIENCE and not self.silent:
+            self.silent = True
+            if sys.stderr is not None:
+                sys.stderr.write(self.TEXT + "\n")
+
+
+def _ours(event: Any) -> bool:
+    """Whether a function of this package is compiled."""
+    loop = getattr(event.data.get("dispatcher"), "py_func", None)
+    return str(getattr(loop, "__module__", "")).startswith("cvxscreen.")
+
+
+ANNOUNCEMENT = Announcement()
+event.register("numba:compile", ANNOUNCEMENT)  # type: ignore[no-untyped-call]
 
 
 @lru_cache(maxsize=64)

@@ -34,7 +34,7 @@ ZERO, LOW, HIGH, OTHER = 0, 1, 2, 3
 """What a code says: slope 0, ``lo``, ``hi``, or the next number of the pool."""
 
 
-@compiled()
+@compiled(allocates=False)
 def unpack(codes, pool, first, lo, hi, factor, out):  # type: ignore[no-untyped-def]
     """Write a dual point to `out`; its own numbers begin at ``pool[first]``. Returns their end."""
     for i in range(codes.size):
@@ -146,6 +146,8 @@ class Points(NamedTuple):
         The unpenalised coordinate, -1 without one.
     forward : float
         Relative rounding of a margin.
+    curved, endless : bool
+        Whether any loss has a parabola, a slope without end.
     """
 
     X: Array
@@ -153,6 +155,8 @@ class Points(NamedTuple):
     pool: Array
     free: int
     forward: float
+    curved: bool
+    endless: bool
 
 
 # The scalar formulas of a single certificate, which numpy runs on arrays, for the loops below.
@@ -162,21 +166,20 @@ _gap_above = compiled()(gap_above)
 _endless_above = compiled()(endless_above)
 
 
-@compiled(fastmath=frozenset({"reassoc"}))
-def sums(block, points, codes, place, out, pull):  # type: ignore[no-untyped-def]
+@compiled(fastmath=frozenset({"reassoc"}), allocates=False)
+def sums(block, points, codes, place, room, out, pull):  # type: ignore[no-untyped-def]
     """Add the sums over a block of terms; one row a point.
 
     To `out`: value, gap, ``sum |theta| norm``, ``sum |theta a_free|``, and the count of slopes
     outside their box; to `pull` ``A' theta``. `codes` (K, n) are those of the block, `place` (K,)
-    is where its slopes begin in the pool, and is moved on.
+    is where its slopes begin in the pool, and is moved on. `room` is for four vectors over it.
     """
     A, b, e, q, lo, hi = block.A, block.b, block.e, block.q, block.lo, block.hi
     d, n = A.shape
-    curved, endless = q.max() > 0.0, lo.min() < -1e300 or hi.max() > 1e300
-    t, theta, bend, steep = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    t, theta, bend, steep = room[0], room[1], room[2], room[3]
     for k in range(points.factors.size):
         factor, x = points.factors[k], points.X[k]
-        if k == 0 or curved:
+        if k == 0 or points.curved:
             for i in range(n):
                 bend[i] = q[i] / factor
                 steep[i] = _steepness(bend[i])
@@ -199,7 +202,7 @@ def sums(block, points, codes, place, out, pull):  # type: ignore[no-untyped-def
             values += value
             error = noise * block.sizes[i]
             gap += _gap_above(t[i], theta[i], error, value, b[i], e[i], bend[i], low, high)
-            if endless:
+            if points.endless:
                 gap += _endless_above(value, error, bend[i], low, high)
             load += abs(theta[i]) * block.norms[i]
             outside += not ((theta[i] >= low) & (theta[i] <= high))
@@ -213,32 +216,27 @@ def sums(block, points, codes, place, out, pull):  # type: ignore[no-untyped-def
         out[k, 4] += outside
 
 
-@compiled()
-def takers(block, points, codes, first, needed, distance, out):  # type: ignore[no-untyped-def]
+def takers(
+    block: Block, points: Points, codes: NDArray[np.int8], first: NDArray[np.int64],
+    needed: Array, distance: Array, out: Array,
+) -> None:
     """The cheapest single term that can raise, and that can lower, ``sum_i a_i,free theta_i``.
 
     `out` gets the larger of the two costs a point; infinity where one way is closed.
     """
     A, b, e, q, lo, hi = block.A, block.b, block.e, block.q, block.lo, block.hi
-    norms, free = block.norms, points.free
-    d, n = A.shape
-    theta = np.empty(n)
-    for k in range(points.factors.size):
-        factor = points.factors[k]
-        unpack(codes[k], points.pool, first[k], lo, hi, factor, theta)
-        up, down = np.inf, np.inf
-        for i in range(n):
-            t, s, size = 0.0, theta[i], abs(A[free, i])
-            for j in range(d):
-                t += points.X[k, j] * A[j, i]
-            rise, fall = hi[i] * factor - s, s - lo[i] * factor
-            rate = abs(t) + abs(b[i]) + e[i] + q[i] / factor * abs(s) + norms[i] * distance[k]
-            if A[free, i] < 0.0:
-                rise, fall = fall, rise
-            if size > 0.0 and rise * size >= needed[k]:
-                up = min(up, rate / size)
-            if size > 0.0 and fall * size >= needed[k]:
-                down = min(down, rate / size)
+    column = A[points.free]
+    size, falling = np.abs(column), column < 0.0
+    slopes = PackedSlopes(lo, hi, points.factors, codes, points.pool, first)
+    for k, factor in enumerate(points.factors):
+        s = slopes.row(k)
+        rise, fall = hi * factor - s, s - lo * factor
+        rise, fall = np.where(falling, fall, rise), np.where(falling, rise, fall)
+        t = np.abs(points.X[k] @ A)
+        rate = t + np.abs(b) + e + q / factor * np.abs(s) + block.norms * distance[k]
+        with np.errstate(invalid="ignore"):  # no size times no end
+            ways = [(size > 0.0) & (way * size >= needed[k]) for way in (rise, fall)]
+        up, down = (float((rate[way] / size[way]).min(initial=np.inf)) for way in ways)
         out[k] = needed[k] * max(up, down) if needed[k] > 0.0 else 0.0
 
 
@@ -349,12 +347,15 @@ def _sums(
     f, design = columns(problem.losses), cast(Rows, problem.design)
     out, pull = np.zeros((len(factors), 5)), np.zeros_like(points)
     place, rows = theta.first.copy(), max(ROWS, BLOCK // problem.d)
-    all_points = Points(points, factors, theta.pool, free, float(design.forward_factor))
+    endless = bool((problem.losses.lo < -1e300).any() or (problem.losses.hi > 1e300).any())
+    all_points = Points(points, factors, theta.pool, free, float(design.forward_factor),
+                        bool(problem.losses.q.any()), endless)
+    room = np.empty((4, min(rows, problem.n)))
     for start in range(0, problem.n, rows):  # a block stays in the cache while points pass over it
         terms = slice(start, start + rows)
         A = np.ascontiguousarray(design.dense(terms).T)
         own = (column[terms] for column in (problem.sizes, problem.norms, *f))
-        sums(Block(A, *own), all_points, theta.codes[:, terms], place, out, pull)
+        sums(Block(A, *own), all_points, theta.codes[:, terms], place, room, out, pull)
     values, fy, load, size, outside = out.T
     pull += problem.linear
     diagonal, rounding = problem.quadratic.diagonal, EPS * (problem.n + 8)

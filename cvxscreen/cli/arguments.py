@@ -175,7 +175,13 @@ def parser() -> argparse.ArgumentParser:
     )
     info.add_argument("file", type=Path, help="the .npz file")
 
-    for command in (demo, along, check, metric, info):
+    warmup = commands.add_parser(
+        "warmup", help="compile in advance what is compiled when it first pays",
+        description="Run small problems through every solver, so that what they compile lies on "
+        "disk. Once a machine; NUMBA_CACHE_DIR says where, if not beside the package.",
+    )
+
+    for command in (demo, along, check, metric, info, warmup):
         command.add_argument("--quiet", action="store_true", help="print nothing but errors")
         command.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return top

@@ -18,9 +18,11 @@ from types import FrameType
 from typing import Any
 
 from cvxscreen import plots
+from cvxscreen._support.compiled import ANNOUNCEMENT
 from cvxscreen._support.limits import TIME
 from cvxscreen.cli.arguments import parse_grid, parse_kernel_params, parser
 from cvxscreen.cli.learned import learn_metrics
+from cvxscreen.cli.warmup import warm_up
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import CvxscreenError, InvalidInput
 from cvxscreen.models.files import read_data, two_classes
@@ -202,12 +204,20 @@ def _info(args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
+def _warmup(args: argparse.Namespace) -> int:
+    seconds = dict(warm_up(shown=not (args.quiet or args.json)))
+    _say(args, f"compiled, in {sum(seconds.values()):.0f} CPU seconds", {"seconds": seconds})
+    return EXIT_OK
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     args = parser().parse_args(argv)
     commands = {
         "demo": _demo, "path": _path, "verify": _verify, "triplets": _triplets, "info": _info,
+        "warmup": _warmup,
     }
+    ANNOUNCEMENT.silent |= args.quiet or args.json
     with terminable() as heard:
         try:
             code = commands[args.command](args)

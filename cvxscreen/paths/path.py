@@ -66,6 +66,9 @@ def path(
 ) -> Path:
     """Solve `problem` at every value of C, lambda or tau, each from the solution before it.
 
+    A small problem does not wait for a compiler (see `solve`): last digits, within `tol`, may
+    differ between a machine that has compiled the loops and one that has not.
+
     Parameters
     ----------
     problem : Problem or LpSvm

@@ -136,7 +136,7 @@ class Run:
             if len(stretch) == len(asked) or self.limits.reached:
                 return
             grid = grid[len(stretch):]  # it missed the first of these
-        with PARTS.rent() if self.waiting else nullcontext():
+        with PARTS.rent(len(grid) - 1) if self.waiting else nullcontext():
             self.one(float(grid[0]))
 
     def recall(self, last: PathPoint) -> None:

@@ -134,9 +134,11 @@ def two_hinges(A: np.ndarray, sizes: np.ndarray) -> Block:
     return Block(A, sizes, sizes, one, 0 * one, 0 * one, -one, 0 * one)
 
 
-def one_point(x: float, pool: list[float], free: int, forward: float) -> Points:
+def one_point(
+    x: float, pool: list[float], free: int, forward: float, *, squared: bool = False
+) -> Points:
     """A point of one coordinate whose slopes are all in the pool."""
-    return Points(np.full((1, 1), x), np.ones(1), np.array(pool), free, forward)
+    return Points(np.full((1, 1), x), np.ones(1), np.array(pool), free, forward, squared, squared)
 
 
 def all_other(n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -169,7 +171,8 @@ def test_the_noise_of_a_margin_counts_with_the_slope_of_a_squared_loss() -> None
         np.ones((1, 1)), one, one, 0 * one, 0 * one, one, -np.inf * one, np.inf * one
     )
     out, pull = np.zeros((1, 5)), np.zeros((1, 1))
-    sums(squared, one_point(1.0, [0.5], -1, noise), *all_other(1), out, pull)
+    point = one_point(1.0, [0.5], -1, noise, squared=True)
+    sums(squared, point, *all_other(1), np.empty((4, 1)), out, pull)
     assert out[0, 1] == pytest.approx(0.125 + noise * (1.0 + noise) + 2.0 * 0.5 * noise, rel=1e-9)
 
 
@@ -200,7 +203,7 @@ def test_the_noise_of_margins_is_in_the_sums() -> None:
     """At a kink it is multiplied by the jump of the slope: ``2 sum noise_i``, the terms being 0."""
     block = two_hinges(np.array([[1.0, 1.0]]), np.array([1.0, 3.0]))
     out, pull = np.zeros((1, 5)), np.zeros((1, 1))
-    sums(block, one_point(1.0, [-0.5, -0.5], -1, 1e-3), *all_other(2), out, pull)
+    sums(block, one_point(1.0, [-0.5, -0.5], -1, 1e-3), *all_other(2), np.empty((4, 2)), out, pull)
     assert out[0, 1] == pytest.approx(2e-3 * 4.0, rel=1e-9)
 
 

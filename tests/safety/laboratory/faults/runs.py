@@ -125,7 +125,7 @@ FAULTS = (
           "+ problem.imbalance + rounding * size) * (1.0 + 1e-6)", "+ problem.imbalance)",
           "an infeasible dual point is certified on a path",
           "certificates/test_path_certificates.py::test_the_rounding_of_a_balance_is_charged"),
-    batch("many certificates without endless boxes", DROPPED, "        if endless:\n"
+    batch("many certificates without endless boxes", DROPPED, "        if points.endless:\n"
           "                gap += _endless_above", "        if False:\n                gap += "
           "_endless_above", "a gap below the true one is certified on a path",
           "certificates/test_path_certificates.py::"
