@@ -75,6 +75,9 @@ TANGENT = 1e-6
 OUT = 0.03
 """Share of the ball that a guess reaches beside a tangent."""
 
+OFF_CENTRE = 0.1
+"""Features are centred from this share of their root mean square that is their mean."""
+
 SCREENS = {"off": OFF, "safe": SAFE, "certified": CERTIFIED}
 
 
@@ -170,12 +173,15 @@ class CompiledPath:
         rows = _own(problem.design.dense())
         columns = (losses.b, losses.e, losses.q, 1.0 / np.maximum(losses.q, 1e-300), losses.lo,
                    losses.hi)
-        terms = Terms(_own(rows.T), *map(_own, columns))
         free = np.flatnonzero(problem.quadratic.free)
         one = int(free[0]) if len(free) else -1
+        self.centre = self._centred(rows, one) if len(free) else None
+        terms = Terms(_own(rows.T), *map(_own, columns))
         base = float(np.square(terms.A[one]).sum()) if len(free) else 0.0
         # A guess is about all coordinates, a proof about the penalised ones.
         norms = problem.norms if self.screen == SAFE or not len(free) else problem.sizes
+        if self.centre is not None and self.screen != SAFE:
+            norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
         far, (k1, k2, k3, k4) = np.inf, losses.knots
         falls, rises = losses.lo < 0.0, losses.hi > 0.0
         knots = np.stack([
@@ -190,6 +196,27 @@ class CompiledPath:
         self.state: Any = np.zeros(1, STATE).view(np.recarray)[0]
         self.recall(None)
         self.pace = 1e-5 + 1e-8 * n * (d + 10)  # seconds a point, until one has been measured
+
+    @staticmethod
+    def _centred(rows: Array, free: int) -> Array | None:
+        """Centre the features against the unpenalised column e of `rows`, in place.
+
+        ``<a_i, x> = <a_i - e_i mu, x> + e_i <mu, x>``: the same problem, whose unpenalised
+        coordinate is larger by ``<mu, x>``. Features far from 0 against their spread would make
+        Newton's systems nearly singular. Returns mu, shape (d,), with 0 for e itself; None where
+        the features are near enough to their centre as they are.
+        """
+        column = rows[:, free].copy()
+        size = float(column @ column)
+        if not size > 0.0:
+            return None
+        mean = column @ rows / size
+        mean[free] = 0.0
+        spread = np.sqrt(np.einsum("ij,ij->j", rows, rows) / size)
+        if not (np.abs(mean) > OFF_CENTRE * spread).any():
+            return None
+        rows -= column[:, None] * mean
+        return np.asarray(mean)
 
     def recall(self, memory: Sequence[float] | None) -> None:
         """Take over what another run had learnt; the beginner's guesses when None."""
@@ -214,6 +241,8 @@ class CompiledPath:
         """Go on from a point that was solved elsewhere, at C = `value`."""
         point = reference_point(self.problem.with_(C=value), x, theta)
         self.x[:], self.theta[:], self.t[:] = point.x, point.theta, point.margins
+        if self.centre is not None:
+            self.x[self.data.free] += self.centre @ point.x
         state, reach = self.state, point.primal_dual_distance * (1.0 + 1e-14) + point.dual_error
         state.factor, state.primal = value / self.problem.C, point.primal
         state.terms, state.distance, state.stride = point.terms, reach, 0.0
@@ -238,6 +267,8 @@ class CompiledPath:
         factors, codes = values / self.problem.C, np.empty((K, n), dtype=np.int8)
         pool, first = np.empty(K * n), np.zeros(K, dtype=np.int64)  # what is not used costs nothing
         count = self.follow(factors, Found(X, codes, pool, first, record))
+        if self.centre is not None:
+            X[:count, self.data.free] -= X[:count] @ self.centre
         theta = PackedSlopes(losses.lo, losses.hi, factors, codes, pool, first).head(count)
         return Uncertified(values[:count], X[:count], theta, record[:count])
 
