@@ -120,7 +120,7 @@ class ParameterPath:
         return np.array([point.value for point in self.points])
 
     def of(self, variable: Any) -> Array:
-        """The values of a variable along the path, shape (number of points, *variable.shape)."""
+        """The values of a variable along the path, shape (number of points,) and the variable's."""
         return np.array([point.of(variable) for point in self.points])
 
     def table(self) -> str:

@@ -1,0 +1,64 @@
+"""How Sphinx builds the documentation: ``sphinx-build -W -b html docs build/html``."""
+
+from __future__ import annotations
+
+import inspect
+from importlib.metadata import version as installed
+from pathlib import Path
+
+import cvxscreen
+
+HERE = Path(__file__).parent
+
+project = "cvxscreen"
+author = "The cvxscreen developers"
+release = version = installed("cvxscreen")
+
+extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+exclude_patterns = ["build"]
+html_theme = "furo"
+html_title = "cvxscreen"
+myst_heading_anchors = 3
+# Links to files of the repository (scripts, tests) work where the pages are read on a host of code.
+suppress_warnings = ["myst.xref_missing"]
+autosummary_generate = True
+autodoc_typehints = "none"  # the docstrings give types and shapes
+numpydoc_show_class_members = False
+numpydoc_xref_param_type = False
+
+
+GROUPS = {
+    "Solve, screen, certify": (
+        "solve", "screen", "path", "certify", "reference_point", "bounds", "lambda_max",
+        "c_interval", "eps_interval", "lam_interval",
+    ),
+    "CVXPY": ("explain", "reduce", "verify", "Screened"),
+    "Models": (
+        "svm", "regression", "cvar", "sparse_svm", "sparse_svr", "rtlm", "triplets", "pairs",
+        "quadruplets", "raso", "Problem",
+    ),
+    "What if the data change": (
+        "leave_one_out", "reweight", "remove", "add", "influence", "bootstrap",
+    ),
+}
+"""Names that stand first in the reference, by what they are for; the others follow by name."""
+
+
+def reference() -> str:
+    """The page with every public name, in groups."""
+    lines = ["# Reference", "", "Every public name; `import cvxscreen` has them all.", ""]
+    left = [name for name in sorted(cvxscreen.__all__) if not name.startswith("_")]
+    groups = {title: [n for n in names if n in left] for title, names in GROUPS.items()}
+    known = {name for names in groups.values() for name in names}
+    groups["Everything else"] = [name for name in left if name not in known]
+    for title, names in groups.items():
+        functions = [n for n in names if not inspect.ismodule(getattr(cvxscreen, n))]
+        lines += [f"## {title}", "", "```{eval-rst}", ".. currentmodule:: cvxscreen", "",
+                  ".. autosummary::", "   :toctree: .", ""]
+        lines += [f"   {name}" for name in functions] + ["```", ""]
+    return "\n".join(lines)
+
+
+(HERE / "generated").mkdir(exist_ok=True)
+(HERE / "generated" / "reference.md").write_text(reference(), "utf-8")
