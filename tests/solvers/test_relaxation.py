@@ -16,8 +16,8 @@ from cvxscreen.designs.rows import Rows
 from cvxscreen.solvers import relaxation
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.interior_point import InteriorPoint
-from cvxscreen.solvers.loop import solve_screened
-from cvxscreen.solvers.relaxation import sample
+from cvxscreen.solvers.loop import one_round, solve_screened
+from cvxscreen.solvers.relaxation import ScreenedRelaxation, sample
 
 LOSSES = ("absolute", "quantile", "epsilon", "smoothed_epsilon", "huber")
 
@@ -244,12 +244,28 @@ def test_the_parameters_that_a_problem_does_not_have_are_refused() -> None:
 
 
 def test_a_relaxation_that_ran_away_becomes_a_proximal_step(monkeypatch: Any) -> None:
-    """With next to nothing kept the first relaxation has no minimum: it is held, then let go."""
+    """With next to nothing kept relaxations run away: the best point stays, a step is held back.
+
+    What was refuted is kept from then on.
+    """
     monkeypatch.setattr(relaxation, "AROUND", 0.0)
     monkeypatch.setattr(relaxation, "LEAST", 1)
     X, y = heavy(6000, 5)
     problem = cs.regression(X, y, C=np.inf, loss="absolute")
-    far = Start(np.full(5, 30.0), np.zeros(6000))
-    found = solve_screened(problem, tol=1e-9, start=far)
+    screened = ScreenedRelaxation(problem, InteriorPoint(), "certified", 1e-9, (), None)
+    screened.begin(Start(np.full(5, 30.0), np.zeros(6000)), solve_screened)
+    values, weights, refuted = [], [], np.zeros(6000, dtype=bool)
+    while not screened.over:
+        one_round(screened)
+        assert screened.centre is not None
+        values.append(screened.centre.value)
+        weights.append(screened.weight)
+        assert (refuted <= screened.held).all()  # it only grows
+        refuted = screened.held.copy()
+        assert not (screened.select().codes[refuted] >= 0).any()
+    assert np.diff(values).max(initial=0.0) <= 0.0
+    assert max(weights) > 0.0
+    assert refuted.any()
+    found = screened.solution(0.0)
     assert found.status == "optimal", found.certificate.reason
     assert found.value == pytest.approx(cs.solve(problem, tol=1e-9).value, rel=1e-9)

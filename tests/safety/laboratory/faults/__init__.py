@@ -18,6 +18,7 @@ from faults import (
     runs,
     sparse,
     streamed,
+    unheld,
     written,
 )
 from faults.table import KINDS, Fault
@@ -38,6 +39,7 @@ PARTS = (
     multitask,
     reducer,
     streamed,
+    unheld,
     written,
 )
 FAULTS: tuple[Fault, ...] = tuple(fault for part in PARTS for fault in part.FAULTS)
