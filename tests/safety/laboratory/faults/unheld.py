@@ -73,3 +73,4 @@ FAULTS = (
             "the best point is lost to one that is far off"),
     relaxed("the weights of a sample's penalty", SLACK, "np.ones(len(stay))",
             "np.full(len(stay), factor)", "samples are fitted with a penalty ten times too large"),
+)
