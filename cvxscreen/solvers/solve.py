@@ -1,8 +1,9 @@
 """One problem in, one certified solution out: which engine solves it, for whoever asks.
 
 `cvxscreen.solve` and ``prob.solve(method="screen")`` take the same way: the compiled path where the
-problem suits it and the code is there (or has become due, see `segments.CompileClock`), metric
-learning by its own method, everything else by the loop of screening with the solver that suits.
+problem suits it and the code is there (or has become due, see `segments.CompileClock`; few terms go
+by numpy until then), metric learning by its own method, everything else by the loop of screening
+with the solver that suits.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from contextlib import nullcontext
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.bounds import Bound, default_bounds, midpoint_ball
 from cvxscreen.core.problem import Problem
-from cvxscreen.solvers.compiled_path.one_value import solve_one
+from cvxscreen.solvers.compiled_path.one_value import solve_one, solve_uncompiled
 from cvxscreen.solvers.compiled_path.segments import PARTS, ready
+from cvxscreen.solvers.few_terms import few
 from cvxscreen.solvers.interface import Start, SubproblemSolver
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.metric.solver import MetricSolver, solve_metric
@@ -67,6 +69,11 @@ def solve_problem(
     waiting = plain and limits is UNLIMITED and compiled_path(problem, solver)
     if waiting and ready():
         found = solve_one(problem, tol, tuple(chosen))
+        if found is not None:
+            return found
+    elif waiting and few(problem):
+        with PARTS.rent():
+            found = solve_uncompiled(problem, tol, tuple(chosen))
         if found is not None:
             return found
     inner = named_solver(solver, problem, limits)

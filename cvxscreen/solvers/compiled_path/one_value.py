@@ -54,7 +54,7 @@ def solve_uncompiled(
     """The same for a problem of `few` terms, compiling nothing."""
     began = perf_counter()
     with np.errstate(all="ignore"):  # judged by the certificate
-        x, theta, steps = solve_few(problem, 1e-3 * tol)
+        x, theta, steps = solve_few(problem, 1e-2 * tol)
     spent = perf_counter() - began
     if not np.isfinite(x).all():
         return None

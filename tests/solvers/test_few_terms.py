@@ -1,0 +1,74 @@
+"""Few terms by numpy alone: certified, as good as the compiled path, and nothing compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from strategies import CASES, Case, reference
+
+import cvxscreen
+from cvxscreen.certificates.certificate import certify
+from cvxscreen.solvers import few_terms, solve
+from cvxscreen.solvers.compiled_path.segments import CompileClock, suits
+from cvxscreen.solvers.few_terms import few, solve_few
+
+
+@pytest.mark.parametrize("case", CASES[::2], ids=str)
+def test_the_optimum_of_small_problems(case: Case) -> None:
+    """Every loss and scale of the cases that the compiled path takes: certified to 1e-6."""
+    problem = reference(case).problem
+    if not suits(problem):
+        pytest.skip("another engine's")
+    with np.errstate(all="ignore"):
+        x, theta, steps = solve_few(problem, 1e-9)
+    assert steps <= few_terms.STEPS
+    assert (theta >= problem.losses.lo).all()
+    assert (theta <= problem.losses.hi).all()
+    proof = certify(problem, x, theta, tol=1e-6)
+    assert proof.ok, proof.reason
+
+
+@pytest.fixture
+def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> CompileClock:
+    """A machine that has compiled nothing, and on which it is not due."""
+    clock = CompileClock(np.inf)
+    monkeypatch.setattr(solve, "ready", lambda: False)
+    monkeypatch.setattr(solve, "PARTS", clock)
+    return clock
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_solve_takes_it_while_nothing_is_compiled(
+    intercept: bool, nothing_compiled: CompileClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record of a call like any other; its time counts; larger problems go elsewhere."""
+    X, y = cvxscreen.datasets.two_gaussians(300, 5, bayes_error=0.1)
+    problem = cvxscreen.svm(X, y, intercept=intercept)
+    plain = cvxscreen.solve(problem, solver="newton", tol=1e-8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(solve, "solve_screened", None)
+        found = cvxscreen.solve(problem, tol=1e-8)
+    assert found.status == "optimal"
+    assert "optimal" in str(found)
+    assert abs(found.value - plain.value) <= found.certificate.gap + plain.certificate.gap
+    assert found.screening.zero.mean() == pytest.approx(plain.screening.zero.mean(), abs=0.02)
+    assert nothing_compiled.spent > 0.0
+    monkeypatch.setattr(few_terms, "TERMS", 299)
+    assert not few(problem)
+
+
+def test_what_its_certificate_refuses_is_solved_again(
+    nothing_compiled: CompileClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the loop of screening; also where it ends in numbers that are none."""
+    X, y = cvxscreen.datasets.two_gaussians(80, 3, bayes_error=0.1)
+    problem = cvxscreen.svm(X, y)
+    for worth in (1.01, np.nan):
+        def lying(problem, tol, worth=worth):
+            x, theta, steps = solve_few(problem, tol)
+            return worth * x, theta, steps
+
+        monkeypatch.setattr("cvxscreen.solvers.compiled_path.one_value.solve_few", lying)
+        found = cvxscreen.solve(problem)
+        assert found.status == "optimal"
+        assert cvxscreen.certify(problem, found.x, found.theta).ok
