@@ -28,11 +28,12 @@ from cvxscreen.core.duality import reference_point
 from cvxscreen.cvxpy_plugin.composite.problem import (
     CompositeProblem,
     evaluate,
-    recognise_composite,
+    recognise_refused,
 )
 from cvxscreen.cvxpy_plugin.composite.rounds import ScreenedComposite
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.plugin import Request, require_cvxpy_problem, run
+from cvxscreen.cvxpy_plugin.recognise.check import at_best_helpers
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
@@ -79,11 +80,11 @@ def certify_cvxpy(problem: Any, *, tol: float = 1e-6) -> Certificate:
     try:
         recognition = cached_recognition(problem, recognise)
     except NotScreenable as refusal:
-        try:
-            made = recognise_composite(problem, refusal)
-        except NotScreenable:
-            raise refusal from None
-        recognition = made.recognition
+        found = recognise_refused(problem, refusal)
+        if isinstance(found, CompositeProblem):
+            made, recognition = found, found.recognition
+        else:
+            recognition = found
     x = current_point(recognition)
     if not np.isfinite(x).all():
         raise InvalidInput("a variable holds NaN or infinity, so there is no answer to certify.")
@@ -102,7 +103,7 @@ def current_point(recognition: Recognition) -> Array:
         key: free_entries(variable, variable.value)
         for key, variable in standard.canonical.own.items()
     }
-    return standard.join(values)[recognition.core]
+    return at_best_helpers(recognition, standard.join(values)[recognition.core])
 
 
 def _slopes(

@@ -14,9 +14,10 @@ from cvxscreen._support.tables import fields
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
-from cvxscreen.cvxpy_plugin.composite.problem import recognise_composite
+from cvxscreen.cvxpy_plugin.composite.problem import recognise_refused
 from cvxscreen.cvxpy_plugin.plugin import require_cvxpy_problem
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
+from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.errors import NotScreenable
 
 
@@ -44,9 +45,11 @@ def explain(problem: Any) -> Explanation:
 def _explain_composite(problem: Any, refusal: NotScreenable, began: float) -> Explanation:
     """`problem` as losses beside another convex part, or the refusal."""
     try:
-        made = recognise_composite(problem, refusal)
+        made = recognise_refused(problem, refusal)
     except NotScreenable:
         return Explanation(False, (str(refusal),), seconds=process_time() - began)
+    if isinstance(made, Recognition):
+        return Explanation.of(made.problem, process_time() - began)
     found = Explanation.of(made.recognition.problem, process_time() - began)
     return replace(found, beside=made.descriptions)
 

@@ -21,7 +21,7 @@ from cvxpy.utilities.warn import warn
 from cvxscreen._support.limits import ITERATIONS, TIME, Limits
 from cvxscreen._support.validation import choice, one_of, tolerance
 from cvxscreen.certificates.certificate import certify
-from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, recognise_composite
+from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, recognise_refused
 from cvxscreen.cvxpy_plugin.composite.rounds import USELESS, screened_composite
 from cvxscreen.cvxpy_plugin.cvxpy_solver import (
     ACCURACY,
@@ -294,7 +294,7 @@ def _recognised(problem: Any, request: Request) -> Recognition | CompositeProble
     try:
         recognition = cached_recognition(problem, recognise)
     except NotScreenable as refusal:
-        found = str(refusal) if request.builtin else _composite(problem, refusal)
+        found = _second_try(problem, request, refusal)
     except Exception as defect:  # a problem that CVXPY can solve must not fail on its way here
         found = f"the recogniser stopped with {type(defect).__name__}: {defect}"
     else:
@@ -306,12 +306,17 @@ def _recognised(problem: Any, request: Request) -> Recognition | CompositeProble
     return found
 
 
-def _composite(problem: Any, refusal: NotScreenable) -> CompositeProblem | str:
-    """`problem` as losses beside another convex part; `refusal` where it is not that either."""
+def _second_try(
+    problem: Any, request: Request, refusal: NotScreenable
+) -> Recognition | CompositeProblem | str:
+    """`problem` as losses beside another convex part, or in general; else why not."""
     try:
-        return recognise_composite(problem, refusal)
-    except Exception:  # whatever it is, the first reason is the one to give
-        return str(refusal)
+        found = recognise_refused(problem, refusal)
+    except NotScreenable as reason:
+        return str(reason)
+    if isinstance(found, CompositeProblem):
+        return str(refusal) if request.builtin else found
+    return cached_recognition(problem, lambda _: found)
 
 
 def plain(problem: Any, request: Request, reason: str, solver: Any = None) -> Any:

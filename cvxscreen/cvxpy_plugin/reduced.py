@@ -13,7 +13,7 @@ from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.build import Built, build
-from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, evaluate, recognise_composite
+from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, evaluate, recognise_refused
 from cvxscreen.cvxpy_plugin.composite.reduction import CompositeReduction, WriteComposite
 from cvxscreen.cvxpy_plugin.composite.rounds import ScreenedComposite
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
@@ -60,11 +60,10 @@ def reduce(problem: Any) -> Reduced:
     try:
         recognition = recognise(problem)
     except NotScreenable as refusal:
-        try:
-            made = recognise_composite(problem, refusal)
-        except NotScreenable:
-            raise refusal from None
-        return reduced_composite(made)
+        made = recognise_refused(problem, refusal)
+        if isinstance(made, CompositeProblem):
+            return reduced_composite(made)
+        recognition = made
     return reduced_plain(recognition)
 
 

@@ -26,7 +26,7 @@ from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.recognise.canonical import refusal
 from cvxscreen.cvxpy_plugin.recognise.check import check
-from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_standard
+from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_numbers
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.rescale import scaled_slopes, with_costs
 from cvxscreen.cvxpy_plugin.recognise.standard import standardise, with_current_costs
@@ -144,8 +144,7 @@ def cached_recognition(problem: Any, recognise: Callable[[Any], Recognition]) ->
         if canonical is None:
             return _recognise_anew(problem, recognise)
         standard = standardise(canonical)
-    found = recognise_standard(standard)
-    check(found)
+    found = recognise_numbers(standard)
     last = entry.last
     store_recognition(found)
     if last is not None:

@@ -86,9 +86,9 @@ def test_a_recalled_recognition_is_that_of_a_new_problem(
     problem = make(name, Data(), p)
     solution_cache.cached_recognition(problem, recognise)
     calls: list[Any] = []
-    original = solution_cache.recognise_standard
+    original = solution_cache.recognise_numbers
     monkeypatch.setattr(
-        solution_cache, "recognise_standard", lambda s: calls.append(s) or original(s)  # type: ignore
+        solution_cache, "recognise_numbers", lambda s: calls.append(s) or original(s)  # type: ignore
     )
     rng = np.random.default_rng(2)
     for value in (2.5, 0.3, 1.0):

@@ -12,6 +12,7 @@ maxima by the same ball; g itself goes into every reduced problem.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +29,7 @@ from cvxscreen.cvxpy_plugin.recognise.python_loops import vectorised
 from cvxscreen.cvxpy_plugin.recognise.recognise import (
     RefusedByRules,
     recognise,
+    recognise_in_general,
     recognise_standard,
 )
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
@@ -125,6 +127,30 @@ def recognise_composite(
     made = composite_of(found, unscreened)
     _check(made, problem)
     return made
+
+
+def recognise_refused(
+    problem: Any, refusal: NotScreenable
+) -> CompositeProblem | Recognition:
+    """A problem that `recognise` refuses: beside another convex part, or in general.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+    refusal : NotScreenable
+        What `recognise` raised.
+
+    Raises
+    ------
+    NotScreenable
+        `refusal`, where it is neither.
+    """
+    with suppress(Exception):  # whatever it is, the first reason is the one to give
+        return recognise_composite(problem, refusal)
+    if isinstance(refusal, RefusedByRules):
+        with suppress(Exception):
+            return recognise_in_general(refusal)
+    raise refusal
 
 
 def composite_of(found: Recognition, unscreened: UnscreenedTerm | None) -> CompositeProblem:

@@ -116,7 +116,7 @@ def at_best_helpers(recognition: Recognition, x: Array) -> Array:
     """
     problem, standard = recognition.problem, recognition.standard
     helpers = np.flatnonzero(~standard.own()[recognition.core])
-    if not len(helpers):
+    if standard.canonical.original is None or not len(helpers):
         return x
     x = x.copy()
     columns = {int(j): problem.design.column(int(j)) for j in helpers}

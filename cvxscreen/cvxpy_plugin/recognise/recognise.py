@@ -109,15 +109,41 @@ def recognise(problem: Any) -> Recognition:
     with np.errstate(invalid="ignore", over="ignore"):  # data with NaN or infinity are refused
         standard = standardise(canonicalise(problem))
     try:
-        try:
-            recognition = recognise_standard(standard)
-        except NotStronglyConvex:
-            recognition = recognise_standard(standard, strongly_convex=False)
-        check(recognition)
+        return recognise_numbers(standard)
     except NotScreenable as reason:
         refused = RefusedByRules(str(reason))
         refused.standard = standard
         raise refused from None
+
+
+def recognise_numbers(standard: Standard) -> Recognition:
+    """The same from the canonical numbers, checked.
+
+    Raises
+    ------
+    NotScreenable
+        With the reason.
+    """
+    try:
+        recognition = recognise_standard(standard)
+    except NotStronglyConvex:
+        recognition = recognise_standard(standard, strongly_convex=False)
+    check(recognition)
+    return recognition
+
+
+def recognise_in_general(refusal: RefusedByRules) -> Recognition:
+    """The refused problem with all that no rule takes as coordinates and side constraints.
+
+    For a problem that is no strongly convex sum of losses beside a few convex terms either.
+
+    Raises
+    ------
+    NotScreenable
+        If there is no loss, or too few terms.
+    """
+    recognition = recognise_standard(refusal.standard, strongly_convex=False)
+    check(recognition)
     return recognition
 
 
@@ -285,7 +311,9 @@ def _check_free(
     if len(foreign):
         # With a cost they are part of the objective, which may be better kept beside the losses.
         costly = (draft.linear[foreign] != 0.0) | (np.diff(draft.quadratic.indptr)[foreign] > 0)
-        kind = NotScreenable if costly.any() else NotStronglyConvex
+        square = sp.csr_array(draft.quadratic[core][:, core])
+        beside = costly.any() and not _quadratic(square).singular
+        kind = NotScreenable if beside else NotStronglyConvex
         raise kind(_stuck(draft, int(foreign[0])))
     unpenalised = core[touched & loose]
     if len(unpenalised) > int((touched & ~loose).sum()):
