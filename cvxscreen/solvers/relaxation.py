@@ -38,6 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.bounds import Bound
+from cvxscreen.core.duality import dual_feasible
 from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.screening.reduction import Prediction, Selection
@@ -311,11 +312,21 @@ class ScreenedRelaxation(
         best = self.centre
         if best is None:
             return
-        self.answer = Answer.of(self.problem, best.x, best.theta, best.multipliers, self.tol)
+        self.answer = self.certified_answer(best)
         if self.answer.proof.ok or exhausted:
             self.finished = True
         else:
             self.whole = True
+
+    def certified_answer(self, best: Candidate) -> Answer:
+        """`best` with its certificate; slopes that balance to a tolerance only are balanced."""
+        problem = self.problem
+        answer = Answer.of(problem, best.x, best.theta, best.multipliers, self.tol)
+        if answer.proof.ok:
+            return answer
+        pair = dual_feasible(problem, best.theta, best.multipliers, best.margins, best.x)
+        repaired = Answer.of(problem, best.x, *pair, self.tol)
+        return repaired if repaired.proof.gap < answer.proof.gap else answer
 
     def solution(self, began: float) -> Solution:
         """As of every problem; where a limit came first the best point is certified."""
@@ -376,7 +387,7 @@ class ProximalSteps(ScreenedRelaxation):
         """Certify the step's answer as one of the problem itself; else another step."""
         best = self.centre
         if best is not None and not self.finished:
-            self.answer = Answer.of(self.problem, best.x, best.theta, best.multipliers, self.tol)
+            self.answer = self.certified_answer(best)
             self.finished = self.answer.proof.ok or len(self.rounds) + 1 >= STEPS
         proof = None if self.answer is None else self.answer.proof
         self.record(self.problem.n - self.proven, proof, (self.proven, 0, 0), times)

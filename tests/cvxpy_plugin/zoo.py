@@ -265,7 +265,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
             s.ridge + cp.sum(s.xi), [s.margin >= 1 - s.xi, s.xi >= 0, cp.sum(s.xi) <= 5]),
          "variable xi is shared or bounded from above in the constraint"),
         ("logistic", lambda s: (s.ridge + cp.sum(cp.logistic(-s.margin)), []), "logistic"),
-        ("largest", lambda s: (s.ridge + cp.sum_largest(-s.margin, 5), []), "sum_largest"),
         ("ridge", lambda s: (s.ridge + cp.sum_squares(s.residual), []), "no loss term"),
         ("lasso_intercept", lambda s: (
             cp.norm1(s.w) + cp.sum_squares(s.residual + s.b), []), "no loss over data"),
