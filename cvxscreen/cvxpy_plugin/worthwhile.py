@@ -50,6 +50,10 @@ solves of 400 terms with a kernel take half a second."""
 ENTRIES = 40.0
 """Entries of the data per coordinate that tell data from differences of neighbours (2 to 4)."""
 
+ROWS = (cp.constraints.Inequality, cp.NonNeg, cp.NonPos, cp.constraints.Equality, cp.Zero)
+"""Constraints whose rows may go. A coordinate that is in many equalities is there beside slacks (a
+linear program's ``X @ w - y == u - v``): without them they would leave it no freedom."""
+
 SAMPLE = 24
 """So many of the pieces that a Python loop has written stand for all of them."""
 
@@ -144,7 +148,7 @@ def measure(problem: Any) -> Size:
     chosen, weight = _some(constraints)
     for constraint in chosen:
         rows = 0.0
-        if type(constraint) in (cp.constraints.Inequality, cp.NonNeg, cp.NonPos):
+        if type(constraint) in ROWS:
             rows = float(constraint.size)
         elif type(constraint) is cp.SOC:
             rows = float(constraint.args[0].size)
@@ -196,7 +200,7 @@ class _Walk:
                 below = 0.0
                 if name in KINKED:
                     below = float(here.size if isinstance(here, Elementwise) else part.size)
-                elif name in NORMS:
+                elif name in NORMS and here.size > 1:
                     below = float(here.size)
                 stack.append((part, below, 0.0, weight))
 

@@ -27,7 +27,7 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("the problem was read")
 
     monkeypatch.setattr(plugin, "recognise", never)
-    monkeypatch.setattr(plugin, "recognise_composite", never)
+    monkeypatch.setattr(plugin, "recognise_refused", never)
 
 
 def fit(n: int, d: int, loss: Callable[[Any], Any] = cp.abs) -> Any:
