@@ -348,6 +348,9 @@ def plain_after_failure(
     named = not (request.builtin or request.solver is None)
     first = chosen_solver(None, request.options)
     answers = [] if screened is None else [screened]
+    if screened is not None:  # CVXPY compiles some atoms by the values that variables have
+        for variable in problem.variables():
+            variable.save_value(None)
     failures: list[cp.error.SolverError] = []
     for solver in [None] if named or first is None else [first, None]:
         try:
