@@ -18,6 +18,9 @@ Array = NDArray[np.float64]
 KINDS = ("zero", "nonneg", "soc", "psd")
 
 
+STEPS = (0.0, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7)
+"""Parts of the way inside that are tried; further ones would cost more than they are worth."""
+
 EQUALITIES = 300
 """More equalities than this are not looked at for `SideConstraints.nearness`."""
 
@@ -164,6 +167,19 @@ class SideConstraints:
             if kind != "zero"
         )
         return away if inside else float("inf")
+
+    def moved_inside(self, x: ArrayLike, towards: ArrayLike) -> Array:
+        """`x`, or the nearest of a few points on the way to `towards` that is inside for certain.
+
+        Solvers end on the boundary, a rounding error inside or outside, and no theorem holds for a
+        point outside. Returns `x` itself where none of the points is inside.
+        """
+        x, towards = np.asarray(x, dtype=np.float64), np.asarray(towards, dtype=np.float64)
+        for part in STEPS:
+            moved = x + part * (towards - x)
+            if np.isfinite(self.nearness(moved)):
+                return np.asarray(moved)
+        return x
 
     def violation(self, x: ArrayLike) -> float:
         """Euclidean distance of ``F x + f`` from K."""

@@ -17,7 +17,7 @@ from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.build import build, explicit_features, joint_sdp
-from cvxscreen.cvxpy_plugin.strictly_feasible import move_inside, strictly_feasible_point
+from cvxscreen.cvxpy_plugin.strictly_feasible import strictly_feasible_point
 from cvxscreen.errors import UnknownName
 from cvxscreen.multitask.problem import MultiTask
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver
@@ -107,7 +107,7 @@ class CvxpySolver(SubproblemSolver):
         if key not in self.interior_points:
             self.interior_points[key] = (side, strictly_feasible_point(side))
         towards = self.interior_points[key][1]
-        return x if towards is None else move_inside(side, x, towards)
+        return x if towards is None else side.moved_inside(x, towards)
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0

@@ -20,7 +20,6 @@ from cvxscreen.core.penalty import PSD
 from cvxscreen.core.problem import Problem
 from cvxscreen.core.quadratic import Quadratic
 from cvxscreen.cvxpy_plugin.recognise.matrices import gathered
-from cvxscreen.cvxpy_plugin.strictly_feasible import move_inside
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import CvxscreenError
 from cvxscreen.solvers.apg import Apg
@@ -101,5 +100,5 @@ def _solved(problem: Problem, frame: Any, times: Array, weight: float, size: int
     x = np.asarray(spread.T @ found.x)
     well = np.asarray(spread.T @ np.eye(size).ravel()) * max(float(np.abs(x).max()), 1e-300)
     if problem.side is not None:
-        x = move_inside(problem.side, x, x + well)  # so that proofs may rest on it
+        x = problem.side.moved_inside(x, x + well)  # so that proofs may rest on it
     return Start(x, found.theta, None, -point.penalty_subgradient)

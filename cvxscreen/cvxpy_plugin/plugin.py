@@ -77,7 +77,7 @@ BUILTIN = "BUILTIN"
 LIMITS = ("time_limit", "max_iter")
 """Options that the built-in solver takes, as `cvxscreen.solve` does."""
 
-NO_SIDE = "the built-in solver takes no side constraints"
+NO_SIDE = "the built-in solver takes no such side constraints (linear ones only)"
 
 ELSEWHERE = ("gp", "qcp", "requires_grad", "nlp")
 """Arguments of ``prob.solve`` that ask for something else than a convex solve."""
@@ -301,7 +301,7 @@ def _recognised(problem: Any, request: Request) -> Recognition | CompositeProble
         found = recognition
     if isinstance(found, str):
         store_refusal(problem, request.builtin, found)
-    elif request.builtin and isinstance(found, Recognition) and found.problem.side is not None:
+    elif request.builtin and isinstance(found, Recognition) and not builtin_takes(found.problem):
         return NO_SIDE
     return found
 

@@ -28,6 +28,7 @@ from cvxscreen.errors import NotCertified, NotScreenable
 from cvxscreen.screening.reduction import Screening, Selection
 from cvxscreen.screening.verdict import piece_masks
 from cvxscreen.solvers.loop import solve_screened
+from cvxscreen.solvers.registry import builtin_takes
 
 FIRST_GAP = 1e-8
 """Relative gap of the solve that fixings are proven from."""
@@ -176,7 +177,7 @@ def reduced_plain(recognition: Recognition) -> Reduced:
             "nothing can be proven of a problem whose objective has no squared norm of its "
             "variables; `prob.solve(method='screen')` predicts there."
         )
-    inner = None if full.side is None else CvxpySolver()
+    inner = None if builtin_takes(full) else CvxpySolver()
     found = solve_screened(full, inner, tol=FIRST_GAP, start=metric_start(full))
     if found.status not in ("optimal", "inaccurate"):
         raise _no_point(found.status)

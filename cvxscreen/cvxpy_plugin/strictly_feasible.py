@@ -20,9 +20,6 @@ from cvxscreen.core.cones import SideConstraints
 
 Array = NDArray[np.float64]
 
-STEPS = (0.0, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7)
-"""Parts of the way that are tried; further ones would cost more than they are worth."""
-
 ROWS, MATRIX = 20_000, 30
 """Larger side constraints (rows, side of a PSD matrix) are not worth a solve of their own."""
 
@@ -65,15 +62,3 @@ def strictly_feasible_point(side: SideConstraints) -> Array | None:
         return None
     found = np.asarray(x.value, dtype=np.float64)
     return found if np.isfinite(side.nearness(found)) else None
-
-
-def move_inside(side: SideConstraints, x: Array, towards: Array) -> Array:
-    """`x`, or the nearest of a few points on the way to `towards` that is inside for certain.
-
-    Returns `x` itself where none of them is.
-    """
-    for part in STEPS:
-        moved = x + part * (towards - x)
-        if np.isfinite(side.nearness(moved)):
-            return np.asarray(moved)
-    return x

@@ -179,7 +179,7 @@ class SubproblemSolver(Protocol):
 
 
 def refuse_side(problem: Problem) -> None:
-    """Refuse side constraints: no built-in solver takes them.
+    """Refuse side constraints, for a built-in solver that does not take them.
 
     Raises
     ------
@@ -188,7 +188,8 @@ def refuse_side(problem: Problem) -> None:
     """
     if problem.side is not None:
         raise InvalidInput(
-            "the built-in solvers take no side constraints; use a solver that CVXPY has installed."
+            "this built-in solver takes no side constraints; use 'interior_point', which takes "
+            "linear ones, or a solver that CVXPY has installed."
         )
 
 

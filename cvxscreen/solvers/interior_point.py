@@ -30,6 +30,7 @@ taken where its gap is smaller. From a start that is already on the right face n
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -51,7 +52,7 @@ MOST_COORDINATES = 2000
 """Coordinates up to which the matrix of the normal equations is formed."""
 LINEAR = ("zero", "nonneg")
 """Kinds of side constraints that become terms and equalities."""
-TO_BOUNDARY = 0.9995
+TO_BOUNDARY = 0.99
 """Share of the way to the boundary that a step may take."""
 IDLE = 15
 """Steps in a row that bring no better estimate of the gap, after which the method stops."""
@@ -71,6 +72,8 @@ REGULAR = 1e-9
 """What makes the equations of a face regular, relative to its rows; refined away."""
 REFINEMENTS = 4
 """Steps of iterative refinement of the equations of a face."""
+ON_BOUND = 1e-14
+"""Distance, relative to the largest coordinate, at which a coordinate is on its bound."""
 RAY = 1e-8
 """How well, relatively, a direction has to fit to prove unboundedness or infeasibility."""
 FAR = 1e6
@@ -320,6 +323,27 @@ class _Terms:
     def quadratic(self) -> Array:
         """M, dense; None would be a special case for little."""
         return self.problem.quadratic.dense()
+
+    @cached_property
+    def bounds(self) -> tuple[NDArray[np.intp], Array]:
+        """Coordinates with a constraint of their own, and where it binds."""
+        single = np.flatnonzero(np.diff(self.own.indptr) == 1)
+        own = single + self.n + len(self.split)
+        single = single[(self.lo[own] == 0.0) & np.isinf(self.hi[own])]
+        entries = self.own.data[self.own.indptr[single]]
+        at = self.own.indices[self.own.indptr[single]]
+        return at, self.b[single + self.n + len(self.split)] / entries
+
+    def at_bounds(self, x: Array) -> Array:
+        """`x` with coordinates that are a rounding error from a bound of their own put on it."""
+        at, bound = self.bounds
+        if not len(at):
+            return x
+        reach = ON_BOUND * (float(np.abs(x).max()) + np.abs(bound))
+        close = np.abs(x[at] - bound) <= reach
+        out = x.copy()
+        out[at[close]] = bound[close]
+        return out
 
     def stationarity(self, x: Array, At_theta: Array, y: Array) -> Array:
         """``M x + q + A' theta - E' y``."""
@@ -708,6 +732,7 @@ class _Run:
         self.best: _Pair | None = None
         self.steps, self.idle = 0, 0
         self.on_face = False
+        self.inside: Array | None = None
         self.least = np.inf
         self.next_look = np.inf
 
@@ -717,12 +742,21 @@ class _Run:
         return np.inf if self.best is None else self.best.gap
 
     @property
+    def provable(self) -> bool:
+        """Whether bounds can rest on a point that satisfies the side constraints for certain."""
+        side, free = self.terms.problem.side, self.terms.problem.quadratic.free
+        if side is None:
+            return False
+        return not (free.any() and any(kind == "zero" for kind, _ in side.dims))
+
+    @property
     def reached(self) -> bool:
         """Whether the target has been reached."""
         return self.gap <= self.target
 
     def consider(self, x: Array, theta: Array, y: Array) -> float:
         """Evaluate a pair, keep it if it is the best; its gap."""
+        x = self.terms.at_bounds(x)
         gap = self.gap_of(x, theta, y)
         if self.best is None or gap < self.best.gap:
             self.best = _Pair(x.copy(), theta.copy(), y.copy(), gap)
@@ -777,13 +811,20 @@ class _Run:
         multipliers = np.zeros(len(side.offset))
         multipliers[below] = own[len(own) - len(below):] if len(below) else 0.0
         multipliers[equal] = y[: f.equal]
-        return best.x, theta, multipliers
+        x = best.x
+        if self.inside is not None:
+            x = side.moved_inside(x, self.inside)
+        return x, theta, multipliers
 
     # -- looks -----------------------------------------------------------------------------------
 
     def look(self, path: _Path) -> None:
         """Evaluate the iterate where it may do; look for the face where that may be seen."""
         estimate = path.estimate()
+        if self.inside is None and self.provable:
+            side = self.terms.problem.side
+            if side is not None and np.isfinite(side.nearness(path.x)):
+                self.inside = path.x
         if estimate < 0.7 * self.least:
             self.least, self.idle = estimate, 0
         else:

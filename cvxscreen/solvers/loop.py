@@ -39,7 +39,7 @@ from cvxscreen.solvers.prox_newton.rows_and_columns import (
     PredictedRowsAndColumns,
     ProvenRowsAndColumns,
 )
-from cvxscreen.solvers.registry import builtin_solver, pilot_gap
+from cvxscreen.solvers.registry import builtin_solver, builtin_takes, pilot_gap
 from cvxscreen.solvers.relaxation import ProximalSteps, ScreenedRelaxation
 from cvxscreen.solvers.rows import ScreenedRows
 from cvxscreen.solvers.screened import A, L, P, ProblemInMemory, R, S, ScreenedProblem, Times
@@ -47,6 +47,9 @@ from cvxscreen.solvers.solution import Round, Solution
 from cvxscreen.solvers.streamed.chunked import ScreenedChunks, is_chunked
 
 __all__ = ["SubproblemSolver", "SubproblemResult", "MODES", "Start", "run", "solve_screened"]
+
+HOPELESS = ("infeasible", "unbounded")
+"""What a pilot may have proven of the whole problem: no other solver finds more."""
 
 
 def run(screened: ScreenedProblem[S, R, A, L, P]) -> None:
@@ -120,12 +123,15 @@ def solve_screened(
     bounds = default_bounds(problem) if bounds is None else tuple(bounds)
     sparse = isinstance(problem.penalty, L1) and not problem.quadratic.free.any()
     held = not problem.without_curvature
-    if held and problem.side is None and not solver.traits.reaches_target:
+    if held and builtin_takes(problem) and not solver.traits.reaches_target:
         # The built-in solver is the pilot: another solver then only sees what is hard to decide.
         first = builtin_solver(problem, solver.limits)
         aim = min(tol, pilot_gap(problem))
         pilot = solve_screened(problem, first, mode=mode, tol=aim, start=start, bounds=bounds)
-        start = Start(pilot.x, pilot.theta)
+        if pilot.status in HOPELESS:
+            return pilot
+        if np.isfinite(pilot.x).all():
+            start = Start(pilot.x, pilot.theta, multipliers=pilot.multipliers)
     kind: Any = ScreenedRows
     if problem.without_curvature:
         kind = ProximalSteps if mode == "safe" else ScreenedRelaxation

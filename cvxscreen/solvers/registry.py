@@ -38,8 +38,11 @@ with 200, 0.5 and 2.9 with 400, 0.5 and 9.1 with 800, 0.4 and 11.5 with 1600.
 AUTOMATIC = ("auto", "builtin", "newton")
 """Names that leave the choice among the built-in solvers to `builtin_solver`."""
 
-FORCED: dict[str, type[Apg] | type[Sdca] | type[Spdc] | type[DualCoordinateDescent]] = {
-    "apg": Apg, "dcd": DualCoordinateDescent, "sdca": Sdca, "spdc": Spdc,
+FORCED: dict[
+    str, type[Apg] | type[DualCoordinateDescent] | type[InteriorPoint] | type[Sdca] | type[Spdc]
+] = {
+    "apg": Apg, "dcd": DualCoordinateDescent, "interior_point": InteriorPoint, "sdca": Sdca,
+    "spdc": Spdc,
 }
 """Built-in solvers that are used only when named."""
 
@@ -69,6 +72,10 @@ def pilot_gap(problem: Problem) -> float:
     return PILOT if fine_gap(problem) == FINE else KINKED
 
 
+Builtin = Newton | DualActiveSet | Smo | MetricSolver | ProxNewton | InteriorPoint
+"""Any solver that the choice is made among."""
+
+
 @dataclass(frozen=True)
 class Engine:
     """One way to solve problems of a kind.
@@ -84,7 +91,7 @@ class Engine:
 
     name: str
     suits: Callable[[Problem], bool]
-    solver: type[Newton | DualActiveSet | Smo | MetricSolver | ProxNewton | InteriorPoint]
+    solver: type[Builtin]
 
 
 COMPILED_PATH = Engine("compiled_path", segments.suits, Newton)
@@ -96,7 +103,9 @@ ENGINES = (
     Engine("metric", is_metric, MetricSolver),
     Engine(
         "interior_point",
-        lambda problem: problem.without_curvature and interior_point.takes(problem), InteriorPoint,
+        lambda problem: (problem.side is not None or problem.without_curvature)
+        and interior_point.takes(problem),
+        InteriorPoint,
     ),
     Engine("prox_newton", takes, ProxNewton),
     Engine("smo", lambda problem: isinstance(problem.design, Gram), Smo),
@@ -114,9 +123,12 @@ PENALISED = ("chunks", "metric", "prox_newton", "interior_point")
 
 
 def builtin_takes(problem: Problem) -> bool:
-    """Whether there is a built-in engine for `problem`."""
+    """Whether there is a built-in engine for `problem`, whatever holds it: constraints, no square."""
     found = next(row for row in ENGINES if row.suits(problem))
-    return problem.side is None and (problem.penalty is None or found.name in PENALISED)
+    if found.name == "interior_point":
+        return True
+    plain = problem.side is None and not problem.without_curvature
+    return plain and (problem.penalty is None or found.name in PENALISED)
 
 
 def engine(problem: Problem) -> Engine:
@@ -142,9 +154,7 @@ def compiled_path(problem: Problem, solver: str | SubproblemSolver) -> bool:
     return named and COMPILED_PATH.suits(problem)
 
 
-def builtin_solver(
-    problem: Problem, limits: Limits = UNLIMITED
-) -> Newton | DualActiveSet | Smo | MetricSolver | ProxNewton | InteriorPoint:
+def builtin_solver(problem: Problem, limits: Limits = UNLIMITED) -> Builtin:
     """The built-in solver of reduced problems for `problem`, within `limits`; see `ENGINES`.
 
     Raises
@@ -181,9 +191,7 @@ def named_solver(
             "`solver` is 'projected_gradient', the method for metric learning (`rtlm`); for smooth "
             "losses of other problems there is 'apg'."
         )
-    if solver.lower() in AUTOMATIC and engine(problem).solver is InteriorPoint:
-        return InteriorPoint(limits=limits)
-    auto = solver.lower() == "auto" and (problem.side is not None or problem.without_curvature)
+    auto = solver.lower() == "auto" and not builtin_takes(problem)
     if solver.lower() in AUTOMATIC and not auto:
         return builtin_solver(problem, limits)
     if solver.lower() in FORCED:

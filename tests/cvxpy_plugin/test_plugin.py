@@ -185,7 +185,7 @@ def test_without_a_solver_options_decide_who_solves() -> None:
 
 
 def test_an_answer_that_is_not_certified_is_called_inaccurate() -> None:
-    problem = next(entry for entry in SPELLINGS if entry.name == "bounds").make(Data())
+    problem = next(entry for entry in SPELLINGS if entry.name == "metric_trace").make(Data())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         problem.solve(method="screen", solver="SCS", eps=1e-4, tol=1e-12)
@@ -196,7 +196,7 @@ def test_an_answer_that_is_not_certified_is_called_inaccurate() -> None:
 
 
 def test_useless_answers_are_solved_again_plainly() -> None:
-    problem = next(entry for entry in SPELLINGS if entry.name == "bounds").make(Data())
+    problem = next(entry for entry in SPELLINGS if entry.name == "metric_trace").make(Data())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         problem.solve(method="screen", solver="SCS", max_iters=2)

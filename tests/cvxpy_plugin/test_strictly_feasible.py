@@ -18,7 +18,7 @@ from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.duality import reference_point
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
-from cvxscreen.cvxpy_plugin.strictly_feasible import move_inside, strictly_feasible_point
+from cvxscreen.cvxpy_plugin.strictly_feasible import strictly_feasible_point
 from cvxscreen.screening.verdict import judge
 from cvxscreen.solvers.loop import solve_screened
 
@@ -48,8 +48,8 @@ def test_a_strict_point_and_the_step_towards_it(make: Any) -> None:
     assert strict is not None
     assert side.surely_holds(strict)
     away = 10.0 * np.ones(len(strict)) if make is not psd else -np.eye(2).ravel()
-    assert np.array_equal(move_inside(side, away, strict), away)  # too far for a small step
-    assert np.array_equal(move_inside(side, strict, strict), strict)
+    assert np.array_equal(side.moved_inside(away, strict), away)  # too far for a small step
+    assert np.array_equal(side.moved_inside(strict, strict), strict)
 
 
 @pytest.mark.parametrize("make", [box, ball])
@@ -71,7 +71,7 @@ def test_certain_means_in_rational_arithmetic(make: Any) -> None:
             low, high = (middle, high) if fits else (low, middle)
         at = strict + low * (1 + rng.integers(-40, 2) * 1e-16) * x
         if not side.surely_holds(at):
-            moved = move_inside(side, at, strict)
+            moved = side.moved_inside(at, strict)
             assert side.surely_holds(moved)
             assert np.abs(moved - at).max() <= 1e-8
             at = moved
