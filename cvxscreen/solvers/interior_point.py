@@ -54,6 +54,13 @@ LINEAR = ("zero", "nonneg")
 """Kinds of side constraints that become terms and equalities."""
 TO_BOUNDARY = 0.99
 """Share of the way to the boundary that a step may take."""
+CENTRALITY, LONG = 3, 0.9
+"""Correctors of centrality a step at most (Gondzio 1996; each costs two passes), and the length
+from which on none is tried."""
+FURTHER, LEAST_GAIN = (2.0, 0.1), 0.01
+"""A corrector aims at so many times the step, and so much, further; a smaller gain is the last."""
+CENTRAL = 10.0
+"""How far products may lie from their level, as a factor, before they are corrected."""
 IDLE = 15
 """Steps in a row that bring no better estimate of the gap, after which the method stops."""
 SHORT = 1e-9
@@ -442,6 +449,19 @@ def _factor_of(matrix: Array) -> Any:
 # -- the central path --------------------------------------------------------------------------
 
 
+@dataclass(eq=False)
+class _Step:
+    """A step of everything that moves; `At` is ``A' dtheta``."""
+
+    x: Array
+    y: Array
+    t: Array
+    theta: Array
+    below: Array
+    above: Array
+    At: Array
+
+
 class _Path:
     """An iterate, and the step to the next one.
 
@@ -586,8 +606,8 @@ class _Path:
         dbelow = -self.below * (1.0 + dtheta / self.low)
         dabove = self.above * (dtheta / self.high - 1.0)
         dlow, dhigh = dtheta * self.low_is, -dtheta * self.high_is
-        to_dual = self._length((self.low, dlow), (self.high, dhigh))
-        to_primal = self._length((self.below, dbelow), (self.above, dabove))
+        to_dual = min(1.0, self._length((self.low, dlow), (self.high, dhigh)))
+        to_primal = min(1.0, self._length((self.below, dbelow), (self.above, dabove)))
         if not self.linear_program:
             to_dual = to_primal = min(to_dual, to_primal)
         product = float(self.below @ (self.low * self.low_is)
@@ -602,32 +622,63 @@ class _Path:
         # Corrector: towards products at `level`, with what the predictor's products leave out.
         c_low = (level - dtheta * dbelow) * self.low_is / self.low
         c_high = (level + dtheta * dabove) * self.high_is / self.high
-        rho = c_high - c_low - short
-        w = f.adjoint(D * rho)
-        dx, dy = system.solve(w - residual, equal)
-        dt = f.forward(dx)
-        dtheta = D * (dt - rho)
-        dbelow = c_low - self.below * (1.0 + dtheta / self.low)
-        dabove = c_high + self.above * (dtheta / self.high - 1.0)
-        if not np.isfinite(dx).all():
+
+        def towards(c_low: Array, c_high: Array) -> _Step:
+            rho = c_high - c_low - short
+            w = f.adjoint(D * rho)
+            dx, dy = system.solve(w - residual, equal)
+            dt = f.forward(dx)
+            dtheta = D * (dt - rho)
+            return _Step(
+                dx, dy, dt, dtheta, c_low - self.below * (1.0 + dtheta / self.low),
+                c_high + self.above * (dtheta / self.high - 1.0), H @ dx - self.M @ dx - w,
+            )
+
+        step = towards(c_low, c_high)
+        reach = self._lengths(step)
+        for _ in range(CENTRALITY):
+            if min(reach) >= LONG:
+                break
+            further = [min(1.0, FURTHER[0] * size + FURTHER[1]) for size in reach]
+            for c, value, multiplier, dvalue, dmultiplier, real in (
+                (c_low, self.low, self.below, step.theta, step.below, self.low_is),
+                (c_high, self.high, self.above, -step.theta, step.above, self.high_is),
+            ):
+                ahead = (value + further[0] * dvalue) * (multiplier + further[1] * dmultiplier)
+                wanted = np.clip(ahead, level / CENTRAL, CENTRAL * level) - ahead
+                c += np.maximum(wanted, -CENTRAL * level) * real / value
+            better = towards(c_low, c_high)
+            found = self._lengths(better)
+            if min(found) < min(reach) + LEAST_GAIN:
+                if min(found) > min(reach):
+                    step, reach = better, found
+                break
+            step, reach = better, found
+        if not np.isfinite(step.x).all():
             return 0.0
-        dlow, dhigh = dtheta * self.low_is, -dtheta * self.high_is
-        to_dual = min(1.0, TO_BOUNDARY * self._length((self.low, dlow), (self.high, dhigh)))
-        to_primal = min(1.0, TO_BOUNDARY * self._length((self.below, dbelow), (self.above, dabove)))
-        if not self.linear_program:
-            to_dual = to_primal = min(to_dual, to_primal)
-        self.x = self.x + to_primal * dx
-        self.t = self.t + to_primal * dt
-        self.below += to_primal * dbelow
-        self.above += to_primal * dabove
-        self.low += to_dual * dlow
-        self.high += to_dual * dhigh
-        self.theta += to_dual * dtheta
-        self.y = self.y + to_dual * dy
-        self.At = self.At + to_dual * (H @ dx - self.M @ dx - w)
-        self.dx = dx
+        to_dual, to_primal = reach
+        self.x = self.x + to_primal * step.x
+        self.t = self.t + to_primal * step.t
+        self.below += to_primal * step.below
+        self.above += to_primal * step.above
+        self.low += to_dual * step.theta * self.low_is
+        self.high -= to_dual * step.theta * self.high_is
+        self.theta += to_dual * step.theta
+        self.y = self.y + to_dual * step.y
+        self.At = self.At + to_dual * step.At
+        self.dx = step.x
         self.level = level
         return min(to_dual, to_primal)
+
+    def _lengths(self, step: _Step) -> tuple[float, float]:
+        """How far slopes and multipliers may go along `step`."""
+        dual = self._length((self.low, step.theta * self.low_is),
+                            (self.high, -step.theta * self.high_is))
+        primal = self._length((self.below, step.below), (self.above, step.above))
+        dual, primal = min(1.0, TO_BOUNDARY * dual), min(1.0, TO_BOUNDARY * primal)
+        if not self.linear_program:
+            dual = primal = min(dual, primal)
+        return dual, primal
 
     @staticmethod
     def _length(*pairs: tuple[Array, Array]) -> float:

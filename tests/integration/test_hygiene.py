@@ -126,6 +126,7 @@ POSITIONAL = 9
 
 LONE = {
     "core/norms.py": "what outlives a change of a problem is one idea, with two rules",
+    "cvxpy_plugin/strictly_feasible.py": "a small conic program of its own, for CVXPY's solvers",
     "paths/lp_svm.py": "the path of another problem class, beside that of `Problem`",
 }
 """Modules of under 90 lines that one sibling alone imports, each with its reason."""
