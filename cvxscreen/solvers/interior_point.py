@@ -39,6 +39,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen._support.limits import UNLIMITED, Limits
+from cvxscreen._support.rounding import UNIT
 from cvxscreen.core.penalty import L1, NonNegative
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
@@ -67,8 +68,9 @@ SHORT = 1e-9
 """A step shorter than this is none."""
 EXTRA = (0.0, 1e-14, 1e-12, 1e-10, 1e-8)
 """What is added to the unit diagonal of a matrix that is not positive definite to rounding."""
-FACE_FROM = 1e-3
-"""Estimated relative gap from which on the face of the optimum is looked for."""
+FACE_FROM = 1e-2
+"""Estimated gap, relative to ``sum |theta_i| |<a_i, x> - b_i|`` early on the path, from which on
+the face of the optimum is looked for."""
 FACE_AGAIN = 0.03
 """The estimate falls by this factor between two such looks."""
 EXCHANGES = 6
@@ -767,12 +769,13 @@ class _Path:
 
 @dataclass(eq=False)
 class _Pair:
-    """A primal and a dual point of the problem as terms, and its gap."""
+    """A primal and a dual point of the problem as terms, its gap, and what that is the sum of."""
 
     x: Array
     theta: Array
     y: Array
     gap: float
+    size: float
 
 
 class _Run:
@@ -802,19 +805,20 @@ class _Run:
 
     @property
     def reached(self) -> bool:
-        """Whether the target has been reached."""
-        return self.gap <= self.target
+        """Whether the target has been reached, or rounding is all that is left."""
+        return self.gap <= max(self.target, 0.0 if self.best is None else UNIT * self.best.size)
 
-    def consider(self, x: Array, theta: Array, y: Array) -> float:
-        """Evaluate a pair, keep it if it is the best; its gap."""
+    def consider(self, x: Array, theta: Array, y: Array) -> bool:
+        """Evaluate a pair and keep it if it is the best; whether it is."""
         x = self.terms.at_bounds(x)
-        gap = self.gap_of(x, theta, y)
-        if self.best is None or gap < self.best.gap:
-            self.best = _Pair(x.copy(), theta.copy(), y.copy(), gap)
-        return gap
+        gap, size = self.gap_of(x, theta, y)
+        better = self.best is None or gap < self.best.gap
+        if better:
+            self.best = _Pair(x.copy(), theta.copy(), y.copy(), gap, size)
+        return better
 
-    def gap_of(self, x: Array, theta: Array, y: Array) -> float:
-        """The sum of the Fenchel-Young terms, and what the residuals cost."""
+    def gap_of(self, x: Array, theta: Array, y: Array) -> tuple[float, float]:
+        """The Fenchel-Young terms and what the residuals cost; ``sum |theta_i| |<a_i, x>|``."""
         f = self.terms
         t = f.forward(x)
         gap = float(fenchel_young(f, t - f.b, theta).sum())
@@ -828,7 +832,8 @@ class _Run:
         gap += float(cost.sum())
         if len(f.e):
             gap += float(np.abs(f.E @ x + f.e) @ np.abs(y))
-        return gap if np.isfinite(gap) else np.inf
+        size = float(np.abs(theta) @ np.abs(t))
+        return (gap, size) if np.isfinite(gap) else (np.inf, 0.0)
 
     def path(self, start: Start | None) -> _Path:
         """Where the central path is entered."""
@@ -884,10 +889,8 @@ class _Run:
             self.consider(path.x, self.clipped(path), path.y)
             if self.reached:
                 return
-        f = self.terms
-        size = abs(f.problem.primal(path.x, path.t[: f.n])) if f.n else 1.0
         if self.next_look == np.inf:
-            self.next_look = FACE_FROM * size
+            self.next_look = FACE_FROM * float(np.abs(path.theta) @ np.abs(path.t - self.terms.b))
         if estimate <= self.next_look:
             self.next_look = FACE_AGAIN * estimate
             self.consider_face(path)
@@ -953,7 +956,7 @@ class _Run:
 
     def settle(self, face: _Face, x: Array, theta: Array, y: Array, inside: Mask) -> None:
         """Solve the equations of a face; exchange what violates a sign, a few times."""
-        f = self.terms
+        f, violations = self.terms, len(self.terms) + 1
         for _ in range(EXCHANGES):
             found = face.optimum(x, theta, y, inside)
             if found is None:
@@ -961,10 +964,7 @@ class _Run:
             x, theta, y = found
             low, high = theta < f.lo, theta > f.hi
             theta = np.clip(theta, f.lo, f.hi)
-            before = self.gap
-            gap = self.consider(x, theta, y)
-            if gap < before:
-                self.on_face = True
+            self.on_face |= self.consider(x, theta, y)
             if self.reached:
                 return
             z = f.forward(x) - f.b - f.q * theta
@@ -972,7 +972,8 @@ class _Run:
             wrong = ~inside & (f.lo < f.hi) & (
                 ((theta == f.lo) & (z > room)) | ((theta == f.hi) & (z < -room)))
             leave = low | high
-            if not (wrong.any() or leave.any()):
+            before, violations = violations, int(wrong.sum() + leave.sum())
+            if not 0 < violations < before:
                 return
             inside = (inside & ~leave) | wrong
 
