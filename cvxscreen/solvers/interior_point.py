@@ -79,10 +79,18 @@ CROWDED = 3
 """A face with more than so many terms a coordinate is not looked at."""
 REGULAR = 1e-9
 """What makes the equations of a face regular, relative to its rows; refined away."""
+SINGULAR = 1e-12
+"""Ratio of pivots below which the rows of a vertex count as dependent."""
 REFINEMENTS = 4
 """Steps of iterative refinement of the equations of a face."""
 ON_BOUND = 1e-14
 """Distance, relative to the largest coordinate, at which a coordinate is on its bound."""
+REGULAR_STEP = 1e-11
+"""Proximal term of a step, relative to the curvature that the terms have at the start."""
+VIOLATED = 1e-9
+"""Violation of a constraint, relative to its terms, beyond which a point is none."""
+INSIDE_UNTIL = 1e-4
+"""An iterate well inside the constraints is kept until the estimated gap has fallen so far."""
 RAY = 1e-8
 """How well, relatively, a direction has to fit to prove unboundedness or infeasibility."""
 FAR = 1e6
@@ -164,6 +172,8 @@ class InteriorPoint(SubproblemSolver):
         if run.reached or self.limits.spent():
             return "optimal" if run.reached else "inaccurate"
         path = run.path(start)
+        if path.endless:
+            return "unbounded"
         while run.steps < self.max_steps and not self.limits.spent(1):
             length = path.advance()
             run.steps += 1
@@ -354,6 +364,19 @@ class _Terms:
         out[at[close]] = bound[close]
         return out
 
+    @cached_property
+    def endless(self) -> NDArray[np.intp]:
+        """Terms that are inequalities: an infinite slope without curvature."""
+        ends = np.isinf(self.lo) | np.isinf(self.hi)
+        return np.flatnonzero((self.q == 0) & ends)
+
+    def violation(self, t: Array) -> float:
+        """The largest violation of an inequality, relative to the sizes of the inequalities."""
+        z = (t - self.b)[self.endless]
+        beyond = np.where(np.isinf(self.hi[self.endless]), z, -z)
+        size = np.abs(t[self.endless]) + np.abs(self.b[self.endless])
+        return float(beyond.max() / max(float(size.max()), 1e-300))
+
     def stationarity(self, x: Array, At_theta: Array, y: Array) -> Array:
         """``M x + q + A' theta - E' y``."""
         out = self.problem.quadratic.apply(x) + self.problem.linear + At_theta
@@ -390,12 +413,15 @@ class _System:
     """``H dx - E' dy = r, E dx = s`` for one positive semidefinite H.
 
     A multiple of ``E' E`` is added to H, which changes nothing as ``E dx`` is given, and makes H
-    definite where only the equalities see a coordinate.
+    definite where only the equalities see a coordinate. `regular` on the diagonal is a proximal
+    term: it keeps x where no term says where to go.
     """
 
-    def __init__(self, H: Array, E: Array) -> None:
+    def __init__(self, H: Array, E: Array, regular: Array | float = 0.0) -> None:
         self.E = E
-        self.H = H
+        self.H = H.copy()
+        self.H[np.diag_indices(len(H))] += regular
+        H = self.H
         diagonal = np.diag(H)
         if len(E):
             squares = (E * E).sum(axis=0)
@@ -500,8 +526,9 @@ class _Path:
         size = float(np.abs(f.b).max(initial=0.0))
         if not spread > 1e-12 * size:
             spread = size if size > 0 else 1.0
+        proximal = self._proximal(spread)
         if x is None:
-            x = self._proximal(spread)
+            x = proximal
         self.x, self.t = x, f.forward(x)
         away = np.abs(self.t - f.b)[self.live]
         self.reach = max(float(away.mean()) if len(away) else 1.0, 1e-3 * spread)
@@ -524,6 +551,10 @@ class _Path:
         weight = np.where(one_sided, 0.01 * weight, weight)
         H = f.gram(weight) + self.M
         H[np.diag_indices(len(H))] *= 1.0 + 1e-8
+        diagonal = np.diag(H)
+        self.unseen = (diagonal == 0.0) & ~f.E.any(axis=0)
+        top = float(diagonal.max(initial=0.0))
+        self.regular = REGULAR_STEP * np.where(diagonal > 0, diagonal, top if top > 0 else 1.0)
         right = f.adjoint(weight * f.b - middle * self.live_is) - f.problem.linear
         return _System(H, f.E).solve(right, -f.e)[0]
 
@@ -595,7 +626,7 @@ class _Path:
         H = f.gram(D)
         H += self.M
         try:
-            system = _System(H, f.E)
+            system = _System(H, f.E, self.regular)
         except (sla.LinAlgError, ValueError):
             return 0.0
         residual = f.stationarity(self.x, self.At, self.y)
@@ -715,8 +746,15 @@ class _Path:
         slope = max(slope, float(np.abs(self.y).max(initial=0.0)))
         return size > FAR * self.first[0] or slope > FAR * self.first[1]
 
+    @property
+    def endless(self) -> bool:
+        """Whether the linear term pulls at a coordinate that nothing else sees."""
+        return bool((self.terms.problem.linear[self.unseen] != 0).any())
+
     def proven(self) -> str:
         """``"unbounded"`` or ``"infeasible"`` where a direction of the iterates shows it."""
+        if self.endless:
+            return "unbounded"
         for direction in (self.x, getattr(self, "dx", self.x)):
             if self._descends(direction):
                 return "unbounded"
@@ -787,7 +825,8 @@ class _Run:
         self.steps, self.idle = 0, 0
         self.on_face = False
         self.inside: Array | None = None
-        self.least = np.inf
+        self.least, self.most = np.inf, 0.0
+        self.nearest: tuple[Array, Array, Array] | None = None
         self.next_look = np.inf
 
     @property
@@ -833,7 +872,11 @@ class _Run:
         if len(f.e):
             gap += float(np.abs(f.E @ x + f.e) @ np.abs(y))
         size = float(np.abs(theta) @ np.abs(t))
-        return (gap, size) if np.isfinite(gap) else (np.inf, 0.0)
+        apart = bool(len(f.endless)) and f.violation(t) > VIOLATED
+        if len(f.e) and not apart:
+            reach = np.abs(f.E) @ np.abs(x) + np.abs(f.e)
+            apart = bool((np.abs(f.E @ x + f.e) > VIOLATED * reach).any())
+        return (gap, size) if np.isfinite(gap) and not apart else (np.inf, 0.0)
 
     def path(self, start: Start | None) -> _Path:
         """Where the central path is entered."""
@@ -867,20 +910,31 @@ class _Run:
         multipliers = np.zeros(len(side.offset))
         multipliers[below] = own[len(own) - len(below):] if len(below) else 0.0
         multipliers[equal] = y[: f.equal]
-        x = best.x
-        if self.inside is not None:
-            x = side.moved_inside(x, self.inside)
-        return x, theta, multipliers
+        return self.moved_inside(best), theta, multipliers
+
+    def moved_inside(self, best: _Pair) -> Array:
+        """The best x, or a point beside it that satisfies the constraints for certain."""
+        side = self.terms.problem.side
+        if self.inside is None or side is None:
+            return best.x
+        x = side.moved_inside(best.x, self.inside)
+        if x is best.x or np.array_equal(x, best.x):
+            return best.x
+        gap, _ = self.gap_of(x, best.theta, best.y)
+        return x if gap <= max(self.target, 2.0 * best.gap) else best.x
 
     # -- looks -----------------------------------------------------------------------------------
 
     def look(self, path: _Path) -> None:
         """Evaluate the iterate where it may do; look for the face where that may be seen."""
         estimate = path.estimate()
-        if self.inside is None and self.provable:
+        self.most = max(self.most, estimate)
+        if self.provable and (self.inside is None or estimate > INSIDE_UNTIL * self.most):
             side = self.terms.problem.side
             if side is not None and np.isfinite(side.nearness(path.x)):
                 self.inside = path.x
+        if estimate < self.least:
+            self.nearest = (path.x, self.clipped(path), path.y)
         if estimate < 0.7 * self.least:
             self.least, self.idle = estimate, 0
         else:
@@ -898,6 +952,8 @@ class _Run:
     def last_look(self, path: _Path) -> None:
         """Where the path has ended: the iterate itself and its face."""
         self.consider(path.x, self.clipped(path), path.y)
+        if self.nearest is not None and not self.reached:
+            self.consider(*self.nearest)
         if not self.reached:
             self.consider_face(path)
 
@@ -1004,50 +1060,75 @@ class _Face:
             H = H + f.gram(weights)
         B = np.vstack([f.take(kinks), f.E])
         k = len(kinks)
+        try:
+            system = _FaceSystem(H, B)
+        except (sla.LinAlgError, ValueError):
+            return None
         for _ in range(2):
             t = f.forward(x)
             slopes = theta.copy()
             slopes[bent] = (t[bent] - f.b[bent]) / f.q[bent]
             first = -f.stationarity(x, f.adjoint(slopes), y)
             second = np.concatenate([f.b[kinks], -f.e]) - B @ x
-            step = _face_step(H, B, first, second)
+            step = system.solve(first, second)
             if step is None:
                 return None
-            x = x + step[:d]
+            x = x + step[0]
             theta = theta.copy()
-            theta[kinks] += step[d: d + k]
-            y = y - step[d + k:]
+            theta[kinks] += step[1][:k]
+            y = y - step[1][k:]
         if len(bent):
             theta[bent] = (f.forward(x)[bent] - f.b[bent]) / f.q[bent]
         return x, theta, y
 
 
-def _face_step(H: Array, B: Array, first: Array, second: Array) -> Array | None:
-    """Solve ``[[H, B'], [B, 0]] step = (first, second)``, scaled and made regular."""
-    d, k = H.shape[0], len(B)
-    columns = np.sqrt(np.diag(H) + (B * B).max(axis=0, initial=0.0))
-    columns = 1.0 / np.where(columns > 0, columns, 1.0)
-    scaled = B * columns
-    rows = np.linalg.norm(scaled, axis=1)
-    rows = 1.0 / np.where(rows > 0, rows, 1.0)
-    scaled *= rows[:, None]
-    K = np.zeros((d + k, d + k))
-    K[:d, :d] = H * columns[:, None] * columns
-    K[d:, :d], K[:d, d:] = scaled, scaled.T
-    right = np.concatenate([columns * first, rows * second])
-    regular = K.copy()
-    at = np.arange(d + k)
-    regular[at, at] += np.where(at < d, REGULAR, -REGULAR)
-    try:
-        factor = sla.lu_factor(regular, overwrite_a=True, check_finite=False)
-    except (sla.LinAlgError, ValueError):
-        return None
-    step = np.zeros(d + k)
-    for _ in range(REFINEMENTS):
-        step += sla.lu_solve(factor, right - K @ step, check_finite=False)
-    if not np.isfinite(step).all():
-        return None
-    return step * np.concatenate([columns, rows])
+class _FaceSystem:
+    """``[[H, B'], [B, 0]] step = (first, second)``, scaled and made regular.
+
+    Where H is 0 and B square, at the vertex of a linear program, B alone is factorised.
+    """
+
+    def __init__(self, H: Array, B: Array) -> None:
+        d, k = H.shape[0], len(B)
+        columns = np.sqrt(np.diag(H) + (B * B).max(axis=0, initial=0.0))
+        self.columns = 1.0 / np.where(columns > 0, columns, 1.0)
+        scaled = B * self.columns
+        rows = np.linalg.norm(scaled, axis=1)
+        self.rows = 1.0 / np.where(rows > 0, rows, 1.0)
+        scaled *= self.rows[:, None]
+        self.vertex = d == k and not H.any()
+        if self.vertex:
+            self.K = scaled
+            self.factor = sla.lu_factor(scaled, check_finite=False)
+            pivots = np.abs(np.diag(self.factor[0]))
+            self.vertex = bool(pivots.min() > SINGULAR * pivots.max())
+        if self.vertex:
+            return
+        self.K = np.zeros((d + k, d + k))
+        self.K[:d, :d] = H * self.columns[:, None] * self.columns
+        self.K[d:, :d], self.K[:d, d:] = scaled, scaled.T
+        regular = self.K.copy()
+        at = np.arange(d + k)
+        regular[at, at] += np.where(at < d, REGULAR, -REGULAR)
+        self.factor = sla.lu_factor(regular, overwrite_a=True, check_finite=False)
+
+    def solve(self, first: Array, second: Array) -> tuple[Array, Array] | None:
+        """The steps of x and of the multipliers; None where there is none."""
+        first, second = self.columns * first, self.rows * second
+        d = len(first)
+        if self.vertex:
+            x = sla.lu_solve(self.factor, second, check_finite=False)
+            x += sla.lu_solve(self.factor, second - self.K @ x, check_finite=False)
+            slopes = sla.lu_solve(self.factor, first, trans=1, check_finite=False)
+            slopes += sla.lu_solve(self.factor, first - self.K.T @ slopes, 1, check_finite=False)
+            step = np.concatenate([x, slopes])
+        else:
+            right, step = np.concatenate([first, second]), np.zeros(len(self.K))
+            for _ in range(REFINEMENTS):
+                step += sla.lu_solve(self.factor, right - self.K @ step, check_finite=False)
+        if not np.isfinite(step).all():
+            return None
+        return self.columns * step[:d], self.rows * step[d:]
 
 
 def fenchel_young(f: _Terms, z: Array, theta: Array) -> Array:

@@ -123,7 +123,7 @@ PENALISED = ("chunks", "metric", "prox_newton", "interior_point")
 
 
 def builtin_takes(problem: Problem) -> bool:
-    """Whether there is a built-in engine for `problem`, whatever holds it: constraints, no square."""
+    """Whether there is a built-in engine for `problem`, with its constraints, without a square."""
     found = next(row for row in ENGINES if row.suits(problem))
     if found.name == "interior_point":
         return True

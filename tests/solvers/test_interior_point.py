@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -115,6 +116,94 @@ def test_warm_start_on_the_face() -> None:
     assert again.status == "optimal"
     assert again.info["steps"] == 0
     np.testing.assert_allclose(again.x, first.x, atol=1e-10)
+
+
+# -- against another solver, on anything --------------------------------------------------------
+
+ROWS = {  # e, q, -lo, hi
+    "hinge": (0, 0, 1, 0), "absolute": (0, 0, 1, 1), "quantile": (0, 0, 0.1, 0.9),
+    "epsilon": (0.3, 0, 1, 1), "smoothed_epsilon": (0.3, 0.5, 1, 1), "one_sided": (0.2, 0, 0, 1),
+    "smoothed_hinge": (0, 0.5, 1, 0), "squared_hinge": (0, 1, np.inf, 0),
+    "huber": (0, 1, 0.7, 0.7), "squared": (0, 1, np.inf, np.inf), "nothing": (0, 0, 0, 0),
+}
+
+
+def drawn(seed: int) -> Problem:
+    """A small problem of any kind: losses mixed, M = 0, singular or dense, ties, duplicates.
+
+    Most are feasible by a planted point; about one in ten is infeasible or unbounded.
+    """
+    r = np.random.default_rng(seed)
+    n, d = int(r.integers(1, 80)), int(r.integers(1, 9))
+    A = r.standard_normal((n, d))
+    if r.random() < 0.2:
+        A = np.round(A)  # degenerate vertices
+    if r.random() < 0.15:
+        A[:, int(r.integers(d))] = 0.0
+    if r.random() < 0.15:
+        A[n // 2:] = A[: n - n // 2]
+    if r.random() < 0.15:
+        A *= 10.0 ** r.integers(-3, 4, (1, d))
+    if r.random() < 0.1:
+        A = A.astype(np.float32)
+    names = list(ROWS)
+    kinds = [str(r.choice(names))] * n if r.random() < 0.6 else [str(k) for k in r.choice(names, n)]
+    x, e, q, down, up = r.standard_normal(d), *np.array([ROWS[kind] for kind in kinds]).T
+    b = A @ x + r.standard_normal(n) * r.choice([0.0, 0.1, 1.0])
+    if r.random() < 0.2:
+        b = np.round(b)
+    c = np.exp(r.standard_normal(n) * r.choice([0.0, 1.0]))
+    lo, hi = -down * c, up * c
+    if r.random() < 0.3:  # constraints as terms
+        for i in r.choice(n, min(n, int(r.integers(1, 4))), replace=False):
+            e[i] = q[i] = 0.0
+            equal = r.random() < 0.3
+            lo[i], hi[i] = -np.inf if equal else 0.0, np.inf
+            b[i] = A[i] @ x + (0.0 if equal else r.random())
+    B = r.standard_normal((d, max(1, d // 2)))
+    form = [
+        Quadratic(np.zeros(d)), Quadratic(np.ones(d)), Quadratic(np.zeros(d), B @ B.T),
+        Quadratic((r.random(d) < 0.5).astype(float)), Quadratic(np.full(d, 1e-3), B @ B.T),
+    ][int(r.integers(5))]
+    side = None
+    if r.random() < 0.6:
+        k = int(r.integers(1, 6))
+        equal = int(r.integers(0, min(k, d) + 1))
+        F = np.eye(d)[r.integers(d, size=k)] if r.random() < 0.3 else r.standard_normal((k, d))
+        offset = np.where(np.arange(k) < equal, 0.0, r.random(k) * r.integers(0, 2, k)) - F @ x
+        if r.random() < 0.1:
+            offset[-1] -= 5.0
+        dims = (("zero", equal), ("nonneg", k - equal))
+        side = SideConstraints(sp.csr_matrix(F), offset, tuple(x for x in dims if x[1]))
+    return Problem(
+        Rows(sp.csr_matrix(A) if r.random() < 0.3 else A), Losses(b, e, q / c, lo, hi), form,
+        r.standard_normal(d) * r.choice([0.0, 0.1, 3.0]), side=side,
+    )
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_problem(seed: int) -> None:
+    """Clarabel's status and value; the constraints hold and the multipliers fit."""
+    problem = drawn(seed)
+    written = problem.to_cvxpy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        written.solve(solver="CLARABEL")
+    status, size = written.status, 1.0 + abs(written.value)
+    found = SOLVE(problem, target=1e-8 * size if np.isfinite(size) else 1e-8)
+    assert found.status == status.removesuffix("_inaccurate")
+    if found.status != "optimal":
+        return
+    assert problem.primal(found.x) == pytest.approx(written.value, abs=2e-6 * size)
+    t = problem.design.forward(found.x)
+    assert float(problem.losses.violation(t).max()) <= 1e-8 * size
+    assert problem.side is None or problem.side.violation(found.x) <= 1e-8 * size
+    proof = certify(problem, found.x, found.theta, found.multipliers, tol=1e-6)
+    left = problem.design.adjoint(found.theta) + problem.linear + problem.quadratic.apply(found.x)
+    if problem.side is not None:
+        left = left - problem.side.adjoint(found.multipliers)
+    load = np.abs(problem.design.dense()).T @ np.abs(found.theta) + np.abs(problem.linear) + 1.0
+    assert proof.ok or (np.abs(left) <= 1e-6 * load).all()
 
 
 def test_unbounded() -> None:
