@@ -105,7 +105,9 @@ def solve(
     solver : str or SubproblemSolver
         ``"auto"`` or ``"builtin"`` for the built-in solver that suits. By name, ``"apg"`` is
         accelerated proximal gradient (smooth losses); ``"dcd"`` is dual coordinate descent with
-        shrinking (Hsieh et al. 2008); ``"sdca"`` and ``"spdc"`` are these methods under an L1 term
+        shrinking (Hsieh et al. 2008); ``"interior_point"`` is a primal-dual interior point method
+        for up to 2,000 coordinates, linear side constraints included; ``"sdca"`` and ``"spdc"``
+        are these methods under an L1 term
         (Shibagaki et al. 2016); ``"projected_gradient"`` (Yoshida et al. 2019) and ``"newton"`` are
         the methods of metric learning, one without the other. Otherwise the name of a solver that
         CVXPY has installed (``"CLARABEL"``, ``"SCS"``, ...), which then solves the reduced problem,

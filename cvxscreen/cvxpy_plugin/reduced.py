@@ -167,7 +167,8 @@ def reduced_plain(recognition: Recognition) -> Reduced:
     Raises
     ------
     NotScreenable
-        If the objective squares nothing, so that no fixing can be proven.
+        If the objective squares nothing, or leaves a coordinate free beside equalities, so that no
+        fixing can be proven.
     NotCertified
         If no point to screen from is found.
     """
@@ -182,6 +183,12 @@ def reduced_plain(recognition: Recognition) -> Reduced:
     if found.status not in ("optimal", "inaccurate"):
         raise _no_point(found.status)
     selection = found.screening.selection.folded(full)
+    equal = full.side is not None and any(kind == "zero" for kind, _ in full.side.dims)
+    if equal and full.quadratic.free.any() and len(selection.kept) == full.n:
+        raise NotScreenable(
+            "nothing can be proven beside an equality constraint when the objective does not "
+            "square every variable (an intercept); `prob.solve(method='screen')` predicts there."
+        )
     source = selection.reduce(full)
     built = build(source)
 

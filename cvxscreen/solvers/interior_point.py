@@ -75,6 +75,9 @@ FACE_AGAIN = 0.03
 """The estimate falls by this factor between two such looks."""
 EXCHANGES = 6
 """Rounds of exchanging terms between face and ends in one look."""
+LARGE_FACE = 1000
+"""Unknowns of a face from which on nothing is exchanged: its factorisation costs as much as a step
+or more."""
 CROWDED = 3
 """A face with more than so many terms a coordinate is not looked at."""
 REGULAR = 1e-9
@@ -1013,7 +1016,8 @@ class _Run:
     def settle(self, face: _Face, x: Array, theta: Array, y: Array, inside: Mask) -> None:
         """Solve the equations of a face; exchange what violates a sign, a few times."""
         f, violations = self.terms, len(self.terms) + 1
-        for _ in range(EXCHANGES):
+        large = f.problem.d + int((inside & (f.q == 0)).sum()) > LARGE_FACE
+        for _ in range(1 if large else EXCHANGES):
             found = face.optimum(x, theta, y, inside)
             if found is None:
                 return

@@ -263,3 +263,26 @@ def test_variables_of_one_name_are_kept_apart() -> None:
     first = np.concatenate([data.w.value, other.value])
     problem.solve(solver="CLARABEL")
     assert np.allclose(first, np.concatenate([data.w.value, other.value]), atol=1e-4)
+
+
+@pytest.mark.parametrize("constraints", [
+    lambda s: [s.w <= 0.3, s.w >= -0.2],
+    lambda s: [cp.sum(s.w) == 0.5, s.w >= -0.3],
+    lambda s: [s.X[:3] @ s.w <= 0.1, cp.norm_inf(s.w) <= 0.25],
+], ids=["bounds", "equality", "rows"])
+def test_the_builtin_solver_takes_linear_constraints(constraints: Any) -> None:
+    """Value, variables and the constraints' dual values as from a plain solve, to its accuracy."""
+    tight = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
+    ours, theirs = (
+        cp.Problem(cp.Minimize(s.ridge + s.hinge), constraints(s)) for s in (Data(), Data())
+    )
+    ours.solve(method="screen", solver="builtin")
+    theirs.solve(solver="CLARABEL", **tight)
+    assert report_of(ours).recognised
+    assert report_of(ours).solver == "builtin"
+    assert ours.value == pytest.approx(theirs.value, rel=1e-6)
+    for mine, plain in zip(ours.variables(), theirs.variables(), strict=True):
+        np.testing.assert_allclose(mine.value, plain.value, atol=1e-5)
+    for mine, plain in zip(ours.constraints, theirs.constraints, strict=True):
+        assert float(np.max(mine.violation())) <= 1e-9
+        np.testing.assert_allclose(mine.dual_value, plain.dual_value, atol=1e-4)

@@ -191,6 +191,15 @@ def test_reduce_refuses_with_the_reason() -> None:
         cvxpy_plugin.reduce(problem)
 
 
+def test_reduce_beside_an_equality_and_an_intercept_refuses() -> None:
+    """Nothing can be proven there, so nothing unreduced is handed out as if it were reduced."""
+    s = Data()
+    loss = cp.sum(cp.pos(1 - cp.multiply(s.y, s.X @ s.w + s.b)))
+    problem = cp.Problem(cp.Minimize(s.ridge + loss), [cp.sum(s.w) == 0])
+    with pytest.raises(NotScreenable, match="beside an equality constraint"):
+        cvxpy_plugin.reduce(problem)
+
+
 def test_reduce_of_an_infeasible_problem_says_so() -> None:
     data = Data()
     bad = [cp.sum(data.w) == 1, data.w <= 0]
