@@ -96,8 +96,10 @@ INSIDE_UNTIL = 1e-4
 """An iterate well inside the constraints is kept until the estimated gap has fallen so far."""
 RAY = 1e-8
 """How well, relatively, a direction has to fit to prove unboundedness or infeasibility."""
-FAR = 1e6
-"""Growth of the iterates from which on such directions are looked for."""
+GROWN, FAR = 10.0, 1e6
+"""Growth of x, and of the slopes, from which on such directions are looked for."""
+FLAT = 1e-13
+"""Curvature along a direction, relative to M, that is its rounding."""
 
 
 def takes(problem: Problem) -> bool:
@@ -747,7 +749,7 @@ class _Path:
         size = float(np.abs(self.x).max(initial=0.0))
         slope = float(np.abs(self.theta).max(initial=0.0))
         slope = max(slope, float(np.abs(self.y).max(initial=0.0)))
-        return size > FAR * self.first[0] or slope > FAR * self.first[1]
+        return size > GROWN * self.first[0] or slope > FAR * self.first[1]
 
     @property
     def endless(self) -> bool:
@@ -774,7 +776,7 @@ class _Path:
         rows = np.abs(t)
         top = float(rows.max(initial=0.0)) + 1e-300
         scale = max(float(np.abs(self.M).max(initial=0.0)), 1e-300)
-        if float(p @ (self.M @ p)) > RAY**2 * scale and float(p @ (self.M @ p)) > 0:
+        if float(p @ (self.M @ p)) > FLAT * scale:
             return False
         t = np.where(rows <= RAY * top, 0.0, t)
         rising, falling = np.maximum(t, 0.0), np.maximum(-t, 0.0)
