@@ -47,6 +47,13 @@ FIRST, FROM_SAMPLE = 0.05, 0.1
 a sample, of which it is not known how far off it is."""
 
 
+NEAR = 1e-2
+"""Relative gap of a point to predict from: from one farther off Newton's method took up to three
+times as long as from 0 (`examples/benchmarks/cold_fits.py`)."""
+NOTHING = SubproblemResult("", np.zeros(0), np.zeros(0))
+"""Stands for the result before there is one."""
+
+
 class ScreenedRows(
     ProblemInMemory[Selection, Problem, SubproblemResult, tuple[Array, Array], Answer | Point]
 ):
@@ -198,9 +205,9 @@ class ScreenedRows(
         return self.result if self.result.usable else None
 
     def descend(self, problem: Problem) -> SubproblemResult | None:
-        """Begin by coordinate descent; its answer where that is one or the solver needs a point.
+        """Begin by coordinate descent; its answer where that is one, or near enough to predict from.
 
-        A solver that selects terms by itself goes on from what is known there.
+        A solver that selects terms by itself goes on from what is known there in any case.
         """
         descent = DualCoordinateDescent.beginning(problem, self.inner, CLOSE * self.tol)
         self.result = call_checked(descent, problem)
@@ -210,6 +217,9 @@ class ScreenedRows(
         state = self.result.state
         if self.selects_terms and isinstance(state, Start):
             self.unevaluated, self.schedule.size = state, state.size
+            return None
+        if self.result.info["relative_gap"] > NEAR:
+            self.result = NOTHING
             return None
         return self.result
 
