@@ -25,7 +25,7 @@ from cvxscreen.solvers.interface import check_request
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.registry import compiled_path
 from cvxscreen.solvers.solution import Solution
-from cvxscreen.solvers.warm_start import warm_start
+from cvxscreen.solvers.warm_start import onward_start
 
 REFIT = 1e-9
 """Relative gap of the refitted model, where `tol` is not smaller still."""
@@ -259,7 +259,7 @@ def _solutions(problem: Problem, grid: Array, tol: float, mode: str) -> list[tup
     last: Solution | None = None
     for C in grid:
         here = problem.with_(C=float(C))
-        start = None if last is None else warm_start(here, last)
+        start = None if last is None else onward_start(here, last, mode == "certified")
         bounds = (midpoint_ball,) if mode == "safe" else ()
         with PARTS.rent() if compiled_path(problem, "auto") else nullcontext():
             last = solve_screened(here, mode=mode, tol=tol, start=start, bounds=bounds)

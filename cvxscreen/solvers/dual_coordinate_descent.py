@@ -37,7 +37,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import config
 from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import CONTRACT, SUMS, compiled, on_disk, unsigned
@@ -67,7 +66,7 @@ BLOCK = 16
 BUDGET = 60.0
 """Passes after which the solver that follows is cheaper, were its systems solved for nothing."""
 GRAM_PASSES = 1.25
-"""The systems of Newton's method on dense rows, some fifty with about ``min(n, 2 d)`` rows each, cost
+"""The systems of Newton's method on dense rows, some fifty of about ``min(n, 2 d)`` rows each, cost
 so many passes for each of ``min(n, 2 d) min(n, d) / n``. Measured: 1,000 x 10,000, 3,000 x 3,000,
 2,000 x 500 and 500 x 500, 0.8 ns an entry in a pass and 1 ns for ``min(n, 2 d) min(n, d) d``."""
 SIDE = 500
@@ -113,8 +112,8 @@ CLOCK = CompileClock(2.5)
 
 def ready(problem: Problem) -> bool:
     """Whether `problem` need not wait for a compiler, is worth it, or has waited long enough."""
-    known = config.DISABLE_JIT or CLOCK.due or descend.signatures or on_disk(descend)
-    return bool(known) or min(problem.n, problem.d) > SIDE
+    known = CLOCK.due or on_disk(descend) or bool(descend.signatures)
+    return known or min(problem.n, problem.d) > SIDE
 
 
 def budget(problem: Problem, then: SubproblemSolver) -> float:

@@ -9,6 +9,7 @@ prediction is made more cautious from that evidence, and after a few rounds noth
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from time import perf_counter
 
@@ -19,7 +20,12 @@ from cvxscreen.core.closed_form import without_loss
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.screening.reduction import Prediction, Selection
-from cvxscreen.solvers.dual_coordinate_descent import DualCoordinateDescent, begins
+from cvxscreen.solvers.dual_coordinate_descent import (
+    CLOCK,
+    DualCoordinateDescent,
+    begins,
+    ready,
+)
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver, call_checked
 from cvxscreen.solvers.prediction import SMALL, PredictionRadius, accept_reduction, sample, samples
 from cvxscreen.solvers.schedule import CLOSE, WORTH, ToleranceSchedule, promising
@@ -193,24 +199,30 @@ class ScreenedRows(
     def solve(self, reduced: Problem, selection: Selection) -> SubproblemResult | None:
         """The solver's answer to a gap that fits the round."""
         start = self.warm(selection)
-        if start is None and self.inner.traits.descends_first and begins(reduced):
-            found = self.descend(reduced)
-            if found is not None:
+        first = not self.rounds and (start is None or self.selects_terms)
+        counted: AbstractContextManager[None] = nullcontext()
+        before = NOTHING
+        if first and self.inner.traits.descends_first and begins(reduced):
+            if not (self.selects_terms or ready(reduced)):
+                counted = CLOCK.rent()
+            elif (found := self.descend(reduced, start)) is not None:
                 return found
-            start = self.unevaluated
+            else:
+                start, before = self.unevaluated or start, self.result
         target, self.last = self.schedule.next(self.best, self.screening)
-        self.result = call_checked(self.inner, reduced, start, target).after(self.result)
+        with counted:
+            self.result = call_checked(self.inner, reduced, start, target).after(before)
         if reduced is self.problem and self.mode == "safe":
             self.last = self.go_on(self.last)
         return self.result if self.result.usable else None
 
-    def descend(self, problem: Problem) -> SubproblemResult | None:
-        """Begin by coordinate descent; its answer where that is one, or near enough to predict from.
+    def descend(self, problem: Problem, start: Start | None) -> SubproblemResult | None:
+        """Begin by coordinate descent; its answer where it is one, or near enough to predict from.
 
         A solver that selects terms by itself goes on from what is known there in any case.
         """
         descent = DualCoordinateDescent.beginning(problem, self.inner, CLOSE * self.tol)
-        self.result = call_checked(descent, problem)
+        self.result = call_checked(descent, problem, start)
         self.last = self.result.status == "optimal"
         if self.last or not self.result.usable:
             return self.result if self.result.usable else None

@@ -27,6 +27,9 @@ HEAVY_LEAST, HEAVY_MOST, FREE_PER_HEAVY = 64, 512, 24
 PROXIMAL_WEIGHT = 100.0
 """Weight of the proximal term of an unpenalised coordinate, relative to its typical entry: large
 enough that the other coordinates' Hessian hardly notices it."""
+PUSH = 0.1
+"""Share of a typical margin by which the proximal term lets that coordinate move in one step, if
+every slope pushed the same way."""
 BALANCING_ROUNDS = 3
 """Times that what is missing is shared among the terms inside their piece: those that reach an end
 of it in one round leave something for the next."""
@@ -94,7 +97,7 @@ class DualIterate:
         if len(self.free):
             sizes = float(np.sum(problem.free_columns**2)), float(np.sum(problem.norms**2))
             weight *= sizes[0] / sizes[1] if min(sizes) > 0 else 1.0
-            diagonal[self.free] = weight
+            diagonal[self.free] = min(weight, self._most_weight())
         self.root = 1.0 / np.sqrt(diagonal)
         self.source: ScaledDesign | ScaledRows
         if cache is None:
@@ -109,6 +112,16 @@ class DualIterate:
             self._begin_at(place)
         else:
             self.evaluate(self._begin(start))
+
+    def _most_weight(self) -> float:
+        """The proximal weight at which slopes off balance still move the coordinate as needed.
+
+        Where C is small their sum is: the coordinate would creep.
+        """
+        f, e = self.problem.losses, np.abs(self.problem.free_columns[:, 0])
+        push = float(e @ np.abs(f.slope(np.zeros(len(f)))))
+        typical = float(np.sqrt(np.mean(f.b**2 + f.e**2)))
+        return PUSH * push / typical if min(push, typical) > 0 else np.inf
 
     def _begin(self, start: Start | None) -> Array | None:
         """Begin at `start`, with the products that it knows; margins where they are known."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 
@@ -92,9 +91,14 @@ class DualActiveSet(SubproblemSolver):
     name: str = "BUILTIN"
     limits: Limits = field(default=UNLIMITED, compare=False)
     path_cache: PathCache | None = field(default=None, compare=False)
-    traits: ClassVar[SolverTraits] = SolverTraits(
-        reaches_target=True, stops_right_below=True, selects_terms=True, descends_first=True
-    )
+
+    @property
+    def traits(self) -> SolverTraits:
+        """Where it follows a path it begins where its last solutions point to."""
+        return SolverTraits(
+            reaches_target=True, stops_right_below=True, selects_terms=True,
+            descends_first=self.path_cache is None,
+        )
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
