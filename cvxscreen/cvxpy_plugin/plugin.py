@@ -226,6 +226,8 @@ class Request:
         tolerance(self.tol)
         named = isinstance(self.solver, str) and not self.builtin
         strange = not (self.solver is None or named or self.builtin or hasattr(self.solver, "name"))
+        if any(self.options.get(name) for name in ELSEWHERE):
+            return  # CVXPY has more to say about that solve, and says it first
         if strange or (named and self.solver.upper() not in installed()):
             cp.Problem(cp.Minimize(cp.Variable())).solve(solver=self.solver)
 
@@ -324,7 +326,8 @@ def plain(problem: Any, request: Request, reason: str, solver: Any = None) -> An
     request.say(f"cvxscreen: solved plainly by CVXPY, because {reason}")
     if not (request.builtin or request.solver is None):
         solver = request.solver
-    value = problem.solve(solver=solver, verbose=request.verbose, **request.options)
+    talk = {"verbose": True} if request.verbose else {}
+    value = problem.solve(solver=solver, **talk, **request.options)
     stats = problem.solver_stats
     if stats is not None:
         report = Report(False, reason, request.mode, stats.solver_name)

@@ -35,17 +35,29 @@ ROWS_PER_ENTRY = 10.0
 rows per entry on: slacks have up to 3, and control problems with bounds on everything up to 6
 (``examples/benchmarks/never_worse.py``)."""
 
-TERMS = 2000
-"""Fewer vectorised terms are not worth it: plain solves of 1,000 terms x 10 take 10 to 150 ms,
-recognition and screening 40, and the second call of either is shorter still (same benchmark)."""
+TERMS = 200
+"""Fewer terms are not worth it where the objective squares the coordinates and nothing else is
+asked of them: from here on the first and the second call are within the bar of a plain solve (300
+terms x 10: 9 ms for 32, and 2 for 2.4; 100 terms: 10 for 8.5, and 1.2 for 1.8)."""
+
+OTHERWISE = 5000
+"""The same with constraints on the coordinates, sums of largest terms, or no squares: those take
+the interior point method or a solver of CVXPY (1,000 absolute values x 10: 36 ms for 33, and 34 for
+15; 10,000: 137 for 265, and 40 for 175)."""
+
+SMOOTH = 50_000
+"""The same for Huber's loss without squares: 10,000 terms x 10 take 0.41 s, plainly 0.17."""
 
 PIECES = 60
 """Fewer pieces from a Python loop are not worth it; CVXPY compiles each of them in about 1 ms."""
 
 WIDE = 200_000
-"""Entries of the data from which a problem with few rows per entry is taken, too, where each
-coordinate meets `ENTRIES` of them: kernels, more columns than rows, columns under an L1 norm. Plain
-solves of 400 terms with a kernel take half a second."""
+"""Entries of the data from which a problem with few rows per entry is taken, too, where the
+objective squares the coordinates and each of them meets `ENTRIES`: more columns than rows."""
+
+SHRUNK = 1_500_000
+"""The same for squares of residuals beside an L1 norm (1,000 x 100: 0.18 s, plainly 0.07; 20,000 x
+100: 0.74, and 4.1)."""
 
 ENTRIES = 40.0
 """Entries of the data per coordinate that tell data from differences of neighbours (2 to 4)."""
@@ -72,6 +84,15 @@ NORMS = frozenset(("Pnorm", "PnormApprox"))
 """Atoms with one cone for each value: as many terms as values."""
 
 
+SIMPLE = frozenset(("abs", "maximum", "minimum", "huber", "norm1"))
+"""Those with one term for each of their values."""
+
+SIGNS = ("nonneg", "nonpos", "pos", "neg", "PSD", "NSD", "bounds")
+"""Attributes of a variable that constrain it."""
+
+SQUARES = frozenset(("quad_over_lin", "Power", "PowerApprox"))
+
+
 @dataclass(frozen=True)
 class Size:
     """What the tree says of a problem.
@@ -82,18 +103,24 @@ class Size:
         The most rows, among those that could be left out, in which one tall variable occurs.
     coordinates : int
         Entries of the variables that are tall, or wide.
+    least : float
+        Terms that a problem of this kind needs.
     pieces : float
-        Terms and constraints that were written one by one.
-    wide : float
-        Entries of the data in front of variables that are not tall, but meet many of them.
+        Terms and constraints that were written one by one, where the objective squares the
+        coordinates.
+    wide, shrunk : float
+        Entries of the data in front of variables that are not tall, but meet many of them: those
+        that the objective squares, and those under an L1 norm.
     reason : str
         Why the problem cannot be screened whatever its size, or empty.
     """
 
     terms: float = 0.0
     coordinates: int = 0
+    least: float = TERMS
     pieces: float = 0.0
     wide: float = 0.0
+    shrunk: float = 0.0
     reason: str = ""
 
     def why_not(self) -> str:
@@ -105,12 +132,16 @@ class Size:
                 "it has about as many coordinates as terms, or too few data, so there is nothing "
                 "to be saved (`always=True` screens all the same)"
             )
-        if self.terms < TERMS and self.pieces < PIECES and self.wide < WIDE:
-            return (
-                f"it is small ({self.terms:.0f} terms), and compiled and solved before screening "
-                "could save anything (`always=True` screens all the same)"
-            )
-        return ""
+        enough = (
+            self.terms >= self.least, self.pieces >= PIECES, self.wide >= WIDE,
+            self.shrunk >= SHRUNK,
+        )
+        if any(enough):
+            return ""
+        return (
+            f"it is small ({self.terms:.0f} terms), and compiled and solved before screening "
+            "could save anything (`always=True` screens all the same)"
+        )
 
 
 _DECIDED: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
@@ -143,7 +174,7 @@ def measure(problem: Any) -> Size:
     if any(v.attributes["integer"] or v.attributes["boolean"] for v in variables):
         return Size(reason="the problem has integer or boolean variables")
     walk = _Walk()
-    walk.follow(problem.objective.expr, 0.0, 1.0)
+    walk.follow(problem.objective.expr, 0.0, 1.0, objective=True)
     constraints = problem.constraints
     chosen, weight = _some(constraints)
     for constraint in chosen:
@@ -154,6 +185,8 @@ def measure(problem: Any) -> Size:
             rows = float(constraint.args[0].size)
         for part in constraint.args:
             walk.follow(part, rows, weight)
+        walk.constrained.append({variable.id for variable in constraint.variables()})
+    walk.constrained += [{v.id} for v in variables if any(v.attributes[name] for name in SIGNS)]
     walk.pieces = max(walk.pieces, float(len(constraints)))
     return walk.size({v.id: v for v in variables})
 
@@ -166,12 +199,15 @@ class _Walk:
         self.entries: dict[int, float] = {}
         self.smooth: dict[int, float] = {}
         self.shrunk: set[int] = set()
+        self.squared: set[int] = set()
+        self.constrained: list[set[int]] = []
+        self.kinds: set[str] = set()
         self.pieces = 0.0
         self.foreign: set[str] = set()
         self.foreign_rows = 0.0
         self.left = VISITS
 
-    def follow(self, expr: Any, rows: float, weight: float) -> None:
+    def follow(self, expr: Any, rows: float, weight: float, *, objective: bool = False) -> None:
         """Count `expr`, an argument of something with so many `rows`, `weight` times."""
         # Beside each expression: the rows of the affine map that it is part of (0: none of them
         # can go), the entries of the data in front of it, how many expressions it stands for.
@@ -196,6 +232,11 @@ class _Walk:
                 self.foreign_rows += weight * here.size
             if name in ("norm1", "abs"):
                 self.shrunk |= _bare(here.args[0])
+            if objective and name in SQUARES:
+                inner = here.args[0]
+                self.squared |= _bare(inner.args[0] if type(inner).__name__ in NORMS else inner)
+            if name in KINKED:
+                self.kinds.add(name)
             for part in here.args:
                 below = 0.0
                 if name in KINKED:
@@ -215,19 +256,32 @@ class _Walk:
 
     def size(self, variables: dict[int, Any]) -> Size:
         """What was counted."""
-        terms, coordinates, wide = 0.0, 0, 0.0
+        tall: set[int] = set()
+        terms, wide, shrunk, coordinates = 0.0, 0.0, 0.0, 0
         for key, rows in self.rows.items():
             entries, count = self.entries.get(key, 0.0), variables[key].size
-            if key in self.shrunk:
-                entries += self.smooth.get(key, 0.0)
             if rows >= ROWS_PER_ENTRY * count:
+                tall.add(key)
                 terms, coordinates = max(terms, rows), coordinates + count
-            elif entries >= ENTRIES * count:
+                if key in self.shrunk:
+                    shrunk += self.smooth.get(key, 0.0)
+            elif key in self.shrunk and self.smooth.get(key, 0.0) >= ENTRIES * count:
+                shrunk, coordinates = shrunk + self.smooth[key], coordinates + count
+            elif key in self.squared and entries >= ENTRIES * count:
                 wide, coordinates = wide + entries, coordinates + count
         if self.foreign and self.foreign_rows >= 0.5 * terms:
             named = ", ".join(sorted(self.foreign))
             return Size(reason=f"its loss ({named}) is of a kind that cannot be screened")
-        return Size(terms, coordinates, self.pieces, wide)
+        squared = sum(variables[key].size for key in tall & self.squared)
+        held = 2 * squared >= sum(variables[key].size for key in tall) > 0
+        bound = any(ids <= tall for ids in self.constrained)
+        simple = self.kinds <= SIMPLE and not (bound or self.foreign or tall & self.shrunk)
+        least = OTHERWISE
+        if held and simple:
+            least = TERMS
+        elif not held and "huber" in self.kinds:
+            least = SMOOTH
+        return Size(terms, coordinates, least, self.pieces if held else 0.0, wide, shrunk)
 
 
 def _entries(atom: Any) -> float:

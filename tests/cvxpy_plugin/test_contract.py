@@ -17,7 +17,7 @@ from cvxscreen.cvxpy_plugin import worthwhile
 cvxpy_plugin.register()
 
 
-def svm(C: Any = 1.0, n: int = 200) -> Any:
+def svm(C: Any = 1.0, n: int = 120) -> Any:
     data = Data(n=n)
     return cp.Problem(cp.Minimize(data.ridge + C * data.hinge))
 
