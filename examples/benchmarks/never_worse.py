@@ -773,7 +773,7 @@ def main() -> None:
               "kept", "value off")
     print(table(header, rows, title="never worse than 1.2 times plain plus 3 ms"))
     gains = [np.log(entry.first[0] / entry.first[1]) for entry in lines if entry.recognised]
-    within = sum(entry.over <= 0 for entry in lines)
+    within = int(sum(entry.over <= 0 for entry in lines))
     print(f"within the bar: {within} of {len(lines)}; screened: {len(gains)}, "
           f"their plain time over the screened one (geometric mean): {np.exp(np.mean(gains)):.2f}")
     if arguments.json:
