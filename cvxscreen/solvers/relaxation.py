@@ -277,7 +277,10 @@ class ScreenedRelaxation(
         jump = losses.hi[near] - losses.lo[near]
         force = float(jump[np.isfinite(jump)].sum())
         reach = float(away[near].max(initial=0.0))
-        self.weight = max(force, 1e-300) / max(reach, 1e-12 * float(np.abs(losses.b).max()), 1e-300)
+        if not reach > 0.0:  # all of them are at a kink: as far as the coordinates are from 0
+            pull = self.metric() @ np.square(centre.x)
+            reach = float(np.sqrt(pull)) if pull > 0.0 else 1.0
+        self.weight = (force if force > 0.0 else 1.0) / reach
 
     def close(self, selection: Selection, refuted: int, times: Times) -> None:
         """Record the round; certify where nothing was refuted, and stop if that holds."""
@@ -344,11 +347,14 @@ class ProximalSteps(ScreenedRelaxation):
     def begin(self, start: Start | None, solve: Callable[..., Solution]) -> None:
         """From the start, or from the optimum of a sample: any point will do."""
         self.step_solver = solve
-        super().begin(start, solve)
-        problem = self.problem
-        if self.centre is None:
-            self.centre = self.candidate(np.zeros(problem.d), None, None)
-        self.keep, self.whole = max(1, problem.n // 2), False
+        problem, x = self.problem, np.zeros(self.problem.d)
+        if start is not None:
+            x = start.x
+        else:
+            found = solve(sample(problem), self.inner, tol=SAMPLE_TOLERANCE)
+            x = found.x if np.isfinite(found.x).all() else x
+        self.centre = self.candidate(x, None, None)
+        self.keep = max(1, problem.n // 2)
         self.retreat()
 
     def select(self) -> Selection:

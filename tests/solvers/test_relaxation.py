@@ -131,6 +131,13 @@ def test_safe_mode_proves_terms_of_proximal_steps(loss: str) -> None:
     assert not (found.screening.codes >= 0).any()  # of a step, not of the problem
 
 
+def test_safe_mode_keeps_constraints_in_every_step() -> None:
+    problem = cs.cvar(scenarios(2000, 4), 0.9)
+    found = cs.solve(problem, tol=1e-6, mode="safe")
+    assert found.status == "optimal", found.certificate.reason
+    assert found.value == pytest.approx(cs.solve(problem, tol=1e-8).value, rel=1e-6)
+
+
 def test_rows_that_repeat_and_columns_of_zeros() -> None:
     X, y = heavy(5000, 5)
     X = np.hstack([np.repeat(X, 2, axis=0), np.zeros((10_000, 1))])
@@ -269,3 +276,17 @@ def test_a_relaxation_that_ran_away_becomes_a_proximal_step(monkeypatch: Any) ->
     found = screened.solution(0.0)
     assert found.status == "optimal", found.certificate.reason
     assert found.value == pytest.approx(cs.solve(problem, tol=1e-9).value, rel=1e-9)
+
+
+def test_relaxations_go_to_any_solver_of_cvxpy() -> None:
+    X, y = heavy(6000, 4)
+    for problem in (cs.regression(X, y, C=np.inf, loss="quantile", tau=0.8),
+                    cs.cvar(scenarios(6000, 4), 0.9)):
+        best = cs.solve(problem, tol=1e-9)
+        found = cs.solve(problem, tol=1e-6, solver="CLARABEL")
+        assert found.status == "optimal", found.certificate.reason
+        assert found.value == pytest.approx(best.value, rel=1e-6)
+        assert found.rounds[-1].kept < 0.5 * problem.n
+        whole = problem.to_cvxpy()
+        whole.solve(solver="CLARABEL")
+        assert float(whole.value) == pytest.approx(best.value, rel=1e-6)
