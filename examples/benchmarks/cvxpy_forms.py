@@ -45,7 +45,9 @@ def timed(solve: Any) -> tuple[float, str]:
 
 
 def residual(problem: cp.Problem) -> float:
-    """Largest violation of a constraint."""
+    """Largest violation of a constraint; NaN without an answer."""
+    if problem.value is None or not np.isfinite(problem.value):
+        return float("nan")
     found = [np.max(c.violation(), initial=0.0) for c in problem.constraints]
     return float(max(found, default=0.0))
 

@@ -285,7 +285,7 @@ def cvar_atom(s: Data) -> Objective:
 def cvar_constraint(s: Data) -> Objective:
     """The best mean return at a bounded risk."""
     equal = np.sort(-s.returns.mean(axis=1))[-max(1, s.n // 20):].mean()
-    risk = cp.cvar(-s.returns @ s.w, 0.95) <= 0.95 * float(equal)
+    risk = cp.cvar(-s.returns @ s.w, 0.95) <= 1.05 * float(equal)
     return cp.Maximize(s.returns.mean(axis=0) @ s.w), [risk, *s.long_only]
 
 
