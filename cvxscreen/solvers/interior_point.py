@@ -947,6 +947,7 @@ class _Run:
         if estimate <= self.target:
             self.consider(path.x, self.clipped(path), path.y)
             if self.reached:
+                self.consider_face(path)  # for slopes and multipliers that are 0, not nearly so
                 return
         if self.next_look == np.inf:
             self.next_look = FACE_FROM * float(np.abs(path.theta) @ np.abs(path.t - self.terms.b))
@@ -978,6 +979,8 @@ class _Run:
         theta = self.clipped(path)
         theta = np.where(at_low, f.lo, np.where(at_high, f.hi, theta))
         inside = path.live & ~at_low & ~at_high
+        if self.reached and self.large(inside):
+            return
         self.settle(_Face(f, path.M), path.x, theta, path.y, inside)
 
     def begin_on_face(self, start: Start) -> bool:
@@ -1015,11 +1018,15 @@ class _Run:
         self.settle(_Face(f, f.quadratic()), np.array(start.x), theta, y, inside)
         return self.reached
 
+    def large(self, inside: Mask) -> bool:
+        """Whether the equations of a face cost as much as a step."""
+        kinks = int((inside & (self.terms.q == 0)).sum())
+        return self.terms.problem.d + kinks > LARGE_FACE
+
     def settle(self, face: _Face, x: Array, theta: Array, y: Array, inside: Mask) -> None:
         """Solve the equations of a face; exchange what violates a sign, a few times."""
         f, violations = self.terms, len(self.terms) + 1
-        large = f.problem.d + int((inside & (f.q == 0)).sum()) > LARGE_FACE
-        for _ in range(1 if large else EXCHANGES):
+        for _ in range(1 if self.large(inside) else EXCHANGES):
             found = face.optimum(x, theta, y, inside)
             if found is None:
                 return
