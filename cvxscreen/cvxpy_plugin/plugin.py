@@ -66,7 +66,7 @@ from cvxscreen.solvers.registry import (
     fine_gap,
 )
 from cvxscreen.solvers.solution import Solution
-from cvxscreen.solvers.solve import solve_problem
+from cvxscreen.solvers.solve import in_units, solve_problem
 
 CvxpyProblem = cp.Problem
 """The type of the problems that the plugin takes."""
@@ -383,7 +383,7 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
     problem, request_of = recognition.problem, request.options.get
     own = request.leaves_choice and builtin_takes(problem)
     # The compiled path is at its end before it could have made use of a start.
-    cold = own and compiled_path(problem, "auto") and ready()
+    cold = own and compiled_path(in_units(problem)[0], "auto") and ready()
     start: Start | None = None
     if request_of("warm_start", True) and not cold:
         # The values that other solvers have left in the variables are theirs to go on from.
@@ -495,7 +495,7 @@ def make_report(
         gap=solution.certificate.gap,
         relative_gap=solution.certificate.relative_gap,
         rounds=len(solution.rounds),
-        before=dict(solution.before),
+        before=solution.before,  # worked out when somebody looks
         times={
             "recognise": recognised,
             "screen": max(solution.seconds - inner, 0.0),

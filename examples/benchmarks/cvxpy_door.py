@@ -93,6 +93,7 @@ def written(X, y, loss: str, intercept: bool):
     margin = cp.multiply(y, X @ w + b) if intercept else cp.multiply(y, X @ w)
     residual = X @ w + b - y if intercept else X @ w - y
     terms = {
+        "absolute": lambda: cp.norm1(residual),
         "hinge": lambda: cp.sum(cp.pos(1 - margin)),
         "squared_hinge": lambda: 0.5 * cp.sum_squares(cp.pos(1 - margin)),
         "quantile": lambda: cp.sum(cp.maximum(0.3 * -residual, -0.7 * -residual)),

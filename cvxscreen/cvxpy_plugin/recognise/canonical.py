@@ -19,7 +19,12 @@ from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
 from cvxpy.reductions.flip_objective import FlipObjective
 from cvxpy.reductions.solution import Solution
 
-from cvxscreen.cvxpy_plugin.recognise.loss_atoms import LossGroup, read_losses, take_losses
+from cvxscreen.cvxpy_plugin.recognise.loss_atoms import (
+    LossGroup,
+    read_losses,
+    same,
+    take_losses,
+)
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Bundle, bundled, vectorised
 from cvxscreen.cvxpy_plugin.recognise.variable_values import (
     free_entries,
@@ -99,7 +104,7 @@ class Canonical:
             return self
         found = read_losses(self.whole or self.original)
         alike = len(found) == len(self.groups) and all(
-            new.argument is old.argument and new.sign == old.sign
+            same(new.argument, old.argument) and new.sign == old.sign
             for new, old in zip(found, self.groups, strict=True)
         )
         return replace(self, groups=found) if alike else None

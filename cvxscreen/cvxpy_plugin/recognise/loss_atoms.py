@@ -296,9 +296,9 @@ def _bare(lines: _Lines) -> _Lines:
             return _bare(replace(lines, argument=inner).mapped(lambda s, h: (s * scale, h)))
     if kind == "AddExpression":
         moving = [arg for arg in expr.args if not arg.is_constant()]
-        if len(moving) == 1 and len(expr.args) > 1 and moving[0].size == expr.size:
+        if len(moving) < len(expr.args) and max(arg.size for arg in moving) == expr.size:
             shift = sum(_entries(arg, expr) for arg in expr.args if arg.is_constant())
-            inner = replace(lines, argument=moving[0])
+            inner = replace(lines, argument=sum(moving[1:], moving[0]))
             return _bare(inner.mapped(lambda s, h: (s, h + s * shift)))
     return lines
 
@@ -337,51 +337,52 @@ def _same_data(first: Any, second: Any) -> bool:
     return first is second or (plain and type(first) is type(second) and first == second)
 
 
-def _lines(expr: Any) -> _Lines:
-    """An elementwise expression as the largest of some lines."""
+def _lines(expr: Any, sign: float = 1.0) -> _Lines:
+    """An elementwise expression times `sign` as the largest of some lines."""
     kind = type(expr).__name__
     if expr.is_constant():
-        value = _values(expr, expr.size)
+        value = sign * _values(expr, expr.size)
         return _Lines(None, (0.0,), (float(value[0]) if value.size == 1 else value,))
     if expr.is_affine():
-        return _Lines(expr, (1.0,), (0.0,))
-    if kind in ("pos", "neg", "abs"):
+        return _Lines(expr, (sign,), (0.0,))
+    if kind in ("pos", "neg", "abs") and sign > 0:
         inner = _lines(expr.args[0])
         if kind == "pos":
             return inner.maximum(NOTHING)
-        if len(inner.slopes) > 1:
-            raise _Other
         return inner.scaled(-1.0).maximum(NOTHING if kind == "neg" else inner)
-    if kind == "maximum":
-        out = _stretched(expr.args[0], expr)
+    if (kind, sign) in (("maximum", 1.0), ("minimum", -1.0)):
+        out = _stretched(expr.args[0], expr, sign)
         for arg in expr.args[1:]:
-            out = out.maximum(_stretched(arg, expr))
+            out = out.maximum(_stretched(arg, expr, sign))
         return out
     if kind == "AddExpression":
-        out = _stretched(expr.args[0], expr)
+        out = _stretched(expr.args[0], expr, sign)
         for arg in expr.args[1:]:
-            out = out.plus(_stretched(arg, expr))
+            out = out.plus(_stretched(arg, expr, sign))
         return out
     if kind == "NegExpression":
-        return _lines(expr.args[0]).scaled(-1.0)
+        return _lines(expr.args[0], -sign)
     if kind in ("multiply", "DivExpression", "MulExpression"):
         if kind == "MulExpression" and () not in (expr.args[0].shape, expr.args[1].shape):
             raise _Other
         found = _scaled(expr)
         if found is None or found[0].size != expr.size:
             raise _Other
-        return _lines(found[0]).scaled(found[1][0] if found[1].size == 1 else found[1])
+        inner, factor = found
+        if factor.max(initial=0.0) <= 0.0:
+            sign, factor = -sign, -factor
+        return _lines(inner, sign).scaled(factor[0] if factor.size == 1 else factor)
     raise _Other
 
 
-def _stretched(arg: Any, whole: Any) -> _Lines:
+def _stretched(arg: Any, whole: Any, sign: float) -> _Lines:
     """The lines of `arg`, which has as many entries as `whole` or is one constant for all."""
     if arg.is_constant():
-        value = _entries(arg, whole)
+        value = sign * _entries(arg, whole)
         return _Lines(None, (0.0,), (float(value[0]) if value.size == 1 else value,))
     if arg.size != whole.size:
         raise _Other
-    return _lines(arg)
+    return _lines(arg, sign)
 
 
 # -- from lines to the five numbers ----------------------------------------------------------------
@@ -389,9 +390,14 @@ def _stretched(arg: Any, whole: Any) -> _Lines:
 
 def _group(expr: Any, weight: Array) -> LossGroup:
     """The terms ``<weight, vec(expr)>`` of an elementwise expression."""
+    sign = 1.0
+    if weight.max(initial=0.0) <= 0.0:
+        sign, weight = -1.0, -weight
     if not np.isfinite(weight).all() or (weight < 0).any():
         raise _Other
     kind = type(expr).__name__
+    if kind in ("huber", "Power", "PowerApprox") and sign < 0:
+        raise _Other
     if kind == "huber":
         inner, M = _lines(expr.args[0]), _values(expr.M, 1)[0]
         if len(inner.slopes) > 1 or not (np.isfinite(M) and M > 0):
@@ -401,7 +407,7 @@ def _group(expr: Any, weight: Array) -> LossGroup:
         if float(_values(expr.p, 1)[0]) != 2.0 or expr.args[0].is_affine():
             raise _Other
         return _folded(_lines(expr.args[0]), weight, squared=True)
-    return _folded(_lines(expr), weight, squared=False)
+    return _folded(_lines(expr, sign), weight, squared=False)
 
 
 def envelope(slopes: Array, heights: Array) -> Mask:

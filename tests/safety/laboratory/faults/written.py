@@ -20,7 +20,32 @@ cut = of("cvxpy_plugin/composite/reduction.py", "cvxpy_plugin/test_reduced.py")
 reduced = of("cvxpy_plugin/reduced.py", "cvxpy_plugin/test_reduced.py")
 lp = of("cvxpy_plugin/build.py", "solvers/test_lp_svm.py::test_cvxpy_finds_the_same_optimum")
 
+atoms = of("cvxpy_plugin/recognise/loss_atoms.py",
+           "cvxpy_plugin/test_loss_atoms.py::test_what_is_taken_has_its_value")
+
 FAULTS = (
+    atoms("a weight not divided", DROPPED, "divided = weight / _values(expr.args[1], 1)",
+          "divided = weight", "another problem is solved where a check is passed by"),
+    atoms("a Huber loss of half its slope", SHRUNK, "0.5, -2.0 * M, 2.0 * M", "0.5, -M, M",
+          "another problem is solved where a check is passed by"),
+    atoms("a falling loss that keeps its kink", SIGN, "(-b, e, q, -hi, -lo), level)",
+          "(b, e, q, -hi, -lo), level)", "another problem is solved where a check is passed by"),
+    atoms("a level left out", DROPPED, "return float((self.weight * self.level).sum())",
+          "return 0.0", "the value is not the user's"),
+    atoms("a square of the wrong curvature", SHRUNK, "0.5 / sides**2, *infinite",
+          "0.5 / sides, *infinite", "another problem is solved where a check is passed by"),
+    atoms("equal shapes for equal data", DROPPED, "return np.array_equal(one, two)",
+          "return np.shape(one) == np.shape(two)",
+          "two arguments taken for one where a check is passed by",
+          "cvxpy_plugin/test_loss_atoms.py::test_the_same_is_the_same_in_every_entry"),
+    atoms("losses of negative weight", DROPPED,
+          "if not np.isfinite(weight).all() or (weight < 0).any():",
+          "if not np.isfinite(weight).all():", "what is not convex is read as losses",
+          "cvxpy_plugin/test_loss_atoms.py::test_negative_weights_are_left_to_cvxpys_rules"),
+    atoms("numbers that do not follow the parameters", STALE,
+          "if not same or not all(np.array_equal(*pair) for pair in pairs):",
+          "if not same:", "a changed parameter goes unnoticed",
+          "cvxpy_plugin/test_loss_atoms.py::test_numbers_follow_the_parameters"),
     attributes("a diagonal counted twice", DROPPED,
                "return upper + upper.T - np.diag(np.diagonal(upper))", "return upper + upper.T",
                "CVXPY's variables are not those of the solution"),
