@@ -52,6 +52,8 @@ TAKEN = {
     "squared_hinge_weights": C @ cp.square(cp.pos(1 - m)),
     "squared_over": cp.quad_over_lin(cp.pos(1 - m), 4.0),
     "squared_zone": cp.sum_squares(cp.pos(cp.abs(r) - 0.2)),
+    "hinge_above": cp.sum(cp.maximum(r, 0.5)),
+    "squared_steep": cp.sum_squares(2 * cp.pos(1 - m)),
     "scalar": cp.pos(1 - X[0] @ w),
 }
 LEFT = {
@@ -130,6 +132,8 @@ def test_negative_weights_are_left_to_cvxpys_rules() -> None:
     """Which refuse them: nothing that is not convex is solved."""
     problem = cp.Problem(cp.Minimize(cp.sum_squares(w) - cp.sum(cp.pos(1 - m))))
     assert take_losses(problem)[1] == ()
+    mixed = np.where(np.arange(N) % 2, 1.0, -1.0) @ cp.pos(1 - m)
+    assert take_losses(cp.Problem(cp.Minimize(mixed)))[1] == ()
     with pytest.raises(NotScreenable, match="DCP"):
         recognise(problem)
 
