@@ -348,5 +348,6 @@ def certify(
     needed = "a `Problem` (from `svm`, `regression`, ...) or a `cvxpy.Problem` is needed"
     one_of("problem", problem, Problem, needed)
     if x is None or theta is None:
-        raise InvalidInput("`x` and `theta` are needed: the point to certify, and its slopes.")
+        name = "x" if x is None else "theta"
+        raise InvalidInput(f"`{name}` is None; the point to certify and its slopes are needed.")
     return certificate.certify(problem, x, theta, multipliers, tol=tol)

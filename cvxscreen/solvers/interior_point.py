@@ -1095,6 +1095,13 @@ class _Face:
         return x, theta, y
 
 
+def _lu(matrix: Array) -> tuple[Array, NDArray[np.int32]]:
+    """Its LU factors for `scipy.linalg.lu_solve`, which may be singular without a warning."""
+    (factorise,) = sla.get_lapack_funcs(("getrf",), (matrix,))
+    factors, pivots, _ = factorise(matrix)
+    return factors, pivots
+
+
 class _FaceSystem:
     """``[[H, B'], [B, 0]] step = (first, second)``, scaled and made regular.
 
@@ -1112,7 +1119,7 @@ class _FaceSystem:
         self.vertex = d == k and not H.any()
         if self.vertex:
             self.K = scaled
-            self.factor = sla.lu_factor(scaled, check_finite=False)
+            self.factor = _lu(scaled)
             pivots = np.abs(np.diag(self.factor[0]))
             self.vertex = bool(pivots.min() > SINGULAR * pivots.max())
         if self.vertex:
@@ -1123,7 +1130,7 @@ class _FaceSystem:
         regular = self.K.copy()
         at = np.arange(d + k)
         regular[at, at] += np.where(at < d, REGULAR, -REGULAR)
-        self.factor = sla.lu_factor(regular, overwrite_a=True, check_finite=False)
+        self.factor = _lu(regular)
 
     def solve(self, first: Array, second: Array) -> tuple[Array, Array] | None:
         """The steps of x and of the multipliers; None where there is none."""

@@ -62,7 +62,7 @@ def test_a_bad_answer_is_refused(name: str, moved: float) -> None:
     assert not proof.ok
     assert proof.reason
     lost = problem.objective.value - best
-    assert proof.violation > 1e-6 or proof.gap >= lost
+    assert proof.violation > 1e-6 or proof.gap >= lost - 1e-10 * abs(best)  # Clarabel's own digits
 
 
 def test_slacks_that_waste_are_refused() -> None:

@@ -249,8 +249,11 @@ def test_bad_parameters_are_named(name: str, value: Any) -> None:
     if value is None and name != "C":
         assert make(loss, **{name: value}).n == 30
         return
-    with pytest.raises(InvalidInput, match=f"`{name}`"):
-        make(loss, **{name: value})
+    if name == "C" and value == np.inf:
+        assert make(loss, C=value).quadratic.free.all()  # a fit without a ridge
+    else:
+        with pytest.raises(InvalidInput, match=f"`{name}`"):
+            make(loss, **{name: value})
     if name in ("C", "gamma"):
         with pytest.raises(InvalidInput, match=f"`{name}`"):
             svm(X, LABELS, loss="smoothed_hinge", **{name: value})

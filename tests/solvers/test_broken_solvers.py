@@ -75,9 +75,10 @@ BROKEN: dict[str, Callable[[Problem], SubproblemResult]] = {
 
 
 def fenced(n: int) -> Problem:
-    """A hinge problem with a side constraint, so that no built-in solve comes to the rescue."""
+    """A hinge problem in a second-order cone, so that no built-in solve comes to the rescue."""
     base = build(Case("hinge", n=n, d=4, C=1.0))
-    side = SideConstraints(sp.eye_array(4), np.full(4, 0.01), [("nonneg", 4)])
+    rows = sp.vstack([sp.csr_array((1, 4)), sp.eye_array(4)])
+    side = SideConstraints(rows, np.append(0.1, np.full(4, 0.01)), [("soc", 5)])
     return Problem(base.design, base.losses, base.quadratic, base.linear, side=side)
 
 

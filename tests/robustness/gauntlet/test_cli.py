@@ -108,10 +108,11 @@ def test_options_that_do_not_go_together(folder: Path, capsys: pytest.CaptureFix
 
 
 def test_every_command_has_a_row() -> None:
-    """A new command has to be entered in the table; `info` reads the files of `test_path_files`."""
+    """A new command has to be entered in the table; `info` reads the files of `test_path_files`,
+    `warmup` takes nothing."""
     parser = cli.parser()
     choices = next(a.choices for a in parser._actions if a.dest == "command")
-    assert set(choices) == set(OPTIONS) | {"info"}
+    assert set(choices) == set(OPTIONS) | {"info", "warmup"}
 
 
 def test_one_class_and_no_triplets(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
