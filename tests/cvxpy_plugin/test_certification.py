@@ -11,6 +11,7 @@ from cvxpy_plugin.composite_zoo import BOTH, problem_of
 from cvxpy_plugin.zoo import REFUSED, SPELLINGS, Data
 
 import cvxscreen
+from cvxscreen.cvxpy_plugin.recognise.canonical import version
 from cvxscreen.errors import InvalidInput, NotScreenable
 
 TIGHT = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}
@@ -31,6 +32,9 @@ def test_a_plain_answer_is_certified(name: str) -> None:
     problem = made(name)
     problem.solve(solver="CLARABEL", **TIGHT)
     proof = cvxscreen.certify(problem)
+    if name == "metric" and version() < (1, 9, 3):
+        assert not proof.ok  # these releases drop the squares of a matrix with attributes
+        return
     assert proof.ok, proof.reason
     assert proof.relative_gap <= 1e-6
     sign = -1.0 if isinstance(problem.objective, cp.Maximize) else 1.0
