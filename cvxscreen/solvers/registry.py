@@ -197,6 +197,6 @@ def named_solver(
     if solver.lower() in FORCED:
         return FORCED[solver.lower()](limits=limits)
     inner: SubproblemSolver = supplied("cvxpy.solver")(
-        "CLARABEL" if auto else solver, limits, (*AUTOMATIC, *FORCED, *METRIC_METHODS)
+        "CLARABEL" if auto else solver, limits, tuple({*AUTOMATIC, *FORCED, *METRIC_METHODS})
     )
     return inner
