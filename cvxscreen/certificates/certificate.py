@@ -360,14 +360,7 @@ def gap_above(
     right = (hi == 0.0) | (t + tiny <= b + e)
     same_piece = low | high | ((theta == 0.0) & left & right)
     cancels = same_piece & (fy <= 16.0 * EPS * size)
-    # Where slopes change by at most 1/q, with f* q-strongly convex: the derivative of the term is
-    # at most sqrt(2 FY / q) at t, and within the error that and error / q.
-    bent = (q > 0.0) & (lo > -1e300) & (hi < 1e300)
-    width = q + (1.0 - bent)
-    drift = error * (np.sqrt(2.0 * (fy + 16.0 * EPS * size) / width) + error / width)
-    jump = 2.0 * steepest * error
-    hidden = (1.0 - bent) * jump + bent * np.minimum(jump, drift * (1.0 + 16.0 * EPS))
-    return (1.0 - cancels) * (fy + 16.0 * EPS * size + hidden)
+    return (1.0 - cancels) * (fy + 16.0 * EPS * size + 2.0 * steepest * error)
 
 
 _compiled_gap_above = compiled()(gap_above)

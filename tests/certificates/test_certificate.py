@@ -246,22 +246,6 @@ def test_a_term_bounds_every_margin_within_its_noise(
             assert exactly <= Fraction(float(bound[i]))
 
 
-def test_the_noise_of_a_smooth_term_is_charged_as_it_changes_the_term() -> None:
-    """On a parabola ``(t - theta)^2 / 2`` within noise: attained but for half of its square."""
-    one, noise = np.ones(1), 1e-4
-    columns = (0.0 * one, 0.0 * one, one, -10.0 * one, 10.0 * one)  # Huber's loss
-    for t, theta in ((1.0, 0.4), (1.0, 1.0), (-2.0, 0.5)):
-        value = certificate.value_above(t * one, *columns, certificate.steepness(one))
-        bound = float(certificate.gap_above(t * one, theta * one, noise, value, *columns)[0])
-        worst = 0.5 * (abs(t - theta) + noise) ** 2
-        assert worst <= bound <= worst + 0.5 * noise**2 + 1e-6 * noise + 1e-14
-    # A share of 0.99 of what it adds to the term itself would be too little.
-    plain = 0.5 * 0.6**2
-    value = certificate.value_above(one, *columns, certificate.steepness(one))
-    bound = float(certificate.gap_above(one, 0.4 * one, noise, value, *columns)[0])
-    assert plain + 0.99 * (bound - plain) < 0.5 * (0.6 + noise) ** 2
-
-
 def test_a_wrong_linear_term_is_noticed() -> None:
     """The linear term takes part: certify the optimum of one problem on another."""
     ref, theta = feasible_optimum(Case("smoothed_hinge"))
