@@ -216,27 +216,32 @@ def sums(block, points, codes, place, room, out, pull):  # type: ignore[no-untyp
         out[k, 4] += outside
 
 
-def takers(
-    block: Block, points: Points, codes: NDArray[np.int8], first: NDArray[np.int64],
-    needed: Array, distance: Array, out: Array,
-) -> None:
+@compiled()
+def takers(block, points, codes, first, needed, distance, out):  # type: ignore[no-untyped-def]
     """The cheapest single term that can raise, and that can lower, ``sum_i a_i,free theta_i``.
 
     `out` gets the larger of the two costs a point; infinity where one way is closed.
     """
     A, b, e, q, lo, hi = block.A, block.b, block.e, block.q, block.lo, block.hi
-    column = A[points.free]
-    size, falling = np.abs(column), column < 0.0
-    slopes = PackedSlopes(lo, hi, points.factors, codes, points.pool, first)
-    for k, factor in enumerate(points.factors):
-        s = slopes.row(k)
-        rise, fall = hi * factor - s, s - lo * factor
-        rise, fall = np.where(falling, fall, rise), np.where(falling, rise, fall)
-        t = np.abs(points.X[k] @ A)
-        rate = t + np.abs(b) + e + q / factor * np.abs(s) + block.norms * distance[k]
-        with np.errstate(invalid="ignore"):  # no size times no end
-            ways = [(size > 0.0) & (way * size >= needed[k]) for way in (rise, fall)]
-        up, down = (float((rate[way] / size[way]).min(initial=np.inf)) for way in ways)
+    norms, free = block.norms, points.free
+    d, n = A.shape
+    theta = np.empty(n)
+    for k in range(points.factors.size):
+        factor = points.factors[k]
+        unpack(codes[k], points.pool, first[k], lo, hi, factor, theta)
+        up, down = np.inf, np.inf
+        for i in range(n):
+            t, s, size = 0.0, theta[i], abs(A[free, i])
+            for j in range(d):
+                t += points.X[k, j] * A[j, i]
+            rise, fall = hi[i] * factor - s, s - lo[i] * factor
+            rate = abs(t) + abs(b[i]) + e[i] + q[i] / factor * abs(s) + norms[i] * distance[k]
+            if A[free, i] < 0.0:
+                rise, fall = fall, rise
+            if size > 0.0 and rise * size >= needed[k]:
+                up = min(up, rate / size)
+            if size > 0.0 and fall * size >= needed[k]:
+                down = min(down, rate / size)
         out[k] = needed[k] * max(up, down) if needed[k] > 0.0 else 0.0
 
 
