@@ -10,7 +10,7 @@ from the fit on all samples, 50 by the ordinary loop).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,7 @@ from cvxscreen._support.tables import table
 from cvxscreen._support.validation import number, one_of, tolerance, whole
 from cvxscreen.api import solve
 from cvxscreen.core.problem import Problem
-from cvxscreen.data_changes.leave_one_out import accepted
-from cvxscreen.data_changes.reweight import weighted
+from cvxscreen.data_changes.changed import accepted, refit, taken, weighted
 from cvxscreen.designs.gram import Gram
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.compiled_path.segments import ready
@@ -191,16 +190,11 @@ def _fit(solution: Solution, seed: int, k: int, tol: float) -> tuple[Array, bool
     drawn = np.random.default_rng((seed, k)).integers(0, problem.n, problem.n)
     counts = np.bincount(drawn, minlength=problem.n).astype(np.float64)
     used = np.flatnonzero(counts)
-    here = replace(
-        problem, design=problem.design.take_rows(used), losses=problem.losses.take(used)
-    )
-    here.known.inherit_rows(problem.known, used)
-    here = weighted(here, counts[used])
-    start: Solution | None = None
-    if not (compiled_path(here, "auto") and ready()):
-        theta = counts[used] * solution.theta[used]
-        start = replace(solution, problem=here, theta=theta, answer=None)
-    found = solve(here, tol=tol, start=start)
+    here = weighted(taken(problem, used), counts[used])
+    if compiled_path(here, "auto") and ready():
+        found = solve(here, tol=tol)
+    else:
+        found = refit(solution, here, counts[used] * solution.theta[used], tol, "certified")
     return found.x, found.certificate.ok
 
 

@@ -13,7 +13,7 @@ from the solution, through screening.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,15 +22,13 @@ from numpy.typing import NDArray
 from cvxscreen._support.limits import Limits
 from cvxscreen._support.progress import Progress
 from cvxscreen._support.tables import fields
-from cvxscreen._support.validation import one_of, positive, tolerance
-from cvxscreen.api import solve
+from cvxscreen._support.validation import positive, tolerance
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.bounds.data_changes import left_out_margins, takes_left_out
-from cvxscreen.core.problem import Problem
-from cvxscreen.errors import InvalidInput
+from cvxscreen.data_changes.changed import accepted, is_classification, weighted
+from cvxscreen.data_changes.changed import refit as refit_from
 from cvxscreen.plots.data_changes import left_out
 from cvxscreen.solvers.solution import Solution
-from cvxscreen.solvers.streamed.chunked import is_chunked
 
 __all__ = ["LeaveOneOut", "leave_one_out"]
 
@@ -169,7 +167,7 @@ def leave_one_out(
     problem = accepted(solution)
     tolerance(tol)
     width = None if accuracy is None else positive("accuracy", accuracy)
-    classification = "regression" not in problem.kind and "svr" not in problem.kind
+    classification = is_classification(problem)
     point = solution.point()
     limits = Limits(time_limit, None)
     unchanged = solution.screening.zero.copy()
@@ -210,26 +208,6 @@ def leave_one_out(
     )
 
 
-def accepted(solution: Any) -> Problem:
-    one_of("solution", solution, Solution, "what `solve` returned for a problem of terms is needed")
-    problem = solution.problem
-    if is_chunked(problem):
-        raise InvalidInput("`solution` is over data in chunks; terms are left out in memory only.")
-    if problem.pure_l1:
-        raise InvalidInput(
-            "`solution` is of a problem without a quadratic term, whose margins nothing bounds."
-        )
-    if solution.answer is None:
-        raise InvalidInput(f"`solution` has no optimum (its status is {solution.status!r}).")
-    if problem.penalty is not None and problem.penalty.name != "L1":
-        raise InvalidInput(
-            "`solution` is a metric; terms that share points are not left out one by one."
-        )
-    if problem.drift > 0 or problem.imbalance > 0:
-        raise InvalidInput("`solution` is of a reduced problem; solve the full one.")
-    return problem
-
-
 def _decided(low: Any, high: Any, classification: bool, width: float) -> Any:
     """Whether an interval has one sign, or is narrow enough."""
     return (low > 0) | (high <= 0) if classification else high - low <= width
@@ -243,17 +221,10 @@ def _at_the_optimum(solution: Solution) -> tuple[Array, Array]:
 def _refitted(solution: Solution, i: int, tol: float, mode: str) -> tuple[float, float, float]:
     """Interval and value of the margin of term `i` at the optimum without it, solved for.
 
-    The term stays as a row without a loss (its box is {0}), so that its margin is bounded with the
-    others.
+    The term stays as a row without a loss, so that its margin is bounded with the others.
     """
-    problem = solution.problem
-    losses = problem.losses
-    lo, hi = losses.lo.copy(), losses.hi.copy()
-    lo[i] = hi[i] = 0.0
-    without = replace(problem, losses=replace(losses, lo=lo, hi=hi))
-    theta = solution.theta.copy()
-    theta[i] = 0.0
-    start = replace(solution, problem=without, theta=theta, answer=None)
-    found = solve(without, tol=tol, mode=mode, start=start)
+    others = (np.arange(solution.problem.n) != i).astype(np.float64)
+    without = weighted(solution.problem, others)
+    found = refit_from(solution, without, others * solution.theta, tol, mode)
     below, above = _at_the_optimum(found)
     return float(below[i]), float(above[i]), float(found.point().margins[i])

@@ -21,19 +21,19 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen._support.rounding import up
 from cvxscreen._support.tables import fields
 from cvxscreen._support.validation import array, finite, tolerance
-from cvxscreen.api import solve
 from cvxscreen.bounds import default_bounds, midpoint_ball
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import FIELDS, Losses
 from cvxscreen.core.problem import Problem
-from cvxscreen.data_changes.leave_one_out import accepted
+from cvxscreen.data_changes.changed import accepted, taken, weighted
+from cvxscreen.data_changes.changed import refit as refit_from
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.screening.verdict import Verdict, judge
 from cvxscreen.solvers.interface import check_request
 from cvxscreen.solvers.solution import Solution
 
-__all__ = ["DataChange", "Influence", "add", "influence", "remove", "reweight", "weighted"]
+__all__ = ["DataChange", "Influence", "add", "influence", "remove", "reweight"]
 
 Array = NDArray[np.float64]
 
@@ -142,11 +142,7 @@ def remove(
     keep = np.flatnonzero(~_chosen(index, problem.n))
     if not len(keep):
         raise InvalidInput(f"`index` removes all {problem.n} terms; at least one must stay.")
-    left = replace(
-        problem, design=problem.design.take_rows(keep), losses=problem.losses.take(keep)
-    )
-    left.known.inherit_rows(problem.known, keep)
-    return _changed(solution, left, solution.theta[keep], tol, mode)
+    return _changed(solution, taken(problem, keep), solution.theta[keep], tol, mode)
 
 
 def add(
@@ -294,28 +290,6 @@ def influence(
     return Influence(bound, distance)
 
 
-def weighted(problem: Problem, w: Array) -> Problem:
-    """`problem` with the weights of its terms multiplied by `w`.
-
-    Raises
-    ------
-    InvalidInput
-        For negative weights, or none that is positive.
-    """
-    if (w < 0).any() or not (w > 0).any():
-        raise InvalidInput(
-            f"`weights` go from {w.min():g} to {w.max():g}; they must not be negative, and one "
-            "must be positive."
-        )
-    f, used = problem.losses, w > 0
-    factor = np.where(used, w, 1.0)
-    lo, hi = np.where(used, factor * f.lo, 0.0), np.where(used, factor * f.hi, 0.0)
-    table = Losses(f.b, f.e, np.where(used, f.q / factor, 0.0), lo, hi)
-    new = replace(problem, losses=table)
-    new.known.inherit_rows(problem.known)
-    return new
-
-
 def _changed(
     solution: Solution, problem: Problem, theta: Array, tol: float, mode: str
 ) -> DataChange:
@@ -324,8 +298,7 @@ def _changed(
     point = reference_point(problem, solution.x, theta)
     low, high = midpoint_ball(problem, point).intervals()
     verdict = judge(problem, default_bounds(problem)[0](problem, point))
-    start = replace(solution, problem=problem, x=point.x, theta=point.theta, answer=None)
-    found = solve(problem, tol=tol, mode=mode, start=start)
+    found = refit_from(solution, problem, point.theta, tol, mode, x=point.x)
     return DataChange(solution, verdict, low, high, found)
 
 

@@ -8,6 +8,7 @@ INSIDE = "bounds/test_data_changes.py::test_the_optimum_without_a_term_is_inside
 left_out = of("bounds/data_changes.py", INSIDE)
 WEIGHTS = "integration/test_data_changes.py::test_weights_are_repetitions_and_the_proofs_hold"
 reweighted = of("data_changes/reweight.py", WEIGHTS)
+changed = of("data_changes/changed.py", WEIGHTS)
 
 FAULTS = (
     left_out("left-out margins", SHRUNK, "up(1.0, 16) * np.sqrt(up(point.terms)",
@@ -19,8 +20,8 @@ FAULTS = (
     left_out("left-out margins without the term's own slope", DROPPED,
              "away = up(1.0, 16) * (distance + size * n_i)", "away = up(1.0, 16) * distance",
              "left-out classes are those of the full fit"),
-    reweighted("weights that shrink a curvature", SIGN, "f.q / factor, 0.0)", "f.q * factor, 0.0)",
-               "a reweighted squared loss is another one", WEIGHTS),
+    changed("weights that shrink a curvature", SIGN, "f.q / factor, 0.0)", "f.q * factor, 0.0)",
+            "a reweighted squared loss is another one", WEIGHTS),
     reweighted("slopes that keep their old weights", STALE,
                "_changed(solution, weighted(problem, w), w * solution.theta, tol, mode)",
                "_changed(solution, weighted(problem, w), 0.5 * w * solution.theta, tol, mode)",
