@@ -48,7 +48,7 @@ def positive(name: str, value: object) -> float:
 
 
 def tolerance(value: object, name: str = "tol") -> float:
-    """A relative gap: strictly between 0 and 1."""
+    """`value`, a relative gap, a level or a share, as a float strictly between 0 and 1."""
     needed = "a number strictly between 0 and 1 is needed"
     found = number(name, value, needed)
     if not 0.0 < found < 1.0:

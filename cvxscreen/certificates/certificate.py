@@ -965,10 +965,7 @@ def growth_cost(
     used = np.flatnonzero(s > 0)
     if len(used) < d:
         return float("inf")
-    gram = np.zeros((d, d))
-    for start in range(0, len(used), _GRAM_ROWS):
-        rows = used[start : start + _GRAM_ROWS]
-        gram += design.weighted_gram(rows, s[rows] ** 2)
+    gram = design.weighted_gram(used, s[used] ** 2)
     values = np.linalg.eigvalsh(gram)
     rounding = 4 * (len(used) + 8 * d) * EPS * float(np.trace(gram))
     square = float(values[0]) - rounding
@@ -985,10 +982,6 @@ def growth_cost(
     far = reach / float(np.sqrt(square)) * (1.0 + 1e-9) + float(np.linalg.norm(x)) * (1.0 + 1e-9)
     cost = ratio * (reach + float(s @ (np.abs(t) + t_error)) * (1.0 + 1e-9))
     return cost + float(np.linalg.norm(left)) * far * (1.0 + 1e-9) + 0.5 * dip * far * far
-
-
-_GRAM_ROWS = 65_536
-"""Rows of a block of ``A' diag(s)^2 A``, so that no copy of the data is made."""
 
 
 # -- an L1 norm without a quadratic term ----------------------------------------------------------

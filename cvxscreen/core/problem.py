@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen._support.extensions import supplied
 from cvxscreen._support.rounding import up
 from cvxscreen._support.tables import fields
-from cvxscreen._support.validation import array, number, one_of, positive
+from cvxscreen._support.validation import array, number, one_of, positive, tolerance
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import Losses, kinked
 from cvxscreen.core.norms import Norms
@@ -327,11 +327,7 @@ class Problem:
     def _with_tau(self, tau: float) -> Problem:
         if self.layout is None or self.layout.tau is None:
             raise InvalidInput("`tau`: this problem has no pinball losses of one level.")
-        tau = positive("tau", tau)
-        if tau >= 1.0:
-            raise InvalidInput(
-                f"`tau` is {tau}; a quantile level strictly between 0 and 1 is needed."
-            )
+        tau = tolerance(tau, "tau")
         losses, own = self.losses, self._own_terms
         weight = losses.hi - losses.lo
         changed = replace(

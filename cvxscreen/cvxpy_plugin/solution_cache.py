@@ -28,11 +28,12 @@ from cvxscreen.cvxpy_plugin.recognise.canonical import refusal
 from cvxscreen.cvxpy_plugin.recognise.check import check
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_numbers
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
-from cvxscreen.cvxpy_plugin.recognise.rescale import scaled_slopes, with_costs
+from cvxscreen.cvxpy_plugin.recognise.rescale import with_costs
 from cvxscreen.cvxpy_plugin.recognise.standard import standardise, with_current_costs
 from cvxscreen.errors import NotScreenable
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.solution import Solution
+from cvxscreen.solvers.warm_start import moved_slopes
 
 Array = NDArray[np.float64]
 
@@ -209,7 +210,7 @@ def start_from(last: LastSolution, problem: Problem) -> Start | None:
     if alike and last.reference is not None:
         point = moved(problem, last.reference)
         return Start(point.x, point.theta, weight, point.multipliers, point)
-    theta = scaled_slopes(last.theta, old.losses, problem.losses)
+    theta = moved_slopes(last.theta, old.losses, problem.losses)
     return Start(last.x, theta, weight, last.multipliers)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from cvxscreen._support.limits import Limits
 from cvxscreen._support.progress import Progress
 from cvxscreen._support.tables import table
-from cvxscreen._support.validation import number, one_of, tolerance, whole
+from cvxscreen._support.validation import one_of, tolerance, whole
 from cvxscreen.api import solve
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.changed import accepted, refit, taken, weighted
@@ -77,7 +76,7 @@ class Bootstrap:
         InvalidInput
             For a level outside (0, 1).
         """
-        chosen = self.level if level is None else _level(level)
+        chosen = self.level if level is None else tolerance(level, "level")
         if not len(self.coefficients):
             nothing = np.full(self.coefficients.shape[1], np.nan)
             return nothing, nothing
@@ -148,7 +147,7 @@ def bootstrap(
     Efron and Tibshirani (1993), the pairs bootstrap with percentile intervals.
     """
     one_of("problem", problem, (Problem, Solution), "a problem or its solution is needed")
-    B, seed, chosen = whole("B", B, 1), whole("seed", seed, 0), _level(level)
+    B, seed, chosen = whole("B", B, 1), whole("seed", seed, 0), tolerance(level, "level")
     whole("n_jobs", n_jobs if n_jobs != -1 else 1, 1)
     tol, limits = tolerance(tol), Limits(time_limit, None)
     solution = solve(problem, tol=tol) if isinstance(problem, Problem) else problem
@@ -196,11 +195,3 @@ def _fit(solution: Solution, seed: int, k: int, tol: float) -> tuple[Array, bool
     else:
         found = refit(solution, here, counts[used] * solution.theta[used], tol, "certified")
     return found.x, found.certificate.ok
-
-
-def _level(level: Any) -> float:
-    """A share strictly between 0 and 1."""
-    value = number("level", level)
-    if not 0.0 < value < 1.0:
-        raise InvalidInput(f"`level` is {level!r}; a number strictly between 0 and 1 is needed.")
-    return value

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
-from cvxscreen._support.validation import flag, number
+from cvxscreen._support.validation import flag, number, tolerance
 from cvxscreen.errors import InvalidInput
 from cvxscreen.estimators.fitting import Array, ScreenedModel, sample_weights
 from cvxscreen.models.regression import regression
@@ -103,11 +103,7 @@ class ScreenedQuantileRegressor(RegressorMixin, ScreenedModel):
             ``ValueError``).
         """
         X, y = validate_data(self, X, y, y_numeric=True, **self._accepts())
-        quantile, alpha = number("quantile", self.quantile), number("alpha", self.alpha)
-        if not 0.0 < quantile < 1.0:
-            raise InvalidInput(
-                f"`quantile` is {quantile}; a level strictly between 0 and 1 is needed."
-            )
+        quantile, alpha = tolerance(self.quantile, "quantile"), number("alpha", self.alpha)
         if not (np.isfinite(alpha) and alpha >= 0.0):
             raise InvalidInput(f"`alpha` is {alpha}; a finite number from 0 on is needed.")
         weight = sample_weights(sample_weight, X)

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.validation import array, finite, number
+from cvxscreen._support.validation import array, finite, number, tolerance
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Layout, Problem, Quadratic
@@ -79,9 +79,7 @@ def cvar(
     rows = Rows(R)
     n, d = rows.shape
     some_rows(n, d)
-    beta = number("beta", beta)
-    if not 0.0 < beta < 1.0:
-        raise InvalidInput(f"`beta` is {beta:g}; a level strictly between 0 and 1 is needed.")
+    beta = tolerance(beta, "beta")
     share = weights(sample_weight, n)
     share = share / (float(share.sum()) * (1.0 - beta))
     losses = Losses(np.zeros(n), 0.0, 0.0, 0.0, share)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.validation import array, choice, positive
+from cvxscreen._support.validation import array, choice, positive, tolerance
 from cvxscreen.core.losses import Losses
 from cvxscreen.errors import InvalidInput
 
@@ -105,10 +105,7 @@ def _width(shape: Shape, name: str, default: float) -> float:
 
 
 def _level(shape: Shape) -> float:
-    tau = 0.5 if shape.tau is None else positive("tau", shape.tau)
-    if tau >= 1:
-        raise InvalidInput(f"`tau` is {tau}; a quantile level strictly between 0 and 1 is needed.")
-    return tau
+    return 0.5 if shape.tau is None else tolerance(shape.tau, "tau")
 
 
 def _row(b: Array, e: float, q: float | Array, lo: float | Array, hi: float | Array) -> Losses:

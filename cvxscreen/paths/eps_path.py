@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.validation import number
+from cvxscreen._support.validation import tolerance
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
@@ -37,8 +37,7 @@ def eps_range(problem: Problem, eps: float, ends: Array) -> tuple[float, float]:
         For an `eps` outside (0, 1), other than two `ends`, and for a problem whose scaled dual
         points are not feasible or have no array over the terms.
     """
-    if not 0.0 < number("eps", eps) < 1.0:
-        raise InvalidInput(f"`eps` is {eps!r}; a number strictly between 0 and 1 is needed.")
+    tolerance(eps, "eps")
     if len(ends) != 2:
         raise InvalidInput(
             f"`values` has {len(ends)} numbers; with `eps` the grid follows from the data: give "

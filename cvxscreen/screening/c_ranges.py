@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT, gamma, up
-from cvxscreen._support.validation import number, one_of
+from cvxscreen._support.validation import one_of, tolerance
 from cvxscreen.bounds import ScaledReference, midpoint_ball
 from cvxscreen.bounds.regions import Ball, Functionals, Place, margins_over, outward
 from cvxscreen.bounds.regions.functionals import inner, lifted
@@ -249,8 +249,7 @@ def eps_interval(problem: Problem, point: Point, eps: float) -> tuple[float, flo
         For `eps` outside (0, 1).
     """
     _fits(problem, point)
-    if not 0.0 < number("eps", eps) < 1.0:
-        raise InvalidInput(f"`eps` is {eps!r}; a number strictly between 0 and 1 is needed.")
+    tolerance(eps, "eps")
     own, ray = point.problem, ScaledReference.of(point)
     nothing = (float("nan"), float("nan"))
     if ray is None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from cvxscreen.bounds import moved
 from cvxscreen.core.duality import Point
+from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.interface import Start
@@ -16,6 +17,7 @@ from cvxscreen.solvers.solution import Solution
 from cvxscreen.solvers.streamed.chunked import is_chunked
 
 Array = NDArray[np.float64]
+
 
 def warm_start(problem: Problem, solution: Solution) -> Start:
     """`solution` as a start for `problem`; its dual point is scaled to the new C.
@@ -30,21 +32,22 @@ def warm_start(problem: Problem, solution: Solution) -> Start:
     if is_chunked(problem):
         return Start(solution.x, np.zeros(0))
     if problem.without_curvature:
-        theta = moved_slopes(solution.problem, problem, solution.theta)
+        theta = moved_slopes(solution.theta, solution.problem.losses, problem.losses)
         return Start(solution.x, theta, multipliers=solution.multipliers)
     info = solution.rounds[-1].solver_info if solution.rounds else {}
     start = moved_start(problem, solution.point(), info.get("weight"))
     return replace(start, rate=info.get("rate"))
 
 
-def moved_slopes(old: Problem, problem: Problem, theta: Array) -> Array:
-    """Slopes at the same place of their intervals; no more than a guess."""
-    was, now = old.losses, problem.losses
-    width = was.hi - was.lo
-    inner = np.isfinite(width) & (width > 0) & np.isfinite(now.hi - now.lo)
-    share = np.where(inner, (theta - was.lo) / np.where(inner, width, 1.0), 0.0)
-    moved = np.where(inner, now.lo + share * (now.hi - now.lo), theta)
-    return np.clip(moved, now.lo, now.hi)
+def moved_slopes(theta: Array, old: Losses, new: Losses) -> Array:
+    """`theta` in the box of `old`, moved to the same place in the box of `new`, shape (n,)."""
+
+    def factor(before: Array, after: Array) -> Array:
+        fits = np.isfinite(before) & np.isfinite(after) & (before != 0)
+        return np.divide(after, before, out=np.ones(len(theta)), where=fits)
+
+    moved = np.where(theta < 0, factor(old.lo, new.lo), factor(old.hi, new.hi)) * theta
+    return np.clip(moved, new.lo, new.hi)
 
 
 def onward_start(problem: Problem, solution: Solution, light: bool) -> Start:

@@ -300,14 +300,3 @@ def _(step: SquaredNorm, ratio: Array) -> SquaredNorm:
 def scaled_losses(losses: Losses, factor: Array) -> Losses:
     """Every loss times its own factor."""
     return Losses(losses.b, losses.e, losses.q / factor, losses.lo * factor, losses.hi * factor)
-
-
-def scaled_slopes(theta: Array, old: Losses, new: Losses) -> Array:
-    """`theta` in the box of `old`, moved to the same place in the box of `new`, shape (n,)."""
-
-    def factor(before: Array, after: Array) -> Array:
-        fits = np.isfinite(before) & np.isfinite(after) & (before != 0)
-        return np.divide(after, before, out=np.ones(len(theta)), where=fits)
-
-    moved = np.where(theta < 0, factor(old.lo, new.lo), factor(old.hi, new.hi)) * theta
-    return np.clip(moved, new.lo, new.hi)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen._support.validation import choice, one_of
+from cvxscreen._support.validation import one_of
 from cvxscreen.bounds import Bound, midpoint_ball
 from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.certificates.metric import certify_metric
@@ -27,7 +27,13 @@ from cvxscreen.designs.comparisons import Pairs
 from cvxscreen.designs.term_sets import Indexed, Products
 from cvxscreen.errors import InvalidInput
 from cvxscreen.screening.reduction import Screening
-from cvxscreen.solvers.interface import SolverTraits, Start, SubproblemResult, SubproblemSolver
+from cvxscreen.solvers.interface import (
+    SolverTraits,
+    Start,
+    SubproblemResult,
+    SubproblemSolver,
+    check_request,
+)
 from cvxscreen.solvers.metric.run import Run, Step, solve_kinked
 from cvxscreen.solvers.metric.task import Metric, Sphere, Task
 from cvxscreen.solvers.solution import Answer, Round, Solution
@@ -139,8 +145,6 @@ class StreamedSolution(Solution):
 LISTED = 20_000_000
 """Up to this many terms a solution holds a dual variable for each of them."""
 
-MODES = ("safe", "certified")
-
 
 @dataclass(frozen=True)
 class MetricSolver(SubproblemSolver):
@@ -241,9 +245,7 @@ def solve_metric(
     Solution
         Of more than `LISTED` terms a `StreamedSolution`.
     """
-    choice("mode", mode, MODES)
-    if not (isinstance(tol, int | float) and 0 < tol < 1):
-        raise InvalidInput(f"`tol` is {tol!r}; a number strictly between 0 and 1 is needed.")
+    check_request(mode, tol)
     began = perf_counter()
     rounds: list[Round] = []
 
