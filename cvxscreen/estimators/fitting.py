@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
@@ -109,6 +109,24 @@ class ScreenedModel(BaseEstimator):
                 self.kernel, self.kernel_params, X, self.support_vectors_
             )
         return np.asarray(values @ self.dual_coef_.T + self.intercept_)
+
+
+class OneRegression(RegressorMixin, ScreenedModel):
+    """Base of the regressors: one problem, numbers for predictions."""
+
+    def _keep(self, X: Any, problem: Problem, found: Any) -> Self:
+        """Keep what prediction needs of the solution `found`."""
+        self._store(X, [problem], [found.x])
+        self.intercept_ = float(self.intercept_[0])
+        if self._linear:
+            self.coef_ = self.coef_[0]
+        self.certificates_ = (found.certificate,)
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """Predicted responses (of a quantile's model: quantiles), shape (m,)."""
+        out = self._decisions(X)
+        return out if out.ndim == 1 else out[:, 0]
 
 
 def sample_weights(sample_weight: ArrayLike | None, X: Any) -> Array | None:

@@ -6,16 +6,15 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
 from cvxscreen._support.validation import flag, number, tolerance
 from cvxscreen.errors import InvalidInput
-from cvxscreen.estimators.fitting import Array, ScreenedModel, sample_weights
+from cvxscreen.estimators.fitting import OneRegression, sample_weights
 from cvxscreen.models.regression import regression
 
 
-class ScreenedQuantileRegressor(RegressorMixin, ScreenedModel):
+class ScreenedQuantileRegressor(OneRegression):
     """Linear quantile regression with an L1 penalty or none: ``QuantileRegressor``, certified.
 
     ``min_{w, b} sum_i c_i pinball(y_i - <x_i, w> - b) / sum_i c_i + alpha ||w||_1``
@@ -115,14 +114,4 @@ class ScreenedQuantileRegressor(RegressorMixin, ScreenedModel):
             tau=quantile, sample_weight=weight, intercept=flag("fit_intercept", self.fit_intercept),
             penalty="l1" if alpha > 0.0 else "l2",
         )
-        found = self._solved(problem)
-        self._store(X, [problem], [found.x])
-        self.intercept_ = float(self.intercept_[0])
-        self.coef_ = self.coef_[0]
-        self.certificates_ = (found.certificate,)
-        return self
-
-    def predict(self, X: Any) -> Array:
-        """Predicted quantiles, shape (m,)."""
-        out = self._decisions(X)
-        return out if out.ndim == 1 else out[:, 0]
+        return self._keep(X, problem, self._solved(problem))

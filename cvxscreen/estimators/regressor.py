@@ -6,15 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from numpy.typing import ArrayLike
-from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
 from cvxscreen._support.validation import positive
-from cvxscreen.estimators.fitting import Array, ScreenedModel, sample_weights
+from cvxscreen.estimators.fitting import OneRegression, sample_weights
 from cvxscreen.models.regression import regression
 
 
-class ScreenedRegressor(RegressorMixin, ScreenedModel):
+class ScreenedRegressor(OneRegression):
     """Regression with a piecewise linear-quadratic loss, solved through screening.
 
     ``min_{w, b} 1/2 ||w||^2 + C sum_i c_i phi(<x_i, w> + b - y_i)``
@@ -124,15 +123,4 @@ class ScreenedRegressor(RegressorMixin, ScreenedModel):
             epsilon=self.epsilon, tau=self.tau, gamma=self.gamma,
             delta=self.delta, sample_weight=sample_weights(sample_weight, X), **self._options(),
         )
-        found = self._solved(problem)
-        self._store(X, [problem], [found.x])
-        self.intercept_ = float(self.intercept_[0])
-        if self._linear:
-            self.coef_ = self.coef_[0]
-        self.certificates_ = (found.certificate,)
-        return self
-
-    def predict(self, X: Any) -> Array:
-        """Predicted responses, shape (m,)."""
-        out = self._decisions(X)
-        return out if out.ndim == 1 else out[:, 0]
+        return self._keep(X, problem, self._solved(problem))

@@ -61,15 +61,19 @@ the cost of one or two Newton steps more than for 1e-6. The second under an L1 t
 have a kink, where the last digits are slow."""
 
 
+def _slow_at_the_end(problem: Problem) -> bool:
+    """Whether an L1 term meets losses that have a kink."""
+    return isinstance(problem.penalty, L1) and bool((problem.losses.q == 0).any())
+
+
 def fine_gap(problem: Problem) -> float:
     """The relative gap to ask of the built-in engine where it stands for a solver of CVXPY."""
-    kinked = isinstance(problem.penalty, L1) and (problem.losses.q == 0).any()
-    return KINKED if kinked else FINE
+    return KINKED if _slow_at_the_end(problem) else FINE
 
 
 def pilot_gap(problem: Problem) -> float:
     """The relative gap to ask of the built-in solver before another one gets `problem`."""
-    return PILOT if fine_gap(problem) == FINE else KINKED
+    return KINKED if _slow_at_the_end(problem) else PILOT
 
 
 Builtin = Newton | DualActiveSet | Smo | MetricSolver | ProxNewton | InteriorPoint
@@ -87,11 +91,22 @@ class Engine:
         Whether it takes a problem.
     solver : type
         The solver of reduced problems in the loop of screening.
+    penalised : bool
+        Whether the problems that suit it may have a penalty.
+    constrained : bool
+        Whether they may have side constraints, or no strong convexity.
     """
 
     name: str
     suits: Callable[[Problem], bool]
     solver: type[Builtin]
+    penalised: bool = False
+    constrained: bool = False
+
+    def takes(self, problem: Problem) -> bool:
+        """Whether it takes every part of a problem that it `suits` better than other engines."""
+        plain = problem.side is None and not problem.without_curvature
+        return (plain or self.constrained) and (problem.penalty is None or self.penalised)
 
 
 COMPILED_PATH = Engine("compiled_path", segments.suits, Newton)
@@ -99,15 +114,15 @@ COMPILED_PATH = Engine("compiled_path", segments.suits, Newton)
 
 ENGINES = (
     # Over data in chunks `Newton` stands for the choice made anew for each reduced problem.
-    Engine("chunks", lambda problem: isinstance(problem.design, Chunks), Newton),
-    Engine("metric", is_metric, MetricSolver),
+    Engine("chunks", lambda problem: isinstance(problem.design, Chunks), Newton, penalised=True),
+    Engine("metric", is_metric, MetricSolver, penalised=True),
     Engine(
         "interior_point",
         lambda problem: (problem.side is not None or problem.without_curvature)
         and interior_point.takes(problem),
-        InteriorPoint,
+        InteriorPoint, penalised=True, constrained=True,
     ),
-    Engine("prox_newton", takes, ProxNewton),
+    Engine("prox_newton", takes, ProxNewton, penalised=True),
     Engine("smo", lambda problem: isinstance(problem.design, Gram), Smo),
     Engine(
         "dual_active_set", lambda problem: problem.d >= CROSSOVER and suits(problem), DualActiveSet
@@ -118,34 +133,14 @@ ENGINES = (
 """Which engine a problem gets, for one value of the parameter as for many: the first that suits."""
 
 
-PENALISED = ("chunks", "metric", "prox_newton", "interior_point")
-"""Engines that take a penalty; whether a given one is for `Engine.suits` to say."""
+def engine(problem: Problem) -> Engine:
+    """The built-in engine for `problem`; what it does not take is for `Engine.takes` to say."""
+    return next(row for row in ENGINES if row.suits(problem))
 
 
 def builtin_takes(problem: Problem) -> bool:
     """Whether there is a built-in engine for `problem`, with its constraints, without a square."""
-    found = next(row for row in ENGINES if row.suits(problem))
-    if found.name == "interior_point":
-        return True
-    plain = problem.side is None and not problem.without_curvature
-    return plain and (problem.penalty is None or found.name in PENALISED)
-
-
-def engine(problem: Problem) -> Engine:
-    """The built-in engine for `problem`.
-
-    Raises
-    ------
-    InvalidInput
-        Under a penalty that none of them takes.
-    """
-    found = next(row for row in ENGINES if row.suits(problem))
-    if problem.penalty is not None and found.name not in PENALISED:
-        raise InvalidInput(
-            f"`solver`: no built-in solver takes a penalty ({problem.penalty.name}); name one that "
-            "CVXPY has installed."
-        )
-    return found
+    return engine(problem).takes(problem)
 
 
 def compiled_path(problem: Problem, solver: str | SubproblemSolver) -> bool:
@@ -162,7 +157,13 @@ def builtin_solver(problem: Problem, limits: Limits = UNLIMITED) -> Builtin:
     InvalidInput
         Under a penalty that none of them takes.
     """
-    return engine(problem).solver(limits=limits)
+    found = engine(problem)
+    if problem.penalty is not None and not found.penalised:
+        raise InvalidInput(
+            f"`solver`: no built-in solver takes a penalty ({problem.penalty.name}); name one that "
+            "CVXPY has installed."
+        )
+    return found.solver(limits=limits)
 
 
 NEEDED = "the name of a solver, like 'auto' or 'CLARABEL', or a `SubproblemSolver` is needed"
