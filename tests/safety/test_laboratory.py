@@ -29,8 +29,8 @@ import vector_cells  # noqa: E402
 from terms import OPEN, RIGHT, WRONG  # noqa: E402
 
 from cvxscreen import regression  # noqa: E402
-from cvxscreen.bounds import BOUNDS, midpoint_ball  # noqa: E402
-from cvxscreen.bounds.regions import Ball  # noqa: E402
+from cvxscreen.bounds import BOUNDS, CONES, PARAMETER_CHANGE, midpoint_ball  # noqa: E402
+from cvxscreen.bounds.regions import Ball, Region, TwoBalls  # noqa: E402
 from cvxscreen.core.losses import Piece  # noqa: E402
 from cvxscreen.screening.verdict import judge  # noqa: E402
 
@@ -100,6 +100,27 @@ def test_a_ball_a_little_too_small_is_found_out(
     assert wrong["midpoint"] > 0
     assert wrong["gap"] == 0
     assert report.status(lines) == 1
+
+
+def smaller(region: Region, share: float) -> Region:
+    """`region` with its balls shrunk."""
+    if isinstance(region, TwoBalls):
+        return TwoBalls(region.bound, *[smaller(ball, share) for ball in region.balls])
+    return replace(region, radius=share * region.radius) if isinstance(region, Ball) else region
+
+
+@pytest.mark.parametrize("name", [*BOUNDS, *CONES])
+def test_every_ball_is_attained_at_a_kink(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every bound a radius short of one part in a thousand million is found out."""
+    table = BOUNDS if name in BOUNDS else CONES
+    bound = table[name]
+    monkeypatch.setitem(table, name, lambda p, point: smaller(bound(p, point), 1.0 - 1e-9))
+    family = "attained" if name in PARAMETER_CHANGE else "attained_metrics"
+    lines = [campaign.run(family, number, seed=1, points=2) for number in range(3)]
+    wrong = {rule: row["wrong"] for (rule,), row in report.grouped(lines, ("rule",)).items()}
+    found = [rule for rule, count in wrong.items() if count]
+    assert found
+    assert {rule.split(",")[0] for rule in found} == {name}
 
 
 def test_a_kernel_that_is_let_through_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "
 
 import numpy as np  # noqa: E402
 import report  # noqa: E402
+from attained_cells import at_another_C, on_spheres  # noqa: E402
 from checks import Ledger  # noqa: E402
 from kernel_cells import kernels, refusals  # noqa: E402
 from metric_cells import metrics, planted_metrics  # noqa: E402
@@ -48,6 +49,8 @@ FAMILIES: dict[str, tuple[Cell, int]] = {
     "refusals": (refusals, 1),
     "constraints": (constraints, 2),
     "planted_metrics": (planted_metrics, 2),
+    "attained": (at_another_C, 2),
+    "attained_metrics": (on_spheres, 2),
 }
 """Every kind of cell with its number in one round."""
 
