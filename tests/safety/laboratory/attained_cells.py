@@ -1,4 +1,4 @@
-"""Cells whose optimum lies on the boundary of the bounds: a radius hardly too small decides wrongly.
+"""Cells whose optimum is on the boundary of the bounds: a radius hardly too small decides wrongly.
 
 All terms stay on linear pieces between the reference and the optimum, so that the inequalities
 behind the bounds hold with equality, and the optimum's margins sit at kinks, or an ulp or a few
@@ -76,7 +76,7 @@ def at_kinks(loss: str, rng: np.random.Generator, n: int, d: int, s: float
     return problem, x, theta
 
 
-def at_another_C(  # noqa: N802 (C is the parameter's name)
+def at_another_C(
     ledger: Ledger, number: int, rng: np.random.Generator, count: int
 ) -> None:
     """Every bound of a reference at another C, exact but for rounding."""
