@@ -96,6 +96,12 @@ from .data_changes.reweight import (
 from .data_changes.reweight import (
     reweight as reweight,
 )
+from .data_changes.weight_range import (
+    WeightRange as WeightRange,
+)
+from .data_changes.weight_range import (
+    weight_range as weight_range,
+)
 from .errors import (
     CvxscreenError as CvxscreenError,
 )

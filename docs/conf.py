@@ -39,7 +39,7 @@ GROUPS = {
         "quadruplets", "raso", "Problem",
     ),
     "What if the data change": (
-        "leave_one_out", "reweight", "remove", "add", "influence", "bootstrap",
+        "leave_one_out", "reweight", "remove", "add", "influence", "bootstrap", "weight_range",
     ),
 }
 """Names that stand first in the reference, by what they are for; the others follow by name."""

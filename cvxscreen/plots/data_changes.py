@@ -1,4 +1,4 @@
-"""Where left-out predictions are: certified intervals in order, refitted ones marked."""
+"""What changed data do to predictions: left-out intervals, and how many survive other weights."""
 
 from __future__ import annotations
 
@@ -62,6 +62,50 @@ def left_out(
     missing = len(shown) - len(order)
     if missing:
         axes.set_title(f"{missing} terms without an interval are not shown", fontsize=9)
+    handles, labels = axes.get_legend_handles_labels()
+    legend_above(axes, handles, labels)
+    return figure
+
+
+def surviving(largest: ArrayLike, size: float, norm: str) -> Figure:
+    """The share of the predictions that no weights within a size can change, over that size.
+
+    Parameters
+    ----------
+    largest : array_like, shape (m,)
+        The largest size for which each prediction is certain.
+    size : float
+        The one that was asked about, marked.
+    norm : str
+        Of the set of weights, for the axis.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    InvalidInput
+        Unless there is a prediction, and every size is a number that is not negative.
+    """
+    sizes = np.sort(np.asarray(largest, dtype=float))
+    if sizes.ndim != 1 or not len(sizes) or not (sizes >= 0).all():
+        raise InvalidInput("`largest` needs the size of one prediction at least; give `X`.")
+    known = sizes[np.isfinite(sizes)]
+    end = 1.05 * max(float(known.max(initial=0.0)), size)
+    share = 1.0 - np.arange(len(known) + 1) / len(sizes)
+    figure = empty_figure(2.6)
+    axes = figure.add_subplot()
+    axes.step(np.concatenate([[0.0], known, [end]]), np.append(share, share[-1]), where="post",
+              color=LINES[2][2], linewidth=1.8, label="certain predictions")
+    here = float((sizes >= size).mean())
+    axes.axvline(size, color=LINES[1][2], linestyle=LINES[1][0], linewidth=1.0)
+    axes.plot([size], [here], LINES[1][1], color=LINES[1][2], label=f"{here:.0%} at {size:g}")
+    axes.set_xlim(0.0, end)
+    axes.set_ylim(0.0, 1.03)
+    ball = {"l2": "$\\|w - 1\\|_2$", "l1": "$\\|w - 1\\|_1$", "interval": "the intervals"}
+    axes.set_xlabel(f"size S of {ball.get(norm, norm)}")
+    axes.set_ylabel("share of the predictions")
     handles, labels = axes.get_legend_handles_labels()
     legend_above(axes, handles, labels)
     return figure

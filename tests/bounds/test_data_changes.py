@@ -1,5 +1,5 @@
-"""Left-out margins: attained, containing the optimum without the term, right whatever is
-decided."""
+"""Left-out margins and ranges of weights: attained, containing the optimum of the changed data,
+right whatever is decided."""
 
 from __future__ import annotations
 
@@ -10,8 +10,17 @@ import pytest
 from strategies import CASES, Case, build, points, reference, solved
 
 from cvxscreen import svm
-from cvxscreen.bounds.data_changes import left_out_margins, takes_left_out
+from cvxscreen.bounds import data_changes
+from cvxscreen.bounds.data_changes import (
+    WeightSet,
+    left_out_margins,
+    over_weights,
+    takes_left_out,
+)
 from cvxscreen.core.duality import reference_point
+from cvxscreen.core.losses import Piece
+from cvxscreen.data_changes.changed import weighted
+from cvxscreen.designs.rows import Rows
 from cvxscreen.models.samples import CLASSIFICATION
 
 PLAIN = [case for case in CASES if not case.intercept]
@@ -81,3 +90,108 @@ def test_intervals_shrink_towards_the_optimum() -> None:
 def test_only_where_every_coordinate_is_penalised(intercept: bool) -> None:
     problem = build(Case("hinge", intercept=intercept))
     assert takes_left_out(reference_point(problem, np.zeros(problem.d))) is not intercept
+
+
+NORMS = ("l2", "l1", "interval")
+
+
+def weights_within(norm: str, n: int, rng: np.random.Generator) -> tuple[WeightSet, np.ndarray]:
+    """A set, and a direction v that reaches its end; single terms as often as all of them."""
+    low, high = -rng.random(n), 2.0 * rng.random(n)
+    if norm == "interval":
+        return WeightSet(norm, low, high), np.where(rng.random(n) < 0.5, low, high)
+    v = rng.normal(size=n) * (rng.random(n) < rng.choice([1.5 / n, 0.3, 1.0]))
+    v[rng.integers(n)] += 1.0
+    return WeightSet(norm, low, high), v / np.linalg.norm(v, 2 if norm == "l2" else 1)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_range_of_weights_is_attained_by_an_isolated_term(norm: str) -> None:
+    """Its weight moves its own margin ``C |a|^2 w`` and nothing else: both ends are reached."""
+    X = np.diag([0.5, 0.4, 0.3, 0.2])
+    problem = svm(X, np.array([1.0, -1.0, 1.0, -1.0]), C=1.0)
+    theta = -np.ones(4)  # every term is limited by C
+    x = -problem.design.adjoint(theta)
+    point = reference_point(problem, x, theta)
+    one = np.array([1.0, 0.0, 0.0, 0.0])
+    for functionals in (problem.design, Rows(X[:1])):
+        low, high = over_weights(point, functionals, WeightSet(norm, -one, one)).at(0.3)
+        assert low[0] <= 0.25 * 0.7
+        assert 0.25 * 1.3 <= high[0]
+        assert low[0] == pytest.approx(0.25 * 0.7, abs=1e-6)
+        assert high[0] == pytest.approx(0.25 * 1.3, abs=1e-6)
+        middle, reach = 0.5 * (low[0] + high[0]), 0.99 * 0.5 * (high[0] - low[0])
+        assert middle - reach > 0.25 * 0.7
+        assert middle + reach < 0.25 * 1.3
+
+
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_unequal_intervals_of_the_weights_are_attained(sign: float) -> None:
+    """A term that can only lose, or only gain, weight: its margin goes that way alone."""
+    problem = svm(np.diag([0.5, 0.4]), np.array([1.0, -1.0]), C=1.0)
+    theta = -np.ones(2)
+    point = reference_point(problem, -problem.design.adjoint(theta), theta)
+    ends = np.array([[min(sign, 0.0), 0.0], [max(sign, 0.0), 0.0]])
+    low, high = over_weights(point, problem.design, WeightSet("interval", *ends)).at(0.3)
+    truth = 0.25 * (1.0 + 0.3 * ends[:, 0])
+    assert low[0] <= truth[0]
+    assert truth[1] <= high[0]
+    np.testing.assert_allclose([low[0], high[0]], truth, atol=1e-6)
+
+
+def test_one_term_moves_a_margin_as_far_as_it_moves_the_optimum() -> None:
+    """Two terms that pull together: the larger singular value is needed, not the longer term."""
+    X = np.array([[0.3, 0.0], [-0.3, 0.0]])
+    problem = svm(X, np.array([1.0, -1.0]), C=1.0)
+    theta = -np.ones(2)
+    point = reference_point(problem, -problem.design.adjoint(theta), theta)
+    wanted = WeightSet("l2", -np.ones(2), np.ones(2))
+    low, high = over_weights(point, problem.design, wanted).at(0.5)
+    truth = 0.3 * 0.3 * (2.0 + np.array([-1.0, 1.0]) * 0.5 * np.sqrt(2.0))
+    assert low[0] <= truth[0]
+    assert truth[1] <= high[0]
+    np.testing.assert_allclose([low[0], high[0]], truth, atol=1e-6)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("case", PLAIN[::3], ids=str)
+def test_the_optimum_of_any_weights_is_inside(
+    case: Case, norm: str, rng: np.random.Generator
+) -> None:
+    """From points near and far, at small sizes and large; and no decided piece is wrong."""
+    ref = reference(case)
+    problem = ref.problem
+    near = [ref.point, *points(ref, rng, 2)]
+    wrong = 0
+    for size in (0.05, 0.5, 1.0):
+        weights, v = weights_within(norm, problem.n, rng)
+        other = weighted(problem, np.maximum(1.0 + size * v, 0.0))
+        there = solved(other)
+        true = problem.design.forward(there.x)
+        slack = (there.error + 1e-14 * np.linalg.norm(there.x)) * problem.norms
+        for point in near:
+            low, high = over_weights(point, problem.design, weights).at(size)
+            assert (low - slack <= true).all()
+            assert (true <= high + slack).all()
+            codes = problem.losses.piece_within(low, high)
+            least, most = (problem.losses.subgradient(true + sign * slack) for sign in (-1, 1))
+            slope = problem.losses.piece_slope(codes)
+            on_a_line = (codes == Piece.LOW) | (codes == Piece.HIGH) | (codes == Piece.ZERO)
+            outside = (slope < least[0] - 1e-9) | (slope > most[1] + 1e-9)
+            wrong += int((on_a_line & outside).sum())
+    assert wrong == 0
+
+
+def test_ranges_by_lengths_alone_hold_the_paired_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where pairs of rows are too many, or the matrix too large for its eigenvalues."""
+    ref = reference(Case("hinge"))
+    design, n = ref.problem.design, ref.problem.n
+    for norm in NORMS:
+        wanted = WeightSet(norm, -np.ones(n), np.ones(n))
+        low, high = over_weights(ref.point, design, wanted).at(0.5)
+        with monkeypatch.context() as changed:
+            changed.setattr(data_changes, "PAIRINGS", 0)
+            changed.setattr(data_changes, "EIGENVALUES", 0)
+            wider = over_weights(ref.point, design, wanted).at(0.5)
+        assert (wider[0] <= low + 1e-12).all()
+        assert (high <= wider[1] + 1e-12).all()

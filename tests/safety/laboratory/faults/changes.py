@@ -8,6 +8,12 @@ INSIDE = "bounds/test_data_changes.py::test_the_optimum_without_a_term_is_inside
 left_out = of("bounds/data_changes.py", INSIDE)
 WEIGHTS = "integration/test_data_changes.py::test_weights_are_repetitions_and_the_proofs_hold"
 reweighted = of("data_changes/reweight.py", WEIGHTS)
+RANGE = "bounds/test_data_changes.py::test_the_optimum_of_any_weights_is_inside"
+ATTAINED = "bounds/test_data_changes.py::test_a_range_of_weights_is_attained_by_an_isolated_term"
+TOGETHER = (
+    "bounds/test_data_changes.py::test_one_term_moves_a_margin_as_far_as_it_moves_the_optimum"
+)
+ranged = of("bounds/data_changes.py", RANGE)
 changed = of("data_changes/changed.py", WEIGHTS)
 
 FAULTS = (
@@ -35,4 +41,27 @@ FAULTS = (
     left_out("a left-out term moves the centre the wrong way", SIGN,
              "0.5 * (point.margins + other + pulled)", "0.5 * (point.margins + other - pulled)",
              "a left-out class is decided wrongly"),
+    ranged("a range of weights in 0.99 of its ball", SHRUNK,
+           "reach = self.norms * radius + self.error",
+           "reach = 0.99 * self.norms * radius + self.error",
+           "a prediction is called certain under weights that change it", ATTAINED),
+    ranged("a range of weights that leaves the centre where it is", DROPPED,
+           "outward(self.middle, up(1.0, 16) * (reach + 0.5 * S * self.down))",
+           "outward(self.middle, up(1.0, 16) * reach)",
+           "a prediction is called certain under weights that change it", ATTAINED),
+    ranged("a range of weights with the radius of the present ones", DROPPED,
+           "away = up(1.0, 8) * (self.distance + S * self.pull)",
+           "away = up(1.0, 8) * self.distance",
+           "a prediction is called certain under weights that change it", ATTAINED),
+    ranged("the longest term in place of the largest singular value", SHRUNK,
+           """if weights.norm == "l2":
+        return widest""",
+           """if weights.norm == "l2":
+        return float(lengths.max())""",
+           "terms that change their weights together move more than is bounded", TOGETHER),
+    ranged("an interval of weights taken upside down", SIGN,
+           "return rounding * (rise @ self.high - fall @ self.low), rounding * (",
+           "return rounding * (fall @ self.high - rise @ self.low), rounding * (",
+           "unequal intervals of the weights are bounded on the wrong side",
+           "bounds/test_data_changes.py::test_unequal_intervals_of_the_weights_are_attained"),
 )

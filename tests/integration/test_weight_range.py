@@ -1,0 +1,128 @@
+"""`weight_range`: predictions that it calls certain survive refits; refusals; the record."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import cvxscreen as cs
+from cvxscreen.data_changes.changed import weighted
+from cvxscreen.datasets import two_gaussians
+
+X, Y = two_gaussians(60, 3, seed=1)
+T = X @ np.array([1.0, -2.0, 0.5]) + np.sin(5.0 * X[:, 0])
+PROBLEMS = {
+    "hinge": lambda: cs.svm(X, Y, C=0.05),
+    "csr": lambda: cs.svm(sp.csr_matrix(X), Y, C=0.05, loss="squared_hinge"),
+    "float32, badly scaled": lambda: cs.svm((1e3 * X).astype(np.float32), Y, C=1e-7),
+    "weights": lambda: cs.svm(X, Y, C=0.05, sample_weight=np.linspace(0.5, 2.0, 60)),
+    "absolute": lambda: cs.regression(X, T, C=0.05),
+    "huber": lambda: cs.regression(X, T, C=0.05, loss="huber"),
+}
+NORMS = ("l2", "l1", "interval")
+
+
+def direction(norm: str, rng: np.random.Generator) -> np.ndarray:
+    if norm == "interval":
+        return rng.choice([-1.0, 1.0], 60)
+    v = rng.normal(size=60) * (rng.random(60) < rng.choice([0.05, 1.0]))
+    v[rng.integers(60)] += 1.0
+    return v / np.linalg.norm(v, 2 if norm == "l2" else 1)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_certain_predictions_and_terms_survive(name: str, norm: str) -> None:
+    rng = np.random.default_rng(7)
+    problem = PROBLEMS[name]()
+    scale = 1e3 if "scaled" in name else 1.0
+    tests = scale * (X.mean(axis=0) + 2.0 * rng.normal(size=(200, 3)))
+    solution = cs.solve(problem, tol=1e-11)
+    size = 0.2 if norm == "interval" else 1.0
+    found = cs.weight_range(solution, tests, norm=norm, size=size)
+    assert found.certain.any()
+    assert found.unchanged.any()
+    wrong = 0
+    for _ in range(8):
+        w = np.maximum(1.0 + size * direction(norm, rng), 0.0)
+        other = cs.solve(weighted(problem, w), tol=1e-11)
+        now = tests @ other.x
+        rounding = 1e-5 * np.linalg.norm(tests, axis=1) * np.linalg.norm(solution.x)
+        assert (found.prediction_low - rounding <= now).all()
+        assert (now <= found.prediction_high + rounding).all()
+        flipped = (np.sign(now) != np.sign(found.predictions)) & (np.abs(now) > rounding)
+        wrong += int((flipped & found.certain).sum())
+        stays = found.unchanged & solution.screening.zero & (w > 0)
+        wrong += int((np.abs(other.theta[stays]) > 1e-6).sum())
+    assert wrong == 0
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_the_largest_size_is_certain_and_hardly_more_is(norm: str) -> None:
+    solution = cs.solve(PROBLEMS["hinge"](), tol=1e-12)
+    whole = cs.weight_range(solution, X, norm=norm)
+    assert (whole.certain == (whole.largest >= 1.0)).all()
+    for k in np.argsort(whole.largest)[[10, 30, 50]]:
+        S, one = float(whole.largest[k]), X[k : k + 1]
+        assert cs.weight_range(solution, one, norm=norm, size=S).certain[0]
+        assert not cs.weight_range(solution, one, norm=norm, size=1.001 * S).certain[0]
+
+
+def test_leaving_one_out_is_within_the_ball_of_size_one() -> None:
+    solution = cs.solve(PROBLEMS["hinge"](), tol=1e-11)
+    found = cs.weight_range(solution, X, norm="l1", size=1.0)
+    for i in range(0, 60, 7):
+        left = cs.remove(solution, [i], tol=1e-11).solution
+        now = X @ left.x
+        assert (found.prediction_low - 1e-5 <= now).all()
+        assert (now <= found.prediction_high + 1e-5).all()
+
+
+def test_intervals_may_be_given_and_weights_that_stay_move_nothing() -> None:
+    solution = cs.solve(PROBLEMS["hinge"](), tol=1e-12)
+    still = cs.weight_range(solution, X, norm="interval", low=1.0, high=1.0)
+    assert np.abs(still.prediction_high - still.prediction_low).max() < 1e-4
+    assert np.isinf(still.largest[still.certain]).all()
+    some = cs.weight_range(solution, X, norm="interval", low=0.9, high=np.full(60, 1.2), size=1.0)
+    more = cs.weight_range(solution, X, norm="interval", low=0.8, high=1.4)
+    assert (some.largest >= more.largest - 1e-12).all()
+
+
+def test_a_threshold_moves_the_side() -> None:
+    solution = cs.solve(PROBLEMS["absolute"](), tol=1e-11)
+    far = cs.weight_range(solution, X, size=0.1, threshold=-100.0)
+    assert far.certain.all()
+    assert (far.largest > 0.1).all()
+
+
+def test_the_record_prints_and_plots(tmp_path) -> None:
+    solution = cs.solve(PROBLEMS["hinge"](), tol=1e-10)
+    found = cs.weight_range(solution, X)
+    assert "Range of weights" in str(found)
+    assert "certain" in found.table()
+    found.plot().savefig(tmp_path / "range.png")
+    assert (tmp_path / "range.png").stat().st_size > 5000
+    terms = cs.weight_range(solution)
+    assert len(terms.predictions) == 0
+    assert "predictions" not in str(terms)
+    with pytest.raises(cs.InvalidInput, match="`X`"):
+        terms.plot()
+
+
+def test_refusals_say_what_to_do() -> None:
+    solution = cs.solve(PROBLEMS["hinge"]())
+    with pytest.raises(cs.InvalidInput, match="column of ones"):
+        cs.weight_range(cs.solve(cs.svm(X, Y, intercept=True)), X)
+    with pytest.raises(cs.InvalidInput, match="kernel"):
+        cs.weight_range(cs.solve(cs.svm(X, Y, kernel="rbf")), X)
+    with pytest.raises(cs.InvalidInput, match="4 features; 3"):
+        cs.weight_range(solution, np.ones((2, 4)))
+    with pytest.raises(cs.InvalidInput, match="low <= 1 <= high"):
+        cs.weight_range(solution, norm="interval", low=1.5, high=2.0)
+    with pytest.raises(cs.InvalidInput, match="belong to"):
+        cs.weight_range(solution, low=0.5)
+    with pytest.raises(cs.InvalidInput, match="norm"):
+        cs.weight_range(solution, norm="l3")
+    with pytest.raises(cs.InvalidInput, match="size"):
+        cs.weight_range(solution, size=-1.0)
