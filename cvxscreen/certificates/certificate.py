@@ -707,7 +707,8 @@ def imbalance_cost(
     ways = (np.where(e > 0, f.hi - theta, theta - f.lo),
             np.where(e > 0, theta - f.lo, f.hi - theta))
     costs = []
-    for way in ways:
+    for room in ways:
+        way = np.where(moves, room, 0.0)  # it may be infinite
         fit = moves & (way * np.abs(e) >= need)
         costs.append(float((rate[fit] / np.abs(e[fit])).min()) if fit.any() else np.inf)
     if np.isfinite(costs).all():

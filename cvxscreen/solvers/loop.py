@@ -134,7 +134,8 @@ def solve_screened(
             start = Start(pilot.x, pilot.theta, multipliers=pilot.multipliers)
     kind: Any = ScreenedRows
     if problem.without_curvature:
-        kind = ProximalSteps if mode == "safe" else ScreenedRelaxation
+        steps = mode == "safe" and not problem.losses.any_hard
+        kind = ProximalSteps if steps else ScreenedRelaxation
     elif sparse:
         kind = ProvenRowsAndColumns if mode == "safe" else PredictedRowsAndColumns
     screened: ProblemInMemory[Any, Any, Any, Any, Any]

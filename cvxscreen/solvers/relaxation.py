@@ -26,7 +26,8 @@ In ``safe`` mode nothing is assumed (`ProximalSteps`). The problem of a proximal
 convex, so that the bounds of `cvxscreen.bounds` prove terms for *that step*; for a polyhedral P
 finitely many steps end at an optimum of P (Rockafellar 1976, Proposition 8; Ferris 1991). What is
 proven of a step is nothing about P itself: the rounds report it, the solution's `screening` does
-not.
+not. Terms that are constraints have no Fenchel-Young term at a point that violates them by an ulp,
+so that nothing is proven beside them: safe mode then solves the whole problem once.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class ScreenedRelaxation(
         self.weight = 0.0
         self.lower = -np.inf
         self.accuracy = FIRST_GAP
-        self.whole = False
+        self.whole = mode == "safe"  # nothing may be assumed
         self.reduced: Problem | None = None
 
     # -- where a call begins ----------------------------------------------------------------
@@ -125,7 +126,7 @@ class ScreenedRelaxation(
         """Evaluate the start, or find a sample's optimum by `solve`, which is the whole loop."""
         problem = self.problem
         if problem.n <= max(FEWEST, 40 * problem.d):
-            self.whole = start is None
+            self.whole = self.whole or start is None
         if start is not None:
             self.centre = self.candidate(start.x, start.theta, start.multipliers)
             self.keep = int(max(AROUND * problem.n, LEAST * problem.d))
@@ -362,7 +363,13 @@ class ProximalSteps(ScreenedRelaxation):
         return Selection(np.full(self.problem.n, Piece.UNDECIDED, dtype=np.int8))
 
     def solve(self, reduced: Problem, selection: Selection) -> SubproblemResult | None:
-        """The step's problem by the whole loop, in safe mode; `reduced` is strongly convex."""
+        """The step's problem by the whole loop, in safe mode; `reduced` is strongly convex.
+
+        Where rounding leaves it singular nothing is proven, and the solver takes all of it.
+        """
+        if reduced.without_curvature:
+            self.proven = 0
+            return super().solve(reduced, selection)
         centre = self.centre
         inner, start = self.inner, None
         if reduced.side is None and inner.traits.reaches_target:

@@ -21,9 +21,12 @@ sys.path.insert(0, str(FOLDER))
 import active_set  # noqa: E402
 import adversary  # noqa: E402
 import campaign  # noqa: E402
+import change_cells  # noqa: E402
 import checks  # noqa: E402
 import generators  # noqa: E402
+import ground_cells  # noqa: E402
 import kernel_cells  # noqa: E402
+import plugin_cells  # noqa: E402
 import report  # noqa: E402
 import vector_cells  # noqa: E402
 from terms import OPEN, RIGHT, WRONG  # noqa: E402
@@ -56,6 +59,8 @@ def test_a_short_campaign_finds_nothing_wrong(tmp_path: Path) -> None:
     assert {"gb, cone", "rrpb, linear", "lambda range, midpoint"} <= rules
     models = {model for (model,) in report.grouped(lines, ("model",))}
     assert {"side constraints", "one class", "kernel + intercept", "elastic net"} <= models
+    assert {"attained", "attained metric", "without curvature", "rows as constraints"} <= models
+    assert {"pure L1", "changed data", "plugin"} <= models
 
 
 def test_a_planted_wrong_decision_is_refused() -> None:
@@ -121,6 +126,50 @@ def test_every_ball_is_attained_at_a_kink(name: str, monkeypatch: pytest.MonkeyP
     found = [rule for rule, count in wrong.items() if count]
     assert found
     assert {rule.split(",")[0] for rule in found} == {name}
+
+
+def test_a_certificate_that_claims_too_much_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the gap, and a violation that is not seen."""
+    certify = ground_cells.certify
+
+    def halved(*args, **kwargs):
+        proof = certify(*args, **kwargs)
+        return replace(proof, gap=0.5 * proof.gap)
+
+    def blind(*args, **kwargs):
+        return replace(certify(*args, **kwargs), primal_residual=0.0)
+
+    for patch in (halved, blind):
+        monkeypatch.setattr(ground_cells, "certify", patch)
+        lines = [campaign.run("without_curvature", number, seed=1, points=3) for number in range(6)]
+        wrong = {rule: row["wrong"] for (rule,), row in report.grouped(lines, ("rule",)).items()}
+        assert wrong["certificate"] > 0, patch
+
+
+@pytest.mark.parametrize("name", ["reweight", "remove", "leave_one_out"])
+def test_an_interval_that_misses_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of what is proven about changed data, around the middle of the interval."""
+    whole = getattr(change_cells.cvxscreen, name)
+
+    def narrowed(*args, **kwargs):
+        found = whole(*args, **kwargs)
+        middle, half = 0.5 * (found.low + found.high), 0.05 * (found.high - found.low)
+        return replace(found, low=middle - half, high=middle + half)
+
+    monkeypatch.setattr(change_cells.cvxscreen, name, narrowed)
+    lines = [campaign.run("changes", number, seed=1, points=3) for number in range(4)]
+    wrong = {rule: row["wrong"] for (rule,), row in report.grouped(lines, ("rule",)).items()}
+    assert wrong.pop(name.replace("_", " ")) > 0
+    assert not any(wrong.values())
+
+
+def test_a_wrong_optimum_through_cvxpy_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slope of one term forgotten: "optimal" is not believed, nor are the pieces."""
+    cost = plugin_cells.cost
+    monkeypatch.setattr(plugin_cells, "cost", lambda loss, z: cost(loss, z) + 0.25 * z[0])
+    line = campaign.run("plugin", 0, seed=1, points=3)
+    assert not line["error"]
+    assert report.total(line, "wrong") > 0
 
 
 def test_a_kernel_that_is_let_through_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:

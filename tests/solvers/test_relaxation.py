@@ -138,6 +138,21 @@ def test_safe_mode_keeps_constraints_in_every_step() -> None:
     assert found.value == pytest.approx(cs.solve(problem, tol=1e-8).value, rel=1e-6)
 
 
+@pytest.mark.parametrize("held", [0.0, 1.0])
+def test_safe_mode_solves_the_whole_problem_beside_terms_that_are_constraints(held: float) -> None:
+    """Nothing can be proven there, and nothing is: no step within a step without end."""
+    A = np.array([[1.0, 2.0], [-3.0, 1.0], [2.0, -1.0], [1.0, 1.0]])
+    losses = cs.Losses([2.0, 1.0, -1.0, 3.0], 0.0, 0.0, [0.0, -0.25, -0.25, 0.0],
+                       [np.inf, 0.5, 0.5, np.inf])
+    problem = cs.Problem(Rows(A), losses, cs.Quadratic(np.full(2, held)), np.array([0.1, -0.2]))
+    safe, other = (cs.solve(problem, tol=1e-9, mode=mode) for mode in ("safe", "certified"))
+    assert safe.status == other.status == "optimal"
+    assert safe.value == pytest.approx(other.value, rel=1e-8, abs=1e-12)
+    assert not (safe.screening.codes >= 0).any()
+    again = cs.solve(problem, tol=1e-9, mode="safe", start=other)
+    assert again.value == pytest.approx(other.value, rel=1e-8, abs=1e-12)
+
+
 def test_rows_that_repeat_and_columns_of_zeros() -> None:
     X, y = heavy(5000, 5)
     X = np.hstack([np.repeat(X, 2, axis=0), np.zeros((10_000, 1))])

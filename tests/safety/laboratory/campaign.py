@@ -27,10 +27,13 @@ for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "
 import numpy as np  # noqa: E402
 import report  # noqa: E402
 from attained_cells import at_another_C, on_spheres  # noqa: E402
+from change_cells import changes  # noqa: E402
 from checks import Ledger  # noqa: E402
+from ground_cells import columns, held_rows, without_curvature  # noqa: E402
 from kernel_cells import kernels, refusals  # noqa: E402
 from metric_cells import metrics, planted_metrics  # noqa: E402
 from other_cells import linear_program, multitask  # noqa: E402
+from plugin_cells import plugin  # noqa: E402
 from side_cells import constraints  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 from vector_cells import elastic, front_doors, planted, single  # noqa: E402
@@ -51,6 +54,11 @@ FAMILIES: dict[str, tuple[Cell, int]] = {
     "planted_metrics": (planted_metrics, 2),
     "attained": (at_another_C, 2),
     "attained_metrics": (on_spheres, 2),
+    "without_curvature": (without_curvature, 4),
+    "held_rows": (held_rows, 2),
+    "columns": (columns, 2),
+    "changes": (changes, 3),
+    "plugin": (plugin, 3),
 }
 """Every kind of cell with its number in one round."""
 

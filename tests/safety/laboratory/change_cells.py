@@ -1,0 +1,108 @@
+"""Cells about changed data: other weights, removed terms, one term left out.
+
+What the old solution proves about the changed problem is held against the changed problem's own
+optimum, found to a hundred digits.
+"""
+
+from __future__ import annotations
+
+import generators
+import numpy as np
+from checks import Ledger, verdict
+from references import Reference
+from terms import OPEN, RIGHT, WRONG
+from vector_cells import ELASTIC, reference
+
+import cvxscreen
+from cvxscreen.core.problem import Problem
+from cvxscreen.data_changes.changed import weighted
+
+LEFT_OUT = 6
+"""Terms of a problem whose refit without them is found exactly."""
+
+
+def spread_of(ref: Reference) -> np.ndarray:
+    """How far the reference's margins may be from the optimum's; infinite with an intercept."""
+    problem = ref.problem
+    ulp = 4.0 * np.spacing(np.abs(ref.margins) + problem.sizes * np.linalg.norm(ref.x))
+    free = problem.quadratic.free.any()
+    return np.full(problem.n, np.inf) if free else np.sqrt(2.0 * ref.gap) * problem.norms + ulp
+
+
+def inside(ref: Reference, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Whether intervals hold the margins of the optimum, as far as the reference can say."""
+    error, t = spread_of(ref), ref.margins
+    held = (low <= t) & (t <= high)
+    missed = (t + error < low) | (t - error > high)
+    sure = (low <= t - error) & (t + error <= high)
+    return np.where(missed, WRONG, np.where(sure | held, RIGHT, OPEN)).astype(np.int8)
+
+
+def drawn(number: int, rng: np.random.Generator) -> tuple[Problem, str, tuple[str, str]]:
+    """A small problem by the front doors, or under an L1 term."""
+    loss = generators.LOSSES[number % 8]
+    storage = generators.STORAGE[(number // 3) % 5]
+    kind = ("plain", "duplicates", "integer", "collinear", "scales", "constant")[number % 6]
+    n, d = int(rng.integers(12, 40)), int(rng.integers(1, 5))
+    if number % 5 == 4 and loss in ELASTIC:
+        made = generators.elastic(loss, kind, storage, rng, n=n, d=d + 3)
+    else:
+        made = generators.vectors(loss, kind, storage, rng, n=n, d=d, intercept=number % 7 == 3)
+    return made, loss, (storage[0], storage[1])
+
+
+def changes(ledger: Ledger, number: int, rng: np.random.Generator, count: int) -> None:
+    """`reweight`, `remove` and `leave_one_out` from solutions of any accuracy."""
+    problem, loss, names = drawn(number, rng)
+    n = problem.n
+    for _ in range(max(1, count // 3)):
+        tol = float(10.0 ** rng.uniform(-10, -1))
+        solution = cvxscreen.solve(problem, tol=tol)
+        if solution.answer is None:
+            return
+        few = rng.random(n) < 0.15
+        few[rng.integers(0, n)] = False
+        for what, weights in (
+            ("reweight", rng.choice([0.0, 1.0, 2.0, 0.5, 1.0 + 1e-9], n, p=[.1, .6, .1, .1, .1])),
+            ("remove", np.where(few, 0.0, 1.0)),
+        ):
+            if not weights.any():
+                continue
+            changed = weighted(problem, weights)
+            ref = reference(changed)
+            if what == "reweight":
+                change, rows = cvxscreen.reweight(solution, weights, tol=1e-4), np.arange(n)
+            else:
+                change, rows = cvxscreen.remove(solution, few, tol=1e-4), np.flatnonzero(~few)
+            key = ("changed data", loss, what, *names)
+            low, high = np.full(n, -np.inf), np.full(n, np.inf)
+            low[rows], high[rows] = change.low, change.high
+            ledger.add(key, n, inside(ref, low, high)[rows], "margins")
+            short = ref if what == "reweight" else Reference(
+                change.problem, ref.x, ref.theta[rows], ref.margins[rows], ref.gap,
+                ref.states[rows], ref.kept[rows], ref.dropped, ref.needed)
+            used = np.flatnonzero(weights[rows] > 0)
+            codes = change.verdict.codes
+            said = used[codes[used] >= 0]
+            ledger.add(key, len(used), short.states[said, codes[said]], "terms")
+            if (weights > 0).all():
+                verdict(ledger, key, short, change.solution.screening, "refit")
+        left_out(ledger, ("changed data", loss, "leave one out", *names), solution, rng)
+
+
+def left_out(ledger: Ledger, key: tuple[str, str, str, str, str], solution: cvxscreen.Solution,
+             rng: np.random.Generator) -> None:
+    """Intervals of left-out margins, terms that change nothing, and signs that are decided."""
+    problem = solution.problem
+    found = cvxscreen.leave_one_out(solution, refit=bool(rng.integers(0, 2)), tol=1e-4)
+    target = problem.losses.b
+    low, high = (found.low, found.high) if found.classification else (
+        target - found.high, target - found.low)
+    for i in rng.choice(problem.n, min(LEFT_OUT, problem.n), replace=False):
+        others = (np.arange(problem.n) != i).astype(float)
+        ref = reference(weighted(problem, others))
+        # The subtraction from the target rounds.
+        slack = 4.0 * np.spacing(np.abs(target[i]) + np.abs(ref.margins[i]))
+        ends = np.full((2, problem.n), [[-np.inf], [np.inf]])
+        ends[:, i] = low[i] - slack, high[i] + slack
+        ledger.add(key, 1, inside(ref, *ends)[[i]], f"term {i}")
