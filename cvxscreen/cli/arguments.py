@@ -97,15 +97,15 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND")
 
     demo = commands.add_parser(
         "demo",
-        help="a C path on bundled data: CVXPY alone, CVXPY with screening, the built-in solver",
-        description="Solve a hinge SVM along C on scikit-learn's bundled breast cancer data three "
-        "ways, compare the optima, and draw the rejection rates.",
+        help="what it gains: one problem by CVXPY alone, with screening, and built in",
+        description="Solve a linear SVM on 50,000 samples by CVXPY alone, by CVXPY with screening "
+        "and by the built-in solver, compare times and optima, and draw them.",
     )
-    demo.add_argument("--points", type=int, default=15, help="values of C (default 15)")
+    demo.add_argument("--points", type=int, default=1, help="values of C (default 1)")
     demo.add_argument(
         "--plot", type=Path, default=Path("cvxscreen-demo.png"),
         help="file for the picture (default cvxscreen-demo.png)",

@@ -24,7 +24,7 @@ from cvxscreen.cli.arguments import parse_grid, parse_kernel_params, parser
 from cvxscreen.cli.learned import learn_metrics
 from cvxscreen.cli.warmup import warm_up
 from cvxscreen.core.problem import Problem
-from cvxscreen.errors import CvxscreenError, InvalidInput
+from cvxscreen.errors import CvxscreenError, InvalidInput, MissingDependency
 from cvxscreen.models.files import read_data, two_classes
 from cvxscreen.models.open_data import open_data
 from cvxscreen.models.regression import regression
@@ -114,18 +114,23 @@ def _say(args: argparse.Namespace, text: object, record: Any) -> None:
 def _demo(args: argparse.Namespace) -> int:
     if args.points < 1:
         raise InvalidInput(f"`--points` is {args.points}; at least 1 is needed.")
-    if not args.no_plot:
-        plots.writable(args.plot, "--plot")
+    picture, remark = None if args.no_plot else args.plot, ""
+    if picture is not None:
+        try:
+            plots.writable(picture, "--plot")
+        except MissingDependency as error:  # the table is worth it alone
+            picture, remark = None, f"No picture: {error}"
 
     from cvxscreen.cli.demo import run_demo
 
     def show(text: str) -> None:
-        print(text, file=sys.stderr)
+        print(text, file=sys.stderr, flush=True)
 
-    result = run_demo(
-        None if args.no_plot else args.plot, args.points, None if args.quiet else show
+    result = run_demo(picture, args.points, None if args.quiet or args.json else show)
+    _say(
+        args, f"{result}\n{remark}".rstrip(),
+        {"agrees": result.agrees, "rows": [row.record() for row in result.rows]},
     )
-    _say(args, result, {"agrees": result.agrees, "rows": [vars(row) for row in result.rows]})
     return EXIT_OK if result.agrees else EXIT_DISAGREES
 
 
@@ -212,7 +217,11 @@ def _warmup(args: argparse.Namespace) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
-    args = parser().parse_args(argv)
+    arguments = parser()
+    args = arguments.parse_args(argv)
+    if args.command is None:
+        arguments.print_help()
+        return EXIT_OK
     commands = {
         "demo": _demo, "path": _path, "verify": _verify, "triplets": _triplets, "info": _info,
         "warmup": _warmup,

@@ -258,3 +258,68 @@ def kept_and_gap(
     legend_above(top, *top.get_legend_handles_labels())
     figure.suptitle(title)
     return figure
+
+
+def three_ways(
+    seconds: Mapping[str, float],
+    margins: ArrayLike,
+    kept: int,
+    *,
+    title: str = "The same optimum, with and without screening",
+) -> Figure:
+    """Seconds of several ways to one answer, and where the terms lie there.
+
+    Parameters
+    ----------
+    seconds : mapping of str to float
+        Of each way, positive.
+    margins : array_like, shape (n,)
+        ``y_i (<x_i, w> + b)`` at the optimum of a hinge loss, whose kink is at 1.
+    kept : int
+        Terms that were solved for.
+    title : str
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    InvalidInput
+        If there is no way, a time is not positive, or a margin is not finite.
+    MissingDependency
+        If matplotlib is not installed.
+    """
+    times = np.array(list(seconds.values()), dtype=float)
+    if not times.size or not (np.isfinite(times) & (times > 0)).all():
+        raise InvalidInput("`seconds` needs at least one way, and positive times.")
+    at = np.array(margins, dtype=float)
+    if at.ndim != 1 or not at.size or not np.isfinite(at).all():
+        raise InvalidInput("`margins` needs one finite number for every term.")
+    figure = empty_figure(2.4, 9.6)
+    left, right = figure.subplots(1, 2, width_ratios=(1, 1.4))
+    places = np.arange(times.size)[::-1]
+    bars = left.barh(places, times, color=[STYLES[0][0], *[STYLES[2][0]] * (times.size - 1)],
+                     edgecolor=INK, linewidth=0.8, height=0.6)
+    left.bar_label(bars, [f"{v:.3g} s" for v in times], padding=4)
+    left.set_yticks(places, list(seconds))
+    left.set_xlim(0.0, 1.3 * times.max())
+    left.set_xlabel("CPU seconds")
+    low, high = np.quantile(at, [0.001, 0.999])
+    edges = np.linspace(min(low, 0.9), max(high, 1.1), 80)
+    edges = np.sort(np.append(edges, 1.0))
+    for where, (fill, hatch), word in (
+        (at < 1.0, STYLES[0], "loss on its slope: one linear term for all"),
+        (at >= 1.0, STYLES[1], "loss 0: left out"),
+    ):
+        counts, _ = np.histogram(np.clip(at[where], edges[0], edges[-1]), edges)
+        right.stairs(counts, edges, fill=True, facecolor=fill, hatch=hatch, edgecolor=INK,
+                     linewidth=0.0, label=word)
+    right.axvline(1.0, color=LINES[1][2], linewidth=2.5,
+                  label=f"at the kink: {kept:,} of {at.size:,} solved for")
+    right.set_xlabel("margin of the sample at the optimum")
+    right.set_ylabel("samples")
+    right.yaxis.set_major_formatter("{x:,.0f}")
+    legend_above(right, *right.get_legend_handles_labels(), columns=1)
+    figure.suptitle(title)
+    return figure

@@ -7,10 +7,11 @@ import json
 import numpy as np
 import pytest
 
+from cvxscreen.cli import demo
 from cvxscreen.cli.arguments import EPILOG, parser
 from cvxscreen.cli.commands import main, parse_grid
 from cvxscreen.datasets import two_gaussians
-from cvxscreen.errors import InvalidInput
+from cvxscreen.errors import InvalidInput, MissingDependency
 from cvxscreen.paths.checkpoint import Checkpoint
 
 
@@ -23,24 +24,65 @@ def data(tmp_path):
     return file
 
 
+@pytest.fixture
+def small_demo(monkeypatch):
+    """The demo on a problem that takes no time."""
+    monkeypatch.setattr(demo, "SAMPLES", 2_000)
+    monkeypatch.setattr(demo, "FEATURES", 4)
+
+
+@pytest.mark.usefixtures("small_demo")
 def test_demo_agrees_and_draws(tmp_path, capsys) -> None:
     picture = tmp_path / "demo.png"
-    assert main(["demo", "--points", "3", "--plot", str(picture)]) == 0
+    assert main(["demo", "--plot", str(picture)]) == 0
     shown = capsys.readouterr()
-    assert "Full and reduced optima agree" in shown.out
+    assert shown.out.startswith("2,000 loss terms became ")
+    first = " ".join(shown.out.split("\n\n")[0].split())
+    assert "times faster than CVXPY alone" in first
+    assert "the same optimum" in first
+    assert "certified" in first
     assert str(picture) in shown.out
+    assert "now with screening" in shown.err
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.usefixtures("small_demo")
 def test_demo_quiet_and_json(capsys) -> None:
-    assert main(["demo", "--points", "2", "--no-plot", "--quiet"]) == 0
+    assert main(["demo", "--no-plot", "--quiet"]) == 0
     assert capsys.readouterr() == ("", "")
     assert main(["demo", "--points", "2", "--no-plot", "--quiet", "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert record["agrees"] is True
     assert len(record["rows"]) == 2
+    assert record["rows"][0]["screened_kept"] < record["rows"][0]["full_kept"] == 2_000
     assert main(["demo", "--points", "0"]) == 2
     assert "`--points`" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("small_demo")
+def test_demo_without_matplotlib_has_its_table(monkeypatch, capsys) -> None:
+    def missing(path, name):
+        raise MissingDependency("Pictures need matplotlib")
+
+    monkeypatch.setattr("cvxscreen.cli.commands.plots.writable", missing)
+    assert main(["demo"]) == 0
+    shown = capsys.readouterr().out
+    assert "CVXPY, screened" in shown
+    assert "No picture: Pictures need matplotlib" in shown
+
+
+def test_an_answer_that_differs_is_said_first() -> None:
+    def solved(value):
+        return demo.Solved(np.zeros(2), value, 1.0, 3, 0.0)
+
+    row = demo.DemoRow(1.0, solved(1.0), solved(1.0), solved(1.001))
+    assert not row.agrees
+    assert "DISAGREEMENT" in str(demo.Demo((row,), None)).split("\n\n")[0]
+
+
+def test_the_bare_command_helps(capsys) -> None:
+    assert main([]) == 0
+    assert "cvxscreen demo" in capsys.readouterr().out
 
 
 def test_path_writes_what_info_reads(data, tmp_path, capsys) -> None:
