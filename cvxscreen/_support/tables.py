@@ -1,8 +1,12 @@
-"""Plain-text tables, used by every record's ``__str__``."""
+"""Plain-text tables, and how every record shows itself: short, long, and in a notebook."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from html import escape
+
+_SHOWN = 4
+"""Lines of a record's text that its one-line form takes."""
 
 
 def number(value: object, digits: int = 4) -> str:
@@ -46,3 +50,28 @@ def fields(pairs: Iterable[tuple[str, object]], title: str = "") -> str:
     lines = [title] if title else []
     lines += [f"  {name.ljust(width)}  {value}" for name, value in items]
     return "\n".join(lines)
+
+
+class Record:
+    """A record that is short where it is echoed, and readable where it is printed.
+
+    A data class that inherits from it says ``repr=False``, or it gets the generated one, with
+    every array spelled out.
+    """
+
+    def _brief(self) -> str:
+        """What the one-line form says; must be cheap, since debuggers and notebooks ask for it."""
+        title, *lines = str(self).splitlines()
+        listed = [" ".join(line.split()) for line in lines if line.startswith("  ")]  # `fields`
+        return ", ".join(listed[:_SHOWN]) or title
+
+    def table(self) -> str:
+        """All there is to say, as readable text."""
+        return str(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._brief()}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of the last line of a cell."""
+        return f"<pre>{escape(str(self))}</pre>"

@@ -52,7 +52,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 
 from cvxscreen._support.compiled import compiled
-from cvxscreen._support.tables import fields
+from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import array, one_of, positive
 from cvxscreen.core.penalty import L1, PSD, NonNegative
 from cvxscreen.core.problem import Problem, Quadratic
@@ -68,8 +68,8 @@ _MANY = 10_000
 the loop 0.013 ms, once it is compiled or read from disk; a process with less has no need of it."""
 
 
-@dataclass(frozen=True)
-class Certificate:
+@dataclass(frozen=True, repr=False)
+class Certificate(Record):
     """What the recomputation found.
 
     Attributes

@@ -154,7 +154,8 @@ def _path(args: argparse.Namespace) -> int:
         solver=args.solver, progress=not (args.quiet or args.json), checkpoint=args.checkpoint,
         time_limit=args.time_limit, max_iter=args.max_iter,
     )
-    _say(args, found, _record(found))  # first, lest a file that cannot be written takes it along
+    # First, lest a file that cannot be written takes it along.
+    _say(args, found.table(), _record(found))
     if args.out is not None:
         found.save(args.out)
     if args.plot is not None and len(found.points):
@@ -205,7 +206,7 @@ def _triplets(args: argparse.Namespace) -> int:
 
 def _info(args: argparse.Namespace) -> int:
     found = load_path(args.file)
-    _say(args, found, _record(found))
+    _say(args, found.table(), _record(found))
     return EXIT_OK
 
 

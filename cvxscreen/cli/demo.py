@@ -199,7 +199,8 @@ class Demo:
                     row.C, way, float(f"{found.seconds:.3g}"), found.kept, f"{found.value:.10g}",
                     *(f"{v:.0e}" if known else "-" for v in numbers),
                 ))
-        title = f"A linear SVM, {SAMPLES:,} samples x {FEATURES} features, CPU seconds on one thread"
+        size = f"{SAMPLES:,} samples x {FEATURES} features"
+        title = f"A linear SVM, {size}, CPU seconds on one thread"
         lines = [
             self._headline(),
             "",

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.extensions import supplied
 from cvxscreen._support.rounding import up
-from cvxscreen._support.tables import fields
+from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import array, number, one_of, positive, tolerance
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import Losses, kinked
@@ -65,8 +65,8 @@ class Layout:
     tau: float | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Problem:
+@dataclass(frozen=True, eq=False, repr=False)
+class Problem(Record):
     """A regularised problem; see the module's docstring for the equation.
 
     Parameters

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.tables import fields
+from cvxscreen._support.tables import Record, fields
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
@@ -54,8 +54,8 @@ def _explain_composite(problem: Any, refusal: NotScreenable, began: float) -> Ex
     return replace(found, beside=made.descriptions)
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(frozen=True, repr=False)
+class Explanation(Record):
     """What a CVXPY problem was recognised as, or why it was not.
 
     Attributes

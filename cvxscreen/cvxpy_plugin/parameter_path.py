@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.limits import Limits
 from cvxscreen._support.progress import Progress
-from cvxscreen._support.tables import table
+from cvxscreen._support.tables import Record, table
 from cvxscreen._support.validation import finite
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
@@ -40,7 +40,7 @@ from cvxscreen.cvxpy_plugin.solution_cache import (
 )
 from cvxscreen.errors import InvalidInput, NotScreenable, quoted
 from cvxscreen.paths import path as over_c
-from cvxscreen.paths.record import drawn
+from cvxscreen.paths.record import brief, drawn, milliseconds, shortened
 
 Array = NDArray[np.float64]
 
@@ -90,8 +90,8 @@ class ParameterPoint:
         return values[variable.id]
 
 
-@dataclass(frozen=True, eq=False)
-class ParameterPath:
+@dataclass(frozen=True, eq=False, repr=False)
+class ParameterPath(Record):
     """Solutions of a CVXPY problem along values of a parameter.
 
     Attributes
@@ -125,7 +125,8 @@ class ParameterPath:
 
     def table(self) -> str:
         """A readable table, one line a point."""
-        header = (self.name, "status", "objective", "relative gap", "kept", "ms")
+        header = (self.name, "status", "objective", "relative gap", "kept",
+                  milliseconds(self.points))
         rows = [
             (p.value, p.status, float(f"{p.objective:.8g}"), p.relative_gap, p.kept,
              round(1e3 * p.seconds, 2))
@@ -139,8 +140,11 @@ class ParameterPath:
         """Stacked rejection rates per piece, certified gap and kept terms; a matplotlib Figure."""
         return drawn(self.points, self.name, title)
 
+    def _brief(self) -> str:
+        return brief(self, self.name)
+
     def __str__(self) -> str:
-        return self.table()
+        return shortened(self.table())
 
 
 def parameter_path(

@@ -8,6 +8,7 @@ from typing import Any
 
 import cvxpy as cp
 
+from cvxscreen._support.tables import Record
 from cvxscreen._support.validation import positive
 from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.core.duality import reference_point
@@ -68,8 +69,8 @@ def reduce(problem: Any) -> Reduced:
     return reduced_plain(recognition)
 
 
-@dataclass(frozen=True, eq=False)
-class Reduced:
+@dataclass(frozen=True, eq=False, repr=False)
+class Reduced(Record):
     """A smaller problem with the same solution, and the way back.
 
     Attributes

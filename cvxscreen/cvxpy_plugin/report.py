@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from cvxscreen._support.tables import fields
+from cvxscreen._support.tables import Record, fields
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(Record):
     """What ``prob.solve(method="screen")`` did; in ``solver_stats.extra_stats["cvxscreen"]``.
 
     Attributes
@@ -24,8 +24,9 @@ class Report:
     terms, kept : int
         Loss terms of the problem, and those that the last reduced problem still had.
     fixed : mapping of str to int
-        Terms that are proven to lie on a piece ("zero", "linear", "quadratic") by the answer, and
-        those that were "predicted" in the last round, hence covered by the certificate alone. More
+        Terms that are proven *at the end* to lie on a piece ("zero", "linear", "quadratic"), by the
+        answer itself, and those that were "predicted" in the last round, hence covered by the
+        certificate alone. They are no complement of `kept`, which counts what the solver saw: more
         may be proven in the end than was left out on the way, and squares need not be left out.
     dropped : int
         Features fixed at zero.
@@ -56,15 +57,26 @@ class Report:
     before: Mapping[str, float] = field(default_factory=dict)
     times: Mapping[str, float] = field(default_factory=dict)
 
+    def _brief(self) -> str:
+        if not self.recognised:
+            return f"solved plainly by CVXPY ({self.reason})"
+        return (
+            f"{self.terms:,} terms, {self.kept:,} kept for {self.solver}, certified relative gap "
+            f"{self.relative_gap:.1e}"
+        )
+
     def __str__(self) -> str:
         if not self.recognised:
             lines = [("screened", False), ("reason", self.reason), ("solver", self.solver)]
             return fields(lines, title="cvxscreen: solved plainly by CVXPY")
+        proven = dict(self.fixed)
+        guessed = proven.pop("predicted", 0)
         return fields(
             [
                 ("terms", self.terms),
-                ("kept", self.kept),
-                *((f"fixed, {name}", count) for name, count in self.fixed.items()),
+                ("seen by the solver (kept)", self.kept),
+                *([("left out on a prediction", guessed)] if guessed else []),
+                *((f"proven at the end: {name}", count) for name, count in proven.items()),
                 ("features dropped", self.dropped),
                 *(("beside", words) for words in self.beside),
                 ("relative gap", self.relative_gap),

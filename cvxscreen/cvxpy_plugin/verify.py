@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.tables import table
+from cvxscreen._support.tables import Record, table
 from cvxscreen.cvxpy_plugin.certification import certify_cvxpy
 from cvxscreen.cvxpy_plugin.cvxpy_solver import chosen_solver, options_for, solver_name
 from cvxscreen.cvxpy_plugin.plugin import Request, require_cvxpy_problem, solve
@@ -21,8 +21,8 @@ from cvxscreen.errors import CvxscreenError, InvalidInput
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Record):
     """A plain solve and a screened one of the same problem.
 
     Attributes
@@ -65,6 +65,13 @@ class Comparison:
             return ""
         return "screened" if good[0] else "plain"
 
+    def _brief(self) -> str:
+        plain, screened = (float(f"{s:.3g}") for s in self.seconds)
+        return (
+            f"{'agrees' if self.agrees else 'DISAGREES'}, {plain:g} s plain, {screened:g} s "
+            f"screened, {self.kept:,} of {self.terms:,} terms kept"
+        )
+
     def __str__(self) -> str:
         rows: list[tuple[object, ...]] = [
             ("status", *self.status, ""),
@@ -83,8 +90,8 @@ class Comparison:
         return table(("", "plain", "screened", "difference"), rows, title=title)
 
 
-@dataclass(frozen=True)
-class Comparisons:
+@dataclass(frozen=True, repr=False)
+class Comparisons(Record):
     """Plain and screened solves of one problem by several solvers.
 
     Attributes

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.limits import Limits
 from cvxscreen._support.progress import Progress
-from cvxscreen._support.tables import table
+from cvxscreen._support.tables import Record, table
 from cvxscreen._support.validation import one_of, tolerance, whole
 from cvxscreen.api import solve
 from cvxscreen.core.problem import Problem
@@ -37,8 +37,8 @@ SHOWN = 20
 """Coefficients that are printed."""
 
 
-@dataclass(frozen=True, eq=False)
-class Bootstrap:
+@dataclass(frozen=True, eq=False, repr=False)
+class Bootstrap(Record):
     """Coefficients of the fits on drawn samples.
 
     Attributes

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.limits import Limits
 from cvxscreen._support.progress import Progress
-from cvxscreen._support.tables import fields
+from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import positive, tolerance
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.bounds.data_changes import left_out_margins, takes_left_out
@@ -45,8 +45,8 @@ FINER = 1e-4
 nothing yet: a hundred times narrower."""
 
 
-@dataclass(frozen=True, eq=False)
-class LeaveOneOut:
+@dataclass(frozen=True, eq=False, repr=False)
+class LeaveOneOut(Record):
     """Every left-out margin or residual, in a certified interval.
 
     Attributes

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.rounding import up
-from cvxscreen._support.tables import fields
+from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import array, finite, tolerance
 from cvxscreen.bounds import default_bounds, midpoint_ball
 from cvxscreen.core.duality import reference_point
@@ -38,8 +38,8 @@ __all__ = ["DataChange", "Influence", "add", "influence", "remove", "reweight"]
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
-class DataChange:
+@dataclass(frozen=True, eq=False, repr=False)
+class DataChange(Record):
     """A changed problem: what was proven about it before the fit, and the fit.
 
     Attributes
@@ -207,8 +207,8 @@ def add(
     return _changed(solution, larger, theta, tol, mode)
 
 
-@dataclass(frozen=True, eq=False)
-class Influence:
+@dataclass(frozen=True, eq=False, repr=False)
+class Influence(Record):
     """How far each term moves the optimum by being there.
 
     Attributes

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.tables import fields
+from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import choice, finite, number, positive
 from cvxscreen.bounds.data_changes import OverWeights, WeightSet, over_weights, takes_left_out
 from cvxscreen.core.losses import Piece
@@ -39,8 +39,8 @@ HALVINGS = 50
 """Steps of the bisection for the largest S: to 1e-15 of its bound."""
 
 
-@dataclass(frozen=True, eq=False)
-class WeightRange:
+@dataclass(frozen=True, eq=False, repr=False)
+class WeightRange(Record):
     """What holds for every weighting in a set around the present one.
 
     Attributes

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.extensions import supplied
-from cvxscreen._support.tables import fields
+from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import array, positive, whole
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
@@ -108,8 +108,8 @@ class Metric:
         return (self.eta + float(self.g.min())) / (2.0 * self.c)
 
 
-@dataclass(frozen=True, eq=False)
-class MultiTask:
+@dataclass(frozen=True, eq=False, repr=False)
+class MultiTask(Record):
     """The joint problem; see the module's docstring for the equation.
 
     Attributes

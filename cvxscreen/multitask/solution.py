@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.tables import fields, table
+from cvxscreen._support.tables import Record, fields, table
 from cvxscreen._support.validation import finite
 from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.errors import InvalidInput
@@ -63,8 +63,8 @@ SHOWN = 12
 """Rounds that are printed; of more, the first and the last."""
 
 
-@dataclass(frozen=True, eq=False)
-class MultiTaskSolution:
+@dataclass(frozen=True, eq=False, repr=False)
+class MultiTaskSolution(Record):
     """An answer with its certificate.
 
     Attributes

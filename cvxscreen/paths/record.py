@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.tables import table
+from cvxscreen._support.tables import Record, table
 from cvxscreen._support.validation import array, file_path, flag, number, one_of, whole, word
 from cvxscreen.errors import InvalidInput
 from cvxscreen.paths.checkpoint import Checkpoint, read_points
@@ -114,8 +114,8 @@ class Points(Sequence[PathPoint]):
         return f"<{len(self)} points of a path>"
 
 
-@dataclass(frozen=True, eq=False)
-class Path:
+@dataclass(frozen=True, eq=False, repr=False)
+class Path(Record):
     """Finished points in the order they were solved.
 
     Attributes
@@ -144,7 +144,7 @@ class Path:
         over = self.points[0].over if len(self.points) else "C"
         header: tuple[str, ...] = (
             over, "status", "objective", "relative gap", "zero %", "linear %", "quadratic %",
-            "kept", "refuted", "rounds", "ms",
+            "kept", "refuted", "rounds", milliseconds(self.points),
         )
         screened = any(p.features is not None for p in self.points)  # features, under an L1 term
         if screened:
@@ -196,8 +196,46 @@ class Path:
             raise InvalidInput(f"`file`: {str(place)!r} is a folder; name a file in it.")
         Checkpoint(place, "").write([vars(point) for point in self.points], self.terms)
 
+    def _brief(self) -> str:
+        return brief(self, self.points[0].over if len(self.points) else "C")
+
     def __str__(self) -> str:
-        return self.table()
+        return shortened(self.table())
+
+
+def milliseconds(points: Sequence[Any]) -> str:
+    """The head of the column of times: of points solved together only the average is known."""
+    same = len(points) > 1 and len({point.seconds for point in points}) == 1
+    return "ms (average)" if same else "ms"
+
+
+LONGEST = 24
+"""Points that `print` shows all of; `table` has every one."""
+
+
+def shortened(text: str) -> str:
+    """The table `text` of a path, the middle left out where it is long."""
+    head, *lines = text.splitlines()
+    if len(lines) <= LONGEST + 2:  # the names and the rule under them
+        return text
+    half = LONGEST // 2
+    left = len(lines) - 2 - 2 * half
+    middle = f"... {left:,} more points: .table() has all"
+    return "\n".join([head, *lines[: half + 2], middle, *lines[-half:]])
+
+
+def brief(path: Any, over: str) -> str:
+    """One line about a path: its points have a value, a status and a relative gap."""
+    if not len(path.points):
+        return f"no points over {over}"
+    optimal = sum(point.status == "optimal" for point in path.points)
+    worst = max(np.inf if p.relative_gap is None else p.relative_gap for p in path.points)
+    word = "" if path.finished else ", " + (path.stopped.replace("_", " ") or "interrupted")
+    return (
+        f"{len(path.points)} points over {over} from {path.points[0].value:g} to "
+        f"{path.points[-1].value:g}, {path.terms:,} terms, {optimal} optimal, largest relative "
+        f"gap {worst:.1e}{word}"
+    )
 
 
 def drawn(points: Sequence[Any], parameter: str, title: str) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.rounding import gamma, square
-from cvxscreen._support.tables import table
+from cvxscreen._support.tables import Record, table
 from cvxscreen.bounds.regions import Region
 from cvxscreen.core.duality import Point, free_load
 from cvxscreen.core.losses import Codes, Losses, Piece
@@ -256,8 +256,8 @@ class Evidence:
     """Features dropped by now; features and terms of which it is proven that none can be."""
 
 
-@dataclass(frozen=True, eq=False)
-class Screening(Pieces):
+@dataclass(frozen=True, eq=False, repr=False)
+class Screening(Pieces, Record):
     """What is proven about `problem`; it only grows, and remembers why.
 
     Attributes
@@ -385,6 +385,9 @@ class Screening(Pieces):
         """Back to the full problem; see `Selection.lift`."""
         selection, reduced = self._reduction
         return selection.lift(self.problem, reduced, x, theta_kept)
+
+    def _brief(self) -> str:
+        return ", ".join(f"{int(mask.sum()):,} {name}" for name, mask in self._masks.items())
 
     def __str__(self) -> str:
         count = {name: int(mask.sum()) for name, mask in self._masks.items()}

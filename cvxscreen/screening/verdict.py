@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.tables import fields
+from cvxscreen._support.tables import Record, fields
 from cvxscreen.bounds.regions import Region
 from cvxscreen.bounds.regions.balls import Boxes
 from cvxscreen.core.losses import Codes, Losses, Piece
@@ -73,8 +73,8 @@ class Pieces(ABC):
         return losses.piece_index(codes)
 
 
-@dataclass(frozen=True, eq=False)
-class Verdict(Pieces):
+@dataclass(frozen=True, eq=False, repr=False)
+class Verdict(Pieces, Record):
     """What one region proves about every term.
 
     Attributes

@@ -43,7 +43,7 @@ from scipy.optimize import linprog
 from cvxscreen._support.extensions import supplied
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen._support.rounding import UNIT, gamma
-from cvxscreen._support.tables import fields
+from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import array, choice, one_of, positive, tolerance
 from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.designs.columns import by_columns
@@ -61,8 +61,8 @@ Mask = NDArray[np.bool_]
 Pair = tuple[Array, Array]
 
 
-@dataclass(frozen=True, eq=False)
-class LpSvm:
+@dataclass(frozen=True, eq=False, repr=False)
+class LpSvm(Record):
     """The problem in the module's docstring.
 
     Parameters
@@ -482,8 +482,8 @@ is asked for 1e-10."""
 MAX_ROUNDS = 60
 
 
-@dataclass(frozen=True, eq=False)
-class LpSolution:
+@dataclass(frozen=True, eq=False, repr=False)
+class LpSolution(Record):
     """An answer with its certificate; `screening` is what was proven before solving."""
 
     problem: LpSvm

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.tables import fields, table
+from cvxscreen._support.tables import Record, fields, table
 from cvxscreen.bounds import Bound
 from cvxscreen.certificates.certificate import Certificate, Passes, certify
 from cvxscreen.core.duality import Point, reference_point
@@ -142,8 +142,8 @@ class Round:
     features: int | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Solution:
+@dataclass(frozen=True, eq=False, repr=False)
+class Solution(Record):
     """An answer with its certificate.
 
     Attributes
@@ -266,13 +266,24 @@ class Solution:
             ("terms kept for good", int(found.needed_terms.sum())),
         ]
 
-    def __str__(self) -> str:
+    def _brief(self) -> str:
+        kept = f", {self.rounds[-1].kept:,} kept" if self.rounds else ""
+        return (
+            f"{self.status}, objective {self.value:.10g}, certified relative gap "
+            f"{self.certificate.relative_gap:.1e}, {self.problem.n:,} terms{kept}"
+        )
+
+    def table(self) -> str:
+        """What `print` shows, and a line for each round."""
         rows = [
             (r.number, r.kept, r.proven, r.predicted, r.refuted, r.relative_gap, r.seconds)
             for r in self.rounds
         ]
         names = ("round", "kept", "proven", "predicted", "refuted", "relative gap", "seconds")
-        head = fields(
+        return f"{self}\n{table(names, rows)}"
+
+    def __str__(self) -> str:
+        return fields(
             [
                 ("status", self.status),
                 ("objective", float(f"{self.value:.12g}")),
@@ -284,11 +295,12 @@ class Solution:
                 *self._features(),
                 ("mode", self.mode),
                 ("solver", self.solver),
+                ("rounds", len(self.rounds)),
+                *([("kept in the last", self.rounds[-1].kept)] if self.rounds else []),
                 ("seconds", self.seconds),
             ],
             title="Solution",
         )
-        return head + "\n" + table(names, rows)
 
 
 def shares_from(problem: Problem, bounds: Sequence[Bound], start: Start) -> dict[str, float]:

@@ -102,7 +102,7 @@ def v_at_full_weight(task: Task) -> Array:
     return task.table.adjoint(omega) + task.minus_linear
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class StreamedSolution(Solution):
     """A solution whose dual variables are known by the metric: ``alpha = -losses.slope(margins)``.
 

@@ -44,7 +44,7 @@ from cvxscreen.solvers.streamed.reduced import (
 )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ChunkedSolution(Solution):
     """A solution that holds no array over the terms.
 

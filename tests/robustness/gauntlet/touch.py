@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -32,4 +33,6 @@ def snapshot(value: Any) -> Any:
         return [(key, snapshot(held)) for key, held in value.items()]
     if isinstance(value, list | tuple):
         return type(value), [snapshot(held) for held in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return type(value), [snapshot(getattr(value, f.name)) for f in dataclasses.fields(value)]
     return repr(value)
