@@ -52,8 +52,8 @@ def fields(pairs: Iterable[tuple[str, object]], title: str = "") -> str:
     return "\n".join(lines)
 
 
-class Record:
-    """A record that is short where it is echoed, and readable where it is printed.
+class Echoed:
+    """What is short where it is echoed, and readable where it is printed.
 
     A data class that inherits from it says ``repr=False``, or it gets the generated one, with
     every array spelled out.
@@ -65,13 +65,17 @@ class Record:
         listed = [" ".join(line.split()) for line in lines if line.startswith("  ")]  # `fields`
         return ", ".join(listed[:_SHOWN]) or title
 
-    def table(self) -> str:
-        """All there is to say, as readable text."""
-        return str(self)
-
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self._brief()}>"
 
     def _repr_html_(self) -> str:
         """What a notebook shows of the last line of a cell."""
         return f"<pre>{escape(str(self))}</pre>"
+
+
+class Record(Echoed):
+    """A record, which may have more to say than `print` shows."""
+
+    def table(self) -> str:
+        """All there is to say, as readable text."""
+        return str(self)

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.memory import require
-from cvxscreen._support.tables import Record
+from cvxscreen._support.tables import Echoed
 from cvxscreen._support.validation import positive, real, stored
 from cvxscreen.designs.pair_table import PairTable, centred
 from cvxscreen.designs.rows import Rows
@@ -29,7 +29,7 @@ LISTED_BYTES = 57
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparisons(Record):
+class Comparisons(Echoed):
     """A set of terms over n points; made by `triplets`, `pairs` and `quadruplets`.
 
     Attributes

@@ -320,6 +320,7 @@ def three_ways(
     right.set_xlabel("margin of the sample at the optimum")
     right.set_ylabel("samples")
     right.yaxis.set_major_formatter("{x:,.0f}")
-    legend_above(right, *right.get_legend_handles_labels(), columns=1)
+    handles, labels = right.get_legend_handles_labels()
+    legend_above(right, handles, labels, columns=1)
     figure.suptitle(title)
     return figure

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import cvxscreen
-from cvxscreen._support.tables import Record, number, table
+from cvxscreen._support.tables import Echoed, number, table
 
 LINE = 240
 """Characters of an echoed record at most: two or three lines of a terminal."""
@@ -45,11 +45,12 @@ KINDS = ["solution", "problem", "certificate", "screening", "verdict", "path", "
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_record_is_one_short_line_when_echoed(records, kind: str) -> None:
     record = records[kind]
-    assert isinstance(record, Record)
+    assert isinstance(record, Echoed)
     assert "\n" not in repr(record)
     assert len(repr(record)) <= LINE
     assert repr(record).startswith(f"<{type(record).__name__}: ")
-    assert len(record.table()) >= len(str(record)) > 0
+    if kind != "triplets":  # whose table is that of their pairs
+        assert len(record.table()) >= len(str(record)) > 0
 
 
 @pytest.mark.parametrize("kind", KINDS)

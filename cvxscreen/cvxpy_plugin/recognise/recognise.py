@@ -351,7 +351,9 @@ def _check_data(rows: Stack, touched: Any) -> None:
     """Refuse penalties on single coordinates alone: there is no loss over data."""
     if rows.shape[0] <= 2 * int(touched.sum()) and rows.filled().max(initial=0) <= 1:
         raise NotScreenable(
-            "the objective has no loss over data, only penalties on single coordinates"
+            "the objective has no loss over data, only penalties on single coordinates (squares "
+            "over data, as in a lasso, are taken where an L1 norm holds every coordinate: no "
+            "intercept and no constraint beside it)"
         )
 
 
