@@ -211,7 +211,7 @@ class Chunks:
         Some rows that are kept in memory.
     """
 
-    streamed = True
+    streamed, centred = True, False
     reach: Array | None = None
 
     def __init__(

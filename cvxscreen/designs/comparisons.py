@@ -40,7 +40,7 @@ class Pairs:
     terms : Indexed or Products
     """
 
-    streamed = False
+    streamed, centred = False, False
 
     def __init__(self, table: PairTable, terms: Terms) -> None:
         self.table, self.terms = table, terms

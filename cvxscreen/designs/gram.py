@@ -5,8 +5,10 @@ b or without; the margin of term i is ``s_i (<z_i, w> + b)``. A linear functiona
 written by its coefficients too, so that ``A' theta`` is ``s theta``, exactly, and ``M`` and its
 inverse are the identity; what is not Euclidean is the inner product ``<v, w> = v' K c``.
 
-With an intercept the points are centred, ``z_j - mean``: the intercept absorbs the difference, the
-norms of the terms shrink, and bounds on the intercept tighten. `Gram.offset` is the difference.
+With an intercept the points are centred, ``z_j - p``: the intercept absorbs the difference, the
+norms of the terms shrink, and bounds on the intercept tighten. Any p would do; it is the mean of at
+most `CENTRE` of the points, so that ``<z_j, p>`` is no pass over all pairs. `Gram.offset` is the
+difference.
 
 `Kernel` computes rows of the Gram matrix on demand, keeps a bounded number of them and sums
 products in chunks: nothing larger than that cache is ever stored, whatever the number of points.
@@ -25,6 +27,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen._support.compiled import compiled
 from cvxscreen._support.memory import require
 from cvxscreen._support.rounding import UNIT, gamma
 from cvxscreen.designs.kernels import KernelFunction
@@ -34,7 +37,12 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 CHUNK = 256
-"""Rows that are evaluated, and coefficients that are summed, at a time."""
+"""Coefficients that are summed at a time, and rows that are evaluated for others to use."""
+ROWS = 64
+"""Rows that are evaluated into the cache at a time: those of 5,000 points fit into a core's."""
+CENTRE = 64
+"""Points whose mean is the centre: a squared norm is larger than around the mean of all by about a
+64th of their variance, and 64 rows are a share of what any fit evaluates."""
 LEAST_ROWS = 16
 """A cache must hold at least so many rows."""
 
@@ -128,16 +136,21 @@ class Kernel:
         missing = rows[~known]
         room = np.flatnonzero(self._used < self._clock)
         room = room[np.argsort(self._used[room], kind="stable")][: len(missing)]
-        for start in range(0, len(room), CHUNK):
-            slots = room[start : start + CHUNK]
+        for start in range(0, len(room), ROWS):
+            slots = room[start : start + ROWS]
             part = missing[start : start + len(slots)]
             gone = self._owner[slots]
             self._slot[gone[gone >= 0]] = -1
-            self._store[slots] = self._evaluate(part)
+            if slots[-1] - slots[0] == len(slots) - 1:
+                self._evaluate(part, into=self._store[slots[0] : slots[-1] + 1])
+            else:
+                self._store[slots] = self._evaluate(part)
             self._owner[slots], self._slot[part], self._used[slots] = part, slots, self._clock
 
-    def _evaluate(self, rows: Index, columns: Index | None = None) -> Array:
-        out = self.function.block(rows, columns)
+    def _evaluate(
+        self, rows: Index, columns: Index | None = None, into: Array | None = None
+    ) -> Array:
+        out = self.function.block(rows, columns, into)
         self.evaluations += out.size
         return out
 
@@ -146,8 +159,7 @@ class Kernel:
         """``k(x_i, x_j)`` for i in `rows` and j in `columns`, a fresh array."""
         out = np.empty((len(rows), len(columns)))
         slot = self._slot[rows]
-        for k in np.flatnonzero(slot >= 0):  # several times faster than one indexing by both
-            np.take(self._store[slot[k]], columns, out=out[k], mode="clip")
+        gather(self._store, slot, columns, out)
         for where in np.array_split(np.flatnonzero(slot < 0), len(rows) // CHUNK + 1):
             if len(where):
                 out[where] = self._evaluate(rows[where], columns)
@@ -213,19 +225,29 @@ class Kernel:
         return None
 
     @cached_property
-    def means(self) -> Array:
-        """``sum_j k(x_i, x_j) / N``, shape (N,), from half of all pairs.
+    def centre(self) -> Index:
+        """Points whose mean is ``p``: all, or `CENTRE` spread evenly over them."""
+        n = self.size
+        return np.arange(CENTRE) * n // CENTRE if n > CENTRE else np.arange(n)
 
-        Nothing is stored: most rows are never needed again, and touching fresh memory costs more
-        than evaluating a kernel.
-        """
-        n, sums = self.size, np.zeros(self.size)
-        for start in range(0, n, CHUNK):
-            rows = np.arange(start, min(start + CHUNK, n))
-            block = self._evaluate(rows, np.arange(start, n))
-            sums[rows] += block.sum(axis=1)
-            sums[rows[-1] + 1 :] += block[:, len(rows) :].sum(axis=0)
-        return sums / n
+    @cached_property
+    def means(self) -> Array:
+        """``<z_i, p>``, shape (N,)."""
+        return np.asarray(self._evaluate(self.centre).mean(axis=0))
+
+    @property
+    def square_of_centre(self) -> float:
+        """``<p, p>``."""
+        return float(self.means[self.centre].mean())
+
+
+@compiled(nogil=True, allocates=False)
+def gather(store: Array, slot: Index, columns: Index, out: Array) -> None:
+    """The entries at `columns` of the rows in `slot` (skipped where negative)."""
+    for k in range(len(slot)):
+        if slot[k] >= 0:
+            for j in range(len(columns)):
+                out[k, j] = store[slot[k], columns[j]]
 
 
 Selector = NDArray[np.intp] | NDArray[np.bool_]
@@ -248,7 +270,7 @@ class Gram:
         The point of each term; all points in order when omitted.
     """
 
-    streamed = False
+    streamed, centred = False, True
     reach: Array | None = None
 
     def __init__(
@@ -280,7 +302,7 @@ class Gram:
 
     @cached_property
     def _root_mean(self) -> float:
-        return float(self._roots.mean()) if self.intercept else 0.0
+        return float(self._roots[self.kernel.centre].mean()) if self.intercept else 0.0
 
     @staticmethod
     def _depth(terms: int) -> float:
@@ -289,14 +311,12 @@ class Gram:
 
     def centred_product(self, c: Array) -> Array:
         """``<z_i, w>`` of every point for ``w = sum_j c_j z_j``, points centred if need be."""
+        out = self.kernel.product(c)
         if not self.intercept:
-            return self.kernel.product(c)
-        if (c == c[0]).all():
-            return np.zeros(self.kernel.size)  # the centred points sum to 0
-        means = self.kernel.means
-        total = exact_sum(c)
-        out = self.kernel.product(c) - float(means @ c)
-        return out - total * (means - float(means.mean())) if total else out
+            return out
+        means, total = self.kernel.means, exact_sum(c)
+        out -= float(means @ c)
+        return out - total * (means - self.kernel.square_of_centre) if total else out
 
     def product_error(self, c: Array) -> Array:
         """Bound of the error of `centred_product` at each term, shape (n,).
@@ -327,11 +347,12 @@ class Gram:
             return plain * (1.0 + 4.0 * self.kernel.function.errors)
         means = self.kernel.means
         rounding = 4.0 * self.forward_factor * (self._roots + self._root_mean) ** 2
-        return np.minimum(np.maximum(plain - 2.0 * means + float(means.mean()), 0.0) + rounding,
+        around = np.maximum(plain - 2.0 * means + self.kernel.square_of_centre, 0.0)
+        return np.minimum(around + rounding,
                           (self._roots + self._root_mean) ** 2 * (1.0 + 8.0 * UNIT))
 
     def offset(self, x: ArrayLike) -> float:
-        """What centring has added to the intercept: the mean point's margin."""
+        """What centring has added to the intercept: the margin of the centre."""
         c = np.asarray(x, dtype=np.float64)[: self.kernel.size]
         return float(self.kernel.means @ c) if self.intercept else 0.0
 
@@ -347,7 +368,7 @@ class Gram:
         matrix = self.kernel.block(every, every)
         if self.intercept:
             means = self.kernel.means
-            matrix -= means + means[:, None] - float(means.mean())
+            matrix -= means + means[:, None] - self.kernel.square_of_centre
         values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
         used = values > n * UNIT * values[-1]
         return np.ascontiguousarray(vectors[:, used] * np.sqrt(values[used]))
@@ -398,7 +419,8 @@ class Gram:
         error = error + roots * (errors[points] * self.size_of(c) + near)
         if self.intercept:
             means, excess = self.kernel.means, exact_sum(c)
-            total += x[-1] - float(means @ c) - excess * (means[points] - float(means.mean()))
+            total += x[-1] - float(means @ c)
+            total -= excess * (means[points] - self.kernel.square_of_centre)
             error = error + self._imbalance(c, roots)
         out = np.asarray(total * self.sign[index], dtype=np.float64)
         return out, error + UNIT * np.abs(out)

@@ -18,6 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from cvxscreen._support.compiled import compiled
 from cvxscreen._support.rounding import UNIT, gamma
 from cvxscreen._support.validation import array
 from cvxscreen.errors import InvalidInput
@@ -44,8 +45,13 @@ class KernelFunction(Protocol):
         """``|computed - exact| <= (errors_i + errors_j) sqrt(k_ii k_jj)``, shape (N,)."""
         ...
 
-    def block(self, rows: Index, columns: Index | None = None) -> Array:
-        """A fresh matrix ``k(x_i, x_j)``, i in `rows`, j in `columns` (all when omitted)."""
+    def block(
+        self, rows: Index, columns: Index | None = None, into: Array | None = None
+    ) -> Array:
+        """``k(x_i, x_j)``, i in `rows`, j in `columns` (all when omitted).
+
+        A fresh matrix, or `into` where that is given (C-contiguous and of this shape).
+        """
         ...
 
     def cross(self, points: Any) -> Array:
@@ -53,10 +59,30 @@ class KernelFunction(Protocol):
         ...
 
 
-def _times(left: Any, right: Any) -> Array:
+def _times(left: Any, right: Any, into: Array | None = None) -> Array:
     """``left right'`` as a dense array."""
-    product = left @ right.T
-    return np.asarray(product.toarray() if sp.issparse(product) else product)
+    if sp.issparse(left) or sp.issparse(right):
+        product = left @ right.T
+        return _placed(np.asarray(product.toarray() if sp.issparse(product) else product), into)
+    return np.asarray(np.dot(left, right.T, out=into))
+
+
+def _placed(found: Array, into: Array | None) -> Array:
+    """`found`, in `into` where that is given."""
+    if into is None:
+        return found
+    into[:] = found
+    return into
+
+
+@compiled(nogil=True, allocates=False)
+def exponents(out: Array, gamma: float, left: Array, right: Array) -> None:
+    """From inner products to ``-gamma ||x - z||^2``, in place; `left`, `right` squared norms."""
+    for i in range(out.shape[0]):
+        own = gamma * left[i]
+        for j in range(out.shape[1]):
+            value = 2.0 * gamma * out[i, j] - own - gamma * right[j]
+            out[i, j] = 0.0 if value > 0.0 else value  # NaN stays
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,11 +119,14 @@ class Rbf:
         """Of the squared distance (cancellation included), through the exponential."""
         return 2.0 * self.gamma * gamma(self.points.shape[1] + 12) * self._squares + 4.0 * UNIT
 
-    def block(self, rows: Index, columns: Index | None = None) -> Array:
+    def block(
+        self, rows: Index, columns: Index | None = None, into: Array | None = None
+    ) -> Array:
         """See `KernelFunction.block`."""
         other = self.points if columns is None else self.points[columns]
         squares = self._squares if columns is None else self._squares[columns]
-        return self._finish(_times(self.points[rows], other), self._squares[rows], squares)
+        found = _times(self.points[rows], other, into)
+        return self._finish(found, self._squares[rows], squares)
 
     def cross(self, points: Any) -> Array:
         """See `KernelFunction.cross`."""
@@ -106,10 +135,7 @@ class Rbf:
         return self._finish(_times(points, self.points), _row_squares(points), self._squares)
 
     def _finish(self, out: Array, left: Array, right: Array) -> Array:
-        out *= 2.0 * self.gamma
-        out -= self.gamma * left[:, None]
-        out -= self.gamma * right
-        np.minimum(out, 0.0, out=out)
+        exponents(out, self.gamma, left, right)
         return np.exp(out, out=out)
 
 
@@ -138,10 +164,12 @@ class Polynomial:
         rounding = self.degree * gamma(self.points.shape[1] + 8) + 8.0 * UNIT
         return np.full(self.size, 0.5 * rounding)
 
-    def block(self, rows: Index, columns: Index | None = None) -> Array:
+    def block(
+        self, rows: Index, columns: Index | None = None, into: Array | None = None
+    ) -> Array:
         """See `KernelFunction.block`."""
         other = self.points if columns is None else self.points[columns]
-        return self._finish(_times(self.points[rows], other))
+        return self._finish(_times(self.points[rows], other, into))
 
     def cross(self, points: Any) -> Array:
         """See `KernelFunction.cross`."""
@@ -175,10 +203,12 @@ class Precomputed:
         """The matrix's own."""
         return np.array(np.diagonal(self.matrix), dtype=np.float64)
 
-    def block(self, rows: Index, columns: Index | None = None) -> Array:
+    def block(
+        self, rows: Index, columns: Index | None = None, into: Array | None = None
+    ) -> Array:
         """See `KernelFunction.block`."""
         part = self.matrix[rows] if columns is None else self.matrix[np.ix_(rows, columns)]
-        return part.astype(np.float64)
+        return _placed(part.astype(np.float64), into)
 
     def cross(self, points: Any) -> Array:
         """`points` are rows of kernel values already."""
@@ -209,10 +239,12 @@ class Called:
         parts = [np.arange(s, min(s + 64, self.size)) for s in range(0, self.size, 64)]
         return np.concatenate([np.diagonal(self.block(part, part)) for part in parts])
 
-    def block(self, rows: Index, columns: Index | None = None) -> Array:
+    def block(
+        self, rows: Index, columns: Index | None = None, into: Array | None = None
+    ) -> Array:
         """See `KernelFunction.block`."""
         other = self.points if columns is None else self.points[columns]
-        return self._checked(self.points[rows], other)
+        return _placed(self._checked(self.points[rows], other), into)
 
     def cross(self, points: Any) -> Array:
         """See `KernelFunction.cross`."""

@@ -62,6 +62,11 @@ class Design(LinearMap, Protocol):
         ...
 
     @property
+    def centred(self) -> bool:
+        """Whether rows are as short already as an unpenalised coordinate can make them."""
+        ...
+
+    @property
     def reach(self) -> Array | None:
         """What the rounding of a row's products is relative to, shape (n,); None: ``||a_i||``."""
         ...

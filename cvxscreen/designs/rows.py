@@ -70,7 +70,7 @@ class Rows:
         On NaN, infinity, wrong shapes or non-numeric data.
     """
 
-    streamed = False
+    streamed, centred = False, False
     reach: Array | None = None
 
     def __init__(

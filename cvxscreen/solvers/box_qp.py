@@ -73,7 +73,7 @@ class BoxQp:
     def solve(self, eps: float) -> int:
         """Reduce the violation of optimality to `eps`; returns the number of coordinate steps."""
         descend = descend_pairs if self.balanced else descend_singles
-        terms = BoxTerms(self.lo, self.hi, self.e, self.q)
+        terms = BoxTerms(self.lo, self.hi, self.e, self.q, self.K.diagonal() + self.q)
         m, steps, before, idle, followed = len(self.c), 0, float("inf"), 0, False
         for _ in range(CYCLES):
             done, violation = descend(self.K, self.F, self.c, terms, eps, 1000 + 10 * m)
@@ -167,12 +167,16 @@ class BoxQp:
 
 
 class BoxTerms(NamedTuple):
-    """What each coordinate has beside K and f: its box, kink and curvature, shape (m,) each."""
+    """What each coordinate has beside K and f: its box, kink and curvature, shape (m,) each.
+
+    `own` is ``K_kk + q_k``: read from K itself it would be a miss of the cache a coordinate.
+    """
 
     lo: Array
     hi: Array
     e: Array
     q: Array
+    own: Array
 
 
 @compiled(allocates=False)
@@ -184,12 +188,16 @@ def descend_pairs(
     (Fan, Chen and Lin 2005, the rule of LIBSVM.) c and ``F = K c + f`` change in place. Ends at a
     violation of `eps` or after `limit` steps; returns the steps taken and the last violation.
     """
-    lo, hi, e, q = terms
+    lo, hi, e, q, owns = terms
     m = len(c)
-    violation = 0.0
+    if m == 0:
+        return 0, 0.0
+    violation, a, b = 0.0, 0.0, 0.0
+    row, other = K[0], K[0]
     for step in range(limit + 1):
         best, worst, i = 1e300, -1e300, -1
         for k in range(m):
+            F[k] += a * row[k] + b * other[k]  # of the step before
             g = F[k] + q[k] * c[k]
             if c[k] < hi[k]:
                 p = g + e[k] if c[k] >= 0.0 else g - e[k]
@@ -200,19 +208,20 @@ def descend_pairs(
                 if d > worst:
                     worst = d
         violation = worst - best
+        a, b = 0.0, 0.0
         if i < 0 or violation <= eps or step == limit:
             return step, max(violation, 0.0)
         row = K[i]
-        own, gain, j, curvature, need = row[i] + q[i], 0.0, -1, 1.0, 0.0
+        own, gain, j, curvature, need = owns[i], 0.0, -1, 1.0, 0.0
         for k in range(m):
             if c[k] > lo[k]:
                 g = F[k] + q[k] * c[k]
                 d = (g + e[k] if c[k] > 0.0 else g - e[k]) - best
                 if d > 0.0 and k != i:
-                    a = own + K[k, k] + q[k] - 2.0 * row[k]
-                    a = max(a, 1e-12 * (own + K[k, k]) + 1e-300)
-                    if d * d > gain * a:
-                        gain, j, curvature, need = d * d / a, k, a, d
+                    pair = own + owns[k]
+                    bend = max(pair - 2.0 * row[k], 1e-12 * pair + 1e-300)
+                    if d * d > gain * bend:
+                        gain, j, curvature, need = d * d / bend, k, bend, d
         if j < 0:
             return step, violation
         up = hi[i] - c[i]
@@ -233,8 +242,6 @@ def descend_pairs(
             c[j] = second - size
         a, b = c[i] - first, c[j] - second
         other = K[j]
-        for k in range(m):
-            F[k] += a * row[k] + b * other[k]
     return limit, violation
 
 
@@ -243,7 +250,7 @@ def descend_singles(
     K: Array, F: Array, c: Array, terms: BoxTerms, eps: float, limit: int
 ) -> tuple[int, float]:
     """One coordinate at a time, the one with the largest predicted decrease; as `descend_pairs`."""
-    lo, hi, e, q = terms
+    lo, hi, e, q, owns = terms
     m = len(c)
     violation = 0.0
     for step in range(limit + 1):
@@ -261,13 +268,13 @@ def descend_singles(
                     v = d
             if v != 0.0:
                 violation = max(violation, abs(v))
-                a = K[k, k] + q[k] + 1e-300
+                a = owns[k] + 1e-300
                 if v * v > gain * a:
                     gain, i, rate = v * v / a, k, v
         if i < 0 or violation <= eps or step == limit:
             return step, violation
         old = c[i]
-        new = old - rate / (K[i, i] + q[i] + 1e-300)
+        new = old - rate / (owns[i] + 1e-300)
         if e[i] > 0.0 and old * new < 0.0:
             new = 0.0
         c[i] = min(max(new, lo[i]), hi[i])

@@ -17,11 +17,12 @@ gap is the sum of the Fenchel-Young terms alone.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.compiled import compiled
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.gram import Gram, exact_sum
@@ -65,6 +66,7 @@ class KernelIterate:
         self.fixed = -problem.linear[:n_points]
         self.whole = problem.n == n_points and bool((gram.index == np.arange(n_points)).all())
         self.b = 0.0
+        self.moving: NDArray[np.intp] | None = None
         self.place(np.zeros(problem.n) if start is None else -self.sign * np.asarray(start.theta))
         if start is not None and not self.fixed.any():
             self.try_unscaled(start.x[gram.index])
@@ -115,11 +117,6 @@ class KernelIterate:
         smooth = (self.linear - 0.5 * (self.u + f.q * self.c)) @ self.c
         return float(smooth - f.e @ np.abs(self.c))
 
-    @property
-    def theta(self) -> Array:
-        """Slopes of the terms."""
-        return -self.sign * self.c
-
     def coefficients(self) -> Array:
         """Of w, over all points."""
         return self.fixed + self.gram.spread(self.c)
@@ -129,12 +126,12 @@ class KernelIterate:
         rows = None if self.whole else self.gram.index
         return self.gram.kernel.product(c, rows, remember=False)
 
-    def point(self) -> Array:
-        """The primal point (c, b) in the coordinates of the problem."""
-        c = self.coefficients()
-        if not self.gram.intercept:
-            return c
-        return np.append(c, self.b + self.gram.offset(c))
+    def point(self, c: Array, b: float) -> tuple[Array, Array]:
+        """The primal point of `c` and the intercept `b`, and the slopes of the terms."""
+        x = self.fixed + self.gram.spread(c)
+        if self.gram.intercept:
+            x = np.append(x, b + self.gram.offset(x))
+        return x, -self.sign * c
 
     def derivatives(self) -> tuple[Array, Array]:
         """Of the dual objective when c_i grows (inf at hi) and when it falls (-inf at lo)."""
@@ -154,48 +151,107 @@ class KernelIterate:
         width = abs(high - low) if len(known) == 2 else 1.0
         offset = float(self.problem.linear[-1])
 
-        losses, sign, u, decided = self.losses, self.sign, self.u, offset
-
-        def slopes(b: float) -> Array:
-            return np.asarray(sign * losses.slope(sign * (u + b)))
-
-        def rises(b: float) -> bool:
-            return float(slopes(b).sum()) + decided > 0
-
         width = max(width, 1e-12 * (1.0 + abs(middle)))
-        low, high = middle - width, middle + width
-        for _ in range(60):
-            if not rises(low):
-                break
-            low -= high - low
-        for _ in range(60):
-            if rises(high):
-                break
-            high += high - low
-        # What agrees at both ends is decided in between.
-        ends = slopes(low), slopes(high)
-        moving = np.flatnonzero(ends[0] != ends[1])
-        decided += float(ends[0][ends[0] == ends[1]].sum())
-        losses, sign, u = losses.take(moving), sign[moving], u[moving]
-        for _ in range(60):
-            self.b = 0.5 * (low + high)
-            if high - low <= 1e-9 * width + 1e-15 * abs(self.b):
-                break
-            low, high = (low, self.b) if rises(self.b) else (self.b, high)
+        f = self.losses
+        terms = SlopeTerms(self.sign, self.u, f.b, f.e, f.q, f.lo, f.hi)
+        if self.moving is None:
+            self.moving = np.empty(len(self.c), dtype=np.intp)
+        self.b = best_level(terms, self.moving, offset, middle, width)
 
     def gap(self) -> float:
         """Duality gap up to rounding."""
         t = self.sign * (self.u + self.b)
-        return float(self.losses.fenchel_young(t, self.theta).sum())
+        return float(self.losses.fenchel_young(t, -self.sign * self.c).sum())
 
     def inside(self) -> NDArray[np.bool_]:
         """Terms strictly inside their box and not held at a kink."""
         return (self.c > self.lo) & (self.c < self.hi) & ((self.losses.e == 0) | (self.c != 0))
 
 
+class SlopeTerms(NamedTuple):
+    """What the slopes depend on, shape (n,) each: signs, ``<z_i, w>`` and the losses' columns."""
+
+    sign: Array
+    u: Array
+    b: Array
+    e: Array
+    q: Array
+    lo: Array
+    hi: Array
+
+
+@compiled(allocates=False)
+def slope_at(level: float, terms: SlopeTerms, i: int) -> float:
+    """``s_i f_i'(s_i (u_i + level))``, 0 at a kink and beyond the end of a hard term."""
+    sign, u, b, e, q, lo, hi = terms
+    z = sign[i] * (u[i] + level) - b[i]
+    if z > e[i]:
+        z -= e[i]
+    elif z < -e[i]:
+        z += e[i]
+    else:
+        return 0.0
+    if q[i] > 0.0:
+        slope = min(max(z / q[i], lo[i]), hi[i])
+    else:
+        slope = hi[i] if z > 0.0 else lo[i]
+        if np.isinf(slope):
+            slope = 0.0
+    return sign[i] * slope
+
+
+@compiled(allocates=False)
+def sum_of_slopes(level: float, terms: SlopeTerms, index: NDArray[np.intp]) -> float:
+    """Over the terms in `index`."""
+    total = 0.0
+    for k in range(len(index)):
+        total += slope_at(level, terms, index[k])
+    return total
+
+
+@compiled(allocates=False)
+def best_level(
+    terms: SlopeTerms, moving: NDArray[np.intp], offset: float, middle: float, width: float
+) -> float:
+    """Where `offset` and the slopes sum to 0, by bisection from ``middle -+ width``.
+
+    `moving` is room for the terms whose slope is not the same at both ends.
+    """
+    n = len(moving)
+    for i in range(n):
+        moving[i] = i
+    low, high = middle - width, middle + width
+    for _ in range(60):
+        if not offset + sum_of_slopes(low, terms, moving) > 0.0:
+            break
+        low -= high - low
+    for _ in range(60):
+        if offset + sum_of_slopes(high, terms, moving) > 0.0:
+            break
+        high += high - low
+    decided, count = offset, 0
+    for i in range(n):
+        first, last = slope_at(low, terms, i), slope_at(high, terms, i)
+        if first == last:
+            decided += first
+        else:
+            moving[count] = i
+            count += 1
+    some, level = moving[:count], middle
+    for _ in range(60):
+        level = 0.5 * (low + high)
+        if high - low <= 1e-9 * width + 1e-15 * abs(level):
+            break
+        if decided + sum_of_slopes(level, terms, some) > 0.0:
+            high = level
+        else:
+            low = level
+    return level
+
+
 DENSE = 1500
 """Up to so many terms are solved as one block: its kernel matrix takes 18 MB."""
-TIGHTER = 0.03
+TIGHTER = 0.1
 """A block's violation is reduced by this factor, further where that brings no progress."""
 CACHE_MARGIN = 8
 """Rows of the cache that a block leaves for others."""
@@ -243,7 +299,7 @@ class Smo(SubproblemSolver):
         if not isinstance(gram, Gram):
             raise InvalidInput("this solver takes kernel problems only.")
         iterate = KernelIterate(problem, gram, start)
-        best, best_gap = (iterate.point(), iterate.theta), float("inf")
+        best, best_gap = (iterate.c.copy(), iterate.b), float("inf")
         known = float("inf")
         status, idle, steps, rounds, tighter = "inaccurate", 0, 0, 0, TIGHTER
         rng = np.random.default_rng(0)
@@ -254,7 +310,7 @@ class Smo(SubproblemSolver):
             progress = gap < 0.9 * known  # since it was last seen, over several blocks maybe
             known = gap if progress else known
             if gap < best_gap:
-                best, best_gap = (iterate.point(), iterate.theta), gap
+                best, best_gap = (iterate.c.copy(), iterate.b), gap
             if best_gap <= target:
                 status = "optimal"
                 break
@@ -275,7 +331,7 @@ class Smo(SubproblemSolver):
             idle = 0 if progress or fell > 1e-3 * best_gap else idle + 1
             if idle:
                 tighter = max(0.1 * tighter, 1e-6)
-        x, theta = best
+        x, theta = iterate.point(*best)
         info = {
             "steps": steps, "passes": rounds, "gap": best_gap,
             "evaluations": gram.kernel.evaluations,
@@ -296,10 +352,14 @@ class Smo(SubproblemSolver):
         if len(free) > room // 2:
             worst = np.minimum(up - middle, middle - down)[free]
             free = free[np.argsort(worst)[: room // 2]]
-        extra = max(min(max(self.block, len(free) // 2), room - len(free), n) // 4, 1)
+        keys = up - middle, middle - down
+        ables = [np.flatnonzero((key < 0) & ~inside) for key in keys]
+        many = 0
+        if np.count_nonzero(~inside & (iterate.c != 0)) > 2 * len(free):
+            many = min(sum(map(len, ables)), DENSE)  # most go to their bound, and few steps do it
+        extra = max(min(max(self.block, len(free) // 2, many), room - len(free), n) // 4, 1)
         parts = [free]
-        for key in (up - middle, middle - down):
-            able = np.flatnonzero((key < 0) & ~inside)
+        for key, able in zip(keys, ables, strict=True):
             if len(able) > 2 * extra:
                 # The worst alone would be a block of outliers; a random half keeps it fair.
                 able = able[np.argsort(key[able] + 1e-9 * key.min() * rng.random(len(able)))]
@@ -318,8 +378,6 @@ def _improve(iterate: KernelIterate, chosen: NDArray[np.intp], eps: float) -> tu
         By how much the dual's negative fell.
     """
     kernel, points = iterate.gram.kernel, iterate.gram.index[chosen]
-    if len(chosen) < len(iterate.c) or 3 * len(chosen) >= kernel.size:
-        kernel.fetch(points)
     losses, before = iterate.losses, iterate.c[chosen]
     e, q = losses.e[chosen], losses.q[chosen]
     gradient = iterate.u[chosen] - iterate.linear[chosen]
@@ -329,6 +387,8 @@ def _improve(iterate: KernelIterate, chosen: NDArray[np.intp], eps: float) -> tu
     )
     steps = block.solve(eps)
     moved = block.c - before
+    if len(chosen) < len(iterate.c) or 3 * len(chosen) >= kernel.size:
+        kernel.fetch(points[moved != 0])
     fell = -0.5 * float(moved @ (gradient + block.F))
     curved = 0.5 * q * (block.c**2 - before**2)
     fell -= float(np.sum(e * (np.abs(block.c) - np.abs(before)) + curved))

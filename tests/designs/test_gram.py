@@ -39,6 +39,12 @@ def functions(X: np.ndarray) -> list[tuple[object, np.ndarray]]:
     ]
 
 
+def centred(K: np.ndarray, centre: np.ndarray) -> np.ndarray:
+    """Inner products of the points less the mean of those in `centre`."""
+    means = K[:, centre].mean(axis=1)
+    return K - means[:, None] - means + means[centre].mean()
+
+
 @pytest.mark.parametrize("far", [0.0, 1e3])
 def test_values_stay_within_their_stated_error(rng: np.random.Generator, far: float) -> None:
     X = points(rng, far=far)
@@ -56,10 +62,9 @@ def test_identities_against_the_dense_matrix(rng: np.random.Generator, intercept
     sign = np.where(rng.random(N) < 0.4, -1.0, 1.0)
     for function, exact in functions(X):
         K = exact.astype(float)
-        if intercept:
-            means = K.mean(axis=1)
-            K = K - means[:, None] - means + means.mean()
         gram = Gram(Kernel(function), sign, intercept)
+        if intercept:
+            K = centred(K, gram.kernel.centre)
         form = GramForm(Gram(gram.kernel, None, intercept))
         x, v, theta = rng.normal(size=(3, gram.shape[1]))
         theta = theta[:N]
@@ -97,11 +102,8 @@ def test_margin_errors_are_bounds(
         if intercept:
             c -= c.mean()
         x = np.append(c, 0.3) if intercept else c
-        centred = exact
-        if intercept:
-            means = exact.mean(axis=1)
-            centred = exact - means[:, None] - means + means.mean()
-        true = centred @ c.astype(np.longdouble) + (0.3 if intercept else 0.0)
+        inner = centred(exact, gram.kernel.centre) if intercept else exact
+        true = inner @ c.astype(np.longdouble) + (0.3 if intercept else 0.0)
         off = (gram.forward(x) - true).astype(float)
         if intercept:
             off -= np.median(off)  # what is common to all terms is a shift of the intercept
@@ -130,11 +132,24 @@ def test_cache_is_bounded_and_changes_nothing(rng: np.random.Generator) -> None:
     assert np.allclose(small.means, whole.means)
     assert small.evaluations > whole.evaluations
     count = whole.evaluations
-    assert np.allclose(whole.product(np.ones(300)), 300 * whole.means)
+    at_centre = np.zeros(300)
+    at_centre[whole.centre] = 1.0 / len(whole.centre)
+    assert np.allclose(whole.product(at_centre), whole.means)
+    whole.fetch(np.arange(300))
     assert whole.evaluations <= count + 300 * 300
     count = whole.evaluations
     whole.fetch(np.arange(300))
     assert whole.evaluations == count
+
+
+def test_centring_takes_few_rows_and_keeps_the_norms_small(rng: np.random.Generator) -> None:
+    """The squared norms are those around the mean of all points, but for a 64th of the variance."""
+    X = points(rng, n=900) + 5.0
+    kernel = Kernel(Polynomial(X, 1.0))
+    squares = Gram(kernel, None, True).squares
+    assert kernel.evaluations <= 64 * 900
+    least = ((X - X.mean(axis=0)) ** 2).sum(axis=1)
+    assert squares.mean() <= 1.1 * least.mean()
 
 
 def test_least_recently_used_rows_go_first(rng: np.random.Generator) -> None:

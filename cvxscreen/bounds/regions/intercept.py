@@ -140,6 +140,8 @@ def _sum_above(first: Array, second: Array) -> Array:
 
 def centred(problem: Problem, e: Array, free: int) -> Functionals:
     """The rows around their mean, or as they are where that is no shorter."""
+    if problem.design.centred:
+        return Functionals.rows(problem)
     mean = problem.design.adjoint(e / max(float(e @ e), 1e-300))
     mean[free] = 0.0
     plain, moved = Functionals.rows(problem), Functionals.around(problem, mean)
