@@ -106,7 +106,7 @@ class Block(NamedTuple):
     theta: Array
 
 
-@compiled(fastmath=frozenset({"reassoc"}), allocates=False)
+@compiled(fastmath=frozenset({"reassoc"}), nogil=True, allocates=False)
 def weighted_sums(block, X, forward, free, room, out):  # type: ignore[no-untyped-def]
     """Sums over the terms of a block, one row of `out` a weighting.
 
@@ -212,9 +212,10 @@ def certify_weightings(
         rows = np.concatenate([rows, more])
     w, A = np.take(W, rows, axis=1), around.A[rows]
     columns_of = np.ascontiguousarray(A.T)
+    b, e, q, lo, hi = (column[rows] for column in f)
+    theta = np.ascontiguousarray(theta)
     block = Block(
-        columns_of, problem.sizes[rows], problem.norms[rows], *(c[rows] for c in f), w,
-        np.ascontiguousarray(theta),
+        columns_of, problem.sizes[rows], problem.norms[rows], b, e, q, lo, hi, w, theta
     )
     indices = np.flatnonzero(problem.quadratic.free)
     free = int(indices[0]) if len(indices) else -1

@@ -1,10 +1,10 @@
 """The bootstrap: the fit again on samples drawn with replacement, each from the fit on all of them.
 
-A sample drawn k times is a term of weight k, one that is not drawn leaves the problem. The fit on
-all samples, its slopes scaled with the counts, starts each of the others and screens it
-(`cvxscreen.data_changes.reweight`), but where the compiled path takes the problem: that begins at a
-sample of its own, and is faster so (quantile regression, 10,000 x 20: 7 ms a fit from there, 10
-from the fit on all samples, 50 by the ordinary loop).
+A sample drawn k times is a term of weight k, one that is not drawn leaves the problem. Where the
+compiled path takes the problem, the fits are made a block at a time (`replicates`): quantile
+regression on 10,000 x 20 takes 0.4 ms a fit, one fit alone 7 ms. Otherwise, and where a fit of a
+block is not certified, the fit on all samples, its slopes scaled with the counts, begins each of
+the others and screens it (`cvxscreen.data_changes.reweight`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
+from cvxscreen._support.compiled import on_disk
 from cvxscreen._support.limits import Limits
 from cvxscreen._support.progress import Progress
 from cvxscreen._support.tables import Record, table
@@ -23,9 +24,10 @@ from cvxscreen._support.validation import one_of, tolerance, whole
 from cvxscreen.api import solve
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.changed import accepted, refit, taken, weighted
+from cvxscreen.data_changes.replicates import BLOCK, PRICE, Replicates, counts, small_problems
 from cvxscreen.designs.gram import Gram
 from cvxscreen.errors import InvalidInput
-from cvxscreen.solvers.compiled_path.segments import ready
+from cvxscreen.solvers.compiled_path.segments import CompileClock, ready
 from cvxscreen.solvers.registry import compiled_path
 from cvxscreen.solvers.solution import Solution
 
@@ -35,6 +37,9 @@ Array = NDArray[np.float64]
 
 SHOWN = 20
 """Coefficients that are printed."""
+
+TOGETHER = CompileClock(PRICE)
+"""Of the fits a block at a time, against one after another."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -175,12 +180,53 @@ def _fits(
     solution: Solution, B: int, seed: int, tol: float, n_jobs: int
 ) -> Iterator[tuple[Array, bool]]:
     """The fits in their order, as they are finished."""
+    first = 0
+    if compiled_path(solution.problem, "auto") and ready():
+        if not (on_disk(small_problems) or TOGETHER.due):
+            with TOGETHER.rent(coming=B - 1):
+                fit = _fit(solution, seed, 0, tol)
+            first = 1
+            yield fit
+        if on_disk(small_problems) or TOGETHER.due:
+            yield from _together(solution, first, B, seed, tol, n_jobs)
+            return
+    with TOGETHER.rent():
+        yield from _each(solution, range(first, B), seed, tol, n_jobs)
+
+
+def _together(
+    solution: Solution, first: int, B: int, seed: int, tol: float, n_jobs: int
+) -> Iterator[tuple[Array, bool]]:
+    """The fits from `first` on by blocks; what a block does not certify is fitted alone."""
+    solver = Replicates(solution, tol)
+
+    def block(start: int) -> list[tuple[Array, bool]]:
+        X, ok = solver.solve(counts(seed, start, solution.problem.n))
+        wanted = range(max(first - start, 0), min(B - start, BLOCK))
+        return [
+            (X[k], True) if ok[k] else _fit(solution, seed, start + k, tol) for k in wanted
+        ]
+
+    starts = range(0, B, BLOCK)
     if n_jobs == 1:
-        for k in range(B):
+        for start in starts:
+            yield from block(start)
+        return
+    many = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
+    for fits in many(delayed(block)(start) for start in starts):
+        yield from fits
+
+
+def _each(
+    solution: Solution, numbers: range, seed: int, tol: float, n_jobs: int
+) -> Iterator[tuple[Array, bool]]:
+    """The same, one after another."""
+    if n_jobs == 1:
+        for k in numbers:
             yield _fit(solution, seed, k, tol)
         return
     many = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
-    yield from many(delayed(_fit)(solution, seed, k, tol) for k in range(B))
+    yield from many(delayed(_fit)(solution, seed, k, tol) for k in numbers)
 
 
 def _fit(solution: Solution, seed: int, k: int, tol: float) -> tuple[Array, bool]:

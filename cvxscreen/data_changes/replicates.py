@@ -14,17 +14,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.compiled import compiled, on_disk
+from cvxscreen._support.compiled import compiled
 from cvxscreen.certificates.weightings import (
     Linear,
     certify_weightings,
     linear_around,
-    weighted_sums,
 )
 from cvxscreen.solvers.compiled_path.loops import Terms, Workspace, newton
 from cvxscreen.solvers.solution import Solution
 
-__all__ = ["BLOCK", "Replicates", "counts", "worth_compiling"]
+__all__ = ["BLOCK", "Replicates", "counts", "small_problems"]
 
 Array = NDArray[np.float64]
 
@@ -70,8 +69,10 @@ class Near(NamedTuple):
         Their rows as columns.
     b, e, q, lo, hi : array, shape (m,)
         The losses at weight 1.
-    flat, inv : array, shape (m,)
-        1 where there is no curvature, else 0; 1 / q or 0.
+    flat : mask, shape (m,)
+        Where there is no curvature.
+    inv : array, shape (m,)
+        1 / q, or 0.
     W, t, theta : array, shape (K, m)
         Weights, margins where the small problems begin, slopes to be filled in.
     """
@@ -82,7 +83,7 @@ class Near(NamedTuple):
     q: Array
     lo: Array
     hi: Array
-    flat: Array
+    flat: NDArray[np.bool_]
     inv: Array
     W: Array
     t: Array
@@ -94,8 +95,9 @@ def slope_of(t: Any, b: Any, e: Any, flat: Any, inv: Any, lo: Any, hi: Any) -> A
     """The slope of a loss, 0 at a kink; `inv` is 1 / q, and 0 where it is `flat`."""
     z = t - b
     z -= min(max(z, -e), e)
-    end = (z > 0.0) * hi + (z < 0.0) * lo
-    return flat * end + min(max(z * inv, lo), hi) * (1.0 - flat)
+    end = hi if z > 0.0 else lo if z < 0.0 else 0.0
+    bent = min(max(z * inv, lo), hi)
+    return end if flat else bent
 
 
 @compiled(allocates=False)
@@ -114,7 +116,7 @@ def weighted_slopes(near: Any, width: Any) -> None:
             theta[i] = w[i] * s * (s == other)
 
 
-@compiled(allocates=False)
+@compiled(nogil=True, allocates=False)
 def small_problems(
     near: Any, X: Any, rho: Any, width: Any, smooth: Any, target: Any, free: Any, room: Any
 ) -> None:
@@ -140,7 +142,8 @@ def small_problems(
                 reduced.inv[m] = w / max(q[i], 1e-300)
                 reduced.lo[m], reduced.hi[m] = lo[i] * w, hi[i] * w
                 work.t[m] = t
-                work.theta0[m] = 0.5 * w * (lo[i] + hi[i])
+                middle = 0.5 * w * (lo[i] + hi[i])
+                work.theta0[m] = middle if abs(middle) < np.inf else 0.0
                 if free >= 0:
                     base += near.A[free, i] ** 2
                 m += 1
@@ -153,13 +156,6 @@ def small_problems(
             X[k, j] = work.best_x[j]
         for p in range(m):
             near.theta[k, index[p]] = work.best_theta[p]
-
-
-def worth_compiling(fits: int, seconds: float) -> bool:
-    """Whether so many fits of so many seconds each are worth the price, or it has been paid."""
-    if on_disk(small_problems) and on_disk(weighted_sums):
-        return True
-    return fits * seconds > 2.0 * PRICE
 
 
 class Replicates:
@@ -246,8 +242,8 @@ class Replicates:
         b, e, q, lo, hi = (
             column[rows] for column in (losses.b, losses.e, losses.q, losses.lo, losses.hi)
         )
-        flat = (q == 0.0).astype(np.float64)
-        inv = (1.0 - flat) / np.where(q == 0.0, 1.0, q)
+        flat = q == 0.0
+        inv = np.where(flat, 0.0, 1.0 / np.where(flat, 1.0, q))
         room = np.empty((2, *w.shape))
         return Near(A, b, e, q, lo, hi, flat, inv, w, room[0], room[1]), rows, fixed
 

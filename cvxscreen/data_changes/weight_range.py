@@ -94,10 +94,6 @@ class WeightRange(Record):
             ]
         return fields(rows, title="Range of weights")
 
-    def table(self) -> str:
-        """The same as `print`."""
-        return str(self)
-
     def plot(self) -> Any:
         """The share of the predictions that survive, over the size; a matplotlib Figure."""
         return surviving(self.largest, self.size, self.norm)

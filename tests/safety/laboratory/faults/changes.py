@@ -14,6 +14,8 @@ TOGETHER = (
     "bounds/test_data_changes.py::test_one_term_moves_a_margin_as_far_as_it_moves_the_optimum"
 )
 ranged = of("bounds/data_changes.py", RANGE)
+CERTIFIED = "certificates/test_weightings.py"
+together = of("certificates/weightings.py", f"{CERTIFIED}::test_it_holds_the_gap_of_any_answer")
 changed = of("data_changes/changed.py", WEIGHTS)
 
 FAULTS = (
@@ -64,4 +66,22 @@ FAULTS = (
            "return rounding * (fall @ self.high - rise @ self.low), rounding * (",
            "unequal intervals of the weights are bounded on the wrong side",
            "bounds/test_data_changes.py::test_unequal_intervals_of_the_weights_are_attained"),
+    together("terms taken to stay on their piece however far the answers are", DROPPED,
+             "reach = problem.sizes * ((noise + distance)",
+             "reach = problem.sizes * ((noise + 0.0 * distance)",
+             "terms that have left their piece are not looked at",
+             f"{CERTIFIED}::test_terms_stay_on_their_piece_up_to_their_knot_and_no_further"),
+    together("terms of weight 0 that may pull", DROPPED, "outside += theta != 0.0",
+             "outside += 0", "a slope outside its box is certified",
+             f"{CERTIFIED}::test_bad_answers_are_refused"),
+    together("the linear terms' pull with the wrong sign", SIGN,
+             "pull = far + block.theta @ A", "pull = block.theta @ A - far",
+             "the dual point of a weighting is another one",
+             f"{CERTIFIED}::test_each_is_that_of_the_weighted_problem"),
+    together("a gap without its Fenchel-Young terms", DROPPED,
+             "gap = fy * (1 + n * EPS) + 0.5 * distance**2", "gap = 0.5 * distance**2",
+             "an answer far from optimal is certified"),
+    together("negative weights that pass", DROPPED, " | (W < 0).any(axis=1)", "",
+             "a problem that is not convex is certified",
+             f"{CERTIFIED}::test_bad_answers_are_refused"),
 )

@@ -1,0 +1,79 @@
+"""Fits under many weightings at once: those of one fit at a time, whatever the loss."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cvxscreen as cs
+from cvxscreen.certificates.certificate import certify
+from cvxscreen.data_changes import bootstrap as module
+from cvxscreen.data_changes.changed import taken, weighted
+from cvxscreen.data_changes.replicates import BLOCK, Replicates, counts
+from cvxscreen.datasets import two_gaussians
+
+X, Y = two_gaussians(400, 5, seed=3)
+T = X @ np.array([1.0, -2.0, 0.5, 0.0, 1.0]) + np.sin(5.0 * X[:, 0])
+TIED = np.repeat(X[:100], 4, axis=0)
+PROBLEMS = {
+    "hinge": lambda: cs.svm(X, Y, C=0.5),
+    "intercept": lambda: cs.svm(X, Y, C=0.5, intercept=True),
+    "squared hinge": lambda: cs.svm(X, Y, loss="squared_hinge"),
+    "smoothed hinge": lambda: cs.svm(X, Y, loss="smoothed_hinge", intercept=True),
+    "float32, badly scaled": lambda: cs.svm((1e3 * X).astype(np.float32), Y, C=1e-4),
+    "weights": lambda: cs.svm(X, Y, C=0.5, sample_weight=np.linspace(0.5, 2.0, 400)),
+    "quantile": lambda: cs.regression(X, T, loss="quantile", tau=0.8, intercept=True),
+    "absolute": lambda: cs.regression(X, T, C=0.5),
+    "repeated rows": lambda: cs.regression(TIED, T, C=0.5, intercept=True),
+    "constant response": lambda: cs.regression(X, np.ones(400), C=0.5, intercept=True),
+    "epsilon": lambda: cs.regression(X, T, loss="epsilon", epsilon=0.2),
+    "huber": lambda: cs.regression(X, T, C=0.5, loss="huber", intercept=True),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_block_holds_the_fits_of_each_weighting_alone(name: str) -> None:
+    solution = cs.solve(PROBLEMS[name](), tol=1e-8)
+    W = counts(3, 0, 400)
+    x, ok = Replicates(solution, 1e-8).solve(W)
+    assert ok.mean() > 0.9 or name in ("constant response", "repeated rows")
+    for k in range(0, BLOCK, 5):
+        if not ok[k]:
+            continue
+        used = np.flatnonzero(W[k])
+        there = weighted(taken(solution.problem, used), W[k, used])
+        alone = cs.solve(there, tol=1e-9)
+        assert there.primal(x[k]) <= alone.value * (1.0 + 1e-7) + 1e-9
+        assert there.primal(x[k]) >= (alone.value - alone.certificate.gap) * (1.0 - 1e-12)
+        assert certify(there, alone.x, alone.theta, tol=1e-6).ok
+
+
+def test_what_a_block_does_not_certify_is_fitted_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    solution = cs.solve(PROBLEMS["quantile"](), tol=1e-9)
+    whole = cs.bootstrap(solution, 6, seed=2, tol=1e-9)
+    monkeypatch.setattr(
+        Replicates, "solve", lambda self, W: (np.full((len(W), 6), np.nan), W[:, 0] < 0)
+    )
+    monkeypatch.setattr(module, "on_disk", lambda loop: True)
+    alone = cs.bootstrap(solution, 6, seed=2, tol=1e-9)
+    assert alone.certified.all()
+    np.testing.assert_allclose(alone.coefficients, whole.coefficients, atol=1e-5)
+
+
+def test_no_block_is_begun_before_compiling_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call on a machine makes its fits one by one, until they have cost as much."""
+    solution = cs.solve(PROBLEMS["quantile"](), tol=1e-9)
+    together = cs.bootstrap(solution, 5, seed=2, tol=1e-9)
+    monkeypatch.setattr(module, "on_disk", lambda loop: False)
+    monkeypatch.setattr(module.TOGETHER, "spent", 0.0)
+    monkeypatch.setattr(module, "Replicates", None)
+    alone = cs.bootstrap(solution, 5, seed=2, tol=1e-9)
+    assert module.TOGETHER.spent > 0
+    np.testing.assert_allclose(alone.coefficients, together.coefficients, atol=1e-5)
+
+
+def test_the_same_draws_as_one_by_one() -> None:
+    W = counts(7, 40, 50)
+    for k in (0, 31):
+        drawn = np.random.default_rng((7, 40 + k)).integers(0, 50, 50)
+        np.testing.assert_array_equal(W[k], np.bincount(drawn, minlength=50))
