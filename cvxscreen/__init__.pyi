@@ -183,6 +183,12 @@ from .out_of_core.dask_engine import (
 from .out_of_core.device import (
     on_device as on_device,
 )
+from .paths.compare_bounds import (
+    BoundComparison as BoundComparison,
+)
+from .paths.compare_bounds import (
+    compare_bounds as compare_bounds,
+)
 from .paths.path import (
     Path as Path,
 )

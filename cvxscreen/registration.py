@@ -19,6 +19,7 @@ from cvxscreen._support.extensions import supplied, supply
 CVXPY = "cvxpy"
 
 SUPPLIES = {
+    "screening.reduce": "cvxscreen.screening.reduction:reduced_by",
     "cvxpy.solve": "cvxscreen.cvxpy_plugin.plugin:solve",
     "cvxpy.solver": "cvxscreen.cvxpy_plugin.cvxpy_solver:named_cvxpy_solver",
     "cvxpy.certify": "cvxscreen.cvxpy_plugin.certification:certify_cvxpy",
@@ -28,7 +29,7 @@ SUPPLIES = {
     "cvxpy.multitask": "cvxscreen.cvxpy_plugin.build:joint_sdp",
     "cvxpy.multitask_solver": "cvxscreen.cvxpy_plugin.cvxpy_solver:solve_joint_sdp",
 }
-"""What `cvxscreen._support.extensions` hands to the layers below the plugin."""
+"""What `cvxscreen._support.extensions` hands to lower layers: the plugin, and a later file."""
 
 
 def solve(problem: Any, *args: Any, **options: Any) -> Any:

@@ -30,8 +30,8 @@ numpydoc_xref_param_type = False
 
 GROUPS = {
     "Solve, screen, certify": (
-        "solve", "screen", "path", "certify", "reference_point", "bounds", "lambda_max",
-        "c_interval", "eps_interval", "lam_interval",
+        "solve", "screen", "path", "compare_bounds", "certify", "reference_point", "bounds",
+        "lambda_max", "c_interval", "eps_interval", "lam_interval",
     ),
     "CVXPY": ("explain", "reduce", "verify", "Screened"),
     "Models": (

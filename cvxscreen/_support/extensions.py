@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
-from typing import Any, TypeVar, cast
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 
 _SUPPLIED: dict[str, str] = {}
 
@@ -28,13 +28,38 @@ def supplied(name: str) -> Any:
     return getattr(import_module(module), function)
 
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+class CvxpyProblem(Protocol):
+    """What type checkers tell a ``cvxpy.Problem`` by; CVXPY itself is not imported here."""
+
+    @property
+    def objective(self) -> Any:
+        """The expression to minimise or maximise."""
+
+    def variables(self) -> list[Any]:
+        """Its variables."""
+
+    def parameters(self) -> list[Any]:
+        """Its parameters."""
 
 
-def or_cvxpy(name: str) -> Callable[[Function], Function]:
+Given = ParamSpec("Given")
+Result = TypeVar("Result", covariant=True)
+
+
+class TakesEither(Protocol[Given, Result]):
+    """A function of a problem of ours that takes a ``cvxpy.Problem`` as well."""
+
+    @overload
+    def __call__(self, *args: Given.args, **options: Given.kwargs) -> Result: ...
+
+    @overload
+    def __call__(self, problem: CvxpyProblem, *args: Any, **options: Any) -> Any: ...
+
+
+def or_cvxpy(name: str) -> Callable[[Callable[Given, Result]], TakesEither[Given, Result]]:
     """A decorator: where the first argument is a ``cvxpy.Problem``, `supplied(name)` is called."""
 
-    def decorate(function: Function) -> Function:
+    def decorate(function: Callable[Given, Result]) -> TakesEither[Given, Result]:
         @wraps(function)
         def front(problem: Any, *args: Any, **options: Any) -> Any:
             cvxpy = sys.modules.get("cvxpy")  # not loaded just to find out that this is not its
@@ -42,6 +67,6 @@ def or_cvxpy(name: str) -> Callable[[Function], Function]:
                 return supplied(name)(problem, *args, **options)
             return function(problem, *args, **options)
 
-        return cast(Function, front)
+        return cast(TakesEither[Given, Result], front)
 
     return decorate

@@ -66,6 +66,7 @@ __all__ = [
     "moved",
     "named",
     "named_pair",
+    "register",
     "rpb_ball",
     "ssnsv",
     "synergy",
@@ -105,6 +106,48 @@ PAIRS: dict[str, PairBound] = {
 
 PARAMETER_CHANGE = ("pgb", "dvi", "dvi_star", "rpb", "bt1", "bt2", "it")
 """Bounds that take a reference at another C as it is; those of `CONES` do so for another lam."""
+
+
+def register(name: str, bound: Bound) -> None:
+    """Let a bound of your own go by `name` in `solve`, `screen`, `compare_bounds` and `available`.
+
+    Parameters
+    ----------
+    name : str
+        Not yet taken; in any case, as papers print it.
+    bound : callable
+        From a `Problem` and a `Point` of it to a region: a ball, say, from
+        `cvxscreen.bounds.regions`. Whether it is safe is yours to prove; a wrong decision shows as
+        a gap in the certificate. A reference at another C is evaluated on the problem first.
+
+    Raises
+    ------
+    InvalidInput
+        If the name is taken or is none, or `bound` cannot be called.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> from cvxscreen.bounds import register
+    >>> from cvxscreen.bounds.regions.balls import Ball
+    >>> def wide(problem, point):  # with a strongly convex objective the optimum is this near
+    ...     radius = 1.001 * (2 * point.gap + 1e-12 * abs(point.primal)) ** 0.5
+    ...     return Ball(problem, "wide", point.x, point.margins, radius, point.gap)
+    >>> register("wide", wide)
+    >>> problem = cvxscreen.svm(*cvxscreen.datasets.two_gaussians(100, 3))
+    >>> solution = cvxscreen.solve(problem, bounds=["wide"], mode="safe")
+    >>> solution.certificate.ok, "wide" in cvxscreen.bounds.available(problem)
+    (True, True)
+    >>> del cvxscreen.bounds.BOUNDS["wide"]
+    """
+    known = canonical(name)
+    if not isinstance(known, str) or not known.isidentifier():
+        raise InvalidInput(f"`name` is {name!r}; a word is needed.")
+    if known in {**BOUNDS, **PAIRS, **CONES, **PRIMAL_DUAL}:
+        raise InvalidInput(f"`name` is {name!r}, which is taken; choose another.")
+    if not callable(bound):
+        raise InvalidInput(f"`bound` is {bound!r}; a function of a problem and a point is needed.")
+    BOUNDS[known] = bound
 
 
 def canonical(name: Any) -> Any:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from cvxscreen._support.tables import Record, fields
+from cvxscreen.errors import InvalidInput
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,6 +57,27 @@ class Report(Record):
     rounds: int = 0
     before: Mapping[str, float] = field(default_factory=dict)
     times: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, problem: Any) -> Report:
+        """The report of a problem's last solve: ``solver_stats.extra_stats["cvxscreen"]``, typed.
+
+        Parameters
+        ----------
+        problem : cvxpy.Problem
+
+        Raises
+        ------
+        InvalidInput
+            If `problem` was not solved by ``prob.solve(method="screen")``.
+        """
+        stats = getattr(getattr(problem, "solver_stats", None), "extra_stats", None)
+        found = stats.get("cvxscreen") if isinstance(stats, dict) else None
+        if not isinstance(found, cls):
+            raise InvalidInput(
+                "`problem` has no report; solve it with prob.solve(method='screen') first."
+            )
+        return found
 
     def _brief(self) -> str:
         if not self.recognised:

@@ -74,8 +74,8 @@ def path(
     problem : Problem or LpSvm
     over : {"C", "lam", "tau"}
         The parameter that changes; ``"tau"`` for quantile regression, whose level it is; ``"lam"``
-        for problems that have one (an LP-SVM has no other,
-        and keeps no checkpoint).
+        (or ``"lambda"``) for problems that have one (an LP-SVM has no other, and keeps no
+        checkpoint).
     values : sequence of float
         In the order to solve them; up or down. For metric learning they may be left out: 0.9 times
         the value before, from the largest that matters until the loss hardly falls (Yoshida et al.
@@ -131,7 +131,7 @@ def path(
         "`sparse_svm` or `rtlm`, and for a cvxpy.Problem with a parameter; solve others value by "
         "value"
     )
-    choice("over", over, PARAMETERS)
+    over = "lam" if over == "lambda" else choice("over", over, PARAMETERS)
     tol = tolerance(tol)
     check_request(mode, tol)
     limits = Limits(time_limit)

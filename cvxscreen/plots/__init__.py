@@ -10,6 +10,7 @@ Nothing is shown and no global setting is touched. Needs the extra ``cvxscreen[p
 * `heat`: a rate over two parameters (C and the gap reached, or C and a reference's C);
 * `both_sides`: features and samples, alone and together, over lambda and the gap;
 * `total_times`, `cost_along`: seconds of whole paths, and of every solve along one;
+* `lines`: shares along a path, a line each (rules side by side);
 * `three_ways`: seconds of several ways to one answer, and where the terms lie there;
 * `kept_and_gap`: kept terms and certified gap against time;
 * `save`: to a file, whole or not at all; `writable`: whether that will be possible.
@@ -24,11 +25,11 @@ Three instances::
 from __future__ import annotations
 
 from cvxscreen.plots.both_sides import both_sides, cost_along, heat, total_times
-from cvxscreen.plots.paths import kept_and_gap, panels, rejection, three_ways
+from cvxscreen.plots.paths import kept_and_gap, lines, panels, rejection, three_ways
 from cvxscreen.plots.regions import cone_plane, sample_plane, weight_plane
 from cvxscreen.plots.style import save, writable
 
 __all__ = [
-    "both_sides", "cone_plane", "cost_along", "heat", "kept_and_gap", "panels", "rejection",
-    "sample_plane", "save", "three_ways", "total_times", "weight_plane", "writable",
+    "both_sides", "cone_plane", "cost_along", "heat", "kept_and_gap", "lines", "panels",
+    "rejection", "sample_plane", "save", "three_ways", "total_times", "weight_plane", "writable",
 ]

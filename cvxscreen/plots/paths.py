@@ -16,6 +16,7 @@ from cvxscreen.plots.style import (
     Floats,
     bar_edges,
     empty_figure,
+    given_axes,
     legend_above,
     positive_grid,
     series,
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 
 _MEAN = "mean share over the path"
+MARKS = "os^DvP*Xpdh"
+"""More than `LINES` has, so that a dozen rules can be told apart."""
+
 _GAP_FLOOR = 1e-17
 """Gaps are drawn on a logarithmic axis; one of exactly zero is drawn here."""
 
@@ -257,6 +261,63 @@ def kept_and_gap(
         axes.grid(alpha=0.3)
     legend_above(top, *top.get_legend_handles_labels())
     figure.suptitle(title)
+    return figure
+
+
+def lines(
+    values: ArrayLike,
+    shares: Mapping[str, ArrayLike],
+    *,
+    title: str = "Screening along the path",
+    parameter: str = "C",
+    ax: Axes | None = None,
+    figsize: tuple[float, float] | None = None,
+) -> Figure:
+    """Shares of terms along a path, a line for each rule.
+
+    Parameters
+    ----------
+    values : array_like, shape (m,)
+        The path's parameter values: positive, distinct, in any order.
+    shares : mapping of str to array_like, shape (m,)
+        In [0, 1].
+    title, parameter : str
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure when omitted.
+    figsize : (float, float), optional
+        Inches, of a new figure.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    InvalidInput
+        If there is no line, an array does not fit, or a share exceeds 1.
+    MissingDependency
+        If matplotlib is not installed.
+    """
+    if not shares:
+        raise InvalidInput("`shares` is empty; at least one line is needed.")
+    grid, order = positive_grid(values)
+    known = {k: series(f"shares[{k!r}]", v, grid.size)[order] for k, v in shares.items()}
+    for name, share in known.items():
+        if share.max() > 1 + 1e-9:
+            raise InvalidInput(f"`shares[{name!r}]` reaches {share.max():g}, beyond 1.")
+    figure, axes = given_axes(ax, 3.2, figsize)
+    for index, (name, share) in enumerate(known.items()):
+        dash, _, color = LINES[index % len(LINES)]
+        axes.plot(grid, share, linestyle=dash, marker=MARKS[index % len(MARKS)], color=color,
+                  markersize=4, label=name)
+    axes.set_xscale("log")
+    axes.set_ylim(-0.02, 1.02)
+    axes.yaxis.set_major_formatter("{x:.0%}")
+    axes.set_xlabel(f"{parameter} (logarithmic scale)")
+    axes.set_ylabel("share of terms decided")
+    axes.grid(alpha=0.3)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    axes.set_title(title)
     return figure
 
 

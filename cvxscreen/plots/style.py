@@ -52,6 +52,19 @@ def empty_figure(height: float, width: float = 7.2) -> Figure:
     return Figure(figsize=(width, 1.5 + height), layout="constrained")
 
 
+def given_axes(
+    ax: Axes | None, height: float, figsize: tuple[float, float] | None = None, width: float = 7.2
+) -> tuple[Figure, Axes]:
+    """The axes to draw on with their figure: those given, or new ones."""
+    if ax is not None:
+        figure: Any = ax.get_figure(root=True)
+        return figure, ax
+    figure = empty_figure(height, width)
+    if figsize is not None:
+        figure.set_size_inches(*figsize)
+    return figure, figure.subplots()
+
+
 def series(argument: str, given: ArrayLike, size: int) -> Floats:
     """Return `given` as an array with one non-negative entry per value of the path."""
     array = np.array(given, dtype=float)

@@ -406,6 +406,13 @@ class Screening(Pieces, Record):
         return table(names, rows, title=title)
 
 
+def reduced_by(verdict: Verdict) -> Problem:
+    """The problem of a verdict without what the verdict decides."""
+    if verdict.problem is None:
+        raise InvalidInput("this verdict does not know its problem; make it by `screen`.")
+    return Screening.empty(verdict.problem).tighten(verdict).reduce()
+
+
 def _join(old: Mask, at: NDArray[np.intp] | None, said: Mask) -> Mask:
     """`old` with `said` about the entries `at` (all when None, nothing when `said` is empty)."""
     if not len(said):

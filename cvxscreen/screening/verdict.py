@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.extensions import supplied
 from cvxscreen._support.tables import Record, fields
 from cvxscreen.bounds.regions import Region
 from cvxscreen.bounds.regions.balls import Boxes
@@ -91,6 +92,10 @@ class Verdict(Pieces, Record):
         Features proven not to be zero (safe keeping).
     needed_terms : mask, shape (n,)
         Terms proven to be on no linear piece (safe keeping).
+    problem : Problem
+        What is decided about.
+    region : Region
+        Where the optimum is proven to be.
     """
 
     losses: Losses
@@ -101,6 +106,24 @@ class Verdict(Pieces, Record):
     dropped: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
     needed_features: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
     needed_terms: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    problem: Problem | None = None
+    region: Region | None = None
+
+    def reduce(self) -> Problem:
+        """The problem without the terms and features that are decided here: the same optimum.
+
+        Examples
+        --------
+        >>> import cvxscreen
+        >>> problem = cvxscreen.svm(*cvxscreen.datasets.two_gaussians(500, 3), intercept=True)
+        >>> solution = cvxscreen.solve(problem, tol=1e-9)
+        >>> small = cvxscreen.screen(problem, reference=solution).reduce()
+        >>> again = cvxscreen.solve(small, tol=1e-9)
+        >>> small.n < problem.n, bool(abs(again.value / solution.value - 1) < 1e-8)
+        (True, True)
+        """
+        reduced: Problem = supplied("screening.reduce")(self)
+        return reduced
 
     @property
     def _coded(self) -> tuple[Losses, Codes]:
@@ -157,5 +180,6 @@ def judge(problem: Problem, region: Region) -> Verdict:
         inside &= ~flat_at_zero | (least > 0) | (most < 0)
         needed_terms = needed_terms | (inside & (codes < 0))
     return Verdict(
-        losses, codes, region.bound, region.radius, region.gap, dropped, needed, needed_terms
+        losses, codes, region.bound, region.radius, region.gap, dropped, needed, needed_terms,
+        problem, region,
     )

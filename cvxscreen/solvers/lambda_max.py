@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cvxscreen._support.validation import one_of
+from cvxscreen.core.closed_form import c_min
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.comparisons import Pairs
@@ -26,27 +27,47 @@ def lambda_max(problem: Problem | LpSvm) -> float:
     ``lambda_max = max_t <H_t, [K(w)]_+> / (b_t - g_t)`` (Yoshida et al. 2019, section 7; all
     thresholds b_t above the width g_t of the smoothing, otherwise there is no such lam).
 
+    In a model with a weight C of its losses, ``lam = 1 / C``: up to ``C_min = 1 / lambda_max``
+    every term stays on the piece that it has at the minimum of the regulariser (Ogawa et al. 2014,
+    Lemma 9).
+
     Parameters
     ----------
     problem : Problem or LpSvm
-        From `sparse_svm`, `sparse_svr` or `rtlm`; its own ``lam`` does not matter.
+        From `svm`, `regression`, `sparse_svm`, `sparse_svr` or `rtlm`; its own ``lam`` or ``C``
+        does not matter.
 
     Returns
     -------
     float
-        In metric learning 0 if no term matters at any lam, infinity if there is no such lam.
+        0 if no term matters at any lam, infinity if there is no such lam.
 
     Raises
     ------
     InvalidInput
-        For a problem without a parameter ``lam``.
+        For another penalty than an L1 norm, or data in chunks.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(100, 3)
+    >>> lam = cvxscreen.lambda_max(cvxscreen.sparse_svm(X, y, 1.0))
+    >>> bool((cvxscreen.solve(cvxscreen.sparse_svm(X, y, 1.01 * lam)).x == 0).all())
+    True
+    >>> C = 1 / cvxscreen.lambda_max(cvxscreen.svm(X, y))
+    >>> low = cvxscreen.solve(cvxscreen.svm(X, y, C=0.99 * C))
+    >>> bool(low.screening.linear.all())                # every loss is on its slope
+    True
     """
-    made_by = "a problem from `sparse_svm`, `sparse_svr` or `rtlm` is needed"
+    made_by = "a problem from `svm`, `regression`, `sparse_svm`, `sparse_svr` or `rtlm` is needed"
     one_of("problem", problem, (Problem, LpSvm), made_by)
     if isinstance(problem, LpSvm):
         return float(np.max(np.abs(problem.design.adjoint(problem.c))))
     if isinstance(problem.design, Pairs):
         return _metric(problem)
+    if problem.penalty is None and problem.lam is None:
+        C = c_min(problem).C
+        return 1.0 / C if C > 0 else float("inf")
     if not isinstance(problem.penalty, L1) or problem.lam is None:
         raise InvalidInput(
             "`problem` has no L1 term with a parameter `lam` (see `sparse_svm`), and is no metric "
