@@ -141,7 +141,7 @@ class Kernel:
             part = missing[start : start + len(slots)]
             gone = self._owner[slots]
             self._slot[gone[gone >= 0]] = -1
-            if slots[-1] - slots[0] == len(slots) - 1:
+            if (np.diff(slots) == 1).all():
                 self._evaluate(part, into=self._store[slots[0] : slots[-1] + 1])
             else:
                 self._store[slots] = self._evaluate(part)

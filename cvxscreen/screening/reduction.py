@@ -54,6 +54,7 @@ class Selection:
             return self
         simple = problem.side is None and problem.penalty is None
         simple = simple and not problem.quadratic.free.any()
+        simple = simple and isinstance(problem.quadratic, Quadratic)  # a kernel's has no matrix
         if problem.d <= FOLD_LIMIT:
             if problem.without_curvature and problem.penalty is None:
                 return self

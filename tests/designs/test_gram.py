@@ -152,6 +152,17 @@ def test_centring_takes_few_rows_and_keeps_the_norms_small(rng: np.random.Genera
     assert squares.mean() <= 1.1 * least.mean()
 
 
+def test_cached_rows_are_those_of_the_function(rng: np.random.Generator) -> None:
+    """Also where the slots that are free next are not one after another."""
+    kernel = Kernel(Rbf(points(rng, n=120), 1.0), cache_bytes=20 * 8 * 120)
+    every = np.arange(120)
+    exact = kernel.function.block(every)
+    for _ in range(200):
+        kernel.fetch(rng.permutation(120)[: rng.integers(1, 12)])
+        owned = kernel._owner >= 0
+        np.testing.assert_allclose(kernel._store[owned], exact[kernel._owner[owned]], atol=1e-14)
+
+
 def test_least_recently_used_rows_go_first(rng: np.random.Generator) -> None:
     kernel = Kernel(Rbf(points(rng, n=100), 1.0), cache_bytes=20 * 8 * 100)
     kernel.fetch(np.arange(20))

@@ -199,6 +199,15 @@ def test_badly_scaled_data_can_be_folded(loss: str) -> None:
     assert reduced.quadratic.floor > 0
 
 
+def test_a_kernel_has_no_matrix_to_fold_into(rng: np.random.Generator) -> None:
+    problem = regression(rng.normal(size=(30, 2)), rng.normal(size=30), loss="huber", kernel="rbf")
+    codes = np.full(30, Piece.UNDECIDED, dtype=np.int8)
+    codes[:5], codes[5:10] = Piece.LEFT, Piece.LOW
+    kept = Selection(codes).folded(problem).codes
+    assert (kept[:5] == Piece.UNDECIDED).all()
+    assert (kept[5:10] == Piece.LOW).all()
+
+
 def test_a_selection_of_another_size_is_refused() -> None:
     """A selection names every term of its problem."""
     problem = build(Case("hinge"))
