@@ -58,6 +58,11 @@ class Limits:
         part._until = self._until
         return part
 
+    def within(self, seconds: float) -> None:
+        """Stop in so many seconds at the latest."""
+        until = perf_counter() + seconds
+        self._until = until if self._until is None else min(self._until, until)
+
     @property
     def seconds(self) -> float | None:
         """Seconds left; None without a limit."""

@@ -21,6 +21,7 @@ from cvxpy.utilities.warn import warn
 from cvxscreen._support.limits import ITERATIONS, TIME, Limits
 from cvxscreen._support.validation import choice, one_of, tolerance
 from cvxscreen.certificates.certificate import certify
+from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, recognise_refused
 from cvxscreen.cvxpy_plugin.composite.rounds import USELESS, screened_composite
 from cvxscreen.cvxpy_plugin.cvxpy_solver import (
@@ -54,7 +55,7 @@ from cvxscreen.cvxpy_plugin.solution_cache import (
     store_refusal,
     store_solution,
 )
-from cvxscreen.cvxpy_plugin.worthwhile import why_not_worthwhile
+from cvxscreen.cvxpy_plugin.worthwhile import most_seconds, why_not_worthwhile
 from cvxscreen.errors import NotScreenable
 from cvxscreen.solvers.compiled_path.segments import ready
 from cvxscreen.solvers.interface import Start
@@ -65,7 +66,7 @@ from cvxscreen.solvers.registry import (
     compiled_path,
     fine_gap,
 )
-from cvxscreen.solvers.solution import Solution
+from cvxscreen.solvers.solution import Round, Solution
 from cvxscreen.solvers.solve import in_units, solve_problem
 
 CvxpyProblem = cp.Problem
@@ -396,14 +397,18 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
                 start=start,
             ), None
         if own:
-            aim = min(request.tol, fine_gap(problem))
-            found = solve_problem(problem, tol=aim, start=start)
+            found = engine_solution(problem, request, start)
             proof = found.certificate
             if not proof.ok and proof.relative_gap <= request.tol:
                 proof = certify(problem, found.x, found.theta, found.multipliers, tol=request.tol)
                 found = replace(found, status="optimal", certificate=proof)
             if proof.ok:
                 return found, None
+            if found.status == TIME:
+                raise TooSlow(
+                    f"screening took {found.seconds:.2g} s, about as long as a plain solve is "
+                    "likely to take (`always=True` goes on)"
+                )
             if np.isfinite(found.x).all():
                 start = Start(found.x, found.theta)
         cvxpy_solver = request.cvxpy_solver()
@@ -411,6 +416,32 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
         return solve_screened(
             problem, cvxpy_solver, mode=request.mode, tol=request.tol, start=start
         ), cvxpy_solver
+
+
+class TooSlow(Exception):
+    """What a solve of the reduced problem costs exceeds what it can save."""
+
+
+NEARLY = 10.0
+"""From a gap so many times the one aimed at on, as much again as was spent may be spent on it:
+the last digits can lie below rounding."""
+
+
+def engine_solution(problem: Problem, request: Request, start: Start | None) -> Solution:
+    """The built-in engine's answer, within the time that a plain solve would take.
+
+    The compiled path is at its end before it could be interrupted.
+    """
+    aim = min(request.tol, fine_gap(problem))
+    if request.insists or compiled_path(in_units(problem)[0], "auto"):
+        return solve_problem(problem, tol=aim, start=start)
+    began, limits = perf_counter(), Limits(most_seconds(problem))
+
+    def last_digits(entry: Round) -> None:
+        if entry.relative_gap <= NEARLY * aim:
+            limits.within(perf_counter() - began)
+
+    return solve_problem(problem, tol=aim, start=start, limits=limits, on_round=last_digits)
 
 
 def warm_start(recognition: Recognition) -> Start | None:
@@ -432,6 +463,8 @@ def _screened(recognition: Recognition, request: Request, recognised: float) -> 
     """Solve and write back; or why the answer of CVXPY itself is needed."""
     try:
         solution, cvxpy_solver = run(recognition, request)
+    except TooSlow as reason:
+        return str(reason)
     except Exception as error:  # whatever it is, CVXPY may solve the problem all the same
         return f"the screening loop stopped with {type(error).__name__}: {error}"
     limited = solution.status in (TIME, ITERATIONS)

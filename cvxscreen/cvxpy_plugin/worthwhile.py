@@ -21,10 +21,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import cvxpy as cp
+import numpy as np
 from cvxpy.atoms.affine.affine_atom import AffAtom
 from cvxpy.atoms.elementwise.elementwise import Elementwise
 
+from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.recognise.standard import EXPONENTIAL
+from cvxscreen.designs.rows import Rows
 
 STEP_ASIDE = True
 """Whether a size may decide at all. ``always=True`` says no for one solve; tests of what follows
@@ -51,20 +54,30 @@ SMOOTH = 50_000
 PIECES = 60
 """Fewer pieces from a Python loop are not worth it; CVXPY compiles each of them in about 1 ms."""
 
-WIDE = 200_000
+WIDE, WIDE_OTHERWISE = 10_000, 200_000
 """Entries of the data from which a problem with few rows per entry is taken, too, where the
-objective squares the coordinates and each of them meets `ENTRIES`: more columns than rows."""
+objective squares the coordinates: more columns than rows. The second where `OTHERWISE` holds. (CPU
+seconds of hinge, quantile and Huber's loss: sparse 500 x 1,000 with 10 entries a row 0.01, plainly
+0.07 to 0.16; dense 100 x 300 0.01 for 0.06 to 0.1; 60 x 400 0.01 to 0.03 for 0.02 to 0.12.)"""
 
 SHRUNK = 1_500_000
 """The same for squares of residuals beside an L1 norm (1,000 x 100: 0.18 s, plainly 0.07; 20,000 x
 100: 0.74, and 4.1)."""
 
-ENTRIES = 40.0
-"""Entries of the data per coordinate that tell data from differences of neighbours (2 to 4)."""
+ENTRIES, ROW_ENTRIES = 40.0, 8.0
+"""Entries of the data per coordinate, or per row, that tell data from differences of neighbours (2
+to 4 of both). Words of texts are in few rows each, but every row has dozens of them."""
 
 ROWS = (cp.constraints.Inequality, cp.NonNeg, cp.NonPos, cp.constraints.Equality, cp.Zero)
 """Constraints whose rows may go. A coordinate that is in many equalities is there beside slacks (a
 linear program's ``X @ w - y == u - v``): without them they would leave it no freedom."""
+
+COMPILE, STEPS, FLOP = 1e-6, 10.0, 3e-10
+"""Seconds for an entry of the data; Clarabel's steps, and seconds for each of their products (made
+data, 100 to 20,000 terms x 20 to 10,000: mostly 0.2 to 1 times what was measured)."""
+
+LEAST = 0.1
+"""Seconds that a solve may take before it is given up for a plain one, however small."""
 
 SAMPLE = 24
 """So many of the pieces that a Python loop has written stand for all of them."""
@@ -111,6 +124,8 @@ class Size:
     wide, shrunk : float
         Entries of the data in front of variables that are not tall, but meet many of them: those
         that the objective squares, and those under an L1 norm.
+    broad : float
+        Entries in `wide` that a problem of this kind needs.
     reason : str
         Why the problem cannot be screened whatever its size, or empty.
     """
@@ -120,6 +135,7 @@ class Size:
     least: float = TERMS
     pieces: float = 0.0
     wide: float = 0.0
+    broad: float = WIDE
     shrunk: float = 0.0
     reason: str = ""
 
@@ -133,7 +149,7 @@ class Size:
                 "to be saved (`always=True` screens all the same)"
             )
         enough = (
-            self.terms >= self.least, self.pieces >= PIECES, self.wide >= WIDE,
+            self.terms >= self.least, self.pieces >= PIECES, self.wide >= self.broad,
             self.shrunk >= SHRUNK,
         )
         if any(enough):
@@ -189,6 +205,34 @@ def measure(problem: Any) -> Size:
     walk.constrained += [{v.id} for v in variables if any(v.attributes[name] for name in SIGNS)]
     walk.pieces = max(walk.pieces, float(len(constraints)))
     return walk.size({v.id: v for v in variables})
+
+
+def most_seconds(problem: Problem) -> float | None:
+    """How long solving a recognised problem may take before it is given up for a plain solve."""
+    return max(LEAST, plain_seconds(problem)) if STEP_ASIDE else None
+
+
+def plain_seconds(problem: Problem) -> float:
+    """About how long CVXPY and Clarabel take for a recognised problem, rather too little.
+
+    CVXPY's compilation goes with the entries of the data. Each of Clarabel's steps factorises a
+    system of which rows or columns, whichever are fewer, remain; rows whose entries lie side by
+    side (a convolution) fill in no more than a band.
+    """
+    n, d = problem.design.shape
+    design = problem.design
+    entries, band = float(n * d), float(d)
+    if isinstance(design, Rows) and design.sparse:
+        matrix = design.matrix
+        entries = float(matrix.nnz)
+        filled = np.flatnonzero(np.diff(matrix.indptr))
+        if len(filled):
+            starts = matrix.indptr[filled]
+            low, high = (f.reduceat(matrix.indices, starts) for f in (np.minimum, np.maximum))
+            band = float(np.mean(high - low + 1))
+    fewer = min(n, d)
+    products = entries * (entries / max(n, d, 1)) + fewer * min(fewer, band) ** 2 / 3.0
+    return COMPILE * entries + STEPS * FLOP * products
 
 
 class _Walk:
@@ -257,6 +301,7 @@ class _Walk:
     def size(self, variables: dict[int, Any]) -> Size:
         """What was counted."""
         tall: set[int] = set()
+        broad: set[int] = set()
         terms, wide, shrunk, coordinates = 0.0, 0.0, 0.0, 0
         for key, rows in self.rows.items():
             entries, count = self.entries.get(key, 0.0), variables[key].size
@@ -267,21 +312,25 @@ class _Walk:
                     shrunk += self.smooth.get(key, 0.0)
             elif key in self.shrunk and self.smooth.get(key, 0.0) >= ENTRIES * count:
                 shrunk, coordinates = shrunk + self.smooth[key], coordinates + count
-            elif key in self.squared and entries >= ENTRIES * count:
+            elif key in self.squared and entries >= min(ENTRIES * count, ROW_ENTRIES * rows) > 0:
+                broad.add(key)
                 wide, coordinates = wide + entries, coordinates + count
         if self.foreign and self.foreign_rows >= 0.5 * terms:
             named = ", ".join(sorted(self.foreign))
             return Size(reason=f"its loss ({named}) is of a kind that cannot be screened")
         squared = sum(variables[key].size for key in tall & self.squared)
         held = 2 * squared >= sum(variables[key].size for key in tall) > 0
-        bound = any(ids <= tall for ids in self.constrained)
-        simple = self.kinds <= SIMPLE and not (bound or self.foreign or tall & self.shrunk)
+        bound = any(ids <= tall | broad for ids in self.constrained)
+        shrinks = bool((tall | broad) & self.shrunk)
+        simple = self.kinds <= SIMPLE and not (bound or self.foreign or shrinks)
         least = OTHERWISE
         if held and simple:
             least = TERMS
         elif not held and "huber" in self.kinds:
             least = SMOOTH
-        return Size(terms, coordinates, least, self.pieces if held else 0.0, wide, shrunk)
+        pieces = self.pieces if held else 0.0
+        enough = WIDE if simple else WIDE_OTHERWISE
+        return Size(terms, coordinates, least, pieces, wide, enough, shrunk)
 
 
 def _entries(atom: Any) -> float:

@@ -8,10 +8,12 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
+import cvxscreen
 from cvxscreen import cvxpy_plugin
 from cvxscreen.cvxpy_plugin import plugin, worthwhile
-from cvxscreen.cvxpy_plugin.worthwhile import VISITS, measure
+from cvxscreen.cvxpy_plugin.worthwhile import VISITS, measure, plain_seconds, why_not_worthwhile
 
 cvxpy_plugin.register()
 
@@ -221,3 +223,52 @@ def test_the_walk_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert measure(loop(300)).coordinates == 0
     monkeypatch.setattr(worthwhile, "VISITS", VISITS)
     assert measure(loop(300)).coordinates == 3
+
+
+def words(n: int, d: int, each: int) -> Any:
+    """Sparse rows of `each` entries at random places, as of texts."""
+    rng = np.random.default_rng(0)
+    return sp.random_array((n, d), density=each / d, format="csr", rng=rng)
+
+
+def sparse_svm(X: Any) -> cp.Problem:
+    w = cp.Variable(X.shape[1])
+    y = np.where(np.arange(X.shape[0]) % 3 > 0, 1.0, -1.0)
+    loss = cp.sum(cp.pos(1 - cp.multiply(y, X @ w)))
+    return cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + loss))
+
+
+def test_texts_have_many_columns_and_are_screened() -> None:
+    assert why_not_worthwhile(sparse_svm(words(1000, 4000, 20))) == ""
+    assert why_not_worthwhile(sparse_svm(words(100, 4000, 20)))  # small
+    differences = sp.diags_array([np.ones(5000), -np.ones(4999)], offsets=[0, -1], format="csr")
+    assert why_not_worthwhile(sparse_svm(differences))
+
+
+def test_the_plain_time_grows_with_what_clarabel_factorises() -> None:
+    def seconds(X: Any) -> float:
+        return plain_seconds(cvxscreen.svm(X, np.where(np.arange(X.shape[0]) % 2, 1.0, -1.0)))
+
+    band = sp.diags_array([np.ones(2000 - k) for k in range(9)], offsets=list(range(9)))
+    assert seconds(sp.csr_array(band)) < seconds(words(2000, 2000, 9))
+    dense = np.random.default_rng(0).standard_normal((4000, 40))
+    assert seconds(dense[:, :20]) < seconds(dense) < 4 * seconds(dense[:, :20]) + 1.0
+
+
+def test_what_takes_longer_than_a_plain_solve_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = words(600, 600, 30)
+    plain = sparse_svm(X)
+    plain.solve(solver="CLARABEL")
+    monkeypatch.setattr(plugin, "most_seconds", lambda problem: 1e-9)
+    given_up = sparse_svm(X)
+    given_up.solve(method="screen")
+    report = given_up.solver_stats.extra_stats["cvxscreen"]
+    if report.recognised:  # the first round's answer was certified
+        assert report.relative_gap <= 1e-6
+    else:
+        assert "about as long as a plain solve" in report.reason
+    assert given_up.status == "optimal"
+    assert given_up.value == pytest.approx(plain.value, rel=1e-6)
+    insisting = sparse_svm(X)
+    insisting.solve(method="screen", always=True)
+    assert insisting.solver_stats.extra_stats["cvxscreen"].recognised
