@@ -20,7 +20,8 @@ CVXPY = "cvxpy"
 
 SUPPLIES = {
     "screening.reduce": "cvxscreen.screening.reduction:reduced_by",
-    "cvxpy.solve": "cvxscreen.cvxpy_plugin.plugin:solve",
+    "cvxpy.solve": "cvxscreen.cvxpy_plugin.request:solve",
+    "cvxpy.screened": "cvxscreen.cvxpy_plugin.plugin:screened_solve",
     "cvxpy.solver": "cvxscreen.cvxpy_plugin.cvxpy_solver:named_cvxpy_solver",
     "cvxpy.certify": "cvxscreen.cvxpy_plugin.certification:certify_cvxpy",
     "cvxpy.path": "cvxscreen.cvxpy_plugin.parameter_path:parameter_path",
@@ -33,7 +34,7 @@ SUPPLIES = {
 
 
 def solve(problem: Any, *args: Any, **options: Any) -> Any:
-    """Solve a ``cvxpy.Problem`` by screening; see `cvxscreen.cvxpy_plugin.plugin.solve`."""
+    """Solve a ``cvxpy.Problem`` by screening; see `cvxscreen.cvxpy_plugin.request.solve`."""
     return supplied("cvxpy.solve")(problem, *args, **options)
 
 

@@ -1,6 +1,9 @@
 """CVXPY in and out: recognise a ``cvxpy.Problem``, solve it by screening, write the answer back.
 
-How ``prob.solve(method="screen")`` goes through, step by step (`plugin.solve` is the thread):
+How ``prob.solve(method="screen")`` goes through, step by step (`plugin.screened_solve`):
+
+`request` has what was asked for, and leaves to CVXPY at once what `worthwhile` says is not worth
+screening, before anything else of the package is imported.
 
 1. **Recognise.** CVXPY's own reductions bring the problem to cone form; rules turn its epigraph
    columns into losses. What is left must be ``1/2 <x, P x> + <q, x> + sum_i f_i(<a_i, x>)``, with
@@ -29,26 +32,19 @@ CVXPY's compilation instead of in front of it). Their records are in the same fi
 that of a solve.
 """
 
-from cvxscreen.cvxpy_plugin.build import joint_sdp, to_cvxpy
-from cvxscreen.cvxpy_plugin.explanation import Explanation, explain
-from cvxscreen.cvxpy_plugin.plugin import CvxpyProblem
-from cvxscreen.cvxpy_plugin.reduced import Reduced, reduce
-from cvxscreen.cvxpy_plugin.report import Report
-from cvxscreen.cvxpy_plugin.screened_solver import Screened
-from cvxscreen.cvxpy_plugin.verify import Comparison, verify
+import lazy_loader
+
 from cvxscreen.registration import register
 
-__all__ = [
-    "Comparison",
-    "CvxpyProblem",
-    "Explanation",
-    "Reduced",
-    "Report",
-    "Screened",
-    "explain",
-    "joint_sdp",
-    "reduce",
-    "register",
-    "to_cvxpy",
-    "verify",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "build": ["joint_sdp", "to_cvxpy"],
+        "explanation": ["Explanation", "explain"],
+        "plugin": ["CvxpyProblem"],
+        "reduced": ["Reduced", "reduce"],
+        "report": ["Report"],
+        "screened_solver": ["Screened"],
+    },
+)
+__all__ += ["register"]

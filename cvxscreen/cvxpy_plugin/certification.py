@@ -32,12 +32,13 @@ from cvxscreen.cvxpy_plugin.composite.problem import (
 )
 from cvxscreen.cvxpy_plugin.composite.rounds import ScreenedComposite
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
-from cvxscreen.cvxpy_plugin.plugin import Request, require_cvxpy_problem, run
+from cvxscreen.cvxpy_plugin.plugin import run
 from cvxscreen.cvxpy_plugin.recognise.check import at_best_helpers
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 from cvxscreen.cvxpy_plugin.recognise.variable_values import free_entries
+from cvxscreen.cvxpy_plugin.request import Request, require_cvxpy_problem
 from cvxscreen.cvxpy_plugin.solution_cache import cached_recognition
 from cvxscreen.errors import InvalidInput, NotScreenable
 

@@ -15,9 +15,9 @@ from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.composite.problem import recognise_refused
-from cvxscreen.cvxpy_plugin.plugin import require_cvxpy_problem
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
+from cvxscreen.cvxpy_plugin.request import require_cvxpy_problem
 from cvxscreen.errors import NotScreenable
 
 

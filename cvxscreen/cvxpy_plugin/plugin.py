@@ -8,43 +8,30 @@ CVXPY's.
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
-from inspect import signature
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
-from cvxpy.reductions.solvers.solving_chain import DPP_ERROR_MSG
-from cvxpy.utilities.warn import warn
 
 from cvxscreen._support.limits import ITERATIONS, TIME, Limits
-from cvxscreen._support.validation import choice, one_of, tolerance
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.problem import Problem
+from cvxscreen.cvxpy_plugin import worthwhile
 from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, recognise_refused
 from cvxscreen.cvxpy_plugin.composite.rounds import USELESS, screened_composite
-from cvxscreen.cvxpy_plugin.cvxpy_solver import (
-    ACCURACY,
-    DEFAULT,
-    GENERAL,
-    CvxpySolver,
-    check_options,
-    chosen_solver,
-    ignore_warnings,
-    installed,
-    options_for,
-)
+from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.metric_start import metric_start
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.report import Counts, Report
+from cvxscreen.cvxpy_plugin.request import BUILTIN, LIMITS, Request, plain
 from cvxscreen.cvxpy_plugin.restore import (
     Answer,
     restore,
     statistics,
     status_of,
-    with_report,
     write_back,
 )
 from cvxscreen.cvxpy_plugin.solution_cache import (
@@ -55,11 +42,12 @@ from cvxscreen.cvxpy_plugin.solution_cache import (
     store_refusal,
     store_solution,
 )
-from cvxscreen.cvxpy_plugin.worthwhile import most_seconds, why_not_worthwhile
+from cvxscreen.cvxpy_plugin.solver_options import DEFAULT, chosen_solver, ignore_warnings
+from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import NotScreenable
 from cvxscreen.solvers.compiled_path.segments import ready
 from cvxscreen.solvers.interface import Start
-from cvxscreen.solvers.loop import MODES, solve_screened
+from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.registry import (
     builtin_solver,
     builtin_takes,
@@ -72,78 +60,16 @@ from cvxscreen.solvers.solve import in_units, solve_problem
 CvxpyProblem = cp.Problem
 """The type of the problems that the plugin takes."""
 
-BUILTIN = "BUILTIN"
-"""``solver="builtin"`` (in any case) asks for the built-in solver: no CVXPY solve at all."""
-
-LIMITS = ("time_limit", "max_iter")
-"""Options that the built-in solver takes, as `cvxscreen.solve` does."""
-
 NO_SIDE = "the built-in solver takes no such side constraints (linear ones only)"
 
-ELSEWHERE = ("gp", "qcp", "requires_grad", "nlp")
-"""Arguments of ``prob.solve`` that ask for something else than a convex solve."""
-
-
-POSITIONAL = (
-    "warm_start", "verbose", "bibtex", "gp", "qcp", "requires_grad", "enforce_dpp", "ignore_dpp",
-    "canon_backend", "nlp",
-)
-"""Names of CVXPY's positional arguments of ``prob.solve`` after the solver."""
-
-
-def solve(
-    problem: Any,
-    solver: Any = None,
-    *further: Any,
-    mode: str = "certified",
-    tol: float = 1e-6,
-    verbose: bool = False,
-    always: bool = False,
-    **options: Any,
-) -> Any:
-    """Solve a ``cvxpy.Problem`` by screening; registered as ``prob.solve(method="screen")``.
-
-    Parameters
-    ----------
-    problem : cvxpy.Problem
-    solver : str or solver object, optional
-        Solver of the reduced problem. When omitted, the built-in engine to a relative gap of 1e-10
-        where it takes the problem (`cvxscreen.solve`'s choice), Clarabel elsewhere; CVXPY's choice
-        when omitted but for its options. ``"builtin"`` for the built-in one to `tol`, without any
-        solver of CVXPY.
-    *further
-        As in ``prob.solve(solver, warm_start, verbose, ...)``.
-    mode : {"certified", "safe"}
-        Whether terms may be fixed by prediction (and certified afterwards) or by proof only.
-    tol : float
-        Relative duality gap on the full problem.
-    verbose : bool
-        Say what was recognised and kept, and let the solver talk.
-    always : bool
-        Screen even where the problem's size says that it saves nothing, as ``mode="safe"`` and
-        ``solver="builtin"`` do. Without it such a problem is solved plainly at once.
-    **options
-        Passed to the solver untouched; the built-in one takes `time_limit` and `max_iter`, and its
-        answer then has status ``"user_limit"`` where it is not certified.
+def screened_solve(problem: Any, request: Request) -> Any:
+    """Solve a ``cvxpy.Problem`` by screening, once nothing speaks against it from outside.
 
     Returns
     -------
     float
         The optimal value, as from ``prob.solve()``.
-
-    Raises
-    ------
-    cvxpy.error.SolverError
-        As from ``prob.solve()``.
-    cvxpy.error.DPPError
-        With ``enforce_dpp=True``, as from ``prob.solve()``.
-    UnknownName, InvalidInput
-        For a mode or a tolerance that does not exist.
     """
-    given = dict(zip(POSITIONAL, further, strict=False))
-    verbose = bool(given.pop("verbose", verbose))
-    request = Request(solver, mode, tol, verbose, {**given, **options}, always)
-    request.check()
     began = perf_counter()
     found = _recognised(problem, request)
     if isinstance(found, str):
@@ -153,7 +79,7 @@ def solve(
     # Where another solve follows an answer without certificate, its warning is not the last word.
     with nullcontext() if request.chooses_accuracy else ignore_warnings():
         if isinstance(found, CompositeProblem):
-            cvxpy_solver = request.cvxpy_solver()
+            cvxpy_solver = cvxpy_solver_of(request)
             outcome = screened_composite(
                 found, cvxpy_solver, request.mode, request.tol, spent
             )
@@ -170,126 +96,8 @@ def solve(
     return plain_after_failure(problem, request, outcome)
 
 
-@dataclass(frozen=True)
-class Request:
-    """The arguments of one solve.
-
-    Attributes
-    ----------
-    solver : str, solver object or None
-    mode : {"certified", "safe"}
-    tol : float
-    verbose : bool
-    options : dict
-        Everything else, for the inner solver.
-    always : bool
-        Whether the size of a problem is no reason to solve it plainly.
-    """
-
-    solver: Any = None
-    mode: str = "certified"
-    tol: float = 1e-6
-    verbose: bool = False
-    options: dict[str, Any] = field(default_factory=dict)
-    always: bool = False
-
-    @property
-    def insists(self) -> bool:
-        """Whether screening was asked for whatever it saves."""
-        return self.always or self.builtin or self.mode != "certified"
-
-    @property
-    def builtin(self) -> bool:
-        """Whether the built-in solver was asked for."""
-        return isinstance(self.solver, str) and self.solver.upper() == BUILTIN
-
-    @property
-    def chooses_accuracy(self) -> bool:
-        """Whether the options bound accuracy or effort, so that no second solve is due."""
-        return any(part in name.lower() for name in self.options for part in ACCURACY)
-
-    @property
-    def leaves_choice(self) -> bool:
-        """Whether neither the solver nor its options nor a mode of solving have been chosen."""
-        return self.solver is None and set(self.options) <= GENERAL and self.mode == "certified"
-
-    def check(self) -> None:
-        """Refuse what cannot be meant, before any work.
-
-        Raises
-        ------
-        cvxpy.error.SolverError
-            For the name of a solver that is not installed, or what is no solver at all.
-        UnknownName, InvalidInput
-            For `mode` and `tol`.
-        """
-        choice("mode", self.mode, MODES)
-        tolerance(self.tol)
-        named = isinstance(self.solver, str) and not self.builtin
-        strange = not (self.solver is None or named or self.builtin or hasattr(self.solver, "name"))
-        if any(self.options.get(name) for name in ELSEWHERE):
-            return  # CVXPY has more to say about that solve, and says it first
-        if strange or (named and self.solver.upper() not in installed()):
-            cp.Problem(cp.Minimize(cp.Variable())).solve(solver=self.solver)
-
-    def check_options(self, problem: Any) -> None:
-        """Say what CVXPY and the solver that was named say of the options to a plain solve.
-
-        Raises
-        ------
-        cvxpy.error.DPPError
-            For ``enforce_dpp=True`` where the parameters do not follow the DPP rules.
-        TypeError, ValueError, ...
-            For options that the solver does not know.
-        """
-        if isinstance(self.solver, str) and not self.builtin:
-            check_options(self.solver, self.options)
-        if not (self.options.get("ignore_dpp") or _follows_dpp(problem)):
-            if self.options.get("enforce_dpp"):
-                raise cp.error.DPPError(DPP_ERROR_MSG)
-            warn(DPP_ERROR_MSG)
-
-    def cvxpy_solver(self) -> CvxpySolver:
-        """The solver of CVXPY that was asked for."""
-        options = dict(options_for(self.solver, self.options), verbose=self.verbose)
-        return CvxpySolver(self.solver, options)
-
-    def say(self, text: object) -> None:
-        """Print when verbose, as CVXPY does."""
-        if self.verbose:
-            print(text)
-
-
-def _follows_dpp(problem: Any) -> bool:
-    """Whether CVXPY takes `problem` for one that follows the DPP rules, with squares in a QP."""
-    if not problem.parameters() or problem.is_dpp():
-        return True
-    looser = "quad_form_dpp" in signature(cp.Problem.is_dpp).parameters  # since CVXPY 1.9
-    return looser and bool(problem.is_dpp(quad_form_dpp="qp"))
-
-
-def require_cvxpy_problem(problem: Any) -> None:
-    """Refuse what is no problem of CVXPY.
-
-    Raises
-    ------
-    InvalidInput
-    """
-    needed = "a cvxpy.Problem is needed"
-    if hasattr(problem, "to_cvxpy"):
-        needed += " (`problem.to_cvxpy()` gives one)"
-    one_of("problem", problem, cp.Problem, needed)
-
-
 def _recognised(problem: Any, request: Request) -> Recognition | CompositeProblem | str:
     """The recognition, or why there is none."""
-    other = [name for name in ELSEWHERE if request.options.get(name)]
-    if other:
-        return f"the argument `{other[0]}` asks for a solve of another kind"
-    if not request.insists:
-        useless = why_not_worthwhile(problem)
-        if useless:
-            return useless
     known = known_refusal(problem, request.builtin)
     if known is not None:
         return known
@@ -320,20 +128,6 @@ def _second_try(
     if isinstance(found, CompositeProblem):
         return str(refusal) if request.builtin else found
     return cached_recognition(problem, lambda _: found)
-
-
-def plain(problem: Any, request: Request, reason: str, solver: Any = None) -> Any:
-    """Solve `problem` by CVXPY alone, and say why; `solver` where the user asked for none."""
-    request.say(f"cvxscreen: solved plainly by CVXPY, because {reason}")
-    if not (request.builtin or request.solver is None):
-        solver = request.solver
-    talk = {"verbose": True} if request.verbose else {}
-    value = problem.solve(solver=solver, **talk, **request.options)
-    stats = problem.solver_stats
-    if stats is not None:
-        report = Report(False, reason, request.mode, stats.solver_name)
-        stats.extra_stats = with_report(report, stats.extra_stats)
-    return value
 
 
 def plain_after_failure(
@@ -375,6 +169,11 @@ def plain_after_failure(
     return problem.value
 
 
+def cvxpy_solver_of(request: Request) -> CvxpySolver:
+    """The solver of CVXPY that was asked for."""
+    return CvxpySolver(request.solver, request.solver_options)
+
+
 def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolver | None]:
     """A recognised problem solved, and the solver of CVXPY that took part.
 
@@ -411,7 +210,7 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
                 )
             if np.isfinite(found.x).all():
                 start = Start(found.x, found.theta)
-        cvxpy_solver = request.cvxpy_solver()
+        cvxpy_solver = cvxpy_solver_of(request)
         start = metric_start(problem) if start is None else start
         return solve_screened(
             problem, cvxpy_solver, mode=request.mode, tol=request.tol, start=start
@@ -422,9 +221,44 @@ class TooSlow(Exception):
     """What a solve of the reduced problem costs exceeds what it can save."""
 
 
+COMPILE, STEPS, FLOP = 1e-6, 10.0, 3e-10
+"""Seconds for an entry of the data; Clarabel's steps, and seconds for each of their products (made
+data, 100 to 20,000 terms x 20 to 10,000: mostly 0.2 to 1 times what was measured)."""
+
+LEAST = 0.1
+"""Seconds that a solve may take before it is given up for a plain one, however small."""
+
 NEARLY = 10.0
 """From a gap so many times the one aimed at on, as much again as was spent may be spent on it:
 the last digits can lie below rounding."""
+
+
+def most_seconds(problem: Problem) -> float | None:
+    """How long solving a recognised problem may take before it is given up for a plain solve."""
+    return max(LEAST, plain_seconds(problem)) if worthwhile.STEP_ASIDE else None
+
+
+def plain_seconds(problem: Problem) -> float:
+    """About how long CVXPY and Clarabel take for a recognised problem, rather too little.
+
+    CVXPY's compilation goes with the entries of the data. Each of Clarabel's steps factorises a
+    system of which rows or columns, whichever are fewer, remain; rows whose entries lie side by
+    side (a convolution) fill in no more than a band.
+    """
+    n, d = problem.design.shape
+    design = problem.design
+    entries, band = float(n * d), float(d)
+    if isinstance(design, Rows) and design.sparse:
+        matrix = design.matrix
+        entries = float(matrix.nnz)
+        filled = np.flatnonzero(np.diff(matrix.indptr))
+        if len(filled):
+            starts = matrix.indptr[filled]
+            low, high = (f.reduceat(matrix.indices, starts) for f in (np.minimum, np.maximum))
+            band = float(np.mean(high - low + 1))
+    fewer = min(n, d)
+    products = entries * (entries / max(n, d, 1)) + fewer * min(fewer, band) ** 2 / 3.0
+    return COMPILE * entries + STEPS * FLOP * products
 
 
 def engine_solution(problem: Problem, request: Request, start: Start | None) -> Solution:
@@ -432,16 +266,19 @@ def engine_solution(problem: Problem, request: Request, start: Start | None) -> 
 
     The compiled path is at its end before it could be interrupted.
     """
-    aim = min(request.tol, fine_gap(problem))
+    fine = fine_gap(problem)
+    aim, near = min(request.tol, fine), NEARLY * fine
     if request.insists or compiled_path(in_units(problem)[0], "auto"):
         return solve_problem(problem, tol=aim, start=start)
     began, limits = perf_counter(), Limits(most_seconds(problem))
 
     def last_digits(entry: Round) -> None:
-        if entry.relative_gap <= NEARLY * aim:
+        if entry.relative_gap <= near:
             limits.within(perf_counter() - began)
 
-    return solve_problem(problem, tol=aim, start=start, limits=limits, on_round=last_digits)
+    found = solve_problem(problem, tol=aim, start=start, limits=limits, on_round=last_digits)
+    close = found.certificate.relative_gap <= near
+    return replace(found, status="inaccurate") if close and found.status == TIME else found
 
 
 def warm_start(recognition: Recognition) -> Start | None:

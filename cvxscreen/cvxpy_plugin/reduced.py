@@ -19,10 +19,10 @@ from cvxscreen.cvxpy_plugin.composite.reduction import CompositeReduction, Write
 from cvxscreen.cvxpy_plugin.composite.rounds import ScreenedComposite
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.metric_start import metric_start
-from cvxscreen.cvxpy_plugin.plugin import require_cvxpy_problem
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.report import Report
+from cvxscreen.cvxpy_plugin.request import require_cvxpy_problem
 from cvxscreen.cvxpy_plugin.restore import Restored, restore, statistics, status_of, write_back
 from cvxscreen.cvxpy_plugin.solution_cache import Fingerprints, fingerprints
 from cvxscreen.errors import NotCertified, NotScreenable

@@ -168,3 +168,10 @@ class ExtraStats(dict[str, Any]):
 
     def __reduce__(self) -> tuple[type, tuple[dict[str, Any]]]:
         return ExtraStats, (dict(self),)
+
+
+def with_report(report: Report, inner: Any) -> ExtraStats:
+    """A solver's own extra statistics, whatever they are, with `report` beside them."""
+    extra = ExtraStats(inner)
+    extra["cvxscreen"] = report
+    return extra

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cvxscreen.cvxpy_plugin.recognise.canonical import Canonical
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Cone, Standard
-from cvxscreen.cvxpy_plugin.report import ExtraStats, Report
+from cvxscreen.cvxpy_plugin.report import Report, with_report
 
 Array = NDArray[np.float64]
 
@@ -192,13 +192,6 @@ def statistics(
         settings.NUM_ITERS: iterations,
         settings.EXTRA_STATS: extra,
     }
-
-
-def with_report(report: Report, inner: Any) -> ExtraStats:
-    """A solver's own extra statistics, whatever they are, with `report` beside them."""
-    extra = ExtraStats(inner)
-    extra["cvxscreen"] = report
-    return extra
 
 
 RANKS = {cp.OPTIMAL: 0, cp.OPTIMAL_INACCURATE: 1, cp.USER_LIMIT: 2}

@@ -37,17 +37,19 @@ from cvxscreen.cvxpy_plugin.composite.rounds import (
     accepted_answer,
     report_of,
 )
-from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver, installed
-from cvxscreen.cvxpy_plugin.plugin import Request, make_report
+from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
+from cvxscreen.cvxpy_plugin.plugin import cvxpy_solver_of, make_report
 from cvxscreen.cvxpy_plugin.recognise.check import check
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_standard
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.rescale import with_costs
 from cvxscreen.cvxpy_plugin.recognise.row_stack import Stack
 from cvxscreen.cvxpy_plugin.recognise.standard import Cone, Standard
-from cvxscreen.cvxpy_plugin.report import Report
-from cvxscreen.cvxpy_plugin.restore import RANKS, Restored, restore, status_of, with_report
+from cvxscreen.cvxpy_plugin.report import Report, with_report
+from cvxscreen.cvxpy_plugin.request import Request
+from cvxscreen.cvxpy_plugin.restore import RANKS, Restored, restore, status_of
 from cvxscreen.cvxpy_plugin.solution_cache import LastSolution, start_from
+from cvxscreen.cvxpy_plugin.solver_options import installed
 from cvxscreen.errors import NotScreenable, UnknownName
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.solution import Solution
@@ -194,7 +196,7 @@ def _solve(
     problem = kept.recognition.problem
     last = kept.last if warm_start else None
     start = None if last is None else start_from(last, problem)
-    cvxpy_solver = request.cvxpy_solver()
+    cvxpy_solver = cvxpy_solver_of(request)
     try:
         found = solve_screened(
             problem, cvxpy_solver, mode=request.mode, tol=request.tol, start=start
@@ -217,7 +219,7 @@ def _solve(
 
 def _composite(data: dict[str, Any], request: Request, began: float) -> _Answer | str:
     """The same for maxima of many pieces beside the losses; why not, or an empty text."""
-    cvxpy_solver = request.cvxpy_solver()
+    cvxpy_solver = cvxpy_solver_of(request)
     try:
         recognition = recognise_standard(from_standard_form(data), composite=True)
         check(recognition)

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.tables import Record, table
 from cvxscreen.cvxpy_plugin.certification import certify_cvxpy
-from cvxscreen.cvxpy_plugin.cvxpy_solver import chosen_solver, options_for, solver_name
-from cvxscreen.cvxpy_plugin.plugin import Request, require_cvxpy_problem, solve
 from cvxscreen.cvxpy_plugin.recognise.variable_values import preserved_values
 from cvxscreen.cvxpy_plugin.report import Report
+from cvxscreen.cvxpy_plugin.request import Request, require_cvxpy_problem, solve
+from cvxscreen.cvxpy_plugin.solver_options import chosen_solver, options_for, solver_name
 from cvxscreen.errors import CvxscreenError, InvalidInput
 
 Array = NDArray[np.float64]

@@ -21,13 +21,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import cvxpy as cp
-import numpy as np
 from cvxpy.atoms.affine.affine_atom import AffAtom
 from cvxpy.atoms.elementwise.elementwise import Elementwise
 
-from cvxscreen.core.problem import Problem
-from cvxscreen.cvxpy_plugin.recognise.standard import EXPONENTIAL
-from cvxscreen.designs.rows import Rows
+EXPONENTIAL = frozenset(
+    (
+        "exp", "log", "log1p", "entr", "kl_div", "rel_entr", "logistic", "log_sum_exp",
+        "log_det", "xexp",
+    )
+)
+"""Atoms that need the exponential cone, named in a refusal."""
+
 
 STEP_ASIDE = True
 """Whether a size may decide at all. ``always=True`` says no for one solve; tests of what follows
@@ -71,13 +75,6 @@ to 4 of both). Words of texts are in few rows each, but every row has dozens of 
 ROWS = (cp.constraints.Inequality, cp.NonNeg, cp.NonPos, cp.constraints.Equality, cp.Zero)
 """Constraints whose rows may go. A coordinate that is in many equalities is there beside slacks (a
 linear program's ``X @ w - y == u - v``): without them they would leave it no freedom."""
-
-COMPILE, STEPS, FLOP = 1e-6, 10.0, 3e-10
-"""Seconds for an entry of the data; Clarabel's steps, and seconds for each of their products (made
-data, 100 to 20,000 terms x 20 to 10,000: mostly 0.2 to 1 times what was measured)."""
-
-LEAST = 0.1
-"""Seconds that a solve may take before it is given up for a plain one, however small."""
 
 SAMPLE = 24
 """So many of the pieces that a Python loop has written stand for all of them."""
@@ -205,34 +202,6 @@ def measure(problem: Any) -> Size:
     walk.constrained += [{v.id} for v in variables if any(v.attributes[name] for name in SIGNS)]
     walk.pieces = max(walk.pieces, float(len(constraints)))
     return walk.size({v.id: v for v in variables})
-
-
-def most_seconds(problem: Problem) -> float | None:
-    """How long solving a recognised problem may take before it is given up for a plain solve."""
-    return max(LEAST, plain_seconds(problem)) if STEP_ASIDE else None
-
-
-def plain_seconds(problem: Problem) -> float:
-    """About how long CVXPY and Clarabel take for a recognised problem, rather too little.
-
-    CVXPY's compilation goes with the entries of the data. Each of Clarabel's steps factorises a
-    system of which rows or columns, whichever are fewer, remain; rows whose entries lie side by
-    side (a convolution) fill in no more than a band.
-    """
-    n, d = problem.design.shape
-    design = problem.design
-    entries, band = float(n * d), float(d)
-    if isinstance(design, Rows) and design.sparse:
-        matrix = design.matrix
-        entries = float(matrix.nnz)
-        filled = np.flatnonzero(np.diff(matrix.indptr))
-        if len(filled):
-            starts = matrix.indptr[filled]
-            low, high = (f.reduceat(matrix.indices, starts) for f in (np.minimum, np.maximum))
-            band = float(np.mean(high - low + 1))
-    fewer = min(n, d)
-    products = entries * (entries / max(n, d, 1)) + fewer * min(fewer, band) ** 2 / 3.0
-    return COMPILE * entries + STEPS * FLOP * products
 
 
 class _Walk:

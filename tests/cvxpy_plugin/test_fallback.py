@@ -9,6 +9,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
+import cvxscreen
 from cvxscreen import cvxpy_plugin
 from cvxscreen.cvxpy_plugin import plugin
 from cvxscreen.errors import UnknownName
@@ -170,7 +171,7 @@ def test_verify_where_cvxpy_refuses_the_values_of_its_helpers() -> None:
     w, b = cp.Variable(D, bounds=[-np.inf, 0.1]), cp.Variable(bounds=[-1, 1])
     hinge = cp.sum(cp.pos(1 - cp.multiply(labels, X @ w + b)))
     problem = cp.Problem(cp.Minimize(cp.sum_squares(w) + hinge))
-    found = cvxpy_plugin.verify(problem, ["CLARABEL", "SCS", "HIGHS", "OSQP"])
+    found = cvxscreen.verify(problem, ["CLARABEL", "SCS", "HIGHS", "OSQP"])
     assert len(found.runs) == 4
     assert all(run.agrees for run in found.runs if run.report.solver != "HIGHS")
 

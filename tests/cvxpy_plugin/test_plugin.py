@@ -12,7 +12,7 @@ import pytest
 from cvxpy_plugin.zoo import REFUSED, SPELLINGS, Data
 
 from cvxscreen import cvxpy_plugin
-from cvxscreen.cvxpy_plugin import plugin
+from cvxscreen.cvxpy_plugin import plugin, request
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver, options_for, solver_name
 from cvxscreen.cvxpy_plugin.report import Report
 from cvxscreen.errors import InvalidInput, UnknownName
@@ -143,7 +143,7 @@ def test_other_kinds_of_solve_are_left_to_cvxpy(
         seen.update(request.options, reason=reason)
         return 0.0
 
-    monkeypatch.setattr(plugin, "plain", plain)
+    monkeypatch.setattr(request, "plain", plain)
     slack(Data()).solve(method="screen", **{name: True})
     assert seen[name] is True
     assert name in seen["reason"]

@@ -12,6 +12,7 @@ import pytest
 from cvxpy_plugin.composite_zoo import BOTH, problem_of
 from cvxpy_plugin.zoo import REFUSED, SPELLINGS, Data
 
+import cvxscreen
 from cvxscreen import cvxpy_plugin
 from cvxscreen.errors import InvalidInput, NotCertified, NotScreenable
 
@@ -210,7 +211,7 @@ def test_reduce_of_an_infeasible_problem_says_so() -> None:
 @pytest.mark.parametrize("solver", ["CLARABEL", "SCS", "OSQP"])
 def test_verify_agrees_and_prints(solver: str) -> None:
     problem = made("slack", n=500)
-    found = cvxpy_plugin.verify(problem, solver=solver)
+    found = cvxscreen.verify(problem, solver=solver)
     assert found.agrees
     assert found.terms == 500
     assert found.kept < 500
@@ -224,7 +225,7 @@ def test_verify_agrees_and_prints(solver: str) -> None:
 
 
 def test_verify_of_a_refused_problem_compares_two_plain_solves() -> None:
-    found = cvxpy_plugin.verify(REFUSED["logistic"][0]())
+    found = cvxscreen.verify(REFUSED["logistic"][0]())
     assert found.agrees
     assert not found.report.recognised
 
@@ -232,7 +233,7 @@ def test_verify_of_a_refused_problem_compares_two_plain_solves() -> None:
 def test_verify_of_an_infeasible_problem() -> None:
     data = Data()
     bad = [cp.sum(data.w) == 1, data.w <= 0]
-    found = cvxpy_plugin.verify(cp.Problem(cp.Minimize(data.ridge + data.hinge), bad))
+    found = cvxscreen.verify(cp.Problem(cp.Minimize(data.ridge + data.hinge), bad))
     assert found.status == (cp.INFEASIBLE, cp.INFEASIBLE)
     assert found.agrees
 
@@ -255,7 +256,7 @@ def test_verify_notices_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_verify_with_several_solvers() -> None:
     problem = made("slack", n=500)
-    found = cvxpy_plugin.verify(problem, solver=["CLARABEL", "OSQP", "SCS"])
+    found = cvxscreen.verify(problem, solver=["CLARABEL", "OSQP", "SCS"])
     assert found.agrees
     assert found.whole
     assert [run.report.solver for run in found.runs] == ["CLARABEL", "OSQP", "SCS"]
@@ -269,12 +270,12 @@ def test_verify_with_several_solvers() -> None:
 
 
 def test_verify_with_a_solver_that_cannot_take_the_problem() -> None:
-    found = cvxpy_plugin.verify(made("norm_ball"), solver=["CLARABEL", "OSQP"])
+    found = cvxscreen.verify(made("norm_ball"), solver=["CLARABEL", "OSQP"])
     assert not found.whole
     assert found.agrees
     assert len(found.runs) == 1
     assert "failed" in str(found)
     with pytest.raises(cp.error.SolverError):
-        cvxpy_plugin.verify(made("norm_ball"), solver="OSQP")
+        cvxscreen.verify(made("norm_ball"), solver="OSQP")
     with pytest.raises(InvalidInput, match="empty"):
-        cvxpy_plugin.verify(made("slack"), solver=[])
+        cvxscreen.verify(made("slack"), solver=[])

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 import cvxscreen
 from cvxscreen import cvxpy_plugin
 from cvxscreen.cvxpy_plugin import plugin, worthwhile
-from cvxscreen.cvxpy_plugin.worthwhile import VISITS, measure, plain_seconds, why_not_worthwhile
+from cvxscreen.cvxpy_plugin.worthwhile import VISITS, measure, why_not_worthwhile
 
 cvxpy_plugin.register()
 
@@ -247,7 +247,8 @@ def test_texts_have_many_columns_and_are_screened() -> None:
 
 def test_the_plain_time_grows_with_what_clarabel_factorises() -> None:
     def seconds(X: Any) -> float:
-        return plain_seconds(cvxscreen.svm(X, np.where(np.arange(X.shape[0]) % 2, 1.0, -1.0)))
+        y = np.where(np.arange(X.shape[0]) % 2, 1.0, -1.0)
+        return plugin.plain_seconds(cvxscreen.svm(X, y))
 
     band = sp.diags_array([np.ones(2000 - k) for k in range(9)], offsets=list(range(9)))
     assert seconds(sp.csr_array(band)) < seconds(words(2000, 2000, 9))

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "cvxscreen"
 README = ROOT / "README.md"
 
-TALKERS = {"cvxscreen/cli/commands.py", "cvxscreen/cvxpy_plugin/plugin.py"}
+TALKERS = {"cvxscreen/cli/commands.py", "cvxscreen/cvxpy_plugin/request.py"}
 """Files that may print; so may any file of a package ``cvxscreen/cli/``."""
 
 LEFT_OVER = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X)\b")

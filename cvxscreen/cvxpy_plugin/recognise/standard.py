@@ -27,19 +27,11 @@ from cvxscreen.cvxpy_plugin.recognise.canonical import Canonical
 from cvxscreen.cvxpy_plugin.recognise.matrices import scale_rows, stack, take_rows
 from cvxscreen.cvxpy_plugin.recognise.objective import read_objective
 from cvxscreen.cvxpy_plugin.recognise.row_stack import Stack, assemble
+from cvxscreen.cvxpy_plugin.worthwhile import EXPONENTIAL
 from cvxscreen.errors import NotScreenable
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
-
-EXPONENTIAL = frozenset(
-    (
-        "exp", "log", "log1p", "entr", "kl_div", "rel_entr", "logistic", "log_sum_exp",
-        "log_det", "xexp",
-    )
-)
-"""Atoms that need the exponential cone, named in a refusal."""
-
 
 @dataclass(frozen=True)
 class Cone:
