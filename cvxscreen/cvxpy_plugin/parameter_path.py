@@ -40,7 +40,7 @@ from cvxscreen.cvxpy_plugin.solution_cache import (
 )
 from cvxscreen.errors import InvalidInput, NotScreenable, quoted
 from cvxscreen.paths import path as over_c
-from cvxscreen.paths.record import brief, drawn, milliseconds, shortened
+from cvxscreen.paths.record import brief, drawn, frame_of, milliseconds, shortened
 
 Array = NDArray[np.float64]
 
@@ -135,6 +135,10 @@ class ParameterPath(Record):
         word = self.stopped.replace("_", " ") or "interrupted"
         state = "" if self.finished else f", {word} after {len(self.points)} points"
         return table(header, rows, title=f"Path over {self.name}, {self.terms:,} terms{state}")
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame, one row a point; see `Path.to_frame`."""
+        return frame_of(self.points, self.name)
 
     def plot(self, title: str = "Proven before solving, along the path") -> Any:
         """Stacked rejection rates per piece, certified gap and kept terms; a matplotlib Figure."""

@@ -4,7 +4,9 @@
 * `ScreenedSVCCV`: the same with C chosen by cross-validation, one screened path a fold;
 * `ScreenedQuantileRegressor`: quantile regression with an L1 penalty or none;
 * `ScreenedRegressor`: absolute, quantile, eps-insensitive and Huber regression;
-* `SparseSVC`: few features and few samples, screened together;
+* `ScreenedRegressorCV`: the same with C chosen by cross-validation;
+* `SparseSVC`, `SparseSVR`: few features and few samples, screened together;
+* `SparseSVCCV`: the same with lambda chosen by cross-validation;
 * `TripletMetricLearner`: a Mahalanobis metric from triplets, a transformer;
 * `MultiTaskSVC`: several related classification tasks at once.
 
@@ -15,20 +17,24 @@ solved, recomputed on all of the data.
 
 from __future__ import annotations
 
+from cvxscreen.estimators.along_path import ScreenedRegressorCV, SparseSVCCV
 from cvxscreen.estimators.classifier import ScreenedSVC
 from cvxscreen.estimators.cross_validation import ScreenedSVCCV
 from cvxscreen.estimators.metric import TripletMetricLearner
 from cvxscreen.estimators.multitask import MultiTaskSVC
 from cvxscreen.estimators.quantile import ScreenedQuantileRegressor
 from cvxscreen.estimators.regressor import ScreenedRegressor
-from cvxscreen.estimators.sparse import SparseSVC
+from cvxscreen.estimators.sparse import SparseSVC, SparseSVR
 
 __all__ = [
     "MultiTaskSVC",
     "ScreenedQuantileRegressor",
     "ScreenedRegressor",
+    "ScreenedRegressorCV",
     "ScreenedSVC",
     "ScreenedSVCCV",
     "SparseSVC",
+    "SparseSVCCV",
+    "SparseSVR",
     "TripletMetricLearner",
 ]

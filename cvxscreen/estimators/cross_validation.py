@@ -12,11 +12,11 @@ from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
 
-from cvxscreen._support.validation import array, tolerance
+from cvxscreen._support.validation import tolerance
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.problem import Problem
-from cvxscreen.errors import InvalidInput, quoted
+from cvxscreen.estimators.along_path import REFIT, grid_of
 from cvxscreen.estimators.classifier import ScreenedSVC
 from cvxscreen.estimators.fitting import Array, warn_uncertified
 from cvxscreen.paths.path import path
@@ -26,9 +26,6 @@ from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.registry import compiled_path
 from cvxscreen.solvers.solution import Solution
 from cvxscreen.solvers.warm_start import onward_start
-
-REFIT = 1e-9
-"""Relative gap of the refitted model, where `tol` is not smaller still."""
 
 
 class ScreenedSVCCV(ScreenedSVC):
@@ -123,7 +120,7 @@ class ScreenedSVCCV(ScreenedSVC):
         X, y, weight = self._checked(X, y, sample_weight)
         if len(np.unique(y)) < 2:
             self._problems(X, y, weight, 1.0)  # raises
-        self.Cs_ = self._grid()
+        self.Cs_ = grid_of("Cs", self.Cs, 1e-3, 10.0)
         folds = list(check_cv(self.cv, y, classifier=True).split(X, y))
         results = Parallel(n_jobs=self.n_jobs)(
             delayed(_fold)(self._with(1.0), X, y, weight, self.Cs_, train, test, self.scoring)
@@ -142,18 +139,6 @@ class ScreenedSVCCV(ScreenedSVC):
             if name.endswith("_") and name not in ("n_features_in_", "feature_names_in_"):
                 setattr(self, name, value)
         return self
-
-    def _grid(self) -> Array:
-        if isinstance(self.Cs, int | np.integer):
-            if self.Cs < 1:
-                raise InvalidInput(f"`Cs` is {self.Cs}; at least one value is needed.")
-            return np.geomspace(1e-3, 10.0, int(self.Cs))
-        grid = array("Cs", self.Cs).copy()
-        if grid.ndim != 1 or not len(grid) or not (np.isfinite(grid) & (grid > 0)).all():
-            raise InvalidInput(
-                f"`Cs` is {quoted(self.Cs)}; a number of values, or positive ones, is needed."
-            )
-        return grid
 
     def _with(self, C: float) -> ScreenedSVC:
         """The model for one value of C."""

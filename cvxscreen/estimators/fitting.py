@@ -114,12 +114,23 @@ class ScreenedModel(BaseEstimator):
 class OneRegression(RegressorMixin, ScreenedModel):
     """Base of the regressors: one problem, numbers for predictions."""
 
-    def _keep(self, X: Any, problem: Problem, found: Any) -> Self:
-        """Keep what prediction needs of the solution `found`."""
-        self._store(X, [problem], [found.x])
+    def _checked(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[Any, NDArray[Any], Array | None]:
+        """Validated data."""
+        X, y = validate_data(self, X, y, y_numeric=True, **self._accepts())
+        return X, np.asarray(y), sample_weights(sample_weight, X)
+
+    def _take(self, X: Any, problems: Sequence[Problem], points: Sequence[Array]) -> None:
+        """Keep what prediction needs of the solution."""
+        self._store(X, problems, points)
         self.intercept_ = float(self.intercept_[0])
         if self._linear:
             self.coef_ = self.coef_[0]
+
+    def _keep(self, X: Any, problem: Problem, found: Any) -> Self:
+        """The same of the solution `found`, and its certificate."""
+        self._take(X, [problem], [found.x])
         self.certificates_ = (found.certificate,)
         return self
 

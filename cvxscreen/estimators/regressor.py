@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import validate_data
 
 from cvxscreen._support.validation import positive
-from cvxscreen.estimators.fitting import OneRegression, sample_weights
+from cvxscreen.core.problem import Problem
+from cvxscreen.estimators.fitting import Array, OneRegression
 from cvxscreen.models.regression import regression
 
 
@@ -117,10 +117,13 @@ class ScreenedRegressor(OneRegression):
         InvalidInput
             For arguments that `cvxscreen.regression` refuses (also a ``ValueError``).
         """
-        X, y = validate_data(self, X, y, y_numeric=True, **self._accepts())
-        problem = regression(
-            X, y, C=positive("C", self.C), loss=self.loss,
-            epsilon=self.epsilon, tau=self.tau, gamma=self.gamma,
-            delta=self.delta, sample_weight=sample_weights(sample_weight, X), **self._options(),
-        )
+        X, y, weight = self._checked(X, y, sample_weight)
+        [problem] = self._problems(X, y, weight, positive("C", self.C))
         return self._keep(X, problem, self._solved(problem))
+
+    def _problems(self, X: Any, y: ArrayLike, weight: Array | None, C: float) -> list[Problem]:
+        """The one problem, at `C`."""
+        return [regression(
+            X, y, C=C, loss=self.loss, epsilon=self.epsilon, tau=self.tau, gamma=self.gamma,
+            delta=self.delta, sample_weight=weight, **self._options(),
+        )]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.tables import Record, table
 from cvxscreen._support.validation import array, file_path, flag, number, one_of, whole, word
-from cvxscreen.errors import InvalidInput
+from cvxscreen.errors import InvalidInput, MissingDependency
 from cvxscreen.paths.checkpoint import Checkpoint, read_points
 from cvxscreen.plots import rejection
 
@@ -175,6 +175,24 @@ class Path(Record):
         state = "" if self.finished else f", {word} after {len(self.points)} points"
         return table(header, rows, title=f"Path over {over}, {self.terms:,} terms{state}")
 
+    def to_frame(self) -> Any:
+        """A pandas DataFrame, one row a point: the numbers of `table`, shares instead of percent.
+
+        Raises
+        ------
+        MissingDependency
+            If pandas is not installed.
+
+        Examples
+        --------
+        >>> import cvxscreen
+        >>> problem = cvxscreen.svm(*cvxscreen.datasets.two_gaussians(100, 3))
+        >>> frame = cvxscreen.path(problem, values=[0.1, 1.0]).to_frame()
+        >>> list(frame.columns)[:4], len(frame)
+        (['C', 'status', 'objective', 'gap'], 2)
+        """
+        return frame_of(self.points, self.points[0].over if len(self.points) else "C")
+
     def plot(self, title: str = "Proven before solving, along the path") -> Any:
         """Stacked rejection rates per piece, certified gap and kept terms; a matplotlib Figure."""
         return drawn(self.points, self.points[0].over if len(self.points) else "C", title)
@@ -201,6 +219,27 @@ class Path(Record):
 
     def __str__(self) -> str:
         return shortened(self.table())
+
+
+def frame_of(points: Sequence[Any], over: str) -> Any:
+    """The points of a path as a DataFrame: their numbers, and the shares proven before each."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise MissingDependency(
+            'Data frames need pandas: pip install "cvxscreen[frames]"'
+        ) from error
+    rows = []
+    for point in points:
+        plain = {
+            name: value for name, value in vars(point).items()
+            if isinstance(value, int | float | str) and name not in ("value", "over")
+        }
+        first = {name: plain.pop(name) for name in ("status", "objective", "gap", "relative_gap")
+                 if name in plain}
+        shares = {f"proven {kind}": share for kind, share in point.before.items()}
+        rows.append({over: point.value, **first, **shares, **plain})
+    return pandas.DataFrame(rows)
 
 
 def milliseconds(points: Sequence[Any]) -> str:

@@ -1,0 +1,109 @@
+"""Sparse regression, and the parameters that cross-validation chooses along screened paths."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.metrics import mean_pinball_loss
+from sklearn.model_selection import KFold
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import cvxscreen
+from cvxscreen.datasets import heavy_tailed_regression, sparse_text_like, two_gaussians
+from cvxscreen.errors import InvalidInput
+from cvxscreen.estimators import (
+    ScreenedRegressor,
+    ScreenedRegressorCV,
+    ScreenedSVC,
+    SparseSVC,
+    SparseSVCCV,
+    SparseSVR,
+)
+
+
+@parametrize_with_checks([SparseSVR(), ScreenedRegressorCV(2, cv=2), SparseSVCCV(2, cv=2)])
+def test_scikit_learn_accepts(estimator, check) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the checks provoke warnings on purpose
+        check(estimator)
+
+
+def test_sparse_regression_is_the_model_of_the_package() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 30))
+    y = X[:, 0] - 2 * X[:, 3] + 0.1 * rng.normal(size=80)
+    for given in (X, sp.csr_array(X)):
+        model = SparseSVR(0.05, loss="huber", delta=0.3, fit_intercept=False).fit(given, y)
+        found = cvxscreen.solve(
+            cvxscreen.sparse_svr(X, y, 0.05, loss="huber", delta=0.3), tol=1e-10
+        )
+        np.testing.assert_allclose(model.coef_, found.x, atol=1e-5)
+        assert model.certificates_[0].ok
+    shifted = SparseSVR(0.01, intercept_scaling=100.0).fit(X, y + 5.0)
+    assert shifted.intercept_ == pytest.approx(5.0, abs=0.1)
+    weight = rng.integers(0, 3, 80)
+    repeated = SparseSVR(0.05).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    weighed = SparseSVR(0.05).fit(X, y, sample_weight=weight)
+    np.testing.assert_allclose(weighed.coef_, repeated.coef_, atol=1e-6)
+    assert SparseSVR().fit(X, y).lam_ == pytest.approx(
+        0.01 * cvxscreen.lambda_max(cvxscreen.sparse_svr(np.c_[X, np.ones(80)], y, 1.0))
+    )
+
+
+def test_scores_are_those_of_single_fits() -> None:
+    X, y = heavy_tailed_regression(120, 3)
+    folds = KFold(3)
+    model = ScreenedRegressorCV([1.0, 0.01], cv=folds, loss="quantile", tau=0.8, tol=1e-9)
+    model.fit(X, y)
+    assert (model.path_gaps_ <= 1e-9).all()
+    for k, (train, test) in enumerate(folds.split(X)):
+        for j, C in enumerate((1.0, 0.01)):
+            one = ScreenedRegressor(C, loss="quantile", tau=0.8).fit(X[train], y[train])
+            loss = mean_pinball_loss(y[test], one.predict(X[test]), alpha=0.8)
+            assert model.scores_[k, j] == pytest.approx(-loss, rel=1e-5)
+    assert (1.0, 0.01)[int(np.argmax(model.scores_.mean(axis=0)))] == model.C_
+    again = ScreenedRegressor(model.C_, loss="quantile", tau=0.8).fit(X, y)
+    np.testing.assert_allclose(model.coef_, again.coef_, atol=1e-6)
+
+
+def test_lambda_is_chosen_along_one_path_a_class() -> None:
+    X, y = sparse_text_like(200, 80, density=0.1)
+    folds = KFold(3, shuffle=True, random_state=0)
+    model = SparseSVCCV(4, cv=folds).fit(X, y)
+    assert model.lams_[0] / model.lams_[-1] == pytest.approx(100.0)
+    for k, (train, test) in enumerate(folds.split(X)):
+        one = SparseSVC(model.lams_[2]).fit(X[train], y[train])
+        assert model.scores_[k, 2] == pytest.approx(one.score(X[test], y[test]), abs=0.02)
+    np.testing.assert_allclose(model.lam_, model.best_lam_)
+    three = np.digitize(X @ np.ones(80), np.quantile(X @ np.ones(80), [0.3, 0.6]))
+    assert SparseSVCCV(2, cv=2).fit(X, three).coef_.shape == (3, 80)
+
+
+@pytest.mark.parametrize("values", [0, [], [-1.0], [[1.0]]])
+def test_values_are_positive(values) -> None:
+    X, y = two_gaussians(40, 2)
+    with pytest.raises(InvalidInput, match="`Cs`"):
+        ScreenedRegressorCV(values, cv=2).fit(X, y)
+    with pytest.raises(InvalidInput, match="`lams`"):
+        SparseSVCCV(values, cv=2).fit(X, y)
+
+
+def test_probabilities_come_from_calibration() -> None:
+    X, y = two_gaussians(300, 3)
+    model = CalibratedClassifierCV(ScreenedSVC(C=0.1), cv=3).fit(X, y)
+    chances = model.predict_proba(X)
+    np.testing.assert_allclose(chances.sum(axis=1), 1.0)
+    assert ((chances[:, 1] > 0.5) == (y > 0)).mean() > 0.8
+
+
+def test_a_path_is_a_data_frame() -> None:
+    X, y = two_gaussians(100, 3)
+    found = cvxscreen.path(cvxscreen.svm(X, y), values=[0.1, 1.0])
+    frame = found.to_frame()
+    np.testing.assert_allclose(frame["C"], [0.1, 1.0])
+    np.testing.assert_allclose(frame["objective"], [p.objective for p in found.points])
+    assert "proven zero" in frame.columns
