@@ -65,6 +65,7 @@ class KernelIterate:
         n_points = gram.kernel.size
         self.fixed = -problem.linear[:n_points]
         self.whole = problem.n == n_points and bool((gram.index == np.arange(n_points)).all())
+        self.at_zero = float(self.losses.value(np.zeros(problem.n)).sum())
         self.b = 0.0
         self.moving: NDArray[np.intp] | None = None
         self.place(np.zeros(problem.n) if start is None else -self.sign * np.asarray(start.theta))
@@ -110,6 +111,16 @@ class KernelIterate:
             self.place(c)
             tried.append((self.dual(), self.c, self.u))
         _, self.c, self.u = max(tried, key=lambda entry: entry[0])
+
+    def aim(self, target: float) -> float:
+        """The gap to end with where no start is known: as small beside the optimal value.
+
+        A caller without any point may have made `target` a share of the objective at 0. The same
+        share of the dual objective saves it a second call that goes on from here.
+        """
+        if self.fixed.any() or not self.at_zero > 0.0:
+            return target
+        return target * min(max(self.dual() / self.at_zero, 0.0), 1.0)
 
     def dual(self) -> float:
         """Dual objective where nothing is fixed."""
@@ -249,8 +260,11 @@ def best_level(
     return level
 
 
-DENSE = 1500
-"""Up to so many terms are solved as one block: its kernel matrix takes 18 MB."""
+DENSE = 512
+"""Up to so many terms are solved as one block, all of their rows being evaluated: more than that
+costs more than it saves where a third of the terms have a row in the answer."""
+LARGEST = 1500
+"""Terms at most that are added to a block: their kernel matrix takes 18 MB."""
 TIGHTER = 0.1
 """A block's violation is reduced by this factor, further where that brings no progress."""
 CACHE_MARGIN = 8
@@ -301,7 +315,7 @@ class Smo(SubproblemSolver):
         iterate = KernelIterate(problem, gram, start)
         best, best_gap = (iterate.c.copy(), iterate.b), float("inf")
         known = float("inf")
-        status, idle, steps, rounds, tighter = "inaccurate", 0, 0, 0, TIGHTER
+        idle, steps, rounds, tighter = 0, 0, 0, TIGHTER
         rng = np.random.default_rng(0)
         while True:
             up, down = iterate.derivatives()
@@ -311,8 +325,8 @@ class Smo(SubproblemSolver):
             known = gap if progress else known
             if gap < best_gap:
                 best, best_gap = (iterate.c.copy(), iterate.b), gap
-            if best_gap <= target:
-                status = "optimal"
+            aim = target if start is not None else iterate.aim(target)
+            if best_gap <= aim:
                 break
             if not gram.intercept:
                 up, down = np.minimum(up, 0.0), np.maximum(down, 0.0)
@@ -322,7 +336,7 @@ class Smo(SubproblemSolver):
             if self.limits.spent():
                 break
             # Near the target the gap falls about as fast as the violation: no need for more.
-            enough = min(0.3, 0.3 * target / gap)
+            enough = min(0.3, 0.3 * aim / gap)
             chosen = self._choose(iterate, up, down, rng)
             done, fell = _improve(iterate, chosen, max(tighter, enough) * violation)
             steps, rounds = steps + done, rounds + 1
@@ -332,6 +346,7 @@ class Smo(SubproblemSolver):
             if idle:
                 tighter = max(0.1 * tighter, 1e-6)
         x, theta = iterate.point(*best)
+        status = "optimal" if best_gap <= target else "inaccurate"
         info = {
             "steps": steps, "passes": rounds, "gap": best_gap,
             "evaluations": gram.kernel.evaluations,
@@ -356,7 +371,7 @@ class Smo(SubproblemSolver):
         ables = [np.flatnonzero((key < 0) & ~inside) for key in keys]
         many = 0
         if np.count_nonzero(~inside & (iterate.c != 0)) > 2 * len(free):
-            many = min(sum(map(len, ables)), DENSE)  # most go to their bound, and few steps do it
+            many = min(sum(map(len, ables)), LARGEST)  # most go to their bound, and few steps do it
         extra = max(min(max(self.block, len(free) // 2, many), room - len(free), n) // 4, 1)
         parts = [free]
         for key, able in zip(keys, ables, strict=True):
@@ -378,6 +393,8 @@ def _improve(iterate: KernelIterate, chosen: NDArray[np.intp], eps: float) -> tu
         By how much the dual's negative fell.
     """
     kernel, points = iterate.gram.kernel, iterate.gram.index[chosen]
+    if len(chosen) == len(iterate.c) and 3 * len(chosen) >= kernel.size:
+        kernel.fetch(points)
     losses, before = iterate.losses, iterate.c[chosen]
     e, q = losses.e[chosen], losses.q[chosen]
     gradient = iterate.u[chosen] - iterate.linear[chosen]
@@ -387,7 +404,7 @@ def _improve(iterate: KernelIterate, chosen: NDArray[np.intp], eps: float) -> tu
     )
     steps = block.solve(eps)
     moved = block.c - before
-    if len(chosen) < len(iterate.c) or 3 * len(chosen) >= kernel.size:
+    if 3 * len(chosen) >= kernel.size or len(chosen) < len(iterate.c):
         kernel.fetch(points[moved != 0])
     fell = -0.5 * float(moved @ (gradient + block.F))
     curved = 0.5 * q * (block.c**2 - before**2)
