@@ -57,6 +57,23 @@ def path(found: Any) -> tuple[bytes, ...]:
     return tuple(p.x.tobytes() + p.theta.tobytes() for p in found.points)
 
 
+def median(**options: Any) -> cvxscreen.Problem:
+    return cvxscreen.regression(X, np.sin(5.0 * X[:, 0]) + X[:, 1], **options)
+
+
+def fitted() -> cvxscreen.Solution:
+    return cvxscreen.solve(cvxscreen.svm(X, Y, C=0.5), tol=1e-8)
+
+
+def changed(found: cvxscreen.DataChange) -> tuple[bytes, ...]:
+    return (*solution(found.solution), found.low.tobytes(), found.high.tobytes())
+
+
+def left_out() -> tuple[bytes, ...]:
+    found = cvxscreen.leave_one_out(cvxscreen.solve(cvxscreen.svm(X[FEW], Y[FEW])))
+    return found.low.tobytes(), found.high.tobytes(), found.refitted.tobytes()
+
+
 WORK: dict[str, Callable[[], tuple[bytes, ...]]] = {
     "newton": lambda: solution(cvxscreen.solve(cvxscreen.svm(X, Y, intercept=True))),
     "sparse rows": lambda: solution(
@@ -74,6 +91,22 @@ WORK: dict[str, Callable[[], tuple[bytes, ...]]] = {
     ),
     "guest": lambda: solution(cvxscreen.solve(cvxscreen.svm(X, Y), solver="CLARABEL")),
     "cvxpy": lambda: (cvxpy_value(solver="CLARABEL")[1].tobytes(),),
+    "dcd": lambda: solution(cvxscreen.solve(cvxscreen.svm(X, Y), solver="dcd")),
+    "cvar": lambda: solution(cvxscreen.solve(cvxscreen.cvar(X, 0.9))),
+    "no penalty": lambda: solution(cvxscreen.solve(median(C=np.inf))),
+    "interior point": lambda: solution(cvxscreen.solve(median(), solver="interior_point")),
+    "l1 terms": lambda: solution(cvxscreen.solve(median(penalty="l1"))),
+    "quantiles": lambda: path(
+        cvxscreen.path(median(loss="quantile"), over="tau", values=[0.2, 0.5, 0.8])
+    ),
+    "eps path": lambda: path(cvxscreen.path(cvxscreen.svm(X, Y), eps=0.05, values=(0.01, 1.0))),
+    "reweight": lambda: changed(cvxscreen.reweight(fitted(), np.arange(400) % 3)),
+    "remove": lambda: changed(cvxscreen.remove(fitted(), [3, 70, 300])),
+    "add": lambda: changed(cvxscreen.add(fitted(), X[:5] + 0.1, Y[:5])),
+    "influence": lambda: (cvxscreen.influence(fitted()).bound.tobytes(),),
+    "leave one out": left_out,
+    "bootstrap": lambda: (cvxscreen.bootstrap(fitted(), 5, seed=2).coefficients.tobytes(),),
+    "certify": lambda: (repr(cvxscreen.certify(median(), np.zeros(6), np.zeros(400))).encode(),),
 }
 
 
@@ -191,7 +224,7 @@ FRESH = """
 import hashlib, json, sys
 sys.path[:0] = ["tests", "tests/helpers"]
 import robustness.test_determinism as t
-names = ("newton", "kernel", "metric", "l1", "path")
+names = ("newton", "kernel", "metric", "l1", "path", "cvar", "bootstrap", "quantiles")
 print(json.dumps({name: [hashlib.sha256(part).hexdigest() for part in t.WORK[name]()]
                   for name in names}))
 """

@@ -23,8 +23,10 @@ import scipy.sparse as sp
 
 import cvxscreen
 from cvxscreen.cli.commands import main, terminable
+from cvxscreen.data_changes import bootstrap, leave_one_out
 from cvxscreen.errors import NotSaved
 from cvxscreen.paths.checkpoint import Checkpoint
+from cvxscreen.paths.eps_path import EpsRun
 
 X, Y = cvxscreen.datasets.two_gaussians(150, 4, seed=1)
 GRID = np.geomspace(0.01, 10, 6)
@@ -57,6 +59,14 @@ CASES: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     ),
     "guest": (
         lambda: cvxscreen.svm(X, Y), {"values": GRID[:4], "solver": "CLARABEL"}
+    ),
+    "tau": (
+        lambda: cvxscreen.regression(X, X[:, 0], loss="quantile", intercept=True),
+        {"over": "tau", "values": np.array([0.1, 0.3, 0.5, 0.9])},
+    ),
+    "tau without a penalty": (
+        lambda: cvxscreen.regression(X, np.sin(X[:, 0]), C=np.inf, loss="quantile"),
+        {"over": "tau", "values": np.array([0.2, 0.5, 0.7])},
     ),
 }
 
@@ -91,6 +101,63 @@ def test_a_resumed_path_is_the_same_to_the_last_bit(case: str, tmp_path: Path, m
         assert bits(cvxscreen.load_path(file)) == bits(whole)[:done]
     monkeypatch.undo()
     assert bits(cvxscreen.path(make(), checkpoint=file, **options)) == bits(whole)
+
+
+def test_an_interrupted_eps_path_keeps_its_first_points(monkeypatch) -> None:
+    """They are those of the whole path, and say what they serve."""
+    problem, options = cvxscreen.svm(X, Y), {"eps": 1e-2, "values": (0.01, 10.0)}
+    whole, advance, calls = cvxscreen.path(problem, **options), EpsRun.advance, []
+
+    def interrupted(self: EpsRun, grid: np.ndarray) -> None:
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        calls.append(1)
+        advance(self, grid)
+
+    monkeypatch.setattr(EpsRun, "advance", interrupted)
+    part = cvxscreen.path(problem, **options)
+    assert not part.finished
+    assert part.stopped == "interrupted"
+    assert bits(part) == bits(whole)[:2]
+    assert [p.serves for p in part.points] == [p.serves for p in whole.points[:2]]
+
+
+def test_interrupted_refits_keep_what_is_done(monkeypatch) -> None:
+    """Leave-one-out: intervals of the terms so far, the others as wide as before any refit."""
+    solution = cvxscreen.solve(cvxscreen.svm(X, Y, C=1.0), tol=1e-3)
+    bounded = cvxscreen.leave_one_out(solution, refit=False)
+    refit, calls = leave_one_out._refitted, []
+
+    def interrupted(*args: Any) -> Any:
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        calls.append(1)
+        return refit(*args)
+
+    monkeypatch.setattr(leave_one_out, "_refitted", interrupted)
+    found = cvxscreen.leave_one_out(solution)
+    assert not found.finished
+    assert 0 < found.refitted.sum() <= 3
+    rest = ~found.refitted
+    np.testing.assert_array_equal(found.low[rest], bounded.low[rest])
+    np.testing.assert_array_equal(found.high[rest], bounded.high[rest])
+
+
+def test_an_interrupted_bootstrap_keeps_its_first_fits(monkeypatch) -> None:
+    solution = cvxscreen.solve(cvxscreen.svm(X, Y, C=1.0))
+    whole = cvxscreen.bootstrap(solution, 6, seed=3)
+    fit, calls = bootstrap._fit, []
+
+    def interrupted(*args: Any) -> Any:
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        calls.append(1)
+        return fit(*args)
+
+    monkeypatch.setattr(bootstrap, "_fit", interrupted)
+    found = cvxscreen.bootstrap(solution, 6, seed=3)
+    assert not found.finished
+    np.testing.assert_array_equal(found.coefficients, whole.coefficients[:4])
 
 
 def test_a_path_that_ends_by_itself_ends_at_the_same_point(tmp_path: Path, monkeypatch) -> None:

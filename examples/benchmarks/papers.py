@@ -1,0 +1,247 @@
+"""Each table of the five papers beside ours, with the preparation that reproduces it.
+
+    OMP_NUM_THREADS=1 python examples/benchmarks/papers.py DATA_FOLDER [PART ...] [--quick]
+    python examples/benchmarks/papers.py --page
+
+Parts: wang, ogawa, yoshida, shibagaki, chen. What is measured goes to results/papers.json, part by
+part; ``--page`` writes docs/papers_tables.md from it. CPU seconds of one thread: compare factors,
+not seconds. Data: ``NAME.npz`` files; without a folder what needs none is run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from time import process_time
+
+import dvi_tables
+import numpy as np
+import ogawa_tables
+from multitask import auc, compare, grids
+from multitask import load as load_tasks
+from sklearn import datasets
+from sklearn.neighbors import KNeighborsClassifier
+from sparse_models import along
+from sparse_pictures import GAPS, ROWS, measured
+from sparse_sets import load as load_sparse
+
+import cvxscreen
+from cvxscreen._support.tables import table
+from cvxscreen.models.files import read_data
+from cvxscreen.solvers.metric.sequence import iterate_path
+
+HERE = Path(__file__).resolve().parent
+STORED = HERE / "results" / "papers.json"
+PAGE = HERE.parents[1] / "docs" / "papers_tables.md"
+
+Table = tuple[str, str, str, tuple[str, ...], list]
+"""Key, title, what was done, header, rows."""
+
+RANGES = {
+    "iris": (1.3e7, 2.3e1), "wine": (2.0e7, 5.1e1), "segment": (2.5e6, 4.2),
+    "satimage": (1.0e7, 8.8),
+}
+"""Largest and smallest lambda of Table 2 of Yoshida et al., for the sets that are here."""
+NEIGHBOURS = {"iris": None, "wine": None, "segment": 20, "satimage": 15}
+"""Their k; None for all."""
+
+
+def metric_data(folder: Path | None, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Features scaled to [-1, 1], as LIBSVM's files have them."""
+    if name in ("iris", "wine"):
+        X, y = getattr(datasets, f"load_{name}")(return_X_y=True)
+    else:
+        assert folder is not None
+        X, y = read_data(folder / f"{name}.npz")
+        X = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=float)
+        X, y = (X[:4435], y[:4435]) if name == "satimage" else (X, y)
+    low, high = X.min(axis=0), X.max(axis=0)
+    some = high > low
+    return 2.0 * (X[:, some] - low[some]) / (high - low)[some] - 1.0, y
+
+
+def flat_from(problem: cvxscreen.Problem, top: float) -> float:
+    """The lambda at which the loss hardly falls (the paper's rule, ratio 0.9), or 0."""
+    before = None
+    for station in iterate_path(problem, top * 0.9 ** np.arange(1, 200)):
+        lam, loss = float(station.problem.lam), station.loss
+        if before is not None and before[1] > 0:
+            fall = (before[1] - loss) / before[1] * before[0] / (before[0] - lam)
+            if fall < 0.01 and lam < 0.01 * top:
+                return lam
+        before = lam, loss
+    return 0.0
+
+
+def yoshida(folder: Path | None, quick: bool) -> Iterator[Table]:
+    """Table 2's ranges of lambda, and Figure 12."""
+    rows = []
+    for name, (largest, least) in RANGES.items():
+        if (folder is None or quick) and NEIGHBOURS[name] is not None:
+            continue
+        X, y = metric_data(folder, name)
+        some = np.random.default_rng(0).permutation(len(y))[: round(0.9 * len(y))]
+        X, y, k = X[some], y[some], NEIGHBOURS[name]
+        T = cvxscreen.triplets(X, y, k=len(y) if k is None else k)
+        problem = cvxscreen.rtlm(X, T, 1.0)
+        top = cvxscreen.lambda_max(problem)
+        rows.append([name, *X.shape, len(T), top, largest, flat_from(problem, top), least])
+    yield ("yoshida-ranges", "Yoshida et al., Table 2: ranges of lambda",
+           "Features scaled to [-1, 1]; nine tenths of the points, drawn once (the paper: five "
+           "times).",
+           ("set", "n", "d", "triplets", "lambda_max", "paper", "lambda_min", "paper "), rows)
+    if folder is None:
+        return
+    X, y = metric_data(folder, "phishing")
+    order = np.random.default_rng(0).permutation(len(y))[: 500 if quick else 1500]
+    X, y, n = X[order], y[order], len(order)
+    parts = [np.arange(n)[: 6 * n // 10], np.arange(n)[6 * n // 10: 8 * n // 10],
+             np.arange(n)[8 * n // 10:]]
+    rows = []
+    for k in (2, 4) if quick else (2, 4, 6, 9):
+        began = process_time()
+        T = cvxscreen.triplets(X[parts[0]], y[parts[0]], k=k)
+        problem = cvxscreen.rtlm(X[parts[0]], T, 1.0)
+        found = cvxscreen.path(problem, over="lam", values=np.geomspace(1e5, 0.1, 12))
+        seconds = process_time() - began
+        learned = [cvxscreen.factor_of(problem, p.x) for p in found.points]
+        errors = []
+        for near in (10, 20, 30):
+            scores = [knn(L, X, y, parts[0], parts[1], near) for L in learned]
+            errors.append(100 * (1 - knn(learned[int(np.argmax(scores))], X, y, parts[0],
+                                         parts[2], near)))
+        rows.append([k, len(T), round(seconds, 2), *(round(e, 2) for e in errors)])
+    yield ("yoshida-error", "Yoshida et al., Figure 12: test error against k, phishing",
+           f"{n:,} points, 60 % learn, 20 % choose lambda of 12 in [0.1, 1e5], 20 % test, one "
+           "split (the paper: ten splits of all 11,055). Errors in %. The paper's curves fall to "
+           "k = 6 (10 NN), 12 (20 NN) and 15 (30 NN).",
+           ("k", "triplets", "path s", "10 NN", "20 NN", "30 NN"), rows)
+
+
+def knn(L: np.ndarray, X: np.ndarray, y: np.ndarray, train: np.ndarray, test: np.ndarray,
+        near: int) -> float:
+    """Accuracy of nearest neighbours under the metric ``L' L``."""
+    if not len(L):
+        return 0.0
+    vote = KNeighborsClassifier(near).fit(X[train] @ L.T, y[train])
+    return float(vote.score(X[test] @ L.T, y[test]))
+
+
+def shibagaki(folder: Path | None, quick: bool) -> Iterator[Table]:
+    """Figures 2, 7 and 8 as numbers, and the totals of Figures 3 and 5."""
+    if folder is None:
+        return
+    rows, totals = [], []
+    names = ("colon",) if quick else ("colon", "pcmac_7511", "madelon")
+    for name in names:
+        X, y = load_sparse(folder, name)
+        for kind, door in (("svc", cvxscreen.sparse_svm), ("svr", cvxscreen.sparse_svr)):
+            base = door(X, y, 1.0)
+            top = cvxscreen.lambda_max(base)
+            for share in (0.5, 0.1):
+                found, many = measured(base.with_(lam=share * top))
+                for row, what in enumerate(ROWS):
+                    alone, added, kept = found[:, :, row].T
+                    rows.append([name, kind, share, what, many[row],
+                                 *(percent(v) for v in (*alone[[0, 2, 5]], *added[[0, 2, 5]],
+                                                        *kept[[2, 5]]))])
+        base = cvxscreen.sparse_svm(X, y, 1.0)
+        grid = cvxscreen.lambda_max(base) * np.geomspace(1.0, 0.05, 5 if quick else 20)
+        ways = [("safe", way) for way in ("none", "features", "samples", "both")]
+        for solver in ("sdca",) if quick else ("sdca", "spdc"):
+            seconds = along(base, grid, ways, solver)[:, :, 0].sum(axis=0)
+            totals.append([name, solver, *(round(float(s), 2) for s in seconds),
+                           round(float(seconds[0] / seconds[3]), 1)])
+    gaps = [f"{GAPS[k]:.0e}" for k in (0, 2, 5)]
+    yield ("shibagaki-rates", "Shibagaki et al., Figures 2, 7 and 8: what iterates of SDCA prove",
+           "In % of what there is to decide, by the relative gap of the iterate: a rule alone, "
+           "what both together add (synergy), and what is proven to stay (safe keeping).",
+           ("set", "model", "lambda / max", "of", "there are", *(f"alone {g}" for g in gaps),
+            *(f"added {g}" for g in gaps), *(f"kept {g}" for g in gaps[1:])), rows)
+    yield ("shibagaki-times", "Shibagaki et al., Figures 3 and 5: total CPU seconds of a path",
+           f"{5 if quick else 20} values of lambda from the largest to a twentieth, relative gap "
+           "1e-6. The paper's bars: both is fastest on all sets.",
+           ("set", "solver", "none", "features", "samples", "both", "none / both"), totals)
+
+
+def percent(share: float) -> float | str:
+    """Rounded; empty where there was nothing to decide."""
+    return "" if np.isnan(share) else round(100 * float(share), 1)
+
+
+def chen(folder: Path | None, quick: bool, splits: int) -> Iterator[Table]:
+    """Landmine: does sharing a subspace predict better than tasks alone, or all together?"""
+    if folder is None:
+        return
+    X, y, task = load_tasks(folder, "landmine_mtl")
+    settings = grids((1e-3, 1e-2, 1e-1), (0.01, 0.1), (1, 2))
+    lines = compare(X, y, task, "hinge", auc, settings, 0.5, 2 if quick else splits, True)
+    found = {kind: np.array([line[2] for line in lines if line[1] == kind]) for kind in settings}
+    rows = []
+    for kind, values in found.items():
+        away = found["rASO"] - values
+        error = away.std(ddof=1) / np.sqrt(len(away)) if len(away) > 1 else 0.0
+        rows.append([kind, len(values), round(float(values.mean()), 4),
+                     round(float(values.std(ddof=1) / np.sqrt(len(values))), 4),
+                     round(float(away.mean()), 4), round(float(error), 4), int((away > 0).sum())])
+    yield ("chen-landmine", "Chen et al.'s model on landmine: mean area under the curve",
+           "Half of every task trains; alpha, eta and h chosen by cross-validation inside it. The "
+           "difference is of pairs, split by split.",
+           ("model", "splits", "AUC", "standard error", "rASO minus it", "its standard error",
+            "splits won by rASO"), rows)
+
+
+def page(stored: dict) -> str:
+    """docs/papers_tables.md."""
+    lines = [
+        "# The papers' tables beside ours", "",
+        "Written by `examples/benchmarks/papers.py --page` from the results stored beside it. CPU "
+        "seconds of one", "thread on a shared machine: compare factors, not seconds. Statements "
+        "and calls: [the five papers](papers.md).",
+    ]
+    for entry in stored.values():
+        lines += ["", f"## {entry['title']}", "", entry["note"], "",
+                  "| " + " | ".join(h.strip() for h in entry["header"]) + " |",
+                  "|" + "---|" * len(entry["header"])]
+        lines += ["| " + " | ".join(cell(v) for v in row) + " |" for row in entry["rows"]]
+    return "\n".join(lines) + "\n"
+
+
+def cell(value: object) -> str:
+    """A number as a reader wants it."""
+    if isinstance(value, float) and value and not 1e-3 <= abs(value) < 1e5:
+        return f"{value:.1e}"
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("parts", nargs="*", default=[])
+    parser.add_argument("--quick", action="store_true", help="small sets and short grids; no file")
+    parser.add_argument("--splits", type=int, default=10, help="of landmine")
+    parser.add_argument("--page", action="store_true", help="write the page from what is stored")
+    args = parser.parse_args()
+    parts: dict[str, Callable[[Path | None, bool], Iterator[Table]]] = {
+        "wang": dvi_tables.tables, "ogawa": ogawa_tables.tables, "yoshida": yoshida,
+        "shibagaki": shibagaki, "chen": partial(chen, splits=args.splits),
+    }
+    stored = json.loads(STORED.read_text()) if STORED.exists() else {}
+    if args.page:
+        PAGE.write_text(page(stored), "utf-8")
+        return
+    for name in args.parts or parts:
+        for key, title, note, header, rows in parts[name](args.folder, args.quick):
+            print(title, note, table(header, rows), sep="\n", flush=True)
+            stored[key] = {"title": title, "note": note, "header": header, "rows": rows}
+            if not args.quick:
+                STORED.write_text(json.dumps(stored, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
