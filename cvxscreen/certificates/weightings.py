@@ -34,10 +34,11 @@ class Linear(NamedTuple):
     x : array, shape (d,)
     slopes : array, shape (n,)
         Any slope in the box of the term; only those that prove to belong to a linear piece count.
-    A : array, shape (n, d)
-        The rows of the data.
-    margins : array, shape (n,)
-        At `x`.
+    columns : array, shape (d, n)
+        The rows of the data as columns.
+    room : array, shape (n,)
+        How far from `x` a term provably stays on the linear piece of its slope; negative where it
+        is on none.
     pulls : array, shape (n, d)
         The rows, each times its slope.
     sums : array, shape (n, 3)
@@ -47,37 +48,44 @@ class Linear(NamedTuple):
 
     x: Array
     slopes: Array
-    A: Array
-    margins: Array
+    columns: Array
+    room: Array
     pulls: Array
     sums: Array
 
     @classmethod
     def at(cls, problem: Problem, x: Array, slopes: Array) -> Linear:
         """Of dense rows."""
-        A = np.ascontiguousarray(cast(Rows, problem.design).dense())
+        A = cast(Rows, problem.design).dense()
         pulls, size, f = slopes[:, None] * A, np.abs(slopes), problem.losses
         free = np.flatnonzero(problem.quadratic.free)
         conjugate = f.b * slopes + f.e * size + 0.5 * f.q * slopes * slopes
         sums = [size * problem.norms, np.abs(pulls[:, free]).sum(axis=1), conjugate]
-        return cls(x, slopes, A, A @ x, pulls, np.column_stack(sums))
+        room = _room(problem, x, slopes, A @ x)
+        return cls(x, slopes, np.ascontiguousarray(A.T), room, pulls, np.column_stack(sums))
 
 
-def linear_around(problem: Problem, around: Linear, distance: float) -> Mask:
-    """Terms that have ``around.slopes`` wherever ``|x - around.x| <= distance``; proven."""
-    t = around.margins
+def _room(problem: Problem, x: Array, s: Array, t: Array) -> Array:
+    """How far from x each term provably stays on the linear piece that has slope s."""
     b, e, q, lo, hi = columns(problem.losses)
-    noise = problem.design.forward_factor * float(np.linalg.norm(around.x))
-    reach = problem.sizes * ((noise + distance) * (1.0 + 32.0 * EPS))
-    reach = reach * (1.0 + EPS * (problem.d + 8)) + 16.0 * EPS * (np.abs(t) + np.abs(b) + e)
-    s = around.slopes
     with np.errstate(invalid="ignore"):
-        low = (s == lo) & (t + reach <= b - e + q * lo)
-        high = (s == hi) & (t - reach >= b + e + q * hi)
-        low &= np.isfinite(lo)
-        high &= np.isfinite(hi)
-    left, right = (lo == 0.0) | (t - reach >= b - e), (hi == 0.0) | (t + reach <= b + e)
-    return np.asarray(low | high | ((s == 0.0) & left & right))
+        low = np.where((s == lo) & np.isfinite(lo), b - e + q * lo - t, -np.inf)
+        high = np.where((s == hi) & np.isfinite(hi), t - (b + e + q * hi), -np.inf)
+    left, right = np.where(lo == 0.0, np.inf, t - b + e), np.where(hi == 0.0, np.inf, b + e - t)
+    flat = np.where(s == 0.0, np.minimum(left, right), -np.inf)
+    away = np.maximum(np.maximum(low, high), flat)
+    knots = np.where(np.isfinite(lo), -lo, 0.0) + np.where(np.isfinite(hi), hi, 0.0)
+    away = away - 16.0 * EPS * (np.abs(t) + np.abs(b) + e + q * knots)
+    noise = problem.design.forward_factor * float(np.linalg.norm(x)) * (1.0 + 8.0 * EPS)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        far = np.where(problem.sizes > 0, away / problem.sizes, np.where(away > 0, np.inf, -1.0))
+    # A negative distance is not made less so by the factor, and none is taken for a proof.
+    return np.asarray(far * (1.0 - EPS * (problem.d + 40)) - noise)
+
+
+def linear_around(around: Linear, distance: float) -> Mask:
+    """Terms that have ``around.slopes`` wherever ``|x - around.x| <= distance``; proven."""
+    return np.asarray((around.room >= distance * (1.0 + 8.0 * EPS)) & (around.room > 0.0))
 
 
 class Block(NamedTuple):
@@ -151,20 +159,25 @@ def weighted_takers(block, margins, needed, distance, free, out):  # type: ignor
     A, m = block.A, block.A.shape[1]
     for k in range(out.size):
         up, down = np.inf, np.inf
-        for i in range(m):
-            w, s, size = block.W[k, i], block.theta[k, i], abs(A[free, i])
-            rise, fall = block.hi[i] * w - s, s - block.lo[i] * w
-            if A[free, i] < 0.0:
-                rise, fall = fall, rise
-            fits_up, fits_down = rise * size >= needed[k], fall * size >= needed[k]
-            if w == 0.0 or size == 0.0 or not (fits_up or fits_down):
-                continue
-            rate = abs(margins[k, i]) + abs(block.b[i]) + block.e[i] + block.q[i] / w * abs(s)
-            rate = (rate + block.norms[i] * distance[k]) / size
-            if fits_up:
-                up = min(up, rate)
-            if fits_down:
-                down = min(down, rate)
+        for both in (True, False):  # those with room both ways are few, and mostly enough
+            for i in range(m):
+                w, s, size = block.W[k, i], block.theta[k, i], abs(A[free, i])
+                rise, fall = block.hi[i] * w - s, s - block.lo[i] * w
+                if both and not (rise > 0.0 and fall > 0.0):
+                    continue
+                if A[free, i] < 0.0:
+                    rise, fall = fall, rise
+                fits_up, fits_down = rise * size >= needed[k], fall * size >= needed[k]
+                if w == 0.0 or size == 0.0 or not (fits_up or fits_down):
+                    continue
+                rate = abs(margins[k, i]) + abs(block.b[i]) + block.e[i]
+                rate += block.q[i] / w * abs(s) + block.norms[i] * distance[k]
+                if fits_up:
+                    up = min(up, rate / size)
+                if fits_down:
+                    down = min(down, rate / size)
+            if max(up, down) < np.inf:
+                break
         out[k] = needed[k] * max(up, down) if needed[k] > 0.0 else 0.0
 
 
@@ -205,17 +218,16 @@ def certify_weightings(
     reach = float(np.sqrt(np.square(X - around.x).sum(axis=1).max())) * (1.0 + EPS * (d + 8))
     given = np.zeros(n, dtype=bool)
     given[rows] = True
-    more = np.flatnonzero(~(linear_around(problem, around, reach) | given))
+    more = np.flatnonzero(~(linear_around(around, reach) | given))
     s, f = around.slopes, columns(problem.losses)
     if len(more):
         theta = np.hstack([theta, np.take(W, more, axis=1) * s[more]])
         rows = np.concatenate([rows, more])
-    w, A = np.take(W, rows, axis=1), around.A[rows]
-    columns_of = np.ascontiguousarray(A.T)
+    w, A = np.take(W, rows, axis=1), np.take(around.columns, rows, axis=1)
     b, e, q, lo, hi = (column[rows] for column in f)
     theta = np.ascontiguousarray(theta)
     block = Block(
-        columns_of, problem.sizes[rows], problem.norms[rows], b, e, q, lo, hi, w, theta
+        A, problem.sizes[rows], problem.norms[rows], b, e, q, lo, hi, w, theta
     )
     indices = np.flatnonzero(problem.quadratic.free)
     free = int(indices[0]) if len(indices) else -1
@@ -224,8 +236,8 @@ def certify_weightings(
     values, fy, load, size, outside = out.T
     # All terms at the slopes around, and what the looked-at ones have instead.
     pulled, there = W @ around.pulls, w * s[rows]
-    far = pulled - there @ A
-    pull = far + block.theta @ A + problem.linear
+    far = pulled - there @ A.T
+    pull = far + block.theta @ A.T + problem.linear
     everywhere = W @ around.sums
     load = load + 3.0 * everywhere[:, 0]
     size = size + 3.0 * everywhere[:, 1]

@@ -14,6 +14,7 @@ import numpy as np
 from cvxscreen._support.compiled import ANNOUNCEMENT
 from cvxscreen._support.progress import Progress
 from cvxscreen.api import solve
+from cvxscreen.data_changes.replicates import Replicates, counts
 from cvxscreen.datasets import heavy_tailed_regression, sparse_text_like, two_gaussians
 from cvxscreen.models.comparisons import triplets
 from cvxscreen.models.metric import rtlm
@@ -83,8 +84,17 @@ def _tasks() -> None:
           tol=1e-3)
 
 
+def _many_weightings() -> None:
+    """A block of bootstrap fits, with and without an intercept."""
+    for intercept in (False, True):
+        X, y = heavy_tailed_regression(300, 3)
+        fitted = solve(regression(X, y, intercept=intercept))
+        Replicates(fitted, 1e-6).solve(counts(0, 0, len(y)))
+
+
 JOBS: dict[str, Callable[[], None]] = {
     "dense rows": _dense_rows,
+    "many weightings": _many_weightings,
     "many terms": _many_terms,
     "sparse rows": _sparse_rows,
     "kernels": _kernels,

@@ -16,7 +16,6 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
-from cvxscreen._support.compiled import on_disk
 from cvxscreen._support.limits import Limits
 from cvxscreen._support.progress import Progress
 from cvxscreen._support.tables import Record, table
@@ -24,10 +23,17 @@ from cvxscreen._support.validation import one_of, tolerance, whole
 from cvxscreen.api import solve
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.changed import accepted, refit, taken, weighted
-from cvxscreen.data_changes.replicates import BLOCK, PRICE, Replicates, counts, small_problems
+from cvxscreen.data_changes.replicates import (
+    BLOCK,
+    TOGETHER,
+    Replicates,
+    counts,
+    may_be_together,
+    together,
+)
 from cvxscreen.designs.gram import Gram
 from cvxscreen.errors import InvalidInput
-from cvxscreen.solvers.compiled_path.segments import CompileClock, ready
+from cvxscreen.solvers.compiled_path.segments import ready
 from cvxscreen.solvers.registry import compiled_path
 from cvxscreen.solvers.solution import Solution
 
@@ -37,9 +43,6 @@ Array = NDArray[np.float64]
 
 SHOWN = 20
 """Coefficients that are printed."""
-
-TOGETHER = CompileClock(PRICE)
-"""Of the fits a block at a time, against one after another."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -181,13 +184,13 @@ def _fits(
 ) -> Iterator[tuple[Array, bool]]:
     """The fits in their order, as they are finished."""
     first = 0
-    if compiled_path(solution.problem, "auto") and ready():
-        if not (on_disk(small_problems) or TOGETHER.due):
+    if may_be_together(solution.problem):
+        if not together(solution.problem):
             with TOGETHER.rent(coming=B - 1):
                 fit = _fit(solution, seed, 0, tol)
             first = 1
             yield fit
-        if on_disk(small_problems) or TOGETHER.due:
+        if together(solution.problem):
             yield from _together(solution, first, B, seed, tol, n_jobs)
             return
     with TOGETHER.rent():
@@ -201,7 +204,7 @@ def _together(
     solver = Replicates(solution, tol)
 
     def block(start: int) -> list[tuple[Array, bool]]:
-        X, ok = solver.solve(counts(seed, start, solution.problem.n))
+        X, _, ok = solver.solve(counts(seed, start, solution.problem.n))
         wanted = range(max(first - start, 0), min(B - start, BLOCK))
         return [
             (X[k], True) if ok[k] else _fit(solution, seed, start + k, tol) for k in wanted

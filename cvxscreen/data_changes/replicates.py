@@ -14,16 +14,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.compiled import compiled
+from cvxscreen._support.compiled import compiled, on_disk
 from cvxscreen.certificates.weightings import (
     Linear,
     certify_weightings,
     linear_around,
 )
+from cvxscreen.core.problem import Problem
 from cvxscreen.solvers.compiled_path.loops import Terms, Workspace, newton
+from cvxscreen.solvers.compiled_path.segments import CompileClock, ready
+from cvxscreen.solvers.registry import compiled_path
 from cvxscreen.solvers.solution import Solution
 
-__all__ = ["BLOCK", "Replicates", "counts", "small_problems"]
+__all__ = ["BLOCK", "Replicates", "TOGETHER", "counts", "may_be_together", "together"]
 
 Array = NDArray[np.float64]
 
@@ -50,14 +53,24 @@ ROUNDS = 4
 WIDER = 1.25
 """What the answers may be further from the solution than was foretold."""
 
-SMOOTH = 0.3
+SMOOTH = 0.1
 """Width over which kinks are smoothed at first, as a share of the band's."""
 
-SHARE, STEPS = 0.7, 60
+SHARE, STEPS = 0.9, 60
 """Of the tolerance for the small problems, and most Newton steps."""
 
-PRICE = 4.0
-"""CPU seconds of compiling the loops here and those of the certificate. Measured: 3 to 4."""
+TOGETHER = CompileClock(4.0)
+"""Of fits a block at a time, against one after another. Measured: 3 to 4 CPU seconds."""
+
+
+def together(problem: Problem) -> bool:
+    """Whether a block of fits of `problem` need not wait for a compiler, or has waited enough."""
+    return may_be_together(problem) and (on_disk(small_problems) or TOGETHER.due)
+
+
+def may_be_together(problem: Problem) -> bool:
+    """Whether `Replicates` takes `problem`, once its loops are compiled."""
+    return compiled_path(problem, "auto") and ready()
 
 
 class Near(NamedTuple):
@@ -75,6 +88,8 @@ class Near(NamedTuple):
         1 / q, or 0.
     W, t, theta : array, shape (K, m)
         Weights, margins where the small problems begin, slopes to be filled in.
+    bent : mask, shape (K, m)
+        Whether the slope changes within the band around the margin, to be filled in.
     """
 
     A: Array
@@ -88,6 +103,7 @@ class Near(NamedTuple):
     W: Array
     t: Array
     theta: Array
+    bent: NDArray[np.bool_]
 
 
 @compiled(inline=True)
@@ -102,10 +118,10 @@ def slope_of(t: Any, b: Any, e: Any, flat: Any, inv: Any, lo: Any, hi: Any) -> A
 
 @compiled(allocates=False)
 def weighted_slopes(near: Any, width: Any) -> None:
-    """Fill `theta` with the weighted slopes; with 0 where they change within `width`."""
+    """Fill `theta` with the weighted slopes; with 0 where they change within `width`: `bent`."""
     b, e, flat, inv, lo, hi = near.b, near.e, near.flat, near.inv, near.lo, near.hi
     for k in range(near.W.shape[0]):
-        w, t, theta = near.W[k], near.t[k], near.theta[k]
+        w, t, theta, bent = near.W[k], near.t[k], near.theta[k], near.bent[k]
         if width == 0.0:
             for i in range(b.size):
                 theta[i] = w[i] * slope_of(t[i], b[i], e[i], flat[i], inv[i], lo[i], hi[i])
@@ -113,35 +129,33 @@ def weighted_slopes(near: Any, width: Any) -> None:
         for i in range(b.size):
             s = slope_of(t[i] - width, b[i], e[i], flat[i], inv[i], lo[i], hi[i])
             other = slope_of(t[i] + width, b[i], e[i], flat[i], inv[i], lo[i], hi[i])
-            theta[i] = w[i] * s * (s == other)
+            bent[i] = s != other
+            theta[i] = w[i] * (0.0 if bent[i] else s)
 
 
 @compiled(nogil=True, allocates=False)
 def small_problems(
-    near: Any, X: Any, rho: Any, width: Any, smooth: Any, target: Any, free: Any, room: Any
+    near: Any, X: Any, rho: Any, smooth: Any, target: Any, free: Any, room: Any
 ) -> None:
-    """Solve each weighting for the terms whose slopes change within `width`; fill `X` and theta.
+    """Solve each weighting for the terms that are `bent`; fill `X` and their `theta`.
 
     `rho` is the gradient of all that is fixed, `room` the records that `newton` works in and the
     positions of the terms.
     """
     reduced, work, index = room
     b, e, q, lo, hi = near.b, near.e, near.q, near.lo, near.hi
-    flat, inv = near.flat, near.inv
     d = near.A.shape[0]
     for k in range(near.W.shape[0]):
         m = np.int64(0)
         base = 0.0
         for i in range(b.size):
-            w, t = near.W[k, i], near.t[k, i]
-            s = slope_of(t - width, b[i], e[i], flat[i], inv[i], lo[i], hi[i])
-            other = slope_of(t + width, b[i], e[i], flat[i], inv[i], lo[i], hi[i])
-            if w > 0.0 and s != other:
+            w = near.W[k, i]
+            if near.bent[k, i] and w > 0.0:
                 index[m] = i
                 reduced.b[m], reduced.e[m], reduced.q[m] = b[i], e[i], q[i] / w
                 reduced.inv[m] = w / max(q[i], 1e-300)
                 reduced.lo[m], reduced.hi[m] = lo[i] * w, hi[i] * w
-                work.t[m] = t
+                work.t[m] = near.t[k, i]
                 middle = 0.5 * w * (lo[i] + hi[i])
                 work.theta0[m] = middle if abs(middle) < np.inf else 0.0
                 if free >= 0:
@@ -198,14 +212,19 @@ class Replicates:
         self.smooth = SMOOTH * self.band / (float(np.median(span)) if len(span) else 1.0)
         free = np.flatnonzero(problem.quadratic.free)
         self.free = int(free[0]) if len(free) else -1
+        nth = min(BAND * d, problem.n - 1)
+        self.least = max(float(np.partition(self.around.room, nth)[nth]), 0.0)
         self.target = SHARE * tol * abs(solution.value)
 
-    def solve(self, W: Array) -> tuple[Array, NDArray[np.bool_]]:
-        """The optima under the weights `W`, shape (K, n), and which of them are certified."""
+    def solve(self, W: Array) -> tuple[Array, Array, NDArray[np.bool_]]:
+        """The optima under the weights `W`, shape (K, n), their gaps, and which are small enough.
+
+        Every gap is proven, those that are not small enough too.
+        """
         diagonal = self.problem.quadratic.diagonal
         pull = W @ self.around.pulls
         X = self.x - (pull + diagonal * self.x) @ self.towards
-        ok, waiting = np.zeros(len(W), dtype=bool), np.arange(len(W))
+        ok, gap, waiting = np.zeros(len(W), dtype=bool), np.empty(len(W)), np.arange(len(W))
         for attempt in range(ROUNDS):
             w, at = W[waiting], X[waiting]
             near, rows, fixed = self._near(w, pull[waiting], at)
@@ -217,27 +236,27 @@ class Replicates:
             weighted_slopes(near, self.band)
             rho = fixed + near.theta @ near.A.T
             small_problems(
-                near, at, rho, self.band, self.smooth, self.target, self.free,
+                near, at, rho, self.smooth, self.target, self.free,
                 self._room(len(rows)),
             )
             proofs = certify_weightings(
                 self.problem, self.around, w, at, rows, near.theta, tol=self.tol
-            ).ok
-            X[waiting], ok[waiting] = at, proofs
-            waiting = waiting[~proofs]
+            )
+            X[waiting], gap[waiting], ok[waiting] = at, proofs.gap, proofs.ok
+            waiting = waiting[~proofs.ok]
             if not len(waiting):
                 break
-        return X, ok
+        return X, gap, ok
 
     def _near(
         self, W: Array, pull: Array, X: Array
     ) -> tuple[Near, NDArray[np.intp], Array]:
         """Terms that may change their piece, their positions, the gradient of all others."""
         around, losses = self.around, self.problem.losses
-        reach = WIDER * float(np.linalg.norm(X - self.x, axis=1).max())
-        rows = np.flatnonzero(~linear_around(self.problem, around, reach))
+        reach = max(WIDER * float(np.linalg.norm(X - self.x, axis=1).max()), self.least)
+        rows = np.flatnonzero(~linear_around(around, reach))
         w = np.take(W, rows, axis=1)  # in the order of memory, which indexing does not keep
-        A = np.ascontiguousarray(around.A[rows].T)
+        A = np.take(around.columns, rows, axis=1)
         fixed = pull - (w * around.slopes[rows]) @ A.T
         b, e, q, lo, hi = (
             column[rows] for column in (losses.b, losses.e, losses.q, losses.lo, losses.hi)
@@ -245,7 +264,8 @@ class Replicates:
         flat = q == 0.0
         inv = np.where(flat, 0.0, 1.0 / np.where(flat, 1.0, q))
         room = np.empty((2, *w.shape))
-        return Near(A, b, e, q, lo, hi, flat, inv, w, room[0], room[1]), rows, fixed
+        bent = np.empty(w.shape, dtype=bool)
+        return Near(A, b, e, q, lo, hi, flat, inv, w, room[0], room[1], bent), rows, fixed
 
     def _room(self, m: int) -> tuple[Terms, Workspace, NDArray[np.int64]]:
         d = self.problem.d

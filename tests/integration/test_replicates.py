@@ -35,7 +35,7 @@ PROBLEMS = {
 def test_a_block_holds_the_fits_of_each_weighting_alone(name: str) -> None:
     solution = cs.solve(PROBLEMS[name](), tol=1e-8)
     W = counts(3, 0, 400)
-    x, ok = Replicates(solution, 1e-8).solve(W)
+    x, gap, ok = Replicates(solution, 1e-8).solve(W)
     assert ok.mean() > 0.9 or name in ("constant response", "repeated rows")
     for k in range(0, BLOCK, 5):
         if not ok[k]:
@@ -45,6 +45,7 @@ def test_a_block_holds_the_fits_of_each_weighting_alone(name: str) -> None:
         alone = cs.solve(there, tol=1e-9)
         assert there.primal(x[k]) <= alone.value * (1.0 + 1e-7) + 1e-9
         assert there.primal(x[k]) >= (alone.value - alone.certificate.gap) * (1.0 - 1e-12)
+        assert there.primal(x[k]) - alone.value <= gap[k] * (1.0 + 1e-9) + 1e-9 * alone.value
         assert certify(there, alone.x, alone.theta, tol=1e-6).ok
 
 
@@ -52,9 +53,10 @@ def test_what_a_block_does_not_certify_is_fitted_alone(monkeypatch: pytest.Monke
     solution = cs.solve(PROBLEMS["quantile"](), tol=1e-9)
     whole = cs.bootstrap(solution, 6, seed=2, tol=1e-9)
     monkeypatch.setattr(
-        Replicates, "solve", lambda self, W: (np.full((len(W), 6), np.nan), W[:, 0] < 0)
+        Replicates, "solve",
+        lambda self, W: (np.full((len(W), 6), np.nan), np.full(len(W), np.inf), W[:, 0] < 0),
     )
-    monkeypatch.setattr(module, "on_disk", lambda loop: True)
+    monkeypatch.setattr(module, "together", lambda problem: True)
     alone = cs.bootstrap(solution, 6, seed=2, tol=1e-9)
     assert alone.certified.all()
     np.testing.assert_allclose(alone.coefficients, whole.coefficients, atol=1e-5)
@@ -64,7 +66,7 @@ def test_no_block_is_begun_before_compiling_is_due(monkeypatch: pytest.MonkeyPat
     """The first call on a machine makes its fits one by one, until they have cost as much."""
     solution = cs.solve(PROBLEMS["quantile"](), tol=1e-9)
     together = cs.bootstrap(solution, 5, seed=2, tol=1e-9)
-    monkeypatch.setattr(module, "on_disk", lambda loop: False)
+    monkeypatch.setattr(module, "together", lambda problem: False)
     monkeypatch.setattr(module.TOGETHER, "spent", 0.0)
     monkeypatch.setattr(module, "Replicates", None)
     alone = cs.bootstrap(solution, 5, seed=2, tol=1e-9)
