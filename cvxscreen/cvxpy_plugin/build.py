@@ -41,6 +41,8 @@ from cvxscreen.solvers.lp_svm import LpSvm
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
+LossRows = tuple[Any, Index, float]
+"""A constraint of CVXPY with loss terms: which terms, and the sign from dual value to slope."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +55,7 @@ class Built:
     source : Problem
     variable : cvxpy.Expression
         ``z``, shape (d,): a variable, or the entries of a symmetric one.
-    rows : tuple of (cvxpy constraint, array of int, float)
-        Constraints with loss terms: which terms, and the sign from dual value to slope.
+    rows : tuple of LossRows
     side : tuple of (cvxpy constraint, function)
         Constraints of the side rows and how to read their multipliers.
     """
@@ -62,7 +63,7 @@ class Built:
     problem: Any
     source: Problem
     variable: Any
-    rows: tuple[tuple[Any, Index, float], ...]
+    rows: tuple[LossRows, ...]
     side: tuple[tuple[Any, Callable[[Any], Array]], ...]
 
     def read(self) -> tuple[Array, Array, Array]:
@@ -78,9 +79,7 @@ class Built:
         losses = self.source.losses
         x = np.asarray(self.variable.value, dtype=np.float64)
         theta = losses.slope(self.source.design.forward(x)) if self.source.n else np.zeros(0)
-        for constraint, index, sign in self.rows:
-            if constraint.dual_value is not None:
-                theta[index] = sign * np.asarray(constraint.dual_value).ravel()
+        theta = slopes_of(self.rows, theta)
         parts = [pick(constraint) for constraint, pick in self.side]
         multipliers = np.concatenate(parts) if parts else np.zeros(0)
         return x, np.clip(theta, losses.lo, losses.hi), multipliers
@@ -100,16 +99,9 @@ def build(
     z, penalty, constraints = _variable(problem)
     objective = penalty + problem.linear @ z + problem.constant
     objective = objective + _regulariser(problem, z)
-    rows = []
-    losses = problem.losses
-    down, up = losses.lo < 0, losses.hi > 0
-    for mask, kind in ((down & ~up, "ge"), (up & ~down, "le"), (down & up, "eq")):
-        index = np.flatnonzero(mask)
-        if len(index):
-            cost, more, main = _losses(problem, z, index, kind)
-            objective = objective + cost
-            constraints += [main, *more]
-            rows.append((main, index, -1.0 if kind == "ge" else 1.0))
+    cost, more, rows = written_losses(problem, z)
+    objective = objective + cost
+    constraints += more
     side = _side(problem, z)
     constraints += [entry[0] for entry in side]
     if further is not None:
@@ -120,7 +112,35 @@ def build(
         # Some solvers refuse a problem without a single row.
         constraints = [cp.Variable(1) == 0]
     made = cp.Problem(cp.Minimize(objective), constraints)
-    return Built(made, problem, z, tuple(rows), side)
+    return Built(made, problem, z, rows, side)
+
+
+def written_losses(problem: Problem, z: Any) -> tuple[Any, list[Any], tuple[LossRows, ...]]:
+    """The losses of `problem` at the vector variable `z`: cost, constraints, and where slopes are.
+
+    The constraints hold for slacks of their own. See `slopes_of` for the last entry.
+    """
+    losses, rows = problem.losses, []
+    cost: Any = 0.0
+    constraints: list[Any] = []
+    down, up = losses.lo < 0, losses.hi > 0
+    for mask, kind in ((down & ~up, "ge"), (up & ~down, "le"), (down & up, "eq")):
+        index = np.flatnonzero(mask)
+        if len(index):
+            more_cost, more, main = _losses(problem, z, index, kind)
+            cost = cost + more_cost
+            constraints += [main, *more]
+            rows.append((main, index, -1.0 if kind == "ge" else 1.0))
+    return cost, constraints, tuple(rows)
+
+
+def slopes_of(rows: tuple[LossRows, ...], theta: Array) -> Array:
+    """`theta` with the slopes that dual values say; as it is where a solver gave none."""
+    out = theta.copy()
+    for constraint, index, sign in rows:
+        if constraint.dual_value is not None:
+            out[index] = sign * np.asarray(constraint.dual_value).ravel()
+    return out
 
 
 def _variable(problem: Problem) -> tuple[Any, Any, list[Any]]:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from cvxscreen._support.validation import positive
 from cvxscreen.certificates.certificate import Certificate, certify, relative_gap
 from cvxscreen.core.duality import reference_point
+from cvxscreen.cvxpy_plugin.budgets import ScreenedBudgets, certify_budgets
 from cvxscreen.cvxpy_plugin.composite.problem import (
     CompositeProblem,
     evaluate,
@@ -33,6 +34,7 @@ from cvxscreen.cvxpy_plugin.composite.problem import (
 from cvxscreen.cvxpy_plugin.composite.rounds import ScreenedComposite
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.plugin import run
+from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem
 from cvxscreen.cvxpy_plugin.recognise.check import at_best_helpers
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
@@ -41,6 +43,7 @@ from cvxscreen.cvxpy_plugin.recognise.variable_values import free_entries
 from cvxscreen.cvxpy_plugin.request import Request, require_cvxpy_problem
 from cvxscreen.cvxpy_plugin.solution_cache import cached_recognition
 from cvxscreen.errors import InvalidInput, NotScreenable
+from cvxscreen.solvers.loop import run as run_rounds
 
 Array = NDArray[np.float64]
 Slopes = tuple[Array, Array, Array | None]
@@ -82,6 +85,8 @@ def certify_cvxpy(problem: Any, *, tol: float = 1e-6) -> Certificate:
         recognition = cached_recognition(problem, recognise)
     except NotScreenable as refusal:
         found = recognise_refused(problem, refusal)
+        if isinstance(found, BudgetedProblem):
+            return _with_helpers(problem, _judged_budgets(found, tol), tol)
         if isinstance(found, CompositeProblem):
             made, recognition = found, found.recognition
         else:
@@ -95,6 +100,20 @@ def certify_cvxpy(problem: Any, *, tol: float = 1e-6) -> Certificate:
         if proofs[-1].ok:
             break
     return _with_helpers(problem, min(proofs, key=lambda proof: (not proof.ok, proof.gap)), tol)
+
+
+def _judged_budgets(made: BudgetedProblem, tol: float) -> Certificate:
+    """The values of the user's variables, by multipliers of a solve of our own."""
+    x = current_point(made.lagrangian)
+    if not np.isfinite(x).all():
+        raise InvalidInput("a variable holds NaN or infinity, so there is no answer to certify.")
+    screened = ScreenedBudgets(made, made.parts, CvxpySolver(), 0.1 * tol)
+    screened.begin()
+    run_rounds(screened)
+    best = screened.centre
+    if best is None:
+        raise NotScreenable("no multipliers were found: the problem was not solved to optimality")
+    return certify_budgets(made, best._replace(x=x), tol)
 
 
 def current_point(recognition: Recognition) -> Array:

@@ -15,6 +15,7 @@ from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.composite.problem import recognise_refused
+from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.request import require_cvxpy_problem
@@ -43,14 +44,15 @@ def explain(problem: Any) -> Explanation:
 
 
 def _explain_composite(problem: Any, refusal: NotScreenable, began: float) -> Explanation:
-    """`problem` as losses beside another convex part, or the refusal."""
+    """`problem` as losses in budgets, or beside another convex part, or the refusal."""
     try:
         made = recognise_refused(problem, refusal)
     except NotScreenable:
         return Explanation(False, (str(refusal),), seconds=process_time() - began)
     if isinstance(made, Recognition):
         return Explanation.of(made.problem, process_time() - began)
-    found = Explanation.of(made.recognition.problem, process_time() - began)
+    found_in = made.lagrangian if isinstance(made, BudgetedProblem) else made.recognition
+    found = Explanation.of(found_in.problem, process_time() - began)
     return replace(found, beside=made.descriptions)
 
 

@@ -19,10 +19,12 @@ from cvxscreen._support.limits import ITERATIONS, TIME, Limits
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin import worthwhile
+from cvxscreen.cvxpy_plugin.budgets import screened_budgets
 from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, recognise_refused
 from cvxscreen.cvxpy_plugin.composite.rounds import USELESS, screened_composite
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.metric_start import metric_start
+from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.report import Counts, Report
@@ -60,6 +62,9 @@ from cvxscreen.solvers.solve import in_units, solve_problem
 CvxpyProblem = cp.Problem
 """The type of the problems that the plugin takes."""
 
+Found = Recognition | CompositeProblem | BudgetedProblem
+"""What a problem may be recognised as."""
+
 NO_SIDE = "the built-in solver takes no such side constraints (linear ones only)"
 
 def screened_solve(problem: Any, request: Request) -> Any:
@@ -78,10 +83,12 @@ def screened_solve(problem: Any, request: Request) -> Any:
     request.check_options(problem)
     # Where another solve follows an answer without certificate, its warning is not the last word.
     with nullcontext() if request.chooses_accuracy else ignore_warnings():
-        if isinstance(found, CompositeProblem):
-            cvxpy_solver = cvxpy_solver_of(request)
-            outcome = screened_composite(
-                found, cvxpy_solver, request.mode, request.tol, spent
+        if isinstance(found, CompositeProblem | BudgetedProblem):
+            screened: Any = screened_composite
+            if isinstance(found, BudgetedProblem):
+                screened = screened_budgets
+            outcome = screened(
+                found, cvxpy_solver_of(request), request.mode, request.tol, spent
             )
             if isinstance(outcome, Report):
                 request.say(outcome)
@@ -96,12 +103,12 @@ def screened_solve(problem: Any, request: Request) -> Any:
     return plain_after_failure(problem, request, outcome)
 
 
-def _recognised(problem: Any, request: Request) -> Recognition | CompositeProblem | str:
+def _recognised(problem: Any, request: Request) -> Found | str:
     """The recognition, or why there is none."""
     known = known_refusal(problem, request.builtin)
     if known is not None:
         return known
-    found: Recognition | CompositeProblem | str
+    found: Found | str
     try:
         recognition = cached_recognition(problem, recognise)
     except NotScreenable as refusal:
@@ -119,13 +126,13 @@ def _recognised(problem: Any, request: Request) -> Recognition | CompositeProble
 
 def _second_try(
     problem: Any, request: Request, refusal: NotScreenable
-) -> Recognition | CompositeProblem | str:
+) -> Found | str:
     """`problem` as losses beside another convex part, or in general; else why not."""
     try:
         found = recognise_refused(problem, refusal)
     except NotScreenable as reason:
         return str(reason)
-    if isinstance(found, CompositeProblem):
+    if isinstance(found, CompositeProblem | BudgetedProblem):
         return str(refusal) if request.builtin else found
     return cached_recognition(problem, lambda _: found)
 

@@ -19,6 +19,7 @@ from cvxscreen.cvxpy_plugin.composite.reduction import CompositeReduction, Write
 from cvxscreen.cvxpy_plugin.composite.rounds import ScreenedComposite
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.metric_start import metric_start
+from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.report import Report
@@ -65,6 +66,11 @@ def reduce(problem: Any) -> Reduced:
         made = recognise_refused(problem, refusal)
         if isinstance(made, CompositeProblem):
             return reduced_composite(made)
+        if isinstance(made, BudgetedProblem):
+            raise NotScreenable(
+                "nothing can be proven of losses in a budget before the solve "
+                "(`prob.solve(method='screen')` predicts them, and certifies the answer)"
+            ) from None
         recognition = made
     return reduced_plain(recognition)
 

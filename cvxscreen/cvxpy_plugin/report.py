@@ -32,7 +32,7 @@ class Report(Record):
     dropped : int
         Features fixed at zero.
     beside : tuple of str
-        Convex parts of the objective that are no sum of losses.
+        Convex parts of the objective that are no sum of losses, and budgets of losses.
     gap, relative_gap : float
         Of the certificate on the full problem.
     rounds : int

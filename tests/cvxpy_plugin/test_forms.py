@@ -17,7 +17,7 @@ from cvxscreen import cvxpy_plugin
 cvxpy_plugin.register()
 
 TIGHT = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
-REFUSED = frozenset(("largest_errors", "cvar_constraint"))
+REFUSED = frozenset(("largest_errors",))
 RECOGNISED = [form for form in FORMS if form.name not in ASIDE | REFUSED]
 N, D = 240, 6
 

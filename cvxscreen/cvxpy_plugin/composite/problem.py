@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from cvxscreen.cvxpy_plugin.composite.minorant import Minorant, Relaxed, relaxation
 from cvxscreen.cvxpy_plugin.composite.unscreened import UnscreenedTerm
+from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem, recognise_budgets
 from cvxscreen.cvxpy_plugin.recognise.canonical import canonicalise
 from cvxscreen.cvxpy_plugin.recognise.check import check, check_points
 from cvxscreen.cvxpy_plugin.recognise.max_affine import Maxima
@@ -131,8 +132,8 @@ def recognise_composite(
 
 def recognise_refused(
     problem: Any, refusal: NotScreenable
-) -> CompositeProblem | Recognition:
-    """A problem that `recognise` refuses: beside another convex part, or in general.
+) -> CompositeProblem | BudgetedProblem | Recognition:
+    """A problem that `recognise` refuses: with budgets, beside a convex part, or in general.
 
     Parameters
     ----------
@@ -145,7 +146,10 @@ def recognise_refused(
     NotScreenable
         `refusal`, where it is neither.
     """
-    with suppress(Exception):  # whatever it is, the first reason is the one to give
+    if isinstance(refusal, RefusedByRules):
+        with suppress(Exception):  # whatever it is, the first reason is the one to give
+            return recognise_budgets(refusal.standard)
+    with suppress(Exception):
         return recognise_composite(problem, refusal)
     if isinstance(refusal, RefusedByRules):
         with suppress(Exception):

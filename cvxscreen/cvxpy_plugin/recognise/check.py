@@ -8,7 +8,7 @@ recognised one on the core coordinates. A recognition that fails is refused; it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -70,13 +70,18 @@ def _sizes(problem: Problem) -> Array:
     return np.sqrt(some.weighted_squares(np.ones(problem.d)))
 
 
-def check(recognition: Recognition, *, quick: bool = False) -> None:
+def check(
+    recognition: Recognition, *, quick: bool = False,
+    beyond: Callable[[Array], float] | None = None,
+) -> None:
     """Compare the recognised problem with the user's.
 
     Parameters
     ----------
     quick : bool
         At one point only, for a recognition that differs from a checked one by factors.
+    beyond : callable, optional
+        From all columns to what the recognised objective has beyond the user's (to be minimised).
 
     Raises
     ------
@@ -102,6 +107,8 @@ def check(recognition: Recognition, *, quick: bool = False) -> None:
                 fast = canonical.whole is not None and x is not at[-1]
                 said = (canonical.whole if fast else original).objective.value
                 truth = float("nan") if said is None else float(np.real(said))
+                if beyond is not None:
+                    truth += canonical.sign * beyond(z)
             _compare(recognition, x, z, truth)
     if recognition.standard.cones:  # what is restored are multipliers of rows in cones
         _compare_gradients(recognition, x, z)

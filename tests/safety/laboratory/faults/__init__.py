@@ -5,6 +5,7 @@ from __future__ import annotations
 from faults import (
     alone,
     bounds,
+    budgets,
     certificates,
     changes,
     designs,
@@ -38,6 +39,7 @@ PARTS = (
     runs,
     multitask,
     reducer,
+    budgets,
     streamed,
     unheld,
     written,

@@ -1,0 +1,606 @@
+"""Losses in budgets: relaxations of the objective and of the constraints, certified at the end.
+
+::
+
+    minimise  F(x)   subject to   g_k(x) = <c_k, x> + c0_k + sum_i f_i(<a_i, x>) <= 0
+
+Replace terms of F *and of the budgets* by the linear pieces that the best point so far suggests.
+Each piece lies below its loss, so the objective falls and the feasible set grows: the smaller
+problem is a relaxation. If the margins of its minimiser x are on the pieces that were assumed, then
+x is feasible and as good as any point of the relaxation: it minimises F. A wrong guess about a
+budget does not show in the objective; it shows as margins on another piece, and as a budget that is
+exceeded.
+
+The certificate is that of the Lagrangian. With slopes ``theta_i`` in ``lambda_k [lo_i, hi_i]``,
+``lambda >= 0``, every feasible y has
+
+    F(y) >= F(y) + sum_k lambda_k g_k(y) >= F(x) + sum_k lambda_k g_k(x) - gap,
+
+so that x is better than any of them up to ``gap + sum_k lambda_k max(-g_k(x), 0)``, where the gap
+is that of a `Problem`, recomputed by `certify` on all terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen._support.rounding import gamma, up
+from cvxscreen.certificates.certificate import Certificate, certify, relative_gap
+from cvxscreen.core.cones import SideConstraints
+from cvxscreen.core.duality import dual_feasible
+from cvxscreen.core.losses import Losses, Piece
+from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.cvxpy_plugin.build import LossRows, slopes_of, written_losses
+from cvxscreen.cvxpy_plugin.cvxpy_solver import DEFAULT, CvxpySolver
+from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem
+from cvxscreen.cvxpy_plugin.report import Report
+from cvxscreen.cvxpy_plugin.restore import restore, statistics, status_of, write_back
+from cvxscreen.errors import CvxscreenError, InvalidInput
+from cvxscreen.screening.reduction import Selection
+from cvxscreen.solvers.interface import SubproblemResult, call_checked
+from cvxscreen.solvers.loop import run
+from cvxscreen.solvers.relaxation import FEWEST, LEAST, REFUTED, WORTH, sample
+from cvxscreen.solvers.screened import ScreenedProblem, Times
+from cvxscreen.solvers.solution import Round
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+MAX_ROUNDS = 20
+"""Rounds at most before everything is kept; two to four are usual."""
+KEEP = 0.5
+"""Terms kept around the optimum of a sample of s of n terms, in units of ``n sqrt(d / s)``: half a
+deviation of a margin. A solver of CVXPY takes the reduced problem, for which a term costs more than
+for the built-in one, and what was missed is put back."""
+LEAST_MULTIPLIER = 1e-13
+"""Multiplier of a budget that does not bind, in units of the objective over the budget: its dual
+point is then one of the problem with the budget in its objective, whose slopes are as good as 0."""
+INSIDE = 1e-6
+"""Slopes are inside their intervals by more than this share of their width, multipliers of active
+constraints are a larger share of the largest one: an inner point to 1e-8 leaves less."""
+ACCURATE = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
+"""Clarabel's tolerances where the user gives none: two digits more than its defaults, so that a
+gradient that is balanced to them passes for unpenalised coordinates."""
+USELESS = 1e-2
+"""An answer with a larger certified gap (relative) is not handed out, but solved again plainly."""
+
+
+class BudgetedPoint(NamedTuple):
+    """A point with its margins, its slopes and its multipliers.
+
+    `slopes` are those of the losses as they stand in a budget, not yet times its multiplier.
+    """
+
+    x: Array
+    slopes: tuple[Array, ...]
+    budget_multipliers: Array
+    side_multipliers: Array
+    margins: tuple[Array, ...]
+
+
+class BudgetedPair(NamedTuple):
+    """What a solver says of a reduced problem: as `BudgetedPoint`, without margins."""
+
+    x: Array
+    slopes: tuple[Array, ...]
+    budget_multipliers: Array
+    side_multipliers: Array
+
+
+@dataclass(eq=False)
+class WriteBudgets:
+    """Budgets as constraints of a program of CVXPY, and their multipliers after a solve.
+
+    Attributes
+    ----------
+    budgets : sequence of Problem
+    """
+
+    budgets: tuple[Problem, ...]
+
+    def __post_init__(self) -> None:
+        self._rows: list[tuple[float, Any, tuple[LossRows, ...]]] = []
+
+    def __call__(self, z: Any) -> tuple[Any, list[Any]]:
+        """No cost, and constraints in terms of the vector variable `z`."""
+        constraints: list[Any] = []
+        self._rows = []
+        for part in self.budgets:
+            size = unit(part)
+            part = _divided(part, size)
+            cost, more, rows = written_losses(part, z)
+            bound = part.linear @ z + cost + part.constant <= 0.0
+            constraints += [bound, *more]
+            self._rows.append((size, bound, rows))
+        return 0.0, constraints
+
+    def read(self) -> tuple[Array, tuple[Array, ...]]:
+        """Multipliers of the budgets, and slopes of their losses before these multiply them."""
+        multipliers, slopes = np.zeros(len(self.budgets)), []
+        for k, ((size, bound, rows), part) in enumerate(
+            zip(self._rows, self.budgets, strict=True)
+        ):
+            value = 0.0 if bound.dual_value is None else float(np.ravel(bound.dual_value)[0])
+            multipliers[k] = max(value / size, 0.0)
+            found = slopes_of(rows, np.zeros(part.n))
+            scaled = size * found / value if value > 0.0 else found
+            slopes.append(np.clip(scaled, part.losses.lo, part.losses.hi))
+        return multipliers, tuple(slopes)
+
+
+def unit(part: Problem) -> float:
+    """The usual slope of a budget's losses: divided by it, they are rows like any others."""
+    steepest = _steepness(part.losses)
+    steepest = steepest[np.isfinite(steepest) & (steepest > 0.0)]
+    return float(np.median(steepest)) if len(steepest) else 1.0
+
+
+def _divided(part: Problem, size: float) -> Problem:
+    """A problem divided by a number, squares and all."""
+    form = part.quadratic
+    if not isinstance(form, Quadratic):
+        raise InvalidInput("the objective's squares are no matrix.")
+    return replace(
+        part, losses=part.losses.scaled(1.0 / size), quadratic=form.scaled(1.0 / size),
+        linear=part.linear / size, constant=part.constant / size, layout=None,
+    )
+
+
+class ScreenedBudgets(
+    ScreenedProblem[
+        tuple[Selection, ...], tuple[Problem, ...], BudgetedPair, BudgetedPair, BudgetedPoint
+    ]
+):
+    """A problem with budgets whose terms are predicted; see the module's docstring.
+
+    Parameters
+    ----------
+    made : BudgetedProblem
+    parts : sequence of Problem
+        The objective and the budgets: those of `made`, or samples of them.
+    cvxpy_solver : CvxpySolver
+        Solver of the reduced problems.
+    tol : float
+        Relative gap on the full problem.
+    """
+
+    def __init__(
+        self,
+        made: BudgetedProblem,
+        parts: tuple[Problem, ...],
+        cvxpy_solver: CvxpySolver,
+        tol: float,
+    ) -> None:
+        self.made, self.parts, self.cvxpy_solver, self.tol = made, parts, cvxpy_solver, tol
+        self.sampled = parts[-1] is not made.budgets[-1]
+        self.limits = cvxpy_solver.limits
+        self.terms = sum(part.n for part in parts)
+        self.d = parts[0].d
+        self.held: list[Mask] = [np.zeros(part.n, dtype=bool) for part in parts]
+        self.keep = self.terms
+        self.whole = self.terms <= max(FEWEST, 40 * self.d)
+        self.centre: BudgetedPoint | None = None
+        self.proof: Certificate | None = None
+        self.result = SubproblemResult("not run", np.zeros(0), np.zeros(0))
+        self.predicted = 0
+        self.solving = 0.0
+        self.rounds = []
+
+    def begin(self, start: BudgetedPair | None = None) -> None:
+        """From `start`, or from the optimum of a sample of the terms, found from one of its own."""
+        if start is not None:
+            self.whole = False
+            self.centre = self.point(start)
+            self.keep = max(LEAST * self.d, int(0.03 * self.terms))
+            return
+        if self.whole:
+            return
+        parts = tuple(sample(part) if part.n > self.d else part for part in self.parts)
+        fewer = sum(part.n for part in parts)
+        if fewer > 0.5 * self.terms:
+            self.whole = True
+            return
+        nested = ScreenedBudgets(self.made, parts, self.cvxpy_solver, self.tol)
+        nested.begin()
+        run(nested)
+        self.solving += nested.solving
+        if nested.centre is None:
+            self.result, self.finished = nested.result, True
+            return
+        found = nested.centre
+        slopes = tuple(
+            part.losses.slope(part.design.forward(found.x)) for part in self.parts
+        )
+        self.centre = self.point(
+            BudgetedPair(found.x, slopes, found.budget_multipliers, found.side_multipliers)
+        )
+        self.keep = max(int(KEEP * self.terms * np.sqrt(self.d / fewer)), LEAST * self.d)
+
+    def point(self, pair: BudgetedPair) -> BudgetedPoint:
+        """`pair` with the margins of all terms: one pass."""
+        return BudgetedPoint(*pair, tuple(part.design.forward(pair.x) for part in self.parts))
+
+    # -- the steps of a round -------------------------------------------------------------------
+
+    def select(self) -> tuple[Selection, ...]:
+        """Predict the terms that are far from a kink at the best point, but those put back."""
+        nothing = tuple(_undecided(part.n) for part in self.parts)
+        self.predicted = 0
+        if self.centre is None or self.whole or len(self.rounds) >= MAX_ROUNDS:
+            return nothing
+        out = []
+        for part, margins, held in zip(self.parts, self.centre.margins, self.held, strict=True):
+            keep = int(np.ceil(self.keep * part.n / self.terms))
+            out.append(_predicted(part, margins, held, keep))
+        kept = sum(len(selection.kept) for selection in out)
+        if kept > WORTH * self.terms:
+            return nothing
+        self.predicted = self.terms - kept
+        return tuple(out)
+
+    def reduce(
+        self, selection: tuple[Selection, ...]
+    ) -> tuple[tuple[Problem, ...], Callable[[BudgetedPair], BudgetedPair]]:
+        """Objective and budgets without what is predicted."""
+        reduced = tuple(
+            chosen.reduce(part) for chosen, part in zip(selection, self.parts, strict=True)
+        )
+
+        def lift(found: BudgetedPair) -> BudgetedPair:
+            slopes = tuple(
+                chosen.lift(part, small, found.x, theta)[1]
+                for chosen, part, small, theta in zip(
+                    selection, self.parts, reduced, found.slopes, strict=True
+                )
+            )
+            return found._replace(slopes=slopes)
+
+        return reduced, lift
+
+    def solve(
+        self, reduced: tuple[Problem, ...], selection: tuple[Selection, ...]
+    ) -> BudgetedPair | None:
+        """The solver's answer; it takes neither a start nor a target."""
+        written = WriteBudgets(reduced[1:])
+        began = perf_counter()
+        self.cvxpy_solver.further = written
+        given = self.cvxpy_solver.options
+        tight = ACCURATE if self.cvxpy_solver.name == DEFAULT else {}
+        for size, options in ((self.unit(), {**tight, **given}), (1.0, given)):
+            self.cvxpy_solver.options = options
+            self.result = call_checked(self.cvxpy_solver, _divided(reduced[0], size))
+            if self.result.usable or self.result.status == "infeasible":
+                break
+        self.cvxpy_solver.further, self.cvxpy_solver.options = None, given
+        self.solving += perf_counter() - began
+        found = self.result
+        if not found.usable:
+            return None
+        multipliers, slopes = written.read()
+        return BudgetedPair(
+            found.x, (size * found.theta, *slopes), size * multipliers, size * found.multipliers
+        )
+
+    def unit(self) -> float:
+        """What the objective is divided by: its size, or that of its slopes.
+
+        A solver's tolerances are absolute where numbers are small, and returns of a day are.
+        """
+        size = float(np.abs(self.parts[0].linear).max(initial=0.0))
+        if self.centre is not None:
+            value = abs(self.parts[0].primal(self.centre.x))
+            size = value if value > 1e-3 * size else size
+        return size if np.isfinite(size) and size > 0.0 else 1.0
+
+    def evaluate(
+        self, lifted: BudgetedPair, selection: tuple[Selection, ...]
+    ) -> BudgetedPoint:
+        """Margins of all terms."""
+        return self.point(lifted)
+
+    def put_back(
+        self, selection: tuple[Selection, ...], point: BudgetedPoint | None
+    ) -> int:
+        """Put back what is on another piece than assumed; keep more where that is much."""
+        if point is None:
+            # A relaxation may be unbounded where the problem itself is not, never infeasible.
+            self.finished = self.predicted == 0 or self.result.status == "infeasible"
+            self.keep *= 4
+            return 0
+        off = [
+            (chosen.codes >= 0) & (part.losses.piece_within(margins, margins) != chosen.codes)
+            for chosen, part, margins in zip(selection, self.parts, point.margins, strict=True)
+        ]
+        count = sum(int(mask.sum()) for mask in off)
+        if count > self.keep and self.centre is not None:
+            self.keep *= 2  # the relaxation has run away: from the same point, with more terms
+            return count
+        for held, mask in zip(self.held, off, strict=True):
+            held |= mask
+        self.centre = point
+        if count:
+            self.keep = min(self.keep, REFUTED * max(count, 4 * self.d))
+        return count
+
+    def close(self, selection: tuple[Selection, ...], refuted: int, times: Times) -> None:
+        """Record the round; certify where nothing was refuted, and stop if that holds."""
+        settled = not refuted and self.result.usable and not self.finished
+        if settled and self.sampled:
+            self.finished = True
+        elif settled and self.centre is not None:
+            # With nothing refuted a larger problem has the same solution, to the same accuracy.
+            self.proof, self.finished = self.certified(self.centre), True
+        proof = self.proof
+        self.rounds.append(Round(
+            number=len(self.rounds) + 1, kept=self.terms - self.predicted, proven=0,
+            predicted=self.predicted, refuted=refuted,
+            gap=np.inf if proof is None else proof.gap,
+            relative_gap=np.inf if proof is None else proof.relative_gap,
+            solver_status=self.result.status,
+            solve_seconds=times.solved - times.began, seconds=perf_counter() - times.began,
+        ))
+
+    # -- the answer -----------------------------------------------------------------------------
+
+    def certified(self, best: BudgetedPoint) -> Certificate:
+        """The certificate of `best`, or of the same x with better multipliers, which it becomes."""
+        proof = certify_budgets(self.made, best, self.tol)
+        for improve in (repaired, slack_released, balanced):
+            if proof.ok:
+                break
+            other = improve(self.made, best)
+            better = certify_budgets(self.made, other, self.tol)
+            if better.gap < proof.gap:
+                self.centre = best = other
+                proof = better
+        return proof
+
+
+def _undecided(n: int) -> Selection:
+    return Selection(np.full(n, Piece.UNDECIDED, dtype=np.int8))
+
+
+def _predicted(part: Problem, margins: Array, held: Mask, keep: int) -> Selection:
+    """The linear pieces of the terms that are not among the `keep` nearest to a kink."""
+    if not part.n:
+        return _undecided(0)
+    away = part.losses.kink_distance(margins)
+    codes = part.losses.piece_within(margins, margins)
+    keep = min(max(keep, 1), part.n)
+    edge = float(np.partition(away, keep - 1)[keep - 1])
+    curved = (codes == Piece.LEFT) | (codes == Piece.RIGHT)
+    codes[(away <= edge) | held | curved] = Piece.UNDECIDED
+    return Selection(codes)
+
+
+# -- better multipliers for a point ---------------------------------------------------------------
+
+
+def repaired(made: BudgetedProblem, best: BudgetedPoint) -> BudgetedPoint:
+    """`best` moved to the vertex that it is near to, and its multipliers with it.
+
+    There are a kink for every slope inside its interval, an active constraint for every multiplier,
+    and the budgets that are used up: their equations say x, and that the gradient of the Lagrangian
+    is 0 says slopes and multipliers. At a vertex they are as many as there are coordinates, and
+    what is left is rounding; elsewhere the nearest solution is taken.
+    """
+    lagrangian, theta = lagrangian_at(made, best)
+    losses, side = lagrangian.losses, lagrangian.side
+    x, mu = best.x.copy(), best.side_multipliers.copy()
+    weights = effective_multipliers(made, best.budget_multipliers)
+    used = np.array([
+        weight * -budget_value(part, x)[0] <= INSIDE * abs(lagrangian.primal(x))
+        and weight > 0.0 for part, weight in zip(made.budgets, weights, strict=True)
+    ])
+    active = np.zeros(0, dtype=np.intp) if side is None else np.flatnonzero(_active(side, mu))
+    width = losses.hi - losses.lo
+    inner = np.minimum(theta - losses.lo, losses.hi - theta) / width
+    inner[~np.isfinite(width) | (losses.q > 0)] = 0.0
+    left = max(lagrangian.d - len(active) - int(used.sum()), 1)
+    inside = np.argsort(-inner)[:left]
+    inside = np.sort(inside[inner[inside] > INSIDE])
+    slopes = np.array([
+        part.linear + part.design.adjoint(u)
+        for part, u in zip(made.budgets, best.slopes[1:], strict=True)
+    ])[used]
+    taken, kinks = lagrangian.design.take_rows(inside), losses.take(inside)
+    rows = [taken.dense(), slopes]
+    if side is not None:
+        rows.append(-np.asarray(side.matrix[active].toarray()))
+    system = np.vstack(rows)
+    ends = np.cumsum([len(inside), len(slopes), len(active)])
+    for _ in range(2):
+        away = taken.forward(x) - kinks.b
+        away -= np.sign(away) * kinks.e
+        over = np.array([budget_value(part, x)[0] for part in made.budgets])[used]
+        short = np.zeros(0) if side is None else side.slack(x)[active]
+        x += np.linalg.lstsq(system, -np.concatenate([away, over, -short]), rcond=None)[0]
+        residual = lagrangian.design.adjoint(theta) + lagrangian.linear
+        residual += lagrangian.quadratic.apply(x)
+        if side is not None:
+            residual -= side.adjoint(mu)
+        step = np.linalg.lstsq(system.T, -residual, rcond=None)[0]
+        weights[used] = np.maximum(weights[used] + step[ends[0]: ends[1]], 0.0)
+        moved = _with_slopes(made, best, theta, mu)
+        moved = moved._replace(budget_multipliers=weights)
+        lagrangian, theta = lagrangian_at(made, moved)
+        theta[inside] += step[: ends[0]]
+        mu[active] += step[ends[1]:]
+    mu = mu if side is None else side.project_dual(mu)
+    moved = best._replace(x=x, budget_multipliers=weights)
+    return _with_slopes(made, moved, theta, mu)
+
+
+def _active(side: SideConstraints, mu: Array) -> Mask:
+    """Equalities, and inequalities with a multiplier that is more than an inner point leaves."""
+    out = np.zeros(len(mu), dtype=bool)
+    least = INSIDE * float(np.abs(mu).max(initial=0.0))
+    for kind, _, rows in side.blocks():
+        if kind in ("zero", "nonneg"):
+            out[rows] = (mu[rows] > least) | (kind == "zero")
+    return out
+
+
+def slack_released(made: BudgetedProblem, best: BudgetedPoint) -> BudgetedPoint:
+    """`best` with a multiplier of 0 for every budget that is not used up."""
+    multipliers = best.budget_multipliers.copy()
+    for k, part in enumerate(made.budgets):
+        value, size, _ = budget_value(part, best.x)
+        if value < -INSIDE * size:
+            multipliers[k] = 0.0
+    return best._replace(budget_multipliers=multipliers)
+
+
+def balanced(made: BudgetedProblem, best: BudgetedPoint) -> BudgetedPoint:
+    """`best` with the unpenalised coordinates balanced."""
+    lagrangian, theta = lagrangian_at(made, best)
+    theta, mu = dual_feasible(lagrangian, theta, best.side_multipliers, None, best.x)
+    return _with_slopes(made, best, theta, mu)
+
+
+def _with_slopes(
+    made: BudgetedProblem, best: BudgetedPoint, theta: Array, mu: Array
+) -> BudgetedPoint:
+    """`best` with other slopes of the Lagrangian, and other multipliers of the constraints."""
+    weights = np.append(1.0, effective_multipliers(made, best.budget_multipliers))
+    slopes = tuple(
+        np.clip(theta[place] / weight, part.losses.lo, part.losses.hi)
+        for part, place, weight in zip(made.parts, made.places, weights, strict=True)
+    )
+    return best._replace(slopes=slopes, side_multipliers=mu)
+
+
+# -- the certificate ------------------------------------------------------------------------------
+
+
+def effective_multipliers(made: BudgetedProblem, multipliers: Array) -> Array:
+    """Multipliers that are positive for certain; see `LEAST_MULTIPLIER`."""
+    return np.maximum(multipliers, LEAST_MULTIPLIER * guessed_multipliers(made))
+
+
+def guessed_multipliers(made: BudgetedProblem) -> Array:
+    """The size that multipliers may have: slopes of the objective over those of the budgets."""
+    own = float(np.abs(made.objective.linear).max(initial=0.0))
+    sizes = [float(np.abs(part.linear).max(initial=0.0)) for part in made.budgets]
+    return np.array([(own or 1.0) / (size or unit(part)) for size, part in zip(
+        sizes, made.budgets, strict=True)])
+
+
+def lagrangian_at(made: BudgetedProblem, point: BudgetedPoint) -> tuple[Problem, Array]:
+    """The Lagrangian at a point's multipliers, and its slopes."""
+    multipliers = effective_multipliers(made, point.budget_multipliers)
+    lagrangian = made.at(multipliers)
+    theta = np.zeros(lagrangian.n)
+    weights = np.append(1.0, multipliers)
+    for place, slopes, weight in zip(made.places, point.slopes, weights, strict=True):
+        theta[place] = weight * slopes
+    return lagrangian, np.clip(theta, lagrangian.losses.lo, lagrangian.losses.hi)
+
+
+def certify_budgets(made: BudgetedProblem, point: BudgetedPoint, tol: float) -> Certificate:
+    """Recompute the optimality of a point on all terms; see the module's docstring."""
+    lagrangian, theta = lagrangian_at(made, point)
+    multipliers = effective_multipliers(made, point.budget_multipliers)
+    proof = certify(lagrangian, point.x, theta, point.side_multipliers, tol=tol)
+    slack, excess, within = 0.0, 0.0, True
+    for part, weight in zip(made.budgets, multipliers, strict=True):
+        value, size, error = budget_value(part, point.x)
+        slack = up(slack + up(weight * up(max(-value, 0.0) + error)))
+        excess = max(excess, value)
+        within = within and value <= tol * size
+    primal = made.objective.primal(point.x)
+    gap = up(proof.gap + slack)
+    relative = float(relative_gap(gap, primal))
+    ok, reason = proof.ok and relative <= tol and within, proof.reason
+    if proof.ok and not within:
+        reason = f"a budget of losses is exceeded by {excess:.3g}"
+    elif proof.ok and not ok:
+        reason = f"the relative gap {relative:.3g} exceeds the tolerance {tol:.3g}"
+    return replace(
+        proof, gap=gap, relative_gap=relative, primal=primal, dual=primal - gap, ok=ok,
+        reason=reason, primal_residual=max(proof.primal_residual, excess),
+    )
+
+
+def budget_value(part: Problem, x: Array) -> tuple[float, float, float]:
+    """``g(x)``, the size of what it is a sum of, and a bound of its rounding error."""
+    margins = part.design.forward(x)
+    values = part.losses.value(margins)
+    linear = part.linear * x
+    value = float(values.sum()) + float(linear.sum()) + part.constant
+    size = float(values.sum()) + float(np.abs(linear).sum()) + abs(part.constant)
+    steepest = _steepness(part.losses)
+    reach = float(np.linalg.norm(x)) * float(steepest @ part.sizes)
+    reach += float(steepest @ (np.abs(part.losses.b) + part.losses.e))
+    # Sums of numpy are pairwise: the logarithm of their length is what counts.
+    operations = part.d + 8 + 2 * int(np.log2(part.n + part.d + 2))
+    return value, size, up(gamma(operations) * (size + reach))
+
+
+def _steepness(losses: Losses) -> Array:
+    return np.maximum(np.abs(losses.lo), np.abs(losses.hi))
+
+
+# -- the door -------------------------------------------------------------------------------------
+
+
+def screened_budgets(
+    made: BudgetedProblem, cvxpy_solver: CvxpySolver, mode: str, tol: float, recognised: float
+) -> Report | str:
+    """Solve a problem with budgets and write back; or why CVXPY's answer is needed.
+
+    `recognised` is the time of the recognition, in seconds.
+    """
+    if mode == "safe":
+        return "nothing can be proven of losses in a budget before the solve"
+    began = perf_counter()
+    screened = ScreenedBudgets(made, made.parts, cvxpy_solver, tol)
+    try:
+        screened.begin()
+        run(screened)
+    except (CvxscreenError, np.linalg.LinAlgError) as error:
+        return f"the screening loop stopped: {error}"
+    best, last, proof = screened.centre, cvxpy_solver.problem_solved, screened.proof
+    if best is None or last is None or proof is None:
+        return f"the reduced problem was not solved to optimality ({screened.result.status})"
+    if not proof.ok and not proof.relative_gap <= USELESS:
+        return f"the answer could not be certified: {proof.reason}"
+    ended = perf_counter()
+    multipliers = effective_multipliers(made, best.budget_multipliers)
+    try:
+        recognition = made.recognised_at(multipliers)
+    except CvxscreenError as error:
+        return f"its dual values could not be restored: {error}"
+    theta = lagrangian_at(made, best)[1]
+    restored = restore(recognition, best.x, theta, best.side_multipliers)
+    restored.multipliers[made.rows] = multipliers
+    stats = last.solver_stats
+    seconds = perf_counter() - ended
+    report = Report(
+        recognised=True, mode=mode, solver=stats.solver_name, terms=made.terms,
+        kept=screened.rounds[-1].kept,
+        fixed={"zero": 0, "linear": 0, "quadratic": 0, "predicted": screened.predicted},
+        beside=made.descriptions, gap=proof.gap, relative_gap=proof.relative_gap,
+        rounds=len(screened.rounds),
+        times={
+            "recognise": recognised, "screen": ended - began - screened.solving,
+            "solve": screened.solving, "restore": seconds,
+        },
+    )
+    write_back(
+        replace(recognition, standard=made.standard),
+        restored,
+        status=status_of(proof.ok, last.status),
+        solver=report.solver,
+        statistics=statistics(
+            report, solve_time=cvxpy_solver.solve_time, setup_time=cvxpy_solver.setup_time,
+            iterations=stats.num_iters, inner=stats.extra_stats,
+        ),
+    )
+    return report

@@ -1,0 +1,282 @@
+"""Losses in constraints: the plain answer with its dual values, and a certificate that refuses."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import cvxscreen
+from cvxscreen import cvxpy_plugin
+from cvxscreen.cvxpy_plugin.budgets import (
+    BudgetedPair,
+    BudgetedPoint,
+    ScreenedBudgets,
+    budget_value,
+    certify_budgets,
+    effective_multipliers,
+)
+from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
+from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem, recognise_budgets
+from cvxscreen.cvxpy_plugin.recognise.canonical import canonicalise
+from cvxscreen.cvxpy_plugin.recognise.standard import standardise
+from cvxscreen.errors import NotScreenable
+from cvxscreen.solvers.loop import run
+
+cvxpy_plugin.register()
+
+TIGHT = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
+Written = Callable[[int, int, int], cp.Problem]
+PROBLEMS: dict[str, Written] = {}
+
+
+def written(make: Written) -> Written:
+    PROBLEMS[make.__name__] = make
+    return make
+
+
+def returns(n: int, d: int, seed: int) -> tuple[np.ndarray, float]:
+    """Daily returns, and the risk (CVaR at 95 %) of an equal share of everything."""
+    rng = np.random.default_rng(seed)
+    own = rng.standard_normal((n, d)) * rng.uniform(0.5, 1.5, d)
+    R = 0.01 * (own + rng.standard_t(4, n)[:, None]) + rng.uniform(0, 0.002, d)
+    return R, float(np.sort(-R.mean(axis=1))[-n // 20:].mean())
+
+
+def fit(n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    return X, X @ rng.standard_normal(d) + rng.standard_t(3, n)
+
+
+@written
+def cvar(n: int, d: int, seed: int) -> cp.Problem:
+    R, risk = returns(n, d, seed)
+    w = cp.Variable(d)
+    rows = [cp.cvar(-R @ w, 0.95) <= risk, cp.sum(w) == 1, w >= 0]
+    return cp.Problem(cp.Maximize(R.mean(axis=0) @ w), rows)
+
+
+@written
+def cvar_program(n: int, d: int, seed: int) -> cp.Problem:
+    R, risk = returns(n, d, seed)
+    w, level, xi = cp.Variable(d), cp.Variable(), cp.Variable(n)
+    rows = [xi >= -R @ w - level, xi >= 0, level + cp.sum(xi) / (0.05 * n) <= risk]
+    return cp.Problem(cp.Maximize(R.mean(axis=0) @ w), [*rows, cp.sum(w) == 1, w >= 0])
+
+
+@written
+def two_levels(n: int, d: int, seed: int) -> cp.Problem:
+    R, risk = returns(n, d, seed)
+    w = cp.Variable(d)
+    rows = [cp.cvar(-R @ w, 0.95) <= 1.01 * risk, cp.sum(cp.pos(-R @ w)) <= 0.35 * risk * n / 2]
+    return cp.Problem(cp.Maximize(R.mean(axis=0) @ w), [*rows, cp.sum(w) == 1, w >= 0])
+
+
+@written
+def mean_deviation(n: int, d: int, seed: int) -> cp.Problem:
+    R, _ = returns(n, d, seed)
+    w, away = cp.Variable(d), R - R.mean(axis=0)
+    most = 1.02 * float(np.abs(away.mean(axis=1)).mean())
+    rows = [cp.sum(cp.abs(away @ w)) / n <= most, cp.sum(w) == 1, w >= 0]
+    return cp.Problem(cp.Maximize(R.mean(axis=0) @ w), rows)
+
+
+@written
+def shortest(n: int, d: int, seed: int) -> cp.Problem:
+    X, y = fit(n, d, seed)
+    w = cp.Variable(d)
+    rows = [cp.sum(cp.pos(1 - cp.multiply(np.sign(y), X @ w))) <= 0.8 * n]
+    return cp.Problem(cp.Minimize(cp.sum_squares(w)), rows)
+
+
+@written
+def sparsest(n: int, d: int, seed: int) -> cp.Problem:
+    X, y = fit(n, d, seed)
+    w = cp.Variable(d)
+    return cp.Problem(cp.Minimize(cp.norm1(w)), [cp.norm1(X @ w - y) <= 1.5 * n])
+
+
+@written
+def losses_of_two_groups(n: int, d: int, seed: int) -> cp.Problem:
+    """The fit of everybody, with a bound on the errors of some."""
+    X, y = fit(n, d, seed)
+    w, b = cp.Variable(d), cp.Variable()
+    some = X[: n // 2] @ w + b - y[: n // 2]
+    return cp.Problem(cp.Minimize(cp.norm1(X @ w + b - y)), [cp.sum(cp.pos(some)) <= 0.15 * n])
+
+
+@written
+def loose(n: int, d: int, seed: int) -> cp.Problem:
+    """A budget that nobody uses up."""
+    R, risk = returns(n, d, seed)
+    w = cp.Variable(d)
+    rows = [cp.cvar(-R @ w, 0.95) <= 20 * risk, cp.sum(w) == 1, w >= 0]
+    return cp.Problem(cp.Maximize(R.mean(axis=0) @ w), rows)
+
+
+def solved(problem: cp.Problem, **options: Any) -> cp.Problem:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        problem.solve(**options)
+    return problem
+
+
+def made(name: str, n: int = 400, d: int = 5, seed: int = 0) -> BudgetedProblem:
+    return recognise_budgets(standardise(canonicalise(PROBLEMS[name](n, d, seed))))
+
+
+def solution(budgeted: BudgetedProblem) -> BudgetedPoint:
+    screened = ScreenedBudgets(budgeted, budgeted.parts, CvxpySolver(), 1e-6)
+    screened.begin()
+    run(screened)
+    assert screened.centre is not None
+    assert screened.proof is not None
+    assert screened.proof.ok
+    return screened.centre
+
+
+@pytest.mark.parametrize(("n", "seed"), [(400, 0), (5_000, 1)])
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_plain_answer(name: str, n: int, seed: int) -> None:
+    truth = solved(PROBLEMS[name](n, 5, seed), solver="CLARABEL", **TIGHT)
+    problem = solved(PROBLEMS[name](n, 5, seed), method="screen")
+    report = problem.solver_stats.extra_stats["cvxscreen"]
+    assert report.recognised, report.reason
+    assert "budget" in report.beside[0]
+    if n == 5_000:
+        assert report.kept < 0.7 * report.terms
+    assert problem.status == truth.status == cp.OPTIMAL
+    assert problem.value == pytest.approx(truth.value, rel=1e-6)
+    for ours, theirs in zip(problem.constraints, truth.constraints, strict=True):
+        assert np.max(ours.violation()) <= 1e-6 * n
+        size = max(1e-3, float(np.abs(theirs.dual_value).max()))
+        assert np.abs(ours.dual_value - theirs.dual_value).max() <= 1e-3 * size
+
+
+def test_infeasible_and_unbounded_are_cvxpy_s_own() -> None:
+    R, risk = returns(3_000, 5, 0)
+    w = cp.Variable(5)
+    rows = [cp.cvar(-R @ w, 0.95) <= 0.01 * risk, cp.sum(w) == 1, w >= 0]
+    problem = solved(cp.Problem(cp.Maximize(R.mean(axis=0) @ w), rows), method="screen")
+    assert problem.status == cp.INFEASIBLE
+    free = [cp.sum(cp.pos(np.abs(R) @ w - 1)) <= 3_000]
+    problem = solved(cp.Problem(cp.Minimize(cp.sum(w)), free), method="screen")
+    assert problem.status == cp.UNBOUNDED
+
+
+def test_explain_and_certify() -> None:
+    problem = PROBLEMS["cvar"](3_000, 5, 3)
+    said = cvxscreen.explain(problem)
+    assert said.recognised
+    assert said.beside == ("a budget of 3000 losses",)
+    solved(problem, solver="CLARABEL", **TIGHT)
+    assert cvxscreen.certify(problem).ok
+    weights = problem.variables()[0]
+    weights.value = np.full(5, 0.2)
+    proof = cvxscreen.certify(problem)
+    assert not proof.ok
+    with pytest.raises(NotScreenable, match="budget"):
+        cvxscreen.reduce(problem)
+
+
+def test_safe_mode_says_that_nothing_is_proven() -> None:
+    problem = solved(PROBLEMS["cvar"](2_000, 5, 0), method="screen", mode="safe")
+    report = problem.solver_stats.extra_stats["cvxscreen"]
+    assert not report.recognised
+    assert "proven" in report.reason
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_lagrangian_bounds_every_feasible_point(name: str) -> None:
+    """Weak duality: no feasible point is better than the certificate says, at any multipliers."""
+    budgeted = made(name)
+    best, rng = solution(budgeted), np.random.default_rng(5)
+    value = budgeted.objective.primal(best.x)
+    for factor in (1.0, 0.5, 2.0):
+        other = best._replace(budget_multipliers=factor * best.budget_multipliers)
+        for near in (0.0, 0.01, 0.3):
+            x = best.x + near * rng.standard_normal(len(best.x))
+            proof = certify_budgets(budgeted, other._replace(x=x), 1e-6)
+            # The optimum is feasible, so what any x is worse than it by is within its gap.
+            allowed = proof.gap + 1e-7 * max(1.0, abs(value))
+            assert budgeted.objective.primal(x) - value <= allowed
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_certificate_is_tight(name: str) -> None:
+    """At the optimum it is attained."""
+    budgeted = made(name)
+    best = solution(budgeted)
+    proof = certify_budgets(budgeted, best, 1e-6)
+    assert proof.ok
+    assert proof.gap <= 1e-6 * max(abs(proof.primal), 1e-3)
+
+
+def test_slack_in_a_budget_is_charged() -> None:
+    """A point inside a budget that has a multiplier is not optimal, and not certified."""
+    budgeted = made("shortest")
+    best = solution(budgeted)
+    x = 1.01 * best.x
+    value, _, _ = budget_value(budgeted.budgets[0], x)
+    assert value < 0
+    # The optimum of the Lagrangian with the budget's multiplier, where the budget has slack.
+    proof = certify_budgets(budgeted, best._replace(x=x), 1e-6)
+    weight = effective_multipliers(budgeted, best.budget_multipliers)[0]
+    lost = budgeted.objective.primal(x) - budgeted.objective.primal(best.x)
+    assert lost <= proof.gap
+    assert proof.gap >= -weight * value
+    assert not proof.ok
+
+
+def test_an_exceeded_budget_is_refused() -> None:
+    budgeted = made("shortest")
+    best = solution(budgeted)
+    proof = certify_budgets(budgeted, best._replace(x=0.99 * best.x), 1e-3)
+    assert not proof.ok
+    assert "exceeded" in proof.reason
+    assert proof.primal_residual > 0
+
+
+def test_slopes_belong_to_their_budget() -> None:
+    """What is the objective's does not scale with a multiplier, what is the budget's does."""
+    budgeted = made("losses_of_two_groups")
+    assert [part.n for part in budgeted.parts] == [400, 200]
+    first, second = budgeted.at(np.array([1.0])), budgeted.at(np.array([3.0]))
+    own, shared = budgeted.places
+    assert np.array_equal(first.losses.hi[own], second.losses.hi[own])
+    assert np.allclose(3.0 * first.losses.hi[shared], second.losses.hi[shared])
+    x = np.random.default_rng(0).standard_normal(budgeted.objective.d)
+    value = budgeted.objective.primal(x) + 3.0 * budget_value(budgeted.budgets[0], x)[0]
+    assert second.primal(x) == pytest.approx(value, rel=1e-12)
+
+
+def test_a_budget_of_the_coordinates_alone_is_none() -> None:
+    """``norm1(w) <= 1`` of many coordinates bounds no losses."""
+    rng = np.random.default_rng(0)
+    w = cp.Variable(150)
+    rows = [cp.norm1(w) <= 1]
+    problem = cp.Problem(cp.Minimize(rng.standard_normal(150) @ w), rows)
+    with pytest.raises(NotScreenable, match="coordinates"):
+        recognise_budgets(standardise(canonicalise(problem)))
+
+
+def test_a_wrong_prediction_is_put_back() -> None:
+    """Terms predicted from a far point are refuted by the margins, and the answer is the same."""
+    budgeted = made("cvar", n=6_000, d=8, seed=2)
+    right = solution(budgeted)
+    screened = ScreenedBudgets(budgeted, budgeted.parts, CvxpySolver(), 1e-6)
+    rng = np.random.default_rng(1)
+    x = right.x + 0.05 * rng.standard_normal(len(right.x))
+    slopes = tuple(part.losses.slope(part.design.forward(x)) for part in budgeted.parts)
+    screened.whole, screened.keep = False, 200
+    screened.centre = screened.point(BudgetedPair(x, slopes, *right[2:4]))
+    run(screened)
+    assert screened.proof is not None
+    assert screened.proof.ok
+    assert sum(entry.refuted for entry in screened.rounds) > 0
+    assert screened.proof.primal == pytest.approx(budgeted.objective.primal(right.x), rel=1e-6)

@@ -1,0 +1,41 @@
+"""Faults of problems with losses in budgets: recognition, rounds, certificate, dual values."""
+
+from __future__ import annotations
+
+from faults.table import DROPPED, SIGN, SLACK, of
+
+TESTS = "cvxpy_plugin/test_budgets.py"
+read = of("cvxpy_plugin/recognise/budgets.py", TESTS)
+solved = of("cvxpy_plugin/budgets.py", TESTS)
+
+FAULTS = (
+    read("a budget's level is left out of the Lagrangian", DROPPED,
+         "constant=standard.constant - float(weights @ standard.rows.offset),",
+         "constant=standard.constant - 0.0 * float(weights @ standard.rows.offset),",
+         "another problem is solved", f"{TESTS}::test_the_plain_answer"),
+    read("a budget is added with the wrong sign", SIGN,
+         "linear=standard.linear - standard.rows.adjoint(weights),",
+         "linear=standard.linear + standard.rows.adjoint(weights),",
+         "the budget's losses are not found", f"{TESTS}::test_the_plain_answer"),
+    read("losses of the Lagrangian do not scale with the multiplier", DROPPED,
+         "weights[place] = weight", "weights[place] = 1.0",
+         "a bound that is none is certified",
+         f"{TESTS}::test_slopes_belong_to_their_budget"),
+    solved("slack in a budget is not charged", DROPPED,
+           "slack = up(slack + up(weight * up(max(-value, 0.0) + error)))",
+           "slack = up(slack + 0.0 * weight * error)", "a bad answer is certified",
+           f"{TESTS}::test_slack_in_a_budget_is_charged"),
+    solved("an exceeded budget passes", SLACK, "within = within and value <= tol * size",
+           "within = within and value <= np.inf * size", "an infeasible answer is certified",
+           f"{TESTS}::test_an_exceeded_budget_is_refused"),
+    solved("wrong predictions are not put back", DROPPED,
+           "(chosen.codes >= 0) & (part.losses.piece_within(margins, margins) != chosen.codes)",
+           "(chosen.codes >= 0) & (part.losses.piece_within(margins, margins) == 99)",
+           "the relaxation's optimum is handed out",
+           f"{TESTS}::test_a_wrong_prediction_is_put_back"),
+    solved("the multiplier of a budget is not handed back", DROPPED,
+           "restored.multipliers[made.rows] = multipliers",
+           "restored.multipliers[made.rows] = 0.0 * multipliers",
+           "CVXPY's dual values are not those of the problem",
+           f"{TESTS}::test_the_plain_answer"),
+)
