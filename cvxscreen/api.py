@@ -9,8 +9,7 @@ from numpy.typing import ArrayLike
 
 from cvxscreen import bounds as bound_table
 from cvxscreen._support.extensions import or_cvxpy
-from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen._support.progress import Progress
+from cvxscreen._support.limits import UNLIMITED, Limits, Progress
 from cvxscreen._support.validation import choice_in_any_case, one_of, tolerance
 from cvxscreen.bounds import Bound
 from cvxscreen.certificates import certificate

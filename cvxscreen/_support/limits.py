@@ -1,4 +1,6 @@
-"""How long a call may go on: a time and a number of iterations, looked at between two of them.
+"""How long a call may go on, and how far it has come.
+
+Its limits are a time and a number of iterations, looked at between two of them.
 
 A limit that is reached ends the iteration in hand at its next look, never a certificate: the answer
 is the best point so far, judged on the full problem as always, and a status that says so.
@@ -7,6 +9,9 @@ is the best point so far, judged on the full problem as always, and a status tha
 from __future__ import annotations
 
 from time import perf_counter
+from types import TracebackType
+
+from tqdm import tqdm
 
 from cvxscreen._support.validation import number, whole
 from cvxscreen.errors import InvalidInput, quoted
@@ -80,3 +85,30 @@ class Limits:
 
 UNLIMITED = Limits()
 """No limits; shared, since it never changes."""
+
+
+class Progress:
+    """A bar over `total` steps with an estimate of the time left; silent when not `shown`."""
+
+    def __init__(self, total: int | None, text: str, *, shown: bool) -> None:
+        self._bar = tqdm(total=total, desc=text, dynamic_ncols=True, leave=False) if shown else None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def step(self, note: str = "") -> None:
+        """One more step is finished; `note` is shown behind the bar."""
+        if self._bar is None:
+            return
+        if note:
+            self._bar.set_postfix_str(note, refresh=False)
+        self._bar.update()

@@ -18,6 +18,7 @@ from cvxscreen._support.validation import one_of
 from cvxscreen.bounds.cone_spheres import CONES, RULES, cut, over_cone, projected_gradient_ball
 from cvxscreen.bounds.features_and_samples import applies, dual_ball, joint, synergy
 from cvxscreen.bounds.one_reference import (
+    ScaledReference,
     bt1_ball,
     bt2_ball,
     dvi_ball,
@@ -30,7 +31,6 @@ from cvxscreen.bounds.one_reference import (
     rpb_ball,
 )
 from cvxscreen.bounds.regions import Bound, PairBound, Region
-from cvxscreen.bounds.scaled_reference import ScaledReference
 from cvxscreen.bounds.two_references import dome, essnsv, ssnsv, two_sided
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem

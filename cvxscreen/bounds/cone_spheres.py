@@ -151,7 +151,7 @@ def cut(problem: Problem, region: Region, rule: str) -> Region:
     """`region` as `rule` wants it.
 
     ``"linear"`` takes P from what the projection onto the cone takes off the ball's centre, or,
-    where the centre is inside, off the dual point's force: both point out of the cone where the
+    where the centre is inside, off the dual residual: both point out of the cone where the
     ball is most likely to leave it.
 
     Raises
@@ -173,8 +173,8 @@ def cut(problem: Problem, region: Region, rule: str) -> Region:
     if float(np.linalg.norm(normal)) <= 1e-9 * float(np.linalg.norm(diagonal * region.centre)):
         if region.theta is None:
             return region
-        force = problem.design.adjoint(region.theta) + problem.linear
-        normal = -problem.penalty.prox_and_subgradient(-force, diagonal)[1]
+        dual_residual = problem.design.adjoint(region.theta) + problem.linear
+        normal = -problem.penalty.prox_and_subgradient(-dual_residual, diagonal)[1]
     if not normal.any():
         return region
     place = Place(normal, problem.design.forward(normal))

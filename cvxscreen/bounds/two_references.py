@@ -13,10 +13,9 @@ from math import sqrt
 import numpy as np
 
 from cvxscreen._support.rounding import UNIT, square, up
-from cvxscreen.bounds.one_reference import dvi_ball, midpoint_named, on_data_of
+from cvxscreen.bounds.one_reference import ScaledReference, dvi_ball, midpoint_named, on_data_of
 from cvxscreen.bounds.regions import Ball, CutBall, Everywhere, Place, Region, TwoBalls
 from cvxscreen.bounds.regions.functionals import inner, length
-from cvxscreen.bounds.scaled_reference import ScaledReference
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput

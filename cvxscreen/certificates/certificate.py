@@ -841,9 +841,9 @@ def nearby_cost(
     weight = np.minimum(room, 1.0 + np.abs(theta)) * problem.sizes
     inside = np.flatnonzero(weight > 0)
     # What moving one of them costs at first: least where its margin is the one of its slope.
-    b, e, bend, s, margin = f.b[inside], f.e[inside], f.q[inside], theta[inside], t[inside]
-    lean = np.abs(b + bend * s - margin) + e + t_error[inside]
-    lean = lean + 4.0 * EPS * (np.abs(b) + np.abs(bend * s) + np.abs(margin))
+    b, e, curve, s, margin = f.b[inside], f.e[inside], f.q[inside], theta[inside], t[inside]
+    lean = np.abs(b + curve * s - margin) + e + t_error[inside]
+    lean = lean + 4.0 * EPS * (np.abs(b) + np.abs(curve * s) + np.abs(margin))
     most, wanted = 4 * int(mask.sum()) + 4, int(mask.sum())
     if len(inside) < wanted:
         return float("inf")

@@ -176,13 +176,13 @@ def sums(block, points, codes, place, room, out, pull):  # type: ignore[no-untyp
     """
     A, b, e, q, lo, hi = block.A, block.b, block.e, block.q, block.lo, block.hi
     d, n = A.shape
-    t, theta, bend, steep = room[0], room[1], room[2], room[3]
+    t, theta, curve, steep = room[0], room[1], room[2], room[3]
     for k in range(points.factors.size):
         factor, x = points.factors[k], points.X[k]
         if k == 0 or points.curved:
             for i in range(n):
-                bend[i] = q[i] / factor
-                steep[i] = _steepness(bend[i])
+                curve[i] = q[i] / factor
+                steep[i] = _steepness(curve[i])
         place[k] = unpack(codes[k], points.pool, place[k], lo, hi, factor, theta)
         length = 0.0
         for i in range(n):
@@ -198,12 +198,12 @@ def sums(block, points, codes, place, room, out, pull):  # type: ignore[no-untyp
         values, gap, load, size, outside = 0.0, 0.0, 0.0, 0.0, 0
         for i in range(n):
             low, high = lo[i] * factor, hi[i] * factor
-            value = _value_above(t[i], b[i], e[i], bend[i], low, high, steep[i])
+            value = _value_above(t[i], b[i], e[i], curve[i], low, high, steep[i])
             values += value
             error = noise * block.sizes[i]
-            gap += _gap_above(t[i], theta[i], error, value, b[i], e[i], bend[i], low, high)
+            gap += _gap_above(t[i], theta[i], error, value, b[i], e[i], curve[i], low, high)
             if points.endless:
-                gap += _endless_above(value, error, bend[i], low, high)
+                gap += _endless_above(value, error, curve[i], low, high)
             load += abs(theta[i]) * block.norms[i]
             outside += not ((theta[i] >= low) & (theta[i] <= high))
         if points.free >= 0:

@@ -12,7 +12,7 @@ from time import process_time
 import numpy as np
 
 from cvxscreen._support.compiled import ANNOUNCEMENT
-from cvxscreen._support.progress import Progress
+from cvxscreen._support.limits import Progress
 from cvxscreen.api import solve
 from cvxscreen.data_changes.replicates import Replicates, counts
 from cvxscreen.datasets import heavy_tailed_regression, sparse_text_like, two_gaussians

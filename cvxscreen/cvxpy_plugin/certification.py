@@ -90,7 +90,8 @@ def certify_cvxpy(problem: Any, *, tol: float = 1e-6) -> Certificate:
         if isinstance(found, CompositeProblem):
             made, recognition = found, found.recognition
         else:
-            recognition = found
+            general = found
+            recognition = cached_recognition(problem, lambda _: general)
     x = current_point(recognition)
     if not np.isfinite(x).all():
         raise InvalidInput("a variable holds NaN or infinity, so there is no answer to certify.")

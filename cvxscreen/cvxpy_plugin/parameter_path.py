@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.limits import Limits
-from cvxscreen._support.progress import Progress
+from cvxscreen._support.limits import Limits, Progress
 from cvxscreen._support.tables import Record, table
 from cvxscreen._support.validation import finite
 from cvxscreen.core.duality import reference_point
@@ -43,7 +42,6 @@ from cvxscreen.paths import path as over_c
 from cvxscreen.paths.record import brief, drawn, frame_of, milliseconds, shortened
 
 Array = NDArray[np.float64]
-
 
 
 @dataclass(frozen=True, eq=False)

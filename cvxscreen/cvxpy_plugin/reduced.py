@@ -15,8 +15,11 @@ from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.build import Built, build
 from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, evaluate, recognise_refused
-from cvxscreen.cvxpy_plugin.composite.reduction import CompositeReduction, WriteComposite
-from cvxscreen.cvxpy_plugin.composite.rounds import ScreenedComposite
+from cvxscreen.cvxpy_plugin.composite.rounds import (
+    CompositeReduction,
+    ScreenedComposite,
+    WriteComposite,
+)
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.metric_start import metric_start
 from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem

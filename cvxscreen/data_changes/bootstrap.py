@@ -16,8 +16,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
-from cvxscreen._support.limits import Limits
-from cvxscreen._support.progress import Progress
+from cvxscreen._support.limits import Limits, Progress
 from cvxscreen._support.tables import Record, table
 from cvxscreen._support.validation import one_of, tolerance, whole
 from cvxscreen.api import solve

@@ -21,8 +21,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
-from cvxscreen._support.limits import Limits
-from cvxscreen._support.progress import Progress
+from cvxscreen._support.limits import Limits, Progress
 from cvxscreen._support.rounding import gamma, up
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import positive, tolerance, whole

@@ -22,8 +22,7 @@ from cvxscreen.estimators.classifier import ScreenedSVC
 from cvxscreen.estimators.cross_validation import ScreenedSVCCV
 from cvxscreen.estimators.metric import TripletMetricLearner
 from cvxscreen.estimators.multitask import MultiTaskSVC
-from cvxscreen.estimators.quantile import ScreenedQuantileRegressor
-from cvxscreen.estimators.regressor import ScreenedRegressor
+from cvxscreen.estimators.regressor import ScreenedQuantileRegressor, ScreenedRegressor
 from cvxscreen.estimators.sparse import SparseSVC, SparseSVR
 
 __all__ = [

@@ -22,7 +22,7 @@ from cvxscreen.models.kernel import KernelChoice, KernelSetting, check_kernel_ar
 from cvxscreen.models.samples import REGRESSION, Shape, named_loss, some_rows, vector, weights
 from cvxscreen.models.streamed import chunked_terms
 from cvxscreen.models.svm import ridge, spread
-from cvxscreen.out_of_core.in_memory import opened
+from cvxscreen.out_of_core.streams import opened
 
 
 def regression(

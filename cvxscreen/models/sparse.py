@@ -26,7 +26,7 @@ from cvxscreen.models.samples import (
 )
 from cvxscreen.models.streamed import chunked_terms
 from cvxscreen.models.svm import spread
-from cvxscreen.out_of_core.in_memory import opened
+from cvxscreen.out_of_core.streams import opened
 from cvxscreen.solvers.lp_svm import LpSvm
 
 

@@ -14,8 +14,7 @@ from cvxscreen.designs.chunks import ABSENT, Chunks
 from cvxscreen.errors import InvalidInput
 from cvxscreen.models.samples import CLASSIFICATION, Shape, named_loss
 from cvxscreen.out_of_core import dask_engine, device  # noqa: F401  (`opened` knows their X by them)
-from cvxscreen.out_of_core.in_memory import Opened
-from cvxscreen.out_of_core.streams import Column
+from cvxscreen.out_of_core.streams import Column, Opened
 
 Array = NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from cvxscreen.designs.rows import Rows
 from cvxscreen.models.kernel import KernelChoice, KernelSetting, check_kernel_arguments
 from cvxscreen.models.samples import CLASSIFICATION, Shape, labels, named_loss, some_rows, weights
 from cvxscreen.models.streamed import chunked_terms
-from cvxscreen.out_of_core.in_memory import opened
+from cvxscreen.out_of_core.streams import opened
 
 
 def svm(

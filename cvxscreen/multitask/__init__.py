@@ -3,8 +3,7 @@
 from cvxscreen.multitask.bounds import DualBall, dual_ball, eigengap
 from cvxscreen.multitask.certificate import certify_multitask
 from cvxscreen.multitask.problem import MultiTask
-from cvxscreen.multitask.solution import MultiTaskSolution
-from cvxscreen.multitask.solve import solve_multitask
+from cvxscreen.multitask.solve import MultiTaskSolution, solve_multitask
 
 __all__ = [
     "DualBall",

@@ -15,13 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen.multitask.first_order import Record
-from cvxscreen.multitask.gap import Dual, Primal
+from cvxscreen.multitask.bounds import LEAST, Screen
+from cvxscreen.multitask.gap import Algorithm, Dual, Primal, RunRecord
 from cvxscreen.multitask.problem import Metric, MultiTask
-from cvxscreen.multitask.screening import LEAST, Screen
-from cvxscreen.multitask.solution import Outcome, Round
-from cvxscreen.multitask.task_solver import Fixed, TaskPoint, cold, solve_task
+from cvxscreen.multitask.task_solver import Fixed, Stacked, TaskPoint, cold, solve_task
 
 Array = NDArray[np.float64]
 
@@ -46,7 +43,7 @@ class Anderson:
         self.images, self.residuals = [], []
 
     def push(self, x: Array, image: Array) -> Array | None:
-        """Record ``G(x) = image``; an extrapolated point, or None while there is no history."""
+        """RunRecord ``G(x) = image``; an extrapolated point, or None while there is no history."""
         self.images.append(image.ravel().copy())
         self.residuals.append((image - x).ravel())
         if len(self.images) > self.memory + 1:
@@ -67,7 +64,7 @@ Watch = Callable[[Metric, list[TaskPoint], NDArray[np.int8] | None], None]
 
 
 @dataclass(frozen=True)
-class Bcd:
+class Bcd(Algorithm):
     """Settings of the block coordinate descent.
 
     Parameters
@@ -86,29 +83,18 @@ class Bcd:
     max_rounds: int = 5000
     watch: Watch | None = None
 
-    def __call__(
-        self,
-        problem: MultiTask,
-        target: float,
-        start: tuple[Metric, Array, Array] | None = None,
-        on_round: Callable[[Round], None] | None = None,
-        limits: Limits = UNLIMITED,
-    ) -> Outcome:
-        """Iterate until the joint relative gap is at most `target`.
-
-        `start` is a metric, slopes and intercepts to begin with.
-        """
-        run = _Run(problem, self, Record(problem, target, on_round, limits))
+    def run(self, record: RunRecord, start: tuple[Metric, Array, Array] | None) -> None:
+        """U-steps and M-steps until the gap is small enough, from `start` where there is one."""
+        run = _Run(record.problem, self, record)
         run.begin(start)
         while not run.record.done and len(run.record.rounds) < self.max_rounds:
             run.round()
-        return run.record.outcome()
 
 
 class _Run:
     """The state of one call."""
 
-    def __init__(self, problem: MultiTask, settings: Bcd, record: Record) -> None:
+    def __init__(self, problem: MultiTask, settings: Bcd, record: RunRecord) -> None:
         self.problem, self.settings, self.record = problem, settings, record
         self.points = [cold(X) for X in problem.X]
         screened = settings.screening and not problem.smooth
@@ -138,15 +124,11 @@ class _Run:
         """U-step, M-step, gap, extrapolation."""
         problem, metric = self.problem, self.metric
         kept, faces = self.u_step(metric)
-        U = np.column_stack([point.u for point in self.points])
-        V = np.column_stack([point.v for point in self.points])
-        b = np.array([point.b for point in self.points])
-        p = np.concatenate([point.p for point in self.points])
+        U, V, b, p, theta = Stacked.of(self.points)
         loss = float(np.sum(problem.losses.value(p)))
         level = loss + metric.penalty(U)
         plain = Metric.best(U, problem.h, problem.eta, problem.c)
         primal = Primal(U, b, plain, p, loss + plain.penalty(U))
-        theta = np.concatenate([point.theta for point in self.points])
         self.record.judge(primal, Dual.of(theta, V))
         extrapolated = self.tried is not None
         accepted = not extrapolated or level <= self.level * (1.0 + 1e-14)

@@ -21,104 +21,24 @@ default: with the printed one the search point leaves the domain for small eta.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.errors import InvalidInput
 from cvxscreen.multitask.bounds import Intercepts
-from cvxscreen.multitask.gap import Dual, Primal, joint_gap
+from cvxscreen.multitask.gap import Algorithm, RunRecord
 from cvxscreen.multitask.problem import Metric, MultiTask
 from cvxscreen.multitask.prox import fantope, spectral_box_norm_prox
-from cvxscreen.multitask.solution import Outcome, Round
-from cvxscreen.multitask.task_solver import cold, solve_task
+from cvxscreen.multitask.task_solver import Stacked, cold, solve_tasks
 from cvxscreen.solvers.apg import auslender_teboulle, fista
 
 Array = NDArray[np.float64]
 
 
-class Record:
-    """The lowest objective and the highest bound so far, and the gap between them."""
-
-    def __init__(
-        self,
-        problem: MultiTask,
-        target: float,
-        on_round: Callable[[Round], None] | None = None,
-        limits: Limits = UNLIMITED,
-    ) -> None:
-        self.problem, self.target, self.on_round = problem, target, on_round
-        self.limits = limits
-        self.best: Primal | None = None
-        self.proof: Dual | None = None
-        self.floor = -np.inf
-        self.gap = np.inf
-        self.rounds: list[Round] = []
-        self.began = perf_counter()
-
-    def offer(self, U: Array, b: Array, p: Array, theta: Array) -> None:
-        """Consider a primal point, at its best M, and a dual one."""
-        problem = self.problem
-        metric = Metric.best(U, problem.h, problem.eta, problem.c)
-        primal = Primal.of(problem, U, b, metric, p)
-        dual = Dual.of(theta, problem.pull(theta))
-        self.judge(primal, dual)
-
-    def judge(self, primal: Primal, dual: Dual) -> None:
-        """The same for points that are evaluated already."""
-        floor = dual.value(self.problem)
-        if self.best is None or primal.value < self.best.value:
-            self.best = primal
-        if self.proof is None or floor > self.floor:
-            self.proof, self.floor = dual, floor
-        self.gap = joint_gap(self.problem, self.best, self.proof)
-
-    @property
-    def relative(self) -> float:
-        """The gap over ``max(|primal|, |dual|)``."""
-        if self.best is None:
-            return float("inf")
-        value = self.best.value
-        return self.gap / max(abs(value), abs(value - self.gap), 1e-300)
-
-    @property
-    def done(self) -> bool:
-        """Whether the target is reached, or a limit once there is a point."""
-        return self.relative <= self.target or (self.best is not None and self.limits.spent())
-
-    def note(self, steps: int, *, kept: int | None = None, accelerated: bool = False) -> None:
-        """Add a round to the record."""
-        now = perf_counter()
-        self.limits.spent(1)
-        done = Round(
-            number=len(self.rounds) + 1,
-            objective=self.best.value if self.best else float("nan"),
-            gap=self.gap,
-            relative_gap=self.relative,
-            kept=self.problem.n if kept is None else kept,
-            steps=steps,
-            accelerated=accelerated,
-            seconds=now - self.began,
-        )
-        self.began = now
-        self.rounds.append(done)
-        if self.on_round is not None:
-            self.on_round(done)
-
-    def outcome(self) -> Outcome:
-        """What was found."""
-        if self.best is None or self.proof is None:
-            raise RuntimeError("no round was run")
-        best = self.best
-        return Outcome(best.U, best.b, best.metric, self.proof.theta, tuple(self.rounds))
-
-
 @dataclass(frozen=True)
-class Admm:
+class Admm(Algorithm):
     """Settings of the alternating direction method.
 
     Parameters
@@ -131,33 +51,19 @@ class Admm:
     max_rounds: int = 5000
     adapt: float = 3.0
 
-    def __call__(
-        self,
-        problem: MultiTask,
-        target: float,
-        on_round: Callable[[Round], None] | None = None,
-        limits: Limits = UNLIMITED,
-    ) -> Outcome:
-        """Iterate until the joint relative gap is at most `target`."""
-        record = Record(problem, target, on_round, limits)
+    def run(self, record: RunRecord, start: object) -> None:
+        """Iterate until the gap is small enough."""
+        problem = record.problem
         rho = problem.c / problem.eta
         W = scaled = np.zeros((problem.d, problem.m))
         points = [cold(X) for X in problem.X]
-        tables = problem.task_losses
         while not record.done and len(record.rounds) < self.max_rounds:
             metric = Metric.plain(problem.d, rho)
-            centre = W - scaled
-            points = [
-                solve_task(X, losses, metric, point, centre=centre[:, k])
-                for k, (X, losses, point) in enumerate(zip(problem.X, tables, points, strict=True))
-            ]
-            U = np.column_stack([point.u for point in points])
+            points = solve_tasks(problem, metric, points, W - scaled)
+            U, _, b, p, theta = Stacked.of(points)
             before = W
             W = spectral_box_norm_prox(U + scaled, problem.c / rho, problem.eta, problem.h)
             scaled = scaled + U - W
-            b = np.array([point.b for point in points])
-            p = np.concatenate([point.p for point in points])
-            theta = np.concatenate([point.theta for point in points])
             record.offer(U, b, p, theta)
             record.note(sum(point.faces for point in points))
             primal, dual = np.linalg.norm(U - W), rho * np.linalg.norm(W - before)
@@ -168,11 +74,10 @@ class Admm:
                 elif dual > self.adapt * primal * rho:
                     factor = 0.5
                 rho, scaled = rho * factor, scaled / factor
-        return record.outcome()
 
 
 @dataclass(frozen=True)
-class SmoothFista:
+class SmoothFista(Algorithm):
     """Settings of the accelerated gradient on (U, b).
 
     Parameters
@@ -185,30 +90,24 @@ class SmoothFista:
     max_rounds: int = 20_000
     check: int = 10
 
-    def __call__(
-        self,
-        problem: MultiTask,
-        target: float,
-        on_round: Callable[[Round], None] | None = None,
-        limits: Limits = UNLIMITED,
-    ) -> Outcome:
-        """Iterate until the joint relative gap is at most `target`."""
+    def run(self, record: RunRecord, start: object) -> None:
+        """Iterate until the gap is small enough."""
+        problem = record.problem
         if not problem.smooth:
             raise InvalidInput(
                 f"`solver` is 'fista', which needs a smooth loss; {problem.loss!r} has kinks."
             )
-        run = _Losses(problem, Record(problem, target, on_round, limits), self.check)
-        start = np.zeros((problem.d + 1, problem.m))
+        run = _Losses(problem, record, self.check)
+        zero = np.zeros((problem.d + 1, problem.m))
         fista(
-            run, run.prox, start, run.stop, lipschitz=run.guess(), max_iterations=self.max_rounds
+            run, run.prox, zero, run.stop, lipschitz=run.guess(), max_iterations=self.max_rounds
         )
-        return run.record.outcome()
 
 
 class _Losses:
     """The losses in ``Z = [U; b / scale]``, features centred."""
 
-    def __init__(self, problem: MultiTask, record: Record, check: int) -> None:
+    def __init__(self, problem: MultiTask, record: RunRecord, check: int) -> None:
         self.problem, self.record, self.check = problem, record, check
         self.means = [X.mean(axis=0) for X in problem.X]
         self.X = [X - mean for X, mean in zip(problem.X, self.means, strict=True)]
@@ -278,7 +177,7 @@ def balancing_shift(problem: MultiTask, p: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class ApgJoint:
+class ApgJoint(Algorithm):
     """Settings of the joint accelerated gradient.
 
     Parameters
@@ -291,23 +190,17 @@ class ApgJoint:
     printed: bool = False
     max_rounds: int = 10_000
 
-    def __call__(
-        self,
-        problem: MultiTask,
-        target: float,
-        on_round: Callable[[Round], None] | None = None,
-        limits: Limits = UNLIMITED,
-    ) -> Outcome:
-        """Iterate until the joint relative gap is at most `target`."""
-        run = Coupling(problem, Record(problem, target, on_round, limits))
-        start = np.hstack([np.zeros((problem.d, problem.m)), problem.start_metric().M])
+    def run(self, record: RunRecord, start: object) -> None:
+        """Iterate until the gap is small enough."""
+        problem = record.problem
+        run = Coupling(problem, record)
+        origin = np.hstack([np.zeros((problem.d, problem.m)), problem.start_metric().M])
         first = 2.0 * problem.c / (problem.eta + problem.h / problem.d)
         settings = {"lipschitz": first, "max_iterations": self.max_rounds}
         if self.printed:
-            fista(run, run.prox, start, run.stop, restart=False, **settings)  # type: ignore[arg-type]
+            fista(run, run.prox, origin, run.stop, restart=False, **settings)  # type: ignore[arg-type]
         else:
-            auslender_teboulle(run, run.prox, start, run.stop, **settings)  # type: ignore[arg-type]
-        return run.record.outcome()
+            auslender_teboulle(run, run.prox, origin, run.stop, **settings)  # type: ignore[arg-type]
 
 
 class Coupling:
@@ -319,7 +212,7 @@ class Coupling:
         Evaluations at a point where ``eta I + M`` is not positive definite.
     """
 
-    def __init__(self, problem: MultiTask, record: Record) -> None:
+    def __init__(self, problem: MultiTask, record: RunRecord) -> None:
         self.problem, self.record = problem, record
         self.points = [cold(X) for X in problem.X]
         self.intercepts = None if problem.smooth else Intercepts(problem)
@@ -345,12 +238,8 @@ class Coupling:
         """One quadratic program a task, and the Fantope."""
         problem, m = self.problem, self.problem.m
         metric = Metric.plain(problem.d, 1.0 / step)
-        tables = zip(problem.X, problem.task_losses, self.points, strict=True)
-        self.points = [
-            solve_task(X, losses, metric, point, centre=Z[:, k])
-            for k, (X, losses, point) in enumerate(tables)
-        ]
-        U = np.column_stack([point.u for point in self.points])
+        self.points = solve_tasks(problem, metric, self.points, Z[:, :m])
+        U = Stacked.of(self.points).U
         return np.hstack([U, fantope(Z[:, m:], problem.h)])
 
     def stop(self, Z: Array, k: int) -> bool:
@@ -359,7 +248,7 @@ class Coupling:
         U = Z[:, : problem.m]
         scores = problem.predictions(U, np.zeros(problem.m))
         b = self.best_intercepts(scores)
-        theta = np.concatenate([point.theta for point in self.points])
+        theta = Stacked.of(self.points).theta
         self.record.offer(U, b, scores + np.repeat(b, problem.sizes), theta)
         self.record.note(1)
         return self.record.done

@@ -1,26 +1,148 @@
-"""Solve a joint problem by one of the algorithms and certify the answer."""
+"""Solve a joint problem by one of the algorithms, certify the answer, and show it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
 from time import perf_counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.extensions import supplied
 from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen._support.validation import choice, one_of, tolerance, word
+from cvxscreen._support.tables import Record, fields, table
+from cvxscreen._support.validation import choice, finite, one_of, tolerance, word
+from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.core.duality import dual_feasible
 from cvxscreen.errors import InvalidInput
 from cvxscreen.multitask.bcd import Bcd
+from cvxscreen.multitask.bounds import eigengap
 from cvxscreen.multitask.certificate import certify_multitask
-from cvxscreen.multitask.first_order import Admm, ApgJoint, Record, SmoothFista
+from cvxscreen.multitask.first_order import Admm, ApgJoint, SmoothFista
+from cvxscreen.multitask.gap import Algorithm, Outcome, Round, RunRecord
 from cvxscreen.multitask.problem import Metric, MultiTask
-from cvxscreen.multitask.solution import MultiTaskSolution, Outcome, Round
+from cvxscreen.screening.verdict import Verdict
 
 Array = NDArray[np.float64]
+
+SHOWN = 12
+"""Rounds that are printed; of more, the first and the last."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MultiTaskSolution(Record):
+    """An answer with its certificate.
+
+    Attributes
+    ----------
+    problem : MultiTask
+    U : array, shape (d, m)
+        One column a task.
+    b : array, shape (m,)
+        Intercepts.
+    M : array, shape (d, d)
+    theta : array, shape (n,)
+        Slopes of all samples, task after task.
+    status : str
+        ``"optimal"`` only with a certificate that holds, otherwise ``"inaccurate"``.
+    certificate : Certificate
+        Of the joint gap, recomputed on all tasks.
+    rounds : tuple of Round
+    solver, mode : str
+    seconds : float
+        Wall time of the whole call.
+    """
+
+    problem: MultiTask
+    U: Array
+    b: Array
+    M: Array
+    theta: Array
+    status: str
+    certificate: Certificate
+    rounds: tuple[Round, ...]
+    solver: str = ""
+    mode: str = ""
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("U", "b", "M", "theta"):
+            fresh = np.array(getattr(self, name), dtype=np.float64)
+            fresh.flags.writeable = False
+            object.__setattr__(self, name, fresh)
+
+    @property
+    def x(self) -> Array:
+        """The coefficients ``U``, shape (d, m)."""
+        return self.U
+
+    @property
+    def intercept(self) -> Array:
+        """The intercepts, shape (m,)."""
+        return self.b
+
+    @property
+    def alpha(self) -> tuple[Array, ...]:
+        """Dual variables of each task: in [0, 1/n_l] for the hinge, ``-theta`` for regression."""
+        return self.problem.split(-self.problem.sign * self.theta)
+
+    @property
+    def value(self) -> float:
+        """The objective."""
+        return self.certificate.primal
+
+    @cached_property
+    def subspace(self) -> Array:
+        """Orthonormal basis of the h leading directions of M, shape (d, h)."""
+        _, vectors = np.linalg.eigh(self.M)
+        return np.asarray(vectors[:, ::-1][:, : self.problem.h])
+
+    @cached_property
+    def screening(self) -> Verdict:
+        """What the answer proves about the joint optimum (`eigengap`), samples task after task."""
+        return eigengap(self.problem, self.theta, self.certificate.gap)
+
+    def predict(self, X: ArrayLike, task: int) -> Array:
+        """``X u + b`` of one task, shape (len(X),)."""
+        self.problem.check_task("task", task)
+        X = finite("X", X)
+        if X.ndim != 2 or X.shape[1] != self.problem.d:
+            raise InvalidInput(
+                f"`X` has shape {X.shape}; {self.problem.d} columns are needed, one a feature."
+            )
+        return np.asarray(X @ self.U[:, task] + self.b[task])
+
+    def __str__(self) -> str:
+        names = ("round", "objective", "relative gap", "kept", "steps", "accelerated", "seconds")
+        shown = self.rounds
+        if len(shown) > SHOWN:
+            shown = (*shown[: SHOWN // 2], *shown[-SHOWN // 2 :])
+        rows = [
+            (r.number, float(f"{r.objective:.10g}"), r.relative_gap, r.kept, r.steps,
+             r.accelerated, r.seconds)
+            for r in shown
+        ]
+        head = fields(
+            [
+                ("status", self.status),
+                ("objective", float(f"{self.value:.12g}")),
+                ("relative gap", self.certificate.relative_gap),
+                ("tasks", self.problem.m),
+                ("samples", self.problem.n),
+                ("rounds", len(self.rounds)),
+                ("proven zero", int(self.screening.zero.sum())),
+                ("proven linear", int(self.screening.linear.sum())),
+                ("mode", self.mode),
+                ("solver", self.solver),
+                ("seconds", self.seconds),
+            ],
+            title="MultiTask solution",
+        )
+        return head + "\n" + table(names, rows)
+
 
 SOLVERS = ("auto", "builtin", "bcd", "plain", "admm", "apg", "fista")
 MODES = ("safe", "certified")
@@ -59,7 +181,7 @@ def solve_multitask(
         ``"CLARABEL"``): a reference again, on the whole problem.
     screening : bool
         Whether block coordinate descent screens its U-steps (losses with kinks). The answer is the
-        same either way, and it takes longer; see `cvxscreen.multitask.screening`.
+        same either way, and it takes longer; see `cvxscreen.multitask.bounds`.
     start : MultiTaskSolution, optional
         Of the same tasks at other parameters; for block coordinate descent.
     max_rounds : int, optional
@@ -109,24 +231,22 @@ def _run(
     limits: Limits,
 ) -> Outcome:
     limit: dict[str, Any] = {} if max_rounds is None else {"max_rounds": max_rounds}
-    if name in ("bcd", "plain"):
-        algorithm = Bcd(accelerate=name == "bcd", screening=screening, **limit)
-        first = None if start is None else warm(problem, start)
-        return algorithm(problem, target, first, on_round, limits)
-    if start is not None:
+    if start is not None and name not in ("bcd", "plain"):
         raise InvalidInput(f"`start` is used by solver 'bcd' only; `solver` is {name!r}.")
-    if name == "admm":
-        return Admm(**limit)(problem, target, on_round, limits)
-    if name == "apg":
-        return ApgJoint(**limit)(problem, target, on_round, limits)
-    if name == "fista":
-        return SmoothFista(**limit)(problem, target, on_round, limits)
+    algorithms: dict[str, Callable[..., Algorithm]] = {
+        "bcd": partial(Bcd, screening=screening),
+        "plain": partial(Bcd, accelerate=False, screening=screening),
+        "admm": Admm, "apg": ApgJoint, "fista": SmoothFista,
+    }
+    if name in algorithms:
+        first = None if start is None else warm(problem, start)
+        return algorithms[name](**limit)(problem, target, first, on_round, limits)
     U, b, M, theta = supplied("cvxpy.multitask_solver")(problem, name, limits, SOLVERS)
     # Each task's slopes must sum to 0 exactly, where a solver leaves a rest.
     tasks = (problem.task(k, M) for k in range(problem.m))
     parts = zip(tasks, problem.split(theta), strict=True)
     theta = np.concatenate([dual_feasible(task, part)[0] for task, part in parts])
-    record = Record(problem, target, on_round, limits)
+    record = RunRecord(problem, target, on_round, limits)
     record.offer(U, b, problem.predictions(U, b), theta)
     record.note(1)
     return record.outcome()

@@ -15,13 +15,14 @@ faces are enough.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dposv
 
 from cvxscreen.core.losses import Losses
-from cvxscreen.multitask.problem import Metric
+from cvxscreen.multitask.problem import Metric, MultiTask
 from cvxscreen.solvers.box_qp import BoxQp
 
 Array = NDArray[np.float64]
@@ -435,3 +436,35 @@ def solve_task(
     face.run()
     theta[kept] = face.theta
     return TaskPoint(theta, held + face.v, face.u, face.b, X @ face.u + face.b, face.faces)
+
+
+class Stacked(NamedTuple):
+    """The points of all m tasks: U and V (d, m), b (m,), p and theta (n,), task after task."""
+
+    U: Array
+    V: Array
+    b: Array
+    p: Array
+    theta: Array
+
+    @classmethod
+    def of(cls, points: list[TaskPoint]) -> Stacked:
+        """Side by side."""
+        return cls(
+            np.column_stack([point.u for point in points]),
+            np.column_stack([point.v for point in points]),
+            np.array([point.b for point in points]),
+            np.concatenate([point.p for point in points]),
+            np.concatenate([point.theta for point in points]),
+        )
+
+
+def solve_tasks(
+    problem: MultiTask, metric: Metric, points: list[TaskPoint], centres: Array
+) -> list[TaskPoint]:
+    """Every task around its column of `centres`, shape (d, m), from its point in `points`."""
+    tables = zip(problem.X, problem.task_losses, points, strict=True)
+    return [
+        solve_task(X, losses, metric, point, centre=centres[:, k])
+        for k, (X, losses, point) in enumerate(tables)
+    ]

@@ -27,8 +27,18 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.validation import flag, whole
 from cvxscreen.errors import InvalidInput, MissingDependency
-from cvxscreen.out_of_core.in_memory import Blocks, Opened, opened, register
-from cvxscreen.out_of_core.streams import Column, Part, Source, Task, Tree, gathered
+from cvxscreen.out_of_core.streams import (
+    Blocks,
+    Column,
+    Opened,
+    Part,
+    Source,
+    Task,
+    Tree,
+    gathered,
+    opened,
+    register,
+)
 
 Compute = Callable[[Any], Any]
 
@@ -83,8 +93,6 @@ def open_parquet(place: Path, target: str | int | None) -> tuple[Any, NDArray[An
             )
         y = np.asarray(column)
         return X, y if y.dtype.kind in "fiub" else y.astype(str)
-
-
 
 
 def is_dask(X: Any) -> bool:

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.extensions import or_cvxpy
-from cvxscreen._support.limits import Limits
-from cvxscreen._support.progress import Progress
+from cvxscreen._support.limits import Limits, Progress
 from cvxscreen._support.validation import (
     choice,
     choice_in_any_case,
@@ -22,10 +21,17 @@ from cvxscreen._support.validation import (
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput, NotSaved
 from cvxscreen.paths.checkpoint import Checkpoint
-from cvxscreen.paths.eps_path import EXACT, EpsRun, eps_range
-from cvxscreen.paths.lp_svm import LpRun, lambda_only
 from cvxscreen.paths.record import Path, PathPoint, Points, load_path
-from cvxscreen.paths.run import MetricRun, Run, known_points
+from cvxscreen.paths.run import (
+    EXACT,
+    EpsRun,
+    LpRun,
+    MetricRun,
+    Run,
+    eps_range,
+    known_points,
+    lambda_only,
+)
 from cvxscreen.solvers.interface import SubproblemSolver, check_request
 from cvxscreen.solvers.lp_svm import LP_SOLVERS, LpSvm
 from cvxscreen.solvers.metric.sequence import metric_grid

@@ -1,6 +1,7 @@
 """One path over a parameter as it goes: compiled segments where they suit, else point by point.
 
-A path of metric learning over lambda has a run of its own, one point at a time.
+A path of metric learning over lambda has a run of its own, one point at a time; so have a path that
+places its values of C itself (`EpsRun`), and the LP-SVM's.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from cvxscreen import bounds
 from cvxscreen._support.limits import TIME, UNLIMITED, Limits
-from cvxscreen._support.validation import finite
+from cvxscreen._support.validation import finite, tolerance
 from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.certificates.metric import certify_metric
 from cvxscreen.core.duality import reference_point
@@ -27,11 +28,13 @@ from cvxscreen.designs.term_sets import Products
 from cvxscreen.errors import InvalidInput
 from cvxscreen.paths.checkpoint import Checkpoint
 from cvxscreen.paths.record import PathPoint, Points, points_of
+from cvxscreen.screening.c_ranges import eps_interval
 from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, PathSegment, ready
-from cvxscreen.solvers.dual_active_set.path_cache import PathCache
+from cvxscreen.solvers.dual_active_set.iterate import PathCache
 from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
 from cvxscreen.solvers.interface import Start, SubproblemSolver
 from cvxscreen.solvers.loop import solve_screened
+from cvxscreen.solvers.lp_svm import LpSolution, LpSvm, solve_lp
 from cvxscreen.solvers.metric.sequence import metric_rows
 from cvxscreen.solvers.registry import compiled_path, named_solver
 from cvxscreen.solvers.solution import LazyRates, Solution, shares_proven
@@ -110,12 +113,15 @@ class Run:
         self.missed, self.note, self.ended = 0, "", False
         plain = over == "C" and max_iter is None  # the compiled loop counts no iterations
         self.waiting = plain and compiled_path(problem, solver)
+        self.pays = False
         self.compile(at_once=recorded)
 
     def compile(self, at_once: bool = False) -> None:
         """Take the compiled path where that suits and is ready, or `at_once`.
 
-        The latter where a path has to go the same way in every process.
+        The latter where a path has to go the same way in every process. Asked where a call begins,
+        and again only where what is left of it costs as much as compiling: `ready` compiles one
+        part and leaves the others to the next that asks, which so is the next call.
         """
         if not self.waiting or not (at_once or ready()):
             return
@@ -128,7 +134,8 @@ class Run:
         """Add one point or, compiled, the first few of those left; none where the time is up."""
         if self.recorded and len(self.points):
             self.recall(self.points[-1])
-        self.compile()
+        if self.pays:
+            self.compile()
         if self.small is not None:
             asked = grid[: self.small.length(len(grid))]
             stretch = self.small.solve(asked)
@@ -138,6 +145,7 @@ class Run:
             grid = grid[len(stretch):]  # it missed the first of these
         with PARTS.rent(len(grid) - 1) if self.waiting else nullcontext():
             self.one(float(grid[0]))
+        self.pays = self.waiting and PARTS.pays
 
     def recall(self, last: PathPoint) -> None:
         """Go on from the record `last` alone."""
@@ -339,3 +347,155 @@ def _certified_again(here: Problem, point: PathPoint, tol: float) -> Certificate
         return certify_metric(here, point.x, tol=slack)
     theta = here.losses.slope(here.design.forward(finite("x", point.x, (here.d,))))
     return certify(here, point.x, theta, tol=slack)
+
+
+# -- from one C to the farthest that its solution serves ------------------------------------------
+#
+# The solution at C_k, its dual scaled by C / C_k, is a feasible pair at every C; it is within eps
+# of optimal as long as its duality gap there is small enough, which two numbers of the point decide
+# (`cvxscreen.screening.c_ranges.eps_interval`; Ogawa et al. 2014, section 4 and (35)). The next C
+# to solve is where that ends, so the grid follows from eps and from the data.
+
+
+EXACT = 0.1
+"""Share of eps to which the points themselves are solved at least: a step is the longer the smaller
+a point's own gap. Hinge loss on the heart data, C from 0.001 to 100, eps = 0.001: 84 points with
+half of eps, 80 with a tenth as with any smaller share."""
+
+
+def eps_range(problem: Problem, eps: float, ends: Array) -> tuple[float, float]:
+    """The first and the last C of an eps-approximate path.
+
+    Raises
+    ------
+    InvalidInput
+        For an `eps` outside (0, 1), other than two `ends`, and for a problem whose scaled dual
+        points are not feasible or have no array over the terms.
+    """
+    tolerance(eps, "eps")
+    if len(ends) != 2:
+        raise InvalidInput(
+            f"`values` has {len(ends)} numbers; with `eps` the grid follows from the data: give "
+            "the first and the last C."
+        )
+    unfit = (
+        "side constraints" if problem.side is not None
+        else "a penalty" if problem.penalty is not None
+        else "data in chunks" if problem.design.streamed
+        else "a linear term on an unpenalised coordinate"
+        if problem.linear[problem.quadratic.free].any() else ""
+    )
+    if unfit:
+        raise InvalidInput(f"`eps`: a problem with {unfit} has no scaled dual point at another C.")
+    return float(ends[0]), float(ends[1])
+
+
+class EpsRun:
+    """Points from the first C to the last, each solved where the one before stops being enough.
+
+    Parameters
+    ----------
+    run : Run
+        Solves a value of C.
+    first, last : float
+        Upwards or downwards.
+    eps : float
+    """
+
+    def __init__(self, run: Run, first: float, last: float, eps: float) -> None:
+        self.run, self.last, self.eps = run, last, eps
+        self.points, self.limits = run.points, run.limits
+        self.next, self.ended, self.note = first, False, ""
+        self.up = last >= first
+
+    def advance(self, _: Array) -> None:
+        """Add the next point with the range of C that it serves; none where the time is up.
+
+        Raises
+        ------
+        InvalidInput
+            Where rounding keeps a point from being accurate enough for any step.
+        """
+        value, known = self.next, len(self.points)
+        self.run.advance(np.array([value]))
+        if len(self.points) == known:
+            return
+        point = self.points[known]
+        here = self.run.problem.with_(C=value)
+        pair = reference_point(here, point.x, point.theta)
+        low, high = eps_interval(here, pair, self.eps)
+        reach = high if self.up else low
+        if not (reach > value if self.up else reach < value):
+            raise InvalidInput(
+                f"`eps` is {self.eps:g}; at C = {value:g} the relative gap is "
+                f"{point.relative_gap:.1e}, not enough for a step. Give a larger `eps`, or a "
+                "smaller `tol`."
+            )
+        self.points.replace(known, replace(point, serves=(low, high)))
+        self.note = f"C={value:.4g}, serves to {reach:.4g}"
+        self.ended = reach >= self.last if self.up else reach <= self.last
+        self.next = reach
+
+
+# -- the LP-SVM over lambda -----------------------------------------------------------------------
+#
+# The pair of the point before is a pair at the new lambda as well (its dual point shrunk until it
+# is feasible), so Theorems 6 and 7 apply to it as they stand; what it pulls at decides which
+# features are let in first.
+
+
+class LpRun:
+    """What `path_run.Run` is for the other models."""
+
+    ended = False
+
+    def __init__(
+        self, problem: LpSvm, tol: float, mode: str, limits: Limits, max_iter: int | None
+    ) -> None:
+        self.problem, self.tol, self.mode, self.points = problem, tol, mode, Points()
+        self.limits, self.max_iter = limits, max_iter
+        self.previous: LpSolution | None = None
+        self.note = ""
+
+    def advance(self, grid: Array) -> None:
+        """Add one point; none where the time is up."""
+        lam = float(grid[0])
+        found = solve_lp(
+            self.problem.with_(lam=lam), tol=self.tol, mode=self.mode, start=self.previous,
+            limits=self.limits.each(self.max_iter),
+        )
+        if found.status == TIME:
+            self.limits.spent()  # this point is not finished, so it does not count
+            return
+        self.points.append(_record(found, started=self.previous is not None))
+        self.previous, self.note = found, f"lam={lam:.3g}, kept {found.kept:,}"
+
+
+def lambda_only(over: str, checkpoint: object) -> None:
+    """Refuse what the path of an LP-SVM does not have.
+
+    Raises
+    ------
+    InvalidInput
+        For another parameter than ``"lam"``, and for a checkpoint.
+    """
+    if over != "lam":
+        raise InvalidInput(f"`over` is {over!r}; the parameter of an LP-SVM is 'lam'.")
+    if checkpoint is not None:
+        raise InvalidInput(
+            "`checkpoint`: the path of an LP-SVM keeps none; use `Path.save` when it is done."
+        )
+
+
+def _record(found: LpSolution, *, started: bool) -> PathPoint:
+    said, proof = found.screening, found.certificate
+    before = {"zero": 0.0, "linear": 0.0, "quadratic": 0.0, "dropped": 0.0}
+    if started:
+        shares = {"zero": said.zero, "linear": said.linear, "dropped": said.dropped}
+        before.update({name: float(mask.mean()) for name, mask in shares.items()})
+    point = PathPoint(
+        value=found.problem.lam, x=found.x, theta=-found.alpha, objective=proof.primal,
+        gap=proof.gap, relative_gap=proof.relative_gap, status=found.status, before=before,
+        kept=found.kept, predicted=0, refuted=0, rounds=found.rounds, seconds=found.seconds,
+    )
+    return replace(point, over="lam", features=found.features)

@@ -46,9 +46,8 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.compiled_path.segments import WIDTH, CompileClock
-from cvxscreen.solvers.dual_active_set.csr import Array, Index, sparse_dot
 from cvxscreen.solvers.dual_active_set.iterate import DualIterate
-from cvxscreen.solvers.dual_active_set.working_set import inside
+from cvxscreen.solvers.dual_active_set.working_set import Array, Index, inside, sparse_dot
 from cvxscreen.solvers.interface import (
     SolverTraits,
     Start,
@@ -292,7 +291,7 @@ class _Run:
         return SubproblemResult(status, x, iterate.balanced, info=info, state=state)
 
 
-# -- what the compiled loops read and write --------------------------------------------------------
+# -- what the compiled loops read and write -------------------------------------------------------
 
 
 class DescentRows(NamedTuple):
@@ -395,7 +394,7 @@ class Plan(NamedTuple):
     constant: float
 
 
-# -- compiled loops --------------------------------------------------------------------------------
+# -- compiled loops -------------------------------------------------------------------------------
 
 
 @compiled(fastmath=SUMS, allocates=False)

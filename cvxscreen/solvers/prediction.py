@@ -89,7 +89,7 @@ class PredictionRadius:
     def near(cls, problem: Problem, point: Point, share: float) -> PredictionRadius:
         """Keep the terms nearest to a kink: a `share` of them, at least four times d."""
         floor = 4 * problem.d
-        if problem.d >= problem.n:  # a kernel, or more features than terms: count what bends
+        if problem.d >= problem.n:  # a kernel, or more features than terms: count the curved ones
             losses, theta = problem.losses, point.theta
             floor = 2 * int(((theta > losses.lo) & (theta < losses.hi) & (theta != 0)).sum())
         keep = int(min(problem.n, max(share * problem.n, floor, SMALL)))

@@ -38,15 +38,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.bounds import Bound
 from cvxscreen.core.duality import dual_feasible
 from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.screening.reduction import Prediction, Selection
-from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver, call_checked
+from cvxscreen.solvers.interface import Start, SubproblemResult, call_checked
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.screened import Estimate, ProblemInMemory, Times
-from cvxscreen.solvers.solution import Answer, Round, Solution
+from cvxscreen.solvers.solution import Answer, Solution
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -101,23 +100,16 @@ class ScreenedRelaxation(
     Parameters as of `ProblemInMemory`; `bounds` prove nothing here.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        inner: SubproblemSolver,
-        mode: str,
-        tol: float,
-        bounds: tuple[Bound, ...],
-        on_round: Callable[[Round], None] | None,
-    ) -> None:
-        super().__init__(problem, inner, mode, tol, (), on_round)
+    def set_up(self) -> None:
+        """What the rounds need beside what every problem in memory keeps."""
+        problem, self.bounds = self.problem, ()
         self.centre: Candidate | None = None
         self.held: Mask = np.zeros(problem.n, dtype=bool)
         self.keep = problem.n
         self.weight = 0.0
         self.lower = -np.inf
         self.accuracy = FIRST_GAP
-        self.whole = mode == "safe"  # nothing may be assumed
+        self.whole = self.mode == "safe"  # nothing may be assumed
         self.reduced: Problem | None = None
 
     # -- where a call begins ----------------------------------------------------------------

@@ -132,6 +132,11 @@ class ProblemInMemory(ScreenedProblem[S, R, A, L, P]):
         self.before: Mapping[str, float] = {}
         self.result = SubproblemResult("not run", np.zeros(0), np.zeros(0))
         self._proof: tuple[Point, Certificate] | None = None
+        self.set_up()
+
+    @abstractmethod
+    def set_up(self) -> None:
+        """What the rounds need beside what every problem in memory keeps; at construction."""
 
     @abstractmethod
     def begin(self, start: Start | None, solve: Callable[..., Solution]) -> None:

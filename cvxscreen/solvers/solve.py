@@ -18,9 +18,8 @@ from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.bounds import Bound, default_bounds, midpoint_ball
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.screening.reduction import Screening
-from cvxscreen.solvers.compiled_path.one_value import solve_one, solve_uncompiled
+from cvxscreen.solvers.compiled_path.one_value import few, solve_one, solve_uncompiled
 from cvxscreen.solvers.compiled_path.segments import PARTS, ready
-from cvxscreen.solvers.few_terms import few
 from cvxscreen.solvers.interface import Start, SubproblemSolver
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.metric.solver import MetricSolver, solve_metric

@@ -25,9 +25,9 @@ from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.columns import by_rows
 from cvxscreen.solvers.interface import SolverTraits, Start, SubproblemResult, SubproblemSolver
-from cvxscreen.solvers.prox_newton.loops import compressed
 from cvxscreen.solvers.prox_newton.objective import Terms
 from cvxscreen.solvers.prox_newton.solver import require
+from cvxscreen.solvers.prox_newton.systems import compressed
 
 Array = NDArray[np.float64]
 

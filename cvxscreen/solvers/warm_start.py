@@ -70,15 +70,15 @@ def light_start(problem: Problem, solution: Solution) -> Start | None:
     plain = plain and problem.quadratic is old.quadratic and not problem.quadratic.free.any()
     if answer is None or not answer.proof.ok or not plain or problem.linear.any():
         return None
-    margins, force = answer.passes.margins, answer.passes.At_theta
-    if margins is None or force is None:
+    margins, At_theta = answer.passes.margins, answer.passes.At_theta
+    if margins is None or At_theta is None:
         return None
-    square = problem.quadratic.norm(problem.quadratic.solve(force)) ** 2
+    square = problem.quadratic.norm(problem.quadratic.solve(At_theta)) ** 2
     factor = problem.C / old.C
     theta = np.clip(factor * answer.theta, problem.losses.lo, problem.losses.hi)
     size = factor * (answer.proof.dual + 0.5 * square) - 0.5 * factor**2 * square
     return Start(
-        factor * answer.x, theta, passes=(factor * margins, factor * force),
+        factor * answer.x, theta, passes=(factor * margins, factor * At_theta),
         size=max(size, 0.5 * min(1.0, factor) * answer.proof.dual),
     )
 

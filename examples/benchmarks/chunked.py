@@ -21,8 +21,7 @@ import numpy as np
 
 import cvxscreen
 from cvxscreen._support.tables import table
-from cvxscreen.out_of_core.in_memory import Mapped
-from cvxscreen.out_of_core.streams import Local
+from cvxscreen.out_of_core.streams import Local, Mapped
 
 AT_ONCE = 200_000
 

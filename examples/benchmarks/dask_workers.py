@@ -27,7 +27,7 @@ import numpy as np
 from distributed import Client, LocalCluster
 
 import cvxscreen
-from cvxscreen.out_of_core.in_memory import Mapped
+from cvxscreen.out_of_core.streams import Mapped
 
 STRIP = 100_000
 

@@ -27,8 +27,7 @@ import cvxscreen
 from cvxscreen._support.tables import table
 from cvxscreen.designs.chunks import Chunks
 from cvxscreen.out_of_core import device
-from cvxscreen.out_of_core.in_memory import Blocks
-from cvxscreen.out_of_core.streams import Local
+from cvxscreen.out_of_core.streams import Blocks, Local
 
 AT_ONCE = 2_000_000
 

@@ -12,8 +12,7 @@ from cvxscreen.certificates.streamed import certify_chunks
 from cvxscreen.core.streamed import ChunkTerms, Unit
 from cvxscreen.designs.chunks import Chunks
 from cvxscreen.designs.rows import Rows
-from cvxscreen.out_of_core.in_memory import Blocks
-from cvxscreen.out_of_core.streams import Local
+from cvxscreen.out_of_core.streams import Blocks, Local
 
 KINKS, WEIGHTS, SIGNS = np.array([1.0, 1.0, 0.0]), np.array([2.0, 1.0, 5.0]), np.array([1, -1, 1])
 """2 max(0, 1 - b) + max(0, 1 + b) + 5 max(0, -b): 3 at b = 0, and 2 at its minimum b = 1."""

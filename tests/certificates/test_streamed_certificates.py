@@ -17,8 +17,7 @@ from cvxscreen.designs.chunks import ABSENT, Chunks, Listed
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.out_of_core import block_products
-from cvxscreen.out_of_core.in_memory import Blocks
-from cvxscreen.out_of_core.streams import Local
+from cvxscreen.out_of_core.streams import Blocks, Local
 from cvxscreen.solvers.streamed.passes import lowest_along
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -272,3 +274,12 @@ def test_triplets_learns_metrics_and_saves_them(tmp_path) -> None:
     assert main(arguments) == 0
     for bad in (["--k", "few"], ["--lam", "none"], ["--out", str(tmp_path / "metric.txt")]):
         assert main(["triplets", data, *bad]) == 2
+
+
+def test_the_package_runs_as_the_command() -> None:
+    command = [sys.executable, "-m", "cvxscreen"]
+    helped = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True)
+    assert helped.stdout.startswith("usage: cvxscreen")
+    missing = subprocess.run([*command, "path", "no-such-file"], capture_output=True, text=True)
+    assert missing.returncode == 1
+    assert "no-such-file" in missing.stderr

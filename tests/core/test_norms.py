@@ -9,8 +9,7 @@ import pytest
 
 import cvxscreen
 from cvxscreen.core.losses import Piece
-from cvxscreen.core.norms import Norms
-from cvxscreen.core.problem import Problem
+from cvxscreen.core.problem import Norms, Problem
 from cvxscreen.screening.reduction import Selection
 
 NAMES = tuple(entry.name for entry in fields(Norms))

@@ -14,6 +14,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
+from fuzzing import both_ways_agree
 
 from cvxscreen import cvxpy_plugin
 
@@ -21,6 +22,8 @@ cvxpy_plugin.register()
 
 TIGHT = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}
 COUNT, LONG, PART = 200, 1000, 50
+SHARES = (0.4, 1.0)
+"""Of the problems that are screened: more than the first, at most the second."""
 
 
 class Draw:
@@ -178,22 +181,11 @@ def disagreement(seed: int) -> tuple[str, bool]:
     return ("a dual value is missing" if missing else ""), screened
 
 
-def run(seeds: range) -> None:
-    screened, wrong = 0, []
-    for seed in seeds:
-        word, recognised = disagreement(seed)
-        screened += recognised
-        if word:
-            wrong.append(f"{seed}: {word}")
-    assert not wrong, "\n".join(wrong)
-    assert screened > 0.4 * len(seeds)
-
-
 @pytest.mark.parametrize("first", range(0, COUNT, PART))
 def test_both_ways_agree(first: int) -> None:
-    run(range(first, first + PART))
+    both_ways_agree(disagreement, range(first, first + PART), SHARES)
 
 
 @pytest.mark.long
 def test_both_ways_agree_on_many() -> None:
-    run(range(COUNT, COUNT + LONG))
+    both_ways_agree(disagreement, range(COUNT, COUNT + LONG), SHARES)

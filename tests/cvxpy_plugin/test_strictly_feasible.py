@@ -16,9 +16,8 @@ from cvxscreen.bounds import midpoint_ball
 from cvxscreen.bounds import one_reference as balls
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.duality import reference_point
-from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
+from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver, strictly_feasible_point
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
-from cvxscreen.cvxpy_plugin.strictly_feasible import strictly_feasible_point
 from cvxscreen.screening.verdict import judge
 from cvxscreen.solvers.loop import solve_screened
 

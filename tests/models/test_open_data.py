@@ -15,8 +15,7 @@ import scipy.sparse as sp
 from cvxscreen import open_data
 from cvxscreen.errors import InvalidInput, MissingDependency
 from cvxscreen.models.files import read_data
-from cvxscreen.models.open_data import open_svmlight
-from cvxscreen.out_of_core.shards import Shards
+from cvxscreen.models.open_data import Shards, open_svmlight
 from cvxscreen.out_of_core.streams import Local
 
 N, D = 400, 6

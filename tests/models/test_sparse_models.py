@@ -15,8 +15,8 @@ from cvxscreen.bounds import dual_ball, joint, midpoint_ball
 from cvxscreen.errors import InvalidInput, UnsafeEvidence
 from cvxscreen.screening.reduction import Selection
 from cvxscreen.solvers.loop import solve_screened
-from cvxscreen.solvers.prox_newton.loops import compressed
-from cvxscreen.solvers.prox_newton.model import Coordinates, coordinate_descent
+from cvxscreen.solvers.prox_newton.solver import Coordinates, coordinate_descent
+from cvxscreen.solvers.prox_newton.systems import compressed
 from cvxscreen.solvers.stochastic import Sdca, Spdc
 
 

@@ -10,8 +10,8 @@ import cvxscreen
 from cvxscreen.errors import InvalidInput
 from cvxscreen.multitask import certify_multitask, dual_ball, eigengap
 from cvxscreen.multitask.bcd import Bcd
+from cvxscreen.multitask.bounds import Screen
 from cvxscreen.multitask.gap import Dual, Primal, joint_gap
-from cvxscreen.multitask.screening import Screen
 from cvxscreen.multitask.task_solver import cold, solve_task
 
 

@@ -8,7 +8,8 @@ from tasks import shared_tasks
 
 import cvxscreen
 from cvxscreen.multitask import prox
-from cvxscreen.multitask.first_order import ApgJoint, Coupling, Record
+from cvxscreen.multitask.first_order import ApgJoint, Coupling
+from cvxscreen.multitask.gap import RunRecord
 from cvxscreen.solvers.apg import auslender_teboulle, fista
 
 
@@ -94,7 +95,7 @@ def test_the_printed_apg_leaves_the_domain() -> None:
     problem = cvxscreen.raso(shared_tasks(4, 8, 40, 2), h=2, alpha=1.0, beta=0.003)
     outside = {}
     for name, form in (("printed", fista), ("inside", auslender_teboulle)):
-        run = Coupling(problem, Record(problem, 1e-5))
+        run = Coupling(problem, RunRecord(problem, 1e-5))
         start = np.hstack([np.zeros((8, 4)), problem.start_metric().M])
         form(run, run.prox, start, run.stop, max_iterations=80, restart=name == "inside",
              lipschitz=2 * problem.c)

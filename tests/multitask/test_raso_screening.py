@@ -10,9 +10,8 @@ from tasks import shared_tasks
 
 import cvxscreen
 from cvxscreen.multitask.bcd import Bcd
-from cvxscreen.multitask.bounds import Intercepts
+from cvxscreen.multitask.bounds import Intercepts, Screen
 from cvxscreen.multitask.problem import Metric
-from cvxscreen.multitask.screening import Screen
 from cvxscreen.multitask.task_solver import TaskPoint, cold, solve_task
 
 

@@ -15,8 +15,7 @@ from chunk_tasks import Failing, Faulty, Sum
 import cvxscreen
 from cvxscreen import on_dask
 from cvxscreen.errors import InvalidInput
-from cvxscreen.out_of_core.in_memory import Mapped
-from cvxscreen.out_of_core.streams import Local
+from cvxscreen.out_of_core.streams import Local, Mapped
 
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")

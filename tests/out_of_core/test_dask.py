@@ -14,8 +14,7 @@ from chunk_tasks import Failing, Sum
 import cvxscreen
 from cvxscreen import on_dask
 from cvxscreen.errors import InvalidInput, MissingDependency
-from cvxscreen.out_of_core.in_memory import Blocks, Mapped, opened
-from cvxscreen.out_of_core.streams import Local
+from cvxscreen.out_of_core.streams import Blocks, Local, Mapped, opened
 
 da = pytest.importorskip("dask.array")
 dask = pytest.importorskip("dask")

@@ -12,8 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 from cvxscreen.errors import InvalidInput
-from cvxscreen.out_of_core.in_memory import Blocks, Mapped, opened
-from cvxscreen.out_of_core.streams import Local, Tree
+from cvxscreen.out_of_core.streams import Blocks, Local, Mapped, Tree, opened
 
 
 @pytest.mark.parametrize(

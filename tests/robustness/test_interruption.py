@@ -20,13 +20,13 @@ import children
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from cvxscreen.paths.eps_path import EpsRun
 
 import cvxscreen
 from cvxscreen.cli.commands import main, terminable
 from cvxscreen.data_changes import bootstrap, leave_one_out
 from cvxscreen.errors import NotSaved
 from cvxscreen.paths.checkpoint import Checkpoint
-from cvxscreen.paths.eps_path import EpsRun
 
 X, Y = cvxscreen.datasets.two_gaussians(150, 4, seed=1)
 GRID = np.geomspace(0.01, 10, 6)

@@ -18,7 +18,7 @@ from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.prediction import SAMPLE, _order_statistic
-from cvxscreen.solvers.schedule import (
+from cvxscreen.solvers.rows import (
     FALL,
     LAST,
     WORTH,

@@ -165,10 +165,10 @@ def _lowest_along(problem: Problem, x: Array, j: int, column: Array, margins: Ar
     first = float(quadratic.apply(x)[j] + problem.linear[j])
     unit = np.zeros(problem.d)
     unit[j] = 1.0
-    bend = float(quadratic.apply(unit)[j])
+    curve = float(quadratic.apply(unit)[j])
 
     def slope(step: float) -> float:
-        return first + bend * step + float(column @ losses.slope(margins + step * column))
+        return first + curve * step + float(column @ losses.slope(margins + step * column))
 
     ends = []
     for sign in (-1.0, 1.0):

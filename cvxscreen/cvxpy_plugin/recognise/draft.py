@@ -121,8 +121,8 @@ class Terms:
 
 
 @dataclass(frozen=True, eq=False)
-class Elimination:
-    """Columns defined by equality rows: ``rows_k(z) = 0`` gives column k.
+class DefinedColumns:
+    """Columns that equality rows define: ``rows_k(z) = 0`` gives column k. Base of steps.
 
     Attributes
     ----------
@@ -141,6 +141,11 @@ class Elimination:
     def primal(self, values: Array) -> Array:
         """See `Step.primal`."""
         return -values[self.source] / self.factor
+
+
+@dataclass(frozen=True, eq=False)
+class Elimination(DefinedColumns):
+    """Defined columns that are substituted everywhere."""
 
     def dual(self, standard: Standard, duals: Duals) -> None:
         """See `Step.dual`: the multiplier that makes the Lagrangian stationary in the column."""

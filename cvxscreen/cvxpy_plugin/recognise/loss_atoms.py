@@ -158,7 +158,7 @@ def _written(part: Term) -> Any:
     return whole
 
 
-# -- from the root of the objective to elementwise expressions -------------------------------------
+# -- from the root of the objective to elementwise expressions ------------------------------------
 
 
 def _weigh(expr: Any, weight: Array, found: list[tuple[Any, Array]]) -> None:
@@ -222,7 +222,7 @@ def _entries(expr: Any, whole: Any) -> Array:
     return value if value.size == 1 else value[broadcast_positions(expr, whole.shape)]
 
 
-# -- from an elementwise expression to lines in one argument ---------------------------------------
+# -- from an elementwise expression to lines in one argument --------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -385,7 +385,7 @@ def _stretched(arg: Any, whole: Any, sign: float) -> _Lines:
     return _lines(arg, sign)
 
 
-# -- from lines to the five numbers ----------------------------------------------------------------
+# -- from lines to the five numbers ---------------------------------------------------------------
 
 
 def _group(expr: Any, weight: Array) -> LossGroup:

@@ -16,7 +16,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen.cvxpy_plugin.recognise.draft import ColumnCounts, Draft, Duals, count_columns
+from cvxscreen.cvxpy_plugin.recognise.draft import (
+    ColumnCounts,
+    DefinedColumns,
+    Draft,
+    Duals,
+    count_columns,
+)
 from cvxscreen.cvxpy_plugin.recognise.matrices import cleared, without
 from cvxscreen.cvxpy_plugin.recognise.soc_epigraph import SquaredNorm, private_heads
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
@@ -107,7 +113,7 @@ def _squares(draft: Draft, columns: Index, source: Index, factor: Array) -> None
     terms = draft.terms.add(select, b=0.0, q=1.0 / rho, lo=-np.inf, hi=np.inf)
     draft.loss_slope += select.T @ slope
     needs = without(draft.standard.rows.sparse[source], columns)
-    draft.steps.append(SquaredResiduals(columns, needs, source, factor, slope, terms))
+    draft.steps.append(SquaredResiduals(columns, source, factor, needs, slope, terms))
     draft.quadratic = cleared(draft.quadratic, columns)
     draft.linear[columns] = 0.0
     draft.eliminated[columns] = True
@@ -130,32 +136,19 @@ def _square_of_norm(draft: Draft, cone: Any, column: int, scale: float, rho: flo
 
 
 @dataclass(frozen=True, eq=False)
-class SquaredResiduals:
-    """Columns ``h`` with ``rho/2 h^2 + c h`` that equality rows define; see `Step`.
+class SquaredResiduals(DefinedColumns):
+    """Defined columns ``h`` that the objective squares, ``rho/2 h^2 + c h``; see `Step`.
 
     Attributes
     ----------
-    columns, source : array of int, shape (k,)
-        Columns and their rows.
-    factor : array, shape (k,)
-        Coefficient of the column in its row.
-    needs : CSR array, shape (k, N)
     slope : array, shape (k,)
         ``c``.
     terms : array of int, shape (k,)
         Positions of the loss terms.
     """
 
-    columns: Index
-    needs: Any
-    source: Index
-    factor: Array
     slope: Array
     terms: Index
-
-    def primal(self, values: Array) -> Array:
-        """See `Step.primal`."""
-        return -values[self.source] / self.factor
 
     def dual(self, standard: Standard, duals: Duals) -> None:
         """See `Step.dual`: the row carries the slope of the loss."""

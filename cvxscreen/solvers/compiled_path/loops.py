@@ -93,7 +93,7 @@ class Workspace(NamedTuple):
     theta, theta0, best_theta : array, shape (n,)
         Smoothed slopes, the proximal centre, the best dual point.
     inside : array of int64, shape (n + 1,)
-        Terms that bend.
+        Terms on a curved piece.
     B : array, shape (max(d, 64), max(d, 128))
         A strip of scaled rows.
     H : array, shape (d, d)
@@ -335,7 +335,7 @@ def line_search(
 
 @compiled(fastmath=SUMS, allocates=False)
 def direction(m: Any, terms: Any, work: Any, free: Any, base: Any, weight: Any) -> Any:
-    """The Newton step; returns the number of terms that bend. Woodbury where they are few."""
+    """The Newton step; returns how many terms have curvature. Woodbury where they are few."""
     A, q, e, lo, hi = terms.A, terms.q, terms.e, terms.lo, terms.hi
     theta, g, inside, B, H = work.theta, work.g, work.inside, work.B, work.H
     small, step = work.small, work.step
@@ -464,11 +464,11 @@ def newton(
                     if j != free:
                         square += (g[j] + move * A[j, at]) ** 2
                 gap = max(fy + cost, 0.0) + 0.5 * square
-            bend = 1e-6 * base / weight + 1e-300
+            curve = 1e-6 * base / weight + 1e-300
             for i in range(m):
                 bent = (theta[i] > lo[i]) & (theta[i] < hi[i])
-                bend += bent * A[free, i] ** 2 / (q[i] + weight)
-            stationarity += g[free] ** 2 / bend
+                curve += bent * A[free, i] ** 2 / (q[i] + weight)
+            stationarity += g[free] ** 2 / curve
         if gap < best:
             since = 0 if gap < 0.999 * best else since + 1
             best, best_g = gap, np.sqrt(square)
@@ -533,7 +533,7 @@ def charged(t: Any, error: Any, norms: Any, theta: Any, terms: Any, factor: Any)
     b, e, q, inv, lo, hi = terms.b, terms.e, terms.q, terms.inv, terms.lo, terms.hi
     n, total = t.size, 0.0
     for i in range(n):
-        s, worst, bend = theta[i], 0.0, 0.5 * q[i] / factor
+        s, worst, curve = theta[i], 0.0, 0.5 * q[i] / factor
         reach = error * norms[i] + 4.5e-16 * abs(t[i])
         if e[i] > 0.0:
             reach += 4.5e-16 * (abs(b[i]) + e[i])
@@ -541,9 +541,9 @@ def charged(t: Any, error: Any, norms: Any, theta: Any, terms: Any, factor: Any)
             z = t[i] + side * reach - b[i]
             y = z - min(max(z, -e[i]), e[i])
             r = min(max(y * inv[i], lo[i]), hi[i]) * factor
-            value = z * (r - s) - e[i] * (abs(r) - abs(s)) - bend * (r - s) * (r + s)
-            size = (abs(z) + bend * abs(r + s)) * abs(r - s) + e[i] * abs(abs(r) - abs(s))
-            worst = max(worst, max(value, 0.0) + 2e-15 * (size + bend * r * r))
+            value = z * (r - s) - e[i] * (abs(r) - abs(s)) - curve * (r - s) * (r + s)
+            size = (abs(z) + curve * abs(r + s)) * abs(r - s) + e[i] * abs(abs(r) - abs(s))
+            worst = max(worst, max(value, 0.0) + 2e-15 * (size + curve * r * r))
         total += worst
     return total * (1.0 + 2.3e-16 * (n + 8))
 
@@ -670,11 +670,11 @@ def evaluate(t: Any, theta: Any, terms: Any, factor: Any) -> Any:
     b, e, q, inv, lo, hi = terms.b, terms.e, terms.q, terms.inv, terms.lo, terms.hi
     value, fy, inverse = 0.0, 0.0, 1.0 / factor
     for i in range(t.size):
-        z, s, bend = t[i] - b[i], theta[i], 0.5 * q[i] * inverse
+        z, s, curve = t[i] - b[i], theta[i], 0.5 * q[i] * inverse
         y = z - min(max(z, -e[i]), e[i])
         r = min(max(y * inv[i], lo[i]), hi[i]) * factor
-        value += z * r - e[i] * abs(r) - bend * r * r
-        fy += z * (r - s) - e[i] * (abs(r) - abs(s)) - bend * (r - s) * (r + s)
+        value += z * r - e[i] * abs(r) - curve * r * r
+        fy += z * (r - s) - e[i] * (abs(r) - abs(s)) - curve * (r - s) * (r + s)
     return value, max(fy, 0.0)
 
 

@@ -70,7 +70,7 @@ NEAR = 16
 """The band after it holds one term in so many."""
 
 TANGENT = 1e-6
-"""Share of the weight with which terms at a kink bend in a tangent."""
+"""Share of the weight that terms at a kink have as curvature in a tangent."""
 
 OUT = 0.03
 """Share of the ball that a guess reaches beside a tangent."""
@@ -325,7 +325,7 @@ class CompiledPath:
 
         As if the last step had been along the path's tangent: while no term changes its piece, the
         slopes of linear pieces grow as C and ``dx/dlog C`` solves
-        ``(M + sum_K a_i a_i' / q_i) dx = M x``, K the terms that bend (at a kink with `TANGENT`).
+        ``(M + sum_K a_i a_i' / q_i) dx = M x``, K the terms with curvature (at a kink `TANGENT`).
         """
         state, terms, n = self.state, self.data.terms, self.problem.n
         ratio = factor / float(state.factor)
@@ -370,14 +370,14 @@ class CompileClock:
     """
 
     def __init__(self, price: float) -> None:
-        self.price, self.spent = price, 0.0
+        self.price, self.spent, self.pays = price, 0.0, False
 
     @contextmanager
     def rent(self, coming: int = 0) -> Iterator[None]:
         """Count what is done within.
 
-        So many more of the kind are known to be `coming`: compiling is due at once where these
-        alone would cost its price.
+        So many more of the kind are known to be `coming`: compiling is due at once, and ``pays``
+        in the call that they belong to, where these alone would cost its price.
         """
         began = process_time()
         try:
@@ -385,7 +385,8 @@ class CompileClock:
         finally:
             each = process_time() - began
             self.spent += each
-            if coming * each >= self.price:
+            self.pays = coming * each >= self.price
+            if self.pays:
                 self.spent = max(self.spent, self.price)
 
     @property

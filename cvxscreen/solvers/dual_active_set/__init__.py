@@ -37,7 +37,7 @@ of the margins. Preconditioned conjugate gradients solve it roughly, the step is
 and a sweep follows. (The alternation is that of Moré and Toraldo 1991, who take projected gradients
 where we take coordinate descent.)
 
-**Primal correction** (`primal_correction`). On a face of terms with ``q = 0`` the gap at ``x = v``
+**Primal correction** (`correct_primal`). On a face of terms with ``q = 0`` the gap at ``x = v``
 is linear in r, the error of the dual objective quadratic (``r' (A_F A_F')^{-1} r / 2``): once the
 duals are nearly right, almost all of the gap is due to x alone. A move s of x with ``A_F s = -r``
 then closes it at the price of ``||s||^2 / 2``, far below what more steps on the dual would cost.
@@ -47,12 +47,12 @@ proximal term ``tau/2 (x_j - centre)^2`` takes its place, and the centre follows
 (proximal point method). The gap is the one without that term, at a dual point balanced first so
 that the coordinate's column is orthogonal to it.
 
-**Extrapolation along a path** (`path_cache`). On one face theta and x are affine in C. What is
+**Extrapolation along a path** (`PathCache`). On one face theta and x are affine in C. What is
 continued on the line through the solutions at the last two values of C is therefore not theta but
 ``||a_i||^2 theta_i + t_i``, of which one coordinate step gives theta, terms that change their piece
 included. It is used where its dual objective beats that of the last point scaled to the new C.
 
-`solver` holds the entry, `DualActiveSet`; `csr` the rows as the compiled loops read them.
+`solver` holds the entry, `DualActiveSet`.
 
 Source of the parts: Moré, Toraldo: On the solution of large quadratic programming problems with
 bound constraints, SIAM J. Optim. 1, 93-113 (1991); Hsieh et al.: A dual coordinate descent method

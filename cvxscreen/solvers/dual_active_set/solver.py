@@ -9,12 +9,9 @@ import numpy as np
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
-from cvxscreen.solvers.dual_active_set.csr import Array
-from cvxscreen.solvers.dual_active_set.face import Face
-from cvxscreen.solvers.dual_active_set.iterate import DualIterate
-from cvxscreen.solvers.dual_active_set.path_cache import PathCache
-from cvxscreen.solvers.dual_active_set.primal_correction import correct_primal
-from cvxscreen.solvers.dual_active_set.working_set import WorkingSet
+from cvxscreen.solvers.dual_active_set.face import Face, correct_primal
+from cvxscreen.solvers.dual_active_set.iterate import DualIterate, PathCache
+from cvxscreen.solvers.dual_active_set.working_set import Array, WorkingSet
 from cvxscreen.solvers.interface import (
     SolverTraits,
     Start,

@@ -421,7 +421,7 @@ def shrink(
     Returns
     -------
     task : Task
-    state : State
+    state : Iterate
         The same metric on it.
     dropped, fixed : int
         Terms proven on the zero piece (R) and on the linear one (L).

@@ -5,7 +5,7 @@ a diagonal M (or none). One step of `ProxNewton` (`solver`):
 
 1. *Evaluate* (`objective`). The margins ``t = A x`` give a subgradient theta of the losses; one
    product ``A' theta`` gives the gradient and the duality gap, and the method stops on that.
-2. *Model* (`model`). Around t only the terms on a quadratic piece have curvature, ``1/q_i``. With
+2. *Model* (`Model`). Around t only the terms on a quadratic piece have curvature, ``1/q_i``. With
    ``B = diag(q)^{-1/2} A`` on these rows, and g the gradient, the change of the objective is ::
 
        g'd + 1/2 ||B d||^2 + 1/2 d'M d + kappa' (|x + d| - |x|)
@@ -22,8 +22,8 @@ A loss with a kink has no curvature there. Such losses are smoothed around the l
 proximal point method on the dual): a smoothed term is again piecewise quadratic, with
 ``b - s theta0`` for b and ``q + s`` for q, and the smoothing is reduced from round to round.
 
-`loops` holds the compiled loops over sparse columns. `subproblem`, `schedule` and `loop` screen
-features and terms around this solver: what may be left out, when a proof pays, and in which order.
+`rows_and_columns` screens features and terms around this solver: what may be left out, when a proof
+pays, and in which order.
 
 References
 ----------

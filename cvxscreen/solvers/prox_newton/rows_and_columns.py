@@ -10,39 +10,453 @@ come back in. Both end with the certificate of the full problem.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.bounds import Bound
-from cvxscreen.bounds.features_and_samples import bound_components
+from cvxscreen.bounds import Bound, dual_ball, joint, midpoint_ball, synergy
+from cvxscreen.bounds.features_and_samples import bound_components, primal_ball
 from cvxscreen.core.duality import Point, reference_point
-from cvxscreen.core.losses import Codes, Piece
+from cvxscreen.core.losses import Codes, Piece, kinked
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
+from cvxscreen.designs.columns import column_counts, cut_often, entries
+from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.reduction import Prediction, Selection
 from cvxscreen.screening.verdict import judge
 from cvxscreen.solvers.apg import Momentum
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver, call_checked
-from cvxscreen.solvers.prox_newton.schedule import CUT, ScreeningCostModel
-from cvxscreen.solvers.prox_newton.subproblem import (
-    FEWER,
-    IndexedSubproblem,
-    Iterate,
-    ZeroIterate,
-    first_goal,
-    flat,
-    next_features,
-    pays,
-    predicted_pieces,
-)
+from cvxscreen.solvers.prox_newton.systems import share_factors
 from cvxscreen.solvers.screened import P, ProblemInMemory, Times
-from cvxscreen.solvers.solution import Answer, LazyRates, Round, Solution, shares_of, shares_proven
+from cvxscreen.solvers.solution import Answer, LazyRates, Solution, shares_of, shares_proven
+
+# -- the reduced problem in hand ------------------------------------------------------------------
+
 
 Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+FEWER = 0.7
+"""A round that predicts carries a reduction out where this share of the rows or columns is left."""
+NEAR = 0.9
+"""Features with ``|v_j|`` above this share of ``kappa_j`` join the working set."""
+HOPE = 0.02  # where features are predicted, a start with a larger gap is not asked for proofs
+FIRST = 500  # violators let in at once at least; else twice as many as the support has
+BESIDE = 0.25  # terms near a curved piece for each one on it
+ROUGHLY = 0.03  # of the gap at 0 is enough where features that pull have been left out
+ALONE, SOME, AT_ONCE = 400, 0.1, 10_000_000
+"""Under an L1 norm alone a solver that looks for its own features gets all of them where more than
+so many, or that share of all, are wanted at first, and so many entries there are at most: to keep
+the matrix by columns, too, then costs less than rounds of fewer features."""
+
+
+@dataclass(eq=False)
+class ZeroIterate:
+    """The point 0 with what the choice of a first reduction asks of it, from one pass.
+
+    It bounds no rounding: unlike from a `Point`, nothing can be proven from it.
+
+    Attributes
+    ----------
+    problem : Problem
+    x : array, shape (d,)
+    At_theta : array, shape (d,)
+        ``A' theta`` of the slopes at 0.
+    primal, gap : float
+    """
+
+    problem: Problem
+    x: Array
+    At_theta: Array
+    primal: float
+    gap: float
+
+    @classmethod
+    def of(cls, problem: Problem) -> ZeroIterate:
+        """That of `problem`."""
+        penalty: L1 = problem.penalty  # type: ignore[assignment]
+        losses, x, margins = problem.losses, np.zeros(problem.d), np.zeros(problem.n)
+        theta = losses.slope(margins)
+        pull = problem.design.adjoint(theta)
+        if problem.pure_l1:  # theta is shrunk until it is feasible
+            share = 1.0 / max(1.0, float(np.max(np.abs(pull) / penalty.kappa, initial=0.0)))
+            gap = float(losses.fenchel_young(margins, share * theta).sum())
+        else:
+            x_theta, _ = penalty.prox_and_subgradient(
+                -(pull + problem.linear), problem.quadratic.diagonal
+            )
+            gap = 0.5 * problem.quadratic.norm(x_theta) ** 2
+        return cls(problem, x, pull, problem.primal(x, margins), gap)
+
+
+Iterate = Point | ZeroIterate
+"""Where a prediction starts from; only from a `Point` is anything proven."""
+
+
+@dataclass(eq=False)
+class IndexedSubproblem:
+    """The reduced problem in hand, and where its terms and features lie in the full one."""
+
+    problem: Problem
+    terms: Index
+    features: Index
+    first: bool = False
+
+    @cached_property
+    def size(self) -> float:
+        """The work of a pass: entries, rows and columns."""
+        n, d = self.problem.design.shape
+        return float(entries(self.problem.design) + n + d)
+
+    @cached_property
+    def counts(self) -> tuple[Array, Array]:
+        """The share of the entries in each row and in each column."""
+        design = self.problem.design
+        n, d = design.shape
+        if not (isinstance(design, Rows) and design.sparse):
+            return np.full(n, 1.0 / max(n, 1)), np.full(d, 1.0 / max(d, 1))
+        rows, columns = np.diff(design.matrix.indptr) + design.extra.shape[1], column_counts(design)
+        total = max(float(columns.sum()), 1.0)
+        return rows / total, columns / total
+
+    def size_of(self, rows: Mask | Index, columns: Mask | Index) -> float:
+        """The work of a pass over some rows and columns, if what is in both is an average part."""
+        by_row, by_column = self.counts
+        left = entries(self.problem.design) * by_row[rows].sum() * by_column[columns].sum()
+        count = [np.count_nonzero(k) if k.dtype == bool else len(k) for k in (rows, columns)]
+        return float(left + sum(count))
+
+    @classmethod
+    def whole(cls, problem: Problem) -> IndexedSubproblem:
+        """All of `problem`."""
+        return cls(problem, np.arange(problem.n), np.arange(problem.d), True)
+
+    def within(self, selection: Selection) -> IndexedSubproblem:
+        """Reduced further by `selection`."""
+        features = selection.features(self.problem)
+        design = self.problem.design
+        if self.first and len(features) < self.problem.d and getattr(design, "sparse", False):
+            cut_often(design)  # type: ignore[arg-type]
+        reduced = selection.reduce(self.problem)
+        share_factors(design, reduced.design, features)
+        return IndexedSubproblem(reduced, self.terms[selection.kept], self.features[features])
+
+
+def at_once(problem: Problem, inner: SubproblemSolver, wanted: Mask) -> bool:
+    """Whether the solver is given all features, and predicts for itself which of them move."""
+    looks = inner.traits.selects_features and entries(problem.design) <= AT_ONCE
+    many = bool(np.count_nonzero(wanted) > min(ALONE, SOME * problem.d))
+    return problem.pure_l1 and looks and many
+
+
+def first_goal(subproblem: IndexedSubproblem, features: int, aim: float, gap: float) -> float:
+    """The gap to solve to from 0, where it is `gap`: `aim` only if this may be the last round.
+
+    Where as many of the `features` as may be are let in, there are sure to be others.
+    """
+    more = FIRST <= subproblem.problem.d < features
+    return max(aim, ROUGHLY * gap) if more else aim
+
+
+def flat(codes: NDArray[np.int8]) -> NDArray[np.int8]:
+    """The codes without quadratic pieces, which cannot be folded beside a penalty."""
+    curved = (codes == Piece.LEFT) | (codes == Piece.RIGHT)
+    return np.where(curved, Piece.UNDECIDED, codes).astype(np.int8)
+
+
+def wanted_features(x: Array, v: Array, kappa: Array, working_set: Mask) -> Mask:
+    """Features to solve for: not 0, in the working set, or with `v` near `kappa`, shape (d,)."""
+    wanted = (x != 0) | working_set
+    close = v > NEAR * kappa
+    limit = max(FIRST, 2 * int(np.count_nonzero(wanted)))
+    if int((close & ~wanted).sum()) > limit:
+        ratio = np.where(wanted | (kappa == 0), 0.0, v / np.where(kappa > 0, kappa, 1.0))
+        close = close & (ratio >= np.partition(ratio, -limit)[-limit])
+    return np.asarray(wanted | close | (kappa == 0))
+
+
+def next_features(
+    point: Iterate, penalty: L1, working_set: Mask, inner: SubproblemSolver
+) -> Mask:
+    """The features a solver gets next, shape (d,): the wanted, or all where fewer cannot pay."""
+    problem, v = point.problem, np.abs(point.At_theta + point.problem.linear)
+    wanted = wanted_features(point.x, v, penalty.kappa, working_set)
+    if int(wanted.sum()) > FEWER * problem.d or at_once(problem, inner, wanted):
+        wanted[:] = True
+    return wanted
+
+
+def predicted_pieces(point: Point, kept: Mask) -> NDArray[np.int8]:
+    """The flat piece on which each term is predicted to stay, -1 for those to work on, shape (n,).
+
+    These are the `kept`, those on a curved piece, and the nearest to one: `BESIDE` times as many.
+    From one value of lambda to the next few terms change their piece, more where more are curved.
+    """
+    problem, losses = point.problem, point.problem.losses
+    codes = flat(losses.piece_within(point.margins, point.margins))
+    apart = np.flatnonzero(codes >= 0)
+    more = max(FIRST, int(BESIDE * (problem.n - len(apart))))
+    if more >= len(apart):
+        return np.full(problem.n, Piece.UNDECIDED, dtype=np.int8)
+    ratio = losses.kink_distance(point.margins)[apart]
+    ratio /= np.maximum(problem.norms[apart], 1e-300)
+    codes[apart[ratio <= np.partition(ratio, more)[more]]] = Piece.UNDECIDED
+    codes[kept] = Piece.UNDECIDED
+    return codes
+
+
+def pays(point: Point) -> bool:
+    """Whether `point` proves so much about the terms that a prediction gets smaller by it.
+
+    Features are predicted anyway. An estimate by the midpoint ball, without a pass.
+    """
+    problem = point.problem
+    if point.relative_gap > HOPE:
+        return False
+    radius = point.reach
+    room = problem.losses.kink_distance(point.margins) > radius * problem.norms
+    return bool(np.count_nonzero(room) > (1.0 - FEWER) * problem.n)
+
+
+# -- when a proof or a reduction pays; nothing here is proven -------------------------------------
+
+
+SHRINK = 0.1
+"""The gap shrinks at least to this share of itself between two screenings."""
+SMALL = 50_000
+"""The work of a pass below which a proof takes less time than the start of a solve."""
+LAST = 5.0
+"""No proof is worth while when the gap need only fall so much further."""
+
+
+def sides_of(components: Sequence[Bound]) -> str:
+    """What the bounds decide: "features", "samples" or "both"."""
+    if [*components] == [dual_ball]:
+        return "features"
+    return "both" if {dual_ball, joint, synergy} & {*components} else "samples"
+
+
+def eager(subproblem: IndexedSubproblem, inner: SubproblemSolver) -> bool:
+    """Whether all that is proven is used, whatever it costs.
+
+    So before a solver that is not built in, which takes longer than any proof, and on little data.
+    """
+    return not inner.traits.reaches_target or subproblem.size <= SMALL
+
+
+def left_after(point: Point, gap: float, sides: str) -> tuple[Mask, Mask]:
+    """The terms and the features that a proof should leave at `gap`, shapes (n,) and (d,).
+
+    A ball of gap G has a radius of about ``sqrt(G)`` and decides the terms whose margin is farther
+    than that times ``||a_i||`` from a kink, and the features whose pull is farther than that times
+    ``||A_j||`` from leaving 0. Nothing here is proven. `sides` says what is asked: "features",
+    "samples" or "both".
+    """
+    problem, (rows, columns) = point.problem, deciding_gaps(point)
+    every = np.ones(problem.n, dtype=bool), np.ones(problem.d, dtype=bool)
+    return (
+        every[0] if sides == "features" else rows < gap,
+        every[1] if sides == "samples" else columns < gap,
+    )
+
+
+def deciding_gaps(point: Point) -> tuple[Array, Array]:
+    """The gap at which a proof should decide each term and each feature; kept. See `left_after`."""
+    found: tuple[Array, Array] | None = point.__dict__.get("_deciding_gaps")
+    if found is None:
+        problem = point.problem
+        penalty: L1 = problem.penalty  # type: ignore[assignment]
+        slack = np.maximum(penalty.kappa - np.abs(point.At_theta + problem.linear), 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rows = (problem.losses.kink_distance(point.margins) / problem.norms) ** 2
+            found = rows, (slack / problem.column_norms) ** 2
+        point.__dict__["_deciding_gaps"] = found
+    return found
+
+
+def size_after(subproblem: IndexedSubproblem, point: Point, gap: float, sides: str) -> float:
+    """The work of a pass over what a proof should leave; see `left_after`."""
+    return subproblem.size_of(*left_after(point, gap, sides))
+
+
+def gap_that_pays(
+    subproblem: IndexedSubproblem,
+    point: Point,
+    worth: Callable[[float], float],
+    aim: float,
+    sides: str,
+) -> float:
+    """The first of a tenth, a hundredth, ... of the point's gap at which to prove; 0 without one.
+
+    There a proof should leave at most the share `worth` (of that gap) of the work of a pass.
+    """
+    gap = SHRINK * point.gap
+    if not curved(subproblem.problem):
+        return gap  # without curvature there is no such radius
+    while gap > LAST * aim:
+        if size_after(subproblem, point, gap, sides) <= worth(gap) * subproblem.size:
+            return float(gap)
+        gap *= SHRINK
+    return 0.0
+
+
+def curved(problem: Problem) -> bool:
+    """Whether every term has a curved piece, so that the dual optimum lies in a ball."""
+    losses = problem.losses
+    return not kinked(losses.q, losses.lo, losses.hi).any()
+
+
+WORTH, EAGER = 0.7, 0.95
+"""A reduction by proofs is carried out when it leaves at most this share of the work of a pass; the
+second before a solver that is not built in, on little data, and at most."""
+QUICKLY = 0.05
+"""The same from a warm start, where the solver takes a handful of passes in all."""
+LITTLE = 0.05
+"""A problem of at most this share of the work of a pass is reduced no further for such a solver."""
+PROOF, CUT = 1.0, 0.5
+"""What a proof on one side with its reduction, and the reduction alone, take of a solver that takes
+many: so many iterations on the same data, and those of `SMALL` data on top."""
+
+ONE_SIDED: tuple[Bound, ...] = (dual_ball, primal_ball, midpoint_ball)
+"""Bounds of which it is estimated what they leave; others are asked in any case."""
+
+
+class ScreeningCostModel:
+    """What is worth while in one call.
+
+    Parameters
+    ----------
+    subproblem : IndexedSubproblem
+        The whole problem.
+    inner : SubproblemSolver
+    components : sequence of Bound
+        What is asked in turns.
+
+    Attributes
+    ----------
+    eager : bool
+        Whether all that is proven is used, whatever it costs.
+    quick : bool
+        Whether the solver takes a handful of passes in all; see `begin`.
+    rate : float or None
+        Iterations to a tenth of the gap, where something is known: of this call, before the first
+        of them of the one whose answer it starts from.
+    """
+
+    def __init__(
+        self, subproblem: IndexedSubproblem, inner: SubproblemSolver, components: Sequence[Bound]
+    ) -> None:
+        self.everything = subproblem.size
+        self.components, self.sides = len(components), sides_of(components)
+        self.eager = eager(subproblem, inner)
+        self.curved = curved(subproblem.problem)
+        self.few_iterations = inner.traits.few_iterations
+        self.quick = False
+        self.rate: float | None = None
+        self.first, self.iterations = 0.0, 0
+
+    @property
+    def patient(self) -> bool:
+        """Whether the solver takes many iterations, and few terms change their piece meanwhile."""
+        return not (self.few_iterations or self.eager) and self.curved
+
+    def begin(self, point: Iterate, started: bool, rate: float | None) -> None:
+        """Where the call starts from; `rate` as the call that led there has found it."""
+        self.quick = started and not self.eager and self.few_iterations
+        self.first = point.gap
+        if not (self.few_iterations or self.eager):
+            self.rate = rate
+
+    def learn(self, result: SubproblemResult, gap: float, goal: float, whole: bool) -> None:
+        """A solve has ended at `gap`; what it tells goes with its record to the next call.
+
+        What the last iteration does beyond the goal is not counted; no iteration tells nothing.
+        Few iterations on a reduced problem do not say that few had been enough for the `whole`.
+        """
+        self.iterations += int(result.info.get("epochs", result.info.get("steps", 0)))
+        if self.few_iterations or self.eager:
+            return
+        fall = self.first / max(gap, goal, 1e-300)
+        if self.iterations and fall > 2.0:
+            rate = self.iterations / float(np.log10(fall))
+            self.rate = rate if whole or self.rate is None else max(rate, self.rate)
+        result.info["rate"] = self.rate
+
+    def share(
+        self, subproblem: IndexedSubproblem, gap: float, aim: float, cost: float = PROOF
+    ) -> float:
+        """What may be left of a pass for iterations worth `cost` to be saved on the way to `aim`.
+
+        Negative where there are not so many to come.
+        """
+        if self.eager or self.rate is None:
+            return EAGER if self.eager else WORTH
+        left = self.rate * float(np.log10(max(gap / max(aim, 1e-300), 1.0)))
+        cost *= 1.0 + SMALL / subproblem.size
+        return min(1.0 - cost / left, EAGER) if left > 0.0 else -1.0
+
+    def little(self, subproblem: IndexedSubproblem) -> bool:
+        """Whether what is left costs nothing beside the passes of the certificate."""
+        if not (subproblem.problem.n and subproblem.problem.d):
+            return True
+        return (self.few_iterations or self.eager) and subproblem.size <= LITTLE * self.everything
+
+    def most_promising(
+        self, subproblem: IndexedSubproblem, point: Point, components: Sequence[Bound], aim: float
+    ) -> Bound | None:
+        """The one that should leave least; None where none should leave little enough."""
+        share, left, good = self.share(subproblem, point.gap, aim), {}, []
+        for component in components:
+            left[component] = 0.0
+            if component in ONE_SIDED:
+                rows, columns = left_after(point, point.gap, sides_of([component]))
+                left[component] = subproblem.size_of(rows, columns)
+                if not self.fits(subproblem, left[component], int(columns.sum()), share):
+                    continue
+            good.append(component)
+        return min(good, key=lambda component: left[component], default=None)
+
+    def fits(self, subproblem: IndexedSubproblem, size: float, features: int, share: float) -> bool:
+        """Whether so much is left of the work of a pass, or so few features, at most.
+
+        To a solver of many iterations features that end at 0 but are near to leaving it cost
+        iterations, however few entries they have.
+        """
+        few = not (self.few_iterations or self.eager) and features <= share * subproblem.problem.d
+        return few or size <= share * subproblem.size
+
+    def pause(self, subproblem: IndexedSubproblem, point: Point, aim: float) -> float:
+        """The gap at which to prove again; 0 where that would not pay."""
+        if self.quick or self.little(subproblem):
+            return 0.0
+        if self.eager:
+            return gap_that_pays(subproblem, point, lambda gap: np.inf, aim, self.sides)
+        cost = PROOF * self.components
+        return gap_that_pays(
+            subproblem, point, lambda gap: self.share(subproblem, gap, aim, cost), aim, self.sides
+        )
+
+    def worth_starting(
+        self, subproblem: IndexedSubproblem, point: Point, started: bool, aim: float
+    ) -> bool:
+        """Whether what the start should prove is worth its passes; an estimate without one."""
+        if self.eager:
+            return started or point.gap > aim
+        if point.gap <= aim or not curved(subproblem.problem):
+            return point.gap > aim
+        left = size_after(subproblem, point, point.gap, self.sides)
+        cost = PROOF * self.components
+        share = QUICKLY if self.quick else self.share(subproblem, point.gap, aim, cost)
+        return left <= share * subproblem.size
+
+
+# -- the problem that the loop screens ------------------------------------------------------------
+
+
 Pair = tuple[Array, Array]
 
 MAX_ROUNDS = 40
@@ -80,22 +494,15 @@ class RowsAndColumns(
 
     point: Iterate
 
-    def __init__(
-        self,
-        problem: Problem,
-        inner: SubproblemSolver,
-        mode: str,
-        tol: float,
-        bounds: tuple[Bound, ...],
-        on_round: Callable[[Round], None] | None,
-    ) -> None:
-        super().__init__(problem, inner, mode, tol, bounds, on_round)
+    def set_up(self) -> None:
+        """What the rounds need beside what every problem in memory keeps."""
+        problem = self.problem
         self.penalty: L1 = problem.penalty  # type: ignore[assignment]
         self.subproblem = IndexedSubproblem.whole(problem)
         self.components = [
-            component for bound in bounds for component in bound_components(problem, bound)
+            component for bound in self.bounds for component in bound_components(problem, bound)
         ]
-        self.cost = ScreeningCostModel(self.subproblem, inner, self.components)
+        self.cost = ScreeningCostModel(self.subproblem, self.inner, self.components)
         self.factor = FIRST_SHARE
         self.started = self.last = False
         self.target = 0.0
@@ -319,16 +726,10 @@ class ProvenRowsAndColumns(RowsAndColumns[Point]):
 class PredictedRowsAndColumns(RowsAndColumns[Answer]):
     """Features and terms are left out on trust; see the module's docstring."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        inner: SubproblemSolver,
-        mode: str,
-        tol: float,
-        bounds: tuple[Bound, ...],
-        on_round: Callable[[Round], None] | None,
-    ) -> None:
-        super().__init__(problem, inner, mode, tol, bounds, on_round)
+    def set_up(self) -> None:
+        """What the rounds need beside what every problem in memory keeps."""
+        super().set_up()
+        problem = self.problem
         self.working_set = np.zeros(problem.d, dtype=bool)
         self.kept_terms = np.zeros(problem.n, dtype=bool)
         self.wanted = self.working_set

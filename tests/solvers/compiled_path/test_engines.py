@@ -98,6 +98,34 @@ def test_a_path_goes_over_to_the_compiled_loop_when_it_is_due(nothing_ready) -> 
     assert all(point.status == "optimal" for point in found.points)
 
 
+def test_a_call_buys_one_part_of_the_code_unless_the_rest_of_it_pays_for_all(
+    nothing_ready: CompileClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left of a short path is not worth the other parts: the next call buys them."""
+    problem, asked = cvxscreen.svm(X, Y), []
+
+    def bought() -> bool:
+        asked.append(1)
+        return len(asked) > 1  # the first question compiles the largest part, and says no
+
+    monkeypatch.setattr(path_run, "ready", bought)
+    with monkeypatch.context() as patch:
+        patch.setattr(path_run, "CompiledPath", None)
+        assert cvxscreen.path(problem, values=np.geomspace(0.1, 1.0, 5)).finished
+    assert len(asked) == 1
+    with monkeypatch.context() as patch:
+        patch.setitem(vars(path_run), "_one", None)
+        assert cvxscreen.path(problem, values=np.geomspace(0.1, 1.0, 5)).finished
+    asked.clear()
+    nothing_ready.price = 1e-9  # what is left costs more than compiling
+    compiled = []
+    monkeypatch.setattr(
+        path_run, "CompiledPath", lambda *given: compiled.append(1) or segments.CompiledPath(*given)
+    )
+    assert cvxscreen.path(problem, values=np.geomspace(0.1, 1.0, 5)).finished
+    assert compiled
+
+
 def test_the_loop_uncompiled_over_compiled_parts_is_the_same(monkeypatch) -> None:
     """To the last rounding: the time until the loop itself is compiled changes no answer."""
     problem, grid = cvxscreen.svm(X, Y, intercept=True), np.geomspace(0.01, 10.0, 12)

@@ -9,8 +9,7 @@ from sparse_problems import make
 
 from cvxscreen.core.closed_form import c_min
 from cvxscreen.core.problem import Problem
-from cvxscreen.solvers.dual_active_set.iterate import DualIterate
-from cvxscreen.solvers.dual_active_set.path_cache import PathCache
+from cvxscreen.solvers.dual_active_set.iterate import DualIterate, PathCache
 from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
 
 KINDS = ("hinge", "absolute", "smoothed hinge")

@@ -11,8 +11,7 @@ from sparse_problems import KINDS, D, N, make, target_of, words
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.solvers.dual_active_set.iterate import DualIterate
-from cvxscreen.solvers.dual_active_set.path_cache import FARTHEST, PathCache, SavedIterate
+from cvxscreen.solvers.dual_active_set.iterate import FARTHEST, DualIterate, PathCache, SavedIterate
 from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
 from cvxscreen.solvers.interface import Start
 

@@ -7,9 +7,8 @@ import pytest
 from sparse_problems import table, words
 
 from cvxscreen.designs.rows import Rows
-from cvxscreen.solvers.dual_active_set.csr import ScaledRows
 from cvxscreen.solvers.dual_active_set.face import Face
-from cvxscreen.solvers.dual_active_set.working_set import WorkingSet
+from cvxscreen.solvers.dual_active_set.working_set import ScaledRows, WorkingSet
 
 N, D = 60, 40
 

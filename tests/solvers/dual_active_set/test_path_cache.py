@@ -11,11 +11,9 @@ from cvxscreen.certificates.certificate import Passes, certify
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.solvers.dual_active_set.csr import ScaledRows
-from cvxscreen.solvers.dual_active_set.iterate import DualIterate
-from cvxscreen.solvers.dual_active_set.path_cache import PathCache
+from cvxscreen.solvers.dual_active_set.iterate import DualIterate, PathCache
 from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
-from cvxscreen.solvers.dual_active_set.working_set import WorkingSet
+from cvxscreen.solvers.dual_active_set.working_set import ScaledRows, WorkingSet
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.solution import Answer
 from cvxscreen.solvers.warm_start import onward_start, warm_start

@@ -9,12 +9,12 @@ from sparse_problems import D, N, make, solved, table, target_of, words
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.duality import reference_point
 from cvxscreen.designs.rows import Rows
-from cvxscreen.solvers.dual_active_set import primal_correction, solver
-from cvxscreen.solvers.dual_active_set.csr import ScaledRows
+from cvxscreen.solvers.dual_active_set import face as face_module
+from cvxscreen.solvers.dual_active_set import solver
 from cvxscreen.solvers.dual_active_set.face import Face
-from cvxscreen.solvers.dual_active_set.path_cache import PathCache
+from cvxscreen.solvers.dual_active_set.iterate import PathCache
 from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
-from cvxscreen.solvers.dual_active_set.working_set import WorkingSet
+from cvxscreen.solvers.dual_active_set.working_set import ScaledRows, WorkingSet
 
 FLAT = ("hinge", "absolute", "pinball", "eps-insensitive")
 
@@ -67,9 +67,9 @@ def test_a_move_leaves_what_it_says(kind: str, rng: np.random.Generator) -> None
     block.sweep(theta, v, 30)
     face = Face(block, theta, v)
     enough = 0.1 * float(f.fenchel_young(block.forward(v), theta)[face.rows].sum())
-    found = primal_correction.correct_primal(block, face, theta, v, enough)
-    assert 0 < found.steps <= primal_correction.STEPS
-    part = primal_correction.participants(block, face, theta, v)
+    found = face_module.correct_primal(block, face, theta, v, enough)
+    assert 0 < found.steps <= face_module.CORRECTION_STEPS
+    part = face_module.participants(block, face, theta, v)
     after = f.fenchel_young(block.forward(v + found.move), theta)
     price = 0.5 * float(found.move @ found.move)
     assert float(after[part.rows].sum()) + price <= found.gap * (1.0 + 1e-9)
@@ -81,9 +81,9 @@ def test_it_is_given_up_where_it_keeps_failing(
     """Dual steps alone finish the work; what failed is not paid for at every value of C."""
     calls: list[int] = []
 
-    def failing(block: WorkingSet, *_: object) -> primal_correction.PrimalCorrection:
+    def failing(block: WorkingSet, *_: object) -> face_module.PrimalCorrection:
         calls.append(1)
-        return primal_correction.PrimalCorrection(np.zeros(len(block.columns)), np.inf, 1)
+        return face_module.PrimalCorrection(np.zeros(len(block.columns)), np.inf, 1)
 
     monkeypatch.setattr(solver, "correct_primal", failing)
     problem, cache = make("hinge", rng, C=3.0), PathCache()

@@ -16,9 +16,8 @@ from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.dual_active_set import solver as module
-from cvxscreen.solvers.dual_active_set.csr import ScaledRows
 from cvxscreen.solvers.dual_active_set.solver import DualActiveSet, suits
-from cvxscreen.solvers.dual_active_set.working_set import WorkingSet
+from cvxscreen.solvers.dual_active_set.working_set import ScaledRows, WorkingSet
 from cvxscreen.solvers.interface import Start, SubproblemSolver
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.registry import CROSSOVER, builtin_solver

@@ -7,9 +7,9 @@ import pytest
 import scipy.sparse as sp
 
 from cvxscreen.core.losses import Losses
-from cvxscreen.solvers.prox_newton.loops import compressed
-from cvxscreen.solvers.prox_newton.model import LENGTHS, Coordinates, descend_along
 from cvxscreen.solvers.prox_newton.objective import Terms, best_length
+from cvxscreen.solvers.prox_newton.solver import LENGTHS, Coordinates, descend_along
+from cvxscreen.solvers.prox_newton.systems import compressed
 
 
 def problem(seed: int) -> tuple[Losses, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

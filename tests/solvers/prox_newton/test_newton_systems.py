@@ -11,8 +11,7 @@ from cvxscreen.core.duality import reference_point
 from cvxscreen.designs.columns import column_major
 from cvxscreen.designs.rows import Rows
 from cvxscreen.solvers.prox_newton import systems
-from cvxscreen.solvers.prox_newton.model import Coordinates, Model
-from cvxscreen.solvers.prox_newton.solver import ProxNewton
+from cvxscreen.solvers.prox_newton.solver import Coordinates, Model, ProxNewton
 from cvxscreen.solvers.prox_newton.systems import CurvedRows
 
 

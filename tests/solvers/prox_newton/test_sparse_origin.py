@@ -12,9 +12,14 @@ from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.solvers.interface import Start, SubproblemResult
 from cvxscreen.solvers.loop import solve_screened
-from cvxscreen.solvers.prox_newton.rows_and_columns import ZeroIterate, beginning
+from cvxscreen.solvers.prox_newton.rows_and_columns import (
+    ALONE,
+    SOME,
+    ZeroIterate,
+    at_once,
+    beginning,
+)
 from cvxscreen.solvers.prox_newton.solver import ProxNewton
-from cvxscreen.solvers.prox_newton.subproblem import ALONE, SOME, at_once
 
 
 def alone(share: float, sparse: bool = False, n: int = 60, d: int = 40) -> Problem:

@@ -15,10 +15,9 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.solvers.apg import Apg, Momentum
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver
 from cvxscreen.solvers.loop import solve_screened
-from cvxscreen.solvers.prox_newton import schedule as schedule
-from cvxscreen.solvers.prox_newton import subproblem as working_sets
+from cvxscreen.solvers.prox_newton import rows_and_columns
+from cvxscreen.solvers.prox_newton.rows_and_columns import BESIDE, predicted_pieces
 from cvxscreen.solvers.prox_newton.solver import ProxNewton
-from cvxscreen.solvers.prox_newton.subproblem import BESIDE, predicted_pieces
 from cvxscreen.solvers.stochastic import Sdca, Spdc
 from cvxscreen.solvers.warm_start import warm_start
 
@@ -26,8 +25,8 @@ from cvxscreen.solvers.warm_start import warm_start
 @pytest.fixture(autouse=True)
 def any_size_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Little data are treated as large ones are."""
-    monkeypatch.setattr(schedule, "SMALL", 0)
-    monkeypatch.setattr(working_sets, "FIRST", 5)
+    monkeypatch.setattr(rows_and_columns, "SMALL", 0)
+    monkeypatch.setattr(rows_and_columns, "FIRST", 5)
 
 
 def noisy(n: int = 600, d: int = 40) -> cs.Problem:
@@ -102,7 +101,7 @@ def test_a_solver_of_few_passes_sees_every_term() -> None:
 
 def test_proofs_do_not_stop_what_is_in_motion(monkeypatch: pytest.MonkeyPatch) -> None:
     """Accelerated gradients go on with their search point on the coordinates that are left."""
-    monkeypatch.setattr(schedule, "SMALL", 50_000)  # every proof that there may be
+    monkeypatch.setattr(rows_and_columns, "SMALL", 50_000)  # every proof that there may be
     problem = noisy()
     problem = problem.with_(lam=0.1 * cs.lambda_max(problem))
     seen: list[tuple[Start | None, SubproblemResult]] = []

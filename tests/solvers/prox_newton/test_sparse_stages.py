@@ -20,10 +20,15 @@ from cvxscreen.screening.reduction import Selection
 from cvxscreen.screening.verdict import judge
 from cvxscreen.solvers.interface import SubproblemResult
 from cvxscreen.solvers.loop import solve_screened
-from cvxscreen.solvers.prox_newton import schedule as schedule
-from cvxscreen.solvers.prox_newton.schedule import EAGER, LITTLE, WORTH, ScreeningCostModel
+from cvxscreen.solvers.prox_newton import rows_and_columns
+from cvxscreen.solvers.prox_newton.rows_and_columns import (
+    EAGER,
+    LITTLE,
+    WORTH,
+    IndexedSubproblem,
+    ScreeningCostModel,
+)
 from cvxscreen.solvers.prox_newton.solver import ProxNewton
-from cvxscreen.solvers.prox_newton.subproblem import IndexedSubproblem
 from cvxscreen.solvers.stochastic import Sdca
 from cvxscreen.solvers.warm_start import warm_start
 
@@ -119,7 +124,7 @@ def test_what_does_not_promise_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> 
 
     That is so on data of some size; little data are always asked about.
     """
-    monkeypatch.setattr(schedule, "SMALL", 0)
+    monkeypatch.setattr(rows_and_columns, "SMALL", 0)
     asked = []
 
     def counted(problem: Problem, point: Point) -> Region:
@@ -138,7 +143,7 @@ def test_what_does_not_promise_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_few_iterations_are_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     """How many iterations the last value took decides whether a proof can save some."""
-    monkeypatch.setattr(schedule, "SMALL", 0)
+    monkeypatch.setattr(rows_and_columns, "SMALL", 0)
     asked = []
 
     def counted(problem: Problem, point: Point) -> Region:
@@ -167,7 +172,7 @@ def test_what_may_be_left() -> None:
     """The more iterations are to come, the less a proof need save."""
     problem = make("smoothed_hinge", "dense", 2)
     subproblem = IndexedSubproblem.whole(problem)
-    subproblem.__dict__["size"] = 1e6 * schedule.SMALL
+    subproblem.__dict__["size"] = 1e6 * rows_and_columns.SMALL
     cost_model = ScreeningCostModel(subproblem, Sdca(), (dual_ball, primal_ball))
     assert not cost_model.eager
     assert cost_model.share(subproblem, 1.0, 1e-3) == WORTH  # nothing is known
@@ -188,7 +193,7 @@ def test_what_may_be_left() -> None:
 def test_what_an_iteration_does_is_learnt() -> None:
     problem = make("smoothed_hinge", "dense", 2, share=0.1)
     subproblem = IndexedSubproblem.whole(problem)
-    subproblem.__dict__["size"] = 1e6 * schedule.SMALL
+    subproblem.__dict__["size"] = 1e6 * rows_and_columns.SMALL
     point = reference_point(problem, np.zeros(problem.d))
     cost_model = ScreeningCostModel(subproblem, Sdca(), (dual_ball,))
     cost_model.begin(point, False, 7.0)
@@ -219,7 +224,7 @@ def test_the_part_that_leaves_less_comes_first() -> None:
     assert point is not None
     subproblem, parts = IndexedSubproblem.whole(problem), [dual_ball, primal_ball]
     cost_model = ScreeningCostModel(subproblem, Sdca(), parts)
-    left = {part: schedule.size_after(subproblem, point, point.gap, side)
+    left = {part: rows_and_columns.size_after(subproblem, point, point.gap, side)
             for part, side in zip(parts, ("features", "samples"), strict=True)}
     first = cost_model.most_promising(subproblem, point, parts, 1e-12)
     assert first is min(left, key=lambda part: left[part])
@@ -232,7 +237,7 @@ def test_the_part_that_leaves_less_comes_first() -> None:
 
 def test_what_is_little_depends_on_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
     """A problem that is small beside the whole still takes a slow solver many iterations."""
-    monkeypatch.setattr(schedule, "SMALL", 0)
+    monkeypatch.setattr(rows_and_columns, "SMALL", 0)
     whole = IndexedSubproblem.whole(make("smoothed_hinge", "dense", 2))
     rest = IndexedSubproblem.whole(make("smoothed_hinge", "dense", 2, n=5, d=4))
     nothing = IndexedSubproblem.whole(make("smoothed_hinge", "dense", 2, n=5, d=4))
@@ -252,7 +257,7 @@ def test_what_is_little_depends_on_the_solver(monkeypatch: pytest.MonkeyPatch) -
 def test_few_features_are_worth_a_cut_of_their_own() -> None:
     """Features at 0 that are near to leaving it cost a slow solver iterations, not entries."""
     subproblem = IndexedSubproblem.whole(make("smoothed_hinge", "dense", 2))
-    subproblem.__dict__["size"] = 1e6 * schedule.SMALL
+    subproblem.__dict__["size"] = 1e6 * rows_and_columns.SMALL
     for inner, few in ((Sdca(), True), (ProxNewton(), False)):
         cost_model = ScreeningCostModel(subproblem, inner, (dual_ball, primal_ball))
         assert cost_model.fits(subproblem, 0.99 * subproblem.size, 3, 0.5) == few

@@ -13,7 +13,7 @@ from cvxscreen.designs.columns import OFTEN, by_columns, by_rows, column_counts,
 from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.reduction import Selection, _narrowed
 from cvxscreen.solvers.interface import Start
-from cvxscreen.solvers.prox_newton.subproblem import IndexedSubproblem, first_goal
+from cvxscreen.solvers.prox_newton.rows_and_columns import IndexedSubproblem, first_goal
 from cvxscreen.solvers.stochastic import Sdca
 
 

@@ -17,10 +17,9 @@ import cvxscreen as cs
 from cvxscreen.core import streamed as chunk_survey
 from cvxscreen.core.streamed import ChunkTerms
 from cvxscreen.errors import InvalidInput
-from cvxscreen.out_of_core.in_memory import Blocks, Mapped
-from cvxscreen.out_of_core.streams import Column, Local, Source, Task
+from cvxscreen.out_of_core.streams import Blocks, Column, Local, Mapped, Source, Task
 from cvxscreen.solvers.streamed import chunked
-from cvxscreen.solvers.streamed.reduced import Pilot, pilot
+from cvxscreen.solvers.streamed.chunked import Pilot, pilot
 
 N, D = 4000, 6
 CLASSES = ("hinge", "smoothed_hinge", "squared_hinge")

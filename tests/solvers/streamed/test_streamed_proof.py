@@ -12,8 +12,7 @@ import pytest
 import cvxscreen as cs
 from cvxscreen.core.streamed import ChunkTerms, Unit
 from cvxscreen.designs.chunks import Chunks
-from cvxscreen.out_of_core.in_memory import Blocks
-from cvxscreen.out_of_core.streams import Local
+from cvxscreen.out_of_core.streams import Blocks, Local
 from cvxscreen.solvers.streamed.passes import proof_task
 
 CASES = [("hinge", np.float64), ("hinge", np.float32), ("smoothed_hinge", np.float64),

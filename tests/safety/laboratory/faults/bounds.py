@@ -8,7 +8,7 @@ balls = of("bounds/one_reference.py", "bounds/test_bounds.py")
 across = of("bounds/one_reference.py",
             "bounds/test_bounds.py::test_every_bound_is_attained_somewhere")
 pairs = of("bounds/two_references.py", "bounds/test_named_bounds.py")
-ray = of("bounds/scaled_reference.py", "screening/test_c_ranges.py", "bounds/test_named_bounds.py")
+ray = of("bounds/one_reference.py", "screening/test_c_ranges.py", "bounds/test_named_bounds.py")
 ranges = of("screening/c_ranges.py", "screening/test_c_ranges.py")
 cones = of(
     "bounds/cone_spheres.py",
@@ -141,9 +141,9 @@ FAULTS = (
          "triplets are fixed wrongly",
          "safety/test_metric_safety.py::test_the_half_space_rule_has_the_exact_minimum_where_the_printed_one_fails",
          "safety/test_metric_safety.py::test_every_sphere_and_rule_against_forty_digits"),
-    cuts("the half-space of the dual's force turned round", SIGN,
-         "normal = -problem.penalty.prox_and_subgradient(-force, diagonal)[1]",
-         "normal = problem.penalty.prox_and_subgradient(-force, diagonal)[1]",
+    cuts("the half-space of the dual residual turned round", SIGN,
+         "normal = -problem.penalty.prox_and_subgradient(-dual_residual, diagonal)[1]",
+         "normal = problem.penalty.prox_and_subgradient(-dual_residual, diagonal)[1]",
          "triplets are fixed wrongly",
          "safety/test_metric_safety.py::test_the_half_space_rule_has_the_exact_minimum_where_the_printed_one_fails",
          "safety/test_metric_safety.py::test_every_sphere_and_rule_against_forty_digits"),

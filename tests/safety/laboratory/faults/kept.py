@@ -8,15 +8,15 @@ MODELS = ("models/test_sparse_models.py", "bounds/test_features_and_samples.py")
 CORRECTION = ("solvers/dual_active_set/test_primal_correction.py::"
               "test_the_gap_is_that_of_the_pair_handed_out")
 SYSTEMS = "solvers/prox_newton/test_newton_systems.py::test_systems_on_chosen_columns"
-cache = of("solvers/dual_active_set/path_cache.py",
+cache = of("solvers/dual_active_set/iterate.py",
             "solvers/dual_active_set/test_path_cache.py::test_a_cache_of_other_rows_or_another_metric_is_forgotten",
             "solvers/dual_active_set/test_path_cache.py::test_the_same_path_with_and_without_a_cache")
-line = of("solvers/dual_active_set/path_cache.py", "solvers/dual_active_set/test_extrapolation.py")
+line = of("solvers/dual_active_set/iterate.py", "solvers/dual_active_set/test_extrapolation.py")
 active_set = of("solvers/dual_active_set/solver.py",
            "solvers/dual_active_set/test_path_cache.py::test_with_an_unpenalised_coordinate")
 iterate = of("solvers/dual_active_set/iterate.py", "solvers/test_kept.py",
            "solvers/dual_active_set/test_path_cache.py")
-nest = of("solvers/prox_newton/subproblem.py", "solvers/test_kept.py", *MODELS)
+nest = of("solvers/prox_newton/rows_and_columns.py", "solvers/test_kept.py", *MODELS)
 systems = of("solvers/prox_newton/systems.py", SYSTEMS)
 
 FAULTS = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from faults.table import DROPPED, SHRUNK, SIGN, SUBTRACTED, SWAPPED, of
 
-radius = of("multitask/screening.py", "multitask/test_raso_screening.py")
+radius = of("multitask/bounds.py", "multitask/test_raso_screening.py")
 bounds = of("multitask/bounds.py", "multitask/test_raso_bounds.py")
-screening = of("multitask/screening.py", "multitask/test_raso_screening.py")
+screening = of("multitask/bounds.py", "multitask/test_raso_screening.py")
 joint = of("multitask/gap.py", "multitask/test_multitask.py", "multitask/test_raso_bounds.py")
 proof = of("multitask/certificate.py", "multitask/test_raso_bounds.py",
            "multitask/test_multitask.py")

@@ -12,7 +12,7 @@ warm = of("solvers/warm_start.py", "solvers/dual_active_set/test_path_cache.py")
 interior = of("solvers/box_qp.py", "solvers/test_box_qp.py")
 ahead = of("solvers/metric/sequence.py", "solvers/metric/test_metric_ahead.py")
 metric = of("paths/run.py", "paths/test_metric_path.py")
-lp = of("paths/lp_svm.py", "solvers/test_lp_svm.py")
+lp = of("paths/run.py", "solvers/test_lp_svm.py")
 balance = of("core/balance.py", "core/test_balance.py", "core/test_duality.py")
 batch = of("certificates/path.py", "certificates/test_path_certificates.py")
 
@@ -51,15 +51,16 @@ FAULTS = (
            "if not np.array_equal(left.x, start.x):", "if False:", "a start is not used",
            "solvers/test_newton.py::test_a_solver_goes_on_only_where_it_stopped"),
     warm("a light start at the x of the duals", STALE, "        factor * answer.x, theta,",
-         "        -problem.quadratic.solve(factor * force), theta,",
+         "        -problem.quadratic.solve(factor * At_theta), theta,",
          "a path starts from products that are not those of its point",
          "solvers/test_run.py::test_a_light_start_keeps_x_apart_from_that_of_the_duals"),
     warm("a light start from an uncertified answer", DROPPED,
          "if answer is None or not answer.proof.ok or not plain", "if answer is None or not plain",
          "a path goes on from a point that is not solved",
          "solvers/test_run.py::test_no_light_start_from_what_is_not_certified"),
-    warm("a light start at the old C", STALE, "passes=(factor * margins, factor * force),",
-         "passes=(margins, force),", "a path starts from products that are not those of its point",
+    warm("a light start at the old C", STALE, "passes=(factor * margins, factor * At_theta),",
+         "passes=(margins, At_theta),",
+         "a path starts from products that are not those of its point",
          "solvers/dual_active_set/test_path_cache.py::test_a_light_start_says_what_an_evaluated_one_says"),
     interior("the sum restored the wrong way", SIGN, "return np.asarray(c + (short / free) * room)",
              "return np.asarray(c - (short / free) * room)",

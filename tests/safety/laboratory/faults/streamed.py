@@ -24,7 +24,7 @@ proof = of("solvers/streamed/passes.py",
            "solvers/streamed/test_streamed_proof.py::test_rounding_of_a_margin_near_a_kink_is_charged",
            "solvers/streamed/test_streamed_proof.py::test_the_radius_is_not_larger_than_it_must_be")
 look = of("solvers/streamed/passes.py", SAME)
-model = of("solvers/streamed/reduced.py", SAME)
+model = of("solvers/streamed/chunked.py", SAME)
 streams = of("out_of_core/streams.py",
              "out_of_core/test_streams.py::test_workers_do_not_change_a_bit",
              "out_of_core/test_streams.py::test_gather_takes_rows_in_order",

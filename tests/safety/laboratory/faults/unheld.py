@@ -62,7 +62,7 @@ FAULTS = (
           "pull + quadratic.apply(x) if singular else pull", "pull",
           "a gradient is not part of what is balanced"),
     proof("the room of slopes that take up a residual", SWAPPED,
-          "lean = np.abs(b + bend * s - margin) + e + t_error[inside]",
+          "lean = np.abs(b + curve * s - margin) + e + t_error[inside]",
           "lean = 0.0 * margin", "moving slopes costs nothing"),
     quadratic("a singular matrix with coordinates that count as held", DROPPED,
               "return np.ones(len(self.diagonal), dtype=bool) if self.singular else self.untouched",

@@ -16,7 +16,7 @@ pull = of("cvxpy_plugin/recognise/python_loops.py", ROWS)
 vectorise = of("cvxpy_plugin/recognise/python_loops.py", VALUES)
 bundle = of("cvxpy_plugin/recognise/python_loops.py", DUALS)
 borrowing = of("cvxpy_plugin/recognise/variable_values.py", "cvxpy_plugin/test_loop_rows.py")
-cut = of("cvxpy_plugin/composite/reduction.py", "cvxpy_plugin/test_reduced.py")
+cut = of("cvxpy_plugin/composite/rounds.py", "cvxpy_plugin/test_reduced.py")
 reduced = of("cvxpy_plugin/reduced.py", "cvxpy_plugin/test_reduced.py")
 lp = of("cvxpy_plugin/build.py", "solvers/test_lp_svm.py::test_cvxpy_finds_the_same_optimum")
 
