@@ -25,6 +25,8 @@ first steps:
   cvxscreen path data.svm.gz --C 1e-2:10:100 --out path.npz --plot path.png --checkpoint run.npz
   cvxscreen path iris.csv --positive setosa --kernel rbf --kernel-params gamma=0.5
   cvxscreen triplets data.csv --k 5 --out metric.npz
+  cvxscreen path loans.csv --target status --intercept --standardize --cv 5 --coef model.json
+  cvxscreen predict model.json new.csv
   cvxscreen verify data.csv --loss absolute --C 1 --solver SCS
   cvxscreen info path.npz --json
 
@@ -44,12 +46,14 @@ took back; the certified relative gap."""
 DATA_TEXT = """the data file:
   .npz       arrays X and y, or X_data, X_indices, X_indptr, X_shape (CSR) and y
   .npy       a matrix with the target in column --target
-  .csv .tsv  with or without a header; the target column may hold names of classes
+  .csv .tsv  (also .gz) with or without a header; commas, or semicolons or tabs, with these
+             decimal commas too; the target column may hold names of classes
+  .parquet   one file, read whole (through pyarrow)
   others     svmlight/libsvm text, also .gz and .bz2
 and, in chunks that are read at every pass (as the files above are with `path --stream`):
   a folder   of .npz files with X and y, one chunk each
   .zarr      arrays X and y
-  .parquet   a file or folder, with the target in column --target
+  .parquet   a folder, or with --stream a file, with the target in column --target
 
 Of two classes the larger (or later in the alphabet) becomes +1; --positive names another."""
 
@@ -137,6 +141,19 @@ def parser() -> argparse.ArgumentParser:
     )
     along.add_argument("--out", type=Path, help="file (.npz) for the solutions")
     along.add_argument(
+        "--standardize", action="store_true",
+        help="divide every feature by its standard deviation (dense data with --intercept: "
+        "after taking its mean)",
+    )
+    along.add_argument(
+        "--cv", type=int, metavar="FOLDS", help="score every C on data left out, first",
+    )
+    along.add_argument(
+        "--coef", type=Path, metavar="FILE",
+        help="file (.csv or .json) for the coefficients, by name, of the data as they are; "
+        "`predict` reads the .json",
+    )
+    along.add_argument(
         "--time-limit", type=float, metavar="SECONDS", help="stop after so long, with what is done"
     )
     along.add_argument("--max-iter", type=int, metavar="N", help="iterations a point at most")
@@ -169,6 +186,17 @@ def parser() -> argparse.ArgumentParser:
     metric.add_argument("--tol", type=float, default=1e-6, help="relative gap (default 1e-6)")
     metric.add_argument("--out", type=Path, help="file (.npz) for lam, metric, components, scale")
 
+    guess = commands.add_parser(
+        "predict", help="predictions of a model that `path --coef model.json` wrote",
+        description="Print (or write) a line for each row: the prediction and the score. Columns "
+        "are found by name where both files have names.", epilog=DATA_TEXT, formatter_class=raw,
+    )
+    guess.add_argument("model", type=Path, metavar="MODEL", help="the .json file")
+    guess.add_argument("data", metavar="DATA", help="the data file; a target is not needed")
+    guess.add_argument("--target", help="a column to leave out, where there are no names")
+    guess.add_argument("--C", help="which model (default: the one chosen by --cv, else the last)")
+    guess.add_argument("--out", type=Path, help="file (.csv) for the predictions")
+
     info = commands.add_parser(
         "info", help="the table of a path file",
         description="Print the table of a file written by `path --out` or `--checkpoint`.",
@@ -181,7 +209,7 @@ def parser() -> argparse.ArgumentParser:
         "disk. Once a machine; NUMBA_CACHE_DIR says where, if not beside the package.",
     )
 
-    for command in (demo, along, check, metric, info, warmup):
+    for command in (demo, along, check, metric, guess, info, warmup):
         command.add_argument("--quiet", action="store_true", help="print nothing but errors")
         command.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return top

@@ -17,15 +17,22 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
 from cvxscreen import plots
 from cvxscreen._support.compiled import ANNOUNCEMENT
+from cvxscreen._support.files import written_whole
 from cvxscreen._support.limits import TIME
+from cvxscreen._support.tables import table
 from cvxscreen.cli.arguments import parse_grid, parse_kernel_params, parser
+from cvxscreen.cli.fitted import FORMATS, fitted, load_fitted, rows_for
 from cvxscreen.cli.learned import learn_metrics
 from cvxscreen.cli.warmup import warm_up
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import CvxscreenError, InvalidInput, MissingDependency
-from cvxscreen.models.files import read_data, two_classes
+from cvxscreen.models.files import Table, read_table, two_classes
 from cvxscreen.models.open_data import open_data
 from cvxscreen.models.regression import regression
 from cvxscreen.models.samples import CLASSIFICATION
@@ -33,6 +40,8 @@ from cvxscreen.models.svm import svm
 from cvxscreen.paths.path import Path as SolutionPath
 from cvxscreen.paths.path import load_path, path
 from cvxscreen.solvers.registry import named_solver
+
+Array = NDArray[np.float64]
 
 
 @contextmanager
@@ -68,17 +77,44 @@ def _remark(args: argparse.Namespace, text: str) -> None:
         print(text, file=sys.stderr)
 
 
-def _data(args: argparse.Namespace) -> tuple[Any, Any]:
+def _data(args: argparse.Namespace) -> Table:
     """X and y: in memory, or in chunks where that is asked for or there is no other way."""
     stream, cache = getattr(args, "stream", False), getattr(args, "cache", None)
     place = Path(args.data)
-    if stream or cache or place.is_dir() or place.suffix in (".parquet", ".zarr"):
-        return open_data(place, args.target, cache=cache)
-    return read_data(args.data, args.target)
+    if stream or cache or place.is_dir() or place.suffix == ".zarr":
+        return Table(*open_data(place, args.target, cache=cache))
+    found = read_table(args.data, args.target)
+    if found.remark:
+        _remark(args, f"{place.name}: read with {found.remark}")
+    return found
 
 
-def _problem(args: argparse.Namespace, C: float) -> Problem:
-    X, y = _data(args)
+def _standardised(X: Any, *, shifted: bool) -> tuple[Any, Array, Array]:
+    """``(X - shift) / scale`` with shift and scale; sparse data are not shifted.
+
+    An intercept takes up the shift; without one (`shifted` false) zero stays where it is.
+
+    Raises
+    ------
+    InvalidInput
+        For data in chunks.
+    """
+    if sp.issparse(X):
+        square = X.multiply(X).mean(axis=0)
+        spread = np.sqrt(np.maximum(np.asarray(square - np.square(X.mean(axis=0))).ravel(), 0.0))
+        scale = np.where(spread > 0, spread, 1.0)
+        return sp.csr_matrix(X @ sp.diags_array(1.0 / scale)), np.zeros(len(scale)), scale
+    if not isinstance(X, np.ndarray):
+        raise InvalidInput("`--standardize` needs the data in memory; scale chunks beforehand.")
+    spread, shift = X.std(axis=0), X.mean(axis=0) * shifted
+    scale = np.where(spread > 0, spread, 1.0)
+    return (X - shift) / scale, shift, scale
+
+
+def _problem(
+    args: argparse.Namespace, C: float, X: Any, y: Any
+) -> tuple[Problem, Any, tuple[str, ...]]:
+    """The problem, its targets as numbers, and the classes at -1 and +1."""
     params = parse_kernel_params(args.kernel_params)
     if params and args.kernel is None:
         raise InvalidInput("`--kernel-params` needs `--kernel`.")
@@ -90,7 +126,8 @@ def _problem(args: argparse.Namespace, C: float) -> Problem:
     if args.loss in CLASSIFICATION:
         y, which = two_classes(y, args.positive)
         _remark(args, f"{size}; {which}")
-        return svm(X, y, **shared)
+        above, below = (word.split(" is ", 1)[1] for word in which.split(", -1", 1))
+        return svm(X, y, **shared), y, (below, above)
     if args.positive is not None:
         raise InvalidInput(f"`--positive` is for classes; `--loss {args.loss}` is for regression.")
     if y.dtype.kind in "US":
@@ -99,9 +136,26 @@ def _problem(args: argparse.Namespace, C: float) -> Problem:
             "numbers."
         )
     _remark(args, f"{size}; target from {y.min():g} to {y.max():g}")
-    return regression(
-        X, y, epsilon=args.epsilon, tau=args.tau, delta=args.delta, **shared
-    )
+    problem = regression(X, y, epsilon=args.epsilon, tau=args.tau, delta=args.delta, **shared)
+    return problem, y, ()
+
+
+def _scored(args: argparse.Namespace, grid: Array, X: Any, y: Any) -> Any:
+    """Every value of C on data left out; the estimator that has found the best."""
+    from cvxscreen.estimators import ScreenedRegressorCV, ScreenedSVCCV
+
+    if args.cv < 2:
+        raise InvalidInput(f"`--cv` is {args.cv}; at least 2 folds are needed.")
+    shared: dict[str, Any] = {
+        "cv": args.cv, "loss": args.loss, "gamma": args.gamma, "fit_intercept": args.intercept,
+        "kernel": args.kernel or "linear", "mode": args.mode, "tol": args.tol,
+        "kernel_params": parse_kernel_params(args.kernel_params) or None,
+    }
+    if args.loss in CLASSIFICATION:
+        return ScreenedSVCCV(grid, **shared).fit(X, y)
+    return ScreenedRegressorCV(
+        grid, epsilon=args.epsilon, tau=args.tau, delta=args.delta, **shared
+    ).fit(X, y)
 
 
 def _say(args: argparse.Namespace, text: object, record: Any) -> None:
@@ -149,8 +203,32 @@ def _path(args: argparse.Namespace) -> int:
         raise InvalidInput(f"`--out` is {args.out.name!r}; its name must end in .npz.")
     if args.plot is not None:
         plots.writable(args.plot, "--plot")  # a name that will not do is refused before the work
+    if args.coef is not None:
+        if args.coef.suffix.lower() not in FORMATS or not args.coef.parent.is_dir():
+            raise InvalidInput(
+                f"`--coef` is {str(args.coef)!r}; a .csv or .json file in a folder that exists."
+            )
+        if args.kernel is not None:
+            raise InvalidInput("`--coef`: a kernel machine has no coefficients; leave out one.")
+    data = _data(args)
+    X, d = data.X, data.X.shape[1]
+    shift, scale = np.zeros(d), np.ones(d)
+    if args.standardize:
+        X, shift, scale = _standardised(X, shifted=args.intercept)
+    problem, y, classes = _problem(args, float(grid[0]), X, data.y)
+    best = None
+    if args.cv is not None:
+        scored = _scored(args, grid, X, y)
+        best = float(scored.C_)
+        means, spread = scored.scores_.mean(axis=0), scored.scores_.std(axis=0)
+        rows = [
+            (float(f"{C:.6g}"), float(m), float(s), "best" if best == C else "")
+            for C, m, s in zip(scored.Cs_, means, spread, strict=True)
+        ]
+        title = f"Scores on the data left out, {args.cv} folds"
+        _remark(args, table(("C", "mean score", "spread", ""), rows, title=title))
     found = path(
-        _problem(args, float(grid[0])), values=grid, tol=args.tol, mode=args.mode,
+        problem, values=grid, tol=args.tol, mode=args.mode,
         solver=args.solver, progress=not (args.quiet or args.json), checkpoint=args.checkpoint,
         time_limit=args.time_limit, max_iter=args.max_iter,
     )
@@ -158,6 +236,8 @@ def _path(args: argparse.Namespace) -> int:
     _say(args, found.table(), _record(found))
     if args.out is not None:
         found.save(args.out)
+    if args.coef is not None:
+        fitted(found, problem, data, args.loss, classes, shift, scale, best).save(args.coef)
     if args.plot is not None and len(found.points):
         plots.save(found.plot(), args.plot)
     if not found.finished:
@@ -179,7 +259,8 @@ def _verify(args: argparse.Namespace) -> int:
     grid = parse_grid(args.C)
     if len(grid) != 1:
         raise InvalidInput(f"`--C` is {args.C!r}; `verify` takes one value.")
-    problem = _problem(args, float(grid[0]))
+    data = _data(args)
+    problem, _, _ = _problem(args, float(grid[0]), data.X, data.y)
     from cvxscreen.cvxpy_plugin.verify import verify
 
     named_solver(args.solver, problem)  # refuses a name that CVXPY does not know
@@ -191,9 +272,9 @@ def _verify(args: argparse.Namespace) -> int:
 def _triplets(args: argparse.Namespace) -> int:
     if args.out is not None and not (args.out.suffix == ".npz" and args.out.parent.is_dir()):
         raise InvalidInput(f"`--out` is {str(args.out)!r}; a .npz file in a folder that exists.")
-    X, y = read_data(args.data, args.target)
+    data = read_table(args.data, args.target)
     learned = learn_metrics(
-        X, y, args.k, None if args.lam is None else parse_grid(args.lam, "--lam"),
+        data.X, data.y, args.k, None if args.lam is None else parse_grid(args.lam, "--lam"),
         gamma=args.gamma, diagonal=args.diagonal, standardise=not args.raw, tol=args.tol,
     )
     _say(args, learned, _record(learned.path))
@@ -202,6 +283,30 @@ def _triplets(args: argparse.Namespace) -> int:
     if not learned.path.finished:
         return EXIT_INTERRUPTED
     return EXIT_OK if all(p.status == "optimal" for p in learned.path.points) else EXIT_DISAGREES
+
+
+def _predict(args: argparse.Namespace) -> int:
+    C = None
+    if args.C is not None:
+        grid = parse_grid(args.C)
+        if len(grid) != 1:
+            raise InvalidInput(f"`--C` is {args.C!r}; `predict` takes one value.")
+        C = float(grid[0])
+    model = load_fitted(args.model)
+    scores, said, used = model.predict(rows_for(model, args.data, args.target), C)
+    _remark(args, f"{len(scores):,} rows, the model of C = {used:g}")
+    lines = ["prediction,score"]
+    pairs = zip(said.tolist(), scores.tolist(), strict=True)
+    lines += [f"{word},{score!r}" for word, score in pairs]
+    if not model.classes:
+        lines = ["prediction", *(repr(score) for score in scores.tolist())]
+    if args.out is not None:
+        with written_whole(args.out) as stream:
+            stream.write(("\n".join(lines) + "\n").encode("utf-8"))
+    if args.out is None or args.json:
+        _say(args, "\n".join(lines), {"C": used, "prediction": said.tolist(),
+                                      "score": scores.tolist()})
+    return EXIT_OK
 
 
 def _info(args: argparse.Namespace) -> int:
@@ -224,8 +329,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.print_help()
         return EXIT_OK
     commands = {
-        "demo": _demo, "path": _path, "verify": _verify, "triplets": _triplets, "info": _info,
-        "warmup": _warmup,
+        "demo": _demo, "path": _path, "verify": _verify, "triplets": _triplets,
+        "predict": _predict, "info": _info, "warmup": _warmup,
     }
     ANNOUNCEMENT.silent |= args.quiet or args.json
     with terminable() as heard:

@@ -58,10 +58,11 @@ HOMES = {
 LATE = {
     ("cvxscreen.cli.commands", "cvxscreen.cli.demo"),
     ("cvxscreen.cli.commands", "cvxscreen.cvxpy_plugin.verify"),
+    ("cvxscreen.cli.commands", "cvxscreen.estimators"),
 }
-"""Imports inside a function, of the parts that load CVXPY: it takes longer to import than all the
-rest, and is loaded when a command wants it. The layers below the plugin reach it by
-`cvxscreen._support.extensions`, where `cvxscreen.registration` says what lives where."""
+"""Imports inside a function, of the parts that load CVXPY or scikit-learn: either takes longer to
+import than all the rest, and is loaded when a command wants it. The layers below the plugin reach
+CVXPY by `cvxscreen._support.extensions`, where `cvxscreen.registration` says what lives where."""
 
 OPAQUE = {"cvxscreen._support.extensions"}
 """Modules that import by a name that is not in their source."""
