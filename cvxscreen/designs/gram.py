@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from threading import RLock
@@ -126,6 +127,29 @@ class Kernel:
     def cached_bytes(self) -> int:
         """Bytes of the rows in the cache now."""
         return int((self._owner >= 0).sum()) * 8 * self.size
+
+    def fill(self) -> bool:
+        """Have every row in the cache; whether they fit.
+
+        From then on nothing changes there, so that `siblings` may read it, and every product is
+        summed in the same order: its bits do not depend on what was computed before.
+        """
+        n = self.size
+        if self.slots < n:
+            return False
+        for start in range(0, n, CHUNK):  # a block and its mirror image
+            rows = np.arange(start, min(start + CHUNK, n))
+            block = self._evaluate(rows, np.arange(start, n))
+            self._store[rows, start:] = block
+            self._store[start:, rows] = block.T
+        self._slot[:], self._owner[:] = np.arange(n), np.arange(n)
+        return True
+
+    def sibling(self) -> Kernel:
+        """A kernel of its own over the same rows, for another thread; after `fill` only."""
+        other = copy(self)
+        other._lock, other._memo, other.evaluations = RLock(), [], 0
+        return other
 
     @_alone
     def fetch(self, rows: Index) -> None:

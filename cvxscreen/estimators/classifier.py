@@ -1,21 +1,26 @@
-"""Support vector classification, linear or kernel, one-vs-rest."""
+"""Support vector classification, linear or kernel, one class against the rest or another."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import combinations
 from typing import Any, Self
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.parallel import Parallel, delayed
 
+from cvxscreen._support.validation import choice
 from cvxscreen.core.problem import Problem
-from cvxscreen.estimators.fitting import Array, OneVsRest, ScreenedModel
-from cvxscreen.models.svm import svm
+from cvxscreen.designs.gram import Gram
+from cvxscreen.estimators.fitting import Array, OneVsRest, ScreenedModel, warn_unless_certified
+from cvxscreen.models.svm import one_against_rest, svm
 
 
 class ScreenedSVC(OneVsRest, ScreenedModel):
     """Support vector classifier, solved through screening with a certificate.
 
-    For each class k (one problem when there are two classes)
+    For each class k (one problem when there are two classes; `multi_class` says what else)
 
     ``min_{w, b} 1/2 ||w||^2 + C sum_i c_i phi(y_ik (<x_i, w> + b))``, ``y_ik = +1`` for the class
     and -1 for the rest.
@@ -36,8 +41,12 @@ class ScreenedSVC(OneVsRest, ScreenedModel):
         Whether to fit an unpenalised ``b``.
     class_weight : dict or "balanced", optional
         Factors of the samples' weights by class, the same in every one-vs-rest problem.
-    tol : float
-        Relative duality gap of each problem, in (0, 1).
+    multi_class : {"ovr", "ovo"}
+        One problem a class, against the rest, or one for each two classes, on their samples alone
+        (as scikit-learn's ``SVC`` has it); ``"ovo"`` predicts by votes.
+    tol : float, optional
+        Relative duality gap of each problem, in (0, 1); 1e-9 when omitted, 1e-5 for a kernel
+        (scikit-learn's ``SVC`` at its default ends with a gap of about 1e-4).
     mode : {"certified", "safe"}
         As in `cvxscreen.solve`.
     cache_bytes : int
@@ -45,13 +54,17 @@ class ScreenedSVC(OneVsRest, ScreenedModel):
     time_limit : float, optional
         Seconds of wall time for each class; where they run out, the best point so far is kept,
         with a warning that says how accurate it is.
+    n_jobs : int, optional
+        Threads that solve the problems of several classes, as in scikit-learn: None is 1 and -1 all
+        cores. The result is the same, bit by bit. Problems with a kernel whose Gram matrix does
+        not fit `cache_bytes` share its rows, one problem after another.
 
     Attributes
     ----------
     classes_ : array, shape (n_classes,)
-    coef_ : array, shape (1 or n_classes, n_features)
-        With the linear kernel.
-    intercept_ : array, shape (1 or n_classes,)
+    coef_ : array, shape (n_problems, n_features)
+        With the linear kernel; n_problems is 1, n_classes, or the number of pairs of classes.
+    intercept_ : array, shape (n_problems,)
     support_, support_vectors_, dual_coef_ : arrays
         With other kernels: indices, points (not for ``"precomputed"``) and coefficients.
     certificates_ : tuple of Certificate
@@ -68,6 +81,8 @@ class ScreenedSVC(OneVsRest, ScreenedModel):
     True
     """
 
+    _voting, _optional_tolerance = False, True
+
     def __init__(
         self,
         C: float = 1.0,
@@ -78,10 +93,12 @@ class ScreenedSVC(OneVsRest, ScreenedModel):
         kernel_params: Mapping[str, float] | None = None,
         fit_intercept: bool = True,
         class_weight: Mapping[Any, float] | str | None = None,
-        tol: float = 1e-9,
+        multi_class: str = "ovr",
+        tol: float | None = None,
         mode: str = "certified",
         cache_bytes: int = 2**30,
         time_limit: float | None = None,
+        n_jobs: int | None = None,
     ) -> None:
         self.C = C
         self.loss = loss
@@ -90,13 +107,15 @@ class ScreenedSVC(OneVsRest, ScreenedModel):
         self.kernel_params = kernel_params
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
+        self.multi_class = multi_class
         self.tol = tol
         self.mode = mode
         self.cache_bytes = cache_bytes
         self.time_limit = time_limit
+        self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Solve one problem a class.
+        """Solve the problem, or one for each class or each two classes.
 
         Parameters
         ----------
@@ -118,21 +137,68 @@ class ScreenedSVC(OneVsRest, ScreenedModel):
             For one class, or arguments that `cvxscreen.svm` refuses (also a ``ValueError``).
         """
         X, y, weight = self._checked(X, y, sample_weight)
-        problems = self._problems(X, y, weight, self.C)
-        found = list(map(self._solved, problems))  # no frame between the caller and a warning
-        self._store(X, problems, [solution.x for solution in found])
+        problems, rows = self._asked(X, y, weight)
+        shared = len({id(p.design.kernel) for p in problems if isinstance(p.design, Gram)}) == 1
+        jobs = 1 if shared or len(problems) == 1 else self.n_jobs
+        found = Parallel(n_jobs=jobs, prefer="threads")(map(delayed(self._found), problems))
+        self._voting = rows is not None
+        self._store(X, problems, [solution.x for solution in found], rows)
         self.certificates_ = tuple(solution.certificate for solution in found)
+        warn_unless_certified(max(found, key=lambda solution: solution.certificate.relative_gap))
         return self
+
+    def _asked(
+        self, X: Any, y: NDArray[Any], weight: Array | None
+    ) -> tuple[list[Problem], list[NDArray[np.intp]] | None]:
+        """The problems of `multi_class`, and the rows each of them has (None: all)."""
+        choice("multi_class", self.multi_class, ["ovr", "ovo"])
+        if self.multi_class == "ovr" or len(np.unique(y)) <= 2:
+            return self._problems(X, y, weight, self.C), None
+        signs, weight = self._signs(y, weight)
+        rows = [np.flatnonzero((signs[i] > 0) | (signs[j] > 0)) for i, j in pairs(len(signs))]
+        pairwise = self.__sklearn_tags__().input_tags.pairwise
+        problems = [
+            self._one(X[np.ix_(some, some)] if pairwise else X[some], signs[j][some],
+                      None if weight is None else weight[some], self.C)
+            for some, (_, j) in zip(rows, pairs(len(signs)), strict=True)
+        ]
+        return problems, rows
 
     def _problems(
         self, X: Any, y: NDArray[Any], weight: Array | None, C: float
     ) -> list[Problem]:
         """The one-vs-rest problems; sets ``classes_``."""
         signs, weight = self._signs(y, weight)
-        return [
-            svm(
-                X, sign, C=C, loss=self.loss, gamma=self.gamma, sample_weight=weight,
-                **self._options(),
-            )
-            for sign in signs
-        ]
+        if len(signs) > 1 and not self._linear:
+            return one_against_rest(self._one(X, signs[0], weight, C), signs)
+        return [self._one(X, sign, weight, C) for sign in signs]
+
+    def _one(self, X: Any, sign: Array, weight: Array | None, C: float) -> Problem:
+        return svm(
+            X, sign, C=C, loss=self.loss, gamma=self.gamma, sample_weight=weight,
+            **self._options(),
+        )
+
+    def _decisions(self, X: Any) -> Array:
+        """As of every model; of all pairs of classes, votes and how sure they are."""
+        scores = super()._decisions(X)
+        return votes(scores, len(self.classes_)) if self._voting else scores
+
+
+def pairs(classes: int) -> list[tuple[int, int]]:
+    """Which classes meet, in the order of scikit-learn's ``SVC``."""
+    return list(combinations(range(classes), 2))
+
+
+def votes(scores: Array, classes: int) -> Array:
+    """How often each class wins, shape (m, classes); less than half a vote more for how surely.
+
+    A positive score is one for the second class of a pair.
+    """
+    won, sure = np.zeros((2, len(scores), classes))
+    for score, (i, j) in zip(scores.T, pairs(classes), strict=True):
+        won[:, j] += score > 0
+        won[:, i] += score <= 0
+        sure[:, j] += score
+        sure[:, i] -= score
+    return won + sure / (3.0 * (np.abs(sure) + 1.0))

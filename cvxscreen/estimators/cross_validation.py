@@ -144,7 +144,8 @@ class ScreenedSVCCV(ScreenedSVC):
         """The model for one value of C."""
         given: dict[str, Any] = {
             name: getattr(self, name)
-            for name in ScreenedSVC().get_params() if name not in ("C", "time_limit")
+            for name in ScreenedSVC().get_params()
+            if name not in ("C", "time_limit", "n_jobs", "multi_class")
         }
         return ScreenedSVC(C, **given)
 

@@ -27,13 +27,20 @@ from cvxscreen.models.kernel import kernel_between
 Array = NDArray[np.float64]
 
 
+LINEAR_TOLERANCE = 1e-9
+"""Relative gap of a linear model, unless told: it costs hardly more than 1e-6."""
+KERNEL_TOLERANCE = 1e-5
+"""Of a kernel model: ten times as accurate as scikit-learn's ``SVC(tol=1e-3)`` usually is, and
+reached also where C is large and the kernel's matrix nearly singular."""
+
+
 class ScreenedModel(BaseEstimator):
     """Base of the estimators: data checks, kernels, coefficients and decisions."""
 
     kernel: Any
     kernel_params: Any
     cache_bytes: int
-    tol: float
+    tol: Any  # a number, or None where that is `_optional_tolerance`
     mode: str
     time_limit: float | None
     fit_intercept: bool
@@ -71,18 +78,38 @@ class ScreenedModel(BaseEstimator):
             }
         return shared
 
+    _optional_tolerance = False
+    """Whether `tol` may be None, for what suits the kernel."""
+
+    def _found(self, problem: Any) -> Any:
+        """The solution of one problem."""
+        tol: Any = self.tol
+        if tol is None and self._optional_tolerance:
+            tol = LINEAR_TOLERANCE if self._linear else KERNEL_TOLERANCE
+        return solve(problem, tol=tol, mode=self.mode, time_limit=self.time_limit)
+
     def _solved(self, problem: Any) -> Any:
         """The certified solution; a warning when its certificate does not hold."""
-        found = solve(problem, tol=self.tol, mode=self.mode, time_limit=self.time_limit)
+        found = self._found(problem)
         warn_unless_certified(found, stacklevel=5)
         return found
 
     def _store(
-        self, X: Any, problems: Sequence[Problem], points: Sequence[Array]
+        self, X: Any, problems: Sequence[Problem], points: Sequence[Array],
+        rows: Sequence[NDArray[np.intp]] | None = None,
     ) -> None:
-        """Keep what prediction needs of the solutions `points`, one a problem."""
+        """Keep what prediction needs of the solutions `points`, one a problem.
+
+        `rows` says which of the rows of `X` each problem has, all of them when omitted.
+        """
         free = int(self.fit_intercept)
-        coefficients = np.array([x[: len(x) - free] for x in points])
+        own = [x[: len(x) - free] for x in points]
+        if rows is None or self._linear:
+            coefficients = np.array(own)
+        else:
+            coefficients = np.zeros((len(points), X.shape[0]))
+            for filled, index, values in zip(coefficients, rows, own, strict=True):
+                filled[index] = values
         self.intercept_ = np.zeros(len(points))
         if self.fit_intercept:
             pairs = zip(problems, points, strict=True)

@@ -37,8 +37,8 @@ class ScreenedRegressor(OneRegression):
         ``gamma`` (default 1 / n_features), ``coef0``, ``degree``.
     fit_intercept : bool
         Whether to fit an unpenalised ``b``.
-    tol : float
-        Relative duality gap, in (0, 1).
+    tol : float, optional
+        Relative duality gap, in (0, 1); 1e-9 when omitted, 1e-5 for a kernel.
     mode : {"certified", "safe"}
         As in `cvxscreen.solve`.
     cache_bytes : int
@@ -68,6 +68,8 @@ class ScreenedRegressor(OneRegression):
     True
     """
 
+    _optional_tolerance = True
+
     def __init__(
         self,
         C: float = 1.0,
@@ -80,7 +82,7 @@ class ScreenedRegressor(OneRegression):
         kernel: str | Callable[[Any, Any], Any] = "linear",
         kernel_params: Mapping[str, float] | None = None,
         fit_intercept: bool = True,
-        tol: float = 1e-9,
+        tol: float | None = None,
         mode: str = "certified",
         cache_bytes: int = 2**30,
         time_limit: float | None = None,

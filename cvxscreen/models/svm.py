@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen._support.validation import flag, positive
 from cvxscreen.core.losses import FIELDS, Losses
 from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.designs.gram import Gram, GramForm
 from cvxscreen.designs.rows import Rows
 from cvxscreen.models.kernel import KernelChoice, KernelSetting, check_kernel_arguments
 from cvxscreen.models.samples import CLASSIFICATION, Shape, labels, named_loss, some_rows, weights
 from cvxscreen.models.streamed import chunked_terms
 from cvxscreen.out_of_core.streams import opened
+
+Array = NDArray[np.float64]
 
 
 def svm(
@@ -96,6 +100,26 @@ def svm(
         gram, form = KernelSetting(kernel, kernel_params, cache_bytes).terms(X, sign, intercept)
         return Problem(gram, losses, form, np.zeros(gram.shape[1]), C=C, kind="kernel svm")
     return ridge(design, losses, C, intercept, "svm")
+
+
+def one_against_rest(problem: Problem, labels: Sequence[Array]) -> list[Problem]:
+    """The kernel `problem` with each of the `labels`, over the same rows of the kernel.
+
+    Where all rows fit into its cache they are evaluated once, and the problems may be solved at the
+    same time; else they share what is there, one after another.
+    """
+    design: Any = problem.design  # a `Gram`
+    kernel = design.kernel
+    apart = kernel.fill()
+    if apart and design.intercept:
+        _ = kernel.means  # looked at before it is copied
+    problems = []
+    for sign in labels:
+        own = kernel.sibling() if apart else kernel
+        form = GramForm(Gram(own, None, design.intercept))
+        gram = Gram(own, sign, design.intercept)
+        problems.append(replace(problem, design=gram, quadratic=form))
+    return problems
 
 
 def ridge(design: Any, losses: Losses, C: float, intercept: bool, kind: str) -> Problem:

@@ -179,7 +179,7 @@ class BoxTerms(NamedTuple):
     own: Array
 
 
-@compiled(allocates=False)
+@compiled(nogil=True, allocates=False)
 def descend_pairs(
     K: Array, F: Array, c: Array, terms: BoxTerms, eps: float, limit: int
 ) -> tuple[int, float]:
@@ -245,7 +245,7 @@ def descend_pairs(
     return limit, violation
 
 
-@compiled(allocates=False)
+@compiled(nogil=True, allocates=False)
 def descend_singles(
     K: Array, F: Array, c: Array, terms: BoxTerms, eps: float, limit: int
 ) -> tuple[int, float]:

@@ -163,6 +163,26 @@ def test_cached_rows_are_those_of_the_function(rng: np.random.Generator) -> None
         np.testing.assert_allclose(kernel._store[owned], exact[kernel._owner[owned]], atol=1e-14)
 
 
+def test_a_full_cache_is_shared_and_stays_as_it_is(rng: np.random.Generator) -> None:
+    """Products are the same to the bit whatever came before, so that threads may have siblings."""
+    X = points(rng, n=600)
+    kernel = Kernel(Rbf(X, 1.0))
+    assert kernel.fill()
+    assert kernel.evaluations < 0.8 * 600 * 600
+    np.testing.assert_allclose(
+        kernel._store, kernel.function.block(np.arange(600)), rtol=0, atol=1e-14
+    )
+    before = kernel._store.copy()
+    c = np.where(rng.random(600) < 0.3, rng.normal(size=600), 0.0)
+    first, other = kernel.sibling(), kernel.sibling()
+    other.product(rng.normal(size=600))
+    other.fetch(rng.permutation(600)[:50])
+    assert np.array_equal(first.product(c), other.product(c))
+    assert np.array_equal(kernel._store, before)
+    assert first.evaluations == other.evaluations == 0
+    assert not Kernel(Rbf(X, 1.0), cache_bytes=20 * 8 * 600).fill()
+
+
 def test_least_recently_used_rows_go_first(rng: np.random.Generator) -> None:
     kernel = Kernel(Rbf(points(rng, n=100), 1.0), cache_bytes=20 * 8 * 100)
     kernel.fetch(np.arange(20))

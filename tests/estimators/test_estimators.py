@@ -33,8 +33,8 @@ CHECKED = [
     ScreenedRegressor(),
     ScreenedQuantileRegressor(),
     ScreenedSVCCV(Cs=[0.1, 1.0], cv=2),
-    ScreenedSVC(kernel="rbf"),
-    ScreenedRegressor(loss="epsilon", kernel="rbf"),
+    ScreenedSVC(kernel="rbf", tol=1e-9),  # weights and repeated samples agree to seven digits
+    ScreenedRegressor(loss="epsilon", kernel="rbf", tol=1e-9),
 ]
 
 
@@ -68,15 +68,15 @@ def test_two_classes_are_the_svm_of_the_package(clouds) -> None:
 
 def test_kernel_decisions_match_libsvm(clouds) -> None:
     X, y = clouds
-    ours = ScreenedSVC(C=2.0, kernel="rbf", kernel_params={"gamma": 0.5}).fit(X, y)
+    ours = ScreenedSVC(C=2.0, kernel="rbf", kernel_params={"gamma": 0.5}, tol=1e-9).fit(X, y)
     theirs = SVC(C=2.0, gamma=0.5, tol=1e-8).fit(X, y)
     new = X + 0.1
     np.testing.assert_allclose(
         ours.decision_function(new), theirs.decision_function(new), atol=1e-4
     )
     assert len(ours.support_) == len(theirs.support_)
-    gram = ScreenedSVC(C=2.0, kernel="precomputed").fit(rbf_kernel(X, gamma=0.5), y)
-    called = ScreenedSVC(C=2.0, kernel=lambda a, b: rbf_kernel(a, b, gamma=0.5)).fit(X, y)
+    gram = ScreenedSVC(C=2.0, kernel="precomputed", tol=1e-9).fit(rbf_kernel(X, gamma=0.5), y)
+    called = ScreenedSVC(C=2.0, kernel=lambda a, b: rbf_kernel(a, b, gamma=0.5), tol=1e-9).fit(X, y)
     expected = ours.decision_function(new)
     np.testing.assert_allclose(
         gram.decision_function(rbf_kernel(new, X, gamma=0.5)), expected, atol=1e-6
@@ -231,3 +231,77 @@ def test_quantile_regression_is_that_of_scikit_learn(
 
     assert value(ours) <= value(theirs) * (1.0 + 1e-9)
     assert value(ours) == pytest.approx(value(theirs), rel=1e-6)
+
+
+# -- several classes --------------------------------------------------------------------------
+
+
+def three_classes(n: int = 240, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(3)
+    y = np.arange(n) % classes
+    X = rng.normal(size=(n, 3)) + 1.5 * rng.normal(size=(classes, 3))[y]
+    return X, np.array(["a", "b", "c", "d", "e"])[y]
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear", "precomputed"])
+def test_one_against_one_is_what_svc_solves(kernel: str) -> None:
+    from sklearn.svm import SVC
+
+    X, y = three_classes()
+    new = X[:60] + 0.1
+    if kernel == "precomputed":
+        new, X = new @ X.T, X @ X.T
+    params = {"gamma": 0.3} if kernel == "rbf" else None
+    ours = ScreenedSVC(2.0, kernel=kernel, kernel_params=params, multi_class="ovo", tol=1e-9)
+    ours.fit(X, y)
+    svc = SVC(C=2.0, kernel=kernel, gamma=0.3, tol=1e-8).fit(X, y)
+    assert len(ours.certificates_) == 6
+    assert all(proof.ok for proof in ours.certificates_)
+    np.testing.assert_allclose(ours.decision_function(new), svc.decision_function(new), atol=1e-3)
+    assert (ours.predict(new) == svc.predict(new)).all()
+
+
+def test_classes_share_the_rows_of_a_kernel() -> None:
+    """One against the rest evaluates each entry of the matrix once, and gets the same models."""
+    X, y = three_classes()
+    options = {"kernel": "rbf", "kernel_params": {"gamma": 0.3}, "tol": 1e-9}
+    model = ScreenedSVC(2.0, **options).fit(X, y)
+    for k, label in enumerate(model.classes_):
+        alone = ScreenedSVC(2.0, **options).fit(X, y == label)
+        np.testing.assert_allclose(
+            model.decision_function(X)[:, k], alone.decision_function(X), atol=1e-4
+        )
+    small = ScreenedSVC(2.0, cache_bytes=40 * 8 * len(X), **options).fit(X, y)
+    np.testing.assert_allclose(small.decision_function(X), model.decision_function(X), atol=1e-4)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+@pytest.mark.parametrize("multi_class", ["ovr", "ovo"])
+def test_threads_change_no_bit(kernel: str, multi_class: str) -> None:
+    X, y = three_classes(900, 5)
+    fits = [
+        ScreenedSVC(5.0, kernel=kernel, multi_class=multi_class, n_jobs=jobs).fit(X, y)
+        for jobs in (None, 2, 3, 2)
+    ]
+    for model in fits[1:]:
+        assert np.array_equal(model.intercept_, fits[0].intercept_)
+        name = "coef_" if kernel == "linear" else "dual_coef_"
+        assert np.array_equal(getattr(model, name), getattr(fits[0], name))
+        assert model.certificates_ == fits[0].certificates_
+
+
+def test_a_choice_of_classes_that_does_not_exist_is_refused() -> None:
+    X, y = three_classes()
+    with pytest.raises(cvxscreen.InvalidInput, match="multi_class"):
+        ScreenedSVC(multi_class="all").fit(X, y)
+
+
+def test_the_default_tolerance_of_a_kernel_is_reached() -> None:
+    X, y = three_classes(600)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for C in (1.0, 100.0, 1e4):
+            model = ScreenedSVC(C, kernel="rbf").fit(X, y)
+            assert all(p.ok and p.tolerance == 1e-5 for p in model.certificates_)
+        linear = ScreenedSVC().fit(X, y)
+    assert all(p.tolerance == 1e-9 for p in linear.certificates_)

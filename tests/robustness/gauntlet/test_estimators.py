@@ -47,10 +47,11 @@ OPTION = bad.OPTIONAL_POSITIVE
 SHARED = {"tol": bad.TOLERANCE, "mode": bad.NAME}
 FIT = {"C": bad.POSITIVE, "fit_intercept": bad.FLAG, "loss": bad.NAME, "gamma": OPTION, **SHARED}
 KERNEL = {"kernel": bad.NAME}
+OPTIONAL = [b for b in bad.TOLERANCE if b.name != "nothing"]  # what suits the kernel
 CS = [Bad(b.name, b.value, ("needed",)) for b in bad.GRID if b.name != "a number"]
 
 MODELS = [
-    Model(estimators.ScreenedSVC, {**FIT, **KERNEL},
+    Model(estimators.ScreenedSVC, {**FIT, **KERNEL, "tol": OPTIONAL},
           methods=("predict", "decision_function")),
     Model(lambda **a: estimators.ScreenedSVC(**{"kernel": "rbf", **a}),
           {"kernel_params": bad.MAPPING, "cache_bytes": bad.POSITIVE},
@@ -59,7 +60,8 @@ MODELS = [
           {"Cs": [*CS, Bad("none", 0, ("0", "at least one"))], "fit_intercept": bad.FLAG,
            **SHARED}),
     Model(estimators.ScreenedRegressor,
-          {**FIT, **KERNEL, "epsilon": OPTION, "tau": OPTION, "delta": OPTION}, y=T),
+          {**FIT, **KERNEL, "tol": OPTIONAL, "epsilon": OPTION, "tau": OPTION, "delta": OPTION},
+          y=T),
     Model(estimators.ScreenedQuantileRegressor,
           {"quantile": [Bad("one", 1.0, ("between 0 and 1",)), *bad.NO_NUMBER],
            "alpha": bad.NOT_NEGATIVE, "fit_intercept": bad.FLAG, **SHARED}, y=T),
