@@ -102,6 +102,9 @@ class PackedSlopes:
 WIDTH = 256
 """Coordinates up to which the compiled passes are used; beyond, certificates are made singly."""
 
+FILLED = 0.03
+"""Share of the entries of sparse rows from which on these passes take them as dense."""
+
 BLOCK, ROWS = 2**16, 256
 """Numbers of the data that the passes take at a time, and the fewest rows."""
 
@@ -330,7 +333,7 @@ def certify_many(
         )
     free = np.flatnonzero(problem.quadratic.free)
     plain = problem.side is None and problem.quadratic.matrix is None and problem.penalty is None
-    plain = plain and isinstance(problem.design, Rows) and not problem.design.sparse
+    plain = plain and isinstance(problem.design, Rows) and problem.design.filled >= FILLED
     if not plain or len(free) > 1 or problem.d > WIDTH:
         gap, primal = np.full(len(C), np.inf), np.full(len(C), np.nan)
     else:
@@ -353,7 +356,9 @@ def _sums(
     out, pull = np.zeros((len(factors), 5)), np.zeros_like(points)
     place, rows = theta.first.copy(), max(ROWS, BLOCK // problem.d)
     endless = bool((problem.losses.lo < -1e300).any() or (problem.losses.hi > 1e300).any())
-    all_points = Points(points, factors, theta.pool, free, float(design.forward_factor),
+    # That of sparse rows counts their own entries, in their own order.
+    factor = EPS * (problem.d + 4) if design.sparse else design.forward_factor
+    all_points = Points(points, factors, theta.pool, free, float(factor),
                         bool(problem.losses.q.any()), endless)
     room = np.empty((4, min(rows, problem.n)))
     for start in range(0, problem.n, rows):  # a block stays in the cache while points pass over it

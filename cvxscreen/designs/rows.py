@@ -106,6 +106,12 @@ class Rows:
         """Whether the data are stored as CSR."""
         return bool(sp.issparse(self.matrix))
 
+    @property
+    def filled(self) -> float:
+        """The share of the entries that is stored."""
+        size = self.matrix.shape[0] * self.matrix.shape[1]
+        return self.matrix.nnz / max(size, 1) if self.sparse else 1.0
+
     def _blocks(self) -> Iterator[tuple[slice, Any]]:
         """Blocks of rows in double precision."""
         n = self.shape[0]

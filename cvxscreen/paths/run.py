@@ -112,7 +112,7 @@ class Run:
         self.path_cache = PathCache()
         self.missed, self.note, self.ended = 0, "", False
         plain = over == "C" and max_iter is None  # the compiled loop counts no iterations
-        self.waiting = plain and compiled_path(problem, solver)
+        self.waiting = plain and compiled_path(problem, solver, many=True)
         self.pays = False
         self.compile(at_once=recorded)
 

@@ -143,10 +143,17 @@ def builtin_takes(problem: Problem) -> bool:
     return engine(problem).takes(problem)
 
 
-def compiled_path(problem: Problem, solver: str | SubproblemSolver) -> bool:
-    """Whether `solver` leaves the choice to us, and `problem` goes to the compiled path."""
+def compiled_path(
+    problem: Problem, solver: str | SubproblemSolver, *, many: bool = False
+) -> bool:
+    """Whether `solver` leaves the choice to us, and `problem` goes to the compiled path.
+
+    With `many` it is to be solved for many values of C.
+    """
     named = isinstance(solver, str) and solver.lower() in ("auto", "builtin")
-    return named and COMPILED_PATH.suits(problem)
+    if not named:
+        return False
+    return COMPILED_PATH.suits(problem) or (many and segments.suits_many(problem))
 
 
 def builtin_solver(problem: Problem, limits: Limits = UNLIMITED) -> Builtin:

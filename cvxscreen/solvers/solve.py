@@ -18,8 +18,15 @@ from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.bounds import Bound, default_bounds, midpoint_ball
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.screening.reduction import Screening
-from cvxscreen.solvers.compiled_path.one_value import few, solve_one, solve_uncompiled
+from cvxscreen.solvers.compiled_path.one_value import (
+    few,
+    solve_by_descent,
+    solve_one,
+    solve_uncompiled,
+)
 from cvxscreen.solvers.compiled_path.segments import PARTS, ready
+from cvxscreen.solvers.dual_coordinate_descent import begins
+from cvxscreen.solvers.dual_coordinate_descent import ready as descent_ready
 from cvxscreen.solvers.interface import Start, SubproblemSolver
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.metric.solver import MetricSolver, solve_metric
@@ -73,7 +80,10 @@ def solve_problem(
     waiting = plain and limits is UNLIMITED and compiled_path(unit, solver)
     found = None
     if waiting and ready():
-        found = solve_one(unit, tol, tuple(chosen))
+        if begins(unit) and descent_ready(unit):
+            found = solve_by_descent(unit, tol, tuple(chosen))
+        if found is None:
+            found = solve_one(unit, tol, tuple(chosen))
     elif waiting and few(unit):
         with PARTS.rent():
             found = solve_uncompiled(unit, tol, tuple(chosen))

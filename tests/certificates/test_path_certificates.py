@@ -37,6 +37,7 @@ CELLS = [
     for intercept, data, storage, weighted in (
         (False, "plain", "dense64", True), (True, "integer", "dense32", False),
         (False, "scaled", "dense32", False), (True, "twins", "dense64", True),
+        (False, "scaled", "csr32", True), (True, "plain", "csr64", False),
     )
 ]
 
@@ -73,6 +74,26 @@ def test_the_compiled_passes_were_used(rng: np.random.Generator, monkeypatch) ->
     ref, values, X, theta = stack(Case("hinge"), rng)
     monkeypatch.setattr(certificate_batch, "certify", None)
     assert certify_many(ref.problem, values[-1:], X[-1:], theta[-1:], tol=1e-8).ok.all()
+
+
+def test_the_passes_take_sparse_rows_that_are_well_filled(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they take dense ones, rounding charged for every column; others are certified singly."""
+    ref, values, X, theta = stack(Case("hinge", storage="csr64"), rng)
+    last = values[-1:], X[-1:], theta[-1:]
+    singly = certify_many(ref.problem, *last, tol=1e-300).gap[0]
+    with monkeypatch.context() as changed:
+        changed.setattr(certificate_batch, "certify", None)
+        proofs = certify_many(ref.problem, *last, tol=1e-8)
+    assert suboptimal(ref, X[-1]) <= proofs.gap[0] <= 2.0 * singly + 1e-12
+    monkeypatch.setattr(certificate_batch, "FILLED", 1.1)
+    made = []
+    monkeypatch.setattr(
+        certificate_batch, "certify", lambda *a, **b: made.append(1) or certify(*a, **b)
+    )
+    assert certify_many(ref.problem, *last, tol=1e-8).ok.all()
+    assert made
 
 
 def test_points_that_the_passes_do_not_take_are_certified_one_by_one(rng, monkeypatch) -> None:

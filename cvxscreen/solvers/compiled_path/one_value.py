@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import perf_counter
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.screening.reduction import Screening
 from cvxscreen.solvers.compiled_path.loops import COLUMNS
 from cvxscreen.solvers.compiled_path.segments import CompiledPath
+from cvxscreen.solvers.dual_coordinate_descent import DualCoordinateDescent
 from cvxscreen.solvers.solution import Answer, Round, Solution
 
 # -- without a compiler ---------------------------------------------------------------------------
@@ -178,6 +180,9 @@ FEW, FINE = 400, 1e-13
 """Up to so many terms, a relative gap of 1e-13 is asked for: a Newton step or two, and then what
 does not depend on the data's order or on repeated rows does not depend on them in the answer."""
 
+CLOSE = 0.95
+"""Share of the tolerance that coordinate descent is asked for: the certificate charges rounding."""
+
 
 def solve_one(problem: Problem, tol: float, bounds: tuple[Bound, ...]) -> Solution | None:
     """Solve `problem` in the certified mode; None where the certificate refuses the answer.
@@ -207,6 +212,23 @@ def solve_one(problem: Problem, tol: float, bounds: tuple[Bound, ...]) -> Soluti
     return _solution(answer, bounds, counts, info, (began, found.seconds))
 
 
+def solve_by_descent(
+    problem: Problem, tol: float, bounds: tuple[Bound, ...]
+) -> Solution | None:
+    """Solve `problem` by coordinate descent; None where that would cost more than the path."""
+    began = perf_counter()
+    descent = DualCoordinateDescent.beginning(problem, None, CLOSE * tol)
+    found = descent(problem)
+    spent = perf_counter() - began
+    if found.status != "optimal":
+        return None
+    answer = Answer.of(problem, found.x, found.theta, np.zeros(0), tol)
+    if not answer.proof.ok:
+        return None
+    counts = {"kept": problem.n, "predicted": 0, "refuted": 0}
+    return _solution(answer, bounds, counts, found.info, (began, spent))
+
+
 def solve_uncompiled(
     problem: Problem, tol: float, bounds: tuple[Bound, ...]
 ) -> Solution | None:
@@ -226,7 +248,7 @@ def solve_uncompiled(
 
 
 def _solution(
-    answer: Answer, bounds: tuple[Bound, ...], counts: dict[str, int], info: dict[str, float],
+    answer: Answer, bounds: tuple[Bound, ...], counts: dict[str, int], info: Mapping[str, object],
     times: tuple[float, float],
 ) -> Solution:
     """The record of a call of one round that began at the first of `times`."""

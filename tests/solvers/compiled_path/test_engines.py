@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from strategies import LOSSES, Case, build
 
 import cvxscreen
+from cvxscreen.core.problem import Problem
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.paths import run as path_run
 from cvxscreen.solvers import registry, solve
-from cvxscreen.solvers.compiled_path import segments
+from cvxscreen.solvers.compiled_path import one_value, segments
 from cvxscreen.solvers.compiled_path.segments import CompileClock
+from cvxscreen.solvers.dual_coordinate_descent import begins
 
 X, Y = two_gaussians(700, 5, bayes_error=0.1)
 
@@ -136,3 +139,72 @@ def test_the_loop_uncompiled_over_compiled_parts_is_the_same(monkeypatch) -> Non
     assert slow.proofs.ok.all()
     np.testing.assert_allclose(slow.X, fast.X, rtol=1e-6, atol=1e-9)
     assert segments.LOOP.spent > 0
+
+
+def square(n: int, C: float, loss: str = "hinge") -> Problem:
+    """As many features as terms."""
+    rng = np.random.default_rng(n)
+    A = rng.standard_normal((n, n))
+    y = A @ rng.standard_normal(n) / np.sqrt(n) + 0.5 * rng.standard_normal(n)
+    if loss == "hinge":
+        return cvxscreen.svm(A, np.sign(y), C=C)
+    return cvxscreen.regression(A, y, C=C, loss=loss)
+
+
+def test_square_problems_begin_by_coordinate_descent(monkeypatch) -> None:
+    """It is done before a system would have been solved; the certificate is anew."""
+    problem = square(200, 0.01)
+    monkeypatch.setattr(solve, "solve_one", None)
+    monkeypatch.setattr(solve, "descent_ready", lambda problem: True)
+    found = cvxscreen.solve(problem)
+    assert len(found.rounds) == 1
+    assert found.rounds[0].solver_info["epochs"] > 0
+    assert cvxscreen.certify(problem, found.x, found.theta).ok
+    theirs = cvxscreen.solve(problem, solver="newton", tol=1e-9)
+    assert abs(found.value - theirs.value) <= found.certificate.gap + theirs.certificate.gap
+
+
+def test_descent_that_would_be_slow_is_given_up() -> None:
+    """Within a few passes; the compiled path begins anew."""
+    problem = square(150, 1.0, "absolute")
+    assert one_value.solve_by_descent(problem, 1e-6, ()) is None
+    found = cvxscreen.solve(problem)
+    assert found.certificate.ok
+    assert "epochs" not in found.rounds[-1].solver_info
+
+
+def test_easy_problems_of_few_features_are_left_to_coordinate_descent(monkeypatch) -> None:
+    """Where a slope cannot move a margin much; whatever the scale of the data."""
+    monkeypatch.setattr(solve, "descent_ready", lambda problem: True)
+    problem = cvxscreen.svm(X, Y)
+    for scale in (1e-3, 1.0, 1e3):
+        scaled = cvxscreen.svm(scale * X, Y)
+        assert begins(scaled.with_(C=1e-3 / scale**2))
+        assert not begins(scaled.with_(C=1.0 / scale**2))
+    found = cvxscreen.solve(problem.with_(C=1e-3))
+    assert found.certificate.ok
+    assert "epochs" in found.rounds[0].solver_info
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_a_path_makes_well_filled_sparse_rows_dense(loss: str, intercept: bool) -> None:
+    """The optimum is that over dense rows, certified on the sparse ones; these stay sparse."""
+    rng = np.random.default_rng(5)
+    A = rng.standard_normal((400, 30)) * (rng.random((400, 30)) < 0.3)
+    y = np.where(A @ rng.standard_normal(30) + rng.standard_normal(400) > 0, 1.0, -1.0)
+    stored = sp.csr_matrix(A)
+    sparse = cvxscreen.svm(stored, y, loss=loss, intercept=intercept)
+    dense = cvxscreen.svm(A, y, loss=loss, intercept=intercept)
+    assert segments.suits_many(sparse)
+    assert not segments.suits(sparse)
+    grid = np.geomspace(1e-2, 10.0, 8)
+    points = (cvxscreen.path(p, values=grid).points for p in (sparse, dense))
+    for ours, theirs in zip(*points, strict=True):
+        np.testing.assert_allclose(ours.x, theirs.x, rtol=1e-4, atol=1e-4)
+        proof = cvxscreen.certify(sparse.with_(C=ours.value), ours.x, ours.theta)
+        assert proof.ok
+        assert abs(ours.objective - theirs.objective) <= ours.gap + theirs.gap
+    assert (stored != sp.csr_matrix(A)).nnz == 0
+    few = sp.random(400, 30, 0.02, "csr", random_state=0)
+    assert not segments.suits_many(cvxscreen.svm(few, y, loss=loss, intercept=intercept))
