@@ -65,7 +65,8 @@ TOGETHER = CompileClock(4.0)
 
 def together(problem: Problem) -> bool:
     """Whether a block of fits of `problem` need not wait for a compiler, or has waited enough."""
-    return may_be_together(problem) and (on_disk(small_problems) or TOGETHER.due)
+    here = bool(getattr(small_problems, "signatures", ())) or on_disk(small_problems)
+    return may_be_together(problem) and (here or TOGETHER.due)
 
 
 def may_be_together(problem: Problem) -> bool:
