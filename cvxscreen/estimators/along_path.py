@@ -11,6 +11,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.metrics import check_scoring, make_scorer, mean_pinball_loss
 from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import check_is_fitted
 
 from cvxscreen._support.validation import array
 from cvxscreen.errors import InvalidInput, quoted
@@ -210,8 +211,7 @@ class ScreenedRegressorCV(ScreenedRegressor):
         """
         data = self._checked(X, y, sample_weight)
         self.Cs_ = grid_of("Cs", self.Cs, 1e-3, 10.0)
-        own = ScreenedRegressor().get_params()
-        model = ScreenedRegressor(**{k: getattr(self, k) for k in own if hasattr(self, k)})
+        model = self._model()
         scoring = self.scoring
         if scoring is None:
             level = 0.5 if self.tau is None else self.tau
@@ -224,6 +224,15 @@ class ScreenedRegressorCV(ScreenedRegressor):
         self.C_ = float(best.C)
         _as_fitted(self, best)
         return self
+
+    def _model(self) -> ScreenedRegressor:
+        """The model for one value of C."""
+        own = ScreenedRegressor().get_params()
+        return ScreenedRegressor(**{k: getattr(self, k) for k in own if hasattr(self, k)})
+
+    def _unfitted(self) -> ScreenedRegressor:
+        check_is_fitted(self)
+        return self._model().set_params(C=self.C_)
 
 
 class SparseSVCCV(SparseSVC):

@@ -13,11 +13,11 @@ from sklearn.utils.parallel import Parallel, delayed
 from cvxscreen._support.validation import choice
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.gram import Gram
-from cvxscreen.estimators.fitting import Array, OneVsRest, ScreenedModel, warn_unless_certified
+from cvxscreen.estimators.fitting import Array, LeavesOut, OneVsRest, warn_unless_certified
 from cvxscreen.models.svm import one_against_rest, svm
 
 
-class ScreenedSVC(OneVsRest, ScreenedModel):
+class ScreenedSVC(OneVsRest, LeavesOut):
     """Support vector classifier, solved through screening with a certificate.
 
     For each class k (one problem when there are two classes; `multi_class` says what else)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import check_is_fitted
 
 from cvxscreen._support.validation import tolerance
 from cvxscreen.bounds import midpoint_ball
@@ -142,6 +143,10 @@ class ScreenedSVCCV(ScreenedSVC):
             if name.endswith("_") and name not in ("n_features_in_", "feature_names_in_"):
                 setattr(self, name, value)
         return self
+
+    def _unfitted(self) -> ScreenedSVC:
+        check_is_fitted(self)
+        return self._with(self.C_)
 
     def _with(self, C: float) -> ScreenedSVC:
         """The model for one value of C."""

@@ -11,20 +11,25 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from cvxscreen._support.limits import TIME
-from cvxscreen._support.validation import flag
+from cvxscreen._support.validation import flag, positive, tolerance
 from cvxscreen.api import solve
 from cvxscreen.core.problem import Problem
+from cvxscreen.data_changes.leave_one_out import LeaveOneOut, leave_one_out
 from cvxscreen.errors import InvalidInput
 from cvxscreen.models.kernel import kernel_between
 
 Array = NDArray[np.float64]
+
+EXACT = 1e-9
+"""Relative gap of the fit on all samples before one is left out, where `tol` is not smaller: what
+one pass decides narrows with its root."""
 
 
 LINEAR_TOLERANCE = 1e-9
@@ -136,6 +141,59 @@ class ScreenedModel(BaseEstimator):
                 self.kernel, self.kernel_params, X, self.support_vectors_
             )
         return np.asarray(values @ self.dual_coef_.T + self.intercept_)
+
+
+class LeavesOut(ScreenedModel):
+    """Base of the estimators that leave out samples one by one."""
+
+    C: float
+    _checked: Any
+    _problems: Any
+
+    def leave_one_out(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        refit: bool = True,
+        n_jobs: int = 1,
+    ) -> LeaveOneOut | tuple[LeaveOneOut, ...]:
+        """What the model predicts of each sample when fitted without it; certified.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix, shape (n, d)
+        y : array_like, shape (n,)
+        sample_weight : array_like, shape (n,), optional
+            Non-negative.
+        refit : bool
+            Whether to fit again without the samples that one pass over the data does not decide.
+        n_jobs : int
+            Threads for these fits.
+
+        Returns
+        -------
+        LeaveOneOut, or a tuple of them
+            As of `cvxscreen.leave_one_out`: ``record.errors`` holds the leave-one-out error. With
+            more than two classes one record a class, each against the rest. The estimator stays as
+            it is, fitted or not; one that chooses C must be fitted, and uses the C that it chose.
+        """
+        model = self._unfitted()
+        checked = model._checked(X, y, sample_weight)
+        tol = min(tolerance(model.tol), EXACT)
+        records = tuple(
+            leave_one_out(
+                solve(problem, tol=tol, mode=model.mode), refit=refit, mode=model.mode,
+                n_jobs=n_jobs,
+            )
+            for problem in model._problems(*checked, positive("C", model.C))
+        )
+        return records[0] if len(records) == 1 else records
+
+    def _unfitted(self) -> LeavesOut:
+        """The model to fit, which this call may change."""
+        return clone(self)
 
 
 class OneRegression(RegressorMixin, ScreenedModel):

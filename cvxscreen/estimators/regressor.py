@@ -12,11 +12,11 @@ from sklearn.utils.validation import validate_data
 from cvxscreen._support.validation import flag, number, positive, tolerance
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
-from cvxscreen.estimators.fitting import Array, OneRegression, sample_weights
+from cvxscreen.estimators.fitting import Array, LeavesOut, OneRegression, sample_weights
 from cvxscreen.models.regression import regression
 
 
-class ScreenedRegressor(OneRegression):
+class ScreenedRegressor(OneRegression, LeavesOut):
     """Regression with a piecewise linear-quadratic loss, solved through screening.
 
     ``min_{w, b} 1/2 ||w||^2 + C sum_i c_i phi(<x_i, w> + b - y_i)``

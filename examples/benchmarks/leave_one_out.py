@@ -1,13 +1,13 @@
-"""Exact leave-one-out errors: what one pass decides, what refits of the rest cost, against refits
-of all support vectors.
+"""Exact leave-one-out errors: what one pass decides, and what refits of the rest cost.
 
     OMP_NUM_THREADS=1 python examples/benchmarks/leave_one_out.py [DATA] [--out leave_one_out.json]
 
 Sets from DATA (a folder with NAME.npz; those it lacks are left out) and breast cancer; features
 standardised, C = 1, no intercept, unless the row says so. CPU seconds of this process; run
-``cvxscreen warmup`` before, and a first small call before the clock starts loads what it compiled. "Warm" is a refit without one support
-vector from the solution, screened (`cvxscreen.remove`); "cold" is `solve` of the problem without
-it. Both are timed on `--sampled` of the support vectors and multiplied: nobody waits for them all.
+``cvxscreen warmup`` before; a first small call, before the clock starts, loads what it compiled.
+"Warm" is a refit without one support vector from the solution, screened (`cvxscreen.remove`);
+"cold" is `solve` of the problem without it. Both are timed on `--sampled` of the support vectors
+and multiplied: nobody waits for them all.
 Each sampled refit also checks the class that was decided: `wrong` must be 0.
 """
 
