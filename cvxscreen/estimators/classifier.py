@@ -13,6 +13,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from cvxscreen._support.validation import choice
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.gram import Gram
+from cvxscreen.errors import InvalidInput
 from cvxscreen.estimators.fitting import Array, LeavesOut, OneVsRest, warn_unless_certified
 from cvxscreen.models.svm import one_against_rest, svm
 
@@ -178,6 +179,14 @@ class ScreenedSVC(OneVsRest, LeavesOut):
             X, sign, C=C, loss=self.loss, gamma=self.gamma, sample_weight=weight,
             **self._options(),
         )
+
+    def _unfitted(self) -> LeavesOut:
+        if self.multi_class == "ovo":
+            raise InvalidInput(
+                "`multi_class` is 'ovo'; samples are left out of one class against the rest: set "
+                "it to 'ovr'."
+            )
+        return super()._unfitted()
 
     def _decisions(self, X: Any) -> Array:
         """As of every model; of all pairs of classes, votes and how sure they are."""

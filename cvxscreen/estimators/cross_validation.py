@@ -20,7 +20,7 @@ from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.problem import Problem
 from cvxscreen.estimators.along_path import REFIT, grid_of
 from cvxscreen.estimators.classifier import ScreenedSVC
-from cvxscreen.estimators.fitting import Array, warn_uncertified
+from cvxscreen.estimators.fitting import Array, LeavesOut, warn_uncertified
 from cvxscreen.paths.path import path
 from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, ready
 from cvxscreen.solvers.dual_active_set.iterate import PathCache
@@ -144,9 +144,9 @@ class ScreenedSVCCV(ScreenedSVC):
                 setattr(self, name, value)
         return self
 
-    def _unfitted(self) -> ScreenedSVC:
+    def _unfitted(self) -> LeavesOut:
         check_is_fitted(self)
-        return self._with(self.C_)
+        return self._with(self.C_)._unfitted()
 
     def _with(self, C: float) -> ScreenedSVC:
         """The model for one value of C."""

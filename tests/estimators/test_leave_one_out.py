@@ -66,3 +66,8 @@ def test_a_chosen_C_is_used() -> None:
             model.leave_one_out(X, target)
         found = model.fit(X, target).leave_one_out(X, target, refit=False)
         assert found.solution.problem.C == model.C_
+
+
+def test_pairs_of_classes_are_refused() -> None:
+    with pytest.raises(cvxscreen.InvalidInput, match="'ovr'"):
+        ScreenedSVC(0.5, multi_class="ovo").leave_one_out(X, Y)
