@@ -10,18 +10,16 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from cvxscreen._support.validation import choice, flag, positive
-from cvxscreen.core.losses import FIELDS, Losses
 from cvxscreen.core.problem import Layout, Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.models.kernel import KernelChoice, KernelSetting, check_kernel_arguments
 from cvxscreen.models.samples import REGRESSION, Shape, named_loss, some_rows, vector, weights
 from cvxscreen.models.streamed import chunked_terms
-from cvxscreen.models.svm import ridge, spread
+from cvxscreen.models.svm import beside_absolute_values, ridge, spread
 from cvxscreen.out_of_core.streams import opened
 
 
@@ -126,34 +124,20 @@ def regression(
         linear = np.zeros(gram.shape[1])
         return Problem(gram, losses, form, linear, C=C, kind="kernel regression")
     layout = Layout(
-        intercept, penalty_terms=d if penalty == "l1" else 0,
+        intercept,
         tau=(0.5 if tau is None else float(tau)) if loss == "quantile" else None,
     )
     extra = np.ones((n, 1)) if intercept else None
     if plain:
         held = ridge(Rows(rows.matrix, None, extra), losses, C, intercept, "regression")
         return replace(held, layout=layout)
-    matrix = rows.matrix
     if penalty == "l1":
-        matrix, extra = below(matrix, d), None if extra is None else np.r_[extra, np.zeros((d, 1))]
-        losses = together_with(losses, Losses.repeated(d, 0.0, 0.0, 0.0, -1.0, 1.0))
-    design = Rows(matrix, None, extra)
+        return beside_absolute_values(
+            rows.matrix, None, extra, losses, C, "regression", layout.tau
+        )
+    design = Rows(rows.matrix, None, extra)
     width = design.shape[1]
     return Problem(
         design, losses, Quadratic(np.zeros(width)), np.zeros(width),
         C=1.0 if unpenalised else C, kind="regression", layout=layout,
-    )
-
-
-def below(matrix: Any, d: int) -> Any:
-    """`matrix` with the unit rows of its d columns below it."""
-    if sp.issparse(matrix):
-        return sp.vstack([matrix, sp.identity(d, dtype=matrix.dtype)], format="csr")
-    return np.vstack([matrix, np.eye(d, dtype=matrix.dtype)])
-
-
-def together_with(first: Losses, second: Losses) -> Losses:
-    """Both tables, one after the other."""
-    return Losses(
-        *(np.concatenate([getattr(first, name), getattr(second, name)]) for name in FIELDS)
     )

@@ -7,13 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.validation import flag, positive
+from cvxscreen._support.validation import choice, flag, positive
 from cvxscreen.core.losses import FIELDS, Losses
-from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.core.problem import Layout, Problem, Quadratic
 from cvxscreen.designs.gram import Gram, GramForm
 from cvxscreen.designs.rows import Rows
+from cvxscreen.errors import InvalidInput
 from cvxscreen.models.kernel import KernelChoice, KernelSetting, check_kernel_arguments
 from cvxscreen.models.samples import CLASSIFICATION, Shape, labels, named_loss, some_rows, weights
 from cvxscreen.models.streamed import chunked_terms
@@ -31,11 +33,14 @@ def svm(
     gamma: float | None = None,
     sample_weight: ArrayLike | None = None,
     intercept: bool = False,
+    penalty: str = "l2",
     kernel: KernelChoice | None = None,
     kernel_params: Mapping[str, float] | None = None,
     cache_bytes: int = 2**30,
 ) -> Problem:
     """The problem ``min_w 1/2 ||w||^2 + C sum_i c_i phi(y_i (<x_i, w> + b))``.
+
+    With ``penalty="l1"`` the first term is ``sum_j |w_j|``: the 1-norm SVM.
 
     Parameters
     ----------
@@ -55,6 +60,9 @@ def svm(
         Non-negative factors ``c_i``; rows of weight 0 take no part.
     intercept : bool
         Whether to add an unpenalised ``b``, the last coordinate of the solution.
+    penalty : {"l2", "l1"}
+        What holds the coefficients. The absolute values are d further terms of the problem, the
+        last ones, with slopes in ``[-1, 1]`` and unit rows (the data are copied once).
     kernel : str or callable, optional
         ``"precomputed"`` (`X` is then the Gram matrix), a name as in scikit-learn ("linear",
         "poly", "rbf", ...), or ``k(A, B) -> matrix``; x then holds coefficients of the points.
@@ -75,11 +83,17 @@ def svm(
 
     Notes
     -----
-    Ogawa et al. 2014, (1); Wang et al. 2014, (1), with ``phi`` the hinge.
+    Ogawa et al. 2014, (1); Wang et al. 2014, (1), with ``phi`` the hinge. Zhu, Rosset, Hastie,
+    Tibshirani (2003), 1-norm support vector machines, for ``penalty="l1"``; nothing is strongly
+    convex there, see `cvxscreen.solvers.relaxation`.
     """
     C, intercept = positive("C", C), flag("intercept", intercept)
+    choice("penalty", penalty, ("l2", "l1"))
     check_kernel_arguments(kernel, kernel_params, loss, gamma)
     chunks = opened(X, kernel)
+    if penalty == "l1" and (kernel is not None or chunks is not None):
+        given = "`kernel`" if kernel is not None else "`X` in chunks"
+        raise InvalidInput(f"{given} needs the squared norm: penalty='l2'.")
     if chunks is not None:
         shape = Shape(gamma=gamma)
         parts = chunked_terms(
@@ -99,6 +113,8 @@ def svm(
     if kernel is not None:
         gram, form = KernelSetting(kernel, kernel_params, cache_bytes).terms(X, sign, intercept)
         return Problem(gram, losses, form, np.zeros(gram.shape[1]), C=C, kind="kernel svm")
+    if penalty == "l1":
+        return beside_absolute_values(rows.matrix, sign, extra, losses, C, "svm")
     return ridge(design, losses, C, intercept, "svm")
 
 
@@ -120,6 +136,50 @@ def one_against_rest(problem: Problem, labels: Sequence[Array]) -> list[Problem]
         gram = Gram(own, sign, design.intercept)
         problems.append(replace(problem, design=gram, quadratic=form))
     return problems
+
+
+def beside_absolute_values(
+    matrix: Any, sign: Any, extra: Any, losses: Losses, C: float, kind: str,
+    tau: float | None = None,
+) -> Problem:
+    """The losses of some rows beside ``sum_j |w_j|``, the last d terms.
+
+    Parameters
+    ----------
+    matrix : array or sparse matrix, shape (n, d)
+    sign : array, shape (n,), or None
+        Factors of the rows.
+    extra : array, shape (n, 1), or None
+        The column of an intercept.
+    tau : float, optional
+        Level of a quantile loss.
+    """
+    d = matrix.shape[1]
+    if extra is not None:
+        extra = np.r_[extra, np.zeros((d, 1))]
+    if sign is not None:
+        sign = np.r_[sign, np.ones(d)]
+    design = Rows(below(matrix, d), sign, extra)
+    width = design.shape[1]
+    return Problem(
+        design, together_with(losses, Losses.repeated(d, 0.0, 0.0, 0.0, -1.0, 1.0)),
+        Quadratic(np.zeros(width)), np.zeros(width), C=C, kind=kind,
+        layout=Layout(extra is not None, penalty_terms=d, tau=tau),
+    )
+
+
+def below(matrix: Any, d: int) -> Any:
+    """`matrix` with the unit rows of its d columns below it."""
+    if sp.issparse(matrix):
+        return sp.vstack([matrix, sp.identity(d, dtype=matrix.dtype)], format="csr")
+    return np.vstack([matrix, np.eye(d, dtype=matrix.dtype)])
+
+
+def together_with(first: Losses, second: Losses) -> Losses:
+    """Both tables, one after the other."""
+    return Losses(
+        *(np.concatenate([getattr(first, name), getattr(second, name)]) for name in FIELDS)
+    )
 
 
 def ridge(design: Any, losses: Losses, C: float, intercept: bool, kind: str) -> Problem:

@@ -196,6 +196,8 @@ class Run:
         if self.previous is not None:
             light = isinstance(inner, DualActiveSet) and self.mode == "certified"
             start = onward_start(here, self.previous, light)
+            if self.over == "tau":
+                start = replace(start, x=self.extrapolated(value))
         elif len(self.points):
             start = self.resume(here, self.points[-1])
         if isinstance(inner, DualActiveSet) and not self.recorded:
@@ -217,6 +219,19 @@ class Run:
             if self.missed > PATIENCE:
                 self.small = None
         self.points.append(replace(point, value=value, over=self.over, warm=self.warm(found)))
+
+    def extrapolated(self, value: float) -> Array:
+        """The last two points' x continued to `value`, or the last one's.
+
+        The quantile process is piecewise constant in x, and its trend is smooth: of what a step
+        changes this leaves the noise.
+        """
+        last = self.points[-1]
+        if len(self.points) < 2 or not np.isfinite(self.points[-2].x).all():
+            return last.x
+        before = self.points[-2]
+        share = (value - last.value) / (last.value - before.value)
+        return np.asarray(last.x + share * (last.x - before.x))
 
     def resume(self, here: Problem, last: PathPoint) -> Start | None:
         """A finished point as a start for `here`; None if it is none."""
