@@ -88,10 +88,15 @@ class ScreenedModel(BaseEstimator):
 
     def _found(self, problem: Any) -> Any:
         """The solution of one problem."""
-        tol: Any = self.tol
-        if tol is None and self._optional_tolerance:
-            tol = LINEAR_TOLERANCE if self._linear else KERNEL_TOLERANCE
-        return solve(problem, tol=tol, mode=self.mode, time_limit=self.time_limit)
+        return solve(
+            problem, tol=self._relative_gap(), mode=self.mode, time_limit=self.time_limit
+        )
+
+    def _relative_gap(self) -> Any:
+        """`tol`, or what suits the kernel."""
+        if self.tol is None and self._optional_tolerance:
+            return LINEAR_TOLERANCE if self._linear else KERNEL_TOLERANCE
+        return self.tol
 
     def _solved(self, problem: Any) -> Any:
         """The certified solution; a warning when its certificate does not hold."""
@@ -181,7 +186,7 @@ class LeavesOut(ScreenedModel):
         """
         model = self._unfitted()
         checked = model._checked(X, y, sample_weight)
-        tol = min(tolerance(model.tol), EXACT)
+        tol = min(tolerance(model._relative_gap()), EXACT)
         records = tuple(
             leave_one_out(
                 solve(problem, tol=tol, mode=model.mode), refit=refit, mode=model.mode,
