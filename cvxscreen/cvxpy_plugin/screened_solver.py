@@ -39,7 +39,7 @@ from cvxscreen.cvxpy_plugin.composite.rounds import (
 )
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.plugin import cvxpy_solver_of, make_report
-from cvxscreen.cvxpy_plugin.recognise.check import check
+from cvxscreen.cvxpy_plugin.recognise.check import check, last_check_point
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_standard
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.rescale import with_costs
@@ -288,7 +288,7 @@ def _recognised(standard: Standard, data: dict[str, Any], cached: _Cached | None
     if cached is not None and cached.fingerprint == fingerprint:
         known = with_costs(cached.recognition, standard)
         if known is not None:
-            check(known, quick=True)
+            check(known, at=last_check_point(known))
             return _Cached(fingerprint, known, cached.last)
     found = recognise_standard(standard)
     check(found)

@@ -25,7 +25,7 @@ from cvxscreen.bounds import moved
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.recognise.canonical import refusal
-from cvxscreen.cvxpy_plugin.recognise.check import check
+from cvxscreen.cvxpy_plugin.recognise.check import check, last_check_point
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_numbers
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.rescale import with_costs
@@ -53,6 +53,8 @@ class LastSolution:
         Proximal weight that the built-in solver reached.
     evaluated : callable or None
         Gives the same as a point; looked at when a start is needed.
+    solution : Solution or None
+        All of it.
     """
 
     problem: Problem
@@ -61,6 +63,7 @@ class LastSolution:
     multipliers: Array
     weight: float | None = None
     evaluated: Callable[[], Point] | None = None
+    solution: Solution | None = None
 
     @cached_property
     def reference(self) -> Point | None:
@@ -72,7 +75,7 @@ class LastSolution:
         """What is worth keeping of a solution."""
         weight = found.rounds[-1].solver_info.get("weight") if found.rounds else None
         parts = (found.problem, found.x, found.theta, found.multipliers)
-        return cls(*parts, None if weight is None else float(weight), found.point)
+        return cls(*parts, None if weight is None else float(weight), found.point, found)
 
 
 @dataclass(eq=False)
@@ -91,6 +94,10 @@ class CachedProblem:
         Parameters that the constraints of the cone form hold.
     last : LastSolution or None
         The last one, of any values.
+    recent : pair or None
+        Fingerprints of the last solve and its recognition, a rescaled `bare`.
+    at : array or None
+        Point at which rescaled recognitions are checked.
     """
 
     parts: tuple[Any, ...]
@@ -98,6 +105,8 @@ class CachedProblem:
     fingerprints: Fingerprints
     inside: frozenset[int]
     last: LastSolution | None = None
+    recent: tuple[Fingerprints, Recognition] | None = None
+    at: Array | None = None
 
 
 _ENTRIES: weakref.WeakKeyDictionary[Any, CachedProblem] = weakref.WeakKeyDictionary()
@@ -128,6 +137,8 @@ def cached_recognition(problem: Any, recognise: Callable[[Any], Recognition]) ->
     known = _tied(entry.bare, problem)
     if not changed:
         return known
+    if entry.recent is not None and entry.recent[0] == now:
+        return _tied(entry.recent[1], problem)
     if not changed & entry.inside:
         current = with_current_costs(known.standard)
         if current is None:
@@ -136,7 +147,10 @@ def cached_recognition(problem: Any, recognise: Callable[[Any], Recognition]) ->
         found = with_costs(known, standard)
         if found is not None:
             try:
-                check(found, quick=True)
+                if entry.at is None:
+                    entry.at = last_check_point(found)
+                check(found, at=entry.at)
+                entry.recent = now, _tied(found, weakref.proxy(problem))
                 return found
             except NotScreenable:
                 pass  # then the rules decide
@@ -188,6 +202,13 @@ def store_solution(problem: Any, last: LastSolution) -> None:
     entry = _ENTRIES.get(problem)
     if entry is not None:
         entry.last = last
+
+
+def last_solution(recognition: Recognition) -> Solution | None:
+    """The last solution where it is one of the very problem that is recognised now, else None."""
+    entry = _ENTRIES.get(recognition.standard.canonical.original)
+    last = None if entry is None else entry.last
+    return last.solution if last is not None and last.problem is recognition.problem else None
 
 
 def last_start(recognition: Recognition) -> Start | None:

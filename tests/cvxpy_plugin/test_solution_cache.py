@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 import weakref
+from dataclasses import replace
 from typing import Any
 
 import cvxpy as cp
@@ -14,7 +15,8 @@ from cvxpy_plugin.zoo import Data
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
-from cvxscreen.cvxpy_plugin import solution_cache
+from cvxscreen.cvxpy_plugin import plugin, solution_cache
+from cvxscreen.cvxpy_plugin.recognise import loss_atoms
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.errors import InvalidInput
 
@@ -253,3 +255,62 @@ def test_paths_refuse_what_cannot_be_meant() -> None:
         found.of(cp.Variable(name="other"))
     own = cvxscreen.svm(data.X, data.y)
     assert len(cvxscreen.path(own, values=[0.5, 1.0]).points) == 2
+
+
+def weighed(n: int = 600, d: int = 4) -> tuple[Any, Any]:
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((n, d))
+    y = np.where(X[:, 0] + rng.standard_normal(n) > 0, 1.0, -1.0)
+    w, C = cp.Variable(d), cp.Parameter(nonneg=True, value=1.0)
+    loss = cp.sum(cp.pos(1 - cp.multiply(y, X @ w)))
+    return cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + C * loss)), C
+
+
+def test_the_same_problem_again_is_certified_again_and_not_solved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem, C = weighed()
+    problem.solve(method="screen")
+    C.value = 2.0
+    value = problem.solve(method="screen")
+    calls: list[Any] = []
+    original = plugin.engine_solution
+    monkeypatch.setattr(
+        plugin, "engine_solution", lambda *a: calls.append(a) or original(*a)
+    )
+    assert problem.solve(method="screen") == pytest.approx(value, rel=1e-12)
+    report = problem.solver_stats.extra_stats["cvxscreen"]
+    assert report.relative_gap <= 1e-10
+    assert not calls
+    problem.solve(method="screen", warm_start=False)
+    assert len(calls) == 1
+    C.value = 3.0
+    problem.solve(method="screen")
+    assert len(calls) == 2
+    C.value = 2.0
+    assert problem.solve(method="screen") == pytest.approx(value, rel=1e-9)
+    assert len(calls) == 3
+
+
+def test_an_answer_to_other_data_is_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, _ = weighed()
+    problem.solve(method="screen")
+    last = solution_cache._ENTRIES[problem].last
+    assert last is not None
+    assert last.solution is not None
+    bad = replace(last, solution=replace(last.solution, x=last.x + 0.1))
+    solution_cache.store_solution(problem, bad)
+    problem.solve(method="screen")
+    truth, _ = weighed()
+    assert problem.value == pytest.approx(truth.solve(solver="CLARABEL"), rel=1e-7)
+
+
+def test_units_of_losses_die_with_their_expression() -> None:
+    problem, C = weighed()
+    problem.solve(method="screen")
+    C.value = 5.0
+    problem.solve(method="screen")
+    before = len(loss_atoms._UNITS)
+    del problem, C
+    gc.collect()
+    assert len(loss_atoms._UNITS) < before

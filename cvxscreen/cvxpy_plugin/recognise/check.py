@@ -70,16 +70,21 @@ def _sizes(problem: Problem) -> Array:
     return np.sqrt(some.weighted_squares(np.ones(problem.d)))
 
 
+def last_check_point(recognition: Recognition) -> Array:
+    """The last of the points that `check` compares at, shape (d,)."""
+    return list(check_points(recognition))[-1]
+
+
 def check(
-    recognition: Recognition, *, quick: bool = False,
+    recognition: Recognition, *, at: Array | None = None,
     beyond: Callable[[Array], float] | None = None,
 ) -> None:
     """Compare the recognised problem with the user's.
 
     Parameters
     ----------
-    quick : bool
-        At one point only, for a recognition that differs from a checked one by factors.
+    at : array, shape (d,), optional
+        A point to compare at instead, for a recognition that differs from a checked one by factors.
     beyond : callable, optional
         From all columns to what the recognised objective has beyond the user's (to be minimised).
 
@@ -92,11 +97,9 @@ def check(
     original = canonical.original
     own = [] if original is None else original.variables()
     with preserved_values(own):
-        at = [
-            at_best_helpers(recognition, x)
-            for x in list(check_points(recognition))[-1 if quick else 0 :]
-        ]
-        for x in at:
+        chosen = check_points(recognition) if at is None else [at]
+        points = [at_best_helpers(recognition, x) for x in chosen]
+        for x in points:
             z = recognition.columns(x)
             truth = recognition.standard.value(z)
             if original is not None:
@@ -104,7 +107,7 @@ def check(
                 for variable in own:
                     variable.save_value(values[variable.id])
                 # A loop of many terms takes its time: it is evaluated as it is written once.
-                fast = canonical.whole is not None and x is not at[-1]
+                fast = canonical.whole is not None and x is not points[-1]
                 said = (canonical.whole if fast else original).objective.value
                 truth = float("nan") if said is None else float(np.real(said))
                 if beyond is not None:

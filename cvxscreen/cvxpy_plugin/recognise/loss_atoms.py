@@ -17,6 +17,7 @@ Numbers are read at the parameters' present values; `read_losses` reads them aga
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -87,11 +88,15 @@ class LossGroup:
         losses = Losses(*numbers)
         return float(losses.value(arguments[paying]).sum()) + self.constant
 
+    def times(self, factor: float) -> LossGroup:
+        """The same with every weight times a positive `factor`."""
+        return self if factor == 1.0 else replace(self, weight=self.weight * factor)
+
     def factor(self, new: LossGroup) -> Array | None:
         """What the terms of `new` are these times, shape (k,); None where they are others."""
         same = self.sign == new.sign and len(self.weight) == len(new.weight)
         pairs = zip((*self.numbers, self.level), (*new.numbers, new.level), strict=True)
-        if not same or not all(np.array_equal(*pair) for pair in pairs):
+        if not same or not all(one is other or np.array_equal(one, other) for one, other in pairs):
             return None
         if ((self.weight > 0) != (new.weight > 0)).any():
             return None
@@ -138,16 +143,34 @@ def _split(problem: Any) -> tuple[tuple[LossGroup, ...], list[Any]]:
     groups: list[LossGroup] = []
     rest: list[Any] = []
     for part in summands_of(problem.objective.expr, sign):
-        found: list[tuple[Any, Array]] = []
         try:
             factor = part.factor
             for scale in part.scales:
                 factor *= float(_values(scale, 1)[0])
-            _weigh(part.expr, np.array([factor]), found)
-            groups += [_group(expr, weight) for expr, weight in found]
+            groups += _groups_of(part.expr, factor)
         except _Other:
             rest.append(_written(part))
     return tuple(groups), rest
+
+
+_UNITS: dict[int, tuple[weakref.ref[Any], tuple[LossGroup, ...]]] = {}
+"""The groups of summands without parameters at weight 1, by the expression's identity: what a
+parameter in front of them changes is their weight alone."""
+
+
+def _groups_of(expr: Any, factor: float) -> list[LossGroup]:
+    """The groups of ``factor * expr``."""
+    known = _UNITS.get(id(expr))
+    if known is not None and known[0]() is expr and factor > 0:
+        return [unit.times(factor) for unit in known[1]]
+    found: list[tuple[Any, Array]] = []
+    _weigh(expr, np.array([factor]), found)
+    groups = [_group(inner, weight) for inner, weight in found]
+    if factor > 0 and not expr.parameters():
+        key = id(expr)
+        unit = tuple(group.times(1.0 / factor) for group in groups)
+        _UNITS[key] = weakref.ref(expr, lambda _: _UNITS.pop(key, None)), unit
+    return groups
 
 
 def _written(part: Term) -> Any:

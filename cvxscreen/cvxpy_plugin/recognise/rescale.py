@@ -112,9 +112,7 @@ class Factors:
 def factors(recognition: Recognition, standard: Standard) -> Factors | None:
     """How the costs of `standard` differ from those of `recognition`; None if too freely."""
     old = recognition.standard
-    first, second = (sp.csr_array(s.quadratic, copy=True) for s in (old, standard))
-    first.sort_indices()
-    second.sort_indices()
+    first, second = (_sorted(s.quadratic) for s in (old, standard))
     if not np.array_equal(first.indptr, second.indptr):
         return None
     if not np.array_equal(first.indices, second.indices):
@@ -152,6 +150,15 @@ def factors(recognition: Recognition, standard: Standard) -> Factors | None:
         np.concatenate([ratio[paying & np.isfinite(ratio)], *(part for _, part in groups)])
     )
     return Factors(np.where(np.isfinite(ratio), ratio, 1.0), terms, losses, squares, slopes)
+
+
+def _sorted(matrix: Any) -> Any:
+    """`matrix` with its columns in order in each row, itself where they are."""
+    if matrix.has_sorted_indices:
+        return matrix
+    matrix = sp.csr_array(matrix, copy=True)
+    matrix.sort_indices()
+    return matrix
 
 
 def _ratios(before: Array, after: Array) -> Array | None:

@@ -217,6 +217,8 @@ def with_current_costs(standard: Standard) -> Standard | None:
     canonical = standard.canonical.with_current_groups()
     if canonical is None:
         return None
+    if not canonical.problem.objective.parameters():  # those that changed weigh losses
+        return replace(standard, canonical=canonical)
     column = {v.id: int(s) for v, s in zip(standard.variables, standard.starts, strict=False)}
     quadratic, linear, constant = _objective(standard.canonical, column, standard.size)
     if not (np.isfinite(linear).all() and np.isfinite(quadratic.data).all()):
