@@ -58,6 +58,8 @@ class CvxpySolver(SubproblemSolver):
         Sums over all calls of what the solver reports.
     compilation_time : float
         Seconds that CVXPY took to compile the reduced problems, over all calls.
+    calls : int
+        How often CVXPY was called.
     further : callable or None
         From the vector variable to a further cost and its constraints.
     interior_points : dict
@@ -72,6 +74,7 @@ class CvxpySolver(SubproblemSolver):
     solve_time: float = 0.0
     setup_time: float = 0.0
     compilation_time: float = 0.0
+    calls: int = 0
     further: Callable[[Any], tuple[Any, list[Any]]] | None = None
     interior_points: dict[int, tuple[SideConstraints, Any]] = field(default_factory=dict)
 
@@ -79,6 +82,19 @@ class CvxpySolver(SubproblemSolver):
     def name(self) -> str:
         """The solver's name."""
         return solver_name(self.solver)
+
+    def account(self) -> str:
+        """What the solver did, in words; empty where it was not needed."""
+        if not self.calls:
+            return ""
+        if self.problem_solved is None:
+            return f"failed in {self.calls} calls: {self.failure}"
+        stats = self.problem_solved.solver_stats
+        often = "one call" if self.calls == 1 else f"{self.calls} calls"
+        return (
+            f"{self.problem_solved.status} after {stats.num_iters} iterations, "
+            f"{self.solve_time:.2g} s in {often}, {self.compilation_time:.2g} s compiling"
+        )
 
     def limited_options(self) -> dict[str, Any]:
         """The options, with what is left of the limits."""
@@ -107,6 +123,7 @@ class CvxpySolver(SubproblemSolver):
             ``"optimal"``, ``"inaccurate"``, or CVXPY's own status (``"solver_error"`` when it
             raises).
         """
+        self.calls += 1
         built = build(explicit_features(problem), self.further)
         solver = chosen_solver(self.solver, self.options)
         try:

@@ -353,7 +353,7 @@ def _screened(recognition: Recognition, request: Request, recognised: float) -> 
     report = make_report(solution, request, name, recognised, perf_counter() - began)
     if cvxpy_solver is not None:
         # Its rounds start from a first point's, which is no reference of an earlier solve.
-        report = replace(report, before={})
+        report = replace(report, before={}, named=cvxpy_solver.account())
     write_back(
         recognition,
         restored,

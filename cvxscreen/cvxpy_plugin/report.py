@@ -39,6 +39,8 @@ class Report(Record):
     before : mapping of str to float
         Share of the terms on each kind of piece that the last solution proved before this solve
         (known for the built-in solver).
+    named : str
+        What a solver of CVXPY did: its status, its iterations and seconds, in how many calls.
     times : mapping of str to float
         Wall seconds of "recognise", "screen", "solve" (inner solver) and "restore".
     """
@@ -56,6 +58,7 @@ class Report(Record):
     relative_gap: float = float("nan")
     rounds: int = 0
     before: Mapping[str, float] = field(default_factory=dict)
+    named: str = ""
     times: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -106,6 +109,7 @@ class Report(Record):
                 ("rounds", self.rounds),
                 ("mode", self.mode),
                 ("solver", self.solver),
+                *([(f"{self.solver} did", self.named)] if self.named else []),
                 *((f"seconds, {name}", seconds) for name, seconds in self.times.items()),
             ],
             title="cvxscreen",

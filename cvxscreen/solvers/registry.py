@@ -51,9 +51,6 @@ METRIC_METHODS = {"projected_gradient": "bb", "newton": "newton"}
 2019), and the proximal augmented Lagrangian. On its own it takes the second where the first is
 slow."""
 
-PILOT = 1e-12
-"""Relative gap asked of the built-in solver before another one sees the reduced problem."""
-
 FINE, KINKED = 1e-10, 1e-8
 """Relative gap at which variables and dual values are as precise as those of an interior point
 method that stops at 1e-8 of everything: on 17 real sets the coordinates are then within 1e-7, at
@@ -67,13 +64,12 @@ def _slow_at_the_end(problem: Problem) -> bool:
 
 
 def fine_gap(problem: Problem) -> float:
-    """The relative gap to ask of the built-in engine where it stands for a solver of CVXPY."""
+    """The relative gap to ask of the built-in engine where it stands for a solver of CVXPY.
+
+    The same before a solver of CVXPY is given what screening leaves: at 1e-12 the pilot took up to
+    half of the whole time (sparse 3,000 x 10,000), at 1e-6 the solver got 3 to 40 times the terms.
+    """
     return KINKED if _slow_at_the_end(problem) else FINE
-
-
-def pilot_gap(problem: Problem) -> float:
-    """The relative gap to ask of the built-in solver before another one gets `problem`."""
-    return KINKED if _slow_at_the_end(problem) else PILOT
 
 
 Builtin = Newton | DualActiveSet | Smo | MetricSolver | ProxNewton | InteriorPoint

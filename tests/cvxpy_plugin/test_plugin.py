@@ -286,3 +286,14 @@ def test_the_builtin_solver_takes_linear_constraints(constraints: Any) -> None:
     for mine, plain in zip(ours.constraints, theirs.constraints, strict=True):
         assert float(np.max(mine.violation())) <= 1e-9
         np.testing.assert_allclose(mine.dual_value, plain.dual_value, atol=1e-4)
+
+
+def test_the_report_says_what_a_named_solver_did() -> None:
+    problem = slack(Data())
+    problem.solve(method="screen", solver="CLARABEL")
+    report = problem.solver_stats.extra_stats["cvxscreen"]
+    assert report.named.startswith("optimal after ")
+    assert "one call" in report.named
+    assert "CLARABEL did" in str(report)
+    problem.solve(method="screen")
+    assert not problem.solver_stats.extra_stats["cvxscreen"].named

@@ -96,7 +96,7 @@ class LossGroup:
         """What the terms of `new` are these times, shape (k,); None where they are others."""
         same = self.sign == new.sign and len(self.weight) == len(new.weight)
         pairs = zip((*self.numbers, self.level), (*new.numbers, new.level), strict=True)
-        if not same or not all(one is other or np.array_equal(one, other) for one, other in pairs):
+        if not same or not all(a is b or np.array_equal(a, b) for a, b in pairs):
             return None
         if ((self.weight > 0) != (new.weight > 0)).any():
             return None

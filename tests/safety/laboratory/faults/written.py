@@ -43,7 +43,7 @@ FAULTS = (
           "if not np.isfinite(weight).all():", "what is not convex is read as losses",
           "cvxpy_plugin/test_loss_atoms.py::test_negative_weights_are_left_to_cvxpys_rules"),
     atoms("numbers that do not follow the parameters", STALE,
-          "if not same or not all(np.array_equal(*pair) for pair in pairs):",
+          "if not same or not all(a is b or np.array_equal(a, b) for a, b in pairs):",
           "if not same:", "a changed parameter goes unnoticed",
           "cvxpy_plugin/test_loss_atoms.py::test_numbers_follow_the_parameters"),
     attributes("a diagonal counted twice", DROPPED,
