@@ -2,8 +2,7 @@
 
 The dual is strongly concave: the optimum is within sqrt(2 gap) of x_theta, the primal point of the
 dual point. That is a ball, so it is a bound. It is tested here for containment and compared with
-the two that use the primal point too. Entered in `cvxscreen.bounds.BOUNDS` it would meet every
-safety test of the package.
+the two that use the primal point too. `cvxscreen.bounds.register` gives it a name of its own.
 """
 
 from __future__ import annotations
