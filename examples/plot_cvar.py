@@ -39,13 +39,14 @@ def main(folder: Path) -> Path:
     axes.hist(np.clip(losses, edges[0], edges[-1]), edges, color="#f8d2a0", edgecolor="#1a1a1a",
               linewidth=0.3, label="losses of 20,000 scenarios")
     axes.axvspan(risk - near, risk + near, color="#6d9dc5", alpha=0.6,
-                 label=f"{solution.rounds[-1].kept:,} scenarios nearest to it: as many were kept")
+                 label=f"{solution.rounds[-1].kept:,} nearest: kept")
     axes.axvline(risk, color="#1a1a1a", label=f"value at risk, {risk:.2%}")
     axes.axvline(worst, color="#c0561b", linestyle="--", label=f"CVaR, {worst:.2%}")
     axes.set(yscale="log", xlabel="loss of the portfolio", ylabel="scenarios")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.set_title("A portfolio of 12 assets by conditional value at risk")
-    axes.legend(frameon=False, loc="upper right")
+    axes.set_ylim(0.7, 3e5)
+    axes.legend(frameon=False, loc="upper left")
     return plots.save(figure, folder / "cvar.png")
 
 

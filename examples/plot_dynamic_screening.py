@@ -18,7 +18,7 @@ from cvxscreen import plots
 
 def main(folder: Path) -> Path:
     X, y = cvxscreen.datasets.breast_cancer()
-    values, gaps = np.geomspace(1e-3, 10, 24), np.geomspace(1e-1, 1e-9, 17)
+    values, gaps = np.geomspace(1e-3, 10, 24), np.geomspace(0.5, 1e-4, 17)
     rates = np.zeros((len(gaps), len(values)))
     for j, C in enumerate(values):
         problem = cvxscreen.svm(X, y, C=C)

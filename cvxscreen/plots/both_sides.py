@@ -161,13 +161,13 @@ def both_sides(
         name: [None if m is None else _shares(f"rates[{name!r}]", m, by_y, by_x) for m in row]
         for name, row in rates.items()
     }
-    figure = empty_figure(2.3 * len(maps) - 0.8, 9.6)
+    figure = empty_figure(2.7 * len(maps) - 0.8, 10.4)
     grid = figure.subplots(len(maps), 3, squeeze=False)
     heads = ("one side alone", "added by both", "proven to stay")
     drawn: Any = None
     for axes_row, (name, row) in zip(grid, maps.items(), strict=True):
         for axes, shares, head in zip(axes_row, row, heads, strict=True):
-            axes.set_title(head, fontsize=9)
+            axes.set_title(head, fontsize=11)
             axes.set(xscale="log", xlabel=parameter)
             if shares is None:
                 _counts(axes, x, lines)
@@ -220,13 +220,13 @@ def _counts(axes: Axes, x: Floats, lines: Mapping[str, Floats]) -> None:
     if not lines:
         axes.set_visible(False)
         return
-    axes.set_title("how many there are", fontsize=9)
+    axes.set_title("how many there are", fontsize=11)
     for (name, line), (style, marker, color) in zip(lines.items(), LINES, strict=False):
         axes.plot(x, line, linestyle=style, marker=marker, markersize=3, color=color, label=name)
-    axes.set_ylim(0, 1.5 * max(1.0, *(line.max() for line in lines.values())))
+    axes.set_ylim(0, 1.7 * max(1.0, *(line.max() for line in lines.values())))
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False, fontsize=7, loc="upper left")
+    axes.legend(frameon=False, fontsize=9, loc="upper left")
 
 
 def total_times(

@@ -78,6 +78,9 @@ def _evidence(axes: Axes, grid: Floats, gaps: Floats | None, kept: Floats | None
         at = grid[proven]
         lines += axes.plot(at, shown, "o", color=INK, markersize=3, label="relative gap" + zeros)
         axes.set_yscale("log")
+        if shown.size:  # whole decades, lest the labels between them overlap
+            ends = np.floor(np.log10(shown.min())), np.ceil(np.log10(shown.max()))
+            axes.set_ylim(0.8 * 10.0 ** ends[0], 1.25 * 10.0 ** max(ends[1], ends[0] + 1))
         axes.set_ylabel("certified relative gap")
     if kept is not None:
         right = axes if gaps is None else axes.twinx()

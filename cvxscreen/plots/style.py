@@ -140,8 +140,11 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
     """
     target = writable(path)
     form = target.suffix.removeprefix(".").lower()
+    from matplotlib import rc_context
+
     drawn = BytesIO()
-    figure.savefig(drawn, format=form, dpi=150)
+    with rc_context({"pdf.fonttype": 42, "ps.fonttype": 42}):  # letters that journals can embed
+        figure.savefig(drawn, format=form, dpi=150)
     with written_whole(target) as stream:
         stream.write(drawn.getvalue())
     return target
