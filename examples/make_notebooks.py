@@ -24,6 +24,11 @@ STANDARD = ("__future__", "pathlib", "sys")
 WIDTH, COLOURS = 720, 32
 
 
+def _order(line: str) -> tuple[bool, str]:
+    """The order of imports that linters ask for."""
+    return line.startswith("from"), line.split()[1].lower()
+
+
 def paragraphs(source: str) -> tuple[str, list[str]]:
     """The docstring and the code cells of a script with a function `main`."""
     tree = ast.parse(source)
@@ -33,10 +38,10 @@ def paragraphs(source: str) -> tuple[str, list[str]]:
                if isinstance(n, ast.Import | ast.ImportFrom)]
     own = [line for line in imports if "cvxscreen" in line]
     others = [line for line in imports if line not in own and line.split()[1] not in STANDARD]
-    cells = ["\n".join([
-        "from pathlib import Path", "", *others, "from IPython.display import Image", "", *own, "",
-        "folder = Path()",
-    ])]
+    libraries = sorted([*others, "from IPython.display import Image"], key=_order)
+    cells = ["\n".join(
+        ["from pathlib import Path", "", *libraries, "", *own, "", "folder = Path()"]
+    )]
     cells += [ast.get_source_segment(source, n) for n in tree.body
               if isinstance(n, ast.FunctionDef) and n is not main]
     start = main.lineno

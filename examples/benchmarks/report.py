@@ -23,8 +23,9 @@ LONGEST = 60
 
 HEAD = """# Stored results
 
-Made by `python examples/benchmarks/report.py` from `examples/benchmarks/results/*.json`; how each is measured stands
-in its script. What was learned from them, and from runs that are not stored, is in [benchmarks](benchmarks.md).
+Made by `python examples/benchmarks/report.py` from `examples/benchmarks/results/*.json`; how each
+is measured stands in its script. What was learned from them, and from runs that are not stored, is
+in [benchmarks](benchmarks.md).
 """
 
 
