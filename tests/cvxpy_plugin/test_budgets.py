@@ -169,6 +169,23 @@ def test_infeasible_and_unbounded_are_cvxpy_s_own() -> None:
     assert problem.status == cp.UNBOUNDED
 
 
+def test_a_sample_that_is_infeasible_is_no_reason_to_give_up() -> None:
+    """The budget is close to the least risk there is; some sample of the terms exceeds it."""
+    R, _ = returns(6_000, 5, 4)
+    w = cp.Variable(5)
+    long_only = [cp.sum(w) == 1, w >= 0]
+    level = cp.Variable()
+    risk = level + cp.sum(cp.pos(-R @ w - level)) / (0.05 * len(R))
+    least = solved(cp.Problem(cp.Minimize(risk), long_only), solver="CLARABEL")
+    for share in (1.001, 1.003, 1.01):
+        rows = [risk <= share * least.value, *long_only]
+        problem = cp.Problem(cp.Maximize(R.mean(axis=0) @ w), rows)
+        truth = solved(problem, solver="CLARABEL", **TIGHT).value
+        report = solved(problem, method="screen").solver_stats.extra_stats["cvxscreen"]
+        assert report.recognised, report.reason
+        assert problem.value == pytest.approx(truth, rel=1e-6)
+
+
 def test_explain_and_certify() -> None:
     problem = PROBLEMS["cvar"](3_000, 5, 3)
     said = cvxscreen.explain(problem)
