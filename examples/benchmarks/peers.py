@@ -307,13 +307,15 @@ def row(kind, X, y, C, repeat: int) -> dict[str, object]:
     }
 
 
-def measured(folder: Path | None, repeat: int, small: bool = False) -> dict[str, object]:
+def measured(
+    folder: Path | None, repeat: int, Cs: tuple[float, ...] = (1.0,), small: bool = False
+) -> dict[str, object]:
     """All rows, with what they were measured on."""
     rows = []
     for name, X, y, labels in sets(folder, small):
         kinds = ("hinge", "squared hinge", "rbf") if labels else ("quantile", "huber")
         for kind in kinds:
-            for C in (1.0,) if small or kind == "quantile" else (0.01, 1.0, 100.0):
+            for C in (1.0,) if kind == "quantile" else Cs:
                 found = row(kind, X, y, C, repeat)
                 rows.append({"data": name, "n": len(y), "d": X.shape[1], "problem": kind,
                              "C": None if kind == "quantile" else C, **found})
@@ -396,12 +398,13 @@ def main() -> None:
     parser.add_argument("--read", type=Path, help="a stored record instead of measuring")
     parser.add_argument("--write", type=Path, help="a page with the markers of the table")
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--C", type=float, nargs="+", default=[0.01, 1.0, 100.0])
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     if given.read:
         record = json.loads(given.read.read_text("utf-8"))
     else:
-        record = measured(given.data, given.repeat)
+        record = measured(given.data, given.repeat, tuple(given.C))
     if given.out:
         given.out.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
     if given.write:
