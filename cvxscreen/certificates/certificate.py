@@ -249,6 +249,9 @@ def certify(
         unheld = unheld_part(problem, x, theta, t, t_error, primal, side, distance)
     imbalance = unheld.cost
 
+    coarse = float(fy.sum()) + 0.5 * distance**2 + rest + imbalance
+    if f.q.any() and not relative_gap(coarse, primal) <= tol:
+        fy = smooth_gap_above(fy, t, theta, t_error, values, columns(f))
     gap = float(fy.sum()) * (1 + problem.n * EPS) + 0.5 * distance * distance
     gap += rest + imbalance
     if primal <= gap and rounding_alone(problem, theta, t, fy, primal):
@@ -385,6 +388,27 @@ def endless_above(value: Any, error: Any, q: Any, lo: Any, hi: Any) -> Any:
     endless = (lo < -1e300) | (hi > 1e300)
     width = q + (1.0 - endless)
     return endless * error * (np.sqrt(2.0 * value / width) + error / width)
+
+
+def smooth_gap_above(
+    coarse: Array, t: Array, theta: Array, error: Any, value: Array, terms: tuple[Any, ...]
+) -> Array:
+    """`coarse`, the sum of `gap_above` and `endless_above`, with less for the rounding of margins.
+
+    `terms` are the `columns` of the losses.
+
+    Where f* is q-strongly convex, f is 1/q-smooth, and so is the term ``g(t) = f(t) + f*(theta) -
+    t theta >= 0``: its derivative is at most ``sqrt(2 g / q)``, and within the error it grows by at
+    most ``error sqrt(2 g / q) + error^2 / (2 q)``.
+    """
+    b, e, q, _, _ = terms
+    bent = q > 0.0
+    width = np.where(bent, q, 1.0)
+    product, conjugate = t * theta, b * theta + e * np.abs(theta) + 0.5 * q * theta * theta
+    size = value + np.abs(conjugate) + np.abs(product)
+    here = np.maximum(value + conjugate - product, 0.0) + 16.0 * EPS * size
+    growth = error * (np.sqrt(2.0 * here / width) + 0.5 * error / width)
+    return np.where(bent, np.minimum(coarse, (here + growth) * (1.0 + 16.0 * EPS)), coarse)
 
 
 def columns(losses: Any) -> tuple[Any, ...]:

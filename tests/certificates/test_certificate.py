@@ -21,6 +21,7 @@ from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
+from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
 
 TOL = 1e-9
@@ -240,10 +241,44 @@ def test_a_term_bounds_every_margin_within_its_noise(
     value = certificate.value_above(t, *columns, certificate.steepness(f.q))
     bound = certificate.gap_above(t, theta, noise, value, *columns)
     bound = bound + certificate.endless_above(value, noise, *columns[2:])
+    finer = certificate.smooth_gap_above(bound, t, theta, noise, value, columns)
+    assert (finer <= bound).all()
     for i, term in enumerate(terms(f)):
         for end in (-noise, 0.0, noise):
             exactly = term.fenchel_young(Fraction(t[i]) + Fraction(end), Fraction(theta[i]))
-            assert exactly <= Fraction(float(bound[i]))
+            assert exactly <= Fraction(float(finer[i]))
+
+
+def test_the_noise_of_a_smooth_term_is_charged_as_it_changes_the_term() -> None:
+    """On a parabola ``(t - theta)^2 / 2`` within noise that is attained."""
+    one, noise = np.ones(1), 1e-4
+    columns = (0.0 * one, 0.0 * one, one, -10.0 * one, 10.0 * one)  # Huber's loss
+    for t, theta in ((1.0, 0.4), (1.0, 1.0), (-2.0, 0.5)):
+        value = certificate.value_above(t * one, *columns, certificate.steepness(one))
+        pair = t * one, theta * one, noise, value
+        coarse = certificate.gap_above(*pair, *columns)
+        bound = float(certificate.smooth_gap_above(coarse, *pair, columns)[0])
+        worst = 0.5 * (abs(t - theta) + noise) ** 2
+        assert worst <= bound <= worst + 1e-6 * noise
+        plain = 0.5 * (t - theta) ** 2
+        if t != theta:
+            assert plain + 0.99 * (bound - plain) < worst
+
+
+@pytest.mark.parametrize("loss", ["huber", "squared_hinge", "smoothed_hinge"])
+def test_smooth_losses_of_features_far_from_zero_are_certified(loss: str) -> None:
+    """With a mean of 1e4 the margins' rounding is large, the terms' change by it is not."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((3000, 10))
+    s = X @ rng.standard_normal(10) / 3.0 + 0.7 * rng.standard_normal(3000)
+    if loss == "huber":
+        problem = regression(X + 1e4, s, loss=loss, intercept=True)
+    else:
+        problem = svm(X + 1e4, np.sign(s), loss=loss, intercept=True)
+    found = solve(problem)
+    assert found.status == "optimal"
+    worse = certify(problem, found.x + 1e-3 * np.abs(found.x).max(), found.theta)
+    assert not worse.ok
 
 
 def test_a_wrong_linear_term_is_noticed() -> None:
