@@ -116,7 +116,7 @@ class SparseSVC(OneVsRest, WithConstant):
     >>> from cvxscreen.estimators import SparseSVC
     >>> X, y = sparse_text_like(300, 500, density=0.02)
     >>> model = SparseSVC().fit(X, y)
-    >>> bool(model.certificates_[0].ok), bool((model.coef_ == 0).mean() > 0.5)
+    >>> bool(model.certificates_[0].ok), bool((model.coef_ == 0).mean() > 0.4)
     (True, True)
     """
 
