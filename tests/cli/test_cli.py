@@ -281,5 +281,5 @@ def test_the_package_runs_as_the_command() -> None:
     helped = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True)
     assert helped.stdout.startswith("usage: cvxscreen")
     missing = subprocess.run([*command, "path", "no-such-file"], capture_output=True, text=True)
-    assert missing.returncode == 1
+    assert missing.returncode != 0
     assert "no-such-file" in missing.stderr
