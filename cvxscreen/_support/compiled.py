@@ -32,6 +32,8 @@ def compiled(
 ) -> Any:
     """The decorator of every compiled loop: ``numba.njit``, cached on disk, divisions as numpy's.
 
+    Where there is no place to write to, each process compiles for itself.
+
     A decorated function is an ordinary function of its module: it can be called alone, and
     ``loop.py_func`` is its source uncompiled. It takes named records and few arguments; numba keeps
     one version on disk for each combination of argument types.
@@ -49,11 +51,18 @@ def compiled(
         False for a function that makes no array: numba then counts no references to those in its
         records, which costs a loop of many short calls a tenth of its time, and less to compile.
     """
-    options: dict[str, Any] = {} if allocates else _BORROWED
-    return njit(
-        cache=True, fastmath=set(fastmath), error_model="numpy", nogil=nogil,
-        inline="always" if inline else "never", **options,
-    )
+    options: dict[str, Any] = {
+        "fastmath": set(fastmath), "error_model": "numpy", "nogil": nogil,
+        "inline": "always" if inline else "never", **({} if allocates else _BORROWED),
+    }
+
+    def decorate(function: Any) -> Any:
+        try:
+            return njit(cache=True, **options)(function)
+        except RuntimeError:  # neither beside the source nor at home anything can be written
+            return njit(**options)(function)
+
+    return decorate
 
 
 class Announcement(event.Listener):
@@ -113,6 +122,8 @@ def on_disk(loop: Any) -> bool:
     """Whether an earlier process has left compiled code of a `compiled` function for this one."""
     if not hasattr(loop, "stats"):  # interpreted: nothing is compiled
         return True
+    if loop.stats.cache_path is None:  # there is no place to keep it
+        return False
     place, source = Path(loop.stats.cache_path), Path(loop.py_func.__code__.co_filename)
     try:
         changed = source.stat().st_mtime
