@@ -225,10 +225,11 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", default=[])
     parser.add_argument("--quick", action="store_true", help="small sets and short grids; no file")
     parser.add_argument("--splits", type=int, default=10, help="of landmine")
+    parser.add_argument("--without", nargs="*", default=[], help="sets of part wang to leave out")
     parser.add_argument("--page", action="store_true", help="write the page from what is stored")
     args = parser.parse_args()
     parts: dict[str, Callable[[Path | None, bool], Iterator[Table]]] = {
-        "wang": dvi_tables.tables, "ogawa": ogawa_tables.tables, "yoshida": yoshida,
+        "wang": partial(dvi_tables.tables, left_out=tuple(args.without)), "ogawa": ogawa_tables.tables, "yoshida": yoshida,
         "shibagaki": shibagaki, "chen": partial(chen, splits=args.splits),
     }
     stored = json.loads(STORED.read_text()) if STORED.exists() else {}

@@ -20,13 +20,13 @@ import children
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from cvxscreen.paths.eps_path import EpsRun
 
 import cvxscreen
 from cvxscreen.cli.commands import main, terminable
 from cvxscreen.data_changes import bootstrap, leave_one_out
 from cvxscreen.errors import NotSaved
 from cvxscreen.paths.checkpoint import Checkpoint
+from cvxscreen.paths.run import EpsRun
 
 X, Y = cvxscreen.datasets.two_gaussians(150, 4, seed=1)
 GRID = np.geomspace(0.01, 10, 6)
@@ -105,7 +105,9 @@ def test_a_resumed_path_is_the_same_to_the_last_bit(case: str, tmp_path: Path, m
 
 def test_an_interrupted_eps_path_keeps_its_first_points(monkeypatch) -> None:
     """They are those of the whole path, and say what they serve."""
-    problem, options = cvxscreen.svm(X, Y), {"eps": 1e-2, "values": (0.01, 10.0)}
+    problem, options = cvxscreen.svm(X, Y), {
+        "eps": 1e-2, "values": (0.01, 10.0), "solver": "newton"
+    }
     whole, advance, calls = cvxscreen.path(problem, **options), EpsRun.advance, []
 
     def interrupted(self: EpsRun, grid: np.ndarray) -> None:
@@ -122,19 +124,23 @@ def test_an_interrupted_eps_path_keeps_its_first_points(monkeypatch) -> None:
     assert [p.serves for p in part.points] == [p.serves for p in whole.points[:2]]
 
 
+def after(count: int, work: Callable[..., Any]) -> Callable[..., Any]:
+    """`work`, which yields, with Ctrl-C once it has yielded so often."""
+
+    def cut(*args: Any, **options: Any) -> Any:
+        for number, found in enumerate(work(*args, **options)):
+            if number == count:
+                raise KeyboardInterrupt
+            yield found
+
+    return cut
+
+
 def test_interrupted_refits_keep_what_is_done(monkeypatch) -> None:
     """Leave-one-out: intervals of the terms so far, the others as wide as before any refit."""
-    solution = cvxscreen.solve(cvxscreen.svm(X, Y, C=1.0), tol=1e-3)
+    solution = cvxscreen.solve(cvxscreen.svm(X, Y, C=1.0, kernel="rbf"), tol=1e-3)
     bounded = cvxscreen.leave_one_out(solution, refit=False)
-    refit, calls = leave_one_out._refitted, []
-
-    def interrupted(*args: Any) -> Any:
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        calls.append(1)
-        return refit(*args)
-
-    monkeypatch.setattr(leave_one_out, "_refitted", interrupted)
+    monkeypatch.setattr(leave_one_out, "_refits", after(3, leave_one_out._refits))
     found = cvxscreen.leave_one_out(solution)
     assert not found.finished
     assert 0 < found.refitted.sum() <= 3
@@ -146,15 +152,7 @@ def test_interrupted_refits_keep_what_is_done(monkeypatch) -> None:
 def test_an_interrupted_bootstrap_keeps_its_first_fits(monkeypatch) -> None:
     solution = cvxscreen.solve(cvxscreen.svm(X, Y, C=1.0))
     whole = cvxscreen.bootstrap(solution, 6, seed=3)
-    fit, calls = bootstrap._fit, []
-
-    def interrupted(*args: Any) -> Any:
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        calls.append(1)
-        return fit(*args)
-
-    monkeypatch.setattr(bootstrap, "_fit", interrupted)
+    monkeypatch.setattr(bootstrap, "_fits", after(4, bootstrap._fits))
     found = cvxscreen.bootstrap(solution, 6, seed=3)
     assert not found.finished
     np.testing.assert_array_equal(found.coefficients, whole.coefficients[:4])
