@@ -4,8 +4,9 @@
     python examples/benchmarks/papers.py --page
 
 Parts: wang, ogawa, yoshida, shibagaki, chen. What is measured goes to results/papers.json, part by
-part; ``--page`` writes docs/papers_tables.md from it. CPU seconds of one thread: compare factors,
-not seconds. Data: ``NAME.npz`` files; without a folder what needs none is run.
+part (a short run never replaces a whole one); ``--page`` writes docs/papers_tables.md from it. CPU
+seconds of one thread: compare factors, not seconds. Data: ``NAME.npz`` files; without a folder what
+needs none is run.
 """
 
 from __future__ import annotations
@@ -203,7 +204,8 @@ def page(stored: dict) -> str:
         "and calls: [the five papers](papers.md).",
     ]
     for entry in stored.values():
-        lines += ["", f"## {entry['title']}", "", entry["note"], "",
+        short = " *A short run (`--quick`): few sets, short grids.*" if entry["quick"] else ""
+        lines += ["", f"## {entry['title']}", "", entry["note"] + short, "",
                   "| " + " | ".join(h.strip() for h in entry["header"]) + " |",
                   "|" + "---|" * len(entry["header"])]
         lines += ["| " + " | ".join(cell(v) for v in row) + " |" for row in entry["rows"]]
@@ -223,13 +225,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("parts", nargs="*", default=[])
-    parser.add_argument("--quick", action="store_true", help="small sets and short grids; no file")
+    parser.add_argument("--quick", action="store_true", help="small sets and short grids")
     parser.add_argument("--splits", type=int, default=10, help="of landmine")
     parser.add_argument("--without", nargs="*", default=[], help="sets of part wang to leave out")
     parser.add_argument("--page", action="store_true", help="write the page from what is stored")
     args = parser.parse_args()
     parts: dict[str, Callable[[Path | None, bool], Iterator[Table]]] = {
-        "wang": partial(dvi_tables.tables, left_out=tuple(args.without)), "ogawa": ogawa_tables.tables, "yoshida": yoshida,
+        "wang": partial(dvi_tables.tables, left_out=tuple(args.without)),
+        "ogawa": ogawa_tables.tables, "yoshida": yoshida,
         "shibagaki": shibagaki, "chen": partial(chen, splits=args.splits),
     }
     stored = json.loads(STORED.read_text()) if STORED.exists() else {}
@@ -239,9 +242,12 @@ def main() -> None:
     for name in args.parts or parts:
         for key, title, note, header, rows in parts[name](args.folder, args.quick):
             print(title, note, table(header, rows), sep="\n", flush=True)
-            stored[key] = {"title": title, "note": note, "header": header, "rows": rows}
-            if not args.quick:
-                STORED.write_text(json.dumps(stored, indent=1) + "\n")
+            if args.quick and not stored.get(key, {"quick": True})["quick"]:
+                continue
+            stored[key] = {
+                "title": title, "note": note, "quick": args.quick, "header": header, "rows": rows,
+            }
+            STORED.write_text(json.dumps(stored, indent=1) + "\n")
 
 
 if __name__ == "__main__":

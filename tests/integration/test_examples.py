@@ -144,3 +144,11 @@ def test_results_are_stored_with_where_they_come_from(tmp_path: Path, monkeypatc
     assert "numpy" in shown
     assert maker.machine() in shown
     assert "loaded" in shown
+
+
+def test_the_page_of_the_papers_tables_shows_what_was_measured(monkeypatch) -> None:
+    """Nobody edits a number: `examples/benchmarks/papers.py --page` writes the page."""
+    monkeypatch.syspath_prepend(str(FOLDER / "benchmarks"))
+    papers = module(FOLDER / "benchmarks" / "papers.py")
+    stored = json.loads(papers.STORED.read_text("utf-8"))
+    assert papers.PAGE.read_text("utf-8") == papers.page(stored), "run papers.py --page"
