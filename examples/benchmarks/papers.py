@@ -178,7 +178,7 @@ def chen(folder: Path | None, quick: bool, splits: int) -> Iterator[Table]:
     if folder is None:
         return
     X, y, task = load_tasks(folder, "landmine_mtl")
-    settings = grids((1e-3, 1e-2, 1e-1), (0.01, 0.1), (1, 2))
+    settings = grids((1e-4, 1e-3, 1e-2, 1e-1), (0.01, 0.1, 1.0), (1, 2))
     lines = compare(X, y, task, "hinge", auc, settings, 0.5, 2 if quick else splits, True)
     found = {kind: np.array([line[2] for line in lines if line[1] == kind]) for kind in settings}
     rows = []
