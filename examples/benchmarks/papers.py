@@ -3,9 +3,9 @@
     OMP_NUM_THREADS=1 python examples/benchmarks/papers.py DATA_FOLDER [PART ...] [--quick]
     python examples/benchmarks/papers.py --page
 
-Parts: wang, ogawa, yoshida, shibagaki, chen. What is measured goes to results/papers.json, part by
-part (a short run never replaces a whole one); ``--page`` writes docs/papers_tables.md from it. CPU
-seconds of one thread: compare factors, not seconds. Data: ``NAME.npz`` files; without a folder what
+Parts: wang, ogawa, yoshida, shibagaki, chen. What is measured goes to results/papers/tables.json,
+part by part (a short run never replaces a whole one); ``--page`` writes docs/papers_tables.md from
+it. CPU seconds of one thread: compare factors, not seconds. Data: ``NAME.npz`` files; without a folder what
 needs none is run.
 """
 
@@ -35,7 +35,7 @@ from cvxscreen.models.files import read_data
 from cvxscreen.solvers.metric.sequence import iterate_path
 
 HERE = Path(__file__).resolve().parent
-STORED = HERE / "results" / "papers.json"
+STORED = HERE / "results" / "papers" / "tables.json"
 PAGE = HERE.parents[1] / "docs" / "papers_tables.md"
 
 Table = tuple[str, str, str, tuple[str, ...], list]
