@@ -5,8 +5,8 @@
 
 Parts: wang, ogawa, yoshida, shibagaki, chen. What is measured goes to results/papers/tables.json,
 part by part (a short run never replaces a whole one); ``--page`` writes docs/papers_tables.md from
-it. CPU seconds of one thread: compare factors, not seconds. Data: ``NAME.npz`` files; without a folder what
-needs none is run.
+it. CPU seconds of one thread: compare factors, not seconds. Data: ``NAME.npz`` files; without a
+folder what needs none is run.
 """
 
 from __future__ import annotations
