@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -23,11 +22,9 @@ from cvxscreen.estimators.classifier import ScreenedSVC
 from cvxscreen.estimators.fitting import Array, LeavesOut, warn_uncertified
 from cvxscreen.paths.path import path
 from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, ready
-from cvxscreen.solvers.dual_active_set.iterate import PathCache
-from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
 from cvxscreen.solvers.interface import check_request
 from cvxscreen.solvers.loop import solve_screened
-from cvxscreen.solvers.registry import builtin_solver, compiled_path
+from cvxscreen.solvers.registry import compiled_path
 from cvxscreen.solvers.solution import Solution
 from cvxscreen.solvers.warm_start import onward_start
 
@@ -252,14 +249,11 @@ def _solutions(problem: Problem, grid: Array, tol: float, mode: str) -> list[tup
             found.extend(zip(part.X, part.proofs.relative_gap.tolist(), strict=True))
         return found
     last: Solution | None = None
-    inner = builtin_solver(problem)
-    if isinstance(inner, DualActiveSet):
-        inner = replace(inner, path_cache=PathCache())
     for C in grid:
         here = problem.with_(C=float(C))
         start = None if last is None else onward_start(here, last, mode == "certified")
         bounds = (midpoint_ball,) if mode == "safe" else ()
         with PARTS.rent() if waiting else nullcontext():
-            last = solve_screened(here, inner, mode=mode, tol=tol, start=start, bounds=bounds)
+            last = solve_screened(here, mode=mode, tol=tol, start=start, bounds=bounds)
         found.append((last.x, last.certificate.relative_gap))
     return found
