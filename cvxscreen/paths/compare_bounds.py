@@ -12,11 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen import bounds as bound_table
 from cvxscreen import plots
 from cvxscreen._support.tables import Record, table
-from cvxscreen._support.validation import finite, one_of
+from cvxscreen._support.validation import one_of
 from cvxscreen.api import screen
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
+from cvxscreen.paths.path import checked_values
 from cvxscreen.solvers.solution import Solution
 
 Array = NDArray[np.float64]
@@ -107,12 +108,11 @@ def compare_bounds(
     True
     """
     one_of("problem", problem, Problem, "a problem from `svm`, `regression`, ... is needed")
-    grid = finite("values", values).copy()
-    if grid.ndim != 1 or not len(grid) or not (grid > 0).all():
-        raise InvalidInput("`values` needs one or more positive numbers.")
+    grid = checked_values(values)
     pair = isinstance(reference, tuple)
     first: Any = reference[0] if isinstance(reference, tuple) else reference
-    names = [bound_table.canonical(name) for name in bounds or bound_table.available(problem)]
+    asked = bound_table.available(problem) if bounds is None else bounds
+    names = [bound_table.canonical(name) for name in asked]
     if bounds is None and not pair:
         names = [name for name in names if name not in bound_table.PAIRS]
     if not names:

@@ -46,7 +46,8 @@ __all__ = ["Path", "PathPoint", "load_path", "path"]
 PARAMETERS = ("C", "lam", "tau")
 
 
-def _grid(values: ArrayLike | None) -> Array:
+def checked_values(values: ArrayLike | None) -> Array:
+    """The values of a parameter, shape (m,), all positive."""
     grid = finite("values", values).copy()
     if grid.ndim != 1 or not len(grid):
         raise InvalidInput(f"`values` has shape {grid.shape}; a non-empty list is needed.")
@@ -137,7 +138,8 @@ def path(
         "`sparse_svm` or `rtlm`, and for a cvxpy.Problem with a parameter; solve others value by "
         "value"
     )
-    over = "lam" if over == "lambda" else choice("over", over, PARAMETERS)
+    over = choice("over", over, (*PARAMETERS, "lambda"))
+    over = "lam" if over == "lambda" else over
     tol = tolerance(tol)
     check_request(mode, tol)
     limits = Limits(time_limit)
@@ -152,7 +154,8 @@ def path(
         lambda_only(over, checkpoint)
         choice_in_any_case("solver", solver, LP_SOLVERS)
         lp = LpRun(problem, tol, mode, limits, max_iter)
-        return _followed(lp, _grid(values), Checkpoint(None, ""), problem.n, progress, one=False)
+        grid = checked_values(values)
+        return _followed(lp, grid, Checkpoint(None, ""), problem.n, progress, one=False)
     ours = isinstance(solver, str) and solver.lower() in ("auto", "builtin")
     method = "auto"
     if metric and not ours:
@@ -163,13 +166,13 @@ def path(
     if eps is not None:
         if over != "C" or checkpoint is not None:
             raise InvalidInput("`eps` is for a path over C without a checkpoint.")
-        first, last = eps_range(problem, eps, _grid(values))
+        first, last = eps_range(problem, eps, checked_values(values))
         points = Points()
         run = Run(problem, points, min(tol, EXACT * eps), mode, solver, limits=limits,
                   max_iter=max_iter)
         steps = EpsRun(run, first, last, eps)
         return _followed(steps, None, Checkpoint(None, ""), problem.n, progress, one=True)
-    grid = _grid(metric_grid(problem) if values is None else values)
+    grid = checked_values(metric_grid(problem) if values is None else values)
     if over == "lam" and problem.lam is None:
         raise InvalidInput("`over`: this problem has no lambda (as metric learning has); use 'C'.")
     if over == "tau" and (problem.layout is None or problem.layout.tau is None):

@@ -39,7 +39,7 @@ from cvxscreen.solvers.prox_newton.rows_and_columns import (
     PredictedRowsAndColumns,
     ProvenRowsAndColumns,
 )
-from cvxscreen.solvers.registry import builtin_solver, builtin_takes, fine_gap
+from cvxscreen.solvers.registry import builtin_solver, builtin_takes, pilot_gap
 from cvxscreen.solvers.relaxation import ProximalSteps, ScreenedRelaxation
 from cvxscreen.solvers.rows import ScreenedRows
 from cvxscreen.solvers.screened import A, L, P, ProblemInMemory, R, S, ScreenedProblem, Times
@@ -126,7 +126,7 @@ def solve_screened(
     if held and builtin_takes(problem) and not solver.traits.reaches_target:
         # The built-in solver is the pilot: another solver then only sees what is hard to decide.
         first = builtin_solver(problem, solver.limits)
-        aim = min(tol, fine_gap(problem))
+        aim = min(tol, pilot_gap(problem, mode))
         pilot = solve_screened(problem, first, mode=mode, tol=aim, start=start, bounds=bounds)
         if pilot.status in HOPELESS:
             return pilot

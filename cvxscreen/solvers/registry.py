@@ -72,6 +72,16 @@ def fine_gap(problem: Problem) -> float:
     return KINKED if _slow_at_the_end(problem) else FINE
 
 
+def pilot_gap(problem: Problem, mode: str) -> float:
+    """The relative gap to ask of the built-in solver before another one gets what it leaves.
+
+    In safe mode only what is proven leaves the problem, and the radius of a proof is the root of
+    the gap.
+    """
+    fine = fine_gap(problem)
+    return 0.01 * fine if mode == "safe" and fine < KINKED else fine
+
+
 Builtin = Newton | DualActiveSet | Smo | MetricSolver | ProxNewton | InteriorPoint
 """Any solver that the choice is made among."""
 

@@ -105,8 +105,19 @@ def test_lambda_max(loss: str) -> None:
     top = cs.lambda_max(problem)
     assert not cs.solve(problem.with_(lam=1.0001 * top), tol=1e-9).x.any()
     assert cs.solve(problem.with_(lam=0.98 * top), tol=1e-9).x.any()
-    with pytest.raises(InvalidInput, match="`problem`"):
-        cs.lambda_max(cs.svm(np.eye(4), np.array([1.0, -1.0, 1.0, -1.0])))
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_lambda_max_of_models_with_a_weight(intercept: bool) -> None:
+    """Up to C = 1 / lambda_max every term is where it is at C = 0, and no longer."""
+    X, y = cs.datasets.two_gaussians(60, 3, seed=2)
+    if intercept:
+        X = np.vstack([X, -X])  # balanced classes: the lemma's case
+        y = np.concatenate([y, -y])
+    top = cs.lambda_max(cs.svm(X, y, intercept=intercept))
+    assert cs.solve(cs.svm(X, y, C=0.999 / top), tol=1e-10).screening.linear.all()
+    beyond = cs.solve(cs.svm(X, y, C=1.02 / top), tol=1e-10)
+    assert (beyond.theta > beyond.problem.losses.lo).any()
 
 
 def test_safe_rounds_use_only_what_their_bounds_prove() -> None:

@@ -23,7 +23,7 @@ RECORDS = {
     "breast_cancer": "takes nothing",
     "LeaveOneOut": "a record", "leave_one_out": "integration/test_leave_one_out",
     "DataChange": "a record", "Influence": "a record", "Bootstrap": "a record",
-    "WeightRange": "a record",
+    "WeightRange": "a record", "BoundComparison": "a record",
     "explain": "test_cvxpy", "reduce": "test_cvxpy", "verify": "test_cvxpy",
     "Screened": "test_cvxpy",
     "errors": "a module", "estimators": "test_estimators", "multitask": "a module",

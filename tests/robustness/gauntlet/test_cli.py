@@ -79,8 +79,14 @@ def test_a_bad_option_is_refused(
     assert (folder / "data.npz").read_bytes() == GOOD
 
 
-@pytest.mark.parametrize("arguments", [(), ("nonsense",), ("path",), ("verify",), ("info",),
-                                       ("path", "data.npz", "--nonsense"), ("info", "a", "b")])
+def test_no_command_is_a_call_for_help(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run() == 0
+    assert "first steps" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [("nonsense",), ("path",), ("verify",), ("info",),
+                                       ("predict",), ("path", "data.npz", "--nonsense"),
+                                       ("info", "a", "b")])
 def test_a_bad_call_is_refused(arguments: tuple[str, ...], folder: Path) -> None:
     assert run(*arguments) == 2
 
@@ -107,12 +113,36 @@ def test_options_that_do_not_go_together(folder: Path, capsys: pytest.CaptureFix
         assert words in capsys.readouterr().err
 
 
+def test_predict_refuses(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("path", "data.npz", "--C", "1", "--coef", "model.json") == 0
+    kept = (folder / "model.json").read_bytes()
+    (folder / "words.json").write_text("{}")
+    capsys.readouterr()
+    for arguments, words in (
+        (("none.json", "data.npz"), "`MODEL`: 'none.json' cannot be read"),
+        (("data.npz", "data.npz"), "`MODEL`: 'data.npz' holds no model"),
+        (("words.json", "data.npz"), "`MODEL`: 'words.json' holds no model"),
+        (("model.json", "none.npz"), "none.npz"),
+        (("model.json", "data.npz", "--C", "x"), "`--C` is 'x'"),
+        (("model.json", "data.npz", "--C", "1,2"), "takes one value"),
+        (("model.json", "data.npz", "--C", "7"), "7"),
+        (("model.json", "data.npz", "--out", "no/a.csv"), "no"),
+    ):
+        assert run("predict", *arguments) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert words in said.err
+        assert "Traceback" not in said.err
+    assert (folder / "model.json").read_bytes() == kept
+    assert {path.name for path in folder.iterdir()} == {"data.npz", "model.json", "words.json"}
+
+
 def test_every_command_has_a_row() -> None:
     """A new command has to be entered in the table; `info` reads the files of `test_path_files`,
-    `warmup` takes nothing."""
+    `predict` has a test of its own, `warmup` takes nothing."""
     parser = cli.parser()
     choices = next(a.choices for a in parser._actions if a.dest == "command")
-    assert set(choices) == set(OPTIONS) | {"info", "warmup"}
+    assert set(choices) == set(OPTIONS) | {"info", "predict", "warmup"}
 
 
 def test_one_class_and_no_triplets(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from gauntlet import bad
 from gauntlet.bad import Bad, N, X, Y
 from gauntlet.door import T
 from gauntlet.touch import snapshot
+from sklearn.base import is_classifier
 from sklearn.exceptions import NotFittedError
 
 from cvxscreen import estimators
@@ -69,6 +70,16 @@ MODELS = [
           {"lam": OPTION, "l2": [b for b in bad.POSITIVE if b.name != "zero"],
            "loss": bad.NAME, "gamma": OPTION, "intercept_scaling": bad.POSITIVE,
            "fit_intercept": bad.FLAG, **SHARED}),
+    Model(estimators.SparseSVR,
+          {"lam": OPTION, "l2": [b for b in bad.POSITIVE if b.name != "zero"],
+           "loss": bad.NAME, "gamma": OPTION, "intercept_scaling": bad.POSITIVE,
+           "fit_intercept": bad.FLAG, **SHARED}, y=T),
+    Model(lambda **a: estimators.ScreenedRegressorCV(**{"cv": 2, "Cs": 2, **a}),
+          {"Cs": [*CS, Bad("none", 0, ("0", "at least one"))], "fit_intercept": bad.FLAG,
+           **SHARED}, y=T),
+    Model(lambda **a: estimators.SparseSVCCV(**{"cv": 2, "lams": 2, **a}),
+          {"lams": [*CS, Bad("none", 0, ("0", "at least one"))], "fit_intercept": bad.FLAG,
+           **SHARED}),
     Model(estimators.TripletMetricLearner,
           {"k": bad.WHOLE, "lam": OPTION, "gamma": bad.NOT_NEGATIVE, "diagonal": bad.FLAG,
            "n_components": bad.WHOLE, **SHARED},
@@ -161,7 +172,7 @@ def test_one_class_other_widths_and_order_of_calls(row: Model) -> None:
     for name in row.methods:
         with pytest.raises(ValueError, match="features"):
             getattr(found, name)(X[:, :2], *row.more)
-    if row.name not in ("ScreenedRegressor", "ScreenedQuantileRegressor"):
+    if is_classifier(row.model()) or row.name == "TripletMetricLearner":
         with pytest.raises(InvalidInput, match=r"`y` has (only one|1) class"):
             row.model().fit(X, np.ones(N), *row.more)
 
