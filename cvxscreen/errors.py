@@ -11,6 +11,8 @@
     ├── TooLarge (also MemoryError)            does not fit into memory: how large, what else
     ├── UnsafeEvidence                         two proofs contradict each other: a defect, report it
     └── MissingDependency (also ImportError)   an optional library is not installed
+
+and one warning, ``NotScreenedWarning`` (a ``UserWarning``): a CVXPY problem was solved plainly.
 """
 
 from __future__ import annotations
@@ -47,6 +49,10 @@ class UnknownName(InvalidInput):
 
 class NotScreenable(CvxscreenError):
     """A CVXPY problem is not of a form that screening can reduce; the message says why."""
+
+
+class NotScreenedWarning(UserWarning):
+    """``prob.solve(method="screen")`` did not recognise a problem, and CVXPY solved it plainly."""
 
 
 class NotCertified(CvxscreenError):

@@ -79,6 +79,14 @@ def screened_whatever_its_size() -> None:
     worthwhile.STEP_ASIDE = False
 
 
+@pytest.fixture(autouse=True, scope="session")
+def plain_solves_are_known() -> None:
+    """The first problem that is not recognised gives a warning; here they are meant."""
+    from cvxscreen.cvxpy_plugin import plugin
+
+    plugin.ALREADY_SAID.append("the tests know")
+
+
 @pytest.fixture(autouse=True)
 def fixed_seeds() -> None:
     """Seed the two global generators that other libraries still draw from."""

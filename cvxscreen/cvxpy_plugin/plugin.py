@@ -7,6 +7,7 @@ CVXPY's.
 
 from __future__ import annotations
 
+import warnings
 from contextlib import nullcontext
 from dataclasses import replace
 from time import perf_counter
@@ -46,8 +47,9 @@ from cvxscreen.cvxpy_plugin.solution_cache import (
     store_solution,
 )
 from cvxscreen.cvxpy_plugin.solver_options import DEFAULT, chosen_solver, ignore_warnings
+from cvxscreen.cvxpy_plugin.worthwhile import CANNOT_PAY
 from cvxscreen.designs.rows import Rows
-from cvxscreen.errors import NotScreenable
+from cvxscreen.errors import NotScreenable, NotScreenedWarning
 from cvxscreen.solvers.compiled_path.segments import ready
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.loop import solve_screened
@@ -79,7 +81,10 @@ def screened_solve(problem: Any, request: Request) -> Any:
     began = perf_counter()
     found = _recognised(problem, request)
     if isinstance(found, str):
-        return plain(problem, request, found, DEFAULT if found == NO_SIDE else None)
+        value = plain(problem, request, found, DEFAULT if found == NO_SIDE else None)
+        if not (found == NO_SIDE or found.endswith(CANNOT_PAY)):
+            _warn_once(found)
+        return value
     spent = perf_counter() - began
     request.check_options(problem)
     # Where another solve follows an answer without certificate, its warning is not the last word.
@@ -102,6 +107,27 @@ def screened_solve(problem: Any, request: Request) -> Any:
         reason = f"the answer is not certified: its relative gap is {outcome.relative_gap:.3g}"
         return plain_after_failure(problem, request, reason, Answer.of(problem))
     return plain_after_failure(problem, request, outcome)
+
+
+ALREADY_SAID: list[str] = []
+"""The reason that this process was warned about; tests that are not about the warning fill it."""
+
+CALLS_BETWEEN = 6
+"""From `_warn_once` up to the line that called ``prob.solve``: `screened_solve`, the two functions
+``solve`` of `request` and `registration`, and CVXPY's."""
+
+
+def _warn_once(reason: str) -> None:
+    """Say for the first problem of a process that is not recognised why it was solved plainly."""
+    if not ALREADY_SAID:
+        ALREADY_SAID.append(reason)
+        warnings.warn(
+            f"cvxscreen did not recognise this problem, and CVXPY solved it plainly: {reason}. "
+            "`print(cvxscreen.explain(prob))` says more, docs/cvxpy.md what is screened. This is "
+            "said once; the report (`cvxscreen.Report.of(prob)`) and `verbose=True` say it always.",
+            NotScreenedWarning,
+            stacklevel=CALLS_BETWEEN,
+        )
 
 
 def _recognised(problem: Any, request: Request) -> Found | str:

@@ -32,6 +32,9 @@ EXPONENTIAL = frozenset(
 )
 """Atoms that need the exponential cone, named in a refusal."""
 
+CANNOT_PAY = "leaving some out cannot pay"
+"""How the recogniser's refusals end that are, like those of this module, a matter of size."""
+
 
 STEP_ASIDE = True
 """Whether a size may decide at all. ``always=True`` says no for one solve; tests of what follows

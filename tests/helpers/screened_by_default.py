@@ -1,7 +1,7 @@
 """A plugin of pytest: every ``prob.solve()`` without a method goes through ``method="screen"``.
 
 For CVXPY's own tests; ``python -m pytest -p screened_by_default --pyargs cvxpy.tests``. Nothing is
-too small to be screened there.
+too small to be screened there, and no warning says what is not recognised.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from typing import Any
 import cvxpy as cp
 
 import cvxscreen
-from cvxscreen.cvxpy_plugin import worthwhile
+from cvxscreen.cvxpy_plugin import plugin, worthwhile
 
 cvxscreen.registration.register()
 worthwhile.STEP_ASIDE = False
+plugin.ALREADY_SAID.append("none of these problems is meant to be screened")
 _plain = cp.Problem.solve
 
 

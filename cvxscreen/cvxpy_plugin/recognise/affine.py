@@ -263,8 +263,10 @@ def extract_affine(expr: Any) -> Affine:
     try:
         tensor = CoeffExtractor(inverse, "SCIPY").affine(difference)
     except (AssertionError, NotImplementedError) as error:
-        kind = type(expr).__name__
-        raise NotScreenable(f"the affine expression {kind} cannot be read ({error})") from None
+        raise NotScreenable(
+            f"no affine map can be read from {' '.join(str(expr).split())[:80]}: write it with "
+            f"products, sums, indices and stacks of variables ({type(error).__name__}: {error})"
+        ) from None
     matrix, offset = canonInterface.get_matrix_from_tensor(
         tensor, None, inverse.x_length, with_offset=True
     )

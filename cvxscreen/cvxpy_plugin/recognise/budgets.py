@@ -31,6 +31,7 @@ from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_standard
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.row_stack import Block, Stack
 from cvxscreen.cvxpy_plugin.recognise.standard import Cone, Standard
+from cvxscreen.cvxpy_plugin.worthwhile import CANNOT_PAY
 from cvxscreen.errors import NotScreenable
 
 Array = NDArray[np.float64]
@@ -142,7 +143,9 @@ def recognise_budgets(standard: Standard) -> BudgetedProblem:
     made = _taken_apart(standard, rows, first, others)
     held = sum(part.n for part in made.budgets)
     if held < TERMS * made.objective.d or not all(part.n for part in made.budgets):
-        raise NotScreenable("the budgets hold about as few losses as there are coordinates")
+        raise NotScreenable(
+            f"the budgets hold about as few losses as there are coordinates, and {CANNOT_PAY}"
+        )
     return made
 
 

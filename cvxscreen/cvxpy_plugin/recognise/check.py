@@ -19,6 +19,7 @@ from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.recognise.inequality_terms import InequalityTerms
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
+from cvxscreen.cvxpy_plugin.recognise.standard import FAMILIAR
 from cvxscreen.cvxpy_plugin.recognise.variable_values import preserved_values
 from cvxscreen.errors import NotScreenable
 
@@ -197,10 +198,14 @@ def _compare(recognition: Recognition, x: Array, z: Array, truth: float) -> None
     scale = 1.0 + abs(truth) + parts
     if not np.isfinite(model) and not np.isfinite(recognition.problem.design.forward(x)).all():
         raise NotScreenable("the data hold NaN or infinity")
+    if not np.isfinite(truth):
+        raise NotScreenable(
+            f"the objective is {truth} at a test point: variables may be outside its domain"
+        )
     if not abs(model - truth) <= AGREEMENT * scale:
         raise NotScreenable(
-            f"the recognised objective does not agree with the problem's: {model!r} against "
-            f"{truth!r} at a test point"
+            f"the recognised objective does not agree with the problem's: {model:.6g} against "
+            f"{truth:.6g} at a test point{_unfamiliar(recognition)}"
         )
     if not recognition.standard.cones:
         return
@@ -211,6 +216,14 @@ def _compare(recognition: Recognition, x: Array, z: Array, truth: float) -> None
             f"the recognised problem violates a constraint of the original by {left:.3g} at a "
             "test point"
         )
+
+
+def _unfamiliar(recognition: Recognition) -> str:
+    """The atoms that may be why, for a message."""
+    original = recognition.standard.canonical.original
+    atoms = () if original is None else {atom.__name__ for atom in original.atoms()} - FAMILIAR
+    source = f" (from {', '.join(sorted(atoms))}, perhaps)" if atoms else ""
+    return f"{source}; write losses and squared norms as summands of their own"
 
 
 def _compare_gradients(recognition: Recognition, x: Array, z: Array) -> None:

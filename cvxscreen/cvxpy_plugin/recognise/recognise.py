@@ -42,22 +42,17 @@ from cvxscreen.cvxpy_plugin.recognise.split_variables import (
     fold_split_variables,
 )
 from cvxscreen.cvxpy_plugin.recognise.squared_residuals import keep_squared_residuals
-from cvxscreen.cvxpy_plugin.recognise.standard import Standard, standardise
+from cvxscreen.cvxpy_plugin.recognise.standard import (
+    FAMILIAR,
+    Standard,
+    standardise,
+    written,
+)
+from cvxscreen.cvxpy_plugin.worthwhile import CANNOT_PAY
 from cvxscreen.errors import InvalidInput, NotScreenable
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
-
-FAMILIAR = frozenset(
-    (
-        "abs", "huber", "max", "maximum", "norm1", "pos", "neg", "Pnorm", "PnormApprox", "Power",
-        "PowerApprox", "QuadForm", "quad_over_lin", "AddExpression", "NegExpression",
-        "MulExpression", "multiply", "DivExpression", "Sum", "Promote", "index", "special_index",
-        "reshape", "transpose", "Hstack", "Vstack", "Concatenate", "broadcast_to", "Trace",
-        "diag_mat", "diag_vec", "upper_tri", "kron", "cumsum",
-    )
-)
-"""Atoms that are not worth naming in a refusal."""
 
 DENSE_LIMIT = 3000
 """A quadratic term that is not diagonal is taken up to this many coordinates."""
@@ -240,9 +235,7 @@ def _finish(draft: Draft, base: float) -> Recognition:
         problem = Problem(
             design=design,
             losses=Losses(*numbers.T),
-            quadratic=ZeroQuadratic(np.zeros(len(core))) if alone else _quadratic(
-                sp.csr_array(draft.quadratic[core][:, core])
-            ),
+            quadratic=ZeroQuadratic(np.zeros(len(core))) if alone else _quadratic(draft, core),
             linear=linear[core] + linear_slopes,
             constant=constant,
             penalty=penalty,
@@ -278,8 +271,21 @@ def _side_rows(draft: Draft) -> tuple[Any, tuple[tuple[str, int], ...], Stack]:
     return stacked, tuple(entry for entry in dims if entry[1]), held
 
 
-def _quadratic(matrix: Any) -> Quadratic:
+def _quadratic(draft: Draft, core: Index) -> Quadratic:
+    """The quadratic term of the coordinates `core`."""
+    matrix = sp.csr_array(draft.quadratic[core][:, core])
     diagonal_part = matrix.diagonal()
+    if not np.isfinite(diagonal_part).all():
+        raise NotScreenable("the data hold NaN or infinity")
+    if (diagonal_part < 0).any():
+        worst = int(diagonal_part.argmin())
+        weight = -0.5 * diagonal_part[worst]
+        name = draft.standard.label(int(core[worst]))
+        raise NotScreenable(
+            f"the objective's square of an entry of {name} has a negative weight ({-weight:.3g}): "
+            f"it is not convex there (add `+ {weight:.2g} * cp.sum_squares(...)` of that variable "
+            "if this is rounding behind a `psd_wrap`)"
+        )
     rest = sp.csr_array(matrix - diagonal(diagonal_part))
     rest.eliminate_zeros()
     if not rest.nnz:
@@ -305,14 +311,14 @@ def _check_free(
         hint = f" ({draft.notes[0]})" if draft.notes else ""
         raise NotStronglyConvex(
             f"the objective has no squared norm of {', '.join(names)}: it is not strongly convex "
-            f"there (a norm that is not squared, or an L1 norm, does not count){hint}"
+            "there (a norm that is not squared, or an L1 norm, does not count; "
+            f"`+ 1e-6 * cp.sum_squares(...)` of it makes it so){hint}"
         )
     foreign = core[(touched | bound) & ~draft.standard.own()[core]]
     if len(foreign):
         # With a cost they are part of the objective, which may be better kept beside the losses.
         costly = (draft.linear[foreign] != 0.0) | (np.diff(draft.quadratic.indptr)[foreign] > 0)
-        square = sp.csr_array(draft.quadratic[core][:, core])
-        beside = costly.any() and not _quadratic(square).singular
+        beside = costly.any() and not _quadratic(draft, core).singular
         kind = NotScreenable if beside else NotStronglyConvex
         raise kind(_stuck(draft, int(foreign[0])))
     unpenalised = core[touched & loose]
@@ -343,7 +349,7 @@ def _check_worth(draft: Draft, rows: Stack, coordinates: int, alone: bool) -> No
         return
     raise NotScreenable(
         f"there are {coordinates} coordinates and {terms} terms: with about as many of the "
-        "one as of the other nearly all terms decide the solution, and leaving some out cannot pay"
+        f"one as of the other nearly all terms decide the solution, and {CANNOT_PAY}"
     )
 
 
@@ -360,7 +366,8 @@ def _check_data(rows: Stack, touched: Any) -> None:
 def _stuck(draft: Draft, column: int) -> str:
     """Why a column is neither a helper nor penalised."""
     standard = draft.standard
-    name, where = standard.label(column), _binding(draft, column)
+    where = _binding(draft, column)
+    name = standard.label(column, place=not where)
     note = f"; {draft.notes[0]}" if draft.notes else ""
     if not standard.own()[column]:
         atoms = {atom.__name__ for atom in standard.canonical.original.atoms()} - FAMILIAR
@@ -371,7 +378,10 @@ def _stuck(draft: Draft, column: int) -> str:
             f"{name} costs something but is no loss of its own: it is shared, or bounded from "
             f"above{where}{note}"
         )
-    return f"{name} is not squared in the objective and is tied by constraints{where}{note}"
+    return (
+        f"{name} is not squared in the objective and is tied by constraints{where} "
+        f"(`+ 1e-6 * cp.sum_squares(...)` of it makes the problem screenable){note}"
+    )
 
 
 def _binding(draft: Draft, column: int) -> str:
@@ -388,8 +398,7 @@ def _binding(draft: Draft, column: int) -> str:
             if cone.rows.start <= row < cone.rows.stop:
                 found = own.get(cone.constraint)
                 if found is not None:
-                    text = str(found)
-                    return f" in the constraint {text if len(text) < 80 else text[:77] + '...'}"
+                    return f" in the constraint {written(found)}"
     return ""
 
 
@@ -401,20 +410,21 @@ def _no_loss(draft: Draft) -> str:
     for column in np.flatnonzero(plain & (draft.linear > 0.0)):
         where = _binding(draft, int(column))
         if where:
-            name = draft.standard.label(int(column))
-            return f"no loss term was found: {name} is shared or bounded from above{where}"
+            name = draft.standard.label(int(column), place=False)
+            return (
+                f"no loss term was found: {name} is shared or bounded from above{where} (a slack "
+                "variable is a loss where it has a cost, `xi >= 0` and one lower bound a term)"
+            )
     rows = sp.csr_array(draft.inequalities @ draft.standard.rows.sparse)
     for k in np.flatnonzero(np.diff(rows.indptr) > 1):
         span = slice(rows.indptr[k], rows.indptr[k + 1])
         columns, data = rows.indices[span], rows.data[span]
         if (data < 0).all() and plain[columns].all():
-            name, where = (f(draft, int(columns[0])) for f in (_name, _binding))
+            where = _binding(draft, int(columns[0]))
+            name = draft.standard.label(int(columns[0]), place=not where)
             return f"no loss term was found: {name} has no cost but a shared budget{where}"
     return (
         "no loss term was found: the objective has no sum of hinge, absolute, pinball, "
-        "epsilon-insensitive, Huber or squared-hinge terms"
+        "epsilon-insensitive, Huber or squared-hinge terms (squares over data, as in least "
+        "squares, are taken beside an L1 norm of every coordinate)"
     )
-
-
-def _name(draft: Draft, column: int) -> str:
-    return draft.standard.label(column)

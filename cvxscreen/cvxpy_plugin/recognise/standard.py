@@ -15,6 +15,7 @@ multipliers are CVXPY's dual values, up to the sign of equalities.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -115,11 +116,20 @@ class Standard:
                 out[cone.rows] = True
         return out
 
-    def label(self, column: int) -> str:
-        """A name for messages: the user's name of the column's variable."""
+    def label(self, column: int, place: bool = True) -> str:
+        """A name for messages: the user's name of the column's variable.
+
+        A variable without one is told by its shape and, with `place`, by where it occurs.
+        """
         variable = self.variables[int(self.owner()[column])]
         own = self.canonical.own.get(variable.id)
-        return "an epigraph variable of CVXPY" if own is None else f"variable {own.name()}"
+        if own is None:
+            return "an epigraph variable of CVXPY"
+        if own.name() != f"var{own.id}":
+            return f"variable {own.name()}"
+        kind = f"of shape {own.shape}" if own.shape else "(a scalar)"
+        where = _place(self.canonical, own) if place else ""
+        return f"the unnamed variable {own.name()} {kind}{where}"
 
     @property
     def constrained(self) -> int:
@@ -151,6 +161,43 @@ class Standard:
             variable.id: z[start : start + variable.size].reshape(variable.shape, order="F")
             for variable, start in zip(self.variables, self.starts, strict=False)
         }
+
+
+FAMILIAR = frozenset(
+    (
+        "abs", "huber", "max", "maximum", "norm1", "pos", "neg", "Pnorm", "PnormApprox", "Power",
+        "PowerApprox", "QuadForm", "quad_over_lin", "AddExpression", "NegExpression",
+        "MulExpression", "multiply", "DivExpression", "Sum", "Promote", "index", "special_index",
+        "reshape", "transpose", "Hstack", "Vstack", "Concatenate", "broadcast_to", "Trace",
+        "diag_mat", "diag_vec", "upper_tri", "kron", "cumsum",
+    )
+)
+"""Atoms that are not worth naming in a refusal."""
+
+SHOWN = 80
+"""Characters of an expression that a message quotes."""
+
+
+def written(expr: Any) -> str:
+    """A CVXPY expression on one line, nearly as it was typed, with ``[..]`` for arrays."""
+    text = " ".join(str(expr).split())
+    while (shorter := re.sub(r"\[[^\[\]]*[^\[\].][^\[\]]*\]", "[..]", text)) != text:
+        text = shorter
+    text = re.sub(r"\[(?:\[\.\.\] ?|\.\.\. ?)+\]", "[..]", text).replace("+ -", "- ")
+    text = re.sub(r"Promote\(([^(),]*), \([\d, ]*\)\)", r"\1", text)
+    text = text.replace("Sum(", "sum(").replace(", None, False)", ")")
+    return text if len(text) < SHOWN else text[: SHOWN - 3] + "..."
+
+
+def _place(canonical: Canonical, variable: Any) -> str:
+    """Where the user's problem has `variable`: its first constraint, or the objective."""
+    original = canonical.original
+    if original is None:
+        return ""
+    for constraint in original.constraints:
+        if any(found.id == variable.id for found in constraint.variables()):
+            return f" in the constraint {written(constraint)}"
+    return " in the objective"
 
 
 def standardise(canonical: Canonical) -> Standard:

@@ -1,0 +1,109 @@
+"""What is said of a problem that is not recognised: a reason to act on, and one warning."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import cvxscreen
+from cvxscreen.cvxpy_plugin import plugin
+from cvxscreen.errors import NotScreenedWarning
+
+N, D = 300, 5
+
+
+def loss(w: Any) -> Any:
+    X = np.random.default_rng(0).standard_normal((N, D))
+    return cp.sum(cp.pos(1 - X @ w))
+
+
+def reason(objective: Any, *constraints: Any) -> str:
+    found = cvxscreen.explain(cp.Problem(cp.Minimize(objective), list(constraints)))
+    assert not found.recognised
+    return found.reasons[0]
+
+
+def least_squares() -> Any:
+    return cp.Problem(cp.Minimize(cp.sum_squares(cp.Variable(D) - 1.0)))
+
+
+def small_svm() -> Any:
+    w = cp.Variable(D)
+    return cp.Problem(cp.Minimize(loss(w) + cp.sum_squares(w)))
+
+
+@pytest.fixture
+def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a new process."""
+    monkeypatch.setattr(plugin, "ALREADY_SAID", [])
+
+
+def said(problem: Any, **options: Any) -> list[warnings.WarningMessage]:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        problem.solve(method="screen", **options)
+    return [w for w in found if issubclass(w.category, NotScreenedWarning)]
+
+
+@pytest.mark.usefixtures("nothing_said")
+def test_the_first_problem_that_is_not_recognised_gives_one_warning_where_it_was_solved() -> None:
+    problem = least_squares()
+    (warning,) = said(problem)
+    text = str(warning.message)
+    assert problem.solver_stats.extra_stats["cvxscreen"].reason in text
+    assert "cvxscreen.explain(prob)" in text
+    assert warning.filename == __file__
+    assert not said(problem)
+    assert not said(least_squares())
+
+
+@pytest.mark.usefixtures("nothing_said")
+def test_what_is_recognised_or_left_to_cvxpy_for_its_size_gives_no_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert not said(small_svm())
+    few = cp.Variable(N)
+    as_many = cp.Problem(cp.Minimize(cp.tv(few) + cp.sum_squares(few)))
+    assert not said(as_many)
+    assert "cannot pay" in as_many.solver_stats.extra_stats["cvxscreen"].reason
+    monkeypatch.setattr("cvxscreen.cvxpy_plugin.worthwhile.STEP_ASIDE", True)
+    assert not said(least_squares())
+    assert said(least_squares(), always=True)
+
+
+@pytest.mark.usefixtures("nothing_said")
+def test_verbose_says_it_every_time(capsys: pytest.CaptureFixture[str]) -> None:
+    problem = least_squares()
+    for _ in range(2):
+        said(problem, verbose=True)
+        assert "solved plainly by CVXPY, because" in capsys.readouterr().out
+
+
+def test_a_negative_square_names_its_variable_and_what_to_add() -> None:
+    w = cp.Variable(D, name="w")
+    slightly = cp.psd_wrap(np.diag([-1e-9, 1.0, 1.0, 1.0, 1.0]))
+    text = reason(loss(w) + cp.quad_form(w, slightly))
+    assert "an entry of variable w has a negative weight (-1e-09)" in text
+    assert "`+ 1e-09 * cp.sum_squares(...)`" in text
+
+
+def test_a_variable_without_a_name_is_told_by_its_shape_and_place() -> None:
+    xi, w = cp.Variable(N), cp.Variable(D, name="w")
+    data = np.random.default_rng(0).standard_normal((N, D))
+    text = reason(
+        cp.sum_squares(w) + cp.sum(xi), data @ w >= 1 - xi, xi >= 0, cp.sum(xi) <= 5
+    )
+    assert f"unnamed variable {xi.name()} of shape ({N},) is shared" in text
+    assert f"in the constraint sum({xi.name()}) <= 5.0 (a slack" in text
+
+
+def test_an_objective_that_is_not_finite_at_a_test_point_is_said_to_be_so() -> None:
+    w, scale = cp.Variable(D), cp.Variable()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # CVXPY's, of its own atom
+        text = reason(loss(w) + cp.quad_over_lin(w, scale))
+    assert "outside its domain" in text
