@@ -24,6 +24,7 @@ SUPPLIES = {
     "cvxpy.screened": "cvxscreen.cvxpy_plugin.plugin:screened_solve",
     "cvxpy.solver": "cvxscreen.cvxpy_plugin.cvxpy_solver:named_cvxpy_solver",
     "cvxpy.certify": "cvxscreen.cvxpy_plugin.certification:certify_cvxpy",
+    "cvxpy.leave_one_out": "cvxscreen.cvxpy_plugin.rows_left_out:rows_left_out",
     "cvxpy.path": "cvxscreen.cvxpy_plugin.parameter_path:parameter_path",
     "cvxpy.problem": "cvxscreen.cvxpy_plugin.build:to_cvxpy",
     "cvxpy.lp_svm": "cvxscreen.cvxpy_plugin.build:lp_to_cvxpy",

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
+from inspect import signature
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 
 _SUPPLIED: dict[str, str] = {}
@@ -60,12 +61,16 @@ def or_cvxpy(name: str) -> Callable[[Callable[Given, Result]], TakesEither[Given
     """A decorator: where the first argument is a ``cvxpy.Problem``, `supplied(name)` is called."""
 
     def decorate(function: Callable[Given, Result]) -> TakesEither[Given, Result]:
+        first = next(iter(signature(function).parameters))
+
         @wraps(function)
-        def front(problem: Any, *args: Any, **options: Any) -> Any:
+        def front(*args: Any, **options: Any) -> Any:
             cvxpy = sys.modules.get("cvxpy")  # not loaded just to find out that this is not its
-            if cvxpy is not None and isinstance(problem, cvxpy.Problem):
-                return supplied(name)(problem, *args, **options)
-            return function(problem, *args, **options)
+            given = args[0] if args else options.get(first)
+            if cvxpy is not None and isinstance(given, cvxpy.Problem):
+                options.pop(first, None)
+                return supplied(name)(given, *args[1:], **options)
+            return function(*args, **options)
 
         return cast(TakesEither[Given, Result], front)
 

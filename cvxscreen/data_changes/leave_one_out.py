@@ -21,6 +21,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
+from cvxscreen._support.extensions import or_cvxpy
 from cvxscreen._support.limits import Limits, Progress
 from cvxscreen._support.rounding import gamma, up
 from cvxscreen._support.tables import Record, fields
@@ -40,7 +41,7 @@ from cvxscreen.data_changes.replicates import (
 from cvxscreen.plots.data_changes import left_out
 from cvxscreen.solvers.solution import Solution
 
-__all__ = ["LeaveOneOut", "leave_one_out"]
+__all__ = ["LeaveOneOut", "leave_one_out", "terms_left_out"]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -69,7 +70,8 @@ class LeaveOneOut(Record):
         Of all terms.
     classification : bool
         Whether the numbers are margins ``y_i f_{-i}(x_i)`` (right where positive) or residuals
-        ``y_i - f_{-i}(x_i)``, with ``f_{-i}`` fitted without term i.
+        ``y_i - f_{-i}(x_i)``, with ``f_{-i}`` fitted without term i. Of a ``cvxpy.Problem`` they
+        are read off the loss as it is written; see `leave_one_out`.
     low, high : arrays, shape (n,)
         Contain the margin or residual at the exact optimum without the term.
     value : array, shape (n,)
@@ -129,6 +131,7 @@ class LeaveOneOut(Record):
         return left_out(self.low, self.high, self.refitted, classification=self.classification)
 
 
+@or_cvxpy("cvxpy.leave_one_out")
 def leave_one_out(
     solution: Solution,
     *,
@@ -144,10 +147,11 @@ def leave_one_out(
 
     Parameters
     ----------
-    solution : Solution
+    solution : Solution or cvxpy.Problem
         What `solve` returned for a problem of `svm`, `regression` (kernels, weights and an
         intercept included), `sparse_svm` or `sparse_svr`. The smaller its gap, the shorter the
-        intervals.
+        intervals. Or a ``cvxpy.Problem`` that has been solved, by whatever solver, with one loss
+        over the rows of the data; its values stay as they are.
     refit : bool
         Whether to solve again, without their term, what neither ball nor verdict decides.
     accuracy : float, optional
@@ -174,18 +178,56 @@ def leave_one_out(
     ------
     InvalidInput
         For something else than a solution of such a problem, over data in chunks, of a metric, of a
-        reduced problem, without a quadratic term (``l2=0``), or without an optimum.
+        reduced problem, without a quadratic term (``l2=0``), or without an optimum; for a
+        ``cvxpy.Problem`` that has not been solved.
+    NotScreenable
+        For a ``cvxpy.Problem`` that is not recognised, or of which it cannot be said which row of
+        the data a term belongs to, with the reason.
 
     Notes
     -----
+    Of a ``cvxpy.Problem`` the arrays are in the order of the loss's entries (of the constraint's
+    rows, where slacks stand in the objective). A hinge counts as ``pos(1 - margin)``, so the margin
+    is 1 minus its argument; the residual of any other loss is its argument, as it is written,
+    counted from the middle of its flat or lowest place. What is left out is the entry of the loss
+    with its weight, nothing else of the objective or the constraints.
+
     The refit's own answer is bounded, too: its margin is only as good as its certificate, so the
     interval of a refitted term is that of the refit's midpoint ball.
     """
     problem = accepted(solution)
+    return terms_left_out(
+        solution, is_classification(problem), refit=refit, accuracy=accuracy, tol=tol, mode=mode,
+        n_jobs=n_jobs, progress=progress, time_limit=time_limit,
+    )
+
+
+def terms_left_out(
+    solution: Solution,
+    classification: bool,
+    origin: tuple[Array, Array] | None = None,
+    *,
+    refit: bool,
+    accuracy: float | None,
+    tol: float,
+    mode: str,
+    n_jobs: int,
+    progress: bool,
+    time_limit: float | None,
+) -> LeaveOneOut:
+    """`leave_one_out` of an accepted solution, for margins that may be counted from elsewhere.
+
+    Parameters
+    ----------
+    classification : bool
+        Whether the arguments of the losses are margins.
+    origin : pair of arrays, shape (n,), optional
+        Contain the arguments that are margins of 0; these are at 0 where it is omitted.
+    """
+    problem = solution.problem
     tolerance(tol)
     whole("n_jobs", n_jobs if n_jobs != -1 else 1, 1)
     width = None if accuracy is None else positive("accuracy", accuracy)
-    classification = is_classification(problem)
     point = solution.point()
     limits = Limits(time_limit, None)
     unchanged = solution.screening.zero.copy()
@@ -197,6 +239,7 @@ def leave_one_out(
     else:
         low, high = np.where(unchanged, low, -np.inf), np.where(unchanged, high, np.inf)
     value = np.where(unchanged, point.margins, np.nan)
+    low, high, value = _counted(origin, slice(None), low, high, value)
     if width is None:
         width = ACCURACY * float(np.median(np.abs(point.margins - problem.losses.b)))
     refitted = np.zeros(problem.n, dtype=bool)
@@ -208,8 +251,8 @@ def leave_one_out(
                 for gap in (tol, FINER * tol):
                     if limits.spent():
                         break
-                    for index, below, above, at in _refits(solution, waiting, gap, mode, n_jobs):
-                        low[index], high[index], value[index] = below, above, at
+                    for index, *found in _refits(solution, waiting, gap, mode, n_jobs):
+                        low[index], high[index], value[index] = _counted(origin, index, *found)
                         for _ in index[~refitted[index]]:
                             bar.step()
                         refitted[index] = True
@@ -226,6 +269,17 @@ def leave_one_out(
     return LeaveOneOut(
         solution, classification, low, high, value, unchanged, refitted, decided, finished
     )
+
+
+def _counted(
+    origin: tuple[Array, Array] | None, index: Any, low: Array, high: Array, value: Array
+) -> tuple[Array, Array, Array]:
+    """Intervals and values of the terms at `index`, counted from `origin` and rounded outward."""
+    if origin is None:
+        return low, high, value
+    first, last = origin[0][index], origin[1][index]
+    below, above = outward(low - last, np.zeros(1))[0], outward(high - first, np.zeros(1))[1]
+    return below, above, value - 0.5 * (first + last)
 
 
 def _decided(low: Any, high: Any, classification: bool, width: float) -> Any:

@@ -17,8 +17,17 @@ ranged = of("bounds/data_changes.py", RANGE)
 CERTIFIED = "certificates/test_weightings.py"
 together = of("certificates/weightings.py", f"{CERTIFIED}::test_it_holds_the_gap_of_any_answer")
 changed = of("data_changes/changed.py", WEIGHTS)
+ROWS = "cvxpy_plugin/test_rows_left_out.py::test_every_row_is_what_a_refit_of_the_problem"
+rows = of("cvxpy_plugin/rows_left_out.py", f"{ROWS}_without_it_says")
 
 FAULTS = (
+    rows("rows of a CVXPY problem in the order of its terms", STALE, "order = rows.term",
+         "order = np.arange(len(rows.term))", "left-out margins are those of other rows"),
+    rows("margins of a CVXPY problem's hinges from the argument alone", DROPPED,
+         "outward(losses.b - losses.e - 1.0, reach)", "outward(0.0 * losses.b, reach)",
+         "a fixed offset in a hinge decides left-out classes wrongly"),
+    rows("residuals of a CVXPY problem", SIGN, "as_written = rows.sign < 0",
+         "as_written = rows.sign > 0", "left-out residuals have the wrong sign"),
     left_out("left-out margins", SHRUNK, "up(1.0, 16) * np.sqrt(up(point.terms)",
              "0.99 * np.sqrt(up(point.terms)", "a left-out class is decided wrongly",
              "bounds/test_data_changes.py::test_attained_by_a_term_orthogonal_to_the_others"),
