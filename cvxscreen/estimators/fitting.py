@@ -281,8 +281,9 @@ class OneVsRest(ClassifierMixin):
         """Labels -1/+1 of each problem, and the samples' weights; sets ``classes_``."""
         self.classes_, code = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
+            (found,) = self.classes_.tolist()
             raise InvalidInput(
-                f"`y` has only one class ({self.classes_[0]!r}); a classifier needs two or more."
+                f"`y` has only one class ({found!r}); a classifier needs two or more."
             )
         if self.class_weight is not None:
             factor = compute_class_weight(

@@ -86,7 +86,7 @@ def path(
     values : sequence of float
         In the order to solve them; up or down. For metric learning they may be left out: 0.9 times
         the value before, from the largest that matters until the loss hardly falls (Yoshida et al.
-        2019, section 7). With `eps` the first and the last value.
+        2019, section 7), at most 137 values. With `eps` the first and the last value.
     eps : float, optional
         Choose the values of C between two ends so that at every C between them one of the points is
         optimal to this relative accuracy (Ogawa et al. 2014, section 4): `PathPoint.serves` says

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen.errors import InvalidInput
+from cvxscreen.errors import InvalidInput, quoted
 from cvxscreen.plots.style import (
     INK,
     LINES,
@@ -21,6 +21,7 @@ from cvxscreen.plots.style import (
     positive_grid,
     series,
 )
+from cvxscreen.solvers.solution import Solution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -198,10 +199,21 @@ def panels(
     return figure
 
 
-def _run(name: str, seconds: ArrayLike, kept: ArrayLike, gaps: ArrayLike) -> Floats:
+def _run(name: str, given: Any) -> Floats:
     """One run as an array (3, rounds)."""
+    if isinstance(given, Solution):
+        rounds = given.rounds
+        given = (
+            np.cumsum([entry.seconds for entry in rounds]),
+            [entry.kept for entry in rounds],
+            [entry.relative_gap for entry in rounds],
+        )
+    if not isinstance(given, Sequence) or len(given) != 3:
+        raise InvalidInput(
+            f"runs[{name!r}] is {quoted(given)}; give a solution, or seconds, kept and gaps."
+        )
     try:
-        run = np.array([seconds, kept, gaps], dtype=float)
+        run = np.array(given, dtype=float)
     except ValueError:
         raise InvalidInput(f"runs[{name!r}]: seconds, kept and gaps differ in length.") from None
     if run.ndim != 2 or not run.shape[1] or np.isnan(run).any() or (run < 0).any():
@@ -214,7 +226,7 @@ def _run(name: str, seconds: ArrayLike, kept: ArrayLike, gaps: ArrayLike) -> Flo
 
 
 def kept_and_gap(
-    runs: Mapping[str, tuple[ArrayLike, ArrayLike, ArrayLike]],
+    runs: Mapping[str, Solution | tuple[ArrayLike, ArrayLike, ArrayLike]],
     *,
     title: str = "Kept terms and certified gap during the solve",
 ) -> Figure:
@@ -222,10 +234,10 @@ def kept_and_gap(
 
     Parameters
     ----------
-    runs : mapping of str to (seconds, kept, gaps)
-        For each run three sequences of the same length, one entry a round: time since the start,
-        terms of the reduced problem, relative gap after the round (infinite before the first
-        point).
+    runs : mapping of str to Solution or (seconds, kept, gaps)
+        Solutions are drawn by their rounds. Otherwise for each run three sequences of the same
+        length, one entry a round: time since the start, terms of the reduced problem, relative gap
+        after the round (infinite before the first point).
     title : str
 
     Returns
@@ -241,7 +253,7 @@ def kept_and_gap(
     """
     if not runs:
         raise InvalidInput("`runs` is empty; at least one run is needed.")
-    known = {name: _run(name, *run) for name, run in runs.items()}
+    known = {name: _run(name, run) for name, run in runs.items()}
     figure = empty_figure(3.8)
     top, bottom = figure.subplots(2, 1, sharex=True)
     for index, (name, (seconds, kept, gaps)) in enumerate(known.items()):

@@ -15,7 +15,7 @@ from cvxscreen.errors import InvalidInput
 from cvxscreen.paths.record import Points
 from cvxscreen.paths.run import MetricRun
 from cvxscreen.solvers.lambda_max import lambda_max
-from cvxscreen.solvers.metric.sequence import ends, iterate_path
+from cvxscreen.solvers.metric.sequence import FLOOR, ends, iterate_path, metric_grid
 
 
 def problem(gamma: float = 0.05, diagonal: bool = False, weighted: bool = False) -> Problem:
@@ -87,6 +87,7 @@ def test_a_path_without_values_begins_and_ends_by_itself() -> None:
     found = cvxscreen.path(p, over="lam")
     assert found.points[0].value == pytest.approx(0.9 * lambda_max(p))
     assert 20 < len(found.points) < 200
+    assert FLOOR * lambda_max(p) < metric_grid(p)[-1] < 1.2 * FLOOR * lambda_max(p)
     assert ends(None, (1.0, 1.0)) is False
     assert ends((1.0, 0.0), (0.9, 0.0)) is True
     assert ends((1.0, 1.0), (0.9, 0.9)) is False

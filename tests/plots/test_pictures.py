@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+import cvxscreen
 from cvxscreen import screen, solve, svm
 from cvxscreen.bounds import dvi_ball
 from cvxscreen.datasets import toy2
@@ -120,6 +121,14 @@ def test_kept_and_gap_draws_both_against_time(tmp_path) -> None:
     save(kept_and_gap(runs), tmp_path / "a.png")
 
 
+def test_kept_and_gap_takes_solutions() -> None:
+    X, y = cvxscreen.datasets.two_gaussians(200, 3, seed=0)
+    found = cvxscreen.solve(cvxscreen.svm(X, y, C=0.1), mode="safe")
+    top, bottom = kept_and_gap({"safe": found}).axes
+    assert top.lines[0].get_ydata()[1:] == pytest.approx([entry.kept for entry in found.rounds])
+    assert bottom.lines[0].get_ydata()[-1] <= 1e-6
+
+
 @pytest.mark.parametrize(("call", "words"), [
     (lambda: sample_plane([[1.0]], [1.0], [0, 0], 1), r"`X` has shape"),
     (lambda: sample_plane([[1.0, 2.0]], [2.0], [0, 0], 1), "labels -1 or"),
@@ -136,6 +145,7 @@ def test_kept_and_gap_draws_both_against_time(tmp_path) -> None:
     (lambda: heat([-1.0], [1.0], [[0.5]]), "positive"),
     (lambda: kept_and_gap({}), "`runs` is empty"),
     (lambda: kept_and_gap({"a": ([1], [1, 2], [1])}), "differ in length"),
+    (lambda: kept_and_gap({"a": 3}), "give a solution"),
     (lambda: kept_and_gap({"a": ([2, 1], [1, 2], [1, 1])}), "must not fall"),
     (lambda: kept_and_gap({"a": ([1], [-1], [1])}), "numbers >= 0"),
 ])

@@ -163,6 +163,13 @@ def test_bad_data_are_refused(number: int) -> None:
     assert not faults, "\n".join(faults)
 
 
+@pytest.mark.parametrize("labels", [np.ones(20), np.full(20, 3)])
+def test_one_class_is_shown_as_it_was_written(labels: Any) -> None:
+    shown = re.escape(repr(labels.tolist()[0]))
+    with pytest.raises(ValueError, match=rf"only one class \({shown}\)"):
+        estimators.ScreenedSVC().fit(np.eye(20), labels)
+
+
 @pytest.mark.parametrize("row", MODELS, ids=lambda row: row.name)
 def test_one_class_other_widths_and_order_of_calls(row: Model) -> None:
     for name in row.methods:
