@@ -107,3 +107,23 @@ def test_an_objective_that_is_not_finite_at_a_test_point_is_said_to_be_so() -> N
         warnings.simplefilter("ignore", RuntimeWarning)  # CVXPY's, of its own atom
         text = reason(loss(w) + cp.quad_over_lin(w, scale))
     assert "outside its domain" in text
+
+
+def test_nan_in_the_data_is_said_also_where_variables_have_values() -> None:
+    w, data = cp.Variable(D), np.ones((N, D))
+    data[3, 1] = np.nan
+    w.value = np.ones(D)
+    assert "NaN" in reason(cp.sum(cp.pos(1 - data @ w)) + cp.sum_squares(w))
+
+
+def test_verify_of_variables_with_bounds() -> None:
+    w = cp.Variable(D, bounds=[-1.0, 0.01])
+    assert cvxscreen.verify(cp.Problem(cp.Minimize(loss(w) + cp.sum_squares(w)))).agrees
+
+
+def test_a_path_of_what_is_not_recognised_has_no_gaps() -> None:
+    w, lam = cp.Variable(D), cp.Parameter(nonneg=True)
+    data = np.random.default_rng(0).standard_normal((N, D))
+    problem = cp.Problem(cp.Minimize(lam * cp.sum_squares(w) + cp.sum(cp.logistic(-data @ w))))
+    path = cvxscreen.path(problem, lam, [1.0, 0.1])
+    assert [point.relative_gap for point in path.points] == [None, None]
