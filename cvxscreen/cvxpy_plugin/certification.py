@@ -135,7 +135,7 @@ def _slopes(
     theta = problem.losses.slope(problem.design.forward(x))
     yield theta, side_multipliers(recognition), None
     if made is None:
-        found, _ = run(recognition, Request(tol=min(0.1 * tol, 1e-8)))
+        found, _ = run(recognition, Request(tol=min(0.1 * tol, 1e-8), always=True))
         if found.status in ("optimal", "inaccurate"):
             yield found.theta, found.multipliers, None
         return
