@@ -139,6 +139,16 @@ def solve(
         For an unknown mode, bound or solver.
     InvalidInput
         For a tolerance outside (0, 1) or a start that does not fit.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> solution = cvxscreen.solve(cvxscreen.svm(X, y, C=0.1, intercept=True), tol=1e-9)
+    >>> solution.status, round(solution.value, 4), solution.w.shape
+    ('optimal', 5.395, (3,))
+    >>> bool(solution.certificate.relative_gap <= 1e-9)
+    True
     """
     one_of("problem", problem, (Problem, MultiTask, LpSvm), OURS)
     tol = tolerance(tol)
@@ -262,6 +272,15 @@ def screen(
         For an unknown bound.
     InvalidInput
         For one reference where the bound needs two, or two where it needs one.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> solution = cvxscreen.solve(cvxscreen.svm(X, y, C=0.1), tol=1e-9)
+    >>> verdict = cvxscreen.screen(solution.problem.with_(C=0.11), reference=solution)
+    >>> verdict.reduce().n                                      # of 200 terms, before any solve
+    13
     """
     one_of("problem", problem, (Problem, LpSvm), OURS)
     if isinstance(problem, LpSvm) or isinstance(reference, LpSolution):
@@ -343,6 +362,17 @@ def certify(
     ``P(x) - D(theta) = 1/2 ||x - x_theta||_M^2 + sum_i (f_i(t_i) + f_i*(theta_i) - t_i theta_i)
     + <mu, F x + f>`` with ``M x_theta = -(A' theta + q - F' mu)``; see
     `cvxscreen.certificates.certificate`.
+
+    Examples
+    --------
+    >>> import cvxpy as cp, cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> w = cp.Variable(3)
+    >>> loss = cp.sum(cp.pos(1 - cp.multiply(y, X @ w)))
+    >>> prob = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + 0.1 * loss))
+    >>> value = prob.solve(solver="CLARABEL")
+    >>> cvxscreen.certify(prob).ok
+    True
     """
     needed = "a `Problem` (from `svm`, `regression`, ...) or a `cvxpy.Problem` is needed"
     one_of("problem", problem, Problem, needed)

@@ -31,15 +31,45 @@ def quoted(value: object) -> str:
 
 
 class CvxscreenError(Exception):
-    """Base class of all errors raised by cvxscreen."""
+    """Base class of all errors raised by cvxscreen.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> try:
+    ...     cvxscreen.svm([[1.0], [2.0]], [1, 1])
+    ... except cvxscreen.CvxscreenError as error:               # whatever the package refuses
+    ...     print(type(error).__name__)
+    InvalidInput
+    """
 
 
 class InvalidInput(CvxscreenError, ValueError):
-    """An argument cannot be used; the message names it, what was found and what to do."""
+    """An argument cannot be used; the message names it, what was found and what to do.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> try:
+    ...     cvxscreen.svm([[1.0], [2.0]], [1, -1], C=-1.0)
+    ... except cvxscreen.InvalidInput as error:                 # also a ValueError
+    ...     print(error)
+    `C` is -1.0; a positive finite number is needed.
+    """
 
 
 class UnknownName(InvalidInput):
-    """A name (loss, bound, solver, mode) that is not among the known ones."""
+    """A name (loss, bound, solver, mode) that is not among the known ones.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> try:
+    ...     cvxscreen.svm([[1.0], [2.0]], [1, -1], loss="hing")
+    ... except cvxscreen.UnknownName as error:
+    ...     print(error)
+    `loss` is 'hing'; choose one of: hinge, smoothed_hinge, squared_hinge.
+    """
 
     @classmethod
     def among(cls, argument: str, found: object, known: Iterable[str]) -> UnknownName:
@@ -48,7 +78,18 @@ class UnknownName(InvalidInput):
 
 
 class NotScreenable(CvxscreenError):
-    """A CVXPY problem is not of a form that screening can reduce; the message says why."""
+    """A CVXPY problem is not of a form that screening can reduce; the message says why.
+
+    Examples
+    --------
+    >>> import cvxpy as cp, cvxscreen
+    >>> x = cp.Variable(2)
+    >>> try:
+    ...     cvxscreen.reduce(cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1]))
+    ... except cvxscreen.NotScreenable as error:
+    ...     print(str(error).split(":")[0])
+    no loss term was found
+    """
 
 
 class NotScreenedWarning(UserWarning):
@@ -56,7 +97,22 @@ class NotScreenedWarning(UserWarning):
 
 
 class NotCertified(CvxscreenError):
-    """An answer was requested although its certificate does not hold."""
+    """An answer was requested although its certificate does not hold.
+
+    Examples
+    --------
+    >>> import cvxpy as cp, cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> w = cp.Variable(3)
+    >>> loss = cp.sum(cp.pos(1 - cp.multiply(y, X @ w)))
+    >>> prob = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + 0.1 * loss))
+    >>> reduced = cvxscreen.reduce(prob)
+    >>> try:
+    ...     reduced.restore()                                   # before reduced.problem.solve()
+    ... except cvxscreen.NotCertified as error:
+    ...     print(str(error).split(",")[0])
+    the reduced problem has not been solved
+    """
 
 
 class NotSaved(CvxscreenError, OSError):
@@ -66,7 +122,19 @@ class NotSaved(CvxscreenError, OSError):
 
 
 class TooLarge(CvxscreenError, MemoryError):
-    """Something cannot fit into memory; the message says how large it is and what to do instead."""
+    """Something cannot fit into memory; the message says how large it is and what to do instead.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(2000, 3)
+    >>> try:
+    ...     with cvxscreen.memory_limit(2**20):
+    ...         problem = cvxscreen.svm(X, y, kernel="rbf")
+    ... except cvxscreen.TooLarge as error:
+    ...     print(str(error).split(" (")[0])
+    a cache of 2,000 of the 2,000 rows of the Gram matrix needs 30.5 MiB
+    """
 
 
 class UnsafeEvidence(CvxscreenError):

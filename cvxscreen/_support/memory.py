@@ -62,6 +62,15 @@ def memory_limit(size: float) -> Iterator[None]:
     ------
     InvalidInput
         If `size` is not positive.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(2000, 3)
+    >>> with cvxscreen.memory_limit(2**25):                     # 32 MiB, also for the kernel's rows
+    ...     problem = cvxscreen.svm(X, y, kernel="rbf", cache_bytes=2**24)
+    >>> problem.n
+    2000
     """
     if not number("size", size, "a positive number of bytes is needed") > 0:
         raise InvalidInput(f"`size` is {quoted(size)}; a positive number of bytes is needed.")

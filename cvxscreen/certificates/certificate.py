@@ -99,6 +99,15 @@ class Certificate(Record):
         within ``tolerance * (1 + |f|)``.
     reason : str
         Why not, when not ok.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> solution = cvxscreen.solve(cvxscreen.svm(X, y, C=0.1), tol=1e-9)
+    >>> proof = solution.certificate
+    >>> proof.ok, bool(proof.relative_gap <= 1e-9), bool(proof.dual <= proof.primal)
+    (True, True, True)
     """
 
     gap: float

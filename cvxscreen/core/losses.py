@@ -140,6 +140,14 @@ class Losses:
     ------
     InvalidInput
         If the numbers do not describe a convex loss with minimum 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cvxscreen import Losses
+    >>> hinge = Losses(b=[1.0], e=0.0, q=0.0, lo=-1.0, hi=0.0)  # max(0, 1 - t)
+    >>> hinge.value(np.array([0.25])), hinge.slope(np.array([0.25]))
+    (array([0.75]), array([-1.]))
     """
 
     b: Array

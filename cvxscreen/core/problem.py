@@ -141,6 +141,20 @@ class Problem(Record):
         The same for each unpenalised coordinate of `linear`.
     layout : Layout, optional
         What the coordinates and terms of a model mean; a reduced problem has none.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> problem = cvxscreen.svm(X, y, C=0.1)
+    >>> print(problem.with_(C=1.0))
+    Problem (svm)
+      terms             200
+      coordinates       3
+      unpenalised       0
+      storage           dense
+      side constraints  0
+      C                 1
     """
 
     design: Design

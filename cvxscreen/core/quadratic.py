@@ -42,6 +42,13 @@ class Quadratic:
     ------
     InvalidInput
         If ``M`` is not positive semidefinite, beyond the rounding of its eigenvalues.
+
+    Examples
+    --------
+    >>> import numpy as np, cvxscreen
+    >>> form = cvxscreen.Quadratic(np.array([1.0, 2.0, 0.0]))   # the last one is not penalised
+    >>> form.apply(np.ones(3)), form.free
+    (array([1., 2., 0.]), array([False, False,  True]))
     """
 
     diagonal: Array

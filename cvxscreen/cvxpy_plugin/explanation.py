@@ -33,6 +33,19 @@ def explain(problem: Any) -> Explanation:
     -------
     Explanation
         With ``recognised`` and ``reasons``; prints as a table.
+
+    Examples
+    --------
+    >>> import cvxpy as cp, cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> w = cp.Variable(3)
+    >>> loss = cp.sum(cp.pos(1 - cp.multiply(y, X @ w)))
+    >>> prob = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + 0.1 * loss))
+    >>> cvxscreen.explain(prob).recognised
+    True
+    >>> explanation = cvxscreen.explain(cp.Problem(cp.Minimize(cp.sum(w)), [w >= 1]))
+    >>> explanation.recognised, explanation.reasons[0].split(":")[0]
+    (False, 'no loss term was found')
     """
     require_cvxpy_problem(problem)
     began = process_time()

@@ -104,6 +104,17 @@ class ParameterPath(Record):
         False when the run was cut off.
     stopped : str
         By what: ``"interrupted"`` or ``"time_limit"``; empty when finished.
+
+    Examples
+    --------
+    >>> import cvxpy as cp, cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> w, C = cp.Variable(3), cp.Parameter(nonneg=True, name="C")
+    >>> loss = cp.sum(cp.pos(1 - cp.multiply(y, X @ w)))
+    >>> prob = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + C * loss))
+    >>> found = cvxscreen.path(prob, C, [0.1, 1.0])
+    >>> found.name, found.terms, [point.status for point in found.points]
+    ('C', 200, ['optimal', 'optimal'])
     """
 
     points: tuple[ParameterPoint, ...]
@@ -271,7 +282,7 @@ def _as_one(
         last = len(points) - 1
         parameter.value = float(grid[last])
         scale.remember(found.points[last].x, found.points[last].theta, last)
-        solve(problem, "builtin", mode, tol)
+        solve(problem, "builtin", mode=mode, tol=tol)
     return ParameterPath(
         tuple(points), scale.problem.n, parameter.name(), found.finished, found.stopped
     )

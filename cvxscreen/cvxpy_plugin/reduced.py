@@ -61,6 +61,18 @@ def reduce(problem: Any) -> Reduced:
         If `problem` is not recognised, or nothing can be proven of it, with the reason.
     NotCertified
         If no first point was found, because the problem is infeasible or unbounded.
+
+    Examples
+    --------
+    >>> import cvxpy as cp, cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> w = cp.Variable(3)
+    >>> loss = cp.sum(cp.pos(1 - cp.multiply(y, X @ w)))
+    >>> prob = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + 0.1 * loss))
+    >>> reduced = cvxscreen.reduce(prob)
+    >>> value = reduced.problem.solve(solver="CLARABEL")
+    >>> reduced.restore().ok, prob.status
+    (True, 'optimal')
     """
     require_cvxpy_problem(problem)
     try:

@@ -43,6 +43,18 @@ class Report(Record):
         What a solver of CVXPY did: its status, its iterations and seconds, in how many calls.
     times : mapping of str to float
         Wall seconds of "recognise", "screen", "solve" (inner solver) and "restore".
+
+    Examples
+    --------
+    >>> import cvxpy as cp, cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> w = cp.Variable(3)
+    >>> loss = cp.sum(cp.pos(1 - cp.multiply(y, X @ w)))
+    >>> prob = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + 0.1 * loss))
+    >>> value = prob.solve(method="screen")
+    >>> report = cvxscreen.Report.of(prob)
+    >>> report.recognised, report.terms, bool(report.relative_gap <= 1e-6)
+    (True, 200, True)
     """
 
     recognised: bool

@@ -78,6 +78,17 @@ def Screened(solver: str = "CLARABEL", *, mode: str = "certified", tol: float = 
     ------
     UnknownName, InvalidInput
         For arguments that do not exist.
+
+    Examples
+    --------
+    >>> import cvxpy as cp, cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> w = cp.Variable(3)
+    >>> loss = cp.sum(cp.pos(1 - cp.multiply(y, X @ w)))
+    >>> prob = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + 0.1 * loss))
+    >>> value = prob.solve(solver=cvxscreen.Screened("CLARABEL"))
+    >>> prob.status, round(float(value), 3)
+    ('optimal', 5.396)
     """
     if not isinstance(solver, str) or solver.upper() not in NAMES:
         unknown = UnknownName.among("solver", str(solver), NAMES)

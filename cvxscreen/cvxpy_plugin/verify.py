@@ -230,6 +230,17 @@ def verify(
     cvxpy.error.SolverError
         As from ``prob.solve()``, for one solver; within a list, a solver that cannot take the
         problem gets a line that says so.
+
+    Examples
+    --------
+    >>> import cvxpy as cp, cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> w = cp.Variable(3)
+    >>> loss = cp.sum(cp.pos(1 - cp.multiply(y, X @ w)))
+    >>> prob = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + 0.1 * loss))
+    >>> found = cvxscreen.verify(prob, solver="CLARABEL")
+    >>> found.agrees, found.status, found.terms
+    (True, ('optimal', 'optimal'), 200)
     """
     require_cvxpy_problem(problem)
     Request(None, mode, tol).check()

@@ -60,6 +60,15 @@ class Bootstrap(Record):
         Of the intervals.
     finished : bool
         False where a limit or Ctrl-C ended the call early.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> fits = cvxscreen.bootstrap(cvxscreen.svm(X, y, C=0.1), B=50)
+    >>> low, high = fits.intervals()
+    >>> fits.coefficients.shape, bool((low < high).all()), bool(fits.certified.all())
+    ((50, 3), True, True)
     """
 
     solution: Solution
@@ -152,6 +161,19 @@ def bootstrap(
     Notes
     -----
     Efron and Tibshirani (1993), the pairs bootstrap with percentile intervals.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.heavy_tailed_regression(100, 3)
+    >>> problem = cvxscreen.regression(X, y, loss="huber")
+    >>> print(cvxscreen.bootstrap(problem, B=50, seed=1, tol=1e-10))
+    Bootstrap, 50 fits, 95% intervals
+    coefficient  estimate  standard error     low     high
+    -----------  --------  --------------  ------  -------
+              0     1.051          0.1165  0.8128     1.21
+              1   -0.7658          0.2001  -1.083  -0.3676
+              2     0.895          0.1026  0.7136    1.098
     """
     one_of("problem", problem, (Problem, Solution), "a problem or its solution is needed")
     B, seed, chosen = whole("B", B, 1), whole("seed", seed, 0), tolerance(level, "level")

@@ -53,6 +53,17 @@ class DataChange(Record):
         the label in classification), known before the fit.
     solution : Solution
         Of the changed problem.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> solution = cvxscreen.solve(cvxscreen.svm(X, y, C=0.1), tol=1e-9)
+    >>> change = cvxscreen.remove(solution, [0, 1])
+    >>> change.problem.n, int(change.verdict.undecided.sum())   # most is known before the fit
+    (198, 5)
+    >>> change.solution.certificate.ok
+    True
     """
 
     before: Solution
@@ -107,6 +118,16 @@ def reweight(
     ------
     InvalidInput
         For negative weights or none that is positive, and for what `leave_one_out` refuses.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> solution = cvxscreen.solve(cvxscreen.svm(X, y, C=0.1), tol=1e-9)
+    >>> change = cvxscreen.reweight(solution, np.where(y > 0, 2.0, 1.0))
+    >>> change.solution.certificate.ok, bool(change.solution.value > solution.value)
+    (True, True)
     """
     problem = accepted(solution)
     w = finite("weights", weights, (problem.n,))
@@ -137,6 +158,15 @@ def remove(
     ------
     InvalidInput
         For positions that do not exist, all terms, and for what `leave_one_out` refuses.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> solution = cvxscreen.solve(cvxscreen.svm(X, y, C=0.1), tol=1e-9)
+    >>> without = cvxscreen.remove(solution, [0, 1])
+    >>> without.problem.n, without.solution.certificate.ok
+    (198, True)
     """
     problem = accepted(solution)
     keep = np.flatnonzero(~_chosen(index, problem.n))
@@ -169,6 +199,15 @@ def add(
     ------
     InvalidInput
         For another number of features, other labels, NaN, and for problems of other kinds.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> solution = cvxscreen.solve(cvxscreen.svm(X, y, C=0.1), tol=1e-9)
+    >>> more = cvxscreen.add(solution, X[:2] + 0.1, y[:2])
+    >>> more.problem.n, more.solution.certificate.ok
+    (202, True)
     """
     problem = accepted(solution)
     old, losses = problem.design, problem.losses
@@ -218,6 +257,16 @@ class Influence(Record):
         without term i.
     distance : array, shape (n,)
         The distance itself where it was computed by a refit (as exact as that), else NaN.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> solution = cvxscreen.solve(cvxscreen.svm(X, y, C=0.1), tol=1e-9)
+    >>> found = cvxscreen.influence(solution, refit=2)
+    >>> refitted = found.distance >= 0                          # elsewhere NaN
+    >>> int(refitted.sum()), bool((found.distance <= found.bound)[refitted].all())
+    (2, True)
     """
 
     bound: Array
@@ -269,6 +318,20 @@ def influence(
     the midpoint ball of the pair with ``theta_i = 0`` gives ``|x - x*_{-i}| <= (|d| + s) / 2 +
     sqrt(G + (|d| + s)^2 / 4)``, and ``s = 0`` bounds ``|x - x*|``: at an exact optimum the bound is
     ``|theta_i| |a_i|``. Terms that are proven to change nothing have the bound 0.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> solution = cvxscreen.solve(cvxscreen.svm(X, y, C=0.1), tol=1e-9)
+    >>> print(cvxscreen.influence(solution))
+    Influence of single terms
+      terms                 200
+      without influence     135
+      median of the bounds  0
+      largest bound         0.3272
+      refitted              0
+      of the terms          51, 122, 87, 95, 20, ...
     """
     problem = accepted(solution)
     if problem.quadratic.free.any() or problem.penalty is not None:

@@ -65,6 +65,20 @@ class WeightRange(Record):
     largest : array, shape (m,)
         The largest S for which the same is proven of each prediction; 0 where it is not proven
         at the present weights, infinite where no weights can change it.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> solution = cvxscreen.solve(cvxscreen.svm(X, y, C=0.1), tol=1e-9)
+    >>> print(cvxscreen.weight_range(solution, X[:5], size=0.1))
+    Range of weights
+      weights                     l2, size 0.1
+      terms                       200
+      stay on their piece         191 (95.5%)
+      predictions                 5
+      certain                     3 (60.0%)
+      median of the largest size  0.5154
     """
 
     solution: Solution
@@ -152,6 +166,15 @@ def weight_range(
     Tabata et al. (2024), arXiv 2406.05964, bound the optimum over ``|w - 1|_2 <= S`` by the ball of
     the duality gap; here it is the midpoint ball, which is never larger and does not need an exact
     optimum. A set is bounded as a whole: the most that single weightings in it do is less.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> solution = cvxscreen.solve(cvxscreen.svm(X, y, C=0.1), tol=1e-9)
+    >>> found = cvxscreen.weight_range(solution, X[:5], size=0.1)
+    >>> found.certain                                           # predictions that keep their sign
+    array([ True, False,  True, False,  True])
     """
     problem = accepted(solution)
     point = solution.point()

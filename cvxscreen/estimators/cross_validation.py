@@ -64,6 +64,14 @@ class ScreenedSVCCV(ScreenedSVC):
         the largest.
     classes_, coef_, intercept_, support_, support_vectors_, dual_coef_, certificates_
         As in `ScreenedSVC`, of the refitted model.
+
+    Examples
+    --------
+    >>> from cvxscreen.datasets import two_gaussians
+    >>> from cvxscreen.estimators import ScreenedSVCCV
+    >>> model = ScreenedSVCCV([0.01, 0.1, 1.0]).fit(*two_gaussians(200, 3))
+    >>> model.scores_.shape, model.certificates_[0].ok
+    ((5, 3), True)
     """
 
     def __init__(

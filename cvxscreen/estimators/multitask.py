@@ -57,6 +57,16 @@ class MultiTaskSVC(ClassifierMixin, BaseEstimator):
     -----
     Chen, Tang, Liu, Ye, TPAMI 2013, (64). A task that has one class only in `fit` always predicts
     that class.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cvxscreen.estimators import MultiTaskSVC
+    >>> X = np.random.default_rng(0).normal(size=(90, 4))
+    >>> task = np.arange(90) % 3
+    >>> model = MultiTaskSVC(h=1, alpha=0.1, beta=0.01).fit(X, X[:, 0] > 0, task)
+    >>> model.predict(X[:3], task[:3]).shape
+    (3,)
     """
 
     def __init__(

@@ -45,6 +45,18 @@ class Comparisons(Echoed):
         For triplets from labels: the anchor of each block and the points of its lists.
     listed : array of int, shape (T, 2, 3 or 4), optional
         The points of every term where they were given one by one.
+
+    Examples
+    --------
+    >>> import numpy as np, cvxscreen
+    >>> X = np.random.default_rng(0).normal(size=(40, 3))
+    >>> y = X[:, 0] > 0
+    >>> T = cvxscreen.triplets(X, y, k=2)
+    >>> T
+    <Comparisons: 160 comparisons over 40 points and 126 pairs>
+    >>> both = T + cvxscreen.triplets(X, index=[[0, 1, 2]])     # a mixture
+    >>> len(both)
+    161
     """
 
     n: int
@@ -257,6 +269,18 @@ def triplets(
     ------
     InvalidInput
         On wrong shapes, labels of one class only, or indices outside the data.
+
+    Examples
+    --------
+    >>> import numpy as np, cvxscreen
+    >>> X = np.random.default_rng(0).normal(size=(40, 3))
+    >>> y = X[:, 0] > 0
+    >>> T = cvxscreen.triplets(X, y, k=2)
+    >>> len(T)
+    160
+    >>> i, j, l = T.index[0]
+    >>> bool(y[i] == y[j]), bool(y[i] == y[l])
+    (True, False)
     """
     rows = Rows(X)
     n = rows.shape[0]
@@ -316,6 +340,14 @@ def pairs(
     Returns
     -------
     Comparisons
+
+    Examples
+    --------
+    >>> import numpy as np, cvxscreen
+    >>> X = np.random.default_rng(0).normal(size=(40, 3))
+    >>> T = cvxscreen.pairs(X, X[:, 0] > 0, k=2)
+    >>> len(T)
+    126
     """
     rows = Rows(X)
     n = rows.shape[0]
@@ -356,6 +388,14 @@ def quadruplets(X: Any, index: ArrayLike) -> Comparisons:
     Returns
     -------
     Comparisons
+
+    Examples
+    --------
+    >>> import numpy as np, cvxscreen
+    >>> X = np.random.default_rng(0).normal(size=(40, 3))
+    >>> T = cvxscreen.quadruplets(X, [[0, 1, 2, 3], [4, 5, 6, 7]])
+    >>> len(T), cvxscreen.solve(cvxscreen.rtlm(X, T, lam=1.0)).certificate.ok
+    (2, True)
     """
     rows = Rows(X)
     some_rows(*rows.shape)

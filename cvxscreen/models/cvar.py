@@ -75,6 +75,14 @@ def cvar(
     ------
     InvalidInput
         On NaN, wrong shapes, empty data, or a level outside (0, 1).
+
+    Examples
+    --------
+    >>> import numpy as np, cvxscreen
+    >>> R = np.random.default_rng(0).normal(0.01, 0.05, size=(200, 4))
+    >>> solution = cvxscreen.solve(cvxscreen.cvar(R, 0.9), tol=1e-8)
+    >>> round(float(solution.w.sum()), 6), round(solution.value, 4)
+    (1.0, 0.0371)
     """
     rows = Rows(R)
     n, d = rows.shape

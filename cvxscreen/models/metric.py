@@ -70,6 +70,17 @@ def rtlm(
     -----
     Yoshida, Takeuchi, Karasuyama 2019, (2.1), with weights, thresholds and a linear term
     (section 6.3). An optimum at a kink (`gamma` 0) is found to the same certified gap, but slower.
+
+    Examples
+    --------
+    >>> import numpy as np, cvxscreen
+    >>> X = np.random.default_rng(0).normal(size=(40, 3))
+    >>> y = X[:, 0] > 0
+    >>> T = cvxscreen.triplets(X, y, k=2)
+    >>> solution = cvxscreen.solve(cvxscreen.rtlm(X, T, lam=10.0), tol=1e-8)
+    >>> metric = cvxscreen.metric_of(solution.problem, solution.x)
+    >>> metric.shape, int(metric.diagonal().argmax())
+    ((3, 3), 0)
     """
     rows = Rows(X)
     some_rows(*rows.shape)
@@ -107,7 +118,19 @@ def rtlm(
 
 
 def metric_of(problem: Problem, x: ArrayLike) -> Array:
-    """The matrix M, shape (d, d), of a solution's coordinates."""
+    """The matrix M, shape (d, d), of a solution's coordinates.
+
+    Examples
+    --------
+    >>> import numpy as np, cvxscreen
+    >>> X = np.random.default_rng(0).normal(size=(40, 3))
+    >>> y = X[:, 0] > 0
+    >>> T = cvxscreen.triplets(X, y, k=2)
+    >>> solution = cvxscreen.solve(cvxscreen.rtlm(X, T, lam=10.0))
+    >>> metric = cvxscreen.metric_of(solution.problem, solution.x)
+    >>> metric.shape, int(metric.diagonal().argmax())
+    ((3, 3), 0)
+    """
     one_of("problem", problem, Problem, "a problem from `rtlm` is needed")
     design = problem.design
     if not isinstance(design, Pairs):
@@ -117,7 +140,21 @@ def metric_of(problem: Problem, x: ArrayLike) -> Array:
 
 
 def factor_of(problem: Problem, x: ArrayLike, rank: int | None = None) -> Array:
-    """L with ``M = L' L``, shape (r, d): new data transformed by ``X @ L.T`` have the metric."""
+    """L with ``M = L' L``, shape (r, d): new data transformed by ``X @ L.T`` have the metric.
+
+    Examples
+    --------
+    >>> import numpy as np, cvxscreen
+    >>> X = np.random.default_rng(0).normal(size=(40, 3))
+    >>> y = X[:, 0] > 0
+    >>> T = cvxscreen.triplets(X, y, k=2)
+    >>> solution = cvxscreen.solve(cvxscreen.rtlm(X, T, lam=10.0))
+    >>> L = cvxscreen.factor_of(solution.problem, solution.x)
+    >>> bool(np.allclose(L.T @ L, cvxscreen.metric_of(solution.problem, solution.x)))
+    True
+    >>> (X @ L.T).shape                                         # the data, in the metric
+    (40, 2)
+    """
     rank = None if rank is None else whole("rank", rank, 1)
     values, vectors = np.linalg.eigh(metric_of(problem, x))
     order = np.argsort(-values)[: len(values) if rank is None else rank]

@@ -74,6 +74,17 @@ def raso(
     A task with one class only is allowed for a classification loss: with an intercept that costs
     nothing its solution is ``u = 0`` and ``b`` the label. Chen, Tang, Liu, Ye, *A convex
     formulation for learning a shared predictive structure from multiple tasks*, TPAMI 2013.
+
+    Examples
+    --------
+    >>> import numpy as np, cvxscreen
+    >>> rng = np.random.default_rng(0)
+    >>> X = [rng.normal(size=(30, 4)) for _ in range(3)]
+    >>> tasks = [(A, np.where(A[:, 0] > 0, 1.0, -1.0)) for A in X]
+    >>> problem = cvxscreen.raso(tasks, h=1, alpha=0.1, beta=0.01)
+    >>> solution = cvxscreen.solve(problem)
+    >>> solution.U.shape, solution.certificate.ok
+    ((4, 3), True)
     """
     positive("alpha", alpha), positive("beta", beta)
     choice("loss", loss, LOSSES)

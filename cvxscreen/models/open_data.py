@@ -325,6 +325,17 @@ def open_data(
         If there is nothing there, or not what its name says.
     MissingDependency
         For .zarr and .parquet without Dask and what it needs to read them.
+
+    Examples
+    --------
+    >>> import tempfile, cvxscreen, numpy as np
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/data.npy", np.column_stack([X, y]))
+    ...     rows, target = cvxscreen.open_data(f"{folder}/data.npy", target=-1)
+    ...     solution = cvxscreen.solve(cvxscreen.svm(rows, target))
+    >>> solution.certificate.ok
+    True
     """
     chunk_bytes = whole("chunk_bytes", chunk_bytes, 1)
     folder = None if cache is None else empty_folder(file_path("cache", cache))

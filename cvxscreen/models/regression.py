@@ -91,6 +91,16 @@ def regression(
     Wang et al. 2014, section 5, for the absolute loss (LAD). Without the squared norm nothing is
     strongly convex: see `cvxscreen.solvers.relaxation`. With C infinite the minimiser need not be
     unique.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.heavy_tailed_regression(100, 3)
+    >>> problem = cvxscreen.regression(X, y, C=1.0, loss="quantile", tau=0.9, intercept=True)
+    >>> solution = cvxscreen.solve(problem, tol=1e-9)
+    >>> below = y < X @ solution.w + solution.intercept - 1e-6
+    >>> bool(0.85 < below.mean() <= 0.9)
+    True
     """
     unpenalised = isinstance(C, float) and bool(np.isposinf(C))
     if not unpenalised:

@@ -72,6 +72,16 @@ def sparse_svm(
     Notes
     -----
     Shibagaki et al. 2016, (1), with the smoothed hinge of its Table 1.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(100, 20)
+    >>> problem = cvxscreen.sparse_svm(X, y, 1.0)
+    >>> problem = problem.with_(lam=0.5 * cvxscreen.lambda_max(problem))
+    >>> solution = cvxscreen.solve(problem, tol=1e-9)
+    >>> int((solution.x != 0).sum()), int(solution.screening.dropped.sum())
+    (9, 11)
     """
     lp = number("l2", l2, "0 (for the LP-SVM) or a positive number is needed") == 0
     chunks = None if lp and isinstance(X, np.memmap) else opened(X)
@@ -146,6 +156,14 @@ def sparse_svr(
     ------
     InvalidInput
         On NaN, wrong shapes, empty data, parameters that are not positive.
+
+    Examples
+    --------
+    >>> import numpy as np, cvxscreen
+    >>> X = np.random.default_rng(0).normal(size=(100, 20))
+    >>> solution = cvxscreen.solve(cvxscreen.sparse_svr(X, 3 * X[:, 0], 0.2), tol=1e-9)
+    >>> np.flatnonzero(solution.x)
+    array([0])
     """
     shape = Shape(gamma=gamma, epsilon=epsilon, delta=delta)
     pure = number("l2", l2, "0 (with Huber's loss) or a positive number is needed") == 0

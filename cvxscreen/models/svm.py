@@ -86,6 +86,15 @@ def svm(
     Ogawa et al. 2014, (1); Wang et al. 2014, (1), with ``phi`` the hinge. Zhu, Rosset, Hastie,
     Tibshirani (2003), 1-norm support vector machines, for ``penalty="l1"``; nothing is strongly
     convex there, see `cvxscreen.solvers.relaxation`.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> problem = cvxscreen.svm(X, y, C=0.1, loss="squared_hinge", intercept=True)
+    >>> solution = cvxscreen.solve(problem, tol=1e-9)
+    >>> float(((X @ solution.w + solution.intercept) * y > 0).mean())   # share classified right
+    0.94
     """
     C, intercept = positive("C", C), flag("intercept", intercept)
     choice("penalty", penalty, ("l2", "l1"))

@@ -126,6 +126,24 @@ class MultiTask(Record):
         Positive; the penalty outside and inside the shared subspace is ``alpha`` and ``beta``.
     loss : str
         Name of the loss.
+
+    Examples
+    --------
+    >>> import numpy as np, cvxscreen
+    >>> rng = np.random.default_rng(0)
+    >>> X = [rng.normal(size=(30, 4)) for _ in range(3)]
+    >>> tasks = [(A, np.where(A[:, 0] > 0, 1.0, -1.0)) for A in X]
+    >>> problem = cvxscreen.raso(tasks, h=1, alpha=0.1, beta=0.01)
+    >>> print(problem)
+    MultiTask problem (rASO)
+      tasks               3
+      samples             90
+      samples of a task   30
+      features            4
+      shared dimension h  1
+      alpha               0.1
+      beta                0.01
+      loss                hinge
     """
 
     X: tuple[Array, ...]

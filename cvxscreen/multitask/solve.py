@@ -54,6 +54,20 @@ class MultiTaskSolution(Record):
     solver, mode : str
     seconds : float
         Wall time of the whole call.
+
+    Examples
+    --------
+    >>> import numpy as np, cvxscreen
+    >>> rng = np.random.default_rng(0)
+    >>> X = [rng.normal(size=(30, 4)) for _ in range(3)]
+    >>> tasks = [(A, np.where(A[:, 0] > 0, 1.0, -1.0)) for A in X]
+    >>> problem = cvxscreen.raso(tasks, h=1, alpha=0.1, beta=0.01)
+    >>> solution = cvxscreen.solve(problem)
+    >>> solution.U.shape, solution.b.shape, solution.certificate.ok
+    ((4, 3), (3,), True)
+    >>> right = [solution.predict(A, t) * b > 0 for t, (A, b) in enumerate(tasks)]
+    >>> [int(of_task.sum()) for of_task in right]               # of 30 each
+    [30, 30, 28]
     """
 
     problem: MultiTask

@@ -471,6 +471,14 @@ def on_dask(
         For an ordinary matrix, or a client together with threads.
     MissingDependency
         If Dask is not installed.
+
+    Examples
+    --------
+    >>> import cvxscreen, dask.array
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> rows = cvxscreen.on_dask(dask.array.from_array(X, chunks=(100, 3)))
+    >>> cvxscreen.solve(cvxscreen.svm(rows, y)).certificate.ok
+    True
     """
     engine = DaskEngine(client, workers, retries, progress)
     if is_dask(X):

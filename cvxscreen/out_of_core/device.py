@@ -249,6 +249,14 @@ def on_device(X: Any, *, chunk_bytes: int = CHUNK_BYTES, workers: int = 1) -> Op
         For another kind of array, or a device without double precision.
     MissingDependency
         For a torch.Tensor without `array_api_compat`.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> rows = cvxscreen.on_device(X)                           # or a torch.Tensor on a GPU
+    >>> cvxscreen.solve(cvxscreen.svm(rows, y)).certificate.ok
+    True
     """
     return DeviceRows(X, chunk_bytes), Local(whole("workers", workers, 1))
 

@@ -54,6 +54,16 @@ class PathPoint:
     serves : pair of float, optional
         On a path to a relative `eps`: the lowest and the highest C at which `x` is within `eps` of
         optimal.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> point = cvxscreen.path(cvxscreen.svm(X, y), values=[0.1, 0.2], tol=1e-9).points[1]
+    >>> point.value, point.x.shape, round(point.objective, 4), point.status
+    (0.2, (3,), 9.6055, 'optimal')
+    >>> sorted(point.before)                                    # shares proven from the neighbour
+    ['linear', 'quadratic', 'zero']
     """
 
     value: float
@@ -127,6 +137,14 @@ class Path(Record):
         False when the run was cut short; the points are then those that were ready.
     stopped : str
         By what: ``"interrupted"`` or ``"time_limit"``; empty when finished.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> path = cvxscreen.path(cvxscreen.svm(X, y), values=[0.01, 0.1, 1.0])
+    >>> path.values, path.finished, [point.status for point in path.points]
+    (array([0.01, 0.1 , 1.  ]), True, ['optimal', 'optimal', 'optimal'])
     """
 
     points: Sequence[PathPoint]
@@ -300,6 +318,17 @@ def load_path(file: str | FilePath) -> Path:
     ------
     InvalidInput
         If `file` is missing or holds something else.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     cvxscreen.path(cvxscreen.svm(X, y), values=[0.1, 1.0]).save(f"{folder}/path.npz")
+    ...     again = cvxscreen.load_path(f"{folder}/path.npz")
+    >>> again.values
+    array([0.1, 1. ])
     """
     place = file_path("file", file)
     if not place.is_file():

@@ -51,6 +51,18 @@ def c_interval(problem: Problem, point: Point) -> tuple[Array, Array]:
         At every C in ``[low_i, high_i]`` the term is on the piece that the midpoint ball of `point`
         proves at C0. NaN where it proves none. Exact roots; with an unpenalised coordinate the
         largest of a few ranges of C over which the decision could be proven as a whole.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> solution = cvxscreen.solve(cvxscreen.svm(X, y, C=0.1), tol=1e-9)
+    >>> low, high = cvxscreen.c_interval(solution.problem, solution.point())
+    >>> decided = low <= high                                   # False where NaN
+    >>> int(decided.sum()), bool(((low <= 0.1) & (0.1 <= high))[decided].all())
+    (198, True)
+    >>> int(((low <= 0.2) & (0.2 <= high)).sum())               # still decided at C = 0.2
+    137
     """
     _fits(problem, point)
     own = point.problem
@@ -247,6 +259,15 @@ def eps_interval(problem: Problem, point: Point, eps: float) -> tuple[float, flo
     ------
     InvalidInput
         For `eps` outside (0, 1).
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> solution = cvxscreen.solve(cvxscreen.svm(X, y, C=0.1), tol=1e-9)
+    >>> low, high = cvxscreen.eps_interval(solution.problem, solution.point(), 0.01)
+    >>> round(low, 3), round(high, 3)
+    (0.079, 0.126)
     """
     _fits(problem, point)
     tolerance(eps, "eps")

@@ -95,6 +95,18 @@ def lam_interval(point: Point, bound: str = "midpoint") -> tuple[Array, Array, C
         For a problem that is not over a cone.
     UnknownName
         For another bound.
+
+    Examples
+    --------
+    >>> import numpy as np, cvxscreen
+    >>> X = np.random.default_rng(0).normal(size=(40, 3))
+    >>> y = X[:, 0] > 0
+    >>> T = cvxscreen.triplets(X, y, k=2)
+    >>> solution = cvxscreen.solve(cvxscreen.rtlm(X, T, lam=10.0), tol=1e-8)
+    >>> low, high, piece = cvxscreen.lam_interval(solution.point())
+    >>> decided = low <= high                                   # False where NaN
+    >>> int(decided.sum()), bool(((low <= 10) & (10 <= high))[decided].all())
+    (156, True)
     """
     one_of("point", point, Point, "a point is needed, as `solution.point()` or `reference_point`")
     bound = choice_in_any_case("bound", bound, ("midpoint", "rrpb"))

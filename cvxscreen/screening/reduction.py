@@ -271,6 +271,15 @@ class Screening(Pieces, Record):
         Features proven not to be zero (safe keeping).
     needed_terms : mask, shape (n,)
         Terms proven to be on no linear piece (safe keeping).
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> solution = cvxscreen.solve(cvxscreen.svm(X, y, C=0.1), tol=1e-9)
+    >>> found = solution.screening                              # proven by the answer itself
+    >>> int(found.zero.sum()), int(found.linear.sum()), int(found.undecided.sum())
+    (135, 63, 2)
     """
 
     problem: Problem

@@ -96,6 +96,15 @@ class Verdict(Pieces, Record):
         What is decided about.
     region : Region
         Where the optimum is proven to be.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> solution = cvxscreen.solve(cvxscreen.svm(X, y, C=0.1), tol=1e-9)
+    >>> verdict = cvxscreen.screen(solution.problem.with_(C=0.11), reference=solution)
+    >>> int(verdict.zero.sum()), int(verdict.linear.sum()), int(verdict.undecided.sum())
+    (135, 52, 13)
     """
 
     losses: Losses

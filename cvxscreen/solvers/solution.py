@@ -172,6 +172,16 @@ class Solution(Record):
     solver, mode : str
     seconds : float
         Wall time of the whole call.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
+    >>> solution = cvxscreen.solve(cvxscreen.svm(X, y, C=0.1), tol=1e-9)
+    >>> solution.status, round(solution.value, 4), solution.x.shape
+    ('optimal', 5.3957, (3,))
+    >>> solution.certificate.ok
+    True
     """
 
     problem: Problem
