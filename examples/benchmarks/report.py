@@ -77,7 +77,8 @@ def origin(held: Any) -> str:
         return "Date, machine and versions were not stored with this run."
     parts = [str(held[k]) for k in ("date", "machine") if held.get(k)]
     versions = held.get("versions") or {}
-    parts += [f"Python {held['python']}"] * bool(held.get("python"))
+    if held.get("python"):
+        parts.append(f"Python {held['python']}")
     parts += [f"{name} {number}" for name, number in versions.items()]
     return "; ".join(parts) + "."
 
