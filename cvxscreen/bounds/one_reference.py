@@ -19,6 +19,7 @@ from cvxscreen.bounds.regions import Ball, Everywhere, Place, Region, TwoBalls
 from cvxscreen.bounds.regions.functionals import inner, length
 from cvxscreen.core.balance import imbalance_cost
 from cvxscreen.core.duality import Point, reference_point, rescaled_point
+from cvxscreen.core.losses import FIELDS
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
 
@@ -262,11 +263,26 @@ def same_data(problem: Problem, point: Point) -> None:
 
 
 def _same(problem: Problem, point: Point) -> None:
-    if point.problem is not problem:
+    """Refuse a reference of another problem; an equal one, as `with_` makes it, is the same."""
+    if not _equal(problem, point.problem):
         raise InvalidInput(
             "`reference` was evaluated on another problem; evaluate it on this one with "
             "`reference_point(problem, x, theta)` or use bound='dvi' for a change of C."
         )
+
+
+def _equal(first: Problem, second: Problem) -> bool:
+    """Whether two problems share design, M, constraints and penalty, and the rest is equal."""
+    parts = ("design", "quadratic", "side", "penalty")
+    return first is second or (
+        all(getattr(first, name) is getattr(second, name) for name in parts)
+        and (first.drift, first.imbalance) == (second.drift, second.imbalance)
+        and np.array_equal(first.linear, second.linear)
+        and all(
+            np.array_equal(getattr(first.losses, name), getattr(second.losses, name))
+            for name in FIELDS
+        )
+    )
 
 
 # -- one reference at every C at once -------------------------------------------------------------

@@ -16,14 +16,17 @@ import pytest
 from exact import dot, exact
 from strategies import CASES, LOSSES, Case, Reference, build, points, reference
 
-from cvxscreen.bounds import BOUNDS, PAIRS, PARAMETER_CHANGE, available, named
+from cvxscreen.api import solve
+from cvxscreen.bounds import BOUNDS, PAIRS, PARAMETER_CHANGE, available, midpoint_ball, named
 from cvxscreen.bounds.regions import Ball, Everywhere, Region
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem
+from cvxscreen.datasets import two_gaussians
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
+from cvxscreen.screening.verdict import judge
 
 
 def linear_pieces(loss: str, d: int, seed: int) -> Problem:
@@ -259,3 +262,23 @@ def test_bounds_by_name() -> None:
         assert named(name) is BOUNDS[name]
     with pytest.raises(UnknownName, match="midpoint"):
         named("sphere")
+
+
+def test_an_equal_problem_is_the_same_and_no_other() -> None:
+    """`with_` makes a new object of the same parts; one other number is another problem."""
+    X, y = two_gaussians(60, 3, seed=4)
+    base = svm(X, y, C=0.5)
+    point = solve(base.with_(C=0.6)).point()
+    twin = base.with_(C=0.6)
+    ball = midpoint_ball(twin, point)
+    assert ball.radius == midpoint_ball(point.problem, point).radius
+    assert judge(twin, ball).undecided.sum() < 60
+    f = twin.losses
+    moved = f.b.copy()
+    moved[7] = np.nextafter(moved[7], np.inf)
+    for other in (
+        base, svm(X, y, C=0.6), replace(twin, losses=Losses(moved, f.e, f.q, f.lo, f.hi)),
+        replace(twin, linear=np.ones(3)),
+    ):
+        with pytest.raises(InvalidInput, match="another problem"):
+            midpoint_ball(other, point)

@@ -34,6 +34,18 @@ FAULTS = (
           "if point.feasible else _infeasibility(problem, point)", "if True else None",
           "a point beside its constraints proves a ball",
           "cvxpy_plugin/test_strictly_feasible.py::test_being_off_an_equality_is_charged"),
+    *(balls(name, STALE, part, "", "terms are fixed as another problem has them",
+            "bounds/test_bounds.py::test_an_equal_problem_is_the_same_and_no_other")
+      for name, part in (
+          ("a reference of another linear part",
+           "        and np.array_equal(first.linear, second.linear)\n"),
+          ("a reference of other data", "all(getattr(first, name) is getattr(second, name) "
+                                        "for name in parts)\n        and "),
+      )),
+    balls("a reference of other losses", STALE,
+          "np.array_equal(getattr(first.losses, name), getattr(second.losses, name))", "True",
+          "terms are fixed as another problem has them",
+          "bounds/test_bounds.py::test_an_equal_problem_is_the_same_and_no_other"),
     balls("gap ball", SHRUNK, "radius = up(float(np.sqrt(2.0 * up(point.gap))))",
           "radius = 0.99 * up(float(np.sqrt(2.0 * up(point.gap))))", "terms are fixed wrongly",
           "bounds/test_bounds.py::test_every_bound_is_attained_somewhere"),
