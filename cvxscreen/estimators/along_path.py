@@ -1,4 +1,4 @@
-"""A parameter by cross-validation for the other models: in every fold one screened path."""
+"""A parameter by cross-validation: in every fold one screened path, then the best refitted."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def grid_of(name: str, given: int | ArrayLike, first: float, last: float) -> Arr
 
 
 def searched(
-    model: Any, over: str, grid: Array, scoring: Any, owner: Any, data: tuple[Any, Any, Any]
+    model: Any, over: str, grid: Array, scoring: Any, owner: Any, data: tuple[Any, Any, Any],
+    fold: Callable[..., tuple[Array, Array]] | None = None,
+    fit: Callable[..., Any] | None = None,
 ) -> tuple[Array, Array, Any]:
     """Scores and certified gaps of every value on every fold, and the model refitted with the best.
 
@@ -61,11 +63,15 @@ def searched(
         Whose `cv`, `n_jobs` and `tol` count.
     data : (X, y, weight)
         Validated.
+    fold : callable, optional
+        Another way to the scores and gaps of one fold than `_fold`, with its arguments.
+    fit : callable, optional
+        Another way to fit a model to ``X, y, weight`` than its `fit`; returns it.
     """
     X, y, weight = data
     folds = list(check_cv(owner.cv, y, classifier=is_classifier(model)).split(X, y))
     results = Parallel(n_jobs=owner.n_jobs)(
-        delayed(_fold)(clone(model), over, grid, scoring, data, train, test)
+        delayed(fold or _fold)(clone(model), over, grid, scoring, data, train, test)
         for train, test in folds
     )
     scores = np.array([found for found, _ in results])
@@ -76,7 +82,19 @@ def searched(
     ties = grid[np.isclose(means, means.max(), rtol=0, atol=1e-15)]
     best = float(ties.min() if over == "C" else ties.max())  # the most regularised among equals
     refitted = clone(model).set_params(**{over: best, "tol": min(owner.tol, REFIT)})
-    return scores, gaps, refitted.fit(X, y, weight)
+    return scores, gaps, (fit or type(model).fit)(refitted, X, y, weight)
+
+
+def parted(
+    model: Any, data: tuple[Any, Any, Any], train: NDArray[np.intp], test: NDArray[np.intp]
+) -> tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]]:
+    """The data of a fold to fit to, validated by `model`, and those that are left out."""
+    X, y, weight = data
+    pairwise = model.__sklearn_tags__().input_tags.pairwise
+    inside = X[np.ix_(train, train)] if pairwise else X[train]
+    outside = X[np.ix_(test, train)] if pairwise else X[test]
+    kept, left = (None, None) if weight is None else (weight[train], weight[test])
+    return model._checked(inside, y[train], kept), (outside, y[test], left)
 
 
 def _fold(
@@ -84,31 +102,25 @@ def _fold(
     train: NDArray[np.intp], test: NDArray[np.intp],
 ) -> tuple[Array, Array]:
     """Scores on the rows `test` at every value, and the certified gaps."""
-    X, y, weight = data
-    pairwise = model.__sklearn_tags__().input_tags.pairwise
-    inside = X[np.ix_(train, train)] if pairwise else X[train]
-    outside = X[np.ix_(test, train)] if pairwise else X[test]
-    inside, labels, inner = model._checked(
-        inside, y[train], None if weight is None else weight[train]
-    )
+    (inside, labels, weight), (outside, y, left) = parted(model, data, train, test)
     order = np.argsort(grid if over == "C" else -grid, kind="stable")  # from the emptier model on
-    problems = model._problems(inside, labels, inner, float(grid[order[0]]))
+    problems = model._problems(inside, labels, weight, float(grid[order[0]]))
     paths = [
         path(p, over=over, values=grid[order], tol=model.tol, mode=model.mode).points
         for p in problems
     ]
     scorer = check_scoring(model, scoring=scoring)
-    rest = {} if weight is None else {"sample_weight": weight[test]}
+    rest = {} if left is None else {"sample_weight": left}
     scores, gaps = np.empty(len(grid)), np.empty(len(grid))
     for step, place in enumerate(order):
         found = [points[step] for points in paths]
         model._take(inside, problems, [point.x for point in found])
-        scores[place] = scorer(model, outside, y[test], **rest)
+        scores[place] = scorer(model, outside, y, **rest)
         gaps[place] = max(point.relative_gap for point in found)
     return scores, gaps
 
 
-def _as_fitted(owner: Any, refitted: Any) -> None:
+def as_fitted(owner: Any, refitted: Any) -> None:
     """Give `owner` what the refitted model has learned."""
     for name, value in vars(refitted).items():
         if name.endswith("_") and name not in ("n_features_in_", "feature_names_in_"):
@@ -222,7 +234,7 @@ class ScreenedRegressorCV(ScreenedRegressor):
             model, "C", self.Cs_, scoring, self, data
         )
         self.C_ = float(best.C)
-        _as_fitted(self, best)
+        as_fitted(self, best)
         return self
 
     def _model(self) -> ScreenedRegressor:
@@ -335,5 +347,5 @@ class SparseSVCCV(SparseSVC):
             model, "lam", self.lams_, self.scoring, self, data
         )
         self.best_lam_ = float(best.lam)
-        _as_fitted(self, best)
+        as_fitted(self, best)
         return self

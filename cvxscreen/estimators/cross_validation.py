@@ -9,17 +9,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import check_scoring
-from sklearn.model_selection import check_cv
-from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from cvxscreen._support.validation import tolerance
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.problem import Problem
-from cvxscreen.estimators.along_path import REFIT, grid_of
+from cvxscreen.estimators.along_path import as_fitted, grid_of, parted, searched
 from cvxscreen.estimators.classifier import ScreenedSVC
-from cvxscreen.estimators.fitting import Array, LeavesOut, warn_uncertified
+from cvxscreen.estimators.fitting import Array, LeavesOut
 from cvxscreen.paths.path import path
 from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, ready
 from cvxscreen.solvers.interface import check_request
@@ -130,23 +128,11 @@ class ScreenedSVCCV(ScreenedSVC):
         if len(np.unique(y)) < 2:
             self._problems(X, y, weight, 1.0)  # raises
         self.Cs_ = grid_of("Cs", self.Cs, 1e-3, 10.0)
-        folds = list(check_cv(self.cv, y, classifier=True).split(X, y))
-        results = Parallel(n_jobs=self.n_jobs)(
-            delayed(_fold)(self._with(1.0), X, y, weight, self.Cs_, train, test, self.scoring)
-            for train, test in folds
+        self.scores_, self.path_gaps_, best = searched(
+            self._with(1.0), "C", self.Cs_, self.scoring, self, (X, y, weight), _fold, _refitted
         )
-        self.scores_ = np.array([scores for scores, _ in results])
-        self.path_gaps_ = np.array([gaps for _, gaps in results])
-        if not (self.path_gaps_ <= self.tol).all():
-            warn_uncertified(f"the largest relative gap of a fold is {self.path_gaps_.max():.1e}")
-        means = self.scores_.mean(axis=0)
-        self.C_ = float(self.Cs_[np.isclose(means, means.max(), rtol=0, atol=1e-15)].min())
-        best = self._with(self.C_).set_params(tol=min(self.tol, REFIT))
-        if not _refitted(best, X, y, weight):
-            best.fit(X, y, weight)
-        for name, value in vars(best).items():
-            if name.endswith("_") and name not in ("n_features_in_", "feature_names_in_"):
-                setattr(self, name, value)
+        self.C_ = float(best.C)
+        as_fitted(self, best)
         return self
 
     def _unfitted(self) -> LeavesOut:
@@ -163,56 +149,49 @@ class ScreenedSVCCV(ScreenedSVC):
         return ScreenedSVC(C, **given)
 
 
-def _refitted(model: ScreenedSVC, X: Any, y: NDArray[Any], weight: Array | None) -> bool:
+def _refitted(
+    model: ScreenedSVC, X: Any, y: NDArray[Any], weight: Array | None
+) -> ScreenedSVC:
     """Fit `model` by the compiled path where that takes its problems and every certificate holds.
 
     In the certified mode only; the ordinary loop is left the rest.
     """
     problems = model._problems(X, y, weight, model.C)
     if model.mode != "certified" or not all(compiled_path(p, "auto") for p in problems):
-        return False
+        return model.fit(X, y, weight)
     found = [path(p, values=[model.C], tol=model.tol).points[0] for p in problems]
     pairs = zip(problems, found, strict=True)
     proofs = tuple(certify(p, point.x, point.theta, tol=model.tol) for p, point in pairs)
     if not all(proof.ok for proof in proofs):
-        return False
+        return model.fit(X, y, weight)
     model._store(X, problems, [point.x for point in found])
     model.certificates_ = proofs
-    return True
+    return model
 
 
 def _fold(
-    model: ScreenedSVC,
-    X: Any,
-    y: NDArray[Any],
-    weight: Array | None,
-    grid: Array,
-    train: NDArray[np.intp],
-    test: NDArray[np.intp],
-    scoring: Any,
+    model: ScreenedSVC, over: str, grid: Array, scoring: Any, data: tuple[Any, Any, Any],
+    train: NDArray[np.intp], test: NDArray[np.intp],
 ) -> tuple[Array, Array]:
-    """Scores on the rows `test` for every C of `grid`, and the certified gaps."""
-    pairwise = model.__sklearn_tags__().input_tags.pairwise
-    inside = X[np.ix_(train, train)] if pairwise else X[train]
-    outside = X[np.ix_(test, train)] if pairwise else X[test]
-    inside, labels, inner = model._checked(
-        inside, y[train], None if weight is None else weight[train]
-    )
+    """Scores on the rows `test` for every C of `grid`, and the certified gaps.
+
+    Without the records of `path`, and linear models are scored in one pass.
+    """
+    (inside, labels, weight), (outside, y, left) = parted(model, data, train, test)
     order = np.argsort(grid, kind="stable")
-    problems = model._problems(inside, labels, inner, float(grid[order[0]]))
+    problems = model._problems(inside, labels, weight, float(grid[order[0]]))
     paths = [_solutions(p, grid[order], model.tol, model.mode) for p in problems]
     scores, gaps = np.empty(len(grid)), np.empty(len(grid))
     gaps[order] = np.max([[gap for _, gap in found] for found in paths], axis=0)
     points = [[found[step][0] for found in paths] for step in range(len(grid))]
-    left = None if weight is None else weight[test]
     if scoring is None and model._linear:
-        scores[order] = _accuracies(model, inside, problems, points, outside, y[test], left)
+        scores[order] = _accuracies(model, inside, problems, points, outside, y, left)
         return scores, gaps
     scorer = check_scoring(model, scoring=scoring)
     rest = {} if left is None else {"sample_weight": left}
     for place, found in zip(order, points, strict=True):
         model._store(inside, problems, found)
-        scores[place] = scorer(model, outside, y[test], **rest)
+        scores[place] = scorer(model, outside, y, **rest)
     return scores, gaps
 
 
