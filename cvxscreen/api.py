@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from cvxscreen import bounds as bound_table
 from cvxscreen._support.extensions import or_cvxpy
 from cvxscreen._support.limits import UNLIMITED, Limits, Progress
-from cvxscreen._support.validation import choice_in_any_case, one_of, tolerance
+from cvxscreen._support.validation import check_request, choice_in_any_case, one_of, tolerance
 from cvxscreen.bounds import Bound
 from cvxscreen.certificates import certificate
 from cvxscreen.certificates.certificate import Certificate
@@ -19,7 +19,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
 from cvxscreen.multitask import MultiTask, MultiTaskSolution, solve_multitask
 from cvxscreen.screening.verdict import Verdict, judge
-from cvxscreen.solvers.interface import SubproblemSolver, check_request
+from cvxscreen.solvers.interface import SubproblemSolver
 from cvxscreen.solvers.lp_svm import LP_SOLVERS, LpSolution, LpSvm, LpVerdict, screen_lp, solve_lp
 from cvxscreen.solvers.metric.solver import LISTED
 from cvxscreen.solvers.solution import Round, Solution

@@ -102,6 +102,16 @@ def choice_in_any_case(name: str, value: object, known: Iterable[str]) -> str:
     return lower if isinstance(lower, str) and lower in known else choice(name, value, known)
 
 
+MODES = ("safe", "certified")
+"""Whether only proofs fix terms, or predictions as well, certified afterwards."""
+
+
+def check_request(mode: object, tol: object) -> None:
+    """Refuse an unknown mode and a tolerance outside (0, 1)."""
+    choice("mode", mode, MODES)
+    tolerance(tol)
+
+
 def word(name: str, value: object, needed: str) -> str:
     """`value`, which must be a text."""
     if not isinstance(value, str):

@@ -15,7 +15,7 @@ from cvxpy.reductions.solvers.solving_chain import DPP_ERROR_MSG
 from cvxpy.utilities.warn import warn
 
 from cvxscreen._support.extensions import supplied
-from cvxscreen._support.validation import choice, one_of, tolerance
+from cvxscreen._support.validation import check_request, one_of
 from cvxscreen.cvxpy_plugin.report import Report, with_report
 from cvxscreen.cvxpy_plugin.solver_options import (
     ACCURACY,
@@ -25,9 +25,6 @@ from cvxscreen.cvxpy_plugin.solver_options import (
     options_for,
 )
 from cvxscreen.cvxpy_plugin.worthwhile import why_not_worthwhile
-
-MODES = ("certified", "safe")
-"""As in `cvxscreen.solvers.loop`."""
 
 BUILTIN = "BUILTIN"
 """``solver="builtin"`` (in any case) asks for the built-in solver: no CVXPY solve at all."""
@@ -159,8 +156,7 @@ class Request:
         UnknownName, InvalidInput
             For `mode` and `tol`.
         """
-        choice("mode", self.mode, MODES)
-        tolerance(self.tol)
+        check_request(self.mode, self.tol)
         named = isinstance(self.solver, str) and not self.builtin
         strange = not (self.solver is None or named or self.builtin or hasattr(self.solver, "name"))
         if any(self.options.get(name) for name in ELSEWHERE):

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.rounding import up
 from cvxscreen._support.tables import Record, fields
-from cvxscreen._support.validation import array, finite, tolerance
+from cvxscreen._support.validation import array, check_request, finite, tolerance
 from cvxscreen.bounds import default_bounds, midpoint_ball
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import FIELDS, Losses
@@ -30,7 +30,6 @@ from cvxscreen.data_changes.changed import refit as refit_from
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.screening.verdict import Verdict, judge
-from cvxscreen.solvers.interface import check_request
 from cvxscreen.solvers.solution import Solution
 
 __all__ = ["DataChange", "Influence", "add", "influence", "remove", "reweight"]

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import check_scoring
 from sklearn.utils.validation import check_is_fitted
 
-from cvxscreen._support.validation import tolerance
+from cvxscreen._support.validation import check_request, tolerance
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.problem import Problem
@@ -20,7 +20,6 @@ from cvxscreen.estimators.classifier import ScreenedSVC
 from cvxscreen.estimators.fitting import Array, LeavesOut
 from cvxscreen.paths.path import path
 from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, ready
-from cvxscreen.solvers.interface import check_request
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.registry import compiled_path
 from cvxscreen.solvers.solution import Solution

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen._support.extensions import supplied
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen._support.tables import Record, fields, table
-from cvxscreen._support.validation import choice, finite, one_of, tolerance, word
+from cvxscreen._support.validation import MODES, choice, finite, one_of, tolerance, word
 from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.core.duality import dual_feasible
 from cvxscreen.errors import InvalidInput
@@ -159,7 +159,6 @@ class MultiTaskSolution(Record):
 
 
 SOLVERS = ("auto", "builtin", "bcd", "plain", "admm", "apg", "fista")
-MODES = ("safe", "certified")
 DENSE = 500
 """Up to so many samples a task smooth losses go to block coordinate descent as well."""
 

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen._support.extensions import or_cvxpy
 from cvxscreen._support.limits import Limits, Progress
 from cvxscreen._support.validation import (
+    check_request,
     choice,
     choice_in_any_case,
     finite,
@@ -32,7 +33,7 @@ from cvxscreen.paths.run import (
     known_points,
     lambda_only,
 )
-from cvxscreen.solvers.interface import SubproblemSolver, check_request
+from cvxscreen.solvers.interface import SubproblemSolver
 from cvxscreen.solvers.lp_svm import LP_SOLVERS, LpSvm
 from cvxscreen.solvers.metric.sequence import metric_grid
 from cvxscreen.solvers.metric.solver import MetricSolver, is_metric

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen._support.validation import choice, tolerance
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
@@ -19,14 +18,6 @@ Array = NDArray[np.float64]
 
 _ORDINARY = 1e50
 """Margins below this are nowhere near an overflow, nor are their squares."""
-
-MODES = ("safe", "certified")
-
-
-def check_request(mode: str, tol: float) -> None:
-    """Refuse an unknown mode and a tolerance outside (0, 1)."""
-    choice("mode", mode, MODES)
-    tolerance(tol)
 
 
 @dataclass(frozen=True, eq=False)

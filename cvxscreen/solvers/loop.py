@@ -25,15 +25,14 @@ from typing import Any
 
 import numpy as np
 
+from cvxscreen._support.validation import MODES, check_request
 from cvxscreen.bounds import Bound, default_bounds
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.solvers.interface import (
-    MODES,
     Start,
     SubproblemResult,
     SubproblemSolver,
-    check_request,
 )
 from cvxscreen.solvers.prox_newton.rows_and_columns import (
     PredictedRowsAndColumns,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen._support.validation import one_of
+from cvxscreen._support.validation import check_request, one_of
 from cvxscreen.bounds import Bound, midpoint_ball
 from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.certificates.metric import certify_metric
@@ -32,7 +32,6 @@ from cvxscreen.solvers.interface import (
     Start,
     SubproblemResult,
     SubproblemSolver,
-    check_request,
 )
 from cvxscreen.solvers.metric.run import Run, Step, solve_kinked
 from cvxscreen.solvers.metric.task import Metric, Sphere, Task
