@@ -18,7 +18,7 @@ from . import (
 from . import (
     plots as plots,
 )
-from ._support.memory import (
+from ._support.limits import (
     memory_limit as memory_limit,
 )
 from .api import (
@@ -48,8 +48,14 @@ from .core.problem import (
 from .core.problem import (
     Quadratic as Quadratic,
 )
-from .cvxpy_plugin.explanation import (
+from .cvxpy_plugin.answer import (
+    Report as Report,
+)
+from .cvxpy_plugin.inspection import (
     explain as explain,
+)
+from .cvxpy_plugin.inspection import (
+    verify as verify,
 )
 from .cvxpy_plugin.parameter_path import (
     ParameterPath as ParameterPath,
@@ -57,14 +63,8 @@ from .cvxpy_plugin.parameter_path import (
 from .cvxpy_plugin.reduced import (
     reduce as reduce,
 )
-from .cvxpy_plugin.report import (
-    Report as Report,
-)
 from .cvxpy_plugin.screened_solver import (
     Screened as Screened,
-)
-from .cvxpy_plugin.verify import (
-    verify as verify,
 )
 from .data_changes.bootstrap import (
     Bootstrap as Bootstrap,

@@ -23,12 +23,12 @@ SUPPLIES = {
     "cvxpy.solve": "cvxscreen.cvxpy_plugin.request:solve",
     "cvxpy.screened": "cvxscreen.cvxpy_plugin.plugin:screened_solve",
     "cvxpy.solver": "cvxscreen.cvxpy_plugin.cvxpy_solver:named_cvxpy_solver",
-    "cvxpy.certify": "cvxscreen.cvxpy_plugin.certification:certify_cvxpy",
+    "cvxpy.certify": "cvxscreen.cvxpy_plugin.inspection:certify_cvxpy",
     "cvxpy.leave_one_out": "cvxscreen.cvxpy_plugin.rows_left_out:rows_left_out",
     "cvxpy.path": "cvxscreen.cvxpy_plugin.parameter_path:parameter_path",
-    "cvxpy.problem": "cvxscreen.cvxpy_plugin.build:to_cvxpy",
-    "cvxpy.lp_svm": "cvxscreen.cvxpy_plugin.build:lp_to_cvxpy",
-    "cvxpy.multitask": "cvxscreen.cvxpy_plugin.build:joint_sdp",
+    "cvxpy.problem": "cvxscreen.cvxpy_plugin.cvxpy_solver:to_cvxpy",
+    "cvxpy.lp_svm": "cvxscreen.cvxpy_plugin.cvxpy_solver:lp_to_cvxpy",
+    "cvxpy.multitask": "cvxscreen.cvxpy_plugin.cvxpy_solver:joint_sdp",
     "cvxpy.multitask_solver": "cvxscreen.cvxpy_plugin.cvxpy_solver:solve_joint_sdp",
 }
 """What `cvxscreen._support.extensions` hands to lower layers: the plugin, and a later file."""

@@ -261,7 +261,7 @@ def _verify(args: argparse.Namespace) -> int:
         raise InvalidInput(f"`--C` is {args.C!r}; `verify` takes one value.")
     data = _data(args)
     problem, _, _ = _problem(args, float(grid[0]), data.X, data.y)
-    from cvxscreen.cvxpy_plugin.verify import verify
+    from cvxscreen.cvxpy_plugin.inspection import verify
 
     named_solver(args.solver, problem)  # refuses a name that CVXPY does not know
     result = verify(problem.to_cvxpy(), solver=args.solver)

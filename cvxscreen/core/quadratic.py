@@ -9,7 +9,7 @@ import numpy as np
 import scipy.linalg as sla
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.memory import require
+from cvxscreen._support.limits import require
 from cvxscreen._support.rounding import UNIT, gamma
 from cvxscreen._support.validation import array
 from cvxscreen.designs.protocols import Design

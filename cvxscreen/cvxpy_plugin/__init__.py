@@ -12,24 +12,21 @@ screening, before anything else of the package is imported.
 2. **Check.** CVXPY evaluates the user's own objective and constraints at a few points. What was
    recognised and does not agree, in value or in multipliers, is refused (`recognise.check`).
 3. **Build** the reduced problem: what screening has left is written for CVXPY with one row and at
-   most a few slacks a term (`build`). `cvxpy_solver` makes any solver of CVXPY the solver of these
-   problems; it moves their answers strictly inside the side constraints where that can be done
-   (`strictly_feasible`), so that proofs may rest on them. `metric_start` gives metric learning a
-   first point.
+   most a few slacks a term, and any solver of CVXPY solves it. Its answer is moved strictly inside
+   the side constraints where that can be done, so that proofs may rest on it (`cvxpy_solver`).
 4. **Solve**: the screening loop of `cvxscreen.solvers.loop`, or that of `composite.rounds` beside
    terms that are no losses.
 5. **Restore** all columns and multipliers from the core coordinates (`recognise.recognition`) and
-   hand them to CVXPY's own way back (`restore`).
+   hand them to CVXPY's own way back, with a report (`answer`).
 6. **Certify.** The duality gap on the full problem decides about the status. Without a certificate
    CVXPY solves the problem plainly, and the better of the two answers stays (`plugin`).
 
 What is known of a problem at its next solve is kept in `solution_cache`: the recognition, which a
 changed parameter often only rescales (`recognise.rescale`), the last solution, a refusal.
 
-Other entries: `explanation` (``explain``), `reduced` (``reduce``), `verify` (``verify``),
-`parameter_path` (``path`` over a CVXPY parameter), and `screened_solver` (``Screened``, behind
-CVXPY's compilation instead of in front of it). Their records are in the same files; `report` has
-that of a solve.
+Other entries: `inspection` (``explain``, ``certify``, ``verify``), `reduced` (``reduce``),
+`parameter_path` (``path`` over a CVXPY parameter), `rows_left_out` (``leave_one_out``), and
+`screened_solver` (``Screened``, behind CVXPY's compilation instead of in front of it).
 """
 
 import lazy_loader
@@ -39,11 +36,11 @@ from cvxscreen.registration import register
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "build": ["joint_sdp", "to_cvxpy"],
-        "explanation": ["Explanation", "explain"],
+        "answer": ["Report"],
+        "cvxpy_solver": ["joint_sdp", "to_cvxpy"],
+        "inspection": ["Explanation", "explain"],
         "plugin": ["CvxpyProblem"],
         "reduced": ["Reduced", "reduce"],
-        "report": ["Report"],
         "screened_solver": ["Screened"],
     },
 )

@@ -20,22 +20,30 @@ from cvxscreen._support.limits import ITERATIONS, TIME, Limits
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin import worthwhile
-from cvxscreen.cvxpy_plugin.budgets import screened_budgets
-from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, recognise_refused
-from cvxscreen.cvxpy_plugin.composite.rounds import USELESS, screened_composite
-from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
-from cvxscreen.cvxpy_plugin.metric_start import metric_start
-from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem
-from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
-from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
-from cvxscreen.cvxpy_plugin.report import Counts, Report
-from cvxscreen.cvxpy_plugin.request import BUILTIN, LIMITS, Request, plain
-from cvxscreen.cvxpy_plugin.restore import (
+from cvxscreen.cvxpy_plugin.answer import (
     Answer,
+    Counts,
+    Report,
     restore,
     statistics,
     status_of,
     write_back,
+)
+from cvxscreen.cvxpy_plugin.budgets import screened_budgets
+from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, recognise_refused
+from cvxscreen.cvxpy_plugin.composite.rounds import USELESS, screened_composite
+from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver, metric_start
+from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem
+from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
+from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
+from cvxscreen.cvxpy_plugin.request import (
+    BUILTIN,
+    DEFAULT,
+    LIMITS,
+    Request,
+    chosen_solver,
+    ignore_warnings,
+    plain,
 )
 from cvxscreen.cvxpy_plugin.solution_cache import (
     LastSolution,
@@ -46,7 +54,6 @@ from cvxscreen.cvxpy_plugin.solution_cache import (
     store_refusal,
     store_solution,
 )
-from cvxscreen.cvxpy_plugin.solver_options import DEFAULT, chosen_solver, ignore_warnings
 from cvxscreen.cvxpy_plugin.worthwhile import CANNOT_PAY
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import NotScreenable, NotScreenedWarning

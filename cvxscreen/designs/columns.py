@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.memory import require
+from cvxscreen._support.limits import require
 from cvxscreen.designs.protocols import Design
 from cvxscreen.designs.rows import Rows
 

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.memory import require
+from cvxscreen._support.limits import require
 from cvxscreen._support.rounding import UNIT, gamma
 from cvxscreen.designs.pair_table import PairTable, diagonal_norms, frobenius_norms
 from cvxscreen.designs.term_sets import Terms

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.memory import require
+from cvxscreen._support.limits import require
 from cvxscreen._support.rounding import UNIT, gamma
 from cvxscreen._support.validation import array, stored
 from cvxscreen.errors import InvalidInput

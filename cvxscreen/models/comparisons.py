@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.memory import require
+from cvxscreen._support.limits import require
 from cvxscreen._support.tables import Echoed
 from cvxscreen._support.validation import positive, real, stored
 from cvxscreen.designs.pair_table import PairTable, centred

@@ -31,7 +31,7 @@ from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.cvxpy_plugin.build import build
+from cvxscreen.cvxpy_plugin.cvxpy_solver import build
 from cvxscreen.designs.rows import Rows
 from cvxscreen.solvers.interior_point import InteriorPoint
 from cvxscreen.solvers.newton import Newton

@@ -101,7 +101,7 @@ def test_a_solvers_own_statistics_are_found_as_before(
     assert extra["cvxscreen"].recognised is not aside
     with pytest.raises(AttributeError):
         _ = extra.nothing
-    kept = pickle.loads(pickle.dumps(cvxpy_plugin.report.ExtraStats({"iterations": 3})))
+    kept = pickle.loads(pickle.dumps(cvxpy_plugin.answer.ExtraStats({"iterations": 3})))
     assert kept == {"iterations": 3}
 
 

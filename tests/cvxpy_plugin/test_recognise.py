@@ -12,8 +12,8 @@ import scipy.sparse as sp
 from cvxpy_plugin.zoo import REFUSED, SPELLINGS, Data, Spelling
 
 from cvxscreen.core.losses import Losses
-from cvxscreen.cvxpy_plugin.build import build
-from cvxscreen.cvxpy_plugin.explanation import loss_names
+from cvxscreen.cvxpy_plugin.cvxpy_solver import build
+from cvxscreen.cvxpy_plugin.inspection import loss_names
 from cvxscreen.cvxpy_plugin.recognise.canonical import canonicalise
 from cvxscreen.cvxpy_plugin.recognise.check import check
 from cvxscreen.cvxpy_plugin.recognise.draft import Terms

@@ -57,7 +57,7 @@ HOMES = {
 
 LATE = {
     ("cvxscreen.cli.commands", "cvxscreen.cli.demo"),
-    ("cvxscreen.cli.commands", "cvxscreen.cvxpy_plugin.verify"),
+    ("cvxscreen.cli.commands", "cvxscreen.cvxpy_plugin.inspection"),
     ("cvxscreen.cli.commands", "cvxscreen.estimators"),
 }
 """Imports inside a function, of the parts that load CVXPY or scikit-learn: either takes longer to
@@ -246,8 +246,8 @@ ACCEPTED = [
     ("cvxscreen.certificates.path", "from cvxscreen.core.problem import P", False),
     ("cvxscreen.bounds", "from cvxscreen.bounds.regions import Ball", False),
     ("cvxscreen.solvers.dcd", "from cvxscreen.solvers.loop import run\nfrom . import loop", False),
-    ("cvxscreen.cvxpy_plugin.build", "import cvxpy\nfrom cvxscreen.solvers import loop", False),
-    ("cvxscreen.cvxpy_plugin.build", "from .recognise import Layout", False),
+    ("cvxscreen.cvxpy_plugin.reduced", "import cvxpy\nfrom cvxscreen.solvers import loop", False),
+    ("cvxscreen.cvxpy_plugin.cvxpy_solver", "from .recognise import Layout", False),
     ("cvxscreen.designs", "from .rows import Rows\nfrom cvxscreen.designs.gram import G", True),
     ("cvxscreen.plots", "def f():\n    from matplotlib.figure import Figure", False),
     ("cvxscreen.datasets", "def f():\n    import sklearn.datasets", False),

@@ -20,7 +20,7 @@ from numba.core import config
 from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import on_disk
-from cvxscreen._support.memory import SMALL, memory_of_machine
+from cvxscreen._support.limits import SMALL, memory_of_machine
 from cvxscreen.certificates.path import FILLED, Certificates, PackedSlopes, certify_many
 from cvxscreen.core.closed_form import without_loss
 from cvxscreen.core.duality import reference_point

@@ -33,7 +33,7 @@ FAULTS = (
     balls("equalities that hold up to rounding, for nothing", DROPPED,
           "if point.feasible else _infeasibility(problem, point)", "if True else None",
           "a point beside its constraints proves a ball",
-          "cvxpy_plugin/test_strictly_feasible.py::test_being_off_an_equality_is_charged"),
+          "cvxpy_plugin/test_cvxpy_solver.py::test_being_off_an_equality_is_charged"),
     *(balls(name, STALE, part, "", "terms are fixed as another problem has them",
             "bounds/test_bounds.py::test_an_equal_problem_is_the_same_and_no_other")
       for name, part in (

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from faults.table import DROPPED, SIGN, STALE, SWAPPED, of
 
-BACK = ("cvxpy_plugin/test_recognise.py", "cvxpy_plugin/test_build.py")
+BACK = ("cvxpy_plugin/test_recognise.py", "cvxpy_plugin/test_cvxpy_solver.py")
 draft = of("cvxpy_plugin/recognise/draft.py", *BACK)
 absorb = of("cvxpy_plugin/recognise/partial_minimisation.py", *BACK)
 elements = of("cvxpy_plugin/recognise/recognise.py", *BACK)
 substitution = of("cvxpy_plugin/recognise/elimination.py", *BACK)
-restore = of("cvxpy_plugin/restore.py", "cvxpy_plugin/test_recognise.py",
+restore = of("cvxpy_plugin/answer.py", "cvxpy_plugin/test_recognise.py",
              "cvxpy_plugin/test_solve.py")
 check = of("cvxpy_plugin/recognise/check.py", "cvxpy_plugin/test_recognise.py")
 memory = of("cvxpy_plugin/solution_cache.py", "cvxpy_plugin/test_solution_cache.py")
-answer = of("cvxpy_plugin/certification.py", "cvxpy_plugin/test_certification.py")
+answer = of("cvxpy_plugin/inspection.py", "cvxpy_plugin/test_inspection.py")
 reduced = of("cvxpy_plugin/reduced.py", "cvxpy_plugin/test_reduced.py")
 
 FAULTS = (
     answer("slacks that waste are not charged", DROPPED, "gap = proof.gap + wasted",
            "gap = proof.gap + 0.0 * wasted", "a bad answer is certified",
-           "cvxpy_plugin/test_certification.py::test_slacks_that_waste_are_refused"),
+           "cvxpy_plugin/test_inspection.py::test_slacks_that_waste_are_refused"),
     answer("violated constraints are not looked at", DROPPED,
            "violation = max([proof.violation, *_violations(problem)])",
            "violation = proof.violation", "an infeasible answer is certified",
-           "cvxpy_plugin/test_certification.py::test_slacks_that_cheat_are_refused"),
+           "cvxpy_plugin/test_inspection.py::test_slacks_that_cheat_are_refused"),
     reduced("a reduced problem outlives its parameters' values", DROPPED,
             "if now[p.id] != self._values[p.id]]", "if p.id not in self._values]",
             "a stale answer is certified",

@@ -18,7 +18,7 @@ bundle = of("cvxpy_plugin/recognise/python_loops.py", DUALS)
 borrowing = of("cvxpy_plugin/recognise/variable_values.py", "cvxpy_plugin/test_loop_rows.py")
 cut = of("cvxpy_plugin/composite/rounds.py", "cvxpy_plugin/test_reduced.py")
 reduced = of("cvxpy_plugin/reduced.py", "cvxpy_plugin/test_reduced.py")
-lp = of("cvxpy_plugin/build.py", "solvers/test_lp_svm.py::test_cvxpy_finds_the_same_optimum")
+lp = of("cvxpy_plugin/cvxpy_solver.py", "solvers/test_lp_svm.py::test_cvxpy_finds_the_same_optimum")
 
 atoms = of("cvxpy_plugin/recognise/loss_atoms.py",
            "cvxpy_plugin/test_loss_atoms.py::test_what_is_taken_has_its_value")
