@@ -30,8 +30,7 @@ from cvxscreen.paths.checkpoint import Checkpoint
 from cvxscreen.paths.record import PathPoint, Points, points_of
 from cvxscreen.screening.c_ranges import eps_interval
 from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, PathSegment, ready
-from cvxscreen.solvers.dual_active_set.iterate import PathCache
-from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
+from cvxscreen.solvers.dual_active_set import DualActiveSet, PathCache
 from cvxscreen.solvers.interface import Start, SubproblemSolver
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.lp_svm import LpSolution, LpSvm, solve_lp

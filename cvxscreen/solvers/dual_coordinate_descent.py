@@ -46,8 +46,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.compiled_path.segments import NARROW, CompileClock
-from cvxscreen.solvers.dual_active_set.iterate import DualIterate
-from cvxscreen.solvers.dual_active_set.working_set import Array, Index, inside, sparse_dot
+from cvxscreen.solvers.dual_active_set import DualIterate
 from cvxscreen.solvers.interface import (
     SolverTraits,
     Start,
@@ -56,6 +55,7 @@ from cvxscreen.solvers.interface import (
     refuse_side,
 )
 from cvxscreen.solvers.newton import Newton
+from cvxscreen.solvers.working_set import Array, Index, inside, sparse_dot
 
 # The numbers below steer the work; no answer depends on them. They were found by trial: CPU seconds
 # of examples/benchmarks/cold_fits.py.

@@ -34,13 +34,13 @@ from cvxscreen.solvers.interface import (
     SubproblemResult,
     SubproblemSolver,
 )
-from cvxscreen.solvers.prox_newton.rows_and_columns import (
-    PredictedRowsAndColumns,
-    ProvenRowsAndColumns,
-)
 from cvxscreen.solvers.registry import builtin_solver, builtin_takes, pilot_gap
 from cvxscreen.solvers.relaxation import ProximalSteps, ScreenedRelaxation
 from cvxscreen.solvers.rows import ScreenedRows
+from cvxscreen.solvers.rows_and_columns import (
+    PredictedRowsAndColumns,
+    ProvenRowsAndColumns,
+)
 from cvxscreen.solvers.screened import A, L, P, ProblemInMemory, R, S, ScreenedProblem, Times
 from cvxscreen.solvers.solution import Round, Solution
 from cvxscreen.solvers.streamed.chunked import ScreenedChunks, is_chunked

@@ -16,13 +16,13 @@ from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers import interior_point
 from cvxscreen.solvers.apg import Apg
 from cvxscreen.solvers.compiled_path import segments
-from cvxscreen.solvers.dual_active_set.solver import DualActiveSet, suits
+from cvxscreen.solvers.dual_active_set import DualActiveSet, suits
 from cvxscreen.solvers.dual_coordinate_descent import DualCoordinateDescent
 from cvxscreen.solvers.interface import SubproblemSolver
 from cvxscreen.solvers.interior_point import InteriorPoint
 from cvxscreen.solvers.metric.solver import MetricSolver, is_metric
 from cvxscreen.solvers.newton import Newton
-from cvxscreen.solvers.prox_newton.solver import ProxNewton, takes
+from cvxscreen.solvers.prox_newton import ProxNewton, takes
 from cvxscreen.solvers.smo import Smo
 from cvxscreen.solvers.stochastic import Sdca, Spdc
 

@@ -24,10 +24,9 @@ from cvxscreen._support.compiled import SUMS, compiled
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.columns import by_rows
+from cvxscreen.solvers.column_systems import compressed
 from cvxscreen.solvers.interface import SolverTraits, Start, SubproblemResult, SubproblemSolver
-from cvxscreen.solvers.prox_newton.objective import Terms
-from cvxscreen.solvers.prox_newton.solver import require
-from cvxscreen.solvers.prox_newton.systems import compressed
+from cvxscreen.solvers.prox_newton import Terms, require
 
 Array = NDArray[np.float64]
 

@@ -29,7 +29,7 @@ from sparse_sets import FILES, MADE, load
 import cvxscreen as cs
 from cvxscreen.bounds import dual_ball, joint, midpoint_ball
 from cvxscreen.solvers.loop import SubproblemSolver, solve_screened
-from cvxscreen.solvers.prox_newton.solver import ProxNewton
+from cvxscreen.solvers.prox_newton import ProxNewton
 from cvxscreen.solvers.registry import named_solver
 from cvxscreen.solvers.warm_start import warm_start
 

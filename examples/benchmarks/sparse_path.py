@@ -27,8 +27,7 @@ import cvxscreen
 from cvxscreen._support.tables import table
 from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.core.problem import Problem
-from cvxscreen.solvers.dual_active_set.iterate import PathCache
-from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
+from cvxscreen.solvers.dual_active_set import DualActiveSet, PathCache
 from cvxscreen.solvers.interface import Start, SubproblemResult
 
 

@@ -18,7 +18,7 @@ from cvxscreen.core.quadratic import ZeroQuadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.reduction import Screening
 from cvxscreen.screening.verdict import judge
-from cvxscreen.solvers.prox_newton.solver import ProxNewton
+from cvxscreen.solvers.prox_newton import ProxNewton
 
 DATA = ("dense", "sparse", "float32", "scaled")
 LOSSES = ("squared_hinge", "smoothed_hinge", "huber", "smoothed_epsilon")

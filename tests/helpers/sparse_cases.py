@@ -17,7 +17,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.models.sparse import sparse_svm, sparse_svr
 from cvxscreen.screening.verdict import Verdict, judge
 from cvxscreen.solvers.lambda_max import lambda_max
-from cvxscreen.solvers.prox_newton.solver import ProxNewton
+from cvxscreen.solvers.prox_newton import ProxNewton
 
 CURVED = ("smoothed_hinge", "squared_hinge", "smoothed_epsilon", "huber")
 KINKED = ("hinge", "epsilon")

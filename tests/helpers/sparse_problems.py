@@ -9,7 +9,7 @@ from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
+from cvxscreen.solvers.dual_active_set import DualActiveSet
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.newton import Newton
 

@@ -14,9 +14,9 @@ import cvxscreen as cs
 from cvxscreen.bounds import dual_ball, joint, midpoint_ball
 from cvxscreen.errors import InvalidInput, UnsafeEvidence
 from cvxscreen.screening.reduction import Selection
+from cvxscreen.solvers.column_systems import compressed
 from cvxscreen.solvers.loop import solve_screened
-from cvxscreen.solvers.prox_newton.solver import Coordinates, coordinate_descent
-from cvxscreen.solvers.prox_newton.systems import compressed
+from cvxscreen.solvers.prox_newton import Coordinates, coordinate_descent
 from cvxscreen.solvers.stochastic import Sdca, Spdc
 
 

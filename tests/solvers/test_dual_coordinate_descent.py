@@ -9,7 +9,7 @@ import scipy.sparse as sp
 import cvxscreen
 from cvxscreen.core.duality import reference_point
 from cvxscreen.errors import InvalidInput
-from cvxscreen.solvers.dual_active_set.iterate import DualIterate, PathCache
+from cvxscreen.solvers.dual_active_set import DualIterate, PathCache
 from cvxscreen.solvers.dual_coordinate_descent import (
     BLOCK,
     DualCoordinateDescent,

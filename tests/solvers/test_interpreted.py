@@ -25,7 +25,7 @@ from cvxscreen.core.duality import dual_feasible, reference_point
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.out_of_core import block_products
 from cvxscreen.solvers.compiled_path.segments import CompiledPath
-from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
+from cvxscreen.solvers.dual_active_set import DualActiveSet
 from cvxscreen.solvers.metric.solver import closed_form, task_of
 from cvxscreen.solvers.stochastic import Sdca, Spdc
 

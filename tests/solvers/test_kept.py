@@ -12,10 +12,9 @@ from cvxscreen.core.duality import reference_point, rescaled_point
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.reduction import Selection
-from cvxscreen.solvers.dual_active_set.iterate import PathCache, known_margins
-from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
+from cvxscreen.solvers.dual_active_set import DualActiveSet, PathCache, known_margins
 from cvxscreen.solvers.interface import Start
-from cvxscreen.solvers.prox_newton.rows_and_columns import IndexedSubproblem
+from cvxscreen.solvers.rows_and_columns import IndexedSubproblem
 
 
 def test_a_start_evaluated_elsewhere_is_evaluated_again(rng: np.random.Generator) -> None:

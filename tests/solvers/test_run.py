@@ -12,7 +12,7 @@ from strategies import Case, build
 import cvxscreen
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem
-from cvxscreen.solvers.dual_active_set.iterate import DualIterate, PathCache
+from cvxscreen.solvers.dual_active_set import DualIterate, PathCache
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.rows import ScreenedRows
 from cvxscreen.solvers.solution import Answer, Solution

@@ -13,7 +13,7 @@ from cvxscreen.core.duality import reference_point, rescaled_point
 from cvxscreen.screening.reduction import Screening
 from cvxscreen.screening.verdict import judge
 from cvxscreen.solvers import rows
-from cvxscreen.solvers.dual_active_set.solver import DualActiveSet
+from cvxscreen.solvers.dual_active_set import DualActiveSet
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.newton import Newton

@@ -19,7 +19,7 @@ from cvxscreen.screening.c_ranges import c_interval
 from cvxscreen.screening.reduction import Selection
 from cvxscreen.screening.verdict import judge
 from cvxscreen.solvers.newton import Newton
-from cvxscreen.solvers.prox_newton.solver import ProxNewton
+from cvxscreen.solvers.prox_newton import ProxNewton
 
 Names = tuple[str, str]
 """Design and dtype, as the table has them."""

@@ -8,12 +8,12 @@ ALONE = "solvers/test_pure_l1.py"
 EXACT = "bounds/test_pure_l1_bounds.py::test_slopes_are_feasible_in_exact_arithmetic"
 pulls = of("bounds/features_and_samples.py",
            "bounds/test_features_and_samples.py::test_intervals_contain_the_optimum",
-           "solvers/prox_newton/test_sparse_stages.py::test_a_known_pull_costs_no_pass")
+           "solvers/test_rows_and_columns.py::test_a_known_pull_costs_no_pass")
 stages = of("bounds/features_and_samples.py",
-            "solvers/prox_newton/test_sparse_stages.py::test_parts_of_a_bound")
+            "solvers/test_rows_and_columns.py::test_parts_of_a_bound")
 pure_l1 = of("core/duality.py", EXACT)
 answer = of("solvers/solution.py",
-            "solvers/prox_newton/test_sparse_origin.py::test_slopes_of_an_answer_are_feasible")
+            "solvers/test_rows_and_columns.py::test_slopes_of_an_answer_are_feasible")
 proof = of("certificates/certificate.py",
            f"{ALONE}::test_the_certificate_refuses_what_is_not_optimal",
            f"{ALONE}::test_the_gap_bounds_the_distance_from_the_optimum",

@@ -5,19 +5,19 @@ from __future__ import annotations
 from faults.table import DROPPED, SIGN, STALE, of
 
 MODELS = ("models/test_sparse_models.py", "bounds/test_features_and_samples.py")
-CORRECTION = ("solvers/dual_active_set/test_primal_correction.py::"
+CORRECTION = ("solvers/test_working_set.py::"
               "test_the_gap_is_that_of_the_pair_handed_out")
-SYSTEMS = "solvers/prox_newton/test_newton_systems.py::test_systems_on_chosen_columns"
-cache = of("solvers/dual_active_set/iterate.py",
-            "solvers/dual_active_set/test_path_cache.py::test_a_cache_of_other_rows_or_another_metric_is_forgotten",
-            "solvers/dual_active_set/test_path_cache.py::test_the_same_path_with_and_without_a_cache")
-line = of("solvers/dual_active_set/iterate.py", "solvers/dual_active_set/test_extrapolation.py")
-active_set = of("solvers/dual_active_set/solver.py",
-           "solvers/dual_active_set/test_path_cache.py::test_with_an_unpenalised_coordinate")
-iterate = of("solvers/dual_active_set/iterate.py", "solvers/test_kept.py",
-           "solvers/dual_active_set/test_path_cache.py")
-nest = of("solvers/prox_newton/rows_and_columns.py", "solvers/test_kept.py", *MODELS)
-systems = of("solvers/prox_newton/systems.py", SYSTEMS)
+SYSTEMS = "solvers/test_column_systems.py::test_systems_on_chosen_columns"
+cache = of("solvers/dual_active_set.py",
+            "solvers/test_dual_active_set.py::test_a_cache_of_other_rows_or_another_metric_is_forgotten",
+            "solvers/test_dual_active_set.py::test_the_same_path_with_and_without_a_cache")
+line = of("solvers/dual_active_set.py", "solvers/test_dual_active_set.py")
+active_set = of("solvers/dual_active_set.py",
+           "solvers/test_dual_active_set.py::test_with_an_unpenalised_coordinate")
+iterate = of("solvers/dual_active_set.py", "solvers/test_kept.py",
+           "solvers/test_dual_active_set.py")
+nest = of("solvers/rows_and_columns.py", "solvers/test_kept.py", *MODELS)
+systems = of("solvers/column_systems.py", SYSTEMS)
 
 FAULTS = (
     cache("rows of other data", STALE, "or self._rows is not rows or not np",
@@ -30,11 +30,11 @@ FAULTS = (
     line("a line through points with another linear term", STALE,
           "self._first is None or not np.array_equal(self.linear, problem.linear)",
           "self._first is None", "a gap is called reached that is not",
-          "solvers/dual_active_set/test_extrapolation.py::test_another_linear_term_is_another_problem"),
+          "solvers/test_dual_active_set.py::test_another_linear_term_is_another_problem"),
     active_set("margins left with another proximal centre", STALE,
           "        if self.gap > self.target:\n            iterate.recentre()",
           "        iterate.recentre()", "a gap is called reached that is not",
-          "solvers/dual_active_set/test_path_cache.py::test_what_is_remembered_belongs_together"),
+          "solvers/test_dual_active_set.py::test_what_is_remembered_belongs_together"),
     iterate("products of a start on other data", STALE,
           "known is not None and known.problem is problem and (", "known is not None and (",
           "another problem is solved",
@@ -61,7 +61,7 @@ FAULTS = (
     iterate("a balanced dual point without the move of x", DROPPED,
           "self.source.adjoint(self.balanced - self.theta) + self.correction",
           "self.source.adjoint(self.balanced - self.theta)", "a gap is called reached that is not",
-          "solvers/dual_active_set/test_extrapolation.py::test_the_gap_with_an_unpenalised_coordinate_counts_the_move_of_x"),
+          "solvers/test_dual_active_set.py::test_the_gap_with_an_unpenalised_coordinate_counts_the_move_of_x"),
     nest("terms of a reduction of a reduction", STALE, "self.terms[selection.kept], self.features",
          "selection.kept, self.features", "verdicts are recorded about other terms",
          "solvers/test_kept.py::test_a_reduction_of_a_reduction_knows_where_its_parts_lie"),

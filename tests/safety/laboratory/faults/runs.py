@@ -8,7 +8,7 @@ rows = of("solvers/rows.py", "solvers/test_loop.py")
 record = of("solvers/screened.py", "solvers/test_run.py", "solvers/test_broken_solvers.py")
 answer = of("solvers/solution.py", "solvers/test_run.py")
 newton = of("solvers/newton.py", "solvers/test_newton.py")
-warm = of("solvers/warm_start.py", "solvers/dual_active_set/test_path_cache.py")
+warm = of("solvers/warm_start.py", "solvers/test_dual_active_set.py")
 interior = of("solvers/box_qp.py", "solvers/test_box_qp.py")
 ahead = of("solvers/metric/sequence.py", "solvers/metric/test_metric_ahead.py")
 metric = of("paths/run.py", "paths/test_metric_path.py")
@@ -39,7 +39,7 @@ FAULTS = (
     answer("an answer's A' theta with the wrong sign", SIGN,
            "known = passes.margins, passes.At_theta", "known = passes.margins, -passes.At_theta",
            "what is proven from a certified answer is wrong",
-           "solvers/dual_active_set/test_path_cache.py::test_a_point_from_known_products_is_the_point"),
+           "solvers/test_dual_active_set.py::test_a_point_from_known_products_is_the_point"),
     answer("products of another x under a penalty", STALE, "plain = self.problem.penalty is None",
            "plain = True", "what is proven from a certified answer is wrong",
            "solvers/test_run.py::test_the_point_of_an_answer_under_a_penalty"),
@@ -61,7 +61,7 @@ FAULTS = (
     warm("a light start at the old C", STALE, "passes=(factor * margins, factor * At_theta),",
          "passes=(margins, At_theta),",
          "a path starts from products that are not those of its point",
-         "solvers/dual_active_set/test_path_cache.py::test_a_light_start_says_what_an_evaluated_one_says"),
+         "solvers/test_dual_active_set.py::test_a_light_start_says_what_an_evaluated_one_says"),
     interior("the sum restored the wrong way", SIGN, "return np.asarray(c + (short / free) * room)",
              "return np.asarray(c - (short / free) * room)",
              "a block of a kernel problem leaves the balance",

@@ -28,8 +28,8 @@ from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.reduction import Prediction, Selection
 from cvxscreen.screening.verdict import judge
 from cvxscreen.solvers.apg import Momentum
+from cvxscreen.solvers.column_systems import share_factors
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver, call_checked
-from cvxscreen.solvers.prox_newton.systems import share_factors
 from cvxscreen.solvers.screened import P, ProblemInMemory, Times
 from cvxscreen.solvers.solution import Answer, LazyRates, Solution, shares_of, shares_proven
 
