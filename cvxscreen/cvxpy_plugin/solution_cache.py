@@ -32,8 +32,7 @@ from cvxscreen.cvxpy_plugin.recognise.rescale import with_costs
 from cvxscreen.cvxpy_plugin.recognise.standard import standardise, with_current_costs
 from cvxscreen.errors import NotScreenable
 from cvxscreen.solvers.interface import Start
-from cvxscreen.solvers.solution import Solution
-from cvxscreen.solvers.warm_start import moved_slopes
+from cvxscreen.solvers.solution import Solution, moved_slopes
 
 Array = NDArray[np.float64]
 

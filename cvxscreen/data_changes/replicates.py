@@ -4,7 +4,7 @@ Under other weights, say the counts of a bootstrap sample, the optimum moves by 
 of one linear system, and by far most terms stay on the linear piece that they are on. So the
 weightings of a block share their passes over the data as matrix products; each of them solves for
 the few hundred terms near a kink only, and is certified on all of them
-(`cvxscreen.certificates.weightings`).
+(`cvxscreen.certificates.many`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import compiled, on_disk
-from cvxscreen.certificates.weightings import (
+from cvxscreen.certificates.many import (
     Linear,
     certify_weightings,
     linear_around,

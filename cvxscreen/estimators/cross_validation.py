@@ -22,8 +22,7 @@ from cvxscreen.paths.path import path
 from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, ready
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.registry import compiled_path
-from cvxscreen.solvers.solution import Solution
-from cvxscreen.solvers.warm_start import onward_start
+from cvxscreen.solvers.solution import Solution, onward_start
 
 
 class ScreenedSVCCV(ScreenedSVC):

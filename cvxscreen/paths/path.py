@@ -1,15 +1,26 @@
-"""Solutions along a grid of C or lambda, each from its neighbour and certified in full."""
+"""Solutions along a grid of C or lambda, each from its neighbour and certified in full.
+
+`path` is the entry. Below it stand the ways along a grid that it chooses from: compiled segments
+where they suit, else point by point (`Run`); metric learning over lambda, one point at a time; a
+path that places its values of C itself (`EpsRun`); and the LP-SVM's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
 from pathlib import Path as FilePath
+from time import perf_counter
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen import bounds
 from cvxscreen._support.extensions import or_cvxpy
-from cvxscreen._support.limits import Limits, Progress
+from cvxscreen._support.limits import TIME, UNLIMITED, Limits, Progress
 from cvxscreen._support.validation import (
     check_request,
     choice,
@@ -19,25 +30,30 @@ from cvxscreen._support.validation import (
     tolerance,
     word,
 )
+from cvxscreen.certificates.certificate import Certificate, certify
+from cvxscreen.certificates.metric import certify_metric
+from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
+from cvxscreen.designs.comparisons import Pairs
+from cvxscreen.designs.term_sets import Products
 from cvxscreen.errors import InvalidInput, NotSaved
-from cvxscreen.paths.checkpoint import Checkpoint
-from cvxscreen.paths.record import Path, PathPoint, Points, load_path
-from cvxscreen.paths.run import (
-    EXACT,
-    EpsRun,
-    LpRun,
-    MetricRun,
-    Run,
-    eps_range,
-    known_points,
-    lambda_only,
-)
-from cvxscreen.solvers.interface import SubproblemSolver
-from cvxscreen.solvers.lp_svm import LP_SOLVERS, LpSvm
-from cvxscreen.solvers.metric.sequence import metric_grid
+from cvxscreen.paths.record import Checkpoint, Path, PathPoint, Points, load_path, points_of
+from cvxscreen.screening.c_ranges import eps_interval
+from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, PathSegment, ready
+from cvxscreen.solvers.dual_active_set import DualActiveSet, PathCache
+from cvxscreen.solvers.interface import Start, SubproblemSolver
+from cvxscreen.solvers.loop import solve_screened
+from cvxscreen.solvers.lp_svm import LP_SOLVERS, LpSolution, LpSvm, solve_lp
+from cvxscreen.solvers.metric.sequence import metric_grid, metric_rows
 from cvxscreen.solvers.metric.solver import MetricSolver, is_metric
-from cvxscreen.solvers.registry import NEEDED, named_solver
+from cvxscreen.solvers.registry import NEEDED, compiled_path, named_solver
+from cvxscreen.solvers.solution import (
+    LazyRates,
+    Solution,
+    moved_start,
+    onward_start,
+    shares_proven,
+)
 
 Array = NDArray[np.float64]
 
@@ -241,3 +257,476 @@ def _save(saved: Checkpoint, points: Sequence[PathPoint], terms: int) -> None:
     except NotSaved as error:
         error.path = Path(points, terms, finished=False, stopped="interrupted")
         raise
+
+
+class MetricRun:
+    """What `Run` is for the other models.
+
+    With `stop` the path is at its end once the loss hardly falls any more.
+    """
+
+    def __init__(
+        self, problem: Problem, points: Points, grid: Array, tol: float,
+        done: tuple[dict[str, Any], ...], *, stop: bool, limits: Limits, max_iter: int | None,
+        method: str = "auto",
+    ) -> None:
+        self.points, self.limits = points, limits
+        self.ended, self.note = False, ""
+        self._rows = metric_rows(
+            problem, grid, tol, done, stop=stop, limits=limits, max_iter=max_iter, method=method
+        )
+
+    def advance(self, _: Array) -> None:
+        """Add one point; none at the end, or where the time is up."""
+        row = next(self._rows, None)
+        if row is None:
+            self.ended = True
+        elif row["status"] == TIME:
+            self.limits.spent()  # this point is not finished, so it does not count
+        else:
+            point = PathPoint(**row)
+            self.points.append(point)
+            self.note = f"lam={point.value:.3g}, kept {point.kept:,}"
+
+
+Pair = tuple[float, Array, Array]
+
+PATIENCE = 3
+"""Points that the compiled solver may miss before the ordinary one takes the rest."""
+
+AGREEMENT = 1e-9
+"""Of a stored objective with the one computed again, relative."""
+
+NOTHING = {"zero": 0.0, "linear": 0.0, "quadratic": 0.0}
+
+
+class Run:
+    """The state of one call: its points so far, and what the next one starts from.
+
+    With `recorded`, every point starts from the record of the one before and from nothing else, so
+    that a path that is cut off and resumed from its file goes the way it would have gone.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        points: Points,
+        tol: float,
+        mode: str,
+        solver: str | SubproblemSolver,
+        over: str = "C",
+        *,
+        recorded: bool = False,
+        limits: Limits = UNLIMITED,
+        max_iter: int | None = None,
+    ) -> None:
+        self.problem, self.points, self.over = problem, points, over
+        self.tol, self.mode, self.solver = tol, mode, solver
+        self.recorded, self.limits, self.max_iter = recorded, limits, max_iter
+        self.previous: Solution | None = None
+        self.small: CompiledPath | None = None
+        self.path_cache = PathCache()
+        self.missed, self.note, self.ended = 0, "", False
+        plain = over == "C" and max_iter is None  # the compiled loop counts no iterations
+        self.waiting = plain and compiled_path(problem, solver, many=True)
+        self.pays = False
+        self.compile(at_once=recorded)
+
+    def compile(self, at_once: bool = False) -> None:
+        """Take the compiled path where that suits and is ready, or `at_once`.
+
+        The latter where a path has to go the same way in every process. Asked where a call begins,
+        and again only where what is left of it costs as much as compiling: `ready` compiles one
+        part and leaves the others to the next that asks, which so is the next call.
+        """
+        if not self.waiting or not (at_once or ready()):
+            return
+        self.waiting, points = False, self.points
+        self.small = CompiledPath(self.problem, self.mode, self.tol)
+        if points:
+            self.small.restart(points[-1].value, points[-1].x, points[-1].theta)
+
+    def advance(self, grid: Array) -> None:
+        """Add one point or, compiled, the first few of those left; none where the time is up."""
+        if self.recorded and len(self.points):
+            self.recall(self.points[-1])
+        if self.pays:
+            self.compile()
+        if self.small is not None:
+            asked = grid[: self.small.length(len(grid))]
+            stretch = self.small.solve(asked)
+            self.take(stretch)
+            if len(stretch) == len(asked) or self.limits.reached:
+                return
+            grid = grid[len(stretch):]  # it missed the first of these
+        with PARTS.rent(len(grid) - 1) if self.waiting else nullcontext():
+            self.one(float(grid[0]))
+        self.pays = self.waiting and PARTS.pays
+
+    def recall(self, last: PathPoint) -> None:
+        """Go on from the record `last` alone."""
+        self.previous, self.missed = None, int(last.warm.get("missed", 0))
+        if self.small is not None and self.missed > PATIENCE:
+            self.small = None
+        if self.small is not None:
+            self.small.recall(last.warm.get("memory"))
+            self.small.restart(last.value, last.x, last.theta)
+
+    def warm(self, found: Solution | None = None) -> dict[str, Any]:
+        """What the record of a point keeps for `recall` and `resume`."""
+        if not self.recorded:
+            return {}
+        kept: dict[str, Any] = {"missed": self.missed}
+        if self.small is not None:
+            kept["memory"] = self.small.memory
+        if found is not None and found.rounds:
+            kept["weight"] = found.rounds[-1].solver_info.get("weight")
+        if found is not None and len(found.multipliers):
+            kept["multipliers"] = found.multipliers.tolist()
+        return kept
+
+    def take(self, stretch: PathSegment) -> None:
+        """The points of a stretch; those that their certificate refuses are solved again."""
+        before, ok = None, stretch.proofs.ok
+        if self.points:
+            before = partial(_last, self.points, len(self.points) - 1)
+        for k in range(len(stretch)):
+            if not ok[k]:
+                self.one(float(stretch.values[k]))
+                if self.limits.reached:
+                    return
+                before = partial(_last, self.points, len(self.points) - 1)
+                continue
+            warm = self.warm()
+            self.points.append(partial(_point, self.problem, stretch, k, before, warm))
+            before = partial(_pair, stretch, k)
+            self.previous = None
+        if len(stretch):
+            self.note = f"C={stretch.values[-1]:.3g}, kept {stretch.record[-1, 0]:.0f}, gap "
+            self.note += f"{stretch.proofs.relative_gap[-1]:.1e}"
+
+    def one(self, value: float) -> None:
+        """The next point by the ordinary loop."""
+        here, start = self.problem.with_(**{self.over: value}), None
+        inner = named_solver(self.solver, here, self.limits.each(self.max_iter))
+        if self.previous is not None:
+            light = isinstance(inner, DualActiveSet) and self.mode == "certified"
+            start = onward_start(here, self.previous, light)
+            if self.over == "tau":
+                start = replace(start, x=self.extrapolated(value))
+        elif len(self.points):
+            start = self.resume(here, self.points[-1])
+        if isinstance(inner, DualActiveSet) and not self.recorded:
+            inner = replace(inner, path_cache=self.path_cache)
+        point, found = _one(here, start, self.tol, self.mode, inner)
+        if point.status == TIME:
+            self.limits.spent()  # this point is not finished, so it does not count
+            return
+        self.previous = found
+        if isinstance(point.before, LazyRates):  # from the records, which are kept anyway
+            last = partial(_last, self.points, len(self.points) - 1)
+            point = replace(point, before=LazyRates(
+                partial(_proven_before, self.problem, value, last, self.over)
+            ))
+        self.note = f"{self.over}={value:.3g}, kept {point.kept:,}, gap {point.relative_gap:.1e}"
+        if self.small is not None:
+            self.missed += 1
+            self.small.restart(value, point.x, point.theta)
+            if self.missed > PATIENCE:
+                self.small = None
+        self.points.append(replace(point, value=value, over=self.over, warm=self.warm(found)))
+
+    def extrapolated(self, value: float) -> Array:
+        """The last two points' x continued to `value`, or the last one's.
+
+        The quantile process is piecewise constant in x, and its trend is smooth: of what a step
+        changes this leaves the noise.
+        """
+        last = self.points[-1]
+        if len(self.points) < 2 or not np.isfinite(self.points[-2].x).all():
+            return last.x
+        before = self.points[-2]
+        share = (value - last.value) / (last.value - before.value)
+        return np.asarray(last.x + share * (last.x - before.x))
+
+    def resume(self, here: Problem, last: PathPoint) -> Start | None:
+        """A finished point as a start for `here`; None if it is none."""
+        if not np.isfinite(last.x).all():
+            return None
+        known = self.problem.with_(**{self.over: last.value})
+        multipliers = last.warm.get("multipliers")
+        point = reference_point(
+            known, last.x, last.theta, None if multipliers is None else np.array(multipliers)
+        )
+        return moved_start(here, point, last.warm.get("weight"))
+
+
+def _last(points: Points, index: int) -> Pair:
+    """``(C, x, theta)`` of a record."""
+    return points[index].value, points[index].x, points[index].theta
+
+
+def _pair(stretch: PathSegment, k: int) -> Pair:
+    """``(C, x, theta)`` of a point whose record may not exist yet."""
+    return float(stretch.values[k]), stretch.X[k].copy(), stretch.theta.row(k)
+
+
+def _point(
+    problem: Problem,
+    stretch: PathSegment,
+    k: int,
+    before: Callable[[], Pair] | None,
+    warm: Mapping[str, Any],
+) -> PathPoint:
+    """The record of point k of a stretch."""
+    value, x, theta = _pair(stretch, k)
+    kept, predicted, refuted, rounds = (int(number) for number in stretch.record[k, :4])
+    return PathPoint(
+        value=value,
+        x=x,
+        theta=theta,
+        objective=float(stretch.proofs.primal[k]),
+        gap=float(stretch.proofs.gap[k]),
+        relative_gap=float(stretch.proofs.relative_gap[k]),
+        status="optimal",
+        before=LazyRates(partial(_proven_before, problem, value, before)),
+        kept=kept,
+        predicted=predicted,
+        refuted=refuted,
+        rounds=rounds,
+        seconds=stretch.seconds / len(stretch),
+        warm=warm,
+    )
+
+
+def _proven_before(
+    problem: Problem, value: float, before: Callable[[], Pair] | None, over: str = "C"
+) -> dict[str, float]:
+    """What the point before proves at `value`, as in `solve_screened`."""
+    if before is None:
+        return dict(NOTHING)
+    last, x, theta = before()
+    here = problem.with_(**{over: value})
+    point = bounds.moved(here, reference_point(problem.with_(**{over: last}), x, theta))
+    shares = shares_proven(here, bounds.default_bounds(here), point)
+    return {kind: shares[kind] for kind in (*NOTHING, "dropped") if kind in shares}
+
+
+def _one(
+    here: Problem, start: Start | None, tol: float, mode: str, inner: SubproblemSolver
+) -> tuple[PathPoint, Solution]:
+    began = perf_counter()
+    found = solve_screened(here, inner, mode=mode, tol=tol, start=start)
+    last = found.rounds[-1] if found.rounds else None
+    point = PathPoint(
+        value=here.C,
+        x=found.x,
+        theta=found.theta if isinstance(found.theta, np.ndarray) else np.zeros(0),
+        objective=found.value,
+        gap=found.certificate.gap,
+        relative_gap=found.certificate.relative_gap,
+        status=found.status,
+        before=found.before if isinstance(found.before, LazyRates) else NOTHING | {
+            k: v for k, v in found.before.items() if k in (*NOTHING, "dropped")
+        },
+        kept=last.kept if last else here.n,
+        predicted=last.predicted if last else 0,
+        refuted=sum(r.refuted for r in found.rounds),
+        rounds=len(found.rounds),
+        seconds=perf_counter() - began,
+        features=last.features if last else None,
+    )
+    return point, found
+
+
+def known_points(
+    saved: Checkpoint, problem: Problem, grid: Array, tol: float, over: str
+) -> list[PathPoint]:
+    """The points that a checkpoint holds, each certified again: a file proves nothing.
+
+    Raises
+    ------
+    InvalidInput
+        If one of them is not what it says it is.
+    """
+    if saved.file is None:
+        return []
+    points = points_of(saved.rows, saved.file, "checkpoint")
+    for number, (point, value) in enumerate(zip(points, grid, strict=False)):
+        try:
+            proof = _certified_again(problem.with_(**{over: point.value}), point, tol)
+            claimed = abs(point.objective - proof.primal) <= AGREEMENT * abs(proof.primal)
+            sound = proof.ok if point.status == "optimal" else True
+            fault = "" if sound and claimed and point.value == value else "it is another one's"
+        except InvalidInput as error:
+            fault = str(error)
+        if fault:
+            raise InvalidInput(
+                f"`checkpoint`: point {number} of {str(saved.file)!r} does not solve the problem "
+                f"({fault}); name another file."
+            )
+    return points
+
+
+def _certified_again(here: Problem, point: PathPoint, tol: float) -> Certificate:
+    slack = tol * (1.0 + 1e-3)  # two certificates charge the rounding in two ways
+    if len(point.theta):
+        kept = point.warm.get("multipliers")
+        multipliers = None if kept is None else finite("multipliers", kept)
+        return certify(here, point.x, point.theta, multipliers, tol=slack)
+    if isinstance(here.design, Pairs) and isinstance(here.design.terms, Products):
+        return certify_metric(here, point.x, tol=slack)
+    theta = here.losses.slope(here.design.forward(finite("x", point.x, (here.d,))))
+    return certify(here, point.x, theta, tol=slack)
+
+
+# -- from one C to the farthest that its solution serves ------------------------------------------
+#
+# The solution at C_k, its dual scaled by C / C_k, is a feasible pair at every C; it is within eps
+# of optimal as long as its duality gap there is small enough, which two numbers of the point decide
+# (`cvxscreen.screening.c_ranges.eps_interval`; Ogawa et al. 2014, section 4 and (35)). The next C
+# to solve is where that ends, so the grid follows from eps and from the data.
+
+
+EXACT = 0.1
+"""Share of eps to which the points themselves are solved at least: a step is the longer the smaller
+a point's own gap. Hinge loss on the heart data, C from 0.001 to 100, eps = 0.001: 84 points with
+half of eps, 80 with a tenth as with any smaller share."""
+
+
+def eps_range(problem: Problem, eps: float, ends: Array) -> tuple[float, float]:
+    """The first and the last C of an eps-approximate path.
+
+    Raises
+    ------
+    InvalidInput
+        For an `eps` outside (0, 1), other than two `ends`, and for a problem whose scaled dual
+        points are not feasible or have no array over the terms.
+    """
+    tolerance(eps, "eps")
+    if len(ends) != 2:
+        raise InvalidInput(
+            f"`values` has {len(ends)} numbers; with `eps` the grid follows from the data: give "
+            "the first and the last C."
+        )
+    unfit = (
+        "side constraints" if problem.side is not None
+        else "a penalty" if problem.penalty is not None
+        else "data in chunks" if problem.design.streamed
+        else "a linear term on an unpenalised coordinate"
+        if problem.linear[problem.quadratic.free].any() else ""
+    )
+    if unfit:
+        raise InvalidInput(f"`eps`: a problem with {unfit} has no scaled dual point at another C.")
+    return float(ends[0]), float(ends[1])
+
+
+class EpsRun:
+    """Points from the first C to the last, each solved where the one before stops being enough.
+
+    Parameters
+    ----------
+    run : Run
+        Solves a value of C.
+    first, last : float
+        Upwards or downwards.
+    eps : float
+    """
+
+    def __init__(self, run: Run, first: float, last: float, eps: float) -> None:
+        self.run, self.last, self.eps = run, last, eps
+        self.points, self.limits = run.points, run.limits
+        self.next, self.ended, self.note = first, False, ""
+        self.up = last >= first
+
+    def advance(self, _: Array) -> None:
+        """Add the next point with the range of C that it serves; none where the time is up.
+
+        Raises
+        ------
+        InvalidInput
+            Where rounding keeps a point from being accurate enough for any step.
+        """
+        value, known = self.next, len(self.points)
+        self.run.advance(np.array([value]))
+        if len(self.points) == known:
+            return
+        point = self.points[known]
+        here = self.run.problem.with_(C=value)
+        pair = reference_point(here, point.x, point.theta)
+        low, high = eps_interval(here, pair, self.eps)
+        reach = high if self.up else low
+        if not (reach > value if self.up else reach < value):
+            raise InvalidInput(
+                f"`eps` is {self.eps:g}; at C = {value:g} the relative gap is "
+                f"{point.relative_gap:.1e}, not enough for a step. Give a larger `eps`, or a "
+                "smaller `tol`."
+            )
+        self.points.replace(known, replace(point, serves=(low, high)))
+        self.note = f"C={value:.4g}, serves to {reach:.4g}"
+        self.ended = reach >= self.last if self.up else reach <= self.last
+        self.next = reach
+
+
+# -- the LP-SVM over lambda -----------------------------------------------------------------------
+#
+# The pair of the point before is a pair at the new lambda as well (its dual point shrunk until it
+# is feasible), so Theorems 6 and 7 apply to it as they stand; what it pulls at decides which
+# features are let in first.
+
+
+class LpRun:
+    """What `Run` is for the other models."""
+
+    ended = False
+
+    def __init__(
+        self, problem: LpSvm, tol: float, mode: str, limits: Limits, max_iter: int | None
+    ) -> None:
+        self.problem, self.tol, self.mode, self.points = problem, tol, mode, Points()
+        self.limits, self.max_iter = limits, max_iter
+        self.previous: LpSolution | None = None
+        self.note = ""
+
+    def advance(self, grid: Array) -> None:
+        """Add one point; none where the time is up."""
+        lam = float(grid[0])
+        found = solve_lp(
+            self.problem.with_(lam=lam), tol=self.tol, mode=self.mode, start=self.previous,
+            limits=self.limits.each(self.max_iter),
+        )
+        if found.status == TIME:
+            self.limits.spent()  # this point is not finished, so it does not count
+            return
+        self.points.append(_record(found, started=self.previous is not None))
+        self.previous, self.note = found, f"lam={lam:.3g}, kept {found.kept:,}"
+
+
+def lambda_only(over: str, checkpoint: object) -> None:
+    """Refuse what the path of an LP-SVM does not have.
+
+    Raises
+    ------
+    InvalidInput
+        For another parameter than ``"lam"``, and for a checkpoint.
+    """
+    if over != "lam":
+        raise InvalidInput(f"`over` is {over!r}; the parameter of an LP-SVM is 'lam'.")
+    if checkpoint is not None:
+        raise InvalidInput(
+            "`checkpoint`: the path of an LP-SVM keeps none; use `Path.save` when it is done."
+        )
+
+
+def _record(found: LpSolution, *, started: bool) -> PathPoint:
+    said, proof = found.screening, found.certificate
+    before = {"zero": 0.0, "linear": 0.0, "quadratic": 0.0, "dropped": 0.0}
+    if started:
+        shares = {"zero": said.zero, "linear": said.linear, "dropped": said.dropped}
+        before.update({name: float(mask.mean()) for name, mask in shares.items()})
+    point = PathPoint(
+        value=found.problem.lam, x=found.x, theta=-found.alpha, objective=proof.primal,
+        gap=proof.gap, relative_gap=proof.relative_gap, status=found.status, before=before,
+        kept=found.kept, predicted=0, refuted=0, rounds=found.rounds, seconds=found.seconds,
+    )
+    return replace(point, over="lam", features=found.features)

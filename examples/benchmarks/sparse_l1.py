@@ -33,7 +33,7 @@ from sparse_sets import load
 
 import cvxscreen as cs
 from cvxscreen.solvers.loop import solve_screened
-from cvxscreen.solvers.warm_start import warm_start
+from cvxscreen.solvers.solution import warm_start
 
 TOL, STEP, LOOSEST, TIGHTEST = 1e-6, 10.0**-0.5, 1e-1, 1e-12
 

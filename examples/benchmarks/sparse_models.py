@@ -31,7 +31,7 @@ from cvxscreen.bounds import dual_ball, joint, midpoint_ball
 from cvxscreen.solvers.loop import SubproblemSolver, solve_screened
 from cvxscreen.solvers.prox_newton import ProxNewton
 from cvxscreen.solvers.registry import named_solver
-from cvxscreen.solvers.warm_start import warm_start
+from cvxscreen.solvers.solution import warm_start
 
 SETS = (*FILES, *MADE)
 WAYS = {

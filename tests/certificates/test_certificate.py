@@ -15,7 +15,7 @@ from strategies import CASES, LOSSES, Case, Reference, build, points, reference,
 from cvxscreen.api import solve
 from cvxscreen.certificates import certificate
 from cvxscreen.certificates.certificate import certify, piecewise_value
-from cvxscreen.certificates.path import certify_many
+from cvxscreen.certificates.many import certify_many
 from cvxscreen.core.duality import dual_feasible, reference_point
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic

@@ -14,7 +14,7 @@ from cvxscreen.cli.arguments import EPILOG, parser
 from cvxscreen.cli.commands import main, parse_grid
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.errors import InvalidInput, MissingDependency
-from cvxscreen.paths.checkpoint import Checkpoint
+from cvxscreen.paths.record import Checkpoint
 
 
 @pytest.fixture

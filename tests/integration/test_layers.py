@@ -199,7 +199,7 @@ def test_no_part_is_named_twice() -> None:
 REFUSED = [
     ("cvxscreen.helpers", "", "has no layer"),
     ("cvxscreen.core.losses", "import cvxscreen.helpers", "has no layer"),
-    ("cvxscreen.bounds", "from cvxscreen.certificates.path import certify_all", "sibling"),
+    ("cvxscreen.bounds", "from cvxscreen.certificates.many import certify_all", "sibling"),
     ("cvxscreen.datasets", "from . import plots", "sibling"),
     ("cvxscreen.certificates.metric", "from cvxscreen.core.duality import gap", "share nothing"),
     ("cvxscreen.certificates.certificate", "from cvxscreen.bounds import dvi", "sibling"),
@@ -243,7 +243,7 @@ def test_refuses(module: str, source: str, words: str) -> None:
 
 ACCEPTED = [
     ("cvxscreen.core.losses", "import numpy\nfrom cvxscreen.errors import InvalidInput", False),
-    ("cvxscreen.certificates.path", "from cvxscreen.core.problem import P", False),
+    ("cvxscreen.certificates.many", "from cvxscreen.core.problem import P", False),
     ("cvxscreen.bounds", "from cvxscreen.bounds.regions import Ball", False),
     ("cvxscreen.solvers.dcd", "from cvxscreen.solvers.loop import run\nfrom . import loop", False),
     ("cvxscreen.cvxpy_plugin.reduced", "import cvxpy\nfrom cvxscreen.solvers import loop", False),

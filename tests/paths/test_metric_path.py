@@ -12,8 +12,8 @@ import cvxscreen
 from cvxscreen._support.limits import Limits
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
+from cvxscreen.paths.path import MetricRun
 from cvxscreen.paths.record import Points
-from cvxscreen.paths.run import MetricRun
 from cvxscreen.solvers.lambda_max import lambda_max
 from cvxscreen.solvers.metric.sequence import FLOOR, ends, iterate_path, metric_grid
 

@@ -12,7 +12,7 @@ import cvxscreen
 from cvxscreen import path as solve_path
 from cvxscreen.datasets import heavy_tailed_regression, two_gaussians
 from cvxscreen.errors import InvalidInput, UnknownName
-from cvxscreen.paths import run as path_run
+from cvxscreen.paths import path as path_run
 from cvxscreen.solvers.compiled_path.segments import CompiledPath
 
 X, Y = two_gaussians(900, 6, bayes_error=0.1)

@@ -25,8 +25,8 @@ import cvxscreen
 from cvxscreen.cli.commands import main, terminable
 from cvxscreen.data_changes import bootstrap, leave_one_out
 from cvxscreen.errors import NotSaved
-from cvxscreen.paths.checkpoint import Checkpoint
-from cvxscreen.paths.run import EpsRun
+from cvxscreen.paths.path import EpsRun
+from cvxscreen.paths.record import Checkpoint
 
 X, Y = cvxscreen.datasets.two_gaussians(150, 4, seed=1)
 GRID = np.geomspace(0.01, 10, 6)
@@ -196,14 +196,14 @@ SLOW = 0.02
 CHILD = f"""
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-from cvxscreen.paths import checkpoint
+from cvxscreen.paths import record
 from cvxscreen.cli import main
-write = checkpoint.Checkpoint.write
+write = record.Checkpoint.write
 def slow(self, rows, terms):
     write(self, rows, terms)
     print(len(rows), file=sys.stderr, flush=True)
     time.sleep({SLOW})
-checkpoint.Checkpoint.write = slow
+record.Checkpoint.write = slow
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -25,7 +25,7 @@ from cvxscreen.solvers.column_systems import (
 from cvxscreen.solvers.lambda_max import lambda_max
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.prox_newton import Coordinates, Model, ProxNewton
-from cvxscreen.solvers.warm_start import warm_start
+from cvxscreen.solvers.solution import warm_start
 
 
 def curved_rows(

@@ -30,8 +30,7 @@ from cvxscreen.solvers.dual_active_set import (
 from cvxscreen.solvers.interface import Start, SubproblemSolver
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.registry import CROSSOVER, builtin_solver
-from cvxscreen.solvers.solution import Answer
-from cvxscreen.solvers.warm_start import onward_start, warm_start
+from cvxscreen.solvers.solution import Answer, onward_start, warm_start
 from cvxscreen.solvers.working_set import ScaledRows, WorkingSet
 
 

@@ -11,7 +11,7 @@ import cvxscreen as cs
 from cvxscreen._support.limits import Limits
 from cvxscreen.designs.columns import by_columns
 from cvxscreen.errors import InvalidInput, UnknownName
-from cvxscreen.paths.run import LpRun
+from cvxscreen.paths.path import LpRun
 from cvxscreen.solvers.lp_svm import (
     LpSvm,
     certify_lp,

@@ -41,8 +41,8 @@ from cvxscreen.solvers.rows_and_columns import (
     first_goal,
     predicted_pieces,
 )
+from cvxscreen.solvers.solution import warm_start
 from cvxscreen.solvers.stochastic import Sdca, Spdc
-from cvxscreen.solvers.warm_start import warm_start
 
 
 @pytest.mark.parametrize("data", ["dense", "sparse", "scaled"])

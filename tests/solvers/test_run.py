@@ -15,8 +15,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.solvers.dual_active_set import DualIterate, PathCache
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.rows import ScreenedRows
-from cvxscreen.solvers.solution import Answer, Solution
-from cvxscreen.solvers.warm_start import onward_start
+from cvxscreen.solvers.solution import Answer, Solution, onward_start
 
 
 def pair(problem: Problem) -> tuple[Point, Point]:

@@ -162,7 +162,7 @@ class Found(NamedTuple):
     X : array, shape (K, d)
     codes : array of int8, shape (K, n)
     pool, first : arrays
-        Dual points as in `cvxscreen.certificates.path.PackedSlopes`.
+        Dual points as in `cvxscreen.certificates.many.PackedSlopes`.
     record : array, shape (K, len(COLUMNS))
     """
 
@@ -566,7 +566,7 @@ def choose(
     """Fix terms farther than their reach from every kink; the others go to `kept`.
 
     `new` gets the slopes at C (0 for kept terms: ``sum a_i theta_i`` of what is fixed is taken from
-    it), `codes` those of `cvxscreen.certificates.path`. Returns how many are kept.
+    it), `codes` those of `cvxscreen.certificates.many`. Returns how many are kept.
     """
     norms, knot_error, knots = data.norms, data.knot_error, data.knots
     lo, hi, n = data.terms.lo, data.terms.hi, centre.size

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import on_disk
 from cvxscreen._support.limits import SMALL, memory_of_machine
-from cvxscreen.certificates.path import FILLED, Certificates, PackedSlopes, certify_many
+from cvxscreen.certificates.many import FILLED, Certificates, PackedSlopes, certify_many
 from cvxscreen.core.closed_form import without_loss
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem

@@ -12,8 +12,8 @@ import scipy.sparse as sp
 from tasks import shared_tasks
 
 import cvxscreen as cs
+from cvxscreen.certificates.many import certify_many
 from cvxscreen.certificates.metric import certify_metric
-from cvxscreen.certificates.path import certify_many
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.problem import Problem
 from cvxscreen.multitask.certificate import certify_multitask

@@ -10,8 +10,8 @@ from gauntlet.bad import Bad, D, Late, N, X, Y
 from gauntlet.door import FULL, Door, given, kernel, lp, metric, nothing, plain, sparse, tasks
 
 import cvxscreen as cs
+from cvxscreen.certificates.many import certify_many
 from cvxscreen.certificates.metric import certify_metric
-from cvxscreen.certificates.path import certify_many
 from cvxscreen.models.kernel import decision_function
 from cvxscreen.multitask.certificate import certify_multitask
 from cvxscreen.solvers.lp_svm import certify_lp

@@ -10,9 +10,10 @@ from strategies import LOSSES, Case, build
 import cvxscreen
 from cvxscreen.core.problem import Problem
 from cvxscreen.datasets import two_gaussians
-from cvxscreen.paths import run as path_run
+from cvxscreen.paths import path as path_run
 from cvxscreen.solvers import registry, solve
-from cvxscreen.solvers.compiled_path import one_value, segments
+from cvxscreen.solvers import solve as solving
+from cvxscreen.solvers.compiled_path import segments
 from cvxscreen.solvers.compiled_path.segments import CompileClock
 from cvxscreen.solvers.dual_coordinate_descent import begins
 
@@ -167,7 +168,7 @@ def test_square_problems_begin_by_coordinate_descent(monkeypatch) -> None:
 def test_descent_that_would_be_slow_is_given_up() -> None:
     """Within a few passes; the compiled path begins anew."""
     problem = square(150, 1.0, "absolute")
-    assert one_value.solve_by_descent(problem, 1e-6, ()) is None
+    assert solving.solve_by_descent(problem, 1e-6, ()) is None
     found = cvxscreen.solve(problem)
     assert found.certificate.ok
     assert "epochs" not in found.rounds[-1].solver_info

@@ -11,7 +11,7 @@ from strategies import LOSSES, Case, build
 import cvxscreen
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.errors import InvalidInput, UnknownName
-from cvxscreen.paths import run as path_run
+from cvxscreen.paths import path as path_run
 from cvxscreen.paths.record import PathPoint
 from cvxscreen.solvers.compiled_path import segments as small_path
 from cvxscreen.solvers.compiled_path.segments import CompiledPath, suits

@@ -8,13 +8,13 @@ rows = of("solvers/rows.py", "solvers/test_loop.py")
 record = of("solvers/screened.py", "solvers/test_run.py", "solvers/test_broken_solvers.py")
 answer = of("solvers/solution.py", "solvers/test_run.py")
 newton = of("solvers/newton.py", "solvers/test_newton.py")
-warm = of("solvers/warm_start.py", "solvers/test_dual_active_set.py")
+warm = of("solvers/solution.py", "solvers/test_dual_active_set.py")
 interior = of("solvers/box_qp.py", "solvers/test_box_qp.py")
 ahead = of("solvers/metric/sequence.py", "solvers/metric/test_metric_ahead.py")
-metric = of("paths/run.py", "paths/test_metric_path.py")
-lp = of("paths/run.py", "solvers/test_lp_svm.py")
+metric = of("paths/path.py", "paths/test_metric_path.py")
+lp = of("paths/path.py", "solvers/test_lp_svm.py")
 balance = of("core/balance.py", "core/test_balance.py", "core/test_duality.py")
-batch = of("certificates/path.py", "certificates/test_path_certificates.py")
+batch = of("certificates/many.py", "certificates/test_many.py")
 
 FAULTS = (
     rows("safe mode guesses", DROPPED, 'return self.mode == "certified" and can_pay',
@@ -123,16 +123,16 @@ FAULTS = (
             "upward = np.where(e > 0, fall, rise) * size", "an imbalance is charged too little",
             "core/test_balance.py::test_what_is_left_over_is_charged_by_the_cheapest_term_with_room"),
     batch("many certificates without the balance's rounding", SLACK,
-          "+ problem.imbalance + rounding * size) * (1.0 + 1e-6)", "+ problem.imbalance)",
+          "+ problem.imbalance + rounding * size\n", "+ problem.imbalance\n",
           "an infeasible dual point is certified on a path",
-          "certificates/test_path_certificates.py::test_the_rounding_of_a_balance_is_charged"),
+          "certificates/test_many.py::test_the_rounding_of_a_balance_is_charged"),
     batch("many certificates without endless boxes", DROPPED, "        if points.endless:\n"
           "                gap += _endless_above", "        if False:\n                gap += "
           "_endless_above", "a gap below the true one is certified on a path",
-          "certificates/test_path_certificates.py::"
+          "certificates/test_many.py::"
           "test_the_noise_of_a_margin_counts_with_the_slope_of_a_squared_loss"),
     batch("what a single certificate refuses", STRICT,
           "relative[k] = proof.relative_gap if proof.ok else max(proof.relative_gap, 2.0 * tol)",
           "relative[k] = proof.relative_gap", "a refused point is certified on a path",
-          "certificates/test_path_certificates.py::test_what_a_single_certificate_refuses_is_refused"),
+          "certificates/test_many.py::test_what_a_single_certificate_refuses_is_refused"),
 )

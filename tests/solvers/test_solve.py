@@ -9,9 +9,9 @@ from strategies import CASES, Case, reference
 import cvxscreen
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.solvers import solve
-from cvxscreen.solvers.compiled_path import one_value
-from cvxscreen.solvers.compiled_path.one_value import few, solve_few
+from cvxscreen.solvers import solve as solving
 from cvxscreen.solvers.compiled_path.segments import CompileClock, suits
+from cvxscreen.solvers.solve import few, solve_few
 
 
 @pytest.mark.parametrize("case", CASES[::2], ids=str)
@@ -22,7 +22,7 @@ def test_the_optimum_of_small_problems(case: Case) -> None:
         pytest.skip("another engine's")
     with np.errstate(all="ignore"):
         x, theta, steps = solve_few(problem, 1e-9)
-    assert steps <= one_value.STEPS
+    assert steps <= solving.STEPS
     assert (theta >= problem.losses.lo).all()
     assert (theta <= problem.losses.hi).all()
     proof = certify(problem, x, theta, tol=1e-6)
@@ -54,7 +54,7 @@ def test_solve_takes_it_while_nothing_is_compiled(
     assert abs(found.value - plain.value) <= found.certificate.gap + plain.certificate.gap
     assert found.screening.zero.mean() == pytest.approx(plain.screening.zero.mean(), abs=0.02)
     assert nothing_compiled.spent > 0.0
-    monkeypatch.setattr(one_value, "TERMS", 299)
+    monkeypatch.setattr(solving, "TERMS", 299)
     assert not few(problem)
 
 
@@ -69,7 +69,7 @@ def test_what_its_certificate_refuses_is_solved_again(
             x, theta, steps = solve_few(problem, tol)
             return worth * x, theta, steps
 
-        monkeypatch.setattr("cvxscreen.solvers.compiled_path.one_value.solve_few", lying)
+        monkeypatch.setattr("cvxscreen.solvers.solve.solve_few", lying)
         found = cvxscreen.solve(problem)
         assert found.status == "optimal"
         assert cvxscreen.certify(problem, found.x, found.theta).ok
