@@ -14,7 +14,7 @@ import numpy as np
 from cvxscreen._support.compiled import ANNOUNCEMENT
 from cvxscreen._support.limits import Progress
 from cvxscreen.api import solve
-from cvxscreen.data_changes.replicates import Replicates, counts
+from cvxscreen.data_changes.bootstrap import Replicates, counts
 from cvxscreen.datasets import heavy_tailed_regression, sparse_text_like, two_gaussians
 from cvxscreen.models.comparisons import triplets
 from cvxscreen.models.metric import rtlm

@@ -31,8 +31,8 @@ from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 from cvxscreen.cvxpy_plugin.request import Request, require_cvxpy_problem
 from cvxscreen.cvxpy_plugin.solution_cache import cached_recognition
-from cvxscreen.data_changes.changed import accepted
 from cvxscreen.data_changes.leave_one_out import LeaveOneOut, terms_left_out
+from cvxscreen.data_changes.reweight import accepted
 from cvxscreen.errors import InvalidInput, NotScreenable
 
 Array = NDArray[np.float64]

@@ -29,16 +29,16 @@ from cvxscreen._support.validation import positive, tolerance, whole
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.bounds.data_changes import left_out_margins, takes_left_out
 from cvxscreen.bounds.regions.functionals import outward
-from cvxscreen.data_changes.changed import accepted, is_classification, weighted
-from cvxscreen.data_changes.changed import refit as refit_from
-from cvxscreen.data_changes.replicates import (
+from cvxscreen.data_changes.bootstrap import (
     BLOCK,
     TOGETHER,
     Replicates,
     may_be_together,
     together,
 )
-from cvxscreen.plots.data_changes import left_out
+from cvxscreen.data_changes.reweight import accepted, is_classification, weighted
+from cvxscreen.data_changes.reweight import refit as refit_from
+from cvxscreen.plots.records import left_out
 from cvxscreen.solvers.solution import Solution
 
 __all__ = ["LeaveOneOut", "leave_one_out", "terms_left_out"]

@@ -22,10 +22,10 @@ from cvxscreen._support.validation import choice, finite, number, positive
 from cvxscreen.bounds.data_changes import OverWeights, WeightSet, over_weights, takes_left_out
 from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem
-from cvxscreen.data_changes.changed import accepted
+from cvxscreen.data_changes.reweight import accepted
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.plots.data_changes import surviving
+from cvxscreen.plots.records import surviving
 from cvxscreen.solvers.solution import Solution
 
 __all__ = ["WeightRange", "weight_range"]

@@ -17,9 +17,8 @@ solved, recomputed on all of the data.
 
 from __future__ import annotations
 
-from cvxscreen.estimators.along_path import ScreenedRegressorCV, SparseSVCCV
 from cvxscreen.estimators.classifier import ScreenedSVC
-from cvxscreen.estimators.cross_validation import ScreenedSVCCV
+from cvxscreen.estimators.cross_validation import ScreenedRegressorCV, ScreenedSVCCV, SparseSVCCV
 from cvxscreen.estimators.metric import TripletMetricLearner
 from cvxscreen.estimators.multitask import MultiTaskSVC
 from cvxscreen.estimators.regressor import ScreenedQuantileRegressor, ScreenedRegressor

@@ -1,4 +1,8 @@
-"""C by cross-validation: in every fold one screened path over all values of C."""
+"""C or lambda by cross-validation: in every fold one screened path, then the best refitted.
+
+`searched` is the search that the estimators share; `ScreenedSVCCV` has a fold of its own that
+leaves out the records of `path`, `_bare_fold`.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,356 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.metrics import check_scoring
+from sklearn.base import clone, is_classifier
+from sklearn.metrics import check_scoring, make_scorer, mean_pinball_loss
+from sklearn.model_selection import check_cv
+from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
-from cvxscreen._support.validation import check_request, tolerance
+from cvxscreen._support.validation import array, check_request, tolerance
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.problem import Problem
-from cvxscreen.estimators.along_path import as_fitted, grid_of, parted, searched
+from cvxscreen.errors import InvalidInput, quoted
 from cvxscreen.estimators.classifier import ScreenedSVC
-from cvxscreen.estimators.fitting import Array, LeavesOut
+from cvxscreen.estimators.fitting import Array, LeavesOut, warn_uncertified
+from cvxscreen.estimators.regressor import ScreenedRegressor
+from cvxscreen.estimators.sparse import SHARE, SparseSVC
 from cvxscreen.paths.path import path
 from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, ready
+from cvxscreen.solvers.lambda_max import lambda_max
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.registry import compiled_path
 from cvxscreen.solvers.solution import Solution, onward_start
+
+REFIT = 1e-9
+"""Relative gap of the refitted model, where `tol` is not smaller still."""
+
+
+def grid_of(name: str, given: int | ArrayLike, first: float, last: float) -> Array:
+    """The values `given`, or so many between `first` and `last` in geometric steps.
+
+    Raises
+    ------
+    InvalidInput
+        For no value, or one that is not positive.
+    """
+    if isinstance(given, int | np.integer):
+        if given < 1:
+            raise InvalidInput(f"`{name}` is {given}; at least one value is needed.")
+        return np.geomspace(first, last, int(given))
+    grid = array(name, given).copy()
+    if grid.ndim != 1 or not len(grid) or not (np.isfinite(grid) & (grid > 0)).all():
+        raise InvalidInput(
+            f"`{name}` is {quoted(given)}; a number of values, or positive ones, is needed."
+        )
+    return grid
+
+
+def searched(
+    model: Any, over: str, grid: Array, scoring: Any, owner: Any, data: tuple[Any, Any, Any],
+    fold: Callable[..., tuple[Array, Array]] | None = None,
+    fit: Callable[..., Any] | None = None,
+) -> tuple[Array, Array, Any]:
+    """Scores and certified gaps of every value on every fold, and the model refitted with the best.
+
+    Parameters
+    ----------
+    model : estimator
+        Of one value: its `_problems`, `_take` and predictions are used, on copies.
+    over : {"C", "lam"}
+    grid : array, shape (m,)
+    scoring : as in scikit-learn
+    owner : estimator
+        Whose `cv`, `n_jobs` and `tol` count.
+    data : (X, y, weight)
+        Validated.
+    fold : callable, optional
+        Another way to the scores and gaps of one fold than `_fold`, with its arguments.
+    fit : callable, optional
+        Another way to fit a model to ``X, y, weight`` than its `fit`; returns it.
+    """
+    X, y, weight = data
+    folds = list(check_cv(owner.cv, y, classifier=is_classifier(model)).split(X, y))
+    results = Parallel(n_jobs=owner.n_jobs)(
+        delayed(fold or _fold)(clone(model), over, grid, scoring, data, train, test)
+        for train, test in folds
+    )
+    scores = np.array([found for found, _ in results])
+    gaps = np.array([found for _, found in results])
+    if not (gaps <= owner.tol).all():
+        warn_uncertified(f"the largest relative gap of a fold is {gaps.max():.1e}", stacklevel=4)
+    means = scores.mean(axis=0)
+    ties = grid[np.isclose(means, means.max(), rtol=0, atol=1e-15)]
+    best = float(ties.min() if over == "C" else ties.max())  # the most regularised among equals
+    refitted = clone(model).set_params(**{over: best, "tol": min(owner.tol, REFIT)})
+    return scores, gaps, (fit or type(model).fit)(refitted, X, y, weight)
+
+
+def parted(
+    model: Any, data: tuple[Any, Any, Any], train: NDArray[np.intp], test: NDArray[np.intp]
+) -> tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]]:
+    """The data of a fold to fit to, validated by `model`, and those that are left out."""
+    X, y, weight = data
+    pairwise = model.__sklearn_tags__().input_tags.pairwise
+    inside = X[np.ix_(train, train)] if pairwise else X[train]
+    outside = X[np.ix_(test, train)] if pairwise else X[test]
+    kept, left = (None, None) if weight is None else (weight[train], weight[test])
+    return model._checked(inside, y[train], kept), (outside, y[test], left)
+
+
+def _fold(
+    model: Any, over: str, grid: Array, scoring: Any, data: tuple[Any, Any, Any],
+    train: NDArray[np.intp], test: NDArray[np.intp],
+) -> tuple[Array, Array]:
+    """Scores on the rows `test` at every value, and the certified gaps."""
+    (inside, labels, weight), (outside, y, left) = parted(model, data, train, test)
+    order = np.argsort(grid if over == "C" else -grid, kind="stable")  # from the emptier model on
+    problems = model._problems(inside, labels, weight, float(grid[order[0]]))
+    paths = [
+        path(p, over=over, values=grid[order], tol=model.tol, mode=model.mode).points
+        for p in problems
+    ]
+    scorer = check_scoring(model, scoring=scoring)
+    rest = {} if left is None else {"sample_weight": left}
+    scores, gaps = np.empty(len(grid)), np.empty(len(grid))
+    for step, place in enumerate(order):
+        found = [points[step] for points in paths]
+        model._take(inside, problems, [point.x for point in found])
+        scores[place] = scorer(model, outside, y, **rest)
+        gaps[place] = max(point.relative_gap for point in found)
+    return scores, gaps
+
+
+def as_fitted(owner: Any, refitted: Any) -> None:
+    """Give `owner` what the refitted model has learned."""
+    for name, value in vars(refitted).items():
+        if name.endswith("_") and name not in ("n_features_in_", "feature_names_in_"):
+            setattr(owner, name, value)
+
+
+class ScreenedRegressorCV(ScreenedRegressor):
+    """`ScreenedRegressor` with C chosen by cross-validation, one screened path a fold.
+
+    Parameters
+    ----------
+    Cs : int or array_like
+        Values of C, or how many of them between 1e-3 and 10 (geometric).
+    cv : int, splitter or iterable, optional
+        As in scikit-learn; 5 folds when omitted.
+    scoring : str or callable, optional
+        As in scikit-learn; when omitted the mean pinball loss at `tau` for quantiles, and the mean
+        absolute error for the other losses.
+    n_jobs : int, optional
+        Folds at the same time.
+    tol : float
+        Relative duality gap of every problem of a fold; the refitted model's is at most 1e-9.
+    loss, epsilon, tau, gamma, delta, kernel, kernel_params, fit_intercept, mode, cache_bytes
+        As in `ScreenedRegressor`.
+
+    Attributes
+    ----------
+    Cs_ : array, shape (n_values,)
+    scores_, path_gaps_ : array, shape (n_folds, n_values)
+        On the data left out; relative duality gap, recomputed on all of the fold's data.
+    C_ : float
+        The value with the best mean score, the smallest among equals.
+    coef_, intercept_, certificates_, ...
+        As in `ScreenedRegressor`, of the model refitted with it on all of the data.
+
+    Examples
+    --------
+    >>> from cvxscreen.datasets import heavy_tailed_regression
+    >>> from cvxscreen.estimators import ScreenedRegressorCV
+    >>> X, y = heavy_tailed_regression(200, 3)
+    >>> model = ScreenedRegressorCV(5, loss="quantile", tau=0.9).fit(X, y)
+    >>> model.scores_.shape, model.certificates_[0].ok
+    ((5, 5), True)
+    """
+
+    def __init__(
+        self,
+        Cs: int | ArrayLike = 10,
+        *,
+        cv: Any = None,
+        scoring: str | Callable[..., float] | None = None,
+        n_jobs: int | None = None,
+        loss: str = "absolute",
+        epsilon: float | None = None,
+        tau: float | None = None,
+        gamma: float | None = None,
+        delta: float | None = None,
+        kernel: str | Callable[[Any, Any], Any] = "linear",
+        kernel_params: Mapping[str, float] | None = None,
+        fit_intercept: bool = True,
+        tol: float = 1e-6,
+        mode: str = "certified",
+        cache_bytes: int = 2**30,
+    ) -> None:
+        self.Cs = Cs
+        self.cv = cv
+        self.scoring = scoring
+        self.n_jobs = n_jobs
+        self.loss = loss
+        self.epsilon = epsilon
+        self.tau = tau
+        self.gamma = gamma
+        self.delta = delta
+        self.kernel = kernel
+        self.kernel_params = kernel_params
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.mode = mode
+        self.cache_bytes = cache_bytes
+
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Score every C on every fold, then refit with the best.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix, shape (n, d)
+        y : array_like, shape (n,)
+        sample_weight : array_like, shape (n,), optional
+            Non-negative; used for fitting and for scoring.
+
+        Returns
+        -------
+        ScreenedRegressorCV
+            The fitted estimator itself.
+
+        Raises
+        ------
+        InvalidInput
+            For values of C that are not positive, or what `ScreenedRegressor` refuses.
+        """
+        data = self._checked(X, y, sample_weight)
+        self.Cs_ = grid_of("Cs", self.Cs, 1e-3, 10.0)
+        model = self._model()
+        scoring = self.scoring
+        if scoring is None:
+            level = 0.5 if self.tau is None else self.tau
+            scoring = "neg_mean_absolute_error" if self.loss != "quantile" else make_scorer(
+                mean_pinball_loss, alpha=level, greater_is_better=False
+            )
+        self.scores_, self.path_gaps_, best = searched(
+            model, "C", self.Cs_, scoring, self, data
+        )
+        self.C_ = float(best.C)
+        as_fitted(self, best)
+        return self
+
+    def _model(self) -> ScreenedRegressor:
+        """The model for one value of C."""
+        own = ScreenedRegressor().get_params()
+        return ScreenedRegressor(**{k: getattr(self, k) for k in own if hasattr(self, k)})
+
+    def _unfitted(self) -> ScreenedRegressor:
+        check_is_fitted(self)
+        return self._model().set_params(C=self.C_)
+
+
+class SparseSVCCV(SparseSVC):
+    """`SparseSVC` with lambda chosen by cross-validation, one screened path a fold and class.
+
+    Parameters
+    ----------
+    lams : int or array_like
+        Values of lambda, or how many of them from the one beyond which all weights are 0 down to a
+        hundredth of it (geometric).
+    cv : int, splitter or iterable, optional
+        As in scikit-learn; stratified in 5 folds when omitted.
+    scoring : str or callable, optional
+        As in scikit-learn; accuracy when omitted.
+    n_jobs : int, optional
+        Folds at the same time.
+    tol : float
+        Relative duality gap of every problem of a fold; the refitted model's is at most 1e-9.
+    loss, gamma, l2, fit_intercept, intercept_scaling, class_weight, mode
+        As in `SparseSVC`.
+
+    Attributes
+    ----------
+    lams_ : array, shape (n_values,)
+    scores_, path_gaps_ : array, shape (n_folds, n_values)
+        On the data left out; relative duality gap, recomputed on all of the fold's data.
+    best_lam_ : float
+        The value with the best mean score, the largest among equals.
+    classes_, coef_, intercept_, lam_, certificates_
+        As in `SparseSVC`, of the model refitted with it on all of the data.
+
+    Examples
+    --------
+    >>> from cvxscreen.datasets import sparse_text_like
+    >>> from cvxscreen.estimators import SparseSVCCV
+    >>> X, y = sparse_text_like(200, 100, density=0.05)
+    >>> model = SparseSVCCV(5, cv=3).fit(X, y)
+    >>> model.scores_.shape, model.certificates_[0].ok
+    ((3, 5), True)
+    """
+
+    def __init__(
+        self,
+        lams: int | ArrayLike = 10,
+        *,
+        cv: Any = None,
+        scoring: str | Callable[..., float] | None = None,
+        n_jobs: int | None = None,
+        loss: str = "smoothed_hinge",
+        gamma: float | None = None,
+        l2: float = 1.0,
+        fit_intercept: bool = True,
+        intercept_scaling: float = 1.0,
+        class_weight: Mapping[Any, float] | str | None = None,
+        tol: float = 1e-6,
+        mode: str = "certified",
+    ) -> None:
+        self.lams = lams
+        self.cv = cv
+        self.scoring = scoring
+        self.n_jobs = n_jobs
+        self.loss = loss
+        self.gamma = gamma
+        self.l2 = l2
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.class_weight = class_weight
+        self.tol = tol
+        self.mode = mode
+
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Score every lambda on every fold, then refit with the best.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix, shape (n, d)
+        y : array_like, shape (n,)
+            Two or more classes.
+        sample_weight : array_like, shape (n,), optional
+            Non-negative; used for fitting and for scoring.
+
+        Returns
+        -------
+        SparseSVCCV
+            The fitted estimator itself.
+
+        Raises
+        ------
+        InvalidInput
+            For values of lambda that are not positive, a fold with one class, or what `SparseSVC`
+            refuses.
+        """
+        data = self._checked(X, y, sample_weight)
+        own = SparseSVC().get_params()
+        model = SparseSVC(**{k: getattr(self, k) for k in own if hasattr(self, k)})
+        largest = max(map(lambda_max, self._problems(*data, 1.0)))
+        largest = largest if largest > 0 else 1.0
+        self.lams_ = grid_of("lams", self.lams, largest, SHARE * largest)
+        self.scores_, self.path_gaps_, best = searched(
+            model, "lam", self.lams_, self.scoring, self, data
+        )
+        self.best_lam_ = float(best.lam)
+        as_fitted(self, best)
+        return self
 
 
 class ScreenedSVCCV(ScreenedSVC):
@@ -127,7 +466,8 @@ class ScreenedSVCCV(ScreenedSVC):
             self._problems(X, y, weight, 1.0)  # raises
         self.Cs_ = grid_of("Cs", self.Cs, 1e-3, 10.0)
         self.scores_, self.path_gaps_, best = searched(
-            self._with(1.0), "C", self.Cs_, self.scoring, self, (X, y, weight), _fold, _refitted
+            self._with(1.0), "C", self.Cs_, self.scoring, self, (X, y, weight),
+            _bare_fold, _refitted,
         )
         self.C_ = float(best.C)
         as_fitted(self, best)
@@ -167,7 +507,7 @@ def _refitted(
     return model
 
 
-def _fold(
+def _bare_fold(
     model: ScreenedSVC, over: str, grid: Array, scoring: Any, data: tuple[Any, Any, Any],
     train: NDArray[np.intp], test: NDArray[np.intp],
 ) -> tuple[Array, Array]:

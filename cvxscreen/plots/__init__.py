@@ -25,7 +25,7 @@ Three instances::
 from __future__ import annotations
 
 from cvxscreen.plots.both_sides import both_sides, cost_along, heat, total_times
-from cvxscreen.plots.paths import kept_and_gap, lines, panels, rejection, three_ways
+from cvxscreen.plots.records import kept_and_gap, lines, panels, rejection, three_ways
 from cvxscreen.plots.regions import cone_plane, sample_plane, weight_plane
 from cvxscreen.plots.style import save, writable
 

@@ -27,7 +27,7 @@ from sklearn.utils import resample
 
 import cvxscreen
 from cvxscreen._support.tables import table
-from cvxscreen.data_changes.changed import taken, weighted
+from cvxscreen.data_changes.reweight import taken, weighted
 
 N, D, TOL = 10_000, 20, 1e-6
 

@@ -26,8 +26,8 @@ import scipy.sparse as sp
 
 import cvxscreen
 from cvxscreen._support.tables import table
-from cvxscreen.data_changes.changed import taken
-from cvxscreen.data_changes.replicates import BLOCK, Replicates, together
+from cvxscreen.data_changes.bootstrap import BLOCK, Replicates, together
+from cvxscreen.data_changes.reweight import taken
 
 TIGHT = 1e-9
 """Relative gap of the solution on all terms."""

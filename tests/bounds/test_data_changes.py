@@ -19,7 +19,7 @@ from cvxscreen.bounds.data_changes import (
 )
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Piece
-from cvxscreen.data_changes.changed import weighted
+from cvxscreen.data_changes.reweight import weighted
 from cvxscreen.designs.rows import Rows
 from cvxscreen.models.samples import CLASSIFICATION
 

@@ -32,7 +32,7 @@ from cvxscreen.certificates.many import (
     unpack,
 )
 from cvxscreen.core.duality import dual_feasible
-from cvxscreen.data_changes.changed import weighted
+from cvxscreen.data_changes.reweight import weighted
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.errors import InvalidInput
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from cvxscreen.cli import demo
-from cvxscreen.cli.arguments import EPILOG, parser
-from cvxscreen.cli.commands import main, parse_grid
+from cvxscreen.cli.commands import EPILOG, main, parse_grid, parser
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.errors import InvalidInput, MissingDependency
 from cvxscreen.paths.record import Checkpoint

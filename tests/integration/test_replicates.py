@@ -8,8 +8,8 @@ import pytest
 import cvxscreen as cs
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.data_changes import bootstrap as module
-from cvxscreen.data_changes.changed import taken, weighted
-from cvxscreen.data_changes.replicates import BLOCK, Replicates, counts
+from cvxscreen.data_changes.bootstrap import BLOCK, Replicates, counts
+from cvxscreen.data_changes.reweight import taken, weighted
 from cvxscreen.datasets import two_gaussians
 
 X, Y = two_gaussians(400, 5, seed=3)

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 import cvxscreen as cs
-from cvxscreen.data_changes.changed import weighted
+from cvxscreen.data_changes.reweight import weighted
 from cvxscreen.datasets import two_gaussians
 
 X, Y = two_gaussians(60, 3, seed=1)

@@ -15,7 +15,7 @@ from vector_cells import ELASTIC, reference
 
 import cvxscreen
 from cvxscreen.core.problem import Problem
-from cvxscreen.data_changes.changed import weighted
+from cvxscreen.data_changes.reweight import weighted
 
 LEFT_OUT = 6
 """Terms of a problem whose refit without them is found exactly."""

@@ -16,7 +16,7 @@ TOGETHER = (
 ranged = of("bounds/data_changes.py", RANGE)
 CERTIFIED = "certificates/test_many.py"
 together = of("certificates/many.py", f"{CERTIFIED}::test_it_holds_the_gap_of_any_answer")
-changed = of("data_changes/changed.py", WEIGHTS)
+changed = of("data_changes/reweight.py", WEIGHTS)
 ROWS = "cvxpy_plugin/test_rows_left_out.py::test_every_row_is_what_a_refit_of_the_problem"
 rows = of("cvxpy_plugin/rows_left_out.py", f"{ROWS}_without_it_says")
 
