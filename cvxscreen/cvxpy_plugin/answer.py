@@ -19,9 +19,8 @@ from cvxpy.reductions.solution import Solution
 from numpy.typing import NDArray
 
 from cvxscreen._support.tables import Record, fields
-from cvxscreen.cvxpy_plugin.recognise.canonical import Canonical
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
-from cvxscreen.cvxpy_plugin.recognise.standard import Cone, Standard
+from cvxscreen.cvxpy_plugin.recognise.standard import Canonical, Cone, Standard
 from cvxscreen.errors import InvalidInput
 
 

@@ -43,10 +43,10 @@ from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.plugin import run
 from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem
 from cvxscreen.cvxpy_plugin.recognise.check import at_best_helpers
+from cvxscreen.cvxpy_plugin.recognise.expressions import free_entries, preserved_values
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
-from cvxscreen.cvxpy_plugin.recognise.variable_values import free_entries, preserved_values
 from cvxscreen.cvxpy_plugin.request import (
     Request,
     chosen_solver,

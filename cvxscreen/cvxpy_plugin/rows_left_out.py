@@ -23,9 +23,11 @@ from cvxscreen.core.losses import Losses
 from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, recognise_refused
 from cvxscreen.cvxpy_plugin.plugin import run
 from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem
-from cvxscreen.cvxpy_plugin.recognise.epigraph import GroupTerms
-from cvxscreen.cvxpy_plugin.recognise.piecewise_linear import PiecewiseLinear
-from cvxscreen.cvxpy_plugin.recognise.piecewise_quadratic import PiecewiseQuadratic
+from cvxscreen.cvxpy_plugin.recognise.epigraph import (
+    GroupTerms,
+    PiecewiseLinear,
+    PiecewiseQuadratic,
+)
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard

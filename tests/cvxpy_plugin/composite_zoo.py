@@ -8,7 +8,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from cvxscreen.cvxpy_plugin.recognise.canonical import version
+from cvxscreen.cvxpy_plugin.recognise.standard import version
 
 
 class Data:

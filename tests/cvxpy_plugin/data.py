@@ -8,7 +8,7 @@ import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 
-from cvxscreen.cvxpy_plugin.recognise.canonical import SAFE, version
+from cvxscreen.cvxpy_plugin.recognise.standard import SAFE, version
 
 
 class Data:

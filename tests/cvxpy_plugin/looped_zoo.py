@@ -7,7 +7,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from cvxscreen.cvxpy_plugin.recognise.canonical import SAFE, version
+from cvxscreen.cvxpy_plugin.recognise.standard import SAFE, version
 
 
 class Looped:

@@ -12,10 +12,10 @@ from cvxpy.reductions.cvx_attr2constr import CvxAttr2Constr
 from cvxpy.reductions.solution import Solution
 
 from cvxscreen import cvxpy_plugin
-from cvxscreen.cvxpy_plugin.recognise import canonical
-from cvxscreen.cvxpy_plugin.recognise.canonical import without_bare_attributes
+from cvxscreen.cvxpy_plugin.recognise import standard
+from cvxscreen.cvxpy_plugin.recognise.expressions import free_entries, full_value
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
-from cvxscreen.cvxpy_plugin.recognise.variable_values import free_entries, full_value
+from cvxscreen.cvxpy_plugin.recognise.standard import without_bare_attributes
 
 cvxpy_plugin.register()
 NAMES = ("PSD", "NSD", "symmetric", "diag")
@@ -71,7 +71,7 @@ def test_squares_of_such_variables_are_never_lost(
 ) -> None:
     """With the detour of old versions and without it: the same problem, value and dual values."""
     if old:
-        monkeypatch.setattr(canonical, "version", lambda: (1, 8, 0))
+        monkeypatch.setattr(standard, "version", lambda: (1, 8, 0))
     M = cp.Variable((3, 3), **{name: True})
     problem = metric(M, cp.sum_squares(M))
     plain = metric(M, cp.sum_squares(1.0 * M))  # no bare variable: kept by every version
@@ -89,10 +89,10 @@ def test_squares_of_such_variables_are_never_lost(
 def test_the_detour_shares_the_constraints(monkeypatch: pytest.MonkeyPatch) -> None:
     M, w = cp.Variable((3, 3), PSD=True), cp.Variable(2)
     problem, other = metric(M, cp.sum_squares(M)), cp.Problem(cp.Minimize(cp.sum_squares(w)))
-    monkeypatch.setattr(canonical, "version", lambda: (1, 9, 2))
+    monkeypatch.setattr(standard, "version", lambda: (1, 9, 2))
     made = without_bare_attributes(problem)
     assert made is not problem
     assert made.constraints[0] is problem.constraints[0]
     assert without_bare_attributes(other) is other
-    monkeypatch.setattr(canonical, "version", lambda: (1, 9, 3))
+    monkeypatch.setattr(standard, "version", lambda: (1, 9, 3))
     assert without_bare_attributes(problem) is problem

@@ -22,8 +22,7 @@ from cvxscreen.cvxpy_plugin.budgets import (
 )
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem, recognise_budgets
-from cvxscreen.cvxpy_plugin.recognise.canonical import canonicalise
-from cvxscreen.cvxpy_plugin.recognise.standard import standardise
+from cvxscreen.cvxpy_plugin.recognise.standard import canonicalise, standardise
 from cvxscreen.errors import NotScreenable
 from cvxscreen.solvers.loop import run
 

@@ -14,7 +14,7 @@ from cvxpy_plugin.zoo import REFUSED, SPELLINGS, Data
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
-from cvxscreen.cvxpy_plugin.recognise.canonical import version
+from cvxscreen.cvxpy_plugin.recognise.standard import version
 from cvxscreen.errors import InvalidInput, NotScreenable
 
 TIGHT = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}

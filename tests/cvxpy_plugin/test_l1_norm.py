@@ -10,9 +10,8 @@ import pytest
 
 from cvxscreen import cvxpy_plugin
 from cvxscreen.core.penalty import L1
-from cvxscreen.cvxpy_plugin.recognise.l1_norm import L1Terms
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
-from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
+from cvxscreen.cvxpy_plugin.recognise.recognition import L1Terms, Recognition
 
 cvxpy_plugin.register()
 

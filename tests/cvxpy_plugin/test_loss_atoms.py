@@ -9,8 +9,8 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from cvxscreen.cvxpy_plugin.recognise.affine import read_affine
 from cvxscreen.cvxpy_plugin.recognise.check import check
+from cvxscreen.cvxpy_plugin.recognise.expressions import read_affine
 from cvxscreen.cvxpy_plugin.recognise.loss_atoms import LossGroup, read_losses, same, take_losses
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.designs.rows import Rows

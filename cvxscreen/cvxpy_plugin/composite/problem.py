@@ -5,8 +5,8 @@
     minimise  F(x) + g(x),     F a `Problem`,  g = maxima of affine functions + unscreened terms
 
 The objective is split into its summands; those that the recogniser refuses when they stand alone
-are put aside (`split`). F is screened by bounds that hold for any convex g (`minorant`), pieces of
-maxima by the same ball; g itself goes into every reduced problem.
+are put aside (`split`). F is screened by bounds that hold for any convex g, pieces of maxima by the
+same ball; g itself goes into every reduced problem.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from cvxscreen.cvxpy_plugin.composite.minorant import Minorant, Relaxed, relaxation
 from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem, recognise_budgets
-from cvxscreen.cvxpy_plugin.recognise.canonical import canonicalise
 from cvxscreen.cvxpy_plugin.recognise.check import check, check_points
-from cvxscreen.cvxpy_plugin.recognise.max_affine import Maxima
+from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
+from cvxscreen.cvxpy_plugin.recognise.max_affine import Maxima, Minorant, Relaxed, relaxation
 from cvxscreen.cvxpy_plugin.recognise.python_loops import vectorised
 from cvxscreen.cvxpy_plugin.recognise.recognise import (
     RefusedByRules,
@@ -34,8 +33,7 @@ from cvxscreen.cvxpy_plugin.recognise.recognise import (
     recognise_standard,
 )
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
-from cvxscreen.cvxpy_plugin.recognise.standard import standardise
-from cvxscreen.cvxpy_plugin.recognise.variable_values import preserved_values
+from cvxscreen.cvxpy_plugin.recognise.standard import canonicalise, standardise
 from cvxscreen.errors import NotScreenable
 
 # -- a convex term that stays as it is ------------------------------------------------------------

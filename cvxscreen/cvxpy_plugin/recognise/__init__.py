@@ -1,27 +1,21 @@
 """The recogniser: a ``cvxpy.Problem`` in, a regularised sum of losses or a refusal out.
 
-Four steps, a few files each; `recognise.recognise` runs them.
+Four steps; `recognise.recognise` runs them.
 
-*Canonical numbers.* `python_loops` joins terms and constraints that were written in a Python loop.
-`canonical` applies CVXPY's own reductions; the problem is then affine constraints in cones and an
-objective that is affine but for squares. `affine` and `objective` read the numbers of expressions,
-`matrices` and `row_stack` hold them without copying large data, and `standard` puts them together:
-``minimise 1/2 <z, P z> + <q, z>`` over rows in cones, nothing left out.
+*Numbers.* `loss_atoms` reads losses off the problem as they are written, `python_loops` joins terms
+and constraints that were written in a Python loop, and CVXPY's own reductions take the rest to cone
+form. `standard` puts it all together, ``minimise 1/2 <z, P z> + <q, z>`` over rows in cones and
+losses of rows, nothing left out; `expressions` reads the numbers of expressions, `matrices` holds
+them without copying large data.
 
-*Elimination.* Rules work on a `draft`, each leaving a `Step` that can be undone:
-`soc_epigraph` (norms in cones), `squared_residuals` (the squares of a lasso, which stay losses),
-`elimination` (columns that an equality defines) and `split_variables` (``e = u - v`` with bounded
-``u, v``).
+*Fewer columns.* Rules work on a `draft`, each leaving a `Step` that can be undone: `squared_norms`
+(norms in cones, the squares of a lasso), `elimination` (columns that an equality defines, ``e = u -
+v`` with bounded ``u, v``, what only one loss sees).
 
-*Losses from epigraphs.* `epigraph` finds the columns ``t >= p_1, ..., t >= p_k`` with a cost and
-hands them to `piecewise_linear` (hinge, absolute value, pinball, dead zones),
-`piecewise_quadratic` (squared hinges and distances) or `max_affine` (maxima of different data).
-`partial_minimisation` then removes what only one loss sees (Huber losses, dead zones),
-`opposite_hinges` joins two halves of one loss, and `l1_norm` takes absolute values of single
-coordinates out as the penalty.
+*Losses from epigraphs.* `epigraph` turns columns ``t >= p_1, ..., t >= p_k`` with a cost into
+losses; maxima of different data are kept beside them (`max_affine`).
 
 *Recognition and way back.* `recognition` restores all columns and all multipliers from a solution;
 `check` compares the recognised problem with the user's before anything is solved; `rescale` follows
-changed costs without running the rules again; `variable_values` reads and lends the values of the
-user's variables.
+changed costs without running the rules again; `budgets` reads losses in constraints.
 """

@@ -26,10 +26,9 @@ from numpy.typing import NDArray
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.cvxpy_plugin.recognise.check import check
-from cvxscreen.cvxpy_plugin.recognise.matrices import rows_of
+from cvxscreen.cvxpy_plugin.recognise.matrices import Block, Stack, rows_of
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_standard
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
-from cvxscreen.cvxpy_plugin.recognise.row_stack import Block, Stack
 from cvxscreen.cvxpy_plugin.recognise.standard import Cone, Standard
 from cvxscreen.cvxpy_plugin.worthwhile import CANNOT_PAY
 from cvxscreen.errors import NotScreenable

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
-from cvxscreen.cvxpy_plugin.recognise.inequality_terms import InequalityTerms
+from cvxscreen.cvxpy_plugin.recognise.epigraph import InequalityTerms
+from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import FAMILIAR
-from cvxscreen.cvxpy_plugin.recognise.variable_values import preserved_values
 from cvxscreen.errors import NotScreenable
 
 Array = NDArray[np.float64]

@@ -15,8 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen.cvxpy_plugin.recognise.matrices import rows_of, without
-from cvxscreen.cvxpy_plugin.recognise.row_stack import Stack
+from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, rows_of, without
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 from cvxscreen.errors import NotScreenable
 

@@ -1,18 +1,20 @@
-"""Finding the epigraph columns: ``t`` costs something and is only ever bounded from below.
+"""Losses from epigraph columns: ``t`` costs something and is only ever bounded from below.
 
 A column is an epigraph column if its objective is ``c t + rho/2 t^2`` with ``c, rho >= 0``, no
 equality and no cone holds it, every inequality that it occurs in bounds it from below, and it is
 the only such column in those rows. CVXPY's own helpers are taken first, then the user's columns
-with a linear cost (slacks), then whole variables with a square (squared slacks). What the columns
-of one shape become is the matter of `piecewise_linear` and `piecewise_quadratic`.
+with a linear cost (slacks), then whole variables with a square (squared slacks). At the optimum
+``t`` is its largest lower bound, so the column is a loss of what bounds it.
 
-`chain_bounds` first removes columns in between (``pos(abs(e) - eps)`` bounds ``t`` by a helper that
-is bounded by ``e`` and ``-e``): every lower bound is chained with the upper one.
+In the order in which `recognise` calls them: `take_groups` (losses that were read off the objective
+already), `chain_bounds` (columns in between: ``pos(abs(e) - eps)`` bounds ``t`` by a helper that is
+bounded by ``e`` and ``-e``, so every lower bound is chained with the upper one), `fold_epigraphs`
+with its two kinds of columns, `take_many_inequalities` and, on all terms, `join_opposite_hinges`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,18 +29,20 @@ from cvxscreen.cvxpy_plugin.recognise.draft import (
     Duals,
     count_columns,
 )
-from cvxscreen.cvxpy_plugin.recognise.matrices import diagonal
-from cvxscreen.cvxpy_plugin.recognise.piecewise_linear import EpigraphGroup, fold_linear
-from cvxscreen.cvxpy_plugin.recognise.piecewise_quadratic import fold_quadratic
+from cvxscreen.cvxpy_plugin.recognise.loss_atoms import envelope
+from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, diagonal
+from cvxscreen.cvxpy_plugin.recognise.max_affine import keep_maximum
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 
+Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
+
 
 MOST_PIECES = 1000
 """A maximum of more pieces is not looked at, where maxima of any data are."""
 
-SEED = 20130617
+PARALLEL_SEED = 20130617
 """Of the random points that tell parallel rows apart."""
 
 
@@ -152,7 +156,7 @@ def _groups(
 ) -> Iterator[EpigraphGroup]:
     """The epigraph columns by number of pieces, constants and curvature."""
     rows = draft.standard.rows
-    points = np.random.default_rng(SEED).standard_normal((draft.standard.size, 3))
+    points = np.random.default_rng(PARALLEL_SEED).standard_normal((draft.standard.size, 3))
     points[columns] = 0.0
     fingerprints = np.asarray(draft.inequalities @ rows.apply(points))
     offsets = np.asarray(draft.inequalities @ rows.offset)
@@ -307,3 +311,586 @@ def _pattern(rows: Index, inside: Any, columns: Index) -> Any:
     out = sp.csr_array(total).tocoo()
     keep = out.col != columns[out.row]
     return sp.csr_array((out.data[keep], (out.row[keep], out.col[keep])), shape=out.shape)
+
+
+# -- columns with a linear cost --------------------------------------------------------------------
+#
+# Epigraph columns with a linear cost: ``c t`` over ``t >= p_1, ..., t >= p_k``.
+#
+# At the optimum ``t`` is the largest piece, so the column is the loss ``c max_k p_k``. Pieces that
+# are affine functions of one argument ``u`` give, after dominated ones are left out,
+#
+# - one piece: a linear term;
+# - two pieces: a hinge, an absolute value or a pinball loss around their crossing;
+# - three pieces: the same with a dead zone between the two crossings.
+#
+# Two pieces that are not parallel give a hinge on their difference. What slope zero cannot
+# represent goes to the linear part of the objective.
+
+
+def fold_linear(draft: Draft, group: EpigraphGroup) -> Index:
+    """Turn a group without curvature into loss terms; returns the columns that were folded."""
+    ratio, reference, fits = group.parallel()
+    done = [_difference(draft, group.take(~fits))] if not fits.all() else []
+    if fits.any():
+        part, rows = group.take(fits), np.flatnonzero(fits)
+        done.append(_parallel(draft, part, ratio[rows], reference[rows]))
+    return np.concatenate(done)
+
+
+def _parallel(draft: Draft, group: EpigraphGroup, ratio: Array, reference: Index) -> Index:
+    """Pieces that are affine in one argument, the row of the reference piece."""
+    at = np.arange(len(group.columns))
+    shift = group.offsets - ratio * group.offsets[at, reference][:, None]
+    slopes, heights = -ratio, -shift
+    active = envelope(slopes, heights)
+    done = []
+    for count in (1, 2, 3):
+        index = np.flatnonzero(active.sum(axis=1) == count)
+        if not len(index):
+            continue
+        key = np.where(active[index], slopes[index], np.inf)
+        order = np.argsort(key, axis=1, kind="stable")[:, :count]
+        part = group.take(index)
+        _lines(
+            draft,
+            part,
+            order,
+            np.take_along_axis(slopes[index], order, axis=1),
+            np.take_along_axis(heights[index], order, axis=1),
+            reference[index],
+        )
+        done.append(part.columns)
+    more = active.sum(axis=1) > 3
+    if more.any() and draft.composite:
+        done.append(_difference(draft, group.take(more)))
+    elif more.any():
+        draft.notes.append("a maximum of more than three pieces is not a loss of the table")
+    return np.concatenate([np.zeros(0, dtype=np.intp), *done])
+
+
+def _lines(
+    draft: Draft,
+    group: EpigraphGroup,
+    order: Index,
+    slopes: Array,
+    heights: Array,
+    reference: Index,
+) -> None:
+    """Fold columns with one, two or three active lines ``slope u + height``."""
+    cost, count = group.cost, slopes.shape[1]
+    weights = argument(group, reference)
+    terms = np.full(len(cost), -1, dtype=np.intp)
+    if count == 1:
+        base, level = slopes[:, 0], heights[:, 0]
+    elif count == 2:
+        kink = (heights[:, 0] - heights[:, 1]) / (slopes[:, 1] - slopes[:, 0])
+        base = np.clip(0.0, slopes[:, 0], slopes[:, 1])
+        level = slopes[:, 0] * kink + heights[:, 0] - base * kink
+        low, high = cost * (slopes[:, 0] - base), cost * (slopes[:, 1] - base)
+        terms = _add_costly(draft, cost, weights, kink, 0.0 * kink, low, high)
+    else:
+        base, level = slopes[:, 1], heights[:, 1]
+        left = (heights[:, 0] - heights[:, 1]) / (slopes[:, 1] - slopes[:, 0])
+        right = (heights[:, 1] - heights[:, 2]) / (slopes[:, 2] - slopes[:, 1])
+        low, high = cost * (slopes[:, 0] - base), cost * (slopes[:, 2] - base)
+        terms = _add_costly(draft, cost, weights, (left + right) / 2, (right - left) / 2, low, high)
+    draft.loss_slope += weights.T @ (cost * base)
+    draft.constant += float(cost @ level)
+    draft.steps.append(
+        PiecewiseLinear(group.columns, group.needs, cost, group.pieces, order, slopes, base, terms)
+    )
+
+
+def _add_costly(
+    draft: Draft, cost: Array, weights: Any, b: Array, e: Array, low: Array, high: Array
+) -> Index:
+    """Add the terms with a positive cost; the others get position -1."""
+    out = np.full(len(cost), -1, dtype=np.intp)
+    rows = np.flatnonzero(cost > 0)
+    if len(rows):
+        out[rows] = draft.terms.add(
+            weights[rows], b=b[rows], e=e[rows], lo=low[rows], hi=high[rows]
+        )
+    return out
+
+
+def _difference(draft: Draft, group: EpigraphGroup) -> Index:
+    """Two pieces with different data: ``c p_1 + c max(0, p_2 - p_1)``."""
+    if len(group.pieces) > 2 and draft.composite:
+        return keep_maximum(draft, group.columns, group.needs, group.cost, group.pieces)
+    if len(group.pieces) != 2 or not len(group.columns):
+        draft.notes.append(
+            "a maximum of more than two pieces with different data is not a loss of one argument"
+        )
+        return np.zeros(0, dtype=np.intp)
+    first, second = group.pieces
+    g = len(group.columns)
+    terms = draft.terms.add(second - first, b=0.0, lo=-group.cost)
+    draft.loss_slope -= first.T @ group.cost
+    step = PiecewiseLinear(
+        group.columns,
+        group.needs,
+        group.cost,
+        group.pieces,
+        np.tile([1, 0], (g, 1)),
+        np.tile([-1.0, 0.0], (g, 1)),
+        np.zeros(g),
+        terms,
+    )
+    draft.steps.append(step)
+    return group.columns
+
+
+def argument(group: EpigraphGroup, reference: Index) -> Any:
+    """The reference piece of each column as a combination of rows, shape (g, m)."""
+    out = diagonal(np.where(reference == 0, 1.0, 0.0)) @ group.pieces[0]
+    for k, piece in enumerate(group.pieces[1:], 1):
+        if (reference == k).any():
+            out = out + diagonal(np.where(reference == k, 1.0, 0.0)) @ piece
+    return sp.csr_array(out)
+
+
+@dataclass(frozen=True, eq=False)
+class EpigraphGroup:
+    """Epigraph columns of one shape, with everything the rules look at.
+
+    Attributes
+    ----------
+    columns : array of int, shape (g,)
+    needs : CSR array, shape (g, N)
+    cost, curve : array, shape (g,)
+        ``c`` and ``rho`` of the objective ``c t + rho/2 t^2``.
+    pieces : tuple of CSR array, each of shape (g, m)
+        Rows ``t - p_k``; pieces with data first, then at most one constant piece.
+    fingerprints : array, shape (g, k, 3)
+        Images of three random points under the data of each piece, 0 for a constant.
+    offsets : array, shape (g, k)
+        Constants of the rows: ``p_k = -(data + offset)``.
+    constant : bool
+        Whether the last piece is a constant.
+    """
+
+    columns: Index
+    needs: Any
+    cost: Array
+    curve: Array
+    pieces: tuple[Any, ...]
+    fingerprints: Array
+    offsets: Array
+    constant: bool
+
+    def take(self, index: Any) -> EpigraphGroup:
+        """The columns at `index`, increasing positions or a mask."""
+        count = np.count_nonzero(index) if index.dtype == bool else len(index)
+        if count == len(self.columns):
+            return self
+        return EpigraphGroup(
+            self.columns[index],
+            self.needs[index],
+            self.cost[index],
+            self.curve[index],
+            tuple(piece[index] for piece in self.pieces),
+            self.fingerprints[index],
+            self.offsets[index],
+            self.constant,
+        )
+
+    def parallel(self) -> tuple[Array, Index, Mask]:
+        """Every piece as a multiple of the one with the largest data.
+
+        Returns
+        -------
+        ratio : array, shape (g, k)
+        reference : array of int, shape (g,)
+        fits : mask, shape (g,)
+            Whether the pieces really are parallel.
+        """
+        size = np.abs(self.fingerprints).max(axis=2)
+        reference = size.argmax(axis=1)
+        at = np.arange(len(self.columns))
+        lead = self.fingerprints[at, reference]
+        squared = (lead**2).sum(axis=1)
+        blank = squared == 0.0
+        ratio = (
+            np.einsum("gkj,gj->gk", self.fingerprints, lead)
+            / np.where(blank, 1.0, squared)[:, None]
+        )
+        near = np.round(ratio)
+        ratio = np.where(np.abs(ratio - near) < 1e-12, near, ratio)
+        ratio[blank] = 1.0
+        if self.constant:
+            ratio[blank, -1] = 0.0
+        left = np.abs(self.fingerprints - ratio[:, :, None] * lead[:, None, :]).max(axis=(1, 2))
+        return ratio, reference, left <= 1e-11 * size.max(axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class PiecewiseLinear:
+    """``t = max_k -(pieces_k @ rows)``; see `Step`.
+
+    Attributes
+    ----------
+    columns : array of int, shape (g,)
+    needs : CSR array, shape (g, N)
+    cost : array, shape (g,)
+        ``c``.
+    pieces : tuple of CSR array, each of shape (g, m)
+        Rows ``t - p_k`` as combinations of raw rows (coefficient of ``t`` is 1).
+    order : array of int, shape (g, a)
+        The active pieces by increasing slope.
+    slopes : array, shape (g, a)
+        Their slopes in the argument.
+    base : array, shape (g,)
+        The slope that went to the linear part.
+    terms : array of int, shape (g,)
+        Positions of the loss terms; -1 where there is none.
+    """
+
+    columns: Index
+    needs: Any
+    cost: Array
+    pieces: tuple[Any, ...]
+    order: Index
+    slopes: Array
+    base: Array
+    terms: Index
+
+    def primal(self, values: Array) -> Array:
+        """See `Step.primal`."""
+        return np.max([-(piece @ values) for piece in self.pieces], axis=0)
+
+    def shares(self, theta: Array) -> Array:
+        """Multipliers of the active pieces: they sum to ``c``, shape (g, a)."""
+        g, a = self.slopes.shape
+        out = np.zeros((g, a))
+        if a == 1:
+            out[:, 0] = self.cost
+            return out
+        slope = np.where(self.terms >= 0, theta[self.terms], 0.0) + self.cost * self.base
+        at = np.arange(g)
+        left = np.zeros(g, dtype=np.intp)
+        if a == 3:
+            left = (slope > self.cost * self.slopes[:, 1]).astype(np.intp)
+        low, high = self.slopes[at, left], self.slopes[at, left + 1]
+        upper = np.clip((slope - self.cost * low) / (high - low), 0.0, self.cost)
+        out[at, left + 1] = upper
+        out[at, left] = self.cost - upper
+        return out
+
+    def dual(self, standard: Standard, duals: Duals) -> None:
+        """See `Step.dual`."""
+        shares = self.shares(duals.theta)
+        for k, piece in enumerate(self.pieces):
+            weight = np.where(self.order == k, shares, 0.0).sum(axis=1)
+            duals.rows += piece.T @ weight
+
+
+# -- columns with a square -------------------------------------------------------------------------
+#
+# Epigraph columns with a square: ``c t + rho/2 t^2`` over ``t >= p_1, ...`` (squared slacks).
+#
+# Without any row the column would sit at ``-c/rho``; that is one more constant piece. Above it the
+# column is a squared hinge of its piece, with a hinge on top where a constant piece lies higher;
+# two opposite pieces give a squared distance with a dead zone.
+
+
+def fold_quadratic(draft: Draft, group: EpigraphGroup) -> Index:
+    """Turn a group with curvature into loss terms; returns the columns that were folded."""
+    rest = -group.cost / group.curve
+    floor = -group.offsets[:, -1] if group.constant else np.full(len(rest), -np.inf)
+    data = len(group.pieces) - int(group.constant)
+    if data == 1:
+        above = floor > rest
+        _one_sided(draft, group.take(~above), rest[~above])
+        _above_a_floor(draft, group.take(above), floor[above], rest[above])
+        return group.columns
+    if data == 0:
+        height = np.maximum(floor, rest)
+        _keep(draft, group, (), group.cost * height + 0.5 * group.curve * height**2)
+        return group.columns
+    if data == 2:
+        return _two_sided(draft, group, floor, rest)
+    draft.notes.append("the square of a maximum of more than two pieces is not a loss of the table")
+    return np.zeros(0, dtype=np.intp)
+
+
+def _one_sided(draft: Draft, group: EpigraphGroup, rest: Array) -> None:
+    """``rho/2 (t + c/rho)^2`` above its own minimum: a squared hinge."""
+    if not len(rest):
+        return
+    terms = draft.terms.add(group.pieces[0], b=-rest, q=1.0 / group.curve, lo=-np.inf)
+    _keep(draft, group, (terms,), -0.5 * group.curve * rest**2)
+
+
+def _above_a_floor(draft: Draft, group: EpigraphGroup, floor: Array, rest: Array) -> None:
+    """The constant piece lies above the minimum: a squared hinge and a hinge from there."""
+    if not len(rest):
+        return
+    height = floor - rest
+    square = draft.terms.add(group.pieces[0], b=-floor, q=1.0 / group.curve, lo=-np.inf)
+    line = draft.terms.add(group.pieces[0], b=-floor, lo=-group.curve * height)
+    _keep(draft, group, (square, line), 0.5 * group.curve * (height**2 - rest**2))
+
+
+def _two_sided(draft: Draft, group: EpigraphGroup, floor: Array, rest: Array) -> Index:
+    """Opposite pieces that are never both above the minimum: a squared distance."""
+    pair = EpigraphGroup(
+        group.columns,
+        group.needs,
+        group.cost,
+        group.curve,
+        group.pieces[:2],
+        group.fingerprints[:, :2],
+        group.offsets[:, :2],
+        False,
+    )
+    ratio, _, fits = pair.parallel()
+    opposite = (ratio[:, 0] == -ratio[:, 1]) & (np.abs(ratio[:, 0]) == 1.0)
+    left = -rest
+    right = group.offsets[:, :2].sum(axis=1) + rest
+    scale = np.abs(left) + np.abs(right)
+    apart = left <= right + 1e-12 * scale
+    good = fits & opposite & apart & (floor <= rest)
+    if not good.all():
+        draft.notes.append("the square of a maximum of two such pieces is not a loss of the table")
+    part = group.take(good)
+    if good.any():
+        b, e = (left + right)[good] / 2, np.maximum(right - left, 0.0)[good] / 2
+        terms = draft.terms.add(
+            part.pieces[0], b=b, e=e, q=1.0 / part.curve, lo=-np.inf, hi=np.inf
+        )
+        _keep(draft, part, (terms,), -0.5 * part.curve * rest[good] ** 2)
+    return part.columns
+
+
+def _keep(draft: Draft, group: EpigraphGroup, terms: tuple[Index, ...], constant: Array) -> None:
+    draft.constant += float(constant.sum())
+    draft.steps.append(
+        PiecewiseQuadratic(
+            group.columns,
+            group.needs,
+            group.cost,
+            group.curve,
+            group.pieces,
+            group.constant,
+            terms,
+        )
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class PiecewiseQuadratic:
+    """``t = max(-c/rho, max_k -(pieces_k @ rows))``; see `Step`.
+
+    Attributes
+    ----------
+    columns : array of int, shape (g,)
+    needs : CSR array, shape (g, N)
+    cost, curve : array, shape (g,)
+    pieces : tuple of CSR array, each of shape (g, m)
+        One or two pieces with data, then the constant one if there is one.
+    constant : bool
+    terms : tuple of array of int, each of shape (g,)
+        Positions of the loss terms of the piece(s) with data.
+    """
+
+    columns: Index
+    needs: Any
+    cost: Array
+    curve: Array
+    pieces: tuple[Any, ...]
+    constant: bool
+    terms: tuple[Index, ...]
+
+    def primal(self, values: Array) -> Array:
+        """See `Step.primal`."""
+        return np.max([-self.cost / self.curve, *(-(p @ values) for p in self.pieces)], axis=0)
+
+    def dual(self, standard: Standard, duals: Duals) -> None:
+        """See `Step.dual`: the pieces with data take the slope, the constant one what is left."""
+        total = self.cost + self.curve * duals.z[self.columns]
+        data = self.pieces[:-1] if self.constant else self.pieces
+        slope = sum((duals.theta[index] for index in self.terms), np.zeros(len(self.columns)))
+        shares = [np.maximum(-slope, 0.0), np.maximum(slope, 0.0)][: len(data)]
+        for piece, share in zip(data, shares, strict=True):
+            duals.rows += piece.T @ share
+            total = total - share
+        if self.constant:
+            duals.rows += self.pieces[-1].T @ np.maximum(total, 0.0)
+
+
+# -- constraints as terms --------------------------------------------------------------------------
+#
+# Rows of ``A x <= b`` as terms, where there are many of them.
+#
+# An inequality is a loss with an infinite slope: 0 up to its end, infinite beyond it
+# (`Losses.hard`). A row that is not active is then a term on its zero piece, and is left out like
+# any other. What is only a handful of rows beside the losses, or bounds of single coordinates,
+# stays a side constraint.
+
+
+MANY_ROWS = 4
+"""Inequalities are terms where there are more than this many for every coordinate.
+
+At an optimum about as many of them as there are coordinates are active, so that leaving the others
+out can save most of the work.
+"""
+
+
+def take_many_inequalities(draft: Draft) -> None:
+    """Turn the inequalities that hold data into terms, if there are many of them."""
+    rows = draft.standard.rows
+    open_rows = draft.inequalities
+    coordinates = int(np.count_nonzero(~draft.eliminated))
+    if open_rows.shape[0] <= MANY_ROWS * coordinates:
+        return
+    dense = np.asarray(abs(open_rows) @ rows.dense_rows()) > 0
+    inside = sp.csr_array(open_rows @ rows.sparse)
+    inside.eliminate_zeros()
+    data = dense | (np.diff(inside.indptr) > 1)
+    index = np.flatnonzero(data)
+    if len(index) <= MANY_ROWS * coordinates:
+        return
+    weights = sp.csr_array(-open_rows[index])
+    terms = draft.terms.add(weights, b=0.0, lo=0.0, hi=np.inf)
+    nothing = np.zeros(0, dtype=np.intp), sp.csr_array((0, draft.standard.size))
+    draft.steps.append(InequalityTerms(*nothing, weights, terms))
+    draft.inequalities = open_rows[np.flatnonzero(~data)]
+
+
+@dataclass(frozen=True, eq=False)
+class InequalityTerms:
+    """Inequalities that became terms; no column is eliminated. See `Step`.
+
+    Attributes
+    ----------
+    columns : array of int, shape (0,)
+    needs : CSR array, shape (0, N)
+    weights : CSR array, shape (k, m)
+        The arguments as combinations of rows: ``-row(z) <= 0``.
+    terms : array of int, shape (k,)
+    """
+
+    columns: Index
+    needs: Any
+    weights: Any
+    terms: Index
+
+    def primal(self, values: Array) -> Array:
+        """See `Step.primal`: no columns."""
+        return np.zeros(0)
+
+    def dual(self, standard: Standard, duals: Duals) -> None:
+        """See `Step.dual`: the slope of a term is the multiplier of its row."""
+        duals.rows -= self.weights.T @ duals.theta[self.terms]
+
+
+# -- two hinges that are one loss ------------------------------------------------------------------
+#
+# Two hinges that look at one argument from both sides are one loss with a dead zone.
+#
+# ``c_1 max(0, l - t) + c_2 max(0, t - r)`` with ``l <= r`` is an epsilon-insensitive loss (pinball
+# for ``l = r``), and so it is with two squares. This is what regression with two slack variables,
+# and sums of ``pos(e)`` and ``neg(e)``, come to; together they are one term instead of two.
+
+
+OPPOSITE_SEED = 19790401
+"""Of the random points that tell opposite arguments."""
+
+CLOSE = 1e-11
+"""Images of opposite rows differ by rounding only: relative, some 1e4 units in the last place."""
+
+
+def join_opposite_hinges(
+    rows: Stack, numbers: Array, expressions: Sequence[Index] = ()
+) -> tuple[Pairing, Array]:
+    """Join opposite hinges.
+
+    Parameters
+    ----------
+    rows : Stack, shape (found, N)
+        Arguments of the terms found.
+    numbers : array, shape (found, 5)
+        Their five numbers.
+    expressions : sequence of array of int
+        Consecutive terms that come from one expression each: a loss with two sides that is written
+        as one has been read as one, so that no pairs are looked for where all are of one.
+
+    Returns
+    -------
+    Pairing
+    array, shape (n, 5)
+        The five numbers of the joined terms.
+    """
+    count = len(numbers)
+    b, e, q, lo, hi = numbers.T
+    plain = np.flatnonzero((e == 0) & (hi == 0) & (lo < 0))
+    second = np.full(count, -1, dtype=np.intp)
+    within_one = any(
+        len(index) and index[0] <= plain[0] and plain[-1] <= index[-1]
+        for index in (expressions if len(plain) else ())
+    )
+    if len(plain) > 1 and not within_one:
+        points = np.random.default_rng(OPPOSITE_SEED).standard_normal((rows.shape[1], 3))
+        left, right = _opposite(plain, rows.apply(points)[plain])
+        apart = (b[left] <= -b[right]) & (q[left] == q[right])
+        second[left[apart]] = right[apart]
+    if not (second >= 0).any():
+        return Pairing(np.arange(count), second, count), numbers
+    taken = np.zeros(count, dtype=bool)
+    taken[second[second >= 0]] = True
+    first = np.flatnonzero(~taken)
+    joined, other = numbers[first].copy(), second[first]
+    both = other >= 0
+    near, far = numbers[first[both], 0], -numbers[other[both], 0]
+    joined[both, 0], joined[both, 1] = (near + far) / 2, (far - near) / 2
+    joined[both, 4] = -numbers[other[both], 3]
+    return Pairing(first, other, count), joined
+
+
+def _opposite(index: Index, images: Array) -> tuple[Index, Index]:
+    """Neighbours by size whose images are each other's negative."""
+    order = np.argsort(np.abs(images[:, 0]), kind="stable")
+    sorted_images, names = images[order], index[order]
+    size = np.abs(sorted_images).max(axis=1)
+    gap = np.abs(sorted_images[1:] + sorted_images[:-1]).max(axis=1)
+    match = (gap <= CLOSE * size[1:]) & (size[1:] > 0)
+    # Every term belongs to one pair at most: take every other one of a run of matches.
+    run = np.flatnonzero(match)
+    keep: list[int] = []
+    for place in run:
+        if not keep or place > keep[-1] + 1:
+            keep.append(int(place))
+    spot = np.array(keep, dtype=np.intp)
+    one, two = names[spot], names[spot + 1]
+    return np.minimum(one, two), np.maximum(one, two)
+
+
+@dataclass(frozen=True, eq=False)
+class Pairing:
+    """Which of the terms found are which of the problem's terms.
+
+    Attributes
+    ----------
+    first : array of int, shape (n,)
+        The found term whose row the problem's term has.
+    second : array of int, shape (n,)
+        The found term on the other side, with the opposite row; -1 for a term of its own.
+    found : int
+        Number of terms found.
+    """
+
+    first: Index
+    second: Index
+    found: int
+
+    def split(self, theta: Array) -> Array:
+        """Slopes of the problem's terms as slopes of the terms found, shape (found,)."""
+        paired = self.second >= 0
+        if not paired.any():
+            return theta
+        out = np.zeros(self.found)
+        out[self.first] = np.where(paired, np.minimum(theta, 0.0), theta)
+        out[self.second[paired]] = -np.maximum(theta[paired], 0.0)
+        return out

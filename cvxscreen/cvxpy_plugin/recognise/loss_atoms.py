@@ -28,8 +28,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen.core.losses import Losses
-from cvxscreen.cvxpy_plugin.recognise.affine import MOVES, broadcast_positions
-from cvxscreen.cvxpy_plugin.recognise.python_loops import Term, summands_of
+from cvxscreen.cvxpy_plugin.recognise.expressions import MOVES, broadcast_positions
+from cvxscreen.cvxpy_plugin.recognise.python_loops import summands_of
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -149,7 +149,7 @@ def _split(problem: Any) -> tuple[tuple[LossGroup, ...], list[Any]]:
                 factor *= float(_values(scale, 1)[0])
             groups += _groups_of(part.expr, factor)
         except _Other:
-            rest.append(_written(part))
+            rest.append(part.written())
     return tuple(groups), rest
 
 
@@ -171,14 +171,6 @@ def _groups_of(expr: Any, factor: float) -> list[LossGroup]:
         unit = tuple(group.times(1.0 / factor) for group in groups)
         _UNITS[key] = weakref.ref(expr, lambda _: _UNITS.pop(key, None)), unit
     return groups
-
-
-def _written(part: Term) -> Any:
-    """A summand as it stands in the sum."""
-    whole = part.expr if part.factor == 1.0 else part.factor * part.expr
-    for scale in part.scales:
-        whole = scale * whole
-    return whole
 
 
 # -- from the root of the objective to elementwise expressions ------------------------------------

@@ -1,8 +1,16 @@
-"""Matrices behind affine expressions: dense, CSR or diagonal, whichever the data already are.
+"""Matrices behind affine expressions, and all constraint rows of a problem as one matrix.
 
+First the matrices of one expression: dense, CSR or diagonal, whichever the data already are.
 `Diagonal` stands for the common ``c * variable``, `Scaled` for ``labels * X``; they are never
 expanded before they must be, so that data of a gigabyte stay where the caller has them. All other
 operations keep a dense matrix dense and a sparse one sparse, and copy nothing they need not.
+
+Then all of them put at their places, a `Stack`::
+
+    rows(z) = A z + offset,      A = sparse + sum of dense blocks
+
+Data that come dense stay dense: they are never turned into a sparse matrix and back. New rows are
+linear combinations of old ones (`Stack.combine`), which is all that eliminating columns takes.
 """
 
 from __future__ import annotations
@@ -14,8 +22,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from cvxscreen.designs.rows import Rows
+
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,3 +245,345 @@ def _entries(matrix: Any, chosen: NDArray[np.bool_]) -> Any:
     chosen = chosen & (matrix.data != 0)
     ends = np.concatenate([[0], np.cumsum(chosen)])[matrix.indptr]
     return sp.csr_array((matrix.data[chosen], matrix.indices[chosen], ends), shape=matrix.shape)
+
+
+FEW_MORE = 4
+"""At most so many columns beside a dense block leave it where it is (an intercept)."""
+
+CHUNK = 65536
+"""Rows that are looked at together, so that no temporary grows with the data."""
+
+FIRST_LOOK = 256
+"""Rows of a dense block that are looked at before all others: nearly always they say it all."""
+
+DENSE_SHARE = 0.3
+"""Blocks with a smaller share of non-zero entries are kept sparse."""
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A dense block of the matrix, ``diag(factor) @ matrix``.
+
+    Parameters
+    ----------
+    rows : array of int, shape (k,)
+        Increasing.
+    start : int
+        First column.
+    matrix : array, shape (k, width)
+        The caller's own data where possible; never written to.
+    factor : array, shape (k,), or None
+        None for 1.
+    """
+
+    rows: Index
+    start: int
+    matrix: Array
+    factor: Array | None = None
+
+    @property
+    def span(self) -> slice:
+        """The columns of the block."""
+        return slice(self.start, self.start + self.matrix.shape[1])
+
+    @property
+    def place(self) -> Any:
+        """The rows of the block, as a slice where they are consecutive."""
+        return as_slice(self.rows)
+
+    def times(self, z: Array) -> Array:
+        """The block times one vector (width,) or several (width, k)."""
+        out = self.matrix @ z
+        if self.factor is None:
+            return np.asarray(out)
+        return np.asarray(out * (self.factor if z.ndim == 1 else self.factor[:, None]))
+
+    def weigh(self, weights: Array) -> Array:
+        """`weights`, shape (k,), for rows of `matrix` alone."""
+        return weights if self.factor is None else weights * self.factor
+
+    def columns(self, index: Index | None = None) -> Array:
+        """The columns at `index` (all when omitted), multiplied out."""
+        out = self.matrix if index is None else self.matrix[:, index]
+        return out if self.factor is None else out * self.factor[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class Stack:
+    """``A z + offset``; see the module's docstring.
+
+    Parameters
+    ----------
+    sparse : CSR array, shape (m, N)
+        Without explicit zeros.
+    blocks : tuple of Block
+    offset : array, shape (m,)
+    """
+
+    sparse: Any
+    blocks: tuple[Block, ...]
+    offset: Array
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        rows, columns = self.sparse.shape
+        return rows, columns
+
+    def apply(self, z: Array) -> Array:
+        """``A z`` without the offset, for one vector (N,) or several (N, k)."""
+        out = np.asarray(self.sparse @ z)
+        for block in self.blocks:
+            out[block.place] += block.times(z[block.span])
+        return out
+
+    def values(self, z: Array) -> Array:
+        """``A z + offset``, shape (m,)."""
+        return self.apply(z) + self.offset
+
+    def adjoint(self, multipliers: Array) -> Array:
+        """``A' multipliers``, shape (N,)."""
+        out = np.asarray(self.sparse.T @ multipliers)
+        for block in self.blocks:
+            out[block.span] += block.weigh(multipliers[block.place]) @ block.matrix
+        return out
+
+    def counts(self) -> NDArray[np.int64]:
+        """Number of entries of each row, dense blocks counted in full, shape (m,)."""
+        out = np.diff(self.sparse.indptr).astype(np.int64)
+        for block in self.blocks:
+            out[block.place] += block.matrix.shape[1]
+        return out
+
+    def touched(self) -> Mask:
+        """Columns with an entry that is not 0, shape (N,)."""
+        out = np.bincount(self.sparse.indices, minlength=self.shape[1]) > 0
+        for block in self.blocks:
+            start, size = 0, FIRST_LOOK
+            open_columns = np.arange(block.matrix.shape[1])
+            while start < len(block.rows) and len(open_columns):
+                part = block.matrix[start : start + size, open_columns] != 0
+                if block.factor is not None:
+                    part = part[block.factor[start : start + size] != 0]
+                hit = part.any(axis=0)
+                out[block.start + open_columns[hit]] = True
+                open_columns, start, size = open_columns[~hit], start + size, CHUNK
+        return out
+
+    def filled(self) -> NDArray[np.int64]:
+        """Number of non-zero entries of each row, shape (m,)."""
+        rows = np.diff(self.sparse.indptr).astype(np.int64)
+        for block in self.blocks:
+            for start in range(0, len(block.rows), CHUNK):
+                part = block.matrix[start : start + CHUNK] != 0
+                if block.factor is not None:
+                    part &= (block.factor[start : start + CHUNK] != 0)[:, None]
+                rows[block.rows[start : start + CHUNK]] += np.count_nonzero(part, axis=1)
+        return rows
+
+    def finite(self) -> bool:
+        """Whether all numbers but those of dense blocks are finite; the check sees to these."""
+        parts = [self.offset, self.sparse.data]
+        parts += [block.factor for block in self.blocks if block.factor is not None]
+        return all(np.isfinite(part).all() for part in parts)
+
+    def dense_columns(self) -> Mask:
+        """Columns that a dense block touches, shape (N,)."""
+        out = np.zeros(self.shape[1], dtype=bool)
+        for block in self.blocks:
+            out[block.span] = True
+        return out
+
+    def dense_rows(self) -> Mask:
+        """Rows that a dense block touches, shape (m,)."""
+        out = np.zeros(self.shape[0], dtype=bool)
+        for block in self.blocks:
+            out[block.place] = True
+        return out
+
+    def combine(self, weights: Any) -> Stack:
+        """The rows ``weights @ A`` with offset ``weights @ offset``.
+
+        Parameters
+        ----------
+        weights : CSR array, shape (k, m)
+        """
+        run = consecutive(weights)
+        if run is not None:
+            blocks = [part for block in self.blocks if (part := _cut(block, run)) is not None]
+            return Stack(self.sparse[run], tuple(blocks), self.offset[run])
+        sparse = sp.csr_array(weights @ self.sparse)
+        sparse.eliminate_zeros()
+        by_column = sp.csc_array(weights) if self.blocks else None
+        blocks = []
+        for block in self.blocks:
+            found = _pick(by_column, block)
+            if found is not None:
+                blocks.append(found)
+        return Stack(sparse, tuple(blocks), np.asarray(weights @ self.offset))
+
+    def columns(self, index: Index) -> Array | Any:
+        """The columns at `index`: a dense array where at least a quarter is filled, else CSR.
+
+        Parameters
+        ----------
+        index : array of int, shape (d,)
+            Increasing.
+
+        Returns
+        -------
+        array or CSR matrix, shape (m, d)
+        """
+        sparse = sp.csr_array(self.sparse[:, index])
+        rows, d = sparse.shape
+        parts = []
+        for block in self.blocks:
+            inside = (index >= block.start) & (index < block.start + block.matrix.shape[1])
+            if inside.any():
+                wanted = index[inside] - block.start
+                whole = len(wanted) == block.matrix.shape[1]
+                matrix = block.columns(None if whole else wanted)
+                parts.append((block.place, as_slice(np.flatnonzero(inside)), matrix))
+        filled = sparse.nnz + sum(matrix.size for _, _, matrix in parts)
+        if filled < 0.25 * rows * d:
+            for place, where, matrix in parts:
+                wide = sp.lil_array((rows, d))
+                wide[place, where] = matrix
+                sparse = sp.csr_array(sparse + sp.csr_array(wide))
+            return sp.csr_matrix(sparse)
+        out = sparse.toarray()
+        for place, where, matrix in parts:
+            if isinstance(place, slice) or isinstance(where, slice):
+                out[place, where] += matrix
+            else:
+                out[np.ix_(place, where)] += matrix
+        return out
+
+    def design(self, index: Index) -> tuple[Rows, Index]:
+        """The columns at `index` as a design, and the order in which it has them.
+
+        One dense block over all rows, with a few other columns beside it, stays the caller's array.
+
+        Parameters
+        ----------
+        index : array of int, shape (d,)
+            Increasing.
+
+        Returns
+        -------
+        Rows, shape (m, d)
+        array of int, shape (d,)
+            Positions in `index`.
+        """
+        same = np.arange(len(index))
+        if len(self.blocks) != 1 or len(self.blocks[0].rows) != self.shape[0]:
+            return Rows(self.columns(index)), same
+        block = self.blocks[0]
+        inside = (index >= block.start) & (index < block.span.stop)
+        others = index[~inside]
+        factor = block.factor
+        plain = factor is None or bool((np.abs(factor) == 1.0).all())
+        overlap = bool(self.sparse[:, index[inside]].nnz)
+        if overlap or len(others) > FEW_MORE or not (plain or not len(others)):
+            return Rows(self.columns(index)), same
+        extra = self.sparse[:, others].toarray()
+        if factor is not None:
+            extra *= factor[:, None]  # of size 1, so that multiplying divides
+        wanted = index[inside] - block.start
+        matrix = block.matrix
+        if len(wanted) != matrix.shape[1]:
+            matrix = matrix[:, wanted]
+        order = np.concatenate([same[inside], same[~inside]])
+        known = matrix.flags.c_contiguous  # whether all numbers are finite is for the check
+        return Rows(matrix, factor, extra if len(others) else None, known=known), order
+
+
+def consecutive(weights: Any) -> slice | None:
+    """The rows that ``weights @`` picks, where these are consecutive ones as they are."""
+    index, k = weights.indices, weights.shape[0]
+    if len(index) != k or not k or index[-1] - index[0] != k - 1:
+        return None
+    once = (np.diff(weights.indptr) == 1).all() and (np.diff(index) == 1).all()
+    return slice(int(index[0]), int(index[-1]) + 1) if once and (weights.data == 1).all() else None
+
+
+def _cut(block: Block, run: slice) -> Block | None:
+    """The part of a block in consecutive rows, counted from the first of them."""
+    low, high = np.searchsorted(block.rows, [run.start, run.stop])
+    if low == high:
+        return None
+    factor = None if block.factor is None else block.factor[low:high]
+    rows = block.rows[low:high] - run.start
+    return Block(rows, block.start, block.matrix[low:high], factor)
+
+
+def _pick(weights: Any, block: Block) -> Block | None:
+    """The part of ``weights @ A`` that comes from one dense block."""
+    place = block.place
+    part = sp.csr_array(weights[:, place])
+    count = np.diff(part.indptr)
+    rows = np.flatnonzero(count)
+    if not len(rows):
+        return None
+    if count.max() > 1:
+        if block.factor is not None:
+            part = sp.csr_array(part @ sp.diags_array(block.factor))
+        return Block(rows, block.start, np.asarray(part[rows] @ block.matrix))
+    source = as_slice(part.indices.astype(np.intp))
+    factor = part.data if block.factor is None else part.data * block.factor[source]
+    plain = bool((factor == 1.0).all())
+    return Block(rows, block.start, block.matrix[source], None if plain else factor)
+
+
+def assemble(
+    entries: list[tuple[int, int, Matrix]], offset: Array, columns: int
+) -> Stack:
+    """Put matrices at their places.
+
+    Parameters
+    ----------
+    entries : list of (first row, first column, matrix)
+    offset : array, shape (m,)
+    columns : int
+        Number N of columns.
+    """
+    blocks, rows, cols, data = [], [], [], []
+    for row, column, matrix in entries:
+        if is_dense(matrix):
+            place = np.arange(row, row + matrix.shape[0])
+            data_of, factor = matrix, None
+            if isinstance(matrix, Scaled):
+                data_of, factor = matrix.matrix, matrix.factor
+            blocks.append(Block(place, column, data_of, factor))
+            continue
+        part = csr(matrix).tocoo()
+        rows.append(part.row + row)
+        cols.append(part.col + column)
+        data.append(part.data)
+    shape = (len(offset), columns)
+    if not data:
+        return Stack(sp.csr_array(shape), tuple(blocks), offset)
+    where = (np.concatenate(rows), np.concatenate(cols))
+    sparse = sp.csr_array((np.concatenate(data), where), shape=shape)
+    sparse.sum_duplicates()
+    sparse.eliminate_zeros()
+    return Stack(sparse, tuple(blocks), offset)
+
+
+def is_dense(block: Matrix) -> bool:
+    """Whether `block` is worth keeping as a dense array; small ones are not, whatever they hold."""
+    if isinstance(block, Scaled):
+        block = block.matrix
+    if not isinstance(block, np.ndarray) or block.size < LARGE:
+        return False
+    look = block[:: max(len(block) // FIRST_LOOK, 1)]
+    if np.count_nonzero(look) >= 2.0 * DENSE_SHARE * look.size:
+        return True
+    return bool(np.count_nonzero(block) >= DENSE_SHARE * block.size)
+
+
+def as_slice(index: Index) -> Any:
+    """`index` as a slice where it is consecutive, so that taking rows copies nothing."""
+    if len(index) and index[-1] - index[0] == len(index) - 1 and (np.diff(index) == 1).all():
+        return slice(int(index[0]), int(index[-1]) + 1)
+    return index

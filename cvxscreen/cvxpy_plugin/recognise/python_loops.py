@@ -31,8 +31,7 @@ from cvxpy.constraints.nonpos import Inequality
 from cvxpy.constraints.zero import Equality
 from numpy.typing import NDArray
 
-from cvxscreen.cvxpy_plugin.recognise.affine import MOVES, WRAPS, positions
-from cvxscreen.cvxpy_plugin.recognise.variable_values import preserved_values
+from cvxscreen.cvxpy_plugin.recognise.expressions import MOVES, WRAPS, positions, preserved_values
 
 Array = NDArray[np.float64]
 
@@ -77,7 +76,7 @@ def vectorised(problem: Any) -> Any:
         except Unreadable:
             shape = None
         if shape is None:
-            rest.append(_alone(part))
+            rest.append(part.written())
             continue
         key = (shape, *(id(scale) for scale in part.scales))
         group = groups.setdefault(key, TermGroup(part.scales, part.expr))
@@ -91,14 +90,6 @@ def vectorised(problem: Any) -> Any:
     whole = cp.Problem(objective, problem.constraints)
     # What CVXPY knows of the sign of an argument may be lost; the user's problem is then taken.
     return whole if whole.is_dcp() else problem
-
-
-def _alone(part: Term) -> Any:
-    """A summand as it stands in the sum."""
-    whole = part.expr if part.factor == 1.0 else part.factor * part.expr
-    for scale in part.scales:
-        whole = scale * whole
-    return whole
 
 
 @dataclass(frozen=True)
@@ -118,6 +109,13 @@ class Term:
     factor: float
     scales: tuple[Any, ...]
     expr: Any
+
+    def written(self) -> Any:
+        """The summand as it stands in the sum."""
+        whole = self.expr if self.factor == 1.0 else self.factor * self.expr
+        for scale in self.scales:
+            whole = scale * whole
+        return whole
 
 
 def summands_of(expr: Any, factor: float = 1.0, scales: tuple[Any, ...] = ()) -> Iterator[Term]:

@@ -18,33 +18,39 @@ from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.core.quadratic import ZeroQuadratic
-from cvxscreen.cvxpy_plugin.recognise.canonical import canonicalise
 from cvxscreen.cvxpy_plugin.recognise.check import check
 from cvxscreen.cvxpy_plugin.recognise.draft import Draft, substitute_defined, without_columns
-from cvxscreen.cvxpy_plugin.recognise.elimination import eliminate
+from cvxscreen.cvxpy_plugin.recognise.elimination import (
+    eliminate,
+    find_split_variables,
+    fold_split_variables,
+    minimise_out,
+)
 from cvxscreen.cvxpy_plugin.recognise.epigraph import (
     GroupTerms,
     chain_bounds,
     fold_epigraphs,
+    join_opposite_hinges,
     take_groups,
+    take_many_inequalities,
 )
-from cvxscreen.cvxpy_plugin.recognise.inequality_terms import take_many_inequalities
-from cvxscreen.cvxpy_plugin.recognise.l1_norm import find_l1_norm
-from cvxscreen.cvxpy_plugin.recognise.matrices import diagonal
+from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, diagonal
 from cvxscreen.cvxpy_plugin.recognise.max_affine import collect_maxima
-from cvxscreen.cvxpy_plugin.recognise.opposite_hinges import join_opposite_hinges
-from cvxscreen.cvxpy_plugin.recognise.partial_minimisation import minimise_out
-from cvxscreen.cvxpy_plugin.recognise.recognition import CostParts, Recognition, unused_columns
-from cvxscreen.cvxpy_plugin.recognise.row_stack import Stack
-from cvxscreen.cvxpy_plugin.recognise.soc_epigraph import square_norms, substitute_bounds
-from cvxscreen.cvxpy_plugin.recognise.split_variables import (
-    find_split_variables,
-    fold_split_variables,
+from cvxscreen.cvxpy_plugin.recognise.recognition import (
+    CostParts,
+    Recognition,
+    UnusedColumns,
+    find_l1_norm,
 )
-from cvxscreen.cvxpy_plugin.recognise.squared_residuals import keep_squared_residuals
+from cvxscreen.cvxpy_plugin.recognise.squared_norms import (
+    keep_squared_residuals,
+    square_norms,
+    substitute_bounds,
+)
 from cvxscreen.cvxpy_plugin.recognise.standard import (
     FAMILIAR,
     Standard,
+    canonicalise,
     standardise,
     written,
 )
@@ -214,8 +220,10 @@ def _finish(draft: Draft, base: float) -> Recognition:
     drop = ~touched if alone else _check_free(draft, core, touched, loose, bound, linear[core])
     if maxima is None:
         _check_data(rows, touched)
-    steps = [*draft.steps, unused_columns(core[drop], standard.size)] if drop.any() else draft.steps
-    kept = core[~drop]
+    kept, unused = core[~drop], core[drop]
+    steps = list(draft.steps)
+    if len(unused):
+        steps.append(UnusedColumns(unused, sp.csr_array((len(unused), standard.size))))
     _check_worth(draft, rows, len(kept), alone)
     square = sp.csr_array(draft.quadratic[kept][:, kept])
     if alone or (square.nnz and not (dims or draft.composite)):

@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.cvxpy_plugin.recognise.draft import Elimination
-from cvxscreen.cvxpy_plugin.recognise.epigraph import GroupTerms
-from cvxscreen.cvxpy_plugin.recognise.partial_minimisation import MinimisedOut
-from cvxscreen.cvxpy_plugin.recognise.piecewise_linear import PiecewiseLinear
-from cvxscreen.cvxpy_plugin.recognise.piecewise_quadratic import PiecewiseQuadratic
+from cvxscreen.cvxpy_plugin.recognise.elimination import MinimisedOut, SplitVariable
+from cvxscreen.cvxpy_plugin.recognise.epigraph import (
+    GroupTerms,
+    PiecewiseLinear,
+    PiecewiseQuadratic,
+)
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
-from cvxscreen.cvxpy_plugin.recognise.soc_epigraph import SquaredNorm
-from cvxscreen.cvxpy_plugin.recognise.split_variables import SplitVariable
-from cvxscreen.cvxpy_plugin.recognise.squared_residuals import SquaredResiduals
+from cvxscreen.cvxpy_plugin.recognise.squared_norms import SquaredNorm, SquaredResiduals
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 
 Array = NDArray[np.float64]

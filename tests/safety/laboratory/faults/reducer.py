@@ -6,7 +6,7 @@ from faults.table import DROPPED, SIGN, STALE, SWAPPED, of
 
 BACK = ("cvxpy_plugin/test_recognise.py", "cvxpy_plugin/test_cvxpy_solver.py")
 draft = of("cvxpy_plugin/recognise/draft.py", *BACK)
-absorb = of("cvxpy_plugin/recognise/partial_minimisation.py", *BACK)
+absorb = of("cvxpy_plugin/recognise/elimination.py", *BACK)
 elements = of("cvxpy_plugin/recognise/recognise.py", *BACK)
 substitution = of("cvxpy_plugin/recognise/elimination.py", *BACK)
 restore = of("cvxpy_plugin/answer.py", "cvxpy_plugin/test_recognise.py",

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from faults.table import DROPPED, SHRUNK, SIGN, STALE, SWAPPED, of
 
-VALUES = "cvxpy_plugin/test_loop_terms.py::test_a_loop_becomes_one_expression_of_the_same_value"
-ROWS = "cvxpy_plugin/test_loop_terms.py::test_rows_are_those_of_the_walk"
-DUALS = "cvxpy_plugin/test_loop_rows.py::test_the_answer_and_every_dual_value"
+VALUES = "cvxpy_plugin/test_python_loops.py::test_a_loop_becomes_one_expression_of_the_same_value"
+ROWS = "cvxpy_plugin/test_python_loops.py::test_rows_are_those_of_the_walk"
+DUALS = "cvxpy_plugin/test_python_loops.py::test_the_answer_and_every_dual_value"
 BESIDE = "cvxpy_plugin/test_reduced.py::test_reduce_solve_restore_beside_another_convex_part"
 
 ATTRIBUTES = "cvxpy_plugin/test_attributes.py::test_values_there_and_back_as_cvxpy_has_them"
-attributes = of("cvxpy_plugin/recognise/variable_values.py", ATTRIBUTES)
-canonical = of("cvxpy_plugin/recognise/canonical.py", ATTRIBUTES)
+attributes = of("cvxpy_plugin/recognise/expressions.py", ATTRIBUTES)
+canonical = of("cvxpy_plugin/recognise/standard.py", ATTRIBUTES)
 pull = of("cvxpy_plugin/recognise/python_loops.py", ROWS)
 vectorise = of("cvxpy_plugin/recognise/python_loops.py", VALUES)
 bundle = of("cvxpy_plugin/recognise/python_loops.py", DUALS)
-borrowing = of("cvxpy_plugin/recognise/variable_values.py", "cvxpy_plugin/test_loop_rows.py")
+borrowing = of("cvxpy_plugin/recognise/expressions.py", "cvxpy_plugin/test_python_loops.py")
 cut = of("cvxpy_plugin/composite/rounds.py", "cvxpy_plugin/test_reduced.py")
 reduced = of("cvxpy_plugin/reduced.py", "cvxpy_plugin/test_reduced.py")
 lp = of("cvxpy_plugin/cvxpy_solver.py", "solvers/test_lp_svm.py::test_cvxpy_finds_the_same_optimum")
@@ -62,7 +62,7 @@ FAULTS = (
     pull("broadcast weights averaged", SHRUNK, "weight.sum(axis=thin, keepdims=True)",
          "weight.mean(axis=thin, keepdims=True)",
          "another problem is solved where a check is passed by",
-         "cvxpy_plugin/test_loop_terms.py::test_weights_go_back_through_broadcasting"),
+         "cvxpy_plugin/test_python_loops.py::test_weights_go_back_through_broadcasting"),
     pull("a trace by the transposed matrix", SWAPPED, "row.add(second, weight * numbers(first).T)",
          "row.add(second, weight * numbers(first))",
          "another problem is solved where a check is passed by"),
@@ -72,14 +72,14 @@ FAULTS = (
          "another problem is solved where a check is passed by"),
     pull("parameters read as numbers", STALE, "and expr.is_constant() and not expr.parameters())",
          "and expr.is_constant())", "a changed parameter goes unnoticed",
-         "cvxpy_plugin/test_loop_terms.py::test_what_is_not_affine_is_not_read"),
+         "cvxpy_plugin/test_python_loops.py::test_what_is_not_affine_is_not_read"),
     vectorise("atoms told apart by their kind alone", DROPPED, "return (type(expr), data, *(",
               "return (type(expr), (), *(", "another problem is solved",
-              "cvxpy_plugin/test_loop_terms.py::test_what_is_left_alone"),
+              "cvxpy_plugin/test_python_loops.py::test_what_is_left_alone"),
     vectorise("terms of several parameters as of one", SWAPPED,
               "key = (shape, *(id(scale) for scale in part.scales))",
               "key = (shape, len(part.scales))", "another problem is solved",
-              "cvxpy_plugin/test_loop_terms.py::test_factors_of_several_parameters_are_kept_apart"),
+              "cvxpy_plugin/test_python_loops.py::test_factors_of_several_parameters_are_kept_apart"),
     vectorise("divided terms multiplied", SWAPPED,
               "factor / number if divided else factor * number, scales",
               "factor * number, scales", "another problem is solved"),
@@ -98,14 +98,14 @@ FAULTS = (
     bundle("a misread row is used", DROPPED,
            "if not abs(ours - sign * (first - second)) <= AGREEMENT * (1.0 + size):", "if False:",
            "an infeasible x is called optimal",
-           "cvxpy_plugin/test_loop_rows.py::test_a_row_that_is_misread_is_noticed"),
+           "cvxpy_plugin/test_python_loops.py::test_a_row_that_is_misread_is_noticed"),
     borrowing("borrowed values kept", DROPPED, "variable.save_value(value)", "pass",
               "a user's values are overwritten by random ones",
-              "cvxpy_plugin/test_loop_rows.py::test_values_are_given_back_and_statuses_are_cvxpys"),
+              "cvxpy_plugin/test_python_loops.py::test_values_are_given_back_and_statuses_are_cvxpys"),
     borrowing("borrowed values kept after an error", DROPPED,
               "    try:\n        yield\n    finally:\n", "    yield\n    if True:\n",
               "a user's values are overwritten by random ones",
-              "cvxpy_plugin/test_loop_rows.py::test_values_are_given_back_after_an_error"),
+              "cvxpy_plugin/test_python_loops.py::test_values_are_given_back_after_an_error"),
     cut("decided maxima without their slope", DROPPED, "linear=reduced.linear + slope,",
         "linear=reduced.linear,", "another problem is solved", BESIDE),
     cut("decided maxima without their constant", DROPPED, "constant=reduced.constant + constant",

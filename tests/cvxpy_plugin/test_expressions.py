@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from cvxscreen.cvxpy_plugin.recognise.affine import extract_affine, read_affine
-from cvxscreen.cvxpy_plugin.recognise.canonical import canonicalise
+from cvxscreen.cvxpy_plugin.recognise.expressions import extract_affine, read_affine, read_objective
 from cvxscreen.cvxpy_plugin.recognise.matrices import csr
-from cvxscreen.cvxpy_plugin.recognise.objective import read_objective
+from cvxscreen.cvxpy_plugin.recognise.standard import canonicalise
 from cvxscreen.errors import NotScreenable
 
 N, D = 7, 4
