@@ -129,20 +129,14 @@ from .errors import (
 from .errors import (
     UnsafeEvidence as UnsafeEvidence,
 )
-from .models.comparisons import (
-    Comparisons as Comparisons,
-)
-from .models.comparisons import (
-    pairs as pairs,
-)
-from .models.comparisons import (
-    quadruplets as quadruplets,
-)
-from .models.comparisons import (
-    triplets as triplets,
-)
 from .models.cvar import (
     cvar as cvar,
+)
+from .models.files import (
+    open_data as open_data,
+)
+from .models.metric import (
+    Comparisons as Comparisons,
 )
 from .models.metric import (
     factor_of as factor_of,
@@ -151,13 +145,19 @@ from .models.metric import (
     metric_of as metric_of,
 )
 from .models.metric import (
+    pairs as pairs,
+)
+from .models.metric import (
+    quadruplets as quadruplets,
+)
+from .models.metric import (
     rtlm as rtlm,
+)
+from .models.metric import (
+    triplets as triplets,
 )
 from .models.multitask import (
     raso as raso,
-)
-from .models.open_data import (
-    open_data as open_data,
 )
 from .models.regression import (
     regression as regression,
@@ -201,13 +201,13 @@ from .paths.path import (
 from .paths.path import (
     path as path,
 )
-from .screening.c_ranges import (
+from .screening.ranges import (
     c_interval as c_interval,
 )
-from .screening.c_ranges import (
+from .screening.ranges import (
     eps_interval as eps_interval,
 )
-from .screening.lambda_ranges import (
+from .screening.ranges import (
     lam_interval as lam_interval,
 )
 from .screening.reduction import (

@@ -1,7 +1,7 @@
 """One solution, every C: how far the decisions of a reference reach.
 
 A decision proven at C0 holds on a whole interval of C around it
-(`cvxscreen.screening.c_ranges.c_interval`), so one pass over the data tells, for every other C,
+(`cvxscreen.screening.ranges.c_interval`), so one pass over the data tells, for every other C,
 which samples need not be looked at again.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 
 import cvxscreen
 from cvxscreen import plots
-from cvxscreen.screening.c_ranges import c_interval
+from cvxscreen.screening.ranges import c_interval
 
 
 def main(folder: Path) -> Path:

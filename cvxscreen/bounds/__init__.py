@@ -15,23 +15,30 @@ from __future__ import annotations
 from typing import Any, Protocol, runtime_checkable
 
 from cvxscreen._support.validation import one_of
-from cvxscreen.bounds.cone_spheres import CONES, RULES, cut, over_cone, projected_gradient_ball
 from cvxscreen.bounds.features_and_samples import applies, dual_ball, joint, synergy
-from cvxscreen.bounds.one_reference import (
+from cvxscreen.bounds.regions import Bound, PairBound, Region
+from cvxscreen.bounds.theorems import (
+    CONES,
+    RULES,
     ScaledReference,
     bt1_ball,
     bt2_ball,
+    cut,
+    dome,
     dvi_ball,
     dvi_star_ball,
+    essnsv,
     gap_ball,
     gradient_ball,
     it_region,
     midpoint_ball,
     moved,
+    over_cone,
+    projected_gradient_ball,
     rpb_ball,
+    ssnsv,
+    two_sided,
 )
-from cvxscreen.bounds.regions import Bound, PairBound, Region
-from cvxscreen.bounds.two_references import dome, essnsv, ssnsv, two_sided
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput, UnknownName

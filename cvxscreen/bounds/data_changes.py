@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT, gamma, up
-from cvxscreen.bounds.regions.functionals import outward
+from cvxscreen.bounds.regions.margins import outward
 from cvxscreen.core.duality import Point, margin_error
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.protocols import Design

@@ -47,7 +47,7 @@ from numpy.typing import NDArray
 from cvxscreen._support.rounding import UNIT, gamma, square, up
 from cvxscreen.bounds.regions import Bound
 from cvxscreen.bounds.regions.balls import Boxes, Interval
-from cvxscreen.bounds.regions.functionals import outward
+from cvxscreen.bounds.regions.margins import outward
 from cvxscreen.core.duality import Point, margin_error
 from cvxscreen.core.losses import Piece, kinked
 from cvxscreen.core.penalty import L1

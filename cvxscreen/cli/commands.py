@@ -31,8 +31,7 @@ from cvxscreen.cli.fitted import FORMATS, fitted, learn_metrics, load_fitted, ro
 from cvxscreen.cli.warmup import warm_up
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import CvxscreenError, InvalidInput, MissingDependency
-from cvxscreen.models.files import Table, read_table, two_classes
-from cvxscreen.models.open_data import open_data
+from cvxscreen.models.files import Table, open_data, read_table, two_classes
 from cvxscreen.models.regression import regression
 from cvxscreen.models.samples import CLASSIFICATION, REGRESSION
 from cvxscreen.models.svm import svm

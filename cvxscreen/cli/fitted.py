@@ -20,9 +20,8 @@ from cvxscreen._support.validation import file_path
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.models.comparisons import triplets
 from cvxscreen.models.files import Table, kind_of, read_table
-from cvxscreen.models.metric import factor_of, metric_of, rtlm
+from cvxscreen.models.metric import factor_of, metric_of, rtlm, triplets
 from cvxscreen.paths.path import Path as SolutionPath
 from cvxscreen.paths.path import path
 from cvxscreen.solvers.lambda_max import lambda_max

@@ -16,8 +16,7 @@ from cvxscreen._support.limits import Progress
 from cvxscreen.api import solve
 from cvxscreen.data_changes.bootstrap import Replicates, counts
 from cvxscreen.datasets import heavy_tailed_regression, sparse_text_like, two_gaussians
-from cvxscreen.models.comparisons import triplets
-from cvxscreen.models.metric import rtlm
+from cvxscreen.models.metric import rtlm, triplets
 from cvxscreen.models.multitask import raso
 from cvxscreen.models.regression import regression
 from cvxscreen.models.sparse import sparse_svm

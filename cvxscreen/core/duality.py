@@ -31,8 +31,7 @@ from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen._support.validation import finite, one_of
 from cvxscreen.core.balance import FEW, balance, imbalance_cost
 from cvxscreen.core.penalty import L1
-from cvxscreen.core.problem import Problem
-from cvxscreen.core.quadratic import Quadratic
+from cvxscreen.core.problem import Problem, Quadratic
 
 __all__ = ["Centre", "Point", "dual_feasible", "margin_error", "reference_point", "rescaled_point"]
 Array = NDArray[np.float64]

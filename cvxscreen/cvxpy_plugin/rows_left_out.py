@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen._support.validation import tolerance
-from cvxscreen.bounds.regions.functionals import outward
+from cvxscreen.bounds.regions.margins import outward
 from cvxscreen.core.losses import Losses
 from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, recognise_refused
 from cvxscreen.cvxpy_plugin.plugin import run

@@ -28,7 +28,7 @@ from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import positive, tolerance, whole
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.bounds.data_changes import left_out_margins, takes_left_out
-from cvxscreen.bounds.regions.functionals import outward
+from cvxscreen.bounds.regions.margins import outward
 from cvxscreen.data_changes.bootstrap import (
     BLOCK,
     TOGETHER,

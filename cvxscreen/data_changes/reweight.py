@@ -31,7 +31,7 @@ from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.screening.verdict import Verdict, judge
 from cvxscreen.solvers.solution import Solution
-from cvxscreen.solvers.streamed.chunked import is_chunked
+from cvxscreen.solvers.streamed import is_chunked
 
 Array = NDArray[np.float64]
 

@@ -24,9 +24,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.rounding import gamma
 from cvxscreen.designs.rows import Rows
-from cvxscreen.out_of_core import block_products
-from cvxscreen.out_of_core.block_products import STRIP
-from cvxscreen.out_of_core.streams import Column, Engine, Source
+from cvxscreen.out_of_core import streams
+from cvxscreen.out_of_core.streams import STRIP, Column, Engine, Source
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp] | NDArray[np.bool_]
@@ -106,7 +105,7 @@ class Chunk:
         if sp.issparse(self.block):
             out = np.asarray(self.block @ x[:p], dtype=np.float64)
         else:
-            out = block_products.margins(self.block, x[:p])
+            out = streams.margins(self.block, x[:p])
         if self.intercept:
             out += x[p]
         if self.scale is not None:
@@ -121,7 +120,7 @@ class Chunk:
         if sp.issparse(self.block):
             out[:p] = self.block.T @ weights
         else:
-            out[:p] = block_products.adjoint(self.block, weights)
+            out[:p] = streams.adjoint(self.block, weights)
         if self.intercept:
             out[p] = weights.sum()
         return out
@@ -132,7 +131,7 @@ class Chunk:
         if sp.issparse(self.block):
             out = np.asarray(self.block.astype(np.float64).power(2) @ weights[:p])
         else:
-            out = block_products.squares(self.block, weights[:p])
+            out = streams.squares(self.block, weights[:p])
         if self.intercept:
             out += weights[p]
         return out if self.scale is None else out * self.scale**2

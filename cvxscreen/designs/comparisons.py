@@ -16,8 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.limits import require
 from cvxscreen._support.rounding import UNIT, gamma
-from cvxscreen.designs.pair_table import PairTable, diagonal_norms, frobenius_norms
-from cvxscreen.designs.term_sets import Terms
+from cvxscreen.designs.term_sets import PairTable, Terms, diagonal_norms, frobenius_norms
 from cvxscreen.errors import InvalidInput
 
 Array = NDArray[np.float64]

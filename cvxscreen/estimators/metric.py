@@ -13,8 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cvxscreen.api import solve
 from cvxscreen.estimators.fitting import warn_unless_certified
-from cvxscreen.models.comparisons import triplets
-from cvxscreen.models.metric import factor_of, metric_of, rtlm
+from cvxscreen.models.metric import factor_of, metric_of, rtlm, triplets
 from cvxscreen.solvers.lambda_max import lambda_max
 
 Array = NDArray[np.float64]

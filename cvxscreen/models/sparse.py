@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike
 from cvxscreen._support.validation import choice, number, positive
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1
-from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.core.quadratic import ZeroQuadratic
+from cvxscreen.core.problem import Problem, Quadratic, ZeroQuadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.models.samples import (

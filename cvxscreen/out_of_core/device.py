@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.validation import whole
 from cvxscreen.errors import InvalidInput, MissingDependency
-from cvxscreen.out_of_core.block_products import STRIP, OwnProducts
-from cvxscreen.out_of_core.streams import Local, Opened, even_bounds, register
+from cvxscreen.out_of_core.streams import STRIP, Local, Opened, OwnProducts, even_bounds, register
 
 CHUNK_BYTES = 2**28
 """Bytes of a chunk where nobody says otherwise: twice or three times this is needed beside `X`."""

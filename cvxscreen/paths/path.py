@@ -38,7 +38,7 @@ from cvxscreen.designs.comparisons import Pairs
 from cvxscreen.designs.term_sets import Products
 from cvxscreen.errors import InvalidInput, NotSaved
 from cvxscreen.paths.record import Checkpoint, Path, PathPoint, Points, load_path, points_of
-from cvxscreen.screening.c_ranges import eps_interval
+from cvxscreen.screening.ranges import eps_interval
 from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, PathSegment, ready
 from cvxscreen.solvers.dual_active_set import DualActiveSet, PathCache
 from cvxscreen.solvers.interface import Start, SubproblemSolver
@@ -584,7 +584,7 @@ def _certified_again(here: Problem, point: PathPoint, tol: float) -> Certificate
 #
 # The solution at C_k, its dual scaled by C / C_k, is a feasible pair at every C; it is within eps
 # of optimal as long as its duality gap there is small enough, which two numbers of the point decide
-# (`cvxscreen.screening.c_ranges.eps_interval`; Ogawa et al. 2014, section 4 and (35)). The next C
+# (`cvxscreen.screening.ranges.eps_interval`; Ogawa et al. 2014, section 4 and (35)). The next C
 # to solve is where that ends, so the grid follows from eps and from the data.
 
 

@@ -43,7 +43,7 @@ from cvxscreen.solvers.rows_and_columns import (
 )
 from cvxscreen.solvers.screened import A, L, P, ProblemInMemory, R, S, ScreenedProblem, Times
 from cvxscreen.solvers.solution import Round, Solution
-from cvxscreen.solvers.streamed.chunked import ScreenedChunks, is_chunked
+from cvxscreen.solvers.streamed import ScreenedChunks, is_chunked
 
 __all__ = ["SubproblemSolver", "SubproblemResult", "MODES", "Start", "run", "solve_screened"]
 

@@ -25,7 +25,7 @@ from triplets_path import GAMMA, margins, pull
 
 import cvxscreen
 from cvxscreen.models.files import read_data
-from cvxscreen.screening.lambda_ranges import lam_interval
+from cvxscreen.screening.ranges import lam_interval
 
 METHODS = ("none", "gb", "pgb", "dgb", "rrpb", "rrpb+pgb")
 

@@ -13,8 +13,7 @@ from cvxscreen.bounds import dual_ball
 from cvxscreen.core.duality import feasible_share, reference_point, rescaled_point
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1
-from cvxscreen.core.problem import Problem
-from cvxscreen.core.quadratic import ZeroQuadratic
+from cvxscreen.core.problem import Problem, ZeroQuadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.reduction import Screening
 from cvxscreen.screening.verdict import judge

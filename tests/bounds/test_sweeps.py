@@ -8,7 +8,7 @@ from strategies import Case, reference
 from cvxscreen.bounds import ScaledReference
 from cvxscreen.bounds.regions import Functionals
 from cvxscreen.core.duality import reference_point
-from cvxscreen.screening.c_ranges import _Sweep
+from cvxscreen.screening.ranges import _Sweep
 
 
 def test_a_sweep_contains_the_balls_at_both_of_its_ends(rng: np.random.Generator) -> None:

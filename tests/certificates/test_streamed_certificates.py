@@ -16,9 +16,9 @@ from cvxscreen.core.streamed import ChunkTerms, Slopes, Unit
 from cvxscreen.designs.chunks import ABSENT, Chunks, Listed
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.out_of_core import block_products
+from cvxscreen.out_of_core import streams
 from cvxscreen.out_of_core.streams import Blocks, Local
-from cvxscreen.solvers.streamed.passes import lowest_along
+from cvxscreen.solvers.streamed import lowest_along
 
 
 def cut(X: Any, rows: int) -> Blocks:
@@ -97,9 +97,9 @@ def test_compiled_products_and_einsum_agree() -> None:
     theta[::3] = 0.0
     x, weights, wide = rng.standard_normal(5), rng.random(5), block.astype(np.float64)
     for found, expected in [
-        (block_products.margins(block, x), np.einsum("ij,j->i", wide, x)),
-        (block_products.squares(block, weights), np.einsum("ij,ij,j->i", wide, wide, weights)),
-        (block_products.adjoint(block, theta), np.einsum("ij,i->j", wide, theta)),
+        (streams.margins(block, x), np.einsum("ij,j->i", wide, x)),
+        (streams.squares(block, weights), np.einsum("ij,ij,j->i", wide, wide, weights)),
+        (streams.adjoint(block, theta), np.einsum("ij,i->j", wide, theta)),
     ]:
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from cvxscreen.designs.comparisons import Pairs
-from cvxscreen.designs.pair_table import PairTable, centred, indexed_pass
-from cvxscreen.designs.term_sets import Products, product_pass
-from cvxscreen.models.comparisons import Comparisons, pairs, quadruplets, triplets
+from cvxscreen.designs.term_sets import PairTable, Products, centred, indexed_pass, product_pass
+from cvxscreen.models.metric import Comparisons, pairs, quadruplets, triplets
 
 SETS = ("products", "listed", "pairs", "quadruplets", "mixture")
 

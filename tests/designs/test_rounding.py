@@ -12,7 +12,7 @@ from exact import dot, exact, solve
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen.bounds.regions import Ball
 from cvxscreen.bounds.regions.balls import Pencil
-from cvxscreen.bounds.regions.functionals import Functionals, outward
+from cvxscreen.bounds.regions.margins import Functionals, outward
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows

@@ -18,9 +18,8 @@ import cvxscreen
 from cvxscreen import on_device
 from cvxscreen.designs.chunks import Chunk, Chunks
 from cvxscreen.errors import InvalidInput, MissingDependency
-from cvxscreen.out_of_core.block_products import STRIP
 from cvxscreen.out_of_core.device import DeviceBlock, elsewhere, fetched
-from cvxscreen.out_of_core.streams import Blocks, opened
+from cvxscreen.out_of_core.streams import STRIP, Blocks, opened
 
 xp = pytest.importorskip("array_api_strict")
 DEVICE = xp.Device("device1")

@@ -18,8 +18,7 @@ from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.term_sets import Indexed
 from cvxscreen.screening.verdict import judge
-from cvxscreen.solvers.metric.run import Run
-from cvxscreen.solvers.metric.solver import closed_form, task_of
+from cvxscreen.solvers.metric.solver import Run, closed_form, task_of
 from cvxscreen.solvers.metric.task import shrink
 
 NAMES = ("gb", "pgb", "dgb", "cdgb", "rpb", "rrpb", "midpoint")

@@ -23,7 +23,7 @@ from cvxscreen.certificates.many import certify_many
 from cvxscreen.certificates.metric import certify_metric
 from cvxscreen.core.duality import dual_feasible, reference_point
 from cvxscreen.datasets import two_gaussians
-from cvxscreen.out_of_core import block_products
+from cvxscreen.out_of_core import streams
 from cvxscreen.solvers.compiled_path.segments import CompiledPath
 from cvxscreen.solvers.dual_active_set import DualActiveSet
 from cvxscreen.solvers.metric.solver import closed_form, task_of
@@ -200,14 +200,14 @@ def test_a_ball_cut_by_the_non_negative_cone(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_blocks_of_rows(dtype: type, rng: np.random.Generator) -> None:
     """Compiled and as written: the same sums to rounding, over more than one strip."""
-    block = rng.standard_normal((block_products.STRIP + 5, 3)).astype(dtype)
+    block = rng.standard_normal((streams.STRIP + 5, 3)).astype(dtype)
     x, theta = rng.standard_normal(3), rng.standard_normal(len(block))
     theta[::2] = 0.0
 
     def work() -> np.ndarray:
         return np.concatenate([
-            block_products.margins(block, x), block_products.squares(block, x * x),
-            block_products.adjoint(block, theta),
+            streams.margins(block, x), streams.squares(block, x * x),
+            streams.adjoint(block, theta),
         ])
 
     np.testing.assert_allclose(*both(work), rtol=1e-12, atol=1e-12)

@@ -11,7 +11,7 @@ from sparse_cases import make
 
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Losses
-from cvxscreen.core.quadratic import ZeroQuadratic
+from cvxscreen.core.problem import ZeroQuadratic
 from cvxscreen.designs.columns import by_columns
 from cvxscreen.solvers.column_systems import compressed
 from cvxscreen.solvers.prox_newton import (

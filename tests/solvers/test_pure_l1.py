@@ -13,8 +13,7 @@ from cvxscreen import bounds
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1, NonNegative
-from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.core.quadratic import ZeroQuadratic
+from cvxscreen.core.problem import Problem, Quadratic, ZeroQuadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.estimators import SparseSVC

@@ -20,8 +20,13 @@ from typing import Protocol
 
 from cvxscreen.bounds.regions.balls import Ball, Boxes, CutBall, Everywhere, TwoBalls
 from cvxscreen.bounds.regions.cone_ball import ConeBall
-from cvxscreen.bounds.regions.functionals import Functionals, Place, outward
-from cvxscreen.bounds.regions.intercept import intercept_interval, margins_over
+from cvxscreen.bounds.regions.margins import (
+    Functionals,
+    Place,
+    intercept_interval,
+    margins_over,
+    outward,
+)
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
 

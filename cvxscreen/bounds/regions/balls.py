@@ -23,8 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT, square, up
-from cvxscreen.bounds.regions.functionals import Functionals, Place, inner, length, outward
-from cvxscreen.bounds.regions.intercept import margins_over
+from cvxscreen.bounds.regions.margins import (
+    Functionals,
+    Place,
+    inner,
+    length,
+    margins_over,
+    outward,
+)
 from cvxscreen.core.problem import Problem
 
 Array = NDArray[np.float64]

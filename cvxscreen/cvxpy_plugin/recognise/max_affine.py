@@ -19,8 +19,7 @@ from cvxscreen._support.rounding import gamma, up
 from cvxscreen.bounds.regions import Ball
 from cvxscreen.certificates.certificate import Certificate, certify, relative_gap
 from cvxscreen.core.duality import Point, reference_point
-from cvxscreen.core.problem import Problem
-from cvxscreen.core.quadratic import Quadratic
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.cvxpy_plugin.recognise.draft import Draft, Duals, substitute_defined, without_columns
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 from cvxscreen.designs.protocols import Form

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import Losses
-from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.core.quadratic import ZeroQuadratic
+from cvxscreen.core.problem import Problem, Quadratic, ZeroQuadratic
 from cvxscreen.cvxpy_plugin.recognise.check import check
 from cvxscreen.cvxpy_plugin.recognise.draft import Draft, substitute_defined, without_columns
 from cvxscreen.cvxpy_plugin.recognise.elimination import (

@@ -21,8 +21,7 @@ differences of squared distances of pairs, so work and memory grow with the pair
 a product set (every near with every far neighbour) are never listed.
 
 * `task`: the problem as these solvers see it; its sphere; the task without what a sphere decides.
-* `run`: one value of lambda: evaluate, prove, shrink, iterate, come back to the full task; by
+* `solver`: one value of lambda: evaluate, prove, shrink, iterate, come back to the full task; by
   projected gradients (the paper's, and accelerated) and a semismooth Newton method.
 * `sequence`: along lambda, from extrapolated starts, terms decided for several values at once.
-* `solver`: from a `Problem` to its task and back, and the solver for the general loop.
 """

@@ -29,8 +29,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.designs.term_sets import Products
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.lambda_max import lambda_max
-from cvxscreen.solvers.metric.run import Run, solve_kinked
-from cvxscreen.solvers.metric.solver import LISTED, closed_form, task_of
+from cvxscreen.solvers.metric.solver import LISTED, Run, closed_form, solve_kinked, task_of
 from cvxscreen.solvers.metric.task import (
     SMALL,
     Iterate,

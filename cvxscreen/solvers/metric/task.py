@@ -23,17 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT, gamma, up
-from cvxscreen.designs.pair_table import (
-    PairTable,
-    diagonal_norms,
-    frobenius_norms,
-    indexed_pass,
-)
 from cvxscreen.designs.term_sets import (
     Indexed,
+    PairTable,
     Products,
     Terms,
     close_windows,
+    diagonal_norms,
+    frobenius_norms,
+    indexed_pass,
     product_pass,
 )
 

@@ -20,8 +20,7 @@ from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1
-from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.core.quadratic import ZeroQuadratic
+from cvxscreen.core.problem import Problem, Quadratic, ZeroQuadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.verdict import judge
 

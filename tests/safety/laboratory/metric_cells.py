@@ -19,7 +19,7 @@ from cvxscreen.bounds import CONES, PAIRS, RULES, available, cut, named
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem
-from cvxscreen.screening.lambda_ranges import lam_interval
+from cvxscreen.screening.ranges import lam_interval
 from cvxscreen.screening.verdict import judge
 
 STEPS = 12

@@ -42,7 +42,7 @@ WIDER = (
     "tests/core/test_rescale.py", "tests/screening/test_screening.py",
     "tests/screening/test_reduction.py",
     "tests/core/test_drift.py", "tests/solvers/test_loop.py", "tests/paths/test_path.py",
-    "tests/screening/test_c_ranges.py",
+    "tests/screening/test_ranges.py",
     "tests/safety/test_metric_safety.py", "tests/bounds/test_features_and_samples.py",
     "tests/cvxpy_plugin",
 )

@@ -15,7 +15,7 @@ from cvxscreen.bounds import BOUNDS, PAIRS, PARAMETER_CHANGE, available, named
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
-from cvxscreen.screening.c_ranges import c_interval
+from cvxscreen.screening.ranges import c_interval
 from cvxscreen.screening.reduction import Selection
 from cvxscreen.screening.verdict import judge
 from cvxscreen.solvers.newton import Newton

@@ -16,8 +16,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.solvers.lambda_max import lambda_max
 from cvxscreen.solvers.metric import solver as metric
-from cvxscreen.solvers.metric.run import Run
-from cvxscreen.solvers.metric.solver import closed_form, solve_metric, task_of
+from cvxscreen.solvers.metric.solver import Run, closed_form, solve_metric, task_of
 
 
 def iris(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

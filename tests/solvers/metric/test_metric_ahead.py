@@ -12,9 +12,8 @@ import cvxscreen
 from cvxscreen.certificates.metric import certify_metric
 from cvxscreen.designs.term_sets import Indexed
 from cvxscreen.solvers.metric import sequence as metric_ahead
-from cvxscreen.solvers.metric.run import Run
 from cvxscreen.solvers.metric.sequence import IntervalReduction, iterate_path
-from cvxscreen.solvers.metric.solver import closed_form, task_of
+from cvxscreen.solvers.metric.solver import Run, closed_form, task_of
 from cvxscreen.solvers.metric.task import LONGEST, ScreeningCostModel, shrinking_work, work
 
 

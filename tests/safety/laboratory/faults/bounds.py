@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from faults.table import DROPPED, SHRUNK, SIGN, STALE, SWAPPED, of, smaller
 
-balls = of("bounds/one_reference.py", "bounds/test_bounds.py")
-across = of("bounds/one_reference.py",
+balls = of("bounds/theorems.py", "bounds/test_bounds.py")
+across = of("bounds/theorems.py",
             "bounds/test_bounds.py::test_every_bound_is_attained_somewhere")
-pairs = of("bounds/two_references.py", "bounds/test_named_bounds.py")
-ray = of("bounds/one_reference.py", "screening/test_c_ranges.py", "bounds/test_named_bounds.py")
-ranges = of("screening/c_ranges.py", "screening/test_c_ranges.py")
+pairs = of("bounds/theorems.py", "bounds/test_named_bounds.py")
+ray = of("bounds/theorems.py", "screening/test_ranges.py", "bounds/test_named_bounds.py")
+ranges = of("screening/ranges.py", "screening/test_ranges.py")
 cones = of(
-    "bounds/cone_spheres.py",
+    "bounds/theorems.py",
     "safety/test_metric_safety.py::test_spheres_are_attained_where_every_term_is_linear",
     "safety/test_metric_safety.py::test_the_constrained_dual_sphere_is_attained",
 )
-cuts = of("bounds/cone_spheres.py", "safety/test_metric_safety.py")
-lams = of("screening/lambda_ranges.py", "screening/test_lambda_ranges.py")
+cuts = of("bounds/theorems.py", "safety/test_metric_safety.py")
+lams = of("screening/ranges.py", "screening/test_ranges.py")
 
 FAULTS = (
     balls("midpoint ball", SHRUNK, "radius = up(float(np.sqrt(squared))) + error",
@@ -102,26 +102,26 @@ FAULTS = (
     ray("a ray's ball", SHRUNK, "squared = up(s * self.terms + 0.25 * square(self.apart(s)))",
         "squared = 0.98 * (s * self.terms + 0.25 * square(self.apart(s)))",
         "ranges over C are too long with an intercept",
-        "screening/test_c_ranges.py::test_a_ray_bounds_gap_and_radius_at_every_C"),
+        "screening/test_ranges.py::test_a_ray_bounds_gap_and_radius_at_every_C"),
     ray("a ray's gap without Fenchel-Young terms", DROPPED,
         "return up(s * self.terms + 0.5 * square(self.apart(s)))",
         "return up(0.5 * square(self.apart(s)))", "a path's steps are too long for their eps",
-        "screening/test_c_ranges.py::test_a_ray_bounds_gap_and_radius_at_every_C"),
+        "screening/test_ranges.py::test_a_ray_bounds_gap_and_radius_at_every_C"),
     ray("a ray's terms do not grow with C", STALE,
         "squared = up(s * self.terms + 0.25", "squared = up(self.terms + 0.25",
         "ranges over C are wrong with an intercept",
-        "screening/test_c_ranges.py::test_a_ray_bounds_gap_and_radius_at_every_C"),
+        "screening/test_ranges.py::test_a_ray_bounds_gap_and_radius_at_every_C"),
     ranges("ranges over C below", SHRUNK, "np.maximum(1.0 - shrink[rows], 0.0)",
            "np.maximum(1.0 - 1.01 * shrink[rows], 0.0)", "a decision outlives its proof",
-           "screening/test_c_ranges.py::test_the_static_rule_agrees_inside_and_fails_just_outside",
-           "screening/test_c_ranges.py::test_the_roots_are_those_of_the_hinge_formula"),
+           "screening/test_ranges.py::test_the_static_rule_agrees_inside_and_fails_just_outside",
+           "screening/test_ranges.py::test_the_roots_are_those_of_the_hinge_formula"),
     ranges("ranges over C above", SHRUNK, "(1.0 + grow[rows])", "(1.0 + 1.01 * grow[rows])",
            "a decision outlives its proof",
-           "screening/test_c_ranges.py::test_the_static_rule_agrees_inside_and_fails_just_outside",
-           "screening/test_c_ranges.py::test_the_roots_are_those_of_the_hinge_formula"),
+           "screening/test_ranges.py::test_the_static_rule_agrees_inside_and_fails_just_outside",
+           "screening/test_ranges.py::test_the_roots_are_those_of_the_hinge_formula"),
     ranges("margins drifting the wrong way", SIGN, "drift=-0.5 * step.margins,",
            "drift=0.5 * step.margins,", "a decision outlives its proof",
-           "screening/test_c_ranges.py::test_the_static_rule_agrees_inside_and_fails_just_outside"),
+           "screening/test_ranges.py::test_the_static_rule_agrees_inside_and_fails_just_outside"),
     ranges("the ball of the nearer end of a sweep", SWAPPED,
            "radius = max(self.ray.radius(self.first), self.ray.radius(self.last))",
            "radius = min(self.ray.radius(self.first), self.ray.radius(self.last))",
@@ -161,18 +161,18 @@ FAULTS = (
          "safety/test_metric_safety.py::test_every_sphere_and_rule_against_forty_digits"),
     lams("ranges over lambda, midpoint", SHRUNK, "return (np.sqrt(0.25 * apart**2",
          "return 0.99 * (np.sqrt(0.25 * apart**2", "a decision outlives its proof",
-         "screening/test_lambda_ranges.py::test_decisions_at_the_references_own_lambda_are_those_of_the_sphere"),
+         "screening/test_ranges.py::test_decisions_at_the_references_own_lambda_are_those_of_the_sphere"),
     lams("ranges over lambda, RRPB", SHRUNK, "error = grown * sphere.m_error + sphere.h * radius",
          "error = grown * sphere.m_error + 0.99 * sphere.h * radius",
          "a decision outlives its proof",
-         "screening/test_lambda_ranges.py::test_decisions_at_the_references_own_lambda_are_those_of_the_sphere"),
+         "screening/test_ranges.py::test_decisions_at_the_references_own_lambda_are_those_of_the_sphere"),
     lams("ranges over lambda from an exact reference", STALE,
          "np.maximum(sphere.lam, lam) / lam * sphere.distance", "0.0",
          "a decision outlives its proof",
-         "screening/test_lambda_ranges.py::test_decisions_at_the_references_own_lambda_are_those_of_the_sphere"),
+         "screening/test_ranges.py::test_decisions_at_the_references_own_lambda_are_those_of_the_sphere"),
     lams("ranges over lambda, pieces exchanged", SWAPPED,
          "for piece, sign in ((zero, 1.0), (linear, -1.0)):",
          "for piece, sign in ((linear, 1.0), (zero, -1.0)):",
          "the triplets of one piece are called those of the other",
-         "screening/test_lambda_ranges.py::test_ranges_end_where_the_sphere_stops_deciding"),
+         "screening/test_ranges.py::test_ranges_end_where_the_sphere_stops_deciding"),
 )

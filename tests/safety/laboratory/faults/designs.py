@@ -12,7 +12,7 @@ rows = of("designs/rows.py", SAME,
           "designs/test_rows.py::test_rows_and_columns_can_be_taken_and_taken_again")
 gram = of("designs/gram.py", "designs/test_gram.py::test_identities_against_the_dense_matrix",
           ERRORS)
-quadratic = of("core/quadratic.py",
+quadratic = of("core/problem.py",
                "designs/test_rounding.py::test_norms_of_a_dense_quadratic_are_not_too_small",
                "core/test_problem.py::test_the_floor_is_below_every_eigenvalue",
                "core/test_problem.py::test_apply_solve_and_norm_agree_with_the_dense_matrix",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from faults.table import DROPPED, SHRUNK, SIGN, SLACK, STALE, STRICT, SWAPPED, of
 
 ball = of("bounds/regions/balls.py", "bounds/test_bounds.py")
-functionals = of("bounds/regions/functionals.py", "bounds/test_intercept.py",
+functionals = of("bounds/regions/margins.py", "bounds/test_intercept.py",
                  "bounds/test_bounds.py",
                  "bounds/test_regions.py")
 pencil = of("bounds/regions/balls.py", "bounds/test_regions.py", "bounds/test_named_bounds.py")
@@ -16,8 +16,8 @@ outside = of(
     "bounds/test_cone_ball.py::test_attained_where_the_ball_touches_the_cone_s_edge",
 )
 cone = of("bounds/regions/cone_ball.py", "safety/test_metric_safety.py")
-beta = of("bounds/regions/intercept.py", "bounds/test_intercept.py")
-fy = of("bounds/regions/intercept.py", "bounds/test_regions.py", "bounds/test_intercept.py")
+beta = of("bounds/regions/margins.py", "bounds/test_intercept.py")
+fy = of("bounds/regions/margins.py", "bounds/test_regions.py", "bounds/test_intercept.py")
 
 FAULTS = (
     ball("a ball's reach", SHRUNK, "up(self.radius) * wanted.norms + error",

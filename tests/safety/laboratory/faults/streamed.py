@@ -7,24 +7,24 @@ from faults.table import DROPPED, SHRUNK, SIGN, SLACK, STALE, STRICT, SWAPPED, o
 CERTIFICATE = "certificates/test_streamed_certificates.py"
 REFUSES = f"{CERTIFICATE}::test_the_certificate_refuses_what_is_wrong"
 AGREES = f"{CERTIFICATE}::test_the_gap_is_that_of_the_certificate_in_memory"
-SAME = "solvers/streamed/test_streamed.py::test_same_answer_as_in_memory"
+SAME = "solvers/test_streamed.py::test_same_answer_as_in_memory"
 methods = of("designs/chunks.py", f"{CERTIFICATE}::test_the_same_methods_as_rows")
 factors = of("designs/chunks.py", f"{CERTIFICATE}::test_rounding_stays_within_the_factors")
 survey = of("core/streamed.py",
-            "solvers/streamed/test_streamed.py::test_nan_in_a_late_chunk_is_named")
+            "solvers/test_streamed.py::test_nan_in_a_late_chunk_is_named")
 certificate = of("certificates/streamed.py", REFUSES, AGREES,
                  f"{CERTIFICATE}::test_an_unbalanced_dual_point_proves_nothing",
                  f"{CERTIFICATE}::test_rounding_of_margins_near_a_kink_is_charged",
                  f"{CERTIFICATE}::test_rounding_of_the_pull_is_charged",
                  f"{CERTIFICATE}::test_the_gap_under_an_l1_term_is_that_of_the_certificate_in_memory")
-proof = of("solvers/streamed/passes.py",
-           "solvers/streamed/test_streamed_proof.py::test_nothing_proven_is_wrong",
-           "solvers/streamed/test_streamed_proof.py::test_an_intercept_is_not_bounded",
-           "solvers/streamed/test_streamed_proof.py::test_the_ball_is_measured_in_the_metric_of_the_quadratic_term",
-           "solvers/streamed/test_streamed_proof.py::test_rounding_of_a_margin_near_a_kink_is_charged",
-           "solvers/streamed/test_streamed_proof.py::test_the_radius_is_not_larger_than_it_must_be")
-look = of("solvers/streamed/passes.py", SAME)
-model = of("solvers/streamed/chunked.py", SAME)
+proof = of("solvers/streamed.py",
+           "solvers/test_streamed.py::test_nothing_proven_is_wrong",
+           "solvers/test_streamed.py::test_an_intercept_is_not_bounded",
+           "solvers/test_streamed.py::test_the_ball_is_measured_in_the_metric_of_the_quadratic_term",
+           "solvers/test_streamed.py::test_rounding_of_a_margin_near_a_kink_is_charged",
+           "solvers/test_streamed.py::test_the_radius_is_not_larger_than_it_must_be")
+look = of("solvers/streamed.py", SAME)
+model = of("solvers/streamed.py", SAME)
 streams = of("out_of_core/streams.py",
              "out_of_core/test_streams.py::test_workers_do_not_change_a_bit",
              "out_of_core/test_streams.py::test_gather_takes_rows_in_order",
@@ -105,7 +105,7 @@ FAULTS = (
          "the reduced problem lacks its curvature"),
     look("terms that may not be folded", DROPPED, "codes[curved] = Piece.UNDECIDED",
          "codes[curved] = Piece.ZERO", "the reduced problem lacks terms",
-         "solvers/streamed/test_streamed.py::test_terms_on_parabolas_are_kept_where_features_are_many"),
+         "solvers/test_streamed.py::test_terms_on_parabolas_are_kept_where_features_are_many"),
     model("the pull in the linear term", DROPPED, "linear = problem.linear + seen.decided_At_theta",
           "linear = problem.linear", "the reduced problem is another one"),
     streams("the order of neighbours", SWAPPED, "pair if other < place else pair[::-1]",

@@ -21,7 +21,7 @@ proof = of(
     f"{PROOF}::test_constraints_as_terms_stand_beside_the_gap",
 )
 quadratic = of(
-    "core/quadratic.py", f"{PROOF}::test_a_singular_matrix_leaves_its_kernel_to_the_terms"
+    "core/problem.py", f"{PROOF}::test_a_singular_matrix_leaves_its_kernel_to_the_terms"
 )
 relaxed = of(
     "solvers/relaxation.py", f"{LOOP}::test_a_bad_start_does_not_make_it_diverge",

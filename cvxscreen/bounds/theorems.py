@@ -1,25 +1,45 @@
-"""Balls from one pair ``(x, theta)``: of the problem itself, or of the same data at another C.
+"""The theorems: from one or two references to a region that provably contains the optimum.
 
-`midpoint_ball`, `gap_ball` and `gradient_ball` rest on a pair of the problem itself. The bounds
-after them take a reference at another C0, in both directions, and are safe for an approximate one:
-with ``s = C / C0`` the slopes ``s theta0`` are dual feasible at C. For an exact reference ``x0 =
-x_theta0 = w0``. As printed, without the reference's gap ``eps``, every one of these rules makes
-wrong decisions.
+*One pair* ``(x, theta)``. `midpoint_ball`, `gap_ball` and `gradient_ball` rest on a pair of the
+problem itself. The bounds after them take a reference at another C0, in both directions, and are
+safe for an approximate one: with ``s = C / C0`` the slopes ``s theta0`` are dual feasible at C. For
+an exact reference ``x0 = x_theta0 = w0``. As printed, without the reference's gap ``eps``, every
+one of these rules makes wrong decisions.
+
+*Two references*, at ``C_a <= C <= C_b`` or anywhere. Norms and products are in the metric of M and
+relative to ``o = -M^{-1} q``, the minimiser of the quadratic term (0 for the plain models).
+Everything rests on two facts about optima: their distance from ``o`` grows with C, their loss
+shrinks.
+
+*Over a cone*, the spheres of Yoshida et al. 2019. All but the last are the midpoint ball with
+another choice of the dual point's part in the cone. With ``v = -A' theta - q`` and any ``s`` in the
+polar cone, ``x_s = M^{-1} (v - s)``::
+
+    ||x* - (x + x_s)/2||^2 <= ||x - x_s||^2 / 4 + sum_i FY_i + (-<s, x>)
+
+which needs neither a subgradient nor an exact reference. At the optimum ``s`` of `midpoint_ball`
+and of `projected_gradient_ball` make the right side 0, ``s = 0`` does not.
+
+A sphere also holds points outside the cone. `cut` makes it smaller before it judges: by a
+half-space that contains the cone, or by the cone itself.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT, gamma, square, up
-from cvxscreen.bounds.regions import Ball, Everywhere, Place, Region, TwoBalls
-from cvxscreen.bounds.regions.functionals import inner, length
+from cvxscreen._support.validation import choice_in_any_case
+from cvxscreen.bounds.regions import Ball, ConeBall, CutBall, Everywhere, Place, Region, TwoBalls
+from cvxscreen.bounds.regions.margins import inner, length
 from cvxscreen.core.balance import imbalance_cost
 from cvxscreen.core.duality import Point, reference_point, rescaled_point
 from cvxscreen.core.losses import FIELDS
+from cvxscreen.core.penalty import PSD, NonNegative, Penalty
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
 
@@ -419,3 +439,290 @@ def _repair(point: Point) -> float:
     )
     target = np.zeros(columns.shape[1])
     return imbalance_cost(problem, point.theta, residual, residual_error, target, problem.norms)
+
+
+def two_sided(problem: Problem, first: Point, second: Point) -> Region:
+    """The DVI balls of two references, at any C, intersected.
+
+    With references on both sides of C it lies in the ESSNSV region (for exact references, and for
+    approximate ones with ``x = x_theta``), which lies in the SSNSV region.
+    """
+    balls = [dvi_ball(problem, point) for point in (first, second)]
+    known = [replace(ball, bound="two_sided") for ball in balls if isinstance(ball, Ball)]
+    if len(known) == 2:
+        return TwoBalls("two_sided", known[0], known[1])
+    return known[0] if known else Everywhere(problem, "two_sided", balls[0].gap)
+
+
+def ssnsv(problem: Problem, first: Point, second: Point) -> Region:
+    """SSNSV (Ogawa et al. 2013; Wang et al. 2014, (29)), safe for approximate references.
+
+    Exact references: ``<w_a, w - w_a> >= 0`` and ``||w|| <= ||w_b||``. In general, with
+    ``v_a = x_theta`` of the reference at ``C_a`` and (c, r) the midpoint balls at their own C,
+
+    * ``<v_a, w> >= 1/2 ||v_a||^2 + 1/2 (||c_a|| - r_a)_+^2 - eps_a``: ``<v_a, w>`` is at least
+      ``1/2 ||v_a||^2 + D_a - L_a(w)``, and ``L_a(w) <= L_a(w_a*) = P_a* - 1/2 ||w_a*||^2``;
+    * ``||w|| <= ||c_b|| + r_b``.
+
+    For comparison: `two_sided` proves more from the same references.
+    """
+    return _dome("ssnsv", problem, first, second, enhanced=False)
+
+
+def dome(problem: Problem, first: Point, second: Point) -> Region:
+    """The dome test (Ogawa et al. 2014, Theorem 11, corrected): the region of `ssnsv`.
+
+    As printed its lower bound exceeds the true minimum; `CutBall` has the right form.
+    """
+    return _dome("dome", problem, first, second, enhanced=False)
+
+
+def essnsv(problem: Problem, first: Point, second: Point) -> Region:
+    """ESSNSV (Wang et al. 2014, Theorem 19), safe for approximate references.
+
+    The half-space of `ssnsv` and a smaller ball, for exact references
+    ``||w - w_b/2|| <= ||w_b||/2``. In general, with ``s = C/C_b <= 1``: optimality at C gives
+    ``<w, x_b - w> + L(x_b) - L(w) >= 0`` for the loss L at C, and ``L(x_b) - L(w)`` is at most
+    ``s (P_b(x_b) - 1/2 ||x_b||^2 - D_b + 1/2 ||w_b*||^2)``, so ``||w - x_b/2||^2`` is at most
+    ``1/4 ||x_b||^2 + s tau`` with ``tau = eps_b + 1/2 (||c_b|| + r_b)^2 - 1/2 ||x_b||^2``.
+    """
+    return _dome("essnsv", problem, first, second, enhanced=True)
+
+
+def _dome(
+    bound: str, problem: Problem, first: Point, second: Point, *, enhanced: bool
+) -> Region:
+    a, b = sorted((first, second), key=lambda point: point.problem.C)
+    if not a.problem.C <= problem.C <= b.problem.C:
+        raise InvalidInput(
+            f"bound {bound!r} needs references on both sides of C = {problem.C:g}; `reference` has "
+            f"C = {a.problem.C:g} and {b.problem.C:g}. Use 'two_sided' for others."
+        )
+    a, b = on_data_of(problem, a), on_data_of(problem, b)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _cut_ball(bound, problem, a, b, enhanced=enhanced)
+
+
+def _cut_ball(bound: str, problem: Problem, a: Point, b: Point, *, enhanced: bool) -> Region:
+    """The ball of `b` cut by the half-space of `a`, whose C is the smaller one."""
+    ray_a, ray_b = ScaledReference.of(a), ScaledReference.of(b)
+    ball_a, ball_b = midpoint_named(bound, a), midpoint_named(bound, b)
+    if (
+        ray_a is None or ray_b is None
+        or not isinstance(ball_a, Ball) or not isinstance(ball_b, Ball)
+    ):
+        return Everywhere(problem, bound, max(a.gap, b.gap))
+    gap = max(a.gap, b.gap)
+    outer = _farthest(ray_b, ball_b)
+    centred = _halved if enhanced else _centred
+    ball = centred(bound, problem, ray_b, outer, gap)
+    level = _level(problem, ray_a, ball_a, outer)
+    normal = Place(ray_a.step, problem.design.forward(ray_a.step))
+    sizes = square(ball.radius), square(length(problem, normal.x)[1]), level
+    if not np.isfinite(sizes).all():  # squares beyond the largest number say nothing
+        return Everywhere(problem, bound, gap)
+    return CutBall(bound, ball, normal, level)
+
+
+def _farthest(ray: ScaledReference, ball: Ball) -> float:
+    """``||c_b|| + r_b``, an upper bound of ``||w||`` at every smaller C."""
+    problem = ray.point.problem
+    centre = np.where(problem.quadratic.free, 0.0, ball.centre - ray.origin)
+    rounding = 2.0 * UNIT * length(problem, np.abs(ball.centre) + np.abs(ray.origin))[1]
+    return up(length(problem, centre)[1] + rounding + ball.radius + ray.origin_error)
+
+
+def _nearest(ray: ScaledReference, ball: Ball) -> float:
+    """``(||c_a|| - r_a)_+``, a lower bound of ``||w_a*||``."""
+    problem = ray.point.problem
+    centre = np.where(problem.quadratic.free, 0.0, ball.centre - ray.origin)
+    rounding = 2.0 * UNIT * length(problem, np.abs(ball.centre) + np.abs(ray.origin))[1]
+    return max(
+        length(problem, centre)[0] - up(rounding + ball.radius + ray.origin_error), 0.0
+    ) * (1.0 - 4.0 * UNIT)
+
+
+def _level(problem: Problem, ray: ScaledReference, ball: Ball, outer: float) -> float:
+    """Lower bound of ``<v_a, w>_M`` over what is left, ``v_a`` as computed."""
+    own = ray.point.problem
+    least, most = length(own, ray.step)
+    least = max(least - ray.error, 0.0)
+    right = 0.5 * square(least) + 0.5 * square(_nearest(ray, ball)) - ray.point.gap
+    right -= 8.0 * UNIT * (square(least) + square(outer) + ray.point.gap)
+    # v_a is known up to `error`, o up to `origin_error`; w is no farther from o than `outer`.
+    right -= up(ray.error * outer + most * ray.origin_error)
+    product, error = inner(problem, ray.step, ray.origin)
+    return right + product - error - 4.0 * UNIT * (abs(right) + abs(product))
+
+
+def _centred(bound: str, problem: Problem, ray: ScaledReference, outer: float, gap: float) -> Ball:
+    """``||w - o|| <= outer``."""
+    centre = ray.origin.copy()
+    centre[problem.quadratic.free] = ray.point.x[problem.quadratic.free]
+    margins = problem.design.forward(centre)
+    return Ball(problem, bound, centre, margins, up(outer + ray.origin_error), gap)
+
+
+def _halved(bound: str, problem: Problem, ray: ScaledReference, outer: float, gap: float) -> Ball:
+    """``||w - x_b/2||^2 <= ||x_b||^2 / 4 + s tau``, everything relative to o."""
+    point, free = ray.point, problem.quadratic.free
+    step = np.where(free, 0.0, point.x - ray.origin)
+    least, most = length(problem, step)
+    least = max(least - up(ray.origin_error + 2.0 * UNIT * most), 0.0)
+    tau = max(up(point.gap + 0.5 * square(outer)) - 0.5 * square(least) * (1.0 - 4.0 * UNIT), 0.0)
+    share = up(problem.C / point.problem.C)
+    most = up(most + ray.origin_error)
+    radius = up(sqrt(up(0.25 * square(most) + share * up(tau))) + ray.origin_error)
+    centre = 0.5 * (point.x + ray.origin)
+    radius = up(radius + 4.0 * UNIT * length(problem, np.abs(centre))[1])
+    return Ball(problem, bound, centre, problem.design.forward(centre), radius, gap)
+
+
+def gradient_bound(problem: Problem, point: Point) -> Region:
+    """GB (Theorem 1): ``s = 0``, the dual point the subgradients at x.
+
+    Its centre leaves the cone, so its radius does not vanish at the optimum.
+    """
+    here = _at(problem, point)
+    return _sphere_of("gb", here, np.zeros(problem.d))
+
+
+def projected_gradient_ball(problem: Problem, point: Point) -> Region:
+    """PGB (Theorem 2) in its stable form: the ``s`` of the smallest radius.
+
+    The projection of GB's centre onto the cone is the midpoint for ``s`` the negative part of
+    ``M x + v``; no difference of squares is taken.
+    """
+    here = _at(problem, point)
+    cone, diagonal = _cone(problem), problem.quadratic.diagonal
+    _, s = cone.prox_and_subgradient(diagonal * here.x - here.At_theta - problem.linear, diagonal)
+    return _sphere_of("pgb", here, s)
+
+
+def duality_gap_ball(problem: Problem, point: Point) -> Region:
+    """DGB (Theorem 4): ``sqrt(2 G)`` around x."""
+    _cone(problem)
+    here = _at(problem, point)
+    return Ball(problem, "dgb", here.x, here.margins, up(sqrt(2.0 * up(here.gap))), here.gap)
+
+
+def constrained_dual_ball(problem: Problem, point: Point) -> Region:
+    """CDGB (Theorem 14): ``sqrt(G(x_theta, theta))`` around ``x_theta``, which must be feasible.
+
+    As printed, for any dual feasible point, it is wrong; here ``x_theta`` is always in the cone.
+    """
+    _cone(problem)
+    here = _at(problem, point)
+    return midpoint_named("cdgb", reference_point(problem, here.x_theta, here.theta))
+
+
+def relaxed_path_ball(problem: Problem, point: Point) -> Region:
+    """RRPB (Theorem 6): from a reference at another lam, its distance ``e`` to its own optimum.
+
+    ``|M1* - (l0 + l1)/(2 l1) M0| <= |l0 - l1|/(2 l1) |M0| + max(l0, l1)/l1 e`` with
+    ``e = sqrt(2 G0 / l0)``; no pass over the data. The midpoint ball of the same reference at
+    ``l1`` (`rpb`) lies inside.
+    """
+    _cone(problem)
+    point = on_data_of(problem, point)
+    own = point.problem
+    old, new = float(own.quadratic.diagonal[0]), float(problem.quadratic.diagonal[0])
+    flat = bool((problem.quadratic.diagonal == new).all()) and not problem.drift
+    if not (np.isfinite(point.gap) and flat):
+        return Everywhere(problem, "rrpb", point.gap)
+    factor = 0.5 * (old + new) / new
+    size = up(float(np.linalg.norm(point.x)), problem.d + 8)
+    away = up(sqrt(up(2.0 * up(point.gap) / old))) * up(max(old, new) / new)
+    radius = up(0.5 * abs(old - new) / new * size + away + 8.0 * UNIT * factor * size)
+    return Ball(
+        problem, "rrpb", factor * point.x, factor * point.margins, up(radius * sqrt(new)), point.gap
+    )
+
+
+CONES = {
+    "gb": gradient_bound,
+    "dgb": duality_gap_ball,
+    "cdgb": constrained_dual_ball,
+    "rrpb": relaxed_path_ball,
+}
+"""Bounds only for problems over a cone; `pgb` and `midpoint` are in the general table."""
+
+
+def _sphere_of(bound: str, point: Point, s: Array) -> Region:
+    """The ball of the module's docstring for the pair of `point` and any `s` in the polar cone."""
+    problem = point.problem
+    cone, diagonal = _cone(problem), problem.quadratic.diagonal
+    if not np.isfinite(point.gap):
+        return Everywhere(problem, bound, point.gap)
+    v = -(point.At_theta + problem.linear)
+    x_theta = (v - s) / diagonal
+    root = sqrt(float(diagonal.min()))
+    size = sum(float(np.linalg.norm(part)) for part in (v, s, diagonal * x_theta))
+    error = up(point.dual_error + 8.0 * UNIT * size / root, problem.d + 8)
+    fy = problem.losses.fenchel_young_above(point.margins, point.margin_error, point.theta)
+    rest = up(float(fy.sum()), 64) + (cone.fenchel_gap(point.x, s) if s.any() else 0.0)
+    distance = up(problem.quadratic.norm(point.x - x_theta), problem.d + 8) + error
+    centre = 0.5 * (point.x + x_theta)
+    rounding = 4.0 * UNIT * problem.quadratic.norm(np.abs(point.x) + np.abs(x_theta))
+    radius = sqrt(up(up(rest) + 0.25 * distance * distance)) + 0.5 * error + rounding
+    radius = up(radius + problem.drift)
+    margins = problem.design.forward(centre)
+    return Ball(problem, bound, centre, margins, radius, point.gap)
+
+
+def _at(problem: Problem, point: Point) -> Point:
+    """`point`'s primal part on `problem` with the subgradients there."""
+    same_data(problem, point)
+    theta = problem.losses.slope(point.margins)
+    if point.problem is problem and np.array_equal(theta, point.theta):
+        return point
+    return reference_point(problem, point.x)
+
+
+def over_cone(problem: Problem) -> bool:
+    """Whether the spheres of this module say anything about `problem`."""
+    return isinstance(problem.penalty, PSD | NonNegative)
+
+
+def _cone(problem: Problem) -> Penalty:
+    if problem.penalty is None or not over_cone(problem):
+        raise InvalidInput("`bound`: this one is for problems over a cone (metric learning).")
+    return problem.penalty
+
+
+RULES = ("sphere", "linear", "cone", "sdls")
+"""The ball alone; cut by ``<P, X> >= 0``, P in the cone; cut by the cone (two names for it)."""
+
+
+def cut(problem: Problem, region: Region, rule: str) -> Region:
+    """`region` as `rule` wants it.
+
+    ``"linear"`` takes P from what the projection onto the cone takes off the ball's centre, or,
+    where the centre is inside, off the dual residual: both point out of the cone where the
+    ball is most likely to leave it.
+
+    Raises
+    ------
+    UnknownName
+        If `rule` is not one of `RULES`.
+    InvalidInput
+        For ``"linear"`` and ``"cone"`` without a cone.
+    """
+    rule = choice_in_any_case("rule", rule, RULES)
+    if rule == "sphere" or not isinstance(region, Ball):
+        return region
+    if problem.penalty is None or not over_cone(problem):
+        raise InvalidInput(f"`rule` {rule!r} is for problems over a cone (metric learning).")
+    if rule in ("cone", "sdls"):
+        return ConeBall(region)
+    diagonal = problem.quadratic.diagonal
+    normal = -problem.penalty.prox_and_subgradient(diagonal * region.centre, diagonal)[1]
+    if float(np.linalg.norm(normal)) <= 1e-9 * float(np.linalg.norm(diagonal * region.centre)):
+        if region.theta is None:
+            return region
+        dual_residual = problem.design.adjoint(region.theta) + problem.linear
+        normal = -problem.penalty.prox_and_subgradient(-dual_residual, diagonal)[1]
+    if not normal.any():
+        return region
+    place = Place(normal, problem.design.forward(normal))
+    return CutBall(f"{region.bound}+linear", region, place, 0.0)

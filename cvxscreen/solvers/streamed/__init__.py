@@ -1,1 +1,0 @@
-"""Solving over data in chunks: passes, reduced problems in memory, one certificate."""
