@@ -24,7 +24,10 @@ So every row is written as a combination of rows at their kinks and a rest on ch
 (`margins_from_kinks`), and every column, in the same way, as one of columns of features in use
 (`v_from_support`). As ``G -> 0`` these decide all that a nondegenerate optimum decides.
 
-Solving leaves out what is proven, hands the reduced linear program to HiGHS, and certifies in full.
+Solving leaves out what is proven, lets in features as the dual point asks for them, and certifies
+in full. With more terms than features the linear program is an ordinary problem without a quadratic
+term, its L1 norm as terms: the loop and the interior point method take it. With more features the
+simplex method of HiGHS is up to 80 times faster than they are, and stays.
 """
 
 from __future__ import annotations
@@ -46,17 +49,20 @@ from cvxscreen._support.rounding import UNIT, gamma
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import array, choice, one_of, positive, tolerance
 from cvxscreen.certificates.certificate import Certificate
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Layout, Problem, Quadratic
 from cvxscreen.designs.columns import by_columns
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.solvers.loop import run
+from cvxscreen.solvers.interior_point import InteriorPoint
+from cvxscreen.solvers.loop import run, solve_screened
 from cvxscreen.solvers.screened import ScreenedProblem, Times
 from cvxscreen.solvers.solution import Round
 
 Array = NDArray[np.float64]
 
 LP_SOLVERS = ("auto", "builtin", "highs")
-"""Names under which the one solver of LP-SVMs goes."""
+"""Names under which the solution of LP-SVMs goes; which method it takes, it chooses itself."""
 Mask = NDArray[np.bool_]
 Pair = tuple[Array, Array]
 
@@ -480,6 +486,14 @@ ASKED = 1e-9
 """A feature asks to be let in where ``|v_j|`` exceeds lambda by more than this share of it: HiGHS
 is asked for 1e-10."""
 MAX_ROUNDS = 60
+FEW = 2
+"""Terms a feature from which on the interior point method takes the linear program.
+
+Seconds of HiGHS and of it, lambda at 0.02 of its largest value: 1.4 and 0.1 at 2,000 terms and 100
+features, 3.0 and 0.12 at 10,000 and 50; with 1,000 terms for 3,000 features HiGHS is the faster.
+"""
+VERTEX = 1e-10
+"""Relative gap asked of it, as of HiGHS; where it ends above (dependent rows), HiGHS is asked."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -520,7 +534,7 @@ def solve_lp(
     start: Any = None,
     limits: Limits = UNLIMITED,
 ) -> LpSolution:
-    """Reduce, solve the linear program by HiGHS, certify on the full data.
+    """Reduce, solve the linear program, certify on the full data.
 
     ``safe`` leaves out what `screen_lp` proves from the start (0 without one); ``certified`` lets
     features in as the dual point asks for them (column generation) and ends at an optimum of all.
@@ -581,9 +595,15 @@ class ScreenedLp(ScreenedProblem[Mask, LpSvm, Pair, tuple[Array, Array, Array], 
         return self.reduced, lambda found: (*self.known.lift(*found), found[1])
 
     def solve(self, reduced: LpSvm, selection: Mask) -> Pair | None:
-        """The optimum of HiGHS; it takes no start."""
-        self.status, w, alpha = _highs(reduced, selection, self.limits)
-        return (w, alpha) if self.status == "optimal" else None
+        """The optimum at a vertex: by the interior point method, or by HiGHS."""
+        features = np.flatnonzero(selection)
+        found = None
+        if 0 < FEW * len(features) <= min(reduced.n, FEW * MOST):
+            found = _by_interior_point(reduced, features, self.limits)
+        if found is None and not (self.rounds and self.limits.spent()):
+            found = _by_highs(reduced, features, self.limits)
+        self.status = "failed" if found is None else "optimal"
+        return found
 
     def evaluate(self, lifted: tuple[Array, Array, Array], selection: Mask) -> Array:
         """``|v|`` of the features, the only ones that are predicted."""
@@ -620,12 +640,41 @@ class ScreenedLp(ScreenedProblem[Mask, LpSvm, Pair, tuple[Array, Array, Array], 
         )
 
 
-def _highs(problem: LpSvm, wanted: Mask, limits: Limits) -> tuple[str, Array, Array]:
-    """The linear program in ``w = p - m``, features not `wanted` left out, and the hinges."""
-    matrix, n = by_columns(problem.design)[:, np.flatnonzero(wanted)], problem.n
-    d = matrix.shape[1]
-    w, alpha = np.zeros(problem.d), np.zeros(n)
-    cost = np.concatenate([np.full(2 * d, problem.lam), problem.c])
+def _by_interior_point(problem: LpSvm, features: NDArray[np.intp], limits: Limits) -> Pair | None:
+    """The ordinary problem without a quadratic term, its L1 norm as terms; None away from a vertex.
+
+    Terms are left out as of every problem without strong convexity (`relaxation`).
+    """
+    matrix = by_columns(problem.design)[:, features]
+    n, k = matrix.shape
+    rows = sp.vstack([matrix, sp.identity(k)], format="csr")
+    zero, c, weight = np.zeros(n + k), problem.c, np.full(k, problem.lam)
+    losses = Losses(
+        np.concatenate([np.ones(n), np.zeros(k)]), zero, zero, np.concatenate([-c, -weight]),
+        np.concatenate([np.zeros(n), weight]),
+    )
+    whole = Problem(
+        Rows(rows if problem.design.sparse else rows.toarray()), losses, Quadratic(np.zeros(k)),
+        np.zeros(k), layout=Layout(penalty_terms=k),
+    )
+    found = solve_screened(whole, InteriorPoint(limits=limits), tol=VERTEX)
+    if found.status != "optimal":
+        return None
+    w, sparse = np.zeros(problem.d), np.zeros(problem.d)
+    w[features] = found.x
+    # What is not at its bound for certain is 0, unless that is rounding and costs something.
+    inside = np.abs(found.theta[n:]) < (1.0 - ON_EDGE) * problem.lam
+    sparse[features] = np.where(inside, 0.0, found.x)
+    if problem.primal(sparse) <= problem.primal(w) * (1.0 + 8.0 * gamma(n + k)):
+        w = sparse
+    return w, np.clip(-found.theta[:n], 0.0, c)
+
+
+def _by_highs(problem: LpSvm, features: NDArray[np.intp], limits: Limits) -> Pair | None:
+    """The linear program in ``w = p - m`` and the hinges; None where HiGHS ends without one."""
+    matrix, n = by_columns(problem.design)[:, features], problem.n
+    k = len(features)
+    cost = np.concatenate([np.full(2 * k, problem.lam), problem.c])
     table = sp.hstack([-matrix, matrix, -sp.eye(n)], format="csc")
     tight: dict[str, float] = {
         "primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10
@@ -638,7 +687,7 @@ def _highs(problem: LpSvm, wanted: Mask, limits: Limits) -> tuple[str, Array, Ar
     found = linprog(cost, A_ub=table, b_ub=right, bounds=(0, None), method="highs", options=tight)
     limits.spent(int(found.nit))
     if found.x is None or found.status != 0:
-        return "failed", w, alpha
-    alpha = np.clip(-found.ineqlin.marginals, 0.0, problem.c)
-    w[wanted] = found.x[:d] - found.x[d : 2 * d]
-    return "optimal", w, alpha
+        return None
+    w = np.zeros(problem.d)
+    w[features] = found.x[:k] - found.x[k : 2 * k]
+    return w, np.clip(-found.ineqlin.marginals, 0.0, problem.c)

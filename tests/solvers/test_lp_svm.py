@@ -72,6 +72,52 @@ def test_solves_to_the_optimum(mode: str, sparse: bool) -> None:
     assert "LP-SVM" in str(problem)
 
 
+@pytest.mark.parametrize("kind", ["plain", "integers", "repeated rows", "scaled", "sparse"])
+@pytest.mark.parametrize("mode", ["safe", "certified"])
+def test_many_terms_are_solved_as_by_highs(kind: str, mode: str) -> None:
+    """The interior point method, where optima are not unique and slopes a rounding error inside."""
+    for seed in range(14):
+        rng = np.random.default_rng(seed)
+        n, d = int(rng.integers(60, 300)), int(rng.integers(1, 25))
+        X = rng.standard_normal((n, d))
+        if kind == "integers":
+            X = np.round(X)
+        elif kind == "repeated rows":
+            X = X[rng.integers(0, n // 4, n)]
+        elif kind == "scaled":
+            X *= 10.0 ** rng.integers(-4, 5, d)
+            X[:, 0] = 0.0
+        elif kind == "sparse":
+            X *= rng.random((n, d)) < 0.2
+        y = np.where(X @ rng.standard_normal(d) + 0.5 * rng.standard_normal(n) > 0, 1.0, -1.0)
+        y[:2] = (1.0, -1.0)
+        problem = cs.sparse_svm(sp.csr_matrix(X) if kind == "sparse" else X, y, 1.0,
+                                loss="hinge", l2=0)
+        assert isinstance(problem, LpSvm)
+        problem = problem.with_(lam=10 ** rng.uniform(-3, 0) * cs.lambda_max(problem))
+        found = cs.solve(problem, mode=mode, tol=1e-8)
+        assert found.status == "optimal"
+        assert found.value == pytest.approx(optimum(problem)[2], rel=1e-9)
+        assert np.count_nonzero(found.x) <= n
+
+
+def test_with_many_terms_the_weights_of_a_vertex_are_zero_or_not() -> None:
+    """No feature is left with a weight that is a rounding error."""
+    for seed in range(4):
+        problem = make(seed, 0.1, n=1500, d=40)
+        w = cs.solve(problem, tol=1e-9).x
+        exact = optimum(problem)[0]
+        np.testing.assert_array_equal(w != 0, np.abs(exact) > 1e-9)
+        np.testing.assert_allclose(w, exact, atol=1e-9)
+
+
+def test_a_single_step_is_too_few() -> None:
+    """Both methods share one limit, and what came of it is not called optimal."""
+    found = cs.solve(make(1, 0.1, n=1500, d=40), tol=1e-9, max_iter=1)
+    assert found.status == "iteration_limit"
+    assert not found.certificate.ok
+
+
 def test_nothing_is_left_above_lambda_max() -> None:
     problem = make(2, 1.001)
     assert not cs.solve(problem).x.any()
