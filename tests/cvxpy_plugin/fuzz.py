@@ -1,0 +1,455 @@
+"""Random problems through CVXPY: ``method="screen"`` gives what a plain solve gives.
+
+    python tests/cvxpy_plugin/fuzz.py OUT.jsonl --problems 1000 --first 5000
+
+Two grammars: under a squared norm and other regularisers (`Curved`), and losses with kinks, order
+statistics, budgets and rows of inequalities that nothing curved holds (`Flat`; data may be integers
+(degenerate vertices), have duplicated rows, columns of zeros or of very different scales; some
+problems are infeasible or unbounded). Compared are the exception's type, the status, the value, the
+objective at the variables that were written, feasibility, the variables where they are unique, and
+the dual values, by the lower bound that they prove. One line a problem is appended to OUT.jsonl; a
+second call goes on where the first one ended. The exit status is 0 only if nothing differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ.setdefault(_threads, "1")
+
+import cvxpy as cp  # noqa: E402
+import numpy as np  # noqa: E402
+
+from cvxscreen import cvxpy_plugin  # noqa: E402
+from cvxscreen.cvxpy_plugin import plugin, worthwhile  # noqa: E402
+
+cvxpy_plugin.register()
+
+TIGHT = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}
+DUAL = 1e-5
+"""What the bound that dual values prove may lack, relative to 1 and the value: solvers of CVXPY
+leave some 1e-8 of a multiplier at their default tolerances, times the variables' size."""
+
+
+class Drawn:
+    """What both grammars have: data, margins, residuals, and a problem made of parts."""
+
+    SHARES: tuple[float, float]
+    """Of the problems that are screened: more than the first, at most the second."""
+    TOLERANCE: float
+    FLOOR: float
+    """What a value is compared with: its own size and this."""
+
+    rng: np.random.Generator
+    constraints: list[Any]
+    w: cp.Variable
+
+    def pick(self, options: list[Callable[[], Any]]) -> Any:
+        return options[int(self.rng.integers(len(options)))]()
+
+    def objective(self) -> Any:
+        raise NotImplementedError
+
+    def problem(self) -> cp.Problem:
+        total = self.objective()
+        if self.rng.random() < 0.2:
+            return cp.Problem(cp.Maximize(-total), self.constraints)
+        return cp.Problem(cp.Minimize(total), self.constraints)
+
+
+class Curved(Drawn):
+    """A regulariser, one or two losses in random spellings, perhaps something else beside them."""
+
+    SHARES = (0.3, 0.9)
+    TOLERANCE, FLOOR = 3e-6, 1.0
+
+    def __init__(self, seed: int) -> None:
+        self.rng = rng = np.random.default_rng(seed)
+        self.n, self.d = int(rng.integers(6, 40)), int(rng.integers(1, 5))
+        self.X = rng.standard_normal((self.n, self.d)) * 10.0 ** rng.uniform(-1, 1)
+        self.y = np.where(rng.random(self.n) < 0.5, -1.0, 1.0)
+        self.r = rng.standard_normal(self.n)
+        self.w, self.b = cp.Variable(self.d, name="w"), cp.Variable(name="b")
+        self.constraints = []
+        fitted = self.X @ self.w + (self.b if rng.random() < 0.4 else 0)
+        self.margin, self.residual = cp.multiply(self.y, fitted), fitted - self.r
+
+    def weight(self) -> Any:
+        value = float(10.0 ** self.rng.uniform(-1.5, 1))
+        return self.pick([lambda: value, lambda: cp.Parameter(nonneg=True, value=value)])
+
+    def weigh(self, vector: Any) -> Any:
+        """A weighted sum of non-negative entries."""
+        counts = self.rng.integers(0, 3, self.n).astype(float)
+        return self.pick([
+            lambda: cp.sum(vector),
+            lambda: cp.mean(vector),
+            lambda: counts @ vector,
+            lambda: cp.norm1(vector),
+            lambda: cp.sum(vector[: self.n // 2]) + 2 * cp.sum(vector[self.n // 2 :]),
+        ])
+
+    def regulariser(self) -> Any:
+        w, A = self.w, self.rng.standard_normal((self.d, self.d))
+        return self.pick([
+            lambda: 0.5 * cp.sum_squares(w),
+            lambda: cp.norm(w, 2) ** 2,
+            lambda: cp.square(cp.norm(w)),
+            lambda: cp.quad_form(w, A @ A.T + np.eye(self.d)),
+            lambda: cp.sum_squares(w - 1) + w[0],
+            lambda: cp.sum(cp.square(w)) / 3,
+            lambda: cp.sum_squares(A @ w) + 0.1 * cp.sum_squares(w),
+            lambda: cp.norm(w, 2),
+            lambda: cp.norm1(w),
+        ])
+
+    def loss(self) -> Any:
+        m, e, n = self.margin, self.residual, self.n
+        return self.pick([
+            lambda: self.weigh(cp.pos(1 - m)),
+            lambda: self.weigh(cp.maximum(0, 1 - m)),
+            lambda: self.slack([m], 1.0),
+            lambda: cp.sum(cp.max(cp.vstack([1 - m, np.zeros(n)]), axis=0)),
+            lambda: sum(cp.pos(1 - m[i]) for i in range(min(n, 8))),
+            lambda: cp.sum_squares(cp.pos(1 - m)),
+            lambda: self.weigh(cp.abs(e)),
+            lambda: self.weigh(cp.maximum(0.3 * e, -0.7 * e)),
+            lambda: self.weigh(cp.pos(cp.abs(e) - 0.2)),
+            lambda: cp.sum(cp.maximum(0, e - 0.3, -e - 0.1)),
+            lambda: self.slack([e, -e], -0.2),
+            lambda: cp.sum(cp.huber(e, 0.5)),
+            lambda: 0.3 * cp.sum(cp.pos(e)) + 0.6 * cp.sum(cp.neg(e)),
+            lambda: cp.sum(cp.maximum(e, self.X[::-1] @ self.w)),
+            lambda: cp.sum(cp.maximum(e, self.X[::-1] @ self.w, 0)),
+            lambda: self.weigh(cp.max(cp.vstack([e, 2 * m, 1 - self.X @ self.w, -e]), axis=0)),
+            lambda: cp.sum(cp.logistic(-m)),
+            lambda: cp.sum_largest(cp.abs(e), 3),
+        ])
+
+    def slack(self, arguments: list[Any], target: float) -> Any:
+        xi = cp.Variable(self.n, name="xi", nonneg=bool(self.rng.random() < 0.3))
+        self.constraints += [argument + xi >= target for argument in arguments]
+        if not xi.attributes["nonneg"]:
+            self.constraints.append(xi >= self.pick([lambda: 0.0, lambda: 0.0, lambda: 0.1]))
+        return self.pick([lambda: cp.sum(xi), lambda: cp.sum_squares(xi)])
+
+    def more(self) -> Any:
+        w, e = self.w, self.residual
+        return self.pick([
+            lambda: 0.0, lambda: 0.0, lambda: 0.0,
+            lambda: 0.3 * cp.norm1(w),
+            lambda: 0.1 * cp.sum_squares(e),
+            lambda: cp.sum(w) + 2.0,
+            lambda: 0.2 * cp.norm(w),
+            lambda: 0.1 * cp.sum(cp.exp(0.1 * w)),
+            lambda: 2 * (cp.log_sum_exp(w) / 3 - (1 - 0.2 * cp.norm_inf(w))),
+            self.epigraph,
+        ])
+
+    def epigraph(self) -> Any:
+        """An L1 norm by its bounds."""
+        t = cp.Variable(self.d, name="t")
+        self.constraints += [-t <= self.w, self.w <= t]
+        return 0.5 * cp.sum(t)
+
+    def constrain(self) -> None:
+        w, d = self.w, self.d
+        self.constraints += self.pick([
+            list, list, list,
+            lambda: [w <= 0.3],
+            lambda: [w >= -0.5, w <= 0.5],
+            lambda: [cp.sum(w) == 0.2],
+            lambda: [cp.norm(w) <= 0.7],
+            lambda: [cp.norm1(w) <= 0.6],
+            lambda: [cp.abs(w) <= 0.4],
+            lambda: [w[0] == 0.1, w >= -0.2],
+            lambda: [cp.sum_squares(w) <= 0.4],
+            lambda: [cp.sum(w) >= 1, w <= 0.1 / d],  # infeasible
+        ])
+
+    def objective(self) -> Any:
+        total = self.regulariser() + self.weight() * self.loss()
+        if self.rng.random() < 0.3:
+            total = total + self.weight() * self.loss()
+        total = total + self.more()
+        self.constrain()
+        return total
+
+
+class Flat(Drawn):
+    """One or two losses without curvature, perhaps a norm, perhaps constraints."""
+
+    SHARES = (0.4, 1.0)
+    TOLERANCE, FLOOR = 2e-6, 1e-3
+
+    def __init__(self, seed: int) -> None:
+        self.rng = rng = np.random.default_rng([seed, 47])
+        small = rng.random() < 0.5
+        self.n = int(rng.integers(8, 60) if small else rng.integers(450, 1500))
+        self.d = int(rng.integers(1, 7))
+        self.X, self.r = self.data(), rng.standard_normal(self.n)
+        if rng.random() < 0.3:
+            self.r = np.round(self.r)
+        self.y = np.where(self.X[:, 0] + rng.standard_normal(self.n) > 0, 1.0, -1.0)
+        self.w, self.b = cp.Variable(self.d, name="w"), cp.Variable(name="b")
+        self.constraints = []
+        fitted = self.X @ self.w + (self.b if rng.random() < 0.5 else 0)
+        self.margin, self.residual = cp.multiply(self.y, fitted), fitted - self.r
+
+    def data(self) -> np.ndarray:
+        rng, shape = self.rng, (self.n, self.d)
+
+        def repeated() -> np.ndarray:
+            X = rng.standard_normal(shape)
+            X[self.n // 2 :] = X[: self.n - self.n // 2]
+            return X
+
+        def holes() -> np.ndarray:
+            X = rng.standard_normal(shape)
+            X[:, int(rng.integers(self.d))] = 0.0
+            return X
+
+        def plain() -> np.ndarray:
+            return rng.standard_normal(shape)
+
+        return np.asarray(self.pick([
+            plain, plain, repeated, holes,
+            lambda: rng.integers(-2, 3, shape).astype(float),
+            lambda: rng.standard_normal(shape) * 10.0 ** rng.uniform(-1.5, 1.5, self.d),
+        ]))
+
+    def loss(self) -> Any:
+        e, m, n = self.residual, self.margin, self.n
+        tau = float(self.rng.uniform(0.05, 0.95))
+        few = int(self.rng.integers(1, max(2, n // 3)))
+        weights = self.rng.integers(0, 3, n).astype(float)
+
+        def slacks() -> Any:
+            xi = cp.Variable(n)
+            self.constraints += [xi >= 1 - m, xi >= 0]
+            return cp.sum(xi) / n
+
+        def split() -> Any:
+            up, down = cp.Variable(n, nonneg=True), cp.Variable(n, nonneg=True)
+            self.constraints.append(e == up - down)
+            return (tau * cp.sum(up) + (1 - tau) * cp.sum(down)) / n
+
+        return self.pick([
+            lambda: cp.sum(cp.maximum(tau * e, (tau - 1) * e)) / n,
+            lambda: cp.norm1(e) / n,
+            lambda: weights @ cp.abs(e) / n,
+            lambda: cp.sum(cp.huber(e, 0.5)) / n,
+            lambda: cp.sum(cp.pos(cp.abs(e) - 0.2)) / n,
+            lambda: cp.sum(cp.pos(1 - m)) / n,
+            lambda: cp.sum_squares(cp.pos(1 - m)) / n,
+            slacks, split,
+            lambda: cp.cvar(e, tau),
+            lambda: cp.sum_largest(-m, few) / few,
+            lambda: cp.max(e),
+            lambda: cp.norm_inf(e),
+            lambda: cp.sum_squares(e) / n,
+        ])
+
+    def norm(self) -> Any:
+        w, d = self.w, self.d
+        weight = float(10.0 ** self.rng.uniform(-2, 0.5))
+        return self.pick([
+            lambda: 0.0, lambda: 0.0,
+            lambda: weight * cp.norm1(w),
+            lambda: weight * cp.norm(w),
+            lambda: weight * cp.norm_inf(w),
+            lambda: weight * cp.sum_squares(cp.diff(w)) if d > 1 else 0.0,
+            lambda: weight * cp.square(cp.sum(w)),
+            lambda: weight * cp.sum(w),
+            lambda: weight * (cp.norm(w[: d // 2 + 1]) + cp.norm1(w[d // 2 :])),
+        ])
+
+    def constrain(self) -> None:
+        w, d, n, rng = self.w, self.d, self.n, self.rng
+        A = rng.standard_normal((n, d))
+        few = int(rng.integers(1, max(2, n // 3)))
+        self.constraints += self.pick([
+            list, list, list,
+            lambda: [cp.sum(w) == 1, w >= 0],
+            lambda: [w >= -0.3, w <= 0.5],
+            lambda: [cp.norm1(w) <= 0.7],
+            lambda: [cp.norm(w) <= 0.7],
+            lambda: [A @ w <= 1 + rng.random(n)],
+            lambda: [A @ w <= -1, A @ w >= 1],  # infeasible
+            lambda: [cp.sum(w) == 1, cp.norm1(w - 1 / d) <= 0.5],
+            lambda: [cp.sum(w) == 1, cp.sum(w) <= 1, 2 * cp.sum(w) == 2],
+            lambda: [cp.cvar(A @ w, 0.9) <= 0.4],
+            lambda: [cp.sum_largest(A @ w, few) <= 0.5 * few, w <= 1],
+            lambda: [cp.sum(cp.pos(A @ w - 0.5)) / n <= 0.05],
+        ])
+
+    def objective(self) -> Any:
+        total = self.loss() + self.norm()
+        if self.rng.random() < 0.2:
+            total = total + self.loss()
+        if self.rng.random() < 0.15:
+            total = total - 0.3 * cp.sum(self.w)  # may be unbounded
+        self.constrain()
+        return total
+
+
+GRAMMARS: dict[str, type[Any]] = {"curved": Curved, "flat": Flat}
+
+
+def outcome(problem: cp.Problem, **options: Any) -> str:
+    """The status, or the exception's name."""
+    try:
+        problem.solve(**options)
+    except (cp.error.SolverError, cp.error.DCPError, ValueError) as error:
+        return type(error).__name__
+    return str(problem.status)
+
+
+def lacking(problem: cp.Problem) -> float:
+    """What the dual values fail to prove: the optimum less the least value of the Lagrangian.
+
+    Multipliers are right if and only if nothing near the answer has a smaller Lagrangian than the
+    optimal value; that holds for every optimal one of them where they are not unique. Far away the
+    rounding of a multiplier counts for much, so the variables are kept to a box of their own size.
+    """
+    sign = 1.0 if isinstance(problem.objective, cp.Minimize) else -1.0
+    total, near = sign * problem.objective.expr, []
+    for variable in problem.variables():
+        size = 1.0 + np.abs(variable.value)
+        near += [variable <= variable.value + size, variable >= variable.value - size]
+    for constraint in problem.constraints:
+        dual = np.asarray(constraint.dual_value, dtype=float)
+        if not isinstance(constraint, cp.constraints.Zero | cp.constraints.Equality):
+            if dual.min(initial=0.0) < -DUAL * (1.0 + np.abs(dual).max(initial=0.0)):
+                return np.inf
+            dual = np.maximum(dual, 0.0)
+        total = total + cp.sum(cp.multiply(dual, constraint.expr))
+    value, relaxed = problem.value, cp.Problem(cp.Minimize(total), near)
+    answer = [(variable, variable.value) for variable in problem.variables()]
+    # The two problems have the same variables. CVXPY cannot solve `cvar` where these have values.
+    for variable, _ in answer:
+        variable.value = None
+    relaxed.solve(solver="CLARABEL", **TIGHT)
+    for variable, entries in answer:
+        variable.value = entries
+    if relaxed.status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+        return 0.0  # the check's own solve failed
+    return float(sign * value - relaxed.value)
+
+
+def difference(kind: str, seed: int) -> tuple[str, bool]:
+    """What differs between the two solves of problem `seed`, and whether it was screened.
+
+    Both solves name the same solver; of the flat problems two of three name none, so that ours is
+    a built-in one where the problem is recognised.
+    """
+    grammar = GRAMMARS[kind]
+    ours, truth = grammar(seed), grammar(seed)
+    problem, plain_problem = ours.problem(), truth.problem()
+    named = kind == "curved" or seed % 3 == 0
+    options: dict[str, Any] = {"solver": "CLARABEL", **TIGHT} if named else {}
+    mode = "safe" if seed % 5 == 0 else "certified"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plain = outcome(plain_problem, solver="CLARABEL", **TIGHT)
+        found = outcome(problem, method="screen", mode=mode, **options)
+        stats = problem.solver_stats
+        screened = stats is not None and stats.extra_stats["cvxscreen"].recognised
+        word = compared(problem, plain_problem, grammar, (found, plain), screened or named)
+        if not word and screened and kind == "curved" and found == plain == cp.OPTIMAL and (
+                not np.allclose(ours.w.value, truth.w.value, atol=2e-2)):
+            word = f"w {ours.w.value} for {truth.w.value}"
+    return word, bool(screened)
+
+
+def compared(problem: cp.Problem, truth: cp.Problem, grammar: type[Drawn],
+             outcomes: tuple[str, str], accurate: bool) -> str:
+    """What differs ("" for nothing); `accurate` where ours was solved as tightly as the truth."""
+    found, plain = outcomes
+    if plain not in (cp.OPTIMAL, cp.INFEASIBLE, cp.UNBOUNDED, "DCPError", "ValueError"):
+        return ""  # no truth to compare with
+    if not accurate and found not in (cp.OPTIMAL, cp.INFEASIBLE, cp.UNBOUNDED):
+        return ""  # of another solver, that CVXPY has chosen
+    if found != plain:
+        return f"{found} for {plain}"
+    if not accurate or plain != cp.OPTIMAL:
+        return ""  # as accurate as CVXPY's solver is by default
+    scale = grammar.FLOOR + abs(truth.value)
+    if not abs(problem.value - truth.value) <= grammar.TOLERANCE * scale:
+        return f"value {problem.value!r} for {truth.value!r}"
+    if not abs(problem.objective.value - truth.value) <= 2.0 * grammar.TOLERANCE * scale:
+        return f"objective {problem.objective.value!r} for {truth.value!r}"
+    worst = max([0.0, *(float(np.max(c.violation())) for c in problem.constraints)])
+    if worst > 1e-6 * (1.0 + max(np.abs(v.value).max() for v in problem.variables())):
+        return f"a constraint is violated by {worst:.2g}"
+    if any(c.dual_value is None for c in problem.constraints):
+        return "a dual value is missing"
+    lost = lacking(problem) if problem.constraints else 0.0
+    if lost > DUAL * (1.0 + abs(truth.value)) and lost > 10.0 * lacking(truth):
+        return f"dual values prove {lost:.2g} less than {truth.value!r}"
+    return ""
+
+
+def campaign(out: Path, first: int, problems: int, kinds: list[str]) -> list[dict[str, Any]]:
+    """Problems `first` to ``first + problems`` in turn of each kind; lines of earlier calls count.
+
+    A half-written last line does no harm.
+    """
+    lines: list[dict[str, Any]] = []
+    for text in out.read_text().splitlines() if out.exists() else []:
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError:
+            continue
+    out.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = {(line["kind"], line["seed"]) for line in lines}
+    with out.open("a") as file:
+        for seed in range(first, first + problems):
+            for kind in kinds:
+                if (kind, seed) in done:
+                    continue
+                start = time.process_time()
+                try:
+                    word, screened = difference(kind, seed)
+                except Exception as error:  # plain CVXPY has none
+                    word, screened = f"{type(error).__name__}: {error}", True
+                line = {"kind": kind, "seed": seed, "screened": screened, "difference": word,
+                        "seconds": round(time.process_time() - start, 3)}
+                file.write(json.dumps(line) + "\n")
+                file.flush()
+                lines.append(line)
+    return lines
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--problems", type=int, default=1000, help="of each kind")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--kinds", nargs="*", choices=list(GRAMMARS), default=list(GRAMMARS))
+    given = parser.parse_args(arguments)
+    worthwhile.STEP_ASIDE = False  # these problems are small
+    plugin.ALREADY_SAID.append("plain solves are meant")
+    lines = campaign(given.out, given.first, given.problems, given.kinds)
+    for line in lines:
+        if line["difference"]:
+            print(f"{line['kind']} {line['seed']}: {line['difference']}")
+    count = Counter((line["kind"], line["screened"]) for line in lines)
+    for kind in given.kinds:
+        print(f"{kind}: {count[kind, True] + count[kind, False]} problems, "
+              f"{count[kind, True]} screened")
+    return int(any(line["difference"] for line in lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
