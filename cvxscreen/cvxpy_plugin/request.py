@@ -34,6 +34,10 @@ TIGHT: dict[str, dict[str, Any]] = {
 ACCURACY = ("eps", "tol", "max_iter", "feas", "abstol", "reltol", "time_limit", "polish")
 """Parts of option names that say the user has chosen an accuracy."""
 
+FINE = 1e-8
+"""Clarabel's default tolerances: who asks for as much, or more, wants an answer that is certified,
+if need be by a second solve."""
+
 GENERAL = frozenset(
     ("verbose", "warm_start", "ignore_dpp", "enforce_dpp", "canon_backend", "bibtex")
 )
@@ -234,7 +238,10 @@ class Request:
     @property
     def chooses_accuracy(self) -> bool:
         """Whether the options bound accuracy or effort, so that no second solve is due."""
-        return any(part in name.lower() for name in self.options for part in ACCURACY)
+        return any(
+            part in name.lower() and not (isinstance(value, float) and 0.0 < value <= FINE)
+            for name, value in self.options.items() for part in ACCURACY
+        )
 
     @property
     def leaves_choice(self) -> bool:

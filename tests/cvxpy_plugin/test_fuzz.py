@@ -12,7 +12,11 @@ from cvxpy_plugin import fuzz
 
 import cvxscreen
 
-COUNT, LONG, PART = 200, 2000, 50
+COUNT, LONG, PART = 150, 2000, 50
+MENDED = {
+    "flat": (10092, 10143),  # tight tolerances for a named solver, whose answer was not certified
+}
+"""Problems that longer runs found to differ."""
 
 
 def both_ways_agree(kind: str, seeds: range) -> None:
@@ -28,6 +32,11 @@ def both_ways_agree(kind: str, seeds: range) -> None:
 @pytest.mark.parametrize("first", range(0, COUNT, PART))
 def test_both_ways_agree(kind: str, first: int) -> None:
     both_ways_agree(kind, range(first, first + PART))
+
+
+@pytest.mark.parametrize(("kind", "seed"), [(k, s) for k, seeds in MENDED.items() for s in seeds])
+def test_what_differed_once_agrees(kind: str, seed: int) -> None:
+    assert fuzz.difference(kind, seed)[0] == ""
 
 
 @pytest.mark.long
@@ -51,10 +60,11 @@ def test_the_comparison_notices_a_wrong_answer(monkeypatch: pytest.MonkeyPatch) 
     assert sum(bool(word) for word in words) >= 5
 
 
+@pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
 def test_the_comparison_notices_wrong_dual_values() -> None:
     """Multipliers of another problem do not prove this one's optimum; those of a solver do."""
     proven = 0
-    for seed in (0, 2, 4, 5, 7, 9):
+    for seed in (1, 4, 5, 6, 11, 15):
         problem = fuzz.Curved(seed).problem()
         problem.solve(solver="CLARABEL", **fuzz.TIGHT)
         active = [c for c in problem.constraints if np.abs(c.dual_value).max() > 1e-2]
@@ -64,7 +74,7 @@ def test_the_comparison_notices_wrong_dual_values() -> None:
         active[0].save_dual_value(0.5 * active[0].dual_value)
         assert fuzz.lacking(problem) > fuzz.DUAL * (1.0 + abs(problem.value))
         proven += 1
-    assert proven >= 3
+    assert proven >= 5
 
 
 def test_a_run_goes_on_where_it_ended(
