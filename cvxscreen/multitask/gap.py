@@ -1,4 +1,4 @@
-"""The joint duality gap as a sum of non-negative terms, and how an algorithm brings it down.
+"""The joint duality gap as a sum of non-negative terms, and what it proves.
 
 With ``v_l = -X_l' theta_l``, ``0 = sum theta_l`` and ``A = eta I + M`` the dual is
 
@@ -10,21 +10,28 @@ and ``P(U, b, M) - D(theta)`` is the sum of the Fenchel-Young terms, ``c ||U - A
 metric of ``A^{-1}``, and what M falls short of the maximum, over ``4c``. Each is non-negative, so
 none of it is lost to cancellation, as it is in ``P - D``.
 
-An algorithm offers the points it finds to its `RunRecord`, which keeps the best primal and the best
-dual one and ends the run on the gap between them.
+**What it proves.** The joint objective is jointly convex but **not strongly convex** in U: along
+``V = D A^{-1} U`` its curvature vanishes, U* need not be unique, and a ball
+``sum ||u_l - u_l*||^2 <= 2 gap / mu`` holds only for the gap of the problem at a fixed M. It is
+easily refuted for the joint gap and is not offered here. What is true, with ``G`` the joint gap of
+``(U, b, M)`` and ``theta``:
+
+* `dual_ball`: ``V* = -X' theta*`` is unique and within a ball; no condition;
+* `eigengap`: every prediction within a computed distance, under the condition that the h-th and the
+  next eigenvalue of ``VV'`` are apart by more than G explains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.limits import UNLIMITED, Limits
+from cvxscreen._support.rounding import UNIT, gamma, up
+from cvxscreen.bounds.regions import intercept_interval
 from cvxscreen.multitask.problem import Metric, MultiTask
+from cvxscreen.screening.verdict import Verdict
 
 Array = NDArray[np.float64]
 
@@ -98,144 +105,118 @@ def joint_gap(problem: MultiTask, primal: Primal, dual: Dual) -> float:
     return terms + coupling + spectral_shortfall(metric, dual, problem.h) / (4.0 * problem.c)
 
 
-# -- the record of a run ------------------------------------------------------------------------
+# -- what it proves ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Round:
-    """One outer iteration.
+def intercept_ranges(problem: MultiTask, middle: Array, reach: Array) -> tuple[Array, Array]:
+    """Lowest and highest optimal intercept of every task, rounded outward, two arrays (m,).
 
-    Attributes
-    ----------
-    number : int
-    objective, gap, relative_gap : float
-        Of the best primal and the best dual point so far.
-    kept : int
-        Samples that were not fixed by screening in the U-step.
-    steps : int
-        Newton steps of the U-step, or iterations since the last record.
-    accelerated : bool
-        Whether an extrapolated point was accepted.
-    seconds : float
-        Wall time.
+    Intercepts are not penalised; what bounds them are the terms that any optimal one must leave in
+    balance, with ``<x_i, u>`` within ``reach_i`` of ``middle_i``.
     """
-
-    number: int
-    objective: float
-    gap: float
-    relative_gap: float
-    kept: int
-    steps: int
-    accelerated: bool
-    seconds: float
+    metric = problem.flat_metric()  # which one it is does not matter to the balance
+    ends = [
+        intercept_interval(
+            problem.task(k, metric), middle[part], reach[part], np.ones(problem.sizes[k]), 0.0
+        )
+        for k, part in enumerate(problem.parts)
+    ]
+    low, high = np.array(ends).T
+    return low, high
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
-    """Where an algorithm ended: ``(U, b, M)``, slopes ``theta`` and its rounds."""
+class DualBall:
+    """``||V - centre||_F <= radius`` contains the one ``V*`` of the optimum."""
 
-    U: Array
-    b: Array
-    metric: Metric
-    theta: Array
-    rounds: tuple[Round, ...]
+    centre: Array
+    radius: float
+
+    def contains(self, V: Array) -> bool:
+        """Whether `V` is in the ball."""
+        return float(np.linalg.norm(V - self.centre)) <= self.radius
 
 
-class RunRecord:
-    """The lowest objective and the highest bound so far, and the gap between them."""
+def dual_ball(problem: MultiTask, U: Array, M: Array, theta: Array, gap: float) -> DualBall:
+    """``||V* - (V + V_U)/2||^2 <= 2 c G / eta - ||V - V_U||^2 / 4``, ``V_U = 2 c A^{-1} U``.
 
-    def __init__(
-        self,
-        problem: MultiTask,
-        target: float,
-        on_round: Callable[[Round], None] | None = None,
-        limits: Limits = UNLIMITED,
-    ) -> None:
-        self.problem, self.target, self.on_round = problem, target, on_round
-        self.limits = limits
-        self.best: Primal | None = None
-        self.proof: Dual | None = None
-        self.floor = -np.inf
-        self.gap = np.inf
-        self.rounds: list[Round] = []
-        self.began = perf_counter()
+    From ``c ||U - A V / 2c||^2`` in the metric of ``A^{-1}`` and the optimality of ``V*`` in the
+    dual: ``||V_U - V*||^2 + ||V - V*||^2 <= 4 c G / eta``. Holds for every joint gap G.
+    """
+    A = problem.eta * np.eye(problem.d) + M
+    V, V_U = problem.pull(theta), 2.0 * problem.c * np.linalg.solve(A, U)
+    apart = float(np.linalg.norm(V - V_U))
+    size = float(np.linalg.norm(V)) + float(np.linalg.norm(V_U))
+    noise = 16.0 * gamma(problem.n + problem.d**2) * size * (1.0 + 1.0 / problem.eta)
+    square = 2.0 * problem.c * up(gap) / problem.eta - 0.25 * max(apart - noise, 0.0) ** 2
+    return DualBall(0.5 * (V + V_U), up(float(np.sqrt(max(square, 0.0)))) + noise)
 
-    def offer(self, U: Array, b: Array, p: Array, theta: Array) -> None:
-        """Consider a primal point, at its best M, and a dual one."""
-        problem = self.problem
-        metric = Metric.best(U, problem.h, problem.eta, problem.c)
-        primal = Primal.of(problem, U, b, metric, p)
-        dual = Dual.of(theta, problem.pull(theta))
-        self.judge(primal, dual)
 
-    def judge(self, primal: Primal, dual: Dual) -> None:
-        """The same for points that are evaluated already."""
-        floor = dual.value(self.problem)
-        if self.best is None or primal.value < self.best.value:
-            self.best = primal
-        if self.proof is None or floor > self.floor:
-            self.proof, self.floor = dual, floor
-        self.gap = joint_gap(self.problem, self.best, self.proof)
+def eigengap(problem: MultiTask, theta: Array, gap: float) -> Verdict:
+    """Pieces proven for the joint optimum, permanently, where ``VV'`` has a gap at h.
 
-    @property
-    def relative(self) -> float:
-        """The gap over ``max(|primal|, |dual|)``."""
-        if self.best is None:
-            return float("inf")
-        value = self.best.value
-        return self.gap / max(abs(value), abs(value - self.gap), 1e-300)
-
-    @property
-    def done(self) -> bool:
-        """Whether the target is reached, or a limit once there is a point."""
-        return self.relative <= self.target or (self.best is not None and self.limits.spent())
-
-    def note(self, steps: int, *, kept: int | None = None, accelerated: bool = False) -> None:
-        """Add a round to the record."""
-        now = perf_counter()
-        self.limits.spent(1)
-        done = Round(
-            number=len(self.rounds) + 1,
-            objective=self.best.value if self.best else float("nan"),
-            gap=self.gap,
-            relative_gap=self.relative,
-            kept=self.problem.n if kept is None else kept,
-            steps=steps,
-            accelerated=accelerated,
-            seconds=now - self.began,
+    With ``P`` the projector on the first h eigenvectors of ``S = VV'`` and ``delta`` the gap of its
+    eigenvalues there, ``tr(S (P - M*)) >= delta (h - tr(P M*))`` bounds how far ``M*`` is from P,
+    and with it every ``x' u_l*`` around ``x' (eta I + P) v_l / 2c``. Says nothing where ``delta``
+    is lost in G or in rounding (as it is whenever the optimal M is no projector: then the
+    eigenvalues of ``V* V*'`` tie at h), or for losses that are not piecewise linear.
+    """
+    d, h, c, eta = problem.d, problem.h, problem.c, problem.eta
+    f = problem.losses
+    nothing = Verdict(
+        f, np.full(problem.n, -1, dtype=np.int8), "eigengap", np.inf, gap, np.zeros(d, dtype=bool)
+    )
+    if f.q.any() or not np.isfinite(gap):
+        return nothing
+    V = problem.pull(theta)
+    W, s, _ = np.linalg.svd(V, full_matrices=True)
+    values = np.zeros(d)
+    values[: len(s)] = s**2
+    top = float(values[0])
+    # Computed eigenvalues and the rounding of V itself.
+    size = sum(
+        float(np.abs(part) @ np.linalg.norm(X, axis=1))
+        for X, part in zip(problem.X, problem.split(theta), strict=True)
+    )
+    lost = 32.0 * gamma(problem.n + d * d) * np.sqrt(max(top, 0.0)) * size + 1e-300
+    delta = float(values[h - 1] - (values[h] if h < d else 0.0)) - 2.0 * lost
+    gap = up(gap)
+    if h == d:
+        tilt = reach_t = 0.0
+        delta = np.inf
+    else:
+        if delta <= 0:
+            return nothing
+        reach_t = 4.0 * c * gap / delta
+        tilt = 4.0 * lost / delta  # of the computed projector
+    P = W[:, :h]
+    low, high = np.empty(problem.n), np.empty(problem.n)
+    middle, reach = np.empty(problem.n), np.empty(problem.n)
+    for k, part in enumerate(problem.parts):
+        X, v = problem.X[k], V[:, k]
+        inside = X @ P
+        centre = (eta * (X @ v) + inside @ (P.T @ v)) / (2.0 * c)
+        whole = np.linalg.norm(X, axis=1) * up(1.0, d + 8)
+        along = np.minimum(np.linalg.norm(inside, axis=1), whole) + tilt * whole
+        across = np.sqrt(np.maximum(whole**2 - (along - 2.0 * tilt * whole).clip(0.0) ** 2, 0.0))
+        across = across + tilt * whole
+        v_along, v_size = float(np.linalg.norm(P.T @ v)), float(np.linalg.norm(v))
+        v_across = float(np.sqrt(max(v_size**2 - v_along**2, 0.0))) + (tilt + 1e-12) * v_size
+        v_along = v_along + (tilt + 1e-12) * v_size
+        metric = np.minimum(
+            (1.0 + eta) * whole**2,
+            eta * whole**2 + along**2 + whole**2 * min(1.0, np.sqrt(reach_t) + reach_t),
         )
-        self.began = now
-        self.rounds.append(done)
-        if self.on_round is not None:
-            self.on_round(done)
-
-    def outcome(self) -> Outcome:
-        """What was found."""
-        if self.best is None or self.proof is None:
-            raise RuntimeError("no round was run")
-        best = self.best
-        return Outcome(best.U, best.b, best.metric, self.proof.theta, tuple(self.rounds))
-
-
-class Algorithm:
-    """Base of the algorithms: settings, and a call that runs them on a problem."""
-
-    def __call__(
-        self,
-        problem: MultiTask,
-        target: float,
-        start: tuple[Metric, Array, Array] | None = None,
-        on_round: Callable[[Round], None] | None = None,
-        limits: Limits = UNLIMITED,
-    ) -> Outcome:
-        """Iterate until the joint relative gap is at most `target`.
-
-        `start` is a metric, slopes and intercepts to begin with, for those that take one.
-        """
-        record = RunRecord(problem, target, on_round, limits)
-        self.run(record, start)
-        return record.outcome()
-
-    def run(self, record: RunRecord, start: tuple[Metric, Array, Array] | None) -> None:
-        """Offer points to `record` until it is done."""
-        raise NotImplementedError
+        cross, straight = along * v_across + across * v_along, along * v_along + across * v_across
+        away = np.sqrt(gap / c) * np.sqrt(metric + cross**2 / delta) + 2.0 * gap * straight / delta
+        noise = (tilt + 64.0 * gamma(d + sum(problem.sizes))) * whole * (
+            (1.0 + eta) * size / (2.0 * c)
+        )
+        middle[part], reach[part] = centre, up(1.0, 64) * away + noise
+    left, right = intercept_ranges(problem, middle, reach)
+    low = middle - reach + np.repeat(left, problem.sizes)
+    high = middle + reach + np.repeat(right, problem.sizes)
+    slack = 8.0 * UNIT * (np.abs(low) + np.abs(high) + np.abs(middle))
+    with np.errstate(invalid="ignore"):
+        codes = f.piece_within(low - slack, high + slack)
+    return Verdict(f, codes, "eigengap", float(np.max(reach)), gap, np.zeros(d, dtype=bool))

@@ -94,18 +94,18 @@ class Metric:
         """``A / (2 c)``: a task's ``u`` is ``B v``."""
         return self.root @ self.root.T
 
+    @cached_property
+    def form(self) -> Quadratic:
+        """The quadratic term of a task with its intercept last: ``2 c (eta I + M)^{-1}`` and 0."""
+        d = len(self.g)
+        matrix = np.zeros((d + 1, d + 1))
+        matrix[:d, :d] = 2.0 * self.c * self.inverse
+        return Quadratic(np.zeros(d + 1), matrix)
+
     def penalty(self, U: Array) -> float:
         """``c tr(U' A^{-1} U)``; also of a vector."""
         weights = 1.0 / (self.eta + self.g)
         return self.c * float(np.sum((self.P.T @ U).T ** 2 * weights))
-
-    def top(self) -> float:
-        """The largest eigenvalue of `B`."""
-        return (self.eta + float(self.g.max())) / (2.0 * self.c)
-
-    def floor(self) -> float:
-        """The smallest eigenvalue of `B`."""
-        return (self.eta + float(self.g.min())) / (2.0 * self.c)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -218,6 +218,11 @@ class MultiTask(Record):
         index = np.arange(self.n)
         return tuple(self.losses.take(index[part]) for part in self.parts)
 
+    @cached_property
+    def designs(self) -> tuple[Rows, ...]:
+        """Each task's samples with a column of ones for the intercept."""
+        return tuple(Rows(X, None, np.ones((len(X), 1))) for X in self.X)
+
     def split(self, values: Array) -> tuple[Array, ...]:
         """An array over all samples, task by task."""
         return tuple(values[part] for part in self.parts)
@@ -269,7 +274,7 @@ class MultiTask(Record):
         if whole(name, index, 0) >= self.m:
             raise InvalidInput(f"`{name}` is {index}; there are tasks 0 to {self.m - 1}.")
 
-    def task(self, index: int, M: ArrayLike) -> Problem:
+    def task(self, index: int, M: ArrayLike | Metric) -> Problem:
         """Task `index` at a fixed `M` as a problem of its own, the intercept last.
 
         ``min 1/n sum phi + c u' (eta I + M)^{-1} u``: everything that takes a `Problem` (bounds,
@@ -277,13 +282,8 @@ class MultiTask(Record):
         """
         self.check_task("index", index)
         metric = M if isinstance(M, Metric) else self.metric(M)
-        matrix = np.zeros((self.d + 1, self.d + 1))
-        matrix[: self.d, : self.d] = 2.0 * self.c * metric.inverse
-        n = self.sizes[index]
-        design = Rows(self.X[index], None, np.ones((n, 1)))
-        quadratic = Quadratic(np.zeros(self.d + 1), matrix)
-        linear = np.zeros(self.d + 1)
-        return Problem(design, self.task_losses[index], quadratic, linear, kind="rASO task")
+        design, linear = self.designs[index], np.zeros(self.d + 1)
+        return Problem(design, self.task_losses[index], metric.form, linear, kind="rASO task")
 
     def with_(
         self, *, h: int | None = None, alpha: float | None = None, beta: float | None = None

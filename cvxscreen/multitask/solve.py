@@ -18,11 +18,18 @@ from cvxscreen._support.validation import MODES, choice, finite, one_of, toleran
 from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.core.duality import dual_feasible
 from cvxscreen.errors import InvalidInput
-from cvxscreen.multitask.bcd import Bcd
-from cvxscreen.multitask.bounds import eigengap
+from cvxscreen.multitask.algorithms import (
+    Admm,
+    Algorithm,
+    ApgJoint,
+    Bcd,
+    Outcome,
+    Round,
+    RunRecord,
+    SmoothFista,
+)
 from cvxscreen.multitask.certificate import certify_multitask
-from cvxscreen.multitask.first_order import Admm, ApgJoint, SmoothFista
-from cvxscreen.multitask.gap import Algorithm, Outcome, Round, RunRecord
+from cvxscreen.multitask.gap import eigengap
 from cvxscreen.multitask.problem import Metric, MultiTask
 from cvxscreen.screening.verdict import Verdict
 
@@ -194,7 +201,7 @@ def solve_multitask(
         ``"CLARABEL"``): a reference again, on the whole problem.
     screening : bool
         Whether block coordinate descent screens its U-steps (losses with kinks). The answer is the
-        same either way, and it takes longer; see `cvxscreen.multitask.bounds`.
+        same either way, and it takes longer; see `cvxscreen.multitask.algorithms`.
     start : MultiTaskSolution, optional
         Of the same tasks at other parameters; for block coordinate descent.
     max_rounds : int, optional

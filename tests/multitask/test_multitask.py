@@ -11,7 +11,7 @@ from tasks import shared_tasks
 import cvxscreen
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.multitask import solve_multitask
-from cvxscreen.multitask.bcd import Bcd
+from cvxscreen.multitask.algorithms import Bcd
 from cvxscreen.multitask.gap import Dual, Primal, joint_gap
 
 CONIC = {

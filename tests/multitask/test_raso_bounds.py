@@ -9,8 +9,7 @@ from tasks import shared_tasks
 import cvxscreen
 from cvxscreen.errors import InvalidInput
 from cvxscreen.multitask import certify_multitask, dual_ball, eigengap
-from cvxscreen.multitask.bcd import Bcd
-from cvxscreen.multitask.bounds import Screen
+from cvxscreen.multitask.algorithms import Bcd, decided
 from cvxscreen.multitask.gap import Dual, Primal, joint_gap
 from cvxscreen.multitask.task_solver import cold, solve_task
 
@@ -182,7 +181,7 @@ def test_decisions_at_one_metric_are_not_permanent() -> None:
             solve_task(X, f, metric, cold(X))
             for X, f in zip(problem.X, problem.task_losses, strict=True)
         ]
-        codes, _ = Screen(problem).decide(metric, points)
+        codes = decided(problem, metric, points)
         different += int(((codes >= 0) & (actual >= 0) & (codes != actual)).sum())
     assert different > 0
 

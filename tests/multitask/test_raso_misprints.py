@@ -18,7 +18,7 @@ from tasks import shared_tasks
 import cvxscreen
 from cvxscreen.multitask import prox
 from cvxscreen.multitask import prox as box_norm
-from cvxscreen.multitask.bcd import Bcd
+from cvxscreen.multitask.algorithms import Bcd
 from cvxscreen.multitask.problem import Metric
 from cvxscreen.multitask.task_solver import cold, solve_task
 from cvxscreen.solvers.apg import fista

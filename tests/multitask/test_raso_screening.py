@@ -1,17 +1,14 @@
-"""Screened U-steps: the ball is tight, contains the optimum, and never decides wrongly."""
+"""Screened U-steps: decided by the package's own bound and rule, and never wrongly."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from tasks import shared_tasks
 
 import cvxscreen
-from cvxscreen.multitask.bcd import Bcd
-from cvxscreen.multitask.bounds import Intercepts, Screen
-from cvxscreen.multitask.problem import Metric
+from cvxscreen.multitask.algorithms import Bcd, decided, fixed_by
+from cvxscreen.multitask.gap import intercept_ranges
 from cvxscreen.multitask.task_solver import TaskPoint, cold, solve_task
 
 
@@ -127,15 +124,7 @@ def test_screened_iterates_are_the_same(accelerate: bool) -> None:
         np.testing.assert_allclose(first, second, atol=1e-10, rtol=0)
 
 
-# -- the ball ---------------------------------------------------------------------------------
-
-
-def radii_of(problem, metric, points):
-    return Screen(problem).radii(metric, points)
-
-
-def distance(problem, metric, u, centre) -> float:
-    return float(np.sqrt(2.0 * metric.penalty(u - centre)))
+# -- at one metric -----------------------------------------------------------------------------
 
 
 def random_metric(problem, rng):
@@ -143,49 +132,88 @@ def random_metric(problem, rng):
     return problem.metric(M @ M.T / problem.d)
 
 
-def test_the_ball_contains_the_optimum_of_the_next_metric(rng) -> None:
+def test_decisions_hold_at_the_optimum_of_the_next_metric(rng) -> None:
+    """What `decided` proves from the last metric's optima, against the next one's."""
     problem = problem_of("hinge", 2)
-    points = solved(problem, problem.start_metric())
+    metric = problem.start_metric()
+    points = solved(problem, metric)
+    made = 0
     for _ in range(15):
-        metric = random_metric(problem, rng)
-        radius, centre = radii_of(problem, metric, points)
-        following = solved(problem, metric, points)
-        for k, point in enumerate(following):
-            assert distance(problem, metric, point.u, centre[:, k]) <= radius[k]
-        points = following
+        metric = problem.metric(0.9 * metric.M + 0.1 * random_metric(problem, rng).M)
+        codes = decided(problem, metric, points)
+        points = solved(problem, metric, points)
+        p = np.concatenate([point.p for point in points])
+        known = codes >= 0
+        made += int(known.sum())
+        assert (problem.losses.piece_within(p, p) == codes)[known].all()
+    assert made > 100
 
 
-def test_the_ball_is_attained() -> None:
-    """All slopes at their bounds: the optimum moves to ``B v``, the far end of the diameter."""
-    X = 0.01 * np.array([[1.0, 0.5], [-0.3, 1.0]])
-    problem = cvxscreen.raso([(X, [1.0, -1.0])], h=1, alpha=1.0, beta=1.0)
-    points = solved(problem, problem.start_metric())
-    np.testing.assert_allclose(np.abs(points[0].theta), 0.5, rtol=1e-12)
-    metric = problem.metric(np.diag([1.0, 0.0]))
-    radius, centre = radii_of(problem, metric, points)
-    after = solved(problem, metric, points)[0]
-    away = distance(problem, metric, after.u, centre[:, 0])
-    assert 0.99 * radius[0] < away <= radius[0]
-
-
-@pytest.mark.parametrize("blur", [0.0, 0.1])
-def test_it_is_the_midpoint_ball_of_the_hub(blur: float, rng) -> None:
-    """From an optimum, and from points where the Fenchel-Young terms are not small."""
+def test_a_sample_whose_slope_is_not_there_yet_is_not_fixed() -> None:
+    """It is decided, but to hold it where it is would be wrong, and to move it alone unbalanced."""
     problem = problem_of("hinge", 4)
     points = solved(problem, problem.start_metric())
-    if blur:
-        moved = [point.u + blur * rng.standard_normal(problem.d) for point in points]
-        points = [
-            TaskPoint(point.theta, point.v, u, point.b, X @ u + point.b)
-            for point, u, X in zip(points, moved, problem.X, strict=True)
-        ]
-    metric = random_metric(problem, rng)
-    radius, _ = radii_of(problem, metric, points)
-    for k, point in enumerate(points):
-        task = problem.task(k, metric.M)
-        reference = cvxscreen.reference_point(task, np.append(point.u, point.b), point.theta)
-        region = cvxscreen.bounds.midpoint_ball(task, reference)
-        assert radius[k] == pytest.approx(region.radius, rel=1e-6)
+    codes = np.zeros(problem.n, dtype=np.int8)  # as if all were proven on the zero piece
+    zero = np.concatenate([point.theta for point in points]) == 0.0
+    for k, (part, fixed) in enumerate(
+        zip(problem.parts, fixed_by(problem, points, codes), strict=True)
+    ):
+        if fixed is not None:
+            np.testing.assert_array_equal(fixed.kept, np.flatnonzero(~zero[part]))
+        else:
+            assert zero[part].mean() < 0.25, k
+    assert any(fixed is not None for fixed in fixed_by(problem, points, codes))
+
+
+def test_decisions_outlive_a_gap_below_rounding() -> None:
+    """At the metric just solved the true gap is all but zero; ``P - D`` is noise of either sign."""
+    problem = problem_of("hinge", 7, n=200)
+    metric = problem.start_metric()
+    codes = decided(problem, metric, solved(problem, metric))
+    again = solved(problem, metric)  # from cold, another way to the same optimum
+    p = np.concatenate([point.p for point in again])
+    known = codes >= 0
+    assert known.mean() > 0.9
+    assert (problem.losses.piece_within(p, p) == codes)[known].all()
+
+
+def test_unbalanced_slopes_prove_nothing_wrong() -> None:
+    """Slopes of one sign are no dual point; what stands in for them may prove little, not more."""
+    problem = problem_of("hinge", 8)
+    metric = problem.start_metric()
+    points = solved(problem, metric)
+    p = np.concatenate([point.p for point in points])
+    bad = points[0]
+    theta = np.where(problem.y[0] > 0, problem.task_losses[0].lo, 0.0)  # all of one sign
+    points[0] = TaskPoint(theta, -(theta @ problem.X[0]), bad.u, bad.b, bad.p)
+    codes = decided(problem, metric, points)
+    known = codes >= 0
+    assert (problem.losses.piece_within(p, p) == codes)[known].all()
+    assert known[problem.parts[0]].mean() < known[problem.parts[1]].mean()
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_intercepts_are_bracketed(kind: str, rng) -> None:
+    """Beyond the ends the loss grows, and an optimal intercept of any scores within lies inside."""
+    problem = problem_of(kind, 9, n=31)
+    scores = problem.predictions(rng.standard_normal((8, 4)), np.zeros(4))
+    nothing = np.full(problem.n, 1e-4)  # the interval is searched to a share of what it allows
+    low, high = intercept_ranges(problem, scores, nothing)
+    for k, (p, f) in enumerate(zip(problem.split(scores), problem.task_losses, strict=True)):
+        fine = np.linspace(low[k] - 1.0, high[k] + 1.0, 4001)
+        values = np.array([float(np.sum(f.value(p + b))) for b in fine])
+        best = fine[values <= values.min() * (1 + 1e-12)]
+        assert low[k] <= best[0] + 1e-9
+        assert best[-1] - 1e-9 <= high[k]
+        assert best[0] - low[k] < 0.01
+        assert high[k] - best[-1] < 0.01
+    reach = 0.2 * rng.random(problem.n)
+    wide = intercept_ranges(problem, scores, reach)
+    for _ in range(20):
+        moved = scores + reach * rng.uniform(-1, 1, problem.n)
+        left, right = intercept_ranges(problem, moved, nothing)
+        assert (wide[0] <= right).all()
+        assert (wide[1] >= left).all()
 
 
 def test_a_task_goes_through_the_hub(rng) -> None:
@@ -202,93 +230,6 @@ def test_a_task_goes_through_the_hub(rng) -> None:
         tight = {"eps_abs": 1e-9, "eps_rel": 1e-9} if solver == "SCS" else {}
         value = reduced.to_cvxpy().solve(solver=solver, **tight)
         assert value == pytest.approx(own.value, rel=1e-6)
-
-
-def test_the_radius_outlives_a_gap_below_rounding() -> None:
-    """At the metric just solved the true gap is all but zero; ``P - D`` is noise of either sign."""
-    problem = problem_of("hinge", 7, n=200)
-    metric = problem.start_metric()
-    points = solved(problem, metric)
-    radius, centre = radii_of(problem, metric, points)
-    assert (radius > 0).all()
-    assert (radius < 1e-5).all()
-    again = solved(problem, metric)  # from cold, another way to the same optimum
-    for k, point in enumerate(again):
-        assert distance(problem, metric, point.u, centre[:, k]) <= radius[k]
-
-
-def test_unbalanced_slopes_prove_nothing() -> None:
-    problem = problem_of("hinge", 8)
-    metric = problem.start_metric()
-    points = solved(problem, metric)
-    bad = points[0]
-    theta = np.where(problem.y[0] > 0, problem.task_losses[0].lo, 0.0)  # all of one sign
-    points[0] = TaskPoint(theta, -(theta @ problem.X[0]), bad.u, bad.b, bad.p)
-    radius, _ = radii_of(problem, metric, points)
-    assert np.isposinf(radius[0])
-    assert np.isfinite(radius[1:]).all()
-
-
-@pytest.mark.parametrize("kind", CASES)
-def test_intercepts_are_bracketed_tightly(kind: str, rng) -> None:
-    problem = problem_of(kind, 9, n=31)
-    ranges = Intercepts(problem).ranges
-    scores = problem.predictions(rng.standard_normal((8, 4)), np.zeros(4))
-    low, high = ranges(scores, np.zeros(problem.n))
-    for k, (p, f) in enumerate(zip(problem.split(scores), problem.task_losses, strict=True)):
-
-        def loss(b, p=p, f=f):
-            return float(np.sum(f.value(p + b)))
-
-        best = min(loss(low[k]), loss(high[k]))
-        assert loss(low[k]) == pytest.approx(best, rel=1e-12)
-        assert loss(high[k]) == pytest.approx(best, rel=1e-12)
-        assert loss(low[k] - 1e-3) > best
-        assert loss(high[k] + 1e-3) > best
-    reach = 0.2 * rng.random(problem.n)
-    wide = ranges(scores, reach)
-    for _ in range(20):
-        moved = scores + reach * rng.uniform(-1, 1, problem.n)
-        left, right = ranges(moved, np.zeros(problem.n))
-        assert (wide[0] <= right).all()
-        assert (wide[1] >= left).all()
-        assert (wide[0] <= left + 1e-12).all()
-        assert (wide[1] >= right - 1e-12).all()
-
-
-def test_norms_of_rows_are_upper_bounds_and_tight(rng) -> None:
-    problem = problem_of("hinge", 10)
-    problem = replace(problem, X=tuple(X + 30.0 for X in problem.X))
-    screen, metric = Screen(problem), random_metric(problem, rng)
-    for size in (1e-3, 1e-2, 0.3):
-        near = Metric.at(metric.M + size * rng.standard_normal((8, 8)), 2, metric.eta, metric.c)
-        rows = np.concatenate(screen.rows)
-        true = np.sqrt(np.einsum("ij,jk,ik->i", rows, near.B, rows))
-        bound = screen.norms(near)
-        assert (true <= bound * (1 + 1e-13)).all()
-        assert (bound <= true * (1 + 1e-9)).all()
-
-
-def test_a_decision_holds_all_over_its_ball(rng) -> None:
-    """Every decision, at the point of the ball that is worst for it, with its best intercepts."""
-    problem = problem_of("hinge", 3)
-    metric = random_metric(problem, rng)
-    U = np.column_stack([point.u for point in solved(problem, metric)])
-    screen = Screen(problem)
-    away = 0.1 * np.sqrt(np.einsum("ij,jk,ki->i", U.T, np.linalg.inv(metric.B), U))
-    codes = screen.pieces(metric, U, away)
-    decided = np.flatnonzero(codes >= 0)
-    assert len(decided) > 20
-    task, rows = np.repeat(np.arange(problem.m), problem.sizes), np.concatenate(screen.rows)
-    for i in decided:
-        k, v = task[i], metric.B @ rows[i]
-        for sign in (-1.0, 1.0):
-            moved = U.copy()
-            moved[:, k] += sign * (1 - 1e-9) * away[k] * v / np.sqrt(rows[i] @ v)
-            scores = problem.predictions(moved, np.zeros(problem.m))
-            for ends in Intercepts(problem).ranges(scores, np.zeros(problem.n)):
-                at = scores + ends[k]
-                assert problem.losses.piece_within(at, at)[i] == codes[i]
 
 
 def test_screening_waits_while_the_metric_moves_too_fast() -> None:

@@ -4,26 +4,14 @@ from __future__ import annotations
 
 from faults.table import DROPPED, SHRUNK, SIGN, SUBTRACTED, SWAPPED, of
 
-radius = of("multitask/bounds.py", "multitask/test_raso_screening.py")
-bounds = of("multitask/bounds.py", "multitask/test_raso_bounds.py")
-screening = of("multitask/bounds.py", "multitask/test_raso_screening.py")
+bounds = of("multitask/gap.py", "multitask/test_raso_bounds.py")
+screening = of("multitask/algorithms.py", "multitask/test_raso_screening.py")
 joint = of("multitask/gap.py", "multitask/test_multitask.py", "multitask/test_raso_bounds.py")
 proof = of("multitask/certificate.py", "multitask/test_raso_bounds.py",
            "multitask/test_multitask.py")
-intercepts = of("multitask/bounds.py", "multitask/test_raso_screening.py")
+intercepts = of("multitask/gap.py", "multitask/test_raso_screening.py")
 
 FAULTS = (
-    radius("the ball of every task", SHRUNK, "return np.asarray(up(1.0, 64) * radius), 0.5",
-           "return np.asarray(0.99 * radius), 0.5", "samples of a task are fixed wrongly",
-           "multitask/test_raso_screening.py::test_the_ball_is_attained"),
-    radius("every task's ball without Fenchel-Young terms", DROPPED,
-           "radius = np.sqrt(fy + 0.25", "radius = np.sqrt(0.25",
-           "samples of a task are fixed wrongly",
-           "multitask/test_raso_screening.py::test_it_is_the_midpoint_ball_of_the_hub"),
-    radius("unbalanced slopes of a task, for nothing", DROPPED,
-           "if (way >= up(abs(total))).any() else np.inf", "if (way >= 0.0).any() else 0.0",
-           "an infeasible dual point proves a ball",
-           "multitask/test_raso_screening.py::test_unbalanced_slopes_prove_nothing"),
     bounds("the ball of V", SHRUNK, "up(float(np.sqrt(max(square, 0.0)))) + noise",
            "0.99 * float(np.sqrt(max(square, 0.0)))", "the one dual optimum is outside",
            "multitask/test_raso_bounds.py::test_the_dual_ball_is_attained"),
@@ -35,20 +23,17 @@ FAULTS = (
     bounds("eigengap", SHRUNK, "up(1.0, 64) * away + noise", "0.5 * away + noise",
            "samples are fixed for every metric, wrongly",
            "multitask/test_raso_bounds.py::test_eigengap_is_attained"),
-    screening("rows in a metric", SHRUNK, "return exact + 8.0 * gamma",
-              "return 0.99 * exact + gamma",
+    screening("a task proven at the metric before", SWAPPED,
+              "task = problem.task(k, metric)", "task = problem.task(k, problem.start_metric())",
               "samples of a task are fixed wrongly",
-              "multitask/test_raso_screening.py::test_norms_of_rows_are_upper_bounds_and_tight"),
-    screening("how far a task's ball reaches", SHRUNK,
-              "reach = np.repeat(radius, sizes) * self.norms(metric)",
-              "reach = 0.5 * np.repeat(radius, sizes) * self.norms(metric)",
-              "samples of a task are fixed wrongly",
-              "multitask/test_raso_screening.py::test_a_decision_holds_all_over_its_ball"),
-    screening("the intercepts' ends exchanged", SWAPPED,
-              "low = middle - reach + np.repeat(left, sizes)",
-              "low = middle - reach + np.repeat(right, sizes)",
-              "samples of a task are fixed wrongly",
-              "multitask/test_raso_screening.py::test_no_wrong_decision"),
+              "multitask/test_raso_screening.py::test_decisions_hold_at_the_optimum_of_the_next_metric"),
+    screening("samples fixed where their slope is not", DROPPED,
+              "undecided = (codes < 0) | (problem.losses.piece_slope(codes) != theta)",
+              "undecided = codes < 0", "the slopes of a task lose their balance, or their pieces",
+              "multitask/test_raso_screening.py::test_a_sample_whose_slope_is_not_there_yet_is_not_fixed"),
+    intercepts("the intercepts' ends exchanged", SWAPPED, "low, high = np.array(ends).T",
+               "high, low = np.array(ends).T", "intercepts are bounded by their wrong ends",
+               "multitask/test_raso_screening.py::test_intercepts_are_bracketed"),
     joint("the joint gap by subtraction", SUBTRACTED,
           "return terms + coupling + spectral_shortfall",
           "return primal.value - dual.value(problem) + 0.0 * spectral_shortfall",
