@@ -66,9 +66,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True, scope="session")
 def compiled_at_once() -> None:
     """Take the compiled path from the first problem on, whatever is on disk already."""
+    import numba  # noqa: F401 - with it, compiled code is taken wherever there is a choice
+
     from cvxscreen.solvers.compiled_path import segments
 
-    segments.PARTS.price = segments.LOOP.price = 0.0
+    segments.PARTS.price = segments.LOOP.price = segments.LOADING.price = 0.0
 
 
 @pytest.fixture(autouse=True, scope="session")

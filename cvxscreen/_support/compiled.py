@@ -1,16 +1,18 @@
-"""What every compiled loop shares: its decorator, floating-point freedoms, index types."""
+"""What every compiled loop shares: its decorator, floating-point freedoms, index types.
+
+Importing numba takes a fifth of a second, loading what it has compiled as much again. A process
+that solves a small problem or two, in numpy alone, waits for neither: numba is imported when the
+first compiled function is called.
+"""
 
 from __future__ import annotations
 
 import sys
-from functools import lru_cache
+from functools import cached_property, lru_cache, update_wrapper
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from numba import njit
-from numba.core import event
-from numba.core.options import DefaultOptions
 from numpy.typing import NDArray
 
 SUMS = frozenset({"contract", "reassoc", "nsz"})
@@ -22,10 +24,6 @@ NaN and infinity stay what they are, so a result that is none is still seen."""
 CONTRACT = frozenset({"contract"})
 """Products may be fused with the sum they go to, as processors do; the order of sums is kept."""
 
-_BORROWED = {"_nrt": False} if hasattr(DefaultOptions, "_nrt") else {}
-"""numba's option against counting references, where this numba has it."""
-
-
 def compiled(
     *, fastmath: frozenset[str] = frozenset(), nogil: bool = False, inline: bool = False,
     allocates: bool = True,
@@ -34,9 +32,10 @@ def compiled(
 
     Where there is no place to write to, each process compiles for itself.
 
-    A decorated function is an ordinary function of its module: it can be called alone, and
-    ``loop.py_func`` is its source uncompiled. It takes named records and few arguments; numba keeps
-    one version on disk for each combination of argument types.
+    A decorated function is an ordinary function of its module: it can be called alone, pickled, and
+    called in functions that numba compiles; ``loop.py_func`` is its source uncompiled. It takes
+    named records and few arguments; numba keeps one version on disk for each combination of
+    argument types.
 
     Parameters
     ----------
@@ -53,19 +52,70 @@ def compiled(
     """
     options: dict[str, Any] = {
         "fastmath": set(fastmath), "error_model": "numpy", "nogil": nogil,
-        "inline": "always" if inline else "never", **({} if allocates else _BORROWED),
+        "inline": "always" if inline else "never", **({} if allocates else {"_nrt": False}),
     }
+    return lambda function: CompiledFunction(function, options)
 
-    def decorate(function: Any) -> Any:
+
+class CompiledFunction:
+    """A function that numba compiles, and numba's dispatcher of it from the first use on.
+
+    Parameters
+    ----------
+    function : function
+    options : dict
+        Of ``numba.njit``.
+
+    Attributes
+    ----------
+    py_func : function
+        As it is written. Every other attribute that is not here is the dispatcher's.
+    """
+
+    def __init__(self, function: Any, options: dict[str, Any]) -> None:
+        update_wrapper(self, function)
+        self.py_func, self._options = function, options
+
+    @cached_property
+    def dispatcher(self) -> Any:
+        """What numba makes of it; nothing is compiled yet."""
+        from numba import njit
+        from numba.core.options import DefaultOptions
+
+        _announce_compiling()
+        options = dict(self._options)
+        if not hasattr(DefaultOptions, "_nrt"):  # numba's option against counting references
+            options.pop("_nrt", None)
         try:
-            return njit(cache=True, **options)(function)
+            return njit(cache=True, **options)(self.py_func)
         except RuntimeError:  # neither beside the source nor at home anything can be written
-            return njit(**options)(function)
+            return njit(**options)(self.py_func)
 
-    return decorate
+    @property
+    def loaded(self) -> bool:
+        """Whether there is a dispatcher; asking for one of its attributes makes it."""
+        return "dispatcher" in self.__dict__
+
+    @property
+    def _numba_type_(self) -> Any:
+        # By this name numba asks objects for their type: so compiled callers find the dispatcher.
+        from numba.core import types
+
+        return types.Dispatcher(self.dispatcher)
+
+    def __call__(self, *args: Any) -> Any:
+        return self.dispatcher(*args)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # asked of every object: by `copy`, `pickle`, NumPy
+            raise AttributeError(name)
+        return getattr(self.dispatcher, name)
+
+    def __reduce__(self) -> str:
+        return str(self.py_func.__qualname__)
 
 
-class Announcement(event.Listener):
+class Announcement:
     """A line on standard error once a process has compiled our loops for `PATIENCE` seconds.
 
     Attributes
@@ -100,6 +150,10 @@ class Announcement(event.Listener):
             if not self._depth:
                 self.seconds += spent
 
+    def notify(self, event: Any) -> None:
+        """Numba's word: something begins or ends."""
+        (self.on_start if event.is_start else self.on_end)(event)
+
     def _say(self, seconds: float) -> None:
         if seconds >= self.PATIENCE and not self.silent:
             self.silent = True
@@ -114,7 +168,20 @@ def _ours(event: Any) -> bool:
 
 
 ANNOUNCEMENT = Announcement()
-event.register("numba:compile", ANNOUNCEMENT)  # type: ignore[no-untyped-call]
+
+
+@lru_cache(maxsize=1)
+def _announce_compiling() -> None:
+    """Let numba tell `ANNOUNCEMENT` of everything that it compiles in this process."""
+    from numba.core import event
+
+    event.Listener.register(Announcement)
+    event.register("numba:compile", ANNOUNCEMENT)  # type: ignore[no-untyped-call]
+
+
+def not_imported() -> bool:
+    """Whether a `compiled` function that is called now must wait for numba to be imported."""
+    return "numba" not in sys.modules
 
 
 @lru_cache(maxsize=64)

@@ -15,8 +15,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
-
-from tqdm import tqdm
+from typing import Any
 
 from cvxscreen._support.validation import number, whole
 from cvxscreen.errors import InvalidInput, TooLarge, quoted
@@ -96,7 +95,11 @@ class Progress:
     """A bar over `total` steps with an estimate of the time left; silent when not `shown`."""
 
     def __init__(self, total: int | None, text: str, *, shown: bool) -> None:
-        self._bar = tqdm(total=total, desc=text, dynamic_ncols=True, leave=False) if shown else None
+        self._bar: Any = None
+        if shown:
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=total, desc=text, dynamic_ncols=True, leave=False)
 
     def __enter__(self) -> Progress:
         return self

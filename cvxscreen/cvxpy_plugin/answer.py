@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 import numpy as np
@@ -19,9 +19,11 @@ from cvxpy.reductions.solution import Solution
 from numpy.typing import NDArray
 
 from cvxscreen._support.tables import Record, fields
-from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
-from cvxscreen.cvxpy_plugin.recognise.standard import Canonical, Cone, Standard
 from cvxscreen.errors import InvalidInput
+
+if TYPE_CHECKING:  # a problem that is left to CVXPY gets its report without the rest of the package
+    from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
+    from cvxscreen.cvxpy_plugin.recognise.standard import Canonical, Cone, Standard
 
 
 @dataclass(frozen=True, repr=False)

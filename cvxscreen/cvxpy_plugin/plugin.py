@@ -57,7 +57,7 @@ from cvxscreen.cvxpy_plugin.solution_cache import (
 from cvxscreen.cvxpy_plugin.worthwhile import CANNOT_PAY
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import NotScreenable, NotScreenedWarning
-from cvxscreen.solvers.compiled_path.segments import ready
+from cvxscreen.solvers.compiled_path.segments import before_loading, ready
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.registry import (
@@ -223,8 +223,9 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
     """
     problem, request_of = recognition.problem, request.options.get
     own = request.leaves_choice and builtin_takes(problem)
-    # The compiled path is at its end before it could have made use of a start.
-    cold = own and compiled_path(in_units(problem)[0], "auto") and ready()
+    # The compiled path is at its end before it could have made use of a start; so is numpy's.
+    unit = in_units(problem)[0] if own else problem
+    cold = own and compiled_path(unit, "auto") and (before_loading(unit) or ready())
     start: Start | None = None
     warm = bool(request_of("warm_start", True))
     again = same_solution(recognition, request) if own and warm else None

@@ -45,7 +45,7 @@ from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.solvers.compiled_path.segments import NARROW, CompileClock
+from cvxscreen.solvers.compiled_path.segments import NARROW, CompileClock, before_loading, charge
 from cvxscreen.solvers.dual_active_set import DualIterate
 from cvxscreen.solvers.interface import (
     SolverTraits,
@@ -133,6 +133,9 @@ CLOCK = CompileClock(2.5)
 
 def ready(problem: Problem) -> bool:
     """Whether `problem` need not wait for a compiler, is worth it, or has waited long enough."""
+    if before_loading(problem):
+        charge(problem)
+        return False
     known = CLOCK.due or on_disk(descend) or bool(descend.signatures)
     return known or min(problem.n, problem.d) > SIDE
 

@@ -20,10 +20,18 @@ from numpy.typing import NDArray
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.bounds import Bound, default_bounds, midpoint_ball
 from cvxscreen.certificates.certificate import Certificate, Passes
+from cvxscreen.core.duality import dual_feasible
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.screening.reduction import Screening
 from cvxscreen.solvers.compiled_path.loops import COLUMNS
-from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, ready
+from cvxscreen.solvers.compiled_path.segments import (
+    CALL,
+    PARTS,
+    CompiledPath,
+    before_loading,
+    charge,
+    ready,
+)
 from cvxscreen.solvers.dual_coordinate_descent import DualCoordinateDescent, begins
 from cvxscreen.solvers.dual_coordinate_descent import ready as descent_ready
 from cvxscreen.solvers.interface import Start, SubproblemSolver
@@ -79,7 +87,11 @@ def solve_problem(
     unit, size = in_units(problem)
     waiting = plain and limits is UNLIMITED and compiled_path(unit, solver)
     found = None
-    if waiting and ready():
+    if waiting and before_loading(unit):  # asked first: `ready` imports numba
+        charge(unit, FEW_CALL if few(unit) else CALL)
+        if few(unit):
+            found = solve_uncompiled(unit, tol, tuple(chosen))
+    elif waiting and ready():
         if begins(unit) and descent_ready(unit):
             found = solve_by_descent(unit, tol, tuple(chosen))
         if found is None:
@@ -215,11 +227,13 @@ def solve_uncompiled(
 ) -> Solution | None:
     """The same for a problem of `few` terms, compiling nothing."""
     began = perf_counter()
+    aim = min(1e-2 * tol, FINE) if problem.n <= FEW else 1e-2 * tol
     with np.errstate(all="ignore"):  # judged by the certificate
-        x, theta, steps = solve_few(problem, 1e-2 * tol)
+        x, theta, steps = solve_few(problem, aim)
     spent = perf_counter() - began
     if not np.isfinite(x).all():
         return None
+    theta, _ = dual_feasible(problem, theta)  # what is left on an intercept costs the certificate
     answer = Answer.of(problem, x, theta, np.zeros(0), tol)
     if not answer.proof.ok:
         return None
@@ -266,6 +280,9 @@ def _solution(
 
 TERMS, ENTRIES = 2000, 40_000
 """Most terms, and most numbers in their rows: about where `Newton`, in numpy too, is as fast."""
+
+FEW_CALL = 1e-3
+"""CPU seconds of such a call, about; `segments.charge` counts them."""
 
 STEPS = 60
 """Most steps; a dozen is usual."""

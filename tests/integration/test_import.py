@@ -56,6 +56,40 @@ def test_own_problems_are_solved_without_cvxpy() -> None:
     assert not {"cvxpy", "dask", "matplotlib", "sklearn"} & loaded_by(path)
 
 
+SMALL = """
+import numpy as np, cvxpy as cp, cvxscreen
+X, y = cvxscreen.datasets.two_gaussians({n}, 5, seed=1)
+w, b = cp.Variable(5), cp.Variable()
+loss = cp.sum(cp.pos(1 - cp.multiply(y, X @ w + b)))
+prob = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + loss))
+prob.solve(method="screen")
+assert prob.solver_stats.extra_stats["cvxscreen"].recognised == ({n} >= 200)
+"""
+
+
+@pytest.mark.parametrize("n", [100, 300, 4000])
+def test_the_first_problems_of_a_process_wait_for_no_numba(n: int) -> None:
+    """Recognised or not, by the method for few terms or by the loop: numpy alone."""
+    assert not {"numba", "tqdm", "sklearn", "dask", "matplotlib"} & loaded_by(SMALL.format(n=n))
+
+
+LOADED_AFTER = """
+import sys
+import cvxscreen
+X, y = cvxscreen.datasets.two_gaussians(3000, 5, seed=1)
+problem, solved = cvxscreen.svm(X, y), 0
+while "numba" not in sys.modules:
+    solved += cvxscreen.solve(problem).certificate.ok
+print(solved)
+"""
+
+
+def test_what_is_compiled_is_loaded_once_many_problems_were_solved_without() -> None:
+    """After the same problem in every run: what is counted is no time."""
+    first, second = run(LOADED_AFTER), run(LOADED_AFTER)
+    assert 5 < int(first) == int(second) < 50
+
+
 COMPILED = """
 import sys
 from cvxscreen import *
@@ -64,8 +98,9 @@ own = [module for name, module in sys.modules.items() if name.split(".")[0] == "
 assert len(own) > 100
 for module in own:
     for name, value in vars(module).items():
-        if type(value).__module__.startswith("numba.") and getattr(value, "signatures", ()):
+        if type(value).__name__ == "CompiledFunction" and value.loaded:
             print(module.__name__, name)
+assert "numba" not in sys.modules
 """
 
 

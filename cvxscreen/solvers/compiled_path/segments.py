@@ -13,10 +13,7 @@ from functools import lru_cache
 from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
-from numba import types
-from numba.core import config
 from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import on_disk
@@ -426,8 +423,37 @@ LOOP = CompileClock(2.5)
 """Of `follow_path`, against the same loop uncompiled over compiled parts. Measured: 2.5 to 3."""
 
 
+LOADING = CompileClock(0.25)
+"""Of importing numba and loading the path from disk (0.3 to 0.7), against numpy's own solvers. It
+is charged by `CALL` and `ENTRY`, not by a clock: the same program takes the same engines in every
+run. Less than it costs, for those who solve a few times and time the last."""
+
+CALL, ENTRY = 0.01, 1.5e-7
+"""CPU seconds of `Newton` for a problem, and for each entry of its data. (Hinge, squared hinge,
+LAD, Huber, C from 0.01 to 100: 15 to 25 ms for 4,000 x 12, 30 to 80 for 20,000 x 20 and 10,000 x
+40, 60 to 220 for 50,000 x 20.)"""
+
+LIGHT = 1_000_000
+"""Most entries of the data that are left to numpy rather than load anything."""
+
+
+def before_loading(problem: Problem) -> bool:
+    """Whether numpy's own solvers are to answer, since nothing compiled is loaded, nor due.
+
+    Loading is rented before it is bought, as compiling is: numba is not even imported.
+    """
+    return not (newton.loaded or LOADING.due) and problem.n * problem.d <= LIGHT
+
+
+def charge(problem: Problem, call: float = CALL) -> None:
+    """Count that `problem` is solved without what is compiled."""
+    LOADING.spent += call + ENTRY * problem.n * problem.d
+
+
 def _interpreted() -> bool:
     """Whether numba has been told to compile nothing."""
+    from numba.core import config
+
     return bool(config.DISABLE_JIT)  # type: ignore[attr-defined]
 
 
@@ -440,6 +466,8 @@ def ready() -> bool:
     if _interpreted() or newton.signatures or on_disk(newton):
         return True
     if PARTS.due:
+        from numba import types
+
         _, (_, terms, work, *_) = _types()
         whole, number = types.int64, types.float64
         newton.compile((whole, terms, work, whole, number, number, number, whole))
@@ -486,6 +514,8 @@ class Entry(NamedTuple):
 @lru_cache(maxsize=1)
 def _compiled_path() -> Entry:
     """`follow_path`, compiled or taken from disk; its arguments always have the same types."""
+    from numba import types
+
     parts, kinds = _types()
     whole, number = types.int64, types.float64
     pair = types.Tuple((number, whole, number))  # type: ignore[no-untyped-call]
@@ -502,6 +532,8 @@ def _compiled_path() -> Entry:
 @lru_cache(maxsize=1)
 def _types() -> tuple[tuple[Any, ...], list[Any]]:
     """Arguments as `follow_path` takes them after the first, and their types."""
+    import numba
+
     line = np.empty(1)
     square = line.reshape(1, 1)
     terms, work, along = Terms(square, *[line] * 6), Workspace.of_size(1, 1), Margins.of_size(1)
@@ -519,7 +551,7 @@ def run(arguments: tuple[Any, ...], k: int) -> int:
     if whole and not _interpreted():
         entry = _compiled_path()
         same = _kinds(arguments) == entry.kinds
-        return int((entry.call if same else entry.checked)(newton, *arguments, k))
+        return int((entry.call if same else entry.checked)(newton.dispatcher, *arguments, k))
     plain = getattr(loops.follow_path, "py_func", loops.follow_path)
     counted = LOOP.rent() if _interpreted() or newton.signatures else nullcontext()
     with counted, np.errstate(all="ignore"):  # as compiled code does
