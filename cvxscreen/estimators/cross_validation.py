@@ -24,7 +24,7 @@ from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput, quoted
 from cvxscreen.estimators.classifier import ScreenedSVC
-from cvxscreen.estimators.fitting import Array, LeavesOut, warn_uncertified
+from cvxscreen.estimators.fitting import Array, LeavesOut, refuse_infeasible, warn_uncertified
 from cvxscreen.estimators.regressor import ScreenedRegressor
 from cvxscreen.estimators.sparse import SHARE, SparseSVC
 from cvxscreen.paths.path import path
@@ -122,6 +122,8 @@ def _fold(
         path(p, over=over, values=grid[order], tol=model.tol, mode=model.mode).points
         for p in problems
     ]
+    for points in paths:
+        refuse_infeasible(points[0].status)
     scorer = check_scoring(model, scoring=scoring)
     rest = {} if left is None else {"sample_weight": left}
     scores, gaps = np.empty(len(grid)), np.empty(len(grid))
@@ -156,7 +158,8 @@ class ScreenedRegressorCV(ScreenedRegressor):
         Folds at the same time.
     tol : float
         Relative duality gap of every problem of a fold; the refitted model's is at most 1e-9.
-    loss, epsilon, tau, gamma, delta, kernel, kernel_params, fit_intercept, mode, cache_bytes
+    loss, epsilon, tau, gamma, delta, kernel, kernel_params, fit_intercept, mode, cache_bytes, \
+    positive, monotonic_cst, constraints
         As in `ScreenedRegressor`.
 
     Attributes
@@ -194,6 +197,9 @@ class ScreenedRegressorCV(ScreenedRegressor):
         kernel: str | Callable[[Any, Any], Any] = "linear",
         kernel_params: Mapping[str, float] | None = None,
         fit_intercept: bool = True,
+        positive: bool = False,
+        monotonic_cst: Any = None,
+        constraints: Any = None,
         tol: float = 1e-6,
         mode: str = "certified",
         cache_bytes: int = 2**30,
@@ -210,6 +216,9 @@ class ScreenedRegressorCV(ScreenedRegressor):
         self.kernel = kernel
         self.kernel_params = kernel_params
         self.fit_intercept = fit_intercept
+        self.positive = positive
+        self.monotonic_cst = monotonic_cst
+        self.constraints = constraints
         self.tol = tol
         self.mode = mode
         self.cache_bytes = cache_bytes
@@ -253,7 +262,10 @@ class ScreenedRegressorCV(ScreenedRegressor):
     def _model(self) -> ScreenedRegressor:
         """The model for one value of C."""
         own = ScreenedRegressor().get_params()
-        return ScreenedRegressor(**{k: getattr(self, k) for k in own if hasattr(self, k)})
+        given = {name: getattr(self, name) for name in own if hasattr(self, name)}
+        if self.monotonic_cst is not None:  # the folds have no names of features
+            given["monotonic_cst"] = self._limits()["monotone"]
+        return ScreenedRegressor(**given)
 
     def _unfitted(self) -> ScreenedRegressor:
         check_is_fitted(self)

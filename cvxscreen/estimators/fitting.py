@@ -15,7 +15,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_monotonic_cst,
+    _check_sample_weight,
+    check_is_fitted,
+    validate_data,
+)
 
 from cvxscreen._support.limits import TIME
 from cvxscreen._support.validation import flag, positive, tolerance
@@ -101,6 +106,7 @@ class ScreenedModel(BaseEstimator):
     def _solved(self, problem: Any) -> Any:
         """The certified solution; a warning when its certificate does not hold."""
         found = self._found(problem)
+        refuse_infeasible(found.status)
         warn_unless_certified(found, stacklevel=5)
         return found
 
@@ -204,6 +210,21 @@ class LeavesOut(ScreenedModel):
 class OneRegression(RegressorMixin, ScreenedModel):
     """Base of the regressors: one problem, numbers for predictions."""
 
+    positive: bool
+    monotonic_cst: Any
+    constraints: Any
+
+    def _limits(self) -> dict[str, Any]:
+        """What the coefficients must satisfy, as `cvxscreen.regression` has it."""
+        monotone = self.monotonic_cst
+        if monotone is not None:
+            try:
+                monotone = _check_monotonic_cst(self, monotone)  # by names, too
+            except ValueError as error:
+                raise InvalidInput(f"`monotonic_cst`: {error}") from None
+        nonneg = flag("positive", self.positive)
+        return {"nonneg": nonneg, "monotone": monotone, "constraints": self.constraints}
+
     def _checked(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None
     ) -> tuple[Any, NDArray[Any], Array | None]:
@@ -238,6 +259,14 @@ def sample_weights(sample_weight: ArrayLike | None, X: Any) -> Array | None:
         sample_weight, X, dtype=np.float64, ensure_non_negative=True
     )
     return checked
+
+
+def refuse_infeasible(status: str) -> None:
+    """Say so where no coefficients satisfy the constraints."""
+    if status == "infeasible":
+        raise InvalidInput(
+            "`constraints`: no coefficients satisfy them all (with `positive` and `monotonic_cst`)."
+        )
 
 
 def warn_unless_certified(found: Any, stacklevel: int = 4) -> None:

@@ -37,6 +37,12 @@ class ScreenedRegressor(OneRegression, LeavesOut):
         ``gamma`` (default 1 / n_features), ``coef0``, ``degree``.
     fit_intercept : bool
         Whether to fit an unpenalised ``b``.
+    positive : bool
+        Whether every coefficient must be at least 0 (not the intercept); linear models only.
+    monotonic_cst : array_like of {-1, 0, 1}, shape (n_features,), or dict, optional
+        Features in which the prediction must rise (1) or fall (-1), by position or by name.
+    constraints : (A, b) or scipy.optimize.LinearConstraint, optional
+        ``A @ coef_ >= b``, or ``lb <= A @ coef_ <= ub``.
     tol : float, optional
         Relative duality gap, in (0, 1); 1e-9 when omitted, 1e-5 for a kernel.
     mode : {"certified", "safe"}
@@ -82,6 +88,9 @@ class ScreenedRegressor(OneRegression, LeavesOut):
         kernel: str | Callable[[Any, Any], Any] = "linear",
         kernel_params: Mapping[str, float] | None = None,
         fit_intercept: bool = True,
+        positive: bool = False,
+        monotonic_cst: Any = None,
+        constraints: Any = None,
         tol: float | None = None,
         mode: str = "certified",
         cache_bytes: int = 2**30,
@@ -96,6 +105,9 @@ class ScreenedRegressor(OneRegression, LeavesOut):
         self.kernel = kernel
         self.kernel_params = kernel_params
         self.fit_intercept = fit_intercept
+        self.positive = positive
+        self.monotonic_cst = monotonic_cst
+        self.constraints = constraints
         self.tol = tol
         self.mode = mode
         self.cache_bytes = cache_bytes
@@ -120,7 +132,8 @@ class ScreenedRegressor(OneRegression, LeavesOut):
         Raises
         ------
         InvalidInput
-            For arguments that `cvxscreen.regression` refuses (also a ``ValueError``).
+            For arguments that `cvxscreen.regression` refuses, or constraints that contradict each
+            other (also a ``ValueError``).
         """
         X, y, weight = self._checked(X, y, sample_weight)
         [problem] = self._problems(X, y, weight, positive("C", self.C))
@@ -130,7 +143,7 @@ class ScreenedRegressor(OneRegression, LeavesOut):
         """The one problem, at `C`."""
         return [regression(
             X, y, C=C, loss=self.loss, epsilon=self.epsilon, tau=self.tau, gamma=self.gamma,
-            delta=self.delta, sample_weight=weight, **self._options(),
+            delta=self.delta, sample_weight=weight, **self._options(), **self._limits(),
         )]
 
 
@@ -149,6 +162,12 @@ class ScreenedQuantileRegressor(OneRegression):
         Weight of the L1 penalty, not negative; 0 for none. The default is scikit-learn's.
     fit_intercept : bool
         Whether to fit an unpenalised ``b``.
+    positive : bool
+        Whether every coefficient must be at least 0 (not the intercept); linear models only.
+    monotonic_cst : array_like of {-1, 0, 1}, shape (n_features,), or dict, optional
+        Features in which the prediction must rise (1) or fall (-1), by position or by name.
+    constraints : (A, b) or scipy.optimize.LinearConstraint, optional
+        ``A @ coef_ >= b``, or ``lb <= A @ coef_ <= ub``.
     tol : float
         Relative duality gap, in (0, 1).
     mode : {"certified", "safe"}
@@ -189,6 +208,9 @@ class ScreenedQuantileRegressor(OneRegression):
         quantile: float = 0.5,
         alpha: float = 1.0,
         fit_intercept: bool = True,
+        positive: bool = False,
+        monotonic_cst: Any = None,
+        constraints: Any = None,
         tol: float = 1e-9,
         mode: str = "certified",
         time_limit: float | None = None,
@@ -196,6 +218,9 @@ class ScreenedQuantileRegressor(OneRegression):
         self.quantile = quantile
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.positive = positive
+        self.monotonic_cst = monotonic_cst
+        self.constraints = constraints
         self.tol = tol
         self.mode = mode
         self.time_limit = time_limit
@@ -218,8 +243,8 @@ class ScreenedQuantileRegressor(OneRegression):
         Raises
         ------
         InvalidInput
-            For a level outside (0, 1), a negative penalty, or weights that are all zero (also a
-            ``ValueError``).
+            For a level outside (0, 1), a negative penalty, weights that are all zero, or
+            constraints that do not fit or contradict each other (also a ``ValueError``).
         """
         X, y = validate_data(self, X, y, y_numeric=True, **self._accepts())
         quantile, alpha = tolerance(self.quantile, "quantile"), number("alpha", self.alpha)
@@ -232,6 +257,6 @@ class ScreenedQuantileRegressor(OneRegression):
         problem = regression(
             X, y, C=1.0 / (alpha * total) if alpha > 0.0 else np.inf, loss="quantile",
             tau=quantile, sample_weight=weight, intercept=flag("fit_intercept", self.fit_intercept),
-            penalty="l1" if alpha > 0.0 else "l2",
+            penalty="l1" if alpha > 0.0 else "l2", **self._limits(),
         )
         return self._keep(X, problem, self._solved(problem))

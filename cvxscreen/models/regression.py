@@ -17,9 +17,18 @@ from cvxscreen.core.problem import Layout, Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.models.kernel import KernelChoice, KernelSetting, check_kernel_arguments
-from cvxscreen.models.samples import REGRESSION, Shape, named_loss, some_rows, vector, weights
+from cvxscreen.models.samples import (
+    REGRESSION,
+    Constraints,
+    Shape,
+    named_loss,
+    side_constraints,
+    some_rows,
+    vector,
+    weights,
+)
 from cvxscreen.models.streamed import chunked_terms
-from cvxscreen.models.svm import beside_absolute_values, ridge, spread
+from cvxscreen.models.svm import beside_absolute_values, refuse_beside, ridge, spread
 from cvxscreen.out_of_core.streams import opened
 
 
@@ -36,6 +45,9 @@ def regression(
     sample_weight: ArrayLike | None = None,
     intercept: bool = False,
     penalty: str = "l2",
+    nonneg: bool = False,
+    monotone: ArrayLike | None = None,
+    constraints: Constraints | None = None,
     kernel: KernelChoice | None = None,
     kernel_params: Mapping[str, float] | None = None,
     cache_bytes: int = 2**30,
@@ -69,6 +81,13 @@ def regression(
     penalty : {"l2", "l1"}
         What holds the coefficients. The absolute values are d further terms of the problem, the
         last ones, with slopes in ``[-1, 1]`` and unit rows (the data are copied once).
+    nonneg : bool
+        Whether every coefficient is at least 0 (not the intercept).
+    monotone : array_like of {-1, 0, 1}, shape (d,), optional
+        Features in which the prediction must rise (1) or fall (-1).
+    constraints : (A, b) or scipy.optimize.LinearConstraint, optional
+        Rows of ``A @ w >= b``, shapes (m, d) and (m,) or a number; or ``lb <= A @ w <= ub``, where
+        equal ends are equations. A may be sparse.
     kernel : str or callable, optional
         ``"precomputed"`` (`X` is then the Gram matrix), a name as in scikit-learn ("linear",
         "poly", "rbf", ...), or ``k(A, B) -> matrix``; x then holds coefficients of the points.
@@ -112,13 +131,10 @@ def regression(
     check_kernel_arguments(kernel, kernel_params, loss, gamma)
     shape = Shape(gamma=gamma, epsilon=epsilon, tau=tau, delta=delta)
     plain = penalty == "l2" and not unpenalised
-    if not plain and kernel is not None:
-        raise InvalidInput("`kernel` needs the squared norm: a finite `C` and penalty='l2'.")
+    bound = flag("nonneg", nonneg) or monotone is not None or constraints is not None
     chunks = opened(X, kernel)
-    if chunks is not None and not plain:
-        raise InvalidInput(
-            "`X` in chunks needs the squared norm: a finite `C` and penalty='l2'."
-        )
+    if (bound or not plain) and (kernel is not None or chunks is not None):
+        refuse_beside(bound, kernel, "a finite `C` and penalty='l2'")
     if chunks is not None:
         parts = chunked_terms(chunks, y, loss, shape, REGRESSION, C, sample_weight, intercept)
         return ridge(*parts, C, intercept, "regression")
@@ -138,16 +154,15 @@ def regression(
         tau=(0.5 if tau is None else float(tau)) if loss == "quantile" else None,
     )
     extra = np.ones((n, 1)) if intercept else None
-    if plain:
-        held = ridge(Rows(rows.matrix, None, extra), losses, C, intercept, "regression")
-        return replace(held, layout=layout)
     if penalty == "l1":
-        return beside_absolute_values(
+        found = beside_absolute_values(
             rows.matrix, None, extra, losses, C, "regression", layout.tau
         )
-    design = Rows(rows.matrix, None, extra)
-    width = design.shape[1]
-    return Problem(
-        design, losses, Quadratic(np.zeros(width)), np.zeros(width),
-        C=1.0 if unpenalised else C, kind="regression", layout=layout,
-    )
+    else:
+        design = Rows(rows.matrix, None, extra)
+        found = ridge(design, losses, 1.0 if unpenalised else C, intercept, "regression")
+        if unpenalised:
+            found = replace(found, quadratic=Quadratic(np.zeros(design.shape[1])))
+        found = replace(found, layout=layout)
+    side = side_constraints(d, intercept, nonneg, monotone, constraints)
+    return found if side is None else replace(found, side=side)

@@ -1,4 +1,4 @@
-"""Samples, labels, weights and named losses: what the front doors share.
+"""Samples, labels, weights, named losses, linear constraints: what the front doors share.
 
 A named loss is one row of `cvxscreen.core.losses`: from targets and weights to the five numbers.
 """
@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import LinearConstraint
 
-from cvxscreen._support.validation import array, choice, positive, tolerance
+from cvxscreen._support.validation import array, choice, positive, stored, tolerance
+from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import Losses
 from cvxscreen.errors import InvalidInput
 
@@ -82,6 +86,100 @@ def _words(y: ArrayLike) -> list[str]:
     except ValueError:  # ragged; said elsewhere
         return []
     return sorted({repr(label) for label in found if isinstance(label, str)})[:3]
+
+
+Constraints: TypeAlias = "tuple[Any, ArrayLike] | LinearConstraint"
+"""``(A, b)`` for ``A @ w >= b``, or what SciPy's optimisers take: ``lb <= A @ w <= ub``."""
+
+
+def side_constraints(
+    d: int, intercept: bool, nonneg: bool, monotone: ArrayLike | None,
+    constraints: Constraints | None,
+) -> SideConstraints | None:
+    """The constraints of the d coefficients, none of the intercept; None where there are none.
+
+    Raises
+    ------
+    InvalidInput
+        For shapes that do not fit, NaN, other directions than -1, 0 and 1, a feature that is left
+        no coefficient but 0, or a row that no coefficients satisfy.
+    """
+    sign = np.full(d, float(nonneg))
+    if monotone is not None:
+        direction = array("monotone", monotone)
+        if direction.shape != (d,) or not np.isin(direction, (-1.0, 0.0, 1.0)).all():
+            raise InvalidInput(
+                f"`monotone` has shape {direction.shape} and goes from {direction.min(initial=0)} "
+                f"to {direction.max(initial=0)}; one of -1 (falling), 0 (free) and 1 (rising) is "
+                f"needed for each of the {d} features."
+            )
+        opposed = np.flatnonzero(direction * sign < 0)
+        if len(opposed):
+            raise InvalidInput(
+                f"`monotone` is -1 for feature {opposed[0]} and `nonneg` is True: only 0 is left; "
+                "leave the feature out."
+            )
+        sign = np.where(direction == 0.0, sign, direction)
+    signed = np.flatnonzero(sign)
+    above = [sp.csr_matrix((sign[signed], (np.arange(len(signed)), signed)), (len(signed), d))]
+    least, equal = [np.zeros(len(signed))], sp.csr_matrix((0, d))
+    value = np.zeros(0)
+    if constraints is not None:
+        A, low, high = _rows_and_ends(d, constraints)
+        same = low == high
+        equal, value = A[same], low[same]
+        for ends, way in ((low, 1.0), (high, -1.0)):
+            rows = ~same & np.isfinite(ends)
+            above.append(way * A[rows])
+            least.append(way * ends[rows])
+    matrix = sp.vstack([equal, *above], format="csr")
+    if not matrix.shape[0]:
+        return None
+    if intercept:
+        matrix = sp.hstack([matrix, sp.csr_matrix((matrix.shape[0], 1))], format="csr")
+    dims = (("zero", len(value)), ("nonneg", matrix.shape[0] - len(value)))
+    return SideConstraints(
+        matrix, -np.concatenate([value, *least]), tuple(cone for cone in dims if cone[1])
+    )
+
+
+def _rows_and_ends(d: int, constraints: Any) -> tuple[Any, Array, Array]:
+    """Rows of coefficients, without those of zeros, and what their products lie between."""
+    if isinstance(constraints, LinearConstraint):
+        A, low, high = constraints.A, constraints.lb, constraints.ub
+    elif isinstance(constraints, tuple | list) and len(constraints) == 2:
+        (A, low), high = constraints, np.inf
+    else:
+        raise InvalidInput(
+            f"`constraints` is a {type(constraints).__name__}; a pair (A, b) for A @ w >= b, or a "
+            "scipy.optimize.LinearConstraint, is needed."
+        )
+    A = sp.csr_matrix(stored(A if sp.issparse(A) else np.atleast_2d(A), "constraints"))
+    if A.shape[1] != d:
+        raise InvalidInput(
+            f"`constraints`: the matrix has {A.shape[1]} columns; one for each of the {d} "
+            "coefficients is needed, none for the intercept."
+        )
+    try:
+        low, high = (
+            np.broadcast_to(array("constraints", end), (A.shape[0],)) for end in (low, high)
+        )
+    except ValueError:
+        raise InvalidInput(
+            f"`constraints`: the matrix has {A.shape[0]} rows; as many bounds, or one number, are "
+            "needed."
+        ) from None
+    empty = np.diff(A.indptr) == 0
+    wrong = np.isnan(low) | np.isnan(high) | (low > high) | (low == np.inf) | (high == -np.inf)
+    wrong |= empty & ((low > 0) | (high < 0))
+    if wrong.any():
+        i = int(np.flatnonzero(wrong)[0])
+        row = "zeros" if empty[i] else "the coefficients"
+        raise InvalidInput(
+            f"`constraints`: row {i} asks for {low[i]:g} <= product <= {high[i]:g}, which no "
+            f"product with {row} satisfies."
+        )
+    return A[~empty], low[~empty], high[~empty]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,16 @@ from cvxscreen.designs.gram import Gram, GramForm
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.models.kernel import KernelChoice, KernelSetting, check_kernel_arguments
-from cvxscreen.models.samples import CLASSIFICATION, Shape, labels, named_loss, some_rows, weights
+from cvxscreen.models.samples import (
+    CLASSIFICATION,
+    Constraints,
+    Shape,
+    labels,
+    named_loss,
+    side_constraints,
+    some_rows,
+    weights,
+)
 from cvxscreen.models.streamed import chunked_terms
 from cvxscreen.out_of_core.streams import opened
 
@@ -34,6 +43,9 @@ def svm(
     sample_weight: ArrayLike | None = None,
     intercept: bool = False,
     penalty: str = "l2",
+    nonneg: bool = False,
+    monotone: ArrayLike | None = None,
+    constraints: Constraints | None = None,
     kernel: KernelChoice | None = None,
     kernel_params: Mapping[str, float] | None = None,
     cache_bytes: int = 2**30,
@@ -63,6 +75,13 @@ def svm(
     penalty : {"l2", "l1"}
         What holds the coefficients. The absolute values are d further terms of the problem, the
         last ones, with slopes in ``[-1, 1]`` and unit rows (the data are copied once).
+    nonneg : bool
+        Whether every coefficient is at least 0 (not the intercept).
+    monotone : array_like of {-1, 0, 1}, shape (d,), optional
+        Features in which the prediction must rise (1) or fall (-1).
+    constraints : (A, b) or scipy.optimize.LinearConstraint, optional
+        Rows of ``A @ w >= b``, shapes (m, d) and (m,) or a number; or ``lb <= A @ w <= ub``, where
+        equal ends are equations. A may be sparse.
     kernel : str or callable, optional
         ``"precomputed"`` (`X` is then the Gram matrix), a name as in scikit-learn ("linear",
         "poly", "rbf", ...), or ``k(A, B) -> matrix``; x then holds coefficients of the points.
@@ -100,9 +119,9 @@ def svm(
     choice("penalty", penalty, ("l2", "l1"))
     check_kernel_arguments(kernel, kernel_params, loss, gamma)
     chunks = opened(X, kernel)
-    if penalty == "l1" and (kernel is not None or chunks is not None):
-        given = "`kernel`" if kernel is not None else "`X` in chunks"
-        raise InvalidInput(f"{given} needs the squared norm: penalty='l2'.")
+    bound = flag("nonneg", nonneg) or monotone is not None or constraints is not None
+    if (penalty == "l1" or bound) and (kernel is not None or chunks is not None):
+        refuse_beside(bound, kernel, "penalty='l2'")
     if chunks is not None:
         shape = Shape(gamma=gamma)
         parts = chunked_terms(
@@ -123,8 +142,22 @@ def svm(
         gram, form = KernelSetting(kernel, kernel_params, cache_bytes).terms(X, sign, intercept)
         return Problem(gram, losses, form, np.zeros(gram.shape[1]), C=C, kind="kernel svm")
     if penalty == "l1":
-        return beside_absolute_values(rows.matrix, sign, extra, losses, C, "svm")
-    return ridge(design, losses, C, intercept, "svm")
+        found = beside_absolute_values(rows.matrix, sign, extra, losses, C, "svm")
+    else:
+        found = ridge(design, losses, C, intercept, "svm")
+    side = side_constraints(d, intercept, nonneg, monotone, constraints)
+    return found if side is None else replace(found, side=side)
+
+
+def refuse_beside(bound: bool, kernel: Any, needed: str) -> None:
+    """Refuse constraints, or no squared norm, beside a kernel or data in chunks."""
+    given = "`kernel`" if kernel is not None else "`X` in chunks"
+    if bound:
+        raise InvalidInput(
+            f"{given} takes no constraints (`nonneg`, `monotone`, `constraints`); give `X` as one "
+            "matrix of features."
+        )
+    raise InvalidInput(f"{given} needs the squared norm: {needed}.")
 
 
 def one_against_rest(problem: Problem, labels: Sequence[Array]) -> list[Problem]:

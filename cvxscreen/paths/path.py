@@ -422,7 +422,8 @@ class Run:
         if point.status == TIME:
             self.limits.spent()  # this point is not finished, so it does not count
             return
-        self.previous = found
+        # An infeasible problem has no point to go on from.
+        self.previous = found if np.isfinite(found.x).all() else None
         if isinstance(point.before, LazyRates):  # from the records, which are kept anyway
             last = partial(_last, self.points, len(self.points) - 1)
             point = replace(point, before=LazyRates(

@@ -176,7 +176,16 @@ class InteriorPoint(SubproblemSolver):
             return "optimal"
         if run.reached or self.limits.spent():
             return "optimal" if run.reached else "inaccurate"
-        path = run.path(start)
+        status = self._along(run, run.path(start))
+        if status == "inaccurate" and start is not None and not self.limits.spent(1):
+            # Entered close to the boundary, at a start that is not the optimum, the steps can
+            # shrink to nothing (constraints that hold with equality there). From the middle not.
+            run.leave_path()
+            status = self._along(run, run.path(None))
+        return status
+
+    def _along(self, run: _Run, path: _Path) -> str:
+        """The same for one path from where it is entered."""
         if path.endless:
             return "unbounded"
         while run.steps < self.max_steps and not self.limits.spent(1):
@@ -827,10 +836,14 @@ class _Run:
     def __init__(self, terms: _Terms, target: float) -> None:
         self.terms, self.target = terms, target
         self.best: _Pair | None = None
-        self.steps, self.idle = 0, 0
+        self.steps = 0
         self.on_face = False
         self.inside: Array | None = None
-        self.least, self.most = np.inf, 0.0
+        self.leave_path()
+
+    def leave_path(self) -> None:
+        """Forget what belongs to one path; the best pair and a point inside are kept."""
+        self.idle, self.least, self.most = 0, np.inf, 0.0
         self.nearest: tuple[Array, Array, Array] | None = None
         self.next_look = np.inf
 

@@ -11,7 +11,16 @@ rules = of("screening/verdict.py", "bounds/test_features_and_samples.py",
 rounding = of("_support/rounding.py", "designs/test_rounding.py")
 balance = of("core/balance.py", "core/test_duality.py", "core/test_balance.py")
 
+HELD = "models/test_linear_constraints.py::test_the_optimum_is_that_of_cvxpy_and_certified"
+held = of("models/samples.py", HELD)
+
 FAULTS = (
+    held("right-hand sides of the constraints", SIGN, "matrix, -np.concatenate([value, *least])",
+         "matrix, np.concatenate([value, *least])", "coefficients satisfy other constraints"),
+    held("upper ends of the constraints", SIGN, "((low, 1.0), (high, -1.0))",
+         "((low, 1.0), (high, 1.0))", "coefficients satisfy other constraints"),
+    held("equations among the constraints", DROPPED, "equal, value = A[same], low[same]",
+         "equal, value = A[:0], low[:0]", "equations are forgotten"),
     pieces("below a kink, non-strict", STRICT, "strict = x < knot - error",
            "strict = x <= knot - error", "a margin exactly at a kink is fixed on one side",
            "core/test_pieces.py::test_a_kink_belongs_to_no_piece"),
