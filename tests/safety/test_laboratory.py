@@ -20,6 +20,7 @@ sys.path.insert(0, str(FOLDER))
 
 import active_set  # noqa: E402
 import adversary  # noqa: E402
+import block_cells  # noqa: E402
 import campaign  # noqa: E402
 import change_cells  # noqa: E402
 import checks  # noqa: E402
@@ -60,7 +61,8 @@ def test_a_short_campaign_finds_nothing_wrong(tmp_path: Path) -> None:
     models = {model for (model,) in report.grouped(lines, ("model",))}
     assert {"side constraints", "one class", "kernel + intercept", "elastic net"} <= models
     assert {"attained", "attained metric", "without curvature", "rows as constraints"} <= models
-    assert {"pure L1", "changed data", "plugin"} <= models
+    assert {"pure L1", "changed data", "plugin", "data in chunks", "blocks"} <= models
+    assert "changed kernel problem" in models
 
 
 def test_a_planted_wrong_decision_is_refused() -> None:
@@ -161,6 +163,57 @@ def test_an_interval_that_misses_is_found_out(name: str, monkeypatch: pytest.Mon
     wrong = {rule: row["wrong"] for (rule,), row in report.grouped(lines, ("rule",)).items()}
     assert wrong.pop(name.replace("_", " ")) > 0
     assert not any(wrong.values())
+
+
+def test_certificates_of_chunks_and_blocks_that_claim_too_much(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the gap of data in chunks, and of a fit in a block of weightings."""
+    certify, together = block_cells.certify_chunks, block_cells.Replicates.solve
+
+    def halved(*args, **kwargs):
+        proof = certify(*args, **kwargs)
+        return replace(proof, gap=0.5 * proof.gap)
+
+    def half_gaps(self, W):
+        X, gap, ok = together(self, W)
+        return X, 0.01 * gap, ok
+
+    monkeypatch.setattr(block_cells, "certify_chunks", halved)
+    monkeypatch.setattr(block_cells.Replicates, "solve", half_gaps)
+    for family in ("chunks", "blocks"):
+        lines = [campaign.run(family, number, seed=1, points=4) for number in range(4)]
+        assert not any(line["error"] for line in lines)
+        assert sum(report.total(line, "wrong") for line in lines) > 0, family
+
+
+def test_a_kernel_interval_that_misses_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundredth of what is proven, around the middle of the interval."""
+    whole = change_cells.cvxscreen.reweight
+
+    def narrowed(*args, **kwargs):
+        found = whole(*args, **kwargs)
+        middle, half = 0.5 * (found.low + found.high), 0.005 * (found.high - found.low)
+        return replace(found, low=middle - half, high=middle + half)
+
+    monkeypatch.setattr(change_cells.cvxscreen, "reweight", narrowed)
+    lines = [campaign.run("kernel_changes", number, seed=1, points=3) for number in range(4)]
+    assert sum(report.total(line, "wrong") for line in lines) > 0
+
+
+def test_a_budget_that_is_read_wrongly_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A budget a little larger than the planted optimum spends."""
+    budget = plugin_cells.budget
+
+    def larger(*args):
+        constraints, pull = budget(*args)
+        return [constraint.args[0] <= constraint.args[1] + 0.2 for constraint in constraints], pull
+
+    monkeypatch.setattr(plugin_cells, "budget", larger)
+    monkeypatch.setattr(plugin_cells, "SIDES", ("cvar", "sum_largest", "hinges in a budget"))
+    lines = [campaign.run("plugin", number, seed=1, points=6) for number in range(2)]
+    assert not any(line["error"] for line in lines)
+    assert sum(report.total(line, "wrong") for line in lines) > 0
 
 
 def test_a_wrong_optimum_through_cvxpy_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,8 @@ for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "
 import numpy as np  # noqa: E402
 import report  # noqa: E402
 from attained_cells import at_another_C, on_spheres  # noqa: E402
-from change_cells import changes  # noqa: E402
+from block_cells import blocks, chunks  # noqa: E402
+from change_cells import changes, kernel_changes  # noqa: E402
 from checks import Ledger  # noqa: E402
 from ground_cells import columns, held_rows, without_curvature  # noqa: E402
 from kernel_cells import kernels, refusals  # noqa: E402
@@ -59,6 +60,9 @@ FAMILIES: dict[str, tuple[Cell, int]] = {
     "columns": (columns, 2),
     "changes": (changes, 3),
     "plugin": (plugin, 3),
+    "chunks": (chunks, 2),
+    "blocks": (blocks, 2),
+    "kernel_changes": (kernel_changes, 1),
 }
 """Every kind of cell with its number in one round."""
 

@@ -6,7 +6,10 @@ optimum, found to a hundred digits.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import generators
+import kernel_cells
 import numpy as np
 from checks import Ledger, verdict
 from references import Reference
@@ -52,8 +55,24 @@ def drawn(number: int, rng: np.random.Generator) -> tuple[Problem, str, tuple[st
 
 
 def changes(ledger: Ledger, number: int, rng: np.random.Generator, count: int) -> None:
-    """`reweight`, `remove` and `leave_one_out` from solutions of any accuracy."""
+    """Rows, with and without an L1 term."""
     problem, loss, names = drawn(number, rng)
+    changed(ledger, problem, ("changed data", loss, names), rng, count, reference)
+
+
+def kernel_changes(ledger: Ledger, number: int, rng: np.random.Generator, count: int) -> None:
+    """Kernels, some nearly singular: the rows of the changed problem are the exact factor's."""
+    problem, L, loss, *names = kernel_cells.drawn(number, rng)
+    model = "changed kernel problem"
+    changed(ledger, problem, (model, loss, (names[0], names[1])), rng, count,
+            lambda changed: kernel_cells.reference(changed, L))
+
+
+def changed(ledger: Ledger, problem: Problem, name: tuple[str, str, tuple[str, str]],
+            rng: np.random.Generator, count: int, reference: Callable[[Problem], Reference]
+            ) -> None:
+    """`reweight`, `remove` and `leave_one_out` from solutions of any accuracy."""
+    model, loss, names = name
     n = problem.n
     for _ in range(max(1, count // 3)):
         tol = float(10.0 ** rng.uniform(-10, -1))
@@ -68,13 +87,12 @@ def changes(ledger: Ledger, number: int, rng: np.random.Generator, count: int) -
         ):
             if not weights.any():
                 continue
-            changed = weighted(problem, weights)
-            ref = reference(changed)
+            ref = reference(weighted(problem, weights))
             if what == "reweight":
                 change, rows = cvxscreen.reweight(solution, weights, tol=1e-4), np.arange(n)
             else:
                 change, rows = cvxscreen.remove(solution, few, tol=1e-4), np.flatnonzero(~few)
-            key = ("changed data", loss, what, *names)
+            key = (model, loss, what, *names)
             low, high = np.full(n, -np.inf), np.full(n, np.inf)
             low[rows], high[rows] = change.low, change.high
             ledger.add(key, n, inside(ref, low, high)[rows], "margins")
@@ -87,11 +105,11 @@ def changes(ledger: Ledger, number: int, rng: np.random.Generator, count: int) -
             ledger.add(key, len(used), short.states[said, codes[said]], "terms")
             if (weights > 0).all():
                 verdict(ledger, key, short, change.solution.screening, "refit")
-        left_out(ledger, ("changed data", loss, "leave one out", *names), solution, rng)
+        left_out(ledger, (model, loss, "leave one out", *names), solution, rng, reference)
 
 
 def left_out(ledger: Ledger, key: tuple[str, str, str, str, str], solution: cvxscreen.Solution,
-             rng: np.random.Generator) -> None:
+             rng: np.random.Generator, reference: Callable[[Problem], Reference]) -> None:
     """Intervals of left-out margins, terms that change nothing, and signs that are decided."""
     problem = solution.problem
     found = cvxscreen.leave_one_out(solution, refit=bool(rng.integers(0, 2)), tol=1e-4)

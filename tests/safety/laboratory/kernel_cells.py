@@ -93,8 +93,8 @@ def reference(problem: Problem, L: list[Vector]) -> Reference:
     return replace(ref, x=x, dropped=none, needed=none)
 
 
-def kernels(ledger: Ledger, number: int, rng: np.random.Generator, count: int) -> None:
-    """Six kernels (some nearly singular), all losses, intercept or not, float32 data."""
+def drawn(number: int, rng: np.random.Generator) -> tuple[Problem, list[Vector], str, str, str]:
+    """A problem, the exact factor of its kernel, the loss, the kernel's name, the data's type."""
     loss = generators.LOSSES[number % 8]
     name = KERNELS[(number // 8 + number) % 6]
     dtype = "float32" if number % 5 == 0 else "float64"
@@ -121,11 +121,16 @@ def kernels(ledger: Ledger, number: int, rng: np.random.Generator, count: int) -
         given, y, C=C, loss=loss, intercept=bool(number % 3), kernel=kernel,
         kernel_params=params or None, **generators.SHAPES[loss],
     )
+    return problem, L, loss, name, dtype
+
+
+def kernels(ledger: Ledger, number: int, rng: np.random.Generator, count: int) -> None:
+    """Six kernels (some nearly singular), all losses, intercept or not, float32 data."""
+    problem, L, loss, *names = drawn(number, rng)
     ref = reference(problem, L)
     model = "kernel" + " + intercept" * bool(number % 3)
-    names = (name, dtype)
-    one(ledger, model, loss, names, ref, list(adversary.points(ref, rng, count)))
-    modes(ledger, model, loss, names, ref, float(10.0 ** rng.uniform(-8, -2)))
+    one(ledger, model, loss, tuple(names), ref, list(adversary.points(ref, rng, count)))
+    modes(ledger, model, loss, tuple(names), ref, float(10.0 ** rng.uniform(-8, -2)))
 
 
 def refusals(ledger: Ledger, number: int, rng: np.random.Generator, count: int) -> None:

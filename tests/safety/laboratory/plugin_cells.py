@@ -1,4 +1,4 @@
-"""Cells through CVXPY: planted optima under boxes, half-spaces, equalities, norms and matrices.
+"""Cells through CVXPY: planted optima under boxes, equalities, norms, matrices and budgets.
 
 Slopes and multipliers are chosen first, the linear term follows without rounding. Checked are what
 ``cvxscreen.reduce`` fixes, term by term, and what ``method="screen"`` calls optimal, in both modes.
@@ -21,7 +21,8 @@ from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 cvxpy_plugin.register()
 
 LOSSES = ("hinge", "absolute", "squared_hinge", "huber")
-SIDES = ("none", "box", "half-spaces", "equality", "second-order", "semidefinite")
+SIDES = ("none", "box", "half-spaces", "equality", "second-order", "semidefinite", "cvar",
+         "sum_largest", "hinges in a budget")
 CLOSE = 1e-9
 """Relative distance from a kink below which a planted margin, in floats, says nothing."""
 VALUE, POINT = 2e-6, 1e-5
@@ -80,7 +81,39 @@ def beside(side: str, w: cp.Variable, x: np.ndarray, rng: np.random.Generator
         F = F + F.transpose(0, 2, 1)
         constant = np.diag([1.0, 0.0]) - np.einsum("j,jab->ab", x, F)
         return [constant + sum(w[j] * F[j] for j in range(d)) >> 0], 0.5 * F[:, 1, 1]
+    if side in ("cvar", "sum_largest", "hinges in a budget"):
+        return budget(side, w, x, rng)
     return [], np.zeros(d)
+
+
+def budget(side: str, w: cp.Variable, x: np.ndarray, rng: np.random.Generator
+           ) -> tuple[list[cp.Constraint], np.ndarray]:
+    """Losses that `x` spends wholly, its multiplier 1/2, or with something left, its multiplier 0.
+
+    Of the terms at the quantile, or at the kink, the subgradient takes a part.
+    """
+    n, some = int(rng.integers(20, 120)), int(rng.integers(1, 5))
+    A = rng.integers(-2, 3, (n, len(x))).astype(float)
+    z = A @ x
+    left = float(rng.choice([0.0, 0.0, 0.5]))
+    slopes = np.zeros(n)
+    if side == "hinges in a budget":
+        kink = float(np.quantile(z, 0.8, method="lower"))
+        slopes[z > kink] = 1.0
+        slopes[z == kink] = 0.5
+        spent, cost = float(np.maximum(z - kink, 0.0).sum()), cp.sum(cp.pos(A @ w - kink))
+    else:
+        few = 4 * some
+        at = np.sort(z)[-few]
+        above = z > at
+        slopes[above] = 1.0
+        slopes[z == at] = (few - above.sum()) / (z == at).sum()
+        spent = float(np.sort(z)[-few:].sum())
+        cost = cp.sum_largest(A @ w, few)
+        if side == "cvar":
+            cost, slopes, spent = cp.cvar(A @ w, 1.0 - few / n), slopes / few, spent / few
+    mu = 0.5 if left == 0.0 else 0.0
+    return [cost <= spent + left], -mu * (A.T @ slopes)
 
 
 def states(problem: Problem, x: np.ndarray) -> np.ndarray:
@@ -103,7 +136,7 @@ def states(problem: Problem, x: np.ndarray) -> np.ndarray:
 def plugin(ledger: Ledger, number: int, rng: np.random.Generator, count: int) -> None:
     """One problem after another: `reduce`, and both modes."""
     for turn in range(count):
-        loss, side = LOSSES[(number + turn) % 4], SIDES[(number // 2 + turn) % 6]
+        loss, side = LOSSES[(number + turn) % 4], SIDES[(number // 2 + turn) % len(SIDES)]
         n, d = int(rng.integers(15, 80)), int(rng.integers(1, 5))
         A = rng.integers(-4, 5, (n, d)) * 2.0 ** rng.integers(-2, 3)
         x = rng.integers(-4, 5, d) / 4.0
@@ -122,6 +155,9 @@ def plugin(ledger: Ledger, number: int, rng: np.random.Generator, count: int) ->
             fixings(ledger, key, prob, x, value)
             for mode in ("safe", "certified"):
                 prob.solve(method="screen", mode=mode, always=True)
+                report = prob.solver_stats.extra_stats["cvxscreen"]
+                if not report.recognised:  # CVXPY's default solver need not be as accurate
+                    continue
                 ledger.add((*key[:2], f"{mode} mode", *key[3:]), 2, answers(prob, w, x, value),
                            f"status {prob.status}, value {prob.value} of {value}")
 
