@@ -56,8 +56,6 @@ class Data(NamedTuple):
     ----------
     terms : Terms
         All n, at factor 1.
-    rows : array, shape (n, d)
-        The same data, the other way round.
     norms, knot_error : array, shape (n,)
         What a unit of a ball's radius moves a margin by; the rounding of the knots.
     knots : array, shape (4, n)
@@ -69,7 +67,6 @@ class Data(NamedTuple):
     """
 
     terms: Terms
-    rows: Array
     norms: Array
     knot_error: Array
     knots: Array
@@ -635,12 +632,13 @@ def gather(
     From margins `at` and slopes at factor `old`: those at an end of their box stay there, the
     others are scaled.
     """
-    terms, d = data.terms, data.rows.shape[1]
+    terms, d = data.terms, data.terms.A.shape[0]
     scaling = factor / old if old > 0.0 else 1.0
+    for j in range(d):
+        for p in range(m):
+            reduced.A[j, p] = terms.A[j, kept[p]]
     for p in range(m):
         i = kept[p]
-        for j in range(d):
-            reduced.A[j, p] = data.rows[i, j]
         low, high, s = terms.lo[i] * factor, terms.hi[i] * factor, slopes[i]
         reduced.b[p], reduced.e[p] = terms.b[i], terms.e[i]
         reduced.q[p], reduced.inv[p] = terms.q[i] / factor, terms.inv[i] * factor

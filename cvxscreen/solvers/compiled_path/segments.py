@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from time import perf_counter, process_time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,9 +58,13 @@ CPU seconds of 20 values of C sparse and dense, hinge with intercept: phishing (
 0.12, mushrooms (19 %) 3.3 and 0.5, a9a (11 %) 1.7 and 0.6, 20,000 x 100 (4 %) 2.3 and 0.4; squared
 hinge 0.44 and 0.17, 0.33 and 0.12, 1.3 and 1.2, 0.7 and 0.4; 20,000 x 300 (4 %) 0.65 and 2.3."""
 
-COPIES, SHARE = 24, 0.25
-"""Bytes that are held for each number of the data (three copies), and the most of the machine's
-memory that they may take. There is no other limit: 400,000 x 50 takes 1.0 s against 3.7."""
+COPIES, SHARE = 16, 0.25
+"""Bytes that are held for each number of the data (all rows as columns, and those kept), and the
+most of the machine's memory that they may take. There is no other limit: 400,000 x 50 takes 1.0 s
+against 3.7."""
+
+ROWS = 2048
+"""Rows that are turned at a time."""
 
 SLOPES = 10_000_000
 """Most numbers in the dual points of one stretch."""
@@ -171,6 +175,16 @@ def _own(array: Array) -> Array:
     return np.require(array, np.float64, ("C", "W"))
 
 
+def _features(design: Rows) -> Array:
+    """``A'`` of its own, shape (d, n): features along the first axis, the only copy of the data."""
+    n, d = design.shape
+    A = np.empty((d, n))
+    for start in range(0, n, ROWS):  # what is turned stays in the cache
+        block = slice(start, start + ROWS)
+        A[:, block] = design.dense(block).T
+    return A
+
+
 class CompiledPath:
     """The compiled path of one problem.
 
@@ -189,18 +203,18 @@ class CompiledPath:
     def __init__(self, problem: Problem, screen: str, tol: float) -> None:
         self.problem, self.screen, self.tol = problem, SCREENS[screen], tol
         losses, (n, d) = problem.losses, problem.design.shape
-        rows = _own(problem.design.dense())
         columns = (losses.b, losses.e, losses.q, 1.0 / np.maximum(losses.q, 1e-300), losses.lo,
                    losses.hi)
         free = np.flatnonzero(problem.quadratic.free)
         one = int(free[0]) if len(free) else -1
-        self.centre = self._centred(rows, one) if len(free) else None
-        terms = Terms(_own(rows.T), *map(_own, columns))
+        A = _features(cast(Rows, problem.design))
+        self.centre = self._centred(A, one) if len(free) else None
+        terms = Terms(A, *map(_own, columns))
         base = float(np.square(terms.A[one]).sum()) if len(free) else 0.0
         # A guess is about all coordinates, a proof about the penalised ones.
         norms = problem.norms if self.screen == SAFE or not len(free) else problem.sizes
         if self.centre is not None and self.screen != SAFE:
-            norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+            norms = np.sqrt(np.einsum("ji,ji->i", A, A))
         far, (k1, k2, k3, k4) = np.inf, losses.knots
         falls, rises = losses.lo < 0.0, losses.hi > 0.0
         knots = np.stack([
@@ -208,7 +222,7 @@ class CompiledPath:
             np.where(rises, k3, far), np.where(rises, k4, far),
         ])
         error = losses.knot_error
-        self.data = Data(terms, rows, _own(norms), _own(error), knots, one, base)
+        self.data = Data(terms, _own(norms), _own(error), knots, one, base)
         self.work, self.along = Workspace.of_size(d, n), Margins.of_size(n)
         self.reduced = Terms(np.empty((d, n)), *np.empty((6, n)))
         self.x, self.theta, self.t = self.work.x, self.along.theta, self.along.t
@@ -217,24 +231,25 @@ class CompiledPath:
         self.pace = 1e-5 + 1e-8 * n * (d + 10)  # seconds a point, until one has been measured
 
     @staticmethod
-    def _centred(rows: Array, free: int) -> Array | None:
-        """Centre the features against the unpenalised column e of `rows`, in place.
+    def _centred(A: Array, free: int) -> Array | None:
+        """Centre the features against the unpenalised one e, a row of `A` as they are, in place.
 
         ``<a_i, x> = <a_i - e_i mu, x> + e_i <mu, x>``: the same problem, whose unpenalised
         coordinate is larger by ``<mu, x>``. Features far from 0 against their spread would make
         Newton's systems nearly singular. Returns mu, shape (d,), with 0 for e itself; None where
         the features are near enough to their centre as they are.
         """
-        column = rows[:, free].copy()
+        column = A[free].copy()
         size = float(column @ column)
         if not size > 0.0:
             return None
-        mean = column @ rows / size
+        mean = A @ column / size
         mean[free] = 0.0
-        spread = np.sqrt(np.einsum("ij,ij->j", rows, rows) / size)
+        spread = np.sqrt(np.einsum("ji,ji->j", A, A) / size)
         if not (np.abs(mean) > OFF_CENTRE * spread).any():
             return None
-        rows -= column[:, None] * mean
+        for feature, shift in zip(A, mean, strict=True):
+            feature -= shift * column
         return np.asarray(mean)
 
     def recall(self, memory: Sequence[float] | None) -> None:
@@ -318,7 +333,7 @@ class CompiledPath:
             return 1.0
         grown = factor * every
         chosen = Terms(
-            self.data.rows[::every].T, terms.b[::every], terms.e[::every],
+            terms.A[:, ::every], terms.b[::every], terms.e[::every],
             terms.q[::every] / grown, terms.inv[::every] * grown, terms.lo[::every] * grown,
             terms.hi[::every] * grown,
         )
@@ -357,7 +372,7 @@ class CompiledPath:
             (s > terms.lo * last) & (s < terms.hi * last) & ((terms.e == 0.0) | (s != 0.0))
         )
         weight = TANGENT * float(state.weight) / last
-        rows = self.data.rows[bent] / np.sqrt(terms.q[bent] / last + weight)[:, None]
+        rows = (terms.A[:, bent] / np.sqrt(terms.q[bent] / last + weight)).T
         right, free, work = self.x.copy(), self.data.free, self.work
         diagonal = np.ones(len(right))
         if free >= 0:
@@ -539,7 +554,7 @@ def _types() -> tuple[tuple[Any, ...], list[Any]]:
     terms, work, along = Terms(square, *[line] * 6), Workspace.of_size(1, 1), Margins.of_size(1)
     found = Found(square, np.empty((1, 1), np.int8), line, np.empty(1, np.int64), square)
     parts = (
-        Data(terms, square, line, line, square, -1, 0.0), terms, work, along,
+        Data(terms, line, line, square, -1, 0.0), terms, work, along,
         np.zeros(1, STATE).view(np.recarray)[0], Request(line, OFF, 0.0, 1.0), found,
     )
     return parts, [numba.typeof(part) for part in parts]  # type: ignore[no-untyped-call]

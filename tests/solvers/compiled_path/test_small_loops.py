@@ -104,7 +104,7 @@ def test_choose_rounds_outward() -> None:
 
     def code(t: float, slop: float = 0.0) -> int:
         terms = Terms(one.reshape(1, 1), one, 0 * one, 0 * one, one, -one, 0 * one)
-        data = Data(terms, one.reshape(1, 1), one, slop * one, knots, -1, 0.0)
+        data = Data(terms, one, slop * one, knots, -1, 0.0)
         choose(data, np.array([t]), 0.25, 1.0, np.empty(1), codes, kept)
         return int(codes[0])
 

@@ -236,7 +236,7 @@ def test_more_coordinates_than_a_strip_has_columns(intercept) -> None:
 
 def test_the_compiled_path_leaves_memory_to_others(monkeypatch) -> None:
     """Not more than its share of the machine's memory goes to copies of the data."""
-    problem = cvxscreen.svm(*two_gaussians(200_000, 20))
+    problem = cvxscreen.svm(*two_gaussians(400_000, 20))
     monkeypatch.setattr(small_path, "memory_of_machine", lambda: 2**30)
     assert suits(problem)
     monkeypatch.setattr(small_path, "memory_of_machine", lambda: 2**28)
