@@ -18,7 +18,7 @@ from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.interface import Start
-from cvxscreen.solvers.interior_point import InteriorPoint
+from cvxscreen.solvers.interior_point import InteriorPoint, _Path, _Run, _Terms, fenchel_young
 
 SOLVE = InteriorPoint()
 
@@ -80,6 +80,18 @@ def test_constraints(ridge: float, solver: str) -> None:
     assert abs(found.multipliers @ slack) <= 1e-12
     left = (problem.design.adjoint(found.theta) + problem.quadratic.apply(found.x)
             + problem.linear - problem.side.adjoint(found.multipliers))
+    assert np.abs(left).max() <= 1e-12
+
+
+def test_a_bound_that_binds_has_a_multiplier() -> None:
+    """An asset that costs more than it is worth: its weight is 0, its multiplier balances."""
+    problem = portfolio()
+    tilted = replace(problem, linear=problem.linear + np.r_[5.0, np.zeros(8)])
+    found = SOLVE(tilted, target=1e-12)
+    assert found.x[0] == 0.0
+    assert found.multipliers[1] > 1.0
+    left = (tilted.design.adjoint(found.theta) + tilted.quadratic.apply(found.x)
+            + tilted.linear - tilted.side.adjoint(found.multipliers))
     assert np.abs(left).max() <= 1e-12
 
 
@@ -226,3 +238,90 @@ def test_infeasible() -> None:
     assert SOLVE(replace(base, side=apart), target=1e-9).status == "infeasible"
     equal = SideConstraints(sp.csr_matrix(F), np.r_[-1.0, 0.5], (("zero", 2),))
     assert SOLVE(replace(base, side=equal), target=1e-9).status == "infeasible"
+
+
+# -- what its answers rest on ------------------------------------------------------------------
+
+
+def test_fenchel_young_terms_are_those_of_the_losses() -> None:
+    """Value plus conjugate minus product, for every loss without a dead zone."""
+    rng = np.random.default_rng(0)
+    for kind in ("hinge", "absolute", "quantile", "smoothed_hinge", "huber", "squared_hinge"):
+        e, q, down, up = np.array(ROWS[kind]).T
+        losses = Losses.repeated(200, 0.3, float(e), float(q), -float(down), float(up))
+        problem = Problem(Rows(np.ones((200, 1))), losses, Quadratic(np.ones(1)), np.zeros(1))
+        t = 2.0 * rng.standard_normal(200)
+        theta = np.clip(2.0 * rng.standard_normal(200), losses.lo, losses.hi)
+        mine = fenchel_young(_Terms.of(problem), t - losses.b, theta)
+        np.testing.assert_allclose(mine, losses.fenchel_young(t, theta), rtol=1e-12, atol=1e-14)
+
+
+def test_the_gap_charges_what_is_not_balanced() -> None:
+    """At twice the optimum, with the slopes of that point, the residual is all that is wrong."""
+    rng = np.random.default_rng(1)
+    A, n = rng.standard_normal((60, 4)), 60
+    problem = Problem(
+        Rows(A), Losses(A @ np.ones(4), np.zeros(n), np.zeros(n), np.full(n, -1.0), np.ones(n)),
+        Quadratic(np.zeros(4)), np.zeros(4),
+    )
+    x = 2.0 * np.ones(4)
+    theta = problem.losses.slope(problem.design.forward(x))
+    gap, _ = _Run(_Terms.of(problem), 0.0).gap_of(x, theta, np.zeros(0))
+    assert gap >= problem.primal(x)  # the optimum is worth 0
+
+
+def bounded(b: float, lo: float, hi: float, linear: float, m: float = 0.0) -> _Path:
+    """One coordinate, one term ``[lo, hi]`` at b; an infinite slope makes it a constraint."""
+    problem = Problem(
+        Rows(np.ones((1, 1))), Losses([b], [0.0], [0.0], [lo], [hi]),
+        Quadratic(np.array([m])), np.array([linear]),
+    )
+    return _Path(_Terms.of(problem), None, None)
+
+
+def test_a_point_outside_the_constraints_is_none() -> None:
+    """Whatever its Fenchel-Young terms: of an inequality and of an equality."""
+    path = bounded(1.0, 0.0, np.inf, 0.0)
+    run = _Run(path.terms, 0.0)
+    assert run.gap_of(np.array([1.0]), np.zeros(1), np.zeros(0))[0] == 0.0
+    assert np.isinf(run.gap_of(np.array([1.1]), np.zeros(1), np.zeros(0))[0])
+    problem = portfolio()
+    run = _Run(_Terms.of(problem), 0.0)
+    inside, theta = np.r_[np.full(8, 0.125), 0.0], np.zeros(len(run.terms))
+    assert np.isfinite(run.gap_of(inside, theta, np.zeros(1))[0])
+    assert np.isinf(run.gap_of(1.01 * inside, theta, np.zeros(1))[0])
+
+
+def test_a_direction_proves_unboundedness_only_where_nothing_holds_it() -> None:
+    """Neither a constraint on either side, nor a square, nor a slope that is steeper."""
+    one = np.ones(1)
+    assert bounded(1.0, -0.5, 0.5, -1.0)._descends(one)
+    assert not bounded(1.0, -0.5, 0.5, 1.0)._descends(one)
+    assert not bounded(1.0, -0.5, 1.5, -1.0)._descends(one)
+    assert not bounded(1.0, 0.0, np.inf, -1.0)._descends(one)
+    assert not bounded(1.0, -np.inf, 0.0, 1.0)._descends(-one)
+    assert not bounded(1.0, -0.5, 0.5, -1.0, m=1.0)._descends(one)
+
+
+def test_slopes_prove_infeasibility_only_where_they_cancel() -> None:
+    """``x <= -1`` has a value of -1 and points; with ``-x <= 0`` beside it there are none."""
+    path = bounded(-1.0, 0.0, np.inf, 0.0)
+    path.theta = np.ones(1)
+    assert not path._separates()
+    both = Problem(
+        Rows(np.array([[1.0], [-1.0]])),
+        Losses([-1.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [np.inf, np.inf]),
+        Quadratic(np.zeros(1)), np.zeros(1),
+    )
+    path = _Path(_Terms.of(both), None, None)
+    path.theta = np.ones(2)
+    assert path._separates()
+
+
+def test_only_a_rounding_error_is_moved_onto_a_bound() -> None:
+    """A coordinate at 1e-15 becomes 0, one at 1e-9 stays."""
+    terms = _Terms.of(portfolio())
+    x = np.r_[1e-15, 1e-9, np.full(6, 1 / 6), 0.1]
+    moved = terms.at_bounds(x)
+    assert moved[0] == 0.0
+    np.testing.assert_array_equal(moved[1:], x[1:])

@@ -12,6 +12,7 @@ from cvxscreen._support.limits import Limits
 from cvxscreen.designs.columns import by_columns
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.paths.path import LpRun
+from cvxscreen.solvers import lp_svm
 from cvxscreen.solvers.lp_svm import (
     LpSvm,
     certify_lp,
@@ -109,6 +110,15 @@ def test_with_many_terms_the_weights_of_a_vertex_are_zero_or_not() -> None:
         exact = optimum(problem)[0]
         np.testing.assert_array_equal(w != 0, np.abs(exact) > 1e-9)
         np.testing.assert_allclose(w, exact, atol=1e-9)
+
+
+def test_weights_at_their_bound_stay_where_they_are_worth_something(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Slopes said to be far inside their bound: what leaving the weights out costs decides."""
+    monkeypatch.setattr(lp_svm, "ON_EDGE", -0.5)
+    problem = make(1, 0.1, n=300, d=10)
+    assert cs.solve(problem, tol=1e-9).status == "optimal"
 
 
 def test_a_single_step_is_too_few() -> None:

@@ -293,6 +293,23 @@ def test_a_relaxation_that_ran_away_becomes_a_proximal_step(monkeypatch: Any) ->
     assert found.value == pytest.approx(cs.solve(problem, tol=1e-9).value, rel=1e-9)
 
 
+def test_a_proximal_step_adds_the_squared_distance() -> None:
+    """``weight/2 ||y - x||_W^2``, W the mean squares of the columns, and nothing else."""
+    X, y = heavy(500, 5)
+    problem = cs.regression(X, y, C=1.0, loss="absolute", penalty="l1")
+    screened = ScreenedRelaxation(problem, InteriorPoint(), "certified", 1e-9, (), None)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(5)
+    screened.begin(Start(x, np.zeros(problem.n)), solve_screened)
+    screened.weight = 3.0
+    step, W = screened.proximal(problem), screened.metric()
+    np.testing.assert_allclose(W, (np.r_[X, np.eye(5)] ** 2).mean(axis=0) * 505 / problem.n)
+    for _ in range(5):
+        z = rng.standard_normal(5)
+        more = 1.5 * float(W @ (z - x) ** 2)
+        assert step.primal(z) == pytest.approx(problem.primal(z) + more, rel=1e-12)
+
+
 def test_relaxations_go_to_any_solver_of_cvxpy() -> None:
     X, y = heavy(6000, 4)
     for problem in (cs.regression(X, y, C=np.inf, loss="quantile", tau=0.8),
