@@ -384,6 +384,9 @@ def statistics(
     }
 
 
+USELESS = 1e-2
+"""An answer with a larger certified gap (relative) is not handed out, but solved again plainly."""
+
 RANKS = {cp.OPTIMAL: 0, cp.OPTIMAL_INACCURATE: 1, cp.USER_LIMIT: 2}
 """Which of two answers is better; any other status of CVXPY's comes behind these."""
 

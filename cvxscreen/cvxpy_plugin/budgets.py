@@ -36,7 +36,14 @@ from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.duality import dual_feasible
 from cvxscreen.core.losses import Losses, Piece
 from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.cvxpy_plugin.answer import Report, restore, statistics, status_of, write_back
+from cvxscreen.cvxpy_plugin.answer import (
+    USELESS,
+    Report,
+    restore,
+    statistics,
+    status_of,
+    write_back,
+)
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver, LossRows, slopes_of, written_losses
 from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem
 from cvxscreen.cvxpy_plugin.request import DEFAULT
@@ -69,8 +76,6 @@ constraints are a larger share of the largest one: an inner point to 1e-8 leaves
 ACCURATE = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
 """Clarabel's tolerances where the user gives none: two digits more than its defaults, so that a
 gradient that is balanced to them passes for unpenalised coordinates."""
-USELESS = 1e-2
-"""An answer with a larger certified gap (relative) is not handed out, but solved again plainly."""
 
 
 class BudgetedPoint(NamedTuple):

@@ -11,7 +11,7 @@ import warnings
 from contextlib import nullcontext
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 import numpy as np
@@ -21,6 +21,7 @@ from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin import worthwhile
 from cvxscreen.cvxpy_plugin.answer import (
+    USELESS,
     Answer,
     Counts,
     Report,
@@ -29,11 +30,6 @@ from cvxscreen.cvxpy_plugin.answer import (
     status_of,
     write_back,
 )
-from cvxscreen.cvxpy_plugin.budgets import screened_budgets
-from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, recognise_refused
-from cvxscreen.cvxpy_plugin.composite.rounds import USELESS, screened_composite
-from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver, metric_start
-from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.request import (
@@ -43,6 +39,7 @@ from cvxscreen.cvxpy_plugin.request import (
     Request,
     chosen_solver,
     ignore_warnings,
+    installed,
     plain,
 )
 from cvxscreen.cvxpy_plugin.solution_cache import (
@@ -69,11 +66,18 @@ from cvxscreen.solvers.registry import (
 from cvxscreen.solvers.solution import Round, Solution
 from cvxscreen.solvers.solve import in_units, solve_problem
 
+if TYPE_CHECKING:
+    from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem
+    from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
+    from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem
+
+    Found = Recognition | CompositeProblem | BudgetedProblem
+
+# Most problems are solved by the built-in engine alone. What the others need (solvers of CVXPY,
+# further convex parts, multi-task learning) is a tenth of the package, and imported where they do.
+
 CvxpyProblem = cp.Problem
 """The type of the problems that the plugin takes."""
-
-Found = Recognition | CompositeProblem | BudgetedProblem
-"""What a problem may be recognised as."""
 
 NO_SIDE = "the built-in solver takes no such side constraints (linear ones only)"
 
@@ -96,15 +100,8 @@ def screened_solve(problem: Any, request: Request) -> Any:
     request.check_options(problem)
     # Where another solve follows an answer without certificate, its warning is not the last word.
     with nullcontext() if request.chooses_accuracy else ignore_warnings():
-        if isinstance(found, CompositeProblem | BudgetedProblem):
-            screened: Any = screened_composite
-            if isinstance(found, BudgetedProblem):
-                screened = screened_budgets
-            outcome = screened(
-                found, cvxpy_solver_of(request), request.mode, request.tol, spent
-            )
-            if isinstance(outcome, Report):
-                request.say(outcome)
+        if not isinstance(found, Recognition):
+            outcome = _screened_beside(found, request, spent)
         else:
             request.say(found.problem)
             outcome = _screened(found, request, spent)
@@ -114,6 +111,22 @@ def screened_solve(problem: Any, request: Request) -> Any:
         reason = f"the answer is not certified: its relative gap is {outcome.relative_gap:.3g}"
         return plain_after_failure(problem, request, reason, Answer.of(problem))
     return plain_after_failure(problem, request, outcome)
+
+
+def _screened_beside(
+    found: CompositeProblem | BudgetedProblem, request: Request, recognised: float
+) -> Report | str:
+    """Losses beside another convex part, or in budgets, solved and written back; or why not."""
+    from cvxscreen.cvxpy_plugin.budgets import screened_budgets
+    from cvxscreen.cvxpy_plugin.composite.rounds import screened_composite
+    from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem
+
+    screened: Any = screened_budgets if isinstance(found, BudgetedProblem) else screened_composite
+    solver = cvxpy_solver_of(request)
+    outcome: Report | str = screened(found, solver, request.mode, request.tol, recognised)
+    if isinstance(outcome, Report):
+        request.say(outcome)
+    return outcome
 
 
 ALREADY_SAID: list[str] = []
@@ -162,11 +175,13 @@ def _second_try(
     problem: Any, request: Request, refusal: NotScreenable
 ) -> Found | str:
     """`problem` as losses beside another convex part, or in general; else why not."""
+    from cvxscreen.cvxpy_plugin.composite.problem import recognise_refused
+
     try:
         found = recognise_refused(problem, refusal)
     except NotScreenable as reason:
         return str(reason)
-    if isinstance(found, CompositeProblem | BudgetedProblem):
+    if not isinstance(found, Recognition):
         return str(refusal) if request.builtin else found
     return cached_recognition(problem, lambda _: found)
 
@@ -212,6 +227,8 @@ def plain_after_failure(
 
 def cvxpy_solver_of(request: Request) -> CvxpySolver:
     """The solver of CVXPY that was asked for."""
+    from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
+
     return CvxpySolver(request.solver, request.solver_options)
 
 
@@ -222,14 +239,16 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
     solver of CVXPY comes in where the engine does not take the problem or certifies no answer.
     """
     problem, request_of = recognition.problem, request.options.get
+    warm = bool(request_of("warm_start", True))
+    again = same_solution(recognition, request) if warm and request.leaves_choice else None
+    if again is not None:
+        return again, None
     own = request.leaves_choice and builtin_takes(problem)
     # The compiled path is at its end before it could have made use of a start; so is numpy's.
     unit = in_units(problem)[0] if own else problem
     cold = own and compiled_path(unit, "auto") and (before_loading(unit) or ready())
     start: Start | None = None
-    warm = bool(request_of("warm_start", True))
-    again = same_solution(recognition, request) if own and warm else None
-    if warm and not cold and again is None:
+    if warm and not cold:
         # The values that other solvers have left in the variables are theirs to go on from.
         start = last_start(recognition) if own else warm_start(recognition)
     with np.errstate(over="ignore", invalid="ignore"):  # of an unbounded problem's iterates
@@ -240,7 +259,7 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
                 start=start,
             ), None
         if own:
-            found = again if again is not None else engine_solution(problem, request, start)
+            found = engine_solution(problem, request, start)
             proof = found.certificate
             if not proof.ok and proof.relative_gap <= request.tol:
                 proof = certify(problem, found.x, found.theta, found.multipliers, tol=request.tol)
@@ -254,6 +273,8 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
                 )
             if np.isfinite(found.x).all():
                 start = Start(found.x, found.theta)
+        from cvxscreen.cvxpy_plugin.cvxpy_solver import metric_start
+
         cvxpy_solver = cvxpy_solver_of(request)
         start = metric_start(problem) if start is None else start
         return solve_screened(
@@ -264,10 +285,11 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
 def same_solution(recognition: Recognition, request: Request) -> Solution | None:
     """The last solution, certified once more on the data, where the same problem is solved again.
 
-    None where another problem was solved, or the answer is not precise enough.
+    None where another problem was solved, by a solver of CVXPY's (which is then asked for its own
+    account), or the answer is not precise enough.
     """
     began, last = perf_counter(), last_solution(recognition)
-    if last is None or not last.rounds:
+    if last is None or not last.rounds or last.solver in installed():
         return None
     problem = recognition.problem
     aim = min(request.tol, fine_gap(problem))

@@ -30,10 +30,17 @@ from cvxpy.reductions.solvers.conic_solvers.conic_solver import ConicSolver
 from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 from cvxpy.reductions.solvers.solver import Solver
 
-from cvxscreen.cvxpy_plugin.answer import RANKS, Report, Restored, restore, status_of, with_report
+from cvxscreen.cvxpy_plugin.answer import (
+    RANKS,
+    USELESS,
+    Report,
+    Restored,
+    restore,
+    status_of,
+    with_report,
+)
 from cvxscreen.cvxpy_plugin.composite.problem import composite_of
 from cvxscreen.cvxpy_plugin.composite.rounds import (
-    USELESS,
     ScreenedComposite,
     accepted_answer,
     report_of,

@@ -18,7 +18,7 @@ from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.cvxpy_plugin import plugin
+from cvxscreen.cvxpy_plugin import cvxpy_solver
 from cvxscreen.cvxpy_plugin.cvxpy_solver import (
     CvxpySolver,
     build,
@@ -429,7 +429,7 @@ def test_the_answer_is_that_of_the_plain_solve(
         used.append(metric_start(problem))
         return used[-1]
 
-    monkeypatch.setattr(plugin, "metric_start", spy)
+    monkeypatch.setattr(cvxpy_solver, "metric_start", spy)
     M, problem = learning()
     problem.solve(method="screen", solver=solver)
     report = problem.solver_stats.extra_stats["cvxscreen"]

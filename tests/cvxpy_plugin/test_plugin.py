@@ -12,7 +12,7 @@ import pytest
 from cvxpy_plugin.zoo import REFUSED, SPELLINGS, Data
 
 from cvxscreen import cvxpy_plugin
-from cvxscreen.cvxpy_plugin import plugin, request
+from cvxscreen.cvxpy_plugin import cvxpy_solver, plugin, request
 from cvxscreen.cvxpy_plugin.answer import Report
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver, options_for, solver_name
 from cvxscreen.errors import InvalidInput, UnknownName
@@ -151,13 +151,13 @@ def test_other_kinds_of_solve_are_left_to_cvxpy(
 
 def test_options_reach_the_solver_untouched(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[CvxpySolver] = []
-    original = plugin.CvxpySolver
+    original = cvxpy_solver.CvxpySolver
 
     def spy(solver: Any, options: dict[str, Any]) -> CvxpySolver:
         seen.append(original(solver, options))
         return seen[-1]
 
-    monkeypatch.setattr(plugin, "CvxpySolver", spy)
+    monkeypatch.setattr(cvxpy_solver, "CvxpySolver", spy)
     options = {"max_iter": 70, "tol_feas": 1e-8, "ignore_dpp": True}
     slack(Data()).solve(method="screen", solver="clarabel", **options)
     assert seen[0].options == {**options, "verbose": False}

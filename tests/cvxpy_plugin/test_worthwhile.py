@@ -13,6 +13,7 @@ import scipy.sparse as sp
 import cvxscreen
 from cvxscreen import cvxpy_plugin
 from cvxscreen.cvxpy_plugin import plugin, worthwhile
+from cvxscreen.cvxpy_plugin.composite import problem as composite_problem
 from cvxscreen.cvxpy_plugin.worthwhile import VISITS, measure, why_not_worthwhile
 
 cvxpy_plugin.register()
@@ -29,7 +30,7 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("the problem was read")
 
     monkeypatch.setattr(plugin, "recognise", never)
-    monkeypatch.setattr(plugin, "recognise_refused", never)
+    monkeypatch.setattr(composite_problem, "recognise_refused", never)
 
 
 def fit(n: int, d: int, loss: Callable[[Any], Any] = cp.abs) -> Any:

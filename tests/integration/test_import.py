@@ -69,7 +69,17 @@ assert prob.solver_stats.extra_stats["cvxscreen"].recognised == ({n} >= 200)
 
 @pytest.mark.parametrize("n", [100, 300, 4000])
 def test_the_first_problems_of_a_process_wait_for_no_numba(n: int) -> None:
-    """Recognised or not, by the method for few terms or by the loop: numpy alone."""
+    """Recognised or not, by the method for few terms or by the loop: numpy alone.
+
+    Nor for what only other problems need, or, where CVXPY solves it plainly, for anything.
+    """
+    plugin = "cvxscreen.cvxpy_plugin"
+    others = [f"{plugin}.{name}" for name in ("budgets", "composite.rounds", "cvxpy_solver")]
+    others += ["cvxscreen.multitask"]
+    if n < 200:
+        others += [f"{plugin}.plugin", f"{plugin}.recognise", "cvxscreen.solvers"]
+    ends = f"import sys\nprint(*(set({others}) & set(sys.modules)))"
+    assert run(SMALL.format(n=n) + ends).strip() == ""
     assert not {"numba", "tqdm", "sklearn", "dask", "matplotlib"} & loaded_by(SMALL.format(n=n))
 
 

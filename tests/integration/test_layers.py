@@ -59,10 +59,17 @@ LATE = {
     ("cvxscreen.cli.commands", "cvxscreen.cli.demo"),
     ("cvxscreen.cli.commands", "cvxscreen.cvxpy_plugin.inspection"),
     ("cvxscreen.cli.commands", "cvxscreen.estimators"),
+    ("cvxscreen.cvxpy_plugin.plugin", "cvxscreen.cvxpy_plugin.budgets"),
+    ("cvxscreen.cvxpy_plugin.plugin", "cvxscreen.cvxpy_plugin.composite.problem"),
+    ("cvxscreen.cvxpy_plugin.plugin", "cvxscreen.cvxpy_plugin.composite.rounds"),
+    ("cvxscreen.cvxpy_plugin.plugin", "cvxscreen.cvxpy_plugin.cvxpy_solver"),
+    ("cvxscreen.cvxpy_plugin.plugin", "cvxscreen.cvxpy_plugin.recognise.budgets"),
 }
 """Imports inside a function, of the parts that load CVXPY or scikit-learn: either takes longer to
-import than all the rest, and is loaded when a command wants it. The layers below the plugin reach
-CVXPY by `cvxscreen._support.extensions`, where `cvxscreen.registration` says what lives where."""
+import than all the rest, and is loaded when a command wants it; and of what
+``prob.solve(method="screen")`` needs only where the built-in engine does not solve a problem. The
+layers below the plugin reach CVXPY by `cvxscreen._support.extensions`, where
+`cvxscreen.registration` says what lives where."""
 
 OPAQUE = {"cvxscreen._support.extensions"}
 """Modules that import by a name that is not in their source."""

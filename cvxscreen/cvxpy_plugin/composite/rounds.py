@@ -19,7 +19,14 @@ from cvxscreen.bounds.regions import Ball
 from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem
-from cvxscreen.cvxpy_plugin.answer import Report, restore, statistics, status_of, write_back
+from cvxscreen.cvxpy_plugin.answer import (
+    USELESS,
+    Report,
+    restore,
+    statistics,
+    status_of,
+    write_back,
+)
 from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, evaluate
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.recognise.max_affine import Maxima, Relaxed
@@ -425,10 +432,6 @@ class ScreenedComposite(
             return
         last = self.hopeless or len(self.rounds) >= MAX_ROUNDS
         self.finished = self.confirming or certified or last
-
-
-USELESS = 1e-2
-"""An answer with a larger certified gap (relative) is not handed out, but solved again plainly."""
 
 
 def screened_composite(

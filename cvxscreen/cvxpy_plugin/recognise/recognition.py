@@ -77,7 +77,8 @@ class Recognition:
         z, unknown = np.zeros(size), np.ones(size)
         z[self.core] = x
         unknown[self.core] = 0.0
-        needs = [abs(step.needs) for step in self.steps]
+        # SciPy takes longer for a new matrix than most of these products.
+        needs = [abs(n) if (n.data < 0).any() else n for n in (s.needs for s in self.steps)]
         while unknown.any():
             values = self.standard.rows.values(z)
             before = unknown.sum()

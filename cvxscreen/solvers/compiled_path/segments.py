@@ -478,7 +478,7 @@ def ready() -> bool:
     Where compiling is due, this call compiles the largest part and goes on without; the next one
     compiles the others when it gets to them. So no call pays for all of it.
     """
-    if _interpreted() or newton.signatures or on_disk(newton):
+    if _interpreted() or on_disk(newton) or newton.signatures:  # the last takes 0.1 ms
         return True
     if PARTS.due:
         from numba import types
