@@ -255,6 +255,8 @@ def dual_values(standard: Standard, multipliers: Array) -> dict[int, Any]:
         if kind == "psd":
             value = 0.5 * (value + value.T)
         out[constraint.id] = float(value) if shape == () else value
+    for group, slack, rows in standard.slacks():  # arguments carry minus the slopes of their losses
+        out |= slack.multipliers(-group.sign * multipliers[rows], group.weight)
     return out
 
 
@@ -289,7 +291,8 @@ def restore(
         Slopes of the pieces of maxima.
     """
     z = recognition.columns(x)
-    if not recognition.standard.cones:  # nothing has a dual value
+    standard = recognition.standard
+    if not (standard.cones or any(True for _ in standard.slacks())):  # nothing has a dual value
         return Restored(z, np.zeros(recognition.standard.rows.shape[0]))
     return Restored(z, recognition.multipliers(z, theta, side, shares=shares))
 

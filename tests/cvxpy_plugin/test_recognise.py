@@ -146,7 +146,7 @@ CORRUPTIONS = {
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
 def test_the_self_check_refuses_a_corrupted_recognition(name: str) -> None:
-    spelling = {"steps": "slack", "rows": "bounds"}.get(name, "pos")
+    spelling = {"steps": "slack_loop", "rows": "bounds"}.get(name, "pos")
     check(broken(lambda found: {}, spelling))
     with pytest.raises(NotScreenable, match="recognised"):
         check(broken(CORRUPTIONS[name], spelling))

@@ -20,7 +20,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.recognise.epigraph import InequalityTerms
 from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
-from cvxscreen.cvxpy_plugin.recognise.standard import FAMILIAR
+from cvxscreen.cvxpy_plugin.recognise.standard import FAMILIAR, written
 from cvxscreen.errors import NotScreenable
 
 Array = NDArray[np.float64]
@@ -114,6 +114,7 @@ def check(
                 if beyond is not None:
                     truth += canonical.sign * beyond(z)
             _compare(recognition, x, z, truth)
+            _compare_slacks(recognition, z)
     if recognition.standard.cones:  # what is restored are multipliers of rows in cones
         _compare_gradients(recognition, x, z)
 
@@ -216,6 +217,28 @@ def _compare(recognition: Recognition, x: Array, z: Array, truth: float) -> None
             f"the recognised problem violates a constraint of the original by {left:.3g} at a "
             "test point"
         )
+
+
+def _compare_slacks(recognition: Recognition, z: Array) -> None:
+    """Every constraint of a slack variable is the bound that it was read as.
+
+    The user's variables have the values of `z`. With the slack at its largest bound that also says
+    that it is feasible, and no larger than it must be.
+    """
+    standard = recognition.standard
+    values = standard.rows.values(z) if any(True for _ in standard.slacks()) else np.zeros(0)
+    for group, slack, rows in standard.slacks():
+        arguments = group.sign * values[rows]
+        level = slack.bound(arguments)
+        for position, constraint in enumerate(slack.constraints):
+            lower, upper = (np.asarray(arg.value, dtype=np.float64) for arg in constraint.args)
+            said = np.broadcast_to(lower - upper, slack.variable.shape).flatten(order="F")
+            ours = slack.bound(arguments, of=position) - level
+            size = 1.0 + float(np.abs(level).max()) + float(np.abs(ours).max())
+            if not float(np.abs(said - ours).max()) <= AGREEMENT * size:
+                raise NotScreenable(
+                    f"the constraint {written(constraint)} is no bound of a slack variable"
+                )
 
 
 def _unfamiliar(recognition: Recognition) -> str:

@@ -29,7 +29,7 @@ from cvxscreen.cvxpy_plugin.recognise.draft import (
     Duals,
     count_columns,
 )
-from cvxscreen.cvxpy_plugin.recognise.loss_atoms import envelope
+from cvxscreen.cvxpy_plugin.recognise.loss_atoms import Slack, envelope
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, diagonal
 from cvxscreen.cvxpy_plugin.recognise.max_affine import keep_maximum
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
@@ -59,7 +59,14 @@ def take_groups(draft: Draft) -> None:
         pick = sp.csr_array((np.ones(k), at, np.arange(k + 1)), shape=(k, m))
         b, e, q, lo, hi = group.weighed(paying)
         terms = draft.terms.add(pick, b=b, e=e, q=q, lo=lo, hi=hi)
-        draft.steps.append(GroupTerms(*nothing, number, paying, at, terms))
+        if group.slack is None:
+            draft.steps.append(GroupTerms(*nothing, number, paying, at, terms))
+        else:
+            columns = standard.columns_of(group.slack.variable)
+            needs = abs(standard.rows.sparse[rows])
+            way_back = (group.slack, group.sign)
+            draft.steps.append(SlackTerms(columns, needs, number, paying, at, terms, *way_back))
+            draft.eliminated[columns] = True
         draft.constant += group.constant
 
 
@@ -95,6 +102,25 @@ class GroupTerms:
     def dual(self, standard: Standard, duals: Duals) -> None:
         """See `Step.dual`: no constraint; what the terms pull at the columns of their rows."""
         duals.rows[self.rows] = -duals.theta[self.terms]
+
+
+@dataclass(frozen=True, eq=False)
+class SlackTerms(GroupTerms):
+    """The same for losses that are a slack variable of the user's, which is its columns.
+
+    Attributes
+    ----------
+    slack : Slack
+    sign : float
+        Of the arguments in the rows.
+    """
+
+    slack: Slack
+    sign: float
+
+    def primal(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See `Step.primal`: the largest of the slack's bounds."""
+        return self.slack.bound(self.sign * values[self.rows])
 
 
 def fold_epigraphs(draft: Draft) -> None:

@@ -12,6 +12,14 @@ numbers are worked out once, and what is left of the objective (the regulariser,
 is not of these forms is left where it is, for CVXPY and the rules; so are terms of the coordinates
 themselves, like an L1 norm.
 
+The same losses written with slack variables are read here, too::
+
+    minimise  F(w) + <c, xi>     subject to     xi >= g_1(w), ..., xi >= g_k(w),     c > 0
+
+is ``F + sum_i c_i max_k g_k,i`` where nothing else holds ``xi``. The slacks and their constraints
+are then taken out of the problem (`Slack`), and come back with the solution: ``xi`` is the largest
+bound, and the multipliers of its bounds are the shares of the loss's slope.
+
 Numbers are read at the parameters' present values; `read_losses` reads them again.
 """
 
@@ -29,7 +37,7 @@ from numpy.typing import NDArray
 
 from cvxscreen.core.losses import Losses
 from cvxscreen.cvxpy_plugin.recognise.expressions import MOVES, broadcast_positions
-from cvxscreen.cvxpy_plugin.recognise.python_loops import summands_of
+from cvxscreen.cvxpy_plugin.recognise.python_loops import Term, summands_of
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -59,6 +67,8 @@ class LossGroup:
         ``b, e, q, lo, hi`` of ``f_i``, for weight 1.
     level : float or array
         Least value of ``f_i``, which the five numbers have at 0.
+    slack : Slack or None
+        The user's variable that is the loss, where it was written so.
     """
 
     argument: Any
@@ -66,6 +76,7 @@ class LossGroup:
     weight: Array
     numbers: tuple[Any, ...]
     level: Any
+    slack: Slack | None = None
 
     def weighed(self, paying: Index) -> tuple[Any, ...]:
         """The five numbers of the terms at `paying`, whose weights are positive."""
@@ -104,8 +115,74 @@ class LossGroup:
                          where=self.weight > 0)
 
 
-def take_losses(problem: Any) -> tuple[Any, tuple[LossGroup, ...]]:
-    """`problem` without the losses that could be read off its objective, and these losses.
+@dataclass(frozen=True, eq=False)
+class Slack:
+    """A slack variable of the user's, ``xi = max_k (slopes[k] t + heights[k])`` for arguments t.
+
+    Attributes
+    ----------
+    variable : cvxpy.Variable
+        k entries.
+    constraints : tuple of cvxpy constraint
+        All that hold it.
+    lines : tuple of (int, slope, height)
+        All bounds, with the position of the constraint that each is from; -1 for ``nonneg=True``.
+    active : array of int, shape (a, k) or (a, 1)
+        The two or three lines that are the largest somewhere, by increasing slope.
+    """
+
+    variable: Any
+    constraints: tuple[Any, ...]
+    lines: tuple[tuple[int, Any, Any], ...]
+    active: Index
+
+    def bound(self, arguments: Array, of: int | None = None) -> Array:
+        """The largest bound (of the constraint at position `of`) at the arguments, shape (k,)."""
+        lines = [line for line in self.lines if of is None or line[0] == of]
+        return np.max([slope * arguments + height for _, slope, height in lines], axis=0)
+
+    def multipliers(self, slope: Array, weight: Array) -> dict[int, Any]:
+        """Multipliers of the constraints, by their identifiers.
+
+        The two lines that meet at an entry's argument share its weight so that their slopes sum to
+        the loss's own: ``sum_k lambda_k = c`` and ``sum_k lambda_k s_k = slope``.
+
+        Parameters
+        ----------
+        slope : array, shape (k,)
+            Of the losses, weights included.
+        weight : array, shape (k,)
+        """
+        k = len(weight)
+        at, active = np.arange(k), np.broadcast_to(self.active, (len(self.active), k))
+        slopes = np.array([np.broadcast_to(s, k) for _, s, _ in self.lines])
+        first, second = active[0], active[1]
+        if len(active) == 3:
+            right = slope > weight * slopes[active[1], at]
+            first, second = np.where(right, active[1], first), np.where(right, active[2], second)
+        low, high = slopes[first, at], slopes[second, at]
+        upper = np.clip((slope - weight * low) / (high - low), 0.0, weight)
+        owners = np.array([owner for owner, _, _ in self.lines])
+        out = {}
+        for position, constraint in enumerate(self.constraints):
+            value = np.where(owners[second] == position, upper, 0.0)
+            value += np.where(owners[first] == position, weight - upper, 0.0)
+            shape = self.variable.shape
+            out[constraint.id] = value.reshape(shape, order="F") if shape else float(value[0])
+        return out
+
+    def like(self, other: Slack | None) -> bool:
+        """Whether `other` is the same variable with the same constraints."""
+        return (
+            other is not None
+            and self.variable is other.variable
+            and len(self.constraints) == len(other.constraints)
+            and all(a is b for a, b in zip(self.constraints, other.constraints, strict=True))
+        )
+
+
+def take_losses(problem: Any) -> tuple[Any, tuple[LossGroup, ...], dict[int, Any]]:
+    """`problem` without the losses that could be read off it, and these losses.
 
     Parameters
     ----------
@@ -115,25 +192,33 @@ def take_losses(problem: Any) -> tuple[Any, tuple[LossGroup, ...]]:
     Returns
     -------
     cvxpy.Problem
-        Of the same variables and constraints; `problem` itself where nothing was found.
+        Of the other variables and constraints; `problem` itself where nothing was found.
     tuple of LossGroup
+    dict of int to cvxpy.Variable
+        Slack variables by identifier of the variable that stands for them in this problem.
     """
     groups, rest = _split(problem)
     if not groups:
-        return problem, ()
+        return problem, (), {}
     sign = -1.0 if isinstance(problem.objective, cp.Maximize) else 1.0
     whole = sum(rest[1:], rest[0]) if rest else cp.Constant(0.0)
+    slacks = [group.slack for group in groups if group.slack is not None]
+    taken = {constraint.id for slack in slacks for constraint in slack.constraints}
+    constraints = [c for c in problem.constraints if c.id not in taken]
     left = {v.id for v in whole.variables()}
-    left |= {v.id for constraint in problem.constraints for v in constraint.variables()}
+    left |= {v.id for constraint in constraints for v in constraint.variables()}
+    # A slack's attributes are among its bounds, so that nothing may hold what stands for it.
+    free = {slack.variable.id: cp.Variable(slack.variable.shape) for slack in slacks}
     for variable in problem.variables():
         if variable.id not in left:  # CVXPY has a column only for what occurs
-            whole = whole + 0.0 * cp.sum(variable)
+            whole = whole + 0.0 * cp.sum(free.get(variable.id, variable))
     whole = whole if sign > 0 else -whole
-    return cp.Problem(type(problem.objective)(whole), problem.constraints), groups
+    stand_ins = {free[slack.variable.id].id: slack.variable for slack in slacks}
+    return cp.Problem(type(problem.objective)(whole), constraints), groups, stand_ins
 
 
 def read_losses(problem: Any) -> tuple[LossGroup, ...]:
-    """The losses in the objective of `problem` at the parameters' present values."""
+    """The losses in `problem` at the parameters' present values."""
     return _split(problem)[0]
 
 
@@ -141,16 +226,17 @@ def _split(problem: Any) -> tuple[tuple[LossGroup, ...], list[Any]]:
     """The losses, and the other summands of the objective to be minimised."""
     sign = -1.0 if isinstance(problem.objective, cp.Maximize) else 1.0
     groups: list[LossGroup] = []
-    rest: list[Any] = []
+    rest: list[tuple[Term, float]] = []
     for part in summands_of(problem.objective.expr, sign):
+        factor = part.factor
         try:
-            factor = part.factor
             for scale in part.scales:
                 factor *= float(_values(scale, 1)[0])
             groups += _groups_of(part.expr, factor)
         except _Other:
-            rest.append(part.written())
-    return tuple(groups), rest
+            rest.append((part, factor))
+    slacks, others = _slack_losses(problem, groups, rest)
+    return (*groups, *slacks), [part.written() for part, _ in others]
 
 
 _UNITS: dict[int, tuple[weakref.ref[Any], tuple[LossGroup, ...]]] = {}
@@ -446,8 +532,11 @@ def envelope(slopes: Array, heights: Array) -> Mask:
     return active
 
 
-def _folded(lines: _Lines, weight: Array, *, squared: bool) -> LossGroup:
-    """Terms that are the largest of some lines, or the square of that."""
+def _active(lines: _Lines) -> tuple[Array, Array, Index]:
+    """The lines that are the largest somewhere by increasing slope, and which they are.
+
+    Slopes, heights and positions have shape (a, k), or (a, 1) where all entries have the same.
+    """
     if lines.argument is None:
         raise _Other
     parts = (*lines.slopes, *lines.heights)
@@ -462,10 +551,16 @@ def _folded(lines: _Lines, weight: Array, *, squared: bool) -> LossGroup:
         raise _Other
     order = np.argsort(np.where(active, slopes, np.inf), axis=1, kind="stable")[:, : count[0]]
     slopes, heights = (np.take_along_axis(p, order, axis=1).T for p in (slopes, heights))
-    if count[0] == 2:
+    return slopes, heights, order.T
+
+
+def _folded(lines: _Lines, weight: Array, *, squared: bool) -> LossGroup:
+    """Terms that are the largest of some lines, or the square of that."""
+    slopes, heights, order = _active(lines)
+    if len(order) == 2:
         left = right = (heights[0] - heights[1]) / (slopes[1] - slopes[0])
         level, low, high = slopes[0] * left + heights[0], slopes[0], slopes[1]
-    elif count[0] == 3 and (slopes[1] == 0.0).all():
+    elif len(order) == 3 and (slopes[1] == 0.0).all():
         left, right = heights[0] - heights[1], heights[1] - heights[2]
         left, right = left / (slopes[1] - slopes[0]), right / (slopes[2] - slopes[1])
         level, low, high = heights[1], slopes[0], slopes[2]
@@ -509,3 +604,154 @@ def _made(argument: Any, weight: Array, numbers: tuple[Any, ...], level: Any = 0
     if np.all(np.equal(lo, 0.0)):
         return LossGroup(argument, -1.0, weight, (-b, e, q, -hi, -lo), level)
     return LossGroup(argument, 1.0, weight, (b, e, q, lo, hi), level)
+
+
+# -- losses written with slack variables ----------------------------------------------------------
+
+
+def _slack_losses(
+    problem: Any, groups: list[LossGroup], rest: list[tuple[Term, float]]
+) -> tuple[list[LossGroup], list[tuple[Term, float]]]:
+    """The losses that are slack variables, and the summands that are left."""
+    if not problem.constraints:
+        return [], rest
+    costs = [_slack_costs(part.expr, factor) for part, factor in rest]
+    wanted: dict[int, Any] = {}
+    total: dict[int, Array] = {}
+    for variable, weight in (pair for cost in costs for pair in cost):
+        if variable.size > 1:  # of a loop over scalars the rules make one group
+            wanted[variable.id] = variable
+            total[variable.id] = total.get(variable.id, np.zeros(variable.size)) + weight
+    # What occurs elsewhere in the objective is no slack.
+    others = [part.expr for (part, _), cost in zip(rest, costs, strict=True) if not cost]
+    for expr in [*others, *(group.argument for group in groups)]:
+        for variable in expr.variables():
+            wanted.pop(variable.id, None)
+    holding: dict[int, list[Any]] = {key: [] for key in wanted}
+    for constraint in problem.constraints:
+        for variable in constraint.variables():
+            if variable.id in holding:
+                holding[variable.id].append(constraint)
+    found: dict[int, LossGroup] = {}
+    for key, variable in wanted.items():
+        try:
+            found[key] = _slack_group(variable, total[key], holding[key])
+        except _Other:
+            continue
+    # A bound of two slacks, and a cost that is shared with what is no slack, are for the rules.
+    while True:
+        bad = {
+            key
+            for group in [[v.id for v, _ in cost] for cost in costs]
+            if not all(key in found for key in group)
+            for key in group
+        }
+        for own in holding.values():
+            for constraint in own:
+                inside = [v.id for v in constraint.variables() if v.id in found]
+                bad |= set(inside) if len(inside) > 1 else set()
+        bad &= set(found)
+        if not bad:
+            break
+        for key in bad:
+            del found[key]
+    left = [
+        pair for pair, cost in zip(rest, costs, strict=True)
+        if not cost or any(v.id not in found for v, _ in cost)
+    ]
+    return list(found.values()), left
+
+
+def _slack_costs(expr: Any, factor: float) -> list[tuple[Any, Array]]:
+    """The variables in ``factor * expr`` and their weights, where it is ``sum_v <c_v, v>``."""
+    found: list[tuple[Any, Array]] = []
+    if not expr.is_affine():
+        return found
+    try:
+        _weigh_variables(expr, np.array([factor]), found)
+    except _Other:
+        return []
+    return found
+
+
+def _weigh_variables(expr: Any, weight: Array, found: list[tuple[Any, Array]]) -> None:
+    """Collect ``<weight, vec(expr)>`` as weighted variables."""
+    kind = type(expr).__name__
+    if isinstance(expr, cp.Variable):
+        found.append((expr, np.broadcast_to(weight, expr.size)))
+    elif kind == "Sum" and expr.size == 1:
+        _weigh_variables(expr.args[0], np.broadcast_to(weight, expr.args[0].size), found)
+    elif kind == "AddExpression" and all(arg.size == expr.size for arg in expr.args):
+        for arg in expr.args:
+            _weigh_variables(arg, weight, found)
+    elif kind == "NegExpression":
+        _weigh_variables(expr.args[0], -weight, found)
+    elif kind == "MulExpression" and expr.size == 1:
+        first, second = expr.args
+        outer, inner = (first, second) if first.is_constant() else (second, first)
+        if not outer.is_constant():
+            raise _Other
+        _weigh_variables(inner, weight[0] * _values(outer, inner.size), found)
+    elif kind in ("multiply", "DivExpression") and _scaled(expr) is not None:
+        inner, values = _scaled(expr)  # type: ignore[misc]
+        if inner.size != expr.size:
+            raise _Other
+        _weigh_variables(inner, weight * values, found)
+    else:
+        raise _Other
+
+
+def _slack_group(variable: Any, weight: Array, constraints: list[Any]) -> LossGroup:
+    """The losses that `variable` is, where all of `constraints` are lower bounds of its entries."""
+    given = {name for name, value in variable.attributes.items() if value not in (None, False)}
+    if not (given <= {"nonneg"} and (weight > 0).all() and np.isfinite(weight).all()):
+        raise _Other
+    lines = NOTHING if "nonneg" in given else None
+    owners = [-1] if "nonneg" in given else []
+    for position, constraint in enumerate(constraints):
+        bound = _lower_bound(constraint, variable)
+        lines = bound if lines is None else lines.maximum(bound)
+        owners += [position] * len(bound.slopes)
+    if lines is None:
+        raise _Other
+    group = _folded(lines, weight, squared=False)
+    every = tuple(zip(owners, lines.slopes, lines.heights, strict=True))
+    return replace(group, slack=Slack(variable, tuple(constraints), every, _active(lines)[2]))
+
+
+def _lower_bound(constraint: Any, variable: Any) -> _Lines:
+    """What bounds `variable` from below, entry by entry, if `constraint` does just that."""
+    if type(constraint).__name__ != "Inequality" or constraint.shape != variable.shape:
+        raise _Other
+    lower, upper = constraint.args  # lower <= upper
+    above, below = _summands_but(upper, variable, 1.0), _summands_but(lower, variable, -1.0)
+    if (above is None) == (below is None):
+        raise _Other
+    plus, minus = ([lower], above) if above is not None else (below or [], [upper])
+    parts = [*plus, *minus]
+    if any(v.id == variable.id for part in parts for v in part.variables()):
+        raise _Other
+    if any(not part.is_constant() for part in parts) and all(part.is_affine() for part in parts):
+        whole = sum(plus[1:], plus[0]) if plus else -minus[0]
+        for part in minus if plus else minus[1:]:
+            if not (part.is_constant() and part.size == 1 and _values(part, 1)[0] == 0.0):
+                whole = whole - part
+        if whole.shape != variable.shape:
+            raise _Other
+        return _Lines(whole, (1.0,), (0.0,))
+    lines = NOTHING
+    for sign, side in ((1.0, plus), (-1.0, minus)):
+        for part in side:
+            lines = lines.plus(_stretched(part, variable, sign))
+    return lines
+
+
+def _summands_but(side: Any, variable: Any, sign: float) -> list[Any] | None:
+    """The summands of `side` but for ``sign * variable``, which must be one of them; else None."""
+    parts = side.args if type(side).__name__ == "AddExpression" else [side]
+    mine = [
+        part for part in parts
+        if (part if sign > 0 else part.args[0] if type(part).__name__ == "NegExpression" else None)
+        is variable
+    ]
+    return [part for part in parts if part is not mine[0]] if len(mine) == 1 else None

@@ -19,6 +19,7 @@ multipliers are CVXPY's dual values, up to the sign of equalities.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,6 +44,7 @@ from cvxscreen.cvxpy_plugin.recognise.expressions import (
 )
 from cvxscreen.cvxpy_plugin.recognise.loss_atoms import (
     LossGroup,
+    Slack,
     read_losses,
     same,
     take_losses,
@@ -95,8 +97,22 @@ class Canonical:
         return -1.0 if isinstance(self.original.objective, cp.Maximize) else 1.0
 
     def invert(self, solution: Solution) -> Solution:
-        """A solution of the cone form as one of the user's problem."""
+        """A solution of the cone form as one of the user's problem.
+
+        Dual values of constraints that slacks were taken from are the user's already.
+        """
+        ours = {
+            c.id: solution.dual_vars[c.id]
+            for group in self.groups if group.slack is not None and solution.dual_vars
+            for c in group.slack.constraints
+        }
         found = self.chain.invert(solution, self.inverse)
+        if ours:
+            found.dual_vars = {**(found.dual_vars or {}), **ours}
+        values = found.primal_vars or {}
+        for key, variable in self.own.items():  # the slacks, by what stood for them
+            if key in values and variable.id not in values:
+                values[variable.id] = values.pop(key)
         for bundle in self.bundles:
             if found.dual_vars is not None:
                 found.dual_vars = bundle.apart(found.dual_vars)
@@ -127,6 +143,7 @@ class Canonical:
         found = read_losses(self.whole or self.original)
         alike = len(found) == len(self.groups) and all(
             same(new.argument, old.argument) and new.sign == old.sign
+            and (old.slack.like(new.slack) if old.slack is not None else new.slack is None)
             for new, old in zip(found, self.groups, strict=True)
         )
         return replace(self, groups=found) if alike else None
@@ -166,7 +183,7 @@ def canonicalise(problem: Any) -> Canonical:
     reason = refusal(whole)
     if reason:
         raise NotScreenable(reason)
-    small, groups = take_losses(whole)
+    small, groups, stand_ins = take_losses(whole)
     maximise = isinstance(problem.objective, cp.Maximize)
     lower = CvxAttr2Constr(reduce_bounds=True)
     steps = [Dcp2Cone(quad_obj=True), lower]
@@ -177,7 +194,11 @@ def canonicalise(problem: Any) -> Canonical:
             variable.save_value(None)
         cone, inverse = chain.apply(without_bare_attributes(small))
     renamed = inverse[-1][0] if inverse[-1] else {}
-    own = {renamed[v.id].id if v.id in renamed else v.id: v for v in problem.variables()}
+    apart = {variable.id for variable in stand_ins.values()}
+    own = {
+        renamed[v.id].id if v.id in renamed else v.id: v
+        for v in problem.variables() if v.id not in apart
+    } | stand_ins
     present = {v.id for v in cone.variables()}
     lost = [v.name() for key, v in own.items() if key not in present]
     if lost:
@@ -359,6 +380,19 @@ class Standard:
         sparse = self.rows.sparse
         first = sparse.indptr[self.constrained]
         return np.bincount(sparse.indices[first:], minlength=self.size).astype(np.int64)
+
+    def slacks(self) -> Iterator[tuple[LossGroup, Slack, slice]]:
+        """The losses that are slack variables of the user's, and the rows of their arguments."""
+        for group, rows in zip(self.canonical.groups, self.arguments, strict=True):
+            if group.slack is not None:
+                yield group, group.slack, rows
+
+    def columns_of(self, variable: Any) -> Index:
+        """The columns of a variable of the user's."""
+        for own, start in zip(self.variables, self.starts, strict=False):
+            if self.canonical.own.get(own.id) is variable:
+                return np.arange(start, start + own.size)
+        raise KeyError(variable.name())
 
     def value(self, z: Array) -> float:
         """The canonical objective at `z`, without the losses that were read off it."""

@@ -1,0 +1,228 @@
+"""Losses that users write with slack variables: read as they stand, or left to the cone form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+from cvxscreen import cvxpy_plugin
+from cvxscreen.cvxpy_plugin.recognise.check import check
+from cvxscreen.cvxpy_plugin.recognise.loss_atoms import Slack, read_losses
+from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
+from cvxscreen.errors import NotScreenable
+
+cvxpy_plugin.register()
+
+N, P = 120, 4
+TIGHT = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
+rng = np.random.default_rng(20)
+X = rng.standard_normal((N, P))
+y = np.sign(X[:, 0] + rng.standard_normal(N))
+target = X @ rng.standard_normal(P) + rng.standard_normal(N)
+weights = rng.uniform(0.5, 2.0, N)
+
+Form = tuple[Any, list[Any]]
+
+
+class Variables:
+    """The variables of one problem, made anew for each."""
+
+    def __init__(self) -> None:
+        self.w, self.b = cp.Variable(P, name="w"), cp.Variable(name="b")
+        self.xi, self.u, self.v = (cp.Variable(N, name=name) for name in ("xi", "u", "v"))
+        self.pos = cp.Variable(N, nonneg=True, name="pos")
+        self.margin = cp.multiply(y, X @ self.w + self.b)
+        self.residual = target - X @ self.w - self.b
+        self.ridge = 0.5 * cp.sum_squares(self.w)
+
+
+def minimise(*parts: Any) -> Any:
+    return cp.Minimize(sum(parts[1:], parts[0]))
+
+
+TAKEN: dict[str, Callable[[Variables], Form]] = {
+    "hinge": lambda s: (
+        minimise(s.ridge, 2.0 * cp.sum(s.xi)), [s.xi >= 0, s.xi >= 1 - s.margin]),
+    "hinge, margin first": lambda s: (
+        minimise(s.ridge, cp.sum(s.xi) / N), [s.margin >= 1 - s.xi, s.xi >= 0]),
+    "hinge, sum on the left": lambda s: (
+        minimise(s.ridge, cp.sum(s.xi)), [s.margin + s.xi >= 1, -s.xi <= 0]),
+    "hinge, a non-negative slack": lambda s: (
+        minimise(s.ridge, weights @ s.pos), [s.margin >= 1 - s.pos]),
+    "hinge, weighted": lambda s: (
+        minimise(s.ridge, cp.sum(cp.multiply(weights, s.xi))),
+        [s.xi >= 1 - s.margin, s.xi >= 0]),
+    "hinge, a maximisation": lambda s: (
+        cp.Maximize(-s.ridge - cp.sum(s.xi)), [s.xi >= 0, s.xi >= 1 - s.margin]),
+    "hinge as one bound": lambda s: (
+        minimise(s.ridge, cp.sum(s.xi)), [cp.pos(1 - s.margin) <= s.xi]),
+    "hinge with bounds that cannot bind": lambda s: (
+        minimise(s.ridge, cp.sum(s.xi)), [s.xi >= 0, s.xi >= -1, s.xi >= 1 - s.margin]),
+    "absolute value": lambda s: (minimise(s.ridge, cp.sum(s.xi)), [cp.abs(s.residual) <= s.xi]),
+    "absolute value in two bounds": lambda s: (
+        minimise(s.ridge, cp.sum(s.xi)), [s.residual <= s.xi, -s.xi <= s.residual]),
+    "tube": lambda s: (
+        minimise(s.ridge, cp.sum(s.u + s.v)),
+        [s.u >= 0, s.v >= 0, s.residual <= 0.3 + s.u, -s.residual <= 0.3 + s.v]),
+    "tube with one slack": lambda s: (
+        minimise(s.ridge, cp.sum(s.xi)), [s.xi >= cp.abs(s.residual) - 0.3, s.xi >= 0]),
+    "tube with other costs": lambda s: (
+        minimise(s.ridge, 0.7 * cp.sum(s.u), 0.2 * cp.sum(s.v)),
+        [s.u >= 0, s.v >= 0, s.residual <= 0.3 + s.u, -s.residual <= 0.3 + s.v]),
+    "pinball in two bounds": lambda s: (
+        minimise(s.ridge, cp.sum(s.xi)), [s.xi >= 0.8 * s.residual, s.xi >= -0.2 * s.residual]),
+    "hinge beside a constraint": lambda s: (
+        minimise(s.ridge, cp.sum(s.xi)),
+        [s.xi >= 0, s.xi >= 1 - s.margin, cp.sum(s.w) == 0.1, s.w[0] >= 0]),
+    "hinge beside another slack": lambda s: (
+        minimise(s.ridge, cp.sum(s.xi), 0.1 * cp.sum(s.u)),
+        [s.xi >= 0, s.xi >= 1 - s.margin, cp.abs(s.residual) <= s.u]),
+}
+
+LEFT: dict[str, Callable[[Variables], Form]] = {
+    "squared as well": lambda s: (
+        minimise(s.ridge, cp.sum(s.xi), 0.1 * cp.sum_squares(s.xi)),
+        [s.xi >= 0, s.xi >= 1 - s.margin]),
+    "bounded above": lambda s: (
+        minimise(s.ridge, cp.sum(s.xi)), [s.xi >= 0, s.xi <= 50, s.xi >= 1 - s.margin]),
+    "bounded above by an attribute": lambda s: (
+        minimise(s.ridge, cp.sum(s.u)), [s.u >= 0, s.u >= 1 - s.margin, cp.max(s.u) <= 50]),
+    "a budget": lambda s: (
+        minimise(s.ridge, cp.sum(s.xi)),
+        [s.xi >= 0, s.xi >= 1 - s.margin, cp.sum(s.xi) <= 1e4]),
+    "one entry held twice": lambda s: (
+        minimise(s.ridge, cp.sum(s.xi)), [s.xi >= 0, s.xi >= 1 - s.margin, s.xi[3] >= 0.5]),
+    "some entries only": lambda s: (
+        minimise(s.ridge, cp.sum(s.xi)),
+        [s.xi >= -1, s.xi[: N // 2] >= 0, s.xi >= 1 - s.margin, s.xi[N // 2 :] >= 0]),
+    "a weight of zero": lambda s: (
+        minimise(s.ridge, np.r_[0.0, weights[1:]] @ s.xi), [s.xi >= 0, s.xi >= 1 - s.margin]),
+    "the wrong side": lambda s: (
+        cp.Minimize(s.ridge - cp.sum(s.xi)), [s.xi <= 0, s.xi <= s.margin - 1]),
+    "twice the slack": lambda s: (
+        minimise(s.ridge, cp.sum(s.xi)), [s.xi >= 0, 2 * s.xi >= 1 - s.margin]),
+    "another order": lambda s: (
+        minimise(s.ridge, cp.sum(s.xi)), [s.xi >= 0, s.xi[::-1] >= 1 - s.margin]),
+    "one slack for all": lambda s: (
+        minimise(s.ridge, 5.0 * s.b, cp.sum(cp.pos(1 - cp.multiply(y, X @ s.w)))),
+        [s.b >= target - X @ s.w]),
+    "two slacks in one bound": lambda s: (
+        minimise(s.ridge, cp.sum(s.u), 2.0 * cp.sum(s.v)),
+        [s.u >= 0, s.v >= 0, s.u + s.v >= 1 - s.margin]),
+    "shared with a coordinate": lambda s: (
+        minimise(s.ridge, cp.sum(s.xi)),
+        [s.xi >= 0, s.xi >= 1 - s.margin, s.xi >= cp.sum(s.xi) / N - 2.0]),
+    "unlike kinks": lambda s: (
+        minimise(s.ridge, cp.sum(s.xi)),
+        [s.xi >= 0, s.xi >= cp.abs(s.residual) - np.where(np.arange(N) < 9, 0.0, 0.3)]),
+    "in another loss": lambda s: (
+        minimise(s.ridge, cp.sum(s.xi), cp.sum(cp.pos(X[:, :1] @ s.xi[:1] - 1))),
+        [s.xi >= 0, s.xi >= 1 - s.margin]),
+    "an equality": lambda s: (
+        minimise(s.ridge, cp.sum(s.u), cp.sum(s.v)), [s.residual == s.u - s.v, s.u >= 0, s.v >= 0]),
+}
+
+
+def slacks(problem: Any) -> list[str]:
+    return [group.slack.variable.name() for group in read_losses(problem) if group.slack]
+
+
+def compared(make: Callable[[Variables], Form], unique: tuple[str, ...], **options: Any) -> None:
+    """Solve a problem with and without screening; everything that is unique must agree."""
+    problem, plain = (cp.Problem(*make(Variables())) for _ in range(2))
+    problem.solve(method="screen", tol=1e-10, **options)
+    plain.solve(solver="CLARABEL", **TIGHT)
+    assert problem.status == plain.status == cp.OPTIMAL
+    assert problem.value == pytest.approx(plain.value, rel=1e-7)
+    ours, theirs = ({v.name(): v.value for v in p.variables()} for p in (problem, plain))
+    for name in unique:
+        if name in ours:
+            np.testing.assert_allclose(ours[name], theirs[name], atol=2e-4)
+    for mine, other in zip(problem.constraints, plain.constraints, strict=True):
+        assert np.max(mine.violation()) <= 1e-8
+        assert np.shape(mine.dual_value) == np.shape(other.dual_value)
+        np.testing.assert_allclose(mine.dual_value, other.dual_value, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_forms_that_are_read_as_they_stand(name: str) -> None:
+    made = cp.Problem(*TAKEN[name](Variables()))
+    assert slacks(made)
+    recognition = recognise(made)
+    assert len(recognition.core) == P + 1
+    compared(TAKEN[name], ("w", "xi", "u", "v", "pos"), solver="builtin")
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_near_misses_are_left_to_the_cone_form(name: str) -> None:
+    assert not slacks(cp.Problem(*LEFT[name](Variables())))
+    unique = ("w",) if name == "a weight of zero" else ("w", "xi")
+    compared(LEFT[name], unique, solver="CLARABEL", **TIGHT)
+
+
+def test_numbers_in_parameters() -> None:
+    """Costs, kinks and data that are parameters: each solve is of their present values."""
+    s = Variables()
+    C, eps, labels = cp.Parameter(nonneg=True), cp.Parameter(nonneg=True), cp.Parameter(N)
+    tube = cp.Problem(
+        minimise(s.ridge, C * cp.sum(s.u + s.v)),
+        [s.u >= 0, s.v >= 0, s.residual <= eps + s.u, -s.residual <= eps + s.v])
+    hinge = cp.Problem(
+        minimise(s.ridge, C * cp.sum(s.xi)),
+        [s.xi >= 0, s.xi >= 1 - cp.multiply(labels, X @ s.w + s.b)])
+    labels.value = y
+    steps = ((1.0, 0.3, 1.0), (2.0, 0.3, 1.0), (2.0, 0.1, -1.0), (0.0, 0.1, 1.0), (1.0, 0.0, 1.0))
+    for C.value, eps.value, sign in steps:
+        labels.value = sign * y
+        for problem in (tube, hinge):
+            problem.solve(method="screen", tol=1e-9, solver="builtin")
+            value, duals = problem.value, [c.dual_value for c in problem.constraints]
+            assert value == pytest.approx(problem.solve(solver="CLARABEL", **TIGHT), abs=1e-6)
+            for ours, constraint in zip(duals, problem.constraints, strict=True):
+                if eps.value == 0.0:  # then two bounds of one kink share its multiplier anyhow
+                    continue
+                np.testing.assert_allclose(ours, constraint.dual_value, atol=2e-3)
+
+
+def test_a_matrix_of_slacks() -> None:
+    W, Xi = cp.Variable((P, 3)), cp.Variable((N, 3))
+    Y = np.sign(rng.standard_normal((N, 3)))
+    problem = cp.Problem(
+        cp.Minimize(0.5 * cp.sum_squares(W) + cp.sum(Xi)),
+        [Xi >= 0, Xi >= 1 - cp.multiply(Y, X @ W)])
+    assert len(slacks(problem)) == 1
+    problem.solve(method="screen", tol=1e-10)
+    value, Z, dual = problem.value, Xi.value, problem.constraints[1].dual_value
+    assert value == pytest.approx(problem.solve(solver="CLARABEL", **TIGHT), rel=1e-8)
+    np.testing.assert_allclose(Z, Xi.value, atol=1e-5)
+    np.testing.assert_allclose(dual, problem.constraints[1].dual_value, atol=1e-4)
+
+
+def test_multipliers_are_shares_of_the_slope() -> None:
+    """They are not negative, sum to the cost, and give the slope of the loss, on all its pieces."""
+    t, c = np.linspace(-3.0, 3.0, 13), np.linspace(1.0, 2.0, 13)
+    made = [cp.Variable(13) >= 0 for _ in range(3)]
+    lines = ((0, 1.0, -0.5), (1, 0.0, 0.0), (2, -1.0, -0.5))
+    slack = Slack(cp.Variable(13), tuple(made), lines, np.array([[2], [1], [0]]))
+    for slope in (-c, -0.3 * c, 0.0 * c, 0.6 * c, c):
+        shares = np.array(list(slack.multipliers(slope, c).values()))
+        assert (shares >= 0).all()
+        np.testing.assert_allclose(shares.sum(axis=0), c)
+        np.testing.assert_allclose(shares[0] - shares[2], slope, atol=1e-15)
+    np.testing.assert_allclose(slack.bound(t), np.maximum(np.abs(t) - 0.5, 0.0))
+
+
+def test_a_misread_bound_is_refused() -> None:
+    """The check compares every constraint with what was read of it."""
+    s = Variables()
+    recognition = recognise(cp.Problem(*TAKEN["hinge"](s)))
+    slack = next(recognition.standard.slacks())[1]
+    owners = [line[0] for line in slack.lines]
+    other = tuple((k, *line[1:]) for k, line in zip(owners[::-1], slack.lines, strict=True))
+    object.__setattr__(slack, "lines", other)
+    with pytest.raises(NotScreenable, match="no bound of a slack variable"):
+        check(recognition)
