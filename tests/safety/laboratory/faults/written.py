@@ -24,8 +24,10 @@ atoms = of("cvxpy_plugin/recognise/loss_atoms.py",
            "cvxpy_plugin/test_loss_atoms.py::test_what_is_taken_has_its_value")
 
 SLACKS = "cvxpy_plugin/test_slack_forms.py"
-slacks = of("cvxpy_plugin/recognise/loss_atoms.py", SLACKS)
-bounds = of("cvxpy_plugin/recognise/check.py", SLACKS)
+slacks = of("cvxpy_plugin/recognise/loss_atoms.py",
+            f"{SLACKS}::test_forms_that_are_read_as_they_stand",
+            f"{SLACKS}::test_multipliers_are_shares_of_the_slope")
+bounds = of("cvxpy_plugin/recognise/check.py", f"{SLACKS}::test_a_misread_bound_is_refused")
 
 FAULTS = (
     slacks("a slack that occurs elsewhere in the objective", DROPPED,
@@ -41,7 +43,8 @@ FAULTS = (
     slacks("an upper bound as a lower one", SIGN,
            "_summands_but(upper, variable, 1.0), _summands_but(lower, variable, -1.0)",
            "_summands_but(upper, variable, 1.0), _summands_but(lower, variable, 1.0)",
-           "another problem is solved where a check is passed by"),
+           "another problem is solved where a check is passed by",
+           f"{SLACKS}::test_near_misses_are_left_to_the_cone_form"),
     slacks("multipliers of slacks at the other bound", SWAPPED,
            "value = np.where(owners[second] == position, upper, 0.0)",
            "value = np.where(owners[first] == position, upper, 0.0)",
