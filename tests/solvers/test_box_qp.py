@@ -85,6 +85,51 @@ def test_what_is_not_finite_is_refused() -> None:
     assert interior(K, f, np.zeros(40), c, lo, hi, True, 1e-7) is None
 
 
+@pytest.mark.parametrize("balanced", [False, True])
+def test_a_block_of_nothing_takes_no_step(balanced: bool) -> None:
+    none = np.zeros(0)
+    block = BoxQp(np.zeros((0, 0)), none, none, none, none, none, none, balanced)
+    assert block.solve(1e-9) == 0
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+def test_boxes_of_one_point_take_no_step(balanced: bool) -> None:
+    K, f, c, _, _ = program(1)
+    block = BoxQp(K, f + K @ c, c.copy(), c, c, np.zeros(40), np.zeros(40), balanced)
+    assert block.solve(1e-9) == 0
+    assert np.array_equal(block.c, c)
+
+
+def test_an_indefinite_matrix_has_no_newton_step_and_no_central_path() -> None:
+    """Nothing but coordinate steps is left, and these end; nothing leaves the box."""
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((12, 12))
+    K = A + A.T - 9.0 * np.eye(12)  # no ridge that is tried makes it positive definite
+    lo, hi, c = np.full(12, -1.0), np.full(12, 1.0), rng.uniform(-0.5, 0.5, 12)
+    zero = np.zeros(12)
+    block = BoxQp(K, K @ c, c.copy(), lo, hi, zero, zero, False)
+    assert not block._newton()
+    path = CentralPath(K - 1e6 * np.eye(12), zero, zero, c, lo, hi, False)
+    assert not path.advance()
+    block.solve(1e-9)
+    assert (np.abs(block.c) <= 1.0).all()
+
+
+def test_without_bounds_there_is_no_central_path() -> None:
+    K, f, c, _, _ = program(2)
+    far = np.full(40, np.inf)
+    block = BoxQp(K, f + K @ c, c.copy(), -far, far, np.zeros(40), np.zeros(40), True)
+    assert not block._interior(1e-7)
+    assert np.array_equal(block.c, c)
+
+
+def test_a_sum_that_the_boxes_cannot_hold_is_no_answer() -> None:
+    lo, hi = np.zeros(3), np.ones(3)
+    path = CentralPath(np.eye(3), np.zeros(3), np.zeros(3), np.full(3, 0.5), lo, hi, True)
+    path.total = 7.0
+    assert path.rounded_to_bounds(lo, hi, 1e-7) is None
+
+
 @pytest.mark.parametrize("dead", [0.0, 0.1])
 @pytest.mark.parametrize("balanced", [False, True])
 def test_blocks_reach_an_accuracy_that_steps_alone_do_not(

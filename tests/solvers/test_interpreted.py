@@ -24,6 +24,7 @@ from cvxscreen.certificates.metric import certify_metric
 from cvxscreen.core.duality import dual_feasible, reference_point
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.out_of_core import streams
+from cvxscreen.solvers.column_systems import CurvedRows
 from cvxscreen.solvers.compiled_path.segments import CompiledPath
 from cvxscreen.solvers.dual_active_set import DualActiveSet
 from cvxscreen.solvers.metric.solver import closed_form, task_of
@@ -148,6 +149,45 @@ def test_sparse_rows_and_sparse_models(loss: str, rng: np.random.Generator) -> N
     fast, slow = both(lambda: cvxscreen.solve(sparse, tol=1e-5))
     assert slow.certificate.ok
     assert slow.value == pytest.approx(fast.value, rel=2e-5)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("loss", ["squared_hinge", "huber"])
+def test_columns_without_a_quadratic_term(
+    loss: str, sparse: bool, rng: np.random.Generator
+) -> None:
+    """The gap, the length of a step and the model's sweeps where an L1 norm stands alone."""
+    X = rng.standard_normal((40, 25)) * (rng.random((40, 25)) < (0.3 if sparse else 1.0))
+    t = X[:, 0] - X[:, 1] + 0.5 * rng.standard_normal(40)
+    data = sp.csr_matrix(X) if sparse else X
+    make = cvxscreen.sparse_svr if loss == "huber" else cvxscreen.sparse_svm
+    p = make(data, t if loss == "huber" else np.where(t >= 0, 1.0, -1.0), 1.0, loss=loss, l2=0)
+    p = p.with_(lam=0.05 * cvxscreen.lambda_max(p))
+    fast, slow = both(lambda: cvxscreen.solve(p, tol=1e-8))
+    assert slow.certificate.ok
+    assert slow.value == pytest.approx(fast.value, rel=2e-8)
+    np.testing.assert_array_equal(slow.x == 0, fast.x == 0)
+
+
+@pytest.mark.parametrize("shape", [(50, 40), (30, 80)])
+def test_systems_on_sparse_columns(shape: tuple[int, int], rng: np.random.Generator) -> None:
+    """Products of columns, and of rows where they are fewer: below the diagonal the same."""
+    rows, columns = shape
+    B = rng.standard_normal(shape) * (rng.random(shape) < 0.15)
+    every, chosen = np.arange(columns), np.sort(rng.permutation(columns)[: columns - 3])
+    weight, right_side = rng.uniform(0.1, 1.0, len(chosen)), rng.standard_normal(len(chosen))
+
+    def work() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        block = CurvedRows.of(sp.csc_matrix(B), every, np.arange(rows), np.ones(rows))
+        return (block.solve(chosen, weight, right_side),
+                np.tril(block._gram(chosen)), np.tril(block._outer(chosen, weight)))
+
+    part = B[:, chosen]
+    expected = (np.linalg.solve(part.T @ part + np.diag(weight), right_side),
+                np.tril(part.T @ part), np.tril(part @ (weight[:, None] * part.T)))
+    for found in both(work):
+        for got, wanted in zip(found, expected, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("solver", [Sdca, Spdc])
