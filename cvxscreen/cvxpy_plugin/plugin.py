@@ -18,6 +18,7 @@ import numpy as np
 
 from cvxscreen._support.limits import ITERATIONS, TIME, Limits
 from cvxscreen.certificates.certificate import certify
+from cvxscreen.core.balance import balance
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin import worthwhile
 from cvxscreen.cvxpy_plugin.answer import (
@@ -366,6 +367,11 @@ def engine_solution(problem: Problem, request: Request, start: Start | None) -> 
     return replace(found, status="inaccurate") if close and found.status == TIME else found
 
 
+UNBALANCED = 1e-8
+"""What Clarabel leaves of ``A' theta + q`` at its default tolerances, relative to the value and 1;
+where coordinates are unpenalised, dual values prove nothing far away unless it is about 0."""
+
+
 def warm_start(recognition: Recognition) -> Start | None:
     """The problem's last solution (at other parameters, say) as a start; None without one."""
     known = last_start(recognition)
@@ -403,7 +409,12 @@ def _screened(recognition: Recognition, request: Request, recognised: float) -> 
         return f"the answer could not be certified: {proof.reason}"
     store_solution(recognition.standard.canonical.original, LastSolution.of(solution))
     began = perf_counter()
-    restored = restore(recognition, solution.x, solution.theta, solution.multipliers)
+    theta, problem = solution.theta, solution.problem
+    if proof.residual > UNBALANCED * (1.0 + abs(solution.value)) and problem.side is None:
+        # The certificate knows that balanced slopes are near; the dual values are to be such.
+        margins = problem.design.forward(solution.x)
+        theta = balance(problem, theta, problem.linear[problem.quadratic.free], margins)
+    restored = restore(recognition, solution.x, theta, solution.multipliers)
     stats = None if last is None else last.solver_stats
     name = BUILTIN.lower() if stats is None else stats.solver_name
     report = make_report(solution, request, name, recognised, perf_counter() - began)
