@@ -253,6 +253,7 @@ def certify(
     distance = quadratic.norm(x - x_theta) + At_error + problem.drift
     distance += 8 * EPS * quadratic.norm(x_theta)
     distance += distance_error
+    distance *= 1.0 + (problem.d + 8) * EPS  # the norm of the difference rounds, and so do sums
     free = int(quadratic.free.sum())
     if free <= 1:
         unheld = Unheld(imbalance_cost(problem, theta, t, side.residual, distance))

@@ -204,6 +204,7 @@ def certify_chunks(
         side_error = blur * float(np.sqrt(quadratic.diagonal.max())) + near.dual_error / root
     distance = quadratic.norm(x - x_theta) + adjoint_error + problem.drift
     distance += 8 * EPS * quadratic.norm(x_theta) + side_error
+    distance *= 1.0 + (problem.d + 8) * EPS  # the norm of the difference rounds, and so do sums
     imbalance = 0.0
     if design.intercept:
         away = abs(float(dual_residual[free[0]])) + problem.imbalance

@@ -187,6 +187,13 @@ def test_certificates_of_chunks_and_blocks_that_claim_too_much(
         assert sum(report.total(line, "wrong") for line in lines) > 0, family
 
 
+def test_a_gap_is_not_short_by_an_ulp() -> None:
+    """With an intercept the norm of ``x - x_theta`` alone was the gap, and was rounded down."""
+    line = campaign.run("chunks", 8, seed=7, points=12)
+    assert not line["error"]
+    assert report.total(line, "wrong") == 0
+
+
 def test_a_kernel_interval_that_misses_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundredth of what is proven, around the middle of the interval."""
     whole = change_cells.cvxscreen.reweight
