@@ -19,6 +19,7 @@ from cvxscreen.errors import InvalidInput
 from cvxscreen.models.kernel import KernelChoice, KernelSetting, check_kernel_arguments
 from cvxscreen.models.samples import (
     REGRESSION,
+    WITH_SQUARED,
     Constraints,
     Shape,
     named_loss,
@@ -65,7 +66,9 @@ def regression(
         Responses, in their own units.
     C : float
         Weight of the loss, positive; infinite for a fit without a penalty.
-    loss : {"absolute", "quantile", "epsilon", "smoothed_epsilon", "huber"}
+    loss : {"absolute", "quantile", "epsilon", "smoothed_epsilon", "huber", "squared"}
+        ``"squared"``, half the square, beside ``penalty="l1"`` (the lasso, its intercept
+        unpenalised), constraints, or ``C=inf``; beside the squared norm alone it is refused.
     epsilon : float, optional
         Half-width of the insensitive zone, in units of `y` (default 0.1).
     tau : float, optional
@@ -133,6 +136,11 @@ def regression(
     plain = penalty == "l2" and not unpenalised
     bound = flag("nonneg", nonneg) or monotone is not None or constraints is not None
     chunks = opened(X, kernel)
+    if loss == "squared" and plain and not bound:
+        raise InvalidInput(
+            "`loss` is 'squared' beside a squared norm: a linear system, with nothing to leave out "
+            "(scikit-learn's Ridge solves it); give penalty='l1', constraints or C=inf."
+        )
     if (bound or not plain) and (kernel is not None or chunks is not None):
         refuse_beside(bound, kernel, "a finite `C` and penalty='l2'")
     if chunks is not None:
@@ -144,7 +152,7 @@ def regression(
     target = vector("y", y, n)
     c = (1.0 if unpenalised else C) * weights(sample_weight, n)
     used = np.flatnonzero(c > 0)
-    losses = spread(named_loss(loss, target[used], c[used], shape, REGRESSION), used, n)
+    losses = spread(named_loss(loss, target[used], c[used], shape, WITH_SQUARED), used, n)
     if kernel is not None:
         gram, form = KernelSetting(kernel, kernel_params, cache_bytes).terms(X, None, intercept)
         linear = np.zeros(gram.shape[1])

@@ -221,6 +221,7 @@ _ROWS: dict[str, Callable[[Array, Array, Shape], Losses]] = {
     "smoothed_epsilon": lambda b, c, s: _row(
         b, _width(s, "epsilon", 0.1), _width(s, "gamma", 0.5) / c, -c, c
     ),
+    "squared": lambda b, c, s: _row(b, 0.0, 1.0 / c, -np.inf, np.inf),
     "huber": lambda b, c, s: _row(
         b, 0.0, 1.0 / c, -c * _width(s, "delta", 1.0), c * _width(s, "delta", 1.0)
     ),
@@ -228,6 +229,9 @@ _ROWS: dict[str, Callable[[Array, Array, Shape], Losses]] = {
 
 CLASSIFICATION = ("hinge", "smoothed_hinge", "squared_hinge")
 REGRESSION = ("absolute", "quantile", "epsilon", "smoothed_epsilon", "huber")
+WITH_SQUARED = (*REGRESSION, "squared")
+"""What is also taken beside an L1 norm or constraints. A squared loss beside a squared norm is a
+linear system, of which nothing can be left out."""
 
 
 def named_loss(

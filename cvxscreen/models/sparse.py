@@ -16,6 +16,7 @@ from cvxscreen.errors import InvalidInput
 from cvxscreen.models.samples import (
     CLASSIFICATION,
     REGRESSION,
+    WITH_SQUARED,
     Shape,
     labels,
     named_loss,
@@ -133,7 +134,8 @@ def sparse_svr(
         Responses, in their own units.
     lam : float
         Positive.
-    loss : {"smoothed_epsilon", "huber", "epsilon", "absolute"}
+    loss : {"smoothed_epsilon", "huber", "epsilon", "absolute", "squared"}
+        ``"squared"``, half the square, makes it the lasso or the elastic net.
     epsilon : float, optional
         Half-width of the insensitive zone, in units of `y` (default 0.1).
     gamma : float, optional
@@ -141,8 +143,8 @@ def sparse_svr(
     delta : float, optional
         Huber's threshold, in units of `y` (default 1).
     l2 : float
-        Weight of the quadratic term beside the L1 norm; 0 (with Huber's loss) leaves the L1 norm
-        alone.
+        Weight of the quadratic term beside the L1 norm; 0 (with Huber's or the squared loss)
+        leaves the L1 norm alone.
     sample_weight : array_like, shape (n,), optional
         Non-negative factors ``c_i``.
 
@@ -165,10 +167,11 @@ def sparse_svr(
     array([0])
     """
     shape = Shape(gamma=gamma, epsilon=epsilon, delta=delta)
-    pure = number("l2", l2, "0 (with Huber's loss) or a positive number is needed") == 0
-    if pure and choice("loss", loss, REGRESSION) != "huber":
+    pure = number("l2", l2, "0 (Huber's or the squared loss) or a positive number is needed") == 0
+    if pure and choice("loss", loss, WITH_SQUARED) not in ("huber", "squared"):
         raise InvalidInput(
-            f"`l2` is 0, and `loss` is {loss!r}; loss=\"huber\" or a positive l2 is needed."
+            f"`l2` is 0, and `loss` is {loss!r}; loss=\"huber\" or \"squared\", or a positive l2, "
+            "is needed."
         )
     chunks = None if pure and isinstance(X, np.memmap) else opened(X)
     if chunks is not None:
@@ -186,7 +189,7 @@ def sparse_svr(
     target = vector("y", y, n)
     c = weights(sample_weight, n) / n
     used = np.flatnonzero(c > 0)
-    losses = named_loss(loss, target[used], c[used], shape, REGRESSION)
+    losses = named_loss(loss, target[used], c[used], shape, WITH_SQUARED)
     return _elastic(rows, spread(losses, used, n), lam, l2, "sparse svr")
 
 
