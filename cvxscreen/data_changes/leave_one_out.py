@@ -137,9 +137,15 @@ class LeaveOneOut(Record):
         """The same as `print`."""
         return str(self)
 
-    def plot(self) -> Any:
-        """The intervals in order, refitted ones marked; a matplotlib Figure."""
-        return left_out(self.low, self.high, self.refitted, classification=self.classification)
+    def plot(self, ax: Any = None, figsize: tuple[float, float] | None = None) -> Any:
+        """The intervals in order, refitted ones marked; a matplotlib Figure.
+
+        `ax` are axes to draw on, `figsize` the inches of a new figure.
+        """
+        return left_out(
+            self.low, self.high, self.refitted, classification=self.classification, ax=ax,
+            figsize=figsize,
+        )
 
 
 @or_cvxpy("cvxpy.leave_one_out")

@@ -108,9 +108,12 @@ class WeightRange(Record):
             ]
         return fields(rows, title="Range of weights")
 
-    def plot(self) -> Any:
-        """The share of the predictions that survive, over the size; a matplotlib Figure."""
-        return surviving(self.largest, self.size, self.norm)
+    def plot(self, ax: Any = None, figsize: tuple[float, float] | None = None) -> Any:
+        """The share of the predictions that survive, over the size; a matplotlib Figure.
+
+        `ax` are axes to draw on, `figsize` the inches of a new figure.
+        """
+        return surviving(self.largest, self.size, self.norm, ax=ax, figsize=figsize)
 
 
 def weight_range(

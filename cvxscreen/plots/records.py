@@ -410,7 +410,8 @@ if TYPE_CHECKING:
 
 
 def left_out(
-    low: ArrayLike, high: ArrayLike, refitted: ArrayLike, *, classification: bool = True
+    low: ArrayLike, high: ArrayLike, refitted: ArrayLike, *, classification: bool = True,
+    ax: Axes | None = None, figsize: tuple[float, float] | None = None,
 ) -> Figure:
     """Intervals of left-out margins or residuals, sorted by their middle.
 
@@ -421,6 +422,10 @@ def left_out(
         Terms that were solved again; drawn as points.
     classification : bool
         Whether the numbers are margins, right where positive, or residuals.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure is made when omitted.
+    figsize : (float, float), optional
+        Inches of a new figure.
 
     Returns
     -------
@@ -441,8 +446,7 @@ def left_out(
     known = np.flatnonzero(shown)
     order = known[np.argsort(below[known] + above[known], kind="stable")]
     at = np.arange(len(order))
-    figure = empty_figure(3.0)
-    axes = figure.add_subplot()
+    figure, axes = given_axes(ax, 3.0, figsize)
     axes.vlines(at, below[order], above[order], color=LINES[2][2], linewidth=1.0,
                 label="proven interval")
     again = again[order]
@@ -462,7 +466,10 @@ def left_out(
     return figure
 
 
-def surviving(largest: ArrayLike, size: float, norm: str) -> Figure:
+def surviving(
+    largest: ArrayLike, size: float, norm: str, *, ax: Axes | None = None,
+    figsize: tuple[float, float] | None = None,
+) -> Figure:
     """The share of the predictions that no weights within a size can change, over that size.
 
     Parameters
@@ -473,6 +480,10 @@ def surviving(largest: ArrayLike, size: float, norm: str) -> Figure:
         The one that was asked about, marked.
     norm : str
         Of the set of weights, for the axis.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure is made when omitted.
+    figsize : (float, float), optional
+        Inches of a new figure.
 
     Returns
     -------
@@ -489,8 +500,7 @@ def surviving(largest: ArrayLike, size: float, norm: str) -> Figure:
     known = sizes[np.isfinite(sizes)]
     end = 1.05 * max(float(known.max(initial=0.0)), size)
     share = 1.0 - np.arange(len(known) + 1) / len(sizes)
-    figure = empty_figure(2.6)
-    axes = figure.add_subplot()
+    figure, axes = given_axes(ax, 2.6, figsize)
     axes.step(np.concatenate([[0.0], known, [end]]), np.append(share, share[-1]), where="post",
               color=LINES[2][2], linewidth=1.8, label="certain predictions")
     here = float((sizes >= size).mean())

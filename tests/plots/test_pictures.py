@@ -152,3 +152,19 @@ def test_kept_and_gap_takes_solutions() -> None:
 def test_refuses(call, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         call()
+
+
+def test_pictures_of_changed_data_take_axes_and_sizes() -> None:
+    from matplotlib.figure import Figure
+
+    X, y = cvxscreen.datasets.two_gaussians(60, 3, seed=0)
+    found = cvxscreen.solve(cvxscreen.svm(X, y, C=0.1), tol=1e-9)
+    for record in (
+        cvxscreen.leave_one_out(found), cvxscreen.weight_range(found, X, size=0.1),
+    ):
+        figure = Figure()
+        left, right = figure.subplots(1, 2)
+        assert record.plot(ax=right) is figure
+        assert right.has_data()
+        assert not left.has_data()
+        assert record.plot(figsize=(4.0, 3.0)).get_size_inches() == pytest.approx((4.0, 3.0))
