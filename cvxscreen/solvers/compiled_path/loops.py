@@ -203,7 +203,7 @@ STATE = np.dtype([
     ("terms", "f8"),  # its sum of Fenchel-Young terms, from above when proving
     ("distance", "f8"),  # its ||x - x_theta||, from above when proving
     ("begin", "f8"),  # share of the weight to begin a solve with
-    ("stride", "f8"),  # log of the last two factors' ratio; 0 where one point's margins are known
+    ("stride", "f8"),  # log of the last two factors' ratio; 0 with one point, inf with a sample's
     ("error", "f8"),  # how far margins were from what was expected, in norms of their rows
     ("follow", "f8"),  # share of the margins' last step that they are expected to make again
     ("unit", "f8"),  # weight whose band is as wide as the unit of margins, over the first
@@ -883,7 +883,10 @@ def follow_path(
         fixing = known and (screen == CERTIFIED or (screen == SAFE and free < 0))
         rounds, steps, passes, refuted, done, worst, off = 0, 0, 0.0, 0, 0.0, 0.0, 0.0
         stride = np.log(ratio)
-        guess = screen == CERTIFIED and stride != 0.0 and (abs(stride) > COARSE or n > FEW)
+        # An infinite stride stands for margins of a sample's solution, at the first value itself.
+        guess = screen == CERTIFIED and (
+            state.stride == np.inf or (stride != 0.0 and (abs(stride) > COARSE or n > FEW))
+        )
         if guess and state.stride == 0.0:
             break
         if guess:

@@ -23,6 +23,7 @@ from cvxscreen.core.closed_form import without_loss
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
+from cvxscreen.solvers import prediction
 from cvxscreen.solvers.compiled_path import loops
 from cvxscreen.solvers.compiled_path.loops import (
     CERTIFIED,
@@ -314,7 +315,7 @@ class CompiledPath:
         request = Request(factors, self.screen, self.tol, share)
         arguments = (self.data, self.reduced, self.work, self.along, self.state, request, found)
         while k < len(factors):
-            if k or self.state.factor > 0.0:
+            if k or (self.state.factor > 0.0 and np.isfinite(self.state.stride)):
                 self.look_back(float(factors[k]))
             k = run(arguments, k)
             if k < len(factors) and found.record[k, ROUNDS]:
@@ -324,13 +325,31 @@ class CompiledPath:
     def begin_at_sample(self, factor: float) -> float:
         """Solve roughly for one term in so many, each in place of them all, and begin there.
 
-        A small part of the cost of a solve begins it near its end. Returns the share of the weight
-        whose band holds one term in `NEAR` then.
+        A small part of the cost of a solve begins it near its end. Where terms are many a second,
+        larger sample goes on from the first: how far it moves the margins tells how far all terms
+        still will (`guess_from_samples`), and no pass solves for all of them. Returns the share of
+        the weight whose band holds one term in `NEAR` then.
         """
-        terms, work, reduced = self.data.terms, self.work, self.reduced
-        n, every = self.problem.n, max(self.problem.n // SAMPLE, 1)
+        terms, n = self.data.terms, self.problem.n
         if n < 4 * SAMPLE:
             return 1.0
+        every = max(n // SAMPLE, 1)
+        self.work.x[:] = 0.0
+        if n >= prediction.PILOT:
+            for every in (prediction.SHARE * prediction.NESTED, prediction.SHARE):
+                first = self.work.x.copy()
+                self.solve_sample(factor, every)
+            self.guess_from_samples(factor, first)
+        else:
+            self.solve_sample(factor, every)
+            loops.margins(n, terms.A, self.work.x, self.t)
+        away = np.abs(np.abs(self.t[::every] - terms.b[::every]) - terms.e[::every])
+        rank = len(away) // NEAR
+        return float(loops.band(self.state, np.partition(away, rank)[rank]))
+
+    def solve_sample(self, factor: float, every: int) -> None:
+        """Solve for one term in `every`, from ``work.x`` on."""
+        terms, work, reduced = self.data.terms, self.work, self.reduced
         grown = factor * every
         chosen = Terms(
             terms.A[:, ::every], terms.b[::every], terms.e[::every],
@@ -341,8 +360,8 @@ class CompiledPath:
         reduced.A[:, :m] = chosen.A
         for room, values in zip(reduced[1:], chosen[1:], strict=True):
             room[:m] = values
-        work.t[:m] = work.theta0[:m] = 0.0
-        work.rho[:] = work.x[:] = 0.0
+        loops.margins(m, reduced.A, work.x, work.t)
+        work.theta0[:m] = work.rho[:] = 0.0
         y = np.clip(-chosen.b, -chosen.e, chosen.e)
         r = np.clip((-chosen.b - y) * chosen.inv, chosen.lo, chosen.hi)
         scale = float((-chosen.b * r - chosen.e * abs(r) - 0.5 * chosen.q * r * r).sum())
@@ -350,9 +369,25 @@ class CompiledPath:
         weight = float(self.state.weight) / grown
         newton(m, reduced, work, self.data.free, self.data.base / every, weight, aim, 100)
         work.x[:] = work.best_x
-        loops.margins(n, terms.A, work.x, self.t)
-        away = np.abs(np.abs(self.t[::every] - chosen.b) - chosen.e)
-        return float(loops.band(self.state, np.partition(away, m // NEAR)[m // NEAR]))
+
+    def guess_from_samples(self, factor: float, first: Array) -> None:
+        """Let ``work.x``, of the second of two samples, be a point at `factor` to guess from."""
+        terms, state, along = self.data.terms, self.state, self.along
+        loops.margins(self.problem.n, terms.A, self.work.x, self.t)
+        y = self.t - terms.b
+        y -= np.clip(y, -terms.e, terms.e)
+        self.theta[:] = factor * np.clip(y * terms.inv, terms.lo, terms.hi)
+        moved = np.abs((self.work.x - first) @ terms.A[:, ::prediction.SHARE])
+        norms = np.maximum(self.data.norms[::prediction.SHARE], 1e-300)
+        apart = np.sqrt(prediction.NESTED - 1.0)  # see `prediction.PredictionRadius.from_samples`
+        far = float(np.quantile(moved / norms, prediction.QUANTILE))
+        state.error = prediction.MARGIN * far / apart
+        state.begin = loops.band(state, np.sqrt(np.square(moved).mean()) / apart)
+        state.factor, state.stride, state.follow, state.steps = factor, np.inf, 0.0, np.inf
+        state.primal, state.terms = loops.evaluate(self.t, self.theta, terms, factor)
+        state.primal += 0.5 * loops.length(self.work.x, self.data.free) ** 2
+        state.distance = 0.0
+        along.older[:] = self.t
 
     def look_back(self, factor: float) -> None:
         """Make up the margins one step back where only the last point's are known.

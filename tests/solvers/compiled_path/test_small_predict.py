@@ -7,7 +7,9 @@ import pytest
 
 import cvxscreen
 from cvxscreen.datasets import two_gaussians
+from cvxscreen.solvers import prediction
 from cvxscreen.solvers.compiled_path.loops import (
+    COLUMNS,
     FOLLOW,
     STATE,
     Terms,
@@ -124,3 +126,25 @@ def test_the_sum_of_fixed_terms_is_kept_up_to_date(rng) -> None:
         share = fixed_sum(terms, ratio, ratio, codes, last, new, work, most)
         np.testing.assert_allclose(work.rho, A @ new, rtol=1e-10, atol=1e-12)
         assert share == (15 / n if most == 50 else 1.0)
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_many_terms_are_begun_at_two_samples(repeated, intercept, monkeypatch) -> None:
+    """With fewer passes than from a rough solution of all of them, and the same certificate.
+
+    Where every term of the samples is the same one, they say that nothing moves: what they guess
+    is refuted, and the answer is as good.
+    """
+    X, y = two_gaussians(40_000, 4, seed=3)
+    if repeated:
+        X[::60], y[::60] = X[0], y[0]
+    problem = cvxscreen.svm(X, y, C=10.0, intercept=intercept)
+    passes = []
+    for least in (30_000, 10**9):
+        monkeypatch.setattr(prediction, "PILOT", least)
+        found = CompiledPath(problem, "certified", 1e-8).solve(np.array([10.0, 10.0, 20.0]))
+        assert len(found) == 3
+        assert found.proofs.ok.all()
+        passes.append(found.record[0, COLUMNS.index("passes")])
+    assert repeated or passes[0] < passes[1]
