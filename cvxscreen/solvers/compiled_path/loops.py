@@ -268,12 +268,16 @@ def smoothed_slopes(m: Any, terms: Any, work: Any, weight: Any) -> Any:
     theta, theta0 = work.theta, work.theta0
     fy, moved = 0.0, 0.0
     for i in range(m):
+        # s minimises f*(s) - t s + weight/2 (s - theta0)^2 with f*(s) = b s + e|s| + q/2 s^2 on
+        # [lo, hi]: the stationary point, soft-thresholded by e and clipped to the box.
         z = t[i] - b[i]
         y = z + weight * theta0[i]
         y -= min(max(y, -e[i]), e[i])
         s = min(max(y / (q[i] + weight), lo[i]), hi[i])
         theta[i] = s
         moved += (s - theta0[i]) ** 2
+        # r is the slope of the loss itself, so f(t) = r z - e|r| - q/2 r^2, and the
+        # Fenchel-Young term f(t) + f*(s) - t s is a difference of the two at r and s.
         y = z - min(max(z, -e[i]), e[i])
         r = min(max(y * inv[i], lo[i]), hi[i])
         fy += z * (r - s) - e[i] * (abs(r) - abs(s)) - 0.5 * q[i] * (r - s) * (r + s)
@@ -342,6 +346,8 @@ def direction(m: Any, terms: Any, work: Any, free: Any, base: Any, weight: Any) 
         inside[count] = i
         if (s > lo[i]) and (s < hi[i]) and (e[i] == 0.0 or s != 0.0):
             count += 1
+    # The Hessian is I + sum_K a_i a_i' / (q_i + weight), K the terms inside their box. With fewer
+    # of them than coordinates, Woodbury: (I + B'S B)^{-1} g = g - B'(S^{-1} + B B')^{-1} B g.
     if free < 0 and count < d:
         for p in range(count):
             i = inside[p]
@@ -370,8 +376,9 @@ def direction(m: Any, terms: Any, work: Any, free: Any, base: Any, weight: Any) 
             H[j, k] = 0.0
         H[j, j] = 1.0
         step[j] = -g[j]
-    if free >= 0:
+    if free >= 0:  # nothing penalises it: a small share of the largest curvature it can get
         H[free, free] = 1e-8 * base / weight + 1e-12
+    # H gets its sum of outer products from strips that stay in the cache, as sums over terms.
     width = B.shape[1]
     for first in range(0, count, width):
         last = min(first + width, count)
@@ -440,6 +447,8 @@ def newton(
     steps, used, since, at = 0, 0, 0, np.int64(-1)
     least = 1e-20 * weight
     while True:
+        # g = x + rho + A' theta is x - x_theta (M = I): with exact slopes its size is both
+        # the gradient and, squared and halved, the regulariser's part of the gap.
         fy, moved = smoothed_slopes(m, terms, work, weight)
         square = 0.0
         for j in range(d):
@@ -453,6 +462,7 @@ def newton(
                 square += total * total
         stationarity, gap, move = square, fy + 0.5 * square, 0.0
         if free >= 0:
+            # A dual point must have g_free = 0; one term is moved to make it so, at a cost.
             at, move, cost = balanced(m, terms, work, free, at)
             gap = np.inf
             if cost < np.inf:
@@ -479,6 +489,8 @@ def newton(
             since += 1
         if best <= target or steps >= limit or since > 60:
             return best, steps, best_g
+        # The proximal step is solved well enough, in the sense of Rockafellar's criterion (error at
+        # most 0.3 of the step): move its centre, and take a longer one the easier it was.
         if stationarity <= 0.09 * weight * moved or stationarity == 0.0:
             for i in range(m):
                 work.theta0[i] = theta[i]
@@ -486,12 +498,12 @@ def newton(
             weight = max(weight, least)
             used = 0
             continue
-        if used >= 12:
+        if used >= 12:  # too hard: a heavier proximal term makes the slopes smoother
             weight *= 4.0
             used = 0
             continue
         count = direction(m, terms, work, free, base, weight)
-        if count == 0 and used > 0:
+        if count == 0 and used > 0:  # no term has curvature: the step would be a gradient step
             weight *= 4.0
             used = 0
             continue
@@ -510,7 +522,7 @@ def newton(
             t[i] += size * work.dt[i]
         steps += 1
         used += 1
-        if steps % 20 == 0:
+        if steps % 20 == 0:  # t is kept by updates; their rounding adds up
             margins(m, A, x, t)
         if size == 0.0:
             weight *= 2.0
@@ -575,6 +587,7 @@ def choose(
         slope = lo[i] if low else 0.0
         slope = hi[i] if high else slope
         new[i] = slope * factor
+        # Without branches, so that the loop is vectorised: ZERO 0, LOW 1, HIGH 2, OTHER 3.
         codes[i] = 3 - 3 * zero - 2 * low - high  # at most one of them holds
     m = 0
     for i in range(n):
@@ -634,6 +647,8 @@ def gather(
     """
     terms, d = data.terms, data.terms.A.shape[0]
     scaling = factor / old if old > 0.0 else 1.0
+    # Feature by feature: writes are contiguous and reads go forward, which costs no more than
+    # gathering from a second copy of the data by rows.
     for j in range(d):
         for p in range(m):
             reduced.A[j, p] = terms.A[j, kept[p]]
@@ -898,6 +913,8 @@ def follow_path(
         gap, primal, fy, gradient, m = np.inf, 0.0, np.inf, np.inf, np.int64(n)
         staged = guess and aim < ROUGH and state.steps > 12.0
         at, slopes, old = before, last_theta, state.factor
+        # choose, gather, newton, lift, evaluate on everything, put back: as in the loop of
+        # screening: `refutations` are terms that were fixed on a piece they are not on.
         while rounds < 8 and done == 0.0:
             rounds += 1
             if rounds >= 7 or not fixing:
@@ -922,6 +939,7 @@ def follow_path(
             value, fy = evaluate(now, new, terms, factor)
             primal += value
             gap = fy + 0.5 * gradient * gradient
+            # The gap of the full problem; 0.3 leaves the certificate room for its rounding.
             if gap <= 0.3 * aim * primal:
                 done = 1.0
                 break
@@ -931,7 +949,7 @@ def follow_path(
             if wrong > 0:
                 share *= WIDER if guess else 3.0
                 weight = min(100.0 * state.begin, 1.0) * state.weight / factor
-            elif rough:
+            elif rough:  # its answer says where margins go: guess again, around it and narrower
                 worst, off = deviation(now, centre, norms)
                 scaled(1.0, now, centre)
                 ball = NARROW * worst
@@ -951,7 +969,7 @@ def follow_path(
         if guess:
             learn(now, centre, before, along.older, norms, state, stride, worst, off)
             state.steps = steps
-        elif known:
+        elif known:  # the share of the ball shrinks while it holds, and grows when refuted
             many = m > max(4 * d, n // 8)
             if fixing and rounds == 1:
                 state.share = max((0.93 if many else 0.99) * state.share, 0.01)
@@ -963,6 +981,7 @@ def follow_path(
             )
             if abs(stride) > 2.0 * COARSE:
                 state.begin = FAR
+        # Names are exchanged, not arrays copied; `along` gets its two back at the end.
         before, now, last_theta, new = now, before, new, last_theta
         state.factor, state.primal, state.terms, state.distance = factor, primal, fy, gradient
         if screen == SAFE:
