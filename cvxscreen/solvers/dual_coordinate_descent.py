@@ -79,7 +79,10 @@ SIDE = 500
 """Problems whose shorter side is at most this do not wait for a compiler: Newton steps on them take
 milliseconds."""
 WINDOW = 4
-"""Epochs over which the fall of the gap is measured."""
+"""Epochs over which the fall of the gap is measured near the end, and the least before a forecast."""
+FORECAST = 0.06
+"""Share of the budget that is spent before a forecast counts: the first ones are too high, above all
+right after terms have become active again."""
 CLOSE = 0.9
 """Share of the target at which the epochs' own estimate has to be."""
 WEIGHT = 10.0
@@ -572,6 +575,9 @@ def descend(
     the unpenalised coordinate, and whether the work was given up.
     """
     visited, done, centre, estimates = 0.0, 0, plan.centre, work.estimates
+    # The gap of an epoch between a quarter and a half of the way here (at first, of the first), and
+    # that of a later one, which takes its place.
+    old, old_gap, recent, recent_gap = 1, 0.0, WINDOW, 0.0
     while done < plan.most:
         visited += count
         gap, worst, left = epoch(rows, terms, theta, v, work, count, slack)
@@ -593,6 +599,7 @@ def descend(
         if gap == 0.0 or count == 0:
             break
         if done == 1:
+            old_gap = gap
             continue
         span = min(done - 1, WINDOW)
         fall = min((gap / estimates[span]) ** (1.0 / span), 0.999)
@@ -601,7 +608,15 @@ def descend(
             aim = max(aim, plan.relative * (plan.constant + dual_objective(terms, theta, v)))
         if gap * fall <= aim:
             break
-        ahead = np.log(aim / gap) / np.log(fall) if aim > 0.0 else np.inf
-        if done >= WINDOW and visited / theta.size + ahead * count / theta.size > plan.budget:
+        if done == WINDOW:
+            recent_gap = gap
+        elif done == 2 * recent:
+            old, old_gap, recent, recent_gap = recent, recent_gap, done, gap
+        if done < WINDOW or visited < FORECAST * plan.budget * theta.size:
+            continue
+        # The gap falls unevenly: from a few epochs alone the forecast is off by up to ten times.
+        trend = min((gap / old_gap) ** (1.0 / (done - old)), 0.999)
+        ahead = np.log(aim / gap) / np.log(trend) if aim > 0.0 else np.inf
+        if visited / theta.size + ahead * count / theta.size > plan.budget:
             return done, visited, count, slack, centre, True
     return done, visited, count, slack, centre, False

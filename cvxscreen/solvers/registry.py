@@ -159,7 +159,9 @@ def compiled_path(
     named = isinstance(solver, str) and solver.lower() in ("auto", "builtin")
     if not named:
         return False
-    return COMPILED_PATH.suits(problem) or (many and segments.suits_many(problem))
+    if many:
+        return COMPILED_PATH.suits(problem) or segments.suits_many(problem)
+    return COMPILED_PATH.suits(problem) and problem.d <= segments.WIDTH_OF_ONE
 
 
 def builtin_solver(problem: Problem, limits: Limits = UNLIMITED) -> Builtin:

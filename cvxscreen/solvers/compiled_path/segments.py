@@ -47,9 +47,12 @@ Array = NDArray[np.float64]
 NARROW, WIDTH = 64, 512
 """Most coordinates; more than the first only where there are as many terms.
 
-CPU seconds of one value of C, hinge with intercept and absolute loss, against the ordinary loop:
-20,000 x 149 0.3 and 0.4 against 5.8 and 3.5; 5,000 x 300 0.4 and 0.5 against 9.9 and 12.2;
-2,000 x 500 1.4 and 1.8, most of it in Cholesky factors that a library would make faster."""
+Of many values of C the ordinary loop takes 0.9 (10,000 x 300) to 2.8 times the time (600 x 200)."""
+WIDTH_OF_ONE = 256
+"""Most coordinates for a single value of C: BLAS forms the ordinary loop's systems.
+
+Measured, hinge, absolute and Huber's loss: the ordinary loop takes 1.2 to 1.6 times the time at
+d = 130, 0.75 (generated) to 1.1 times (dna, digits) at 180 to 256, 0.5 at 300 to 500."""
 
 SPARSE, SMOOTH_FILLED = 150, 0.15
 """Sparse rows of fewer coordinates, `FILLED` of which at least is not 0, are made dense for a path;
