@@ -79,10 +79,10 @@ SIDE = 500
 """Problems whose shorter side is at most this do not wait for a compiler: Newton steps on them take
 milliseconds."""
 WINDOW = 4
-"""Epochs over which the fall of the gap is measured near the end, and the least before a forecast."""
+"""Epochs over which the fall of the gap is measured near the end; the least before a forecast."""
 FORECAST = 0.06
-"""Share of the budget that is spent before a forecast counts: the first ones are too high, above all
-right after terms have become active again."""
+"""Share of the budget that is spent before a forecast counts: early ones are too high, above all
+after terms have become active again."""
 CLOSE = 0.9
 """Share of the target at which the epochs' own estimate has to be."""
 WEIGHT = 10.0
