@@ -298,8 +298,6 @@ class DualIterate:
     cache : PathCache, optional
         Where its solutions point to takes the place of a start that is no better. Without one the
         rows are read as they are, and nothing is evaluated at the start.
-    weight : float
-        Of the proximal term of an unpenalised coordinate, relative to its typical entry.
 
     Attributes
     ----------
@@ -330,7 +328,7 @@ class DualIterate:
 
     def __init__(
         self, problem: Problem, rows: Rows, start: Start | None, target: float,
-        cache: PathCache | None = None, weight: float = PROXIMAL_WEIGHT,
+        cache: PathCache | None = None,
     ) -> None:
         self.problem, self.target = problem, target
         self.cache = PathCache() if cache is None else cache
@@ -339,8 +337,8 @@ class DualIterate:
         self.centre = np.zeros(len(self.free)) if start is None else start.x[self.free]
         if len(self.free):
             sizes = float(np.sum(problem.free_columns**2)), float(np.sum(problem.norms**2))
-            weight *= sizes[0] / sizes[1] if min(sizes) > 0 else 1.0
-            diagonal[self.free] = min(weight, self._most_weight())
+            typical = sizes[0] / sizes[1] if min(sizes) > 0 else 1.0
+            diagonal[self.free] = min(PROXIMAL_WEIGHT * typical, self._most_weight())
         self.root = 1.0 / np.sqrt(diagonal)
         self.source: ScaledDesign | ScaledRows
         if cache is None:

@@ -85,8 +85,6 @@ FORECAST = 0.06
 after terms have become active again."""
 CLOSE = 0.9
 """Share of the target at which the epochs' own estimate has to be."""
-WEIGHT = 10.0
-"""Weight of the proximal term of an unpenalised coordinate, relative to its typical entry."""
 EPOCHS = 100_000
 """Epochs of a call at most."""
 HUGE = 1e300
@@ -236,7 +234,7 @@ class _Run:
         solver: DualCoordinateDescent,
     ) -> None:
         self.solver, self.target, self.problem = solver, target, problem
-        self.iterate = iterate = DualIterate(problem, rows, start, np.inf, weight=WEIGHT)
+        self.iterate = iterate = DualIterate(problem, rows, start, np.inf)
         iterate.correction[:] = 0.0
         self.limits, self.n, self.value = solver.limits, problem.n, 0.0
         self.epochs, self.passes, self.slow = 0, 0.0, False
