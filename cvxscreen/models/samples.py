@@ -104,6 +104,8 @@ def side_constraints(
         For shapes that do not fit, NaN, other directions than -1, 0 and 1, a feature that is left
         no coefficient but 0, or a row that no coefficients satisfy.
     """
+    if not nonneg and monotone is None and constraints is None:
+        return None  # most problems; what follows takes a millisecond
     sign = np.full(d, float(nonneg))
     if monotone is not None:
         direction = array("monotone", monotone)
