@@ -7,6 +7,7 @@ import pytest
 from tasks import shared_tasks
 
 import cvxscreen
+from cvxscreen.core.losses import Piece
 from cvxscreen.multitask.algorithms import Bcd, decided, fixed_by
 from cvxscreen.multitask.gap import intercept_ranges
 from cvxscreen.multitask.task_solver import TaskPoint, cold, solve_task
@@ -153,7 +154,7 @@ def test_a_sample_whose_slope_is_not_there_yet_is_not_fixed() -> None:
     """It is decided, but to hold it where it is would be wrong, and to move it alone unbalanced."""
     problem = problem_of("hinge", 4)
     points = solved(problem, problem.start_metric())
-    codes = np.zeros(problem.n, dtype=np.int8)  # as if all were proven on the zero piece
+    codes = np.full(problem.n, Piece.ZERO, dtype=np.int8)  # as if all were proven on the zero piece
     zero = np.concatenate([point.theta for point in points]) == 0.0
     for k, (part, fixed) in enumerate(
         zip(problem.parts, fixed_by(problem, points, codes), strict=True)
