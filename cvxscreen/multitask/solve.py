@@ -203,7 +203,8 @@ def solve_multitask(
         Whether block coordinate descent screens its U-steps (losses with kinks). The answer is the
         same either way, and it takes longer; see `cvxscreen.multitask.algorithms`.
     start : MultiTaskSolution, optional
-        Of the same tasks at other parameters; for block coordinate descent.
+        Of the same tasks at other parameters; for block coordinate descent. ``"auto"`` leaves it
+        out where it takes another algorithm.
     max_rounds : int, optional
     on_round : callable, optional
         Gets the record of every round.
@@ -221,6 +222,7 @@ def solve_multitask(
         one_of("start", start, MultiTaskSolution, "what `solve` returned for such tasks is needed")
     if name in ("auto", "builtin"):
         name = "fista" if problem.smooth and max(problem.sizes) > DENSE else "bcd"
+        start = start if name == "bcd" else None  # nobody chose a solver that takes none
     began = perf_counter()
     outcome = _run(problem, 0.5 * tol, name, screening, start, max_rounds, on_round, limits)
     M = outcome.metric.M

@@ -37,6 +37,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.designs.comparisons import Pairs
 from cvxscreen.designs.term_sets import Products
 from cvxscreen.errors import InvalidInput, NotSaved
+from cvxscreen.multitask import MultiTask, MultiTaskSolution, solve_multitask
 from cvxscreen.paths.record import Checkpoint, Path, PathPoint, Points, load_path, points_of
 from cvxscreen.screening.ranges import eps_interval
 from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, PathSegment, ready
@@ -61,6 +62,7 @@ __all__ = ["Path", "PathPoint", "load_path", "path"]
 
 
 PARAMETERS = ("C", "lam", "tau")
+OF_TASKS = ("alpha", "beta")
 
 
 def checked_values(values: ArrayLike | None) -> Array:
@@ -75,7 +77,7 @@ def checked_values(values: ArrayLike | None) -> Array:
 
 @or_cvxpy("cvxpy.path")
 def path(
-    problem: Problem | LpSvm,
+    problem: Problem | LpSvm | MultiTask,
     *,
     over: str = "C",
     values: ArrayLike | None = None,
@@ -88,18 +90,20 @@ def path(
     time_limit: float | None = None,
     max_iter: int | None = None,
 ) -> Path:
-    """Solve `problem` at every value of C, lambda or tau, each from the solution before it.
+    """Solve `problem` at every value of one parameter, each from the solution before it.
 
     A small problem does not wait for a compiler (see `solve`): last digits, within `tol`, may
     differ between a machine that has compiled the loops and one that has not.
 
     Parameters
     ----------
-    problem : Problem or LpSvm
-    over : {"C", "lam", "tau"}
+    problem : Problem, LpSvm or MultiTask
+    over : {"C", "lam", "tau", "alpha", "beta"}
         The parameter that changes; ``"tau"`` for quantile regression, whose level it is; ``"lam"``
         (or ``"lambda"``) for problems that have one (an LP-SVM has no other, and keeps no
-        checkpoint).
+        checkpoint);
+        ``"alpha"`` and ``"beta"`` for tasks that share a subspace (`raso`), which keep no
+        checkpoint either: `PathPoint.solution` has the subspace at each.
     values : sequence of float
         In the order to solve them; up or down. For metric learning they may be left out: 0.9 times
         the value before, from the largest that matters until the loss hardly falls (Yoshida et al.
@@ -161,11 +165,11 @@ def path(
     True
     """
     one_of(
-        "problem", problem, (Problem, LpSvm), "a path is for a problem from `svm`, `regression`, "
-        "`sparse_svm` or `rtlm`, and for a cvxpy.Problem with a parameter; solve others value by "
-        "value"
+        "problem", problem, (Problem, LpSvm, MultiTask), "a path is for a problem from `svm`, "
+        "`regression`, `sparse_svm`, `rtlm` or `raso`, and for a cvxpy.Problem with a parameter; "
+        "solve others value by value"
     )
-    over = choice("over", over, (*PARAMETERS, "lambda"))
+    over = choice("over", over, (*PARAMETERS, *OF_TASKS, "lambda"))
     over = "lam" if over == "lambda" else over
     tol = tolerance(tol)
     check_request(mode, tol)
@@ -183,6 +187,17 @@ def path(
         lp = LpRun(problem, tol, mode, limits, max_iter)
         grid = checked_values(values)
         return _followed(lp, grid, Checkpoint(None, ""), problem.n, progress, one=False)
+    if isinstance(problem, MultiTask):
+        for name, given in (("eps", eps), ("checkpoint", checkpoint)):
+            if given is not None:
+                raise InvalidInput(f"`{name}`: a path of tasks that share a subspace takes none.")
+        if over not in OF_TASKS:
+            raise InvalidInput(f"`over` is {over!r}; tasks from `raso` have {OF_TASKS}.")
+        tasks = TasksRun(problem, over, tol, mode, solver, limits, max_iter)
+        grid = checked_values(values)
+        return _followed(tasks, grid, Checkpoint(None, ""), problem.n, progress, one=False)
+    if over in OF_TASKS:
+        raise InvalidInput(f"`over` is {over!r}, which tasks from `raso` have; use 'C'.")
     ours = isinstance(solver, str) and solver.lower() in ("auto", "builtin")
     method = "auto"
     if metric and not ours:
@@ -219,8 +234,8 @@ def path(
 
 
 def _followed(
-    run: Run | MetricRun | LpRun | EpsRun, grid: Array | None, saved: Checkpoint, terms: int,
-    progress: bool, *, one: bool,
+    run: Run | MetricRun | LpRun | EpsRun | TasksRun, grid: Array | None, saved: Checkpoint,
+    terms: int, progress: bool, *, one: bool,
 ) -> Path:
     """Let `run` go along `grid`, `one` value at a time or as many as it likes, and save.
 
@@ -701,6 +716,50 @@ class LpRun:
             return
         self.points.append(_record(found, started=self.previous is not None))
         self.previous, self.note = found, f"lam={lam:.3g}, kept {found.kept:,}"
+
+
+class TasksRun:
+    """What `Run` is for tasks that share a subspace: each value from the metric of the one before.
+
+    Nothing is known about a value from the one before but where to start: the joint objective is
+    not strongly convex, so no ball around its optimum moves along (`cvxscreen.multitask.gap`).
+    """
+
+    ended = False
+
+    def __init__(
+        self, problem: MultiTask, over: str, tol: float, mode: str, solver: str | SubproblemSolver,
+        limits: Limits, max_iter: int | None,
+    ) -> None:
+        if not isinstance(solver, str):
+            raise InvalidInput("`solver`: tasks that share a subspace take solvers by name only.")
+        self.problem, self.over, self.tol, self.mode = problem, over, tol, mode
+        self.solver, self.limits, self.max_iter = solver, limits, max_iter
+        self.points, self.note = Points(), ""
+        self.previous: MultiTaskSolution | None = None
+
+    def advance(self, grid: Array) -> None:
+        """Add one point; none where the time is up."""
+        value = float(grid[0])
+        alpha, beta = (value, None) if self.over == "alpha" else (None, value)
+        warm = self.solver.lower() in ("auto", "builtin", "bcd", "plain")
+        found = solve_multitask(
+            self.problem.with_(alpha=alpha, beta=beta), tol=self.tol, mode=self.mode,
+            solver=self.solver, start=self.previous if warm else None,
+            limits=self.limits.each(self.max_iter),
+        )
+        if found.status == TIME:
+            self.limits.spent()  # this point is not finished, so it does not count
+            return
+        proof = found.certificate
+        self.points.append(PathPoint(
+            value=value, x=found.U.T.ravel(), theta=found.theta, objective=proof.primal,
+            gap=proof.gap, relative_gap=proof.relative_gap, status=found.status,
+            before={"zero": 0.0, "linear": 0.0, "quadratic": 0.0}, kept=self.problem.n,
+            predicted=0, refuted=0, rounds=len(found.rounds), seconds=found.seconds,
+            over=self.over, screened=False, solution=found,
+        ))
+        self.previous, self.note = found, f"{self.over}={value:.3g}, {len(found.rounds)} rounds"
 
 
 def lambda_only(over: str, checkpoint: object) -> None:

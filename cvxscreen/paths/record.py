@@ -18,6 +18,7 @@ from cvxscreen._support.validation import array, file_path, flag, number, one_of
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput, MissingDependency, NotSaved
+from cvxscreen.multitask import MultiTaskSolution
 from cvxscreen.plots import rejection
 
 Array = NDArray[np.float64]
@@ -58,6 +59,9 @@ class PathPoint:
     serves : pair of float, optional
         On a path to a relative `eps`: the lowest and the highest C at which `x` is within `eps` of
         optimal.
+    solution : MultiTaskSolution, optional
+        Of tasks that share a subspace the whole answer: its ``U``, ``b``, ``M`` and ``subspace``
+        (`x` is ``U``, one task after the other). It is not saved.
 
     Examples
     --------
@@ -88,6 +92,7 @@ class PathPoint:
     screened: bool = True
     warm: Mapping[str, Any] = field(default_factory=dict)
     serves: tuple[float, float] | None = None
+    solution: MultiTaskSolution | None = None
 
 
 class Points(Sequence[PathPoint]):
@@ -420,7 +425,7 @@ class Checkpoint:
             arrays[f"x{i}"], arrays[f"theta{i}"] = row["x"], row["theta"]
             plain.append({
                 k: dict(v) if isinstance(v, Mapping) else v
-                for k, v in row.items() if k not in ("x", "theta")
+                for k, v in row.items() if k not in ("x", "theta", "solution")
             })
         head = json.dumps({"digest": self.digest, "terms": terms, "rows": plain})
         try:

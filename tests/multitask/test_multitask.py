@@ -318,3 +318,59 @@ def test_solvers_of_cvxpy_by_name(solver: str, loss: str) -> None:
 def test_a_solver_that_nobody_has_is_refused() -> None:
     with pytest.raises(cvxscreen.UnknownName, match="bcd"):
         cvxscreen.solve(small(3), solver="nothing")
+
+
+# -- along alpha and beta -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("over", ["alpha", "beta"])
+def test_a_path_has_the_answers_of_single_solves_and_the_subspaces(over: str, tmp_path) -> None:
+    problem = cvxscreen.raso(shared_tasks(4, 8, 60, 2, seed=0), h=2, alpha=0.1, beta=0.01)
+    values = [0.003, 0.02, 0.2]
+    path = cvxscreen.path(problem, over=over, values=values, tol=1e-8)
+    assert path.finished
+    assert path.points[0].over == over
+    np.testing.assert_array_equal(path.values, values)
+    for value, point in zip(values, path.points, strict=True):
+        alone = cvxscreen.solve(problem.with_(**{over: value}), tol=1e-8)
+        assert point.status == "optimal"
+        assert point.objective == pytest.approx(alone.value, rel=2e-8)
+        again = point.solution
+        assert getattr(again.problem, over) == value
+        np.testing.assert_array_equal(point.x.reshape(4, 8).T, again.U)
+        V = again.subspace
+        np.testing.assert_allclose(V.T @ V, np.eye(2), atol=1e-12)
+        # It is the subspace of M: no other two directions hold more of it.
+        assert np.trace(V.T @ again.M @ V) == pytest.approx(
+            np.linalg.eigvalsh(again.M)[-2:].sum(), rel=1e-12
+        )
+    path.save(tmp_path / "path.npz")
+    loaded = cvxscreen.load_path(tmp_path / "path.npz")
+    np.testing.assert_array_equal(loaded.points[2].x, path.points[2].x)
+    assert loaded.points[2].solution is None
+    assert over in str(path)
+
+
+def test_a_path_of_tasks_goes_along_with_solvers_that_take_no_start() -> None:
+    problem = cvxscreen.raso(
+        shared_tasks(3, 5, 60, 2, seed=1), h=2, alpha=0.1, beta=0.01, loss="squared_hinge"
+    )
+    for solver in ("fista", "admm"):
+        path = cvxscreen.path(problem, over="beta", values=[0.01, 0.02], tol=1e-4, solver=solver)
+        assert [point.status for point in path.points] == ["optimal", "optimal"]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"over": "C"}, "`over` is 'C'"),
+        ({"over": "alpha", "eps": 0.1}, "`eps`"),
+        ({"over": "alpha", "checkpoint": "x.npz"}, "`checkpoint`"),
+    ],
+)
+def test_what_a_path_of_tasks_does_not_take_is_named(more, message: str) -> None:
+    problem = cvxscreen.raso(shared_tasks(2, 4, 20, 1, seed=1), h=1, alpha=0.1, beta=0.01)
+    with pytest.raises(InvalidInput, match=message):
+        cvxscreen.path(problem, values=[0.1], **more)
+    with pytest.raises(InvalidInput, match="`raso`"):
+        cvxscreen.path(cvxscreen.svm(problem.X[0], problem.y[0]), over="alpha", values=[0.1])
