@@ -748,8 +748,8 @@ class TasksRun:
             solver=self.solver, start=self.previous if warm else None,
             limits=self.limits.each(self.max_iter),
         )
-        if found.status == TIME:
-            self.limits.spent()  # this point is not finished, so it does not count
+        if found.status == TIME:  # not finished, so it does not count
+            self.limits.spent()
             return
         proof = found.certificate
         self.points.append(PathPoint(
