@@ -748,7 +748,8 @@ class TasksRun:
             solver=self.solver, start=self.previous if warm else None,
             limits=self.limits.each(self.max_iter),
         )
-        if found.status == TIME:  # not finished, so it does not count
+        late = found.status == TIME
+        if late:  # not finished, so it does not count
             self.limits.spent()
             return
         proof = found.certificate
