@@ -55,6 +55,7 @@ from cvxscreen.solvers.solution import (
     onward_start,
     shares_proven,
 )
+from cvxscreen.solvers.solve import solve_problem
 
 Array = NDArray[np.float64]
 
@@ -229,6 +230,7 @@ def path(
     ) if metric else Run(
         problem, points, tol, mode, solver, over, limits=limits, max_iter=max_iter,
         recorded=checkpoint is not None,
+        alone=len(grid) == 1 and time_limit is None,
     )
     return _followed(followed, grid, saved, problem.n, progress, one=checkpoint is not None)
 
@@ -332,6 +334,7 @@ class Run:
         over: str = "C",
         *,
         recorded: bool = False,
+        alone: bool = False,
         limits: Limits = UNLIMITED,
         max_iter: int | None = None,
     ) -> None:
@@ -343,7 +346,9 @@ class Run:
         self.path_cache = PathCache()
         self.missed, self.note, self.ended = 0, "", False
         plain = over == "C" and max_iter is None  # the compiled loop counts no iterations
-        self.waiting = plain and compiled_path(problem, solver, many=True)
+        # A value alone is a solve, by whichever engine `solve` takes.
+        self.alone = alone and plain and not recorded
+        self.waiting = plain and not self.alone and compiled_path(problem, solver, many=True)
         self.pays = False
         self.compile(at_once=recorded)
 
@@ -433,7 +438,12 @@ class Run:
             start = self.resume(here, self.points[-1])
         if isinstance(inner, DualActiveSet) and not self.recorded:
             inner = replace(inner, path_cache=self.path_cache)
-        point, found = _one(here, start, self.tol, self.mode, inner)
+        began = perf_counter()
+        if self.alone:
+            found = solve_problem(here, tol=self.tol, mode=self.mode, solver=self.solver)
+        else:
+            found = solve_screened(here, inner, mode=self.mode, tol=self.tol, start=start)
+        point = _record_of(found, perf_counter() - began)
         if point.status == TIME:
             self.limits.spent()  # this point is not finished, so it does not count
             return
@@ -528,14 +538,11 @@ def _proven_before(
     return {kind: shares[kind] for kind in (*NOTHING, "dropped") if kind in shares}
 
 
-def _one(
-    here: Problem, start: Start | None, tol: float, mode: str, inner: SubproblemSolver
-) -> tuple[PathPoint, Solution]:
-    began = perf_counter()
-    found = solve_screened(here, inner, mode=mode, tol=tol, start=start)
+def _record_of(found: Solution, seconds: float) -> PathPoint:
+    """A solution as a point of a path."""
     last = found.rounds[-1] if found.rounds else None
-    point = PathPoint(
-        value=here.C,
+    return PathPoint(
+        value=found.problem.C,
         x=found.x,
         theta=found.theta if isinstance(found.theta, np.ndarray) else np.zeros(0),
         objective=found.value,
@@ -545,14 +552,13 @@ def _one(
         before=found.before if isinstance(found.before, LazyRates) else NOTHING | {
             k: v for k, v in found.before.items() if k in (*NOTHING, "dropped")
         },
-        kept=last.kept if last else here.n,
+        kept=last.kept if last else found.problem.n,
         predicted=last.predicted if last else 0,
         refuted=sum(r.refuted for r in found.rounds),
         rounds=len(found.rounds),
-        seconds=perf_counter() - began,
+        seconds=seconds,
         features=last.features if last else None,
     )
-    return point, found
 
 
 def known_points(

@@ -72,14 +72,14 @@ def test_a_checkpoint_resumes_where_it_stopped(solver, tmp_path: FilePath, monke
     solved: list[float] = []
     compiled = solver == "auto"
     where = CompiledPath if compiled else vars(path_run)
-    name = "solve" if compiled else "_one"
+    name = "solve" if compiled else "solve_screened"
     real = vars(where)[name] if compiled else where[name]
 
-    def stopping(*args):
+    def stopping(*args, **options):
         if len(solved) == 3:
             raise KeyboardInterrupt
         solved.append(1.0)
-        return real(*args)
+        return real(*args, **options)
 
     (monkeypatch.setattr if compiled else monkeypatch.setitem)(where, name, stopping)
     part = solve_path(problem, values=GRID, checkpoint=file, solver=solver)

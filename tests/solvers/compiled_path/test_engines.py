@@ -47,6 +47,20 @@ def test_solve_takes_the_engine_of_a_path(loss: str, intercept: bool, monkeypatc
     assert ours.screening.zero.mean() == pytest.approx(theirs.screening.zero.mean(), abs=0.02)
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_path_of_one_value_is_a_solve(loss: str, sparse: bool) -> None:
+    """The same engine, also where many values would take another: the same answer to the bit."""
+    problem = build(Case(loss, intercept=True, n=500, storage="csr64" if sparse else "dense64"))
+    assert segments.suits_many(problem) == sparse
+    (point,) = cvxscreen.path(problem, values=[0.3]).points
+    found = cvxscreen.solve(problem.with_(C=0.3))
+    np.testing.assert_array_equal(point.x, found.x)
+    np.testing.assert_array_equal(point.theta, found.theta)
+    assert point.kept == found.rounds[-1].kept
+    assert set(point.before) >= {"zero", "linear"}
+
+
 def test_what_the_compiled_loop_cannot_do_goes_to_the_ordinary_one(monkeypatch) -> None:
     """Bounds, a start, a limit, proofs before solving, or a solver by name."""
     problem = cvxscreen.svm(X, Y)
