@@ -81,6 +81,27 @@ TAKEN: dict[str, Callable[[Variables], Form]] = {
     "hinge beside another slack": lambda s: (
         minimise(s.ridge, cp.sum(s.xi), 0.1 * cp.sum(s.u)),
         [s.xi >= 0, s.xi >= 1 - s.margin, cp.abs(s.residual) <= s.u]),
+    "squared hinge": lambda s: (
+        minimise(s.ridge, 0.7 * cp.sum_squares(s.xi)), [s.xi >= 1 - s.margin]),
+    "squared hinge with its zero": lambda s: (
+        minimise(s.ridge, cp.sum_squares(s.xi) / N), [s.xi >= 0, s.margin >= 1 - s.xi]),
+    "squared hinge, a non-negative slack": lambda s: (
+        minimise(s.ridge, cp.quad_over_lin(s.pos, 3.0)), [s.pos >= 1 - s.margin]),
+    "squared hinge, weighted": lambda s: (
+        minimise(s.ridge, weights @ cp.square(s.xi), 0.5 * cp.sum(s.xi**2)),
+        [s.xi >= 1 - s.margin, s.xi >= -2]),
+    "squared hinge, a maximisation": lambda s: (
+        cp.Maximize(-s.ridge - cp.sum_squares(s.xi)), [s.xi >= 1 - s.margin]),
+    "squared hinge, the other way": lambda s: (
+        minimise(s.ridge, cp.sum_squares(s.xi)), [s.xi >= 2.0 * s.residual - 0.1]),
+    "squared tube with one slack": lambda s: (
+        minimise(s.ridge, cp.sum_squares(s.xi)),
+        [s.residual <= 0.3 + s.xi, -s.residual <= 0.3 + s.xi]),
+    "squared distance": lambda s: (
+        minimise(s.ridge, cp.sum_squares(s.xi)), [cp.abs(s.residual) <= s.xi]),
+    "squared and linear slacks": lambda s: (
+        minimise(s.ridge, cp.sum(s.u), 0.3 * cp.sum_squares(s.xi)),
+        [s.u >= 0, s.u >= 1 - s.margin, s.xi >= s.residual]),
 }
 
 LEFT: dict[str, Callable[[Variables], Form]] = {
@@ -122,6 +143,30 @@ LEFT: dict[str, Callable[[Variables], Form]] = {
     "in another loss": lambda s: (
         minimise(s.ridge, cp.sum(s.xi), cp.sum(cp.pos(X[:, :1] @ s.xi[:1] - 1))),
         [s.xi >= 0, s.xi >= 1 - s.margin]),
+    "squared, above a floor": lambda s: (
+        minimise(s.ridge, cp.sum_squares(s.xi)), [s.xi >= 0.2, s.xi >= 1 - s.margin]),
+    "squared, above some floors": lambda s: (
+        minimise(s.ridge, cp.sum_squares(s.xi)),
+        [s.xi >= np.where(np.arange(N) < 9, 0.4, 0.0), s.xi >= 1 - s.margin]),
+    "squared, the wrong side": lambda s: (
+        minimise(s.ridge, cp.sum_squares(s.xi)), [s.xi <= s.margin - 1]),
+    "squared, two slopes": lambda s: (
+        minimise(s.ridge, cp.sum_squares(s.xi)),
+        [s.xi >= 2 * s.residual - 0.1, s.xi >= -s.residual - 0.1]),
+    "squared, bounded above": lambda s: (
+        minimise(s.ridge, cp.sum_squares(s.xi)), [s.xi <= 50, s.xi >= 1 - s.margin]),
+    "squared, one entry held twice": lambda s: (
+        minimise(s.ridge, cp.sum_squares(s.xi)), [s.xi >= 1 - s.margin, s.xi[3] >= 0.5]),
+    "squared, two slacks in one bound": lambda s: (
+        minimise(s.ridge, cp.sum_squares(s.xi), 2.0 * cp.sum_squares(s.u)),
+        [s.u + s.xi >= 1 - s.margin]),
+    "squared, some entries": lambda s: (
+        minimise(s.ridge, cp.sum_squares(s.xi[:60]), 2.0 * cp.sum_squares(s.xi[60:])),
+        [s.xi >= 1 - s.margin]),
+    "squared, a shifted square": lambda s: (
+        minimise(s.ridge, cp.sum_squares(s.xi + 1)), [s.xi >= 1 - s.margin]),
+    "squared, in an equality": lambda s: (
+        minimise(s.ridge, cp.sum_squares(s.xi)), [s.xi == 1 - s.margin]),
     "an equality": lambda s: (
         minimise(s.ridge, cp.sum(s.u), cp.sum(s.v)), [s.residual == s.u - s.v, s.u >= 0, s.v >= 0]),
 }
@@ -164,6 +209,13 @@ def test_near_misses_are_left_to_the_cone_form(name: str) -> None:
     compared(LEFT[name], unique, solver="CLARABEL", **TIGHT)
 
 
+def test_other_powers_are_no_squares() -> None:
+    s = Variables()
+    for power in (1.5, 3, 4):
+        cost = cp.sum(cp.power(s.pos, power))
+        assert not slacks(cp.Problem(minimise(s.ridge, cost), [s.pos >= 1 - s.margin]))
+
+
 def test_numbers_in_parameters() -> None:
     """Costs, kinks and data that are parameters: each solve is of their present values."""
     s = Variables()
@@ -174,11 +226,14 @@ def test_numbers_in_parameters() -> None:
     hinge = cp.Problem(
         minimise(s.ridge, C * cp.sum(s.xi)),
         [s.xi >= 0, s.xi >= 1 - cp.multiply(labels, X @ s.w + s.b)])
+    squared = cp.Problem(
+        minimise(s.ridge, C * cp.sum_squares(s.xi)),
+        [s.residual <= eps + s.xi, -s.residual <= eps + s.xi])
     labels.value = y
     steps = ((1.0, 0.3, 1.0), (2.0, 0.3, 1.0), (2.0, 0.1, -1.0), (0.0, 0.1, 1.0), (1.0, 0.0, 1.0))
     for C.value, eps.value, sign in steps:
         labels.value = sign * y
-        for problem in (tube, hinge):
+        for problem in (tube, hinge, squared):
             problem.solve(method="screen", tol=1e-9, solver="builtin")
             value, duals = problem.value, [c.dual_value for c in problem.constraints]
             assert value == pytest.approx(problem.solve(solver="CLARABEL", **TIGHT), abs=1e-6)
@@ -214,6 +269,18 @@ def test_multipliers_are_shares_of_the_slope() -> None:
         np.testing.assert_allclose(shares.sum(axis=0), c)
         np.testing.assert_allclose(shares[0] - shares[2], slope, atol=1e-15)
     np.testing.assert_allclose(slack.bound(t), np.maximum(np.abs(t) - 0.5, 0.0))
+
+
+def test_multipliers_of_squares_are_their_slopes() -> None:
+    """``sum_k lambda_k = 2 c xi`` and ``sum_k lambda_k s_k = slope`` with ``s = -2, 0, 2``."""
+    t, c = np.linspace(-3.0, 3.0, 13), np.linspace(1.0, 2.0, 13)
+    made = [cp.Variable(13) >= 0 for _ in range(2)]
+    lines = ((-1, 0.0, 0.0), (0, 2.0, -0.5), (1, -2.0, -0.5))
+    slack = Slack(cp.Variable(13), tuple(made), lines, np.array([[2], [0], [1]]), squared=True)
+    xi = slack.bound(t)
+    shares = np.array(list(slack.multipliers(4.0 * c * xi * np.sign(t), c).values()))
+    np.testing.assert_allclose(shares[0], np.where(t > 0, 2.0 * c * xi, 0.0))
+    np.testing.assert_allclose(shares[1], np.where(t < 0, 2.0 * c * xi, 0.0))
 
 
 def test_a_misread_bound_is_refused() -> None:

@@ -18,7 +18,9 @@ The same losses written with slack variables are read here, too::
 
 is ``F + sum_i c_i max_k g_k,i`` where nothing else holds ``xi``. The slacks and their constraints
 are then taken out of the problem (`Slack`), and come back with the solution: ``xi`` is the largest
-bound, and the multipliers of its bounds are the shares of the loss's slope.
+bound, and the multipliers of its bounds are the shares of the loss's slope. Squares of slacks,
+``<c, xi^2>``, are read in the same way; there zero is a bound even where nobody wrote it, as a
+square pulls its slack no lower.
 
 Numbers are read at the parameters' present values; `read_losses` reads them again.
 """
@@ -129,12 +131,15 @@ class Slack:
         All bounds, with the position of the constraint that each is from; -1 for ``nonneg=True``.
     active : array of int, shape (a, k) or (a, 1)
         The two or three lines that are the largest somewhere, by increasing slope.
+    squared : bool
+        The loss is ``xi^2``, and not ``xi``.
     """
 
     variable: Any
     constraints: tuple[Any, ...]
     lines: tuple[tuple[int, Any, Any], ...]
     active: Index
+    squared: bool = False
 
     def bound(self, arguments: Array, of: int | None = None) -> Array:
         """The largest bound (of the constraint at position `of`) at the arguments, shape (k,)."""
@@ -145,7 +150,8 @@ class Slack:
         """Multipliers of the constraints, by their identifiers.
 
         The two lines that meet at an entry's argument share its weight so that their slopes sum to
-        the loss's own: ``sum_k lambda_k = c`` and ``sum_k lambda_k s_k = slope``.
+        the loss's own: ``sum_k lambda_k = c`` and ``sum_k lambda_k s_k = slope``. Of a square the
+        first sum is ``2 c xi``, which is what the one line with a slope that is active must have.
 
         Parameters
         ----------
@@ -156,6 +162,10 @@ class Slack:
         k = len(weight)
         at, active = np.arange(k), np.broadcast_to(self.active, (len(self.active), k))
         slopes = np.array([np.broadcast_to(s, k) for _, s, _ in self.lines])
+        if self.squared:
+            own = slopes[active, at]
+            weight = np.divide(slope, own, out=np.zeros(own.shape), where=own != 0).max(axis=0)
+            weight = np.maximum(weight, 0.0)
         first, second = active[0], active[1]
         if len(active) == 3:
             right = slope > weight * slopes[active[1], at]
@@ -618,10 +628,14 @@ def _slack_losses(
     costs = [_slack_costs(part.expr, factor) for part, factor in rest]
     wanted: dict[int, Any] = {}
     total: dict[int, Array] = {}
-    for variable, weight in (pair for cost in costs for pair in cost):
+    powers: dict[int, set[int]] = {}
+    for variable, weight, power in (term for cost in costs for term in cost):
+        powers.setdefault(variable.id, set()).add(power)
         if variable.size > 1:  # of a loop over scalars the rules make one group
             wanted[variable.id] = variable
             total[variable.id] = total.get(variable.id, np.zeros(variable.size)) + weight
+    for key in [key for key in wanted if len(powers[key]) > 1]:
+        del wanted[key]
     # What occurs elsewhere in the objective is no slack.
     others = [part.expr for (part, _), cost in zip(rest, costs, strict=True) if not cost]
     for expr in [*others, *(group.argument for group in groups)]:
@@ -635,14 +649,14 @@ def _slack_losses(
     found: dict[int, LossGroup] = {}
     for key, variable in wanted.items():
         try:
-            found[key] = _slack_group(variable, total[key], holding[key])
+            found[key] = _slack_group(variable, total[key], holding[key], powers[key] == {2})
         except _Other:
             continue
     # A bound of two slacks, and a cost that is shared with what is no slack, are for the rules.
     while True:
         bad = {
             key
-            for group in [[v.id for v, _ in cost] for cost in costs]
+            for group in [[v.id for v, _, _ in cost] for cost in costs]
             if not all(key in found for key in group)
             for key in group
         }
@@ -657,16 +671,14 @@ def _slack_losses(
             del found[key]
     left = [
         pair for pair, cost in zip(rest, costs, strict=True)
-        if not cost or any(v.id not in found for v, _ in cost)
+        if not cost or any(v.id not in found for v, _, _ in cost)
     ]
     return list(found.values()), left
 
 
-def _slack_costs(expr: Any, factor: float) -> list[tuple[Any, Array]]:
-    """The variables in ``factor * expr`` and their weights, where it is ``sum_v <c_v, v>``."""
-    found: list[tuple[Any, Array]] = []
-    if not expr.is_affine():
-        return found
+def _slack_costs(expr: Any, factor: float) -> list[tuple[Any, Array, int]]:
+    """Variables, weights and powers (1 or 2), where ``factor * expr`` is ``sum <c, v^power>``."""
+    found: list[tuple[Any, Array, int]] = []
     try:
         _weigh_variables(expr, np.array([factor]), found)
     except _Other:
@@ -674,11 +686,20 @@ def _slack_costs(expr: Any, factor: float) -> list[tuple[Any, Array]]:
     return found
 
 
-def _weigh_variables(expr: Any, weight: Array, found: list[tuple[Any, Array]]) -> None:
-    """Collect ``<weight, vec(expr)>`` as weighted variables."""
+def _weigh_variables(expr: Any, weight: Array, found: list[tuple[Any, Array, int]]) -> None:
+    """Collect ``<weight, vec(expr)>`` as weighted variables and squares of variables."""
     kind = type(expr).__name__
     if isinstance(expr, cp.Variable):
-        found.append((expr, np.broadcast_to(weight, expr.size)))
+        found.append((expr, np.broadcast_to(weight, expr.size), 1))
+    elif kind in ("Power", "PowerApprox") and isinstance(expr.args[0], cp.Variable):
+        if float(_values(expr.p, 1)[0]) != 2.0:
+            raise _Other
+        found.append((expr.args[0], np.broadcast_to(weight, expr.size), 2))
+    elif kind == "quad_over_lin" and expr.size == 1 and isinstance(expr.args[0], cp.Variable):
+        if not expr.args[1].is_constant():
+            raise _Other
+        each = weight / _values(expr.args[1], 1)
+        found.append((expr.args[0], np.broadcast_to(each, expr.args[0].size), 2))
     elif kind == "Sum" and expr.size == 1:
         _weigh_variables(expr.args[0], np.broadcast_to(weight, expr.args[0].size), found)
     elif kind == "AddExpression" and all(arg.size == expr.size for arg in expr.args):
@@ -701,22 +722,26 @@ def _weigh_variables(expr: Any, weight: Array, found: list[tuple[Any, Array]]) -
         raise _Other
 
 
-def _slack_group(variable: Any, weight: Array, constraints: list[Any]) -> LossGroup:
+def _slack_group(
+    variable: Any, weight: Array, constraints: list[Any], squared: bool
+) -> LossGroup:
     """The losses that `variable` is, where all of `constraints` are lower bounds of its entries."""
     given = {name for name, value in variable.attributes.items() if value not in (None, False)}
     if not (given <= {"nonneg"} and (weight > 0).all() and np.isfinite(weight).all()):
         raise _Other
-    lines = NOTHING if "nonneg" in given else None
-    owners = [-1] if "nonneg" in given else []
+    # A square does not go below zero by itself, so that zero as a bound has no multiplier.
+    lines = NOTHING if "nonneg" in given or squared else None
+    owners = [] if lines is None else [-1]
     for position, constraint in enumerate(constraints):
         bound = _lower_bound(constraint, variable)
         lines = bound if lines is None else lines.maximum(bound)
         owners += [position] * len(bound.slopes)
     if lines is None:
         raise _Other
-    group = _folded(lines, weight, squared=False)
+    group = _folded(lines, weight, squared=squared)
     every = tuple(zip(owners, lines.slopes, lines.heights, strict=True))
-    return replace(group, slack=Slack(variable, tuple(constraints), every, _active(lines)[2]))
+    slack = Slack(variable, tuple(constraints), every, _active(lines)[2], squared)
+    return replace(group, slack=slack)
 
 
 def _lower_bound(constraint: Any, variable: Any) -> _Lines:
