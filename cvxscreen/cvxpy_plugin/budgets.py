@@ -50,6 +50,7 @@ from cvxscreen.cvxpy_plugin.request import DEFAULT
 from cvxscreen.errors import CvxscreenError, InvalidInput
 from cvxscreen.screening.reduction import Selection
 from cvxscreen.solvers.interface import SubproblemResult, call_checked
+from cvxscreen.solvers.interior_point import within_budget
 from cvxscreen.solvers.loop import run
 from cvxscreen.solvers.relaxation import FEWEST, LEAST, REFUTED, WORTH, sample
 from cvxscreen.solvers.screened import ScreenedProblem, Times
@@ -62,8 +63,8 @@ MAX_ROUNDS = 20
 """Rounds at most before everything is kept; two to four are usual."""
 KEEP = 0.5
 """Terms kept around the optimum of a sample of s of n terms, in units of ``n sqrt(d / s)``: half a
-deviation of a margin. A solver of CVXPY takes the reduced problem, for which a term costs more than
-for the built-in one, and what was missed is put back."""
+deviation of a margin. A solver of CVXPY may take the reduced problem, for which a term costs more
+than for the built-in one, and what was missed is put back."""
 LOOSER = (0.0, 0.03, 0.3)
 """By what share of its level a sample's budget is raised, until the sample is feasible: it is a
 first guess, and a mean over a sample of thousands is off by a few per cent of it."""
@@ -175,6 +176,8 @@ class ScreenedBudgets(
         Solver of the reduced problems.
     tol : float
         Relative gap on the full problem.
+    built_in : bool
+        Whether the built-in interior point method is tried before `cvxpy_solver`.
     """
 
     def __init__(
@@ -183,8 +186,10 @@ class ScreenedBudgets(
         parts: tuple[Problem, ...],
         cvxpy_solver: CvxpySolver,
         tol: float,
+        built_in: bool = True,
     ) -> None:
         self.made, self.parts, self.cvxpy_solver, self.tol = made, parts, cvxpy_solver, tol
+        self.built_in, self.steps = built_in, 0
         self.sampled = parts[-1] is not made.budgets[-1]
         self.limits = cvxpy_solver.limits
         self.terms = sum(part.n for part in parts)
@@ -219,10 +224,13 @@ class ScreenedBudgets(
                 replace(part, constant=part.constant - share * abs(part.constant))
                 for part in parts[1:]
             ))
-            nested = ScreenedBudgets(self.made, looser, self.cvxpy_solver, self.tol)
+            nested = ScreenedBudgets(
+                self.made, looser, self.cvxpy_solver, self.tol, self.built_in
+            )
             nested.begin()
             run(nested)
             self.solving += nested.solving
+            self.steps += nested.steps
             if nested.centre is not None or nested.result.status != "infeasible":
                 break
         if nested.centre is None:
@@ -282,8 +290,21 @@ class ScreenedBudgets(
         self, reduced: tuple[Problem, ...], selection: tuple[Selection, ...]
     ) -> BudgetedPair | None:
         """The solver's answer; it takes neither a start nor a target."""
-        written = WriteBudgets(reduced[1:])
         began = perf_counter()
+        if len(reduced) == 2 and self.built_in:
+            # What it does not solve is the other solver's: an infeasible or unbounded problem too.
+            directly = within_budget(*reduced, limits=self.limits)
+            if directly is not None:
+                self.solving += perf_counter() - began
+                self.steps += directly.steps
+                self.result = SubproblemResult(
+                    "optimal", directly.x, np.zeros(0), directly.multipliers
+                )
+                return BudgetedPair(
+                    directly.x, (np.zeros(0), directly.slopes), np.array([directly.multiplier]),
+                    directly.multipliers,
+                )
+        written = WriteBudgets(reduced[1:])
         self.cvxpy_solver.further = written
         given = self.cvxpy_solver.options
         tight = ACCURATE if self.cvxpy_solver.name == DEFAULT else {}
@@ -351,6 +372,8 @@ class ScreenedBudgets(
         elif settled and self.centre is not None:
             # With nothing refuted a larger problem has the same solution, to the same accuracy.
             self.proof, self.finished = self.certified(self.centre), True
+            if not self.proof.ok and self.built_in:  # the last digits are the other solver's
+                self.built_in = self.finished = False
         proof = self.proof
         self.rounds.append(Round(
             number=len(self.rounds) + 1, kept=self.terms - self.predicted, proven=0,
@@ -575,14 +598,16 @@ def screened_budgets(
     if mode == "safe":
         return "nothing can be proven of losses in a budget before the solve"
     began = perf_counter()
-    screened = ScreenedBudgets(made, made.parts, cvxpy_solver, tol)
+    # A solver that the user names, or gives options, solves all that is solved.
+    built_in = cvxpy_solver.solver is None and set(cvxpy_solver.options) <= {"verbose"}
+    screened = ScreenedBudgets(made, made.parts, cvxpy_solver, tol, built_in)
     try:
         screened.begin()
         run(screened)
     except (CvxscreenError, np.linalg.LinAlgError) as error:
         return f"the screening loop stopped: {error}"
     best, last, proof = screened.centre, cvxpy_solver.problem_solved, screened.proof
-    if best is None or last is None or proof is None:
+    if best is None or proof is None:
         return f"the reduced problem was not solved to optimality ({screened.result.status})"
     if not proof.ok and not proof.relative_gap <= USELESS:
         return f"the answer could not be certified: {proof.reason}"
@@ -595,10 +620,11 @@ def screened_budgets(
     theta = lagrangian_at(made, best)[1]
     restored = restore(recognition, best.x, theta, best.side_multipliers)
     restored.multipliers[made.rows] = multipliers
-    stats = last.solver_stats
+    stats = None if last is None else last.solver_stats
     seconds = perf_counter() - ended
     report = Report(
-        recognised=True, mode=mode, solver=stats.solver_name, terms=made.terms,
+        recognised=True, mode=mode,
+        solver="INTERIOR_POINT" if stats is None else stats.solver_name, terms=made.terms,
         kept=screened.rounds[-1].kept,
         fixed={"zero": 0, "linear": 0, "quadratic": 0, "predicted": screened.predicted},
         beside=made.descriptions, gap=proof.gap, relative_gap=proof.relative_gap,
@@ -611,11 +637,13 @@ def screened_budgets(
     write_back(
         replace(recognition, standard=made.standard),
         restored,
-        status=status_of(proof.ok, last.status),
+        status=status_of(proof.ok, None if last is None else last.status),
         solver=report.solver,
         statistics=statistics(
-            report, solve_time=cvxpy_solver.solve_time, setup_time=cvxpy_solver.setup_time,
-            iterations=stats.num_iters, inner=stats.extra_stats,
+            report, solve_time=screened.solving if stats is None else cvxpy_solver.solve_time,
+            setup_time=cvxpy_solver.setup_time,
+            iterations=screened.steps if stats is None else stats.num_iters,
+            inner=None if stats is None else stats.extra_stats,
         ),
     )
     return report

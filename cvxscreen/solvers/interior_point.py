@@ -29,9 +29,9 @@ taken where its gap is smaller. From a start that is already on the right face n
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.linalg as sla
@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen._support.rounding import UNIT
 from cvxscreen.core.penalty import L1, NonNegative
-from cvxscreen.core.problem import Problem
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.interface import SolverTraits, Start, SubproblemResult, SubproblemSolver
@@ -1174,3 +1174,296 @@ def fenchel_young(f: _Terms, z: Array, theta: Array) -> Array:
         curve = np.where(flat, 1.0, f.q)
         slope = np.where(flat, slope, np.clip(z / curve, f.lo, f.hi))
     return np.maximum((z - 0.5 * f.q * (slope + theta)) * (slope - theta), 0.0)
+
+
+# -- a budget of losses ------------------------------------------------------------------------
+
+BUDGET_GAP = 1e-10
+"""Estimated gap, relative to the objective's terms, at which a problem with a budget is solved;
+from `BUDGET_USABLE` on it will do where rounding allows no more."""
+BUDGET_USABLE = 1e-8
+BUDGET_WIDTH = 4.0
+"""Width of the parabolas whose minimiser is the start, in deviations of the margins: 1, 2 and 4
+took 39, 33 and 27 steps for a conditional value at risk of 10,000 scenarios."""
+BUDGET_LEVEL = 1.0
+"""The first level of the products, in units of ``mean |margin| mean width``."""
+BUDGET_MULTIPLIER = 0.3
+"""The first multiplier, in units of the objective's size over the budget's: 24 steps, 39 at 1."""
+
+
+@dataclass(frozen=True, eq=False)
+class WithinBudget:
+    """A solution of a problem with a budget.
+
+    Attributes
+    ----------
+    x : array, shape (d,)
+    slopes : array, shape (n,)
+        Of the budget's losses, not yet times the multiplier.
+    multiplier : float
+        Of the budget, positive.
+    multipliers : array
+        Of the side constraints.
+    steps : int
+    """
+
+    x: Array
+    slopes: Array
+    multiplier: float
+    multipliers: Array
+    steps: int
+
+
+def within_budget(
+    objective: Problem, budget: Problem, limits: Limits = UNLIMITED, max_steps: int = 100
+) -> WithinBudget | None:
+    """Minimise an objective without losses within one budget of piecewise linear losses.
+
+    ::
+
+        minimise  F(x)   subject to   <l, x> + c + sum_i f_i(<a_i, x>) <= 0
+
+    With a multiplier ``lambda >= 0`` the ends of a slope's interval are ``lambda lo_i`` and
+    ``lambda hi_i``, and lambda adds one row and one column to the normal equations::
+
+        (A'DA + M) dx - E' dy + g dlambda = right,   E dx = equal,   <g, dx> - k dlambda = over
+        v = lo below/low + hi above/high,            g = l + A' D v
+        k = slack/lambda + sum_i D (below/low) (above/high) (hi - lo)^2
+
+    (``k = lo^2 below/low + hi^2 above/high - D v^2`` summed, which would cancel.)
+
+    Returns
+    -------
+    WithinBudget or None
+        None where the problem is of another kind, or was not solved: nothing is said of why.
+    """
+    f, q = budget.losses, objective.quadratic
+    if objective.n or not isinstance(q, Quadratic) or not np.isfinite(f.hi - f.lo).all():
+        return None
+    if f.q.any() or not (f.lo < f.hi).all() or budget.quadratic.dense().any():
+        return None
+    whole = replace(objective, design=budget.design, losses=f, layout=None)
+    if not budget.n or not takes(whole) or budget.penalty is not None or budget.side is not None:
+        return None
+    terms = _Terms.of(whole)
+    if terms.inconsistent:
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            path = _BudgetPath(terms, budget.linear, budget.constant)
+            while path.estimate() > BUDGET_GAP * path.size() and path.steps < max_steps:
+                if limits.spent(1) or not path.advance() > SHORT:
+                    break
+            if not path.estimate() <= BUDGET_USABLE * path.size():
+                return None
+    except (sla.LinAlgError, ValueError):
+        return None
+    theta = np.where(path.counted, path.theta / path.weight, path.theta)
+    run = _Run(terms, 0.0)
+    run.best = _Pair(terms.at_bounds(path.x), theta, path.y, 0.0, 0.0)
+    x, slopes, multipliers = run.answer()
+    return WithinBudget(x, slopes, path.weight, multipliers, path.steps)
+
+
+class _Border:
+    """``[[H, -B'], [B, K]]`` with B the equalities and the budget's g, and K = diag(0, .., 0, k).
+
+    Multiples of B'B make H definite, as in `_System`; for g, which is no equality, one below 1/k.
+    """
+
+    def __init__(self, H: Array, E: Array, g: Array, k: float) -> None:
+        self.H, self.B = H, np.vstack([E, g])
+        self.k = np.append(np.zeros(len(E)), k)
+        squares = np.maximum((self.B * self.B).sum(axis=1), 1e-300)
+        self.added = float(np.diag(H).max()) / squares
+        self.added[-1] = min(self.added[-1], 0.5 / max(k, 1e-300))
+        self.inner = _System(H + (self.B.T * self.added) @ self.B, np.zeros((0, len(g))))
+        self.inverse = self.inner._inverse(np.ascontiguousarray(self.B.T))
+        schur = self.B @ self.inverse * (1.0 - self.added * self.k) + np.diag(self.k)
+        self.scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(schur)), 1e-300))
+        self.factor = _lu(schur * self.scale[:, None] * self.scale)
+
+    def _once(self, first: Array, second: Array) -> tuple[Array, Array]:
+        x = self.inner._inverse(first + self.B.T @ (self.added * second))
+        right = self.scale * (second - self.B @ x)
+        z = self.scale * sla.lu_solve(self.factor, right, check_finite=False)
+        return x + self.inverse @ ((1.0 - self.added * self.k) * z), z
+
+    def solve(self, first: Array, equal: Array, over: float) -> tuple[Array, Array, float]:
+        """The steps dx, dy and dlambda, refined once."""
+        second = np.append(equal, over)
+        x, z = self._once(first, second)
+        more = self._once(
+            first - self.H @ x + self.B.T @ z, second - self.B @ x - self.k * z
+        )
+        x, z = x + more[0], z + more[1]
+        return x, z[:-1], -float(z[-1])
+
+
+class _Move(NamedTuple):
+    """A step of everything that moves: primal, then dual; products are of one with the other."""
+
+    x: Array
+    t: Array
+    primal: Array
+    theta: Array
+    y: Array
+    dual: Array
+
+
+class _BudgetPath:
+    """An iterate of a problem with a budget.
+
+    `primal` holds below, above (of the terms with an upper end) and the budget's slack; `dual` what
+    they are complementary to: low, high and the budget's multiplier.
+    """
+
+    def __init__(self, terms: _Terms, linear: Array, constant: float) -> None:
+        f = self.terms = terms
+        self.linear, self.constant, self.steps = linear, constant, 0
+        self.counted = np.arange(len(f)) < f.n + len(f.split)
+        self.lo, self.hi = np.where(self.counted, f.lo, 0.0), np.where(self.counted, f.hi, 0.0)
+        self.upper = np.flatnonzero(np.isfinite(f.hi))
+        self.M = terms.quadratic()
+        self.equal_lengths = bool(self.M.any())
+        width = self.hi - self.lo
+        # The point of least squares of the margins tells how wide they are; then the minimiser of
+        # the budget with parabolas of that width. The objective has no say: without curvature it
+        # has no size to pull with.
+        self.x = self._least(width / width.max(), np.zeros(len(f)), np.zeros_like(linear))
+        z = (f.forward(self.x) - f.b)[self.counted]
+        wide = BUDGET_WIDTH * max(float(np.std(z)), 1e-3 * float(np.abs(z).mean()), 1e-300)
+        self.x = self._least(width / wide, 0.5 * (self.lo + self.hi), linear)
+        self.t = f.forward(self.x)
+        z = self.t - f.b
+        reach = max(float(np.abs(z[self.counted]).mean()), 1e-300)
+        size = max(abs(constant), 1e-3 * reach * float(width.sum()), 1e-300)
+        pull = np.abs(f.problem.linear) + np.abs(self.M) @ np.abs(self.x)
+        usual = np.abs(self.x) + 1e-3 * float(np.abs(self.x).mean())
+        self.weight = max(BUDGET_MULTIPLIER * float(pull @ usual) / size, 1e-300)
+        self.regular *= self.weight
+        level = BUDGET_LEVEL * reach * self.weight * float(width[self.counted].mean())
+        # Two ends: the root of z = level / high - level / low, from the near end. One end: a slack
+        # that is there, or some share of what is usual.
+        width = np.where(self.counted, self.weight * width, f.hi - f.lo)
+        two = np.isfinite(width)
+        full, half = np.where(two, width, 1.0), np.abs(z)
+        near = 2.0 * level * full / (
+            2.0 * level + half * full + np.sqrt(4.0 * level**2 + (half * full) ** 2))
+        apart = half[~two]
+        room = np.maximum(-z, 0.1 * (float(apart.mean()) if len(apart) else 0.0)
+                          + 1e-3 * float(np.abs(self.x).max()) + 1e-300)
+        low = np.where(two, np.where(z > 0, full - near, near), level / room)
+        high = np.where(z > 0, near, full - near)[self.upper]
+        self.theta = np.where(self.counted, self.weight * self.lo, f.lo) + low
+        self.y = np.zeros(len(f.e))
+        below, above = level / low, level / high
+        over = self._budget(below, above)
+        slack = max(-over, level / self.weight, 0.1 * abs(over))
+        self.primal = np.concatenate([below, above, [slack]])
+        self.dual = np.concatenate([low, high, [self.weight]])
+
+    def _least(self, weights: Array, middle: Array, linear: Array) -> Array:
+        """The minimiser of parabolas with these weights and slopes at their kinks."""
+        f = self.terms
+        H = f.gram(weights)
+        diagonal = np.diag(H)
+        usual = np.where(diagonal > 0, diagonal, max(float(diagonal.max()), 1e-300))
+        self.regular = REGULAR_STEP * usual
+        H[np.diag_indices(len(H))] += 1e-8 * usual
+        return _System(H, f.E).solve(f.adjoint(weights * f.b - middle) - linear, -f.e)[0]
+
+    def _budget(self, below: Array, above: Array) -> float:
+        """The budget's value for margins ``b + above - below``."""
+        value = float(self.linear @ self.x) + self.constant - float(self.lo @ below)
+        return value + float(self.hi[self.upper] @ above)
+
+    def residuals(self) -> tuple[Array, Array, float, Array]:
+        """Of stationarity, of the margins, of the budget and of the equalities."""
+        f, m = self.terms, len(self.terms)
+        below, above = self.primal[:m], self.primal[m:-1]
+        apart = self.t - f.b + below
+        apart[self.upper] -= above
+        of_x = f.stationarity(self.x, f.adjoint(self.theta), self.y) + self.weight * self.linear
+        return of_x, apart, self._budget(below, above) + self.primal[-1], f.E @ self.x + f.e
+
+    def size(self) -> float:
+        """Of the objective's terms."""
+        linear = float(np.abs(self.terms.problem.linear @ self.x))
+        return max(linear + 0.5 * float(self.x @ self.M @ self.x), 1e-300)
+
+    def estimate(self) -> float:
+        """About the duality gap: the products, and what the residuals may hide."""
+        of_x, apart, over, equal = self.residuals()
+        size = np.abs(self.x) + float(np.abs(self.x).mean())
+        total = float(self.primal @ self.dual) + float(np.abs(apart) @ np.abs(self.theta))
+        total += float(np.abs(of_x) @ size) + abs(over) * self.weight
+        total += float(np.abs(equal) @ np.abs(self.y))
+        return total if np.isfinite(total) else np.inf
+
+    def advance(self) -> float:
+        """One step of predictor, corrector and correctors of centrality; the longer length."""
+        f, m, upper = self.terms, len(self.terms), self.upper
+        ratio = self.primal / self.dual
+        low_ratio, high_ratio = ratio[:m], np.zeros(m)
+        high_ratio[upper] = ratio[m:-1]
+        D = 1.0 / (low_ratio + high_ratio)
+        v = self.lo * low_ratio + self.hi * high_ratio
+        H = f.gram(D) + self.M
+        H[np.diag_indices(len(H))] += self.regular
+        k = ratio[-1] + float((D * low_ratio * high_ratio) @ (self.hi - self.lo) ** 2)
+        system = _Border(H, f.E, self.linear + f.adjoint(D * v), k)
+        of_x, apart, over, equal = self.residuals()
+
+        def towards(products: Array) -> _Move:
+            """The step to these products of primal and dual."""
+            left = products / self.dual - self.primal
+            rho = -apart - left[:m]
+            rho[upper] += left[m:-1]
+            rest = -over - float(self.hi[upper] @ left[m:-1]) + float(self.lo @ left[:m])
+            x, y, weight = system.solve(
+                f.adjoint(D * rho) - of_x, -equal, rest - left[-1] + float((v * D) @ rho)
+            )
+            t = f.forward(x)
+            theta = D * (t + v * weight - rho)
+            high = (self.hi * weight - theta)[upper]
+            dual = np.concatenate([theta - self.lo * weight, high, [weight]])
+            return _Move(x, t, left - ratio * dual, theta, y, dual)
+
+        product = float(self.primal @ self.dual)
+        move = towards(np.zeros_like(ratio))
+        reach = self._lengths(move, 1.0)
+        after = (self.primal + reach[0] * move.primal) @ (self.dual + reach[1] * move.dual)
+        level = min(max(float(after) / product, 0.0), 1.0) ** 3 * product / len(ratio)
+        products = level - move.primal * move.dual
+        move = towards(products)
+        reach = self._lengths(move, TO_BOUNDARY)
+        for _ in range(CENTRALITY):
+            if min(reach) >= LONG:
+                break
+            further = [min(1.0, FURTHER[0] * length + FURTHER[1]) for length in reach]
+            ahead = self.primal + further[0] * move.primal
+            ahead *= self.dual + further[1] * move.dual
+            wanted = np.clip(ahead, level / CENTRAL, CENTRAL * level) - ahead
+            products = products + np.maximum(wanted, -CENTRAL * level)
+            better = towards(products)
+            found = self._lengths(better, TO_BOUNDARY)
+            gained = min(found) - min(reach)
+            if gained > 0:
+                move, reach = better, found
+            if gained < LEAST_GAIN:
+                break
+        if not (np.isfinite(move.x).all() and np.isfinite(move.dual).all()):
+            return 0.0
+        self.x, self.t = self.x + reach[0] * move.x, self.t + reach[0] * move.t
+        self.primal = self.primal + reach[0] * move.primal
+        self.theta, self.y = self.theta + reach[1] * move.theta, self.y + reach[1] * move.y
+        self.dual = self.dual + reach[1] * move.dual
+        self.weight = float(self.dual[-1])
+        self.steps += 1
+        return max(reach)
+
+    def _lengths(self, move: _Move, share: float) -> tuple[float, float]:
+        primal = min(1.0, share * _Path._length((self.primal, move.primal)))
+        dual = min(1.0, share * _Path._length((self.dual, move.dual)))
+        return (min(primal, dual),) * 2 if self.equal_lengths else (primal, dual)

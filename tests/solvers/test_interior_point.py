@@ -18,7 +18,14 @@ from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.interface import Start
-from cvxscreen.solvers.interior_point import InteriorPoint, _Path, _Run, _Terms, fenchel_young
+from cvxscreen.solvers.interior_point import (
+    InteriorPoint,
+    _Path,
+    _Run,
+    _Terms,
+    fenchel_young,
+    within_budget,
+)
 
 SOLVE = InteriorPoint()
 
@@ -325,3 +332,117 @@ def test_only_a_rounding_error_is_moved_onto_a_bound() -> None:
     moved = terms.at_bounds(x)
     assert moved[0] == 0.0
     np.testing.assert_array_equal(moved[1:], x[1:])
+
+
+# -- a budget of losses ----------------------------------------------------------------------------
+
+
+def budgeted(
+    level: float, n: int = 600, d: int = 8, ridge: float = 0.0, seed: int = 0
+) -> tuple[Problem, Problem]:
+    """Most mean return with at most so many times the risk of an equal share of everything."""
+    risk = portfolio(n, d, 0.0, seed)
+    rows = risk.design.dense(np.arange(n))
+    equal = np.sort(rows[:, :d].mean(axis=1))[-n // 10:].mean()
+    pull = np.r_[rows[:, :d].mean(axis=0), 0.0]
+    squares = Quadratic(np.r_[np.full(d, ridge), 0.0])
+    objective = Problem(
+        Rows(np.zeros((0, d + 1))), risk.losses.take(np.arange(0)), squares, pull, side=risk.side
+    )
+    return objective, replace(risk, side=None, constant=-level * equal)
+
+
+def budgeted_fit(e: float = 0.0, n: int = 500, d: int = 6) -> tuple[Problem, Problem]:
+    """Least sum of some coordinates with a bound on absolute errors; no side constraints."""
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((n, d))
+    b = X @ rng.standard_normal(d) + rng.standard_t(3, n)
+    losses = Losses.repeated(n, 0.0, e, 0.0, -1.0, 1.5)
+    losses = Losses(b, losses.e, losses.q, losses.lo, losses.hi)
+    objective = Problem(
+        Rows(np.zeros((0, d))), losses.take(np.arange(0)), Quadratic(np.zeros(d)), np.ones(d)
+    )
+    budget = Problem(Rows(X), losses, Quadratic(np.zeros(d)), np.zeros(d), constant=-2.0 * n)
+    return objective, budget
+
+
+def clarabel_within(objective: Problem, budget: Problem) -> tuple[float, float]:
+    """Value and multiplier by Clarabel."""
+    import cvxpy as cp
+
+    x, f = cp.Variable(budget.d), budget.losses
+    z = budget.design.dense(np.arange(budget.n)) @ x - f.b
+    cost = f.hi @ cp.pos(z - f.e) - f.lo @ cp.pos(-z - f.e)
+    bound = budget.linear @ x + cost + budget.constant <= 0
+    rows, side = [bound], objective.side
+    if side is not None:
+        slack = side.matrix @ x + side.offset
+        rows += [slack[0] == 0, slack[1:] >= 0]
+    squares = 0.5 * cp.sum(cp.multiply(objective.quadratic.diagonal, cp.square(x)))
+    written = cp.Problem(cp.Minimize(objective.linear @ x + squares), rows)
+    written.solve(solver="CLARABEL", tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
+    return float(written.value), float(bound.dual_value)
+
+
+BUDGETS = {
+    "risk": budgeted(1.0), "tight": budgeted(0.97), "many assets": budgeted(1.0, d=60),
+    "squares": budgeted(1.0, ridge=0.01), "fit": budgeted_fit(), "dead zones": budgeted_fit(0.5),
+}
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+@pytest.mark.parametrize("size", [1.0, 1e-4, 1e4])
+def test_within_a_budget(name: str, size: float) -> None:
+    """Clarabel's value and multiplier, in units of any size."""
+    objective, budget = BUDGETS[name]
+    value, multiplier = clarabel_within(objective, budget)
+    scaled = replace(
+        budget, losses=budget.losses.scaled(size), linear=size * budget.linear,
+        constant=size * budget.constant,
+    )
+    found = within_budget(objective, scaled)
+    assert found is not None
+    assert found.steps < 50
+    assert objective.primal(found.x) == pytest.approx(value, rel=1e-7)
+    assert size * found.multiplier == pytest.approx(multiplier, rel=1e-5)
+    assert budget.primal(found.x) <= 1e-8 * abs(budget.constant)
+    f = budget.losses
+    assert ((found.slopes >= size * f.lo) & (found.slopes <= size * f.hi)).all()
+    gradient = objective.linear + objective.quadratic.apply(found.x)
+    steepest = float(np.abs(gradient).max())
+    gradient = gradient + found.multiplier * (
+        size * budget.linear + budget.design.adjoint(found.slopes)
+    )
+    if objective.side is not None:
+        assert (found.multipliers[1:] >= 0).all()
+        gradient = gradient - objective.side.adjoint(found.multipliers)
+    assert np.abs(gradient).max() <= 1e-6 * steepest
+
+
+def test_a_budget_that_does_not_bind() -> None:
+    """Its multiplier is as good as 0, and the best asset is bought."""
+    objective, budget = budgeted(30.0)
+    found = within_budget(objective, budget)
+    assert found is not None
+    assert found.multiplier <= 1e-6 * clarabel_within(*budgeted(1.0))[1]
+    assert objective.primal(found.x) == pytest.approx(objective.linear[:-1].min(), rel=1e-8)
+
+
+def test_what_is_not_solved_within_a_budget() -> None:
+    """Infeasible, unbounded, out of steps, and other kinds of problems: None, without a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert within_budget(*budgeted(0.01)) is None
+        objective, budget = budgeted_fit()
+        assert within_budget(objective, replace(budget, constant=-1.0)) is None
+        ray = np.r_[1.0, np.zeros(budget.d - 1)]
+        unseen = replace(budget, design=Rows(budget.design.dense(np.arange(budget.n)) * (1 - ray)))
+        assert within_budget(objective, unseen) is None
+        assert within_budget(*BUDGETS["risk"], max_steps=3) is None
+        assert within_budget(*BUDGETS["risk"], limits=Limits(max_iter=2)) is None
+        assert within_budget(budget, budget) is None
+        curved = replace(budget, losses=Losses(
+            budget.losses.b, np.zeros(budget.n), np.ones(budget.n), budget.losses.lo,
+            budget.losses.hi,
+        ))
+        assert within_budget(objective, curved) is None

@@ -7,6 +7,8 @@ from faults.table import DROPPED, SIGN, SLACK, of
 TESTS = "cvxpy_plugin/test_budgets.py"
 read = of("cvxpy_plugin/recognise/budgets.py", TESTS)
 solved = of("cvxpy_plugin/budgets.py", TESTS)
+WITHIN = "solvers/test_interior_point.py"
+built_in = of("solvers/interior_point.py", WITHIN)
 
 FAULTS = (
     read("a budget's level is left out of the Lagrangian", DROPPED,
@@ -33,6 +35,14 @@ FAULTS = (
            "(chosen.codes >= 0) & (part.losses.piece_within(margins, margins) == 99)",
            "the relaxation's optimum is handed out",
            f"{TESTS}::test_a_wrong_prediction_is_put_back"),
+    built_in("the budget's own row is left out of its border", DROPPED,
+             "system = _Border(H, f.E, self.linear + f.adjoint(D * v), k)",
+             "system = _Border(H, f.E, self.linear + 0.0 * f.adjoint(D * v), k)",
+             "nothing is solved within a budget", f"{WITHIN}::test_within_a_budget"),
+    built_in("slopes within a budget are handed back times its multiplier", DROPPED,
+             "theta = np.where(path.counted, path.theta / path.weight, path.theta)",
+             "theta = np.where(path.counted, path.theta, path.theta)",
+             "slopes that do not belong to the answer", f"{WITHIN}::test_within_a_budget"),
     solved("the multiplier of a budget is not handed back", DROPPED,
            "restored.multipliers[made.rows] = multipliers",
            "restored.multipliers[made.rows] = 0.0 * multipliers",
