@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from functools import cached_property, lru_cache, update_wrapper
+from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -87,9 +88,13 @@ class CompiledFunction:
         if not hasattr(DefaultOptions, "_nrt"):  # numba's option against counting references
             options.pop("_nrt", None)
         try:
-            return njit(cache=True, **options)(self.py_func)
+            made = njit(cache=True, **options)(self.py_func)
         except RuntimeError:  # neither beside the source nor at home anything can be written
             return njit(**options)(self.py_func)
+        index = _index(made)
+        if index is not None:
+            index._source_stamp = _digest(self.py_func)
+        return made
 
     @property
     def loaded(self) -> bool:
@@ -184,20 +189,55 @@ def not_imported() -> bool:
     return "numba" not in sys.modules
 
 
+def _index(loop: Any) -> Any:
+    """Numba's index of what it keeps on disk of a function; None where there is none."""
+    return getattr(getattr(loop, "_cache", None), "_cache_file", None)
+
+
+def _digest(function: Any) -> str:
+    """What the sources hold that are compiled into `function`.
+
+    Numba looks at the function's own file alone. What is compiled holds the functions that it calls
+    as well: after an upgrade that changed only these it would go on as before. So the file counts,
+    and those of the compiled functions and the records that its module names, and so on.
+    """
+    modules, found = [function.__module__], {""}
+    files = []
+    while modules:
+        name = modules.pop()
+        if name in found or name not in sys.modules:
+            continue
+        found.add(name)
+        files.append(str(getattr(sys.modules[name], "__file__", None) or ""))
+        for value in vars(sys.modules[name]).values():
+            record = isinstance(value, type) and issubclass(value, tuple)
+            if record or isinstance(value, CompiledFunction):
+                modules.append(value.__module__)
+    whole = sha256()
+    for file in sorted(files):
+        whole.update(_content(file))
+    return whole.hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _content(file: str) -> bytes:
+    """A digest of one source; of a path where nothing can be read."""
+    try:
+        return sha256(Path(file).read_bytes()).digest()
+    except OSError:
+        return file.encode()
+
+
 @lru_cache(maxsize=64)
 def on_disk(loop: Any) -> bool:
     """Whether an earlier process has left compiled code of a `compiled` function for this one."""
     if not hasattr(loop, "stats"):  # interpreted: nothing is compiled
         return True
-    if loop.stats.cache_path is None:  # there is no place to keep it
+    index = _index(loop)
+    if index is None:  # there is no place to keep it
         return False
-    place, source = Path(loop.stats.cache_path), Path(loop.py_func.__code__.co_filename)
     try:
-        changed = source.stat().st_mtime
-        return any(
-            file.stat().st_mtime >= changed
-            for file in place.glob(f"*{loop.py_func.__name__}-*.nbi")
-        )
+        return bool(index._load_index())
     except OSError:
         return False
 

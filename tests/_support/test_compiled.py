@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import numba
 import numpy as np
@@ -54,3 +58,35 @@ def test_it_compiles_what_it_calls_and_is_compiled_into_what_calls_it() -> None:
 def test_it_travels_by_its_name() -> None:
     assert pickle.loads(pickle.dumps(squares)) is squares
     assert copy.deepcopy(squares) is squares
+
+
+INNER = """
+from cvxscreen._support.compiled import compiled
+@compiled()
+def inner():
+    return {}
+"""
+OUTER = """
+from cvxscreen._support.compiled import compiled, on_disk
+from inner import inner
+@compiled()
+def outer():
+    return inner()
+print(on_disk(outer), outer(), bool(outer.stats.cache_hits))
+"""
+
+
+def test_what_it_calls_is_compiled_anew_when_its_source_has_changed(tmp_path: Path) -> None:
+    """Numba alone would go on with the old function of another file."""
+    (tmp_path / "outer.py").write_text(OUTER)
+    lines = []
+    for number in (1, 1, 2, 2):
+        (tmp_path / "inner.py").write_text(INNER.format(number))
+        run = subprocess.run(
+            [sys.executable, "-B", "-c", "import outer"], cwd=tmp_path, capture_output=True,
+            text=True, check=True, env=os.environ | {"NUMBA_CACHE_DIR": ""},
+        )
+        lines.append(run.stdout.split())
+    assert [line[1] for line in lines] == ["1", "1", "2", "2"]
+    assert [line[0] for line in lines] == ["False", "True", "False", "True"]
+    assert [line[2] for line in lines] == ["False", "True", "False", "True"]
