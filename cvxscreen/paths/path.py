@@ -193,7 +193,10 @@ def path(
             if given is not None:
                 raise InvalidInput(f"`{name}`: a path of tasks that share a subspace takes none.")
         if over not in OF_TASKS:
-            raise InvalidInput(f"`over` is {over!r}; tasks from `raso` have {OF_TASKS}.")
+            raise InvalidInput(
+                f"`problem` is a MultiTask, which has {' and '.join(map(repr, OF_TASKS))} to go "
+                f"along; `over` is {over!r}."
+            )
         tasks = TasksRun(problem, over, tol, mode, solver, limits, max_iter)
         grid = checked_values(values)
         return _followed(tasks, grid, Checkpoint(None, ""), problem.n, progress, one=False)

@@ -53,7 +53,7 @@ SOLVING = [
          lambda: {"problem": lp().problem, "values": [0.1], "over": "lam"},
          {"eps": [Bad("eps", 0.1, ("no C",))]}),
     Door("path of another kind", cs.path, lambda: {"problem": plain().problem, "values": [1.0]},
-         {"problem": [Bad("tasks", Late(lambda: tasks().problem), ("MultiTask", "value by value"))],
+         {"problem": [Bad("tasks", Late(lambda: tasks().problem), ("MultiTask", "alpha", "over"))],
           "over": [Bad("no lambda", "lam", ("no lambda",))]}),
     Door("path of an LP", cs.path,
          lambda: {"problem": lp().problem, "values": [0.1], "over": "lam"},

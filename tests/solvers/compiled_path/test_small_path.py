@@ -58,9 +58,10 @@ def test_same_answers_as_the_ordinary_path(case: Case) -> None:
 def test_the_compiled_solver_does_the_work(monkeypatch) -> None:
     """On ordinary data no point falls back; forced to, every point is the ordinary loop's."""
     calls = []
-    real = vars(path_run)["_one"]
+    real = vars(path_run)["solve_screened"]
     monkeypatch.setitem(
-        vars(path_run), "_one", lambda *args: calls.append(1) or real(*args)
+        vars(path_run), "solve_screened",
+        lambda *args, **options: calls.append(1) or real(*args, **options),
     )
     for loss in ("hinge", "squared_hinge"):
         for intercept in (False, True):
@@ -149,7 +150,7 @@ def test_planted_answers_are_refused_and_redone(spoil, where, intercept, monkeyp
     """The loop claims success; the certificate refuses, and the ordinary path solves the point."""
     problem = cvxscreen.svm(X, Y, intercept=intercept)
     real, redone = small_path.run, []
-    one = vars(path_run)["_one"]
+    one = vars(path_run)["solve_screened"]
 
     def lying(arguments, first):
         count = real(arguments, first)
@@ -158,12 +159,12 @@ def test_planted_answers_are_refused_and_redone(spoil, where, intercept, monkeyp
                 spoil(k, *arguments[-1][:-1])
         return count
 
-    def counting(here, *args):
+    def counting(here, *args, **options):
         redone.append(here.C)
-        return one(here, *args)
+        return one(here, *args, **options)
 
     monkeypatch.setattr(small_path, "run", lying)
-    monkeypatch.setitem(vars(path_run), "_one", counting)
+    monkeypatch.setitem(vars(path_run), "solve_screened", counting)
     found = cvxscreen.path(problem, values=GRID, tol=1e-8)
     assert redone == [GRID[k] for k in sorted(where)]
     np.testing.assert_array_equal(found.values, GRID)
