@@ -172,7 +172,7 @@ def test_verify_where_cvxpy_refuses_the_values_of_its_helpers() -> None:
     hinge = cp.sum(cp.pos(1 - cp.multiply(labels, X @ w + b)))
     problem = cp.Problem(cp.Minimize(cp.sum_squares(w) + hinge))
     found = cvxscreen.verify(problem, ["CLARABEL", "SCS", "HIGHS", "OSQP"])
-    assert len(found.runs) == 4
+    assert len(found.runs) == 4, found
     assert all(run.agrees for run in found.runs if run.report.solver != "HIGHS")
 
 
