@@ -26,7 +26,7 @@ from cvxscreen.certificates.certificate import (
     steepness,
     value_above,
 )
-from cvxscreen.core.losses import Losses
+from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
@@ -76,7 +76,7 @@ class PackedSlopes:
     first: NDArray[np.int64]
 
     @classmethod
-    def of(cls, theta: Array, losses: Losses, factors: Array) -> PackedSlopes:
+    def of(cls, theta: Array, losses: LossTerms, factors: Array) -> PackedSlopes:
         """Plain dual points, shape (K, n), as they are."""
         K, n = theta.shape
         codes = np.full((K, n), OTHER, dtype=np.int8)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen.core.balance import exact_sum
-from cvxscreen.core.losses import Codes, Losses, Piece
+from cvxscreen.core.losses import Codes, LossTerms, Piece
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
@@ -180,7 +180,7 @@ def _cancels(problem: Problem, theta: Array) -> bool:
     return not any(exact_sum(design.column(int(j)), theta, 0.0) for j in bent)
 
 
-def piece_ends(losses: Losses, codes: Codes) -> tuple[Array, Array]:
+def piece_ends(losses: LossTerms, codes: Codes) -> tuple[Array, Array]:
     """Ends of the pieces named by `codes`, rounded inward; infinite where undecided."""
     k1, k2, k3, k4 = losses.knots
     inf = np.full(len(losses), np.inf)

@@ -39,10 +39,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.rounding import UNIT
-from cvxscreen._support.validation import together
+from cvxscreen._support.validation import positive, together
 from cvxscreen.errors import InvalidInput
 
-__all__ = ["Codes", "FIELDS", "Losses", "Piece"]
+__all__ = ["Codes", "FIELDS", "LossTerms", "Losses", "Piece"]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -125,29 +125,11 @@ def kinked(q: Array, lo: Array, hi: Array) -> NDArray[np.bool_]:
 FIELDS = ("b", "e", "q", "lo", "hi")
 
 
-@dataclass(frozen=True, eq=False)
-class Losses:
-    """A table of loss terms, one row each.
+class LossTerms:
+    """What a table of loss terms answers, wherever it keeps its columns.
 
-    Parameters
-    ----------
-    b, e, q, lo, hi : array_like, shape (n,)
-        The five numbers of the module's docstring; scalars are broadcast. ``e, q >= 0`` and
-        ``lo <= 0 <= hi``; an infinite ``lo`` or ``hi`` without curvature makes a constraint
-        (`hard`) and needs ``e = 0``.
-
-    Raises
-    ------
-    InvalidInput
-        If the numbers do not describe a convex loss with minimum 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cvxscreen import Losses
-    >>> hinge = Losses(b=[1.0], e=0.0, q=0.0, lo=-1.0, hi=0.0)  # max(0, 1 - t)
-    >>> hinge.value(np.array([0.25])), hinge.slope(np.array([0.25]))
-    (array([0.75]), array([-1.]))
+    `Losses` holds them as arrays; data in chunks make them as they are asked for. Whoever derives
+    from this gives the five columns, shape (n,), the length, `take` and `scaled`.
     """
 
     b: Array
@@ -156,51 +138,16 @@ class Losses:
     lo: Array
     hi: Array
 
-    def __post_init__(self) -> None:
-        rows = together({name: getattr(self, name) for name in FIELDS})
-        for name, row in zip(FIELDS, rows, strict=True):
-            fresh = np.array(row)
-            if fresh.ndim != 1:
-                raise InvalidInput(f"`{name}` has shape {row.shape}; a vector (n,) is needed.")
-            fresh.flags.writeable = False
-            object.__setattr__(self, name, fresh)
-        b, e, q, lo, hi = (self.b, self.e, self.q, self.lo, self.hi)
-        if not all(np.isfinite(row).all() for row in (b, e, q)):
-            raise InvalidInput("`b`, `e` and `q` of a loss must be finite; found NaN or infinity.")
-        if (e < 0).any() or (q < 0).any() or not ((lo <= 0).all() and (hi >= 0).all()):
-            raise InvalidInput("a loss needs non-negative `e`, `q` and slopes lo <= 0 <= hi.")
-        if ((np.isinf(lo) | np.isinf(hi)) & (q == 0) & (e > 0)).any():
-            raise InvalidInput(
-                "a loss with an unbounded slope needs curvature, q > 0, or is a constraint with "
-                "e = 0: shift its end `b` instead."
-            )
-
-    @classmethod
-    def repeated(cls, n: int, b: float, e: float, q: float, lo: float, hi: float) -> Losses:
-        """`n` times the same term, in no memory: the columns are one number each, n times."""
-        one = cls([b], [e], [q], [lo], [hi])  # type: ignore[arg-type]
-        _ = one.any_hard  # looked at while it is one row
-        for name in FIELDS:
-            object.__setattr__(one, name, np.broadcast_to(getattr(one, name), (n,)))
-        return one
-
     def __len__(self) -> int:
-        return self.b.size
+        raise NotImplementedError
 
-    def take(self, index: NDArray[np.intp] | NDArray[np.bool_]) -> Losses:
+    def take(self, index: NDArray[np.intp] | Mask) -> Losses:
         """The rows at `index` (integers or a mask)."""
-        chosen = object.__new__(Losses)  # rows that have been looked at
-        for name in FIELDS:
-            row = getattr(self, name)[index]
-            row.flags.writeable = False
-            object.__setattr__(chosen, name, row)
-        return chosen
+        raise NotImplementedError
 
-    def scaled(self, factor: float) -> Losses:
+    def scaled(self, factor: float) -> LossTerms:
         """The losses multiplied by ``factor > 0``: slopes grow, curvature radii shrink."""
-        if not (np.isfinite(factor) and factor > 0):
-            raise InvalidInput(f"`factor` is {factor}; a positive finite number is needed.")
-        return Losses(self.b, self.e, self.q / factor, self.lo * factor, self.hi * factor)
+        raise NotImplementedError
 
     def weighted(self, factors: ArrayLike) -> Losses:
         """Each loss multiplied by a factor of its own, all positive, shape (n,)."""
@@ -209,7 +156,7 @@ class Losses:
             raise InvalidInput("`factors` must be positive and finite, one a term.")
         return Losses(self.b, self.e, self.q / c, self.lo * c, self.hi * c)
 
-    def is_multiple(self, other: Losses, factor: float) -> bool:
+    def is_multiple(self, other: LossTerms, factor: float) -> bool:
         """Whether these are the losses `other` times `factor`, up to rounding."""
         def same(name: str, scale: float) -> bool:
             mine, wanted = getattr(self, name), scale * getattr(other, name)
@@ -431,3 +378,80 @@ class Losses:
     def piece_centre(self, codes: Codes) -> Array:
         """Centre of the parabola of a LEFT or RIGHT piece, shape (n,)."""
         return np.where(codes == Piece.RIGHT, self.b + self.e, self.b - self.e)
+
+
+@dataclass(frozen=True, eq=False)
+class Losses(LossTerms):
+    """A table of loss terms, one row each.
+
+    Parameters
+    ----------
+    b, e, q, lo, hi : array_like, shape (n,)
+        The five numbers of the module's docstring; scalars are broadcast. ``e, q >= 0`` and
+        ``lo <= 0 <= hi``; an infinite ``lo`` or ``hi`` without curvature makes a constraint
+        (`hard`) and needs ``e = 0``.
+
+    Raises
+    ------
+    InvalidInput
+        If the numbers do not describe a convex loss with minimum 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cvxscreen import Losses
+    >>> hinge = Losses(b=[1.0], e=0.0, q=0.0, lo=-1.0, hi=0.0)  # max(0, 1 - t)
+    >>> hinge.value(np.array([0.25])), hinge.slope(np.array([0.25]))
+    (array([0.75]), array([-1.]))
+    """
+
+    b: Array
+    e: Array
+    q: Array
+    lo: Array
+    hi: Array
+
+    def __post_init__(self) -> None:
+        rows = together({name: getattr(self, name) for name in FIELDS})
+        for name, row in zip(FIELDS, rows, strict=True):
+            fresh = np.array(row)
+            if fresh.ndim != 1:
+                raise InvalidInput(f"`{name}` has shape {row.shape}; a vector (n,) is needed.")
+            fresh.flags.writeable = False
+            object.__setattr__(self, name, fresh)
+        b, e, q, lo, hi = (self.b, self.e, self.q, self.lo, self.hi)
+        if not all(np.isfinite(row).all() for row in (b, e, q)):
+            raise InvalidInput("`b`, `e` and `q` of a loss must be finite; found NaN or infinity.")
+        if (e < 0).any() or (q < 0).any() or not ((lo <= 0).all() and (hi >= 0).all()):
+            raise InvalidInput("a loss needs non-negative `e`, `q` and slopes lo <= 0 <= hi.")
+        if ((np.isinf(lo) | np.isinf(hi)) & (q == 0) & (e > 0)).any():
+            raise InvalidInput(
+                "a loss with an unbounded slope needs curvature, q > 0, or is a constraint with "
+                "e = 0: shift its end `b` instead."
+            )
+
+    @classmethod
+    def repeated(cls, n: int, b: float, e: float, q: float, lo: float, hi: float) -> Losses:
+        """`n` times the same term, in no memory: the columns are one number each, n times."""
+        one = cls([b], [e], [q], [lo], [hi])  # type: ignore[arg-type]
+        _ = one.any_hard  # looked at while it is one row
+        for name in FIELDS:
+            object.__setattr__(one, name, np.broadcast_to(getattr(one, name), (n,)))
+        return one
+
+    def __len__(self) -> int:
+        return self.b.size
+
+    def take(self, index: NDArray[np.intp] | NDArray[np.bool_]) -> Losses:
+        """The rows at `index` (integers or a mask)."""
+        chosen = object.__new__(Losses)  # rows that have been looked at
+        for name in FIELDS:
+            row = getattr(self, name)[index]
+            row.flags.writeable = False
+            object.__setattr__(chosen, name, row)
+        return chosen
+
+    def scaled(self, factor: float) -> Losses:
+        """The losses multiplied by ``factor > 0``: slopes grow, curvature radii shrink."""
+        factor = positive("factor", factor)
+        return Losses(self.b, self.e, self.q / factor, self.lo * factor, self.hi * factor)

@@ -28,7 +28,7 @@ from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import array, number, one_of, positive, tolerance
 from cvxscreen.core.cones import SideConstraints
-from cvxscreen.core.losses import Losses, kinked
+from cvxscreen.core.losses import Losses, LossTerms, kinked
 from cvxscreen.core.penalty import L1, Penalty
 from cvxscreen.designs.columns import column_squares, row_squares
 from cvxscreen.designs.protocols import Design, Form, LinearMap, Metric
@@ -391,7 +391,7 @@ class Problem(Record):
     """
 
     design: Design
-    losses: Losses
+    losses: LossTerms
     quadratic: Form
     linear: Array
     constant: float = 0.0
@@ -411,7 +411,7 @@ class Problem(Record):
                 f"`design` is a {type(self.design).__name__}; the rows a_i are needed, for "
                 "example cvxscreen.designs.rows.Rows(A)."
             )
-        one_of("losses", self.losses, Losses, "a `Losses` table is needed")
+        one_of("losses", self.losses, LossTerms, "a `Losses` table is needed")
         if not _answers(type(self.quadratic), Metric):
             raise InvalidInput(
                 f"`quadratic` is a {type(self.quadratic).__name__}; a `Quadratic` is needed."

@@ -9,14 +9,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen.core.losses import FIELDS, Losses
+from cvxscreen._support.validation import positive
+from cvxscreen.core.losses import FIELDS, Losses, LossTerms
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.chunks import ABSENT, Chunk, Chunks, Listed, Sample, entries
 from cvxscreen.errors import InvalidInput
@@ -57,11 +58,16 @@ class Unit:
         return Losses(*(np.where(used, column, 0.0) for column in made))
 
 
-class ChunkTerms(Losses):
+def _whole(name: str) -> Any:
+    """A column of every row, made anew whenever it is asked for, shape (n,)."""
+    return property(lambda terms: np.asarray(getattr(terms.part(slice(0, terms.n)), name)))
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkTerms(LossTerms):
     """A table of losses that is made a chunk at a time.
 
-    The columns `b`, `e`, `q`, `lo`, `hi` are there as well, for whoever has the memory: they are
-    made, whole, every time they are asked for.
+    The columns `b`, `e`, `q`, `lo`, `hi` are there as well, for whoever has the memory.
 
     Parameters
     ----------
@@ -74,19 +80,14 @@ class ChunkTerms(Losses):
         What every weight is multiplied by.
     """
 
-    def __init__(
-        self, n: int, unit: Unit, target: Column = ABSENT, weight: Column = ABSENT,
-        factor: float = 1.0,
-    ) -> None:
-        given = {"n": n, "unit": unit, "target": target, "weight": weight, "factor": factor}
-        self.__dict__.update(given)
-
-    any_hard = False
     n: int
     unit: Unit
-    target: Column
-    weight: Column
-    factor: float
+    target: Column = ABSENT
+    weight: Column = ABSENT
+    factor: float = 1.0
+
+    any_hard = False
+    b, e, q, lo, hi = (_whole(name) for name in FIELDS)
 
     def __len__(self) -> int:
         return self.n
@@ -107,20 +108,7 @@ class ChunkTerms(Losses):
 
     def scaled(self, factor: float) -> ChunkTerms:
         """The losses multiplied by ``factor > 0``."""
-        if not (np.isfinite(factor) and factor > 0):
-            raise InvalidInput(f"`factor` is {factor}; a positive finite number is needed.")
-        return ChunkTerms(self.n, self.unit, self.target, self.weight, self.factor * factor)
-
-
-def _whole(name: str) -> property:
-    def column(self: ChunkTerms) -> Array:
-        return np.asarray(getattr(self.part(slice(0, self.n)), name))
-
-    return property(column, doc=f"`{name}` of every row, made anew, shape (n,).")
-
-
-for _name in FIELDS:
-    setattr(ChunkTerms, _name, _whole(_name))
+        return replace(self, factor=self.factor * positive("factor", factor))
 
 
 def in_chunks(problem: Problem) -> tuple[Chunks, ChunkTerms]:

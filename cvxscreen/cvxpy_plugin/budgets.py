@@ -34,7 +34,7 @@ from cvxscreen._support.rounding import gamma, up
 from cvxscreen.certificates.certificate import Certificate, certify, relative_gap
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.duality import dual_feasible
-from cvxscreen.core.losses import Losses, Piece
+from cvxscreen.core.losses import LossTerms, Piece
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.cvxpy_plugin.answer import (
     USELESS,
@@ -581,7 +581,7 @@ def budget_value(part: Problem, x: Array) -> tuple[float, float, float]:
     return value, size, up(gamma(operations) * (size + reach))
 
 
-def _steepness(losses: Losses) -> Array:
+def _steepness(losses: LossTerms) -> Array:
     return np.maximum(np.abs(losses.lo), np.abs(losses.hi))
 
 

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.duality import reference_point
-from cvxscreen.core.losses import Losses
+from cvxscreen.core.losses import Losses, LossTerms
 from cvxscreen.core.penalty import L1, PSD, NonNegative
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.cvxpy_plugin.recognise.matrices import gathered
@@ -332,7 +332,7 @@ def joint_sdp(problem: MultiTask) -> Any:
     return cp.Problem(cp.Minimize(objective), constraints)
 
 
-def _joint_losses(z: Any, f: Losses) -> tuple[Any, list[Any]]:
+def _joint_losses(z: Any, f: LossTerms) -> tuple[Any, list[Any]]:
     """The losses of the distances ``z`` from their centres, and constraints they need."""
     n = len(f)
     if f.q.any():

@@ -32,7 +32,7 @@ from cvxscreen._support.tables import Record, fields, table
 from cvxscreen._support.validation import positive
 from cvxscreen.certificates.certificate import Certificate, certify, relative_gap
 from cvxscreen.core.duality import reference_point
-from cvxscreen.core.losses import Losses
+from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.answer import Report
@@ -179,7 +179,7 @@ class Explanation(Record):
         )
 
 
-def loss_names(losses: Losses) -> NDArray[np.str_]:
+def loss_names(losses: LossTerms) -> NDArray[np.str_]:
     """The everyday name of each term, shape (n,)."""
     one_sided = (losses.lo == 0) | (losses.hi == 0)
     steep = np.isinf(losses.lo) | np.isinf(losses.hi)

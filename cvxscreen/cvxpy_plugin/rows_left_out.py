@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.validation import tolerance
 from cvxscreen.bounds.regions.margins import outward
-from cvxscreen.core.losses import Losses
+from cvxscreen.core.losses import LossTerms
 from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, recognise_refused
 from cvxscreen.cvxpy_plugin.plugin import run
 from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem
@@ -135,7 +135,7 @@ def _recognised(problem: Any) -> Recognition:
     return cached_recognition(problem, lambda _: found)
 
 
-def _hinges(losses: Losses) -> bool:
+def _hinges(losses: LossTerms) -> bool:
     """Whether all losses are hinges, falling in their argument; else all have two sides."""
     falling = (losses.hi == 0.0) & (losses.lo < 0.0)
     two_sided = (losses.hi > 0.0) & (losses.lo < 0.0)
@@ -147,7 +147,7 @@ def _hinges(losses: Losses) -> bool:
     )
 
 
-def _margin_of_zero(losses: Losses) -> tuple[Array, Array]:
+def _margin_of_zero(losses: LossTerms) -> tuple[Array, Array]:
     """Contain the arguments at which margins are 0, one before the kink of each hinge."""
     reach = 2.0 * np.finfo(np.float64).eps * (np.abs(losses.b) + losses.e + 1.0)
     return outward(losses.b - losses.e - 1.0, reach)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cvxscreen._support.validation import choice, number, positive
-from cvxscreen.core.losses import Losses
+from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem, Quadratic, ZeroQuadratic
 from cvxscreen.designs.rows import Rows
@@ -193,7 +193,7 @@ def sparse_svr(
     return _elastic(rows, spread(losses, used, n), lam, l2, "sparse svr")
 
 
-def _elastic(design: Any, losses: Losses, lam: float, l2: float, kind: str) -> Problem:
+def _elastic(design: Any, losses: LossTerms, lam: float, l2: float, kind: str) -> Problem:
     lam, d = positive("lam", lam), design.shape[1]
     form = (
         ZeroQuadratic(np.zeros(d)) if l2 == 0 else Quadratic(np.full(d, lam * positive("l2", l2)))

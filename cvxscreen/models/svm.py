@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.validation import choice, flag, positive
-from cvxscreen.core.losses import FIELDS, Losses
+from cvxscreen.core.losses import FIELDS, Losses, LossTerms
 from cvxscreen.core.problem import Layout, Problem, Quadratic
 from cvxscreen.designs.gram import Gram, GramForm
 from cvxscreen.designs.rows import Rows
@@ -224,7 +224,7 @@ def together_with(first: Losses, second: Losses) -> Losses:
     )
 
 
-def ridge(design: Any, losses: Losses, C: float, intercept: bool, kind: str) -> Problem:
+def ridge(design: Any, losses: LossTerms, C: float, intercept: bool, kind: str) -> Problem:
     """The problem with ``1/2 ||w||^2``, the last coordinate unpenalised if it is an intercept."""
     diagonal = np.ones(design.shape[1])
     if intercept:

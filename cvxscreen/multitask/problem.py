@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen._support.extensions import supplied
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import array, positive, whole
-from cvxscreen.core.losses import Losses
+from cvxscreen.core.losses import Losses, LossTerms
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
@@ -148,7 +148,7 @@ class MultiTask(Record):
 
     X: tuple[Array, ...]
     y: tuple[Array, ...]
-    losses: Losses
+    losses: LossTerms
     sign: Array
     h: int
     alpha: float

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dposv
 
-from cvxscreen.core.losses import Losses
+from cvxscreen.core.losses import LossTerms
 from cvxscreen.multitask.problem import Metric, MultiTask
 from cvxscreen.solvers.box_qp import BoxQp
 
@@ -397,7 +397,7 @@ def cold(X: Array) -> TaskPoint:
 
 def solve_task(
     X: Array,
-    losses: Losses,
+    losses: LossTerms,
     metric: Metric,
     start: TaskPoint,
     *,

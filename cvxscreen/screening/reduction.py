@@ -19,7 +19,7 @@ from cvxscreen._support.rounding import gamma, square
 from cvxscreen._support.tables import Record, table
 from cvxscreen.bounds.regions import Region
 from cvxscreen.core.duality import Point, free_load
-from cvxscreen.core.losses import Codes, Losses, Piece
+from cvxscreen.core.losses import Codes, LossTerms, Piece
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.columns import few_entries, narrowed
 from cvxscreen.errors import InvalidInput, UnsafeEvidence
@@ -368,7 +368,7 @@ class Screening(Pieces, Record):
         return self.selection.codes
 
     @property
-    def _coded(self) -> tuple[Losses, Codes]:
+    def _coded(self) -> tuple[LossTerms, Codes]:
         return self.problem.losses, self.codes
 
     @property

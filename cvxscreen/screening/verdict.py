@@ -17,7 +17,7 @@ from cvxscreen._support.extensions import supplied
 from cvxscreen._support.tables import Record, fields
 from cvxscreen.bounds.regions import Region
 from cvxscreen.bounds.regions.balls import Boxes
-from cvxscreen.core.losses import Codes, Losses, Piece
+from cvxscreen.core.losses import Codes, LossTerms, Piece
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import UnsafeEvidence
@@ -25,7 +25,7 @@ from cvxscreen.errors import UnsafeEvidence
 Mask = NDArray[np.bool_]
 
 
-def piece_masks(losses: Losses, codes: Codes) -> dict[str, Mask]:
+def piece_masks(losses: LossTerms, codes: Codes) -> dict[str, Mask]:
     """Boolean masks ``zero``, ``linear``, ``quadratic``, ``undecided`` of coded pieces."""
     return {
         "zero": codes == Piece.ZERO,
@@ -40,7 +40,7 @@ class Pieces(ABC):
 
     @property
     @abstractmethod
-    def _coded(self) -> tuple[Losses, Codes]:
+    def _coded(self) -> tuple[LossTerms, Codes]:
         """The terms, and the code of each."""
 
     @cached_property
@@ -107,7 +107,7 @@ class Verdict(Pieces, Record):
     (135, 52, 13)
     """
 
-    losses: Losses
+    losses: LossTerms
     codes: Codes
     bound: str
     radius: float
@@ -135,7 +135,7 @@ class Verdict(Pieces, Record):
         return reduced
 
     @property
-    def _coded(self) -> tuple[Losses, Codes]:
+    def _coded(self) -> tuple[LossTerms, Codes]:
         return self.losses, self.codes
 
     @property

@@ -69,7 +69,7 @@ import numpy as np
 
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.duality import Point, dual_feasible
-from cvxscreen.core.losses import Losses
+from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.solvers.interface import (
@@ -150,7 +150,7 @@ class PathCache:
         return self._line.at(problem, self._source)
 
     def reuse(
-        self, urgent: Index, near: Index, losses: Losses, heavy: int
+        self, urgent: Index, near: Index, losses: LossTerms, heavy: int
     ) -> WorkingSet | None:
         """The working set kept, if it suits as it is and has all these rows."""
         known = self._working_set
@@ -164,7 +164,7 @@ class PathCache:
         known.renew(losses)
         return known
 
-    def build(self, urgent: Index, near: Index, losses: Losses, heavy: int) -> WorkingSet:
+    def build(self, urgent: Index, near: Index, losses: LossTerms, heavy: int) -> WorkingSet:
         """A working set of `urgent` and `near` rows."""
         source, before = self._source, self._working_set
         if source is None:
@@ -186,7 +186,7 @@ class SavedIterate:
     t: Array
     centre: Array
 
-    def dual(self, losses: Losses) -> float:
+    def dual(self, losses: LossTerms) -> float:
         """The dual objective, up to a constant."""
         theta = self.theta
         conjugates = (

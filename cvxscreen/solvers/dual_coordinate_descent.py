@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import CONTRACT, SUMS, compiled, on_disk, unsigned
 from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen.core.losses import Losses
+from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
@@ -377,7 +377,7 @@ class Terms(NamedTuple):
     hi: Array
 
     @classmethod
-    def of(cls, square: Array, losses: Losses) -> Terms:
+    def of(cls, square: Array, losses: LossTerms) -> Terms:
         """From the squared norms, in the metric of v."""
         f = losses
         rest = (f.q, f.b, f.e, np.maximum(f.lo, -HUGE), np.minimum(f.hi, HUGE))

@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import SUMS, compiled
 from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen.core.losses import Losses
+from cvxscreen.core.losses import Losses, LossTerms
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.columns import by_columns, column_major
@@ -74,7 +74,7 @@ class Terms(NamedTuple):
     hi: Array
 
     @classmethod
-    def of(cls, losses: Losses) -> Terms:
+    def of(cls, losses: LossTerms) -> Terms:
         """Those of a table of losses."""
         return cls(losses.b, losses.e, losses.q, losses.lo, losses.hi)
 
@@ -492,7 +492,7 @@ class Iterate:
     weight: Array
     x: Array
     t: Array
-    losses: Losses
+    losses: LossTerms
     selecting: bool = True
     steps: int = 0
     sweeps: int = 0
@@ -514,7 +514,7 @@ class Iterate:
         subgradients(self.t, Terms.of(self.losses), self.theta)
         self.dual_residual, self.gap = self.gap_with(self.theta, self.losses)
 
-    def gap_with(self, theta: Array, losses: Losses) -> tuple[Array, float]:
+    def gap_with(self, theta: Array, losses: LossTerms) -> tuple[Array, float]:
         """``A' theta + q`` and the gap of (x, theta) under `losses`."""
         residual = self.residual_of(theta)
         dual = residual, self.t, theta, Terms.of(losses)

@@ -14,7 +14,7 @@ from cvxscreen._support.tables import Record, fields, table
 from cvxscreen.bounds import Bound, moved
 from cvxscreen.certificates.certificate import Certificate, Passes, certify
 from cvxscreen.core.duality import Point, reference_point
-from cvxscreen.core.losses import Losses
+from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
@@ -361,7 +361,7 @@ def warm_start(problem: Problem, solution: Solution) -> Start:
     return replace(start, rate=info.get("rate"))
 
 
-def moved_slopes(theta: Array, old: Losses, new: Losses) -> Array:
+def moved_slopes(theta: Array, old: LossTerms, new: LossTerms) -> Array:
     """`theta` in the box of `old`, moved to the same place in the box of `new`, shape (n,)."""
 
     def factor(before: Array, after: Array) -> Array:

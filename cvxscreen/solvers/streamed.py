@@ -31,7 +31,7 @@ from cvxscreen.certificates.certificate import Certificate, relative_gap
 from cvxscreen.certificates.streamed import certify_chunks
 from cvxscreen.core import streamed as chunk_survey
 from cvxscreen.core.duality import Point, dual_feasible
-from cvxscreen.core.losses import FIELDS, Losses, Piece
+from cvxscreen.core.losses import FIELDS, Losses, LossTerms, Piece
 from cvxscreen.core.problem import Problem
 from cvxscreen.core.streamed import Slopes, Unit, in_chunks
 from cvxscreen.designs.chunks import Chunk, Chunks, Listed, Sample, entries
@@ -616,7 +616,7 @@ def sampled(problem: Problem, every: int) -> Problem:
     index = sample.index[::every]
     block = sample.block if every == 1 else sample.block[::every]
     rows: Rows = Chunk.of(block, entries(design.scale, index), design.intercept).rows()
-    losses: Losses = problem.losses.take(index).scaled(problem.n / len(index))
+    losses: LossTerms = problem.losses.take(index).scaled(problem.n / len(index))
     return replace(problem, design=rows, losses=losses)
 
 

@@ -30,7 +30,7 @@ import scipy.linalg as sla
 from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import CONTRACT, SUMS, compiled, unsigned
-from cvxscreen.core.losses import Losses
+from cvxscreen.core.losses import LossTerms
 from cvxscreen.designs.rows import Rows
 
 # -- rows of a CSR matrix -------------------------------------------------------------------------
@@ -247,7 +247,7 @@ LEAST_REST = 0.01
 then dominates the others."""
 
 
-def inside(losses: Losses, theta: Array) -> NDArray[np.bool_]:
+def inside(losses: LossTerms, theta: Array) -> NDArray[np.bool_]:
     """Terms strictly inside a piece of the dual: not at an end of the box nor at the kink at 0."""
     return (theta > losses.lo) & (theta < losses.hi) & ((losses.e == 0) | (theta != 0))
 
@@ -314,7 +314,7 @@ class WorkingSet:
     """
 
     def __init__(
-        self, source: ScaledRows, urgent: Index, near: Index, losses: Losses, heavy: int,
+        self, source: ScaledRows, urgent: Index, near: Index, losses: LossTerms, heavy: int,
         before: WorkingSet | None = None,
     ) -> None:
         self.source, self.heavy_asked = source, heavy
@@ -384,7 +384,7 @@ class WorkingSet:
         matrix[np.diag_indices(self.k)] += 1.0
         return np.asarray(sla.cholesky(matrix, lower=True, overwrite_a=True, check_finite=False))
 
-    def renew(self, losses: Losses) -> None:
+    def renew(self, losses: LossTerms) -> None:
         """The same rows with other `losses` (of all terms)."""
         weight, used = self.weight, self._in_gram
         self._derive(losses)
@@ -393,7 +393,7 @@ class WorkingSet:
         else:
             self._gram[:] = 0.0
 
-    def extended(self, rows: Index, losses: Losses) -> WorkingSet:
+    def extended(self, rows: Index, losses: LossTerms) -> WorkingSet:
         """With more rows at its end (this one is spent); `losses` of all terms."""
         if self.partial:
             return WorkingSet(self.source, self.rows, rows, losses, self.k)
@@ -427,7 +427,7 @@ class WorkingSet:
         self._rank = np.zeros(d, dtype=np.uint32)
         self._rank[self.columns] = np.arange(len(columns), dtype=np.uint32)
 
-    def _derive(self, losses: Losses) -> None:
+    def _derive(self, losses: LossTerms) -> None:
         """What follows from the copied rows and the losses (of all terms)."""
         copy = self._copy
         self.rows, self.heavy, self.light = copy.rows, copy.heavy, copy.light

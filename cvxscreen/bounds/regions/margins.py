@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 from cvxscreen._support.rounding import UNIT, gamma, square, up
 from cvxscreen.core.balance import imbalance_cost
 from cvxscreen.core.duality import margin_error
-from cvxscreen.core.losses import Losses
+from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem, Quadratic
 
 Array = NDArray[np.float64]
@@ -289,7 +289,7 @@ def intercept_interval(
     bounded = bool(np.isfinite(losses.lo).all() and np.isfinite(losses.hi).all())
     weight = float(np.abs(e) @ slopes)
 
-    def chosen(beta: float, side: float, rows: Rows, of: Losses) -> Array:
+    def chosen(beta: float, side: float, rows: Rows, of: LossTerms) -> Array:
         """The slopes of some terms that make the sum largest (side 1) or smallest (side -1)."""
         ends = side * (spread[rows] + (8.0 * UNIT * abs(beta)) * lean[rows])
         below, above = of.subgradient(middle[rows] + e[rows] * beta + ends)
@@ -518,7 +518,7 @@ def _promising(base: _Base, side: float) -> list[float]:
 
 
 def _slopes(
-    losses: Losses, e: Array, theta: Array, t: Array, move: float | Array
+    losses: LossTerms, e: Array, theta: Array, t: Array, move: float | Array
 ) -> tuple[Array, Array]:
     """Slopes of the losses after a move of the intercept (or each of a column), and ``step``."""
     slopes = np.clip(losses.slope(t + move * e), losses.lo, losses.hi)

@@ -23,7 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen.core.losses import Losses
+from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.cvxpy_plugin.recognise.check import check
 from cvxscreen.cvxpy_plugin.recognise.matrices import Block, Stack, rows_of
@@ -267,7 +267,7 @@ def _equal(first: Array, second: Array) -> Mask:
     return np.abs(first - second) <= SAME * (1.0 + np.maximum(np.abs(first), np.abs(second)))
 
 
-def _numbers_equal(first: Losses, second: Losses) -> Mask:
+def _numbers_equal(first: LossTerms, second: LossTerms) -> Mask:
     """Where the five numbers of two losses agree up to rounding."""
     with np.errstate(invalid="ignore"):
         same = [

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen.core.losses import Losses
+from cvxscreen.core.losses import Losses, LossTerms
 from cvxscreen.cvxpy_plugin.recognise.draft import (
     FEW_ROWS,
     ColumnCounts,
@@ -437,7 +437,7 @@ class MinimisedOut:
     terms: Index
     argument: Any
     factor: Array
-    losses: Losses
+    losses: LossTerms
     curve: Array
     low: Array
     high: Array

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen.core.losses import Losses
+from cvxscreen.core.losses import Losses, LossTerms
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.cvxpy_plugin.recognise.draft import Elimination
 from cvxscreen.cvxpy_plugin.recognise.elimination import MinimisedOut, SplitVariable
@@ -73,7 +73,7 @@ def _problem(
     """The problem with its terms times `terms` and its squares times `sigma`."""
     C = problem.C
     if rho is None:
-        losses = scaled_losses(problem.losses, terms)
+        losses: LossTerms = scaled_losses(problem.losses, terms)
     else:
         losses, C = problem.losses.scaled(rho) if rho != 1.0 else problem.losses, rho * C
     quadratic = problem.quadratic
@@ -304,6 +304,6 @@ def _(step: SquaredNorm, ratio: Array) -> SquaredNorm:
     return replace(step, rho=step.rho * float(ratio[step.columns[0]]))
 
 
-def scaled_losses(losses: Losses, factor: Array) -> Losses:
+def scaled_losses(losses: LossTerms, factor: Array) -> Losses:
     """Every loss times its own factor."""
     return Losses(losses.b, losses.e, losses.q / factor, losses.lo * factor, losses.hi * factor)

@@ -37,7 +37,7 @@ from cvxscreen.bounds import Bound, midpoint_ball
 from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.certificates.metric import certify_metric
 from cvxscreen.core.duality import Point, reference_point
-from cvxscreen.core.losses import Losses
+from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.penalty import PSD, NonNegative
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.comparisons import Pairs
@@ -597,7 +597,7 @@ def is_metric(problem: Problem) -> bool:
     return _hinges(problem.losses)
 
 
-def _hinges(losses: Losses) -> bool:
+def _hinges(losses: LossTerms) -> bool:
     ends = (losses.e, losses.hi, losses.lo)
     some = [row[:1] if row.strides == (0,) else row for row in ends]
     return not some[0].any() and not some[1].any() and bool(np.isfinite(some[2]).all())
