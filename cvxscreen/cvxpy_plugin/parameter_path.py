@@ -149,9 +149,15 @@ class ParameterPath(Record):
         """A pandas DataFrame, one row a point; see `Path.to_frame`."""
         return frame_of(self.points, self.name)
 
-    def plot(self, title: str = "Proven before solving, along the path") -> Any:
-        """Stacked rejection rates per piece, certified gap and kept terms; a matplotlib Figure."""
-        return drawn(self.points, self.name, title)
+    def plot(
+        self, title: str = "Proven before solving, along the path", *, ax: Any = None,
+        figsize: tuple[float, float] | None = None,
+    ) -> Any:
+        """Stacked rejection rates per piece, certified gap and kept terms; a matplotlib Figure.
+
+        `ax` are two axes to draw on, `figsize` the inches of a new figure.
+        """
+        return drawn(self.points, self.name, title, ax, figsize)
 
     def _brief(self) -> str:
         return brief(self, self.name)

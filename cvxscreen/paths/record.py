@@ -220,9 +220,16 @@ class Path(Record):
         """
         return frame_of(self.points, self.points[0].over if len(self.points) else "C")
 
-    def plot(self, title: str = "Proven before solving, along the path") -> Any:
-        """Stacked rejection rates per piece, certified gap and kept terms; a matplotlib Figure."""
-        return drawn(self.points, self.points[0].over if len(self.points) else "C", title)
+    def plot(
+        self, title: str = "Proven before solving, along the path", *, ax: Any = None,
+        figsize: tuple[float, float] | None = None,
+    ) -> Any:
+        """Stacked rejection rates per piece, certified gap and kept terms; a matplotlib Figure.
+
+        `ax` are two axes to draw on, `figsize` the inches of a new figure.
+        """
+        over = self.points[0].over if len(self.points) else "C"
+        return drawn(self.points, over, title, ax, figsize)
 
     def save(self, file: str | FilePath) -> None:
         """Write the points to `file` (.npz), whole or not at all; `load_path` reads them back.
@@ -304,7 +311,10 @@ def brief(path: Any, over: str) -> str:
     )
 
 
-def drawn(points: Sequence[Any], parameter: str, title: str) -> Any:
+def drawn(
+    points: Sequence[Any], parameter: str, title: str, ax: Any = None,
+    figsize: tuple[float, float] | None = None,
+) -> Any:
     """The figure of a path: records with value, before, relative_gap and kept."""
     names = [
         k for k in ("linear", "quadratic", "zero")
@@ -317,6 +327,8 @@ def drawn(points: Sequence[Any], parameter: str, title: str) -> Any:
         kept=np.array([float(p.kept) for p in points]),
         title=title,
         parameter=parameter,
+        ax=ax,
+        figsize=figsize,
     )
 
 

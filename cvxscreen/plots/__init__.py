@@ -1,6 +1,8 @@
 """Pictures of what screening does; plain arrays or records in, a matplotlib ``Figure`` out.
 
-Nothing is shown and no global setting is touched. Needs the extra ``cvxscreen[plot]``.
+Nothing is shown and no global setting is touched; notebooks show the figure. Every picture draws on
+`ax` where given (axes of pyplot, say; pictures of several panels take one a panel), and otherwise
+on a new figure of `figsize` inches. Needs the extra ``cvxscreen[plot]``.
 
 * `rejection`: shares of terms fixed along a path, stacked, above the evidence for them;
 * `panels`: the same shares of several rules or data sets side by side;
@@ -13,6 +15,7 @@ Nothing is shown and no global setting is touched. Needs the extra ``cvxscreen[p
 * `lines`: shares along a path, a line each (rules side by side);
 * `three_ways`: seconds of several ways to one answer, and where the terms lie there;
 * `kept_and_gap`: kept terms and certified gap against time;
+* `left_out`, `surviving`: intervals of left-out margins; predictions that other weights leave;
 * `save`: to a file, whole or not at all; `writable`: whether that will be possible.
 
 Three instances::
@@ -24,12 +27,24 @@ Three instances::
 
 from __future__ import annotations
 
-from cvxscreen.plots.both_sides import both_sides, cost_along, heat, total_times
-from cvxscreen.plots.records import kept_and_gap, lines, panels, rejection, three_ways
+from cvxscreen.plots.records import (
+    both_sides,
+    cost_along,
+    heat,
+    kept_and_gap,
+    left_out,
+    lines,
+    panels,
+    rejection,
+    surviving,
+    three_ways,
+    total_times,
+)
 from cvxscreen.plots.regions import cone_plane, sample_plane, weight_plane
 from cvxscreen.plots.style import save, writable
 
 __all__ = [
-    "both_sides", "cone_plane", "cost_along", "heat", "kept_and_gap", "lines", "panels",
-    "rejection", "sample_plane", "save", "three_ways", "total_times", "weight_plane", "writable",
+    "both_sides", "cone_plane", "cost_along", "heat", "kept_and_gap", "left_out", "lines", "panels",
+    "rejection", "sample_plane", "save", "surviving", "three_ways", "total_times", "weight_plane",
+    "writable",
 ]

@@ -1,7 +1,8 @@
-"""Pictures of records: a path, a solve, what changed data do.
+"""Pictures of what was measured: along a path, during a solve, over two parameters, in total.
 
 Of a path or a solve what screening fixed, what was left and how well it is proven; of changed data
-the left-out intervals, and how many predictions survive other weights.
+the left-out intervals, and how many predictions survive other weights; of features and samples
+screened together the rates over lambda and gap, the totals and the cost along a path.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from cvxscreen.plots.style import (
     STYLES,
     Floats,
     bar_edges,
-    empty_figure,
-    given_axes,
+    canvas,
     legend_above,
+    plain_decades,
     positive_grid,
     series,
 )
@@ -106,6 +107,8 @@ def rejection(
     kept: ArrayLike | None = None,
     title: str = "Screening along the path",
     parameter: str = "C",
+    ax: Axes | Sequence[Axes] | None = None,
+    figsize: tuple[float, float] | None = None,
 ) -> Figure:
     """Rejection rates along a path, stacked by piece, above the evidence for them.
 
@@ -124,6 +127,10 @@ def rejection(
         Title of the figure.
     parameter : str
         Name of the parameter, for the horizontal axis.
+    ax : Axes or sequence of two, optional
+        Where to draw, an `Axes` a panel; a new figure with the title is made when omitted.
+    figsize : (float, float), optional
+        Inches of a new figure.
 
     Returns
     -------
@@ -144,19 +151,19 @@ def rejection(
 
     with_evidence = gap_series is not None or kept_series is not None
     heights = (3, 2) if with_evidence else (3,)
-    figure = empty_figure(sum(heights))
-    stacked = figure.subplots(
-        len(heights), 1, sharex=True, squeeze=False, height_ratios=heights
-    )[:, 0]
+    drawing = canvas(ax, figsize, sum(heights), shape=(len(heights), 1), sharex=True,
+                     height_ratios=heights)
+    stacked = drawing.axes[:, 0]
     edges = bar_edges(grid)
     _stack(stacked[0], edges, shares)
     if with_evidence:
         _evidence(stacked[1], grid, gap_series, kept_series)
-    stacked[-1].set_xscale("log")
-    stacked[-1].set_xlim(edges[0], edges[-1])
+    for axes in stacked:
+        axes.set_xscale("log")
+        axes.set_xlim(edges[0], edges[-1])
     stacked[-1].set_xlabel(f"{parameter} (logarithmic scale)")
-    figure.suptitle(title)
-    return figure
+    drawing.title(title)
+    return drawing.figure
 
 
 def panels(
@@ -166,6 +173,8 @@ def panels(
     columns: int = 3,
     title: str = "Screening along the path",
     parameter: str = "C",
+    ax: Sequence[Axes] | None = None,
+    figsize: tuple[float, float] | None = None,
 ) -> Figure:
     """Rejection rates of several rules or data sets, one panel each, on common axes.
 
@@ -177,6 +186,10 @@ def panels(
         For each panel (its heading) what `rejection` takes as rates.
     columns : int
         Panels in a row.
+    ax : sequence of Axes, optional
+        Where to draw, an `Axes` a panel; a new figure with the title is made when omitted.
+    figsize : (float, float), optional
+        Inches of a new figure.
 
     Raises
     ------
@@ -188,18 +201,17 @@ def panels(
     grid, order = positive_grid(values)
     shares = {name: _shares(f"rates[{name!r}]", rates[name], order) for name in rates}
     rows = -(-len(shares) // columns)
-    figure = empty_figure(0.0)
-    figure.set_size_inches(4.0 * columns, 3.0 * rows + 0.5)
-    figure.suptitle(title)
-    grid_of_axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    for axes, (name, given) in zip(grid_of_axes.flat, shares.items(), strict=False):
+    shape = (rows, columns) if ax is None else (len(shares), 1)
+    drawing = canvas(ax, figsize, 3.0 * rows - 1.0, 4.0 * columns, shape, sharex=True, sharey=True)
+    for axes, (name, given) in zip(drawing.axes.flat, shares.items(), strict=False):
         _stack(axes, bar_edges(grid), given, name)
         axes.set_xscale("log")
         axes.tick_params(labelbottom=True)
         axes.set_xlabel(parameter)
-    for axes in grid_of_axes.flat[len(shares):]:
+    for axes in drawing.axes.flat[len(shares):]:
         axes.set_visible(False)
-    return figure
+    drawing.title(title)
+    return drawing.figure
 
 
 def _run(name: str, given: Any) -> Floats:
@@ -232,6 +244,8 @@ def kept_and_gap(
     runs: Mapping[str, Solution | tuple[ArrayLike, ArrayLike, ArrayLike]],
     *,
     title: str = "Kept terms and certified gap during the solve",
+    ax: Sequence[Axes] | None = None,
+    figsize: tuple[float, float] | None = None,
 ) -> Figure:
     """Two panels over time: terms in the reduced problem, and the relative gap on the full one.
 
@@ -242,6 +256,10 @@ def kept_and_gap(
         length, one entry a round: time since the start, terms of the reduced problem, relative gap
         after the round (infinite before the first point).
     title : str
+    ax : sequence of two Axes, optional
+        Where to draw, an `Axes` a panel; a new figure with the title is made when omitted.
+    figsize : (float, float), optional
+        Inches of a new figure.
 
     Returns
     -------
@@ -257,8 +275,8 @@ def kept_and_gap(
     if not runs:
         raise InvalidInput("`runs` is empty; at least one run is needed.")
     known = {name: _run(name, run) for name, run in runs.items()}
-    figure = empty_figure(3.8)
-    top, bottom = figure.subplots(2, 1, sharex=True)
+    drawing = canvas(ax, figsize, 3.8, shape=(2, 1), sharex=True)
+    top, bottom = drawing.axes[:, 0]
     for index, (name, (seconds, kept, gaps)) in enumerate(known.items()):
         line, marker, color = LINES[index % len(LINES)]
         look = {"linestyle": line, "marker": marker, "color": color, "markersize": 4.0}
@@ -269,17 +287,17 @@ def kept_and_gap(
         proven = np.isfinite(gaps)
         bottom.plot(1e3 * seconds[proven], np.maximum(gaps[proven], _GAP_FLOOR), **look)
     top.set_ylim(bottom=0)
-    top.set_xlim(left=0)
     top.set_ylabel("terms kept")
     top.yaxis.set_major_formatter("{x:,.0f}")
     bottom.set_yscale("log")
     bottom.set_ylabel("relative gap")
     bottom.set_xlabel("time since the start (ms)")
     for axes in (top, bottom):
+        axes.set_xlim(left=0)
         axes.grid(alpha=0.3)
     legend_above(top, *top.get_legend_handles_labels())
-    figure.suptitle(title)
-    return figure
+    drawing.title(title)
+    return drawing.figure
 
 
 def lines(
@@ -301,9 +319,9 @@ def lines(
         In [0, 1].
     title, parameter : str
     ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure when omitted.
+        Where to draw; a new figure with the title is made when omitted.
     figsize : (float, float), optional
-        Inches, of a new figure.
+        Inches of a new figure.
 
     Returns
     -------
@@ -323,7 +341,8 @@ def lines(
     for name, share in known.items():
         if share.max() > 1 + 1e-9:
             raise InvalidInput(f"`shares[{name!r}]` reaches {share.max():g}, beyond 1.")
-    figure, axes = given_axes(ax, 3.2, figsize)
+    drawing = canvas(ax, figsize, 3.2)
+    axes = drawing.axes[0, 0]
     for index, (name, share) in enumerate(known.items()):
         dash, _, color = LINES[index % len(LINES)]
         axes.plot(grid, share, linestyle=dash, marker=MARKS[index % len(MARKS)], color=color,
@@ -335,8 +354,8 @@ def lines(
     axes.set_ylabel("share of terms decided")
     axes.grid(alpha=0.3)
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
-    axes.set_title(title)
-    return figure
+    drawing.title(title)
+    return drawing.figure
 
 
 def three_ways(
@@ -345,6 +364,8 @@ def three_ways(
     kept: int,
     *,
     title: str = "The same optimum, with and without screening",
+    ax: Sequence[Axes] | None = None,
+    figsize: tuple[float, float] | None = None,
 ) -> Figure:
     """Seconds of several ways to one answer, and where the terms lie there.
 
@@ -357,6 +378,10 @@ def three_ways(
     kept : int
         Terms that were solved for.
     title : str
+    ax : sequence of two Axes, optional
+        Where to draw, an `Axes` a panel; a new figure with the title is made when omitted.
+    figsize : (float, float), optional
+        Inches of a new figure.
 
     Returns
     -------
@@ -375,8 +400,8 @@ def three_ways(
     at = np.array(margins, dtype=float)
     if at.ndim != 1 or not at.size or not np.isfinite(at).all():
         raise InvalidInput("`margins` needs one finite number for every term.")
-    figure = empty_figure(2.4, 9.6)
-    left, right = figure.subplots(1, 2, width_ratios=(1, 1.4))
+    drawing = canvas(ax, figsize, 2.4, 9.6, (1, 2), width_ratios=(1, 1.4))
+    left, right = drawing.axes[0]
     places = np.arange(times.size)[::-1]
     bars = left.barh(places, times, color=[STYLES[0][0], *[STYLES[2][0]] * (times.size - 1)],
                      edgecolor=INK, linewidth=0.8, height=0.6)
@@ -401,12 +426,8 @@ def three_ways(
     right.yaxis.set_major_formatter("{x:,.0f}")
     handles, labels = right.get_legend_handles_labels()
     legend_above(right, handles, labels, columns=1)
-    figure.suptitle(title)
-    return figure
-
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    drawing.title(title)
+    return drawing.figure
 
 
 def left_out(
@@ -446,7 +467,8 @@ def left_out(
     known = np.flatnonzero(shown)
     order = known[np.argsort(below[known] + above[known], kind="stable")]
     at = np.arange(len(order))
-    figure, axes = given_axes(ax, 3.0, figsize)
+    drawing = canvas(ax, figsize, 3.0)
+    axes = drawing.axes[0, 0]
     axes.vlines(at, below[order], above[order], color=LINES[2][2], linewidth=1.0,
                 label="proven interval")
     again = again[order]
@@ -463,7 +485,7 @@ def left_out(
         axes.set_title(f"{missing} terms without an interval are not shown", fontsize=9)
     handles, labels = axes.get_legend_handles_labels()
     legend_above(axes, handles, labels)
-    return figure
+    return drawing.figure
 
 
 def surviving(
@@ -500,7 +522,8 @@ def surviving(
     known = sizes[np.isfinite(sizes)]
     end = 1.05 * max(float(known.max(initial=0.0)), size)
     share = 1.0 - np.arange(len(known) + 1) / len(sizes)
-    figure, axes = given_axes(ax, 2.6, figsize)
+    drawing = canvas(ax, figsize, 2.6)
+    axes = drawing.axes[0, 0]
     axes.step(np.concatenate([[0.0], known, [end]]), np.append(share, share[-1]), where="post",
               color=LINES[2][2], linewidth=1.8, label="certain predictions")
     here = float((sizes >= size).mean())
@@ -513,4 +536,335 @@ def surviving(
     axes.set_ylabel("share of the predictions")
     handles, labels = axes.get_legend_handles_labels()
     legend_above(axes, handles, labels)
-    return figure
+    return drawing.figure
+
+
+# -- features and samples together: maps over two parameters, totals, cost along a path ------------
+
+_LEVELS = {0.25: ":", 0.5: "--", 0.75: "-.", 0.9: "-"}
+
+
+def heat(
+    across: ArrayLike,
+    up: ArrayLike,
+    rates: ArrayLike,
+    *,
+    xlabel: str = "C",
+    ylabel: str = "C of the reference",
+    title: str = "Share of terms decided",
+    falling: bool = False,
+    ax: Axes | None = None,
+    figsize: tuple[float, float] | None = None,
+) -> Figure:
+    """A share over two positive parameters, both on logarithmic axes.
+
+    Parameters
+    ----------
+    across, up : array_like, shapes (p,) and (q,)
+        Values of the two parameters: positive, distinct, in any order.
+    rates : array_like, shape (q, p)
+        Shares in [0, 1]; NaN is left white.
+    xlabel, ylabel, title : str
+    falling : bool
+        Whether the vertical axis falls (for a gap, say, that shrinks during the solve).
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure is made when omitted.
+    figsize : (float, float), optional
+        Inches of a new figure.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    InvalidInput
+        If an array does not fit or a share is outside [0, 1].
+    MissingDependency
+        If matplotlib is not installed.
+    """
+    x, by_x = positive_grid(across)
+    y, by_y = positive_grid(up)
+    share = np.array(rates, dtype=float)
+    if share.shape != (len(y), len(x)):
+        raise InvalidInput(
+            f"`rates` has shape {share.shape}; `up` and `across` ask for {(len(y), len(x))}."
+        )
+    if ((share < 0) | (share > 1)).any():
+        raise InvalidInput("`rates` are shares; an entry lies outside [0, 1].")
+    share = share[np.ix_(by_y, by_x)]
+    drawing = canvas(ax, figsize, 3.4)
+    axes = drawing.axes[0, 0]
+    drawn = axes.pcolormesh(
+        bar_edges(x), bar_edges(y), np.ma.masked_invalid(share), cmap="Greys", vmin=0.0, vmax=1.3
+    )
+    if min(share.shape) > 1:
+        _lines(axes, x, y, share)
+    axes.set(xscale="log", yscale="log", xlabel=f"{xlabel} (logarithmic scale)",
+             ylabel=f"{ylabel} (logarithmic scale)")
+    if falling:
+        axes.invert_yaxis()
+    bar = drawing.figure.colorbar(drawn, ax=axes, label="share of terms")
+    bar.ax.set_ylim(0.0, 1.0)
+    bar.ax.yaxis.set_major_formatter("{x:.0%}")
+    drawing.title(title)
+    return drawing.figure
+
+
+def _lines(axes: Axes, x: Floats, y: Floats, share: Floats) -> None:
+    """Lines of equal share, white under black, with a legend instead of labels on the lines."""
+    known = share[np.isfinite(share)]
+    shown = [item for item in _LEVELS.items() if known.size and known.min() < item[0] < known.max()]
+    for level, look in shown:
+        axes.contour(x, y, share, levels=[level], colors="white", linewidths=3.2)
+        axes.contour(x, y, share, levels=[level], colors=INK, linewidths=1.4, linestyles=[look])
+    handles = [
+        axes.plot([], [], color=INK, linewidth=1.4, linestyle=look, label=f"{level:.0%}")[0]
+        for level, look in shown
+    ]
+    if handles:
+        axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4,
+                    frameon=False)
+
+
+ENOUGH = 0.95
+"""Where one side alone decides this share there is nothing to add: hatched."""
+
+
+def both_sides(
+    values: ArrayLike,
+    gaps: ArrayLike,
+    rates: Mapping[str, tuple[ArrayLike, ArrayLike, ArrayLike | None]],
+    counts: Mapping[str, ArrayLike],
+    *,
+    title: str = "Screening of features and samples",
+    parameter: str = "lambda",
+    ax: Sequence[Axes] | None = None,
+    figsize: tuple[float, float] | None = None,
+) -> Figure:
+    """What one side proves alone, what both add, and what is proven to stay (Fig. 2 of [1]_).
+
+    Parameters
+    ----------
+    values, gaps : array_like, shapes (p,) and (q,)
+        Of the parameter and of the relative duality gap: positive, distinct, in any order.
+    rates : mapping of str to (alone, added, kept)
+        One row of maps each; shares in [0, 1] of shape (q, p), NaN is left white, `kept` may be
+        None. Where `alone` reaches 95 % the second map is hatched.
+    counts : mapping of str to array_like, shape (p,)
+        What there is to decide at each value: lines in the first place without a map.
+    title, parameter : str
+    ax : sequence of Axes, optional
+        Where to draw, three panels a row; a new figure with the title is made when omitted.
+    figsize : (float, float), optional
+        Inches of a new figure.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    InvalidInput
+        If there is no row, an array does not fit or a rate is no share.
+    MissingDependency
+        If matplotlib is not installed.
+
+    References
+    ----------
+    .. [1] A. Shibagaki, M. Karasuyama, K. Hatano, I. Takeuchi, "Simultaneous safe screening of
+       features and samples in doubly sparse modeling", ICML 2016. https://arxiv.org/abs/1602.02485
+    """
+    if not rates:
+        raise InvalidInput("`rates` is empty; at least one row of maps is needed.")
+    x, by_x = positive_grid(values)
+    y, by_y = positive_grid(gaps)
+    lines = {k: series(f"counts[{k!r}]", v, x.size)[by_x] for k, v in counts.items()}
+    maps = {
+        name: [None if m is None else _share_map(f"rates[{name!r}]", m, by_y, by_x) for m in row]
+        for name, row in rates.items()
+    }
+    drawing = canvas(ax, figsize, 2.7 * len(maps) - 0.8, 10.4, (len(maps), 3))
+    heads = ("one side alone", "added by both", "proven to stay")
+    drawn: Any = None
+    for axes_row, (name, row) in zip(drawing.axes, maps.items(), strict=True):
+        for axes, shares, head in zip(axes_row, row, heads, strict=True):
+            axes.set_title(head, fontsize=11)
+            axes.set(xscale="log", xlabel=parameter)
+            if shares is None:
+                _counts(axes, x, lines)
+                lines = {}
+                continue
+            drawn = axes.pcolormesh(
+                bar_edges(x), bar_edges(y), np.ma.masked_invalid(shares), cmap="Greys", vmin=0.0,
+                vmax=1.3,
+            )
+            axes.set(yscale="log", ylabel=f"{name}\nrelative gap")
+            axes.invert_yaxis()
+            done = np.isnan(shares)
+            if head == heads[1] and row[0] is not None:
+                done |= row[0] >= ENOUGH
+            _hatch(axes, x, y, done)
+    if drawn is not None:
+        bar = drawing.figure.colorbar(
+            drawn, ax=drawing.axes, label="share of what can be decided", shrink=0.7
+        )
+        bar.ax.set_ylim(0.0, 1.0)
+        bar.ax.yaxis.set_major_formatter("{x:.0%}")
+    drawing.title(title)
+    if drawing.own:
+        words = "hatched: nothing to decide, or 95 % decided by one side alone"
+        drawing.figure.supxlabel(words, fontsize=9)
+    return drawing.figure
+
+
+def _share_map(name: str, given: ArrayLike, by_y: Any, by_x: Any) -> Floats:
+    share = np.array(given, dtype=float)
+    if share.shape != (len(by_y), len(by_x)):
+        raise InvalidInput(
+            f"`{name}` has shape {share.shape}; `gaps` and `values` ask for "
+            f"{(len(by_y), len(by_x))}."
+        )
+    if ((share < 0) | (share > 1)).any():
+        raise InvalidInput(f"`{name}` are shares; an entry lies outside [0, 1].")
+    return share[np.ix_(by_y, by_x)]
+
+
+def _hatch(axes: Axes, x: Floats, y: Floats, where: Any) -> None:
+    """Hatch some cells."""
+    from matplotlib.patches import Rectangle
+
+    across, up = bar_edges(x), bar_edges(y)
+    for i, j in np.argwhere(where):
+        corner = (across[j], up[i])
+        axes.add_patch(Rectangle(corner, across[j + 1] - across[j], up[i + 1] - up[i], fill=False,
+                                 hatch="////", edgecolor="#9a9a9a", linewidth=0.0))
+
+
+def _counts(axes: Axes, x: Floats, lines: Mapping[str, Floats]) -> None:
+    """Numbers over the parameter, in the place of a map."""
+    if not lines:
+        axes.set_visible(False)
+        return
+    axes.set_title("how many there are", fontsize=11)
+    for (name, line), (style, marker, color) in zip(lines.items(), LINES, strict=False):
+        axes.plot(x, line, linestyle=style, marker=marker, markersize=3, color=color, label=name)
+    axes.set_ylim(0, 1.7 * max(1.0, *(line.max() for line in lines.values())))
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=9, loc="upper left")
+
+
+def total_times(
+    seconds: Mapping[str, Mapping[str, float]],
+    *,
+    title: str = "Total time of a path",
+    ylabel: str = "CPU seconds",
+    ax: Axes | None = None,
+    figsize: tuple[float, float] | None = None,
+) -> Figure:
+    """Bars of the total time of each way on each set, on a logarithmic axis (Fig. 3 there).
+
+    Parameters
+    ----------
+    seconds : mapping of str to mapping of str to float
+        For each set, the positive seconds of each way; all sets name the same ways.
+    title, ylabel : str
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure is made when omitted.
+    figsize : (float, float), optional
+        Inches of a new figure.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no set, or the sets do not agree.
+    """
+    sets, ways = list(seconds), list(next(iter(seconds.values()), {}))
+    if not ways or any(list(row) != ways for row in seconds.values()):
+        raise InvalidInput("`seconds` needs a set, and the same ways in every set.")
+    table = np.array([[row[way] for way in ways] for row in seconds.values()], dtype=float)
+    if not (np.isfinite(table).all() and (table > 0).all()):
+        raise InvalidInput("`seconds` must be positive: they go on a logarithmic axis.")
+    drawing = canvas(ax, figsize, 2.6, max(4.8, 1.2 + 1.6 * len(sets)))
+    axes = drawing.axes[0, 0]
+    width = 0.8 / len(ways)
+    for k, way in enumerate(ways):
+        fill, hatch = ("white", "") if k == 0 else STYLES[(k - 1) % len(STYLES)]
+        place = np.arange(len(sets)) + (k - 0.5 * (len(ways) - 1)) * width
+        bars = axes.bar(place, table[:, k], width, label=way, facecolor=fill, hatch=hatch,
+                        edgecolor=INK, linewidth=0.8)
+        axes.bar_label(bars, [f"{v:.3g}" for v in table[:, k]], fontsize=7, padding=2)
+    axes.set_yscale("log")
+    axes.set_ylim(0.5 * table.min(), 2.0 * table.max())
+    plain_decades(axes.yaxis)
+    axes.set_ylabel(f"{ylabel} (logarithmic scale)")
+    axes.set_xticks(np.arange(len(sets)), sets)
+    handles, labels = axes.get_legend_handles_labels()
+    legend_above(axes, handles, labels, columns=4)
+    drawing.title(title)
+    return drawing.figure
+
+
+def cost_along(
+    values: ArrayLike,
+    runs: Mapping[str, tuple[ArrayLike, ArrayLike]],
+    *,
+    title: str = "Cost along the path",
+    parameter: str = "lambda",
+    steps: str = "sweeps",
+    ax: Sequence[Axes] | None = None,
+    figsize: tuple[float, float] | None = None,
+) -> Figure:
+    """Optimisation steps and seconds of every solve along a path (Fig. 4 there).
+
+    Parameters
+    ----------
+    values : array_like, shape (p,)
+        Of the parameter.
+    runs : mapping of str to (steps, seconds)
+        Two series of shape (p,) for each way.
+    title, parameter, steps : str
+    ax : sequence of two Axes, optional
+        Where to draw, an `Axes` a panel; a new figure with the title is made when omitted.
+    figsize : (float, float), optional
+        Inches of a new figure.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no run, or a series does not fit.
+    """
+    if not runs:
+        raise InvalidInput("`runs` is empty; at least one run is needed.")
+    x, order = positive_grid(values)
+    known = {
+        name: [series(f"runs[{name!r}]", part, x.size)[order] for part in run]
+        for name, run in runs.items()
+    }
+    drawing = canvas(ax, figsize, 3.8, shape=(2, 1), sharex=True)
+    top, bottom = drawing.axes[:, 0]
+    for (name, run), (style, marker, color) in zip(known.items(), LINES, strict=False):
+        for axes, part in zip((top, bottom), run, strict=True):
+            axes.plot(x, part, linestyle=style, marker=marker, markersize=3, color=color,
+                      linewidth=1.0, label=name)
+    top.set_ylabel(f"{steps} to convergence")
+    bottom.set_ylabel("CPU seconds")
+    bottom.set_xlabel(f"{parameter} (logarithmic scale)")
+    for side, axes in enumerate((top, bottom)):
+        numbers = np.concatenate([run[side] for run in known.values()])
+        axes.set_xscale("log")
+        if axes is bottom and (numbers > 0).all():
+            axes.set_yscale("log")
+            axes.set_ylim(0.6 * numbers.min(), 1.6 * numbers.max())
+            plain_decades(axes.yaxis)
+        else:
+            axes.set_yscale("symlog", linthresh=1.0 if axes is top else 1e-2)
+            axes.set_ylim(0.0, 2.0 * max(numbers.max(), 1e-300))
+        axes.grid(alpha=0.3)
+        plain_decades(axes.xaxis)
+        axes.set_xlim(bar_edges(x)[-1], bar_edges(x)[0])
+    handles, labels = top.get_legend_handles_labels()
+    legend_above(top, handles, labels, columns=4)
+    drawing.title(title)
+    return drawing.figure

@@ -10,14 +10,14 @@ angle and every sphere in a circle.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cvxscreen.errors import InvalidInput
-from cvxscreen.plots.style import INK, STYLES, Floats, empty_figure
+from cvxscreen.plots.style import INK, STYLES, Floats, canvas
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,6 +62,8 @@ def sample_plane(
     *,
     w: ArrayLike | None = None,
     title: str = "Samples that are decided before training",
+    ax: Sequence[Axes] | None = None,
+    figsize: tuple[float, float] | None = None,
 ) -> Figure:
     """Where a sample is decided by the ball that the optimum lies in (Ogawa et al. 2014, Fig. 1).
 
@@ -80,6 +82,10 @@ def sample_plane(
     w : array_like, shape (2,), optional
         The optimum, drawn as the line ``<w, z> = 0``.
     title : str
+    ax : sequence of two Axes, optional
+        Where to draw, an `Axes` a panel; a new figure with the title is made when omitted.
+    figsize : (float, float), optional
+        Inches of a new figure.
 
     Returns
     -------
@@ -97,8 +103,8 @@ def sample_plane(
     if labels.shape != (len(points),) or not np.isin(labels, (-1.0, 1.0)).all():
         raise InvalidInput(f"`y` must hold {len(points)} labels -1 or +1.")
     middle, r = _ball("the ball", centre, radius)
-    figure = empty_figure(4.0, 9.0)
-    panels = figure.subplots(1, 2, sharex=True, sharey=True)
+    drawing = canvas(ax, figsize, 4.0, 9.0, (1, 2), sharex=True, sharey=True)
+    panels = drawing.axes[0]
     handles: list[Any] = []
     for axes, label in zip(panels, (1.0, -1.0), strict=True):
         handles = _class_panel(axes, points, labels == label, label, (middle, r))
@@ -106,11 +112,9 @@ def sample_plane(
             handles += _boundary(axes, np.array(w, dtype=float), points)
         axes.set_xlabel("feature 1")
     panels[0].set_ylabel("feature 2")
-    figure.legend(
-        handles=handles, loc="outside lower center", ncols=len(handles), frameon=False
-    )
-    figure.suptitle(title)
-    return figure
+    drawing.legend_below(handles, len(handles) if drawing.own else 2)
+    drawing.title(title)
+    return drawing.figure
 
 
 def _class_panel(
@@ -173,6 +177,8 @@ def weight_plane(
     *,
     optimum: ArrayLike | None = None,
     title: str = "What the region decides",
+    ax: Axes | None = None,
+    figsize: tuple[float, float] | None = None,
 ) -> Figure:
     """Balls in the plane of weights, and the kink of every sample, the line ``<a_i, w> = 1``.
 
@@ -187,6 +193,10 @@ def weight_plane(
         The rows ``a_i = y_i x_i``.
     optimum : array_like, shape (2,), optional
     title : str
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure is made when omitted.
+    figsize : (float, float), optional
+        Inches of a new figure.
 
     Returns
     -------
@@ -203,8 +213,8 @@ def weight_plane(
     if not balls:
         raise InvalidInput("`balls` is empty; at least one region is needed.")
     known = {name: _ball(f"balls[{name!r}]", *ball) for name, ball in balls.items()}
-    figure = empty_figure(5.2, 6.4)
-    axes = figure.subplots()
+    drawing = canvas(ax, figsize, 5.2, 6.4)
+    axes = drawing.axes[0, 0]
     from matplotlib.patches import Circle
 
     corners = np.concatenate([[c - r, c + r] for c, r in known.values()])
@@ -233,9 +243,9 @@ def weight_plane(
     axes.plot([], [], "-", color=INK, linewidth=1.4, label=f"kink meets it: {int(met.sum())}")
     axes.plot([], [], "--", color="#8c8c8c", label=f"decided: {int((~met).sum())}")
     axes.set(xlim=xlim, ylim=ylim, xlabel="weight 1", ylabel="weight 2", aspect="equal")
-    figure.legend(loc="outside lower center", ncols=3, frameon=False)
-    figure.suptitle(title)
-    return figure
+    drawing.legend_below(axes.get_legend_handles_labels()[0], 3 if drawing.own else 2)
+    drawing.title(title)
+    return drawing.figure
 
 
 _CONE_LINES = ("-", "--", ":", "-.", (0, (6, 2, 1, 2, 1, 2)), (0, (1, 3)))
@@ -256,6 +266,8 @@ def cone_plane(
     optimum: ArrayLike,
     *,
     title: str = "Spheres around the optimal metric",
+    ax: Axes | None = None,
+    figsize: tuple[float, float] | None = None,
 ) -> Figure:
     """Spheres of 2 x 2 metrics and the cone, cut by the plane of its axis and the optimum.
 
@@ -270,6 +282,10 @@ def cone_plane(
         that is drawn is the sphere's section; one that misses the plane is named without a circle.
     optimum : array_like, shape (2, 2)
     title : str
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure is made when omitted.
+    figsize : (float, float), optional
+        Inches of a new figure.
 
     Returns
     -------
@@ -293,10 +309,10 @@ def cone_plane(
     def place(matrix: Floats) -> Floats:
         return np.array([np.sum(matrix * axis), np.sum(matrix * across)])
 
-    figure = empty_figure(4.6, 6.8)
+    drawing = canvas(ax, figsize, 4.6, 6.8)
     from matplotlib.patches import Circle, Polygon
 
-    axes = figure.subplots()
+    axes = drawing.axes[0, 0]
     corners, rings = [place(best)], []
     for index, (name, (centre, radius)) in enumerate(balls.items()):
         matrix = _symmetric(f"the centre of balls[{name!r}]", centre)
@@ -329,6 +345,6 @@ def cone_plane(
         xlabel="along the axis of the cone: trace / sqrt(2)",
         ylabel="across, towards the optimum",
     )
-    figure.legend(loc="outside lower center", ncols=2, frameon=False)
-    figure.suptitle(title)
-    return figure
+    drawing.legend_below(axes.get_legend_handles_labels()[0], 2)
+    drawing.title(title)
+    return drawing.figure

@@ -6,6 +6,9 @@ A picture is written whole or not at all.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.files import written_whole
 from cvxscreen._support.validation import file_path
-from cvxscreen.errors import InvalidInput, MissingDependency
+from cvxscreen.errors import InvalidInput, MissingDependency, quoted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,20 +52,76 @@ def empty_figure(height: float, width: float = 7.2) -> Figure:
         raise MissingDependency(
             'Pictures need matplotlib: pip install "cvxscreen[plot]"'
         ) from error
-    return Figure(figsize=(width, 1.5 + height), layout="constrained")
+    figure: Any = Figure(figsize=(width, 1.5 + height), layout="constrained")
+    figure._repr_png_ = partial(_png, figure)
+    return figure
 
 
-def given_axes(
-    ax: Axes | None, height: float, figsize: tuple[float, float] | None = None, width: float = 7.2
-) -> tuple[Figure, Axes]:
-    """The axes to draw on with their figure: those given, or new ones."""
-    if ax is not None:
-        figure: Any = ax.get_figure(root=True)
-        return figure, ax
+def _png(figure: Figure) -> bytes:
+    """The figure as notebooks show it, which know only figures of pyplot by themselves."""
+    drawn = BytesIO()
+    figure.savefig(drawn, format="png", dpi=100)
+    return drawn.getvalue()
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """Where a picture is drawn: a new figure, or axes of the caller's.
+
+    A title, and what is written outside the panels, belong to a figure of our own; on the axes of
+    somebody else there is only what the axes hold.
+    """
+
+    figure: Figure
+    axes: NDArray[Any]
+    own: bool
+
+    def title(self, text: str) -> None:
+        """Write the title over all panels of a new figure."""
+        if self.own:
+            self.figure.suptitle(text)
+
+    def legend_below(self, handles: Sequence[Any], columns: int) -> None:
+        """One legend under all panels; under the last one where the axes were given."""
+        if self.own:
+            self.figure.legend(handles=handles, loc="outside lower center", ncols=columns,
+                               frameon=False)
+        else:
+            self.axes.flat[-1].legend(handles=handles, loc="upper center", frameon=False,
+                                      bbox_to_anchor=(0.5, -0.15), ncols=columns)
+
+
+def canvas(
+    given: Axes | Sequence[Axes] | None,
+    figsize: tuple[float, float] | None,
+    height: float,
+    width: float = 7.2,
+    shape: tuple[int, int] = (1, 1),
+    **layout: Any,
+) -> Canvas:
+    """The axes to draw on, as an array of `shape`: those given, or those of a new figure.
+
+    `height` is that of the panels, `layout` goes to `Figure.subplots`.
+
+    Raises
+    ------
+    InvalidInput
+        If something else than axes is given, or not as many as there are panels.
+    """
     figure = empty_figure(height, width)
-    if figsize is not None:
-        figure.set_size_inches(*figsize)
-    return figure, figure.subplots()
+    if given is None:
+        if figsize is not None:
+            figure.set_size_inches(*figsize)
+        return Canvas(figure, figure.subplots(*shape, squeeze=False, **layout), own=True)
+    from matplotlib.axes import Axes
+
+    axes = np.array([given] if isinstance(given, Axes) else given, dtype=object).ravel()
+    count = shape[0] * shape[1]
+    if len(axes) != count or not all(isinstance(one, Axes) for one in axes):
+        wanted = "an `Axes`" if count == 1 else f"a sequence of {count} `Axes`, one a panel"
+        raise InvalidInput(f"`ax` is {quoted(given)}; this picture needs {wanted}.")
+    found: Any = axes[0].get_figure(root=True)
+    return Canvas(found, axes.reshape(shape), own=False)
 
 
 def series(argument: str, given: ArrayLike, size: int) -> Floats:

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.image import imread
 
 import cvxscreen
-from cvxscreen import screen, solve, svm
+from cvxscreen import plots, screen, solve, svm
 from cvxscreen.bounds import dvi_ball
 from cvxscreen.datasets import toy2
 from cvxscreen.errors import InvalidInput
@@ -152,6 +152,54 @@ def test_kept_and_gap_takes_solutions() -> None:
 def test_refuses(call, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         call()
+
+
+def pictures() -> dict[str, Any]:
+    """Every public picture, by its name."""
+    grid, share = [0.1, 1.0, 10.0], [0.2, 0.5, 0.9]
+    square = np.outer(share, share)
+    row = (square, square, square)
+    return {
+        "rejection": lambda **k: plots.rejection(grid, {"zero": share}, gaps=share, **k),
+        "panels": lambda **k: plots.panels(grid, {"a": {"zero": share}, "b": {}}, **k),
+        "lines": lambda **k: plots.lines(grid, {"dvi": share}, **k),
+        "kept_and_gap": lambda **k: kept_and_gap({"a": ([1, 2], [9, 3], [1, 1e-7])}, **k),
+        "three_ways": lambda **k: plots.three_ways({"a": 1.0, "b": 2.0}, grid, 1, **k),
+        "left_out": lambda **k: plots.left_out([0.1] * 3, share, [True] * 3, **k),
+        "surviving": lambda **k: plots.surviving(share, 0.4, "l2", **k),
+        "heat": lambda **k: heat(grid, grid, square, **k),
+        "both_sides": lambda **k: plots.both_sides(grid, grid, {"f": row}, {"n": grid}, **k),
+        "total_times": lambda **k: plots.total_times({"set": {"a": 1.0, "b": 2.0}}, **k),
+        "cost_along": lambda **k: plots.cost_along(grid, {"a": (grid, share)}, **k),
+        "sample_plane": lambda **k: sample_plane(np.eye(2), [1, -1], [1, 0], 0.1, **k),
+        "weight_plane": lambda **k: weight_plane({"b": ([0, 0], 0.5)}, np.eye(2), **k),
+        "cone_plane": lambda **k: cone_plane({"b": (np.eye(2), 0.5)}, np.eye(2), **k),
+    }
+
+
+def test_every_public_picture_is_asked() -> None:
+    assert sorted(pictures()) == sorted(set(plots.__all__) - {"save", "writable"})
+
+
+@pytest.mark.parametrize("name", pictures())
+def test_a_picture_takes_axes_and_a_size(name: str, tmp_path) -> None:
+    from matplotlib.figure import Figure
+
+    draw = pictures()[name]
+    own = draw(figsize=(5.0, 4.5))
+    assert own.get_size_inches() == pytest.approx((5.0, 4.5))
+    assert own._repr_png_()[1:4] == b"PNG", "a notebook shows it without pyplot"
+    count = {"rejection": 2, "panels": 2, "kept_and_gap": 2, "three_ways": 2, "both_sides": 3,
+             "cost_along": 2, "sample_plane": 2}.get(name, 1)
+    figure = Figure(figsize=(9.0, 4.0), layout="constrained")
+    spare, *given = figure.subplots(1, 1 + count)
+    assert draw(ax=given[0] if count == 1 else given) is figure
+    assert all(one.has_data() for one in given)
+    assert not spare.has_data()
+    assert figure.get_suptitle() == "", "the figure is the caller's"
+    save(figure, tmp_path / "a.png")
+    with pytest.raises(InvalidInput, match=r"`ax` is .*needs"):
+        draw(ax=[spare] * (count + 1))
 
 
 def test_pictures_of_changed_data_take_axes_and_sizes() -> None:
