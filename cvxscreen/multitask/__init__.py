@@ -1,7 +1,6 @@
 """Multi-task learning (rASO): the joint problem, its algorithms, bounds and certificate."""
 
-from cvxscreen.multitask.certificate import certify_multitask
-from cvxscreen.multitask.gap import DualBall, dual_ball, eigengap
+from cvxscreen.multitask.gap import DualBall, certify_multitask, dual_ball, eigengap
 from cvxscreen.multitask.problem import MultiTask
 from cvxscreen.multitask.solve import MultiTaskSolution, solve_multitask
 

@@ -1,9 +1,9 @@
-"""Projections and proximal operators: ``prox_{t g}(z) = argmin_x g(x) + 1/(2 t) ||x - z||^2``.
+"""The set of M, ``{tr M = h, 0 <= M <= I}``, and the spectral box norm of U that it leaves.
 
-Of vectors, of matrices through their eigenvalues or singular values, and between the two the
-weights of the box norm: ``min sum_i s_i^2 / (eta + g_i)`` over ``sum g = h, 0 <= g <= 1``. At its
-optimum ``g_i = clip(s_i / sqrt(t) - eta, 0, 1)`` for one ``t > 0`` (Chen et al. 2013, (78)). Two
-searches for it: by sorting, which is the faster one up to some ten thousand numbers, and the
+The projection goes through eigenvalues, the prox of the norm through singular values. Between them
+are the weights of the box norm: ``min sum_i s_i^2 / (eta + g_i)`` over ``sum g = h, 0 <= g <= 1``.
+At its optimum ``g_i = clip(s_i / sqrt(t) - eta, 0, 1)`` for one ``t > 0`` (Chen et al. 2013, (78)).
+Two searches for it: by sorting, which is the faster one up to some ten thousand numbers, and the
 linear-time search of the paper's Algorithm 3 with its errors corrected: the names of the two
 critical parameters in (80) are exchanged (``g = 0`` from ``t = s^2 / eta^2`` on, ``g = 1`` up to
 ``t = s^2 / (1 + eta)^2``), line 21 updates ``t_max``, line 32 only records the index (its ``t`` is
@@ -16,79 +16,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.validation import array, finite, number, positive, whole
+from cvxscreen._support.validation import array, finite, number, positive
 from cvxscreen.errors import InvalidInput
 
 __all__ = [
-    "box",
-    "box_l1",
     "box_norm_weights",
     "box_norm_weights_linear",
     "capped_simplex",
-    "elastic_net",
     "fantope",
-    "l1",
-    "nonneg",
-    "nonneg_elastic_net",
-    "psd",
-    "psd_elastic",
-    "spectral_box_norm",
-    "spectral_box_norm_dual",
     "spectral_box_norm_factor",
     "spectral_box_norm_prox",
 ]
 
 Array = NDArray[np.float64]
-
-
-def weight(name: str, value: object) -> float:
-    """`value` as a number that is not negative."""
-    found = number(name, value, "a number >= 0 is needed")
-    if not found >= 0.0:
-        raise InvalidInput(f"`{name}` is {found}; a number >= 0 is needed.")
-    return found
-
-
-def _ends(low: ArrayLike, high: ArrayLike) -> tuple[Array, Array]:
-    """The ends of a box."""
-    low, high = array("low", low), array("high", high)
-    if (low > high).any():
-        raise InvalidInput("`low` exceeds `high` somewhere; the box is empty.")
-    return low, high
-
-
-def nonneg(z: ArrayLike) -> Array:
-    """Projection onto ``x >= 0``."""
-    return np.maximum(array("z", z), 0.0)
-
-
-def box(z: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
-    """Projection onto ``low <= x <= high``."""
-    return np.clip(array("z", z), *_ends(low, high))
-
-
-def l1(z: ArrayLike, step: float) -> Array:
-    """Prox of ``step ||x||_1``: soft thresholding."""
-    z, step = array("z", z), weight("step", step)
-    return np.asarray(np.sign(z) * np.maximum(np.abs(z) - step, 0.0))
-
-
-def elastic_net(z: ArrayLike, step: float, l1_weight: float, l2_weight: float) -> Array:
-    """Prox of ``step (l1 ||x||_1 + l2/2 ||x||^2)``."""
-    step, l2_weight = weight("step", step), weight("l2_weight", l2_weight)
-    return l1(z, step * weight("l1_weight", l1_weight)) / (1.0 + step * l2_weight)
-
-
-def nonneg_elastic_net(z: ArrayLike, step: float, l1_weight: float, l2_weight: float) -> Array:
-    """Prox of ``step (l1 ||x||_1 + l2/2 ||x||^2)`` over ``x >= 0``."""
-    z, step = array("z", z), weight("step", step)
-    l1_weight, l2_weight = weight("l1_weight", l1_weight), weight("l2_weight", l2_weight)
-    return np.asarray(np.maximum(z - step * l1_weight, 0.0) / (1.0 + step * l2_weight))
-
-
-def box_l1(z: ArrayLike, step: float, low: ArrayLike, high: ArrayLike) -> Array:
-    """Prox of ``step ||x||_1`` over a box (the objective is separable, so clipping is exact)."""
-    return np.clip(l1(z, step), *_ends(low, high))
 
 
 def capped_simplex(z: ArrayLike, total: float) -> Array:
@@ -266,45 +206,21 @@ def _easy(s: ArrayLike, eta: float, h: float) -> tuple[Array, Array | None]:
     return s, None
 
 
-def _eigen(A: ArrayLike) -> tuple[Array, Array]:
-    A = finite("A", A)
-    if A.ndim != 2 or A.shape[0] != A.shape[1]:
-        raise InvalidInput(f"`A` has shape {A.shape}; a square matrix is needed.")
-    values, vectors = np.linalg.eigh(0.5 * (A + A.T))
-    return values, vectors
-
-
 def _matrix(name: str, values: ArrayLike) -> Array:
     found = finite(name, values)
     if found.ndim != 2:
-        raise InvalidInput(f"`{name}` has shape {found.shape}; a matrix (d, m) is needed.")
+        raise InvalidInput(f"`{name}` has shape {found.shape}; a matrix is needed.")
     return found
-
-
-def _rebuilt(values: Array, vectors: Array) -> Array:
-    out = (vectors * values) @ vectors.T
-    return 0.5 * (out + out.T)
-
-
-def psd(A: ArrayLike) -> Array:
-    """Projection of the symmetric part onto the positive semidefinite matrices."""
-    values, vectors = _eigen(A)
-    return _rebuilt(np.maximum(values, 0.0), vectors)
-
-
-def psd_elastic(A: ArrayLike, step: float, trace_weight: float, l2_weight: float) -> Array:
-    """Prox of ``step (trace_weight tr X + l2/2 ||X||_F^2)`` over positive semidefinite ``X``."""
-    step, l2_weight = weight("step", step), weight("l2_weight", l2_weight)
-    trace_weight = weight("trace_weight", trace_weight)
-    values, vectors = _eigen(A)
-    values = np.maximum(values - step * trace_weight, 0.0) / (1.0 + step * l2_weight)
-    return _rebuilt(values, vectors)
 
 
 def fantope(A: ArrayLike, h: float) -> Array:
     """Projection of the symmetric part onto ``{tr M = h, 0 <= M <= I}`` (d x d)."""
-    values, vectors = _eigen(A)
-    return _rebuilt(capped_simplex(values, h), vectors)
+    A = _matrix("A", A)
+    if A.shape[0] != A.shape[1]:
+        raise InvalidInput(f"`A` has shape {A.shape}; a square matrix is needed.")
+    values, vectors = np.linalg.eigh(0.5 * (A + A.T))
+    out = (vectors * capped_simplex(values, h)) @ vectors.T
+    return 0.5 * (out + out.T)
 
 
 def spectral_box_norm_factor(U: ArrayLike, eta: float, h: float) -> tuple[Array, Array]:
@@ -324,26 +240,6 @@ def spectral_box_norm_factor(U: ArrayLike, eta: float, h: float) -> tuple[Array,
     return P, box_norm_weights(padded, eta, h)
 
 
-def spectral_box_norm(U: ArrayLike, eta: float, h: float) -> float:
-    """``Omega(U) = min tr(U' (eta I + M)^{-1} U)`` over ``{tr M = h, 0 <= M <= I}``."""
-    U = _matrix("U", U)
-    s = np.zeros(len(U))
-    found = np.linalg.svd(U, compute_uv=False)
-    s[: len(found)] = found
-    return float(np.sum(s**2 / (eta + box_norm_weights(s, eta, h))))
-
-
-def spectral_box_norm_dual(V: ArrayLike, eta: float, h: int) -> float:
-    """``max tr(V' (eta I + M) V)`` over the same set: ``eta ||V||_F^2`` plus the top h ``s_i^2``.
-
-    The conjugate of ``c Omega`` is this over ``4 c``.
-    """
-    V, eta = _matrix("V", V), positive("eta", eta)
-    h = whole("h", h, 0, len(V))
-    s = np.linalg.svd(V, compute_uv=False)
-    return float(eta * np.sum(s**2) + np.sum(s[:h] ** 2))
-
-
 def spectral_box_norm_prox(U: ArrayLike, step: float, eta: float, h: float) -> Array:
     """Prox of ``step Omega``: singular values times ``(eta + g) / (eta + g + 2 step)``.
 
@@ -351,7 +247,9 @@ def spectral_box_norm_prox(U: ArrayLike, step: float, eta: float, h: float) -> A
     ``min_g sum s_i^2 / (eta + 2 step + g_i)``.
     """
     U = _matrix("U", U)
-    step, eta = weight("step", step), positive("eta", eta)
+    step, eta = number("step", step, "a number >= 0 is needed"), positive("eta", eta)
+    if not step >= 0.0:
+        raise InvalidInput(f"`step` is {step}; a number >= 0 is needed.")
     P, s, Q = np.linalg.svd(U, full_matrices=False)
     padded = np.zeros(len(U))
     padded[: len(s)] = s

@@ -19,7 +19,7 @@ from sklearn.metrics import roc_auc_score
 
 import cvxscreen
 from cvxscreen._support.tables import table
-from cvxscreen.multitask.algorithms import Admm, ApgJoint, Bcd
+from cvxscreen.multitask.solve import Admm, ApgJoint, Bcd
 
 CASES = {  # tasks, features, samples of a task, h, alpha, eta
     "A": (10, 30, 200, 3, 0.1, 0.1),

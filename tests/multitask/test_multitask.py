@@ -11,8 +11,8 @@ from tasks import shared_tasks
 import cvxscreen
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.multitask import solve_multitask
-from cvxscreen.multitask.algorithms import Bcd
 from cvxscreen.multitask.gap import Dual, Primal, joint_gap
+from cvxscreen.multitask.solve import Bcd
 
 CONIC = {
     "CLARABEL": {},

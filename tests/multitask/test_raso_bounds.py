@@ -9,8 +9,8 @@ from tasks import shared_tasks
 import cvxscreen
 from cvxscreen.errors import InvalidInput
 from cvxscreen.multitask import certify_multitask, dual_ball, eigengap
-from cvxscreen.multitask.algorithms import Bcd, decided
 from cvxscreen.multitask.gap import Dual, Primal, joint_gap
+from cvxscreen.multitask.solve import Bcd, decided
 from cvxscreen.multitask.task_solver import cold, solve_task
 
 

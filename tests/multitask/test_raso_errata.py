@@ -8,7 +8,7 @@ from tasks import shared_tasks
 
 import cvxscreen
 from cvxscreen.multitask import prox
-from cvxscreen.multitask.algorithms import ApgJoint, Coupling, RunRecord
+from cvxscreen.multitask.solve import ApgJoint, Coupling, RunRecord
 from cvxscreen.solvers.apg import auslender_teboulle, fista
 
 

@@ -17,9 +17,8 @@ from tasks import shared_tasks
 
 import cvxscreen
 from cvxscreen.multitask import prox
-from cvxscreen.multitask import prox as box_norm
-from cvxscreen.multitask.algorithms import Bcd
 from cvxscreen.multitask.problem import Metric
+from cvxscreen.multitask.solve import Bcd
 from cvxscreen.multitask.task_solver import cold, solve_task
 from cvxscreen.solvers.apg import fista
 
@@ -38,12 +37,17 @@ class Square:
         return 0.5 * float(residual @ residual), self.A.T @ residual
 
 
+def soft_threshold(z, step):
+    """The prox of ``step |z|_1``."""
+    return np.sign(z) * np.maximum(np.abs(z) - step, 0.0)
+
+
 def test_the_indices_of_algorithm_1_are_right(rng) -> None:
     """``a_i = (t_{i-2} - 1) / t_{i-1}`` with ``t_{-1} = 0`` and ``t_0 = 1`` is FISTA."""
     A = rng.standard_normal((15, 8))
     f, L = Square(A, rng.standard_normal(15)), np.linalg.norm(A, 2) ** 2
     ours: list = []
-    fista(f, prox.l1, np.zeros(8), lambda x, k: bool(ours.append(x)), lipschitz=L,
+    fista(f, soft_threshold, np.zeros(8), lambda x, k: bool(ours.append(x)), lipschitz=L,
           restart=False, max_iterations=40)
 
     def printed(ahead: int) -> list:
@@ -52,7 +56,7 @@ def test_the_indices_of_algorithm_1_are_right(rng) -> None:
             t.append(0.5 * (1 + np.sqrt(1 + 4 * t[i] ** 2)))  # t[k + 1] is t_k
             a = (t[i - 1 + ahead] - 1) / t[i + ahead]
             S = (1 + a) * Z[i] - a * Z[i - 1]
-            Z.append(prox.l1(S - f.value_gradient(S)[1] / L, 1 / L))
+            Z.append(soft_threshold(S - f.value_gradient(S)[1] / L, 1 / L))
         return Z[1:]
 
     np.testing.assert_allclose(ours, printed(0), atol=1e-12)
@@ -177,8 +181,8 @@ def algorithm_3(s, eta, h, *, line_21: bool):
     t_min, t_max, left = one.min(), zero.max(), np.arange(len(s))
     while len(left):
         before = t_min, t_max, len(left)
-        first = box_norm._median(zero[left])
-        for t in (first, box_norm._median(one[left[zero[left] >= first]])):
+        first = prox._median(zero[left])
+        for t in (first, prox._median(one[left[zero[left] >= first]])):
             total = weights(t).sum()
             if total > h:
                 t_min = max(t_min, t)
@@ -234,8 +238,8 @@ def test_no_parameter_is_no_proof_of_infeasibility(search) -> None:
 def test_linear_time_needs_the_sums_of_what_is_decided(rng, monkeypatch) -> None:
     """Lines 14 to 20 evaluate Gamma on all of q; then the time is q times the passes."""
     seen: list[int] = []
-    plain = box_norm._median
-    monkeypatch.setattr(box_norm, "_median", lambda v: seen.append(len(v)) or plain(v))
+    plain = prox._median
+    monkeypatch.setattr(prox, "_median", lambda v: seen.append(len(v)) or plain(v))
     printed, ours = [], []
     for q in (100, 3000, 100_000):
         seen.clear()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from tasks import shared_tasks
 
 import cvxscreen
 from cvxscreen.core.losses import Piece
-from cvxscreen.multitask.algorithms import Bcd, decided, fixed_by
 from cvxscreen.multitask.gap import intercept_ranges
+from cvxscreen.multitask.solve import Bcd, decided, fixed_by
 from cvxscreen.multitask.task_solver import TaskPoint, cold, solve_task
 
 
@@ -193,21 +195,33 @@ def test_unbalanced_slopes_prove_nothing_wrong() -> None:
     assert known[problem.parts[0]].mean() < known[problem.parts[1]].mean()
 
 
+def balanced(f, p) -> tuple[float, float]:
+    """The least and the most optimal intercept: where the slopes can sum to 0, by bisection."""
+    ends = []
+    for side in (0, 1):
+        low, high = -100.0, 100.0
+        for _ in range(100):
+            b = 0.5 * (low + high)
+            below, above = (math.fsum(slopes) for slopes in f.subgradient(p + b))
+            right = below > 1e-13 if side else above >= -1e-13
+            low, high = (low, b) if right else (b, high)
+        ends.append(0.5 * (low + high))
+    return ends[0], ends[1]
+
+
 @pytest.mark.parametrize("kind", CASES)
 def test_intercepts_are_bracketed(kind: str, rng) -> None:
     """Beyond the ends the loss grows, and an optimal intercept of any scores within lies inside."""
     problem = problem_of(kind, 9, n=31)
     scores = problem.predictions(rng.standard_normal((8, 4)), np.zeros(4))
-    nothing = np.full(problem.n, 1e-4)  # the interval is searched to a share of what it allows
+    nothing = np.full(problem.n, 1e-6)
     low, high = intercept_ranges(problem, scores, nothing)
     for k, (p, f) in enumerate(zip(problem.split(scores), problem.task_losses, strict=True)):
-        fine = np.linspace(low[k] - 1.0, high[k] + 1.0, 4001)
-        values = np.array([float(np.sum(f.value(p + b))) for b in fine])
-        best = fine[values <= values.min() * (1 + 1e-12)]
-        assert low[k] <= best[0] + 1e-9
-        assert best[-1] - 1e-9 <= high[k]
-        assert best[0] - low[k] < 0.01
-        assert high[k] - best[-1] < 0.01
+        least, most = balanced(f, p)
+        # As far out as the scores may move, by a search that ends at 0.004 of that, or at 2^-24 of
+        # the distance from where it begins (0), whichever is more.
+        assert least - 1.01e-6 - 2.0**-23 * abs(least) <= low[k] <= least
+        assert most <= high[k] <= most + 1.01e-6 + 2.0**-23 * abs(most)
     reach = 0.2 * rng.random(problem.n)
     wide = intercept_ranges(problem, scores, reach)
     for _ in range(20):

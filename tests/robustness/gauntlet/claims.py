@@ -16,7 +16,7 @@ from cvxscreen.certificates.many import certify_many
 from cvxscreen.certificates.metric import certify_metric
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.problem import Problem
-from cvxscreen.multitask.certificate import certify_multitask
+from cvxscreen.multitask.gap import certify_multitask
 from cvxscreen.solvers.lp_svm import certify_lp
 
 TOL = 1e-8

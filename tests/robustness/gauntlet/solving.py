@@ -13,7 +13,7 @@ import cvxscreen as cs
 from cvxscreen.certificates.many import certify_many
 from cvxscreen.certificates.metric import certify_metric
 from cvxscreen.models.kernel import decision_function
-from cvxscreen.multitask.certificate import certify_multitask
+from cvxscreen.multitask.gap import certify_multitask
 from cvxscreen.solvers.lp_svm import certify_lp
 
 PLAIN = Late(lambda: plain().problem)

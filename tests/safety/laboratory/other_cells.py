@@ -14,7 +14,7 @@ from terms import OPEN, RIGHT, WRONG, real
 from vector_cells import one, reference
 
 import cvxscreen
-from cvxscreen.multitask.algorithms import Bcd
+from cvxscreen.multitask.solve import Bcd
 from cvxscreen.solvers.lp_svm import LpSvm, screen_lp
 
 TASKS = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from faults.table import DROPPED, SHRUNK, SIGN, SUBTRACTED, SWAPPED, of
 
 bounds = of("multitask/gap.py", "multitask/test_raso_bounds.py")
-screening = of("multitask/algorithms.py", "multitask/test_raso_screening.py")
+screening = of("multitask/solve.py", "multitask/test_raso_screening.py")
 joint = of("multitask/gap.py", "multitask/test_multitask.py", "multitask/test_raso_bounds.py")
-proof = of("multitask/certificate.py", "multitask/test_raso_bounds.py",
+proof = of("multitask/gap.py", "multitask/test_raso_bounds.py",
            "multitask/test_multitask.py")
 intercepts = of("multitask/gap.py", "multitask/test_raso_screening.py")
 
