@@ -48,9 +48,6 @@ from .core.problem import (
 from .core.problem import (
     Quadratic as Quadratic,
 )
-from .cvxpy_plugin.answer import (
-    Report as Report,
-)
 from .cvxpy_plugin.inspection import (
     explain as explain,
 )
@@ -62,6 +59,9 @@ from .cvxpy_plugin.parameter_path import (
 )
 from .cvxpy_plugin.reduced import (
     reduce as reduce,
+)
+from .cvxpy_plugin.request import (
+    Report as Report,
 )
 from .cvxpy_plugin.screened_solver import (
     Screened as Screened,

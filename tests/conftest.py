@@ -76,9 +76,9 @@ def compiled_at_once() -> None:
 @pytest.fixture(autouse=True, scope="session")
 def screened_whatever_its_size() -> None:
     """``method="screen"`` leaves small problems to CVXPY; those of the tests are small."""
-    from cvxscreen.cvxpy_plugin import worthwhile
+    from cvxscreen.cvxpy_plugin import request
 
-    worthwhile.STEP_ASIDE = False
+    request.STEP_ASIDE = False
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,4 +1,9 @@
-"""The ``cvxscreen`` command.
+"""The ``cvxscreen`` command: its arguments, and what each of its words does.
+
+Models are handed on as files (`Fitted`); their coefficients are those of the data as they are in
+the file, whatever was standardised before. ``cvxscreen warmup`` sends small problems through every
+engine, so that what is ever compiled is compiled in advance: code is kept on disk next to the
+package (or where ``NUMBA_CACHE_DIR`` says), once a machine.
 
 SIGTERM is heard as Ctrl-C, so that a command that is told to end keeps what is finished.
 """
@@ -6,37 +11,49 @@ SIGTERM is heard as Ctrl-C, so that a command that is told to end keeps what is 
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import json
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from math import inf
 from pathlib import Path
+from time import process_time
 from types import FrameType
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen import plots
 from cvxscreen._support.compiled import ANNOUNCEMENT
 from cvxscreen._support.files import written_whole
-from cvxscreen._support.limits import TIME
+from cvxscreen._support.limits import TIME, Progress
 from cvxscreen._support.tables import table
-from cvxscreen.cli.fitted import FORMATS, fitted, learn_metrics, load_fitted, rows_for
-from cvxscreen.cli.warmup import warm_up
+from cvxscreen._support.validation import file_path
+from cvxscreen.api import solve
 from cvxscreen.core.problem import Problem
+from cvxscreen.data_changes.bootstrap import Replicates, counts
+from cvxscreen.datasets import heavy_tailed_regression, sparse_text_like, two_gaussians
+from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import CvxscreenError, InvalidInput, MissingDependency
-from cvxscreen.models.files import Table, open_data, read_table, two_classes
+from cvxscreen.models.files import Table, kind_of, open_data, read_table, two_classes
+from cvxscreen.models.metric import factor_of, metric_of, rtlm, triplets
+from cvxscreen.models.multitask import raso
 from cvxscreen.models.regression import regression
 from cvxscreen.models.samples import CLASSIFICATION, REGRESSION
+from cvxscreen.models.sparse import sparse_svm
 from cvxscreen.models.svm import svm
 from cvxscreen.paths.path import Path as SolutionPath
 from cvxscreen.paths.path import load_path, path
+from cvxscreen.solvers.compiled_path.segments import compile_now
+from cvxscreen.solvers.lambda_max import lambda_max
 from cvxscreen.solvers.registry import named_solver
 
 Array = NDArray[np.float64]
@@ -579,3 +596,306 @@ def parse_kernel_params(text: str) -> dict[str, float]:
         raise InvalidInput(
             f"`--kernel-params` is {text!r}; give it like gamma=0.5,degree=3."
         ) from None
+
+
+# -- models in files -------------------------------------------------------------------------------
+
+
+FORMATS = (".csv", ".json")
+"""Of the files that `path --coef` writes."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Coefficients for every value of C.
+
+    Attributes
+    ----------
+    loss : str
+    features : tuple of str
+        "x1", "x2", ... where the file gave no names.
+    named : bool
+        Whether the file gave names.
+    classes : tuple of str
+        The one at -1 and the one at +1; empty for regression.
+    C : tuple of float
+    coefficients : tuple of tuple of float
+        One row a value of C.
+    intercepts, relative_gaps : tuple of float
+    best_C : float or None
+        Chosen by cross-validation.
+    """
+
+    loss: str
+    features: tuple[str, ...]
+    named: bool
+    classes: tuple[str, ...]
+    C: tuple[float, ...]
+    coefficients: tuple[tuple[float, ...], ...]
+    intercepts: tuple[float, ...]
+    relative_gaps: tuple[float, ...]
+    best_C: float | None = None
+
+    def save(self, file: Path) -> None:
+        """Write JSON (all of it) or CSV (a line a feature and a column a value of C)."""
+        text = json.dumps({"cvxscreen": "linear model", **asdict(self)}, indent=1) + "\n"
+        if file.suffix.lower() == ".csv":
+            lines = io.StringIO()
+            writer = csv.writer(lines, lineterminator="\n")
+            writer.writerow(["feature", *(f"C={C:.6g}" for C in self.C)])
+            for j, name in enumerate(self.features):
+                writer.writerow([name, *(repr(row[j]) for row in self.coefficients)])
+            writer.writerow(["(intercept)", *map(repr, self.intercepts)])
+            text = lines.getvalue()
+        with written_whole(file) as stream:
+            stream.write(text.encode("utf-8"))
+
+    def predict(self, X: Any, C: float | None) -> tuple[Array, NDArray[Any], float]:
+        """Scores ``<w, x> + b``, what they predict, and the value of C of the model."""
+        chosen = self.C[-1] if self.best_C is None else self.best_C
+        wanted = chosen if C is None else C
+        at = int(np.argmin(np.abs(np.log(np.array(self.C)) - np.log(wanted))))
+        if not np.isclose(self.C[at], wanted, rtol=1e-5):
+            known = ", ".join(f"{value:.6g}" for value in self.C)
+            raise InvalidInput(f"`--C` is {wanted:g}; the model has {known}.")
+        scores = np.asarray(X @ np.array(self.coefficients[at])) + self.intercepts[at]
+        if not self.classes:
+            return scores, scores, self.C[at]
+        return scores, np.array(self.classes)[(scores > 0).astype(int)], self.C[at]
+
+
+def fitted(
+    found: SolutionPath, problem: Problem, table: Table, loss: str, classes: tuple[str, ...],
+    shift: Array, scale: Array, best_C: float | None,
+) -> Fitted:
+    """The models of a path over data ``(X - shift) / scale``, for X itself."""
+    d = len(scale)
+    points = [point for point in found.points if point.x.size]
+    w = np.array([point.x[:d] / scale for point in points]).reshape(len(points), d)
+    b = np.zeros(len(points))
+    if problem.d > d:  # an unpenalised intercept
+        b = np.array([point.x[-1] - problem.design.offset(point.x) for point in points])
+    b = b - w @ shift
+    names = table.features or tuple(f"x{j + 1}" for j in range(d))
+    return Fitted(
+        loss, names, bool(table.features), classes, tuple(float(p.value) for p in points),
+        tuple(map(tuple, w.tolist())), tuple(b.tolist()),
+        tuple(float(p.relative_gap) for p in points), best_C,
+    )
+
+
+def load_fitted(file: Path) -> Fitted:
+    """What `Fitted.save` wrote as JSON.
+
+    Raises
+    ------
+    InvalidInput
+        If the file is missing or holds something else.
+    """
+    try:
+        held = json.loads(file.read_text("utf-8"))
+        if held.pop("cvxscreen") != "linear model":
+            raise ValueError
+        tuples: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in held.items()
+        }
+        found = Fitted(**tuples)
+        shape = np.array(found.coefficients, dtype=float).shape
+        if shape != (len(found.C), len(found.features)):
+            raise ValueError
+    except OSError as error:
+        raise InvalidInput(f"`MODEL`: {str(file)!r} cannot be read ({error.strerror}).") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise InvalidInput(
+            f"`MODEL`: {str(file)!r} holds no model; name a .json that `path --coef` wrote."
+        ) from None
+    return found
+
+
+def rows_for(model: Fitted, data: str, target: str | None) -> Any:
+    """The features of a data file in the order of the model.
+
+    Raises
+    ------
+    InvalidInput
+        If a feature is missing, or there are more or fewer.
+    """
+    d = len(model.features)
+    columns = kind_of(Path(data)) in (".csv", ".tsv", ".parquet") and target is None
+    X = read_table(data, target, model.features if columns else None).X
+    if X.shape[1] < d and not isinstance(X, np.ndarray):  # svmlight leaves out columns of zeros
+        X.resize((X.shape[0], d))
+    if X.shape[1] != d:
+        raise InvalidInput(f"`DATA`: {Path(data).name} has {X.shape[1]} features, the model {d}.")
+    return X
+
+
+SHARE = 0.01
+"""Of the largest lambda that matters, where none is given."""
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedMetrics:
+    """One metric for each lambda.
+
+    Attributes
+    ----------
+    problem : Problem
+    path : cvxscreen.Path
+    scale : array, shape (d,)
+        What every feature was divided by before; distances of raw data are those of ``x / scale``.
+    """
+
+    problem: Problem
+    path: SolutionPath
+    scale: Array
+
+    def save(self, file: Path) -> None:
+        """Write ``lam``, ``metric``, ``components`` (of the last lambda), ``scale``, the gaps.
+
+        Whole or not at all.
+        """
+        points = self.path.points
+        with written_whole(file_path("file", file)) as stream:
+            np.savez(
+                stream,
+                lam=self.path.values,
+                metric=np.array([metric_of(self.problem, point.x) for point in points]),
+                components=factor_of(self.problem, points[-1].x),
+                scale=self.scale,
+                relative_gap=np.array([point.relative_gap for point in points]),
+            )
+
+    def __str__(self) -> str:
+        return self.path.table()
+
+
+def learn_metrics(
+    X: Any,
+    y: ArrayLike,
+    k: str,
+    values: Array | None,
+    *,
+    gamma: float,
+    diagonal: bool,
+    standardise: bool,
+    tol: float,
+) -> LearnedMetrics:
+    """Metrics along `values` of lambda; a hundredth of the largest that matters when None.
+
+    Raises
+    ------
+    InvalidInput
+        For a `k` that is neither a number nor "all", or data without triplets.
+    """
+    if not (k == "all" or k.isdecimal()):
+        raise InvalidInput(f"`--k` is {k!r}; a number of neighbours or 'all' is needed.")
+    points = Rows(X).dense()
+    scale = np.ones(points.shape[1])
+    if standardise:
+        spread = points.std(axis=0)
+        scale = np.where(spread > 0, spread, 1.0)
+    points = points / scale
+    chosen = triplets(points, y, "all" if k == "all" else int(k))
+    problem = rtlm(points, chosen, 1.0, gamma=gamma, diagonal=diagonal)
+    if values is None:
+        largest = lambda_max(problem)
+        values = np.array([SHARE * largest if 0.0 < largest < np.inf else 1.0])
+    return LearnedMetrics(problem, path(problem, over="lam", values=values, tol=tol), scale)
+
+
+# -- everything compiled in advance ----------------------------------------------------------------
+
+
+MANY = 12_000
+"""Terms of the largest problem of `JOBS`: certificates of many terms have a loop of their own."""
+
+
+def _dense_rows() -> None:
+    """The compiled path and its certificates, with and without an intercept."""
+    compile_now()
+    X, y = two_gaussians(600, 5)
+    for _ in range(3):  # one call buys one part
+        solve(svm(X, y, intercept=True))
+    grid = np.geomspace(0.01, 10.0, 6)
+    for mode in ("certified", "safe"):
+        path(svm(X, y), values=grid, mode=mode)
+    solve(regression(*heavy_tailed_regression(600, 5), loss="huber", intercept=True))
+
+
+def _many_terms() -> None:
+    """The ordinary loop over more terms than numpy is quick with."""
+    solve(svm(*two_gaussians(MANY, 3)), mode="safe")
+
+
+def _sparse_rows() -> None:
+    """The dual methods, cold and along a path."""
+    X, y = sparse_text_like(600, 400, 0.02)
+    for loss in ("hinge", "squared_hinge"):
+        for intercept in (False, True):
+            solve(svm(X, y, loss=loss, intercept=intercept))
+    path(svm(X, y), values=[0.1, 1.0, 10.0])
+
+
+def _kernels() -> None:
+    """A kernel machine, with and without an intercept."""
+    X, y = two_gaussians(200, 3)
+    for intercept in (False, True):
+        solve(svm(X, y, kernel="rbf", intercept=intercept))
+
+
+def _l1_terms() -> None:
+    """Terms and features, dense and sparse."""
+    for X, y in (two_gaussians(300, 40), sparse_text_like(300, 400, 0.02)):
+        problem = sparse_svm(X, y, 0.05)
+        for solver in ("auto", "sdca", "spdc"):
+            solve(problem, solver=solver, tol=1e-3)  # type: ignore[arg-type]
+
+
+def _metrics() -> None:
+    """Metrics from triplets, full and diagonal."""
+    X, y = two_gaussians(60, 4)
+    found = triplets(X, y, k=3)
+    for diagonal in (False, True):
+        solve(rtlm(X, found, 1.0, diagonal=diagonal), tol=1e-3)
+
+
+def _tasks() -> None:
+    """Tasks that share a subspace."""
+    solve(raso([two_gaussians(60, 5, seed=k) for k in range(3)], h=2, alpha=1e-3, beta=1e-3),
+          tol=1e-3)
+
+
+def _many_weightings() -> None:
+    """A block of bootstrap fits, with and without an intercept."""
+    for intercept in (False, True):
+        X, y = heavy_tailed_regression(300, 3)
+        fitted = solve(regression(X, y, intercept=intercept))
+        Replicates(fitted, 1e-6).solve(counts(0, 0, len(y)))
+
+
+JOBS: dict[str, Callable[[], None]] = {
+    "dense rows": _dense_rows,
+    "many weightings": _many_weightings,
+    "many terms": _many_terms,
+    "sparse rows": _sparse_rows,
+    "kernels": _kernels,
+    "L1 terms": _l1_terms,
+    "metric learning": _metrics,
+    "multi-task": _tasks,
+}
+"""What is run, by the word that the progress line shows."""
+
+
+def warm_up(*, shown: bool) -> Iterator[tuple[str, float]]:
+    """Run every job; after each its name and the CPU seconds it took."""
+    silent, ANNOUNCEMENT.silent = ANNOUNCEMENT.silent, True  # the progress line says it
+    try:
+        with Progress(len(JOBS), "compiling", shown=shown) as bar:
+            for name, job in JOBS.items():
+                began = process_time()
+                job()
+                bar.step(name)
+                yield name, process_time() - began
+    finally:
+        ANNOUNCEMENT.silent = silent

@@ -2,8 +2,8 @@
 
 How ``prob.solve(method="screen")`` goes through, step by step (`plugin.screened_solve`):
 
-`request` has what was asked for, and leaves to CVXPY at once what `worthwhile` says is not worth
-screening, before anything else of the package is imported.
+`request` has what was asked for, and leaves to CVXPY at once what is not worth screening, before
+anything else of the package is imported.
 
 1. **Recognise.** CVXPY's own reductions bring the problem to cone form; rules turn its epigraph
    columns into losses. What is left must be ``1/2 <x, P x> + <q, x> + sum_i f_i(<a_i, x>)``, with
@@ -36,11 +36,11 @@ from cvxscreen.registration import register
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "answer": ["Report"],
         "cvxpy_solver": ["joint_sdp", "to_cvxpy"],
         "inspection": ["Explanation", "explain"],
         "plugin": ["CvxpyProblem"],
         "reduced": ["Reduced", "reduce"],
+        "request": ["Report"],
         "screened_solver": ["Screened"],
     },
 )

@@ -36,17 +36,10 @@ from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.duality import dual_feasible
 from cvxscreen.core.losses import LossTerms, Piece
 from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.cvxpy_plugin.answer import (
-    USELESS,
-    Report,
-    restore,
-    statistics,
-    status_of,
-    write_back,
-)
+from cvxscreen.cvxpy_plugin.answer import USELESS, restore, statistics, status_of, write_back
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver, LossRows, slopes_of, written_losses
 from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem
-from cvxscreen.cvxpy_plugin.request import DEFAULT
+from cvxscreen.cvxpy_plugin.request import DEFAULT, Report
 from cvxscreen.errors import CvxscreenError, InvalidInput
 from cvxscreen.screening.reduction import Selection
 from cvxscreen.solvers.interface import SubproblemResult, call_checked

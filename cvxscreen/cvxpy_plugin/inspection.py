@@ -35,7 +35,6 @@ from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
-from cvxscreen.cvxpy_plugin.answer import Report
 from cvxscreen.cvxpy_plugin.budgets import ScreenedBudgets, certify_budgets
 from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, evaluate, recognise_refused
 from cvxscreen.cvxpy_plugin.composite.rounds import ScreenedComposite
@@ -48,6 +47,7 @@ from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 from cvxscreen.cvxpy_plugin.request import (
+    Report,
     Request,
     chosen_solver,
     options_for,

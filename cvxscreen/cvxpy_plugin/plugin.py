@@ -20,12 +20,10 @@ from cvxscreen._support.limits import ITERATIONS, TIME, Limits
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.balance import balance
 from cvxscreen.core.problem import Problem
-from cvxscreen.cvxpy_plugin import worthwhile
+from cvxscreen.cvxpy_plugin import request as from_outside
 from cvxscreen.cvxpy_plugin.answer import (
     USELESS,
     Answer,
-    Counts,
-    Report,
     restore,
     statistics,
     status_of,
@@ -35,8 +33,11 @@ from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.request import (
     BUILTIN,
+    CANNOT_PAY,
     DEFAULT,
     LIMITS,
+    Counts,
+    Report,
     Request,
     chosen_solver,
     ignore_warnings,
@@ -52,7 +53,6 @@ from cvxscreen.cvxpy_plugin.solution_cache import (
     store_refusal,
     store_solution,
 )
-from cvxscreen.cvxpy_plugin.worthwhile import CANNOT_PAY
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import NotScreenable, NotScreenedWarning
 from cvxscreen.solvers.compiled_path.segments import before_loading, ready
@@ -321,7 +321,7 @@ the last digits can lie below rounding."""
 
 def most_seconds(problem: Problem) -> float | None:
     """How long solving a recognised problem may take before it is given up for a plain solve."""
-    return max(LEAST, plain_seconds(problem)) if worthwhile.STEP_ASIDE else None
+    return max(LEAST, plain_seconds(problem)) if from_outside.STEP_ASIDE else None
 
 
 def plain_seconds(problem: Problem) -> float:

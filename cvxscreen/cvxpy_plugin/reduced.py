@@ -13,14 +13,7 @@ from cvxscreen._support.validation import positive
 from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
-from cvxscreen.cvxpy_plugin.answer import (
-    Report,
-    Restored,
-    restore,
-    statistics,
-    status_of,
-    write_back,
-)
+from cvxscreen.cvxpy_plugin.answer import Restored, restore, statistics, status_of, write_back
 from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, evaluate, recognise_refused
 from cvxscreen.cvxpy_plugin.composite.rounds import (
     CompositeReduction,
@@ -31,7 +24,7 @@ from cvxscreen.cvxpy_plugin.cvxpy_solver import Built, CvxpySolver, build, metri
 from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
-from cvxscreen.cvxpy_plugin.request import require_cvxpy_problem
+from cvxscreen.cvxpy_plugin.request import Report, require_cvxpy_problem
 from cvxscreen.cvxpy_plugin.solution_cache import Fingerprints, fingerprints
 from cvxscreen.errors import NotCertified, NotScreenable
 from cvxscreen.screening.reduction import Screening, Selection

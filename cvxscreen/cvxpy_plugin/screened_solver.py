@@ -30,15 +30,7 @@ from cvxpy.reductions.solvers.conic_solvers.conic_solver import ConicSolver
 from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 from cvxpy.reductions.solvers.solver import Solver
 
-from cvxscreen.cvxpy_plugin.answer import (
-    RANKS,
-    USELESS,
-    Report,
-    Restored,
-    restore,
-    status_of,
-    with_report,
-)
+from cvxscreen.cvxpy_plugin.answer import RANKS, USELESS, Restored, restore, status_of
 from cvxscreen.cvxpy_plugin.composite.problem import composite_of
 from cvxscreen.cvxpy_plugin.composite.rounds import (
     ScreenedComposite,
@@ -53,7 +45,7 @@ from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_standard
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.rescale import with_costs
 from cvxscreen.cvxpy_plugin.recognise.standard import Cone, Standard
-from cvxscreen.cvxpy_plugin.request import Request, installed
+from cvxscreen.cvxpy_plugin.request import Report, Request, installed, with_report
 from cvxscreen.cvxpy_plugin.solution_cache import LastSolution, start_from
 from cvxscreen.errors import NotScreenable, UnknownName
 from cvxscreen.solvers.loop import solve_screened

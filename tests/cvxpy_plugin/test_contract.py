@@ -12,7 +12,7 @@ from cvxpy_plugin.zoo import SPELLINGS, Data
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
-from cvxscreen.cvxpy_plugin import worthwhile
+from cvxscreen.cvxpy_plugin import request
 
 cvxpy_plugin.register()
 
@@ -52,7 +52,7 @@ def test_options_that_it_knows_are_taken() -> None:
 
 @pytest.mark.parametrize("aside", [False, True])
 def test_positional_arguments_are_cvxpys(aside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worthwhile, "STEP_ASIDE", aside)
+    monkeypatch.setattr(request, "STEP_ASIDE", aside)
     problem, plain = svm(), svm()
     value = problem.solve("CLARABEL", True, False, method="screen")
     assert value == pytest.approx(plain.solve("CLARABEL", True, False), rel=1e-7)
@@ -93,7 +93,7 @@ def test_what_is_not_dpp_warns_as_in_cvxpy() -> None:
 def test_a_solvers_own_statistics_are_found_as_before(
     aside: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worthwhile, "STEP_ASIDE", aside)
+    monkeypatch.setattr(request, "STEP_ASIDE", aside)
     problem = next(entry for entry in SPELLINGS if entry.name == "bounds").make(Data())
     problem.solve(method="screen", solver="OSQP")
     extra = problem.solver_stats.extra_stats
@@ -101,7 +101,7 @@ def test_a_solvers_own_statistics_are_found_as_before(
     assert extra["cvxscreen"].recognised is not aside
     with pytest.raises(AttributeError):
         _ = extra.nothing
-    kept = pickle.loads(pickle.dumps(cvxpy_plugin.answer.ExtraStats({"iterations": 3})))
+    kept = pickle.loads(pickle.dumps(request.ExtraStats({"iterations": 3})))
     assert kept == {"iterations": 3}
 
 

@@ -13,8 +13,8 @@ from cvxpy_plugin.zoo import REFUSED, SPELLINGS, Data
 
 from cvxscreen import cvxpy_plugin
 from cvxscreen.cvxpy_plugin import cvxpy_solver, plugin, request
-from cvxscreen.cvxpy_plugin.answer import Report
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver, options_for, solver_name
+from cvxscreen.cvxpy_plugin.request import Report
 from cvxscreen.errors import InvalidInput, UnknownName
 
 cvxpy_plugin.register()

@@ -70,7 +70,7 @@ def test_what_is_recognised_or_left_to_cvxpy_for_its_size_gives_no_warning(
     as_many = cp.Problem(cp.Minimize(cp.tv(few) + cp.sum_squares(few)))
     assert not said(as_many)
     assert "cannot pay" in as_many.solver_stats.extra_stats["cvxscreen"].reason
-    monkeypatch.setattr("cvxscreen.cvxpy_plugin.worthwhile.STEP_ASIDE", True)
+    monkeypatch.setattr("cvxscreen.cvxpy_plugin.request.STEP_ASIDE", True)
     assert not said(least_squares())
     assert said(least_squares(), always=True)
 

@@ -11,10 +11,10 @@ from typing import Any
 import cvxpy as cp
 
 import cvxscreen
-from cvxscreen.cvxpy_plugin import plugin, worthwhile
+from cvxscreen.cvxpy_plugin import plugin, request
 
 cvxscreen.registration.register()
-worthwhile.STEP_ASIDE = False
+request.STEP_ASIDE = False
 plugin.ALREADY_SAID.append("none of these problems is meant to be screened")
 _plain = cp.Problem.solve
 

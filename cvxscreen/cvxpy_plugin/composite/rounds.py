@@ -19,17 +19,11 @@ from cvxscreen.bounds.regions import Ball
 from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem
-from cvxscreen.cvxpy_plugin.answer import (
-    USELESS,
-    Report,
-    restore,
-    statistics,
-    status_of,
-    write_back,
-)
+from cvxscreen.cvxpy_plugin.answer import USELESS, restore, statistics, status_of, write_back
 from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, evaluate
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.recognise.max_affine import Maxima, Relaxed
+from cvxscreen.cvxpy_plugin.request import Report
 from cvxscreen.errors import CvxscreenError
 from cvxscreen.screening.reduction import Prediction, Screening, Selection
 from cvxscreen.screening.verdict import judge

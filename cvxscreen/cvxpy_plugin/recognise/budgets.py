@@ -30,7 +30,7 @@ from cvxscreen.cvxpy_plugin.recognise.matrices import Block, Stack, rows_of
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_standard
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Cone, Standard
-from cvxscreen.cvxpy_plugin.worthwhile import CANNOT_PAY
+from cvxscreen.cvxpy_plugin.request import CANNOT_PAY
 from cvxscreen.errors import NotScreenable
 
 Array = NDArray[np.float64]

@@ -12,16 +12,16 @@ import scipy.sparse as sp
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
-from cvxscreen.cvxpy_plugin import plugin, worthwhile
+from cvxscreen.cvxpy_plugin import plugin, request
 from cvxscreen.cvxpy_plugin.composite import problem as composite_problem
-from cvxscreen.cvxpy_plugin.worthwhile import VISITS, measure, why_not_worthwhile
+from cvxscreen.cvxpy_plugin.request import VISITS, measure, why_not_worthwhile
 
 cvxpy_plugin.register()
 
 
 @pytest.fixture(autouse=True)
 def deciding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worthwhile, "STEP_ASIDE", True)
+    monkeypatch.setattr(request, "STEP_ASIDE", True)
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def test_whoever_insists_is_screened(insisting: dict[str, Any]) -> None:
 
 def test_the_decision_is_made_once_for_each_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, seen = fit(150, 10), []
-    monkeypatch.setattr(worthwhile, "measure", lambda p: seen.append(p) or measure(p))
+    monkeypatch.setattr(request, "measure", lambda p: seen.append(p) or measure(p))
     for _ in range(3):
         problem.solve(method="screen")
     assert len(seen) == 1
@@ -206,7 +206,7 @@ def test_the_decision_is_made_once_for_each_problem(monkeypatch: pytest.MonkeyPa
 @pytest.fixture
 def visited(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     seen: list[Any] = []
-    monkeypatch.setattr(worthwhile, "_entries", lambda atom: seen.append(atom) or 0.0)
+    monkeypatch.setattr(request, "_entries", lambda atom: seen.append(atom) or 0.0)
     return seen
 
 
@@ -220,9 +220,9 @@ def test_a_few_pieces_of_a_loop_stand_for_all(n: int, visited: list[Any]) -> Non
 
 
 def test_the_walk_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worthwhile, "VISITS", 10)
+    monkeypatch.setattr(request, "VISITS", 10)
     assert measure(loop(300)).coordinates == 0
-    monkeypatch.setattr(worthwhile, "VISITS", VISITS)
+    monkeypatch.setattr(request, "VISITS", VISITS)
     assert measure(loop(300)).coordinates == 3
 
 
