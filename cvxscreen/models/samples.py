@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import LinearConstraint
 
 from cvxscreen._support.validation import array, choice, positive, stored, tolerance
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import Losses
 from cvxscreen.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from scipy.optimize import LinearConstraint
 
 Array = NDArray[np.float64]
 
@@ -147,6 +149,8 @@ def side_constraints(
 
 def _rows_and_ends(d: int, constraints: Any) -> tuple[Any, Array, Array]:
     """Rows of coefficients, without those of zeros, and what their products lie between."""
+    from scipy.optimize import LinearConstraint  # a sixth of a second, for whoever needs it
+
     if isinstance(constraints, LinearConstraint):
         A, low, high = constraints.A, constraints.lb, constraints.ub
     elif isinstance(constraints, tuple | list) and len(constraints) == 2:

@@ -41,7 +41,6 @@ import numpy as np
 import scipy.linalg as sla
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import linprog
 
 from cvxscreen._support.extensions import supplied
 from cvxscreen._support.limits import UNLIMITED, Limits
@@ -672,6 +671,8 @@ def _by_interior_point(problem: LpSvm, features: NDArray[np.intp], limits: Limit
 
 def _by_highs(problem: LpSvm, features: NDArray[np.intp], limits: Limits) -> Pair | None:
     """The linear program in ``w = p - m`` and the hinges; None where HiGHS ends without one."""
+    from scipy.optimize import linprog  # a sixth of a second of every model's first call
+
     matrix, n = by_columns(problem.design)[:, features], problem.n
     k = len(features)
     cost = np.concatenate([np.full(2 * k, problem.lam), problem.c])

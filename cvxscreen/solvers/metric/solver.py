@@ -28,7 +28,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen._support.rounding import up
@@ -549,6 +548,8 @@ def _improve(
         return 0.5 * lam * float(np.vdot(dual, dual)) - float(level @ values), -slope
 
     if len(chosen):
+        from scipy.optimize import minimize  # a sixth of a second of every model's first call
+
         top = weight[chosen]
         found = minimize(
             negative_dual, np.clip(alpha[chosen], 0.0, top), jac=True, method="L-BFGS-B",
