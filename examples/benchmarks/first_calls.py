@@ -69,7 +69,9 @@ def calls() -> dict[str, Callable[[Any, Any], Callable[[], Any]]]:
 
     return {
         "solve": lambda X, y: lambda: cs.solve(cs.svm(X, y, intercept=True)),
-        "quantile": lambda X, y: lambda: cs.solve(cs.regression(X[:, 1:], X[:, 0], loss="quantile", tau=0.3)),
+        "quantile": lambda X, y: lambda: cs.solve(
+            cs.regression(X[:, 1:], X[:, 0], loss="quantile", tau=0.3)
+        ),
         "path": lambda X, y: lambda: cs.path(
             cs.svm(X, y), over="C", values=np.geomspace(1e-2, 10.0, 50)
         ),
@@ -131,7 +133,7 @@ def main() -> None:
             print(rows[-1], flush=True)
     print(table(tuple(rows[0]), [tuple(row.values()) for row in rows]))
     if args.store:
-        note = "CPU seconds: first and dearest call of a fresh machine, of a fresh process, and again"
+        note = "CPU seconds: first and dearest on a fresh machine, first of a process, again"
         print("stored in", store("first_calls", rows, note))
 
 
