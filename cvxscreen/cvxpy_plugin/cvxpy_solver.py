@@ -163,7 +163,8 @@ def _variable(problem: Problem) -> tuple[Any, Any, list[Any]]:
     if isinstance(penalty, PSD):
         matrix = cp.Variable((penalty.side, penalty.side), symmetric=True)
         return cp.vec(matrix, order="C"), 0.0, [matrix >> 0]
-    z = cp.Variable(problem.d)
+    # CVXPY cannot square a variable without entries, which is left where all features are dropped.
+    z = cp.Variable(problem.d) if problem.d else cp.Constant(np.zeros(0))
     if isinstance(penalty, L1):
         return z, penalty.kappa @ cp.abs(z), []
     if isinstance(penalty, NonNegative):

@@ -368,12 +368,13 @@ def solve_few(problem: Problem, tol: float) -> tuple[Array, Array, int]:
         value = 0.5 * float(x @ diagonal @ x) + float(s @ (z - 0.5 * q * s))
         first, second = low * s, high * room
         total = float(first.sum() + second.sum())
-        gap = total + float(np.abs(dual).max()) ** 2 + float(np.abs(slack) @ s)
+        gap = total + float(np.square(np.abs(dual).max())) + float(np.abs(slack) @ s)
         waited += 1
         if gap < best:
             waited = 0 if gap < 0.5 * best else waited
             best, kept = gap, (x, s)
-        if best <= tol * abs(value) or waited > STUCK or not np.isfinite(gap):
+        done = best <= tol * abs(value) or waited > STUCK
+        if done or not (np.isfinite(gap) and total > 0.0):  # all targets 0: nothing is left to pull
             break
         over, under = low / s, high / room
         weight = 1.0 / (q + over + under)

@@ -95,6 +95,21 @@ def test_reduce_of_an_elastic_net(name: str) -> None:
         assert report.dropped >= 3
 
 
+@pytest.mark.parametrize("loss", [cp.norm1, cp.sum_squares])
+def test_reduce_to_nothing(loss: Any) -> None:
+    """Where every feature is dropped a problem without variables is left, and can be solved."""
+    X, r = np.random.default_rng(0).standard_normal((60, 2)), np.linspace(-1.0, 1.0, 60)
+    w = cp.Variable(2)
+    cost = 0.5 * cp.sum_squares(w) + 80.0 * cp.norm1(w) + 0.5 * loss(X @ w - r)
+    problem = cp.Problem(cp.Minimize(cost))
+    reduced = cvxpy_plugin.reduce(problem)
+    assert reduced.screening.dropped.all()
+    reduced.problem.solve(solver="CLARABEL")
+    assert reduced.restore().ok
+    assert not w.value.any()
+    assert problem.value == pytest.approx(float(0.5 * loss(r).value), rel=1e-7)
+
+
 def test_reduce_where_nothing_can_be_proven_says_so() -> None:
     with pytest.raises(NotScreenable, match="nothing can be proven"):
         cvxpy_plugin.reduce(problem_of("logistic_intercept"))

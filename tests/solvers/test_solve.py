@@ -58,6 +58,29 @@ def test_solve_takes_it_while_nothing_is_compiled(
     assert not few(problem)
 
 
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", ["absolute", "quantile", "huber", "epsilon"])
+def test_data_that_leave_nothing_to_do(
+    loss: str, intercept: bool, nothing_compiled: CompileClock
+) -> None:
+    """Targets of zeros: every loss is 0 at the start, and a share of nothing is no number."""
+    X = np.random.default_rng(0).standard_normal((50, 3))
+    problem = cvxscreen.regression(X, np.zeros(50), loss=loss, intercept=intercept)
+    found = cvxscreen.solve(problem)
+    assert found.status == "optimal"
+    assert found.value == pytest.approx(0.0, abs=1e-9)
+
+
+def test_weights_beyond_all_measure_are_no_reason_to_raise(nothing_compiled: CompileClock) -> None:
+    """Squares of what they pull at are more than a float holds: the loop takes the problem."""
+    X, y = cvxscreen.datasets.two_gaussians(40, 3)
+    problem = cvxscreen.svm(X, y, C=1e180)
+    with np.errstate(all="ignore"):
+        x, theta, _ = solve_few(problem, 1e-6)
+    assert x.shape == (3,)
+    assert (theta >= problem.losses.lo).all()
+
+
 def test_what_its_certificate_refuses_is_solved_again(
     nothing_compiled: CompileClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
