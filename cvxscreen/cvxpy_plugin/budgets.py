@@ -43,7 +43,7 @@ from cvxscreen.cvxpy_plugin.request import DEFAULT, Report
 from cvxscreen.errors import CvxscreenError, InvalidInput
 from cvxscreen.screening.reduction import Selection
 from cvxscreen.solvers.interface import SubproblemResult, call_checked
-from cvxscreen.solvers.interior_point import within_budget
+from cvxscreen.solvers.interior_point import within_budgets
 from cvxscreen.solvers.loop import run
 from cvxscreen.solvers.relaxation import FEWEST, LEAST, REFUTED, WORTH, sample
 from cvxscreen.solvers.screened import ScreenedProblem, Times
@@ -284,19 +284,15 @@ class ScreenedBudgets(
     ) -> BudgetedPair | None:
         """The solver's answer; it takes neither a start nor a target."""
         began = perf_counter()
-        if len(reduced) == 2 and self.built_in:
+        if self.built_in:
             # What it does not solve is the other solver's: an infeasible or unbounded problem too.
-            directly = within_budget(*reduced, limits=self.limits)
+            directly = within_budgets(reduced[0], reduced[1:], limits=self.limits)
             if directly is not None:
                 self.solving += perf_counter() - began
                 self.steps += directly.steps
-                self.result = SubproblemResult(
-                    "optimal", directly.x, np.zeros(0), directly.multipliers
-                )
-                return BudgetedPair(
-                    directly.x, (np.zeros(0), directly.slopes), np.array([directly.multiplier]),
-                    directly.multipliers,
-                )
+                x, slopes, multipliers = directly.x, directly.slopes, directly.multipliers
+                self.result = SubproblemResult("optimal", x, slopes[0], multipliers)
+                return BudgetedPair(x, slopes, directly.weights, multipliers)
         written = WriteBudgets(reduced[1:])
         self.cvxpy_solver.further = written
         given = self.cvxpy_solver.options

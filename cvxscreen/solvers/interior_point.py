@@ -29,6 +29,7 @@ taken where its gap is smaller. From a start that is already on the right face n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -40,6 +41,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen._support.rounding import UNIT
+from cvxscreen.core.losses import FIELDS, Losses
 from cvxscreen.core.penalty import L1, NonNegative
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
@@ -242,6 +244,10 @@ class _Terms:
         Which of the equalities these are.
     inconsistent : bool
         Whether the others contradict them.
+    part : array of int, shape (N,)
+        The budget that a term is in; -1 for those of the objective.
+    linears, constants : arrays, shape (k, d) and (k,)
+        What else is in the budgets.
     """
 
     problem: Problem
@@ -257,6 +263,9 @@ class _Terms:
     tied: NDArray[np.intp]
     equal: int
     inconsistent: bool
+    part: NDArray[np.intp]
+    linears: Array
+    constants: Array
     passes: int = 0
 
     @classmethod
@@ -294,6 +303,7 @@ class _Terms:
             np.concatenate([b, extra[0]]), np.concatenate([q, np.zeros(extra.shape[1])]),
             np.concatenate([lo, extra[1]]), np.concatenate([hi, extra[2]]),
             E[chosen], e[chosen], chosen, tied, equal_rows, inconsistent,
+            np.full(len(b) + extra.shape[1], -1), np.zeros((0, d)), np.zeros(0),
         )
 
     def __len__(self) -> int:
@@ -303,6 +313,11 @@ class _Terms:
     def n(self) -> int:
         """Rows of the design."""
         return self.problem.n
+
+    @cached_property
+    def counted(self) -> Mask:
+        """Terms that are losses: no constraints, no L1 norm."""
+        return np.arange(len(self)) < self.n + len(self.split)
 
     def forward(self, x: Array) -> Array:
         """``<a_i, x>`` of every term."""
@@ -424,24 +439,29 @@ def _independent(E: Array, e: Array) -> tuple[NDArray[np.intp], bool]:
 
 
 class _System:
-    """``H dx - E' dy = r, E dx = s`` for one positive semidefinite H.
+    """``[[H, -B'], [B, diag(k)]]`` with H positive semidefinite and ``k >= 0``.
 
-    A multiple of ``E' E`` is added to H, which changes nothing as ``E dx`` is given, and makes H
-    definite where only the equalities see a coordinate. `regular` on the diagonal is a proximal
-    term: it keeps x where no term says where to go.
+    Rows of B are equalities, with k = 0, and budgets. A multiple of ``B' B`` is added to H, which
+    changes nothing as ``B dx + k dz`` is given (for a budget one below 1/k), and makes H definite
+    where only the equalities see a coordinate. `regular` on the diagonal is a proximal term: it
+    keeps x where no term says where to go.
     """
 
-    def __init__(self, H: Array, E: Array, regular: Array | float = 0.0) -> None:
-        self.E = E
-        self.H = H.copy()
+    def __init__(
+        self, H: Array, B: Array, regular: Array | float = 0.0, k: Array | float = 0.0
+    ) -> None:
+        self.B = B
+        self.whole = self.H = H.copy()
         self.H[np.diag_indices(len(H))] += regular
-        H = self.H
-        diagonal = np.diag(H)
-        if len(E):
-            squares = (E * E).sum(axis=0)
+        diagonal = np.diag(self.H)
+        if len(B):
+            self.k = np.broadcast_to(np.asarray(k, dtype=np.float64), (len(B),))
             top = float(diagonal.max(initial=0.0))
-            self.weight = (top if top > 0 else 1.0) / float(squares.max())
-            self.H = H + self.weight * (E.T @ E)
+            squares = np.maximum((B * B).sum(axis=1), 1e-300)
+            self.added = np.minimum(
+                (top if top > 0 else 1.0) / squares, 0.5 / np.maximum(self.k, 1e-300)
+            )
+            self.H = self.H + (B.T * self.added) @ B
             diagonal = np.diag(self.H)
         self.scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
         matrix = self.H * self.scale[:, None]
@@ -458,10 +478,11 @@ class _System:
                 continue
         else:
             raise sla.LinAlgError("the normal equations are not positive definite")
-        if len(E):
-            self.inverse_Et = self._inverse(np.ascontiguousarray(E.T))
-            schur = E @ self.inverse_Et
-            self.schur = _factor_of(0.5 * (schur + schur.T))
+        if len(B):
+            self.inverse = self._inverse(np.ascontiguousarray(B.T))
+            self.left = 1.0 - self.added * self.k
+            schur = B @ self.inverse
+            self.schur = _factor_of(0.5 * (schur + schur.T) + np.diag(self.k / self.left))
 
     def _inverse(self, right: Array) -> Array:
         scale = self.scale if right.ndim == 1 else self.scale[:, None]
@@ -471,65 +492,100 @@ class _System:
             out = out + scale * sla.cho_solve(self.factor, scale * rest, check_finite=False)
         return np.asarray(out)
 
-    def solve(self, right: Array, gap: Array) -> tuple[Array, Array]:
-        """The steps dx and dy."""
-        if not len(self.E):
-            return self._inverse(right), gap
-        dx = self._inverse(right + self.weight * (self.E.T @ gap))
-        dy = self.schur(gap - self.E @ dx)
-        return dx + self.inverse_Et @ dy, dy
+    def solve(self, first: Array, second: Array) -> tuple[Array, Array]:
+        """The steps dx and dz, refined once where there are budgets."""
+        if not len(self.B):
+            return self._inverse(first), second
+        x, z = self._once(first, second)
+        if not self.k.any():
+            return x, z
+        more = self._once(
+            first - self.whole @ x + self.B.T @ z, second - self.B @ x - self.k * z
+        )
+        return x + more[0], z + more[1]
+
+    def _once(self, first: Array, second: Array) -> tuple[Array, Array]:
+        x = self._inverse(first + self.B.T @ (self.added * second))
+        z = self.schur(second - self.B @ x)
+        return x + self.inverse @ z, z / self.left
 
 
 def _factor_of(matrix: Array) -> Any:
     """A function that multiplies by the inverse of a positive semidefinite matrix."""
-    values, vectors = np.linalg.eigh(matrix)
+    diagonal = np.diag(matrix)
+    scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    values, vectors = np.linalg.eigh(matrix * scale[:, None] * scale)
     kept = values > 1e-15 * float(np.abs(values).max(initial=0.0))
-    basis, inverse = vectors[:, kept], 1.0 / values[kept]
+    basis, inverse = scale[:, None] * vectors[:, kept], 1.0 / values[kept]
     return lambda right: basis @ (inverse * (basis.T @ right))
 
 
 # -- the central path --------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
-class _Step:
+class _Step(NamedTuple):
     """A step of everything that moves; `At` is ``A' dtheta``."""
 
     x: Array
-    y: Array
     t: Array
+    primal: Array
     theta: Array
-    below: Array
-    above: Array
+    y: Array
+    dual: Array
     At: Array
 
 
 class _Path:
     """An iterate, and the step to the next one.
 
-    `low` and `high` are ``theta - lo`` and ``hi - theta`` (1 where that end is infinite, with
-    multiplier 0), `below` and `above` the multipliers; `t` is ``A x``, `At` is ``A' theta``.
+    `primal` holds the multipliers below and above of the ends that are there, and the budgets'
+    slacks; `dual` what they are complementary to: ``theta - lo``, ``hi - theta`` and the
+    multipliers of the budgets. `t` is ``A x``, `At` is ``A' theta``.
     """
 
-    def __init__(self, terms: _Terms, x: Array | None, level: float | None) -> None:
-        self.terms = terms
-        f = terms
+    def __init__(self, terms: _Terms, x: Array | None = None) -> None:
+        f = self.terms = terms
         self.live = f.lo < f.hi
         self.has_low, self.has_high = np.isfinite(f.lo) & self.live, np.isfinite(f.hi) & self.live
-        self.pairs = max(int(self.has_low.sum() + self.has_high.sum()), 1)
-        everywhere = bool(self.has_low.all() and self.has_high.all())
-        # Numbers in place of arrays of ones: most problems have two ends everywhere.
-        self.low_is = 1.0 if everywhere else self.has_low.astype(np.float64)
-        self.high_is = 1.0 if everywhere else self.has_high.astype(np.float64)
+        # Slices in place of indices of everything: most problems have two ends everywhere.
+        self.lower, self.upper = (
+            slice(None) if has.all() else np.flatnonzero(has)
+            for has in (self.has_low, self.has_high)
+        )
+        self.ends = (int(self.has_low.sum()), int(self.has_high.sum()))
         self.live_is = 1.0 if self.live.all() else self.live.astype(np.float64)
-        self.curved = bool(f.q.any())
+        self.budgets = len(f.constants)
+        held = f.part >= 0
+        self.lo, self.hi = np.where(held, f.lo, 0.0), np.where(held, f.hi, 0.0)
+        self.y = np.zeros(len(f.e))
+        self.weights = np.zeros(self.budgets)
+        self.dx = np.zeros(f.problem.d)
         self.M = terms.quadratic()
-        self.linear_program = not (self.curved or self.M.any())
-        self._begin(x, level)
+        self.linear_program = not (f.q.any() or self.M.any())
+        self._begin_within() if self.budgets else self._begin(x)
+        self.At = f.adjoint(self.theta)
+        self.first = (float(np.abs(self.x).max(initial=0.0)) + 1e-300, float(self.width.max()))
+
+    def of_terms(self, weights: Array) -> Array | float:
+        """The budgets' `weights` at their terms, 0 elsewhere."""
+        return np.append(weights, 0.0)[self.terms.part] if self.budgets else 0.0
+
+    def wide(self, values: Array, fill: float = 0.0) -> tuple[Array, Array, Array]:
+        """`values`, like `primal`: at the lower ends of all terms, at their upper, of budgets."""
+        found = []
+        first, second = self.ends
+        for part, at in ((values[:first], self.lower),
+                         (values[first: first + second], self.upper)):
+            if not isinstance(at, slice):
+                everywhere = np.full(len(self.terms), fill)
+                everywhere[at] = part
+                part = everywhere
+            found.append(part)
+        return found[0], found[1], values[first + second:]
 
     # -- where it begins ------------------------------------------------------------------------
 
-    def _begin(self, x: Array | None, level: float | None) -> None:
+    def _begin(self, x: Array | None) -> None:
         """At `x` (of a proximal problem when omitted), every term central for it."""
         f = self.terms
         width = np.where(self.has_low & self.has_high, f.hi - f.lo, np.inf)
@@ -540,45 +596,86 @@ class _Path:
         size = float(np.abs(f.b).max(initial=0.0))
         if not spread > 1e-12 * size:
             spread = size if size > 0 else 1.0
-        proximal = self._proximal(spread)
-        if x is None:
-            x = proximal
-        self.x, self.t = x, f.forward(x)
-        away = np.abs(self.t - f.b)[self.live]
-        self.reach = max(float(away.mean()) if len(away) else 1.0, 1e-3 * spread)
-        if level is None:
-            level = 0.3 * self.reach * float(np.mean(self.width))
-        self.level = level
-        self._central(level)
-        self.At = f.adjoint(self.theta)
-        self.y = np.zeros(len(f.e))
-        self.first = (float(np.abs(x).max(initial=0.0)) + 1e-300, float(self.width.max()))
-
-    def _proximal(self, spread: float) -> Array:
-        """The minimiser when every loss is a parabola about as wide as the losses' kinks lie."""
-        f = self.terms
+        # Every loss a parabola about as wide as the losses' kinks lie.
         weight = self.live_is / (f.q + spread / self.width)
-        middle = np.where(
-            self.has_low & self.has_high, 0.5 * (np.where(self.has_low, f.lo, 0.0)
-                                                 + np.where(self.has_high, f.hi, 0.0)), 0.0)
-        one_sided = self.live & ~(self.has_low & self.has_high) & (f.q == 0)
+        both = self.has_low & self.has_high
+        middle = np.zeros(len(f))
+        middle[both] = 0.5 * (f.lo[both] + f.hi[both])
+        one_sided = self.live & ~both & (f.q == 0)
         weight = np.where(one_sided, 0.01 * weight, weight)
-        H = f.gram(weight) + self.M
-        H[np.diag_indices(len(H))] *= 1.0 + 1e-8
+        proximal = self._least(weight, middle, f.problem.linear, self.M)
+        self.x = proximal if x is None else x
+        self.t = f.forward(self.x)
+        away = np.abs(self.t - f.b)[self.live]
+        reach = max(float(away.mean()) if len(away) else 1.0, 1e-3 * spread)
+        self.level = 0.3 * reach * float(np.mean(self.width))
+        self.central(self.level)
+
+    def _least(self, weight: Array, middle: Array, linear: Array, M: Array | float) -> Array:
+        """The minimiser of parabolas with these weights and slopes at their kinks."""
+        f = self.terms
+        H = f.gram(weight) + M
         diagonal = np.diag(H)
         self.unseen = (diagonal == 0.0) & ~f.E.any(axis=0)
         top = float(diagonal.max(initial=0.0))
-        self.regular = REGULAR_STEP * np.where(diagonal > 0, diagonal, top if top > 0 else 1.0)
-        right = f.adjoint(weight * f.b - middle * self.live_is) - f.problem.linear
+        usual = np.where(diagonal > 0, diagonal, top if top > 0 else 1.0)
+        self.regular = REGULAR_STEP * usual
+        H[np.diag_indices(len(H))] += 1e-8 * usual
+        right = f.adjoint(weight * f.b - middle * self.live_is) - linear
         return _System(H, f.E).solve(right, -f.e)[0]
 
-    def _central(self, level: float) -> None:
+    def _begin_within(self) -> None:
+        """The same beside budgets, whose multipliers have to be guessed, too."""
+        f = self.terms
+        of_losses = f.counted
+        width = np.where(self.has_low & self.has_high & of_losses, f.hi - f.lo, 0.0)
+        for k in range(-1, self.budgets):
+            at = (f.part == k) & of_losses
+            endless = at & ~(self.has_low & self.has_high)
+            top = float(width[at].max(initial=0.0))
+            width[at] /= top if top > 0 else 1.0
+            width[endless] = 1.0
+        # The point of least squares of the margins tells how wide they are; then the minimiser of
+        # the budgets with parabolas of that width. A linear objective has no say: without
+        # curvature it has no size to pull with.
+        self.x = self._least(width, np.zeros(len(f)), np.zeros(f.problem.d), 0.0)
+        z = (f.forward(self.x) - f.b)[of_losses]
+        wide = BUDGET_WIDTH * max(float(np.std(z)), 1e-3 * float(np.abs(z).mean()), 1e-300)
+        width = np.where(of_losses, self.hi - self.lo, 0.0)
+        self.x = self._least(width / wide, 0.5 * (self.lo + self.hi), f.linears.sum(axis=0), 0.0)
+        self.t = f.forward(self.x)
+        z = self.t - f.b
+        reach = max(float(np.abs(z[of_losses]).mean()), 1e-300)
+        pull = np.abs(f.problem.linear) + np.abs(self.M) @ np.abs(self.x)
+        own = of_losses & (f.part < 0)
+        if own.any():
+            slopes = np.where(own, np.clip(np.where(f.q > 0, z / np.where(f.q > 0, f.q, 1.0),
+                                                    np.sign(z) * np.inf), f.lo, f.hi), 0.0)
+            pull = pull + np.abs(f.adjoint(np.where(np.isfinite(slopes), slopes, 0.0)))
+        usual = np.abs(self.x) + 1e-3 * float(np.abs(self.x).mean())
+        total = np.bincount(f.part[f.part >= 0], width[f.part >= 0], self.budgets)
+        size = np.maximum(np.maximum(np.abs(f.constants), 1e-3 * reach * total), 1e-300)
+        self.weights = np.maximum(BUDGET_MULTIPLIER * float(pull @ usual) / size, 1e-300)
+        self.regular = self.regular * float(self.weights.max())
+        width = np.where(self.has_low & self.has_high, f.hi - f.lo, np.inf)
+        width = np.where(f.part >= 0, self.of_terms(self.weights) * width, width)
+        finite = np.isfinite(width) & (width > 0)
+        usual_width = float(np.mean(width[finite & of_losses]))
+        self.width = np.where(finite, width, usual_width)
+        self.level = BUDGET_LEVEL * reach * usual_width
+        self.central(self.level)
+
+    def central(self, level: float) -> None:
         """Slopes and multipliers with all products at `level`, given x."""
         f = self.terms
         r = self.t - f.b
-        both = self.has_low & self.has_high
-        width = np.where(both, f.hi - f.lo, 1.0)
         half = np.abs(r)
+        weight = self.of_terms(self.weights)
+        lo, hi = f.lo, f.hi
+        if self.budgets:
+            lo, hi = (np.where(f.part >= 0, weight * end, end) for end in (lo, hi))
+        both = self.has_low & self.has_high
+        width = np.where(both, self.width, 1.0)
         # The root of r = level / (hi - theta) - level / (theta - lo), measured from the near end.
         near = 2.0 * level * width / (2.0 * level + half * width
                                       + np.sqrt(4.0 * level**2 + (half * width) ** 2))
@@ -587,170 +684,192 @@ class _Path:
         if not both.all():
             # One end only: as if the slope were some way inside; x need not fit yet.
             root = level / np.maximum(half, level / self.width)
-            low = np.where(both, low, np.where(self.has_low, root, 1.0))
-            high = np.where(both, high, np.where(self.has_high, root, 1.0))
-        if self.curved:
-            low, high = self._curved_start(r, level, low, high)
-        self.low, self.high = low, high
-        self.below = np.where(self.has_low, level / low, 0.0)
-        self.above = np.where(self.has_high, level / high, 0.0)
-        self.theta = self._slopes()
-        if self.curved:
-            free = self.live & ~self.has_low & ~self.has_high
-            self.theta[free] = (r[free] / np.where(f.q > 0, f.q, 1.0)[free])
-
-    def _curved_start(
-        self, r: Array, level: float, low: Array, high: Array
-    ) -> tuple[Array, Array]:
-        """Slopes of curved terms: near the parabola's, well inside the interval."""
-        f = self.terms
-        curve = np.where(f.q > 0, f.q, 1.0)
-        own = r / curve
-        inner_low = np.where(self.has_low, f.lo, -np.inf)
-        inner_high = np.where(self.has_high, f.hi, np.inf)
-        both = self.has_low & self.has_high
-        margin = np.where(both, 0.05 * self.width, np.maximum(0.05 * np.abs(own),
-                                                              np.sqrt(level / curve)))
-        theta = np.clip(own, inner_low + margin, inner_high - margin)
+            low, high = np.where(both, low, root), np.where(both, high, root)
         bent = (f.q > 0) & self.live
-        with np.errstate(invalid="ignore"):
-            low = np.where(bent & self.has_low, theta - inner_low, low)
-            high = np.where(bent & self.has_high, inner_high - theta, high)
-        return low, high
-
-    def _slopes(self) -> Array:
-        """The slopes, from the nearer end, so that small distances keep their digits."""
-        f = self.terms
-        with np.errstate(invalid="ignore"):
-            from_low = f.lo + self.low
-            theta = np.where(
-                self.has_low & (~self.has_high | (self.low <= self.high)), from_low,
-                np.where(self.has_high, f.hi - self.high, 0.0),
+        theta = np.zeros(len(f))
+        if bent.any():  # near the parabola's slope, well inside the interval
+            own = r[bent] / f.q[bent]
+            margin = np.where(both[bent], 0.05 * self.width[bent], np.maximum(
+                0.05 * np.abs(own), np.sqrt(level / f.q[bent])))
+            own = np.clip(own, lo[bent] + margin, hi[bent] - margin)
+            theta[bent], low[bent], high[bent] = own, own - lo[bent], hi[bent] - own
+        # From the nearer end, so that small distances keep their digits.
+        from_low = self.has_low & (~self.has_high | (low <= high))
+        theta[from_low] = lo[from_low] + low[from_low]
+        from_high = self.has_high & ~from_low
+        theta[from_high] = hi[from_high] - high[from_high]
+        self.theta = theta
+        self.dual = np.concatenate([low[self.lower], high[self.upper], self.weights])
+        self.primal = level / self.dual
+        if self.budgets:
+            below, above, _ = self.wide(self.primal)
+            over = self._values(below, above)
+            self.primal[len(self.primal) - self.budgets:] = np.maximum(
+                np.maximum(-over, level / self.weights), 0.1 * np.abs(over)
             )
-        return theta
 
     # -- the step --------------------------------------------------------------------------------
 
-    def advance(self) -> float:
-        """One step of predictor and corrector; its length (the shorter of the two)."""
+    def _sums(self, values: Array) -> Array:
+        """Sums of `values` over the terms of each budget."""
+        sums = np.bincount(self.terms.part + 1, values, self.budgets + 1)[1:]
+        return np.asarray(sums, dtype=np.float64)
+
+    def _values(self, below: Array, above: Array) -> Array:
+        """The budgets' values for margins ``b + above - below``."""
         f = self.terms
-        curvature = f.q + self.below / self.low + self.above / self.high
-        np.maximum(curvature, 1e-300, out=curvature)
-        D = self.live_is / curvature
+        return f.linears @ self.x + f.constants + self._sums(self.hi * above - self.lo * below)
+
+    def residuals(self) -> tuple[Array, Array, Array, Array]:
+        """Of stationarity, of the margins (without multipliers), of budgets, of equalities."""
+        f = self.terms
+        of_x = f.stationarity(self.x, self.At, self.y)
+        short = self.t - f.b
+        if f.q.any():
+            short -= f.q * self.theta
+        over, equal = np.zeros(0), f.E @ self.x + f.e if len(f.e) else f.e
+        if self.budgets:
+            of_x += self.weights @ f.linears
+            below, above, slack = self.wide(self.primal)
+            over = self._values(below, above) + slack
+        return of_x, short, over, equal
+
+    def advance(self) -> float:
+        """One step of predictor, corrector and correctors of centrality; its length (the shorter).
+
+        0 where there is none.
+        """
+        f = self.terms
+        ratio = self.primal / self.dual
+        low_ratio, high_ratio, own_ratio = self.wide(ratio)
+        D = self.live_is / np.maximum(f.q + low_ratio + high_ratio, 1e-300)
         H = f.gram(D)
         H += self.M
+        G, k, v = f.linears, np.zeros(len(f.e)), None
+        if self.budgets:
+            v = self.lo * low_ratio + self.hi * high_ratio
+            Dv = D * v
+            G = G + np.array([
+                f.adjoint(np.where(f.part == budget, Dv, 0.0)) for budget in range(self.budgets)
+            ])
+            # lo^2 below/low + hi^2 above/high - D v^2, which would cancel.
+            inner = self._sums(D * low_ratio * high_ratio * (self.hi - self.lo) ** 2)
+            k = np.concatenate([k, own_ratio + inner])
         try:
-            system = _System(H, f.E, self.regular)
+            system = _System(H, np.vstack([f.E, G]), self.regular, k)
         except (sla.LinAlgError, ValueError):
             return 0.0
-        residual = f.stationarity(self.x, self.At, self.y)
-        equal = -(f.E @ self.x + f.e) if len(f.e) else f.e
-        short = self.t - f.b - f.q * self.theta
-        # Predictor: straight to products of 0.
-        rho = -short
-        dx, _ = system.solve(f.adjoint(D * rho) - residual, equal)
-        dtheta = D * (f.forward(dx) - rho)
-        dbelow = -self.below * (1.0 + dtheta / self.low)
-        dabove = self.above * (dtheta / self.high - 1.0)
-        dlow, dhigh = dtheta * self.low_is, -dtheta * self.high_is
-        to_dual = min(1.0, self._length((self.low, dlow), (self.high, dhigh)))
-        to_primal = min(1.0, self._length((self.below, dbelow), (self.above, dabove)))
-        if not self.linear_program:
-            to_dual = to_primal = min(to_dual, to_primal)
-        product = float(self.below @ (self.low * self.low_is)
-                        + self.above @ (self.high * self.high_is))
-        predicted = float(
-            (self.below + to_primal * dbelow) @ ((self.low + to_dual * dtheta) * self.low_is)
-            + (self.above + to_primal * dabove) @ ((self.high - to_dual * dtheta) * self.high_is)
-        )
-        mean = product / self.pairs
-        share = min(max(predicted / product, 0.0), 1.0) if product > 0 else 0.0
-        level = share**3 * mean
-        # Corrector: towards products at `level`, with what the predictor's products leave out.
-        c_low = (level - dtheta * dbelow) * self.low_is / self.low
-        c_high = (level + dtheta * dabove) * self.high_is / self.high
+        of_x, short, over, equal = self.residuals()
 
-        def towards(c_low: Array, c_high: Array) -> _Step:
-            rho = c_high - c_low - short
+        def towards(products: Array | None) -> _Step:
+            """The step to these products of primal and dual, straight to 0 without."""
+            wanted = np.zeros(len(ratio)) if products is None else products / self.dual
+            low, high, slack = self.wide(wanted)
+            rho = -short if products is None else high - low - short
             w = f.adjoint(D * rho)
-            dx, dy = system.solve(w - residual, equal)
-            dt = f.forward(dx)
-            dtheta = D * (dt - rho)
-            return _Step(
-                dx, dy, dt, dtheta, c_low - self.below * (1.0 + dtheta / self.low),
-                c_high + self.above * (dtheta / self.high - 1.0), H @ dx - self.M @ dx - w,
-            )
+            second = -equal
+            if v is not None:
+                below, above, _ = self.wide(self.primal)
+                rest = self._sums(self.lo * (low - below) - self.hi * (high - above) + Dv * rho)
+                second = np.concatenate([second, rest - over - (slack - self.primal[-len(over):])])
+            dx, z = system.solve(w - of_x, second)
+            y, weight = z[: len(f.e)], -z[len(f.e):]
+            t = f.forward(dx)
+            at_terms = self.of_terms(weight)
+            dtheta = D * ((t if v is None else t + v * at_terms) - rho)
+            ends = (dtheta[self.lower], -dtheta[self.upper])
+            if v is not None:
+                ends = ((dtheta - self.lo * at_terms)[self.lower],
+                        (self.hi * at_terms - dtheta)[self.upper])
+            dual = np.concatenate([*ends, weight])
+            primal = ratio * dual
+            primal += self.primal
+            np.subtract(wanted, primal, out=primal)
+            At = H @ dx - self.M @ dx - w
+            if v is not None:
+                At += weight @ (G - f.linears)
+            return _Step(dx, t, primal, dtheta, y, dual, At)
 
-        step = towards(c_low, c_high)
-        reach = self._lengths(step)
+        # Predictor: straight to products of 0.
+        product = float(self.primal @ self.dual)
+        step = towards(None)
+        dual, primal = self._lengths(step, 1.0)
+        after = product + primal * float(step.primal @ self.dual)
+        after += dual * float((self.primal + primal * step.primal) @ step.dual)
+        share = min(max(after / product, 0.0), 1.0) if product > 0 else 0.0
+        level = share**3 * product / max(len(ratio), 1)
+        # Corrector: towards products at `level`, with what the predictor's products leave out.
+        products = step.primal * step.dual
+        np.subtract(level, products, out=products)
+        step = towards(products)
+        reach = self._lengths(step, TO_BOUNDARY)
         for _ in range(CENTRALITY):
             if min(reach) >= LONG:
                 break
-            further = [min(1.0, FURTHER[0] * size + FURTHER[1]) for size in reach]
-            for c, value, multiplier, dvalue, dmultiplier, real in (
-                (c_low, self.low, self.below, step.theta, step.below, self.low_is),
-                (c_high, self.high, self.above, -step.theta, step.above, self.high_is),
-            ):
-                ahead = (value + further[0] * dvalue) * (multiplier + further[1] * dmultiplier)
-                wanted = np.clip(ahead, level / CENTRAL, CENTRAL * level) - ahead
-                c += np.maximum(wanted, -CENTRAL * level) * real / value
-            better = towards(c_low, c_high)
-            found = self._lengths(better)
-            if min(found) < min(reach) + LEAST_GAIN:
-                if min(found) > min(reach):
-                    step, reach = better, found
+            dual, primal = (min(1.0, FURTHER[0] * size + FURTHER[1]) for size in reach)
+            ahead = (self.primal + primal * step.primal) * (self.dual + dual * step.dual)
+            wanted = np.clip(ahead, level / CENTRAL, CENTRAL * level) - ahead
+            products = products + np.maximum(wanted, -CENTRAL * level)
+            better = towards(products)
+            found = self._lengths(better, TO_BOUNDARY)
+            gained = min(found) - min(reach)
+            if gained > 0:
+                step, reach = better, found
+            if gained < LEAST_GAIN:
                 break
-            step, reach = better, found
         if not np.isfinite(step.x).all():
             return 0.0
         to_dual, to_primal = reach
         self.x = self.x + to_primal * step.x
         self.t = self.t + to_primal * step.t
-        self.below += to_primal * step.below
-        self.above += to_primal * step.above
-        self.low += to_dual * step.theta * self.low_is
-        self.high -= to_dual * step.theta * self.high_is
+        self.primal += to_primal * step.primal
+        self.dual += to_dual * step.dual
         self.theta += to_dual * step.theta
         self.y = self.y + to_dual * step.y
         self.At = self.At + to_dual * step.At
+        self.weights = self.dual[len(self.dual) - self.budgets:]
         self.dx = step.x
         self.level = level
         return min(to_dual, to_primal)
 
-    def _lengths(self, step: _Step) -> tuple[float, float]:
-        """How far slopes and multipliers may go along `step`."""
-        dual = self._length((self.low, step.theta * self.low_is),
-                            (self.high, -step.theta * self.high_is))
-        primal = self._length((self.below, step.below), (self.above, step.above))
-        dual, primal = min(1.0, TO_BOUNDARY * dual), min(1.0, TO_BOUNDARY * primal)
-        if not self.linear_program:
-            dual = primal = min(dual, primal)
-        return dual, primal
-
-    @staticmethod
-    def _length(*pairs: tuple[Array, Array]) -> float:
-        """How far the values stay positive, a million at most."""
-        most = 1e-6
-        for value, change in pairs:
-            if len(value):
-                most = max(most, float(np.max(-change / np.maximum(value, 1e-300))))
-        return 1.0 / most
+    def _lengths(self, step: _Step, share: float) -> tuple[float, float]:
+        """How far slopes and multipliers may go along `step`, of the way to the boundary."""
+        dual = min(1.0, share * _length(self.dual, step.dual))
+        primal = min(1.0, share * _length(self.primal, step.primal))
+        return (dual, primal) if self.linear_program else (min(dual, primal),) * 2
 
     # -- what is known of it ---------------------------------------------------------------------
 
+    def near_end(self) -> tuple[Mask, Mask]:
+        """Which slopes the iterate points at their lower, and at their upper end."""
+        f = self.terms
+        usual = 1.0
+        if self.live.any():
+            usual = max(float(np.median(np.abs(self.t - f.b)[self.live])), 1e-300)
+        low, high, _ = self.wide(self.dual)
+        below, above, _ = self.wide(self.primal)
+        with np.errstate(over="ignore"):
+            return (self.has_low & (low * usual < below * self.width),
+                    self.has_high & (high * usual < above * self.width))
+
     def estimate(self) -> float:
         """About the duality gap: the products, and what the residuals may hide."""
-        f = self.terms
-        product = float(self.below @ (self.low * self.low_is)
-                        + self.above @ (self.high * self.high_is))
-        short = self.t - f.b - f.q * self.theta + self.below - self.above
+        below, above, _ = self.wide(self.primal)
+        of_x, short, over, equal = self.residuals()
         slope = np.maximum(np.abs(self.theta), self.width) * self.live_is
-        residual = f.stationarity(self.x, self.At, self.y)
         size = np.abs(self.x) + float(np.abs(self.x).mean()) if len(self.x) else self.x
-        total = product + float(np.abs(short) @ slope) + float(np.abs(residual) @ size)
-        if len(f.e):
-            total += float(np.abs(f.E @ self.x + f.e) @ np.abs(self.y))
-        return total
+        total = float(self.primal @ self.dual)
+        total += float(np.abs(short + below - above) @ slope) + float(np.abs(of_x) @ size)
+        total += float(np.abs(equal) @ np.abs(self.y)) + float(np.abs(over) @ self.weights)
+        return total if np.isfinite(total) else np.inf
+
+    def size(self) -> float:
+        """Of the objective's terms."""
+        f = self.terms
+        linear = float(np.abs(f.problem.linear @ self.x))
+        own = f.part < 0
+        losses = float(np.abs(self.theta[own]) @ np.abs((self.t - f.b)[own]))
+        return max(linear + 0.5 * float(self.x @ self.M @ self.x) + losses, 1e-300)
 
     @property
     def far(self) -> bool:
@@ -769,7 +888,7 @@ class _Path:
         """``"unbounded"`` or ``"infeasible"`` where a direction of the iterates shows it."""
         if self.endless:
             return "unbounded"
-        for direction in (self.x, getattr(self, "dx", self.x)):
+        for direction in (self.x, self.dx):
             if self._descends(direction):
                 return "unbounded"
         return "infeasible" if self._separates() else ""
@@ -814,6 +933,13 @@ class _Path:
         size = float(np.abs(f.b) @ np.abs(ray)) + float(np.abs(f.e) @ np.abs(self.y))
         reach = 1.0 + float(np.abs(self.x).max(initial=0.0))
         return -value > 1e-9 * size and float(np.abs(left).sum()) * reach <= -RAY * value
+
+
+def _length(value: Array, change: Array) -> float:
+    """How far the values stay positive, a million at most."""
+    smallest = np.maximum(value, 1e-300)
+    np.divide(change, smallest, out=smallest)
+    return 1.0 / max(1e-6, -float(np.min(smallest, initial=0.0)))
 
 
 # -- the face of the optimum -------------------------------------------------------------------
@@ -899,13 +1025,13 @@ class _Run:
     def path(self, start: Start | None) -> _Path:
         """Where the central path is entered."""
         if start is None or not np.isfinite(start.x).all():
-            return _Path(self.terms, None, None)
+            return _Path(self.terms)
         level = None
         if self.best is not None and np.isfinite(self.best.gap):
             level = self.best.gap / max(len(self.terms), 1)
-        path = _Path(self.terms, np.array(start.x, dtype=np.float64), None)
+        path = _Path(self.terms, np.array(start.x, dtype=np.float64))
         if level is not None and level < path.level:
-            path._central(max(level, 1e-6 * path.level))
+            path.central(max(level, 1e-6 * path.level))
             path.At = self.terms.adjoint(path.theta)
         return path
 
@@ -984,11 +1110,7 @@ class _Run:
     def consider_face(self, path: _Path) -> None:
         """The optimum on the face that the iterate points at."""
         f = self.terms
-        usual = max(float(np.median(np.abs(path.t - f.b)[path.live])), 1e-300) if path.live.any() \
-            else 1.0
-        with np.errstate(over="ignore"):
-            at_low = path.has_low & (path.low * usual < path.below * path.width)
-            at_high = path.has_high & (path.high * usual < path.above * path.width)
+        at_low, at_high = path.near_end()
         theta = self.clipped(path)
         theta = np.where(at_low, f.lo, np.where(at_high, f.hi, theta))
         inside = path.live & ~at_low & ~at_high
@@ -1192,278 +1314,102 @@ BUDGET_MULTIPLIER = 0.3
 
 
 @dataclass(frozen=True, eq=False)
-class WithinBudget:
-    """A solution of a problem with a budget.
+class WithinBudgets:
+    """A solution of a problem with budgets.
 
     Attributes
     ----------
     x : array, shape (d,)
-    slopes : array, shape (n,)
-        Of the budget's losses, not yet times the multiplier.
-    multiplier : float
-        Of the budget, positive.
+    slopes : tuple of array
+        Of the objective's losses, and of each budget's, not yet times its multiplier.
+    weights : array, shape (k,)
+        Multipliers of the budgets, positive.
     multipliers : array
         Of the side constraints.
     steps : int
     """
 
     x: Array
-    slopes: Array
-    multiplier: float
+    slopes: tuple[Array, ...]
+    weights: Array
     multipliers: Array
     steps: int
 
 
-def within_budget(
-    objective: Problem, budget: Problem, limits: Limits = UNLIMITED, max_steps: int = 100
-) -> WithinBudget | None:
-    """Minimise an objective without losses within one budget of piecewise linear losses.
+def within_budgets(
+    objective: Problem, budgets: Sequence[Problem], limits: Limits = UNLIMITED,
+    max_steps: int = 100,
+) -> WithinBudgets | None:
+    """Minimise an objective within budgets of piecewise linear losses.
 
     ::
 
-        minimise  F(x)   subject to   <l, x> + c + sum_i f_i(<a_i, x>) <= 0
+        minimise  F(x)   subject to   <l_k, x> + c_k + sum_i f_i(<a_i, x>) <= 0
 
-    With a multiplier ``lambda >= 0`` the ends of a slope's interval are ``lambda lo_i`` and
-    ``lambda hi_i``, and lambda adds one row and one column to the normal equations::
+    With a multiplier ``lambda_k >= 0`` the ends of a slope's interval are ``lambda_k lo_i`` and
+    ``lambda_k hi_i``, and each budget adds one row and one column to the normal equations::
 
         (A'DA + M) dx - E' dy + g dlambda = right,   E dx = equal,   <g, dx> - k dlambda = over
         v = lo below/low + hi above/high,            g = l + A' D v
         k = slack/lambda + sum_i D (below/low) (above/high) (hi - lo)^2
 
-    (``k = lo^2 below/low + hi^2 above/high - D v^2`` summed, which would cancel.)
-
     Returns
     -------
-    WithinBudget or None
+    WithinBudgets or None
         None where the problem is of another kind, or was not solved: nothing is said of why.
     """
-    f, q = budget.losses, objective.quadratic
-    if objective.n or not isinstance(q, Quadratic) or not np.isfinite(f.hi - f.lo).all():
+    if not isinstance(objective.quadratic, Quadratic) or not all(map(_is_budget, budgets)):
         return None
-    if f.q.any() or not (f.lo < f.hi).all() or budget.quadratic.dense().any():
+    parts = (objective, *budgets)
+    used = [part for part in parts if part.n]
+    if not budgets or not all(isinstance(part.design, Rows) for part in used):
         return None
-    whole = replace(objective, design=budget.design, losses=f, layout=None)
-    if not budget.n or not takes(whole) or budget.penalty is not None or budget.side is not None:
+    design = used[0].design if len(used) == 1 else _together([part.design for part in used])
+    losses = used[0].losses if len(used) == 1 else Losses(*(
+        np.concatenate([getattr(part.losses, name) for part in used]) for name in FIELDS))
+    whole = replace(objective, design=design, losses=losses, layout=None)
+    if not takes(whole):
         return None
     terms = _Terms.of(whole)
     if terms.inconsistent:
         return None
+    sizes = [part.n for part in parts]
+    part = np.repeat(np.arange(len(parts)) - 1, sizes)
+    terms.part[: len(part)] = part
+    terms.part[len(part): len(part) + len(terms.split)] = part[terms.split]
+    terms.linears = np.array([budget.linear for budget in budgets])
+    terms.constants = np.array([budget.constant for budget in budgets])
+    steps = 0
     try:
         with np.errstate(all="ignore"):
-            path = _BudgetPath(terms, budget.linear, budget.constant)
-            while path.estimate() > BUDGET_GAP * path.size() and path.steps < max_steps:
+            path = _Path(terms)
+            while path.estimate() > BUDGET_GAP * path.size() and steps < max_steps:
                 if limits.spent(1) or not path.advance() > SHORT:
                     break
+                steps += 1
             if not path.estimate() <= BUDGET_USABLE * path.size():
                 return None
     except (sla.LinAlgError, ValueError):
         return None
-    theta = np.where(path.counted, path.theta / path.weight, path.theta)
+    theta = path.theta / np.where(terms.part >= 0, path.of_terms(path.weights), 1.0)
     run = _Run(terms, 0.0)
     run.best = _Pair(terms.at_bounds(path.x), theta, path.y, 0.0, 0.0)
     x, slopes, multipliers = run.answer()
-    return WithinBudget(x, slopes, path.weight, multipliers, path.steps)
+    slopes_of = tuple(np.split(slopes, np.cumsum(sizes)[:-1]))
+    return WithinBudgets(x, slopes_of, path.weights, multipliers, steps)
 
 
-class _Border:
-    """``[[H, -B'], [B, K]]`` with B the equalities and the budget's g, and K = diag(0, .., 0, k).
-
-    Multiples of B'B make H definite, as in `_System`; for g, which is no equality, one below 1/k.
-    """
-
-    def __init__(self, H: Array, E: Array, g: Array, k: float) -> None:
-        self.H, self.B = H, np.vstack([E, g])
-        self.k = np.append(np.zeros(len(E)), k)
-        squares = np.maximum((self.B * self.B).sum(axis=1), 1e-300)
-        self.added = float(np.diag(H).max()) / squares
-        self.added[-1] = min(self.added[-1], 0.5 / max(k, 1e-300))
-        self.inner = _System(H + (self.B.T * self.added) @ self.B, np.zeros((0, len(g))))
-        self.inverse = self.inner._inverse(np.ascontiguousarray(self.B.T))
-        schur = self.B @ self.inverse * (1.0 - self.added * self.k) + np.diag(self.k)
-        self.scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(schur)), 1e-300))
-        self.factor = _lu(schur * self.scale[:, None] * self.scale)
-
-    def _once(self, first: Array, second: Array) -> tuple[Array, Array]:
-        x = self.inner._inverse(first + self.B.T @ (self.added * second))
-        right = self.scale * (second - self.B @ x)
-        z = self.scale * sla.lu_solve(self.factor, right, check_finite=False)
-        return x + self.inverse @ ((1.0 - self.added * self.k) * z), z
-
-    def solve(self, first: Array, equal: Array, over: float) -> tuple[Array, Array, float]:
-        """The steps dx, dy and dlambda, refined once."""
-        second = np.append(equal, over)
-        x, z = self._once(first, second)
-        more = self._once(
-            first - self.H @ x + self.B.T @ z, second - self.B @ x - self.k * z
-        )
-        x, z = x + more[0], z + more[1]
-        return x, z[:-1], -float(z[-1])
+def _is_budget(part: Problem) -> bool:
+    """Whether its losses are piecewise linear and finite, and all that it has but linear."""
+    f = part.losses
+    linear = part.n and not f.q.any() and bool((f.lo < f.hi).all())
+    plain = part.penalty is None and part.side is None and not part.quadratic.dense().any()
+    return bool(linear and plain and np.isfinite(f.hi - f.lo).all())
 
 
-class _Move(NamedTuple):
-    """A step of everything that moves: primal, then dual; products are of one with the other."""
-
-    x: Array
-    t: Array
-    primal: Array
-    theta: Array
-    y: Array
-    dual: Array
-
-
-class _BudgetPath:
-    """An iterate of a problem with a budget.
-
-    `primal` holds below, above (of the terms with an upper end) and the budget's slack; `dual` what
-    they are complementary to: low, high and the budget's multiplier.
-    """
-
-    def __init__(self, terms: _Terms, linear: Array, constant: float) -> None:
-        f = self.terms = terms
-        self.linear, self.constant, self.steps = linear, constant, 0
-        self.counted = np.arange(len(f)) < f.n + len(f.split)
-        self.lo, self.hi = np.where(self.counted, f.lo, 0.0), np.where(self.counted, f.hi, 0.0)
-        self.upper = np.flatnonzero(np.isfinite(f.hi))
-        self.M = terms.quadratic()
-        self.equal_lengths = bool(self.M.any())
-        width = self.hi - self.lo
-        # The point of least squares of the margins tells how wide they are; then the minimiser of
-        # the budget with parabolas of that width. The objective has no say: without curvature it
-        # has no size to pull with.
-        self.x = self._least(width / width.max(), np.zeros(len(f)), np.zeros_like(linear))
-        z = (f.forward(self.x) - f.b)[self.counted]
-        wide = BUDGET_WIDTH * max(float(np.std(z)), 1e-3 * float(np.abs(z).mean()), 1e-300)
-        self.x = self._least(width / wide, 0.5 * (self.lo + self.hi), linear)
-        self.t = f.forward(self.x)
-        z = self.t - f.b
-        reach = max(float(np.abs(z[self.counted]).mean()), 1e-300)
-        size = max(abs(constant), 1e-3 * reach * float(width.sum()), 1e-300)
-        pull = np.abs(f.problem.linear) + np.abs(self.M) @ np.abs(self.x)
-        usual = np.abs(self.x) + 1e-3 * float(np.abs(self.x).mean())
-        self.weight = max(BUDGET_MULTIPLIER * float(pull @ usual) / size, 1e-300)
-        self.regular *= self.weight
-        level = BUDGET_LEVEL * reach * self.weight * float(width[self.counted].mean())
-        # Two ends: the root of z = level / high - level / low, from the near end. One end: a slack
-        # that is there, or some share of what is usual.
-        width = np.where(self.counted, self.weight * width, f.hi - f.lo)
-        two = np.isfinite(width)
-        full, half = np.where(two, width, 1.0), np.abs(z)
-        near = 2.0 * level * full / (
-            2.0 * level + half * full + np.sqrt(4.0 * level**2 + (half * full) ** 2))
-        apart = half[~two]
-        room = np.maximum(-z, 0.1 * (float(apart.mean()) if len(apart) else 0.0)
-                          + 1e-3 * float(np.abs(self.x).max()) + 1e-300)
-        low = np.where(two, np.where(z > 0, full - near, near), level / room)
-        high = np.where(z > 0, near, full - near)[self.upper]
-        self.theta = np.where(self.counted, self.weight * self.lo, f.lo) + low
-        self.y = np.zeros(len(f.e))
-        below, above = level / low, level / high
-        over = self._budget(below, above)
-        slack = max(-over, level / self.weight, 0.1 * abs(over))
-        self.primal = np.concatenate([below, above, [slack]])
-        self.dual = np.concatenate([low, high, [self.weight]])
-
-    def _least(self, weights: Array, middle: Array, linear: Array) -> Array:
-        """The minimiser of parabolas with these weights and slopes at their kinks."""
-        f = self.terms
-        H = f.gram(weights)
-        diagonal = np.diag(H)
-        usual = np.where(diagonal > 0, diagonal, max(float(diagonal.max()), 1e-300))
-        self.regular = REGULAR_STEP * usual
-        H[np.diag_indices(len(H))] += 1e-8 * usual
-        return _System(H, f.E).solve(f.adjoint(weights * f.b - middle) - linear, -f.e)[0]
-
-    def _budget(self, below: Array, above: Array) -> float:
-        """The budget's value for margins ``b + above - below``."""
-        value = float(self.linear @ self.x) + self.constant - float(self.lo @ below)
-        return value + float(self.hi[self.upper] @ above)
-
-    def residuals(self) -> tuple[Array, Array, float, Array]:
-        """Of stationarity, of the margins, of the budget and of the equalities."""
-        f, m = self.terms, len(self.terms)
-        below, above = self.primal[:m], self.primal[m:-1]
-        apart = self.t - f.b + below
-        apart[self.upper] -= above
-        of_x = f.stationarity(self.x, f.adjoint(self.theta), self.y) + self.weight * self.linear
-        return of_x, apart, self._budget(below, above) + self.primal[-1], f.E @ self.x + f.e
-
-    def size(self) -> float:
-        """Of the objective's terms."""
-        linear = float(np.abs(self.terms.problem.linear @ self.x))
-        return max(linear + 0.5 * float(self.x @ self.M @ self.x), 1e-300)
-
-    def estimate(self) -> float:
-        """About the duality gap: the products, and what the residuals may hide."""
-        of_x, apart, over, equal = self.residuals()
-        size = np.abs(self.x) + float(np.abs(self.x).mean())
-        total = float(self.primal @ self.dual) + float(np.abs(apart) @ np.abs(self.theta))
-        total += float(np.abs(of_x) @ size) + abs(over) * self.weight
-        total += float(np.abs(equal) @ np.abs(self.y))
-        return total if np.isfinite(total) else np.inf
-
-    def advance(self) -> float:
-        """One step of predictor, corrector and correctors of centrality; the longer length."""
-        f, m, upper = self.terms, len(self.terms), self.upper
-        ratio = self.primal / self.dual
-        low_ratio, high_ratio = ratio[:m], np.zeros(m)
-        high_ratio[upper] = ratio[m:-1]
-        D = 1.0 / (low_ratio + high_ratio)
-        v = self.lo * low_ratio + self.hi * high_ratio
-        H = f.gram(D) + self.M
-        H[np.diag_indices(len(H))] += self.regular
-        k = ratio[-1] + float((D * low_ratio * high_ratio) @ (self.hi - self.lo) ** 2)
-        system = _Border(H, f.E, self.linear + f.adjoint(D * v), k)
-        of_x, apart, over, equal = self.residuals()
-
-        def towards(products: Array) -> _Move:
-            """The step to these products of primal and dual."""
-            left = products / self.dual - self.primal
-            rho = -apart - left[:m]
-            rho[upper] += left[m:-1]
-            rest = -over - float(self.hi[upper] @ left[m:-1]) + float(self.lo @ left[:m])
-            x, y, weight = system.solve(
-                f.adjoint(D * rho) - of_x, -equal, rest - left[-1] + float((v * D) @ rho)
-            )
-            t = f.forward(x)
-            theta = D * (t + v * weight - rho)
-            high = (self.hi * weight - theta)[upper]
-            dual = np.concatenate([theta - self.lo * weight, high, [weight]])
-            return _Move(x, t, left - ratio * dual, theta, y, dual)
-
-        product = float(self.primal @ self.dual)
-        move = towards(np.zeros_like(ratio))
-        reach = self._lengths(move, 1.0)
-        after = (self.primal + reach[0] * move.primal) @ (self.dual + reach[1] * move.dual)
-        level = min(max(float(after) / product, 0.0), 1.0) ** 3 * product / len(ratio)
-        products = level - move.primal * move.dual
-        move = towards(products)
-        reach = self._lengths(move, TO_BOUNDARY)
-        for _ in range(CENTRALITY):
-            if min(reach) >= LONG:
-                break
-            further = [min(1.0, FURTHER[0] * length + FURTHER[1]) for length in reach]
-            ahead = self.primal + further[0] * move.primal
-            ahead *= self.dual + further[1] * move.dual
-            wanted = np.clip(ahead, level / CENTRAL, CENTRAL * level) - ahead
-            products = products + np.maximum(wanted, -CENTRAL * level)
-            better = towards(products)
-            found = self._lengths(better, TO_BOUNDARY)
-            gained = min(found) - min(reach)
-            if gained > 0:
-                move, reach = better, found
-            if gained < LEAST_GAIN:
-                break
-        if not (np.isfinite(move.x).all() and np.isfinite(move.dual).all()):
-            return 0.0
-        self.x, self.t = self.x + reach[0] * move.x, self.t + reach[0] * move.t
-        self.primal = self.primal + reach[0] * move.primal
-        self.theta, self.y = self.theta + reach[1] * move.theta, self.y + reach[1] * move.y
-        self.dual = self.dual + reach[1] * move.dual
-        self.weight = float(self.dual[-1])
-        self.steps += 1
-        return max(reach)
-
-    def _lengths(self, move: _Move, share: float) -> tuple[float, float]:
-        primal = min(1.0, share * _Path._length((self.primal, move.primal)))
-        dual = min(1.0, share * _Path._length((self.dual, move.dual)))
-        return (min(primal, dual),) * 2 if self.equal_lengths else (primal, dual)
+def _together(designs: list[Any]) -> Rows:
+    """The rows of several designs, one after the other."""
+    if any(design.sparse for design in designs):
+        return Rows(sp.vstack(
+            [design.rows_csr(np.arange(design.shape[0])) for design in designs], format="csr"))
+    return Rows(np.vstack([design.dense() for design in designs]))

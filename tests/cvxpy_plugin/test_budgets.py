@@ -159,9 +159,10 @@ def test_the_plain_answer(name: str, n: int, seed: int) -> None:
 
 def test_who_solves_the_reduced_problems() -> None:
     """The built-in method, unless a solver or options of one are named."""
-    plain = solved(PROBLEMS["cvar"](3_000, 5, 0), method="screen")
-    assert plain.solver_stats.solver_name == "INTERIOR_POINT"
-    assert plain.solver_stats.num_iters > 0
+    for name in ("two_levels", "cvar"):
+        plain = solved(PROBLEMS[name](3_000, 5, 0), method="screen")
+        assert plain.solver_stats.solver_name == "INTERIOR_POINT"
+        assert plain.solver_stats.num_iters > 0
     for named in ({"solver": "CLARABEL"}, {"tol_gap_rel": 1e-9}):
         other = solved(PROBLEMS["cvar"](3_000, 5, 0), method="screen", **named)
         assert other.solver_stats.solver_name == "CLARABEL"

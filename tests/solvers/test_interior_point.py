@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,11 +21,12 @@ from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.interior_point import (
     InteriorPoint,
+    WithinBudgets,
     _Path,
     _Run,
     _Terms,
     fenchel_young,
-    within_budget,
+    within_budgets,
 )
 
 SOLVE = InteriorPoint()
@@ -283,7 +285,7 @@ def bounded(b: float, lo: float, hi: float, linear: float, m: float = 0.0) -> _P
         Rows(np.ones((1, 1))), Losses([b], [0.0], [0.0], [lo], [hi]),
         Quadratic(np.array([m])), np.array([linear]),
     )
-    return _Path(_Terms.of(problem), None, None)
+    return _Path(_Terms.of(problem))
 
 
 def test_a_point_outside_the_constraints_is_none() -> None:
@@ -320,7 +322,7 @@ def test_slopes_prove_infeasibility_only_where_they_cancel() -> None:
         Losses([-1.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [np.inf, np.inf]),
         Quadratic(np.zeros(1)), np.zeros(1),
     )
-    path = _Path(_Terms.of(both), None, None)
+    path = _Path(_Terms.of(both))
     path.theta = np.ones(2)
     assert path._separates()
 
@@ -400,18 +402,18 @@ def test_within_a_budget(name: str, size: float) -> None:
         budget, losses=budget.losses.scaled(size), linear=size * budget.linear,
         constant=size * budget.constant,
     )
-    found = within_budget(objective, scaled)
+    found = within_budgets(objective, [scaled])
     assert found is not None
     assert found.steps < 50
     assert objective.primal(found.x) == pytest.approx(value, rel=1e-7)
-    assert size * found.multiplier == pytest.approx(multiplier, rel=1e-5)
+    assert size * found.weights[0] == pytest.approx(multiplier, rel=1e-5)
     assert budget.primal(found.x) <= 1e-8 * abs(budget.constant)
     f = budget.losses
-    assert ((found.slopes >= size * f.lo) & (found.slopes <= size * f.hi)).all()
+    assert ((found.slopes[1] >= size * f.lo) & (found.slopes[1] <= size * f.hi)).all()
     gradient = objective.linear + objective.quadratic.apply(found.x)
     steepest = float(np.abs(gradient).max())
-    gradient = gradient + found.multiplier * (
-        size * budget.linear + budget.design.adjoint(found.slopes)
+    gradient = gradient + found.weights[0] * (
+        size * budget.linear + budget.design.adjoint(found.slopes[1])
     )
     if objective.side is not None:
         assert (found.multipliers[1:] >= 0).all()
@@ -419,30 +421,85 @@ def test_within_a_budget(name: str, size: float) -> None:
     assert np.abs(gradient).max() <= 1e-6 * steepest
 
 
+@pytest.mark.parametrize("kind", ["absolute", "huber", "constraints"])
+@pytest.mark.parametrize("size", [1.0, 1e-3])
+def test_losses_beside_two_budgets(kind: str, size: float) -> None:
+    """Clarabel's value and multipliers; an objective with losses, and hard ones among them."""
+    import cvxpy as cp
+
+    _, budget = budgeted_fit()
+    rows, f, n, d = budget.design.dense(), budget.losses, budget.n, budget.d
+    part = np.arange(n) < n // 2
+    hard = kind == "constraints"
+    curve, steep = (1.0, 0.5) if kind == "huber" else (0.0, 1.0)
+    kink = 4.0 if hard else 1.0
+    ends = (0.0, np.inf) if hard else (-steep, steep)
+    own = Losses.repeated(40, kink, 0.0, curve, *ends)
+    A = np.random.default_rng(5).standard_normal((40, d))
+    squares, linear = Quadratic(np.full(d, 0.1 if hard else 0.0)), np.full(d, -0.1)
+    objective = Problem(Rows(A), own, squares, linear)
+    budgets = [
+        replace(budget, design=Rows(rows[at]), losses=f.take(np.flatnonzero(at)).scaled(size),
+                linear=np.full(d, size), constant=-size * share * at.sum())
+        for at, share in ((part, 2.2), (~part, 1.9))
+    ]
+    x = cp.Variable(d)
+    away = A @ x - kink
+    costs = {"absolute": cp.norm1(away), "huber": 0.5 * cp.sum(cp.huber(away, 0.5)),
+             "constraints": 0.05 * cp.sum_squares(x)}
+    bounds = [
+        (1.5 * cp.sum(cp.pos(rows[at] @ x - f.b[at])) + cp.sum(cp.neg(rows[at] @ x - f.b[at]))
+         + cp.sum(x) + part_of.constant / size) <= 0
+        for at, part_of in zip((part, ~part), budgets, strict=True)
+    ]
+    written = cp.Problem(
+        cp.Minimize(costs[kind] + linear @ x), [*bounds, *([away <= 0] if hard else [])]
+    )
+    written.solve(solver="CLARABEL", tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
+    found = within_budgets(objective, budgets)
+    assert found is not None
+    assert found.steps < 50
+    assert objective.primal(found.x) == pytest.approx(written.value, rel=1e-7)
+    theirs = np.array([float(bound.dual_value) for bound in bounds])
+    assert theirs.max() > 1e-4
+    np.testing.assert_allclose(size * found.weights, theirs, rtol=1e-5, atol=1e-7)
+    gradient = linear + squares.apply(found.x) + A.T @ found.slopes[0]
+    for weight, slopes, each in zip(found.weights, found.slopes[1:], budgets, strict=True):
+        assert each.primal(found.x) <= 1e-8 * abs(each.constant)
+        assert ((slopes >= each.losses.lo) & (slopes <= each.losses.hi)).all()
+        gradient = gradient + weight * (each.linear + each.design.adjoint(slopes))
+    assert np.abs(gradient).max() <= 1e-6 * np.abs(A.T @ np.abs(found.slopes[0])).max()
+
+
 def test_a_budget_that_does_not_bind() -> None:
     """Its multiplier is as good as 0, and the best asset is bought."""
     objective, budget = budgeted(30.0)
-    found = within_budget(objective, budget)
+    found = within_budgets(objective, [budget])
     assert found is not None
-    assert found.multiplier <= 1e-6 * clarabel_within(*budgeted(1.0))[1]
+    assert found.weights[0] <= 1e-6 * clarabel_within(*budgeted(1.0))[1]
     assert objective.primal(found.x) == pytest.approx(objective.linear[:-1].min(), rel=1e-8)
+
+
+def within_one(objective: Problem, budget: Problem, **options: Any) -> WithinBudgets | None:
+    return within_budgets(objective, [budget], **options)
 
 
 def test_what_is_not_solved_within_a_budget() -> None:
     """Infeasible, unbounded, out of steps, and other kinds of problems: None, without a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert within_budget(*budgeted(0.01)) is None
+        assert within_one(*budgeted(0.01)) is None
         objective, budget = budgeted_fit()
-        assert within_budget(objective, replace(budget, constant=-1.0)) is None
+        assert within_one(objective, replace(budget, constant=-1.0)) is None
         ray = np.r_[1.0, np.zeros(budget.d - 1)]
         unseen = replace(budget, design=Rows(budget.design.dense(np.arange(budget.n)) * (1 - ray)))
-        assert within_budget(objective, unseen) is None
-        assert within_budget(*BUDGETS["risk"], max_steps=3) is None
-        assert within_budget(*BUDGETS["risk"], limits=Limits(max_iter=2)) is None
-        assert within_budget(budget, budget) is None
+        assert within_one(objective, unseen) is None
+        assert within_one(*BUDGETS["risk"], max_steps=3) is None
+        assert within_one(*BUDGETS["risk"], limits=Limits(max_iter=2)) is None
+        squares = Quadratic(np.ones(budget.d))
+        assert within_one(budget, replace(budget, quadratic=squares)) is None
         curved = replace(budget, losses=Losses(
             budget.losses.b, np.zeros(budget.n), np.ones(budget.n), budget.losses.lo,
             budget.losses.hi,
         ))
-        assert within_budget(objective, curved) is None
+        assert within_one(objective, curved) is None
