@@ -35,15 +35,17 @@ from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
-from cvxscreen.cvxpy_plugin.budgets import ScreenedBudgets, certify_budgets
-from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, evaluate, recognise_refused
-from cvxscreen.cvxpy_plugin.composite.rounds import ScreenedComposite
+from cvxscreen.cvxpy_plugin.budgets import BudgetedProblem, ScreenedBudgets, certify_budgets
+from cvxscreen.cvxpy_plugin.composite import (
+    CompositeProblem,
+    ScreenedComposite,
+    evaluate,
+    recognise_refused,
+)
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.plugin import run
-from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem
-from cvxscreen.cvxpy_plugin.recognise.check import at_best_helpers
 from cvxscreen.cvxpy_plugin.recognise.expressions import free_entries, preserved_values
-from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
+from cvxscreen.cvxpy_plugin.recognise.recognise import at_best_helpers, recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 from cvxscreen.cvxpy_plugin.request import (

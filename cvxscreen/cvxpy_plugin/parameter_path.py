@@ -27,8 +27,7 @@ from cvxscreen._support.validation import finite
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
-from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
-from cvxscreen.cvxpy_plugin.recognise.rescale import factors
+from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition, factors
 from cvxscreen.cvxpy_plugin.recognise.standard import with_current_costs
 from cvxscreen.cvxpy_plugin.request import Request, solve
 from cvxscreen.cvxpy_plugin.solution_cache import (

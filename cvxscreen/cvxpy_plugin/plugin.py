@@ -68,9 +68,9 @@ from cvxscreen.solvers.solution import Round, Solution
 from cvxscreen.solvers.solve import in_units, solve_problem
 
 if TYPE_CHECKING:
-    from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem
+    from cvxscreen.cvxpy_plugin.budgets import BudgetedProblem
+    from cvxscreen.cvxpy_plugin.composite import CompositeProblem
     from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
-    from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem
 
     Found = Recognition | CompositeProblem | BudgetedProblem
 
@@ -118,9 +118,8 @@ def _screened_beside(
     found: CompositeProblem | BudgetedProblem, request: Request, recognised: float
 ) -> Report | str:
     """Losses beside another convex part, or in budgets, solved and written back; or why not."""
-    from cvxscreen.cvxpy_plugin.budgets import screened_budgets
-    from cvxscreen.cvxpy_plugin.composite.rounds import screened_composite
-    from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem
+    from cvxscreen.cvxpy_plugin.budgets import BudgetedProblem, screened_budgets
+    from cvxscreen.cvxpy_plugin.composite import screened_composite
 
     screened: Any = screened_budgets if isinstance(found, BudgetedProblem) else screened_composite
     solver = cvxpy_solver_of(request)
@@ -176,7 +175,7 @@ def _second_try(
     problem: Any, request: Request, refusal: NotScreenable
 ) -> Found | str:
     """`problem` as losses beside another convex part, or in general; else why not."""
-    from cvxscreen.cvxpy_plugin.composite.problem import recognise_refused
+    from cvxscreen.cvxpy_plugin.composite import recognise_refused
 
     try:
         found = recognise_refused(problem, refusal)

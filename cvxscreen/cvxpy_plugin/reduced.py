@@ -14,14 +14,16 @@ from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.answer import Restored, restore, statistics, status_of, write_back
-from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, evaluate, recognise_refused
-from cvxscreen.cvxpy_plugin.composite.rounds import (
+from cvxscreen.cvxpy_plugin.budgets import BudgetedProblem
+from cvxscreen.cvxpy_plugin.composite import (
+    CompositeProblem,
     CompositeReduction,
     ScreenedComposite,
     WriteComposite,
+    evaluate,
+    recognise_refused,
 )
 from cvxscreen.cvxpy_plugin.cvxpy_solver import Built, CvxpySolver, build, metric_start
-from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.request import Report, require_cvxpy_problem

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from cvxscreen._support.validation import tolerance
 from cvxscreen.bounds.regions.margins import outward
 from cvxscreen.core.losses import LossTerms
-from cvxscreen.cvxpy_plugin.composite.problem import CompositeProblem, recognise_refused
+from cvxscreen.cvxpy_plugin.budgets import BudgetedProblem
+from cvxscreen.cvxpy_plugin.composite import CompositeProblem, recognise_refused
 from cvxscreen.cvxpy_plugin.plugin import run
-from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem
 from cvxscreen.cvxpy_plugin.recognise.epigraph import (
     GroupTerms,
     PiecewiseLinear,

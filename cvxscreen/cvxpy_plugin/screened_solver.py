@@ -31,19 +31,17 @@ from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 from cvxpy.reductions.solvers.solver import Solver
 
 from cvxscreen.cvxpy_plugin.answer import RANKS, USELESS, Restored, restore, status_of
-from cvxscreen.cvxpy_plugin.composite.problem import composite_of
-from cvxscreen.cvxpy_plugin.composite.rounds import (
+from cvxscreen.cvxpy_plugin.composite import (
     ScreenedComposite,
     accepted_answer,
+    composite_of,
     report_of,
 )
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.plugin import cvxpy_solver_of, make_report
-from cvxscreen.cvxpy_plugin.recognise.check import check, last_check_point
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack
-from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_standard
-from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
-from cvxscreen.cvxpy_plugin.recognise.rescale import with_costs
+from cvxscreen.cvxpy_plugin.recognise.recognise import check, last_check_point, recognise_standard
+from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition, with_costs
 from cvxscreen.cvxpy_plugin.recognise.standard import Cone, Standard
 from cvxscreen.cvxpy_plugin.request import Report, Request, installed, with_report
 from cvxscreen.cvxpy_plugin.solution_cache import LastSolution, start_from

@@ -24,10 +24,8 @@ from numpy.typing import NDArray
 from cvxscreen.bounds import moved
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
-from cvxscreen.cvxpy_plugin.recognise.check import check, last_check_point
-from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_numbers
-from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
-from cvxscreen.cvxpy_plugin.recognise.rescale import with_costs
+from cvxscreen.cvxpy_plugin.recognise.recognise import check, last_check_point, recognise_numbers
+from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition, with_costs
 from cvxscreen.cvxpy_plugin.recognise.standard import refusal, standardise, with_current_costs
 from cvxscreen.errors import NotScreenable
 from cvxscreen.solvers.interface import Start

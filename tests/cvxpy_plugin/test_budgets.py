@@ -15,13 +15,14 @@ from cvxscreen import cvxpy_plugin
 from cvxscreen.cvxpy_plugin.budgets import (
     BudgetedPair,
     BudgetedPoint,
+    BudgetedProblem,
     ScreenedBudgets,
     budget_value,
     certify_budgets,
     effective_multipliers,
+    recognise_budgets,
 )
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
-from cvxscreen.cvxpy_plugin.recognise.budgets import BudgetedProblem, recognise_budgets
 from cvxscreen.cvxpy_plugin.recognise.standard import canonicalise, standardise
 from cvxscreen.errors import NotScreenable
 from cvxscreen.solvers.loop import run

@@ -12,7 +12,7 @@ import pytest
 from cvxpy_plugin.composite_zoo import BOTH, Data, Maker, problem_of
 
 from cvxscreen import cvxpy_plugin
-from cvxscreen.cvxpy_plugin.composite.problem import recognise_composite, summands
+from cvxscreen.cvxpy_plugin.composite import recognise_composite, summands
 from cvxscreen.errors import NotScreenable
 
 cvxpy_plugin.register()

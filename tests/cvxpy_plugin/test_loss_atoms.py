@@ -9,10 +9,9 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from cvxscreen.cvxpy_plugin.recognise.check import check
 from cvxscreen.cvxpy_plugin.recognise.expressions import read_affine
 from cvxscreen.cvxpy_plugin.recognise.loss_atoms import LossGroup, read_losses, same, take_losses
-from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
+from cvxscreen.cvxpy_plugin.recognise.recognise import check, recognise
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import NotScreenable
 

@@ -11,8 +11,7 @@ from cvxpy_plugin.composite_zoo import BOTH, Data, problem_of
 
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.bounds.regions import Ball
-from cvxscreen.cvxpy_plugin.composite.problem import UnscreenedTerm, recognise_composite
-from cvxscreen.cvxpy_plugin.composite.rounds import ScreenedComposite
+from cvxscreen.cvxpy_plugin.composite import ScreenedComposite, UnscreenedTerm, recognise_composite
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.recognise.max_affine import Maxima
 from cvxscreen.errors import NotScreenable

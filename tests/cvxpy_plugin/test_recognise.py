@@ -14,10 +14,9 @@ from cvxpy_plugin.zoo import REFUSED, SPELLINGS, Data, Spelling
 from cvxscreen.core.losses import Losses
 from cvxscreen.cvxpy_plugin.cvxpy_solver import build
 from cvxscreen.cvxpy_plugin.inspection import loss_names
-from cvxscreen.cvxpy_plugin.recognise.check import check
 from cvxscreen.cvxpy_plugin.recognise.draft import Terms
 from cvxscreen.cvxpy_plugin.recognise.epigraph import GroupTerms
-from cvxscreen.cvxpy_plugin.recognise.recognise import recognise, recognise_standard
+from cvxscreen.cvxpy_plugin.recognise.recognise import check, recognise, recognise_standard
 from cvxscreen.cvxpy_plugin.recognise.standard import canonicalise, standardise
 from cvxscreen.errors import NotScreenable
 

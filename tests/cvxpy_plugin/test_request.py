@@ -12,8 +12,8 @@ import scipy.sparse as sp
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
+from cvxscreen.cvxpy_plugin import composite as composite_problem
 from cvxscreen.cvxpy_plugin import plugin, request
-from cvxscreen.cvxpy_plugin.composite import problem as composite_problem
 from cvxscreen.cvxpy_plugin.request import VISITS, measure, why_not_worthwhile
 
 cvxpy_plugin.register()

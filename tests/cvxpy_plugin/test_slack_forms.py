@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from cvxscreen import cvxpy_plugin
-from cvxscreen.cvxpy_plugin.recognise.check import check
 from cvxscreen.cvxpy_plugin.recognise.loss_atoms import Slack, read_losses
-from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
+from cvxscreen.cvxpy_plugin.recognise.recognise import check, recognise
 from cvxscreen.errors import NotScreenable
 
 cvxpy_plugin.register()

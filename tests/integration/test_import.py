@@ -74,7 +74,7 @@ def test_the_first_problems_of_a_process_wait_for_no_numba(n: int) -> None:
     Nor for what only other problems need, or, where CVXPY solves it plainly, for anything.
     """
     plugin = "cvxscreen.cvxpy_plugin"
-    others = [f"{plugin}.{name}" for name in ("budgets", "composite.rounds", "cvxpy_solver")]
+    others = [f"{plugin}.{name}" for name in ("budgets", "composite", "cvxpy_solver")]
     others += ["cvxscreen.multitask"]
     if n < 200:
         others += [f"{plugin}.plugin", f"{plugin}.recognise", "cvxscreen.solvers"]

@@ -60,10 +60,8 @@ LATE = {
     ("cvxscreen.cli.commands", "cvxscreen.cvxpy_plugin.inspection"),
     ("cvxscreen.cli.commands", "cvxscreen.estimators"),
     ("cvxscreen.cvxpy_plugin.plugin", "cvxscreen.cvxpy_plugin.budgets"),
-    ("cvxscreen.cvxpy_plugin.plugin", "cvxscreen.cvxpy_plugin.composite.problem"),
-    ("cvxscreen.cvxpy_plugin.plugin", "cvxscreen.cvxpy_plugin.composite.rounds"),
+    ("cvxscreen.cvxpy_plugin.plugin", "cvxscreen.cvxpy_plugin.composite"),
     ("cvxscreen.cvxpy_plugin.plugin", "cvxscreen.cvxpy_plugin.cvxpy_solver"),
-    ("cvxscreen.cvxpy_plugin.plugin", "cvxscreen.cvxpy_plugin.recognise.budgets"),
 }
 """Imports inside a function, of the parts that load CVXPY or scikit-learn: either takes longer to
 import than all the rest, and is loaded when a command wants it; and of what

@@ -8,14 +8,14 @@ form. `standard` puts it all together, ``minimise 1/2 <z, P z> + <q, z>`` over r
 losses of rows, nothing left out; `expressions` reads the numbers of expressions, `matrices` holds
 them without copying large data.
 
-*Fewer columns.* Rules work on a `draft`, each leaving a `Step` that can be undone: `squared_norms`
-(norms in cones, the squares of a lasso), `elimination` (columns that an equality defines, ``e = u -
-v`` with bounded ``u, v``, what only one loss sees).
+*Fewer columns.* Rules work on a `draft`, each leaving a `Step` that can be undone: `elimination`
+(norms in cones, squares of a lasso, columns that an equality defines, ``e = u - v`` with bounded
+``u, v``, what only one loss sees).
 
 *Losses from epigraphs.* `epigraph` turns columns ``t >= p_1, ..., t >= p_k`` with a cost into
 losses; maxima of different data are kept beside them (`max_affine`).
 
-*Recognition and way back.* `recognition` restores all columns and all multipliers from a solution;
-`check` compares the recognised problem with the user's before anything is solved; `rescale` follows
-changed costs without running the rules again; `budgets` reads losses in constraints.
+*Recognition and way back.* `recognition` restores all columns and all multipliers from a solution,
+and follows changed costs without running the rules again. `recognise` compares the recognised
+problem with the user's before anything is solved.
 """

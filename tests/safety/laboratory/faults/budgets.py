@@ -5,7 +5,7 @@ from __future__ import annotations
 from faults.table import DROPPED, SIGN, SLACK, of
 
 TESTS = "cvxpy_plugin/test_budgets.py"
-read = of("cvxpy_plugin/recognise/budgets.py", TESTS)
+read = of("cvxpy_plugin/budgets.py", TESTS)
 solved = of("cvxpy_plugin/budgets.py", TESTS)
 WITHIN = "solvers/test_interior_point.py"
 built_in = of("solvers/interior_point.py", WITHIN)

@@ -11,7 +11,7 @@ elements = of("cvxpy_plugin/recognise/recognise.py", *BACK)
 substitution = of("cvxpy_plugin/recognise/elimination.py", *BACK)
 restore = of("cvxpy_plugin/answer.py", "cvxpy_plugin/test_recognise.py",
              "cvxpy_plugin/test_solve.py")
-check = of("cvxpy_plugin/recognise/check.py", "cvxpy_plugin/test_recognise.py")
+check = of("cvxpy_plugin/recognise/recognise.py", "cvxpy_plugin/test_recognise.py")
 memory = of("cvxpy_plugin/solution_cache.py", "cvxpy_plugin/test_solution_cache.py")
 answer = of("cvxpy_plugin/inspection.py", "cvxpy_plugin/test_inspection.py")
 reduced = of("cvxpy_plugin/reduced.py", "cvxpy_plugin/test_reduced.py")

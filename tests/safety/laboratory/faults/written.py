@@ -16,7 +16,7 @@ pull = of("cvxpy_plugin/recognise/python_loops.py", ROWS)
 vectorise = of("cvxpy_plugin/recognise/python_loops.py", VALUES)
 bundle = of("cvxpy_plugin/recognise/python_loops.py", DUALS)
 borrowing = of("cvxpy_plugin/recognise/expressions.py", "cvxpy_plugin/test_python_loops.py")
-cut = of("cvxpy_plugin/composite/rounds.py", "cvxpy_plugin/test_reduced.py")
+cut = of("cvxpy_plugin/composite.py", "cvxpy_plugin/test_reduced.py")
 reduced = of("cvxpy_plugin/reduced.py", "cvxpy_plugin/test_reduced.py")
 lp = of("cvxpy_plugin/cvxpy_solver.py", "solvers/test_lp_svm.py::test_cvxpy_finds_the_same_optimum")
 
@@ -27,7 +27,7 @@ SLACKS = "cvxpy_plugin/test_slack_forms.py"
 slacks = of("cvxpy_plugin/recognise/loss_atoms.py",
             f"{SLACKS}::test_forms_that_are_read_as_they_stand",
             f"{SLACKS}::test_multipliers_are_shares_of_the_slope")
-bounds = of("cvxpy_plugin/recognise/check.py", f"{SLACKS}::test_a_misread_bound_is_refused")
+bounds = of("cvxpy_plugin/recognise/recognise.py", f"{SLACKS}::test_a_misread_bound_is_refused")
 
 FAULTS = (
     slacks("a slack that occurs elsewhere in the objective", DROPPED,
