@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import cvxpy as cp
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from cvxscreen import cvxpy_plugin
-from cvxscreen.cvxpy_plugin.recognise.loss_atoms import Slack, read_losses
+from cvxscreen.cvxpy_plugin.recognise.loss_atoms import Slack, SplitSlack, read_losses
 from cvxscreen.cvxpy_plugin.recognise.recognise import check, recognise
 from cvxscreen.errors import NotScreenable
 
@@ -101,6 +102,27 @@ TAKEN: dict[str, Callable[[Variables], Form]] = {
     "squared and linear slacks": lambda s: (
         minimise(s.ridge, cp.sum(s.u), 0.3 * cp.sum_squares(s.xi)),
         [s.u >= 0, s.u >= 1 - s.margin, s.xi >= s.residual]),
+    "parts of a residual": lambda s: (
+        minimise(s.ridge, cp.sum(0.3 * s.u + 0.7 * s.v)),
+        [X @ s.w + s.b + s.u - s.v == target, s.u >= 0, -s.v <= 0]),
+    "parts of a residual, non-negative": lambda s: (
+        minimise(s.ridge, 0.2 * cp.sum(s.pos), 0.9 * cp.sum(s.v)),
+        [s.residual == s.pos - s.v, -s.v <= 0]),
+    "parts of a residual, the other way": lambda s: (
+        minimise(s.ridge, cp.sum(s.u), 0.2 * cp.sum(s.v)),
+        [s.residual - s.v == -s.u, s.u >= 0, s.v >= 0]),
+    "parts of a residual, on one side": lambda s: (
+        minimise(s.ridge, weights @ (s.u + s.v)),
+        [target - (X @ s.w + (s.u - s.v)) - s.b == 0, s.u >= 0, s.v >= 0]),
+    "parts of a residual, weighted": lambda s: (
+        cp.Maximize(-weights @ s.u - weights[::-1] @ s.v - s.ridge),
+        [s.u >= 0, s.v >= 0, s.residual[::-1] == s.u - s.v, cp.sum(s.w) == 0.1]),
+    "parts of a margin": lambda s: (
+        minimise(s.ridge, cp.sum(s.u), 0.0 * cp.sum(s.v)),
+        [s.u >= 0, s.v >= 0, s.u - s.v == 1 - s.margin]),
+    "parts of a residual beside another slack": lambda s: (
+        minimise(s.ridge, cp.sum(s.u + s.v), 0.5 * cp.sum(s.xi)),
+        [s.u >= 0, s.v >= 0, s.residual == s.u - s.v, s.xi >= 1 - s.margin, s.xi >= 0]),
 }
 
 LEFT: dict[str, Callable[[Variables], Form]] = {
@@ -166,13 +188,47 @@ LEFT: dict[str, Callable[[Variables], Form]] = {
         minimise(s.ridge, cp.sum_squares(s.xi + 1)), [s.xi >= 1 - s.margin]),
     "squared, in an equality": lambda s: (
         minimise(s.ridge, cp.sum_squares(s.xi)), [s.xi == 1 - s.margin]),
-    "an equality": lambda s: (
-        minimise(s.ridge, cp.sum(s.u), cp.sum(s.v)), [s.residual == s.u - s.v, s.u >= 0, s.v >= 0]),
+    "parts, of one sign": lambda s: (
+        minimise(s.ridge, cp.sum(s.u), cp.sum(s.v)),
+        [s.residual + 50.0 == s.u + s.v, s.u >= 0, s.v >= 0]),
+    "parts, one without a cost": lambda s: (
+        minimise(s.ridge, cp.sum(s.u)), [s.residual == s.u - s.v, s.u >= 0, s.v >= 0]),
+    "parts, some without a cost": lambda s: (
+        minimise(s.ridge, np.r_[0.0, weights[1:]] @ (s.u + s.v)),
+        [s.residual == s.u - s.v, s.u >= 0, s.v >= 0]),
+    "parts, one with a gain": lambda s: (
+        minimise(s.ridge, cp.sum(s.u), -0.1 * cp.sum(s.v)),
+        [s.residual == s.u - s.v, s.u >= 0, s.v >= 0, s.b == 0.5]),
+    "parts, one with another floor": lambda s: (
+        minimise(s.ridge, cp.sum(s.u), cp.sum(s.v)),
+        [s.residual == s.u - s.v, s.u >= 0, s.v >= 0.1]),
+    "parts, one bounded above": lambda s: (
+        minimise(s.ridge, cp.sum(s.u), cp.sum(s.v)),
+        [s.residual == s.u - s.v, s.u >= 0, s.v >= 0, s.v <= 50]),
+    "parts, one held twice": lambda s: (
+        minimise(s.ridge, cp.sum(s.u), cp.sum(s.v)),
+        [s.residual == s.u - s.v, s.u >= 0, s.v >= 0, s.u[3] <= 0.2]),
+    "parts, one doubled": lambda s: (
+        minimise(s.ridge, cp.sum(s.u), cp.sum(s.v)),
+        [s.residual == 2 * s.u - s.v, s.u >= 0, s.v >= 0]),
+    "parts, one in another order as well": lambda s: (
+        minimise(s.ridge, cp.sum(s.u), cp.sum(s.v)),
+        [s.residual == s.u - s.v + 0.1 * s.u[::-1], s.u >= 0, s.v >= 0]),
+    "three parts": lambda s: (
+        minimise(s.ridge, cp.sum(s.u), cp.sum(s.v), 2.0 * cp.sum(s.pos)),
+        [s.residual == s.u - s.v + s.pos, s.u >= 0, s.v >= 0]),
+    "parts, one squared": lambda s: (
+        minimise(s.ridge, cp.sum(s.u), cp.sum(s.v), cp.sum_squares(s.v)),
+        [s.residual == s.u - s.v, s.u >= 0, s.v >= 0]),
+    "parts in two equalities": lambda s: (
+        minimise(s.ridge, cp.sum(s.u), cp.sum(s.v)),
+        [s.residual == s.u - s.v, s.u >= 0, s.v >= 0, s.u[:2] == s.v[:2]]),
 }
 
 
 def slacks(problem: Any) -> list[str]:
-    return [group.slack.variable.name() for group in read_losses(problem) if group.slack]
+    found = [group.slack for group in read_losses(problem) if group.slack]
+    return [variable.name() for slack in found for variable in slack.variables]
 
 
 def compared(make: Callable[[Variables], Form], unique: tuple[str, ...], **options: Any) -> None:
@@ -280,6 +336,59 @@ def test_multipliers_of_squares_are_their_slopes() -> None:
     shares = np.array(list(slack.multipliers(4.0 * c * xi * np.sign(t), c).values()))
     np.testing.assert_allclose(shares[0], np.where(t > 0, 2.0 * c * xi, 0.0))
     np.testing.assert_allclose(shares[1], np.where(t < 0, 2.0 * c * xi, 0.0))
+
+
+def test_multipliers_of_parts_of_a_residual() -> None:
+    """``c_u - lambda`` and ``c_v + lambda`` for the bounds, if the equality is t = u - v."""
+    t, c = np.linspace(-3.0, 3.0, 13), np.linspace(1.0, 2.0, 13)
+    u, v = cp.Variable(13), cp.Variable(13)
+    made = (t == u - v, u >= 0, v >= 0, v >= -0.0)
+    slack = SplitSlack((u, v), made, (-1, 0, 1, 1), -1.0, (0.25, 0.75))
+    slope = np.where(t > 0, 0.25 * c, -0.75 * c)
+    equality, first, second, more = slack.multipliers(slope, c).values()
+    np.testing.assert_allclose(equality, slope)
+    np.testing.assert_allclose(first, np.where(t > 0, 0.0, c))
+    np.testing.assert_allclose(second, np.where(t > 0, c, 0.0))
+    assert not more.any()
+    u.value, v.value = slack.values(t).reshape(2, -1)
+    for constraint, excess in zip(made, slack.excesses(t), strict=True):
+        np.testing.assert_allclose(constraint.args[0].value - constraint.args[1].value, excess)
+
+
+def test_parts_that_may_be_negative_are_left() -> None:
+    """Their problem is unbounded below, or infeasible for another reason: CVXPY says which."""
+    s = Variables()
+    for bounds in ([], [s.u >= 0], [s.u >= 0, s.v <= 0]):
+        made = cp.Problem(
+            minimise(s.ridge, cp.sum(s.u + s.v)), [s.residual == s.u - s.v, *bounds])
+        assert not slacks(made)
+    with_reason = cp.Problem(made.objective, made.constraints[:2])
+    with_reason.solve(method="screen")
+    assert with_reason.status == cp.UNBOUNDED
+
+
+def test_a_weight_that_is_a_parameter_only_rescales() -> None:
+    """Its shares in the two costs are rounded; another weight is no other loss for that."""
+    s, C = Variables(), cp.Parameter(nonneg=True)
+    made = cp.Problem(
+        minimise(s.ridge, C * cp.sum(0.3 * s.u + 0.7 * s.v)),
+        [s.residual == s.u - s.v, s.u >= 0, s.v >= 0])
+    C.value = 0.7
+    first = read_losses(made)[0]
+    for C.value in (0.1, 1.3, 2.7):
+        np.testing.assert_allclose(first.factor(read_losses(made)[0]), C.value / 0.7)
+    C.value = 0.7
+    tilted = replace(first, numbers=(*first.numbers[:4], first.numbers[4] * (1.0 + 1e-14)))
+    assert first.factor(tilted) is None
+
+
+def test_a_misread_equality_is_refused() -> None:
+    s = Variables()
+    recognition = recognise(cp.Problem(*TAKEN["parts of a residual"](s)))
+    slack = next(recognition.standard.slacks())[1]
+    object.__setattr__(slack, "owners", (0, -1, 1))
+    with pytest.raises(NotScreenable, match="no bound of a slack variable"):
+        check(recognition)
 
 
 def test_a_misread_bound_is_refused() -> None:

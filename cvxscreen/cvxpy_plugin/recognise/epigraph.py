@@ -29,7 +29,7 @@ from cvxscreen.cvxpy_plugin.recognise.draft import (
     Duals,
     count_columns,
 )
-from cvxscreen.cvxpy_plugin.recognise.loss_atoms import Slack, envelope
+from cvxscreen.cvxpy_plugin.recognise.loss_atoms import Slack, SplitSlack, envelope
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, diagonal
 from cvxscreen.cvxpy_plugin.recognise.max_affine import keep_maximum
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
@@ -62,8 +62,9 @@ def take_groups(draft: Draft) -> None:
         if group.slack is None:
             draft.steps.append(GroupTerms(*nothing, number, paying, at, terms))
         else:
-            columns = standard.columns_of(group.slack.variable)
-            needs = abs(standard.rows.sparse[rows])
+            columns = standard.columns_of(group.slack.variables)
+            same = [abs(standard.rows.sparse[rows])] * len(group.slack.variables)
+            needs = same[0] if len(same) == 1 else sp.csr_array(sp.vstack(same, format="csr"))
             way_back = (group.slack, group.sign)
             draft.steps.append(SlackTerms(columns, needs, number, paying, at, terms, *way_back))
             draft.eliminated[columns] = True
@@ -106,21 +107,21 @@ class GroupTerms:
 
 @dataclass(frozen=True, eq=False)
 class SlackTerms(GroupTerms):
-    """The same for losses that are a slack variable of the user's, which is its columns.
+    """The same for losses that are slack variables of the user's, which are its columns.
 
     Attributes
     ----------
-    slack : Slack
+    slack : Slack or SplitSlack
     sign : float
         Of the arguments in the rows.
     """
 
-    slack: Slack
+    slack: Slack | SplitSlack
     sign: float
 
     def primal(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See `Step.primal`: the largest of the slack's bounds."""
-        return self.slack.bound(self.sign * values[self.rows])
+        """See `Step.primal`: a slack is the largest of its bounds."""
+        return self.slack.values(self.sign * values[self.rows])
 
 
 def fold_epigraphs(draft: Draft) -> None:

@@ -20,7 +20,10 @@ is ``F + sum_i c_i max_k g_k,i`` where nothing else holds ``xi``. The slacks and
 are then taken out of the problem (`Slack`), and come back with the solution: ``xi`` is the largest
 bound, and the multipliers of its bounds are the shares of the loss's slope. Squares of slacks,
 ``<c, xi^2>``, are read in the same way; there zero is a bound even where nobody wrote it, as a
-square pulls its slack no lower.
+square pulls its slack no lower. So are two slacks that part a residual between them (`SplitSlack`),
+as linear programs for quantiles have them::
+
+    minimise  F(w) + <c_u, u> + <c_v, v>     subject to     y - X w = u - v,     u, v >= 0
 
 Numbers are read at the parameters' present values; `read_losses` reads them again.
 """
@@ -28,7 +31,7 @@ Numbers are read at the parameters' present values; `read_losses` reads them aga
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,6 +50,9 @@ Mask = NDArray[np.bool_]
 
 FEWER = frozenset(("diag", "PSD", "NSD", "symmetric", "hermitian", "sparsity"))
 """Attributes that leave a variable fewer free entries than it has; left to CVXPY's reductions."""
+
+ROUNDED = 4.0 * float(np.finfo(np.float64).eps)
+"""Relative size of what is left of one product and one quotient more."""
 
 
 class _Other(Exception):
@@ -69,8 +75,8 @@ class LossGroup:
         ``b, e, q, lo, hi`` of ``f_i``, for weight 1.
     level : float or array
         Least value of ``f_i``, which the five numbers have at 0.
-    slack : Slack or None
-        The user's variable that is the loss, where it was written so.
+    slack : Slack, SplitSlack or None
+        The user's variables that are the loss, where it was written so.
     """
 
     argument: Any
@@ -78,7 +84,7 @@ class LossGroup:
     weight: Array
     numbers: tuple[Any, ...]
     level: Any
-    slack: Slack | None = None
+    slack: Slack | SplitSlack | None = None
 
     def weighed(self, paying: Index) -> tuple[Any, ...]:
         """The five numbers of the terms at `paying`, whose weights are positive."""
@@ -109,12 +115,19 @@ class LossGroup:
         """What the terms of `new` are these times, shape (k,); None where they are others."""
         same = self.sign == new.sign and len(self.weight) == len(new.weight)
         pairs = zip((*self.numbers, self.level), (*new.numbers, new.level), strict=True)
-        if not same or not all(a is b or np.array_equal(a, b) for a, b in pairs):
+        if not same or not all(a is b or _nearly_equal(a, b) for a, b in pairs):
             return None
         if ((self.weight > 0) != (new.weight > 0)).any():
             return None
         return np.divide(new.weight, self.weight, out=np.ones(len(new.weight)),
                          where=self.weight > 0)
+
+
+def _nearly_equal(first: Any, second: Any) -> bool:
+    """Whether numbers are the same up to the rounding of a weight that was divided out of them."""
+    with np.errstate(invalid="ignore"):  # infinite slopes
+        close = np.abs(first - second) <= ROUNDED * np.abs(first)
+    return np.shape(first) == np.shape(second) and bool(np.all((first == second) | close))
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +153,20 @@ class Slack:
     lines: tuple[tuple[int, Any, Any], ...]
     active: Index
     squared: bool = False
+
+    @property
+    def variables(self) -> tuple[Any, ...]:
+        """The user's variables that the loss is."""
+        return (self.variable,)
+
+    def values(self, arguments: Array) -> Array:
+        """The entries of `variables` at the arguments, shape (k,)."""
+        return self.bound(arguments)
+
+    def excesses(self, arguments: Array) -> list[Array]:
+        """What the left sides of the constraints exceed the right ones by, with these values."""
+        level = self.bound(arguments)
+        return [self.bound(arguments, of=k) - level for k in range(len(self.constraints))]
 
     def bound(self, arguments: Array, of: int | None = None) -> Array:
         """The largest bound (of the constraint at position `of`) at the arguments, shape (k,)."""
@@ -181,14 +208,72 @@ class Slack:
             out[constraint.id] = value.reshape(shape, order="F") if shape else float(value[0])
         return out
 
-    def like(self, other: Slack | None) -> bool:
-        """Whether `other` is the same variable with the same constraints."""
-        return (
-            other is not None
-            and self.variable is other.variable
-            and len(self.constraints) == len(other.constraints)
-            and all(a is b for a, b in zip(self.constraints, other.constraints, strict=True))
-        )
+
+@dataclass(frozen=True, eq=False)
+class SplitSlack:
+    """Two slack variables of the user's with ``u - v = t`` for arguments t: its two parts.
+
+    Attributes
+    ----------
+    variables : tuple of cvxpy.Variable
+        ``u`` and ``v``, k entries each.
+    constraints : tuple of cvxpy constraint
+        All that hold them: the equality first, then bounds.
+    owners : tuple of int
+        By constraint: which variable it bounds from below by 0; -1 for the equality.
+    sign : float
+        Of ``u`` in what the equality puts at 0, its left side minus its right one.
+    shares : tuple of float or array
+        Costs of ``u`` and ``v``, as parts of the group's weight.
+    """
+
+    variables: tuple[Any, Any]
+    constraints: tuple[Any, ...]
+    owners: tuple[int, ...]
+    sign: float
+    shares: tuple[Any, Any]
+
+    def values(self, arguments: Array) -> Array:
+        """The entries of `variables` at the arguments, shape (2 k,)."""
+        return np.concatenate([np.maximum(arguments, 0.0), np.maximum(-arguments, 0.0)])
+
+    def excesses(self, arguments: Array) -> list[Array]:
+        """What the left sides of the constraints exceed the right ones by, with these values."""
+        below = (-np.maximum(arguments, 0.0), -np.maximum(-arguments, 0.0), 0.0 * arguments)
+        return [below[owner] for owner in self.owners]
+
+    def multipliers(self, slope: Array, weight: Array) -> dict[int, Any]:
+        """Multipliers of the constraints, by their identifiers.
+
+        The equality's is the slope of the loss, and each bound's what the slope leaves of its cost;
+        the first of two bounds has it all.
+
+        Parameters
+        ----------
+        slope : array, shape (k,)
+            Of the losses, weights included.
+        weight : array, shape (k,)
+        """
+        costs = [weight * share for share in self.shares]
+        left = [np.maximum(costs[0] - slope, 0.0), np.maximum(costs[1] + slope, 0.0)]
+        shape = self.variables[0].shape
+        out = {}
+        for constraint, owner in zip(self.constraints, self.owners, strict=True):
+            value = -self.sign * slope if owner < 0 else left[owner]
+            out[constraint.id] = value.reshape(shape, order="F")
+            if owner >= 0:
+                left[owner] = np.zeros(len(slope))
+        return out
+
+
+def same_slack(first: Slack | SplitSlack | None, second: Slack | SplitSlack | None) -> bool:
+    """Whether both are the same variables with the same constraints, or none."""
+    if first is None or second is None:
+        return first is second
+    pairs = ((first.variables, second.variables), (first.constraints, second.constraints))
+    return all(
+        len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True)) for a, b in pairs
+    )
 
 
 def take_losses(problem: Any) -> tuple[Any, tuple[LossGroup, ...], dict[int, Any]]:
@@ -218,12 +303,12 @@ def take_losses(problem: Any) -> tuple[Any, tuple[LossGroup, ...], dict[int, Any
     left = {v.id for v in whole.variables()}
     left |= {v.id for constraint in constraints for v in constraint.variables()}
     # A slack's attributes are among its bounds, so that nothing may hold what stands for it.
-    free = {slack.variable.id: cp.Variable(slack.variable.shape) for slack in slacks}
+    free = {v.id: cp.Variable(v.shape) for slack in slacks for v in slack.variables}
     for variable in problem.variables():
         if variable.id not in left:  # CVXPY has a column only for what occurs
             whole = whole + 0.0 * cp.sum(free.get(variable.id, variable))
     whole = whole if sign > 0 else -whole
-    stand_ins = {free[slack.variable.id].id: slack.variable for slack in slacks}
+    stand_ins = {free[v.id].id: v for slack in slacks for v in slack.variables}
     return cp.Problem(type(problem.objective)(whole), constraints), groups, stand_ins
 
 
@@ -648,8 +733,14 @@ def _slack_losses(
                 holding[variable.id].append(constraint)
     found: dict[int, LossGroup] = {}
     for key, variable in wanted.items():
+        equal = [c for c in holding[key] if type(c).__name__ == "Equality"]
         try:
-            found[key] = _slack_group(variable, total[key], holding[key], powers[key] == {2})
+            if not equal:
+                found[key] = _slack_group(variable, total[key], holding[key], powers[key] == {2})
+            elif key not in found and powers[key] == {1}:
+                linear = {k: v for k, v in wanted.items() if powers[k] == {1}}
+                pair, group = _split_group(equal[0], linear, total, holding)
+                found |= {slack.id: group for slack in pair}
         except _Other:
             continue
     # A bound of two slacks, and a cost that is shared with what is no slack, are for the rules.
@@ -663,8 +754,8 @@ def _slack_losses(
         for own in holding.values():
             for constraint in own:
                 inside = [v.id for v in constraint.variables() if v.id in found]
-                bad |= set(inside) if len(inside) > 1 else set()
-        bad &= set(found)
+                bad |= set(inside) if len({id(found[key]) for key in inside}) > 1 else set()
+        bad = {key for key, group in found.items() if any(group is found.get(b) for b in bad)}
         if not bad:
             break
         for key in bad:
@@ -673,7 +764,7 @@ def _slack_losses(
         pair for pair, cost in zip(rest, costs, strict=True)
         if not cost or any(v.id not in found for v, _, _ in cost)
     ]
-    return list(found.values()), left
+    return list(dict.fromkeys(found.values())), left
 
 
 def _slack_costs(expr: Any, factor: float) -> list[tuple[Any, Array, int]]:
@@ -742,6 +833,68 @@ def _slack_group(
     every = tuple(zip(owners, lines.slopes, lines.heights, strict=True))
     slack = Slack(variable, tuple(constraints), every, _active(lines)[2], squared)
     return replace(group, slack=slack)
+
+
+def _split_group(
+    equality: Any, wanted: dict[int, Any], total: dict[int, Array], holding: dict[int, list[Any]]
+) -> tuple[tuple[Any, Any], LossGroup]:
+    """Two slacks of opposite sign in `equality`, and the losses that they are.
+
+    Nothing else may hold them but ``u, v >= 0``.
+    """
+    signs: dict[int, float] = {}
+    plus: list[Any] = []
+    minus: list[Any] = []
+    for sign, part in _summands((1.0, equality.args[0]), (-1.0, equality.args[1])):
+        if isinstance(part, cp.Variable) and part.id in wanted and part.id not in signs:
+            signs[part.id] = sign
+        else:
+            (plus if sign > 0 else minus).append(part)
+    if sorted(signs.values()) != [-1.0, 1.0]:
+        raise _Other
+    if any(slack.id in signs for part in (*plus, *minus) for slack in part.variables()):
+        raise _Other
+    # Either of the two may be called u. Of ``y - X w`` and its negative, the residual is taken.
+    moving = [sum(not part.is_constant() for part in side) for side in (plus, minus)]
+    sign = 1.0 if moving[0] > moving[1] else -1.0
+    plus, minus = (minus, plus) if sign > 0 else (plus, minus)
+    u, v = sorted((wanted[key] for key in signs), key=lambda slack: -sign * signs[slack.id])
+    constraints, owners = [equality], [-1]
+    for k, slack in enumerate((u, v)):
+        given = {name for name, value in slack.attributes.items() if value not in (None, False)}
+        bounds = [constraint for constraint in holding[slack.id] if constraint is not equality]
+        if not (given <= {"nonneg"} and (given or bounds)):
+            raise _Other
+        for constraint in bounds:
+            bound = _lower_bound(constraint, slack)
+            if bound.argument is not None or np.any(bound.heights):
+                raise _Other
+        constraints += bounds
+        owners += [k] * len(bounds)
+    costs = np.array([total[u.id], total[v.id]])
+    weight = costs.sum(axis=0)
+    if not ((costs >= 0).all() and (weight > 0).all() and np.isfinite(weight).all()):
+        raise _Other
+    argument: Any = sum(plus[1:], plus[0]) if plus else cp.Constant(0.0)
+    for part in minus:
+        argument = argument - part
+    if argument.shape != u.shape or not argument.is_affine() or argument.is_constant():
+        raise _Other
+    shares = [part if np.ptp(part) else float(part[0]) for part in costs / weight]
+    lines = _Lines(argument, (shares[0], -shares[1]), (0.0, 0.0))
+    slack = SplitSlack((u, v), tuple(constraints), tuple(owners), sign, (shares[0], shares[1]))
+    return (u, v), replace(_folded(lines, weight, squared=False), slack=slack)
+
+
+def _summands(*signed: tuple[float, Any]) -> Iterator[tuple[float, Any]]:
+    """Signs and summands of signed expressions, sums and minus signs taken apart."""
+    for sign, part in signed:
+        kind = type(part).__name__
+        if kind in ("AddExpression", "NegExpression"):
+            sign = -sign if kind == "NegExpression" else sign
+            yield from _summands(*((sign, arg) for arg in part.args))
+        elif not (part.is_constant() and part.size == 1 and _values(part, 1)[0] == 0.0):
+            yield sign, part
 
 
 def _lower_bound(constraint: Any, variable: Any) -> _Lines:

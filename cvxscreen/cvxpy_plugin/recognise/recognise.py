@@ -642,20 +642,19 @@ def _compare(recognition: Recognition, x: Array, z: Array, truth: float) -> None
 
 
 def _compare_slacks(recognition: Recognition, z: Array) -> None:
-    """Every constraint of a slack variable is the bound that it was read as.
+    """Every constraint of a slack variable is the bound, or the equality, that it was read as.
 
-    The user's variables have the values of `z`. With the slack at its largest bound that also says
+    The user's variables have the values of `z`. With a slack at its largest bound that also says
     that it is feasible, and no larger than it must be.
     """
     standard = recognition.standard
     values = standard.rows.values(z) if any(True for _ in standard.slacks()) else np.zeros(0)
     for group, slack, rows in standard.slacks():
         arguments = group.sign * values[rows]
-        level = slack.bound(arguments)
-        for position, constraint in enumerate(slack.constraints):
+        level, shape = slack.values(arguments), slack.variables[0].shape
+        for constraint, ours in zip(slack.constraints, slack.excesses(arguments), strict=True):
             lower, upper = (np.asarray(arg.value, dtype=np.float64) for arg in constraint.args)
-            said = np.broadcast_to(lower - upper, slack.variable.shape).flatten(order="F")
-            ours = slack.bound(arguments, of=position) - level
+            said = np.broadcast_to(lower - upper, shape).flatten(order="F")
             size = 1.0 + float(np.abs(level).max()) + float(np.abs(ours).max())
             if not float(np.abs(said - ours).max()) <= AGREEMENT * size:
                 raise NotScreenable(

@@ -19,7 +19,7 @@ multipliers are CVXPY's dual values, up to the sign of equalities.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,8 +45,10 @@ from cvxscreen.cvxpy_plugin.recognise.expressions import (
 from cvxscreen.cvxpy_plugin.recognise.loss_atoms import (
     LossGroup,
     Slack,
+    SplitSlack,
     read_losses,
     same,
+    same_slack,
     take_losses,
 )
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, assemble, scale_rows, stack, take_rows
@@ -143,7 +145,7 @@ class Canonical:
         found = read_losses(self.whole or self.original)
         alike = len(found) == len(self.groups) and all(
             same(new.argument, old.argument) and new.sign == old.sign
-            and (old.slack.like(new.slack) if old.slack is not None else new.slack is None)
+            and same_slack(new.slack, old.slack)
             for new, old in zip(found, self.groups, strict=True)
         )
         return replace(self, groups=found) if alike else None
@@ -381,18 +383,20 @@ class Standard:
         first = sparse.indptr[self.constrained]
         return np.bincount(sparse.indices[first:], minlength=self.size).astype(np.int64)
 
-    def slacks(self) -> Iterator[tuple[LossGroup, Slack, slice]]:
+    def slacks(self) -> Iterator[tuple[LossGroup, Slack | SplitSlack, slice]]:
         """The losses that are slack variables of the user's, and the rows of their arguments."""
         for group, rows in zip(self.canonical.groups, self.arguments, strict=True):
             if group.slack is not None:
                 yield group, group.slack, rows
 
-    def columns_of(self, variable: Any) -> Index:
-        """The columns of a variable of the user's."""
-        for own, start in zip(self.variables, self.starts, strict=False):
-            if self.canonical.own.get(own.id) is variable:
-                return np.arange(start, start + own.size)
-        raise KeyError(variable.name())
+    def columns_of(self, variables: Sequence[Any]) -> Index:
+        """The columns of some variables of the user's, one after the other."""
+        at = {
+            self.canonical.own[own.id].id: np.arange(start, start + own.size)
+            for own, start in zip(self.variables, self.starts, strict=False)
+            if own.id in self.canonical.own
+        }
+        return np.concatenate([at[variable.id] for variable in variables])
 
     def value(self, z: Array) -> float:
         """The canonical objective at `z`, without the losses that were read off it."""
