@@ -873,7 +873,7 @@ def _split_group(
         owners += [k] * len(bounds)
     costs = np.array([total[u.id], total[v.id]])
     weight = costs.sum(axis=0)
-    if not ((costs >= 0).all() and (weight > 0).all() and np.isfinite(weight).all()):
+    if not (costs.min() >= 0 < weight.min() and np.isfinite(weight).all()):
         raise _Other
     argument: Any = sum(plus[1:], plus[0]) if plus else cp.Constant(0.0)
     for part in minus:
