@@ -695,7 +695,7 @@ RULES = ("sphere", "linear", "cone", "sdls")
 
 
 def cut(problem: Problem, region: Region, rule: str) -> Region:
-    """`region` as `rule` wants it.
+    """`region` as `rule` wants it; each proves at least what those before it do.
 
     ``"linear"`` takes P from what the projection onto the cone takes off the ball's centre, or,
     where the centre is inside, off the dual residual: both point out of the cone where the
@@ -713,16 +713,22 @@ def cut(problem: Problem, region: Region, rule: str) -> Region:
         return region
     if problem.penalty is None or not over_cone(problem):
         raise InvalidInput(f"`rule` {rule!r} is for problems over a cone (metric learning).")
-    if rule in ("cone", "sdls"):
-        return ConeBall(region)
+    half = _half_space(problem, problem.penalty, region)
+    if rule == "linear":
+        return half or region
+    return ConeBall(region, half)
+
+
+def _half_space(problem: Problem, cone: Penalty, region: Ball) -> CutBall | None:
+    """`region` cut by ``<P, X> >= 0``, where there is a P."""
     diagonal = problem.quadratic.diagonal
-    normal = -problem.penalty.prox_and_subgradient(diagonal * region.centre, diagonal)[1]
+    normal = -cone.prox_and_subgradient(diagonal * region.centre, diagonal)[1]
     if float(np.linalg.norm(normal)) <= 1e-9 * float(np.linalg.norm(diagonal * region.centre)):
         if region.theta is None:
-            return region
+            return None
         dual_residual = problem.design.adjoint(region.theta) + problem.linear
-        normal = -problem.penalty.prox_and_subgradient(-dual_residual, diagonal)[1]
+        normal = -cone.prox_and_subgradient(-dual_residual, diagonal)[1]
     if not normal.any():
-        return region
+        return None
     place = Place(normal, problem.design.forward(normal))
     return CutBall(f"{region.bound}+linear", region, place, 0.0)

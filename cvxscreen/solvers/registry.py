@@ -46,10 +46,10 @@ FORCED: dict[
 }
 """Built-in solvers that are used only when named."""
 
-METRIC_METHODS = {"projected_gradient": "bb", "newton": "newton"}
-"""Methods of `MetricSolver` by name: projected gradient with Barzilai-Borwein steps (Yoshida et al.
-2019), and the proximal augmented Lagrangian. On its own it takes the second where the first is
-slow."""
+METRIC_METHODS = {"projected_gradient": "bb", "active_set": "active_set", "newton": "newton"}
+"""Methods of `MetricSolver` by name: projected gradient with Barzilai-Borwein steps, the same on
+the terms with a positive loss (Yoshida et al. 2019, sections 7 and 7.3), and the proximal augmented
+Lagrangian. On its own it takes the last where the first is slow."""
 
 FINE, KINKED = 1e-10, 1e-8
 """Relative gap at which variables and dual values are as precise as those of an interior point
@@ -202,10 +202,10 @@ def named_solver(
     word("solver", solver, NEEDED)
     if solver.lower() in METRIC_METHODS and is_metric(problem):
         return MetricSolver(METRIC_METHODS[solver.lower()], limits)
-    if solver.lower() == "projected_gradient":
+    if solver.lower() in ("projected_gradient", "active_set"):
         raise InvalidInput(
-            "`solver` is 'projected_gradient', the method for metric learning (`rtlm`); for smooth "
-            "losses of other problems there is 'apg'."
+            f"`solver` is {solver!r}, a method for metric learning (`rtlm`); for smooth losses of "
+            "other problems there is 'apg'."
         )
     auto = solver.lower() == "auto" and not builtin_takes(problem)
     if solver.lower() in AUTOMATIC and not auto:

@@ -7,6 +7,7 @@ import pytest
 
 import cvxscreen
 from cvxscreen.bounds.regions import Ball, ConeBall
+from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
 
 A, B, DEPTH, RADIUS = 1.0, 0.1, 0.5, 1.0
@@ -66,3 +67,28 @@ def test_no_metric_of_the_region_lies_below(seed: int) -> None:
         room = 1e-12 * np.abs(margins).max()
         assert (least <= margins + room).all()
         assert (margins <= most + room).all()
+
+
+@pytest.mark.parametrize("bound", ["gb", "pgb", "midpoint", "dgb"])
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_each_rule_proves_what_those_before_it_prove(bound: str, diagonal: bool, rng) -> None:
+    """Term by term, from references of any roughness; a search must not lose what a formula has."""
+    y = np.arange(90) % 3
+    X = rng.standard_normal((90, 4)) + np.eye(4)[y]
+    problem = cvxscreen.rtlm(X, cvxscreen.triplets(X, y, k=4), 1.0, diagonal=diagonal)
+    problem = problem.with_(lam=0.01 * cvxscreen.lambda_max(problem))
+    size = np.abs(cvxscreen.solve(problem).x).max()
+    gained = 0
+    for rough in (3.0, 0.3, 0.03, 0.003):
+        near = cvxscreen.solve(problem, tol=1e-9).x
+        point = reference_point(
+            problem, problem.penalty.project(near + rough * size * rng.standard_normal(len(near)))
+        )
+        decided = [
+            ~cvxscreen.screen(problem, reference=point, bound=bound, rule=rule).undecided
+            for rule in ("sphere", "linear", "cone")
+        ]
+        assert not (decided[0] & ~decided[1]).any()
+        assert not (decided[1] & ~decided[2]).any()
+        gained += int(decided[2].sum() - decided[0].sum())
+    assert gained > 0

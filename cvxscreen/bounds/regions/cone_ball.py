@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import CONTRACT, compiled
 from cvxscreen._support.rounding import UNIT, gamma, up
-from cvxscreen.bounds.regions.balls import Ball
+from cvxscreen.bounds.regions.balls import Ball, CutBall
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.comparisons import Pairs
 
@@ -42,9 +42,13 @@ class ConeBall:
     Attributes
     ----------
     ball : Ball
+    half : CutBall, optional
+        The ball cut by one half-space that contains the cone: in closed form, so that it decides
+        first and the search is left with the terms that it leaves open.
     """
 
     ball: Ball
+    half: CutBall | None = None
 
     @property
     def problem(self) -> Problem:
@@ -73,6 +77,9 @@ class ConeBall:
     def intervals(self) -> tuple[Array, Array]:
         """``[low, high]`` of every margin at the optimum, rounded outward."""
         low, high = self.ball.intervals()
+        if self.half is not None:
+            least, most = self.half.intervals()
+            low, high = np.maximum(low, least), np.minimum(high, most)
         problem = self.problem
         design, losses = problem.design, problem.losses
         if not isinstance(design, Pairs):

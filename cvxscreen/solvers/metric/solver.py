@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from time import perf_counter
 from typing import Any, ClassVar
 
@@ -54,6 +55,7 @@ from cvxscreen.solvers.metric.task import (
     Metric,
     Sphere,
     Task,
+    active,
     shrink,
     shrinking_work,
     work,
@@ -120,6 +122,31 @@ def projected_gradient(
         state, gradient = new, fresh
         memory["step"] = eta
         yield state
+
+
+CYCLE = 10
+"""Steps on one active set (Yoshida et al. 2019, section 7.3, after Weinberger and Saul 2009)."""
+
+
+def active_set(task: Task, state: Iterate) -> Iterator[Iterate]:
+    """Projected gradients on the terms whose loss is positive, chosen anew after every `CYCLE`.
+
+    Every state is evaluated on the whole task: what the active terms alone say is no bound. Where a
+    cycle has not lowered the objective, the set takes in terms ever farther above their threshold,
+    in the end all of them, so that it cannot go round in circles.
+    """
+    slack, best = 0.0, state.primal
+    memory: dict[str, float] = {}
+    while True:
+        small = active(task, state.values, slack)
+        metric = state.metric
+        for inner in islice(projected_gradient(small, small.evaluate(metric), memory), CYCLE):
+            metric = inner.metric
+        state = task.evaluate(metric)
+        yield state
+        if state.primal >= best:
+            slack = 2.0 * slack or 0.1 * float(np.abs(task.b).max(initial=0.0)) or 1.0
+        best = min(best, state.primal)
 
 
 def accelerated(task: Task, state: Iterate) -> Iterator[Iterate]:
@@ -331,7 +358,7 @@ class Run:
         Relative gap.
     screen : bool
         Whether to shrink the task.
-    method : {"auto", "bb", "apg", "newton"}
+    method : {"auto", "bb", "apg", "newton", "active_set"}
         ``"auto"``: projected gradient, then Newton where that is slow.
     every : int
         Iterations between two looks at the gap.
@@ -474,7 +501,7 @@ class Run:
         return state.metric if gap <= best_gap else best.metric
 
     def _method(self, name: str) -> Callable[[Task, Iterate], Iterator[Iterate]]:
-        known = {"apg": accelerated, "newton": newton}
+        known = {"active_set": active_set, "apg": accelerated, "newton": newton}
         return known.get(name, partial(projected_gradient, memory=self._memory))
 
 
@@ -698,7 +725,7 @@ class MetricSolver(SubproblemSolver):
 
     Parameters
     ----------
-    method : {"auto", "bb", "apg", "newton"}
+    method : {"auto", "bb", "apg", "newton", "active_set"}
     limits : Limits
         Of the whole call.
     """
@@ -777,7 +804,7 @@ def solve_metric(
     mode : {"certified", "safe"}
     tol : float
         Relative duality gap on the full problem.
-    method : {"auto", "bb", "apg", "newton"}
+    method : {"auto", "bb", "apg", "newton", "active_set"}
     start : Start, optional
     bounds : sequence of Bound
         What `Solution.screening` proves with.

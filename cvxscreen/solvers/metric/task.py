@@ -547,6 +547,35 @@ def _without(
     return made, Iterate(state.metric, state.primal, values, omega, state.v)
 
 
+def active(task: Task, values: Array, slack: float) -> Task:
+    """The task of the terms whose margin at pair values `values` is below ``b`` plus `slack`.
+
+    The others are left out, not proven zero: a heuristic. Of a product set a few of them stay where
+    the far lists are in the order of other values.
+    """
+    terms, rows = task.terms, [task.b, task.smoothing, task.weight]
+    left: Terms
+    if isinstance(terms, Indexed):
+        kept = terms.margins(values) < task.b + slack
+        left, rows = terms.take(kept), [row if row.size == 1 else row[kept] for row in rows]
+    else:
+        whole = int(terms.hi.sum() - terms.lo.sum()) == int(
+            np.diff(terms.far_ptr) @ np.diff(terms.near_ptr)
+        )
+        terms = terms.ordered(values) if whole else terms
+        left = replace(terms, lo=terms.lo.copy(), hi=terms.hi.copy())
+        close_windows(
+            left.arrays, values, np.zeros_like(values), task.table.squares, 0.0,
+            float(task.b[0]) + slack, -np.inf, whole, np.empty((3, terms.widest)),
+        )
+    small, used = left.compact()
+    b, smoothing, weight = rows
+    return replace(
+        task, table=task.table.take(used), terms=small, b=b, smoothing=smoothing, weight=weight,
+        facts=TermFacts(),
+    )
+
+
 SMALL = 2e5
 """Below this work an evaluation does not matter, and its terms are always screened."""
 

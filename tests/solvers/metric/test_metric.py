@@ -13,10 +13,12 @@ import cvxscreen
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.certificates.metric import certify_metric
 from cvxscreen.core.problem import Problem
+from cvxscreen.designs.term_sets import Indexed
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.solvers.lambda_max import lambda_max
 from cvxscreen.solvers.metric import solver as metric
-from cvxscreen.solvers.metric.solver import Run, closed_form, solve_metric, task_of
+from cvxscreen.solvers.metric.solver import Run, active_set, closed_form, solve_metric, task_of
+from cvxscreen.solvers.metric.task import active
 
 
 def iris(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -252,7 +254,7 @@ def test_the_bounds_asked_for_are_those_that_reduce() -> None:
     assert len(set(proven.values())) > 1
 
 
-@pytest.mark.parametrize("name", ["projected_gradient", "Newton"])
+@pytest.mark.parametrize("name", ["projected_gradient", "Newton", "active_set"])
 @pytest.mark.parametrize("gamma", [0.05, 0.0])
 def test_methods_by_name_for_one_lambda_and_for_a_path(name: str, gamma: float) -> None:
     p = problem(0.1, gamma=gamma)
@@ -264,6 +266,24 @@ def test_methods_by_name_for_one_lambda_and_for_a_path(name: str, gamma: float) 
     assert all(point.status == "optimal" for point in found.points)
 
 
-def test_projected_gradient_is_for_metrics() -> None:
+@pytest.mark.parametrize("name", ["projected_gradient", "active_set"])
+def test_methods_of_metrics_are_for_metrics(name: str) -> None:
     with pytest.raises(InvalidInput, match="apg"):
-        cvxscreen.solve(cvxscreen.svm(np.eye(2), [1.0, -1.0]), solver="projected_gradient")
+        cvxscreen.solve(cvxscreen.svm(np.eye(2), [1.0, -1.0]), solver=name)
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_an_active_set_holds_every_term_with_a_loss_and_judges_by_all(listed: bool) -> None:
+    """What the active terms alone say is a lower value, and its gap no bound."""
+    task = task_of(problem(0.001))
+    if listed:
+        task = replace(task, terms=Indexed(*task.terms.index(), task.terms.pairs))
+    states = active_set(task, task.evaluate(closed_form(task)))
+    for _, found in zip(range(30), states, strict=False):
+        assert found.primal == task.evaluate(found.metric).primal
+    assert task.gap(found) <= 1e-9 * found.primal
+    for slack in (0.0, 0.3):
+        margins = task.terms.margins(found.values)
+        small = active(task, found.values, slack)
+        assert len(small.terms) == int((margins < task.b + slack).sum()) < len(task.terms)
+        assert small.evaluate(found.metric).primal == pytest.approx(found.primal, rel=1e-12)

@@ -14,8 +14,13 @@ pairs = of("designs/term_sets.py", "designs/test_pairs.py")
 cones = of("bounds/regions/cone_ball.py", "safety/test_metric_safety.py")
 products = of("designs/term_sets.py", "safety/test_metric_safety.py", "designs/test_pairs.py")
 shrink = of("solvers/metric/task.py", "safety/test_metric_safety.py")
+metrics = of("solvers/metric/solver.py", "solvers/metric/test_metric.py::test_an_active_set_holds_"
+             "every_term_with_a_loss_and_judges_by_all")
 
 FAULTS = (
+    metrics("an active set judged by itself", STALE, "state = task.evaluate(metric)\n        yield",
+            "state = small.evaluate(metric)\n        yield",
+            "the gap of an active set is taken for that of all triplets"),
     ball("the ball between two points of a path", SHRUNK,
            "return (np.sqrt(ratio * fy", "return 0.99 * (np.sqrt(ratio * fy",
            "a path in safe mode fixes wrongly",
