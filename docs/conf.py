@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import re
 from importlib.metadata import version as installed
 from pathlib import Path
+
+from sphinx_gallery.scrapers import figure_rst
 
 import cvxscreen
 
@@ -14,18 +17,53 @@ project = "cvxscreen"
 author = "The cvxscreen developers"
 release = version = installed("cvxscreen")
 
-extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
+extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary",
+              "sphinx_gallery.gen_gallery"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["build"]
 html_theme = "furo"
 html_title = "cvxscreen"
 myst_heading_anchors = 3
-# Links to files of the repository (scripts, tests) work where the pages are read on a host of code.
-suppress_warnings = ["myst.xref_missing"]
+# Links to other files of the repository (tests, modules) work where the pages are read on a host
+# of code; a function among the settings (the scraper below) cannot be cached.
+suppress_warnings = ["myst.xref_missing", "config.cache"]
 autosummary_generate = True
 autodoc_typehints = "none"  # the docstrings give types and shapes
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
+
+
+def saved_picture(block: tuple, variables: dict, gallery_conf: dict) -> str:
+    """The picture that a block of an example has written beside its script."""
+    script = Path(variables["src_file"])
+    shown = []
+    for picture in script.parent.glob(f"{script.stem.removeprefix('plot_')}.png"):
+        shown.append(next(variables["image_path_iterator"]))
+        picture.replace(shown[-1])
+    return figure_rst(shown, gallery_conf["src_dir"])
+
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "generated/examples",
+    "filename_pattern": "/plot_",
+    "ignore_pattern": "make_|benchmarks",
+    "image_scrapers": (saved_picture,),
+    "within_subsection_order": "FileNameSortKey",
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "show_signature": False,
+}
+
+
+def link_examples(app: object, page: str, source: list[str]) -> None:
+    """Links to the scripts of examples lead to their pages here, to the scripts elsewhere."""
+    source[0] = re.sub(r"\.\./examples/(plot_\w+)\.py\)", r"generated/examples/\1.rst)", source[0])
+
+
+def setup(app: object) -> None:
+    """Called by Sphinx."""
+    app.connect("source-read", link_examples)
 
 
 GROUPS = {

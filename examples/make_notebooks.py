@@ -1,12 +1,11 @@
 """Make notebooks of some examples, with their outputs: ``python examples/make_notebooks.py``.
 
-The script's docstring becomes text; its imports, its other functions and every paragraph of its
-`main` become cells, which are run here. Pictures are stored small.
+The cells are those that sphinx-gallery sees (``# %%``); they are run here, and pictures are stored
+small.
 """
 
 from __future__ import annotations
 
-import ast
 import base64
 import contextlib
 import io
@@ -14,48 +13,24 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-from textwrap import dedent
 from types import SimpleNamespace
+
+from sphinx_gallery.py_source_parser import split_code_and_text_blocks
 
 HERE = Path(__file__).resolve().parent
 MADE = ("plot_safe_region", "plot_cvxpy_svm", "plot_quantile_path", "plot_cvar",
         "plot_metric_learning", "plot_own_bound", "plot_leave_one_out")
-STANDARD = ("__future__", "pathlib", "sys")
 WIDTH, COLOURS = 720, 32
 
 
-def _order(line: str) -> tuple[bool, str]:
-    """The order of imports that linters ask for."""
-    return line.startswith("from"), line.split()[1].lower()
-
-
-def paragraphs(source: str) -> tuple[str, list[str]]:
-    """The docstring and the code cells of a script with a function `main`."""
-    tree = ast.parse(source)
-    lines = source.splitlines()
-    main = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "main")
-    imports = [ast.get_source_segment(source, n) for n in tree.body
-               if isinstance(n, ast.Import | ast.ImportFrom)]
-    own = [line for line in imports if "cvxscreen" in line]
-    others = [line for line in imports if line not in own and line.split()[1] not in STANDARD]
-    libraries = sorted([*others, "from IPython.display import Image"], key=_order)
-    cells = ["\n".join(
-        ["from pathlib import Path", "", *libraries, "", *own, "", "folder = Path()"]
-    )]
-    cells += [ast.get_source_segment(source, n) for n in tree.body
-              if isinstance(n, ast.FunctionDef) and n is not main]
-    start = main.lineno
-    # A blank line between two statements of `main` ends a cell.
-    for first, second in zip(main.body, main.body[1:], strict=False):
-        between = range(first.end_lineno, second.lineno - 1)
-        blank = next((k for k in between if not lines[k].strip()), None)
-        if blank is not None:
-            cells.append(dedent("\n".join(lines[start:blank])))
-            start = blank + 1
-    cells.append(dedent("\n".join(lines[start : main.end_lineno])))
-    cells[-1] = cells[-1].replace("return plots.save", "picture = plots.save")
-    cells[-1] += "\nImage(filename=picture)"
-    return ast.get_docstring(tree), [cell.strip("\n") for cell in cells]
+def cells_of(script: Path) -> list[tuple[str, str]]:
+    """The cells of a script, each "text" or "code"; the last one shows the picture."""
+    _, blocks = split_code_and_text_blocks(str(script))
+    cells = [(kind, text.strip("\n")) for kind, text, _ in blocks if text.strip()]
+    kind, last = cells.pop()
+    before, call = last.rsplit("plots.save(", 1)
+    last = f"{before}picture = plots.save({call}\nImage(filename=picture)"
+    return [*cells, (kind, f"from IPython.display import Image\n\n{last}")]
 
 
 def outputs(cells: list[str]) -> list[list[dict]]:
@@ -96,16 +71,18 @@ def small(picture: Path) -> str:
     return base64.b64encode(held.getvalue()).decode()
 
 
-def notebook(source: str, *, run: bool = True) -> str:
+def notebook(script: Path, *, run: bool = True) -> str:
     """The notebook (format 4.5) of a script, with outputs or without."""
-    text, cells = paragraphs(source)
-    made = [{"cell_type": "markdown", "id": "text", "metadata": {}, "source": text}]
-    shown = outputs(cells) if run else [[] for _ in cells]
-    made += [
-        {"cell_type": "code", "execution_count": k + 1 if run else None, "id": f"cell-{k}",
-         "metadata": {}, "outputs": shown[k], "source": cell}
-        for k, cell in enumerate(cells)
-    ]
+    cells = cells_of(script)
+    shown = iter(outputs([text for kind, text in cells if kind == "code"]) if run else [])
+    made, count = [], 0
+    for k, (kind, text) in enumerate(cells):
+        cell = {"cell_type": "markdown", "id": f"cell-{k}", "metadata": {}, "source": text}
+        if kind == "code":
+            count += 1
+            cell |= {"cell_type": "code", "execution_count": count if run else None,
+                     "outputs": next(shown) if run else []}
+        made.append(cell)
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     book = {"cells": made, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
     return json.dumps(book, indent=1, ensure_ascii=False) + "\n"
@@ -114,5 +91,5 @@ def notebook(source: str, *, run: bool = True) -> str:
 if __name__ == "__main__":
     for name in MADE:
         target = HERE / f"{name.removeprefix('plot_')}.ipynb"
-        target.write_text(notebook((HERE / f"{name}.py").read_text("utf-8")), "utf-8")
+        target.write_text(notebook(HERE / f"{name}.py"), "utf-8")
         print(target)

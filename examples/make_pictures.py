@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
 import io
+import runpy
 from pathlib import Path
 from time import process_time
 
@@ -23,12 +23,10 @@ def main(folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     drawn = []
     for script in sorted(HERE.glob("plot_*.py")):
-        spec = importlib.util.spec_from_file_location(script.stem, script)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
         began = process_time()
-        with contextlib.redirect_stdout(io.StringIO()):
-            drawn.append(module.main(folder))
+        with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
+            runpy.run_path(str(script))
+        drawn.append(folder / f"{script.stem.removeprefix('plot_')}.png")
         print(f"{process_time() - began:6.1f} s CPU  {drawn[-1]}")
     return drawn
 

@@ -1,13 +1,11 @@
-"""How much features and samples screened together add to either alone, over lambda and the gap.
+"""What both sides add
+===================
+
+How much features and samples screened together add to either alone, over lambda and the gap.
 
 The rows of maps are what can be decided: words without weight, documents beyond the margin, and
 documents that are wrong by more than the bend of the loss (Fig. 2 of Shibagaki et al. 2016).
 """
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
 
 import numpy as np
 
@@ -42,27 +40,22 @@ def measured(problem: cvxscreen.Problem) -> tuple[np.ndarray, list[int]]:
         rates.append([first, added, kept])
     return np.array(rates), [int(r.sum()) for r in rows]
 
-
-def main(folder: Path) -> Path:
-    X, y = cvxscreen.datasets.sparse_text_like(1000, 3000, density=0.01)
-    base = cvxscreen.sparse_svm(X, y, 1.0)
-    lams = cvxscreen.lambda_max(base) * np.geomspace(0.9, 0.01, 12)
-    columns = [measured(base.with_(lam=float(lam))) for lam in lams]
-    for lam, (_, there) in zip(lams, columns, strict=True):
-        print(f"lambda {lam:.2e}: {there[0]} words unused, {there[1]} documents at 0, "
-              f"{there[2]} at the bound")
-    rates = np.array([column[0] for column in columns])  # lambda, gap, kind, row
-    names = ("unused words", "documents at 0", "documents at the bound")
-    maps = {
-        name: (rates[:, :, 0, row].T, rates[:, :, 1, row].T,
-               rates[:, :, 2, row].T if row < 2 else None)
-        for row, name in enumerate(names)
-    }
-    counts = {name: [column[1][row] for column in columns] for row, name in enumerate(names)}
-    figure = plots.both_sides(lams, GAPS, maps, counts,
-                              title="1,000 documents, 3,000 words: proven by iterates of SDCA")
-    return plots.save(figure, folder / "both_sides.png")
-
-
-if __name__ == "__main__":
-    print(main(Path(sys.argv[1] if len(sys.argv) > 1 else ".")))
+# %%
+X, y = cvxscreen.datasets.sparse_text_like(1000, 3000, density=0.01)
+base = cvxscreen.sparse_svm(X, y, 1.0)
+lams = cvxscreen.lambda_max(base) * np.geomspace(0.9, 0.01, 12)
+columns = [measured(base.with_(lam=float(lam))) for lam in lams]
+for lam, (_, there) in zip(lams, columns, strict=True):
+    print(f"lambda {lam:.2e}: {there[0]} words unused, {there[1]} documents at 0, "
+          f"{there[2]} at the bound")
+rates = np.array([column[0] for column in columns])  # lambda, gap, kind, row
+names = ("unused words", "documents at 0", "documents at the bound")
+maps = {
+    name: (rates[:, :, 0, row].T, rates[:, :, 1, row].T,
+           rates[:, :, 2, row].T if row < 2 else None)
+    for row, name in enumerate(names)
+}
+counts = {name: [column[1][row] for column in columns] for row, name in enumerate(names)}
+figure = plots.both_sides(lams, GAPS, maps, counts,
+                          title="1,000 documents, 3,000 words: proven by iterates of SDCA")
+plots.save(figure, "both_sides.png")

@@ -1,34 +1,28 @@
-"""Which samples are decided before training, seen in the plane (Ogawa et al. 2014, Fig. 1).
+"""Which samples are decided
+=========================
+
+Which samples are decided before training, seen in the plane (Ogawa et al. 2014, Fig. 1).
 
 The solution at C = 0.5 is known; training at C = 0.6 has not begun. The ball that holds its optimum
 decides every sample in the hatched parts of the plane.
 """
 
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
 import cvxscreen
 from cvxscreen import plots
 
+# %%
+X, y = cvxscreen.datasets.toy2()
+X, y = X[::4], y[::4]
+before = cvxscreen.solve(cvxscreen.svm(X, y, C=0.5), tol=1e-10)
+problem = cvxscreen.svm(X, y, C=0.6)
+ball = cvxscreen.bounds.dvi_ball(problem, before.point())
+verdict = cvxscreen.screen(problem, reference=before, bound="dvi")
+print(verdict)
 
-def main(folder: Path) -> Path:
-    X, y = cvxscreen.datasets.toy2()
-    X, y = X[::4], y[::4]
-    before = cvxscreen.solve(cvxscreen.svm(X, y, C=0.5), tol=1e-10)
-    problem = cvxscreen.svm(X, y, C=0.6)
-    ball = cvxscreen.bounds.dvi_ball(problem, before.point())
-    verdict = cvxscreen.screen(problem, reference=before, bound="dvi")
-    print(verdict)
-
-    optimum = cvxscreen.solve(problem, tol=1e-10)  # only to draw the line
-    figure = plots.sample_plane(
-        X, y, ball.centre, ball.radius, w=optimum.w,
-        title="Decided for C = 0.6 from the solution at C = 0.5",
-    )
-    return plots.save(figure, folder / "sample_regions.png")
-
-
-if __name__ == "__main__":
-    print(main(Path(sys.argv[1] if len(sys.argv) > 1 else ".")))
+# %%
+optimum = cvxscreen.solve(problem, tol=1e-10)  # only to draw the line
+figure = plots.sample_plane(
+    X, y, ball.centre, ball.radius, w=optimum.w,
+    title="Decided for C = 0.6 from the solution at C = 0.5",
+)
+plots.save(figure, "sample_regions.png")

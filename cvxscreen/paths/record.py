@@ -320,7 +320,7 @@ def drawn(
         k for k in ("linear", "quadratic", "zero")
         if any(p.before.get(k, 0.0) > 0 for p in points)
     ] or ["zero"]
-    return rejection(
+    figure = rejection(
         np.array([p.value for p in points]),
         {k: np.array([p.before.get(k, 0.0) for p in points]) for k in names},
         gaps=np.array([np.nan if p.relative_gap is None else p.relative_gap for p in points]),
@@ -330,6 +330,11 @@ def drawn(
         ax=ax,
         figsize=figsize,
     )
+    if 1 < len(points) <= 50 and not any(points[0].before.values()):
+        top = figure.axes[0] if ax is None else ax[0]
+        top.text(points[0].value, 0.5, "the first point: nothing before it", rotation=90,
+                 fontsize=6, horizontalalignment="center", verticalalignment="center")
+    return figure
 
 
 # -- on disk: written atomically, read back only for the same problem -----------------------------

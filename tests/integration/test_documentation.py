@@ -19,6 +19,7 @@ def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=wanted)
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html",
+         "-D", "plot_gallery=0",  # the scripts run in test_examples.py
          str(tmp_path / "docs"), str(tmp_path / "html")],
         capture_output=True, text=True, check=False,
     )
@@ -28,3 +29,7 @@ def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
     missing = {n for n in functions if not n.startswith("_")} - {n.split(".")[1] for n in made}
     assert not missing
     assert (tmp_path / "html" / "theory.html").is_file()
+    pages = {path.stem for path in (tmp_path / "html" / "generated" / "examples").glob("plot_*")}
+    assert pages == {path.stem for path in (ROOT / "examples").glob("plot_*.py")}
+    teaching = (tmp_path / "html" / "start_teaching.html").read_text("utf-8")
+    assert 'href="generated/examples/plot_safe_region.html"' in teaching

@@ -13,7 +13,7 @@ import cvxscreen
 from cvxscreen.cli.commands import main
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXT = "\n".join(page.read_text("utf-8") for page in PAGES)
 BLOCKS = re.findall(r"```sh\n(.*?)```", TEXT, flags=re.DOTALL)
 COMMANDS = [line for b in BLOCKS for line in b.splitlines() if line.startswith("cvxscreen ")]
