@@ -362,37 +362,36 @@ def solve_positive(matrix: Array, right: Array) -> Array:
 def _woodbury(
     problem: Problem, rows: NDArray[np.intp], curvature: Array, diagonal: Array, right: Array
 ) -> Array:
-    """Woodbury on the penalised coordinates; the unpenalised ones by their Schur complement."""
+    """The Newton step from a system with one equation a row, where there are few rows.
+
+    With D the diagonal of the penalised coordinates, B and E the rows' entries there and on the
+    unpenalised ones, W the curvature and ``S = W^{-1} + B D^{-1} B'``::
+
+        (E' S^{-1} E + damping) o = r_o - E' S^{-1} B D^{-1} r
+        x = D^{-1} (r - B' S^{-1} (B D^{-1} r + E o))
+
+    (Sherman, Morrison, Woodbury). The matrix of o is a sum, not the Schur complement's difference:
+    where W is large nothing would be left of that.
+    """
     design, free = problem.design, problem.quadratic.free
     block: Any = design.rows_csr(rows) if design.sparse else design.dense(rows)
-    if not free.any():
-        return _woodbury_solve(block, curvature, diagonal, right)
     kept, own = np.flatnonzero(~free), np.flatnonzero(free)
+    inner = block[:, kept] if len(own) else block
     border = block[:, own].toarray() if design.sparse else block[:, own]
-    inner = block[:, kept]
-    corner = border.T @ (curvature[:, None] * border) + np.diag(diagonal[own])
-    cross = np.asarray(inner.T @ (curvature[:, None] * border))
-    both = _woodbury_solve(
-        inner, curvature, diagonal[kept], np.column_stack([right[kept], cross])
-    )
-    schur = corner - cross.T @ both[:, 1:]
-    step = np.empty_like(right)
-    step[own] = solve_positive(0.5 * (schur + schur.T), right[own] - cross.T @ both[:, 0])
-    step[kept] = both[:, 0] - both[:, 1:] @ step[own]
-    return step
-
-
-def _woodbury_solve(block: Any, curvature: Array, diagonal: Array, right: Array) -> Array:
-    """``(diag(diagonal) + B' diag(curvature) B)^{-1} right`` for one or several columns."""
-    weights = 1.0 / diagonal if right.ndim == 1 else (1.0 / diagonal)[:, None]
-    scaled = weights * right
-    if isinstance(block, np.ndarray):
-        small = (block / diagonal) @ block.T
+    scaled = right[kept] / diagonal[kept]
+    if isinstance(inner, np.ndarray):
+        small = (inner / diagonal[kept]) @ inner.T
     else:
-        small = np.asarray((block @ (block.multiply(1.0 / diagonal).tocsr()).T).toarray())
-    small[np.diag_indices(len(curvature))] += 1.0 / curvature
-    inner = solve_positive(small, np.asarray(block @ scaled))
-    return np.asarray(scaled - weights * (block.T @ inner))
+        small = np.asarray((inner @ inner.multiply(1.0 / diagonal[kept]).tocsr().T).toarray())
+    small[np.diag_indices(len(rows))] += 1.0 / curvature
+    both = solve_positive(small, np.column_stack([inner @ scaled, border]))
+    step, along = np.empty_like(right), both[:, 0]
+    if len(own):
+        schur = border.T @ both[:, 1:] + np.diag(diagonal[own])
+        step[own] = solve_positive(0.5 * (schur + schur.T), right[own] - border.T @ along)
+        along = along + both[:, 1:] @ step[own]
+    step[kept] = scaled - (inner.T @ along) / diagonal[kept]
+    return step
 
 
 def _conjugate_gradients(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import mpmath
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -150,3 +151,25 @@ def test_the_inputs_are_not_changed() -> None:
         for old, new in zip(copies, (rows, bend, damping, right), strict=True):
             np.testing.assert_array_equal(old, new)
         np.testing.assert_array_equal(before, problem.quadratic.dense())
+
+
+@pytest.mark.parametrize("bend", [1.0, 1e8, 1e16])
+@pytest.mark.parametrize("size", [1.0, 1e4])
+def test_few_rows_that_curve_a_free_coordinate_ever_more(bend: float, size: float) -> None:
+    """Wide data, an intercept, huge second derivatives: against the system in fifty digits.
+
+    As a difference of two numbers of the size of W the intercept's curvature would be noise, and
+    no Cholesky factor of it exist.
+    """
+    rng = np.random.default_rng(5)
+    problem = Problem(
+        Rows(size * rng.uniform(0.5, 1.5, (6, 30)), None, np.ones((6, 1))),
+        Losses(np.zeros(6), 0.0, 0.0, -1.0, 1.0), Quadratic(np.r_[np.ones(30), 0.0]), np.zeros(31),
+    )
+    right, damping = rng.standard_normal(31), np.r_[np.zeros(30), 1e-12 * bend]
+    step = solve_newton_system(problem, np.arange(6), np.full(6, bend), damping, right)
+    with mpmath.workdps(50):
+        A = mpmath.matrix(problem.design.dense().tolist())
+        H = bend * A.T * A + mpmath.diag((np.r_[np.ones(30), 0.0] + damping).tolist())
+        expected = np.array([float(x) for x in mpmath.lu_solve(H, mpmath.matrix(right.tolist()))])
+    assert np.linalg.norm(step - expected) <= 1e-6 * np.linalg.norm(expected)
