@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -445,6 +445,41 @@ def _moves(
 # the answers from it; every other term is looked at under each weighting.
 
 
+@dataclass(frozen=True, eq=False)
+class LeftOut:
+    """Weightings of n terms that leave out one each, and count the others once.
+
+    They do what is asked of an array of weights, shape (K, n), without its K n numbers.
+
+    Attributes
+    ----------
+    index : array of int, shape (K,)
+    n : int
+    """
+
+    index: NDArray[np.intp]
+    n: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(K, n)."""
+        return len(self.index), self.n
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, chosen: Any) -> LeftOut:
+        return LeftOut(self.index[chosen], self.n)
+
+    def take(self, rows: NDArray[np.intp], axis: int = 1) -> Array:
+        """The weights of the terms at `rows`, shape (K, m)."""
+        return np.asarray(self.index[:, None] != rows, dtype=np.float64)
+
+    def min(self, axis: int = 1) -> Array:
+        """The smallest weight of each."""
+        return np.zeros(len(self))
+
+
 class Linear(NamedTuple):
     """A point that many answers are near, and the slopes of the pieces that the terms are on there.
 
@@ -463,6 +498,8 @@ class Linear(NamedTuple):
     sums : array, shape (n, 3)
         ``|slope| norm``, ``|slope a_free|``, and ``f*(slope)``, which is minus the loss's value
         where its line meets 0.
+    total : array, shape (d + 3,)
+        The sums of both over all terms.
     """
 
     x: Array
@@ -471,6 +508,7 @@ class Linear(NamedTuple):
     room: Array
     pulls: Array
     sums: Array
+    total: Array
 
     @classmethod
     def at(cls, problem: Problem, x: Array, slopes: Array) -> Linear:
@@ -480,8 +518,27 @@ class Linear(NamedTuple):
         free = np.flatnonzero(problem.quadratic.free)
         conjugate = f.b * slopes + f.e * size + 0.5 * f.q * slopes * slopes
         sums = [size * problem.norms, np.abs(pulls[:, free]).sum(axis=1), conjugate]
-        room = _room(problem, x, slopes, A @ x)
-        return cls(x, slopes, np.ascontiguousarray(A.T), room, pulls, np.column_stack(sums))
+        room, columns = _room(problem, x, slopes, A @ x), np.ascontiguousarray(A.T)
+        both = np.column_stack(sums)
+        total = np.append(pulls.sum(axis=0), both.sum(axis=0))
+        return cls(x, slopes, columns, room, pulls, both, total)
+
+    def pulled(self, W: Array | LeftOut) -> Array:
+        """``A' theta`` with these slopes times the weights, shape (K, d)."""
+        if isinstance(W, LeftOut):
+            return np.asarray(self.total[:-3] - self.pulls[W.index])
+        return np.asarray(W @ self.pulls)
+
+    def summed(self, W: Array | LeftOut) -> Array:
+        """`sums` under the weights, shape (K, 3); of what one leaves out only the last is less.
+
+        The first two stand for rounding, and subtracting from a total has that of all terms.
+        """
+        if not isinstance(W, LeftOut):
+            return np.asarray(W @ self.sums)
+        out = np.tile(self.total[-3:], (len(W), 1))
+        out[:, 2] -= self.sums[W.index, 2]
+        return out
 
 
 def _room(problem: Problem, x: Array, s: Array, t: Array) -> Array:
@@ -600,15 +657,68 @@ def weighted_takers(block, margins, needed, distance, free, out):  # type: ignor
         out[k] = needed[k] * max(up, down) if needed[k] > 0.0 else 0.0
 
 
+def _shifts(
+    block: Weighted, margins: Array, noise: Array, needed: Array, distance: Array, loose: Array,
+    free: int,
+) -> Array:
+    """How far the unpenalised coordinate of an optimum may be from that of each answer, shape (K,).
+
+    For slopes theta anywhere in their boxes, balanced or not, and ``s = sum_i a_i,free theta_i``
+
+    ::
+
+        (b* - b) s  <=  sum_i FY_i + 1/2 |x - x_theta|^2
+
+    as the optimal value lies above ``D(theta) + b* s`` and below the value at x. So a dual point
+    with s > 0 bounds b* from above, one with s < 0 from below: that of the answer, with one more
+    term moved by about the root of the gap. The best term is chosen for either side.
+
+    Parameters
+    ----------
+    noise, needed, distance, loose : array, shape (K,)
+        Rounding of a margin of a row of length 1, bounds of ``|s|`` and of ``|x - x_theta|``, and
+        of the right side, at the dual point as it is.
+    """
+    a, norms, out = block.A[free], block.norms, np.zeros(len(noise))
+    size, up = np.abs(a), 1.0 + 64.0 * EPS
+    for k in range(len(noise)):
+        w, theta, t = block.W[k], block.theta[k], margins[k]
+        used = np.where(w > 0.0, w, 1.0)
+        bend, worst = block.q / used, np.zeros(2)
+        for sign in (1.0, -1.0):
+            end = used * (block.hi if sign > 0 else block.lo)
+            # The conjugate has a kink at 0, unless e is 0: no further than that.
+            end = np.where((block.e > 0.0) & (sign * theta < 0.0), 0.0, end)
+            room = np.minimum(sign * (end - theta) * (1.0 - 8.0 * EPS), 1e300)
+            side = np.where(theta == 0.0, sign, np.sign(theta))
+            knot = block.b + block.e * side + bend * theta
+            off = np.abs(knot - t) + noise[k] * block.sizes
+            off = off + 8.0 * EPS * (np.abs(block.b) + block.e + np.abs(bend * theta) + np.abs(t))
+            pull = norms * norms + bend
+            with np.errstate(divide="ignore", invalid="ignore"):
+                step = np.sqrt(2.0 * loose[k] / pull) + 2.0 * needed[k] / size
+                step = np.where(pull > 0.0, np.minimum(step, room), room)
+                moved = size * step * (1.0 - 8.0 * EPS) - needed[k]
+                cost = loose[k] + step * (off + distance[k] * norms + 0.5 * step * pull)
+                bound = np.where((w > 0.0) & (step > 0.0) & (moved > 0.0), cost / moved, np.inf)
+            for way in (0, 1):  # s rises, s falls
+                here = (sign * a > 0.0) == (way == 0)
+                best = float(np.where(here, bound, np.inf).min(initial=np.inf))
+                worst[way] = best if sign > 0 else min(best, worst[way])
+        out[k] = up * worst.max()
+    return out
+
+
 def certify_weightings(
     problem: Problem,
     around: Linear,
-    W: Array,
+    W: Array | LeftOut,
     X: Array,
     rows: NDArray[np.intp],
     theta: Array,
     *,
     tol: float,
+    shift: Array | None = None,
 ) -> Certificates:
     """Recompute the optimality of K answers, each under weights of its own, on all of the data.
 
@@ -617,7 +727,7 @@ def certify_weightings(
     problem : Problem
         Dense rows, a diagonal M, at most one unpenalised coordinate.
     around : Linear
-    W : array, shape (K, n)
+    W : array, shape (K, n), or LeftOut
         Weights, not negative.
     X : array, shape (K, d)
     rows : array of int, shape (m,)
@@ -626,6 +736,8 @@ def certify_weightings(
         Slopes under the weights.
     tol : float
         Relative gap asked for.
+    shift : array, shape (K,), optional
+        Filled with how far the unpenalised coordinate may be from that of an optimum (`_shifts`).
 
     Returns
     -------
@@ -640,9 +752,9 @@ def certify_weightings(
     more = np.flatnonzero(~(linear_around(around, reach) | given))
     s, f = around.slopes, columns(problem.losses)
     if len(more):
-        theta = np.hstack([theta, np.take(W, more, axis=1) * s[more]])
+        theta = np.hstack([theta, W.take(more, axis=1) * s[more]])
         rows = np.concatenate([rows, more])
-    w, A = np.take(W, rows, axis=1), np.take(around.columns, rows, axis=1)
+    w, A = W.take(rows, axis=1), np.take(around.columns, rows, axis=1)
     b, e, q, lo, hi = (column[rows] for column in f)
     theta = np.ascontiguousarray(theta)
     block = Weighted(
@@ -651,21 +763,26 @@ def certify_weightings(
     indices = np.flatnonzero(problem.quadratic.free)
     free = int(indices[0]) if len(indices) else -1
     out, margins = np.zeros((K, 5)), np.empty(w.shape)
-    weighted_sums(block, X, float(problem.design.forward_factor), free, margins, out)
+    forward = EPS * (d + 4) if problem.design.sparse else float(problem.design.forward_factor)
+    weighted_sums(block, X, forward, free, margins, out)
     # All terms at the slopes around, and what the looked-at ones have instead.
-    pulled, there = W @ around.pulls, w * s[rows]
+    pulled, there = around.pulled(W), w * s[rows]
     far = pulled - there @ A.T
-    everywhere = W @ around.sums
+    everywhere = around.summed(W)
     out[:, 0] += np.einsum("kj,kj->k", far, X) - (everywhere[:, 2] - w @ around.sums[rows, 2])
     out[:, 2:4] += 3.0 * everywhere[:, :2]
 
     def moves(needed: Array, distance: Array) -> Array:
+        if shift is not None:
+            noise = forward * np.sqrt(np.square(X).sum(axis=1))
+            loose = out[:, 1] * (1 + n * EPS) + 0.5 * distance**2
+            shift[:] = _shifts(block, margins, noise, needed, distance, loose, free)
         cost = np.empty(K)
         weighted_takers(block, margins, needed, distance, free, cost)
         return cost
 
     pull = far + block.theta @ A.T
     gap, primal = _totals(problem, X, out, pull, EPS * (n + 16), moves)
-    gap = np.where((W < 0).any(axis=1), np.inf, gap)
+    gap = np.where(W.min(axis=1) < 0, np.inf, gap)
     return Certificates(gap, relative_gap(gap, primal), primal, tol)
 

@@ -14,9 +14,10 @@ and is certified on all of them (`cvxscreen.certificates.many`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -28,6 +29,7 @@ from cvxscreen._support.tables import Record, table
 from cvxscreen._support.validation import one_of, tolerance, whole
 from cvxscreen.api import solve
 from cvxscreen.certificates.many import (
+    LeftOut,
     Linear,
     certify_weightings,
     linear_around,
@@ -85,8 +87,50 @@ def together(problem: Problem) -> bool:
 
 
 def may_be_together(problem: Problem) -> bool:
-    """Whether `Replicates` takes `problem`, once its loops are compiled."""
-    return compiled_path(problem, "auto") and ready()
+    """Whether `Replicates` takes `problem`, once its loops are compiled.
+
+    Sparse rows of few columns that are well filled are made dense, as for a path over C.
+    """
+    return compiled_path(problem, "auto", many=True) and ready()
+
+
+Result = TypeVar("Result")
+
+
+def in_order(
+    problem: Problem, count: int, one: Callable[[int], Result],
+    block: Callable[[int], list[Result]] | None, n_jobs: int,
+) -> Iterator[Result]:
+    """The results of `count` refits in their order, as they are finished.
+
+    ``one(k)`` makes number k; ``block(k)``, k a multiple of `BLOCK`, makes k and those after it and
+    is preferred where `problem` can be refitted so and its loops are compiled, or due to be. The
+    first refit then tells what the others would cost one by one.
+    """
+    first = 0
+    if block is not None and count and may_be_together(problem):
+        if not together(problem):
+            with TOGETHER.rent(coming=count - 1):
+                result = one(0)
+            first = 1
+            yield result
+        if together(problem):
+            for results in _mapped(block, range(0, count, BLOCK), n_jobs):
+                yield from results[first:]
+                first = 0
+            return
+    with TOGETHER.rent():
+        yield from _mapped(one, range(first, count), n_jobs)
+
+
+def _mapped(
+    work: Callable[[int], Result], numbers: Iterable[int], n_jobs: int
+) -> Iterator[Result]:
+    if n_jobs == 1:
+        yield from map(work, numbers)
+        return
+    many = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
+    yield from many(delayed(work)(k) for k in numbers)
 
 
 class Near(NamedTuple):
@@ -232,13 +276,16 @@ class Replicates:
         self.least = max(float(np.partition(self.around.room, nth)[nth]), 0.0)
         self.target = SHARE * tol * abs(solution.value)
 
-    def solve(self, W: Array) -> tuple[Array, Array, NDArray[np.bool_]]:
+    def solve(
+        self, W: Array | LeftOut, shift: Array | None = None
+    ) -> tuple[Array, Array, NDArray[np.bool_]]:
         """The optima under the weights `W`, shape (K, n), their gaps, and which are small enough.
 
-        Every gap is proven, those that are not small enough too.
+        Every gap is proven, those that are not small enough too. `shift`, shape (K,), is filled
+        with how far each unpenalised coordinate may be from that of the optimum.
         """
         diagonal = self.problem.quadratic.diagonal
-        pull = W @ self.around.pulls
+        pull = self.around.pulled(W)
         X = self.x - (pull + diagonal * self.x) @ self.towards
         ok, gap, waiting = np.zeros(len(W), dtype=bool), np.empty(len(W)), np.arange(len(W))
         for attempt in range(ROUNDS):
@@ -249,29 +296,35 @@ class Replicates:
                 weighted_slopes(near, 0.0)
                 at = at - STEP * (fixed + near.theta @ near.A.T + diagonal * at) @ self.towards
             np.matmul(at, near.A, out=near.t)
-            weighted_slopes(near, self.band)
+            # What has left the band again and again is solved for with all that may change; so is
+            # everything where the band holds most terms.
+            all_near = attempt == ROUNDS - 1 or self.problem.n <= 2 * BAND * self.problem.d
+            weighted_slopes(near, np.inf if all_near else self.band)
             rho = fixed + near.theta @ near.A.T
             small_problems(
                 near, at, rho, self.smooth, self.target, self.free,
                 self._room(len(rows)),
             )
+            away = None if shift is None else np.empty(len(w))
             proofs = certify_weightings(
-                self.problem, self.around, w, at, rows, near.theta, tol=self.tol
+                self.problem, self.around, w, at, rows, near.theta, tol=self.tol, shift=away
             )
             X[waiting], gap[waiting], ok[waiting] = at, proofs.gap, proofs.ok
+            if shift is not None:
+                shift[waiting] = away
             waiting = waiting[~proofs.ok]
             if not len(waiting):
                 break
         return X, gap, ok
 
     def _near(
-        self, W: Array, pull: Array, X: Array
+        self, W: Array | LeftOut, pull: Array, X: Array
     ) -> tuple[Near, NDArray[np.intp], Array]:
         """Terms that may change their piece, their positions, the gradient of all others."""
         around, losses = self.around, self.problem.losses
         reach = max(WIDER * float(np.linalg.norm(X - self.x, axis=1).max()), self.least)
         rows = np.flatnonzero(~linear_around(around, reach))
-        w = np.take(W, rows, axis=1)  # in the order of memory, which indexing does not keep
+        w = W.take(rows, axis=1)  # in the order of memory, which indexing does not keep
         A = np.take(around.columns, rows, axis=1)
         fixed = pull - (w * around.slopes[rows]) @ A.T
         b, e, q, lo, hi = (
@@ -296,8 +349,6 @@ def counts(seed: int, first: int, n: int) -> Array:
         drawn = np.random.default_rng((seed, first + k)).integers(0, n, n)
         out[k] = np.bincount(drawn, minlength=n)
     return out
-
-
 
 
 SHOWN = 20
@@ -463,54 +514,18 @@ def bootstrap(
 def _fits(
     solution: Solution, B: int, seed: int, tol: float, n_jobs: int
 ) -> Iterator[tuple[Array, bool]]:
-    """The fits in their order, as they are finished."""
-    first = 0
-    if may_be_together(solution.problem):
-        if not together(solution.problem):
-            with TOGETHER.rent(coming=B - 1):
-                fit = _fit(solution, seed, 0, tol)
-            first = 1
-            yield fit
-        if together(solution.problem):
-            yield from _together(solution, first, B, seed, tol, n_jobs)
-            return
-    with TOGETHER.rent():
-        yield from _each(solution, range(first, B), seed, tol, n_jobs)
-
-
-def _together(
-    solution: Solution, first: int, B: int, seed: int, tol: float, n_jobs: int
-) -> Iterator[tuple[Array, bool]]:
-    """The fits from `first` on by blocks; what a block does not certify is fitted alone."""
-    solver = Replicates(solution, tol)
+    """The fits in their order, as they are finished; what no block certifies is fitted alone."""
+    problem = solution.problem
+    solver = cache(lambda: Replicates(solution, tol))
 
     def block(start: int) -> list[tuple[Array, bool]]:
-        X, _, ok = solver.solve(counts(seed, start, solution.problem.n))
-        wanted = range(max(first - start, 0), min(B - start, BLOCK))
+        X, _, ok = solver().solve(counts(seed, start, problem.n))
         return [
-            (X[k], True) if ok[k] else _fit(solution, seed, start + k, tol) for k in wanted
+            (X[k], True) if ok[k] else _fit(solution, seed, start + k, tol)
+            for k in range(min(B - start, BLOCK))
         ]
 
-    starts = range(0, B, BLOCK)
-    if n_jobs == 1:
-        for start in starts:
-            yield from block(start)
-        return
-    many = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
-    for fits in many(delayed(block)(start) for start in starts):
-        yield from fits
-
-
-def _each(
-    solution: Solution, numbers: range, seed: int, tol: float, n_jobs: int
-) -> Iterator[tuple[Array, bool]]:
-    """The same, one after another."""
-    if n_jobs == 1:
-        for k in numbers:
-            yield _fit(solution, seed, k, tol)
-        return
-    many = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
-    yield from many(delayed(_fit)(solution, seed, k, tol) for k in numbers)
+    yield from in_order(problem, B, lambda k: _fit(solution, seed, k, tol), block, n_jobs)
 
 
 def _fit(solution: Solution, seed: int, k: int, tol: float) -> tuple[Array, bool]:

@@ -13,12 +13,12 @@ from the solution, through screening.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
 from cvxscreen._support.extensions import or_cvxpy
@@ -29,13 +29,8 @@ from cvxscreen._support.validation import positive, tolerance, whole
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.bounds.data_changes import left_out_margins, takes_left_out
 from cvxscreen.bounds.regions.margins import outward
-from cvxscreen.data_changes.bootstrap import (
-    BLOCK,
-    TOGETHER,
-    Replicates,
-    may_be_together,
-    together,
-)
+from cvxscreen.certificates.many import LeftOut
+from cvxscreen.data_changes.bootstrap import BLOCK, Replicates, in_order
 from cvxscreen.data_changes.reweight import accepted, is_classification, weighted
 from cvxscreen.data_changes.reweight import refit as refit_from
 from cvxscreen.plots.records import left_out
@@ -284,7 +279,7 @@ def terms_left_out(
                         break
                     for index, *found in _refits(solution, waiting, gap, mode, n_jobs):
                         low[index], high[index], value[index] = _counted(origin, index, *found)
-                        for _ in index[~refitted[index]]:
+                        if not refitted[index]:
                             bar.step()
                         refitted[index] = True
                         if limits.spent():
@@ -303,13 +298,13 @@ def terms_left_out(
 
 
 def _counted(
-    origin: tuple[Array, Array] | None, index: Any, low: Array, high: Array, value: Array
-) -> tuple[Array, Array, Array]:
+    origin: tuple[Array, Array] | None, index: Any, low: Any, high: Any, value: Any
+) -> tuple[Any, Any, Any]:
     """Intervals and values of the terms at `index`, counted from `origin` and rounded outward."""
     if origin is None:
         return low, high, value
     first, last = origin[0][index], origin[1][index]
-    below, above = outward(low - last, np.zeros(1))[0], outward(high - first, np.zeros(1))[1]
+    below, above = outward(low - last, np.zeros(()))[0], outward(high - first, np.zeros(()))[1]
     return below, above, value - 0.5 * (first + last)
 
 
@@ -323,66 +318,45 @@ def _at_the_optimum(solution: Solution) -> tuple[Array, Array]:
     return midpoint_ball(solution.problem, solution.point()).intervals()
 
 
-Refit = tuple[NDArray[np.intp], Array, Array, Array]
-"""Positions of terms, and for each of them the interval and the value of its left-out margin."""
+Refit = tuple[int, float, float, float]
+"""Position of a term, and the interval and the value of its left-out margin."""
 
 
 def _refits(
     solution: Solution, terms: NDArray[np.intp], tol: float, mode: str, n_jobs: int
 ) -> Iterator[Refit]:
-    """The refits without each of `terms`, in their order, as they are finished."""
-    problem = solution.problem
-    blocks = mode == "certified" and takes_left_out(solution.point())
-    if blocks and may_be_together(problem) and len(terms):
-        if not together(problem):
-            with TOGETHER.rent(coming=len(terms) - 1):
-                first = _refitted(solution, int(terms[0]), tol, mode)
-            terms = terms[1:]
-            yield first
-        if together(problem):
-            yield from _together(solution, terms, tol, mode, n_jobs)
-            return
-    with TOGETHER.rent():
-        yield from _parallel(
-            lambda i: _refitted(solution, int(i), tol, mode), list(terms), n_jobs
-        )
+    """The refits without each of `terms`, as they are finished.
 
-
-def _together(
-    solution: Solution, terms: NDArray[np.intp], tol: float, mode: str, n_jobs: int
-) -> Iterator[Refit]:
-    """The same a block at a time.
-
-    With a duality gap g the optimum without a term is within ``sqrt(2 g)`` of the answer, in the
-    norm of M.
+    In a block the optimum without a term is within ``sqrt(2 gap)`` of the answer, in the norm of M,
+    and an intercept within what the certificate says. Terms that move the optimum about as far are
+    taken together: all of a block look at the terms that any of its answers may have moved.
     """
-    problem, solver = solution.problem, Replicates(solution, min(tol, BALL))
+    problem, solver = solution.problem, cache(lambda: Replicates(solution, min(tol, BALL)))
+    terms = terms[np.argsort((np.abs(solution.theta) * problem.norms)[terms], kind="stable")]
     n_i = problem.norms * (1.0 + gamma(problem.d + 8))
+    free = problem.quadratic.free.any()
 
-    def block(index: NDArray[np.intp]) -> Refit:
-        W = np.ones((len(index), problem.n))
-        W[np.arange(len(index)), index] = 0.0
-        X, gap, ok = solver.solve(W)
-        rows = problem.design.dense(index)
-        margins = np.einsum("kj,kj->k", rows, X)
-        rounding = up(1.0) * problem.design.forward_factor * np.linalg.norm(X, axis=1)
+    def one(k: int) -> Refit:
+        return _refitted(solution, int(terms[k]), tol, mode)
+
+    def block(start: int) -> list[Refit]:
+        index = terms[start:start + BLOCK]
+        shift = np.zeros(len(index))
+        X, gap, ok = solver().solve(LeftOut(index, problem.n), shift if free else None)
+        margins = np.einsum("kj,kj->k", problem.design.dense(index), X)
+        rounding = up(1.0) * gamma(problem.d + 8) * np.linalg.norm(X, axis=1)
         reach = n_i[index] * np.sqrt(2.0 * up(1.0) * gap) * up(1.0, 16)
+        if free:
+            reach = reach + up(1.0) * np.abs(problem.free_columns[index, 0]) * shift
         low, high = outward(margins, reach + rounding * problem.sizes[index])
-        for k in np.flatnonzero(~ok):
-            _, [low[k]], [high[k]], [margins[k]] = _refitted(solution, int(index[k]), tol, mode)
-        return index, low, high, margins
+        return [
+            (int(i), float(low[k]), float(high[k]), float(margins[k]))
+            if ok[k] and np.isfinite(reach[k]) else one(start + k)
+            for k, i in enumerate(index)
+        ]
 
-    blocks = [terms[start:start + BLOCK] for start in range(0, len(terms), BLOCK)]
-    yield from _parallel(block, blocks, n_jobs)
-
-
-def _parallel(work: Callable[[Any], Refit], parts: list[Any], n_jobs: int) -> Iterator[Refit]:
-    """`work` done on each of the parts, in their order."""
-    if n_jobs == 1:
-        yield from map(work, parts)
-        return
-    many = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
-    yield from many(delayed(work)(part) for part in parts)
+    blocks = mode == "certified" and problem.side is None and problem.penalty is None
+    yield from in_order(problem, len(terms), one, block if blocks else None, n_jobs)
 
 
 def _refitted(solution: Solution, i: int, tol: float, mode: str) -> Refit:
@@ -394,5 +368,4 @@ def _refitted(solution: Solution, i: int, tol: float, mode: str) -> Refit:
     without = weighted(solution.problem, others)
     found = refit_from(solution, without, others * solution.theta, tol, mode)
     below, above = _at_the_optimum(found)
-    one = np.array([i])
-    return one, below[one], above[one], found.point().margins[one]
+    return i, float(below[i]), float(above[i]), float(found.point().margins[i])

@@ -21,6 +21,7 @@ from cvxscreen.certificates.many import (
     OTHER,
     ZERO,
     Block,
+    LeftOut,
     Linear,
     PackedSlopes,
     Points,
@@ -32,7 +33,7 @@ from cvxscreen.certificates.many import (
     unpack,
 )
 from cvxscreen.core.duality import dual_feasible
-from cvxscreen.data_changes.reweight import weighted
+from cvxscreen.data_changes.reweight import taken, weighted
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.errors import InvalidInput
 
@@ -435,3 +436,76 @@ def test_it_does_not_change_what_it_is_given() -> None:
     certify_weightings(problem, around, W, x, rows, given, tol=1e-6)
     for old, new in zip(before, (W, x, given, around.slopes, around.pulls), strict=True):
         np.testing.assert_array_equal(old, new)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_left_out_term_is_a_weight_of_zero(name: str) -> None:
+    """The sparse record of weightings that each leave one term out, against its numbers."""
+    problem = PROBLEMS[name](True)
+    index = np.array([3, 250, 17, 99])
+    W = np.ones((4, problem.n))
+    W[np.arange(4), index] = 0.0
+    sparse = LeftOut(index, problem.n)
+    _, x, _, around, rows = answers(problem)
+    np.testing.assert_array_equal(sparse.take(rows), W[:, rows])
+    found = [cvxscreen.solve(weighted(problem, w), tol=1e-8) for w in W]
+    x, theta = np.array([s.x for s in found]), np.array([s.theta for s in found])
+    away = float(np.linalg.norm(x - around.x, axis=1).max())
+    rows = np.flatnonzero(~linear_around(around, 1.001 * away))
+    given = np.take(theta, rows, axis=1)
+    one, other = (certify_weightings(problem, around, w, x, rows, given, tol=1e-6)
+                  for w in (W, sparse))
+    np.testing.assert_allclose(other.gap, one.gap, rtol=1e-6, atol=1e-10 * one.primal.max())
+    np.testing.assert_allclose(other.primal, one.primal, rtol=1e-12)
+    assert one.ok.all()
+    assert other.ok.all()
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_intercept_of_the_optimum_is_within_its_shift(name: str) -> None:
+    """From answers near and far; and not so far off as to be of no use."""
+    problem = PROBLEMS[name](True)
+    W, x, theta, around, rows = answers(problem, tol=1e-6)
+    best = np.array([cvxscreen.solve(weighted(problem, w), tol=1e-12).x[-1] for w in W])
+    rng = np.random.default_rng(1)
+    for blur in (0.0, 1e-6, 1e-3, 1.0):
+        moved = x + blur * np.abs(x).max() * rng.normal(size=x.shape)
+        away = float(np.linalg.norm(moved - around.x, axis=1).max())
+        seen = np.union1d(rows, np.flatnonzero(~linear_around(around, 1.001 * away)))
+        whole = W * around.slopes
+        whole[:, rows] = theta[:, rows]
+        shift = np.full(4, np.nan)
+        proofs = certify_weightings(
+            problem, around, W, moved, seen, whole[:, seen], tol=1e-6, shift=shift
+        )
+        error = 1e-5 * np.abs(best).max()  # of the optima that it is held against
+        assert (np.abs(best - moved[:, -1]) <= shift + error).all()
+        if blur == 0.0:
+            reach = np.sqrt(2.0 * proofs.gap) * np.median(problem.norms)
+            assert (shift <= 60.0 * reach + 1e-12).all()
+
+
+def test_the_shift_of_an_intercept_is_attained_between_two_medians() -> None:
+    """Any b in [0, 1] has the least absolute deviation from 0 and 1: from either end the other."""
+    problem = cvxscreen.regression(np.zeros((2, 1)), np.array([0.0, 1.0]), C=1.0, intercept=True)
+    theta = np.array([[1.0, -1.0]])
+    for b in (0.0, 1.0, 0.25):
+        x, shift = np.array([[0.0, b]]), np.empty(1)
+        around = Linear.at(problem, x[0], theta[0])
+        found = certify_weightings(problem, around, np.ones((1, 2)), x, np.arange(2), theta,
+                                   tol=1e-6, shift=shift)
+        assert found.ok.all()
+        farther = max(b, 1.0 - b)
+        assert farther <= shift[0] <= farther * (1.0 + 1e-12)
+        assert 0.99 * shift[0] < farther
+
+
+def test_no_shift_is_proven_where_no_term_can_balance() -> None:
+    """One class alone: every slope can lower the sum, none can raise it."""
+    problem = cvxscreen.svm(np.zeros((3, 1)), np.array([1.0, 1.0, -1.0]), C=1.0, intercept=True)
+    problem = taken(problem, np.arange(2))
+    x, theta, shift = np.array([[0.0, 3.0]]), np.zeros((1, 2)), np.empty(1)
+    around = Linear.at(problem, x[0], theta[0])
+    certify_weightings(problem, around, np.ones((1, 2)), x, np.arange(2), theta,
+                       tol=1e-6, shift=shift)
+    assert shift[0] == np.inf  # any b >= 1 is optimal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faults.table import DROPPED, SHRUNK, SIGN, STALE, of
+from faults.table import DROPPED, SHRUNK, SIGN, STALE, STRICT, of
 
 INSIDE = "bounds/test_data_changes.py::test_the_optimum_without_a_term_is_inside"
 left_out = of("bounds/data_changes.py", INSIDE)
@@ -15,6 +15,7 @@ TOGETHER = (
 )
 ranged = of("bounds/data_changes.py", RANGE)
 CERTIFIED = "certificates/test_many.py"
+SHIFTED = f"{CERTIFIED}::test_the_shift_of_an_intercept_is_attained_between_two_medians"
 together = of("certificates/many.py", f"{CERTIFIED}::test_it_holds_the_gap_of_any_answer")
 changed = of("data_changes/reweight.py", WEIGHTS)
 ROWS = "cvxpy_plugin/test_rows_left_out.py::test_every_row_is_what_a_refit_of_the_problem"
@@ -91,8 +92,22 @@ FAULTS = (
              "gap = fy * (1 + problem.n * EPS) + 0.5 * distance**2",
              "gap = 0.5 * distance**2",
              "an answer far from optimal is certified"),
+    together("intercepts within 0.99 of their shift", SHRUNK, "up = np.abs(a), 1.0 + 64.0 * EPS",
+             "up = np.abs(a), 0.99", "left-out classes beside an intercept are decided wrongly",
+             SHIFTED),
+    together("an intercept's shift without the step away from the kink", DROPPED,
+             "loose[k] + step * (off + distance", "loose[k] + step * (distance",
+             "left-out classes beside an intercept are decided wrongly", SHIFTED),
+    together("an intercept's shift from either side taken for both", STRICT,
+             "here = (sign * a > 0.0) == (way == 0)", "here = (sign * a > 0.0) | (way >= 0)",
+             "an intercept that nothing bounds is bounded",
+             f"{CERTIFIED}::test_no_shift_is_proven_where_no_term_can_balance"),
+    together("a left-out term that still pulls", DROPPED,
+             "self.total[:-3] - self.pulls[W.index]", "self.total[:-3] - 0.0 * self.pulls[W.index]",
+             "refits without a term are those with it",
+             f"{CERTIFIED}::test_a_left_out_term_is_a_weight_of_zero"),
     together("negative weights that pass", DROPPED,
-             "np.where((W < 0).any(axis=1), np.inf, gap)", "gap",
+             "np.where(W.min(axis=1) < 0, np.inf, gap)", "gap",
              "a problem that is not convex is certified",
              f"{CERTIFIED}::test_bad_answers_are_refused"),
 )
