@@ -38,6 +38,7 @@ import numpy as np
 import scipy.linalg as sla
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen._support.rounding import UNIT
@@ -70,7 +71,7 @@ SHORT = 1e-9
 """A step shorter than this is none."""
 EXTRA = (0.0, 1e-14, 1e-12, 1e-10, 1e-8)
 """What is added to the unit diagonal of a matrix that is not positive definite to rounding."""
-FACE_FROM = 1e-2
+FACE_FROM = 1e-3
 """Estimated gap, relative to ``sum |theta_i| |<a_i, x> - b_i|`` early on the path, from which on
 the face of the optimum is looked for."""
 FACE_AGAIN = 0.03
@@ -357,6 +358,8 @@ class _Terms:
 
     def take(self, index: NDArray[np.intp]) -> Array:
         """The rows of some terms, dense."""
+        if not len(index) or index.max() < self.n:
+            return self.problem.design.dense(index)
         first = index < self.n
         second = ~first & (index < self.n + len(self.split))
         of_rows = np.where(second, 0, np.where(first, index, 0))
@@ -470,12 +473,10 @@ class _System:
         for extra in EXTRA:
             if extra:
                 matrix[np.diag_indices(len(matrix))] += extra
-            try:
-                self.factor = sla.cho_factor(matrix, lower=True, check_finite=False)
-                self.exact = extra == 0.0
+            self.factor, failed = lapack.dpotrf(matrix, lower=1)
+            self.exact = extra == 0.0
+            if not failed and np.isfinite(self.factor[-1, -1]):
                 break
-            except sla.LinAlgError:
-                continue
         else:
             raise sla.LinAlgError("the normal equations are not positive definite")
         if len(B):
@@ -486,10 +487,10 @@ class _System:
 
     def _inverse(self, right: Array) -> Array:
         scale = self.scale if right.ndim == 1 else self.scale[:, None]
-        out = scale * sla.cho_solve(self.factor, scale * right, check_finite=False)
+        out = scale * lapack.dpotrs(self.factor, scale * right, lower=1)[0]
         for _ in range(1 if self.exact else 3):
             rest = right - self.H @ out
-            out = out + scale * sla.cho_solve(self.factor, scale * rest, check_finite=False)
+            out = out + scale * lapack.dpotrs(self.factor, scale * rest, lower=1)[0]
         return np.asarray(out)
 
     def solve(self, first: Array, second: Array) -> tuple[Array, Array]:
@@ -1230,11 +1231,15 @@ class _Face:
         return x, theta, y
 
 
-def _lu(matrix: Array) -> tuple[Array, NDArray[np.int32]]:
-    """Its LU factors for `scipy.linalg.lu_solve`, which may be singular without a warning."""
-    (factorise,) = sla.get_lapack_funcs(("getrf",), (matrix,))
-    factors, pivots, _ = factorise(matrix)
-    return factors, pivots
+class _Lu:
+    """LU factors of a square matrix, which may be singular without a warning."""
+
+    def __init__(self, matrix: Array) -> None:
+        self.factors, self.pivots, _ = lapack.dgetrf(matrix)
+
+    def solve(self, right: Array, transposed: bool = False) -> Array:
+        """The inverse, or that of the transposed matrix, times `right`."""
+        return np.asarray(lapack.dgetrs(self.factors, self.pivots, right, trans=transposed)[0])
 
 
 class _FaceSystem:
@@ -1254,8 +1259,8 @@ class _FaceSystem:
         self.vertex = d == k and not H.any()
         if self.vertex:
             self.K = scaled
-            self.factor = _lu(scaled)
-            pivots = np.abs(np.diag(self.factor[0]))
+            self.factor = _Lu(scaled)
+            pivots = np.abs(np.diag(self.factor.factors))
             self.vertex = bool(pivots.min() > SINGULAR * pivots.max())
         if self.vertex:
             return
@@ -1265,22 +1270,22 @@ class _FaceSystem:
         regular = self.K.copy()
         at = np.arange(d + k)
         regular[at, at] += np.where(at < d, REGULAR, -REGULAR)
-        self.factor = _lu(regular)
+        self.factor = _Lu(regular)
 
     def solve(self, first: Array, second: Array) -> tuple[Array, Array] | None:
         """The steps of x and of the multipliers; None where there is none."""
         first, second = self.columns * first, self.rows * second
         d = len(first)
         if self.vertex:
-            x = sla.lu_solve(self.factor, second, check_finite=False)
-            x += sla.lu_solve(self.factor, second - self.K @ x, check_finite=False)
-            slopes = sla.lu_solve(self.factor, first, trans=1, check_finite=False)
-            slopes += sla.lu_solve(self.factor, first - self.K.T @ slopes, 1, check_finite=False)
+            x = self.factor.solve(second)
+            x += self.factor.solve(second - self.K @ x)
+            slopes = self.factor.solve(first, True)
+            slopes += self.factor.solve(first - self.K.T @ slopes, True)
             step = np.concatenate([x, slopes])
         else:
             right, step = np.concatenate([first, second]), np.zeros(len(self.K))
             for _ in range(REFINEMENTS):
-                step += sla.lu_solve(self.factor, right - self.K @ step, check_finite=False)
+                step += self.factor.solve(right - self.K @ step)
         if not np.isfinite(step).all():
             return None
         return self.columns * step[:d], self.rows * step[d:]

@@ -36,6 +36,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy.linalg as sla
 from numpy.typing import NDArray
 
 from cvxscreen.core.duality import dual_feasible
@@ -58,8 +59,10 @@ KEEP = 2.0
 of a quantile regression at a sample's optimum are off by a normal variable with deviation ``sqrt(d
 tau (1 - tau) / s)`` over the density at the kink (Koenker 2005, section 4.2), so that twice two
 deviations hold at most this many."""
-AROUND = 0.03
-"""Share of the terms that is kept around a start that is not a sample's optimum."""
+AROUND, CLOSE = 0.03, 0.01
+"""Share of the terms that is kept around a start that is not a sample's optimum, and around one
+that a Newton step has brought closer: between neighbouring quantiles of 100,000 x 50 with fewer
+than 0.008 every second prediction is refuted."""
 LEAST = 10
 """Terms kept at least, in units of the coordinates."""
 REFUTED = 10
@@ -122,6 +125,7 @@ class ScreenedRelaxation(
         if start is not None:
             self.centre = self.candidate(start.x, start.theta, start.multipliers)
             self.keep = int(max(AROUND * problem.n, LEAST * problem.d))
+            self.step_closer()
             return
         if self.whole:
             return
@@ -134,6 +138,30 @@ class ScreenedRelaxation(
             return
         self.centre = self.candidate(found.x, None, found.multipliers)
         self.keep = int(KEEP * problem.n * np.sqrt(problem.d / part.n))
+
+    def step_closer(self) -> None:
+        """A Newton step, with the terms near their kinks for a density; kept where P falls."""
+        problem, centre = self.problem, self.centre
+        own = problem.layout is not None and problem.layout.penalty_terms > 0
+        bent = problem.losses.q.any() or problem.losses.any_hard
+        if self.whole or centre is None or problem.side is not None or bent or own:
+            return
+        f = problem.losses
+        away = f.kink_distance(centre.margins)
+        edge = float(np.partition(away, self.keep - 1)[self.keep - 1])
+        near = np.flatnonzero(away <= edge)
+        weights = (f.hi - f.lo)[near] / (2.0 * edge) if edge > 0.0 else np.zeros(len(near))
+        H = problem.design.weighted_gram(near, weights) + problem.quadratic.dense()
+        gradient = problem.design.adjoint(f.slope(centre.margins)) + problem.linear
+        gradient += problem.quadratic.apply(centre.x)
+        try:
+            step = sla.solve(H, gradient, assume_a="pos")
+        except sla.LinAlgError:
+            return
+        closer = self.candidate(centre.x - step, None, None)
+        if closer.value < centre.value:
+            self.centre = closer
+            self.keep = int(max(CLOSE * problem.n, LEAST * problem.d))
 
     def candidate(
         self, x: Array, theta: Array | None, multipliers: Array | None
