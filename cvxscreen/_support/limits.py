@@ -17,7 +17,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any
 
-from cvxscreen._support.validation import number, whole
+from cvxscreen._support.validation import flag, number, whole
 from cvxscreen.errors import InvalidInput, TooLarge, quoted
 
 TIME, ITERATIONS = "time_limit", "iteration_limit"
@@ -96,7 +96,7 @@ class Progress:
 
     def __init__(self, total: int | None, text: str, *, shown: bool) -> None:
         self._bar: Any = None
-        if shown:
+        if flag("progress", shown):
             from tqdm import tqdm
 
             self._bar = tqdm(total=total, desc=text, dynamic_ncols=True, leave=False)

@@ -209,6 +209,10 @@ def certify(
             f"`x` {x.shape} and `theta` {theta.shape} must have shapes ({problem.d},) and "
             f"({problem.n},)."
         )
+    m = 0 if problem.side is None else len(problem.side.offset)
+    mu = np.zeros(m) if multipliers is None else array("multipliers", multipliers)
+    if mu.shape != (m,):
+        raise InvalidInput(f"`multipliers` has shape {mu.shape}; ({m},) is needed.")
     if not (np.isfinite(x).all() and np.isfinite(theta).all()):
         return _refused("the point holds NaN or infinity", tol)
 
@@ -228,7 +232,7 @@ def certify(
 
     singular = isinstance(quadratic, Quadratic) and quadratic.singular
     pull = At_theta + problem.linear
-    side = side_part(problem, x, multipliers, pull + quadratic.apply(x) if singular else pull)
+    side = side_part(problem, x, mu, pull + quadratic.apply(x) if singular else pull)
     if side.refused:
         return _refused(side.refused, tol, primal)
     penalty = None if problem.penalty is None else penalty_part(problem, x, -side.residual)
@@ -571,16 +575,13 @@ class SidePart:
 
 
 def side_part(
-    problem: Problem, x: Array, multipliers: ArrayLike | None, residual: Array
+    problem: Problem, x: Array, mu: Array, residual: Array
 ) -> SidePart:
     """The part of the side constraints of `problem`; `residual` is ``A' theta + q``."""
     side = problem.side
     if side is None:
         return SidePart(residual)
     m = len(side.offset)
-    mu = np.zeros(m) if multipliers is None else array("multipliers", multipliers)
-    if mu.shape != (m,):
-        raise InvalidInput(f"`multipliers` has shape {mu.shape}; ({m},) is needed.")
     if not np.isfinite(mu).all():
         return SidePart(
             residual, refused="the multipliers of the side constraints hold NaN or infinity"

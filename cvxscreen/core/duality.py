@@ -184,8 +184,9 @@ def reference_point(
     if theta is None:
         theta = problem.losses.slope(margins)
     given = theta = finite("theta", theta, (problem.n,))
-    if problem.side is not None and multipliers is not None:
-        multipliers = finite("multipliers", multipliers, problem.side.offset.shape)
+    if multipliers is not None:
+        m = 0 if problem.side is None else len(problem.side.offset)
+        multipliers = finite("multipliers", multipliers, (m,))
     theta, mu = dual_feasible(problem, theta, multipliers, margins, x)
     same = known is not None and np.array_equal(theta, given)
     At_theta = known[1] if known is not None and same else problem.design.adjoint(theta)

@@ -25,7 +25,7 @@ from cvxscreen._support.extensions import or_cvxpy
 from cvxscreen._support.limits import Limits, Progress
 from cvxscreen._support.rounding import gamma, up
 from cvxscreen._support.tables import Record, fields
-from cvxscreen._support.validation import positive, tolerance, whole
+from cvxscreen._support.validation import check_request, flag, positive, whole
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.bounds.data_changes import left_out_margins, takes_left_out
 from cvxscreen.bounds.regions.margins import outward
@@ -251,7 +251,8 @@ def terms_left_out(
         Contain the arguments that are margins of 0; these are at 0 where it is omitted.
     """
     problem = solution.problem
-    tolerance(tol)
+    check_request(mode, tol)
+    refit, progress = flag("refit", refit), flag("progress", progress)
     whole("n_jobs", n_jobs if n_jobs != -1 else 1, 1)
     width = None if accuracy is None else positive("accuracy", accuracy)
     point = solution.point()

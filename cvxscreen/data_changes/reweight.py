@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.rounding import up
 from cvxscreen._support.tables import Record, fields
-from cvxscreen._support.validation import array, check_request, finite, one_of, tolerance
+from cvxscreen._support.validation import array, check_request, finite, one_of, tolerance, whole
 from cvxscreen.api import solve
 from cvxscreen.bounds import default_bounds, midpoint_ball
 from cvxscreen.core.duality import reference_point
@@ -409,6 +409,8 @@ def influence(
       refitted              0
       of the terms          51, 122, 87, 95, 20, ...
     """
+    refit = whole("refit", refit, 0)
+    check_request(mode, tol)
     problem = accepted(solution)
     if problem.quadratic.free.any() or problem.penalty is not None:
         raise InvalidInput(
@@ -423,7 +425,7 @@ def influence(
     bound = up(1.0, problem.d + 32) * (each[:-1] + each[-1])
     bound = np.where(solution.screening.zero, 0.0, bound)
     distance = np.full(problem.n, np.nan)
-    for i in np.argsort(-bound, kind="stable")[: max(int(refit), 0)]:
+    for i in np.argsort(-bound, kind="stable")[:refit]:
         without = remove(solution, [i], tol=tol, mode=mode).solution
         distance[i] = problem.quadratic.norm(without.x - solution.x)
     return Influence(bound, distance)

@@ -672,10 +672,14 @@ def open_data(
     """
     chunk_bytes = whole("chunk_bytes", chunk_bytes, 1)
     folder = None if cache is None else empty_folder(file_path("cache", cache))
-    if isinstance(path, list | tuple):
-        X, y = _shards([file_path("path", one) for one in path])
-    else:
-        X, y = _one(file_path("path", path), target, chunk_bytes)  # type: ignore[arg-type]
+    several = isinstance(path, list | tuple)
+    places = [file_path("path", one) for one in (path if several else [path])]  # type: ignore
+    if target is not None and (several or places[0].suffix.lower() not in (".npy", ".parquet")):
+        raise InvalidInput(
+            f"`target` is {target!r}, but only .npy and .parquet have a column for it: the targets "
+            "of other files have a place of their own."
+        )
+    X, y = _shards(places) if several else _one(places[0], target, chunk_bytes)
     if folder is None:
         return X, y
     if not hasattr(X, "load"):

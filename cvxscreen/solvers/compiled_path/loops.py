@@ -469,7 +469,8 @@ def newton(
                 square = 0.0
                 for j in range(d):
                     if j != free:
-                        square += (g[j] + move * A[j, at]) ** 2
+                        # Without a move `at` may be none, and what lies there any number.
+                        square += (g[j] + (move * A[j, at] if move != 0.0 else 0.0)) ** 2
                 gap = max(fy + cost, 0.0) + 0.5 * square
             curve = 1e-6 * base / weight + 1e-300
             for i in range(m):

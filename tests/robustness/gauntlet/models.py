@@ -15,6 +15,16 @@ CLASSIFIERS = {"X": FULL, "y": bad.LABELS, "sample_weight": bad.WEIGHTS}
 REGRESSIONS = {"X": FULL, "y": bad.TARGETS, "sample_weight": bad.WEIGHTS}
 KERNEL = {"kernel": bad.OPTIONAL_NAME, "kernel_params": bad.MAPPING,
           "cache_bytes": bad.POSITIVE}
+COEFFICIENTS = {
+    "nonneg": [Bad("words", "yes", ("nonneg",)), Bad("beyond", [D], ("nonneg",)),
+               Bad("long", np.ones(D + 1, dtype=bool), ("nonneg",))],
+    "monotone": [Bad("words", "up", ("monotone",)), Bad("two", np.full(D, 2), ("monotone",)),
+                 Bad("long", np.ones(D + 1), ("monotone",))],
+    "constraints": [Bad("words", "w >= 0", ("constraints",)),
+                    Bad("wide", (np.ones((1, D + 1)), 0.0), ("constraints|A",)),
+                    Bad("nan", (np.full((1, D), np.nan), 0.0), ("constraints|A",)),
+                    Bad("three", (1, 2, 3), ("constraints",))],
+}
 PLAIN = {"C": bad.POSITIVE, "loss": bad.NAME, "intercept": bad.FLAG}
 SHAPES = dict.fromkeys(("gamma", "epsilon", "delta"), bad.OPTIONAL_POSITIVE)
 
@@ -25,11 +35,13 @@ def _task_rows(X: Any = X, y: Any = Y, **more: Any) -> Any:
 
 MODELS = [
     Door("svm", cs.svm, given(X=X, y=Y),
-         {**CLASSIFIERS, **PLAIN, "gamma": bad.OPTIONAL_POSITIVE}, ("svm",)),
+         {**CLASSIFIERS, **PLAIN, **COEFFICIENTS, "gamma": bad.OPTIONAL_POSITIVE,
+          "penalty": bad.NAME}, ("svm",)),
     Door("svm with a kernel", cs.svm, given(X=X, y=Y, kernel="rbf"),
          {"X": DENSE, **KERNEL}, says={"kernel_params": "kernel_params`|`gamma"}),
     Door("regression", cs.regression, given(X=X, y=T),
-         {**REGRESSIONS, **PLAIN, **SHAPES, "tau": bad.OPTIONAL_POSITIVE, "penalty": bad.NAME,
+         {**REGRESSIONS, **PLAIN, **SHAPES, **COEFFICIENTS, "tau": bad.OPTIONAL_POSITIVE,
+          "penalty": bad.NAME,
           "C": [b for b in bad.POSITIVE if b.name != "infinity"]}, ("regression",)),
     Door("regression without a penalty", cs.regression, given(X=X, y=T, C=np.inf),
          {**REGRESSIONS, **SHAPES, "loss": bad.NAME, "intercept": bad.FLAG}),
@@ -83,7 +95,8 @@ MODELS = [
     Door("raso", _task_rows, given(X=X, y=Y),
          {"X": FULL, "y": [*bad.VECTOR, bad.WORDS],
           "alpha": bad.POSITIVE, "beta": bad.POSITIVE, "h": [*bad.WHOLE, bad.NOTHING,
-          Bad("too large", 4, ("4", "between 1 and"))], "loss": bad.NAME, **SHAPES}, ("raso",)),
+          Bad("too large", 4, ("4", "between 1 and"))], "loss": bad.NAME, **SHAPES,
+          "tau": bad.OPTIONAL_POSITIVE}, ("raso",)),
     Door("raso's list", cs.raso, given(tasks=[(X, Y)], alpha=0.1, beta=0.1),
          {"tasks": [Bad("empty", [], ("empty", "needed")), Bad("nothing", None, ("pairs",)),
                     Bad("no pairs", [X], ("pairs",)),
@@ -94,8 +107,12 @@ MODELS = [
                 Bad("two axes", np.ones((N, 1)), ("shape",)), Bad("nothing", None, ("None",))],
           "e": [Bad("negative", -1.0, ("non-negative",)), Bad("length", np.ones(3), ("fit",))],
           "lo": [Bad("positive", 1.0, ("lo <= 0",)), Bad("infinite", np.inf, ("lo <= 0",)),
-                 Bad("nan", np.nan, ("lo <= 0",))]},
-         ("Losses",), says={"lo": "q`|`e|lo <= 0|slope", "e": "e`|`lo"}),
+                 Bad("nan", np.nan, ("lo <= 0",))],
+          "q": [Bad("negative", -1.0, ("non-negative",)), Bad("nan", np.nan, ("non-neg|finite",)),
+                Bad("length", np.ones(3), ("fit",))],
+          "hi": [Bad("negative", -1.0, ("hi",)), Bad("nan", np.nan, ("hi",))]},
+         ("Losses",), says={"lo": "q`|`e|lo <= 0|slope", "e": "e`|`lo", "q": "q`|`e|`lo",
+                            "hi": "hi|slope"}),
     Door("Quadratic", cs.Quadratic, given(diagonal=np.ones(D)),
          {"diagonal": [Bad("negative", -np.ones(D), ("non-negative",)),
                        Bad("nan", np.full(D, np.nan), ("finite",)),

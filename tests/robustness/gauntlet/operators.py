@@ -43,7 +43,8 @@ PROX = [
          ("spectral_box_norm_factor",)),
     Door("prox.spectral_box_norm_prox", prox.spectral_box_norm_prox,
          given(U=X, step=0.1, eta=0.1, h=1),
-         {"U": RECTANGLE, "step": STEP, "eta": bad.POSITIVE}, ("spectral_box_norm_prox",)),
+         {"U": RECTANGLE, "step": STEP, "eta": bad.POSITIVE,
+          "h": [Bad("large", 13, ("13", "12"))]}, ("spectral_box_norm_prox",)),
 ]
 
 GENERATORS = [

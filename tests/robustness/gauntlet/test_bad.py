@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import warnings
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from gauntlet.bad import Bad, Late
 from gauntlet.door import Door, nothing
-from gauntlet.doors import DOORS, RECORDS
+from gauntlet.doors import ARGUMENTS, DOORS, RECORDS
 from gauntlet.touch import snapshot
 
 import cvxscreen
@@ -77,6 +78,20 @@ def test_no_public_name_is_without_a_row() -> None:
     assert sorted(set(public_names()) - covered) == []
     assert sorted(covered - set(public_names())) == []
     assert sorted(set(RECORDS) & {name for door in DOORS for name in door.covers}) == []
+
+
+def test_no_argument_of_a_public_function_is_without_bad_values() -> None:
+    """A new argument meets what users may give it, or is named with the reason why not."""
+    faces: list[Any] = [cvxscreen, prox, cvxscreen.datasets]
+    missing: dict[str, set[str]] = {}
+    for name in sorted(set(public_names()) - set(RECORDS)):
+        made = next(getattr(face, name) for face in faces if hasattr(face, name))
+        if not callable(made):
+            continue
+        doors = [door for door in DOORS if door.call is made or name in door.covers]
+        met = {argument for door in doors for argument in door.kinds}
+        missing[name] = set(inspect.signature(made).parameters) - met
+    assert {name: lacking for name, lacking in missing.items() if lacking} == ARGUMENTS
 
 
 def test_every_estimator_is_in_its_own_table() -> None:

@@ -55,6 +55,27 @@ def test_same_answers_as_the_ordinary_path(case: Case) -> None:
             agree(problem, a, b)
 
 
+@pytest.mark.parametrize("garbage", [np.nan, np.inf, 1e300])
+def test_memory_that_nobody_wrote_is_never_read(garbage: float) -> None:
+    """A point found again from its record has the same bits, whatever lay in the memory before."""
+    X, y = two_gaussians(150, 4, seed=1)
+    problem, grid = cvxscreen.svm(X, y, intercept=True), np.geomspace(0.01, 10.0, 6)
+    first = cvxscreen.path(problem, values=grid[:1]).points[0]
+    found = []
+    for fill in (0.0, garbage):
+        run = CompiledPath(problem, "certified", 1e-6)
+        memory = CompiledPath(problem, "certified", 1e-6)
+        memory.solve(grid[:1])
+        run.recall(memory.memory)
+        run.restart(first.value, first.x, first.theta)
+        for room in (*run.reduced, run.work.B, run.work.H):
+            room[...] = fill
+        stretch = run.solve(grid[1:])
+        assert stretch.proofs.ok.all()
+        found.append((stretch.X.tobytes(), stretch.record.tobytes()))
+    assert found[0] == found[1]
+
+
 def test_the_compiled_solver_does_the_work(monkeypatch) -> None:
     """On ordinary data no point falls back; forced to, every point is the ordinary loop's."""
     calls = []
