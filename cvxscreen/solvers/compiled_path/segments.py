@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -70,6 +71,9 @@ against 3.7."""
 TURNED = 262_144
 """Numbers that are turned at a time: 2 MiB, a second-level cache. (20,640 x 8 in blocks of 2,048
 rows cost a Huber fit half as much again: a call a block.)"""
+
+HUGE = 1 << 22
+"""Bytes from which numpy asks for huge pages."""
 
 SLOPES = 10_000_000
 """Most numbers in the dual points of one stretch."""
@@ -191,6 +195,18 @@ def _features(design: Rows) -> Array:
     return A
 
 
+def _room(d: int, n: int) -> Array:
+    """Room for the kept terms, shape (d, n), of which only the first columns are ever written.
+
+    From 4 MiB on numpy asks for pages of 2 MiB; the first number of each row would fill one of them
+    (1,000,000 x 50: 102 MB for the 28,000 terms that stay). Pages of a map are small, and private.
+    """
+    if 8 * d * n < HUGE or not hasattr(mmap, "MAP_PRIVATE"):
+        return np.empty((d, n))
+    pages = mmap.mmap(-1, 8 * d * n, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(pages, dtype=np.float64).reshape(d, n)
+
+
 class CompiledPath:
     """The compiled path of one problem.
 
@@ -230,7 +246,7 @@ class CompiledPath:
         error = losses.knot_error
         self.data = Data(terms, _own(norms), _own(error), knots, one, base)
         self.work, self.along = Workspace.of_size(d, n), Margins.of_size(n)
-        self.reduced = Terms(np.empty((d, n)), *np.empty((6, n)))
+        self.reduced = Terms(_room(d, n), *np.empty((6, n)))
         self.x, self.theta, self.t = self.work.x, self.along.theta, self.along.t
         self.state: Any = np.zeros(1, STATE).view(np.recarray)[0]
         self.recall(None)
@@ -354,25 +370,21 @@ class CompiledPath:
 
     def solve_sample(self, factor: float, every: int) -> None:
         """Solve for one term in `every`, from ``work.x`` on."""
-        terms, work, reduced = self.data.terms, self.work, self.reduced
-        grown = factor * every
-        chosen = Terms(
+        terms, work, grown = self.data.terms, self.work, factor * every
+        chosen = Terms(*map(_own, (
             terms.A[:, ::every], terms.b[::every], terms.e[::every],
             terms.q[::every] / grown, terms.inv[::every] * grown, terms.lo[::every] * grown,
             terms.hi[::every] * grown,
-        )
+        )))
         m = len(chosen.b)
-        reduced.A[:, :m] = chosen.A
-        for room, values in zip(reduced[1:], chosen[1:], strict=True):
-            room[:m] = values
-        loops.margins(m, reduced.A, work.x, work.t)
+        loops.margins(m, chosen.A, work.x, work.t)
         work.theta0[:m] = work.rho[:] = 0.0
         y = np.clip(-chosen.b, -chosen.e, chosen.e)
         r = np.clip((-chosen.b - y) * chosen.inv, chosen.lo, chosen.hi)
         scale = float((-chosen.b * r - chosen.e * abs(r) - 0.5 * chosen.q * r * r).sum())
         aim = max(self.tol, loops.PILOT) * scale  # of the loss at x = 0
         weight = float(self.state.weight) / grown
-        newton(m, reduced, work, self.data.free, self.data.base / every, weight, aim, 100)
+        newton(m, chosen, work, self.data.free, self.data.base / every, weight, aim, 100)
         work.x[:] = work.best_x
 
     def guess_from_samples(self, factor: float, first: Array) -> None:
