@@ -19,7 +19,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.designs.term_sets import Indexed
 from cvxscreen.screening.verdict import judge
 from cvxscreen.solvers.metric.solver import Run, closed_form, task_of
-from cvxscreen.solvers.metric.task import shrink
+from cvxscreen.solvers.metric.task import _decided, shrink
 
 NAMES = ("gb", "pgb", "dgb", "cdgb", "rpb", "rrpb", "midpoint")
 SCALES: dict[str, Any] = {
@@ -119,6 +119,49 @@ def test_what_the_solver_takes_away_is_right(scale: str, listed: bool) -> None:
             assert sum(m >= 1 for m in gone) >= dropped
             assert sum(m <= 1 - mp.mpf("0.05") + mp.mpf(10) ** -15 for m in gone) >= fixed
             assert all(m >= 1 or m <= 1 - mp.mpf("0.05") + mp.mpf(10) ** -15 for m in gone)
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+@pytest.mark.parametrize("listed", [False, True])
+def test_the_solver_decides_every_term_as_bound_and_rule_do(listed: bool, diagonal: bool) -> None:
+    """Its sphere is the midpoint ball; a product set's windows decide less, never otherwise."""
+    rng = np.random.default_rng(2)
+    y = np.repeat(np.arange(3), 20)
+    X = rng.standard_normal((60, 4)) + 1.5 * np.eye(4)[y]
+    p = cvxscreen.rtlm(X, cvxscreen.triplets(X, y, k=4), 1.0, diagonal=diagonal)
+    p = p.with_(lam=0.02 * cvxscreen.lambda_max(p))
+    task = task_of(p)
+    plus, minus = task.terms.index()
+    if listed:
+        task = replace(task, terms=Indexed(plus, minus, len(task.table)))
+    shares = []
+    for tol in (0.3, 1e-1, 1e-2, 1e-4, 1e-6):
+        state, sphere = Run(tol=tol, screen=False).solve(task, closed_form(task))
+        ball = named("midpoint")(p, reference_point(p, state.metric.value.ravel()))
+        root = float(np.sqrt(p.lam))
+        apart = np.linalg.norm(root * sphere.centre.ravel() - root * ball.centre)
+        # Where it costs next to nothing the ball of `bounds` is moved to x; both hold the optimum.
+        assert root * sphere.radius <= ball.radius * (1.0 + 1e-6) + 1e-9
+        assert ball.radius <= root * sphere.radius + 2.0 * apart + 1e-6 * ball.radius
+        middle = sphere.centre.ravel()
+        said = judge(p, Ball(
+            p, "given", middle, p.design.forward(middle), root * sphere.radius, sphere.gap
+        ))
+        left, kept, dropped, fixed = _decided(task, (sphere,), state, True)
+        if kept is None:
+            pairs = set(zip(*(side.tolist() for side in left.index()), strict=True))
+            kept = np.array([pair in pairs for pair in zip(plus, minus, strict=True)])
+        known = said.zero | said.linear
+        assert not (~kept & ~known).any()
+        more = int((kept & known).sum())
+        if listed:
+            assert more == 0
+            assert (dropped, fixed) == (said.zero.sum(), said.linear.sum())
+        else:
+            assert dropped <= said.zero.sum()
+            assert fixed <= said.linear.sum()
+        shares.append(1.0 - more / max(int(known.sum()), 1))
+    assert shares[-1] > 0.99  # the bound of the norm costs little once the radius is small
 
 
 def test_spheres_are_attained_where_every_term_is_linear() -> None:

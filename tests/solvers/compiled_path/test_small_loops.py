@@ -9,8 +9,11 @@ import pytest
 from strategies import LOSSES, Case, build, solved
 
 import cvxscreen
+from cvxscreen.bounds.regions import Ball
 from cvxscreen.core.duality import reference_point
+from cvxscreen.core.losses import Piece
 from cvxscreen.datasets import two_gaussians
+from cvxscreen.screening.verdict import judge
 from cvxscreen.solvers.compiled_path.loops import Data, Terms, charged, choose, radius
 from cvxscreen.solvers.compiled_path.segments import CompiledPath
 
@@ -115,6 +118,32 @@ def test_choose_rounds_outward() -> None:
     assert code(0.5, 0.25) == code(1.5, 0.25) == 3  # the knot itself is only known so well
     assert code(0.5 - 1e-15, 0.25) == 1
     assert code(1.5 + 1e-15, 0.25) == 0
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_choose_decides_every_term_as_the_rule_does(loss: str, rng) -> None:
+    """Over one and the same ball; it does not fix on a parabola, and says 3 for what it keeps."""
+    problem = build(Case(loss, n=200, C=0.7))
+    data = CompiledPath(problem, "safe", 1e-6).data
+    own = {int(Piece.ZERO): 0, int(Piece.LOW): 1, int(Piece.HIGH): 2}
+    decided = 0
+    for reach in (0.0, 1e-3, 0.1, 1.0):
+        x = rng.standard_normal(problem.d)
+        ball = Ball(problem, "given", x, problem.design.forward(x), reach, 1.0)
+        codes, kept = np.empty(problem.n, np.int8), np.empty(problem.n, np.int64)
+        new = np.empty(problem.n)
+        m = choose(data, ball.margins, reach, 1.0, new, codes, kept)
+        wanted = np.array([own.get(int(code), 3) for code in judge(problem, ball).codes])
+        low, high = ball.intervals()
+        knots = np.array(problem.losses.knots)
+        slack = 1e-12 * (1.0 + np.abs(low) + np.abs(high))
+        near = (np.abs(low - knots) <= slack) | (np.abs(high - knots) <= slack)
+        assert not ((codes != wanted) & ~near.any(axis=0)).any()
+        np.testing.assert_array_equal(kept[:m], np.flatnonzero(codes == 3))
+        ends = np.select([codes == 1, codes == 2], [problem.losses.lo, problem.losses.hi], 0.0)
+        np.testing.assert_array_equal(new, ends)
+        decided += int((codes != 3).sum())
+    assert decided > 100
 
 
 @pytest.mark.parametrize("loss", ["hinge", "absolute"])
