@@ -213,7 +213,7 @@ from .screening.ranges import (
 from .screening.reduction import (
     Screening as Screening,
 )
-from .screening.verdict import (
+from .screening.reduction import (
     Verdict as Verdict,
 )
 from .solvers.lambda_max import (

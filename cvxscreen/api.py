@@ -18,7 +18,7 @@ from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
 from cvxscreen.multitask import MultiTask, MultiTaskSolution, solve_multitask
-from cvxscreen.screening.verdict import Verdict, judge
+from cvxscreen.screening.reduction import Verdict, judge
 from cvxscreen.solvers.interface import SubproblemSolver
 from cvxscreen.solvers.lp_svm import LP_SOLVERS, LpSolution, LpSvm, LpVerdict, screen_lp, solve_lp
 from cvxscreen.solvers.metric.solver import LISTED

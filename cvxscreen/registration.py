@@ -19,7 +19,6 @@ from cvxscreen._support.extensions import supplied, supply
 CVXPY = "cvxpy"
 
 SUPPLIES = {
-    "screening.reduce": "cvxscreen.screening.reduction:reduced_by",
     "cvxpy.solve": "cvxscreen.cvxpy_plugin.request:solve",
     "cvxpy.screened": "cvxscreen.cvxpy_plugin.plugin:screened_solve",
     "cvxpy.solver": "cvxscreen.cvxpy_plugin.cvxpy_solver:named_cvxpy_solver",

@@ -46,8 +46,7 @@ from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import canonicalise, standardise
 from cvxscreen.cvxpy_plugin.request import Report
 from cvxscreen.errors import CvxscreenError, NotScreenable
-from cvxscreen.screening.reduction import Prediction, Screening, Selection
-from cvxscreen.screening.verdict import judge
+from cvxscreen.screening.reduction import Prediction, Screening, Selection, judge
 from cvxscreen.solvers.interface import call_checked
 from cvxscreen.solvers.loop import run
 from cvxscreen.solvers.prediction import SMALL, PredictionRadius, accept_reduction

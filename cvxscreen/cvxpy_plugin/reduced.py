@@ -29,8 +29,7 @@ from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.request import Report, require_cvxpy_problem
 from cvxscreen.cvxpy_plugin.solution_cache import Fingerprints, fingerprints
 from cvxscreen.errors import NotCertified, NotScreenable
-from cvxscreen.screening.reduction import Screening, Selection
-from cvxscreen.screening.verdict import piece_masks
+from cvxscreen.screening.reduction import Screening, Selection, piece_masks
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.registry import builtin_takes
 

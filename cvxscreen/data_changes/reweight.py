@@ -29,7 +29,7 @@ from cvxscreen.core.losses import FIELDS, Losses
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.screening.verdict import Verdict, judge
+from cvxscreen.screening.reduction import Verdict, judge
 from cvxscreen.solvers.solution import Solution
 from cvxscreen.solvers.streamed import is_chunked
 

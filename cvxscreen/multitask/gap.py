@@ -42,7 +42,7 @@ from cvxscreen.bounds.regions import intercept_interval
 from cvxscreen.certificates.certificate import Certificate, piecewise_value
 from cvxscreen.errors import InvalidInput
 from cvxscreen.multitask.problem import Metric, MultiTask
-from cvxscreen.screening.verdict import Verdict
+from cvxscreen.screening.reduction import Verdict
 
 Array = NDArray[np.float64]
 

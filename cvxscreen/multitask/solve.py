@@ -58,7 +58,7 @@ from cvxscreen.multitask.task_solver import (
     solve_task,
     solve_tasks,
 )
-from cvxscreen.screening.verdict import Verdict, judge
+from cvxscreen.screening.reduction import Verdict, judge
 from cvxscreen.solvers.apg import auslender_teboulle, fista
 
 Array = NDArray[np.float64]

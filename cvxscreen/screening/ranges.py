@@ -42,7 +42,7 @@ from cvxscreen.core.duality import Point, margin_error
 from cvxscreen.core.losses import Codes, Piece
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
-from cvxscreen.screening.verdict import judge
+from cvxscreen.screening.reduction import judge
 
 Array = NDArray[np.float64]
 

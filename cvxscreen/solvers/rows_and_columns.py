@@ -25,8 +25,7 @@ from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.columns import column_counts, cut_often, entries
 from cvxscreen.designs.rows import Rows
-from cvxscreen.screening.reduction import Prediction, Selection
-from cvxscreen.screening.verdict import judge
+from cvxscreen.screening.reduction import Prediction, Selection, judge
 from cvxscreen.solvers.apg import Momentum
 from cvxscreen.solvers.column_systems import share_factors
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver, call_checked

@@ -18,8 +18,7 @@ from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
-from cvxscreen.screening.reduction import Screening
-from cvxscreen.screening.verdict import piece_masks
+from cvxscreen.screening.reduction import Screening, piece_masks
 from cvxscreen.solvers.interface import Start
 
 Array = NDArray[np.float64]

@@ -29,7 +29,7 @@ import cvxscreen
 from cvxscreen.bounds import named, named_pair
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Piece
-from cvxscreen.screening.verdict import judge
+from cvxscreen.screening.reduction import judge
 from cvxscreen.solvers.compiled_path.segments import suits
 
 # Seconds of the paper's Table 2 with SSNSV and with ESSNSV.

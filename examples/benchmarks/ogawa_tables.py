@@ -24,7 +24,7 @@ from paper_solver import walk
 import cvxscreen
 from cvxscreen.bounds import named
 from cvxscreen.core.closed_form import c_min
-from cvxscreen.screening.verdict import judge
+from cvxscreen.screening.reduction import judge
 
 FACTORS = (0.1, 1.0, 10.0)
 RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9, 0.99)

@@ -26,7 +26,7 @@ from cvxscreen.datasets import two_gaussians
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
-from cvxscreen.screening.verdict import judge
+from cvxscreen.screening.reduction import judge
 
 
 def linear_pieces(loss: str, d: int, seed: int) -> Problem:

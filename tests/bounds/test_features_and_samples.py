@@ -12,8 +12,7 @@ from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.screening.reduction import Screening
-from cvxscreen.screening.verdict import judge
+from cvxscreen.screening.reduction import Screening, judge
 
 NAMES = ("midpoint", "gap", "dual", "synergy", "joint")
 

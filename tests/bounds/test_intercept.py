@@ -17,7 +17,7 @@ from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
-from cvxscreen.screening.verdict import judge
+from cvxscreen.screening.reduction import judge
 
 WITH_B = [case for case in CASES if case.intercept]
 

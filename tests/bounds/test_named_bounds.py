@@ -20,7 +20,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
-from cvxscreen.screening.verdict import Verdict, judge
+from cvxscreen.screening.reduction import Verdict, judge
 
 GAPS = (1e-1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-9)
 

@@ -19,7 +19,7 @@ from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
-from cvxscreen.screening.verdict import judge
+from cvxscreen.screening.reduction import judge
 from cvxscreen.solvers.newton import Newton
 
 Interval = tuple[np.ndarray, np.ndarray]

@@ -15,8 +15,7 @@ from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem, ZeroQuadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.screening.reduction import Screening
-from cvxscreen.screening.verdict import judge
+from cvxscreen.screening.reduction import Screening, judge
 from cvxscreen.solvers.prox_newton import ProxNewton
 
 DATA = ("dense", "sparse", "float32", "scaled")

@@ -15,7 +15,7 @@ from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.screening.verdict import judge
+from cvxscreen.screening.reduction import judge
 
 
 def plain(A: np.ndarray, M: np.ndarray | None = None) -> Problem:

@@ -16,8 +16,7 @@ from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Losses, Piece
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.screening.reduction import Selection
-from cvxscreen.screening.verdict import judge
+from cvxscreen.screening.reduction import Selection, judge
 
 
 def perturbation(problem: Problem, codes: np.ndarray, reduced: Problem, x: Vector) -> Fraction:

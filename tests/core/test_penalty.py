@@ -18,7 +18,7 @@ from cvxscreen.core.penalty import L1, PSD, NonNegative, Penalty
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.screening.verdict import judge
+from cvxscreen.screening.reduction import judge
 from cvxscreen.solvers.registry import builtin_solver
 
 KINDS = ("L1", "x >= 0", "PSD")

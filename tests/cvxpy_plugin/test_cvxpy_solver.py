@@ -27,7 +27,7 @@ from cvxscreen.cvxpy_plugin.cvxpy_solver import (
 )
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.designs.rows import Rows
-from cvxscreen.screening.verdict import judge
+from cvxscreen.screening.reduction import judge
 from cvxscreen.solvers.loop import solve_screened
 
 INF = float("inf")

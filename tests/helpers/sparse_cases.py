@@ -15,7 +15,7 @@ from cvxscreen.core.losses import Piece
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.models.sparse import sparse_svm, sparse_svr
-from cvxscreen.screening.verdict import Verdict, judge
+from cvxscreen.screening.reduction import Verdict, judge
 from cvxscreen.solvers.lambda_max import lambda_max
 from cvxscreen.solvers.prox_newton import ProxNewton
 

@@ -18,7 +18,7 @@ from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.models.kernel import decision_function
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
-from cvxscreen.screening.verdict import judge
+from cvxscreen.screening.reduction import judge
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.smo import Smo
 

@@ -8,7 +8,7 @@ import pytest
 import cvxscreen
 from cvxscreen.bounds import BOUNDS, available, gap_ball, midpoint_ball, register
 from cvxscreen.errors import InvalidInput
-from cvxscreen.screening.verdict import Verdict
+from cvxscreen.screening.reduction import Verdict
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,7 @@ from cvxscreen import regression  # noqa: E402
 from cvxscreen.bounds import BOUNDS, CONES, PARAMETER_CHANGE, midpoint_ball  # noqa: E402
 from cvxscreen.bounds.regions import Ball, Region, TwoBalls  # noqa: E402
 from cvxscreen.core.losses import Piece  # noqa: E402
-from cvxscreen.screening.verdict import judge  # noqa: E402
+from cvxscreen.screening.reduction import judge  # noqa: E402
 
 DECISIONS = 50_000
 

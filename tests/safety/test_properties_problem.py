@@ -16,8 +16,7 @@ from cvxscreen.bounds.regions import Ball
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
-from cvxscreen.screening.reduction import Screening, Selection
-from cvxscreen.screening.verdict import judge
+from cvxscreen.screening.reduction import Screening, Selection, judge
 from cvxscreen.solvers.newton import Newton
 
 FEW = settings(max_examples=settings.default.max_examples // 2)

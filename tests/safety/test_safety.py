@@ -20,7 +20,7 @@ from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
-from cvxscreen.screening.verdict import Verdict, judge
+from cvxscreen.screening.reduction import Verdict, judge
 
 DECISIONS, DECISIONS_LONG = 10_000, 1_000_000
 """At least so many for each loss, and for all of them at length."""

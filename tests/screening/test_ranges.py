@@ -28,8 +28,7 @@ from cvxscreen.screening.ranges import (
     eps_interval,
     lam_interval,
 )
-from cvxscreen.screening.reduction import Selection
-from cvxscreen.screening.verdict import judge
+from cvxscreen.screening.reduction import Selection, judge
 from cvxscreen.solvers.newton import Newton
 
 DATA = ("plain", "scaled", "twins", "integer", "wide")

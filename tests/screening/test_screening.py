@@ -13,8 +13,7 @@ from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Losses, Piece
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import UnsafeEvidence
-from cvxscreen.screening.reduction import Prediction, Screening
-from cvxscreen.screening.verdict import Verdict, judge
+from cvxscreen.screening.reduction import Prediction, Screening, Verdict, judge
 
 
 def verdict(problem: Problem, codes: np.ndarray) -> Verdict:

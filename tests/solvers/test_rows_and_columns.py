@@ -19,8 +19,7 @@ from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.columns import OFTEN, by_columns, by_rows, column_counts, entries, narrowed
 from cvxscreen.designs.rows import Rows
-from cvxscreen.screening.reduction import Selection, _narrowed
-from cvxscreen.screening.verdict import judge
+from cvxscreen.screening.reduction import Selection, _narrowed, judge
 from cvxscreen.solvers import rows_and_columns
 from cvxscreen.solvers.apg import Apg, Momentum
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver

@@ -10,8 +10,7 @@ import cvxscreen
 from cvxscreen._support.limits import Limits
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.core.duality import reference_point, rescaled_point
-from cvxscreen.screening.reduction import Screening
-from cvxscreen.screening.verdict import judge
+from cvxscreen.screening.reduction import Screening, judge
 from cvxscreen.solvers import rows
 from cvxscreen.solvers.dual_active_set import DualActiveSet
 from cvxscreen.solvers.interface import Start

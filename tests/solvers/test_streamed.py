@@ -22,7 +22,7 @@ from cvxscreen.core.streamed import ChunkTerms, Unit
 from cvxscreen.designs.chunks import Chunks
 from cvxscreen.errors import InvalidInput
 from cvxscreen.out_of_core.streams import Blocks, Column, Local, Mapped, Source, Task
-from cvxscreen.screening.verdict import judge
+from cvxscreen.screening.reduction import judge
 from cvxscreen.solvers import streamed as chunked
 from cvxscreen.solvers.streamed import Pilot, pilot, proof_task
 

@@ -29,7 +29,7 @@ from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.screening.verdict import judge
+from cvxscreen.screening.reduction import judge
 
 LINEAR = ("hinge", "absolute", "quantile", "epsilon")
 ENDS = {"hinge": (-1.0, 0.0), "absolute": (-1.0, 1.0), "quantile": (-0.25, 0.75),

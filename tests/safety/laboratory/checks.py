@@ -10,7 +10,7 @@ import numpy as np
 from references import Reference
 from terms import OPEN, WRONG
 
-from cvxscreen.screening.verdict import Pieces
+from cvxscreen.screening.reduction import Pieces
 
 Key = tuple[str, str, str, str, str]
 """Model, loss, rule, design, dtype."""

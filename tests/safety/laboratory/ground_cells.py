@@ -22,7 +22,7 @@ from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem, Quadratic, ZeroQuadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.screening.verdict import judge
+from cvxscreen.screening.reduction import judge
 
 TOLERANCES = (1e-12, 1e-9, 1e-6, 1e-3)
 ROUNDING = 1e-13

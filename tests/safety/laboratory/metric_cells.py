@@ -20,7 +20,7 @@ from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem
 from cvxscreen.screening.ranges import lam_interval
-from cvxscreen.screening.verdict import judge
+from cvxscreen.screening.reduction import judge
 
 STEPS = 12
 ACROSS = ("pgb", *CONES)

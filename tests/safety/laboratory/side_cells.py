@@ -22,7 +22,7 @@ from cvxscreen.bounds import PAIRS, PARAMETER_CHANGE, available, named
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem
-from cvxscreen.screening.verdict import judge
+from cvxscreen.screening.reduction import judge
 
 
 class Constrained(Model):

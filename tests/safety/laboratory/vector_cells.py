@@ -16,8 +16,7 @@ from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.ranges import c_interval
-from cvxscreen.screening.reduction import Selection
-from cvxscreen.screening.verdict import judge
+from cvxscreen.screening.reduction import Selection, judge
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.prox_newton import ProxNewton
 

@@ -13,7 +13,7 @@ from cvxscreen.bounds.regions import Ball
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Piece
 from cvxscreen.datasets import two_gaussians
-from cvxscreen.screening.verdict import judge
+from cvxscreen.screening.reduction import judge
 from cvxscreen.solvers.compiled_path.loops import Data, Terms, charged, choose, radius
 from cvxscreen.solvers.compiled_path.segments import CompiledPath
 

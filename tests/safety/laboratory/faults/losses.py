@@ -6,7 +6,7 @@ from faults.table import DROPPED, SHRUNK, SIGN, SLACK, STRICT, SWAPPED, of
 
 pieces = of("core/losses.py", "core/test_pieces.py")
 losses = of("core/losses.py", "core/test_losses.py", "core/test_pieces.py")
-rules = of("screening/verdict.py", "bounds/test_features_and_samples.py",
+rules = of("screening/reduction.py", "bounds/test_features_and_samples.py",
            "screening/test_screening.py", "core/test_pieces.py")
 rounding = of("_support/rounding.py", "designs/test_rounding.py")
 balance = of("core/balance.py", "core/test_duality.py", "core/test_balance.py")
