@@ -377,9 +377,12 @@ def gap_above(
     high = (theta == hi) & (t - tiny >= b + e + q * hi)
     left = (lo == 0.0) | (t - tiny >= b - e)
     right = (hi == 0.0) | (t + tiny <= b + e)
-    same_piece = low | high | ((theta == 0.0) & left & right)
+    flat = left & right
+    same_piece = low | high | ((theta == 0.0) & flat)
     cancels = same_piece & (fy <= 16.0 * EPS * size)
-    return (1.0 - cancels) * (fy + 16.0 * EPS * size + 2.0 * steepest * error)
+    # The derivative in t: f' - theta, and f' is 0 wherever the margin may be on the zero piece.
+    slope = flat * np.abs(theta) + (1.0 - flat) * 2.0 * steepest
+    return (1.0 - cancels) * (fy + 16.0 * EPS * size + slope * error)
 
 
 _compiled_gap_above = compiled()(gap_above)

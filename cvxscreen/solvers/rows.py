@@ -434,7 +434,15 @@ class ScreenedRows(
             self.decide(self.predicted, refuted)
 
     def decide(self, predicted: int, refuted: int) -> None:
-        """Stop, or ask the solver for more."""
+        """Stop, or ask the solver for more; an answer that rounding refuses is moved off kinks."""
+        self.stop_or_go_on(predicted, refuted)
+        if self.finished and self.best is not None and not self.certified(self.best).ok:
+            moved = beyond_kinks(self.best)
+            if moved is not None and self.certified(moved).gap < self.certified(self.best).gap:
+                self.best = moved
+
+    def stop_or_go_on(self, predicted: int, refuted: int) -> None:
+        """Whether to stop, and what to ask of the solver next."""
         best, last = self.best, len(self.rounds) >= MAX_ROUNDS
         done = best is not None and best.relative_gap <= self.tol and self.certified(best).ok
         if best is None or last or done:
@@ -454,6 +462,25 @@ class ScreenedRows(
                 self.finished = self.schedule.factor < 1e-4
             else:
                 self.finished = stuck
+
+
+def beyond_kinks(point: Point) -> Point | None:
+    """`point` with x a little longer: hinges at their kink come to lie on their flat side.
+
+    A margin is known up to the rounding of a sum of products. Where C is large beside the slopes of
+    the terms at a kink (separable data), that rounding times C is what a certificate must charge,
+    and it may be more than the optimum itself; a longer x costs the square of what it is longer by.
+    None where no loss is flat beyond its kink.
+    """
+    problem = point.problem
+    f = problem.losses
+    flat = (f.q == 0) & (((f.hi == 0) & (f.b > f.e)) | ((f.lo == 0) & (f.b < -f.e)))
+    if not flat.any() or not np.isfinite(point.x).all():
+        return None
+    size = float(np.linalg.norm(point.x) * np.max(problem.sizes))
+    room = float(np.abs(f.b[flat]).min()) - float(f.e[flat].max())
+    longer = 1.0 + 4.0 * problem.design.forward_factor * size / room
+    return reference_point(problem, longer * point.x, point.theta, point.multipliers)
 
 
 def lowest_between(good: Point, far: Point) -> Point:

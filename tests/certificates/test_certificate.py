@@ -265,6 +265,21 @@ def test_the_noise_of_a_smooth_term_is_charged_as_it_changes_the_term() -> None:
             assert plain + 0.99 * (bound - plain) < worst
 
 
+def test_the_noise_of_a_term_on_its_flat_piece_is_charged_with_theta_alone() -> None:
+    """A steep hinge beyond its kink: the worst end is attained, a hundredth less is too little."""
+    one, noise = np.ones(1), 1e-6
+    columns = (one, 0.0 * one, 0.0 * one, -1e6 * one, 0.0 * one)  # 1e6 max(0, 1 - t)
+    for beyond in (2.0 * noise, 0.5):
+        t, theta = 1.0 + beyond, -0.3
+        bound = float(certificate.gap_above(t * one, theta * one, noise, 0.0 * one, *columns)[0])
+        plain, worst = -theta * beyond, -theta * (beyond + noise)
+        assert worst <= bound <= worst + 1e-14
+        assert plain + 0.99 * (bound - plain) < worst
+    # Within the noise of the kink the slope counts.
+    near = certificate.gap_above(one, -0.3 * one, noise, 0.0 * one, *columns)
+    assert near >= 1e6 * noise
+
+
 @pytest.mark.parametrize("loss", ["huber", "squared_hinge", "smoothed_hinge"])
 def test_smooth_losses_of_features_far_from_zero_are_certified(loss: str) -> None:
     """With a mean of 1e4 the margins' rounding is large, the terms' change by it is not."""

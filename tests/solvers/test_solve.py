@@ -96,3 +96,32 @@ def test_what_its_certificate_refuses_is_solved_again(
         found = cvxscreen.solve(problem)
         assert found.status == "optimal"
         assert cvxscreen.certify(problem, found.x, found.theta).ok
+
+
+def expressions(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Wide data as they are measured: few samples, numbers up to 1e4, none below 0."""
+    rng = np.random.default_rng(seed)
+    X = np.exp(rng.normal(4.5, 1.5, 600) + 0.5 * rng.standard_normal((40, 600)))
+    return X, np.where(X[:, 0] > np.median(X[:, 0]), 1.0, -1.0)
+
+
+@pytest.mark.parametrize("C", [1e-4, 1.0, 1e4])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_separable_data_of_large_numbers(C: float, intercept: bool) -> None:
+    """A margin's rounding times C is more than the optimum: hinges end beyond their kink."""
+    X, y = expressions()
+    problem = cvxscreen.svm(X, y, C=C, intercept=intercept)
+    found = cvxscreen.solve(problem)
+    assert found.status == "optimal"
+    standard = cvxscreen.svm(X / 1e4, y, C=1e8 * C, intercept=intercept)
+    assert found.value == pytest.approx(1e-8 * cvxscreen.solve(standard).value, rel=2e-6)
+
+
+@pytest.mark.parametrize("C", [1.0, 100.0])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_where_a_margin_is_too_coarse_the_answer_is_still_told(C: float, intercept: bool) -> None:
+    """Two slopes at every kink: what rounding costs cannot be avoided, and is said, no error."""
+    X, y = expressions()
+    found = cvxscreen.solve(cvxscreen.regression(X, y, C=C, intercept=intercept))
+    assert found.status in ("optimal", "inaccurate")
+    assert found.certificate.relative_gap <= 1e-3
