@@ -165,12 +165,7 @@ def solve(
     if start is not None:
         one_of("start", start, Solution, "what `solve` returned for such a problem is needed")
     check_request(mode, tol)
-    chosen = bound_table.default_bounds(problem)
-    if bounds is not None:
-        chosen = tuple(
-            bound if callable(bound) else bound_table.fitting(problem, bound)
-            for bound in _names(bounds)
-        )
+    chosen = chosen_bounds(problem, bounds)
     if problem.n > LISTED and chosen != bound_table.default_bounds(problem):
         raise InvalidInput(
             f"`bounds` is {bounds!r}; a set of {problem.n:,} terms is screened by 'midpoint' only."
@@ -191,6 +186,17 @@ def solve(
             limits=limits if limited else UNLIMITED,
             on_round=show if progress else None,
         )
+
+
+def chosen_bounds(problem: Problem, bounds: Any) -> tuple[Bound, ...]:
+    """The bounds that are asked for by name or as functions, or the usual ones for None."""
+    if bounds is None:
+        return bound_table.default_bounds(problem)
+    given = (bounds,) if isinstance(bounds, str) or callable(bounds) else bounds
+    return tuple(
+        bound if callable(bound) else bound_table.fitting(problem, bound)
+        for bound in _names(given)
+    )
 
 
 def _names(bounds: Any) -> tuple[Any, ...]:

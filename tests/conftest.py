@@ -84,9 +84,9 @@ def screened_whatever_its_size() -> None:
 @pytest.fixture(autouse=True, scope="session")
 def plain_solves_are_known() -> None:
     """The first problem that is not recognised gives a warning; here they are meant."""
-    from cvxscreen.cvxpy_plugin import plugin
+    from cvxscreen.cvxpy_plugin import request
 
-    plugin.ALREADY_SAID.append("the tests know")
+    request.ALREADY_SAID.append("the tests know")
 
 
 @pytest.fixture(autouse=True)

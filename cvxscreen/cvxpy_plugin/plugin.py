@@ -7,7 +7,6 @@ CVXPY's.
 
 from __future__ import annotations
 
-import warnings
 from contextlib import nullcontext
 from dataclasses import replace
 from time import perf_counter
@@ -43,6 +42,7 @@ from cvxscreen.cvxpy_plugin.request import (
     ignore_warnings,
     installed,
     plain,
+    warn_once,
 )
 from cvxscreen.cvxpy_plugin.solution_cache import (
     LastSolution,
@@ -54,7 +54,7 @@ from cvxscreen.cvxpy_plugin.solution_cache import (
     store_solution,
 )
 from cvxscreen.designs.rows import Rows
-from cvxscreen.errors import NotScreenable, NotScreenedWarning
+from cvxscreen.errors import NotScreenable
 from cvxscreen.solvers.compiled_path.segments import before_loading, ready
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.loop import solve_screened
@@ -95,7 +95,7 @@ def screened_solve(problem: Any, request: Request) -> Any:
     if isinstance(found, str):
         value = plain(problem, request, found, DEFAULT if found == NO_SIDE else None)
         if not (found == NO_SIDE or found.endswith(CANNOT_PAY)):
-            _warn_once(found)
+            warn_once(found)
         return value
     spent = perf_counter() - began
     request.check_options(problem)
@@ -127,27 +127,6 @@ def _screened_beside(
     if isinstance(outcome, Report):
         request.say(outcome)
     return outcome
-
-
-ALREADY_SAID: list[str] = []
-"""The reason that this process was warned about; tests that are not about the warning fill it."""
-
-CALLS_BETWEEN = 6
-"""From `_warn_once` up to the line that called ``prob.solve``: `screened_solve`, the two functions
-``solve`` of `request` and `registration`, and CVXPY's."""
-
-
-def _warn_once(reason: str) -> None:
-    """Say for the first problem of a process that is not recognised why it was solved plainly."""
-    if not ALREADY_SAID:
-        ALREADY_SAID.append(reason)
-        warnings.warn(
-            f"cvxscreen did not recognise this problem, and CVXPY solved it plainly: {reason}. "
-            "`print(cvxscreen.explain(prob))` says more, docs/cvxpy.md what is screened. This is "
-            "said once; the report (`cvxscreen.Report.of(prob)`) and `verbose=True` say it always.",
-            NotScreenedWarning,
-            stacklevel=CALLS_BETWEEN,
-        )
 
 
 def _recognised(problem: Any, request: Request) -> Found | str:

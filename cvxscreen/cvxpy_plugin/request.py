@@ -38,7 +38,7 @@ from cvxpy.utilities.warn import warn
 from cvxscreen._support.extensions import supplied
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import check_request, one_of
-from cvxscreen.errors import InvalidInput
+from cvxscreen.errors import InvalidInput, NotScreenedWarning
 
 TIGHT: dict[str, dict[str, Any]] = {
     "SCS": {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iters": 200_000},
@@ -213,8 +213,32 @@ def solve(
     request.check()
     useless = request.why_plain(problem)
     if useless:
-        return plain(problem, request, useless)
+        value = plain(problem, request, useless)
+        if useless.endswith(OF_A_KIND):
+            warn_once(useless, CALLS_BETWEEN - 1)
+        return value
     return supplied("cvxpy.screened")(problem, request)
+
+
+ALREADY_SAID: list[str] = []
+"""The reason that this process was warned about; tests that are not about the warning fill it."""
+
+CALLS_BETWEEN = 6
+"""From `warn_once` up to the line that called ``prob.solve``: `screened_solve`, the two functions
+``solve`` of `request` and `registration`, and CVXPY's."""
+
+
+def warn_once(reason: str, calls: int = CALLS_BETWEEN) -> None:
+    """Say for the first problem of a process that is not recognised why it was solved plainly."""
+    if not ALREADY_SAID:
+        ALREADY_SAID.append(reason)
+        warnings.warn(
+            f"cvxscreen did not recognise this problem, and CVXPY solved it plainly: {reason}. "
+            "`print(cvxscreen.explain(prob))` says more, docs/cvxpy.md what is screened. This is "
+            "said once; the report (`cvxscreen.Report.of(prob)`) and `verbose=True` say it always.",
+            NotScreenedWarning,
+            stacklevel=calls,
+        )
 
 
 @dataclass(frozen=True)
@@ -401,6 +425,8 @@ class Report(Record):
     >>> report = cvxscreen.Report.of(prob)
     >>> report.recognised, report.terms, bool(report.relative_gap <= 1e-6)
     (True, 200, True)
+    >>> 0.0 <= report.saved <= 1.0
+    True
     """
 
     recognised: bool
@@ -440,6 +466,14 @@ class Report(Record):
             )
         return found
 
+    @property
+    def saved(self) -> float:
+        """Share of the loss terms that the solver did not see; 0 after a plain solve.
+
+        What a plain solve would have taken is not guessed: `verify` measures it.
+        """
+        return 1.0 - self.kept / self.terms if self.recognised and self.terms else 0.0
+
     def _brief(self) -> str:
         if not self.recognised:
             return f"solved plainly by CVXPY ({self.reason})"
@@ -458,6 +492,7 @@ class Report(Record):
             [
                 ("terms", self.terms),
                 ("seen by the solver (kept)", self.kept),
+                ("saved: terms not seen", f"{self.saved:.1%}"),
                 *([("left out on a prediction", guessed)] if guessed else []),
                 *((f"proven at the end: {name}", count) for name, count in proven.items()),
                 ("features dropped", self.dropped),
@@ -549,6 +584,9 @@ EXPONENTIAL = frozenset(
     )
 )
 """Atoms that need the exponential cone, named in a refusal."""
+
+OF_A_KIND = "is of a kind that cannot be screened"
+"""How a refusal ends that is no matter of size."""
 
 CANNOT_PAY = "leaving some out cannot pay"
 """How the recogniser's refusals end that are, like those of this module, a matter of size."""
@@ -807,7 +845,7 @@ class _Walk:
                 wide, coordinates = wide + entries, coordinates + count
         if self.foreign and self.foreign_rows >= 0.5 * terms:
             named = ", ".join(sorted(self.foreign))
-            return Size(reason=f"its loss ({named}) is of a kind that cannot be screened")
+            return Size(reason=f"its loss ({named}) {OF_A_KIND}")
         squared = sum(variables[key].size for key in tall & self.squared)
         held = 2 * squared >= sum(variables[key].size for key in tall) > 0
         bound = any(ids <= tall | broad for ids in self.constrained)

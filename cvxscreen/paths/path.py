@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen import bounds
 from cvxscreen._support.extensions import or_cvxpy
 from cvxscreen._support.limits import TIME, UNLIMITED, Limits, Progress
 from cvxscreen._support.validation import (
@@ -30,6 +29,8 @@ from cvxscreen._support.validation import (
     tolerance,
     word,
 )
+from cvxscreen.api import chosen_bounds
+from cvxscreen.bounds import Bound, default_bounds, moved
 from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.certificates.metric import certify_metric
 from cvxscreen.core.duality import reference_point
@@ -86,6 +87,7 @@ def path(
     tol: float = 1e-6,
     mode: str = "certified",
     solver: str | SubproblemSolver = "auto",
+    bounds: str | Bound | Sequence[str | Bound] | None = None,
     progress: bool = False,
     checkpoint: str | FilePath | None = None,
     time_limit: float | None = None,
@@ -119,6 +121,9 @@ def path(
         As in `solve`. ``"auto"`` (or ``"builtin"``) takes the compiled solver where the data are
         dense with few coordinates, and the ordinary loop for any point that its certificate
         refuses; ``"newton"`` is the ordinary loop from the start.
+    bounds : str, Bound or a sequence of them, optional
+        As in `solve`, for every point; they are what ``before`` records as well. The ordinary loop
+        follows them. Tasks, an LP-SVM and metric learning over lambda have rules of their own.
     progress : bool
         Show a bar with the time left.
     checkpoint : str or Path, optional
@@ -178,6 +183,14 @@ def path(
     if not isinstance(solver, SubproblemSolver):
         word("solver", solver, NEEDED)
     metric = over == "lam" and isinstance(problem, Problem) and is_metric(problem)
+    asked: tuple[Bound, ...] | None = None
+    if bounds is not None and isinstance(problem, Problem) and not metric:
+        asked = chosen_bounds(problem, bounds)
+    elif bounds is not None:
+        raise InvalidInput(
+            f"`bounds` is {bounds!r}; a path over C or tau takes bounds, and one over lambda for "
+            "features and samples. This one is screened by rules of its own."
+        )
     if values is None and (eps is not None or not metric):
         raise InvalidInput(f"`values` is missing: give the values of {over}.")
     if isinstance(problem, LpSvm):
@@ -215,7 +228,7 @@ def path(
         first, last = eps_range(problem, eps, checked_values(values))
         points = Points()
         run = Run(problem, points, min(tol, EXACT * eps), mode, solver, limits=limits,
-                  max_iter=max_iter)
+                  max_iter=max_iter, bounds=asked)
         steps = EpsRun(run, first, last, eps)
         return _followed(steps, None, Checkpoint(None, ""), problem.n, progress, one=True)
     grid = checked_values(metric_grid(problem) if values is None else values)
@@ -234,6 +247,7 @@ def path(
         problem, points, tol, mode, solver, over, limits=limits, max_iter=max_iter,
         recorded=checkpoint is not None,
         alone=len(grid) == 1 and time_limit is None,
+        bounds=asked,
     )
     return _followed(followed, grid, saved, problem.n, progress, one=checkpoint is not None)
 
@@ -340,15 +354,17 @@ class Run:
         alone: bool = False,
         limits: Limits = UNLIMITED,
         max_iter: int | None = None,
+        bounds: tuple[Bound, ...] | None = None,
     ) -> None:
         self.problem, self.points, self.over = problem, points, over
-        self.tol, self.mode, self.solver = tol, mode, solver
+        self.tol, self.mode, self.solver, self.bounds = tol, mode, solver, bounds
         self.recorded, self.limits, self.max_iter = recorded, limits, max_iter
         self.previous: Solution | None = None
         self.small: CompiledPath | None = None
         self.path_cache = PathCache()
         self.missed, self.note, self.ended = 0, "", False
-        plain = over == "C" and max_iter is None  # the compiled loop counts no iterations
+        # The compiled loop counts no iterations, and has a bound of its own.
+        plain = over == "C" and max_iter is None and bounds is None
         # A value alone is a solve, by whichever engine `solve` takes.
         self.alone = alone and plain and not recorded
         self.waiting = plain and not self.alone and compiled_path(problem, solver, many=True)
@@ -445,7 +461,9 @@ class Run:
         if self.alone:
             found = solve_problem(here, tol=self.tol, mode=self.mode, solver=self.solver)
         else:
-            found = solve_screened(here, inner, mode=self.mode, tol=self.tol, start=start)
+            found = solve_screened(
+                here, inner, mode=self.mode, tol=self.tol, start=start, bounds=self.bounds
+            )
         point = _record_of(found, perf_counter() - began)
         if point.status == TIME:
             self.limits.spent()  # this point is not finished, so it does not count
@@ -455,7 +473,7 @@ class Run:
         if isinstance(point.before, LazyRates):  # from the records, which are kept anyway
             last = partial(_last, self.points, len(self.points) - 1)
             point = replace(point, before=LazyRates(
-                partial(_proven_before, self.problem, value, last, self.over)
+                partial(_proven_before, self.problem, value, last, self.over, self.bounds)
             ))
         self.note = f"{self.over}={value:.3g}, kept {point.kept:,}, gap {point.relative_gap:.1e}"
         if self.small is not None:
@@ -529,15 +547,16 @@ def _point(
 
 
 def _proven_before(
-    problem: Problem, value: float, before: Callable[[], Pair] | None, over: str = "C"
+    problem: Problem, value: float, before: Callable[[], Pair] | None, over: str = "C",
+    asked: tuple[Bound, ...] | None = None,
 ) -> dict[str, float]:
     """What the point before proves at `value`, as in `solve_screened`."""
     if before is None:
         return dict(NOTHING)
     last, x, theta = before()
     here = problem.with_(**{over: value})
-    point = bounds.moved(here, reference_point(problem.with_(**{over: last}), x, theta))
-    shares = shares_proven(here, bounds.default_bounds(here), point)
+    point = moved(here, reference_point(problem.with_(**{over: last}), x, theta))
+    shares = shares_proven(here, asked or default_bounds(here), point)
     return {kind: shares[kind] for kind in (*NOTHING, "dropped") if kind in shares}
 
 

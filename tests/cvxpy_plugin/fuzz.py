@@ -31,7 +31,7 @@ import cvxpy as cp  # noqa: E402
 import numpy as np  # noqa: E402
 
 from cvxscreen import cvxpy_plugin  # noqa: E402
-from cvxscreen.cvxpy_plugin import plugin, request  # noqa: E402
+from cvxscreen.cvxpy_plugin import request  # noqa: E402
 
 cvxpy_plugin.register()
 
@@ -439,7 +439,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--kinds", nargs="*", choices=list(GRAMMARS), default=list(GRAMMARS))
     given = parser.parse_args(arguments)
     request.STEP_ASIDE = False  # these problems are small
-    plugin.ALREADY_SAID.append("plain solves are meant")
+    request.ALREADY_SAID.append("plain solves are meant")
     lines = campaign(given.out, given.first, given.problems, given.kinds)
     for line in lines:
         if line["difference"]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cvxscreen
-from cvxscreen.cvxpy_plugin import plugin
+from cvxscreen.cvxpy_plugin import request
 from cvxscreen.errors import NotScreenedWarning
 
 N, D = 300, 5
@@ -39,7 +39,7 @@ def small_svm() -> Any:
 @pytest.fixture
 def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a new process."""
-    monkeypatch.setattr(plugin, "ALREADY_SAID", [])
+    monkeypatch.setattr(request, "ALREADY_SAID", [])
 
 
 def said(problem: Any, **options: Any) -> list[warnings.WarningMessage]:
@@ -59,6 +59,20 @@ def test_the_first_problem_that_is_not_recognised_gives_one_warning_where_it_was
     assert warning.filename == __file__
     assert not said(problem)
     assert not said(least_squares())
+
+
+@pytest.mark.usefixtures("nothing_said")
+def test_a_loss_that_cannot_be_screened_gives_the_warning_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("cvxscreen.cvxpy_plugin.request.STEP_ASIDE", True)
+    w = cp.Variable(D)
+    losses = cp.sum(cp.logistic(np.ones((5000, D)) @ w))
+    logistic = cp.Problem(cp.Minimize(losses + cp.sum_squares(w)))
+    (warning,) = said(logistic)
+    assert "logistic" in str(warning.message)
+    assert warning.filename == __file__
+    assert not said(logistic)
 
 
 @pytest.mark.usefixtures("nothing_said")

@@ -11,11 +11,11 @@ from typing import Any
 import cvxpy as cp
 
 import cvxscreen
-from cvxscreen.cvxpy_plugin import plugin, request
+from cvxscreen.cvxpy_plugin import request
 
 cvxscreen.registration.register()
 request.STEP_ASIDE = False
-plugin.ALREADY_SAID.append("none of these problems is meant to be screened")
+request.ALREADY_SAID.append("none of these problems is meant to be screened")
 _plain = cp.Problem.solve
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import cvxscreen
 from cvxscreen import path as solve_path
+from cvxscreen.bounds.regions import Ball
 from cvxscreen.datasets import heavy_tailed_regression, two_gaussians
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.paths import path as path_run
@@ -150,3 +151,28 @@ def test_plot_and_progress(capsys) -> None:
     found = solve_path(cvxscreen.svm(X, Y), values=GRID[:3], progress=True)
     assert len(found.plot().axes) >= 2
     assert capsys.readouterr().out == ""
+
+
+def test_a_path_is_screened_by_the_bounds_that_are_asked_for() -> None:
+    X, y = cvxscreen.datasets.two_gaussians(300, 4)
+    problem, values = cvxscreen.svm(X, y), [0.01, 0.0102, 0.0104]
+    asked: list[int] = []
+
+    def watched(here: cvxscreen.Problem, point: cvxscreen.Point) -> Ball:
+        asked.append(here.n)
+        return cvxscreen.bounds.gap_ball(here, point)
+
+    usual = cvxscreen.path(problem, values=values, mode="safe", tol=1e-9)
+    for bounds in ("gap", ["gap"], watched):
+        found = cvxscreen.path(problem, values=values, mode="safe", tol=1e-9, bounds=bounds)
+        for one, other in zip(found.points, usual.points, strict=True):
+            assert one.relative_gap <= 1e-9
+            assert one.objective == pytest.approx(other.objective, rel=1e-8)
+        # The gap ball is the larger one: it proves less before a solve.
+        assert 0 < found.points[2].before["zero"] < usual.points[2].before["zero"]
+    assert asked
+    with pytest.raises(UnknownName, match="nonsense"):
+        cvxscreen.path(problem, values=values, bounds="nonsense")
+    metric = cvxscreen.rtlm(X, cvxscreen.triplets(X, y, 2), 100.0)
+    with pytest.raises(InvalidInput, match=r"`bounds`.*rules of its own"):
+        cvxscreen.path(metric, over="lam", values=[200.0, 100.0], bounds="gb")
