@@ -30,7 +30,8 @@ from cvxscreen.core.duality import Point, margin_error
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.protocols import Design
 
-__all__ = ["OverWeights", "WeightSet", "left_out_margins", "over_weights", "takes_left_out"]
+__all__ = ["OverWeights", "WeightSet", "left_out_margins", "over_weights", "takes_left_out",
+           "takes_weights"]
 
 Array = NDArray[np.float64]
 
@@ -47,10 +48,21 @@ BLOCK = 2**22
 
 
 def takes_left_out(point: Point) -> bool:
-    """Whether `left_out_margins` applies: every coordinate penalised, nothing but losses and M."""
+    """Whether `left_out_margins` applies: no side constraints, one unpenalised coordinate at most.
+
+    Where there is one, M is diagonal.
+    """
+    form = point.problem.quadratic
+    count = int(form.free.sum())
+    fits = count == 0 or (count == 1 and form.matrix is None)
+    return fits and point.problem.side is None and bool(np.isfinite(point.gap))
+
+
+def takes_weights(point: Point) -> bool:
+    """Whether `over_weights` applies: every coordinate penalised, nothing but losses and M."""
     problem = point.problem
-    plain = problem.side is None and problem.penalty is None and problem.quadratic.matrix is None
-    return plain and not problem.quadratic.free.any() and bool(np.isfinite(point.gap))
+    plain = problem.penalty is None and problem.quadratic.matrix is None
+    return plain and not problem.quadratic.free.any() and takes_left_out(point)
 
 
 def left_out_margins(point: Point) -> tuple[Array, Array]:
@@ -61,12 +73,13 @@ def left_out_margins(point: Point) -> tuple[Array, Array]:
 
     ::
 
-        centre  (x + x_theta + theta_i M^{-1} a_i) / 2 radius  sqrt(G + |d - theta_i M^{-1} a_i|^2 /
-        4)  <=  sqrt(G + (|d| + |theta_i| |a_i|)^2 / 4)
+        centre  (x + x_theta + theta_i M^{-1} a_i) / 2
+        radius  sqrt(G + |d - theta_i M^{-1} a_i|^2 / 4)  <=  sqrt(G + (|d| + |theta_i| |a_i|)^2/4)
 
-    (`cvxscreen.bounds.midpoint_ball` of the pair with ``theta_i = 0``). At an exact optimum the
-    interval is from ``t_i`` to ``t_i + theta_i |a_i|^2``, and a term with ``theta_i = 0`` changes
-    nothing.
+    (`cvxscreen.bounds.midpoint_ball` of the pair with ``theta_i = 0``; under a penalty or in a cone
+    too, where ``x_theta`` is the proximal point at the old slopes and G holds the penalty's term.)
+    At an exact optimum the interval is from ``t_i`` to ``t_i + theta_i |a_i|^2``, and a term with
+    ``theta_i = 0`` changes nothing. Beside an unpenalised coordinate see `_beside_an_intercept`.
 
     Parameters
     ----------
@@ -80,21 +93,175 @@ def left_out_margins(point: Point) -> tuple[Array, Array]:
         Rounded outward.
     """
     problem = point.problem
+    if problem.quadratic.free.any():
+        return _beside_an_intercept(point)
+    base, error, n_i, distance = _at_the_midpoint(point)
+    # Both ends grow with the norm, so that an upper bound of it serves a dense M as well.
+    pulled = point.theta * n_i**2
+    error = error + (gamma(2 * problem.d + 24) + 4.0 * UNIT) * np.abs(pulled)
+    away = up(1.0, 16) * (distance + np.abs(point.theta) * n_i)
+    radius = up(1.0, 16) * np.sqrt(up(point.terms) + 0.25 * away * away)
+    return outward(base + 0.5 * pulled, up(1.0, 8) * (n_i * radius + error))
+
+
+def _at_the_midpoint(point: Point) -> tuple[Array, Array, Array, float]:
+    """Margins of ``(x + x_theta)/2``, their errors, norms rounded up, and ``|x - x_theta|``."""
+    problem = point.problem
     n_i = problem.norms * (1.0 + gamma(problem.d + 8))
-    size = np.abs(point.theta)
     other = problem.design.forward(point.x_theta)
-    pulled = point.theta * problem.norms**2
-    middle = 0.5 * (point.margins + other + pulled)
     error = 0.5 * (
         point.margin_error
         + margin_error(problem, point.x_theta)
         + n_i * (point.dual_error + problem.drift)
-        + gamma(2 * problem.d + 24) * np.abs(pulled)
-    ) + 4.0 * UNIT * (np.abs(point.margins) + np.abs(other) + np.abs(pulled))
+    ) + 4.0 * UNIT * (np.abs(point.margins) + np.abs(other))
     distance = up(point.primal_dual_distance, problem.d + 8) + point.dual_error + problem.drift
-    away = up(1.0, 16) * (distance + size * n_i)
-    radius = up(1.0, 16) * np.sqrt(up(point.terms) + 0.25 * away * away)
-    return outward(middle, up(1.0, 8) * (n_i * radius + error))
+    return 0.5 * (point.margins + other), error, n_i, distance
+
+
+@dataclass(frozen=True, eq=False)
+class _Mix:
+    """A direction of the slopes that changes ``s = sum_i a_i,free theta_i`` by one, and its cost.
+
+    Attributes
+    ----------
+    room : float
+        How far it may be gone; 0 where there is none.
+    slopes : array, shape (n,)
+        The direction.
+    error : float
+        Of the one unit.
+    rate, bend : float
+        What a way tau adds to the Fenchel-Young terms: at most ``rate tau + bend tau^2 / 2``.
+    products, products_error : array, shape (n,)
+        ``<a_i, M^{-1} A' slopes>``, penalised coordinates only.
+    length : float
+        Upper bound of ``|A' slopes|``.
+    """
+
+    room: float
+    slopes: Array
+    error: float
+    rate: float
+    bend: float
+    products: Array
+    products_error: Array
+    length: float
+
+
+def _mix(point: Point, sign: float) -> _Mix:
+    """The terms at a kink of their loss, or else on a parabola, that move s by `sign`.
+
+    At a kink any slope in the box has the Fenchel-Young term 0, so that moving costs nothing. They
+    take part by the room that they have; on parabolas, by how little it costs.
+    """
+    problem, theta, f = point.problem, point.theta, point.problem.losses
+    a = problem.free_columns[:, 0]
+    way = sign * np.sign(a)
+    end = np.where(way > 0.0, f.hi, f.lo)
+    end = np.where((f.e > 0.0) & (way * theta < 0.0), 0.0, end)  # a kink of the conjugate
+    room = np.where(way == 0.0, 0.0, way * (end - theta))
+    knot = f.b + f.e * np.where(theta == 0.0, way, np.sign(theta)) + f.q * theta
+    off = np.maximum(way * (knot - point.margins), 0.0) + point.margin_error
+    off = off + 8.0 * UNIT * (np.abs(knot) + np.abs(f.b) + f.e + np.abs(point.margins))
+    near = np.sqrt(point.terms + 0.5 * point.primal_dual_distance**2) * problem.norms
+    able = (room > 0.0) & (off <= near + 16.0 * point.margin_error)
+    flat = able & (f.q == 0.0) & np.isfinite(room)
+    if flat.any():
+        share = np.where(flat, room, 0.0)
+    else:
+        share = np.where(able & (f.q > 0.0), np.abs(a) / np.where(f.q > 0.0, f.q, 1.0), 0.0)
+    total = float(np.abs(a) @ share)
+    if not (0.0 < total < np.inf):
+        nothing = np.zeros(problem.n)
+        return _Mix(0.0, nothing, 0.0, 0.0, 0.0, nothing, nothing, 0.0)
+    slopes = way * share / total
+    used = np.flatnonzero(slopes)
+    size = np.abs(slopes[used])
+    most = 0.999 * float(np.min(room[used] / size))
+    pull = problem.quadratic.solve(problem.design.adjoint(slopes))
+    inexact = 4.0 * UNIT * problem.quadratic.norm(pull) + up(
+        problem.design.adjoint_factor * float(size @ problem.rounding_norms[used]), problem.n
+    )
+    n_i = problem.norms * (1.0 + gamma(problem.d + 8))
+    return _Mix(
+        min(most, 1e300), slopes, gamma(problem.n + 8) * 2.0,
+        up(float(size @ off[used]), len(used)),
+        up(float(np.square(size) @ f.q[used]), len(used) + 8),
+        problem.design.forward(pull), margin_error(problem, pull) + n_i * inexact,
+        up(problem.quadratic.norm(pull), problem.d + 8) + inexact,
+    )
+
+
+def _beside_an_intercept(point: Point) -> tuple[Array, Array]:
+    """`left_out_margins` with one unpenalised coordinate, b, of which no ball knows anything.
+
+    For slopes theta in their boxes, balanced or not, with ``s = sum_i a_i,free theta_i + q_free``
+    and w the penalised coordinates
+
+    ::
+
+        (b* - b) s + |w* - (w + w_theta)/2|^2  <=  sum_i FY_i + |w - w_theta|^2 / 4
+
+    as the optimal value lies above that of the dual with b fixed and below that at x, either by
+    half a square. At s = 0 it is the midpoint ball. With ``s = h a_i,free`` it bounds the margin of
+    term i itself, from above for h > 0 and from below for h < 0:
+
+    ::
+
+        <a_i, x*>  <=  <a_i, (w + w_theta)/2> + a_i,free b + (sum FY + |w - w_theta|^2/4) / h
+                       + h |a_i|^2 / 4
+
+    Without the slope of term i, and ``tau = a_i,free (theta_i + h)`` of a mix u of terms at a kink
+    in its place, at an exact optimum that is ``t_i + (theta_i + h)^2 |a_i - a_i,free u|^2 / 4h``:
+    the interval is from ``t_i`` to ``t_i + theta_i |a_i - a_i,free u|^2``, as if the data were
+    centred at u.
+    """
+    problem, theta = point.problem, point.theta
+    [free] = np.flatnonzero(problem.quadratic.free)
+    a = problem.free_columns[:, 0]
+    size = np.abs(a)
+    base, error, n_i, distance = _at_the_midpoint(point)
+    residual = float(point.At_theta[free] + problem.linear[free])
+    unbalanced = abs(residual) * (1.0 + 4.0 * UNIT) + problem.imbalance + up(
+        (problem.design.adjoint_factor + gamma(problem.n)) * float(np.abs(theta) @ size), 8
+    )
+    mixes = {sign: _mix(point, sign) for sign in (1.0, -1.0)}
+    ends = []
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        for side in (-1.0, 1.0):  # of h: the lower end, then the upper one
+            best = np.full(problem.n, np.inf)
+            for sign, mix in mixes.items():
+                own = mix.slopes * a * sign  # what of the mix would be the term's own
+                others = 1.0 - own
+                centred = n_i**2 - 2.0 * a * sign * mix.products + (a * mix.length) ** 2
+                h = np.sqrt(theta**2 + 4.0 * point.terms / np.maximum(centred, 1e-12 * n_i**2))
+                # s moves by `sign` only: of the other sign of a (theta + h) nothing is taken.
+                eta = np.clip(sign * a * (theta + side * h), 0.0, mix.room * others) / (sign * a)
+                tau = np.abs(a * eta) / others
+                gone = theta + tau * mix.slopes
+                h = side * (eta - theta)
+                off = (unbalanced + tau * mix.error) / size + 16.0 * UNIT * (
+                    np.abs(gone) + tau / size + np.abs(theta)
+                )
+                cross = gone * tau * mix.products
+                product = gone * n_i**2 - tau * mix.products
+                inexact = gamma(2 * problem.d + 32) * (np.abs(gone) * n_i + tau * mix.length) * n_i
+                inexact = inexact + tau * mix.products_error
+                square = (gone * n_i) ** 2 - 2.0 * cross + (tau * mix.length) ** 2
+                square = square + 2.0 * np.abs(gone) * (inexact + tau * mix.products_error)
+                square = square + gamma(2 * problem.d + 32) * (
+                    (gone * n_i) ** 2 + 2.0 * np.abs(cross) + (tau * mix.length) ** 2
+                )
+                away = distance + np.sqrt(np.maximum(square, 0.0))
+                above = point.terms + tau * mix.rate + 0.5 * tau * tau * mix.bend + 0.25 * away**2
+                reach = up(1.0, 32) * (
+                    above / (h - off) + 0.25 * (h + off) * n_i**2 + 0.5 * inexact + error
+                ) + 0.5 * side * product
+                good = (h - off > 0.0) & (others > 0.0) & np.isfinite(reach)
+                best = np.where(good, np.minimum(best, reach), best)
+            ends.append(best)
+    rounding = 8.0 * UNIT * (np.abs(base) + np.abs(theta) * n_i**2)
+    return base - ends[0] - rounding, base + ends[1] + rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +364,7 @@ def over_weights(point: Point, functionals: Design, weights: WeightSet) -> OverW
     Parameters
     ----------
     point : Point
-        Of a problem for which `takes_left_out` holds.
+        Of a problem for which `takes_weights` holds.
     functionals : Design
         The rows z, with the coordinates of the problem.
     weights : WeightSet

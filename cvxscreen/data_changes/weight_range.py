@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import choice, finite, number, positive
-from cvxscreen.bounds.data_changes import OverWeights, WeightSet, over_weights, takes_left_out
+from cvxscreen.bounds.data_changes import OverWeights, WeightSet, over_weights, takes_weights
 from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.reweight import accepted
@@ -181,7 +181,7 @@ def weight_range(
     """
     problem = accepted(solution)
     point = solution.point()
-    if not (takes_left_out(point) and isinstance(problem.design, Rows)):
+    if not (takes_weights(point) and isinstance(problem.design, Rows)):
         raise InvalidInput(
             "`solution` is of a problem with an intercept, an L1 term, constraints or a kernel; "
             "ranges of weights are for `svm` and `regression` without them (for an intercept put a "

@@ -9,17 +9,20 @@ import numpy as np
 import pytest
 from strategies import CASES, Case, build, points, reference, solved
 
-from cvxscreen import svm
+from cvxscreen import Quadratic, regression, solve, svm
 from cvxscreen.bounds import data_changes
 from cvxscreen.bounds.data_changes import (
     WeightSet,
     left_out_margins,
     over_weights,
     takes_left_out,
+    takes_weights,
 )
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Piece
+from cvxscreen.core.penalty import L1
 from cvxscreen.data_changes.reweight import weighted
+from cvxscreen.datasets import two_gaussians
 from cvxscreen.designs.rows import Rows
 from cvxscreen.models.samples import CLASSIFICATION
 
@@ -55,7 +58,7 @@ def test_a_term_without_a_slope_changes_nothing() -> None:
     assert (high - low)[idle].max() < 1e-5 * (high - low)[~idle].max()
 
 
-@pytest.mark.parametrize("case", PLAIN[::3], ids=str)
+@pytest.mark.parametrize("case", CASES[::3], ids=str)
 def test_the_optimum_without_a_term_is_inside(case: Case, rng: np.random.Generator) -> None:
     """From points near and far, whatever the loss, the scaling and the storage."""
     ref = reference(case)
@@ -76,7 +79,8 @@ def test_the_optimum_without_a_term_is_inside(case: Case, rng: np.random.Generat
                 high[i] < -slack and true > slack
             )
     assert wrong == 0
-    assert decided > 0 or case.data == "wide" or case.loss not in CLASSIFICATION
+    hard = case.intercept or case.data in ("wide", "scaled")
+    assert decided > 0 or hard or case.loss not in CLASSIFICATION
 
 
 def test_intervals_shrink_towards_the_optimum() -> None:
@@ -87,9 +91,75 @@ def test_intervals_shrink_towards_the_optimum() -> None:
 
 
 @pytest.mark.parametrize("intercept", [True, False])
-def test_only_where_every_coordinate_is_penalised(intercept: bool) -> None:
+def test_ranges_only_where_every_coordinate_is_penalised(intercept: bool) -> None:
     problem = build(Case("hinge", intercept=intercept))
-    assert takes_left_out(reference_point(problem, np.zeros(problem.d))) is not intercept
+    point = reference_point(problem, np.zeros(problem.d))
+    assert takes_weights(point) is not intercept
+    assert takes_left_out(point)
+
+
+def pinned(scale: float = 1.0):
+    """Orthogonal rows, and one of 0 with weight 100 that holds the intercept at its response."""
+    X = np.vstack([np.diag([0.5, 1.0, 1.5, 2.0]), np.zeros(4)])
+    y, weight = np.array([9.0, -9.0, 9.0, 9.0, 0.0]), np.array([1.0, 1.0, 1.0, 1.0, 100.0])
+    problem = regression(X, y, C=1.0, intercept=True, sample_weight=weight)
+    theta = np.array([-1.0, 1.0, -1.0, -1.0, 2.0])
+    x = -problem.design.adjoint(theta)
+    x[-1] = 0.0
+    return problem, x, theta
+
+
+def test_attained_beside_an_intercept() -> None:
+    """Without the term its margin is 0: an end of the interval, the mix of kinks being the pin."""
+    problem, x, theta = pinned()
+    low, high = left_out_margins(reference_point(problem, x, theta))
+    for i in range(4):
+        far, near = (low[i], high[i]) if theta[i] < 0 else (high[i], low[i])
+        assert low[i] <= 0 <= high[i]
+        assert far == pytest.approx(0.0, abs=1e-6)
+        assert near == pytest.approx(x[i] * problem.design.dense()[i, i], abs=1e-6)
+        middle, reach = 0.5 * (low[i] + high[i]), 0.99 * 0.5 * (high[i] - low[i])
+        assert not middle - reach <= 0 <= middle + reach
+
+
+def test_nothing_is_known_without_the_term_that_holds_the_intercept() -> None:
+    """The pin's own margin, and every other one where no slope at a kink has room."""
+    problem, x, theta = pinned()
+    point = reference_point(problem, x, theta)
+    low, high = left_out_margins(point)
+    assert high[4] == np.inf or low[4] == -np.inf
+    ends = np.append(np.ones(4), 2.0)  # the pin is at the end of its box
+    stiff = replace(problem, losses=replace(problem.losses, lo=-ends, hi=ends))
+    low, high = left_out_margins(reference_point(stiff, x, theta))
+    assert high[1] == np.inf
+    assert (low[[0, 2, 3]] > -1e-6).all()  # these need its other side
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "smoothed_hinge"])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_left_out_margins_under_other_penalties_kernels_and_dense_forms(
+    loss: str, intercept: bool
+) -> None:
+    """An L1 term, a kernel, a dense M: refits are inside, and classes are decided."""
+    X, y = two_gaussians(40, 3, seed=4)
+    plain = svm(X, y, C=0.2, loss=loss, intercept=intercept)
+    B = np.random.default_rng(1).normal(size=(3, 3))
+    made = [svm(X, y, C=0.2, loss=loss, intercept=intercept, kernel="rbf")]
+    kappa = np.append(np.full(3, 0.3), np.zeros(int(intercept)))
+    made.append(replace(plain, penalty=L1(kappa)))
+    if not intercept:
+        made.append(replace(plain, quadratic=Quadratic(np.ones(3), B @ B.T)))
+    for problem in made:
+        solution = solve(problem, tol=1e-10)
+        low, high = left_out_margins(solution.point())
+        decided = 0
+        for i in range(0, 40, 3):
+            keep = np.arange(40) != i
+            weights = keep.astype(float)
+            true = problem.design.forward(solve(weighted(problem, weights), tol=1e-11).x)[i]
+            assert low[i] - 1e-5 <= true <= high[i] + 1e-5
+            decided += bool(low[i] > 0 or high[i] <= 0)
+        assert decided >= (7 if loss == "hinge" or not intercept else 1)
 
 
 NORMS = ("l2", "l1", "interval")

@@ -6,6 +6,11 @@ from faults.table import DROPPED, SHRUNK, SIGN, STALE, STRICT, of
 
 INSIDE = "bounds/test_data_changes.py::test_the_optimum_without_a_term_is_inside"
 left_out = of("bounds/data_changes.py", INSIDE)
+BESIDE = "bounds/test_data_changes.py::test_attained_beside_an_intercept"
+OTHERS = (
+    "bounds/test_data_changes.py"
+    "::test_left_out_margins_under_other_penalties_kernels_and_dense_forms"
+)
 WEIGHTS = "integration/test_data_changes.py::test_weights_are_repetitions_and_the_proofs_hold"
 reweighted = of("data_changes/reweight.py", WEIGHTS)
 RANGE = "bounds/test_data_changes.py::test_the_optimum_of_any_weights_is_inside"
@@ -36,7 +41,8 @@ FAULTS = (
              "np.sqrt(up(point.terms) + 0.25 * away * away)", "np.sqrt(0.25 * away * away)",
              "a loose solution decides left-out classes wrongly"),
     left_out("left-out margins without the term's own slope", DROPPED,
-             "away = up(1.0, 16) * (distance + size * n_i)", "away = up(1.0, 16) * distance",
+             "away = up(1.0, 16) * (distance + np.abs(point.theta) * n_i)",
+             "away = up(1.0, 16) * distance",
              "left-out classes are those of the full fit"),
     changed("weights that shrink a curvature", SIGN, "f.q / factor, 0.0)", "f.q * factor, 0.0)",
             "a reweighted squared loss is another one", WEIGHTS),
@@ -51,8 +57,24 @@ FAULTS = (
                "terms move the optimum further than their bound",
                "integration/test_data_changes.py::test_influence_bounds_what_refits_find"),
     left_out("a left-out term moves the centre the wrong way", SIGN,
-             "0.5 * (point.margins + other + pulled)", "0.5 * (point.margins + other - pulled)",
+             "outward(base + 0.5 * pulled", "outward(base - 0.5 * pulled",
              "a left-out class is decided wrongly"),
+    left_out("left-out margins beside an intercept", SHRUNK, "best = np.where(good, np.minimum(",
+             "best = np.where(good, 0.99 * np.minimum(", "a left-out class is decided wrongly",
+             BESIDE),
+    left_out("slopes at a kink that leave their box", DROPPED,
+             "np.clip(sign * a * (theta + side * h), 0.0, mix.room * others)",
+             "np.clip(sign * a * (theta + side * h), 0.0, np.inf)",
+             "an intercept that nothing holds is taken for held",
+             "bounds/test_data_changes.py"
+             "::test_nothing_is_known_without_the_term_that_holds_the_intercept"),
+    left_out("the mix at the kinks pulls the wrong way", SIGN,
+             "product = gone * n_i**2 - tau * mix.products",
+             "product = gone * n_i**2 + tau * mix.products",
+             "a left-out class beside an intercept is decided wrongly", OTHERS),
+    left_out("what moving slopes costs", DROPPED,
+             "point.terms + tau * mix.rate + 0.5 * tau * tau * mix.bend", "point.terms",
+             "a left-out class beside an intercept is decided wrongly", INSIDE, OTHERS),
     ranged("a range of weights in 0.99 of its ball", SHRUNK,
            "reach = self.norms * radius + self.error",
            "reach = 0.99 * self.norms * radius + self.error",
