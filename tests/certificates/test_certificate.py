@@ -234,7 +234,7 @@ def test_a_term_bounds_every_margin_within_its_noise(
     f = build(Case(loss, n=48, C=0.7)).losses
     knots = np.array([np.where(np.isfinite(k), k, f.b) for k in f.knots])
     t = knots[rng.integers(0, 4, len(f)), np.arange(len(f))]
-    t += rng.integers(-2, 3, len(f)) * max(0.5 * noise, 1e-16)
+    t += rng.integers(-4, 5, len(f)) * max(0.5 * noise, 1e-16)
     low, high = np.maximum(f.lo, -9.0), np.minimum(f.hi, 9.0)
     theta = low + (high - low) * rng.choice([0.0, 0.3, 1.0], len(f))
     columns = certificate.columns(f)
