@@ -33,6 +33,9 @@ from .api import (
 from .certificates.certificate import (
     Certificate as Certificate,
 )
+from .core.closed_form import (
+    c_min as c_min,
+)
 from .core.duality import (
     Point as Point,
 )

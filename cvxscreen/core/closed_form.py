@@ -26,6 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT, gamma, up
+from cvxscreen._support.tables import Record, fields
+from cvxscreen._support.validation import one_of
 from cvxscreen.core.balance import exact_sum
 from cvxscreen.core.losses import Codes, LossTerms, Piece
 from cvxscreen.core.problem import Problem
@@ -37,8 +39,8 @@ Array = NDArray[np.float64]
 _HALVINGS = 200
 
 
-@dataclass(frozen=True, eq=False)
-class ClosedForm:
+@dataclass(frozen=True, eq=False, repr=False)
+class ClosedForm(Record):
     """The closed-form part of a path over C.
 
     Attributes
@@ -71,6 +73,9 @@ class ClosedForm:
             raise InvalidInput(f"`C` is {C!r}; the closed form holds for 0 < C <= {self.C:g}.")
         factor = C / self.problem.C
         return self.origin + factor * self.direction, factor * self.slopes
+
+    def __str__(self) -> str:
+        return fields([("C_min", self.C)], title="Closed form")
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +122,23 @@ def c_min(problem: Problem) -> ClosedForm:
     Returns
     -------
     ClosedForm
+
+    Raises
+    ------
+    InvalidInput
+        For anything but a `Problem`.
+
+    Examples
+    --------
+    >>> import cvxscreen
+    >>> problem = cvxscreen.svm(*cvxscreen.datasets.two_gaussians(200, 3))
+    >>> start = cvxscreen.c_min(problem)
+    >>> x, theta = start.at(start.C)
+    >>> again = cvxscreen.solve(problem.with_(C=start.C), tol=1e-10)
+    >>> bool(abs(again.x - x).max() < 1e-6 * abs(x).max())
+    True
     """
+    one_of("problem", problem, Problem, "a problem from `svm`, `regression`, ... is needed")
     losses, quadratic, free = problem.losses, problem.quadratic, problem.quadratic.free
     origin = -quadratic.solve(problem.linear)
     none = ClosedForm(problem, 0.0, origin, np.zeros(problem.d), np.zeros(problem.n))

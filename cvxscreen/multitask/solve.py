@@ -705,6 +705,11 @@ class MultiTaskSolution(Record):
         _, vectors = np.linalg.eigh(self.M)
         return np.asarray(vectors[:, ::-1][:, : self.problem.h])
 
+    @property
+    def V(self) -> Array:
+        """The tasks' coordinates in the shared subspace, ``subspace' U``, shape (h, m)."""
+        return np.asarray(self.subspace.T @ self.U)
+
     @cached_property
     def screening(self) -> Verdict:
         """What the answer proves about the joint optimum (`eigengap`), samples task after task."""

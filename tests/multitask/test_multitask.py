@@ -229,6 +229,7 @@ def test_the_record_is_immutable_and_readable() -> None:
     assert found.x.shape == (problem.d, problem.m)
     assert found.intercept.shape == (problem.m,)
     assert found.subspace.shape == (problem.d, problem.h)
+    np.testing.assert_allclose(found.V, found.subspace.T @ found.U)
     for a, n in zip(found.alpha, problem.sizes, strict=True):
         assert ((a >= 0) & (a <= 1 / n)).all()
     assert found.value == pytest.approx(problem.primal(found.U, found.b, found.M), rel=1e-12)

@@ -133,6 +133,8 @@ SOLVING = [
     Door("c_interval", cs.c_interval,
          lambda: {"problem": plain().problem, "point": plain().point()},
          {"problem": bad.SOMETHING_ELSE, "point": bad.SOMETHING_ELSE}, ("c_interval",)),
+    Door("c_min", cs.c_min, lambda: {"problem": plain().problem},
+         {"problem": bad.SOMETHING_ELSE}, ("c_min",)),
     Door("eps_interval", cs.eps_interval,
          lambda: {"problem": plain().problem, "point": plain().point(), "eps": 0.1},
          {"problem": bad.SOMETHING_ELSE, "point": bad.SOMETHING_ELSE,
