@@ -185,7 +185,7 @@ def panels(
     rates : mapping of str to mapping of str to array_like, shape (m,)
         For each panel (its heading) what `rejection` takes as rates.
     columns : int
-        Panels in a row.
+        Panels in a row at most.
     ax : sequence of Axes, optional
         Where to draw, an `Axes` a panel; a new figure with the title is made when omitted.
     figsize : (float, float), optional
@@ -200,6 +200,7 @@ def panels(
         raise InvalidInput(f"`rates` has {len(rates)} panels in {columns} columns; both need one.")
     grid, order = positive_grid(values)
     shares = {name: _shares(f"rates[{name!r}]", rates[name], order) for name in rates}
+    columns = min(columns, len(shares))
     rows = -(-len(shares) // columns)
     shape = (rows, columns) if ax is None else (len(shares), 1)
     drawing = canvas(ax, figsize, 3.0 * rows - 1.0, 4.0 * columns, shape, sharex=True, sharey=True)

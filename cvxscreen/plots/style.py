@@ -45,14 +45,19 @@ LINES = (("-", "o", "#1a1a1a"), ("--", "s", "#c0561b"), (":", "^", "#3f6f9f"),
 
 
 def empty_figure(height: float, width: float = 7.2) -> Figure:
-    """Return an empty figure with room for panels of `height` inches in all."""
+    """Return an empty figure with room for panels of `height` inches in all.
+
+    The inches are for letters of ten points; larger ones get a larger figure, lest a legend be cut.
+    """
     try:
+        from matplotlib import rcParams
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingDependency(
             'Pictures need matplotlib: pip install "cvxscreen[plot]"'
         ) from error
-    figure: Any = Figure(figsize=(width, 1.5 + height), layout="constrained")
+    scale = float(rcParams["font.size"]) / 10.0
+    figure: Any = Figure(figsize=(scale * width, scale * (1.5 + height)), layout="constrained")
     figure._repr_png_ = partial(_png, figure)
     return figure
 

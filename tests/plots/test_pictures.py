@@ -202,6 +202,22 @@ def test_a_picture_takes_axes_and_a_size(name: str, tmp_path) -> None:
         draw(ax=[spare] * (count + 1))
 
 
+@pytest.mark.parametrize("name", pictures())
+def test_no_legend_is_cut_in_large_letters(name: str) -> None:
+    from matplotlib import rc_context
+
+    with rc_context({"font.size": 18}):
+        figure = pictures()[name]()
+        figure.draw_without_rendering()
+    held = [axes.get_legend() for axes in figure.axes] + figure.legends
+    for legend in filter(None, held):
+        box = legend.get_window_extent()
+        assert box.x0 >= 0, box
+        assert box.y0 >= 0, box
+        assert box.x1 <= figure.bbox.x1, box
+        assert box.y1 <= figure.bbox.y1, box
+
+
 def test_pictures_of_changed_data_take_axes_and_sizes() -> None:
     from matplotlib.figure import Figure
 
