@@ -9,7 +9,7 @@ made, rather than found out by a crash.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -33,6 +33,8 @@ class Limits:
         Seconds of wall time from now on.
     max_iter : int, optional
         Iterations of whatever solver runs, over all of its calls.
+    clock : callable, optional
+        Another clock than that of wall time: seconds since some moment.
 
     Raises
     ------
@@ -40,14 +42,18 @@ class Limits:
         For a time that is not positive or a number below 1.
     """
 
-    def __init__(self, time_limit: float | None = None, max_iter: int | None = None) -> None:
+    def __init__(
+        self, time_limit: float | None = None, max_iter: int | None = None, *,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         if time_limit is not None:
             needed = "a positive number of seconds is needed"
             if not number("time_limit", time_limit, needed) > 0:
                 raise InvalidInput(f"`time_limit` is {quoted(time_limit)}; {needed}.")
         if max_iter is not None:
             whole("max_iter", max_iter, 1)
-        self._until = None if time_limit is None else perf_counter() + float(time_limit)
+        self._clock = perf_counter if clock is None else clock
+        self._until = None if time_limit is None else self._clock() + float(time_limit)
         self._left = None if max_iter is None else int(max_iter)
         self.reached = ""
 
@@ -57,25 +63,25 @@ class Limits:
             self._left -= iterations
             if self._left <= 0:
                 self.reached = self.reached or ITERATIONS
-        if self._until is not None and perf_counter() >= self._until:
+        if self._until is not None and self._clock() >= self._until:
             self.reached = self.reached or TIME
         return bool(self.reached)
 
     def each(self, max_iter: int | None) -> Limits:
         """Limits of one of several calls: the same moment to stop, iterations of its own."""
-        part = Limits(None, max_iter)
+        part = Limits(None, max_iter, clock=self._clock)
         part._until = self._until
         return part
 
     def within(self, seconds: float) -> None:
         """Stop in so many seconds at the latest."""
-        until = perf_counter() + seconds
+        until = self._clock() + seconds
         self._until = until if self._until is None else min(self._until, until)
 
     @property
     def seconds(self) -> float | None:
         """Seconds left; None without a limit."""
-        return None if self._until is None else max(self._until - perf_counter(), 0.0)
+        return None if self._until is None else max(self._until - self._clock(), 0.0)
 
     @property
     def iterations(self) -> int | None:

@@ -7,9 +7,10 @@ CVXPY's.
 
 from __future__ import annotations
 
+import sys
 from contextlib import nullcontext
 from dataclasses import replace
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
@@ -292,6 +293,10 @@ data, 100 to 20,000 terms x 20 to 10,000: mostly 0.2 to 1 times what was measure
 LEAST = 0.1
 """Seconds that a solve may take before it is given up for a plain one, however small."""
 
+LOADING = 0.6
+"""Seconds on top where numba is yet to be imported and what it compiled to be loaded: once a
+process, and the solves after it gain. (a9a: 0.8 s in the first call, 0.3 after it; plainly 2.1.)"""
+
 NEARLY = 10.0
 """From a gap so many times the one aimed at on, as much again as was spent may be spent on it:
 the last digits can lie below rounding."""
@@ -334,11 +339,15 @@ def engine_solution(problem: Problem, request: Request, start: Start | None) -> 
     aim, near = min(request.tol, fine), NEARLY * fine
     if request.insists or compiled_path(in_units(problem)[0], "auto"):
         return solve_problem(problem, tol=aim, start=start)
-    began, limits = perf_counter(), Limits(most_seconds(problem))
+    # By this thread's own time: what other programs take tells nothing about a plain solve.
+    most = most_seconds(problem)
+    if most is not None and "numba" not in sys.modules:
+        most += LOADING
+    began, limits = thread_time(), Limits(most, clock=thread_time)
 
     def last_digits(entry: Round) -> None:
         if entry.relative_gap <= near:
-            limits.within(perf_counter() - began)
+            limits.within(thread_time() - began)
 
     found = solve_problem(problem, tol=aim, start=start, limits=limits, on_round=last_digits)
     close = found.certificate.relative_gap <= near

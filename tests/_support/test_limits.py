@@ -411,3 +411,19 @@ def test_small_requests_are_not_questioned(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_sizes_are_readable(size: float, text: str) -> None:
     assert readable(size) == text
+
+
+def test_a_limit_goes_by_the_clock_that_it_is_given() -> None:
+    """The part of one of several calls too."""
+    now = [0.0]
+    whole = Limits(2.0, clock=lambda: now[0])
+    part = whole.each(3)
+    now[0] = 1.5
+    assert not whole.spent()
+    assert whole.seconds == part.seconds == 0.5
+    whole.within(0.25)
+    now[0] = 1.75
+    assert whole.spent()
+    assert not part.spent()
+    now[0] = 2.0
+    assert part.spent()
