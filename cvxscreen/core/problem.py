@@ -14,6 +14,7 @@ so whatever accepts one accepts the other.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any
@@ -674,3 +675,23 @@ class Problem(Record):
             ],
             title=f"Problem ({self.kind})",
         )
+
+
+def fingerprint(problem: Problem, tol: float, words: str, *arrays: Array) -> str:
+    """A digest of data, losses, regulariser and tolerance, and of what else a file belongs to."""
+    digest = hashlib.sha256()
+    losses = problem.losses.scaled(1.0 / problem.C)
+    probe = np.cos(np.arange(problem.d) + 1.0)
+    parts = [
+        losses.b, losses.e, losses.q, losses.lo, losses.hi, problem.linear,
+        problem.quadratic.diagonal, problem.quadratic.apply(probe), problem.design.forward(probe),
+        *arrays, np.array([tol, problem.constant]),
+    ]
+    if isinstance(problem.penalty, L1):
+        parts.append(problem.penalty.kappa)
+    if problem.side is not None:
+        parts += [problem.side.offset, problem.side.matrix @ probe]
+    for part in parts:
+        digest.update(np.ascontiguousarray(part).tobytes())
+    digest.update(f"{words} {problem.penalty and problem.penalty.name}".encode())
+    return digest.hexdigest()

@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -24,9 +26,10 @@ from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import compiled, on_disk
+from cvxscreen._support.files import UNREADABLE, why_unreadable, written_whole
 from cvxscreen._support.limits import Limits, Progress
 from cvxscreen._support.tables import Record, table
-from cvxscreen._support.validation import one_of, tolerance, whole
+from cvxscreen._support.validation import file_path, one_of, tolerance, whole
 from cvxscreen.api import solve
 from cvxscreen.certificates.many import (
     LeftOut,
@@ -34,10 +37,10 @@ from cvxscreen.certificates.many import (
     certify_weightings,
     linear_around,
 )
-from cvxscreen.core.problem import Problem
+from cvxscreen.core.problem import Problem, fingerprint
 from cvxscreen.data_changes.reweight import accepted, refit, taken, weighted
 from cvxscreen.designs.gram import Gram
-from cvxscreen.errors import InvalidInput
+from cvxscreen.errors import InvalidInput, NotSaved
 from cvxscreen.solvers.compiled_path.loops import Terms, Workspace, newton
 from cvxscreen.solvers.compiled_path.segments import CompileClock, ready
 from cvxscreen.solvers.registry import compiled_path
@@ -99,25 +102,25 @@ Result = TypeVar("Result")
 
 def in_order(
     problem: Problem, count: int, one: Callable[[int], Result],
-    block: Callable[[int], list[Result]] | None, n_jobs: int,
+    block: Callable[[int], list[Result]] | None, n_jobs: int, first: int = 0,
 ) -> Iterator[Result]:
-    """The results of `count` refits in their order, as they are finished.
+    """The results of `count` refits from the `first` on in their order, as they are finished.
 
     ``one(k)`` makes number k; ``block(k)``, k a multiple of `BLOCK`, makes k and those after it and
     is preferred where `problem` can be refitted so and its loops are compiled, or due to be. The
     first refit then tells what the others would cost one by one.
     """
-    first = 0
-    if block is not None and count and may_be_together(problem):
+    if block is not None and first < count and may_be_together(problem):
         if not together(problem):
-            with TOGETHER.rent(coming=count - 1):
-                result = one(0)
-            first = 1
+            with TOGETHER.rent(coming=count - first - 1):
+                result = one(first)
+            first += 1
             yield result
         if together(problem):
-            for results in _mapped(block, range(0, count, BLOCK), n_jobs):
-                yield from results[first:]
-                first = 0
+            begun = first % BLOCK
+            for results in _mapped(block, range(first - begun, count, BLOCK), n_jobs):
+                yield from results[begun:]
+                begun = 0
             return
     with TOGETHER.rent():
         yield from _mapped(one, range(first, count), n_jobs)
@@ -436,6 +439,7 @@ def bootstrap(
     n_jobs: int = 1,
     progress: bool = False,
     time_limit: float | None = None,
+    checkpoint: str | Path | None = None,
 ) -> Bootstrap:
     """Fit again on `B` samples drawn with replacement.
 
@@ -459,6 +463,9 @@ def bootstrap(
     time_limit : float, optional
         Wall seconds after which no further fit begins; so does Ctrl-C. The record keeps what is
         done.
+    checkpoint : str or Path, optional
+        A file that is written as fits are finished, and at a limit or Ctrl-C. A later call with the
+        same problem, seed and tolerance goes on from it, whatever its `B` is.
 
     Returns
     -------
@@ -467,7 +474,10 @@ def bootstrap(
     Raises
     ------
     InvalidInput
-        For numbers out of range, kernels, and what `leave_one_out` refuses.
+        For numbers out of range, kernels, what `leave_one_out` refuses, and a checkpoint that is of
+        other data, another seed or tolerance, or cannot be read.
+    NotSaved
+        If the checkpoint cannot be written.
 
     Notes
     -----
@@ -495,26 +505,76 @@ def bootstrap(
     if isinstance(base.design, Gram):
         raise InvalidInput("`problem` has a kernel, and no coefficients of features to look at.")
     base.compute_row_norms()
-    rows: list[tuple[Array, bool]] = []
-    finished = True
+    file = None if checkpoint is None else file_path("checkpoint", checkpoint)
+    mark = "" if file is None else fingerprint(base, tol, f"bootstrap {seed}", np.array([base.C]))
+    rows = [] if file is None else _read(file, mark, base.d)[:B]
+    finished, saved = True, perf_counter()
     with Progress(B, "fits", shown=progress) as bar:
+        for _ in rows:
+            bar.step()
         try:
-            for row in _fits(solution, B, seed, tol, n_jobs):
+            for row in _fits(solution, B, seed, tol, n_jobs, len(rows)):
                 rows.append(row)
                 bar.step()
+                if file is not None and perf_counter() > saved + EVERY:
+                    _write(file, mark, rows, base.d)
+                    saved = perf_counter()
                 if limits.spent():
                     finished = len(rows) == B
                     break
         except KeyboardInterrupt:
             finished = False
+    if file is not None:
+        _write(file, mark, rows, base.d)
     X = np.array([x for x, _ in rows]).reshape(len(rows), base.d)
     return Bootstrap(solution, X, np.array([ok for _, ok in rows], dtype=bool), chosen, finished)
 
 
+EVERY = 5.0
+"""Seconds between two writes of a checkpoint."""
+
+
+def _read(file: Path, mark: str, d: int) -> list[tuple[Array, bool]]:
+    """The fits that a checkpoint holds; none where there is no such file yet."""
+    if not file.parent.is_dir():
+        raise InvalidInput(f"`checkpoint`: the folder {str(file.parent)!r} does not exist.")
+    if not file.exists():
+        return []
+    try:
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as data:
+            same = str(data["mark"]) == mark
+            X, ok = np.asarray(data["coefficients"], float), np.asarray(data["certified"], bool)
+            whole = X.shape == (len(ok), d) and bool(np.isfinite(X).all())
+    except UNREADABLE as error:
+        raise InvalidInput(
+            f"`checkpoint`: {str(file)!r} is not a readable file of fits "
+            f"({why_unreadable(error)}); name another file."
+        ) from None
+    if not (same and whole):
+        raise InvalidInput(
+            f"`checkpoint`: {str(file)!r} belongs to other data, another seed or another "
+            "tolerance; name another file."
+        )
+    return [(x, bool(good)) for x, good in zip(X, ok, strict=True)]
+
+
+def _write(file: Path, mark: str, rows: list[tuple[Array, bool]], d: int) -> None:
+    """Replace the file by one with all fits; the old one stays whole until the new one is."""
+    X, ok = np.array([x for x, _ in rows]).reshape(len(rows), d), np.array([g for _, g in rows])
+    try:
+        with written_whole(file) as stream:
+            np.savez(stream, mark=np.array(mark), coefficients=X, certified=ok)
+    except OSError as error:
+        raise NotSaved(
+            f"{len(rows)} fits could not be written to {str(file)!r} ({error}); make room, or name "
+            "another file."
+        ) from error
+
+
 def _fits(
-    solution: Solution, B: int, seed: int, tol: float, n_jobs: int
+    solution: Solution, B: int, seed: int, tol: float, n_jobs: int, first: int
 ) -> Iterator[tuple[Array, bool]]:
-    """The fits in their order, as they are finished; what no block certifies is fitted alone."""
+    """The fits from the `first` on, as they are finished; what no block certifies is made alone."""
     problem = solution.problem
     solver = cache(lambda: Replicates(solution, tol))
 
@@ -525,7 +585,7 @@ def _fits(
             for k in range(min(B - start, BLOCK))
         ]
 
-    yield from in_order(problem, B, lambda k: _fit(solution, seed, k, tol), block, n_jobs)
+    yield from in_order(problem, B, lambda k: _fit(solution, seed, k, tol), block, n_jobs, first)
 
 
 def _fit(solution: Solution, seed: int, k: int, tol: float) -> tuple[Array, bool]:

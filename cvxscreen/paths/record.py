@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +14,7 @@ from numpy.typing import NDArray
 from cvxscreen._support.files import UNREADABLE, why_unreadable, written_whole
 from cvxscreen._support.tables import Record, table
 from cvxscreen._support.validation import array, file_path, flag, number, one_of, whole, word
-from cvxscreen.core.penalty import L1
-from cvxscreen.core.problem import Problem
+from cvxscreen.core.problem import Problem, fingerprint
 from cvxscreen.errors import InvalidInput, MissingDependency, NotSaved
 from cvxscreen.multitask import MultiTaskSolution
 from cvxscreen.plots import rejection
@@ -340,26 +338,6 @@ def drawn(
 # -- on disk: written atomically, read back only for the same problem -----------------------------
 
 
-def fingerprint(problem: Problem, grid: Array, tol: float, over: str) -> str:
-    """A digest of data, losses, regulariser, parameter, grid and tolerance."""
-    digest = hashlib.sha256()
-    losses = problem.losses.scaled(1.0 / problem.C)
-    probe = np.cos(np.arange(problem.d) + 1.0)
-    parts = [
-        losses.b, losses.e, losses.q, losses.lo, losses.hi, problem.linear,
-        problem.quadratic.diagonal, problem.quadratic.apply(probe), problem.design.forward(probe),
-        grid, np.array([tol, problem.constant]),
-    ]
-    if isinstance(problem.penalty, L1):
-        parts.append(problem.penalty.kappa)
-    if problem.side is not None:
-        parts += [problem.side.offset, problem.side.matrix @ probe]
-    for part in parts:
-        digest.update(np.ascontiguousarray(part).tobytes())
-    digest.update(f"{over} {problem.penalty and problem.penalty.name}".encode())
-    return digest.hexdigest()
-
-
 def read_points(place: FilePath, argument: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The header and the points of a file written by `Checkpoint.write`.
 
@@ -413,7 +391,7 @@ class Checkpoint:
         if file is None:
             return cls(None, "")
         place = file_path("checkpoint", file)
-        digest = fingerprint(problem, grid, tol, over)
+        digest = fingerprint(problem, tol, over, grid)
         if not place.parent.is_dir():
             raise InvalidInput(f"`checkpoint`: the folder {str(place.parent)!r} does not exist.")
         if not place.exists():

@@ -26,6 +26,7 @@ import scipy.sparse as sp
 
 import cvxscreen
 from cvxscreen._support.tables import table
+from cvxscreen.certificates.many import LeftOut
 from cvxscreen.data_changes.bootstrap import BLOCK, Replicates, together
 from cvxscreen.data_changes.reweight import taken
 
@@ -61,6 +62,7 @@ def problems(folder: Path | None) -> Iterator[tuple[str, cvxscreen.Problem]]:
         X, y = loaded(folder, "ijcnn1")
         for C in (0.01, 1.0):
             yield f"ijcnn1, C = {C:g}", cvxscreen.svm(X, y, C=C)
+        yield "ijcnn1, intercept, C = 0.01", cvxscreen.svm(X, y, C=0.01, intercept=True)
     if (folder / "cadata.npz").exists():
         X, y = loaded(folder, "cadata")
         yield "cadata, absolute", cvxscreen.regression(X, (y - y.mean()) / y.std())
@@ -78,15 +80,14 @@ def checked(solution: cvxscreen.Solution, quick: cvxscreen.LeaveOneOut) -> tuple
     certified interval contradicts it.
     """
     problem, count, wrong = solution.problem, 0, 0
-    solver = Replicates(solution, 1e-9)
+    solver, free = Replicates(solution, 1e-9), problem.quadratic.free.any()
     terms = np.flatnonzero(quick.decided)
     for start in range(0, len(terms), BLOCK):
         index = terms[start:start + BLOCK]
-        weights = np.ones((len(index), problem.n))
-        weights[np.arange(len(index)), index] = 0.0
-        x, gap, ok = solver.solve(weights)
+        shift = np.zeros(len(index))
+        x, gap, ok = solver.solve(LeftOut(index, problem.n), shift if free else None)
         margins = np.einsum("kj,kj->k", problem.design.dense(index), x)
-        reach = problem.norms[index] * np.sqrt(2.0 * gap) + 1e-12
+        reach = problem.norms[index] * np.sqrt(2.0 * gap) + shift + 1e-12
         known = ok & (np.abs(margins) > reach)
         says = np.where(quick.low[index] > 0, 1.0, -1.0)
         count += int(known.sum())
@@ -114,7 +115,7 @@ def main() -> None:
     if asked.check:
         total = wrong = 0
         for name, problem in problems(asked.folder):
-            if problem.kind != "svm" or not together(problem) or problem.quadratic.free.any():
+            if problem.kind != "svm" or not together(problem):
                 continue
             for C in (0.1 * problem.C, problem.C, 10.0 * problem.C):
                 solution = cvxscreen.solve(problem.with_(C=C), tol=TIGHT)

@@ -158,6 +158,37 @@ def test_an_interrupted_bootstrap_keeps_its_first_fits(monkeypatch) -> None:
     np.testing.assert_array_equal(found.coefficients, whole.coefficients[:4])
 
 
+def test_a_bootstrap_goes_on_from_its_file(tmp_path: Path, monkeypatch) -> None:
+    """The fits of the file are not made again, and the whole is what one call would have made."""
+    solution = cvxscreen.solve(cvxscreen.svm(X, Y, C=1.0))
+    file, whole = tmp_path / "fits.npz", cvxscreen.bootstrap(solution, 40, seed=3)
+    fits, begun = bootstrap._fits, []
+    monkeypatch.setattr(bootstrap, "EVERY", 0.0)
+    monkeypatch.setattr(bootstrap, "_fits", after(35, fits))
+    assert not cvxscreen.bootstrap(solution, 40, seed=3, checkpoint=file).finished
+
+    def counted(*args: Any) -> Any:
+        begun.append(args[-1])
+        return fits(*args)
+
+    monkeypatch.setattr(bootstrap, "_fits", counted)
+    found = cvxscreen.bootstrap(solution, 40, seed=3, checkpoint=file)
+    assert begun == [35]
+    assert found.finished
+    np.testing.assert_array_equal(found.coefficients, whole.coefficients)
+    fewer = cvxscreen.bootstrap(solution, 8, seed=3, checkpoint=tmp_path / "fits.npz")
+    np.testing.assert_array_equal(fewer.coefficients, whole.coefficients[:8])
+    other = cvxscreen.solve(cvxscreen.svm(X, Y, C=2.0))
+    for change in ({"problem": other}, {"seed": 4}, {"tol": 1e-5}):
+        with pytest.raises(cvxscreen.InvalidInput, match="belongs to other data"):
+            cvxscreen.bootstrap(**{"problem": solution, "seed": 3, "checkpoint": file, **change})
+    file.write_bytes(file.read_bytes()[:-40])
+    with pytest.raises(cvxscreen.InvalidInput, match="not a readable file"):
+        cvxscreen.bootstrap(solution, 8, seed=3, checkpoint=file)
+    with pytest.raises(cvxscreen.InvalidInput, match="folder"):
+        cvxscreen.bootstrap(solution, 8, checkpoint=tmp_path / "none" / "fits.npz")
+
+
 def test_a_path_that_ends_by_itself_ends_at_the_same_point(tmp_path: Path, monkeypatch) -> None:
     problem = cvxscreen.rtlm(X, cvxscreen.triplets(X, Y, k=1), 1.0)
     whole = cvxscreen.path(problem, over="lam", checkpoint=tmp_path / "whole.npz")
