@@ -8,6 +8,7 @@ standardised, C = 1, no intercept, unless the row says so. CPU seconds of this p
 "Warm" is a refit without one support vector from the solution, screened (`cvxscreen.remove`);
 "cold" is `solve` of the problem without it. Both are timed on `--sampled` of the support vectors
 and multiplied: nobody waits for them all.
+Folds: the ball that removing a fold leaves, before its fit, and K fits from there and from nothing.
 Each sampled refit also checks the class that was decided: `wrong` must be 0.
 """
 
@@ -95,6 +96,21 @@ def checked(solution: cvxscreen.Solution, quick: cvxscreen.LeaveOneOut) -> tuple
     return count, wrong
 
 
+def folds(solution: cvxscreen.Solution, K: int) -> tuple[float, float, float]:
+    """Share of the terms that the ball of a fold decides before its fit, CPU seconds of the K fits
+    from there, and without."""
+    problem, decided, balls, plain = solution.problem, 0.0, 0.0, 0.0
+    fold = np.random.default_rng(0).permutation(problem.n) % K
+    for k in range(K):
+        change, spent = seconds(
+            lambda k=k: cvxscreen.remove(solution, np.flatnonzero(fold == k), tol=1e-7)
+        )
+        balls, decided = balls + spent, decided + (~change.verdict.undecided).mean() / K
+        others = taken(problem, np.flatnonzero(fold != k))
+        plain += seconds(lambda p=others: cvxscreen.solve(p, tol=1e-7))[1]
+    return float(decided), balls, plain
+
+
 def seconds(work: Any) -> tuple[Any, float]:
     """What a call returns, and its CPU seconds."""
     began = process_time()
@@ -106,6 +122,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--sampled", type=int, default=20)
+    parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--check", action="store_true",
                         help="check every decision of the one pass by a refit; minutes")
     parser.add_argument("--out", type=Path)
@@ -147,12 +164,15 @@ def main() -> None:
                 wrong += not (found.low[i] - slack <= true <= found.high[i] + slack)
         warm, cold = (t / len(chosen) * len(support) for t in (warm, cold))
         least, most = found.errors
+        by_ball, with_ball, without = folds(solution, asked.folds)
         results.append({
             "name": name, "n": problem.n, "d": problem.d, "support": len(support),
             "decided_by_one_pass": float(quick.decided.mean()),
             "refitted": int(found.refitted.sum()), "undecided": int((~found.decided).sum()),
             "error": [least, most], "fit": fit, "pass": bounded, "all": whole,
             "warm_refits": warm, "cold_refits": cold, "sampled": len(chosen), "wrong": wrong,
+            "decided_by_the_ball_of_a_fold": by_ball, "folds_from_the_ball": with_ball,
+            "folds_without": without,
         })
         rows.append((
             name, problem.n, len(support), f"{quick.decided.mean():.1%}",
