@@ -35,6 +35,8 @@ from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.certificates.metric import certify_metric
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
+from cvxscreen.core.streamed import Slopes
+from cvxscreen.designs.chunks import Listed
 from cvxscreen.designs.comparisons import Pairs
 from cvxscreen.designs.term_sets import Products
 from cvxscreen.errors import InvalidInput, NotSaved
@@ -422,6 +424,9 @@ class Run:
             kept["weight"] = found.rounds[-1].solver_info.get("weight")
         if found is not None and len(found.multipliers):
             kept["multipliers"] = found.multipliers.tolist()
+        if found is not None and isinstance(found.theta, Slopes):
+            kept["listed"] = [part.tolist() for part in (found.theta.listed.index,
+                                                         found.theta.listed.values)]
         return kept
 
     def take(self, stretch: PathSegment) -> None:
@@ -500,6 +505,8 @@ class Run:
         """A finished point as a start for `here`; None if it is none."""
         if not np.isfinite(last.x).all():
             return None
+        if here.design.streamed:  # whose slopes follow from x, and are not kept
+            return Start(last.x, np.zeros(0))
         known = self.problem.with_(**{self.over: last.value})
         multipliers = last.warm.get("multipliers")
         point = reference_point(
@@ -618,10 +625,30 @@ def _certified_again(here: Problem, point: PathPoint, tol: float) -> Certificate
         kept = point.warm.get("multipliers")
         multipliers = None if kept is None else finite("multipliers", kept)
         return certify(here, point.x, point.theta, multipliers, tol=slack)
+    if here.design.streamed:
+        slopes = Slopes(here, finite("x", point.x, (here.d,)), _listed(point, here.n))
+        return certify(here, point.x, slopes, tol=slack)
     if isinstance(here.design, Pairs) and isinstance(here.design.terms, Products):
         return certify_metric(here, point.x, tol=slack)
     theta = here.losses.slope(here.design.forward(finite("x", point.x, (here.d,))))
     return certify(here, point.x, theta, tol=slack)
+
+
+def _listed(point: PathPoint, n: int) -> Listed:
+    """The slopes of a record that do not follow from its x: those of terms at a kink.
+
+    Raises
+    ------
+    InvalidInput
+        If they are not numbers for some of the n terms, in their order.
+    """
+    found = finite("listed", point.warm.get("listed", np.zeros((2, 0))))
+    if found.ndim != 2 or len(found) != 2:
+        raise InvalidInput(f"`listed` has shape {found.shape}; (2, k) is needed.")
+    rows = found[0].astype(np.intp)
+    if (rows != found[0]).any() or (np.diff(rows, prepend=-1, append=n) <= 0).any():
+        raise InvalidInput(f"`listed` names other rows than 0 to {n - 1}, each once, upwards.")
+    return Listed(rows, found[1])
 
 
 # -- from one C to the farthest that its solution serves ------------------------------------------

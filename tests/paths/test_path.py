@@ -176,3 +176,79 @@ def test_a_path_is_screened_by_the_bounds_that_are_asked_for() -> None:
     metric = cvxscreen.rtlm(X, cvxscreen.triplets(X, y, 2), 100.0)
     with pytest.raises(InvalidInput, match=r"`bounds`.*rules of its own"):
         cvxscreen.path(metric, over="lam", values=[200.0, 100.0], bounds="gb")
+
+
+def test_parameters_that_a_problem_does_not_have() -> None:
+    A, b = heavy_tailed_regression(60, 2)
+    metric = cvxscreen.rtlm(X[:60], cvxscreen.triplets(X[:60], Y[:60], k=1), 1.0)
+    for problem, more, words in (
+        (cvxscreen.svm(X, Y), {"over": "tau", "values": [0.5]}, "no quantile level"),
+        (cvxscreen.svm(X, Y), {"over": "beta", "values": [0.5]}, "raso"),
+        (cvxscreen.svm(X, Y), {"over": "lambda", "values": [0.5]}, "no lambda"),
+        (cvxscreen.regression(A, b, loss="quantile"), {"over": "tau", "values": [0.5, 1.2]}, "1.2"),
+        (metric, {"over": "lam", "values": [1.0], "solver": "CLARABEL"}, "built-in"),
+        (cvxscreen.svm(X, Y), {}, "`values` is missing"),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            solve_path(problem, **more)
+
+
+def test_a_metric_path_by_a_named_method() -> None:
+    problem = cvxscreen.rtlm(X[:60], cvxscreen.triplets(X[:60], Y[:60], k=1), 1.0)
+    found = [
+        solve_path(problem, over="lam", values=[20.0, 10.0], solver=solver, tol=1e-7)
+        for solver in ("auto", "projected_gradient")
+    ]
+    for ours, theirs in zip(*(path.points for path in found), strict=True):
+        assert ours.objective == pytest.approx(theirs.objective, rel=1e-6)
+
+
+def test_a_checkpoint_of_data_in_chunks(tmp_path: FilePath) -> None:
+    """Duals but for those at a kink follow from x; a resumed path certifies its points by them."""
+    np.save(tmp_path / "data.npy", np.column_stack([X, Y]))
+    rows, y = cvxscreen.open_data(tmp_path / "data.npy", chunk_bytes=8_000)
+    problem, file = cvxscreen.svm(rows, y), tmp_path / "points.npz"
+    whole = solve_path(problem, values=GRID[:2], checkpoint=file)
+    assert [len(point.theta) for point in whole.points] == [0, 0]
+    again = solve_path(problem, values=GRID[:2], checkpoint=file)
+    assert [p.objective for p in again.points] == [p.objective for p in whole.points]
+    with np.load(file) as data:
+        arrays = dict(data)
+    for listed in (None, [[0.5], [0.0]], [[1, 0], [0, 0]], [[900], [0]], [1.0], "x"):
+        head = json.loads(str(arrays["head"]))
+        head["rows"][0]["warm"]["listed"] = listed
+        np.savez(file, **{**arrays, "head": np.array(json.dumps(head))})
+        with pytest.raises(InvalidInput, match="`checkpoint`: point 0"):
+            solve_path(problem, values=GRID[:2], checkpoint=file)
+    dense = solve_path(cvxscreen.svm(X, Y), values=GRID[:2])
+    for ours, theirs in zip(whole.points, dense.points, strict=True):
+        assert ours.objective == pytest.approx(theirs.objective, rel=2e-6)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_what_the_compiled_path_misses_goes_to_the_loop(
+    kept: bool, tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Point by point at first, and all that is left after some; also from the record of one."""
+    problem, grid = cvxscreen.svm(X, Y, intercept=True), np.geomspace(0.02, 5.0, 9)
+    plain = solve_path(problem, values=grid, solver="newton", tol=1e-8)
+    real = CompiledPath.points
+
+    def wrong(self: CompiledPath, values: np.ndarray):
+        found = real(self, values)
+        found.X[:] *= 1.001
+        return found
+
+    monkeypatch.setattr(CompiledPath, "points", wrong)
+    options = {"checkpoint": tmp_path / "points.npz"} if kept else {}
+    found = solve_path(problem, values=grid, tol=1e-8, **options)
+    assert [point.status for point in found.points] == ["optimal"] * len(grid)
+    for ours, theirs in zip(found.points, plain.points, strict=True):
+        assert ours.objective == pytest.approx(theirs.objective, rel=1e-8)
+    if kept:
+        assert found.points[-1].warm["missed"] == path_run.PATIENCE + 1
+
+
+def test_an_eps_that_no_point_can_serve_is_said() -> None:
+    with pytest.raises(InvalidInput, match=r"`eps` is .*not enough for a step"):
+        solve_path(cvxscreen.svm(X, Y), eps=1e-16, values=(0.1, 1.0))

@@ -21,6 +21,7 @@ sys.path.insert(0, str(FOLDER))
 import active_set  # noqa: E402
 import adversary  # noqa: E402
 import block_cells  # noqa: E402
+import budget_cells  # noqa: E402
 import campaign  # noqa: E402
 import change_cells  # noqa: E402
 import checks  # noqa: E402
@@ -36,6 +37,7 @@ from cvxscreen import regression  # noqa: E402
 from cvxscreen.bounds import BOUNDS, CONES, PARAMETER_CHANGE, midpoint_ball  # noqa: E402
 from cvxscreen.bounds.regions import Ball, Region, TwoBalls  # noqa: E402
 from cvxscreen.core.losses import Piece  # noqa: E402
+from cvxscreen.cvxpy_plugin import budgets  # noqa: E402
 from cvxscreen.screening.reduction import judge  # noqa: E402
 
 DECISIONS = 50_000
@@ -62,7 +64,7 @@ def test_a_short_campaign_finds_nothing_wrong(tmp_path: Path) -> None:
     assert {"side constraints", "one class", "kernel + intercept", "elastic net"} <= models
     assert {"attained", "attained metric", "without curvature", "rows as constraints"} <= models
     assert {"pure L1", "changed data", "plugin", "data in chunks", "blocks"} <= models
-    assert "changed kernel problem" in models
+    assert {"changed kernel problem", "budgets"} <= models
 
 
 def test_a_planted_wrong_decision_is_refused() -> None:
@@ -146,6 +148,29 @@ def test_a_certificate_that_claims_too_much_is_found_out(monkeypatch: pytest.Mon
         lines = [campaign.run("without_curvature", number, seed=1, points=3) for number in range(6)]
         wrong = {rule: row["wrong"] for (rule,), row in report.grouped(lines, ("rule",)).items()}
         assert wrong["certificate"] > 0, patch
+
+
+@pytest.mark.parametrize("fault", ["half of the gap", "slack that is free", "excess that is free"])
+def test_a_certificate_of_budgets_that_claims_too_much(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, value = budget_cells.certify_budgets, budgets.budget_value
+
+    def halved(*args):
+        proof = whole(*args)
+        return replace(proof, gap=0.5 * proof.gap)
+
+    def free(part, x):
+        spent, size, error = value(part, x)
+        return (max if fault.startswith("slack") else min)(spent, 0.0), size, error
+
+    if fault.startswith("half"):
+        monkeypatch.setattr(budget_cells, "certify_budgets", halved)
+    else:
+        monkeypatch.setattr(budgets, "budget_value", free)
+    lines = [campaign.run("budgets", number, seed=1, points=4) for number in range(6)]
+    assert not any(line["error"] for line in lines)
+    assert sum(report.total(line, "wrong") for line in lines) > 0
 
 
 @pytest.mark.parametrize("name", ["reweight", "remove", "leave_one_out"])

@@ -28,6 +28,7 @@ import numpy as np  # noqa: E402
 import report  # noqa: E402
 from attained_cells import at_another_C, on_spheres  # noqa: E402
 from block_cells import blocks, chunks  # noqa: E402
+from budget_cells import budgets  # noqa: E402
 from change_cells import changes, kernel_changes  # noqa: E402
 from checks import Ledger  # noqa: E402
 from ground_cells import columns, held_rows, without_curvature  # noqa: E402
@@ -63,6 +64,7 @@ FAMILIES: dict[str, tuple[Cell, int]] = {
     "chunks": (chunks, 2),
     "blocks": (blocks, 2),
     "kernel_changes": (kernel_changes, 1),
+    "budgets": (budgets, 2),
 }
 """Every kind of cell with its number in one round."""
 
