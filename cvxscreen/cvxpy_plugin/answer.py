@@ -84,6 +84,10 @@ class Restored:
     z: Array
     multipliers: Array
 
+    def copy(self) -> Restored:
+        """Apart from what the user's variables are given, which the user may write into."""
+        return Restored(self.z.copy(), self.multipliers.copy())
+
 
 def restore(
     recognition: Recognition, x: Array, theta: Array, side: Array, shares: Array | None = None

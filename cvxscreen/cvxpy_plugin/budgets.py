@@ -54,6 +54,7 @@ from cvxscreen.cvxpy_plugin.recognise.recognise import check, recognise_standard
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Cone, Standard
 from cvxscreen.cvxpy_plugin.request import CANNOT_PAY, DEFAULT, Report
+from cvxscreen.cvxpy_plugin.solution_cache import last_answer, store_answer
 from cvxscreen.errors import CvxscreenError, InvalidInput, NotScreenable
 from cvxscreen.screening.reduction import Selection
 from cvxscreen.solvers.interface import SubproblemResult, call_checked
@@ -61,7 +62,7 @@ from cvxscreen.solvers.interior_point import within_budgets
 from cvxscreen.solvers.loop import run
 from cvxscreen.solvers.relaxation import FEWEST, LEAST, REFUTED, WORTH, sample
 from cvxscreen.solvers.screened import ScreenedProblem, Times
-from cvxscreen.solvers.solution import Round
+from cvxscreen.solvers.solution import Round, moved_slopes
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -121,6 +122,22 @@ class BudgetedProblem:
     def descriptions(self) -> tuple[str, ...]:
         """What the budgets hold, for records."""
         return tuple(f"a budget of {part.n} losses" for part in self.budgets)
+
+    def tied(self, original: Any) -> BudgetedProblem:
+        """The same of the problem `original` (or a weak reference of it)."""
+        lagrangian = self.lagrangian.tied(original)
+        canonical = replace(self.standard.canonical, original=original)
+        return replace(
+            self, lagrangian=lagrangian, standard=replace(self.standard, canonical=canonical)
+        )
+
+    def at_costs(self, standard: Standard) -> BudgetedProblem | None:
+        """None: a budget has no cost of its own to change with the others, so rules must run."""
+        return None
+
+    def anew(self, standard: Standard) -> BudgetedProblem:
+        """The same by all rules, from the numbers of `standard`."""
+        return recognise_budgets(standard)
 
     def at(self, multipliers: Array) -> Problem:
         """The Lagrangian as a `Problem`, its terms in the order of `lagrangian`."""
@@ -847,12 +864,19 @@ def screened_budgets(
     """
     if mode == "safe":
         return "nothing can be proven of losses in a budget before the solve"
-    began = perf_counter()
+    began, start = perf_counter(), None
     # A solver that the user names, or gives options, solves all that is solved.
-    built_in = cvxpy_solver.solver is None and set(cvxpy_solver.options) <= {"verbose"}
+    built_in = cvxpy_solver.leaves_choice
+    known = last_answer(made.standard.canonical.original)
+    if known is not None and isinstance(known.found, BudgetedProblem):
+        if known.is_of(made) and built_in:
+            again = certify_budgets(made, known.point, tol)
+            if again.ok:
+                return known.written_again(again, recognised, perf_counter() - began)
+        start = moved_pair(known.found, known.point, made)
     screened = ScreenedBudgets(made, made.parts, cvxpy_solver, tol, built_in)
     try:
-        screened.begin()
+        screened.begin(start)
         run(screened)
     except (CvxscreenError, np.linalg.LinAlgError) as error:
         return f"the screening loop stopped: {error}"
@@ -884,8 +908,9 @@ def screened_budgets(
             "solve": screened.solving, "restore": seconds,
         },
     )
+    whole = replace(recognition, standard=made.standard)
     write_back(
-        replace(recognition, standard=made.standard),
+        whole,
         restored,
         status=status_of(proof.ok, None if last is None else last.status),
         solver=report.solver,
@@ -896,4 +921,21 @@ def screened_budgets(
             inner=None if stats is None else stats.extra_stats,
         ),
     )
+    store_answer(made, best, whole, restored, report)
     return report
+
+
+def moved_pair(
+    old: BudgetedProblem, point: BudgetedPoint, made: BudgetedProblem
+) -> BudgetedPair | None:
+    """The last answer as a start for `made`, at other numbers; None for another problem."""
+    sizes = [[(part.n, part.d) for part in problem.parts] for problem in (old, made)]
+    side = made.objective.side
+    rows = 0 if side is None else side.matrix.shape[0]
+    if sizes[0] != sizes[1] or rows != len(point.side_multipliers):
+        return None
+    slopes = tuple(
+        moved_slopes(slope, first.losses, second.losses)
+        for slope, first, second in zip(point.slopes, old.parts, made.parts, strict=True)
+    )
+    return BudgetedPair(point.x, slopes, point.budget_multipliers, point.side_multipliers)

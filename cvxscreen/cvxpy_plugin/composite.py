@@ -12,7 +12,7 @@ maxima by the same ball; g itself goes into every reduced problem as CVXPY wrote
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -38,20 +38,22 @@ from cvxscreen.cvxpy_plugin.recognise.recognise import (
     RefusedByRules,
     check,
     check_points,
+    last_check_point,
     recognise,
     recognise_in_general,
     recognise_standard,
 )
-from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
-from cvxscreen.cvxpy_plugin.recognise.standard import canonicalise, standardise
+from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition, with_costs
+from cvxscreen.cvxpy_plugin.recognise.standard import Standard, canonicalise, standardise
 from cvxscreen.cvxpy_plugin.request import Report
+from cvxscreen.cvxpy_plugin.solution_cache import last_answer, store_answer
 from cvxscreen.errors import CvxscreenError, NotScreenable
 from cvxscreen.screening.reduction import Prediction, Screening, Selection, judge
 from cvxscreen.solvers.interface import call_checked
 from cvxscreen.solvers.loop import run
 from cvxscreen.solvers.prediction import SMALL, PredictionRadius, accept_reduction
 from cvxscreen.solvers.screened import ScreenedProblem, Times
-from cvxscreen.solvers.solution import Round
+from cvxscreen.solvers.solution import Round, moved_slopes
 
 # -- a convex term that stays as it is ------------------------------------------------------------
 #
@@ -284,6 +286,42 @@ class CompositeProblem:
         free = self.recognition.problem.quadratic.free
         return self.unscreened is None or not (self.unscreened.touched() & free).any()
 
+    @property
+    def standard(self) -> Standard:
+        """F's numbers, tied to the user's problem."""
+        return self.recognition.standard
+
+    def tied(self, original: Any) -> CompositeProblem:
+        """The same of the problem `original` (or a weak reference of it)."""
+        return replace(self, recognition=self.recognition.tied(original))
+
+    def at_costs(self, standard: Standard) -> CompositeProblem | None:
+        """The same at other costs, checked; None where the rules must run."""
+        found = with_costs(self.recognition, standard)
+        if found is None:
+            return None
+        made = replace(self, recognition=found)
+        with suppress(NotScreenable):
+            _check(made, standard.canonical.original, [last_check_point(found)])
+            return made
+        return None
+
+    def anew(self, standard: Standard) -> CompositeProblem:
+        """The same by all rules, from the numbers of `standard`.
+
+        Raises
+        ------
+        NotScreenable
+            With the reason.
+        """
+        found = recognise_standard(standard, composite=True)
+        unscreened = self.unscreened
+        if unscreened is not None:
+            unscreened = UnscreenedTerm.of(unscreened.expr, found)
+        made = composite_of(found, unscreened)
+        _check(made, standard.canonical.original)
+        return made
+
     def value(self, x: Array) -> float:
         """``F(x) + g(x)``."""
         total = self.recognition.problem.primal(x)
@@ -321,8 +359,7 @@ def recognise_composite(
         found = recognise_standard(standardise(canonicalise(rest)), composite=True)
         check(found)
         unscreened = UnscreenedTerm.of(expr, found)
-        tied = replace(found.standard.canonical, original=problem)
-        found = replace(found, standard=replace(found.standard, canonical=tied))
+        found = found.tied(problem)
     made = composite_of(found, unscreened)
     _check(made, problem)
     return made
@@ -376,13 +413,15 @@ def composite_of(found: Recognition, unscreened: UnscreenedTerm | None) -> Compo
     return CompositeProblem(found, unscreened)
 
 
-def _check(made: CompositeProblem, problem: Any) -> None:
+def _check(
+    made: CompositeProblem, problem: Any, points: Iterable[Array] | None = None
+) -> None:
     """The recognised objective is the user's, at a few points."""
     recognition = made.recognition
     sign = -1.0 if type(problem.objective).__name__ == "Maximize" else 1.0
     variables = problem.variables()
     with preserved_values(variables):
-        for x in check_points(recognition):
+        for x in check_points(recognition) if points is None else points:
             z = recognition.columns(x)
             values = recognition.standard.canonical.user_values(recognition.standard.split(z))
             if any(v.id not in values for v in variables):
@@ -713,10 +752,10 @@ class ScreenedComposite(
         self.confirming = self.hopeless = False
         self.solving = 0.0
 
-    def solved(self) -> Outcome:
+    def solved(self, start: PieceSlopes | None = None) -> Outcome:
         """All rounds, from a first point to the record of the call."""
         began = perf_counter()
-        self.begin()
+        self.begin(start)
         run(self)
         if self.best is not None and (self.screening.codes == Piece.UNDECIDED).all():
             self.prove()
@@ -727,9 +766,12 @@ class ScreenedComposite(
             len(self.rounds), self.predicted, self.solving, perf_counter() - began,
         )
 
-    def begin(self) -> None:
-        """A first point, from a sample of the terms where there are many."""
+    def begin(self, start: PieceSlopes | None = None) -> None:
+        """A first point: `start`, or from a sample of the terms where there are many."""
         problem, maxima = self.problem, self.maxima
+        if start is not None:
+            self.best, self.shares = self.judged(*start)
+            return
         if self.made.terms <= 5 * SMALL:
             return
         rng = np.random.default_rng(0)
@@ -909,8 +951,18 @@ def screened_composite(
 
     `recognised` is the time of the recognition, in seconds.
     """
+    original = made.standard.canonical.original
+    began, start, known = perf_counter(), None, last_answer(original)
+    if known is not None and isinstance(known.found, CompositeProblem):
+        if mode == "certified" and cvxpy_solver.leaves_choice and known.is_of(made):
+            pair: PieceSlopes = known.point
+            relaxed, _ = evaluate(made, pair.x, pair.theta, pair.multipliers, pair.shares, tol)
+            again = relaxed.certify(tol)
+            if again.ok:
+                return known.written_again(again, recognised, perf_counter() - began)
+        start = moved_point(known.found, known.point, made)
     try:
-        found = ScreenedComposite(made, cvxpy_solver, mode, tol).solved()
+        found = ScreenedComposite(made, cvxpy_solver, mode, tol).solved(start)
     except (CvxscreenError, np.linalg.LinAlgError) as error:
         return f"the screening loop stopped: {error}"
     answer = accepted_answer(found, cvxpy_solver)
@@ -934,7 +986,20 @@ def screened_composite(
             inner=stats.extra_stats,
         ),
     )
+    pair = PieceSlopes(point.x, point.theta, point.multipliers, found.shares)
+    store_answer(made, pair, recognition, restored, report)
     return report
+
+
+def moved_point(old: CompositeProblem, point: PieceSlopes, made: CompositeProblem) -> Any:
+    """The last answer as a start for `made`, at other costs perhaps; None for another problem."""
+    first, second = old.recognition.problem, made.recognition.problem
+    sizes = [0 if part.maxima is None else len(part.maxima.heights) for part in (old, made)]
+    if (first.n, first.d, sizes[0]) != (second.n, second.d, sizes[1]):
+        return None
+    if (0 if second.side is None else second.side.matrix.shape[0]) != len(point.multipliers):
+        return None
+    return point._replace(theta=moved_slopes(point.theta, first.losses, second.losses))
 
 
 def accepted_answer(found: Outcome, cvxpy_solver: CvxpySolver) -> tuple[Relaxed, Certificate] | str:

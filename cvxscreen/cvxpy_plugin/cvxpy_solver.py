@@ -418,6 +418,11 @@ class CvxpySolver(SubproblemSolver):
         """The solver's name."""
         return solver_name(self.solver)
 
+    @property
+    def leaves_choice(self) -> bool:
+        """Whether the user has named neither a solver nor options of one."""
+        return self.solver is None and set(self.options) <= {"verbose"}
+
     def account(self) -> str:
         """What the solver did, in words; empty where it was not needed."""
         if not self.calls:

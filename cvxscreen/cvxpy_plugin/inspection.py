@@ -43,7 +43,7 @@ from cvxscreen.cvxpy_plugin.composite import (
     recognise_refused,
 )
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
-from cvxscreen.cvxpy_plugin.plugin import run
+from cvxscreen.cvxpy_plugin.plugin import recognise_any, run
 from cvxscreen.cvxpy_plugin.recognise.expressions import free_entries, preserved_values
 from cvxscreen.cvxpy_plugin.recognise.recognise import at_best_helpers, recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
@@ -236,17 +236,11 @@ def certify_cvxpy(problem: Any, *, tol: float = 1e-6) -> Certificate:
             "problem first, with any solver."
         )
     made: CompositeProblem | None = None
-    try:
-        recognition = cached_recognition(problem, recognise)
-    except NotScreenable as refusal:
-        found = recognise_refused(problem, refusal)
-        if isinstance(found, BudgetedProblem):
-            return _with_helpers(problem, _judged_budgets(found, tol), tol)
-        if isinstance(found, CompositeProblem):
-            made, recognition = found, found.recognition
-        else:
-            general = found
-            recognition = cached_recognition(problem, lambda _: general)
+    recognition = cached_recognition(problem, recognise_any)
+    if isinstance(recognition, BudgetedProblem):
+        return _with_helpers(problem, _judged_budgets(recognition, tol), tol)
+    if isinstance(recognition, CompositeProblem):
+        made, recognition = recognition, recognition.recognition
     x = current_point(recognition)
     if not np.isfinite(x).all():
         raise InvalidInput("a variable holds NaN or infinity, so there is no answer to certify.")

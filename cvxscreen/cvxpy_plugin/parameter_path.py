@@ -26,7 +26,7 @@ from cvxscreen._support.tables import Record, table
 from cvxscreen._support.validation import finite
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
-from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
+from cvxscreen.cvxpy_plugin.plugin import recognise_any
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition, factors
 from cvxscreen.cvxpy_plugin.recognise.standard import with_current_costs
 from cvxscreen.cvxpy_plugin.request import Request, solve
@@ -389,9 +389,9 @@ def as_path_over_c(problem: Any, parameter: Any, values: Array) -> PathOverC | N
     first, second = float(values[0]), float(values[0]) * 2.0
     try:
         parameter.value = first
-        found = cached_recognition(problem, recognise)
+        found = cached_recognition(problem, recognise_any)
         parameter.value = second
-        if not changes_only_costs(problem, parameter):
+        if not isinstance(found, Recognition) or not changes_only_costs(problem, parameter):
             return None
         there = with_current_costs(found.standard)
         if there is None:
@@ -418,6 +418,7 @@ def as_path_over_c(problem: Any, parameter: Any, values: Array) -> PathOverC | N
 def builtin_suits(problem: Any) -> bool:
     """Whether `problem` is recognised, and without side constraints."""
     try:
-        return cached_recognition(problem, recognise).problem.side is None
+        found = cached_recognition(problem, recognise_any)
+        return isinstance(found, Recognition) and found.problem.side is None
     except Exception:  # whatever is wrong with it, its solve will say so
         return False

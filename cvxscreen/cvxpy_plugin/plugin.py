@@ -137,13 +137,14 @@ def _recognised(problem: Any, request: Request) -> Found | str:
         return known
     found: Found | str
     try:
-        recognition = cached_recognition(problem, recognise)
+        found = cached_recognition(problem, recognise_any)
     except NotScreenable as refusal:
-        found = _second_try(problem, request, refusal)
+        found = str(refusal)
     except Exception as defect:  # a problem that CVXPY can solve must not fail on its way here
         found = f"the recogniser stopped with {type(defect).__name__}: {defect}"
-    else:
-        found = recognition
+    if request.builtin and not isinstance(found, Recognition | str):
+        beside = ", ".join(found.descriptions)
+        found = f"the built-in solver does not take what stands beside the losses ({beside})"
     if isinstance(found, str):
         store_refusal(problem, request.builtin, found)
     elif request.builtin and isinstance(found, Recognition) and not builtin_takes(found.problem):
@@ -151,19 +152,20 @@ def _recognised(problem: Any, request: Request) -> Found | str:
     return found
 
 
-def _second_try(
-    problem: Any, request: Request, refusal: NotScreenable
-) -> Found | str:
-    """`problem` as losses beside another convex part, or in general; else why not."""
-    from cvxscreen.cvxpy_plugin.composite import recognise_refused
+def recognise_any(problem: Any) -> Found:
+    """`problem` as losses; else with losses in budgets, beside another convex part, or in general.
 
+    Raises
+    ------
+    NotScreenable
+        With the reason.
+    """
     try:
-        found = recognise_refused(problem, refusal)
-    except NotScreenable as reason:
-        return str(reason)
-    if not isinstance(found, Recognition):
-        return str(refusal) if request.builtin else found
-    return cached_recognition(problem, lambda _: found)
+        return recognise(problem)
+    except NotScreenable as refusal:
+        from cvxscreen.cvxpy_plugin.composite import recognise_refused
+
+        return recognise_refused(problem, refusal)
 
 
 def plain_after_failure(

@@ -20,15 +20,12 @@ from numpy.typing import NDArray
 from cvxscreen._support.validation import tolerance
 from cvxscreen.bounds.regions.margins import outward
 from cvxscreen.core.losses import LossTerms
-from cvxscreen.cvxpy_plugin.budgets import BudgetedProblem
-from cvxscreen.cvxpy_plugin.composite import CompositeProblem, recognise_refused
-from cvxscreen.cvxpy_plugin.plugin import run
+from cvxscreen.cvxpy_plugin.plugin import recognise_any, run
 from cvxscreen.cvxpy_plugin.recognise.epigraph import (
     GroupTerms,
     PiecewiseLinear,
     PiecewiseQuadratic,
 )
-from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 from cvxscreen.cvxpy_plugin.request import Request, require_cvxpy_problem
@@ -123,16 +120,13 @@ def rows_left_out(
 
 def _recognised(problem: Any) -> Recognition:
     """The recognition of a problem that is nothing but losses and a regulariser."""
-    try:
-        return cached_recognition(problem, recognise)
-    except NotScreenable as refusal:
-        found = recognise_refused(problem, refusal)
-    if isinstance(found, CompositeProblem | BudgetedProblem):
+    found = cached_recognition(problem, recognise_any)
+    if not isinstance(found, Recognition):
         raise NotScreenable(
             f"something stands beside the losses ({', '.join(found.descriptions)}); rows of the "
             "data are left out of a sum of losses and a regulariser only"
         )
-    return cached_recognition(problem, lambda _: found)
+    return found
 
 
 def _hinges(losses: LossTerms) -> bool:

@@ -22,11 +22,19 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen.bounds import moved
+from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
+from cvxscreen.cvxpy_plugin.answer import Restored, statistics, status_of, write_back
 from cvxscreen.cvxpy_plugin.recognise.recognise import check, last_check_point, recognise_numbers
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition, with_costs
-from cvxscreen.cvxpy_plugin.recognise.standard import refusal, standardise, with_current_costs
+from cvxscreen.cvxpy_plugin.recognise.standard import (
+    Standard,
+    refusal,
+    standardise,
+    with_current_costs,
+)
+from cvxscreen.cvxpy_plugin.request import Report
 from cvxscreen.errors import NotScreenable
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.solution import Solution, moved_slopes
@@ -82,7 +90,7 @@ class CachedProblem:
     ----------
     parts : tuple
         Objective and constraints, to notice another problem in the same object.
-    bare : Recognition
+    bare : Recognition, CompositeProblem or BudgetedProblem
         As the rules found it, its problem a weak reference.
     fingerprints : dict of int to bytes
         Fingerprints of the parameters' values that `bare` has.
@@ -90,6 +98,8 @@ class CachedProblem:
         Parameters that the constraints of the cone form hold.
     last : LastSolution or None
         The last one, of any values.
+    answer : LastAnswer or None
+        The same where something stands beside the losses, or losses in budgets.
     recent : pair or None
         Fingerprints of the last solve and its recognition, a rescaled `bare`.
     at : array or None
@@ -97,19 +107,23 @@ class CachedProblem:
     """
 
     parts: tuple[Any, ...]
-    bare: Recognition
+    bare: Any
     fingerprints: Fingerprints
     inside: frozenset[int]
     last: LastSolution | None = None
-    recent: tuple[Fingerprints, Recognition] | None = None
+    recent: tuple[Fingerprints, Any] | None = None
     at: Array | None = None
+    answer: LastAnswer | None = None
 
 
 _ENTRIES: weakref.WeakKeyDictionary[Any, CachedProblem] = weakref.WeakKeyDictionary()
 
 
-def cached_recognition(problem: Any, recognise: Callable[[Any], Recognition]) -> Recognition:
-    """The recognition of `problem`, from memory as far as possible.
+def cached_recognition(problem: Any, recognise: Callable[[Any], Any]) -> Any:
+    """The recognition of `problem`, from memory as far as possible, or what `recognise` gives else.
+
+    Losses beside a convex part, and losses in budgets, say themselves how they are at other costs
+    (``at_costs``) and at other numbers (``anew``).
 
     Parameters
     ----------
@@ -130,55 +144,65 @@ def cached_recognition(problem: Any, recognise: Callable[[Any], Recognition]) ->
         raise NotScreenable(reason)
     now = fingerprints(problem)
     changed = {key for key, value in now.items() if entry.fingerprints.get(key) != value}
-    known = _tied(entry.bare, problem)
+    known = entry.bare.tied(problem)
     if not changed:
         return known
     if entry.recent is not None and entry.recent[0] == now:
-        return _tied(entry.recent[1], problem)
+        return entry.recent[1].tied(problem)
     if not changed & entry.inside:
         current = with_current_costs(known.standard)
         if current is None:
             return _recognise_anew(problem, recognise)
         standard = current
-        found = with_costs(known, standard)
+        found = _at_costs(entry, known, standard)
         if found is not None:
-            try:
-                if entry.at is None:
-                    entry.at = last_check_point(found)
-                check(found, at=entry.at)
-                entry.recent = now, _tied(found, weakref.proxy(problem))
-                return found
-            except NotScreenable:
-                pass  # then the rules decide
+            entry.recent = now, found.tied(weakref.proxy(problem))
+            return found
     else:
         canonical = known.standard.canonical.with_current_groups()
         if canonical is None:
             return _recognise_anew(problem, recognise)
         standard = standardise(canonical)
-    found = recognise_numbers(standard)
-    last = entry.last
+    anew = recognise_numbers if isinstance(known, Recognition) else known.anew
+    found = anew(standard)
     store_recognition(found)
-    if last is not None:
-        store_solution(problem, last)
+    if problem in _ENTRIES:
+        _ENTRIES[problem].last, _ENTRIES[problem].answer = entry.last, entry.answer
     return found
 
 
-def _recognise_anew(problem: Any, recognise: Callable[[Any], Recognition]) -> Recognition:
+def _at_costs(entry: CachedProblem, known: Any, standard: Standard) -> Any:
+    """What was recognised at other costs, checked; None where the rules must run."""
+    if not isinstance(known, Recognition):
+        return known.at_costs(standard)
+    found = with_costs(known, standard)
+    if found is None:
+        return None
+    if entry.at is None:
+        entry.at = last_check_point(found)
+    try:
+        check(found, at=entry.at)
+    except NotScreenable:
+        return None
+    return found
+
+
+def _recognise_anew(problem: Any, recognise: Callable[[Any], Any]) -> Any:
     drop(problem)
     found = recognise(problem)
     store_recognition(found)
     return found
 
 
-def store_recognition(recognition: Recognition) -> None:
-    """Keep `recognition`, as the rules found it at the parameters' present values."""
+def store_recognition(recognition: Any) -> None:
+    """Keep what was recognised, as the rules found it at the parameters' present values."""
     canonical = recognition.standard.canonical
     problem = canonical.original
     if problem.parameters() and not problem.is_dpp():
         return  # what the cone form looks like may depend on their values
     data = [*canonical.problem.constraints, *(group.argument for group in canonical.groups)]
     inside = frozenset(p.id for part in data for p in part.parameters())
-    bare = _tied(recognition, weakref.proxy(problem))
+    bare = recognition.tied(weakref.proxy(problem))
     _ENTRIES[problem] = CachedProblem(_parts(problem), bare, fingerprints(problem), inside)
 
 
@@ -205,6 +229,72 @@ def last_solution(recognition: Recognition) -> Solution | None:
     entry = _ENTRIES.get(recognition.standard.canonical.original)
     last = None if entry is None else entry.last
     return last.solution if last is not None and last.problem is recognition.problem else None
+
+
+@dataclass(frozen=True, eq=False)
+class LastAnswer:
+    """The last answer of losses beside another convex part, or of losses in budgets.
+
+    Attributes
+    ----------
+    found : CompositeProblem or BudgetedProblem
+        What it is an answer of, its problem a weak reference.
+    point : tuple
+        A point of the loop that solves such a problem, to start from.
+    recognition : Recognition
+        Whose columns and rows `restored` has.
+    restored : Restored
+    report : Report
+        Of the solve.
+    """
+
+    found: Any
+    point: Any
+    recognition: Recognition
+    restored: Restored
+    report: Report
+
+    def is_of(self, found: Any) -> bool:
+        """Whether `found` is what it is an answer of, at the same numbers."""
+        return _problem_of(found) is _problem_of(self.found)
+
+    def written_again(self, proof: Certificate, recognised: float, seconds: float) -> Report:
+        """The answer, certified once more by `proof`, written to the user's problem."""
+        times = dict.fromkeys(self.report.times, 0.0) | {"recognise": recognised, "screen": seconds}
+        report = replace(
+            self.report, gap=proof.gap, relative_gap=proof.relative_gap, rounds=0, times=times
+        )
+        counts = statistics(report, solve_time=0.0, setup_time=0.0, iterations=0, inner=None)
+        write_back(
+            self.recognition, self.restored.copy(), status=status_of(True), solver=report.solver,
+            statistics=counts,
+        )
+        return report
+
+
+def _problem_of(found: Any) -> Problem:
+    """The numbers of what was recognised, which are kept as they are where nothing changed."""
+    part = found.lagrangian if hasattr(found, "lagrangian") else found.recognition
+    return part.problem
+
+
+def store_answer(
+    found: Any, point: Any, recognition: Recognition, restored: Restored, report: Report
+) -> None:
+    """Keep an answer as the start of the next solve."""
+    problem = found.standard.canonical.original
+    entry = _ENTRIES.get(problem)
+    if entry is not None:
+        tied = weakref.proxy(problem)
+        entry.answer = LastAnswer(
+            found.tied(tied), point, recognition.tied(tied), restored.copy(), report
+        )
+
+
+def last_answer(problem: Any) -> LastAnswer | None:
+    """The last answer, of any values of the parameters; None without one."""
+    entry = _ENTRIES.get(problem)
+    return None if entry is None else entry.answer
 
 
 def last_start(recognition: Recognition) -> Start | None:
@@ -253,12 +343,6 @@ def _parts(problem: Any) -> tuple[Any, ...]:
 
 def _same(first: tuple[Any, ...], second: tuple[Any, ...]) -> bool:
     return len(first) == len(second) and all(a is b for a, b in zip(first, second, strict=True))
-
-
-def _tied(recognition: Recognition, original: Any) -> Recognition:
-    """`recognition` of the problem `original` (or a weak reference of it)."""
-    canonical = replace(recognition.standard.canonical, original=original)
-    return replace(recognition, standard=replace(recognition.standard, canonical=canonical))
 
 
 @dataclass(eq=False)

@@ -11,11 +11,13 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
+from cvxpy_plugin.composite_zoo import Data as BesideData
 from cvxpy_plugin.zoo import Data
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
-from cvxscreen.cvxpy_plugin import plugin, solution_cache
+from cvxscreen.cvxpy_plugin import budgets, plugin, solution_cache
+from cvxscreen.cvxpy_plugin import composite as composite_module
 from cvxscreen.cvxpy_plugin.recognise import loss_atoms
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.errors import InvalidInput
@@ -314,3 +316,119 @@ def test_units_of_losses_die_with_their_expression() -> None:
     del problem, C
     gc.collect()
     assert len(loss_atoms._UNITS) < before
+
+
+# -- losses beside another convex part, and in budgets ---------------------------------------------
+
+
+def composite(name: str, p: Any) -> Any:
+    s = BesideData(n=400)
+    slack = s.square + p * s.cost * cp.sum(s.t)
+    return {
+        "a norm": lambda: cp.Problem(cp.Minimize(s.ridge + p * s.hinge + 3 * cp.norm(s.w))),
+        "a weighted norm": lambda: cp.Problem(cp.Minimize(s.ridge + s.hinge + p * cp.norm(s.w))),
+        "maxima": lambda: cp.Problem(cp.Minimize(slack), s.rows),
+        "maxima and a linear part": lambda: cp.Problem(cp.Minimize(s.square + p * (
+            cp.sum(cp.max(s.scores + 1 - s.Y, axis=1)) - cp.sum(s.own)))),
+        "maxima, losses, a norm": lambda: cp.Problem(cp.Minimize(
+            s.ridge + s.hinge + p * s.cost * cp.sum(cp.maximum(
+                s.X @ s.w, s.r - s.X[::-1] @ s.w, 0)) + cp.norm(s.w))),
+        "a budget": lambda: cp.Problem(
+            cp.Minimize(cp.norm1(s.w)), [cp.sum(cp.abs(s.X @ s.w - s.r)) <= (1 + p) * 250]),
+        "a budget beside a cost": lambda: cp.Problem(
+            cp.Minimize(s.ridge - p * s.w[0]), [s.hinge <= 200, cp.sum(s.w) <= 3]),
+    }[name]()
+
+
+COMPOSITES = (
+    "a norm", "a weighted norm", "maxima", "maxima and a linear part", "maxima, losses, a norm",
+    "a budget", "a budget beside a cost",
+)
+
+
+def stop(*arguments: Any, **options: Any) -> Any:
+    raise AssertionError("what is known already is worked out anew")
+
+
+def agree(problem: Any, name: str) -> None:
+    """The answer is that of another object for the same problem, solved plainly."""
+    p = next(iter(problem.parameters()))
+    plain = composite(name, cp.Parameter(nonneg=True, value=p.value))
+    assert problem.value == pytest.approx(plain.solve(solver="CLARABEL", **TIGHT), rel=1e-6)
+    for ours, theirs in zip(problem.constraints, plain.constraints, strict=True):
+        np.testing.assert_allclose(ours.dual_value, theirs.dual_value, atol=5e-3)
+        assert np.max(ours.violation()) <= 1e-6
+
+
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_what_stands_beside_losses_is_kept_too(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same problem again is certified, and neither recognised nor solved; others start there.
+
+    What the user writes into values does not come back.
+    """
+    problem = composite(name, scalar(1.0))
+    problem.solve(method="screen")
+    first = cvxscreen.Report.of(problem)
+    assert first.recognised
+    assert first.beside
+    agree(problem, name)
+    value = problem.value
+    with monkeypatch.context() as patched:
+        for owner, function in (
+            (composite_module, "recognise_standard"), (budgets, "recognise_standard"),
+            (composite_module.ScreenedComposite, "called"), (budgets.ScreenedBudgets, "solve"),
+            (plugin, "recognise"),
+        ):
+            patched.setattr(owner, function, stop)
+        for _ in range(2):
+            for variable in problem.variables():
+                variable.value[...] = 7.0
+            problem.solve(method="screen")
+            assert problem.value == pytest.approx(value, rel=1e-9)
+            agree(problem, name)
+            again = cvxscreen.Report.of(problem)
+            assert (again.recognised, again.rounds, again.beside) == (True, 0, first.beside)
+            assert again.relative_gap <= 1e-6
+
+
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_other_parameters_beside_losses(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    C = scalar(1.0)
+    problem = composite(name, C)
+    problem.solve(method="screen")
+    if "budget" not in name:  # then costs alone change, and no rule runs
+        monkeypatch.setattr(composite_module, "recognise_standard", stop)
+    for C.value in (1.5, 1.5, 0.7, 1.0):
+        problem.solve(method="screen")
+        assert cvxscreen.Report.of(problem).recognised
+        agree(problem, name)
+
+
+def test_what_stands_beside_losses_dies_with_its_problem() -> None:
+    for name in COMPOSITES:
+        problem = composite(name, scalar(1.0))
+        problem.solve(method="screen")
+        seen = weakref.ref(problem)
+        del problem
+        gc.collect()
+        assert seen() is None, name
+
+
+def test_an_answer_that_is_not_precise_enough_is_not_given_again() -> None:
+    problem = composite("a norm", scalar(1.0))
+    problem.solve(method="screen", tol=1e-4)
+    assert problem.solver_stats.extra_stats["cvxscreen"].rounds > 0
+    problem.solve(method="screen", tol=1e-12)
+    report = cvxscreen.Report.of(problem)
+    assert report.rounds > 0 or not report.recognised
+
+
+def test_a_named_solver_is_asked_again_beside_other_parts() -> None:
+    for name in ("a norm", "a budget"):
+        problem = composite(name, scalar(1.0))
+        problem.solve(method="screen")
+        problem.solve(method="screen", solver="CLARABEL")
+        assert cvxscreen.Report.of(problem).rounds > 0
+        agree(problem, name)

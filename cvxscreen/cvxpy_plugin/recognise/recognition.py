@@ -34,7 +34,7 @@ from cvxscreen.cvxpy_plugin.recognise.epigraph import (
     PiecewiseQuadratic,
 )
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack
-from cvxscreen.cvxpy_plugin.recognise.max_affine import Maxima
+from cvxscreen.cvxpy_plugin.recognise.max_affine import MaxAffine, Maxima
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 from cvxscreen.errors import CvxscreenError
 
@@ -164,6 +164,11 @@ class Recognition:
         for step in sorted(self.steps, key=_stage):
             step.dual(self.standard, duals)
         return duals.rows
+
+    def tied(self, original: Any) -> Recognition:
+        """The same of the problem `original` (or a weak reference of it)."""
+        canonical = replace(self.standard.canonical, original=original)
+        return replace(self, standard=replace(self.standard, canonical=canonical))
 
     def residual(self, z: Array, multipliers: Array) -> Array:
         """Gradient of the Lagrangian of the canonical problem, shape (N,)."""
@@ -378,9 +383,12 @@ def with_costs(recognition: Recognition, standard: Standard) -> Recognition | No
     sigma, rho = change.squares, change.losses
     if rho is None and (parts.loss_slope.any() or parts.level):
         return None
+    slope, old = sigma * parts.slope, recognition.standard.linear[recognition.core]
     if parts.slope.any() and change.slopes != sigma:  # a linear term changes with the squares
-        return None
-    linear = sigma * parts.slope + (rho or 1.0) * parts.loss_slope
+        if not np.array_equal(parts.slope, old):  # but for one that is as the user wrote it
+            return None
+        slope = standard.linear[recognition.core]
+    linear = slope + (rho or 1.0) * parts.loss_slope
     constant = standard.constant + sigma * parts.base + (rho or 1.0) * parts.level
     steps = tuple(rescaled_step(step, change.ratio) for step in recognition.steps)
     l1_terms, terms = recognition.l1_terms, change.terms
@@ -388,8 +396,13 @@ def with_costs(recognition: Recognition, standard: Standard) -> Recognition | No
         l1_terms, terms = l1_terms.scaled(terms), terms[l1_terms.rest]
         problem = replace(problem, penalty=l1_terms.penalty(problem.d))
     changed = _problem(problem, terms, rho, sigma, linear, constant)
+    maxima = recognition.maxima
+    if maxima is not None:
+        costs = [step.cost for step in steps if isinstance(step, MaxAffine)]
+        maxima = replace(maxima, cost=np.concatenate(costs))
     return replace(
-        recognition, problem=changed, standard=standard, steps=steps, l1_terms=l1_terms
+        recognition, problem=changed, standard=standard, steps=steps, l1_terms=l1_terms,
+        maxima=maxima,
     )
 
 
@@ -573,6 +586,11 @@ def _(step: PiecewiseLinear | MinimisedOut | SquaredResiduals) -> list[tuple[Ind
 
 
 @_paid_terms.register
+def _(step: MaxAffine) -> list[tuple[Index, Index]]:
+    return [(step.columns, np.full(len(step.columns), -1, dtype=np.intp))]
+
+
+@_paid_terms.register
 def _(step: SquaredNorm) -> list[tuple[Index, Index]]:
     if step.terms is None:
         return []
@@ -597,8 +615,9 @@ def rescaled_step(step: Any, ratio: Array) -> Any:
     return step
 
 
-@rescaled_step.register
-def _(step: PiecewiseLinear, ratio: Array) -> PiecewiseLinear:
+@rescaled_step.register(PiecewiseLinear)
+@rescaled_step.register(MaxAffine)
+def _(step: Any, ratio: Array) -> Any:
     return replace(step, cost=step.cost * ratio[step.columns])
 
 
