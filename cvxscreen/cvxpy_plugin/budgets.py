@@ -868,7 +868,7 @@ def screened_budgets(
     # A solver that the user names, or gives options, solves all that is solved.
     built_in = cvxpy_solver.leaves_choice
     known = last_answer(made.standard.canonical.original)
-    if known is not None and isinstance(known.found, BudgetedProblem):
+    if known is not None and cvxpy_solver.warm and isinstance(known.found, BudgetedProblem):
         if known.is_of(made) and built_in:
             again = certify_budgets(made, known.point, tol)
             if again.ok:

@@ -953,7 +953,7 @@ def screened_composite(
     """
     original = made.standard.canonical.original
     began, start, known = perf_counter(), None, last_answer(original)
-    if known is not None and isinstance(known.found, CompositeProblem):
+    if known is not None and cvxpy_solver.warm and isinstance(known.found, CompositeProblem):
         if mode == "certified" and cvxpy_solver.leaves_choice and known.is_of(made):
             pair: PieceSlopes = known.point
             relaxed, _ = evaluate(made, pair.x, pair.theta, pair.multipliers, pair.shares, tol)

@@ -38,6 +38,7 @@ from cvxscreen.core.penalty import L1, PSD, NonNegative
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.cvxpy_plugin.recognise.matrices import gathered
 from cvxscreen.cvxpy_plugin.request import (
+    GENERAL,
     chosen_solver,
     ignore_warnings,
     installed,
@@ -421,7 +422,12 @@ class CvxpySolver(SubproblemSolver):
     @property
     def leaves_choice(self) -> bool:
         """Whether the user has named neither a solver nor options of one."""
-        return self.solver is None and set(self.options) <= {"verbose"}
+        return self.solver is None and set(self.options) <= GENERAL
+
+    @property
+    def warm(self) -> bool:
+        """Whether it may go on from an earlier answer."""
+        return bool(self.options.get("warm_start", True))
 
     def account(self) -> str:
         """What the solver did, in words; empty where it was not needed."""

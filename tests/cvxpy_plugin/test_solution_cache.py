@@ -425,10 +425,11 @@ def test_an_answer_that_is_not_precise_enough_is_not_given_again() -> None:
     assert report.rounds > 0 or not report.recognised
 
 
-def test_a_named_solver_is_asked_again_beside_other_parts() -> None:
+def test_a_named_solver_or_a_cold_start_solves_again_beside_other_parts() -> None:
     for name in ("a norm", "a budget"):
         problem = composite(name, scalar(1.0))
         problem.solve(method="screen")
-        problem.solve(method="screen", solver="CLARABEL")
-        assert cvxscreen.Report.of(problem).rounds > 0
-        agree(problem, name)
+        for options in ({"solver": "CLARABEL"}, {"warm_start": False}):
+            problem.solve(method="screen", **options)
+            assert cvxscreen.Report.of(problem).rounds > 0
+            agree(problem, name)
