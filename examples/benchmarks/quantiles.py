@@ -7,8 +7,9 @@ grows with a feature. CPU seconds of this process, in turns, first call included
 relative excess of its objective over the certified optimum, computed here from its coefficients
 alone, and for ours the certified relative gap and the largest residual at the d + 1 terms that are
 at their kinks. ``--peers`` names the sizes at which peers run as well: scikit-learn's
-`QuantileRegressor` (HiGHS), `statsmodels` (iteratively reweighted least squares), and Clarabel
-through CVXPY as anybody would write it.
+`QuantileRegressor` (HiGHS), `statsmodels` (iteratively reweighted least squares), `pinball-qr` and
+`pyfixest` (the Frisch-Newton method, with and without preprocessing), and Clarabel through CVXPY as
+anybody would write it. ``--only`` names some of them; a peer that is not installed is left out.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import argparse
 import json
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -70,8 +72,31 @@ def by_clarabel(X: np.ndarray, y: np.ndarray, tau: float) -> tuple[np.ndarray, f
     return w.value, float(b.value)
 
 
+def by_pinball(X: np.ndarray, y: np.ndarray, tau: float, method: str) -> tuple[np.ndarray, float]:
+    from pinball import QuantileRegressor
+
+    model = QuantileRegressor(tau=tau, method=method).fit(X, y)
+    return np.ravel(model.coef_), float(np.ravel(model.intercept_)[0])
+
+
+def by_pyfixest(X: np.ndarray, y: np.ndarray, tau: float, method: str) -> tuple[np.ndarray, float]:
+    import pandas as pd
+    import pyfixest as pf
+
+    names = [f"x{j}" for j in range(X.shape[1])]
+    frame = pd.DataFrame(X, columns=names).assign(y=y)
+    found = pf.quantreg(
+        "y ~ " + " + ".join(names), frame, vcov="iid", quantile=tau, method=method, tol=1e-9
+    ).coef()
+    return found[names].to_numpy(), float(found["Intercept"])
+
+
 PEERS: dict[str, Callable[..., tuple[np.ndarray, float]]] = {
     "scikit-learn": by_sklearn, "statsmodels": by_statsmodels, "Clarabel": by_clarabel,
+    "pinball-qr fn": partial(by_pinball, method="fn"),
+    "pinball-qr pfn": partial(by_pinball, method="pfn"),
+    "pyfixest fn": partial(by_pyfixest, method="fn"),
+    "pyfixest pfn": partial(by_pyfixest, method="pfn"),
 }
 
 
@@ -155,7 +180,10 @@ def main() -> None:
             fits.append(record)
             for name in asked.only if n in asked.peers else ():
                 began = process_time()
-                w, b = PEERS[name](X, y, tau)
+                try:
+                    w, b = PEERS[name](X, y, tau)
+                except ImportError:
+                    continue
                 seconds = process_time() - began
                 excess = pinball(X, y, w, b, tau) / best - 1.0
                 fits.append({"solver": name, "n": n, "tau": tau, "seconds": seconds,

@@ -322,3 +322,28 @@ def test_relaxations_go_to_any_solver_of_cvxpy() -> None:
         whole = problem.to_cvxpy()
         whole.solve(solver="CLARABEL")
         assert float(whole.value) == pytest.approx(best.value, rel=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e-3])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_an_optimum_of_zeros_is_certified(scale: float, intercept: bool) -> None:
+    """Constraints, or an absolute value, at which all coefficients end: slopes are not unique."""
+    rng = np.random.default_rng(0)
+    X = scale * rng.standard_normal((5_000, 3))
+    y = np.where(rng.random(5_000) < 0.5, 1.0, -1.0)
+    wrong = X - scale * y[:, None]
+    noise = rng.standard_normal(5_000) - 3.0 * X.sum(axis=1) / scale
+    rising = np.ones(3)
+    problems = [
+        cs.svm(wrong, y, C=1.0, penalty="l1", monotone=rising, intercept=intercept),
+        cs.regression(X, noise, C=np.inf, monotone=rising, intercept=intercept),
+        cs.regression(
+            X, noise, C=np.inf, loss="epsilon", monotone=rising, intercept=intercept
+        ),
+        cs.regression(X, 0.0 * y, C=np.inf, loss="quantile", tau=0.9, intercept=intercept),
+        cs.regression(X, 0.0 * y, C=1.0, penalty="l1", nonneg=True, intercept=intercept),
+    ]
+    for problem in problems:
+        found = cs.solve(problem, tol=1e-6)
+        assert found.status == "optimal"
+        assert float(np.abs(found.w).max()) <= 1e-9 / scale
