@@ -85,3 +85,19 @@ def test_beside_a_squared_norm_it_is_refused() -> None:
         cs.regression(X, y, loss="squared")
     with pytest.raises(InvalidInput, match='"squared"'):
         cs.sparse_svr(X, y, 1.0, loss="absolute", l2=0.0)
+
+
+def test_columns_are_left_out_where_nothing_else_is_asked_for() -> None:
+    """The plain lasso is solved by columns, as `sparse_svr` with ``l2=0``: the same answer."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((400, 60))
+    y = 3.0 * X[:, 0] + rng.standard_normal(400)
+    found = cs.solve(
+        cs.regression(X, y, C=0.02, loss="squared", penalty="l1"), tol=1e-10
+    )
+    other = cs.solve(
+        cs.sparse_svr(X, y, 1.0 / (0.02 * 400), loss="squared", l2=0), tol=1e-10
+    )
+    assert found.status == "optimal"
+    assert found.screening.dropped.sum() > 40
+    np.testing.assert_allclose(found.w, other.x, atol=1e-6)
