@@ -29,6 +29,7 @@ from cvxscreen.estimators.regressor import ScreenedRegressor
 from cvxscreen.estimators.sparse import SHARE, SparseSVC
 from cvxscreen.paths.path import path
 from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, ready
+from cvxscreen.solvers.dual_coordinate_descent import along, descend_along
 from cvxscreen.solvers.lambda_max import lambda_max
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.registry import compiled_path
@@ -36,6 +37,8 @@ from cvxscreen.solvers.solution import Solution, onward_start
 
 REFIT = 1e-9
 """Relative gap of the refitted model, where `tol` is not smaller still."""
+CLOSE = 0.9
+"""Share of the tolerance that a fold's descent aims at: the certificate counts rounding, too."""
 
 
 def grid_of(name: str, given: int | ArrayLike, first: float, last: float) -> Array:
@@ -585,8 +588,14 @@ def _solutions(problem: Problem, grid: Array, tol: float, mode: str) -> list[tup
                 return [(point.x, point.relative_gap) for point in points]
             found.extend(zip(part.X, part.proofs.relative_gap.tolist(), strict=True))
         return found
+    if mode == "certified" and along(problem) and (np.diff(grid) > 0).all():
+        for C, (x, theta) in zip(grid, descend_along(problem, grid, CLOSE * tol), strict=False):
+            proof = certify(problem.with_(C=float(C)), x, theta, tol=tol)
+            if not proof.ok:
+                break
+            found.append((x, proof.relative_gap))
     last: Solution | None = None
-    for C in grid:
+    for C in grid[len(found):]:
         here = problem.with_(C=float(C))
         start = None if last is None else onward_start(here, last, mode == "certified")
         bounds = (midpoint_ball,) if mode == "safe" else ()

@@ -276,6 +276,11 @@ every slope pushed the same way."""
 BALANCING_ROUNDS = 3
 """Times that what is missing is shared among the terms inside their piece: those that reach an end
 of it in one round leave something for the next."""
+LEVEL_HALVINGS = 25
+"""How often the range is halved in which an unpenalised coordinate begins."""
+BALANCED = 1e-14
+"""What is missing, relative to what is there, at which a dual point counts as balanced: rounding of
+the sum, for which every certificate pays anyway."""
 AT_END = 1e-12
 """Share of its box by which a dual may be off an end that it is taken to be at: rounding, after a
 start was scaled."""
@@ -381,6 +386,9 @@ class DualIterate:
         else:
             At_theta, self.passes = self.source.adjoint(self.theta), 1.0
         self.v = -At_theta - problem.linear * self.root
+        if start is None and len(self.free):
+            self.centre[:] = self._level(self._without_level(self.v))
+            self.passes += 5.0
         self.v[self.free] += self.centre / self.root[self.free]
         if at is not None:
             self.correction = at - self.v
@@ -393,14 +401,70 @@ class DualIterate:
 
     def _cold_start(self) -> Array:
         """The slopes at x = 0, the solution where C is small, unless a share of them is better."""
-        f = self.problem.losses
-        theta = f.slope(np.zeros(self.problem.n))
-        At_theta = self.source.adjoint(theta)
-        slope = -float(
-            f.b @ theta + f.e @ np.abs(theta) + At_theta @ (self.problem.linear * self.root)
-        )
-        curvature = float(At_theta @ At_theta + (f.q * theta) @ theta)
+        theta = self.problem.losses.slope(np.zeros(self.problem.n))
+        if len(self.free):
+            theta = self._at_rest(theta)
+        slope, curvature = self._along(theta)
         return theta if slope >= curvature else np.zeros(self.problem.n)
+
+    def _along(self, theta: Array) -> tuple[float, float]:
+        """The dual objective of ``s theta`` is ``slope s - curvature s^2/2``: both, for s <= 1.
+
+        The unpenalised coordinate is left out.
+        """
+        f, At_theta = self.problem.losses, self.source.adjoint(theta)
+        At_theta[self.free] = 0.0
+        slope = f.b @ theta + f.e @ np.abs(theta) + At_theta @ (self.problem.linear * self.root)
+        return -float(slope), float(At_theta @ At_theta + (f.q * theta) @ theta)
+
+    def _at_rest(self, theta: Array) -> Array:
+        """Slopes near `theta` that hardly push the unpenalised coordinate.
+
+        Those that push it the stronger way are all made smaller, or they become 0 where the margin
+        is largest; whichever has the better dual objective.
+        """
+        f, e = self.problem.losses, self.problem.free_columns[:, 0]
+        push = theta * e
+        one, other = push > 0, push < 0
+        sums = float(push[one].sum()), -float(push[other].sum())
+        if not min(sums) > 0:
+            return theta
+        even = theta.copy()
+        even[one if sums[0] > sums[1] else other] *= min(sums) / max(sums)
+        v = -self.source.adjoint(even) - self.problem.linear * self.root
+        margins = self._without_level(v)
+        sharp = f.slope(margins + self._level(margins) * e)
+        values = [slope - 0.5 * curvature for slope, curvature in map(self._along, (even, sharp))]
+        return even if values[0] >= values[1] else sharp
+
+    def _without_level(self, v: Array) -> Array:
+        """Margins of v with the unpenalised coordinate at 0."""
+        others = v.copy()
+        others[self.free] = 0.0
+        return self.source.forward(others)
+
+    def _level(self, margins: Array) -> float:
+        """About the best value of the unpenalised coordinate beside what gives `margins`.
+
+        By bisection; terms whose slope is the same at both ends are decided.
+        """
+        f, e, decided = self.problem.losses, self.problem.free_columns[:, 0], 0.0
+        if not e.any():
+            return 0.0
+        high = float(np.abs(f.b - margins).max() + f.e.max()) / float(np.abs(e).max())
+        low = -high
+        ends = e * f.slope(margins + low * e), e * f.slope(margins + high * e)
+        for _ in range(LEVEL_HALVINGS):
+            moving = np.flatnonzero(ends[0] != ends[1])
+            decided += float(ends[0].sum() - ends[0][moving].sum())
+            f, e, margins = f.take(moving), e[moving], margins[moving]
+            ends, middle = (ends[0][moving], ends[1][moving]), 0.5 * (low + high)
+            slopes = e * f.slope(margins + middle * e)
+            if decided + float(slopes.sum()) > 0:
+                high, ends = middle, (ends[0], slopes)
+            else:
+                low, ends = middle, (slopes, ends[1])
+        return 0.5 * (low + high)
 
     def _snapped(self, theta: Array) -> Array:
         """`theta` in its box, and at an end of it where only rounding keeps it away."""
@@ -437,7 +501,10 @@ class DualIterate:
             if len(rows):
                 share = (float(e @ theta) + offset) / float(e[rows] @ e[rows])
                 theta[rows] = np.clip(theta[rows] - share * e[rows], f.lo[rows], f.hi[rows])
-        self.balanced, _ = dual_feasible(self.problem, theta, None, self.t)
+        left = float(e @ theta) + offset
+        if abs(left) > BALANCED * float(np.abs(e) @ np.abs(theta)):
+            theta, _ = dual_feasible(self.problem, theta, None, self.t)
+        self.balanced = theta
         apart = self.source.adjoint(self.balanced - self.theta) + self.correction
         apart[self.free] = 0.0
         self.gap = float(self.problem.losses.fenchel_young(self.t, self.balanced).sum())

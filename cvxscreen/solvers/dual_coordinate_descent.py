@@ -25,6 +25,9 @@ has *proven* to stay at their end: ``||a_i|| sqrt(gap)`` is how far their margin
 **Stopping.** The steps of an epoch tell a gap: what each term added just before its step. Where it
 and its fall promise that the target is met, margins and gap are computed on all terms.
 
+**Many values of C** (`descend_along`). Slopes are continued on the line through the last two
+solutions; nothing is reduced or copied in between.
+
 **Unpenalised coordinate.** As in `dual_active_set`: a proximal term holds it to a centre, which
 follows it after every epoch.
 
@@ -33,6 +36,7 @@ Source: Hsieh et al.: A dual coordinate descent method for large-scale linear SV
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -68,6 +72,10 @@ GRAM_PASSES = 1.25
 """The systems of Newton's method on dense rows, some fifty of about ``min(n, 2 d)`` rows each, cost
 so many passes for each of ``min(n, 2 d) min(n, d) / n``. Measured: 1,000 x 10,000, 3,000 x 3,000,
 2,000 x 500 and 500 x 500, 0.8 ns an entry in a pass and 1 ns for ``min(n, 2 d) min(n, d) d``."""
+PATH_BUDGET = 100.0
+"""The same where both begin at the solution for a smaller C. By trial, five folds of 20 values of C
+from 1e-3 to 10: pcmac 0.53, 0.49 and 0.43 CPU seconds with 60, 200 and 400, farmads 7.1, 7.8, 8.4.
+"""
 FEW_PASSES, PATH_PASSES = 6.0, 1.0
 """The same of the compiled path, whose systems are of size d: so many passes, and for each of
 ``min(n, 2 d) d / n``. Half of what was measured: 500 x 500 80 to 500 ms, 2,000 x 500 350 to 2,100,
@@ -224,6 +232,45 @@ class DualCoordinateDescent(SubproblemSolver):
             run.descend()
             run.look()
         return run.result()
+
+
+def along(problem: Problem) -> bool:
+    """Whether coordinate descent is to follow `problem` over C: sparse rows, most of them free.
+
+    Where terms are many a coordinate, few are free, and the working sets of `dual_active_set` cost
+    less than the epochs on these few.
+    """
+    return suits(problem) and problem.design.sparse and problem.d > problem.n and ready(problem)
+
+
+def descend_along(
+    problem: Problem, values: Array, tol: float, budget: float = PATH_BUDGET
+) -> Iterator[tuple[Array, Array]]:
+    """``(x, theta)`` at increasing values of C, each begun where those before it point to.
+
+    To a relative gap `tol` by the estimate of the descent; it ends before the first C for which
+    `budget` passes will not do.
+    """
+    solver, rows = DualCoordinateDescent(budget=budget, tol=tol), problem.design
+    found: list[tuple[float, Array, Array]] = []
+    for C in values if isinstance(rows, Rows) else ():
+        here, start = problem.with_(C=float(C)), None
+        if found:
+            last, x, theta = found[-1]
+            line = theta * (C / last)
+            if len(found) > 1:  # on one face the slopes are affine in C
+                first, _, before = found[-2]
+                line = theta + (C - last) / (last - first) * (theta - before)
+            start = Start(x, np.clip(line, here.losses.lo, here.losses.hi))
+        run = _Run(here, rows, start, 0.0, solver)
+        while run.goes_on():
+            run.descend()
+            run.look()
+        if run.iterate.gap > run.aim:
+            return
+        x, theta = run.iterate.v * run.iterate.root, run.iterate.balanced
+        found = [*found[-1:], (float(C), x, theta)]
+        yield x, theta
 
 
 class _Run:

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.metrics import mean_pinball_loss
-from sklearn.model_selection import KFold
+from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cvxscreen
@@ -19,10 +19,12 @@ from cvxscreen.estimators import (
     ScreenedRegressor,
     ScreenedRegressorCV,
     ScreenedSVC,
+    ScreenedSVCCV,
     SparseSVC,
     SparseSVCCV,
     SparseSVR,
 )
+from cvxscreen.solvers import dual_coordinate_descent
 
 
 @parametrize_with_checks([SparseSVR(), ScreenedRegressorCV(2, cv=2), SparseSVCCV(2, cv=2)])
@@ -107,3 +109,20 @@ def test_a_path_is_a_data_frame() -> None:
     np.testing.assert_allclose(frame["C"], [0.1, 1.0])
     np.testing.assert_allclose(frame["objective"], [p.objective for p in found.points])
     assert "proven zero" in frame.columns
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@pytest.mark.parametrize("Cs", [(0.01, 0.1, 1.0, 10.0), (1.0, 0.01, 1.0, 10.0)])
+def test_wide_sparse_folds_are_certified_and_score_as_single_fits_do(
+    loss: str, Cs: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Followed by coordinate descent, in whatever order, and repeated, the values are given."""
+    X, y = sparse_text_like(120, 400, density=0.05)
+    monkeypatch.setattr(dual_coordinate_descent, "ready", lambda problem: True)
+    folds = StratifiedKFold(3)
+    found = ScreenedSVCCV(Cs, cv=folds, loss=loss).fit(X, y)
+    assert (found.path_gaps_ <= 1e-6).all()
+    for row, (train, test) in zip(found.scores_, folds.split(X, y), strict=True):
+        for score, C in zip(row, Cs, strict=True):
+            single = ScreenedSVC(C, loss=loss, tol=1e-8).fit(X[train], y[train])
+            assert score == pytest.approx(single.score(X[test], y[test]), abs=1.01 / len(test))

@@ -7,13 +7,17 @@ import pytest
 import scipy.sparse as sp
 
 import cvxscreen
+from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.duality import reference_point
+from cvxscreen.core.problem import Problem
+from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.dual_active_set import DualIterate, PathCache
 from cvxscreen.solvers.dual_coordinate_descent import (
     BLOCK,
     DualCoordinateDescent,
     _Run,
+    descend_along,
     epoch,
 )
 from cvxscreen.solvers.interface import Start
@@ -159,3 +163,43 @@ def test_duals_without_an_upper_end_survive_a_warm_start():
     iterate = DualIterate(p, p.design, Start(np.zeros(p.d), theta), 0.0, PathCache())
     assert np.count_nonzero(theta) > 10
     np.testing.assert_array_equal(iterate.theta, theta)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", LOSSES + REGRESSIONS)
+def test_along_C_every_point_is_certified(loss, intercept):
+    """Each of the points, those on the line through the last two included."""
+    p, values, tol = problem(loss, intercept), np.geomspace(1e-3, 0.3, 8), 1e-6
+    found = list(descend_along(p, values, 0.5 * tol, budget=np.inf))
+    assert len(found) == len(values)
+    for C, (x, theta) in zip(values, found, strict=True):
+        assert certify(p.with_(C=C), x, theta, tol=tol).ok
+
+
+def test_along_C_it_ends_where_the_budget_does():
+    """Before the first C that is too hard, and nothing is wrong with those before it."""
+    p, values = problem("hinge"), np.geomspace(1e-3, 1e3, 12)
+    found = list(descend_along(p, values, 1e-7, budget=20.0))
+    assert 0 < len(found) < len(values)
+    for C, (x, theta) in zip(values, found, strict=False):
+        assert certify(p.with_(C=C), x, theta, tol=1e-6).ok
+
+
+@pytest.mark.parametrize("share", [0.5, 0.47, 0.03])
+def test_a_cold_start_begins_where_the_intercept_rests(share):
+    """At a small C: the slopes balance but for a term, and the level is nearly the best."""
+    X, _ = data(300, 400)
+    y = np.where(np.arange(300) < 300 * share, 1.0, -1.0)
+    p = cvxscreen.svm(X, y, C=1e-3, intercept=True)
+    iterate = DualIterate(p, p.design, None, np.inf)
+    assert abs(y @ iterate.theta) <= 2.0 * p.C
+    best = cvxscreen.solve(p, tol=1e-9)
+    assert p.primal(np.append(best.w, iterate.centre)) == pytest.approx(best.value, rel=0.02)
+
+
+def test_a_column_of_zeros_as_unpenalised_coordinate_has_no_level():
+    """Nothing to rest: the centre stays at 0."""
+    p = problem("hinge", intercept=True)
+    rows = Rows(p.design.matrix, p.design.scale, np.zeros((300, 1)))
+    empty = Problem(rows, p.losses, p.quadratic, C=p.C)
+    assert DualIterate(empty, rows, None, np.inf).centre == [0.0]
