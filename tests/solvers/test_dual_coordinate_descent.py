@@ -201,5 +201,5 @@ def test_a_column_of_zeros_as_unpenalised_coordinate_has_no_level():
     """Nothing to rest: the centre stays at 0."""
     p = problem("hinge", intercept=True)
     rows = Rows(p.design.matrix, p.design.scale, np.zeros((300, 1)))
-    empty = Problem(rows, p.losses, p.quadratic, C=p.C)
+    empty = Problem(rows, p.losses, p.quadratic, p.linear, C=p.C)
     assert DualIterate(empty, rows, None, np.inf).centre == [0.0]
