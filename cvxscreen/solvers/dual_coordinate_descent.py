@@ -253,7 +253,9 @@ def descend_along(
     """
     solver, rows = DualCoordinateDescent(budget=budget, tol=tol), problem.design
     found: list[tuple[float, Array, Array]] = []
-    for C in values if isinstance(rows, Rows) else ():
+    if not isinstance(rows, Rows):
+        return
+    for C in values:
         here, start = problem.with_(C=float(C)), None
         if found:
             last, x, theta = found[-1]
