@@ -386,7 +386,7 @@ class DualIterate:
         else:
             At_theta, self.passes = self.source.adjoint(self.theta), 1.0
         self.v = -At_theta - problem.linear * self.root
-        if start is None and len(self.free):
+        if start is None and len(self.free) and self.theta.any():
             self.centre[:] = self._level(self._without_level(self.v))
             self.passes += 5.0
         self.v[self.free] += self.centre / self.root[self.free]
@@ -402,18 +402,14 @@ class DualIterate:
     def _cold_start(self) -> Array:
         """The slopes at x = 0, the solution where C is small, unless a share of them is better."""
         theta = self.problem.losses.slope(np.zeros(self.problem.n))
-        if len(self.free):
-            theta = self._at_rest(theta)
         slope, curvature = self._along(theta)
-        return theta if slope >= curvature else np.zeros(self.problem.n)
+        if slope < curvature:
+            return np.zeros(self.problem.n)
+        return self._at_rest(theta) if len(self.free) else theta
 
     def _along(self, theta: Array) -> tuple[float, float]:
-        """The dual objective of ``s theta`` is ``slope s - curvature s^2/2``: both, for s <= 1.
-
-        The unpenalised coordinate is left out.
-        """
+        """The dual objective of ``s theta`` is ``slope s - curvature s^2/2``: both, for s <= 1."""
         f, At_theta = self.problem.losses, self.source.adjoint(theta)
-        At_theta[self.free] = 0.0
         slope = f.b @ theta + f.e @ np.abs(theta) + At_theta @ (self.problem.linear * self.root)
         return -float(slope), float(At_theta @ At_theta + (f.q * theta) @ theta)
 
