@@ -152,6 +152,7 @@ def write_back(
         dict(statistics),
     )
     original = standard.canonical.original
+    original._compilation_time = statistics[cp.settings.EXTRA_STATS]["compilation_time"]
     if status == cp.OPTIMAL and value is not None:
         _unpack(original, standard.canonical.invert(solution), solver)
         return
@@ -187,7 +188,7 @@ def statistics(
     """Attributes for ``solver_stats``; the report goes beside what the inner solver says.
 
     ``extra_stats["compilation_time"]`` are the seconds that the recognition and CVXPY's compilation
-    of the reduced problems took; ``prob.compilation_time`` is of CVXPY's last own compilation.
+    of the reduced problems took: what ``write_back`` makes ``prob.compilation_time``.
     """
     extra = with_report(report, inner)
     extra["compilation_time"] = report.times.get("recognise", 0.0) + compilation_time

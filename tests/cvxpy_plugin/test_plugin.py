@@ -235,6 +235,23 @@ def test_statistics_and_report() -> None:
     assert {"info", "cvxscreen"} <= set(problem.solver_stats.extra_stats)
 
 
+@pytest.mark.parametrize("solver", [None, "CLARABEL"])
+def test_what_a_problem_says_of_itself_is_there_as_after_a_plain_solve(solver: str | None) -> None:
+    """The time of compilation, the second time too (by the last answer), and the sizes."""
+    problem, plain = slack(Data()), slack(Data())
+    plain.solve(solver="CLARABEL")
+    for _ in range(2):
+        problem.solve(method="screen", solver=solver)
+        assert report_of(problem).recognised
+        assert problem.compilation_time == problem.solver_stats.extra_stats["compilation_time"] > 0
+    assert vars(problem.size_metrics) == vars(plain.size_metrics)
+    plain.solve(method="screen", solver=solver)
+    assert plain.compilation_time == plain.solver_stats.extra_stats["compilation_time"]
+    plain.solve(solver="CLARABEL")
+    assert "compilation_time" not in (plain.solver_stats.extra_stats or {})
+    assert plain.compilation_time > 0
+
+
 def test_verbose_says_what_was_recognised(capsys: pytest.CaptureFixture[str]) -> None:
     slack(Data()).solve(method="screen", verbose=True)
     text = capsys.readouterr().out
