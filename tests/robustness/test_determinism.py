@@ -14,10 +14,14 @@ import pickle
 import random
 import signal
 import sys
+import tempfile
 import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
+from inspect import isfunction
+from pathlib import Path
 from typing import Any
 
 import children
@@ -33,6 +37,7 @@ from cvxscreen.designs.kernels import Rbf
 
 X, Y = cvxscreen.datasets.two_gaussians(400, 6, seed=5)
 FEW = slice(0, 60)
+CURVE = np.sin(5.0 * X[:, 0]) + X[:, 1]
 
 
 def tasks() -> cvxscreen.MultiTask:
@@ -40,12 +45,52 @@ def tasks() -> cvxscreen.MultiTask:
     return cvxscreen.raso(parts, h=2, alpha=0.1, beta=0.01)
 
 
-def cvxpy_value(method: str | None = "screen", **options: Any) -> cvxscreen.Report:
+def user_problem(budget: float | None = None) -> cp.Problem:
     w = cp.Variable(X.shape[1])
     loss = cp.sum(cp.pos(1 - cp.multiply(Y, X @ w)))
-    prob = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + loss))
-    prob.solve(method=method, **options)
-    return prob, w.value
+    if budget is not None:
+        return cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w)), [loss <= budget])
+    return cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + loss))
+
+
+def numbers(*parts: Any) -> tuple[bytes, ...]:
+    return tuple(np.asarray(part).tobytes() for part in parts)
+
+
+def answer(prob: cp.Problem) -> tuple[bytes, ...]:
+    """Of the value, the variables and the dual values."""
+    duals = [constraint.dual_value for constraint in prob.constraints]
+    return numbers(prob.value, *(v.value for v in prob.variables()), *duals)
+
+
+def user_answer(budget: float | None = None, **options: Any) -> tuple[bytes, ...]:
+    prob = user_problem(budget)
+    prob.solve(method="screen", **options)
+    return answer(prob)
+
+
+def screened_by_the_solver() -> tuple[bytes, ...]:
+    prob = user_problem()
+    prob.solve(solver=cvxscreen.Screened("CLARABEL"))
+    return answer(prob)
+
+
+def reduced() -> tuple[bytes, ...]:
+    prob = user_problem()
+    small = cvxscreen.reduce(prob)
+    small.problem.solve(solver="CLARABEL")
+    small.restore()
+    return answer(prob)
+
+
+def verified() -> tuple[bytes, ...]:
+    found = cvxscreen.verify(user_problem(), "CLARABEL")
+    return numbers(found.agrees, found.value, found.primal, found.terms, found.kept)
+
+
+def explained() -> tuple[bytes, ...]:
+    found = cvxscreen.explain(user_problem())
+    return numbers(found.recognised, found.coordinates, list(found.terms.values()))
 
 
 def solution(found: Any) -> tuple[bytes, ...]:
@@ -58,7 +103,7 @@ def path(found: Any) -> tuple[bytes, ...]:
 
 
 def median(**options: Any) -> cvxscreen.Problem:
-    return cvxscreen.regression(X, np.sin(5.0 * X[:, 0]) + X[:, 1], **options)
+    return cvxscreen.regression(X, CURVE, **options)
 
 
 def fitted() -> cvxscreen.Solution:
@@ -67,6 +112,72 @@ def fitted() -> cvxscreen.Solution:
 
 def changed(found: cvxscreen.DataChange) -> tuple[bytes, ...]:
     return (*solution(found.solution), found.low.tobytes(), found.high.tobytes())
+
+
+def weights(**what: Any) -> tuple[bytes, ...]:
+    found = cvxscreen.weight_range(fitted(), X[:9], **what)
+    return numbers(found.low, found.high, found.prediction_low, found.largest)
+
+
+def proofs() -> tuple[bytes, ...]:
+    """Single bounds from one reference, and the intervals and ends that follow from it."""
+    found = fitted()
+    problem, point = found.problem, cvxscreen.reference_point(found.problem, found.x, found.theta)
+    verdict = cvxscreen.screen(problem.with_(C=0.51), reference=point)
+    compared = cvxscreen.compare_bounds(problem, point, [0.51, 0.6])
+    first = cvxscreen.c_min(problem)
+    return numbers(
+        verdict.codes, verdict.radius, *compared.decided.values(), first.C, first.direction,
+        *cvxscreen.c_interval(problem, point), cvxscreen.eps_interval(problem, point, 0.1),
+        cvxscreen.lambda_max(cvxscreen.sparse_svm(X, Y, 0.01)),
+    )
+
+
+def learned() -> tuple[bytes, ...]:
+    """A metric from pairs and one from quadruplets, and what is asked of them."""
+    index = np.random.default_rng(3).permuted(np.tile(np.arange(60), (30, 1)), axis=1)[:, :4]
+    made = cvxscreen.pairs(X[FEW], Y[FEW], k=2), cvxscreen.quadruplets(X[FEW], index)
+    parts: list[Any] = []
+    for comparisons in made:
+        found = cvxscreen.solve(cvxscreen.rtlm(X[FEW], comparisons, 0.1), tol=1e-4)
+        parts += [*cvxscreen.lam_interval(found.point()), cvxscreen.lam_max(found.problem),
+                  cvxscreen.factor_of(found.problem, found.x),
+                  cvxscreen.metric_of(found.problem, found.x)]
+    return numbers(*parts)
+
+
+def from_files() -> tuple[bytes, ...]:
+    """Rows in chunks, and a path and a bootstrap that go on from what they have kept."""
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(Path(folder, "rows.npy"), np.column_stack([X, Y]))
+        rows, targets = cvxscreen.open_data(Path(folder, "rows.npy"), chunk_bytes=4096)
+        found = [cvxscreen.solve(cvxscreen.svm(rows, targets)).x]
+        options = {"values": np.geomspace(0.1, 1, 3), "checkpoint": Path(folder, "path.npz")}
+        cvxscreen.path(cvxscreen.svm(X, Y), **options)
+        found += [p.x for p in cvxscreen.load_path(options["checkpoint"]).points]
+        for _ in range(2):
+            kept = {"seed": 2, "checkpoint": Path(folder, "fits.npz")}
+            found.append(cvxscreen.bootstrap(fitted(), 5, **kept).coefficients)
+        del rows
+    return numbers(*found)
+
+
+def estimated() -> tuple[bytes, ...]:
+    """What every estimator predicts."""
+    choice, group = cvxscreen.estimators, np.arange(400) % 2
+    few = {"cv": 2, "Cs": 2}
+    models = [
+        (choice.ScreenedSVC(), Y), (choice.ScreenedSVCCV(**few), Y), (choice.SparseSVC(), Y),
+        (choice.SparseSVCCV(cv=2, lams=2), Y), (choice.ScreenedRegressor(), CURVE),
+        (choice.ScreenedRegressorCV(**few), CURVE), (choice.SparseSVR(), CURVE),
+        (choice.ScreenedQuantileRegressor(), CURVE),
+    ]
+    found = [model.fit(X, y).predict(X) for model, y in models]
+    learner = choice.TripletMetricLearner().fit(X[FEW], Y[FEW])
+    return numbers(
+        *found, learner.transform(X),
+        choice.MultiTaskSVC(h=1).fit(X, Y, group).predict(X, group),
+    )
 
 
 def left_out() -> tuple[bytes, ...]:
@@ -90,12 +201,29 @@ WORK: dict[str, Callable[[], tuple[bytes, ...]]] = {
         cvxscreen.path(cvxscreen.svm(X, Y), values=np.geomspace(0.01, 1, 10))
     ),
     "guest": lambda: solution(cvxscreen.solve(cvxscreen.svm(X, Y), solver="CLARABEL")),
-    "cvxpy": lambda: (cvxpy_value(solver="CLARABEL")[1].tobytes(),),
+    "cvxpy": lambda: user_answer(solver="CLARABEL"),
+    "cvxpy, built in": user_answer,
+    "losses in a budget": lambda: user_answer(budget=200.0),
+    "Screened": screened_by_the_solver,
+    "reduce": reduced,
+    "verify": verified,
+    "explain": explained,
     "dcd": lambda: solution(cvxscreen.solve(cvxscreen.svm(X, Y), solver="dcd")),
     "cvar": lambda: solution(cvxscreen.solve(cvxscreen.cvar(X, 0.9))),
+    "nonneg": lambda: solution(cvxscreen.solve(cvxscreen.svm(X, -Y, nonneg=True))),
+    "constraints": lambda: solution(
+        cvxscreen.solve(cvxscreen.svm(X, Y, intercept=True, constraints=(-np.ones((1, 6)), [-1.0])))
+    ),
     "no penalty": lambda: solution(cvxscreen.solve(median(C=np.inf))),
     "interior point": lambda: solution(cvxscreen.solve(median(), solver="interior_point")),
     "l1 terms": lambda: solution(cvxscreen.solve(median(penalty="l1"))),
+    "squares, l1": lambda: solution(
+        cvxscreen.solve(median(loss="squared", penalty="l1", C=0.02))
+    ),
+    "sparse tube": lambda: solution(cvxscreen.solve(cvxscreen.sparse_svr(X, CURVE, 0.05))),
+    "path of tasks": lambda: path(
+        cvxscreen.path(tasks(), over="beta", values=[0.02, 0.01], tol=1e-4)
+    ),
     "quantiles": lambda: path(
         cvxscreen.path(median(loss="quantile"), over="tau", values=[0.2, 0.5, 0.8])
     ),
@@ -105,14 +233,58 @@ WORK: dict[str, Callable[[], tuple[bytes, ...]]] = {
     "add": lambda: changed(cvxscreen.add(fitted(), X[:5] + 0.1, Y[:5])),
     "influence": lambda: (cvxscreen.influence(fitted()).bound.tobytes(),),
     "leave one out": left_out,
+    "weights in a ball": lambda: weights(size=0.5),
+    "weights in a box": lambda: weights(norm="interval", low=0.9, high=1.1),
+    "proofs": proofs,
+    "comparisons": learned,
+    "files": from_files,
+    "estimators": estimated,
     "bootstrap": lambda: (cvxscreen.bootstrap(fitted(), 5, seed=2).coefficients.tobytes(),),
     "certify": lambda: (repr(cvxscreen.certify(median(), np.zeros(6), np.zeros(400))).encode(),),
 }
 
 
+NO_ROW = {
+    "memory_limit": "sets a number",
+    "on_dask": "its sums are in the order of the chunks, which tests/out_of_core compares",
+    "on_device": "its sums are the device's own",
+}
+"""Functions without a row, and why."""
+
+
 @pytest.fixture(scope="module")
-def alone() -> dict[str, tuple[bytes, ...]]:
-    return {name: work() for name, work in WORK.items()}
+def called() -> set[str]:
+    """The public functions and estimators that the rows have called."""
+    return set()
+
+
+@pytest.fixture(scope="module")
+def alone(called: set[str]) -> dict[str, tuple[bytes, ...]]:
+    """What every row gives; as callers do, rows look the functions up when they call them."""
+    def heard(name: str, made: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(made)
+        def call(*args: Any, **options: Any) -> Any:
+            called.add(name)
+            return made(*args, **options)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in computing():
+            face = cvxscreen if hasattr(cvxscreen, name) else cvxscreen.estimators
+            patch.setattr(face, name, heard(name, getattr(face, name)))
+        return {name: work() for name, work in WORK.items()}
+
+
+def computing() -> set[str]:
+    """The public functions and the estimators."""
+    functions = {name for name in cvxscreen.__all__ if isfunction(getattr(cvxscreen, name))}
+    return functions | set(cvxscreen.estimators.__all__)
+
+
+def test_every_public_function_has_a_row(alone, called: set[str]) -> None:
+    """Or is named with the reason why not, which no function is that has one."""
+    assert sorted(computing() - called) == sorted(NO_ROW)
 
 
 @pytest.mark.parametrize("name", WORK)
@@ -224,7 +396,8 @@ FRESH = """
 import hashlib, json, sys
 sys.path[:0] = ["tests", "tests/helpers"]
 import robustness.test_determinism as t
-names = ("newton", "kernel", "metric", "l1", "path", "cvar", "bootstrap", "quantiles")
+names = ("newton", "kernel", "metric", "l1", "path", "cvar", "bootstrap", "quantiles", "files",
+         "constraints", "losses in a budget", "squares, l1", "weights in a box", "comparisons")
 print(json.dumps({name: [hashlib.sha256(part).hexdigest() for part in t.WORK[name]()]
                   for name in names}))
 """
