@@ -1123,13 +1123,32 @@ class _Run:
     def moved_inside(self, best: _Pair) -> Array:
         """The best x, or a point beside it that satisfies the constraints for certain."""
         side = self.terms.problem.side
-        if self.inside is None or side is None:
+        if side is None or not self.provable:
             return best.x
-        x = side.moved_inside(best.x, self.inside)
+        x = side.moved_inside(best.x, self.away(best.x) if self.inside is None else self.inside)
         if x is best.x or np.array_equal(x, best.x):
             return best.x
         gap, _ = self.gap_of(x, best.theta, best.y)
         return x if gap <= max(self.target, 2.0 * best.gap) else best.x
+
+    def away(self, x: Array) -> Array:
+        """A point beside x, by what is tight there; the path may end without one inside.
+
+        The least move by which every tight inequality gets room in its own units and the equalities
+        stay; x itself where there is none.
+        """
+        side = self.terms.problem.side
+        if side is None:
+            return x
+        below, equal = _side_rows(self.terms.problem)
+        units = abs(side.matrix) @ np.abs(x) + np.abs(side.offset)
+        units = np.where(units > 0, units, 1.0)
+        tight = below[side.slack(x)[below] <= VIOLATED * units[below]]
+        rows = side.matrix[np.concatenate([tight, equal])].toarray()
+        room = np.concatenate([units[tight], np.zeros(len(equal))])
+        move = np.linalg.lstsq(rows, room, rcond=None)[0] if len(room) else np.zeros(len(x))
+        enough = rows[: len(tight)] @ move >= 0.5 * room[: len(tight)]
+        return x + move if enough.all() else x
 
     # -- looks -----------------------------------------------------------------------------------
 

@@ -150,7 +150,8 @@ class ScreenedRelaxation(
             return
         f = problem.losses
         away = f.kink_distance(centre.margins)
-        edge = float(np.partition(away, self.keep - 1)[self.keep - 1])
+        last = min(self.keep, problem.n) - 1
+        edge = float(np.partition(away, last)[last])
         if not edge > TIES * float(away.max()):
             return
         near = np.flatnonzero(away <= edge)

@@ -9,6 +9,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from cvxpy.constraints import Equality
 from cvxpy_plugin.zoo import Data
 
 from cvxscreen import cvxpy_plugin
@@ -207,8 +208,14 @@ def test_multipliers_of_what_was_built_are_restored(name: str) -> None:
     built.solve(method="screen", solver="builtin", always=True, tol=1e-12)
     assert built.solver_stats.extra_stats["cvxscreen"].recognised
     assert sum(constraint.size for constraint in built.constraints) >= found.problem.n
-    for constraint in built.constraints:
+    plain = problem_of(name).to_cvxpy()
+    plain.solve(solver="CLARABEL", **TIGHT)
+    for constraint, theirs in zip(built.constraints, plain.constraints, strict=True):
         room = -constraint.expr.value
+        if isinstance(constraint, Equality):
+            assert np.abs(room).max() <= 1e-8
+            assert np.abs(constraint.dual_value - theirs.dual_value).max() <= 1e-5
+            continue
         assert room.min() >= -1e-8
         assert constraint.dual_value.min() >= -1e-8
         assert np.abs(room * constraint.dual_value).max() <= 1e-6

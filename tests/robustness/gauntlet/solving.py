@@ -130,7 +130,7 @@ SOLVING = [
     Door("bootstrap", cs.bootstrap, lambda: {"problem": plain(), "B": 1},
          {"problem": bad.SOMETHING_ELSE, "B": bad.WHOLE, "tol": bad.TOLERANCE,
           "level": bad.TOLERANCE, "seed": bad.COUNT, "n_jobs": THREADS, "progress": bad.FLAG,
-          "time_limit": bad.LIMIT}, ("bootstrap",)),
+          "time_limit": bad.LIMIT, "checkpoint": bad.OPTIONAL_FILE}, ("bootstrap",)),
     Door("c_interval", cs.c_interval,
          lambda: {"problem": plain().problem, "point": plain().point()},
          {"problem": bad.SOMETHING_ELSE, "point": bad.SOMETHING_ELSE}, ("c_interval",)),
