@@ -214,11 +214,18 @@ def test_a_checkpoint_of_data_in_chunks(tmp_path: FilePath) -> None:
     assert [p.objective for p in again.points] == [p.objective for p in whole.points]
     with np.load(file) as data:
         arrays = dict(data)
-    for listed in (None, [[0.5], [0.0]], [[1, 0], [0, 0]], [[900], [0]], [1.0], "x"):
+    rows, slopes = json.loads(str(arrays["head"]))["rows"][0]["warm"]["listed"]
+    assert len(rows) > 1
+    for listed, fault in (
+        (None, "numbers"), ([[0.5], [0.0]], "other rows"), ([[1, 0], [0, 0]], "other rows"),
+        ([[900], [0]], "other rows"), ([1.0], "shape"), ("x", "numbers"), ([[], []], "another one"),
+        ([[row + 0.5 for row in rows], slopes], "other rows"),
+        ([rows[::-1], slopes[::-1]], "other rows"),
+    ):
         head = json.loads(str(arrays["head"]))
         head["rows"][0]["warm"]["listed"] = listed
         np.savez(file, **{**arrays, "head": np.array(json.dumps(head))})
-        with pytest.raises(InvalidInput, match="`checkpoint`: point 0"):
+        with pytest.raises(InvalidInput, match=f"`checkpoint`: point 0 .*{fault}"):
             solve_path(problem, values=GRID[:2], checkpoint=file)
     dense = solve_path(cvxscreen.svm(X, Y), values=GRID[:2])
     for ours, theirs in zip(whole.points, dense.points, strict=True):

@@ -12,6 +12,8 @@ warm = of("solvers/solution.py", "solvers/test_dual_active_set.py")
 interior = of("solvers/box_qp.py", "solvers/test_box_qp.py")
 ahead = of("solvers/metric/sequence.py", "solvers/metric/test_metric_ahead.py")
 metric = of("paths/path.py", "paths/test_metric_path.py")
+chunks = of("paths/path.py", "paths/test_path.py::test_a_checkpoint_of_data_in_chunks")
+few = of("solvers/solve.py", "solvers/test_solve.py::test_data_that_leave_nothing_to_do")
 lp = of("paths/path.py", "solvers/test_lp_svm.py")
 balance = of("core/balance.py", "core/test_balance.py", "core/test_duality.py")
 batch = of("certificates/many.py", "certificates/test_many.py")
@@ -91,6 +93,21 @@ FAULTS = (
     metric("an unfinished point of a metric path", DROPPED, 'elif row["status"] == TIME:',
            "elif False:", "a path holds a point that was cut short",
            "paths/test_metric_path.py::test_a_point_that_was_cut_short_is_not_part_of_a_path"),
+    chunks("a checkpoint without the slopes at kinks", DROPPED,
+           "slopes = Slopes(here, finite(\"x\", point.x, (here.d,)), _listed(point, here.n))",
+           "slopes = Slopes(here, finite(\"x\", point.x, (here.d,)), Listed(np.zeros(0, int), "
+           "np.zeros(0)))", "a path over data in chunks refuses its own checkpoint"),
+    chunks("a checkpoint with slopes of no term", DROPPED,
+           "if (rows != found[0]).any() or (np.diff", "if (np.diff",
+           "slopes of other terms than those that were kept are certified"),
+    chunks("a checkpoint with the slopes in disorder", DROPPED,
+           "or (np.diff(rows, prepend=-1, append=n) <= 0).any():", "or False:",
+           "slopes of other terms than those that were kept are certified"),
+    few("nothing left of every product", DROPPED, "not (np.isfinite(gap) and total > 0.0):",
+        "not np.isfinite(gap):", "targets of zeros are divided by zero"),
+    few("a square beyond all numbers", SLACK, "float(np.square(np.abs(dual).max()))",
+        "float(np.abs(dual).max()) ** 2", "weights beyond all measure raise",
+        "solvers/test_solve.py::test_weights_beyond_all_measure_are_no_reason_to_raise"),
     lp("an LP path's dual values with the wrong sign", SIGN, "theta=-found.alpha,",
        "theta=found.alpha,", "a path's duals are not those that were certified",
        "solvers/test_lp_svm.py::test_a_path_is_solved_at_every_value_and_screened_from_its_neighbour"),
