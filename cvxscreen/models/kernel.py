@@ -150,7 +150,7 @@ def _precomputed(X: Any) -> KernelFunction:
     return checked(Precomputed(matrix), "the Gram matrix `X`")
 
 
-def checked(function: KernelFunction, what: str) -> KernelFunction:
+def checked(function: Precomputed | Called, what: str) -> KernelFunction:
     """Refuse a kernel that is not symmetric positive semidefinite, as far as can be seen.
 
     Symmetry, the sign of the diagonal and ``k_ij^2 <= k_ii k_jj`` are checked for every pair of a
@@ -186,9 +186,7 @@ def checked(function: KernelFunction, what: str) -> KernelFunction:
             raise InvalidInput(_indefinite(what))
     if isinstance(function, Precomputed):
         return Precomputed(function.matrix, asymmetry)
-    if isinstance(function, Called):
-        return Called(function.points, function.function, max(function.error, asymmetry))
-    return function
+    return Called(function.points, function.function, max(function.error, asymmetry))
 
 
 def _indefinite(what: str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
-from cvxscreen.designs.gram import Gram, GramForm, Kernel
-from cvxscreen.designs.kernels import Called, Polynomial, Precomputed, Rbf
+from cvxscreen.designs.gram import Gram, GramForm, Kernel, gather
+from cvxscreen.designs.kernels import Called, Polynomial, Precomputed, Rbf, exponents
 from cvxscreen.errors import InvalidInput
 
 N = 70
@@ -216,3 +217,51 @@ def test_refusals(rng: np.random.Generator) -> None:
         Gram(gram.kernel, np.full(N, 2.0))
     with pytest.raises(InvalidInput, match="returned shape"):
         Kernel(Called(X, lambda a, b: a)).fetch(np.arange(3))
+
+
+@pytest.mark.parametrize("made", [lambda X: Rbf(X, 0.7), lambda X: Polynomial(X, 0.5, 1.0, 3)])
+def test_sparse_points_have_the_same_kernel(made: object, rng: np.random.Generator) -> None:
+    """Whole rows, some columns, into the caller's memory, and against new points of either kind."""
+    X = points(rng) * (rng.random((N, 3)) < 0.6)
+    rows, columns, new = np.arange(5, 25), np.arange(0, N, 3), points(rng, n=9)
+    dense, sparse = made(X), made(sp.csr_matrix(X))
+    whole, room = dense.block(np.arange(N)), np.full((20, N), np.nan)
+    np.testing.assert_allclose(sparse.block(rows), whole[rows], atol=1e-13)
+    some = sparse.block(rows, columns)
+    np.testing.assert_allclose(some, whole[np.ix_(rows, columns)], atol=1e-13)
+    assert sparse.block(rows, None, room) is room
+    np.testing.assert_allclose(room, whole[rows], atol=1e-13)
+    np.testing.assert_allclose(sparse.diagonal, np.diagonal(whole), atol=1e-13)
+    for given in (new, sp.csr_matrix(new)):
+        np.testing.assert_allclose(sparse.cross(given), dense.cross(new), atol=1e-13)
+    assert (np.abs(sparse.block(rows) - whole[rows]) <= sparse.errors[rows, None]
+            + sparse.errors + 1e-13).all()
+
+
+def test_columns_of_terms(rng: np.random.Generator) -> None:
+    sign = rng.choice([-1.0, 1.0], N)
+    gram = Gram(Kernel(Rbf(points(rng), 0.7)), sign, True)
+    every = np.stack([gram.forward(unit) for unit in np.eye(N + 1)], axis=1)
+    for j in (0, 17, N):
+        np.testing.assert_allclose(gram.column(j), every[:, j], rtol=1e-12)
+
+
+def test_the_loops_are_the_same_interpreted(rng: np.random.Generator) -> None:
+    left, right = points(rng, n=5), points(rng, n=4)
+    right[2] = left[1]  # whose distance is 0, whatever its rounding
+    squares = np.square(left).sum(axis=1), np.square(right).sum(axis=1)
+    inner = left @ right.T
+    inner[0, 0] = np.nan
+    found = [inner.copy(), inner.copy()]
+    exponents(found[0], 0.7, *squares)
+    exponents.py_func(found[1], 0.7, *squares)
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-13, atol=1e-15)
+    assert found[1][1, 2] <= 0.0
+    assert np.isnan(found[1][0, 0])
+    slot, columns = np.array([2, -1, 0]), np.array([3, 1])
+    store = points(rng, n=3, d=4)
+    copies = np.full((2, 3, 2), -7.0)
+    gather(store, slot, columns, copies[0])
+    gather.py_func(store, slot, columns, copies[1])
+    np.testing.assert_array_equal(copies[0], copies[1])
+    np.testing.assert_array_equal(copies[0], [store[2, columns], [-7.0, -7.0], store[0, columns]])

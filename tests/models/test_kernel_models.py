@@ -15,6 +15,7 @@ from cvxscreen.bounds import BOUNDS, PARAMETER_CHANGE
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput, UnknownName
+from cvxscreen.models import kernel as models
 from cvxscreen.models.kernel import decision_function
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
@@ -147,6 +148,27 @@ def test_given_arrays_stay_as_they_are() -> None:
     assert svm(K, y, kernel="precomputed").design.kernel.function.matrix is K
 
 
+@pytest.mark.parametrize("kernel", ["rbf", "poly", "linear"])
+def test_sparse_points_too_large_to_be_dense(
+    kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stay sparse, and new points may be dense or sparse."""
+    X, y, _ = data(5)
+    X[np.abs(X) < 0.5] = 0.0
+    dense = solve_screened(svm(X, y, kernel=kernel), tol=1e-10)
+    monkeypatch.setattr(models, "_DENSE_BYTES", 0)
+    rows = sp.csr_matrix(X)
+    problem = svm(rows, y, kernel=kernel)
+    assert sp.issparse(problem.design.kernel.function.points)
+    rows.data[:] = np.nan  # the problem has its own
+    found, new = solve_screened(problem, tol=1e-10), data(2, n=30)[0]
+    assert found.certificate.ok
+    assert found.value == pytest.approx(dense.value, rel=1e-9)
+    expected = decision_function(dense, new)
+    for given in (new, sp.csr_matrix(new)):
+        np.testing.assert_allclose(decision_function(found, given), expected, atol=1e-5)
+
+
 def indefinite(n: int) -> np.ndarray:
     """Unit diagonal, small entries, one eigenvalue of about -1."""
     rng = np.random.default_rng(0)
@@ -181,6 +203,18 @@ def test_refuses_a_large_indefinite_matrix() -> None:
     y = np.where(np.arange(n) % 2 == 0, 1.0, -1.0)
     with pytest.raises(InvalidInput, match="negative eigenvalues"):
         svm(indefinite(n), y, kernel="precomputed")
+
+
+def test_random_vectors_see_what_the_block_of_a_large_matrix_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No pair of rows shows it, and no more of the block than its one entry is factorised."""
+    monkeypatch.setattr(models, "CHECKED_WHOLE", 1)
+    y = np.where(np.arange(150) % 2 == 0, 1.0, -1.0)
+    signs = np.triu(np.random.default_rng(3).choice([-0.9, 0.9], (150, 150)), 1)
+    with pytest.raises(InvalidInput, match="negative eigenvalues"):
+        svm(np.eye(150) + signs + signs.T, y, kernel="precomputed")
+    assert cs.solve(svm(np.eye(150) + 0.5, y, kernel="precomputed")).certificate.ok
 
 
 def test_refuses_bad_options() -> None:
