@@ -13,6 +13,7 @@ from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.multitask import solve_multitask
 from cvxscreen.multitask.gap import Dual, Primal, joint_gap
 from cvxscreen.multitask.solve import Bcd
+from cvxscreen.solvers.smo import Smo
 
 CONIC = {
     "CLARABEL": {},
@@ -367,6 +368,7 @@ def test_a_path_of_tasks_goes_along_with_solvers_that_take_no_start() -> None:
         ({"over": "C"}, "`over` is 'C'"),
         ({"over": "alpha", "eps": 0.1}, "`eps`"),
         ({"over": "alpha", "checkpoint": "x.npz"}, "`checkpoint`"),
+        ({"over": "alpha", "solver": Smo()}, "`solver`.*by name only"),
     ],
 )
 def test_what_a_path_of_tasks_does_not_take_is_named(more, message: str) -> None:
@@ -375,3 +377,10 @@ def test_what_a_path_of_tasks_does_not_take_is_named(more, message: str) -> None
         cvxscreen.path(problem, values=[0.1], **more)
     with pytest.raises(InvalidInput, match="`raso`"):
         cvxscreen.path(cvxscreen.svm(problem.X[0], problem.y[0]), over="alpha", values=[0.1])
+
+
+def test_a_point_of_a_path_of_tasks_that_is_cut_short_does_not_count() -> None:
+    problem = cvxscreen.raso(shared_tasks(2, 4, 20, 1, seed=1), h=1, alpha=0.1, beta=0.01)
+    path = cvxscreen.path(problem, over="beta", values=[0.1, 0.2], time_limit=1e-9)
+    assert path.stopped == "time_limit"
+    assert not path.points

@@ -15,6 +15,7 @@ from cvxscreen.errors import InvalidInput
 from cvxscreen.paths.path import MetricRun
 from cvxscreen.paths.record import Points
 from cvxscreen.solvers.lambda_max import lambda_max
+from cvxscreen.solvers.metric import sequence
 from cvxscreen.solvers.metric.sequence import FLOOR, ends, iterate_path, metric_grid
 
 
@@ -104,6 +105,26 @@ def test_a_path_is_saved_and_resumed(tmp_path: Path) -> None:
     again = cvxscreen.path(p, over="lam", values=values, checkpoint=tmp_path / "c.npz")
     resumed = cvxscreen.path(p, over="lam", values=values, checkpoint=tmp_path / "c.npz")
     assert [q.objective for q in resumed.points] == [q.objective for q in again.points]
+
+
+@pytest.mark.parametrize("k", [3, "all"])
+def test_slopes_that_are_not_kept_follow_from_the_metric(
+    k: int | str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many triplets, listed or not: a resumed path certifies its points all the same."""
+    monkeypatch.setattr(sequence, "KEPT", 0)
+    X, y = load_iris(return_X_y=True)
+    p = cvxscreen.rtlm(X[::5], cvxscreen.triplets(X[::5], y[::5], k=k), 1.0)
+    options = {"values": lambda_max(p) * 0.7 ** np.arange(1, 4), "checkpoint": tmp_path / "c.npz"}
+    found = cvxscreen.path(p, over="lam", **options)
+    assert [len(point.theta) for point in found.points] == [0, 0, 0]
+    again = cvxscreen.path(p, over="lam", **options)
+    assert [q.objective for q in again.points] == [q.objective for q in found.points]
+    with np.load(tmp_path / "c.npz") as data:
+        arrays = dict(data)
+    np.savez(tmp_path / "c.npz", **{**arrays, "x1": 0.9 * arrays["x1"]})
+    with pytest.raises(InvalidInput, match=r"point 1 .*another one"):
+        cvxscreen.path(p, over="lam", **options)
 
 
 def test_lam_is_for_metric_learning() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path as FilePath
 
 import numpy as np
@@ -10,10 +11,12 @@ import pytest
 
 import cvxscreen
 from cvxscreen import path as solve_path
+from cvxscreen._support.limits import Limits
 from cvxscreen.bounds.regions import Ball
 from cvxscreen.datasets import heavy_tailed_regression, two_gaussians
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.paths import path as path_run
+from cvxscreen.paths.record import Checkpoint
 from cvxscreen.solvers.compiled_path.segments import CompiledPath
 
 X, Y = two_gaussians(900, 6, bayes_error=0.1)
@@ -252,8 +255,43 @@ def test_what_the_compiled_path_misses_goes_to_the_loop(
     assert [point.status for point in found.points] == ["optimal"] * len(grid)
     for ours, theirs in zip(found.points, plain.points, strict=True):
         assert ours.objective == pytest.approx(theirs.objective, rel=1e-8)
-    if kept:
-        assert found.points[-1].warm["missed"] == path_run.PATIENCE + 1
+    if not kept:
+        return
+    assert found.points[-1].warm["missed"] == path_run.PATIENCE + 1
+    # A later process knows from the record that the compiled path was given up.
+    file, write = tmp_path / "cut.npz", Checkpoint.write
+
+    def interrupted(self: Checkpoint, rows: list, terms: int) -> None:
+        write(self, rows, terms)
+        if len(rows) == path_run.PATIENCE + 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Checkpoint, "write", interrupted)
+    assert not solve_path(problem, values=grid, tol=1e-8, checkpoint=file).finished
+    monkeypatch.setattr(Checkpoint, "write", write)
+    monkeypatch.setattr(CompiledPath, "points", None)
+    again = solve_path(problem, values=grid, tol=1e-8, checkpoint=file)
+    assert [p.x.tobytes() for p in again.points] == [p.x.tobytes() for p in found.points]
+
+
+def test_a_point_that_is_missed_may_run_out_of_time(
+    tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not count, and no other is tried."""
+    real, now = CompiledPath.points, [0.0]
+
+    def wrong(self: CompiledPath, values: np.ndarray):
+        now[0] = 11.0
+        found = real(self, values)
+        found.X[:] *= 1.001
+        return found
+
+    monkeypatch.setattr(path_run, "Limits", partial(Limits, clock=lambda: now[0]))
+    monkeypatch.setattr(CompiledPath, "points", wrong)
+    problem, grid = cvxscreen.svm(X, Y, intercept=True), np.geomspace(0.02, 5.0, 9)
+    found = solve_path(problem, values=grid, time_limit=10.0, checkpoint=tmp_path / "points.npz")
+    assert found.stopped == "time_limit"
+    assert not found.points
 
 
 def test_an_eps_that_no_point_can_serve_is_said() -> None:

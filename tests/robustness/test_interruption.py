@@ -48,6 +48,7 @@ CASES: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
         {"values": GRID[::-1], "solver": "newton", "mode": "safe"},
     ),
     "sparse rows": (sparse_rows, {"values": GRID}),
+    "constraints": (lambda: cvxscreen.svm(X, Y, intercept=True, nonneg=True), {"values": GRID[:4]}),
     "kernel": (lambda: cvxscreen.svm(X, Y, kernel="rbf", intercept=True), {"values": GRID}),
     "l1": (
         lambda: cvxscreen.sparse_svm(X, Y, 1.0),
