@@ -7,14 +7,17 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sparse_cases import make
 from strategies import Case, build, honest
 
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.problem import Problem
+from cvxscreen.solvers import rows_and_columns
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.prediction import SMALL
+from cvxscreen.solvers.prox_newton import ProxNewton
 from cvxscreen.solvers.rows import MAX_ROUNDS
 
 LARGE = 3 * SMALL
@@ -101,6 +104,30 @@ def test_a_broken_solver_beside_the_pilot(name: str) -> None:
     inner = MadeSolver(BROKEN[name])
     honest(solve_screened(problem, inner))
     assert inner.calls <= MAX_ROUNDS + 1
+
+
+@pytest.mark.parametrize("mode", ["certified", "safe"])
+@pytest.mark.parametrize("loss", ["huber", "hinge"])
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_solver_under_an_l1_term(
+    name: str, loss: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a start and without: no wrong answer is called optimal."""
+    problem, calls = make(loss, "dense", 3), []
+    best = solve_screened(problem, tol=1e-8)
+
+    def broken(
+        self: ProxNewton, problem: Problem, start: Start | None = None, target: float = 0.0
+    ) -> SubproblemResult:
+        calls.append(problem.n)
+        return BROKEN[name](problem)
+
+    monkeypatch.setattr(ProxNewton, "__call__", broken)
+    for start in (None, Start(0.5 * best.x, best.theta)):
+        solution = honest(solve_screened(problem, ProxNewton(), mode=mode, start=start))
+        assert solution.status != "optimal"
+        assert not solution.certificate.ok
+    assert 0 < len(calls) <= 2 * rows_and_columns.MAX_ROUNDS
 
 
 def test_the_solvers_own_word_is_passed_on() -> None:
