@@ -22,7 +22,7 @@ side constraints where that can be done; `metric_start` gives metric learning a 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import cvxpy as cp
@@ -92,7 +92,7 @@ class Built:
         multipliers : array, shape (m,)
         """
         losses = self.source.losses
-        x = np.asarray(self.variable.value, dtype=np.float64)
+        x = np.asarray(self.variable.value, dtype=np.float64)[: self.source.d]
         theta = losses.slope(self.source.design.forward(x)) if self.source.n else np.zeros(0)
         theta = slopes_of(self.rows, theta)
         parts = [pick(constraint) for constraint, pick in self.side]
@@ -111,6 +111,7 @@ def build(
     further : callable, optional
         From ``z`` to a further cost and its constraints.
     """
+    asked, problem = problem, problem if problem.d else _held_at_zero(problem)
     z, penalty, constraints = _variable(problem)
     objective = penalty + problem.linear @ z + problem.constant
     objective = objective + _regulariser(problem, z)
@@ -127,7 +128,21 @@ def build(
         # Some solvers refuse a problem without a single row.
         constraints = [cp.Variable(1) == 0]
     made = cp.Problem(cp.Minimize(objective), constraints)
-    return Built(made, problem, z, rows, side)
+    return Built(made, asked, z, rows, side)
+
+
+def _held_at_zero(problem: Problem) -> Problem:
+    """A problem without coordinates, all of them dropped, as one in a coordinate that is 0.
+
+    CVXPY knows no variable without entries.
+    """
+    side = problem.side
+    if side is not None:
+        side = SideConstraints(sp.csr_matrix((len(side.offset), 1)), side.offset, side.dims)
+    return replace(
+        problem, design=Rows(np.zeros((problem.n, 1))), quadratic=Quadratic(np.ones(1)),
+        linear=np.zeros(1), penalty=None, side=side,
+    )
 
 
 def written_losses(problem: Problem, z: Any) -> tuple[Any, list[Any], tuple[LossRows, ...]]:
@@ -164,8 +179,7 @@ def _variable(problem: Problem) -> tuple[Any, Any, list[Any]]:
     if isinstance(penalty, PSD):
         matrix = cp.Variable((penalty.side, penalty.side), symmetric=True)
         return cp.vec(matrix, order="C"), 0.0, [matrix >> 0]
-    # CVXPY cannot square a variable without entries, which is left where all features are dropped.
-    z = cp.Variable(problem.d) if problem.d else cp.Constant(np.zeros(0))
+    z = cp.Variable(problem.d)
     if isinstance(penalty, L1):
         return z, penalty.kappa @ cp.abs(z), []
     if isinstance(penalty, NonNegative):
