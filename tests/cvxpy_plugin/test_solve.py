@@ -171,3 +171,20 @@ def test_values_between_the_solves_do_not_matter() -> None:
     data.w.value = None
     problem.solve(method="screen", solver="CLARABEL", warm_start=False, **TIGHT)
     assert problem.value == pytest.approx(first, rel=1e-9)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("constraint", [lambda w: w <= 1, lambda w: cp.sum(w) == 0])
+def test_side_constraints_leave_little_to_the_solver(constraint: Any, intercept: bool) -> None:
+    """Whether they bind or not: without a first point under them everything would be kept."""
+    rng = np.random.default_rng(7)
+    X = rng.standard_normal((3000, 8))
+    y = np.sign(X[:, 0] - X[:, 1] + 0.7 * rng.standard_normal(3000))
+    w, b = cp.Variable(8), cp.Variable() if intercept else 0.0
+    cost = 0.5 * cp.sum_squares(w) + cp.sum(cp.pos(1 - cp.multiply(y, X @ w + b)))
+    problem = cp.Problem(cp.Minimize(cost), [constraint(w)])
+    value = problem.solve(method="screen", solver="CLARABEL")
+    report = problem.solver_stats.extra_stats["cvxscreen"]
+    assert report.recognised
+    assert report.kept < 0.2 * report.terms
+    assert value == pytest.approx(problem.solve(solver="CLARABEL"), rel=1e-7)
