@@ -436,10 +436,12 @@ class ScreenedRows(
     def decide(self, predicted: int, refuted: int) -> None:
         """Stop, or ask the solver for more; an answer that rounding refuses is moved off kinks."""
         self.stop_or_go_on(predicted, refuted)
-        if self.finished and self.best is not None and not self.certified(self.best).ok:
-            moved = beyond_kinks(self.best)
-            if moved is not None and self.certified(moved).gap < self.certified(self.best).gap:
-                self.best = moved
+        if not self.finished or self.best is None:
+            return
+        proof = self.certified(self.best)
+        moved = None if proof.ok else beyond_kinks(self.best)
+        if moved is not None and self.certified(moved).gap < proof.gap:
+            self.best = moved
 
     def stop_or_go_on(self, predicted: int, refuted: int) -> None:
         """Whether to stop, and what to ask of the solver next."""
