@@ -31,6 +31,7 @@ inactive`` is ``the term is on its zero piece``. Their conjugate is ``b theta``,
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -125,7 +126,7 @@ def kinked(q: Array, lo: Array, hi: Array) -> NDArray[np.bool_]:
 FIELDS = ("b", "e", "q", "lo", "hi")
 
 
-class LossTerms:
+class LossTerms(ABC):
     """What a table of loss terms answers, wherever it keeps its columns.
 
     `Losses` holds them as arrays; data in chunks make them as they are asked for. Whoever derives
@@ -138,16 +139,17 @@ class LossTerms:
     lo: Array
     hi: Array
 
+    @abstractmethod
     def __len__(self) -> int:
-        raise NotImplementedError
+        """Number of terms."""
 
+    @abstractmethod
     def take(self, index: NDArray[np.intp] | Mask) -> Losses:
         """The rows at `index` (integers or a mask)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def scaled(self, factor: float) -> LossTerms:
         """The losses multiplied by ``factor > 0``: slopes grow, curvature radii shrink."""
-        raise NotImplementedError
 
     def weighted(self, factors: ArrayLike) -> Losses:
         """Each loss multiplied by a factor of its own, all positive, shape (n,)."""
