@@ -1,4 +1,4 @@
-"""What a call may use: time, iterations, memory; and how far it has come.
+"""What a call may use: time, iterations, threads, memory; and how far it has come.
 
 Time and iterations are looked at between two iterations. A limit that is reached ends the iteration
 in hand at its next look, never a certificate: the answer is the best point so far, judged on the
@@ -12,7 +12,9 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
+from threading import Lock, Thread, current_thread
 from time import perf_counter
 from types import TracebackType
 from typing import Any
@@ -126,6 +128,58 @@ class Progress:
         if note:
             self._bar.set_postfix_str(note, refresh=False)
         self._bar.update()
+
+
+# -- threads ---------------------------------------------------------------------------------------
+
+
+class OneBlasThread:
+    """A block whose matrix products and factorisations take one thread each; reentrant.
+
+    Threads of BLAS wait for each other by spinning: over many small products they cost several
+    times the CPU of one, and where other work runs as well they wait for whole time slices. The
+    number of threads is the process's: the thread that is in such a block first sets it and sets it
+    back, and blocks of other threads meanwhile change nothing.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._depth = Lock(), 0
+        self._owner: Thread | None = None
+        self._limiter: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._owner is None:
+                self._owner = current_thread()
+                self._limiter = blas_libraries().limit(limits=1, user_api="blas")
+                self._limiter.__enter__()
+            self._depth += self._owner is current_thread()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            if self._owner is not current_thread():
+                return
+            self._depth -= 1
+            if not self._depth:
+                self._owner = None
+                self._limiter.__exit__(kind, error, trace)
+
+
+@cache
+def blas_libraries() -> Any:
+    """The libraries of BLAS in this process; to find them takes milliseconds, to set one none."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+ONE_BLAS_THREAD = OneBlasThread()
+"""The only one: it knows who has set the number of the whole process."""
 
 
 # -- memory ----------------------------------------------------------------------------------------

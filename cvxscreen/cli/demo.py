@@ -15,9 +15,9 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from cvxscreen import plots
+from cvxscreen._support.limits import ONE_BLAS_THREAD
 from cvxscreen._support.tables import table
 from cvxscreen.api import solve
 from cvxscreen.datasets import two_gaussians
@@ -243,7 +243,7 @@ def run_demo(
     X, y = two_gaussians(SAMPLES, FEATURES)
     say("loading the solvers; the first time on a machine some loops are compiled as well")
     rows = []
-    with threadpool_limits(1):  # CPU seconds of threads that wait for each other compare nothing
+    with ONE_BLAS_THREAD:  # CPU seconds of threads that wait for each other compare nothing
         by_cvxpy(X[::EVERY], y[::EVERY], 1.0, screened=True)
         built_in(X[::EVERY], y[::EVERY], 1.0)
         preparing = perf_counter() - began

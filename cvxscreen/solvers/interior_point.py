@@ -30,6 +30,7 @@ taken where its gap is smaller. From a start that is already on the right face n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -40,7 +41,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from cvxscreen._support.limits import UNLIMITED, Limits
+from cvxscreen._support.limits import ONE_BLAS_THREAD, UNLIMITED, Limits
 from cvxscreen._support.rounding import UNIT
 from cvxscreen.core.losses import FIELDS, Losses
 from cvxscreen.core.penalty import L1, NonNegative
@@ -54,6 +55,10 @@ Mask = NDArray[np.bool_]
 
 MOST_COORDINATES = 2000
 """Coordinates up to which the matrix of the normal equations is formed."""
+FEW_ENTRIES = 50_000
+"""Entries of the data up to which BLAS is left alone: it takes one thread anyway, and to find its
+libraries takes some 5 ms once. With two threads on two busy cores 2,000 x 50 entries took twice the
+CPU seconds, 20,000 x 50 and 5,000 x 300 10 to 30 times, 3,000 x 1,500 three times."""
 LINEAR = ("zero", "nonneg")
 """Kinds of side constraints that become terms and equalities."""
 TO_BOUNDARY = 0.99
@@ -129,6 +134,11 @@ def unfit(problem: Problem) -> str:
     return ""
 
 
+def threads_of(problem: Problem) -> AbstractContextManager[None]:
+    """What to solve `problem` in: one thread for BLAS, whose threads would wait for each other."""
+    return nullcontext() if problem.n * problem.d <= FEW_ENTRIES else ONE_BLAS_THREAD
+
+
 @dataclass(frozen=True)
 class InteriorPoint(SubproblemSolver):
     """The built-in solver for many terms in few coordinates, with linear side constraints or none.
@@ -169,7 +179,8 @@ class InteriorPoint(SubproblemSolver):
                 f"`solver` is 'interior_point', which does not take this problem because {reason}."
             )
         run = _Run(_Terms.of(problem), target)
-        with np.errstate(over="ignore", invalid="ignore"):  # of a perfect fit weights have no end
+        # Of a perfect fit weights have no end.
+        with threads_of(problem), np.errstate(over="ignore", invalid="ignore"):
             status = self._follow(run, start)
         info = {"steps": run.steps, "passes": run.terms.passes, "gap": run.gap, "face": run.on_face}
         if status in ("infeasible", "unbounded"):
@@ -1468,7 +1479,7 @@ def within_budgets(
     terms.constants = np.array([budget.constant for budget in budgets])
     steps = 0
     try:
-        with np.errstate(all="ignore"):
+        with threads_of(whole), np.errstate(all="ignore"):
             path = _Path(terms)
             while path.estimate() > BUDGET_GAP * path.size() and steps < max_steps:
                 if limits.spent(1) or not path.advance() > SHORT:

@@ -1,4 +1,4 @@
-"""Time and iterations end a solve with the best point so far; what cannot fit is refused before."""
+"""Time and iterations end a solve with the best point; what cannot fit is refused; BLAS threads."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ import scipy.sparse as sp
 import cvxscreen
 from cvxscreen._support import limits as capacity
 from cvxscreen._support.limits import (
+    ONE_BLAS_THREAD,
     UNLIMITED,
     Limits,
+    blas_libraries,
     memory_limit,
     memory_of_machine,
     readable,
@@ -26,6 +28,7 @@ from cvxscreen._support.limits import (
 from cvxscreen.core.problem import Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput, TooLarge
+from cvxscreen.solvers import interior_point
 
 X, Y = cvxscreen.datasets.two_gaussians(300, 6, seed=3)
 WORDS = ("optimal", "time_limit", "iteration_limit")
@@ -427,3 +430,56 @@ def test_a_limit_goes_by_the_clock_that_it_is_given() -> None:
     assert not part.spent()
     now[0] = 2.0
     assert part.spent()
+
+
+# -- threads --------------------------------------------------------------------------------------
+
+
+def blas_threads() -> list[int]:
+    """What each library of BLAS would take, as it says itself."""
+    return [lib["num_threads"] for lib in blas_libraries().info() if lib["user_api"] == "blas"]
+
+
+def test_a_block_takes_one_thread_and_gives_back_what_it_has_taken() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with ONE_BLAS_THREAD:
+            entered.set()
+            leave.wait(30)
+
+    with blas_libraries().limit(limits=2, user_api="blas"):
+        before = blas_threads()
+        worker = threading.Thread(target=other)
+        with ONE_BLAS_THREAD:
+            worker.start()
+            assert entered.wait(30)
+            with ONE_BLAS_THREAD:
+                assert set(blas_threads()) == {1}
+            assert set(blas_threads()) == {1}, "the outer block is still going on"
+        assert blas_threads() == before, "the other thread's block is not its owner"
+        leave.set()
+        worker.join()
+        assert blas_threads() == before
+        with pytest.raises(ZeroDivisionError), ONE_BLAS_THREAD:
+            _ = 1 / 0
+        assert blas_threads() == before
+
+
+def test_interior_points_take_one_thread_where_there_is_enough_to_do(monkeypatch) -> None:
+    seen: list[int] = []
+    path = interior_point._Path
+
+    def watched(*given: Any) -> Any:
+        seen.append(max(blas_threads()))
+        return path(*given)
+
+    monkeypatch.setattr(interior_point, "_Path", watched)
+    rng = np.random.default_rng(0)
+    with blas_libraries().limit(limits=2, user_api="blas"):
+        several = max(blas_threads())
+        for n in (6_000, 600):
+            fit = cvxscreen.regression(rng.normal(size=(n, 10)), rng.normal(size=n), C=np.inf,
+                                       loss="absolute")
+            assert interior_point.InteriorPoint()(fit, None, 1e-6).status == "optimal"
+    assert seen == [1, several]
