@@ -8,6 +8,7 @@ first compiled function is called.
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from functools import cached_property, lru_cache, update_wrapper
 from hashlib import sha256
 from pathlib import Path
@@ -15,6 +16,8 @@ from time import perf_counter
 from typing import Any
 
 from numpy.typing import NDArray
+
+from cvxscreen._support.extensions import uncollected
 
 SUMS = frozenset({"contract", "reassoc", "nsz"})
 """Freedoms of floating point for loops that only sum: fused, in any order, signs of zero aside.
@@ -80,8 +83,9 @@ class CompiledFunction:
     @cached_property
     def dispatcher(self) -> Any:
         """What numba makes of it; nothing is compiled yet."""
-        from numba import njit
-        from numba.core.options import DefaultOptions
+        with uncollected() if not_imported() else nullcontext():
+            from numba import njit
+            from numba.core.options import DefaultOptions
 
         _announce_compiling()
         options = dict(self._options)

@@ -1,15 +1,18 @@
-"""What the CVXPY plugin supplies to the layers below it: named functions, loaded at first use.
+"""What is loaded at first use: by its place, or as what the CVXPY plugin supplies to lower layers.
 
 The problem knows how to become a ``cvxpy.Problem`` and the registry of solvers knows those that
 CVXPY has installed, but neither imports CVXPY nor the plugin: the package's
 `cvxscreen.registration` says here, as strings, where the functions live. So no module imports from
-a layer above its own.
+a layer above its own. A table of solvers says in the same way where each of them lives, so that a
+process imports those that it uses.
 """
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import wraps
 from importlib import import_module
 from inspect import signature
@@ -25,8 +28,30 @@ def supply(name: str, place: str) -> None:
 
 def supplied(name: str) -> Any:
     """The function announced as `name`; its module is imported now if it was not before."""
-    module, function = _SUPPLIED[name].split(":")
-    return getattr(import_module(module), function)
+    return loaded(_SUPPLIED[name])
+
+
+def loaded(place: str) -> Any:
+    """What ``"package.module:name"`` names; the module is imported now if it was not before."""
+    module, name = place.split(":")
+    with nullcontext() if module in sys.modules else uncollected():
+        return getattr(import_module(module), name)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """No collection of garbage meanwhile: what is imported stays, and none of it is garbage.
+
+    Otherwise so many new objects have Python look through all that CVXPY and SciPy have made,
+    which takes as long as half of our imports (0.06 s).
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 class CvxpyProblem(Protocol):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from html import escape
 
 _SHOWN = 4
 """Lines of a record's text that its one-line form takes."""
@@ -70,6 +69,8 @@ class Echoed:
 
     def _repr_html_(self) -> str:
         """What a notebook shows of the last line of a cell."""
+        from html import escape  # a table of all of its entities, which only notebooks need
+
         return f"<pre>{escape(str(self))}</pre>"
 
 

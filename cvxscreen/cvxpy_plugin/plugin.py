@@ -58,7 +58,6 @@ from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import NotScreenable
 from cvxscreen.solvers.compiled_path.segments import before_loading, ready
 from cvxscreen.solvers.interface import Start
-from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.registry import (
     builtin_solver,
     builtin_takes,
@@ -235,6 +234,8 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
         start = last_start(recognition) if own else warm_start(recognition)
     with np.errstate(over="ignore", invalid="ignore"):  # of an unbounded problem's iterates
         if request.builtin:
+            from cvxscreen.solvers.loop import solve_screened
+
             limits = Limits(*(request_of(name) for name in LIMITS))
             return solve_screened(
                 problem, builtin_solver(problem, limits), mode=request.mode, tol=request.tol,
@@ -256,6 +257,7 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
             if np.isfinite(found.x).all():
                 start = Start(found.x, found.theta)
         from cvxscreen.cvxpy_plugin.cvxpy_solver import metric_start
+        from cvxscreen.solvers.loop import solve_screened
 
         cvxpy_solver = cvxpy_solver_of(request)
         start = metric_start(problem) if start is None else start

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from cvxscreen._support.extensions import supplied
+from cvxscreen._support.extensions import loaded, supplied
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen._support.validation import word
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
-from cvxscreen.designs.chunks import Chunks
-from cvxscreen.designs.gram import Gram
+from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.solvers import interior_point
-from cvxscreen.solvers.apg import Apg
 from cvxscreen.solvers.compiled_path import segments
-from cvxscreen.solvers.dual_active_set import DualActiveSet, suits
-from cvxscreen.solvers.dual_coordinate_descent import DualCoordinateDescent
 from cvxscreen.solvers.interface import SubproblemSolver
-from cvxscreen.solvers.interior_point import InteriorPoint
-from cvxscreen.solvers.metric.solver import MetricSolver, is_metric
-from cvxscreen.solvers.newton import Newton
-from cvxscreen.solvers.prox_newton import ProxNewton, takes
-from cvxscreen.solvers.smo import Smo
-from cvxscreen.solvers.stochastic import Sdca, Spdc
+
+if TYPE_CHECKING:
+    from cvxscreen.solvers.dual_active_set import DualActiveSet
+    from cvxscreen.solvers.interior_point import InteriorPoint
+    from cvxscreen.solvers.metric.solver import MetricSolver
+    from cvxscreen.solvers.newton import Newton
+    from cvxscreen.solvers.prox_newton import ProxNewton
+    from cvxscreen.solvers.smo import Smo
+
+    Builtin = Newton | DualActiveSet | Smo | MetricSolver | ProxNewton | InteriorPoint
+
+# A solver is imported when a problem goes to it: together they take as long to import as what is
+# needed to solve a small problem by one of them. Hence places, ``"module:name"``, in the tables.
 
 CROSSOVER = 150
 """Coordinates from which on `DualActiveSet` is the faster one on sparse data.
@@ -38,11 +41,12 @@ with 200, 0.5 and 2.9 with 400, 0.5 and 9.1 with 800, 0.4 and 11.5 with 1600.
 AUTOMATIC = ("auto", "builtin", "newton")
 """Names that leave the choice among the built-in solvers to `builtin_solver`."""
 
-FORCED: dict[
-    str, type[Apg] | type[DualCoordinateDescent] | type[InteriorPoint] | type[Sdca] | type[Spdc]
-] = {
-    "apg": Apg, "dcd": DualCoordinateDescent, "interior_point": InteriorPoint, "sdca": Sdca,
-    "spdc": Spdc,
+FORCED = {
+    "apg": "cvxscreen.solvers.apg:Apg",
+    "dcd": "cvxscreen.solvers.dual_coordinate_descent:DualCoordinateDescent",
+    "interior_point": "cvxscreen.solvers.interior_point:InteriorPoint",
+    "sdca": "cvxscreen.solvers.stochastic:Sdca",
+    "spdc": "cvxscreen.solvers.stochastic:Spdc",
 }
 """Built-in solvers that are used only when named."""
 
@@ -82,10 +86,6 @@ def pilot_gap(problem: Problem, mode: str) -> float:
     return 0.01 * fine if mode == "safe" and fine < KINKED else fine
 
 
-Builtin = Newton | DualActiveSet | Smo | MetricSolver | ProxNewton | InteriorPoint
-"""Any solver that the choice is made among."""
-
-
 @dataclass(frozen=True)
 class Engine:
     """One way to solve problems of a kind.
@@ -95,8 +95,8 @@ class Engine:
     name : str
     suits : callable
         Whether it takes a problem.
-    solver : type
-        The solver of reduced problems in the loop of screening.
+    place : str
+        Where the solver of reduced problems in the loop of screening lives, ``"module:name"``.
     penalised : bool
         Whether the problems that suit it may have a penalty.
     constrained : bool
@@ -105,9 +105,15 @@ class Engine:
 
     name: str
     suits: Callable[[Problem], bool]
-    solver: type[Builtin]
+    place: str
     penalised: bool = False
     constrained: bool = False
+
+    @property
+    def solver(self) -> type[Builtin]:
+        """The solver of reduced problems."""
+        found: type[Builtin] = loaded(self.place)
+        return found
 
     def takes(self, problem: Problem) -> bool:
         """Whether it takes every part of a problem that it `suits` better than other engines."""
@@ -115,26 +121,68 @@ class Engine:
         return (plain or self.constrained) and (problem.penalty is None or self.penalised)
 
 
-COMPILED_PATH = Engine("compiled_path", segments.suits, Newton)
+NEWTON = "cvxscreen.solvers.newton:Newton"
+
+COMPILED_PATH = Engine("compiled_path", segments.suits, NEWTON)
 """The whole loop compiled, for one value of C as for many; where it cannot be taken, `Newton`."""
+
+
+def _is_metric(problem: Problem) -> bool:
+    """Whether `problem` is metric learning with (smoothed) hinges."""
+    if problem.penalty is None or isinstance(problem.design, Rows):
+        return False
+    return bool(loaded("cvxscreen.solvers.metric.solver:is_metric")(problem))
+
+
+def _is_for_interior_point(problem: Problem) -> bool:
+    """Whether side constraints or a missing square leave `problem` to the interior point method."""
+    if problem.side is None and not problem.without_curvature:
+        return False
+    return bool(loaded("cvxscreen.solvers.interior_point:takes")(problem))
+
+
+def _is_for_prox_newton(problem: Problem) -> bool:
+    """Whether an L1 term stands in `problem`, of rows of data."""
+    if not isinstance(problem.penalty, L1):
+        return False
+    return bool(loaded("cvxscreen.solvers.prox_newton:takes")(problem))
+
+
+def _has_kernel(problem: Problem) -> bool:
+    """Whether `problem` knows the products of its rows alone."""
+    if isinstance(problem.design, Rows):
+        return False
+    return isinstance(problem.design, loaded("cvxscreen.designs.gram:Gram"))
+
+
+def _is_for_dual_active_set(problem: Problem) -> bool:
+    """Whether `problem` has sparse data and many coordinates."""
+    if problem.d < CROSSOVER or not problem.design.sparse:
+        return False
+    return bool(loaded("cvxscreen.solvers.dual_active_set:suits")(problem))
+
 
 ENGINES = (
     # Over data in chunks `Newton` stands for the choice made anew for each reduced problem.
-    Engine("chunks", lambda problem: isinstance(problem.design, Chunks), Newton, penalised=True),
-    Engine("metric", is_metric, MetricSolver, penalised=True),
+    Engine("chunks", lambda problem: problem.design.streamed, NEWTON, penalised=True),
     Engine(
-        "interior_point",
-        lambda problem: (problem.side is not None or problem.without_curvature)
-        and interior_point.takes(problem),
-        InteriorPoint, penalised=True, constrained=True,
+        "metric", _is_metric, "cvxscreen.solvers.metric.solver:MetricSolver", penalised=True
     ),
-    Engine("prox_newton", takes, ProxNewton, penalised=True),
-    Engine("smo", lambda problem: isinstance(problem.design, Gram), Smo),
     Engine(
-        "dual_active_set", lambda problem: problem.d >= CROSSOVER and suits(problem), DualActiveSet
+        "interior_point", _is_for_interior_point,
+        "cvxscreen.solvers.interior_point:InteriorPoint", penalised=True, constrained=True,
+    ),
+    Engine(
+        "prox_newton", _is_for_prox_newton, "cvxscreen.solvers.prox_newton:ProxNewton",
+        penalised=True,
+    ),
+    Engine("smo", _has_kernel, "cvxscreen.solvers.smo:Smo"),
+    Engine(
+        "dual_active_set", _is_for_dual_active_set,
+        "cvxscreen.solvers.dual_active_set:DualActiveSet",
     ),
     COMPILED_PATH,
-    Engine("newton", lambda problem: True, Newton),
+    Engine("newton", lambda problem: True, NEWTON),
 )
 """Which engine a problem gets, for one value of the parameter as for many: the first that suits."""
 
@@ -200,8 +248,11 @@ def named_solver(
     if not isinstance(solver, str) and isinstance(solver, SubproblemSolver):
         return solver
     word("solver", solver, NEEDED)
-    if solver.lower() in METRIC_METHODS and is_metric(problem):
-        return MetricSolver(METRIC_METHODS[solver.lower()], limits)
+    if solver.lower() in METRIC_METHODS and _is_metric(problem):
+        metric: SubproblemSolver = loaded("cvxscreen.solvers.metric.solver:MetricSolver")(
+            METRIC_METHODS[solver.lower()], limits
+        )
+        return metric
     if solver.lower() in ("projected_gradient", "active_set"):
         raise InvalidInput(
             f"`solver` is {solver!r}, a method for metric learning (`rtlm`); for smooth losses of "
@@ -211,7 +262,8 @@ def named_solver(
     if solver.lower() in AUTOMATIC and not auto:
         return builtin_solver(problem, limits)
     if solver.lower() in FORCED:
-        return FORCED[solver.lower()](limits=limits)
+        forced: SubproblemSolver = loaded(FORCED[solver.lower()])(limits=limits)
+        return forced
     inner: SubproblemSolver = supplied("cvxpy.solver")(
         "CLARABEL" if auto else solver, limits, tuple({*AUTOMATIC, *FORCED, *METRIC_METHODS})
     )

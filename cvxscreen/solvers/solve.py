@@ -33,11 +33,7 @@ from cvxscreen.solvers.compiled_path.segments import (
     charge,
     ready,
 )
-from cvxscreen.solvers.dual_coordinate_descent import DualCoordinateDescent, begins
-from cvxscreen.solvers.dual_coordinate_descent import ready as descent_ready
 from cvxscreen.solvers.interface import Start, SubproblemSolver
-from cvxscreen.solvers.loop import solve_screened
-from cvxscreen.solvers.metric.solver import MetricSolver, solve_metric
 from cvxscreen.solvers.registry import compiled_path, named_solver
 from cvxscreen.solvers.solution import Answer, Round, Solution, warm_start
 
@@ -93,7 +89,7 @@ def solve_problem(
         if few(unit):
             found = solve_uncompiled(unit, tol, tuple(chosen))
     elif waiting and ready():
-        if begins(unit) and descent_ready(unit):
+        if _descends(unit):
             found = solve_by_descent(unit, tol, tuple(chosen))
         if found is None:
             found = solve_one(unit, tol, tuple(chosen))
@@ -106,12 +102,17 @@ def solve_problem(
         return found
     inner = named_solver(solver, problem, limits)
     # Metric learning has a way of its own, which proves by the midpoint ball alone.
-    if isinstance(inner, MetricSolver) and chosen == (midpoint_ball,):
-        return solve_metric(
-            problem, mode=mode, tol=tol, method=inner.method, bounds=chosen, on_round=on_round,
-            limits=limits,
-            start=None if start is None else Start(start.x, start.theta),
-        )
+    if chosen == (midpoint_ball,) and problem.penalty is not None:
+        from cvxscreen.solvers.metric.solver import MetricSolver, solve_metric
+
+        if isinstance(inner, MetricSolver):
+            return solve_metric(
+                problem, mode=mode, tol=tol, method=inner.method, bounds=chosen,
+                on_round=on_round, limits=limits,
+                start=None if start is None else Start(start.x, start.theta),
+            )
+    from cvxscreen.solvers.loop import solve_screened
+
     with PARTS.rent() if waiting else nullcontext():
         return solve_screened(
             problem,
@@ -122,6 +123,14 @@ def solve_problem(
             bounds=chosen,
             on_round=on_round,
         )
+
+
+def _descends(problem: Problem) -> bool:
+    """Whether coordinate descent is the way to begin with, and need not be compiled first."""
+    from cvxscreen.solvers.dual_coordinate_descent import begins
+    from cvxscreen.solvers.dual_coordinate_descent import ready as compiled
+
+    return begins(problem) and compiled(problem)
 
 
 def in_units(problem: Problem) -> tuple[Problem, float]:
@@ -213,6 +222,8 @@ def solve_by_descent(
     problem: Problem, tol: float, bounds: tuple[Bound, ...]
 ) -> Solution | None:
     """Solve `problem` by coordinate descent; None where that would cost more than the path."""
+    from cvxscreen.solvers.dual_coordinate_descent import DualCoordinateDescent
+
     began = perf_counter()
     descent = DualCoordinateDescent.beginning(problem, None, CLOSE * tol)
     found = descent(problem)

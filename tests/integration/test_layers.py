@@ -9,7 +9,9 @@ is hidden inside a function but those of `LATE`.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,15 +64,25 @@ LATE = {
     ("cvxscreen.cvxpy_plugin.plugin", "cvxscreen.cvxpy_plugin.budgets"),
     ("cvxscreen.cvxpy_plugin.plugin", "cvxscreen.cvxpy_plugin.composite"),
     ("cvxscreen.cvxpy_plugin.plugin", "cvxscreen.cvxpy_plugin.cvxpy_solver"),
+    ("cvxscreen.cvxpy_plugin.plugin", "cvxscreen.solvers.loop"),
+    ("cvxscreen.solvers.solve", "cvxscreen.solvers.dual_coordinate_descent"),
+    ("cvxscreen.solvers.solve", "cvxscreen.solvers.loop"),
+    ("cvxscreen.solvers.solve", "cvxscreen.solvers.metric.solver"),
 }
 """Imports inside a function, of the parts that load CVXPY or scikit-learn: either takes longer to
 import than all the rest, and is loaded when a command wants it; and of what
-``prob.solve(method="screen")`` needs only where the built-in engine does not solve a problem. The
+``prob.solve(method="screen")`` needs only where the first engine does not solve a problem: the rest
+of a call's imports are a tenth of a second. Solvers have places in a table instead (`PLACE`). The
 layers below the plugin reach CVXPY by `cvxscreen._support.extensions`, where
 `cvxscreen.registration` says what lives where."""
 
 OPAQUE = {"cvxscreen._support.extensions"}
 """Modules that import by a name that is not in their source."""
+
+PLACE = re.compile(r"(cvxscreen(?:\.\w+)+):(\w+)")
+"""``"module:name"``, which `cvxscreen._support.extensions` imports when it is asked for; it counts
+as an import of the module that says it, but for `cvxscreen.registration`, whose places are those of
+lower layers."""
 
 
 class Import(NamedTuple):
@@ -106,6 +118,10 @@ def imports(module: str, tree: ast.AST, *, is_package: bool) -> Iterator[Import]
                     yield Import(reached, (name,), node.lineno, delayed)
             else:
                 yield Import(target, names, node.lineno, delayed)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            place = PLACE.fullmatch(node.value)
+            if place is not None and module != "cvxscreen.registration":
+                yield Import(place[1], (place[2],), node.lineno, False)
         elif isinstance(node, ast.Call):
             called = node.func
             name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
@@ -196,6 +212,19 @@ def test_every_late_import_is_still_one() -> None:
     assert seen >= LATE
 
 
+def test_every_place_is_one() -> None:
+    places = [
+        found
+        for _, source, _ in package_sources()
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        and (found := PLACE.fullmatch(node.value))
+    ]
+    assert len(places) > 10
+    for module, name in (place.groups() for place in places):
+        assert hasattr(import_module(module), name)
+
+
 def test_no_part_is_named_twice() -> None:
     assert len(ROW_OF) == sum(len(parts) for parts in ROWS)
     assert set(ROW_OF) >= set().union(*HOMES.values())
@@ -222,6 +251,7 @@ REFUSED = [
     ("cvxscreen.api", "def f():\n    from cvxscreen.cvxpy_plugin import build", "inside a fun"),
     ("cvxscreen.api", "from cvxscreen import paths", "lower layer"),
     ("cvxscreen.bounds", "async def f():\n    import cvxscreen.paths.path", "inside a function"),
+    ("cvxscreen.solvers.registry", "WHERE = 'cvxscreen.paths.path:path'", "lower layer"),
     ("cvxscreen.bounds", "class A:\n    def f(self):\n        import cvxscreen.core", "inside"),
     (
         "cvxscreen.core.problem",
@@ -254,6 +284,8 @@ ACCEPTED = [
     ("cvxscreen.cvxpy_plugin.reduced", "import cvxpy\nfrom cvxscreen.solvers import loop", False),
     ("cvxscreen.cvxpy_plugin.cvxpy_solver", "from .recognise import Layout", False),
     ("cvxscreen.designs", "from .rows import Rows\nfrom cvxscreen.designs.gram import G", True),
+    ("cvxscreen.registration", "WHERE = 'cvxscreen.paths.path:path'", False),
+    ("cvxscreen.solvers.registry", "WHERE = 'cvxscreen.solvers.smo:Smo'", False),
     ("cvxscreen.plots", "def f():\n    from matplotlib.figure import Figure", False),
     ("cvxscreen.datasets", "def f():\n    import sklearn.datasets", False),
     ("cvxscreen", "from cvxscreen.cli import main\nfrom cvxscreen import bounds", True),

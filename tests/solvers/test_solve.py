@@ -47,7 +47,7 @@ def test_solve_takes_it_while_nothing_is_compiled(
     problem = cvxscreen.svm(X, y, intercept=intercept)
     plain = cvxscreen.solve(problem, solver="newton", tol=1e-8)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(solve, "solve_screened", None)
+        patch.setattr("cvxscreen.solvers.loop.solve_screened", None)
         found = cvxscreen.solve(problem, tol=1e-8)
     assert found.status == "optimal"
     assert "optimal" in str(found)

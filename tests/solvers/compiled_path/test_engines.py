@@ -11,7 +11,7 @@ import cvxscreen
 from cvxscreen.core.problem import Problem
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.paths import path as path_run
-from cvxscreen.solvers import registry, solve
+from cvxscreen.solvers import dual_coordinate_descent, registry, solve
 from cvxscreen.solvers import solve as solving
 from cvxscreen.solvers.compiled_path import segments
 from cvxscreen.solvers.compiled_path.segments import CompileClock
@@ -38,7 +38,7 @@ def test_solve_takes_the_engine_of_a_path(loss: str, intercept: bool, monkeypatc
     problem = build(Case(loss, intercept, n=500))
     assert registry.engine(problem).name == "compiled_path"
     theirs = cvxscreen.solve(problem, solver="newton", tol=1e-8)
-    monkeypatch.setattr(solve, "solve_screened", None)
+    monkeypatch.setattr("cvxscreen.solvers.loop.solve_screened", None)
     ours = cvxscreen.solve(problem, tol=1e-8)
     assert ours.status == "optimal"
     assert len(ours.rounds) == 1
@@ -170,7 +170,7 @@ def test_square_problems_begin_by_coordinate_descent(monkeypatch) -> None:
     """It is done before a system would have been solved; the certificate is anew."""
     problem = square(200, 0.01)
     monkeypatch.setattr(solve, "solve_one", None)
-    monkeypatch.setattr(solve, "descent_ready", lambda problem: True)
+    monkeypatch.setattr(dual_coordinate_descent, "ready", lambda problem: True)
     found = cvxscreen.solve(problem)
     assert len(found.rounds) == 1
     assert found.rounds[0].solver_info["epochs"] > 0
@@ -190,7 +190,7 @@ def test_descent_that_would_be_slow_is_given_up() -> None:
 
 def test_easy_problems_of_few_features_are_left_to_coordinate_descent(monkeypatch) -> None:
     """Where a slope cannot move a margin much; whatever the scale of the data."""
-    monkeypatch.setattr(solve, "descent_ready", lambda problem: True)
+    monkeypatch.setattr(dual_coordinate_descent, "ready", lambda problem: True)
     problem = cvxscreen.svm(X, Y)
     for scale in (1e-3, 1.0, 1e3):
         scaled = cvxscreen.svm(scale * X, Y)
