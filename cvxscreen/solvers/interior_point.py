@@ -72,6 +72,8 @@ CENTRAL = 10.0
 """How far products may lie from their level, as a factor, before they are corrected."""
 IDLE = 15
 """Steps in a row that bring no better estimate of the gap, after which the method stops."""
+CLOSER = 0.98
+"""Share of a violation to which a step that is not idle brings the constraints."""
 SHORT = 1e-9
 """A step shorter than this is none."""
 EXTRA = (0.0, 1e-14, 1e-12, 1e-10, 1e-8)
@@ -424,6 +426,25 @@ class _Terms:
         kinks = float(np.abs(self.b[: self.n]).mean()) if self.n else 0.0
         return kinks / np.where(sizes > 0, sizes, np.inf)
 
+    def beside_others(self, unit: Array) -> Array:
+        """`unit`, where no loss sees a coordinate that of those it shares a constraint with.
+
+        A helper of a norm, ``t_j >= |x_j|``, is about as large as what it bounds.
+        """
+        unseen = (self.problem.column_sizes == 0) & ~self.quadratic().any(axis=0)
+        sizes = abs(self.own).tocoo()
+        given, unit = unit, np.where(unseen, 0.0, unit)
+        while unseen.any():  # a helper may bound another one
+            known = np.bincount(sizes.row, sizes.data * unit[sizes.col], sizes.shape[0])
+            at = unseen[sizes.col] & (sizes.data > 0) & (known[sizes.row] > 0)
+            if not at.any():
+                break
+            least = np.full(len(unit), np.inf)
+            np.minimum.at(least, sizes.col[at], known[sizes.row[at]] / sizes.data[at])
+            found = np.isfinite(least)
+            unit[found], unseen[found] = least[found], False
+        return np.where(unseen, given, unit)
+
     def within_bounds(self, x: Array) -> Array:
         """`x` with coordinates beyond a bound of their own put on it."""
         at, bound, above = self.bounds
@@ -660,6 +681,7 @@ class _Path:
         self.regular = REGULAR_STEP * usual
         # A move of a coordinate that changes a usual margin by 1.
         self.unit = np.sqrt(float(weight[: f.n].sum()) / usual) if f.n else np.ones(len(usual))
+        self.unit = f.beside_others(self.unit)
         H[np.diag_indices(len(H))] += 1e-8 * usual
         right = f.adjoint(weight * f.b - middle * self.live_is) - linear
         return _System(H, f.E).solve(right, -f.e)[0]
@@ -1039,7 +1061,7 @@ class _Run:
 
     def leave_path(self) -> None:
         """Forget what belongs to one path; the best pair and a point inside are kept."""
-        self.idle, self.least, self.most = 0, np.inf, 0.0
+        self.idle, self.least, self.most, self.violation = 0, np.inf, 0.0, np.inf
         self.nearest: tuple[Array, Array, Array] | None = None
         self.next_look = np.inf
 
@@ -1173,10 +1195,14 @@ class _Run:
                 self.inside = path.x
         if estimate < self.least:
             self.nearest = (path.x, self.clipped(path), path.y)
+        violation = self.terms.violation(path.t) if len(self.terms.endless) else 0.0
         if estimate < 0.7 * self.least:
             self.least, self.idle = estimate, 0
+        elif VIOLATED < violation < CLOSER * self.violation:
+            self.idle = 0  # multipliers grow until the constraints hold, and with them the estimate
         else:
             self.idle += 1
+        self.violation = min(self.violation, violation)
         if estimate <= self.target:
             self.consider(path.x, self.clipped(path), path.y)
             if self.reached:

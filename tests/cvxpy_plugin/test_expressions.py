@@ -104,6 +104,8 @@ OBJECTIVES = [
     cp.sum(cp.quad_over_lin(W, 2.0, axis=0)),
     cp.sum_squares(w) / two,
     1 - (-cp.sum_squares(w)),
+    cp.sum(w) + 0.0 * cp.sum_squares(w),
+    cp.sum_squares(w) + cp.sum(cp.multiply(np.zeros(D), cp.square(w))),
 ]
 
 

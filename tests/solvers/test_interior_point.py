@@ -6,6 +6,7 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
+import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -102,6 +103,55 @@ def test_a_bound_that_binds_has_a_multiplier() -> None:
     left = (tilted.design.adjoint(found.theta) + tilted.quadratic.apply(found.x)
             + tilted.linear - tilted.side.adjoint(found.multipliers))
     assert np.abs(left).max() <= 1e-12
+
+
+NORMS: dict[str, Any] = {
+    # Rows (of x, of helpers), so that the norm of x is at most the offset of the last.
+    "L1": (lambda d: np.vstack([
+        np.c_[np.eye(d), np.eye(d)], np.c_[-np.eye(d), np.eye(d)],
+        np.r_[np.zeros(d), -np.ones(d)],
+    ]), lambda x: cp.norm1(x)),
+    "sum of largest sizes": (lambda d: np.vstack([
+        # |x_j| <= t_j, t_j <= s_j + q, s_j >= 0, sum_j s_j + 2 q <= radius.
+        np.c_[np.eye(d), np.eye(d), np.zeros((d, d + 1))],
+        np.c_[-np.eye(d), np.eye(d), np.zeros((d, d + 1))],
+        np.c_[np.zeros((d, d)), -np.eye(d), np.eye(d), np.ones(d)],
+        np.c_[np.zeros((d, 2 * d)), np.eye(d), np.zeros(d)],
+        np.r_[np.zeros(2 * d), -np.ones(d), -2.0],
+    ]), lambda x: cp.sum_largest(cp.abs(x), 2)),
+}
+
+
+@pytest.mark.parametrize("radius", [0.01, 1.0])
+@pytest.mark.parametrize("ridge", [0.0, 1.0])
+@pytest.mark.parametrize("loss", ["hinge", "absolute"])
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_norm_in_a_constraint(norm: str, loss: str, ridge: float, radius: float) -> None:
+    """Helpers of a norm, which no loss sees, are as large as what they bound: few steps."""
+    n, d = 300, 6
+    rng = np.random.default_rng(d)
+    X = rng.standard_normal((n, d))
+    y = X @ rng.standard_normal(d) + rng.standard_normal(n)
+    A, b = (X, y) if loss == "absolute" else (-np.sign(y)[:, None] * X, np.full(n, -1.0))
+    rows, written = NORMS[norm]
+    F, zeros = rows(d), np.zeros(n)
+    helpers = F.shape[1] - d
+    side = SideConstraints(
+        sp.csr_matrix(F), np.r_[np.zeros(len(F) - 1), radius], (("nonneg", len(F)),)
+    )
+    losses = Losses(b, zeros, zeros, zeros - (loss == "absolute"), np.ones(n))
+    problem = Problem(
+        Rows(np.c_[A, np.zeros((n, helpers))]), losses,
+        Quadratic(np.r_[np.full(d, ridge), np.zeros(helpers)]), np.zeros(d + helpers), side=side,
+    )
+    found = SOLVE(problem, target=1e-9 * size_of(problem))
+    assert found.status == "optimal"
+    assert found.info["steps"] <= 40
+    x = cp.Variable(d)
+    part = cp.norm1(A @ x - b) if loss == "absolute" else cp.sum(cp.pos(A @ x - b))
+    square = 0.5 * ridge * cp.sum_squares(x) if ridge else 0.0
+    truth = cp.Problem(cp.Minimize(part + square), [written(x) <= radius]).solve(solver="CLARABEL")
+    assert problem.primal(found.x) == pytest.approx(truth, rel=1e-7)
 
 
 def test_only_what_is_taken() -> None:

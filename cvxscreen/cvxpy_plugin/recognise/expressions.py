@@ -352,6 +352,8 @@ class _Unknown(Exception):
 def _add_weighted(expr: Any, weight: Array, out: Objective) -> None:
     """Add ``<weight, vec(expr)>`` to `out`."""
     kind = type(expr).__name__
+    if expr.is_zero():  # a weight of 0 in a user's sweep: affine to CVXPY, whatever it weighs
+        return
     if kind == "SymbolicQuadForm":
         _add_square_form(expr, weight, out)
         return

@@ -593,6 +593,9 @@ def _lowest_along(problem: Problem, x: Array, j: int, column: Array, margins: Ar
     unit = np.zeros(problem.d)
     unit[j] = 1.0
     curve = float(quadratic.apply(unit)[j])
+    if not column.any():  # no loss sees it
+        level = -(1.0 + abs(float(x[j]))) if first == 0 else -np.inf
+        return -first / curve if curve > 0 else level
 
     def slope(step: float) -> float:
         return first + curve * step + float(column @ losses.slope(margins + step * column))
