@@ -33,11 +33,14 @@ import report  # noqa: E402
 import vector_cells  # noqa: E402
 from terms import OPEN, RIGHT, WRONG  # noqa: E402
 
+import cvxscreen  # noqa: E402
 from cvxscreen import regression  # noqa: E402
 from cvxscreen.bounds import BOUNDS, CONES, PARAMETER_CHANGE, midpoint_ball  # noqa: E402
+from cvxscreen.bounds.data_changes import over_weights  # noqa: E402
 from cvxscreen.bounds.regions import Ball, Region, TwoBalls  # noqa: E402
 from cvxscreen.core.losses import Piece  # noqa: E402
 from cvxscreen.cvxpy_plugin import budgets  # noqa: E402
+from cvxscreen.data_changes import weight_range  # noqa: E402
 from cvxscreen.screening.reduction import judge  # noqa: E402
 
 DECISIONS = 50_000
@@ -65,6 +68,7 @@ def test_a_short_campaign_finds_nothing_wrong(tmp_path: Path) -> None:
     assert {"attained", "attained metric", "without curvature", "rows as constraints"} <= models
     assert {"pure L1", "changed data", "plugin", "data in chunks", "blocks"} <= models
     assert {"changed kernel problem", "budgets"} <= models
+    assert {"range of weights", "rows of a CVXPY problem"} <= models
 
 
 def test_a_planted_wrong_decision_is_refused() -> None:
@@ -109,6 +113,37 @@ def test_a_ball_a_little_too_small_is_found_out(
     assert wrong["midpoint"] > 0
     assert wrong["gap"] == 0
     assert report.status(lines) == 1
+
+
+def test_a_range_of_weights_a_little_too_small_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A hundredth less than what the weights move, and predictions leave their intervals."""
+
+    def weak(point, functionals, weights):
+        over = over_weights(point, functionals, weights)
+        return replace(over, pull=0.99 * over.pull, down=0.99 * over.down, up=0.99 * over.up)
+
+    monkeypatch.setattr(weight_range, "over_weights", weak)
+    lines = [campaign.run("ranges", number, seed=3, points=8) for number in range(4)]
+    assert sum(report.total(line, "wrong") for line in lines) > 0
+    assert report.status(lines) == 1
+
+
+def test_left_out_rows_of_a_cvxpy_problem_in_another_order_are_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Intervals of the neighbours' rows are counted as wrong."""
+    whole = cvxscreen.leave_one_out
+
+    def rolled(prob, **options):
+        found = whole(prob, **options)
+        return replace(found, low=np.roll(found.low, 1), high=np.roll(found.high, 1))
+
+    monkeypatch.setattr(cvxscreen, "leave_one_out", rolled)
+    line = campaign.run("rows_left_out", 0, seed=1, points=2)
+    assert report.total(line, "wrong") > 0
+    assert report.status([line]) == 1
 
 
 def smaller(region: Region, share: float) -> Region:

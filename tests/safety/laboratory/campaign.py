@@ -29,13 +29,13 @@ import report  # noqa: E402
 from attained_cells import at_another_C, on_spheres  # noqa: E402
 from block_cells import blocks, chunks  # noqa: E402
 from budget_cells import budgets  # noqa: E402
-from change_cells import changes, kernel_changes  # noqa: E402
+from change_cells import changes, kernel_changes, ranges  # noqa: E402
 from checks import Ledger  # noqa: E402
 from ground_cells import columns, held_rows, without_curvature  # noqa: E402
 from kernel_cells import kernels, refusals  # noqa: E402
 from metric_cells import metrics, planted_metrics  # noqa: E402
 from other_cells import linear_program, multitask  # noqa: E402
-from plugin_cells import plugin  # noqa: E402
+from plugin_cells import plugin, rows_left_out  # noqa: E402
 from side_cells import constraints  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 from vector_cells import elastic, front_doors, planted, single  # noqa: E402
@@ -65,6 +65,8 @@ FAMILIES: dict[str, tuple[Cell, int]] = {
     "blocks": (blocks, 2),
     "kernel_changes": (kernel_changes, 1),
     "budgets": (budgets, 2),
+    "ranges": (ranges, 3),
+    "rows_left_out": (rows_left_out, 3),
 }
 """Every kind of cell with its number in one round."""
 

@@ -1,4 +1,4 @@
-"""Cells about changed data: other weights, removed terms, one term left out.
+"""Cells about changed data: other weights, a range of weights, removed terms, one term left out.
 
 What the old solution proves about the changed problem is held against the changed problem's own
 optimum, found to a hundred digits.
@@ -22,6 +22,9 @@ from cvxscreen.data_changes.reweight import weighted
 
 LEFT_OUT = 6
 """Terms of a problem whose refit without them is found exactly."""
+
+TESTS = 8
+"""Points whose predictions a range of weights is asked about."""
 
 
 def spread_of(ref: Reference) -> np.ndarray:
@@ -124,3 +127,81 @@ def left_out(ledger: Ledger, key: tuple[str, str, str, str, str], solution: cvxs
         ends = np.full((2, problem.n), [[-np.inf], [np.inf]])
         ends[:, i] = low[i] - slack, high[i] + slack
         ledger.add(key, 1, inside(ref, *ends)[[i]], f"term {i}")
+
+
+def ranges(ledger: Ledger, number: int, rng: np.random.Generator, count: int) -> None:
+    """What `weight_range` says, at weightings in its set: drawn ones, and those that look worst."""
+    loss, storage = generators.LOSSES[number % 8], generators.STORAGE[(number // 3) % 5]
+    kind = ("plain", "duplicates", "integer", "collinear", "scales", "constant")[number % 6]
+    problem = generators.vectors(
+        loss, kind, storage, rng, n=int(rng.integers(8, 30)), d=int(rng.integers(1, 5)))
+    if problem.C > 1e100:  # of data that are all but zero; squares of the slopes overflow
+        return
+    solution = cvxscreen.solve(problem, tol=float(10.0 ** rng.uniform(-12, -2)))
+    if solution.answer is None or not np.isfinite(solution.point().gap):
+        return
+    norm = ("l2", "l1", "interval")[number % 3]
+    key = ("range of weights", loss, norm, *storage)
+    rows = problem.design.dense()
+    tests = rows[rng.integers(0, problem.n, TESTS)] * rng.uniform(0.5, 2.0, (TESTS, 1))
+    tests = tests + rng.standard_normal(tests.shape) * np.abs(tests).max(axis=0, initial=1e-300)
+    ends = (rng.uniform(0.0, 1.0, problem.n), rng.uniform(1.0, 3.0, problem.n))
+    given = {"low": ends[0], "high": ends[1]} if norm == "interval" else {}
+    size = float(10.0 ** rng.uniform(-3, 0.5)) if norm != "interval" else float(rng.uniform(0, 1))
+    found = cvxscreen.weight_range(solution, tests, norm=norm, size=size, **given)
+    held_over(ledger, key, found, tests, rng, count, given)
+    finite = found.largest[np.isfinite(found.largest) & (found.largest > 0.0)]
+    if len(finite):  # the largest size of which a prediction is certain, nothing to spare
+        size = float(min(rng.choice(finite), 1e6))
+        found = cvxscreen.weight_range(solution, tests, norm=norm, size=size, **given)
+        held_over(ledger, key, found, tests, rng, count, given)
+
+
+def held_over(ledger: Ledger, key: tuple[str, str, str, str, str], found: cvxscreen.WeightRange,
+              tests: np.ndarray, rng: np.random.Generator, count: int,
+              ends: dict[str, np.ndarray]) -> None:
+    """Margins, pieces and predictions of a range, at `count` weightings in it."""
+    problem, theta = found.solution.problem, found.solution.theta
+    codes = problem.losses.piece_within(found.low, found.high)
+    assert ((codes >= 0) == found.unchanged).all()
+    metric = np.sqrt(1.0 / problem.quadratic.diagonal)
+    for turn in range(count):
+        z = (tests, problem.design.dense())[turn % 2]
+        [z] = z[rng.integers(0, len(z), 1)]
+        # Along this direction <z, x> moves fastest; a few weights alone, and any.
+        slope = theta * problem.design.forward(z * metric**2) * rng.choice([-1.0, 1.0])
+        few = rng.random(problem.n) < 2.0 / problem.n
+        v = (slope, rng.standard_normal(problem.n), few * slope)[turn % 3]
+        w = 1.0 + found.size * inside_set(found.norm, v, ends)
+        w = np.maximum(w, 0.0)
+        if not (w > 0.0).any():
+            continue
+        ref = reference(weighted(problem, w))
+        ledger.add(key, problem.n, inside(ref, found.low, found.high), "margins")
+        said = np.flatnonzero((codes >= 0) & (w > 0.0))
+        ledger.add(key, problem.n, ref.states[said, codes[said]], "terms")
+        now = tests @ ref.x
+        lengths = np.linalg.norm(tests * metric, axis=1)
+        error = np.sqrt(2.0 * ref.gap) * lengths + 8.0 * len(ref.x) * np.spacing(
+            np.abs(tests) @ np.abs(ref.x))
+        low, high = found.prediction_low, found.prediction_high
+        states = np.where(
+            (now + error < low) | (now - error > high), WRONG,
+            np.where((low <= now - error) & (now + error <= high), RIGHT, OPEN))
+        ledger.add(key, len(now), states.astype(np.int8), "predictions")
+        side, certain = np.sign(found.predictions), found.certain
+        other = np.where(side * now < -error, WRONG, np.where(side * now > error, RIGHT, OPEN))
+        ledger.add(key, len(now), other[certain].astype(np.int8), "certain predictions")
+
+
+def inside_set(norm: str, v: np.ndarray, ends: dict[str, np.ndarray]) -> np.ndarray:
+    """The point of a set of directions at its end in the direction of `v`, not beyond it."""
+    if norm == "interval":
+        return np.where(v > 0.0, ends["high"] - 1.0, ends["low"] - 1.0)
+    if norm == "l1":
+        worst = np.zeros(len(v))
+        k = int(np.argmax(np.abs(v)))
+        worst[k] = np.sign(v[k])
+        return worst
+    length = float(np.linalg.norm(v))
+    return v / (length * (1.0 + 1e-15)) if length > 0.0 else v

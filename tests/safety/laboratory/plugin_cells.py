@@ -2,6 +2,7 @@
 
 Slopes and multipliers are chosen first, the linear term follows without rounding. Checked are what
 ``cvxscreen.reduce`` fixes, term by term, and what ``method="screen"`` calls optimal, in both modes.
+What ``cvxscreen.leave_one_out`` says of a problem's rows is held against exact optima without them.
 """
 
 from __future__ import annotations
@@ -10,13 +11,18 @@ import warnings
 
 import cvxpy as cp
 import numpy as np
+from change_cells import LEFT_OUT, inside
 from checks import Ledger
 from terms import OPEN, RIGHT, WRONG
+from vector_cells import reference
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
-from cvxscreen.core.problem import Problem
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
+from cvxscreen.data_changes.reweight import weighted
+from cvxscreen.designs.rows import Rows
 
 cvxpy_plugin.register()
 
@@ -197,3 +203,68 @@ def fixings(ledger: Ledger, key: tuple[str, str, str, str, str], prob: cp.Proble
         right = abs(prob.value - value) <= VALUE * (1.0 + abs(value)) and (
             0.5 * away**2 <= POINT * (1.0 + abs(value)))
         ledger.add(key, 1, np.array([RIGHT if right else WRONG], dtype=np.int8), "restored")
+
+
+ROWS = {
+    "hinge": (0.0, -1.0, 0.0), "squared_hinge": (1.0, -np.inf, 0.0), "absolute": (0.0, -1.0, 1.0),
+    "huber": (1.0, -1.0, 1.0), "quantile": (0.0, -0.25, 0.75),
+}
+"""q, lo and hi of ``c f(t - r)``, f as `row_loss` writes it."""
+
+
+def row_loss(loss: str, z: cp.Expression, c: np.ndarray, spelling: int
+             ) -> tuple[cp.Expression, list[cp.Constraint]]:
+    """``sum_i c_i f(z_i)`` as users write it, and its constraints; z is ``A @ w - r``."""
+    if loss == "hinge" and spelling == 2:
+        slack = cp.Variable(len(c))
+        return c @ slack, [slack >= 0.0, z >= -slack]
+    if loss == "hinge":
+        return (c @ cp.pos(-z) if spelling else cp.sum(cp.multiply(c, cp.pos(-z)))), []
+    if loss == "squared_hinge":
+        return 0.5 * cp.sum(cp.multiply(c, cp.square(cp.pos(-z)))), []
+    if loss == "absolute":
+        return (c @ cp.abs(z) if spelling else cp.norm1(cp.multiply(c, z))), []
+    if loss == "huber":
+        return 0.5 * cp.sum(cp.multiply(c, cp.huber(z, 1.0))), []
+    return cp.sum(cp.multiply(c, 0.25 * cp.neg(z) + 0.75 * cp.pos(z))), []
+
+
+def rows_left_out(ledger: Ledger, number: int, rng: np.random.Generator, count: int) -> None:
+    """``cvxscreen.leave_one_out(prob)``: every interval in the order and the sense of the rows."""
+    for turn in range(max(1, count // 2)):
+        loss = tuple(ROWS)[(number + turn) % len(ROWS)]
+        n, d = int(rng.integers(8, 40)), int(rng.integers(2, 5))
+        # Rows with one number or none are read as terms of single coefficients in some spellings.
+        A = rng.integers(1, 5, (n, d)) * rng.choice([-1.0, 1.0], (n, d)) * 2.0 ** -rng.integers(3)
+        A[rng.integers(0, n, n // 4)] = A[rng.integers(0, n, n // 4)]
+        r, ridge = rng.integers(-6, 7, n) / 4.0, 2.0 ** rng.integers(-2, 4)
+        c = np.full(n, 1.0) if rng.integers(0, 2) else 2.0 ** rng.integers(-3, 3, n)
+        w, spelling = cp.Variable(d), int(rng.integers(0, 3))
+        cost, constraints = row_loss(loss, A @ w - r, c, spelling)
+        prob = cp.Problem(cp.Minimize(0.5 * ridge * cp.sum_squares(w) + cost), constraints)
+        q, lo, hi = ROWS[loss]
+        table = Losses(r, 0.0 * c, q / c, lo * c, hi * c)
+        plain = Problem(Rows(A), table, Quadratic(np.full(d, ridge)), np.zeros(d), kind="rows")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # CVXPY's own
+            prob.solve(**({"method": "screen"} if rng.integers(0, 2) else {"solver": "CLARABEL"}))
+            found = cvxscreen.leave_one_out(prob, refit=bool(rng.integers(0, 2)), tol=1e-4)
+        key = ("rows of a CVXPY problem", loss, "leave one out", f"spelling {spelling}", "float64")
+        hinges = hi == 0.0
+        assert found.classification == hinges
+        assert len(found.low) == n
+        for i in rng.choice(n, min(LEFT_OUT, n), replace=False):
+            ref = reference(weighted(plain, (np.arange(n) != i).astype(float)))
+            # Margins are 1 - (r - t), residuals t - r, or c (t - r) where that is what is written;
+            # the sums are rounded, the powers of 2 are not.
+            shift = r[i] - 1.0 if hinges else r[i]
+            size = c[i] if loss == "absolute" and spelling == 0 else 1.0
+            slack = 4.0 * np.spacing(np.abs(r[i]) + 1.0 + np.abs(ref.margins[i]))
+            ends = np.full((2, n), [[-np.inf], [np.inf]])
+            ends[:, i] = found.low[i] / size + shift - slack, found.high[i] / size + shift + slack
+            ledger.add(key, 1, inside(ref, *ends)[[i]], f"row {i}")
+            sign = np.sign(ref.margins[i] - shift)
+            if found.decided[i] and hinges and abs(ref.margins[i] - shift) > slack:
+                said = 1.0 if found.low[i] > 0.0 else -1.0
+                wrong = said != sign and ref.gap < 1e-20
+                ledger.add(key, 1, np.array([WRONG if wrong else RIGHT], np.int8), f"class {i}")
