@@ -193,6 +193,8 @@ def _multiply(expr: Any) -> Affine | None:
     value = factor.value
     value = value.toarray() if sp.issparse(value) else np.asarray(value, dtype=np.float64)
     scale = np.broadcast_to(value, expr.shape).flatten(order="F").astype(np.float64)
+    if not scale.any() and not other.is_affine():  # a weight of 0 makes whatever it weighs affine
+        return Affine({}, np.zeros(expr.size))
     part, index = read_affine(other), broadcast_positions(other, expr.shape)
     return part.map(
         lambda block: scale_rows(take_rows(block, index), scale),
@@ -352,8 +354,6 @@ class _Unknown(Exception):
 def _add_weighted(expr: Any, weight: Array, out: Objective) -> None:
     """Add ``<weight, vec(expr)>`` to `out`."""
     kind = type(expr).__name__
-    if expr.is_zero():  # a weight of 0 in a user's sweep: affine to CVXPY, whatever it weighs
-        return
     if kind == "SymbolicQuadForm":
         _add_square_form(expr, weight, out)
         return
