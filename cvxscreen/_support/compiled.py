@@ -83,9 +83,9 @@ class CompiledFunction:
     @cached_property
     def dispatcher(self) -> Any:
         """What numba makes of it; nothing is compiled yet."""
-        with uncollected() if not_imported() else nullcontext():
-            from numba import njit
-            from numba.core.options import DefaultOptions
+        import_numba()
+        from numba import njit
+        from numba.core.options import DefaultOptions
 
         _announce_compiling()
         options = dict(self._options)
@@ -186,6 +186,12 @@ def _announce_compiling() -> None:
 
     event.Listener.register(Announcement)
     event.register("numba:compile", ANNOUNCEMENT)  # type: ignore[no-untyped-call]
+
+
+def import_numba() -> None:
+    """Import numba, without looking for garbage meanwhile (see `uncollected`)."""
+    with uncollected() if not_imported() else nullcontext():
+        import numba  # noqa: F401
 
 
 def not_imported() -> bool:

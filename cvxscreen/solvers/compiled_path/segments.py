@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.compiled import on_disk
+from cvxscreen._support.compiled import import_numba, on_disk
 from cvxscreen._support.limits import SMALL, memory_of_machine
 from cvxscreen.certificates.many import FILLED, Certificates, PackedSlopes, certify_many
 from cvxscreen.core.closed_form import without_loss
@@ -500,8 +500,8 @@ CALL, ENTRY = 0.01, 1.5e-7
 LAD, Huber, C from 0.01 to 100: 15 to 25 ms for 4,000 x 12, 30 to 80 for 20,000 x 20 and 10,000 x
 40, 60 to 220 for 50,000 x 20.)"""
 
-LIGHT = 1_000_000
-"""Most entries of the data that are left to numpy rather than load anything."""
+LIGHT = int((LOADING.price - CALL) / ENTRY)
+"""Most entries of the data that are left to numpy rather than load anything: as dear as loading."""
 
 
 def before_loading(problem: Problem) -> bool:
@@ -509,16 +509,23 @@ def before_loading(problem: Problem) -> bool:
 
     Loading is rented before it is bought, as compiling is: numba is not even imported.
     """
-    return not (newton.loaded or LOADING.due) and problem.n * problem.d <= LIGHT
+    return not (newton.loaded or LOADING.due) and _stored(problem) <= LIGHT
+
+
+def _stored(problem: Problem) -> float:
+    """Entries of the data, those alone that are stored of sparse rows."""
+    share = problem.design.filled if isinstance(problem.design, Rows) else 1.0
+    return problem.n * problem.d * share
 
 
 def charge(problem: Problem, call: float = CALL) -> None:
     """Count that `problem` is solved without what is compiled."""
-    LOADING.spent += call + ENTRY * problem.n * problem.d
+    LOADING.spent += call + ENTRY * _stored(problem)
 
 
 def _interpreted() -> bool:
     """Whether numba has been told to compile nothing."""
+    import_numba()
     from numba.core import config
 
     return bool(config.DISABLE_JIT)  # type: ignore[attr-defined]

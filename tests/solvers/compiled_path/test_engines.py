@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -223,3 +225,23 @@ def test_a_path_makes_well_filled_sparse_rows_dense(loss: str, intercept: bool) 
     assert (stored != sp.csr_matrix(A)).nnz == 0
     few = sp.random(400, 30, 0.02, "csr", random_state=0)
     assert not segments.suits_many(cvxscreen.svm(few, y, loss=loss, intercept=intercept))
+
+
+def test_loading_waits_for_the_stored_entries(monkeypatch) -> None:
+    """Numpy takes as long as there are entries; what sparse rows do not store is none."""
+    monkeypatch.setattr(segments, "newton", SimpleNamespace(loaded=False))
+    monkeypatch.setattr(segments, "LOADING", CompileClock(0.25))
+    n, d = 200_000, 100
+    some = sp.csr_array(
+        (np.ones(n), (np.arange(n), np.arange(n) % d)), shape=(n, d)
+    )
+    sparse = cvxscreen.svm(some, np.where(np.arange(n) % 2, 1.0, -1.0))
+    assert sparse.n * sparse.d > segments.LIGHT
+    calls = 0
+    while segments.before_loading(sparse):
+        segments.charge(sparse)
+        calls += 1
+    assert 5 <= calls <= 10
+    dense = cvxscreen.svm(np.ones((50_000, 50)), np.where(np.arange(50_000) % 2, 1.0, -1.0))
+    monkeypatch.setattr(segments, "LOADING", CompileClock(0.25))
+    assert not segments.before_loading(dense)
