@@ -76,13 +76,15 @@ PATH_BUDGET = 100.0
 """The same where both begin at the solution for a smaller C. By trial, five folds of 20 values of C
 from 1e-3 to 10: pcmac 0.53, 0.49 and 0.43 CPU seconds with 60, 200 and 400, farmads 7.1, 7.8, 8.4.
 """
-FEW_PASSES, PATH_PASSES = 6.0, 1.0
+FEW_PASSES, PATH_PASSES = 12.0, 2.0
 """The same of the compiled path, whose systems are of size d: so many passes, and for each of
-``min(n, 2 d) d / n``. Half of what was measured: 500 x 500 80 to 500 ms, 2,000 x 500 350 to 2,100,
-300 x 200 7 to 80, 1,000 x 100 5 to 19 ms; a pass 0.8 ns an entry."""
+``min(n, 2 d) d / n``. Half or less of what was measured: 5,000 x 68 37 passes, 5,000 x 256 160 to
+220, 500 x 500 80 to 500 ms, 2,000 x 500 350 to 2,100, 300 x 200 7 to 80; a pass 0.8 ns an entry.
+"""
 EASY = 0.05
 """A problem is easy where a slope moves its margin by such a share at most. Measured with 20 and 60
-coordinates: up to it a third of the compiled path's time, at four times as much up to twice."""
+coordinates: up to it a third of the compiled path's time, at four times as much up to twice; on
+six more sets, two to four times as much, 0.6 to 2.1 times its time, mostly longer."""
 SIDE = 500
 """Problems whose shorter side is at most this do not wait for a compiler: Newton steps on them take
 milliseconds."""
