@@ -369,7 +369,8 @@ def _sums(
         terms = slice(start, start + rows)
         A = np.ascontiguousarray(design.dense(terms).T)
         own = (column[terms] for column in (problem.sizes, problem.norms, *f))
-        sums(Block(A, *own), all_points, theta.codes[:, terms], place, room, out, pull)
+        codes = np.ascontiguousarray(theta.codes[:, terms])  # of one type, compiled once
+        sums(Block(A, *own), all_points, codes, place, room, out, pull)
     return _totals(
         problem, points, out, pull, EPS * (problem.n + 8),
         lambda needed, distance: _moves(problem, all_points, theta, needed, distance),

@@ -400,7 +400,10 @@ class Run:
             if len(stretch) == len(asked) or self.limits.reached:
                 return
             grid = grid[len(stretch):]  # it missed the first of these
-        with PARTS.rent(len(grid) - 1) if self.waiting else nullcontext():
+        # The first point starts cold, in a process that may have to import what it takes: it says
+        # little about the cost of those to come.
+        coming = len(grid) - 1 if self.points else 0
+        with PARTS.rent(coming) if self.waiting else nullcontext():
             self.one(float(grid[0]))
         self.pays = self.waiting and PARTS.pays
 

@@ -443,7 +443,7 @@ def test_long_compiling_is_said_once(
 ) -> None:
     """After a second in all, of our own functions and of those compiled for them."""
     now = [0.0]
-    monkeypatch.setattr("cvxscreen._support.compiled.perf_counter", lambda: now[0])
+    monkeypatch.setattr("cvxscreen._support.compiled.process_time", lambda: now[0])
     said = Announcement()
 
     def compiling(module: str, seconds: float) -> str:

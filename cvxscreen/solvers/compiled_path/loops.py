@@ -431,7 +431,7 @@ def balanced(m: Any, terms: Any, work: Any, free: Any, last: Any) -> Any:
     return i, move, cost
 
 
-@compiled(fastmath=SUMS, allocates=False)
+@compiled(fastmath=SUMS, allocates=False, passed=True)
 def newton(
     m: Any, terms: Any, work: Any, free: Any, base: Any, weight: Any, target: Any, limit: Any
 ) -> Any:

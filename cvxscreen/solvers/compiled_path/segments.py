@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.compiled import import_numba, on_disk
+from cvxscreen._support.compiled import ANNOUNCEMENT, import_numba, on_disk
 from cvxscreen._support.limits import SMALL, memory_of_machine
 from cvxscreen.certificates.many import FILLED, Certificates, PackedSlopes, certify_many
 from cvxscreen.core.closed_form import without_loss
@@ -460,16 +460,16 @@ class CompileClock:
 
     @contextmanager
     def rent(self, coming: int = 0) -> Iterator[None]:
-        """Count what is done within.
+        """Count what is done within, but for what is compiled meanwhile: that is bought, not rent.
 
         So many more of the kind are known to be `coming`: compiling is due at once, and ``pays``
         in the call that they belong to, where these alone would cost its price.
         """
-        began = process_time()
+        began = process_time() - ANNOUNCEMENT.seconds
         try:
             yield
         finally:
-            each = process_time() - began
+            each = process_time() - ANNOUNCEMENT.seconds - began
             self.spent += each
             self.pays = coming * each >= self.price
             if self.pays:

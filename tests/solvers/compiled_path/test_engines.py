@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
@@ -144,6 +146,38 @@ def test_a_call_buys_one_part_of_the_code_unless_the_rest_of_it_pays_for_all(
     )
     assert cvxscreen.path(problem, values=np.geomspace(0.1, 1.0, 5)).finished
     assert compiled
+
+
+def test_what_is_compiled_meanwhile_is_no_rent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the work itself counts: compiling a helper must not buy the whole path."""
+    now, clock = [0.0], CompileClock(5.0)
+    said = SimpleNamespace(seconds=0.0)
+    monkeypatch.setattr(segments, "process_time", lambda: now[0])
+    monkeypatch.setattr(segments, "ANNOUNCEMENT", said)
+    with clock.rent(coming=40):
+        now[0] += 2.1
+        said.seconds += 2.0
+    assert clock.spent == pytest.approx(0.1)
+    assert not clock.pays
+    with clock.rent(coming=60):
+        now[0] += 0.1
+    assert clock.pays
+
+
+def test_the_cold_first_point_does_not_say_what_the_others_cost(
+    nothing_ready: CompileClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It starts from nothing and imports what it takes; those after it are told to the clock."""
+    coming: list[int] = []
+
+    @contextmanager
+    def rent(more: int = 0) -> Iterator[None]:
+        coming.append(more)
+        yield
+
+    monkeypatch.setattr(nothing_ready, "rent", rent)
+    assert cvxscreen.path(cvxscreen.svm(X, Y), values=np.geomspace(0.1, 1.0, 4)).finished
+    assert coming == [0, 2, 1, 0]
 
 
 def test_the_loop_uncompiled_over_compiled_parts_is_the_same(monkeypatch) -> None:
