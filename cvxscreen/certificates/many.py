@@ -2,7 +2,7 @@
 
 `certify_many` makes those of a path, from two compiled passes a point; its dual points are kept
 packed, as most slopes are 0 or an end of their box. `certify_weightings` makes those of a
-bootstrap.
+bootstrap, `LeftOutOfGram` those of kernel problems without single terms.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from cvxscreen.certificates.certificate import (
 )
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
+from cvxscreen.designs.gram import Gram
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 
@@ -542,8 +543,8 @@ class Linear(NamedTuple):
         return out
 
 
-def _room(problem: Problem, x: Array, s: Array, t: Array) -> Array:
-    """How far from x each term provably stays on the linear piece that has slope s."""
+def _away(problem: Problem, s: Array, t: Array) -> Array:
+    """How far margins `t` provably are inside the linear piece of slope s; negative on none."""
     b, e, q, lo, hi = columns(problem.losses)
     with np.errstate(invalid="ignore"):
         low = np.where((s == lo) & np.isfinite(lo), b - e + q * lo - t, -np.inf)
@@ -552,7 +553,12 @@ def _room(problem: Problem, x: Array, s: Array, t: Array) -> Array:
     flat = np.where(s == 0.0, np.minimum(left, right), -np.inf)
     away = np.maximum(np.maximum(low, high), flat)
     knots = np.where(np.isfinite(lo), -lo, 0.0) + np.where(np.isfinite(hi), hi, 0.0)
-    away = away - 16.0 * EPS * (np.abs(t) + np.abs(b) + e + q * knots)
+    return np.asarray(away - 16.0 * EPS * (np.abs(t) + np.abs(b) + e + q * knots))
+
+
+def _room(problem: Problem, x: Array, s: Array, t: Array) -> Array:
+    """How far from x each term provably stays on the linear piece that has slope s."""
+    away = _away(problem, s, t)
     noise = problem.design.forward_factor * float(np.linalg.norm(x)) * (1.0 + 8.0 * EPS)
     with np.errstate(divide="ignore", invalid="ignore"):
         far = np.where(problem.sizes > 0, away / problem.sizes, np.where(away > 0, np.inf, -1.0))
@@ -787,3 +793,129 @@ def certify_weightings(
     gap = np.where(W.min(axis=1) < 0, np.inf, gap)
     return Certificates(gap, relative_gap(gap, primal), primal, tol)
 
+
+
+# -- kernels: one term left out of many ------------------------------------------------------------
+
+
+class LeftOutProofs(NamedTuple):
+    """What is certified about a block of answers, each without a term of its own.
+
+    Attributes
+    ----------
+    margins, error : array, shape (K,)
+        Of the term that is left out, and how far its margin at the optimum may be from that.
+    gap : array, shape (K,)
+    ok : mask, shape (K,)
+        Which gaps are within the tolerance.
+    moved : array of int
+        Terms that one of the others takes to be on a piece on which they are not.
+    """
+
+    margins: Array
+    error: Array
+    gap: Array
+    ok: Mask
+    moved: NDArray[np.intp]
+
+
+class LeftOutOfGram:
+    """Certificates of answers to a kernel problem without single terms.
+
+    The primal point is that of the slopes, ``x = -A' theta``, so that the duality gap is the sum of
+    the Fenchel-Young terms ``f_j(t_j) + f_j*(theta_j) - t_j theta_j``. The primal value exceeds the
+    optimal one by at least ``1/2 |x - x*|^2``, the dual one falls short of it by as much, so the
+    optimum is within ``sqrt(gap)`` of x. The margins of an answer are those at `theta` and the
+    product of the Gram matrix with the slopes that changed. A term with its old slope whose margin
+    stays inside the linear piece of that slope adds nothing: exactly, by Fenchel's equality.
+
+    Parameters
+    ----------
+    problem : Problem
+        With a kernel, no intercept, no linear part, a point of its own for every term.
+    theta : array, shape (n,)
+        Slopes that all answers are near.
+    tol : float
+        Relative gap asked for.
+
+    Attributes
+    ----------
+    margins : array, shape (n,)
+        At `theta`.
+    """
+
+    def __init__(self, problem: Problem, theta: Array, tol: float) -> None:
+        design = cast(Gram, problem.design)
+        x = -design.adjoint(theta)
+        self.problem, self.theta, self.tol, self.design = problem, theta, tol, design
+        self.margins = design.forward(x)
+        self._error = design.forward_error(x, problem.sizes)
+        self._away = _away(problem, theta, self.margins) - self._error
+        b, e, q, _, _ = columns(problem.losses)
+        self._conjugates = b * theta + e * np.abs(theta) + 0.5 * q * theta * theta
+        self._dual = -float(self._conjugates.sum()) - 0.5 * problem.quadratic.norm(x) ** 2
+
+    def gram(self, rows: NDArray[np.intp], others: NDArray[np.intp]) -> Array:
+        """``<a_i, a_j>`` for i in `rows` and j in `others`."""
+        design = self.design
+        block = design.kernel.block(design.index[rows], design.index[others])
+        block *= design.sign[rows][:, None]
+        block *= design.sign[others]
+        return block
+
+    def certify(
+        self, index: NDArray[np.intp], rows: NDArray[np.intp], slopes: Array
+    ) -> LeftOutProofs:
+        """Recompute the optimality of K answers on all of the data.
+
+        Parameters
+        ----------
+        index : array of int, shape (K,)
+            The term that each leaves out.
+        rows : array of int, shape (m,)
+            Terms whose slopes are given, those of `index` among them; all others have `theta`.
+        slopes : array, shape (K, m)
+            Of weight 1; of the term that is left out 0.
+        """
+        f, n = columns(self.problem.losses), self.problem.n
+        K = len(index)
+        answers = np.arange(K)
+        change = slopes - self.theta[rows]
+        used = np.flatnonzero(change.any(axis=0))
+        at, part = rows[used], change[:, used]
+        t = self.margins - part @ self.gram(at, np.arange(n))
+        most = np.zeros(n)
+        most[at] = np.abs(part).max(axis=0, initial=0.0)
+        spread = self.design.spread(most)
+        # A product of so many coefficients in one sum, where the design's are in chunks.
+        error = self._error + (1 + len(used) // 128) * self.design.product_error(spread)
+        error = error * (1.0 + 64.0 * EPS) + 4.0 * EPS * np.abs(self.margins)
+        moves = np.abs(t - self.margins)
+        look = ~(moves * (1.0 + 8.0 * EPS) + error + 4.0 * EPS * np.abs(t) < self._away)
+        look[:, at] = True
+        look[answers, index] = False
+        who, term = np.nonzero(look)
+        theta = np.tile(self.theta, (K, 1))
+        theta[:, rows] = slopes
+        s, margin = theta[who, term], t[who, term]
+        b, e, q, lo, hi = (column[term] for column in f)
+        value = value_above(margin, b, e, q, lo, hi, steepness(q))
+        noise = error[term] + 4.0 * EPS * np.abs(margin)
+        each = gap_above(margin, s, noise, value, b, e, q, lo, hi)
+        each = each + endless_above(value, noise, q, lo, hi)
+        outside = (s < lo) | (s > hi) | ~np.isfinite(each)
+        gap = np.zeros(K)
+        np.add.at(gap, who, np.where(outside, np.inf, each))
+        gap *= 1.0 + n * EPS
+        gap = np.where(theta[answers, index] != 0.0, np.inf, gap)
+        new = f[0][rows] * slopes + f[1][rows] * np.abs(slopes)
+        new = (new + 0.5 * f[2][rows] * slopes * slopes - self._conjugates[rows]).sum(axis=1)
+        # |x|^2 changes by minus the product of the slopes' change with both margins.
+        dual = self._dual - new + 0.5 * np.einsum("km,km->k", part, t[:, at] + self.margins[at])
+        ok = relative_gap(gap, dual + self.problem.constant + gap) <= self.tol
+        away = self.problem.norms[index] * np.sqrt(gap) * (1.0 + 64.0 * EPS)
+        given = np.zeros(n, dtype=bool)
+        given[rows] = True
+        moved = np.unique(term[(each > 0.0) & ~given[term]])
+        own = t[answers, index]
+        return LeftOutProofs(own, away + error[index] + 4.0 * EPS * np.abs(own), gap, ok, moved)

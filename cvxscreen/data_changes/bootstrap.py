@@ -118,17 +118,18 @@ def in_order(
             yield result
         if together(problem):
             begun = first % BLOCK
-            for results in _mapped(block, range(first - begun, count, BLOCK), n_jobs):
+            for results in mapped(block, range(first - begun, count, BLOCK), n_jobs):
                 yield from results[begun:]
                 begun = 0
             return
     with TOGETHER.rent():
-        yield from _mapped(one, range(first, count), n_jobs)
+        yield from mapped(one, range(first, count), n_jobs)
 
 
-def _mapped(
+def mapped(
     work: Callable[[int], Result], numbers: Iterable[int], n_jobs: int
 ) -> Iterator[Result]:
+    """``work(k)`` for each of `numbers`, in their order, by `n_jobs` threads."""
     if n_jobs == 1:
         yield from map(work, numbers)
         return

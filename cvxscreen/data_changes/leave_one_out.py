@@ -30,7 +30,8 @@ from cvxscreen.bounds import midpoint_ball
 from cvxscreen.bounds.data_changes import left_out_margins, takes_left_out
 from cvxscreen.bounds.regions.margins import outward
 from cvxscreen.certificates.many import LeftOut
-from cvxscreen.data_changes.bootstrap import BLOCK, Replicates, in_order
+from cvxscreen.data_changes.bootstrap import BLOCK, Replicates, in_order, mapped
+from cvxscreen.data_changes.kernel_refits import KernelRefits, suits
 from cvxscreen.data_changes.reweight import accepted, is_classification, weighted
 from cvxscreen.data_changes.reweight import refit as refit_from
 from cvxscreen.plots.records import left_out
@@ -332,7 +333,9 @@ def _refits(
     and an intercept within what the certificate says. Terms that move the optimum about as far are
     taken together: all of a block look at the terms that any of its answers may have moved.
     """
-    problem, solver = solution.problem, cache(lambda: Replicates(solution, min(tol, BALL)))
+    problem, gap = solution.problem, min(tol, BALL)
+    solver = cache(lambda: Replicates(solution, gap))
+    kernel = cache(lambda: KernelRefits(solution, gap))
     terms = terms[np.argsort((np.abs(solution.theta) * problem.norms)[terms], kind="stable")]
     n_i = problem.norms * (1.0 + gamma(problem.d + 8))
     free = problem.quadratic.free.any()
@@ -356,7 +359,20 @@ def _refits(
             for k, i in enumerate(index)
         ]
 
+    def kernel_block(start: int) -> list[Refit]:
+        index = terms[start:start + BLOCK]
+        margins, error, ok = kernel().margins(index)
+        low, high = outward(margins, error)
+        return [
+            (int(i), float(low[k]), float(high[k]), float(margins[k])) if ok[k] else one(start + k)
+            for k, i in enumerate(index)
+        ]
+
     blocks = mode == "certified" and problem.side is None and problem.penalty is None
+    if blocks and suits(problem):
+        for found in mapped(kernel_block, range(0, len(terms), BLOCK), n_jobs):
+            yield from found
+        return
     yield from in_order(problem, len(terms), one, block if blocks else None, n_jobs)
 
 

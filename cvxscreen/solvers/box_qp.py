@@ -29,6 +29,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg as sla
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 
 from cvxscreen._support.compiled import compiled
 
@@ -70,13 +71,17 @@ class BoxQp:
     q: Array
     balanced: bool
 
-    def solve(self, eps: float) -> int:
-        """Reduce the violation of optimality to `eps`; returns the number of coordinate steps."""
+    def solve(self, eps: float, turn: int | None = None) -> int:
+        """Reduce the violation of optimality to `eps`; returns the number of coordinate steps.
+
+        `turn` is how many of them are taken before a Newton step; few where the start is close.
+        """
         descend = descend_pairs if self.balanced else descend_singles
         terms = BoxTerms(self.lo, self.hi, self.e, self.q, self.K.diagonal() + self.q)
         m, steps, before, idle, followed = len(self.c), 0, float("inf"), 0, False
+        turn = 1000 + 10 * m if turn is None else turn
         for _ in range(CYCLES):
-            done, violation = descend(self.K, self.F, self.c, terms, eps, 1000 + 10 * m)
+            done, violation = descend(self.K, self.F, self.c, terms, eps, turn)
             steps += done
             idle = idle + 1 if violation > 0.5 * before else 0
             before = min(before, violation)
@@ -150,14 +155,14 @@ class BoxQp:
         gradient = self.F[inside] + self.q[inside] * c + self.e[inside] * np.sign(c)
         for _ in range(RIDGE_TRIALS):
             np.fill_diagonal(matrix, diagonal + ridge)
-            try:
-                factor = sla.cho_factor(matrix, lower=True, check_finite=False)
-            except sla.LinAlgError:
+            # LAPACK's own: of small systems scipy's checks take more time than the solution.
+            factor, failed = lapack.dpotrf(matrix.T, lower=1, clean=0)
+            if failed:
                 ridge *= RIDGE_GROWTH
                 continue
-            step = np.asarray(sla.cho_solve(factor, gradient, check_finite=False))
+            step = lapack.dpotrs(factor, gradient, lower=1)[0]
             if self.balanced:
-                ones = np.asarray(sla.cho_solve(factor, np.ones(len(inside)), check_finite=False))
+                ones = lapack.dpotrs(factor, np.ones(len(inside)), lower=1)[0]
                 step = step - (step.sum() / ones.sum()) * ones
             return -step
         return None

@@ -10,6 +10,8 @@ import scipy.sparse as sp
 
 import cvxscreen
 from cvxscreen import InvalidInput, leave_one_out, regression, solve, svm
+from cvxscreen.data_changes import kernel_refits
+from cvxscreen.data_changes import leave_one_out as leave_one_out_module
 from cvxscreen.datasets import two_gaussians
 
 X, y = two_gaussians(60, 3, seed=1)
@@ -51,6 +53,38 @@ def test_agrees_with_fits_without_the_term(name: str) -> None:
         assert found.low[i] - 1e-4 <= true <= found.high[i] + 1e-4
         if known[i]:
             assert found.value[i] == pytest.approx(true, abs=2e-3)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "absolute", "epsilon", "huber"])
+def test_refits_of_a_kernel_in_blocks_are_those_made_alone(
+    loss: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Points that are there twice, weights, few terms at first: all is certified in blocks."""
+    twice, labels = np.vstack([X, X[:8]]), np.concatenate([y, -y[:8]])
+    door, target = (svm, labels) if "hinge" in loss else (regression, np.append(T, T[:8] + 0.3))
+    problem = door(twice, target, C=0.7, loss=loss, kernel="rbf",
+                   sample_weight=np.linspace(0.5, 2.0, 68))
+    solution = solve(problem, tol=1e-9)
+    monkeypatch.setattr(kernel_refits, "NEAREST", 2)
+    refits = kernel_refits.KernelRefits(solution, 1e-9)
+    index = np.arange(0, 68, 3)
+    margins, error, ok = refits.margins(index)
+    assert ok.all()
+    for k, i in enumerate(index):
+        alone = leave_one_out_module._refitted(solution, int(i), 1e-11, "certified")
+        assert margins[k] - error[k] <= alone[2]
+        assert alone[1] <= margins[k] + error[k]
+        assert margins[k] == pytest.approx(alone[3], abs=1e-4)
+
+
+def test_kernels_with_an_intercept_and_shared_points_are_refitted_alone() -> None:
+    plain = svm(X, y, kernel="rbf")
+    assert kernel_refits.suits(plain)
+    assert not kernel_refits.suits(svm(X, y, kernel="rbf", intercept=True))
+    assert not kernel_refits.suits(svm(X, y))
+    pair = replace(plain, design=plain.design.take_rows(np.array([0, 0, 1])),
+                   losses=plain.losses.take(np.array([0, 0, 1])))
+    assert not kernel_refits.suits(pair)
 
 
 def test_without_refits_the_error_has_bounds() -> None:

@@ -23,6 +23,10 @@ CERTIFIED = "certificates/test_many.py"
 SHIFTED = f"{CERTIFIED}::test_the_shift_of_an_intercept_is_attained_between_two_medians"
 together = of("certificates/many.py", f"{CERTIFIED}::test_it_holds_the_gap_of_any_answer")
 changed = of("data_changes/reweight.py", WEIGHTS)
+KERNEL = f"{CERTIFIED}::test_without_a_term_of_a_kernel_it_is_that_of_the_weighted_problem"
+ATTAINED_BY_TWO = f"{CERTIFIED}::test_the_reach_without_a_term_of_a_kernel_is_attained"
+REFUSED = f"{CERTIFIED}::test_bad_answers_without_a_term_of_a_kernel_are_refused"
+kernels = of("certificates/many.py", KERNEL)
 ROWS = "cvxpy_plugin/test_rows_left_out.py::test_every_row_is_what_a_refit_of_the_problem"
 rows = of("cvxpy_plugin/rows_left_out.py", f"{ROWS}_without_it_says")
 
@@ -128,6 +132,20 @@ FAULTS = (
              "self.total[:-3] - self.pulls[W.index]", "self.total[:-3] - 0.0 * self.pulls[W.index]",
              "refits without a term are those with it",
              f"{CERTIFIED}::test_a_left_out_term_is_a_weight_of_zero"),
+    kernels("a kernel's refits within 0.99 of their reach", SHRUNK,
+            "away = self.problem.norms[index] * np.sqrt(gap)",
+            "away = 0.99 * self.problem.norms[index] * np.sqrt(gap)",
+            "left-out classes of a kernel are decided wrongly", ATTAINED_BY_TWO),
+    kernels("a kernel's terms that left their piece and are not looked at", DROPPED,
+            "+ 4.0 * EPS * np.abs(t) < self._away)", "+ 4.0 * EPS * np.abs(t) < np.inf)",
+            "a refit of a kernel problem is certified from a few of its terms", REFUSED),
+    kernels("a kernel's left-out term that still pulls", DROPPED,
+            "np.where(theta[answers, index] != 0.0, np.inf, gap)", "gap",
+            "refits of a kernel problem without a term are those with it", REFUSED),
+    kernels("the change of a kernel's margins with the wrong sign", SIGN,
+            "t = self.margins - part @ self.gram(at, np.arange(n))",
+            "t = self.margins + part @ self.gram(at, np.arange(n))",
+            "refits of a kernel problem are certified at other margins", KERNEL),
     together("negative weights that pass", DROPPED,
              "np.where(W.min(axis=1) < 0, np.inf, gap)", "gap",
              "a problem that is not convex is certified",
