@@ -293,7 +293,8 @@ class Replicates:
         X = self.x - (pull + diagonal * self.x) @ self.towards
         ok, gap, waiting = np.zeros(len(W), dtype=bool), np.empty(len(W)), np.arange(len(W))
         for attempt in range(ROUNDS):
-            w, at = W[waiting], X[waiting]
+            every = len(waiting) == len(W)  # at first: a copy of all weights is a pass over them
+            w, at = W if every else W[waiting], X[waiting]
             near, rows, fixed = self._near(w, pull[waiting], at)
             for _ in range(CORRECTIONS if attempt == 0 else 0):
                 np.matmul(at, near.A, out=near.t)
