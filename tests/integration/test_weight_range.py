@@ -89,6 +89,17 @@ def test_intervals_may_be_given_and_weights_that_stay_move_nothing() -> None:
     assert (some.largest >= more.largest - 1e-12).all()
 
 
+def test_points_whose_squares_underflow_are_bounded() -> None:
+    solution = cs.solve(PROBLEMS["hinge"](), tol=1e-11)
+    tests = 1e-300 * X
+    found = cs.weight_range(solution, tests, norm="l1", size=1.0)
+    i = int(np.argmax(np.abs(solution.theta) * solution.problem.norms))
+    now = tests @ cs.remove(solution, [i], tol=1e-11).solution.x
+    assert (now != tests @ solution.x).any()
+    assert (found.prediction_low <= now).all()
+    assert (now <= found.prediction_high).all()
+
+
 def test_a_threshold_moves_the_side() -> None:
     solution = cs.solve(PROBLEMS["absolute"](), tol=1e-11)
     far = cs.weight_range(solution, X, size=0.1, threshold=-100.0)
