@@ -633,6 +633,8 @@ class Problem(Record):
             ),
             layout=replace(self.layout, tau=tau),
         )
+        if not self.design.streamed:  # a path over tau asks for them at every value
+            _ = self.sizes, self.column_sizes
         changed.known.inherit_rows(self.known)
         changed.known.inherit_columns(self.known, same_losses=False)
         return changed

@@ -362,6 +362,8 @@ class Run:
         self.tol, self.mode, self.solver, self.bounds = tol, mode, solver, bounds
         self.recorded, self.limits, self.max_iter = recorded, limits, max_iter
         self.previous: Solution | None = None
+        self.margins: Array | None = None  # of the point before the last, without curvature
+        self.jumps: Array | None = None  # A' of the jumps of the slopes, likewise
         self.small: CompiledPath | None = None
         self.path_cache = PathCache()
         self.missed, self.note, self.ended = 0, "", False
@@ -460,7 +462,7 @@ class Run:
             light = isinstance(inner, DualActiveSet) and self.mode == "certified"
             start = onward_start(here, self.previous, light)
             if self.over == "tau":
-                start = replace(start, x=self.extrapolated(value))
+                start = self.extrapolated(here, start)
         elif len(self.points):
             start = self.resume(here, self.points[-1])
         if isinstance(inner, DualActiveSet) and not self.recorded:
@@ -491,18 +493,47 @@ class Run:
                 self.small = None
         self.points.append(replace(point, value=value, over=self.over, warm=self.warm(found)))
 
-    def extrapolated(self, value: float) -> Array:
-        """The last two points' x continued to `value`, or the last one's.
+    def extrapolated(self, here: Problem, start: Start) -> Start:
+        """`start` with the last two points' x continued to the level of `here`.
 
         The quantile process is piecewise constant in x, and its trend is smooth: of what a step
-        changes this leaves the noise.
+        changes this leaves the noise. Without curvature the two products are continued as well.
         """
-        last = self.points[-1]
-        if len(self.points) < 2 or not np.isfinite(self.points[-2].x).all():
-            return last.x
-        before = self.points[-2]
-        share = (value - last.value) / (last.value - before.value)
-        return np.asarray(last.x + share * (last.x - before.x))
+        last, share = self.points[-1], 0.0
+        before = self.points[-2] if len(self.points) > 1 else last
+        if last.value != before.value and np.isfinite(before.x).all():
+            share = (here.layout.tau - last.value) / (last.value - before.value)  # type: ignore[union-attr]
+        start = replace(start, x=np.asarray(last.x + share * (last.x - before.x)))
+        return self.with_products(here, start, share)
+
+    def with_products(self, here: Problem, start: Start, share: float) -> Start:
+        """`start` with its margins and ``A' theta`` from those of the last points.
+
+        All but the terms of a penalty get new ends, lower by the same share of their jump: slopes
+        move with them, and ``A' theta`` by a vector that is known up to a factor.
+        """
+        found = None if self.previous is None else self.previous.answer
+        known, self.margins = self.margins, None
+        if found is None or not here.without_curvature or here.losses.any_hard:
+            return start
+        margins, At_theta = found.passes.margins, found.passes.At_theta
+        if margins is None or At_theta is None:
+            return start
+        self.margins = margins
+        if share:
+            if known is None:
+                return start
+            margins = margins + share * (margins - known)
+        old, new = found.problem.losses, here.losses
+        lower = here.layout.tau - found.problem.layout.tau  # type: ignore[union-attr]
+        if not lower:
+            return start
+        if self.jumps is None:
+            self.jumps = here.design.adjoint((old.lo - new.lo) / lower)
+        theta = np.clip(found.theta + (new.lo - old.lo), new.lo, new.hi)
+        theta = np.where(found.theta == old.lo, new.lo, theta)
+        theta = np.where(found.theta == old.hi, new.hi, theta)
+        return replace(start, theta=theta, passes=(margins, At_theta - lower * self.jumps))
 
     def resume(self, here: Problem, last: PathPoint) -> Start | None:
         """A finished point as a start for `here`; None if it is none."""

@@ -224,6 +224,25 @@ FOLD_LIMIT = 400
 
 
 @dataclass(frozen=True, eq=False)
+class KnownSlopes:
+    """Slopes with their ``A' theta``, from which that of similar ones takes few rows.
+
+    Nothing is said of the rounding in it, so nothing is proven of a problem reduced by it.
+    """
+
+    theta: Array
+    At_theta: Array
+
+    def adjoint(self, problem: Problem, slopes: Array) -> Array:
+        """``A' slopes`` by the rows where they differ, or by a pass where those are many."""
+        other = np.flatnonzero(slopes != self.theta)
+        if len(other) > SHARE * problem.n:
+            return problem.design.adjoint(slopes)
+        step = (slopes - self.theta)[other]
+        return self.At_theta + problem.design.take_rows(other).adjoint(step)
+
+
+@dataclass(frozen=True, eq=False)
 class Selection:
     """Terms collapsed onto a piece: ``codes[i]`` is a `Piece`, -1 for a term that is kept.
 
@@ -281,14 +300,14 @@ class Selection:
             )
         return np.flatnonzero(~self.dropped)
 
-    def reduce(self, problem: Problem, near: Point | None = None) -> Problem:
+    def reduce(self, problem: Problem, near: Point | KnownSlopes | None = None) -> Problem:
         """The problem with every selected term replaced by its piece, dropped features left out.
 
         Linear pieces add ``theta_i a_i`` to the linear term, zero pieces nothing, quadratic pieces
         ``a_i a_i' / q_i`` to ``M`` and ``-centre_i / q_i a_i`` to the linear term; constants keep
         the objective's value. If the selection is right, the minimiser is the same. Returns
-        `problem` itself when nothing is selected. With a point of `problem` whose slopes are mostly
-        those of the pieces, only the rows where they differ are gone through.
+        `problem` itself when nothing is selected. With a point of `problem`, or slopes alone, that
+        are mostly those of the pieces, only the rows where they differ are gone through.
         """
         codes = self.codes
         if codes.shape != (problem.n,):
@@ -326,6 +345,8 @@ class Selection:
         if free.any():
             factor = problem.design.adjoint_factor + gamma(4)
             imbalance += factor * float(np.max(free_load(problem, slopes)))
+            if isinstance(near, KnownSlopes):
+                imbalance = float("inf")
         kept = self.kept
         reduced = replace(
             problem,
@@ -381,12 +402,16 @@ class Selection:
         return x, np.clip(theta, losses.lo, losses.hi)
 
 
-def _adjoint(problem: Problem, slopes: Array, near: Point | None) -> tuple[Array, float]:
+def _adjoint(
+    problem: Problem, slopes: Array, near: Point | KnownSlopes | None
+) -> tuple[Array, float]:
     """``A' slopes`` and a bound of its rounding in the dual norm.
 
     From ``A' theta`` of `near` (its error is part of ``dual_error``) and the rows that differ, if
     these are few and no unpenalised coordinate asks for more.
     """
+    if isinstance(near, KnownSlopes):
+        return near.adjoint(problem, slopes), float("inf")
     factor = problem.design.adjoint_factor + gamma(4)
     if near is not None and near.problem is problem and not problem.quadratic.free.any():
         other = np.flatnonzero(slopes != near.theta)

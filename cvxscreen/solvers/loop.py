@@ -20,6 +20,7 @@ plugin, takes the part of a problem that is not screened into every reduced prob
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from time import perf_counter
 from typing import Any
 
@@ -34,6 +35,7 @@ from cvxscreen.solvers.interface import (
     SubproblemResult,
     SubproblemSolver,
 )
+from cvxscreen.solvers.interior_point import threads_of
 from cvxscreen.solvers.registry import builtin_solver, builtin_takes, pilot_gap
 from cvxscreen.solvers.relaxation import ProximalSteps, ScreenedRelaxation
 from cvxscreen.solvers.rows import ScreenedRows
@@ -139,6 +141,7 @@ def solve_screened(
         kind = ProvenRowsAndColumns if mode == "safe" else PredictedRowsAndColumns
     screened: ProblemInMemory[Any, Any, Any, Any, Any]
     screened = kind(problem, solver, mode, tol, bounds, on_round)
-    screened.begin(start, solve_screened)
-    run(screened)
-    return screened.solution(began)
+    with threads_of(problem) if problem.without_curvature else nullcontext():
+        screened.begin(start, solve_screened)
+        run(screened)
+        return screened.solution(began)

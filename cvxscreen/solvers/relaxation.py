@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from cvxscreen.core.duality import dual_feasible
 from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.screening.reduction import Prediction, Selection
+from cvxscreen.screening.reduction import KnownSlopes, Prediction, Selection
 from cvxscreen.solvers.interface import Start, SubproblemResult, call_checked
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.screened import Estimate, ProblemInMemory, Times
@@ -109,6 +109,7 @@ class ScreenedRelaxation(
         """What the rounds need beside what every problem in memory keeps."""
         problem, self.bounds = self.problem, ()
         self.centre: Candidate | None = None
+        self.known: KnownSlopes | None = None
         self.held: Mask = np.zeros(problem.n, dtype=bool)
         self.keep = problem.n
         self.weight = 0.0
@@ -125,7 +126,10 @@ class ScreenedRelaxation(
         if problem.n <= max(FEWEST, 40 * problem.d):
             self.whole = self.whole or start is None
         if start is not None:
-            self.centre = self.candidate(start.x, start.theta, start.multipliers)
+            margins = None
+            if start.passes is not None:
+                margins, self.known = start.passes[0], KnownSlopes(start.theta, start.passes[1])
+            self.centre = self.candidate(start.x, start.theta, start.multipliers, margins)
             self.keep = int(max(AROUND * problem.n, LEAST * problem.d))
             self.step_closer()
             return
@@ -157,7 +161,9 @@ class ScreenedRelaxation(
         near = np.flatnonzero(away <= edge)
         weights = (f.hi - f.lo)[near] / (2.0 * edge)
         H = problem.design.weighted_gram(near, weights) + problem.quadratic.dense()
-        gradient = problem.design.adjoint(f.slope(centre.margins)) + problem.linear
+        slopes, known = f.slope(centre.margins), self.known
+        pull = problem.design.adjoint(slopes) if known is None else known.adjoint(problem, slopes)
+        gradient = pull + problem.linear
         gradient += problem.quadratic.apply(centre.x)
         H[np.diag_indices(len(H))] *= 1.0 + 1e-9  # columns may depend on each other
         try:
@@ -170,11 +176,12 @@ class ScreenedRelaxation(
             self.keep = int(max(CLOSE * problem.n, LEAST * problem.d))
 
     def candidate(
-        self, x: Array, theta: Array | None, multipliers: Array | None
+        self, x: Array, theta: Array | None, multipliers: Array | None,
+        margins: Array | None = None,
     ) -> Candidate:
-        """Evaluate x on all terms: one pass."""
+        """Evaluate x on all terms: one pass, where its margins are not known."""
         problem = self.problem
-        margins = problem.design.forward(x)
+        margins = problem.design.forward(x) if margins is None else margins
         slopes = problem.losses.slope(margins) if theta is None else theta
         m = 0 if problem.side is None else len(problem.side.offset)
         mu = np.zeros(m) if multipliers is None else multipliers
@@ -201,7 +208,7 @@ class ScreenedRelaxation(
         self, selection: Selection
     ) -> tuple[Problem, Callable[[SubproblemResult], tuple[Array, Array]]]:
         """The relaxation, as a proximal step after one that ran away."""
-        reduced = selection.reduce(self.problem)
+        reduced = selection.reduce(self.problem, self.known)
         self.reduced = reduced
         stepped = self.proximal(reduced)
         return stepped, lambda result: selection.lift(
@@ -241,8 +248,10 @@ class ScreenedRelaxation(
             if exact:
                 values = reduced.losses.value(centre.margins[kept])
                 target = OF_KEPT * float(values[np.isfinite(values)].sum())
-        self.result = call_checked(self.inner, reduced, start if self.rounds else None, target)
-        if start is not None and self.rounds and self.stuck(target):
+        if not self.rounds and self.known is None:
+            start = None  # a sample's optimum: from the middle it takes no more steps
+        self.result = call_checked(self.inner, reduced, start, target)
+        if start is not None and self.stuck(target):
             # An interior point method may not get away from a point at the boundary.
             self.result = call_checked(self.inner, reduced, None, target)
         return self.result if self.result.usable else None

@@ -13,6 +13,8 @@ import cvxscreen as cs
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Layout, Problem, Quadratic
 from cvxscreen.designs.rows import Rows
+from cvxscreen.paths import path as path_module
+from cvxscreen.screening.reduction import KnownSlopes, Selection
 from cvxscreen.solvers import relaxation
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.interior_point import InteriorPoint
@@ -227,6 +229,58 @@ def test_a_start_at_the_optimum_takes_one_round() -> None:
     assert again.status == "optimal"
     assert len(again.rounds) == 1
     assert again.value == pytest.approx(first.value, rel=1e-12)
+
+
+@pytest.mark.parametrize("changed", [20, 1500])
+def test_a_reduced_problem_made_from_known_slopes_is_the_same_but_proves_nothing(
+    changed: int,
+) -> None:
+    X, y = heavy(2000, 4, seed=8)
+    problem = cs.regression(X, y, C=np.inf, loss="quantile", tau=0.3)
+    margins = problem.design.forward(np.zeros(4))
+    codes = problem.losses.piece_within(margins, margins)
+    codes[:200] = -1
+    theta = problem.losses.piece_slope(codes)
+    theta[-changed:] = 0.0
+    known = KnownSlopes(theta, problem.design.adjoint(theta))
+    plain, quick = Selection(codes).reduce(problem), Selection(codes).reduce(problem, known)
+    assert quick.linear == pytest.approx(plain.linear, rel=1e-12, abs=1e-10)
+    assert quick.constant == plain.constant
+    assert np.isfinite(plain.imbalance)
+    assert np.isinf(quick.imbalance)
+
+
+@pytest.mark.parametrize("penalty", ["l2", "l1"])
+def test_a_path_over_tau_continues_the_products_of_its_points(penalty: str, monkeypatch) -> None:
+    """Margins and ``A' theta`` of each start are those of its x and theta, without a pass."""
+    X, y = heavy(6000, 4, seed=7)
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, 6000)
+    C = np.inf if penalty == "l2" else 1.0
+    problem = cs.regression(
+        X, y, C=C, loss="quantile", tau=0.5, penalty=penalty, sample_weight=weight
+    )
+    starts: list[bool] = []
+
+    def checked(here: Problem, *given: Any, start: Start | None = None, **options: Any) -> Any:
+        known = start is not None and start.passes is not None
+        starts.append(known)
+        if known:
+            margins, At_theta = start.passes
+            assert margins == pytest.approx(here.design.forward(start.x), abs=1e-12)
+            exact = here.design.adjoint(start.theta)
+            assert At_theta == pytest.approx(exact, abs=1e-11 * np.abs(start.theta).sum())
+            assert (start.theta >= here.losses.lo).all() and (start.theta <= here.losses.hi).all()
+        return solve_screened(here, *given, start=start, **options)
+
+    monkeypatch.setattr(path_module, "solve_screened", checked)
+    taus = [0.2, 0.25, 0.3, 0.3, 0.45]
+    path = cs.path(problem, over="tau", values=taus, tol=1e-9)
+    assert [point.status for point in path.points] == ["optimal"] * 5
+    for point in path.points:
+        alone = cs.solve(problem.with_(tau=point.value), tol=1e-9)
+        assert point.objective == pytest.approx(alone.value, rel=1e-8)
+    if penalty == "l2":
+        assert starts == [False, True, True, False, True]
 
 
 def test_a_path_over_tau_is_the_quantile_process() -> None:
