@@ -269,7 +269,7 @@ def test_a_path_over_tau_continues_the_products_of_its_points(penalty: str, monk
             assert margins == pytest.approx(here.design.forward(start.x), abs=1e-12)
             exact = here.design.adjoint(start.theta)
             assert At_theta == pytest.approx(exact, abs=1e-11 * np.abs(start.theta).sum())
-            assert (start.theta >= here.losses.lo).all() and (start.theta <= here.losses.hi).all()
+            assert np.array_equal(start.theta, np.clip(start.theta, here.losses.lo, here.losses.hi))
         return solve_screened(here, *given, start=start, **options)
 
     monkeypatch.setattr(path_module, "solve_screened", checked)
