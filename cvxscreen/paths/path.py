@@ -462,7 +462,7 @@ class Run:
             light = isinstance(inner, DualActiveSet) and self.mode == "certified"
             start = onward_start(here, self.previous, light)
             if self.over == "tau":
-                start = self.extrapolated(here, start)
+                start = self.extrapolated(here, start, value)
         elif len(self.points):
             start = self.resume(here, self.points[-1])
         if isinstance(inner, DualActiveSet) and not self.recorded:
@@ -493,8 +493,8 @@ class Run:
                 self.small = None
         self.points.append(replace(point, value=value, over=self.over, warm=self.warm(found)))
 
-    def extrapolated(self, here: Problem, start: Start) -> Start:
-        """`start` with the last two points' x continued to the level of `here`.
+    def extrapolated(self, here: Problem, start: Start, value: float) -> Start:
+        """`start` with the last two points' x continued to `value`, the level of `here`.
 
         The quantile process is piecewise constant in x, and its trend is smooth: of what a step
         changes this leaves the noise. Without curvature the two products are continued as well.
@@ -502,14 +502,16 @@ class Run:
         last, share = self.points[-1], 0.0
         before = self.points[-2] if len(self.points) > 1 else last
         if last.value != before.value and np.isfinite(before.x).all():
-            share = (here.layout.tau - last.value) / (last.value - before.value)  # type: ignore[union-attr]
+            share = (value - last.value) / (last.value - before.value)
         start = replace(start, x=np.asarray(last.x + share * (last.x - before.x)))
-        return self.with_products(here, start, share)
+        return self.with_products(here, start, value - last.value, share)
 
-    def with_products(self, here: Problem, start: Start, share: float) -> Start:
+    def with_products(
+        self, here: Problem, start: Start, lower: float, share: float
+    ) -> Start:
         """`start` with its margins and ``A' theta`` from those of the last points.
 
-        All but the terms of a penalty get new ends, lower by the same share of their jump: slopes
+        All but the terms of a penalty get new ends, `lower` by the same share of their jump: slopes
         move with them, and ``A' theta`` by a vector that is known up to a factor.
         """
         found = None if self.previous is None else self.previous.answer
@@ -525,7 +527,6 @@ class Run:
                 return start
             margins = margins + share * (margins - known)
         old, new = found.problem.losses, here.losses
-        lower = here.layout.tau - found.problem.layout.tau  # type: ignore[union-attr]
         if not lower:
             return start
         if self.jumps is None:

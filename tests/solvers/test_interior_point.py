@@ -12,13 +12,14 @@ import pytest
 import scipy.sparse as sp
 from strategies import CASES, Case, build, reference
 
-from cvxscreen._support.limits import Limits
+from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
+from cvxscreen.solvers import interior_point
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.interior_point import (
     InteriorPoint,
@@ -469,6 +470,71 @@ def test_within_a_budget(name: str, size: float) -> None:
         assert (found.multipliers[1:] >= 0).all()
         gradient = gradient - objective.side.adjoint(found.multipliers)
     assert np.abs(gradient).max() <= 1e-6 * steepest
+
+
+@pytest.fixture
+def few_columns(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Coordinates of every problem that is solved, where 100 are already many."""
+    seen: list[int] = []
+    whole = interior_point._over_all
+
+    def counted(objective: Problem, *given: object) -> object:
+        seen.append(objective.d)
+        return whole(objective, *given)
+
+    monkeypatch.setattr(interior_point, "MANY_COLUMNS", 100)
+    monkeypatch.setattr(interior_point, "_over_all", counted)
+    return seen
+
+
+@pytest.mark.parametrize("level", [3.0, 4.0])
+@pytest.mark.parametrize("entry", [1.0, 2.5])
+def test_columns_at_their_bound_are_left_out(
+    level: float, entry: float, few_columns: list[int]
+) -> None:
+    """The same optimum, with a multiplier for every constraint, ``2.5 x >= 0`` among them."""
+    objective, budget = budgeted(level, n=900, d=160, seed=4)
+    side = objective.side
+    rows = sp.diags(np.r_[1.0, np.full(160, entry)])
+    side = SideConstraints(rows @ side.matrix, side.offset, side.dims)
+    objective = replace(objective, side=side)
+    found = within_budgets(objective, [budget])
+    rounds, small = len(few_columns), max(few_columns)
+    assert found is not None
+    assert 1 < rounds < 10
+    assert small < 0.5 * objective.d
+    whole = interior_point._over_all(objective, [budget], UNLIMITED, 100)
+    assert objective.primal(found.x) == pytest.approx(objective.primal(whole.x), rel=1e-8)
+    assert found.weights == pytest.approx(whole.weights, rel=1e-5)
+    gradient = objective.linear + found.weights[0] * (
+        budget.linear + budget.design.adjoint(found.slopes[1])
+    )
+    steepest = float(np.abs(gradient).max())
+    gradient = gradient - side.adjoint(found.multipliers)
+    assert np.abs(gradient).max() <= 1e-6 * steepest
+    assert (found.multipliers[1:] >= 0).all()
+    assert (side.slack(found.x)[1:] >= -1e-12).all()
+    assert budget.primal(found.x) <= 1e-8 * abs(budget.constant)
+
+
+def test_columns_of_a_spread_out_optimum_are_all_taken(few_columns: list[int]) -> None:
+    objective, budget = budgeted(1.2, ridge=10.0, n=900, d=120, seed=4)
+    found = within_budgets(objective, [budget])
+    assert found is not None
+    assert (found.x[:120] > 1e-6).mean() > 0.5
+    assert few_columns[-1] == objective.d
+    value, _ = clarabel_within(objective, budget)
+    assert objective.primal(found.x) == pytest.approx(value, rel=1e-7)
+
+
+def test_columns_that_reach_no_feasible_point_are_given_up(few_columns: list[int]) -> None:
+    objective, budget = budgeted(0.6, n=900, d=160, seed=4)
+    found = within_budgets(objective, [budget])
+    whole = interior_point._over_all(objective, [budget], UNLIMITED, 100)
+    assert few_columns[0] < objective.d
+    assert (found is None) == (whole is None)
+    if found is not None:
+        assert objective.primal(found.x) == pytest.approx(objective.primal(whole.x), rel=1e-8)
 
 
 @pytest.mark.parametrize("kind", ["absolute", "huber", "constraints"])
