@@ -19,6 +19,7 @@ nothing is canonicalised; of the many pieces that a Python loop has written a fe
 
 from __future__ import annotations
 
+import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -611,8 +612,10 @@ OTHERWISE = 5000
 the interior point method or a solver of CVXPY (1,000 absolute values x 10: 36 ms for 33, and 34 for
 15; 10,000: 137 for 265, and 40 for 175)."""
 
-SMOOTH = 50_000
-"""The same for Huber's loss without squares: 10,000 terms x 10 take 0.41 s, plainly 0.17."""
+SMOOTH = 200_000
+"""Entries of the data from which Huber's loss is taken where the objective squares nothing: in the
+first call of a process 20,000 terms x 10 take 0.24 s, plainly 0.43, and with an L1 norm 0.66 and
+0.97; half as many terms 0.24 for 0.16, and 0.68 for 0.42."""
 
 PIECES = 60
 """Fewer pieces from a Python loop are not worth it; CVXPY compiles each of them in about 1 ms."""
@@ -623,9 +626,11 @@ objective squares the coordinates: more columns than rows. The second where `OTH
 seconds of hinge, quantile and Huber's loss: sparse 500 x 1,000 with 10 entries a row 0.01, plainly
 0.07 to 0.16; dense 100 x 300 0.01 for 0.06 to 0.1; 60 x 400 0.01 to 0.03 for 0.02 to 0.12.)"""
 
-SHRUNK = 1_500_000
-"""The same for squares of residuals beside an L1 norm (1,000 x 100: 0.18 s, plainly 0.07; 20,000 x
-100: 0.74, and 4.1)."""
+SHRUNK, SHRUNK_ALONE, SHRUNK_AGAIN = 1_500_000, 700_000, 50_000
+"""The same for squares of residuals beside an L1 norm (with other parts, 1,000 x 100: 0.18 s,
+plainly 0.07; 20,000 x 100: 0.74, and 4.1). The second where nothing else stands in the problem
+(20,000 x 30: 0.66, and 0.53; 6,000 x 100: 0.70, and 1.4), most of that for what is loaded once a
+process; the third from then on (500 x 100, 100 x 500: 0.015 and 0.017, plainly 0.036 and 0.09)."""
 
 ENTRIES, ROW_ENTRIES = 40.0, 8.0
 """Entries of the data per coordinate, or per row, that tell data from differences of neighbours (2
@@ -680,8 +685,8 @@ class Size:
     wide, shrunk : float
         Entries of the data in front of variables that are not tall, but meet many of them: those
         that the objective squares, and those under an L1 norm.
-    broad : float
-        Entries in `wide` that a problem of this kind needs.
+    broad, least_shrunk : float
+        Entries in `wide` and in `shrunk` that a problem of this kind needs.
     reason : str
         Why the problem cannot be screened whatever its size, or empty.
     """
@@ -693,6 +698,7 @@ class Size:
     wide: float = 0.0
     broad: float = WIDE
     shrunk: float = 0.0
+    least_shrunk: float = SHRUNK
     reason: str = ""
 
     def why_not(self) -> str:
@@ -706,7 +712,7 @@ class Size:
             )
         enough = (
             self.terms >= self.least, self.pieces >= PIECES, self.wide >= self.broad,
-            self.shrunk >= SHRUNK,
+            self.shrunk >= self.least_shrunk,
         )
         if any(enough):
             return ""
@@ -830,12 +836,13 @@ class _Walk:
         """What was counted."""
         tall: set[int] = set()
         broad: set[int] = set()
-        terms, wide, shrunk, coordinates = 0.0, 0.0, 0.0, 0
+        terms, wide, shrunk, coordinates, filled = 0.0, 0.0, 0.0, 0, 0.0
         for key, rows in self.rows.items():
             entries, count = self.entries.get(key, 0.0), variables[key].size
             if rows >= ROWS_PER_ENTRY * count:
                 tall.add(key)
                 terms, coordinates = max(terms, rows), coordinates + count
+                filled += entries
                 if key in self.shrunk:
                     shrunk += self.smooth.get(key, 0.0)
             elif key in self.shrunk and self.smooth.get(key, 0.0) >= ENTRIES * count:
@@ -851,14 +858,24 @@ class _Walk:
         bound = any(ids <= tall | broad for ids in self.constrained)
         shrinks = bool((tall | broad) & self.shrunk)
         simple = self.kinds <= SIMPLE and not (bound or self.foreign or shrinks)
-        least = OTHERWISE
+        least = float(OTHERWISE)
         if held and simple:
             least = TERMS
         elif not held and "huber" in self.kinds:
-            least = SMOOTH
+            least = 0.0 if filled >= SMOOTH else float("inf")
         pieces = self.pieces if held else 0.0
         enough = WIDE if simple else WIDE_OTHERWISE
-        return Size(terms, coordinates, least, pieces, wide, enough, shrunk)
+        alone = self.shrunk >= set(variables) and self.kinds <= {"norm1", "abs"}
+        least_shrunk = SHRUNK
+        if alone and not self.constrained:
+            least_shrunk = SHRUNK_AGAIN if _loops_loaded() else SHRUNK_ALONE
+        return Size(terms, coordinates, least, pieces, wide, enough, shrunk, least_shrunk)
+
+
+def _loops_loaded() -> bool:
+    """Whether this process has loaded the compiled loops that squares beside an L1 norm take."""
+    solver = sys.modules.get("cvxscreen.solvers.prox_newton")
+    return solver is not None and bool(solver.coordinate_descent.loaded)
 
 
 def _entries(atom: Any) -> float:

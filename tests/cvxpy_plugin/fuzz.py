@@ -2,13 +2,14 @@
 
     python tests/cvxpy_plugin/fuzz.py OUT.jsonl --problems 1000 --first 5000
 
-Two grammars: under a squared norm and other regularisers (`Curved`), and losses with kinks, order
+Three grammars: under a squared norm and other regularisers (`Curved`), losses with kinks, order
 statistics, budgets and rows of inequalities that nothing curved holds (`Flat`; data may be integers
 (degenerate vertices), have duplicated rows, columns of zeros or of very different scales; some
-problems are infeasible or unbounded). Compared are the exception's type, the status, the value, the
-objective at the variables that were written, feasibility, the variables where they are unique, and
-the dual values, by the lower bound that they prove. One line a problem is appended to OUT.jsonl; a
-second call goes on where the first one ended. The exit status is 0 only if nothing differs.
+problems are infeasible or unbounded), and sums of the largest losses (`Largest`). Compared are the
+exception's type, the status, the value, the objective at the variables that were written,
+feasibility, the variables where they are unique, and the dual values, by the lower bound that they
+prove. One line a problem is appended to OUT.jsonl; a second call goes on where the first one ended.
+The exit status is 0 only if nothing differs.
 """
 
 from __future__ import annotations
@@ -303,7 +304,40 @@ class Flat(Drawn):
         return total
 
 
-GRAMMARS: dict[str, type[Any]] = {"curved": Curved, "flat": Flat}
+class Largest(Flat):
+    """Sums of the largest losses, in the objective and in constraints, with and without squares."""
+
+    SHARES = (0.5, 1.0)
+
+    def largest(self, e: Any, m: Any) -> Any:
+        """The mean of the largest losses."""
+        rng, n = self.rng, self.n
+        few = float(rng.uniform(1, n)) if rng.random() < 0.5 else int(rng.integers(1, n + 1))
+        tau, width = float(rng.uniform(0.05, 0.95)), float(rng.uniform(0.0, 1.0))
+        return cp.sum_largest(self.pick([
+            lambda: cp.abs(e),
+            lambda: cp.maximum(tau * e, (tau - 1) * e),
+            lambda: cp.multiply(rng.integers(1, 3, n).astype(float), cp.abs(e)) + width,
+            lambda: cp.pos(cp.abs(e) - width),
+            lambda: cp.pos(1 - m),
+            lambda: cp.neg(m),
+        ]), few) / few
+
+    def loss(self) -> Any:
+        return self.largest(self.residual, self.margin)
+
+    def norm(self) -> Any:
+        return 0.1 * cp.sum_squares(self.w) if self.rng.random() < 0.3 else super().norm()
+
+    def constrain(self) -> None:
+        super().constrain()
+        if self.rng.random() < 0.3:
+            away = self.data() @ self.w - np.round(self.rng.standard_normal(self.n), 1)
+            most = float(self.rng.uniform(0.5, 3.0))
+            self.constraints.append(self.largest(away, away) <= most)
+
+
+GRAMMARS: dict[str, type[Any]] = {"curved": Curved, "flat": Flat, "largest": Largest}
 
 
 def outcome(problem: cp.Problem, **options: Any) -> str:

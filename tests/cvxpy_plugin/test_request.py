@@ -107,6 +107,8 @@ TAKEN: dict[str, Callable[[], Any]] = {
     "a metric": lambda: metric(6000, 10),
     "more columns than rows": lambda: fit(400, 1000, cp.pos),
     "columns under an L1 norm": lambda: lasso(1000, 2000),
+    "a lasso of middle size": lambda: lasso(1000, 800),
+    "Huber's loss without squares": lambda: without_squares(20_000, 10, cp.huber),
     "rows of constraints": lambda: many_rows(5000, 10),
 }
 
@@ -173,6 +175,22 @@ LEFT: dict[str, tuple[Callable[[], Any], str]] = {
 def test_what_cannot_be_worthwhile_is_left_alone(name: str) -> None:
     make, words = LEFT[name]
     assert words in measure(make()).why_not()
+
+
+def test_a_small_lasso_is_taken_once_what_it_needs_is_loaded(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a constraint it is not: squares over data are taken under an L1 norm alone."""
+    for loaded in (False, True):
+        monkeypatch.setattr(request, "_loops_loaded", lambda loaded=loaded: loaded)
+        assert bool(measure(lasso(200, 400)).why_not()) is not loaded
+        problem = lasso(200, 400)
+        (w,) = problem.variables()
+        assert "small" in measure(cp.Problem(problem.objective, [w <= 1])).why_not()
+    problem = lasso(200, 400)
+    problem.solve(method="screen", always=True)
+    monkeypatch.undo()
+    assert request._loops_loaded()
 
 
 @pytest.mark.usefixtures("unread")

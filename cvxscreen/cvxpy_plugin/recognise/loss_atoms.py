@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -579,6 +580,86 @@ def _stretched(arg: Any, whole: Any, sign: float) -> _Lines:
     if arg.size != whole.size:
         raise _Other
     return _lines(arg, sign)
+
+
+# -- sums of the largest losses -------------------------------------------------------------------
+
+
+def with_largest_of_lines(problem: Any) -> Any:
+    """`problem` with sums of the largest losses as sums of the largest of their lines.
+
+    A loss that rises on both sides of its least value m is the larger one of two lines, of which
+    the other one is at most m. So among twice as many lines the k largest are those of the losses::
+
+        sum_largest(abs(e), k) = sum_largest(hstack([e, -e]), k),       k <= n,
+
+    and where each loss has a constant piece m, k copies of that suffice::
+
+        sum_largest(pos(e), k) = sum_largest(hstack([e, zeros(k)]), k).
+
+    Affine arguments are what the rules take. Both sides are equal everywhere; constraints that are
+    written anew keep their identifiers, by which dual values go back to the user's.
+    """
+    if cp.sum_largest not in problem.atoms():
+        return problem
+    anew: dict[int, Any] = {}
+    written = [
+        part.tree_copy(anew) if _find_largest(part, anew) else part
+        for part in (problem.objective, *problem.constraints)
+    ]
+    return cp.Problem(written[0], written[1:]) if anew else problem
+
+
+def _find_largest(expr: Any, anew: dict[int, Any]) -> bool:
+    """Whether `expr` holds sums of largest losses; by their identity, the same of their lines."""
+    if type(expr) is not cp.sum_largest:
+        found = [_find_largest(arg, anew) for arg in expr.args]
+        return any(found)
+    with suppress(_Other):
+        anew[id(expr)] = _largest_of_lines(expr)
+    return id(expr) in anew
+
+
+def _largest_of_lines(expr: Any) -> Any:
+    """See `with_largest_of_lines`."""
+    losses, k = expr.args[0], expr.k
+    if expr.axis is not None or k > losses.size or losses.is_affine():
+        raise _Other
+    lines = _lines(losses)
+    if _parameters_outside(losses, lines.argument):  # slopes and heights are read once for all
+        raise _Other
+    slopes, heights, _ = _active(lines)
+    rising, falling = (slopes > 0.0).all(axis=1), (slopes < 0.0).all(axis=1)
+    flat = (slopes == 0.0).all(axis=1)
+    if rising.sum() > 1 or falling.sum() > 1 or not (rising | falling | flat).all():
+        raise _Other
+    if flat.any():
+        level, rounding = heights[flat][0], 0.0
+    elif len(slopes) == 2:
+        crossed = slopes[1] * heights[0], slopes[0] * heights[1]
+        level = (crossed[0] - crossed[1]) / (slopes[1] - slopes[0])
+        rounding = ROUNDED * float((np.abs(crossed).sum(axis=0) / (slopes[1] - slopes[0])).max())
+    else:
+        raise _Other
+    if np.ptp(level) > rounding:
+        raise _Other
+    entries = lines.argument if lines.argument.ndim == 1 else cp.vec(lines.argument, order="F")
+    pieces = [
+        cp.multiply(slope, entries) + height
+        for slope, height in zip(slopes[~flat], heights[~flat], strict=True)
+    ]
+    if flat.any():
+        pieces.append(np.full(int(np.ceil(k)), level[0]))
+    return cp.sum_largest(cp.hstack(pieces), k)
+
+
+def _parameters_outside(expr: Any, inner: Any) -> bool:
+    """Whether `expr` has parameters that are no part of `inner`."""
+    if expr is inner:
+        return False
+    if isinstance(expr, cp.Parameter):
+        return True
+    return any(_parameters_outside(arg, inner) for arg in expr.args)
 
 
 # -- from lines to the five numbers ---------------------------------------------------------------

@@ -230,7 +230,7 @@ def _finish(draft: Draft, base: float) -> Recognition:
     steps = list(draft.steps)
     if len(unused):
         steps.append(UnusedColumns(unused, sp.csr_array((len(unused), standard.size))))
-    _check_worth(draft, rows, len(kept), alone)
+    _check_worth(draft, rows, kept, alone)
     square = sp.csr_array(draft.quadratic[kept][:, kept])
     if alone or (square.nnz and not (dims or draft.composite)):
         l1_terms = find_l1_norm(rows, numbers, kept, square)
@@ -348,13 +348,21 @@ def _check_free(
     return apart
 
 
-def _check_worth(draft: Draft, rows: Stack, coordinates: int, alone: bool) -> None:
+def _check_worth(draft: Draft, rows: Stack, kept: Index, alone: bool) -> None:
     """Refuse what cannot pay: terms that are about as few as the coordinates.
 
     A solution has as many terms at a kink as it has coordinates to fix, unless squares or an L1
     norm hold them: then that is so of terms in a handful of coordinates each (differences of
-    neighbours), as every one of them is bent somewhere.
+    neighbours), as every one of them is bent somewhere. Helpers of CVXPY that are many times the
+    user's own coordinates are losses in a constraint, which are better read as a budget.
     """
+    coordinates = len(kept)
+    helpers = int(np.count_nonzero(~draft.standard.own()[kept]))
+    if helpers > max(MOST_TRIED, HANDFUL * (coordinates - helpers)):
+        raise NotScreenable(
+            f"there are {coordinates - helpers} coordinates and {helpers} helpers of CVXPY's that "
+            "no loss accounts for"
+        )
     fewest = FEWEST if coordinates > MOST_TRIED else 0 if draft.strongly_convex else 1
     terms = rows.shape[0]
     if alone or draft.composite or terms >= fewest * coordinates:

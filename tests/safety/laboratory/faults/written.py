@@ -23,6 +23,10 @@ lp = of("cvxpy_plugin/cvxpy_solver.py", "solvers/test_lp_svm.py::test_cvxpy_find
 atoms = of("cvxpy_plugin/recognise/loss_atoms.py",
            "cvxpy_plugin/test_loss_atoms.py::test_what_is_taken_has_its_value")
 
+LARGEST = "cvxpy_plugin/test_largest_losses.py::test_the_lines_have_the_value_of_the_losses"
+LARGEST_LEFT = "cvxpy_plugin/test_largest_losses.py::test_what_is_left_alone"
+largest = of("cvxpy_plugin/recognise/loss_atoms.py", LARGEST)
+
 SLACKS = "cvxpy_plugin/test_slack_forms.py"
 slacks = of("cvxpy_plugin/recognise/loss_atoms.py",
             f"{SLACKS}::test_forms_that_are_read_as_they_stand",
@@ -97,6 +101,15 @@ FAULTS = (
           "return 0.0", "the value is not the user's"),
     atoms("a square of the wrong curvature", SHRUNK, "0.5 / sides**2, *infinite",
           "0.5 / sides, *infinite", "another problem is solved where a check is passed by"),
+    largest("too few copies of the least loss", SHRUNK, "np.full(int(np.ceil(k)), level[0])",
+            "np.full(int(k), level[0])", "another problem is solved where a check is passed by"),
+    largest("least losses that differ", DROPPED, "if np.ptp(level) > rounding:", "if False:",
+            "another problem is solved where a check is passed by", LARGEST_LEFT),
+    largest("more losses than there are", DROPPED, "or k > losses.size or", "or",
+            "lines are counted that are no losses", LARGEST_LEFT),
+    largest("lines of other values of a parameter", STALE,
+            "if _parameters_outside(losses, lines.argument):", "if False:",
+            "a changed parameter goes unnoticed", LARGEST_LEFT),
     atoms("equal shapes for equal data", DROPPED, "return np.array_equal(one, two)",
           "return np.shape(one) == np.shape(two)",
           "two arguments taken for one where a check is passed by",

@@ -1,0 +1,151 @@
+"""Sums of the largest losses: the same value by their lines, and the plain answer with duals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import cvxscreen
+from cvxscreen import cvxpy_plugin
+from cvxscreen.cvxpy_plugin.recognise.loss_atoms import with_largest_of_lines
+
+cvxpy_plugin.register()
+
+TIGHT = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
+RNG = np.random.default_rng(20261123)
+N, D, K = 60, 3, 7
+X, Y, C = RNG.standard_normal((N, D)), RNG.standard_normal(N), RNG.random(N) + 0.1
+w, b = cp.Variable(D, name="w"), cp.Variable(name="b")
+e = X @ w + b - Y
+m = cp.multiply(np.sign(Y), X @ w)
+
+TAKEN = {
+    "absolute": cp.sum_largest(cp.abs(e), K),
+    "all": cp.sum_largest(cp.abs(e), N),
+    "one": cp.sum_largest(cp.abs(e), 1),
+    "risk": cp.cvar(cp.abs(e), 0.87),
+    "weights": cp.sum_largest(cp.multiply(C, cp.abs(e)), K),
+    "shifted": cp.sum_largest(2 * cp.abs(e) + 0.5, K),
+    "two lines": cp.sum_largest(cp.maximum(e, -e), K),
+    "pinball": cp.sum_largest(cp.maximum(0.3 * e, -0.7 * e), K),
+    "tilted": cp.sum_largest(cp.abs(e) + 0.2 * e, K),
+    "dead zone": cp.sum_largest(cp.pos(cp.abs(e) - 0.4), 0.6 * N + 0.5),
+    "dead zones": cp.sum_largest(cp.pos(cp.abs(e) - C), K),
+    "hinge": cp.sum_largest(cp.pos(1 - m), K),
+    "few errors": cp.sum_largest(cp.pos(0.1 - m), 0.9 * N + 0.25),
+    "all hinges": cp.sum_largest(cp.pos(1 - m), N),
+    "from a level on": cp.sum_largest(cp.maximum(e, 0.7), 0.8 * N + 0.5),
+    "matrix": cp.sum_largest(cp.abs(cp.reshape(e, (N // 2, 2), order="F")), K),
+    "inside": 3 * cp.sum_largest(cp.abs(e), K) / K + cp.norm1(w) - cp.sum(w),
+    "smallest": -cp.sum_smallest(-cp.abs(e), K),
+    "below a maximum": cp.maximum(cp.sum_largest(cp.abs(e), K), 3.0),
+}
+LEFT = {
+    "affine": cp.sum_largest(e, K),
+    "more than there are": cp.sum_largest(cp.abs(e), N + 1),
+    "levels that differ": cp.sum_largest(cp.abs(e) + C, K),
+    "floors that differ": cp.sum_largest(cp.maximum(e, C), K),
+    "two rising lines": cp.sum_largest(cp.maximum(e, 2 * e - 1, -e), K),
+    "no least value": cp.sum_largest(cp.maximum(e, 2 * e), K),
+    "two arguments": cp.sum_largest(cp.maximum(e, m), K),
+    "squares": cp.sum_largest(cp.square(e), K),
+    "by columns": cp.sum(cp.sum_largest(cp.abs(cp.reshape(e, (N // 2, 2), order="F")), 3, axis=0)),
+    "a parameter": cp.sum_largest(cp.pos(cp.abs(e) - cp.Parameter(value=0.3)), K),
+    "no such sum": cp.norm1(e),
+}
+
+
+def value(expr: Any, scale: float, seed: int) -> float:
+    rng = np.random.default_rng(seed)
+    w.value, b.value = scale * rng.standard_normal(D), scale * rng.standard_normal()
+    return float(expr.value)
+
+
+@pytest.mark.parametrize("name", TAKEN)
+@pytest.mark.parametrize("way", [cp.Minimize, lambda expr: cp.Maximize(-expr)])
+def test_the_lines_have_the_value_of_the_losses(name: str, way: Any) -> None:
+    problem = cp.Problem(way(TAKEN[name]))
+    made = with_largest_of_lines(problem)
+    assert made is not problem
+    assert made.is_dcp()
+    atoms = [a for a in made.objective.expr.atoms() if a in (cp.abs, cp.maximum)]
+    assert not atoms or name == "below a maximum"
+    for seed, scale in enumerate((0.1, 0.3, 1.0, 3.0)):
+        said = value(made.objective.expr, scale, seed)
+        assert said == pytest.approx(value(problem.objective.expr, scale, seed), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_is_left_alone(name: str) -> None:
+    problem = cp.Problem(cp.Minimize(LEFT[name]))
+    assert with_largest_of_lines(problem) is problem
+
+
+def fit(n: int, d: int, seed: int) -> tuple[Any, Any, Any]:
+    """A residual with an intercept, margins, and the coefficients."""
+    rng = np.random.default_rng(seed)
+    data = rng.standard_normal((n, d))
+    target = data @ rng.standard_normal(d) + rng.standard_t(3, n)
+    x, level = cp.Variable(d, name="x"), cp.Variable(name="level")
+    return data @ x + level - target, cp.multiply(np.sign(target), data @ x + level), x
+
+
+PROBLEMS: dict[str, Callable[[Any, Any, Any, int], Any]] = {
+    "errors": lambda e, m, x, n: (cp.sum_largest(cp.abs(e), n // 20), []),
+    "risk of errors": lambda e, m, x, n: (cp.cvar(cp.abs(e), 0.913), [cp.sum(x) == 1, x <= 2]),
+    "hinges": lambda e, m, x, n: (
+        cp.sum_largest(cp.pos(1 - m), n / 7) / n + 0.01 * cp.norm1(x), []),
+    "ridge": lambda e, m, x, n: (
+        cp.sum_squares(x) + cp.sum_largest(cp.pos(cp.abs(e) - 0.2), n // 5), []),
+    "bounded": lambda e, m, x, n: (cp.norm1(x), [cp.sum_largest(cp.abs(e), 30) <= 180.0]),
+    "bounded risk": lambda e, m, x, n: (cp.sum_squares(x - 1), [cp.cvar(cp.abs(e), 0.9) <= 4.0]),
+    "both": lambda e, m, x, n: (
+        cp.sum_largest(cp.abs(e), 30), [cp.sum_largest(cp.pos(1 - m), 40) <= 110.0]),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_plain_answer_with_its_dual_values(name: str) -> None:
+    """Duals come back to the constraints that the user wrote."""
+    pair = []
+    for options in ({"solver": "CLARABEL", **TIGHT}, {"method": "screen", "always": True}):
+        objective, constraints = PROBLEMS[name](*fit(600, 4, 0), 600)
+        pair.append(cp.Problem(cp.Minimize(objective), constraints))
+        pair[-1].solve(**options)
+    truth, ours = pair
+    report = cvxscreen.Report.of(ours)
+    assert report.recognised, report.reason
+    assert report.relative_gap <= 1e-6
+    assert ours.status == truth.status == cp.OPTIMAL
+    assert ours.value == pytest.approx(truth.value, rel=1e-7)
+    for mine, other in zip(ours.constraints, truth.constraints, strict=True):
+        assert np.max(mine.violation()) <= 1e-6
+        apart = np.abs(np.asarray(mine.dual_value) - other.dual_value).max()
+        assert apart <= 1e-5 * max(1.0, np.abs(other.dual_value).max())
+
+
+def test_an_answer_for_other_values_of_a_parameter() -> None:
+    """What stands in the sum's argument, and beside it, may change between two solves."""
+    e, _, x = fit(600, 4, 1)
+    weight, shift = cp.Parameter(nonneg=True, value=0.1), cp.Parameter(value=0.0)
+    cost = cp.sum_largest(cp.abs(e - shift), 30) + weight * cp.norm1(x)
+    problem = cp.Problem(cp.Minimize(cost), [x >= -1])
+    for weight.value, shift.value in ((0.1, 0.0), (9.0, 0.0), (9.0, 1.5)):
+        truth = problem.solve(solver="CLARABEL", **TIGHT)
+        assert problem.solve(method="screen", always=True) == pytest.approx(truth, rel=1e-7)
+        assert cvxscreen.Report.of(problem).recognised
+
+
+def test_losses_of_a_constraint_are_no_coordinates() -> None:
+    """Beside twice as many lines of the objective a bound on a risk is a budget as before."""
+    e, m, x = fit(600, 4, 2)
+    cost = cp.sum_largest(cp.abs(e), 30) / 30 + 0.1 * cp.norm(x)
+    problem = cp.Problem(cp.Minimize(cost), [cp.cvar(-m, 0.9) <= 3.0])
+    assert cvxscreen.explain(problem).recognised
+    truth = problem.solve(solver="CLARABEL", **TIGHT)
+    assert problem.solve(method="screen", always=True) == pytest.approx(truth, rel=1e-7)
+    assert any("budget" in words for words in cvxscreen.Report.of(problem).beside)
