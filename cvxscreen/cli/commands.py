@@ -14,6 +14,7 @@ import argparse
 import csv
 import io
 import json
+import os
 import signal
 import sys
 import threading
@@ -351,6 +352,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     with terminable() as heard:
         try:
             code = commands[args.command](args)
+            sys.stdout.flush()
+        except BrokenPipeError:  # as from `| head`; the last flush must not fail, too
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = EXIT_OK
         except (CvxscreenError, OSError) as error:
             print(f"cvxscreen {args.command}: {error}", file=sys.stderr)
             return EXIT_ERROR

@@ -65,12 +65,60 @@ def descend(a, square, b, lo, hi, theta, x, rows, fixed, tol):
         done += 1
 
 
+@numba.njit(cache=True)
+def take_out(a, norm, b, lo, hi, theta, x, t, s, radius, screen):
+    """Scale the last dual point by `s` and fix what the ball proves; the rest, and what that adds.
+
+    The ball has centre ``(1 + s)/2 x`` and `radius`; `t` are the margins at `x`, which becomes
+    ``-A' theta`` of the new dual point.
+    """
+    n, d = a.shape
+    kept, many, fixed = np.empty(n, np.int64), 0, 0.0
+    x[:] = 0.0
+    for r in range(n):
+        theta[r] *= s
+        middle, reach = 0.5 * (1.0 + s) * t[r], radius * norm[r]
+        if screen and (middle + reach < b[r] or middle - reach > b[r]):
+            theta[r] = lo[r] if middle < b[r] else hi[r]
+            fixed -= b[r] * theta[r]
+        else:
+            kept[many] = r
+            many += 1
+        if theta[r] != 0.0:
+            for j in range(d):
+                x[j] -= theta[r] * a[r, j]
+    return kept[:many], fixed
+
+
+@numba.njit(cache=True)
+def look(a, b, lo, hi, theta, x, t):
+    """Margins at ``x = -A' theta``, written to `t`; the gap on all terms and the dual value."""
+    n, d = a.shape
+    gap, value = 0.0, 0.0
+    for r in range(n):
+        t[r] = 0.0
+        for j in range(d):
+            t[r] += a[r, j] * x[j]
+        z = t[r] - b[r]
+        gap += ((hi[r] if z > 0.0 else lo[r]) - theta[r]) * z
+        value -= b[r] * theta[r]
+    for j in range(d):
+        value -= 0.5 * x[j] * x[j]
+    return gap, value
+
+
+def radius_of(s: float, square: float, gap: float) -> float:
+    """Radius of the ball of `walk`, for a reference of squared length `square` and its gap."""
+    return float(np.sqrt(0.25 * (1.0 - s) ** 2 * square + s * max(gap, 0.0)))
+
+
 def walk(problem: Problem, grid: np.ndarray, tol: float, screen: bool
          ) -> tuple[float, float, float, int]:
     """A path over C: CPU seconds, mean share taken out, largest gap on all terms, sweeps.
 
     The ball is that of `bound="dvi"` for a reference with ``x = x_theta``: centre ``(1 + s)/2 x0``,
-    squared radius ``(1 - s)^2 / 4 |x0|^2 + s gap0``, with the gap on all terms.
+    squared radius ``(1 - s)^2 / 4 |x0|^2 + s gap0``, with the gap on all terms. The seconds hold
+    what either way needs: the two passes of the rule over all terms only where it is used.
     """
     matrix, scale = problem.design.matrix, problem.design.scale
     rows = np.asarray(matrix.toarray() if problem.design.sparse else matrix, dtype=float)
@@ -83,30 +131,16 @@ def walk(problem: Problem, grid: np.ndarray, tol: float, screen: bool
     for k, value in enumerate(grid):
         factor = float(value) / problem.C
         lo, hi = factor * base.lo, factor * base.hi
-        kept = np.arange(n)
         s = 1.0 if k == 0 else float(value / grid[k - 1])
-        theta *= s
+        radius = radius_of(s, float(x @ x), gap)
+        kept, fixed = take_out(a, norm, b, lo, hi, theta, x, t, s, radius, screen and k > 0)
         if screen and k:
-            middle = 0.5 * (1.0 + s) * t
-            reach = np.sqrt(0.25 * (1.0 - s) ** 2 * float(x @ x) + s * gap) * norm
-            low, high = middle + reach < b, middle - reach > b
-            theta[low], theta[high] = lo[low], hi[high]
-            kept = np.flatnonzero(~(low | high))
             taken.append(1.0 - len(kept) / n)
-        x = -(theta @ a)
-        out = np.ones(n, dtype=bool)
-        out[kept] = False
-        count, _ = descend(a, square, b, lo, hi, theta, x, kept, -float(b[out] @ theta[out]), tol)
-        sweeps += count
-        if screen:  # the reference of the next value of C: part of the rule's cost
-            x = -(theta @ a)
-            t = a @ x
-            z = t - b
-            gap = float(np.sum((np.where(z > 0, hi, lo) - theta) * z))
+        sweeps += descend(a, square, b, lo, hi, theta, x, kept, fixed, tol)[0]
         mark = process_time()
-        z = a @ x - b
-        full = float(np.sum((np.where(z > 0, hi, lo) - theta) * z))
-        worst = max(worst, full / abs(float(-b @ theta - 0.5 * x @ x)))
-        beside += process_time() - mark
+        gap, size = look(a, b, lo, hi, theta, x, t)
+        if not screen:  # the reference of the next value of C is part of the rule's cost
+            beside += process_time() - mark
+        worst = max(worst, gap / abs(size))
     seconds = process_time() - began - beside
     return seconds, float(np.mean(taken)) if taken else 0.0, worst, sweeps

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -356,6 +357,19 @@ def test_predictions_find_their_columns_by_name(loans, tmp_path, capsys) -> None
     ):
         assert main(call) == 2
         assert words in capsys.readouterr().err
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(loans, tmp_path) -> None:
+    file, _ = loans
+    model = tmp_path / "model.json"
+    assert main(["path", str(file), "--target", "status", "--C", "1", "--coef", str(model)]) == 0
+    gone, said = os.pipe()
+    os.close(gone)
+    command = [sys.executable, "-m", "cvxscreen", "predict", str(model), str(file)]
+    found = subprocess.run(command, stdout=said, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(said)
+    assert found.returncode == 0
+    assert "Broken pipe" not in found.stderr
 
 
 def test_the_best_c_of_a_cross_validation_predicts(loans, tmp_path, capsys) -> None:
