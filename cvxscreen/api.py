@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from cvxscreen import bounds as bound_table
 from cvxscreen._support.extensions import or_cvxpy
 from cvxscreen._support.limits import UNLIMITED, Limits, Progress
+from cvxscreen._support.threads import with_threads
 from cvxscreen._support.validation import check_request, choice_in_any_case, one_of, tolerance
 from cvxscreen.bounds import Bound
 from cvxscreen.certificates import certificate
@@ -43,6 +44,7 @@ def solve(
     progress: bool = False,
     time_limit: float | None = None,
     max_iter: int | None = None,
+    threads: int | None = None,
 ) -> MultiTaskSolution: ...
 
 
@@ -55,6 +57,7 @@ def solve(
     start: LpSolution | None = None,
     time_limit: float | None = None,
     max_iter: int | None = None,
+    threads: int | None = None,
 ) -> LpSolution: ...
 
 
@@ -70,9 +73,11 @@ def solve(
     progress: bool = False,
     time_limit: float | None = None,
     max_iter: int | None = None,
+    threads: int | None = None,
 ) -> Solution: ...
 
 
+@with_threads
 def solve(
     problem: Problem | MultiTask | LpSvm,
     *,
@@ -84,6 +89,7 @@ def solve(
     progress: bool = False,
     time_limit: float | None = None,
     max_iter: int | None = None,
+    threads: int | None = None,
 ) -> Solution | MultiTaskSolution | LpSolution:
     """Solve `problem` through screening, with a certificate on the full data.
 
@@ -125,6 +131,10 @@ def solve(
         left, any other solver finishes its reduced solve. Certifying comes on top (two passes).
     max_iter : int, optional
         Iterations of the solver at most, over all rounds.
+    threads : int, optional
+        How many threads share the passes over large data; -1 is one for each core. The same bits
+        whatever the number; within a worker of joblib always 1. They leave NumPy's own threads no
+        part in these passes; None, the default, is one thread that leaves these as they are.
 
     Returns
     -------
@@ -138,7 +148,8 @@ def solve(
     UnknownName
         For an unknown mode, bound or solver.
     InvalidInput
-        For a tolerance outside (0, 1) or a start that does not fit.
+        For a tolerance outside (0, 1), a start that does not fit, or a number of threads that is
+        none.
 
     Examples
     --------

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.compiled import compiled
+from cvxscreen._support.threads import each
 from cvxscreen._support.validation import array, finite, one_of, positive
 from cvxscreen.certificates.certificate import (
     EPS,
@@ -113,6 +114,9 @@ FILLED = 0.03
 BLOCK, ROWS = 2**16, 256
 """Numbers of the data that the passes take at a time, and the fewest rows."""
 
+BLOCKS = 16
+"""So many of these each thread takes at a time."""
+
 TAKERS = 64
 """Terms inside their box that are asked to balance a dual point before all are."""
 
@@ -174,7 +178,7 @@ _gap_above = compiled()(gap_above)
 _endless_above = compiled()(endless_above)
 
 
-@compiled(fastmath=frozenset({"reassoc"}), allocates=False)
+@compiled(fastmath=frozenset({"reassoc"}), nogil=True, allocates=False)
 def sums(block, points, codes, place, room, out, pull):  # type: ignore[no-untyped-def]
     """Add the sums over a block of terms; one row a point.
 
@@ -358,20 +362,32 @@ def _sums(
     indices = np.flatnonzero(problem.quadratic.free)
     free = int(indices[0]) if len(indices) else -1
     f, design = columns(problem.losses), cast(Rows, problem.design)
-    out, pull = np.zeros((len(factors), 5)), np.zeros_like(points)
-    place, rows = theta.first.copy(), max(ROWS, BLOCK // problem.d)
+    rows = min(max(ROWS, BLOCK // problem.d), problem.n)
     endless = bool((problem.losses.lo < -1e300).any() or (problem.losses.hi > 1e300).any())
     # That of sparse rows counts their own entries, in their own order.
     factor = EPS * (problem.d + 4) if design.sparse else design.forward_factor
     all_points = Points(points, factors, theta.pool, free, float(factor),
                         bool(problem.losses.q.any()), endless)
-    room = np.empty((4, min(rows, problem.n)))
-    for start in range(0, problem.n, rows):  # a block stays in the cache while points pass over it
-        terms = slice(start, start + rows)
-        A = np.ascontiguousarray(design.dense(terms).T)
-        own = (column[terms] for column in (problem.sizes, problem.norms, *f))
-        codes = np.ascontiguousarray(theta.codes[:, terms])  # of one type, compiled once
-        sums(Block(A, *own), all_points, codes, place, room, out, pull)
+    parts = [slice(start, min(start + BLOCKS * rows, problem.n))
+             for start in range(0, problem.n, BLOCKS * rows)]
+
+    def own_numbers(part: slice) -> NDArray[np.int64]:
+        return np.count_nonzero(theta.codes[:, part] == OTHER, axis=1)
+
+    def add(part: slice, place: NDArray[np.int64]) -> tuple[Array, Array]:
+        """The sums over a part; a block of it stays in the cache while points pass over it."""
+        out, pull, room = np.zeros((len(factors), 5)), np.zeros_like(points), np.empty((4, rows))
+        for start in range(part.start, part.stop, rows):
+            terms = slice(start, min(start + rows, part.stop))
+            A = np.ascontiguousarray(design.dense(terms).T)
+            own = (column[terms] for column in (problem.sizes, problem.norms, *f))
+            codes = np.ascontiguousarray(theta.codes[:, terms])  # of one type, compiled once
+            sums(Block(A, *own), all_points, codes, place, room, out, pull)
+        return out, pull
+
+    places = np.cumsum([theta.first, *each(own_numbers, parts[:-1])], axis=0)
+    found = each(lambda share: add(*share), list(zip(parts, places, strict=True)))
+    out, pull = (np.sum(some, axis=0) for some in zip(*found, strict=True))
     return _totals(
         problem, points, out, pull, EPS * (problem.n + 8),
         lambda needed, distance: _moves(problem, all_points, theta, needed, distance),

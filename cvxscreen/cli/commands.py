@@ -246,7 +246,7 @@ def _path(args: argparse.Namespace) -> int:
     found = path(
         problem, values=grid, tol=args.tol, mode=args.mode,
         solver=args.solver, progress=not (args.quiet or args.json), checkpoint=args.checkpoint,
-        time_limit=args.time_limit, max_iter=args.max_iter,
+        time_limit=args.time_limit, max_iter=args.max_iter, threads=args.threads,
     )
     # First, lest a file that cannot be written takes it along.
     _say(args, found.table(), _record(found))
@@ -509,6 +509,10 @@ def parser() -> argparse.ArgumentParser:
         "--time-limit", type=float, metavar="SECONDS", help="stop after so long, with what is done"
     )
     along.add_argument("--max-iter", type=int, metavar="N", help="iterations a point at most")
+    along.add_argument(
+        "--threads", type=int, metavar="N",
+        help="threads that share passes over large data, -1: one for each core",
+    )
     along.add_argument("--plot", type=Path, help="file for a picture of the rejection rates")
     along.add_argument(
         "--checkpoint", type=Path,

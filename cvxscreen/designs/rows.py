@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.limits import require
 from cvxscreen._support.rounding import UNIT, gamma
+from cvxscreen._support.threads import each
 from cvxscreen._support.validation import array, stored
 from cvxscreen.errors import InvalidInput
 
@@ -26,6 +27,11 @@ Index = NDArray[np.intp] | NDArray[np.bool_]
 
 _BLOCK_ROWS = 1024
 _WIDE_ROWS = 64
+SHARE = 2**20
+"""Entries of one part of a pass, about half a millisecond: ten times what handing it to another
+thread costs. What has fewer is one part."""
+PER_SUM = 8
+"""So many entries at least are added up for each number that a part hands on to be added."""
 SPARSE_PRODUCTS = 0.05
 """Share of non-zero entries up to which sparse rows are multiplied with each other as such: a
 dense product needs the square of its inverse more operations, each some hundred times faster."""
@@ -112,17 +118,41 @@ class Rows:
         size = self.matrix.shape[0] * self.matrix.shape[1]
         return self.matrix.nnz / max(size, 1) if self.sparse else 1.0
 
-    def _blocks(self) -> Iterator[tuple[slice, Any]]:
-        """Blocks of rows in double precision."""
-        n = self.shape[0]
-        for start in range(0, n, _BLOCK_ROWS):
-            rows = slice(start, min(start + _BLOCK_ROWS, n))
-            yield rows, self.matrix[rows].astype(np.float64, copy=False)
+    def _parts(self, rows: int | None = None, least: int = 0) -> list[slice]:
+        """What each thread takes at a time, of so many `rows` (None: all): whole blocks of them.
+
+        With at least `least` entries. The same however many threads there are.
+        """
+        n, p = self.matrix.shape
+        count, size = n if rows is None else rows, max(SHARE, least)
+        width = max(self.matrix.nnz // max(n, 1) if self.sparse else p, 1)
+        if count * width <= size:
+            return [slice(0, count)]
+        step = (size // width // _BLOCK_ROWS + 1) * _BLOCK_ROWS
+        return [slice(start, min(start + step, count)) for start in range(0, count, step)]
 
     @cached_property
-    def _turned(self) -> Any:
-        """``matrix.T`` of sparse rows, in the same memory: scipy checks what it transposes."""
-        return self.matrix.T
+    def _pieces(self) -> list[tuple[slice, Any, Any]]:
+        """The parts of the data and of their transpose, in the same memory.
+
+        scipy checks what it makes of sparse rows: not in each pass.
+        """
+        matrix, pieces = self.matrix, []
+        for rows in self._parts(least=PER_SUM * matrix.shape[1] if self.sparse else 0):
+            piece = matrix
+            if self.sparse and rows.stop - rows.start < matrix.shape[0]:
+                pointers = matrix.indptr[rows.start:rows.stop + 1]
+                own = slice(pointers[0], pointers[-1])
+                entries = matrix.data[own], matrix.indices[own], pointers - pointers[0]
+                piece = sp.csr_matrix(entries, (len(pointers) - 1, matrix.shape[1]), copy=False)
+            elif not self.sparse:
+                piece = matrix[rows]
+            pieces.append((rows, piece, piece.T))
+        return pieces
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the views in `_pieces`, which would be sent as copies."""
+        return {name: value for name, value in vars(self).items() if name != "_pieces"}
 
     # -- the two passes -----------------------------------------------------------------------
 
@@ -130,33 +160,37 @@ class Rows:
         """``A x``, shape (n,): one pass over the data."""
         x = np.asarray(x, dtype=np.float64)
         p = self.matrix.shape[1]
-        if self.sparse or self.matrix.dtype == np.float64:
-            out = np.asarray(self.matrix @ x[:p], dtype=np.float64)
-        else:
-            out = np.empty(self.shape[0])
-            for rows, block in self._blocks():
-                out[rows] = block @ x[:p]
-        if self.extra.shape[1]:
-            out = out + self.extra @ x[p:]
-        return out if self.scale is None else out * self.scale
+
+        def multiply(piece: tuple[slice, Any, Any]) -> Array:
+            rows, matrix, _ = piece
+            if self.sparse or matrix.dtype == np.float64:
+                out = np.asarray(matrix @ x[:p], dtype=np.float64)
+            else:
+                out = np.concatenate([block @ x[:p] for block in _doubled(matrix)])
+            if self.extra.shape[1]:
+                out = out + self.extra[rows] @ x[p:]
+            return out if self.scale is None else out * self.scale[rows]
+
+        found = each(multiply, self._pieces)
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
     def adjoint(self, theta: ArrayLike) -> Array:
         """``A' theta``, shape (d,): one pass over the data, summed block by block."""
         theta = np.asarray(theta, dtype=np.float64)
-        weights = theta if self.scale is None else theta * self.scale
-        if self.sparse:
-            head = np.asarray(self._turned @ weights, dtype=np.float64)
-        else:
-            head = np.zeros(self.matrix.shape[1])
-            for rows, block in self._blocks():
-                head += block.T @ weights[rows]
-        if not self.extra.shape[1]:
-            return head
-        tail = np.zeros(self.extra.shape[1])
-        for start in range(0, self.shape[0], _BLOCK_ROWS):
-            rows = slice(start, start + _BLOCK_ROWS)
-            tail += self.extra[rows].T @ weights[rows]
-        return np.concatenate([head, tail])
+
+        def add(piece: tuple[slice, Any, Any]) -> Array:
+            rows, matrix, turned = piece
+            weights = theta[rows] if self.scale is None else theta[rows] * self.scale[rows]
+            if self.sparse:
+                head = np.asarray(turned @ weights, dtype=np.float64)
+            else:
+                head = _summed(matrix, weights)
+            if not self.extra.shape[1]:
+                return head
+            return np.concatenate([head, _summed(self.extra[rows], weights)])
+
+        found = each(add, self._pieces)
+        return found[0] if len(found) == 1 else np.sum(found, axis=0)
 
     def forward_precise(self, index: Index, x: ArrayLike) -> tuple[Array, Array]:
         """``<a_i, x>`` of a few rows in extended precision, and a bound of the error left.
@@ -248,9 +282,12 @@ class Rows:
             )
             out = np.asarray(squares @ weights[:p])
         else:
-            out = np.empty(self.shape[0])
-            for rows, block in self._blocks():
-                out[rows] = np.einsum("ij,ij,j->i", block, block, weights[:p])
+            out = np.concatenate(each(
+                lambda piece: np.concatenate([
+                    np.einsum("ij,ij,j->i", block, block, weights[:p])
+                    for block in _doubled(piece[1])
+                ]), self._pieces,
+            ))
         if self.extra.shape[1]:
             out = out + self.extra**2 @ weights[p:]
         return out if self.scale is None else out * self.scale**2
@@ -291,23 +328,28 @@ class Rows:
             index = np.flatnonzero(index)
         few = self.sparse and self.matrix.nnz < SPARSE_PRODUCTS * self.shape[0] * self.shape[1]
         p, d = self.matrix.shape[1], self.shape[1]
-        out = np.zeros((d, d))
-        buffer = None if few else np.empty((min(_BLOCK_ROWS, len(roots)), d))
-        for start in range(0, len(roots), _BLOCK_ROWS):
-            part = slice(start, min(start + _BLOCK_ROWS, len(roots)))
-            rows: Any = part if index is None else index[part]
-            weight, block = roots[part, None], self.matrix[rows]
-            if buffer is None:
-                extra = sp.csr_matrix(self.extra[rows])
-                scaled = sp.csr_matrix(sp.hstack([block, extra])).multiply(weight).tocsr()
-                out += (scaled.T @ scaled).toarray()
-                continue
-            dense = buffer[: part.stop - start]
-            np.multiply(block.toarray() if self.sparse else block, weight, out=dense[:, :p])
-            if p < d:
-                np.multiply(self.extra[rows], weight, out=dense[:, p:])
-            out += dense.T @ dense
-        return out
+
+        def gram(rows: slice) -> Array:
+            out = np.zeros((d, d))
+            buffer = None if few else np.empty((min(_BLOCK_ROWS, rows.stop - rows.start), d))
+            for start in range(rows.start, rows.stop, _BLOCK_ROWS):
+                part = slice(start, min(start + _BLOCK_ROWS, rows.stop))
+                chosen: Any = part if index is None else index[part]
+                weight, block = roots[part, None], self.matrix[chosen]
+                if buffer is None:
+                    extra = sp.csr_matrix(self.extra[chosen])
+                    scaled = sp.csr_matrix(sp.hstack([block, extra])).multiply(weight).tocsr()
+                    out += (scaled.T @ scaled).toarray()
+                    continue
+                dense = buffer[: part.stop - start]
+                np.multiply(block.toarray() if self.sparse else block, weight, out=dense[:, :p])
+                if p < d:
+                    np.multiply(self.extra[chosen], weight, out=dense[:, p:])
+                out += dense.T @ dense
+            return out
+
+        found = each(gram, self._parts(len(roots), least=PER_SUM * d * d))
+        return found[0] if len(found) == 1 else np.sum(found, axis=0)
 
     # -- closed under taking rows and columns -------------------------------------------------
 
@@ -329,3 +371,27 @@ class Rows:
         unit = np.zeros(self.shape[1])
         unit[j] = 1.0
         return self.forward(unit)
+
+
+def _doubled(matrix: Array) -> Iterator[Array]:
+    """Blocks of dense rows in double precision, one at a time."""
+    for start in range(0, max(len(matrix), 1), _BLOCK_ROWS):
+        yield matrix[start:start + _BLOCK_ROWS].astype(np.float64, copy=False)
+
+
+def _summed(matrix: Array, weights: Array) -> Array:
+    """``matrix' weights`` in double precision, block of rows by block of rows, shape (columns,).
+
+    Whole blocks in a single call of NumPy: threads that come back between them wait for each other.
+    """
+    n, p = matrix.shape
+    if n <= _BLOCK_ROWS:
+        return np.asarray(matrix.astype(np.float64, copy=False).T @ weights)
+    if matrix.dtype != np.float64:
+        parts = [slice(start, start + _BLOCK_ROWS) for start in range(0, n, _BLOCK_ROWS)]
+        return np.sum([_summed(matrix[part], weights[part]) for part in parts], axis=0)
+    whole = n // _BLOCK_ROWS
+    cut = whole * _BLOCK_ROWS
+    sums = np.matmul(weights[:cut].reshape(whole, 1, _BLOCK_ROWS),
+                     matrix[:cut].reshape(whole, _BLOCK_ROWS, p)).sum(axis=(0, 1))
+    return sums if cut == n else sums + matrix[cut:].T @ weights[cut:]

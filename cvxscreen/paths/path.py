@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.extensions import or_cvxpy
 from cvxscreen._support.limits import TIME, UNLIMITED, Limits, Progress
+from cvxscreen._support.threads import with_threads
 from cvxscreen._support.validation import (
     check_request,
     choice,
@@ -80,6 +81,7 @@ def checked_values(values: ArrayLike | None) -> Array:
 
 
 @or_cvxpy("cvxpy.path")
+@with_threads
 def path(
     problem: Problem | LpSvm | MultiTask,
     *,
@@ -94,6 +96,7 @@ def path(
     checkpoint: str | FilePath | None = None,
     time_limit: float | None = None,
     max_iter: int | None = None,
+    threads: int | None = None,
 ) -> Path:
     """Solve `problem` at every value of one parameter, each from the solution before it.
 
@@ -136,6 +139,8 @@ def path(
         Seconds of wall time for the whole path.
     max_iter : int, optional
         Iterations of the solver for each point, as in `solve`.
+    threads : int, optional
+        Of the passes over large data, as in `solve`; the same bits whatever the number.
 
     Returns
     -------

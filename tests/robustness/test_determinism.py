@@ -200,6 +200,9 @@ WORK: dict[str, Callable[[], tuple[bytes, ...]]] = {
     "path": lambda: path(
         cvxscreen.path(cvxscreen.svm(X, Y), values=np.geomspace(0.01, 1, 10))
     ),
+    "shared passes": lambda: solution(
+        cvxscreen.solve(cvxscreen.svm(*cvxscreen.datasets.two_gaussians(60_000, 20)), threads=2)
+    ),
     "guest": lambda: solution(cvxscreen.solve(cvxscreen.svm(X, Y), solver="CLARABEL")),
     "cvxpy": lambda: user_answer(solver="CLARABEL"),
     "cvxpy, built in": user_answer,

@@ -35,7 +35,7 @@ FAULTS = (
     rows("squared factors of rows", SHRUNK, "out if self.scale is None else out * self.scale**2",
          "out if self.scale is None else out * abs(self.scale)", "norms too small",
          "designs/test_rounding.py::test_norms_err_by_less_than_the_regions_charge"),
-    rows("extra columns in a margin", DROPPED, "out = out + self.extra @ x[p:]", "pass",
+    rows("extra columns in a margin", DROPPED, "out = out + self.extra[rows] @ x[p:]", "pass",
          "margins without the intercept"),
     rows("extra columns of taken rows", SWAPPED, "scale, self.extra[index], known=self.sparse)",
          "scale, self.extra[::-1][index], known=self.sparse)", "rows with another's intercept"),
