@@ -213,13 +213,25 @@ def solve(
     request = Request(solver, mode, tol, verbose, {**given, **options}, always)
     request.check()
     useless = request.why_plain(problem)
-    if useless:
+    if not useless:
+        return supplied("cvxpy.screened")(problem, request)
+    try:
         value = plain(problem, request, useless)
-        if useless.endswith(OF_A_KIND):
-            warn_once(useless, CALLS_BETWEEN - 1)
-        return value
-    return supplied("cvxpy.screened")(problem, request)
+    except cp.error.SolverError:
+        if not request.leaves_choice:
+            raise
+        return supplied("cvxpy.after_failure")(problem, request, useless)
+    if request.leaves_choice and problem.status in UNSURE:
+        return supplied("cvxpy.after_failure")(problem, request, useless)
+    if useless.endswith(OF_A_KIND):
+        warn_once(useless, CALLS_BETWEEN - 1)
+    return value
 
+
+UNSURE = (cp.OPTIMAL_INACCURATE, cp.INFEASIBLE_INACCURATE, cp.UNBOUNDED_INACCURATE, cp.USER_LIMIT)
+"""Statuses after which, where the user has named no solver, another one than CVXPY's choice is
+asked: OSQP stops at its limit on hinges and absolute values with constraints from 2,000 terms
+on."""
 
 ALREADY_SAID: list[str] = []
 """The reason that this process was warned about; tests that are not about the warning fill it."""
@@ -331,7 +343,8 @@ class Request:
         other = [name for name in ELSEWHERE if self.options.get(name)]
         if other:
             return f"the argument `{other[0]}` asks for a solve of another kind"
-        return "" if self.insists else why_not_worthwhile(problem)
+        named = "" if self.solver is None else solver_name(self.solver)
+        return "" if self.insists else why_not_worthwhile(problem, named)
 
     @property
     def solver_options(self) -> dict[str, Any]:
@@ -608,9 +621,24 @@ asked of them: from here on the first and the second call are within the bar of 
 terms x 10: 9 ms for 32, and 2 for 2.4; 100 terms: 10 for 8.5, and 1.2 for 1.8)."""
 
 OTHERWISE = 5000
-"""The same with constraints on the coordinates, sums of largest terms, or no squares: those take
-the interior point method or a solver of CVXPY (1,000 absolute values x 10: 36 ms for 33, and 34 for
-15; 10,000: 137 for 265, and 40 for 175)."""
+"""So many are worth it, however few coordinates there are, with constraints on the coordinates,
+sums of largest terms, or no squares: those take the interior point method or a solver of CVXPY
+(1,000 absolute values x 10: 36 ms for 33; 10,000: 137 for 265). Fewer are where a plain solve is
+estimated to take more than one of the next two."""
+
+ALONE, BESIDE = 0.04, 0.2
+"""Seconds of a plain solve from which on losses without squares and without anything beside them
+are worth it (1,000 to 3,000 absolute values or pinball losses x 5 to 100: 15 to 80 ms for 17 to
+1,500), and other problems (constraints, L1 norms, `cvar`: 30 to 250 for 17 to 1,900)."""
+
+PLAIN, OF_ROW, OF_SQUARE = 4e-3, 1e-5, 7e-8
+"""Seconds that CVXPY and Clarabel take for any problem, for each term, and for each product of two
+coordinates in a term (the same problems, 600 to 3,000 terms: 0.4 to 2 times what was measured)."""
+
+OSQP_ROW, OSQP_ENTRY = 1.3e-4, 3e-6
+"""Seconds of OSQP, which CVXPY chooses for a quadratic program, for each term and for each
+coordinate in it (hinges and absolute values with squares and constraints, 600 to 3,000 terms x 5 to
+60; mostly 0.2 to 1 times what was measured: from 1,600 terms on it often stops at its limit)."""
 
 SMOOTH = 200_000
 """Entries of the data from which Huber's loss is taken where the objective squares nothing: in the
@@ -664,7 +692,12 @@ SIMPLE = frozenset(("abs", "maximum", "minimum", "huber", "norm1"))
 SIGNS = ("nonneg", "nonpos", "pos", "neg", "PSD", "NSD", "bounds")
 """Attributes of a variable that constrain it."""
 
+CONIC = NORMS | EXPONENTIAL | {"MixedNorm"}
+"""Atoms that no solver of quadratic programs takes."""
+
 SQUARES = frozenset(("quad_over_lin", "Power", "PowerApprox"))
+FORM = "QuadForm"
+"""Squares with a matrix, which is as large as the data where it is a kernel."""
 
 
 @dataclass(frozen=True)
@@ -678,7 +711,11 @@ class Size:
     coordinates : int
         Entries of the variables that are tall, or wide.
     least : float
-        Terms that a problem of this kind needs.
+        Terms with which a problem of this kind is taken whatever else it has.
+    slow : float
+        Seconds of a plain solve from which on it is, too.
+    quadratic : bool
+        Whether CVXPY's own choice for the problem is a solver of quadratic programs.
     pieces : float
         Terms and constraints that were written one by one, where the objective squares the
         coordinates.
@@ -694,6 +731,8 @@ class Size:
     terms: float = 0.0
     coordinates: int = 0
     least: float = TERMS
+    slow: float = BESIDE
+    quadratic: bool = False
     pieces: float = 0.0
     wide: float = 0.0
     broad: float = WIDE
@@ -701,8 +740,21 @@ class Size:
     least_shrunk: float = SHRUNK
     reason: str = ""
 
-    def why_not(self) -> str:
-        """Why screening cannot save anything; an empty text where it may."""
+    def seconds(self, solver: str = "") -> float:
+        """About how long CVXPY takes with `solver`, or with the solver of its choice."""
+        found = PLAIN + self.terms * (OF_ROW + OF_SQUARE * self.coordinates**2)
+        osqp = solver.upper() == "OSQP" or (self.quadratic and not solver)
+        slower = self.terms * (OSQP_ROW + OSQP_ENTRY * self.coordinates)
+        return max(found, slower) if osqp else found
+
+    def why_not(self, solver: str = "") -> str:
+        """Why screening cannot save anything; an empty text where it may.
+
+        Parameters
+        ----------
+        solver : str
+            The one that was named, which would solve the problem plainly.
+        """
         if self.reason:
             return self.reason
         if not self.coordinates:
@@ -711,8 +763,8 @@ class Size:
                 "to be saved (`always=True` screens all the same)"
             )
         enough = (
-            self.terms >= self.least, self.pieces >= PIECES, self.wide >= self.broad,
-            self.shrunk >= self.least_shrunk,
+            self.terms >= self.least, self.seconds(solver) >= self.slow,
+            self.pieces >= PIECES, self.wide >= self.broad, self.shrunk >= self.least_shrunk,
         )
         if any(enough):
             return ""
@@ -722,23 +774,25 @@ class Size:
         )
 
 
-_DECIDED: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-"""The decision on each problem met; an expression tree never changes."""
+_MEASURED: weakref.WeakKeyDictionary[Any, Size] = weakref.WeakKeyDictionary()
+"""The size of each problem met; an expression tree never changes."""
 
 
-def why_not_worthwhile(problem: Any) -> str:
+def why_not_worthwhile(problem: Any, solver: str = "") -> str:
     """Why screening `problem` cannot save anything; an empty text where it may.
 
     Parameters
     ----------
     problem : cvxpy.Problem
+    solver : str
+        The one that was named.
     """
     if not STEP_ASIDE:
         return ""
-    known = _DECIDED.get(problem)
+    known = _MEASURED.get(problem)
     if known is None:
-        known = _DECIDED[problem] = measure(problem).why_not()
-    return known
+        known = _MEASURED[problem] = measure(problem)
+    return known.why_not(solver)
 
 
 def measure(problem: Any) -> Size:
@@ -761,6 +815,7 @@ def measure(problem: Any) -> Size:
             rows = float(constraint.size)
         elif type(constraint) is cp.SOC:
             rows = float(constraint.args[0].size)
+        walk.conic |= type(constraint) not in ROWS
         for part in constraint.args:
             walk.follow(part, rows, weight)
         walk.constrained.append({variable.id for variable in constraint.variables()})
@@ -778,8 +833,11 @@ class _Walk:
         self.smooth: dict[int, float] = {}
         self.shrunk: set[int] = set()
         self.squared: set[int] = set()
+        self.formed: set[int] = set()
         self.constrained: list[set[int]] = []
         self.kinds: set[str] = set()
+        self.conic = False
+        self.squares = False
         self.pieces = 0.0
         self.foreign: set[str] = set()
         self.foreign_rows = 0.0
@@ -813,6 +871,11 @@ class _Walk:
             if objective and name in SQUARES:
                 inner = here.args[0]
                 self.squared |= _bare(inner.args[0] if type(inner).__name__ in NORMS else inner)
+            if objective and name == FORM:
+                self.formed |= _bare(here.args[0])
+            square = name in SQUARES or name == FORM
+            self.squares |= square
+            self.conic |= name in CONIC or (square and not objective)
             if name in KINKED:
                 self.kinds.add(name)
             for part in here.args:
@@ -853,23 +916,29 @@ class _Walk:
         if self.foreign and self.foreign_rows >= 0.5 * terms:
             named = ", ".join(sorted(self.foreign))
             return Size(reason=f"its loss ({named}) {OF_A_KIND}")
-        squared = sum(variables[key].size for key in tall & self.squared)
+        squared = sum(variables[key].size for key in tall & (self.squared | self.formed))
         held = 2 * squared >= sum(variables[key].size for key in tall) > 0
         bound = any(ids <= tall | broad for ids in self.constrained)
         shrinks = bool((tall | broad) & self.shrunk)
         simple = self.kinds <= SIMPLE and not (bound or self.foreign or shrinks)
-        least = float(OTHERWISE)
+        least, slow = float(OTHERWISE), BESIDE
         if held and simple:
             least = TERMS
         elif not held and "huber" in self.kinds:
-            least = 0.0 if filled >= SMOOTH else float("inf")
+            least, slow = 0.0 if filled >= SMOOTH else float("inf"), float("inf")
+        elif simple and not (self.squares or self.conic):
+            slow = ALONE
+        cones = any(v.attributes["PSD"] or v.attributes["NSD"] for v in variables.values())
+        quadratic = held and not (self.conic or cones)
         pieces = self.pieces if held else 0.0
         enough = WIDE if simple else WIDE_OTHERWISE
         alone = self.shrunk >= set(variables) and self.kinds <= {"norm1", "abs"}
         least_shrunk = SHRUNK
         if alone and not self.constrained:
             least_shrunk = SHRUNK_AGAIN if _loops_loaded() else SHRUNK_ALONE
-        return Size(terms, coordinates, least, pieces, wide, enough, shrunk, least_shrunk)
+        return Size(
+            terms, coordinates, least, slow, quadratic, pieces, wide, enough, shrunk, least_shrunk
+        )
 
 
 def _loops_loaded() -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
-from cvxscreen.cvxpy_plugin import plugin
+from cvxscreen.cvxpy_plugin import plugin, request
 from cvxscreen.errors import UnknownName
 
 cvxpy_plugin.register()
@@ -88,6 +88,50 @@ def test_an_answer_without_certificate_is_solved_again() -> None:
     report = problem.solver_stats.extra_stats["cvxscreen"]
     assert not report.recognised
     assert "not certified" in report.reason
+
+
+def stops_early(n: int = 1200) -> Any:
+    """A small problem at which OSQP, CVXPY's choice, stops at its limit of iterations."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((n, D))
+    y = X @ rng.standard_normal(D) + rng.standard_normal(n)
+    w, b = cp.Variable(D), cp.Variable()
+    cost = cp.sum_squares(w) + cp.norm1(X @ w + b - y)
+    return cp.Problem(cp.Minimize(cost), [cp.norm1(w) <= 1])
+
+
+@pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
+def test_where_cvxpys_choice_stops_early_another_solver_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(request, "STEP_ASIDE", True)
+    plain, precise, problem = stops_early(), stops_early(), stops_early()
+    plain.solve()
+    assert plain.status in request.UNSURE
+    value = problem.solve(method="screen")
+    assert problem.status == cp.OPTIMAL
+    assert value == pytest.approx(precise.solve(solver="CLARABEL"), rel=1e-7)
+    report = cvxscreen.Report.of(problem)
+    assert not report.recognised
+    assert "small" in report.reason
+    named = stops_early()  # whoever names a solver gets its answer
+    named.solve(method="screen", solver="OSQP")
+    assert named.status == plain.status
+
+
+def test_where_cvxpys_choice_fails_another_solver_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def failing(problem: Any, request: Any, reason: str) -> Any:
+        raise cp.error.SolverError("no answer")
+
+    monkeypatch.setattr(request, "STEP_ASIDE", True)
+    monkeypatch.setattr(request, "plain", failing)
+    problem = stops_early()
+    problem.solve(method="screen")
+    assert problem.status == cp.OPTIMAL
+    with pytest.raises(cp.error.SolverError, match="no answer"):
+        problem.solve(method="screen", solver="CLARABEL")
 
 
 @pytest.mark.filterwarnings("ignore:Solution may be inaccurate")

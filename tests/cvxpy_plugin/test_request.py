@@ -90,6 +90,22 @@ def bounded(n: int, d: int, **attributes: bool) -> Any:
     return cp.Problem(cp.Minimize(cost), [] if attributes else [w <= 1])
 
 
+def smoothed(n: int, d: int) -> Any:
+    B, w = np.random.default_rng(0).standard_normal((n, d)), cp.Variable(d)
+    return cp.Problem(cp.Minimize(cp.norm1(B @ w - 1) + cp.sum_squares(cp.diff(w, 2))))
+
+
+def beside_a_norm(n: int, d: int) -> Any:
+    X, w = np.random.default_rng(0).standard_normal((n, d)), cp.Variable(d)
+    return cp.Problem(cp.Minimize(cp.sum(cp.pos(1 - X @ w)) + cp.norm(w)))
+
+
+def squared_by_a_form(n: int, d: int) -> Any:
+    rng = np.random.default_rng(0)
+    w, X = cp.Variable(d), rng.standard_normal((n, d))
+    return cp.Problem(cp.Minimize(cp.quad_form(w, np.eye(d)) + cp.sum(cp.pos(1 - X @ w))))
+
+
 def kernel(n: int) -> Any:
     X = np.random.default_rng(0).standard_normal((n, 2))
     K = np.exp(-np.sum((X[:, None] - X) ** 2, axis=2))
@@ -110,6 +126,10 @@ TAKEN: dict[str, Callable[[], Any]] = {
     "a lasso of middle size": lambda: lasso(1000, 800),
     "Huber's loss without squares": lambda: without_squares(20_000, 10, cp.huber),
     "rows of constraints": lambda: many_rows(5000, 10),
+    "squares as a quadratic form": lambda: squared_by_a_form(300, 10),
+    "no squares, some coordinates": lambda: without_squares(1000, 30),
+    "constraints that OSQP is slow with": lambda: bounded(3000, 10),
+    "constraints on many coordinates": lambda: bounded(2000, 100),
 }
 
 
@@ -159,10 +179,12 @@ LEFT: dict[str, tuple[Callable[[], Any], str]] = {
     "least squares": (lambda: fit(5000, 10, cp.square), "as many coordinates as terms"),
     "small": (lambda: fit(150, 10), "small (150 terms)"),
     "small slacks": (lambda: slacks(150, 10), "small (150 terms)"),
-    "no squares": (lambda: without_squares(3000, 10), "small (3000 terms)"),
+    "no squares": (lambda: without_squares(1000, 10), "small (1000 terms)"),
+    "squares of something else": (lambda: smoothed(1500, 20), "small (1500 terms)"),
+    "a norm beside losses": (lambda: beside_a_norm(1500, 20), "small (1500 terms)"),
     "Huber's loss without squares": (lambda: without_squares(9000, 5, cp.huber), "small"),
-    "constraints on the coordinates": (lambda: bounded(3000, 10), "small (3010 terms)"),
-    "a sign of the coordinates": (lambda: bounded(3000, 10, nonneg=True), "small (3000 terms)"),
+    "constraints on the coordinates": (lambda: bounded(1000, 10), "small (1010 terms)"),
+    "a sign of the coordinates": (lambda: bounded(1000, 10, nonneg=True), "small (1000 terms)"),
     "a small lasso": (lambda: lasso(200, 1000), "small"),
     "a kernel": (lambda: kernel(500), "as many coordinates as terms"),
     "a short loop": (lambda: loop(50), "small"),
@@ -191,6 +213,17 @@ def test_a_small_lasso_is_taken_once_what_it_needs_is_loaded(
     problem.solve(method="screen", always=True)
     monkeypatch.undo()
     assert request._loops_loaded()
+
+
+@pytest.mark.parametrize(
+    ("solver", "taken"), [("", True), ("CLARABEL", False), ("SCS", False)]
+)
+def test_the_solver_that_would_solve_it_plainly_decides(solver: str, taken: bool) -> None:
+    assert (measure(bounded(3000, 10)).why_not(solver) == "") is taken
+    assert measure(bounded(3000, 10)).why_not("OSQP") == ""
+    linear = bounded(3000, 10)
+    conic = cp.Problem(linear.objective, [cp.norm(linear.variables()[0]) <= 1.0])
+    assert measure(conic).why_not(solver)  # no quadratic program, and OSQP is not asked
 
 
 @pytest.mark.usefixtures("unread")
