@@ -13,7 +13,7 @@ least of `repeat` runs (plain: one); libraries are imported before.
 
 ``--solvers`` takes one set and each solver that CVXPY has installed: plain and behind the screen,
 with status, relative error of the value, certified relative gap of the variables on the full data,
-CPU seconds, and what the solver had to do behind the screen.
+CPU seconds, and what the solver had to do behind the screen; each in a process of its own.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import sys
 from functools import partial
 from pathlib import Path
 from time import process_time
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -152,38 +153,43 @@ def compared(folder: Path, case, repeat: int, plain: bool) -> dict | None:
     return out
 
 
-def by_solver(folder: Path, repeat: int) -> list[dict]:
-    """Each installed solver, plain and behind the screen."""
+def by_solver(folder: Path, name: str, repeat: int) -> list[dict]:
+    """One installed solver, plain and behind the screen."""
     case = ("made_20000_20", "hinge", True)
     data = (*load(folder, case[0], case[1]), *case[1:])
     best = cvxscreen.solve(ours(*data), tol=1e-10).value
     out = []
-    for name in NAMES:
-        if name not in cp.installed_solvers():
-            continue
-        for way in ({}, {"method": "screen"}):
-            times, word = [], ""
-            for _ in range(repeat):
-                problem = written(*data)
-                try:
-                    seconds, _ = timed(
-                        partial(problem.solve, solver=name, **way)
-                    )
-                except cp.error.SolverError as error:
-                    word = str(error)
-                    break
-                times.append(seconds)
-            row = {"solver": name, "way": "screened" if way else "plain"}
-            if times:
-                value = float(problem.objective.value)  # at the variables, whatever was reported
-                row |= {"status": problem.status, "error": abs(value - best) / best,
-                        "gap": cvxscreen.certify(problem).relative_gap, "cpu": min(times)}
-                if way:
-                    row["did"] = problem.solver_stats.extra_stats["cvxscreen"].named
-            else:
-                row |= {"status": word}
-            out.append(row)
+    for way in ({}, {"method": "screen"}):
+        times, word = [], ""
+        for _ in range(repeat):
+            problem = written(*data)
+            try:
+                seconds, _ = timed(
+                    partial(problem.solve, solver=name, **way)
+                )
+            except cp.error.SolverError as error:
+                word = str(error)
+                break
+            times.append(seconds)
+        row = {"solver": name, "way": "screened" if way else "plain"}
+        if times:
+            value = float(problem.objective.value)  # at the variables, whatever was reported
+            row |= {"status": problem.status, "error": abs(value - best) / best,
+                    "gap": cvxscreen.certify(problem).relative_gap, "cpu": min(times)}
+            if way:
+                row["did"] = problem.solver_stats.extra_stats["cvxscreen"].named
+        else:
+            row |= {"status": word}
+        out.append(row)
     return out
+
+
+def apart(folder: Path, *arguments: str) -> Any:
+    """What this script prints last, in a process of its own: a solver may end its process."""
+    command = [sys.executable, __file__, str(folder), *arguments]
+    return json.loads(subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, check=False
+    ).stdout.splitlines()[-1])
 
 
 def main() -> None:
@@ -194,22 +200,28 @@ def main() -> None:
     parser.add_argument("--no-plain", action="store_true")
     parser.add_argument("--solvers", action="store_true")
     parser.add_argument("--cases", type=int, nargs="*", default=list(range(len(CASES))))
+    parser.add_argument("--solver", choices=NAMES, help="one solver, its figures as JSON")
     parser.add_argument("--one", type=int, help="one case, its figures as JSON")
     given = parser.parse_args()
     if given.one is not None:
         print(json.dumps(compared(given.data, CASES[given.one], given.repeat, not given.no_plain)))
         return
+    repeat = ["--repeat", str(given.repeat)]
+    if given.solver:
+        print("\n" + json.dumps(by_solver(given.data, given.solver, given.repeat)), flush=True)
+        return
     if given.solvers:
-        results = by_solver(given.data, given.repeat)
+        results = []
+        for name in [name for name in NAMES if name in cp.installed_solvers()]:
+            results += apart(given.data, "--solver", name, *repeat)
         columns = ("solver", "way", "status", "error", "gap", "cpu", "did")
         print(table(columns, [[row.get(key, "") for key in columns] for row in results]))
     else:
         results = []
         for k in given.cases:
-            command = [sys.executable, __file__, str(given.data), "--one", str(k)]
-            command += ["--repeat", str(given.repeat), *(["--no-plain"] * given.no_plain)]
-            text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-            row = json.loads(text.splitlines()[-1])
+            row = apart(
+                given.data, "--one", str(k), *repeat, *(["--no-plain"] * given.no_plain)
+            )
             if row is None:
                 print(f"{CASES[k][0]}: absent")
                 continue

@@ -76,6 +76,26 @@ def many_rows(n: int, d: int) -> Any:
     return cp.Problem(cp.Minimize(cp.sum_squares(x - 1.0)), rows)
 
 
+def linear_program(n: int, d: int) -> Any:
+    rng = np.random.default_rng(0)
+    x = cp.Variable(d)
+    rows = [rng.standard_normal((n, d)) @ x <= 1.0 + rng.random(n), cp.norm_inf(x) <= 5.0]
+    return cp.Problem(cp.Minimize(rng.standard_normal(d) @ x), rows)
+
+
+def linear_program_of_errors(n: int, d: int) -> Any:
+    rng = np.random.default_rng(0)
+    x, error = cp.Variable(d), cp.Variable(n)
+    residual = rng.standard_normal((n, d)) @ x - rng.standard_normal(n)
+    return cp.Problem(cp.Minimize(cp.sum(error)), [error >= residual, error >= -residual])
+
+
+def within_a_risk(n: int, d: int) -> Any:
+    rng = np.random.default_rng(0)
+    x = cp.Variable(d)
+    return cp.Problem(cp.Maximize(cp.sum(x)), [cp.cvar(rng.standard_normal((n, d)) @ x, 0.9) <= 1])
+
+
 def without_squares(n: int, d: int, loss: Callable[[Any], Any] = cp.abs) -> Any:
     rng = np.random.default_rng(0)
     w = cp.Variable(d)
@@ -130,6 +150,9 @@ TAKEN: dict[str, Callable[[], Any]] = {
     "no squares, some coordinates": lambda: without_squares(1000, 30),
     "constraints that OSQP is slow with": lambda: bounded(3000, 10),
     "constraints on many coordinates": lambda: bounded(2000, 100),
+    "a linear program": lambda: linear_program(6000, 40),
+    "a linear program of errors": lambda: linear_program_of_errors(5000, 5),
+    "losses in a constraint": lambda: within_a_risk(6000, 5),
 }
 
 
@@ -185,6 +208,7 @@ LEFT: dict[str, tuple[Callable[[], Any], str]] = {
     "Huber's loss without squares": (lambda: without_squares(9000, 5, cp.huber), "small"),
     "constraints on the coordinates": (lambda: bounded(1000, 10), "small (1010 terms)"),
     "a sign of the coordinates": (lambda: bounded(1000, 10, nonneg=True), "small (1000 terms)"),
+    "a linear program": (lambda: linear_program(6000, 8), "small (6008 terms)"),
     "a small lasso": (lambda: lasso(200, 1000), "small"),
     "a kernel": (lambda: kernel(500), "as many coordinates as terms"),
     "a short loop": (lambda: loop(50), "small"),
