@@ -153,43 +153,33 @@ def compared(folder: Path, case, repeat: int, plain: bool) -> dict | None:
     return out
 
 
-def by_solver(folder: Path, name: str, repeat: int) -> list[dict]:
-    """One installed solver, plain and behind the screen."""
+def by_solver(folder: Path, name: str, way: str, repeat: int) -> dict:
+    """One installed solver, plain or behind the screen."""
     case = ("made_20000_20", "hinge", True)
     data = (*load(folder, case[0], case[1]), *case[1:])
     best = cvxscreen.solve(ours(*data), tol=1e-10).value
-    out = []
-    for way in ({}, {"method": "screen"}):
-        times, word = [], ""
-        for _ in range(repeat):
-            problem = written(*data)
-            try:
-                seconds, _ = timed(
-                    partial(problem.solve, solver=name, **way)
-                )
-            except cp.error.SolverError as error:
-                word = str(error)
-                break
-            times.append(seconds)
-        row = {"solver": name, "way": "screened" if way else "plain"}
-        if times:
-            value = float(problem.objective.value)  # at the variables, whatever was reported
-            row |= {"status": problem.status, "error": abs(value - best) / best,
-                    "gap": cvxscreen.certify(problem).relative_gap, "cpu": min(times)}
-            if way:
-                row["did"] = problem.solver_stats.extra_stats["cvxscreen"].named
-        else:
-            row |= {"status": word}
-        out.append(row)
-    return out
+    options = {"method": "screen"} if way == "screened" else {}
+    times = []
+    for _ in range(repeat):
+        problem = written(*data)
+        try:
+            seconds, _ = timed(partial(problem.solve, solver=name, **options))
+        except cp.error.SolverError as error:
+            return {"solver": name, "way": way, "status": str(error)}
+        times.append(seconds)
+    value = float(problem.objective.value)  # at the variables, whatever was reported
+    row = {"solver": name, "way": way, "status": problem.status, "error": abs(value - best) / best,
+           "gap": cvxscreen.certify(problem).relative_gap, "cpu": min(times)}
+    if options:
+        row["did"] = problem.solver_stats.extra_stats["cvxscreen"].named
+    return row
 
 
 def apart(folder: Path, *arguments: str) -> Any:
-    """What this script prints last, in a process of its own: a solver may end its process."""
+    """What this script prints last, in a process of its own; None where a solver has ended it."""
     command = [sys.executable, __file__, str(folder), *arguments]
-    return json.loads(subprocess.run(
-        command, stdout=subprocess.PIPE, text=True, check=False
-    ).stdout.splitlines()[-1])
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
 
 
 def main() -> None:
@@ -200,7 +190,7 @@ def main() -> None:
     parser.add_argument("--no-plain", action="store_true")
     parser.add_argument("--solvers", action="store_true")
     parser.add_argument("--cases", type=int, nargs="*", default=list(range(len(CASES))))
-    parser.add_argument("--solver", choices=NAMES, help="one solver, its figures as JSON")
+    parser.add_argument("--solver", nargs=2, help="name, and plain or screened: figures as JSON")
     parser.add_argument("--one", type=int, help="one case, its figures as JSON")
     given = parser.parse_args()
     if given.one is not None:
@@ -208,12 +198,15 @@ def main() -> None:
         return
     repeat = ["--repeat", str(given.repeat)]
     if given.solver:
-        print("\n" + json.dumps(by_solver(given.data, given.solver, given.repeat)), flush=True)
+        print("\n" + json.dumps(by_solver(given.data, *given.solver, given.repeat)), flush=True)
         return
     if given.solvers:
         results = []
         for name in [name for name in NAMES if name in cp.installed_solvers()]:
-            results += apart(given.data, "--solver", name, *repeat)
+            for way in ("plain", "screened"):
+                row = apart(given.data, "--solver", name, way, *repeat)
+                dead = {"solver": name, "way": way, "status": "ended its process"}
+                results.append(dead if row is None else row)
         columns = ("solver", "way", "status", "error", "gap", "cpu", "did")
         print(table(columns, [[row.get(key, "") for key in columns] for row in results]))
     else:
@@ -223,7 +216,7 @@ def main() -> None:
                 given.data, "--one", str(k), *repeat, *(["--no-plain"] * given.no_plain)
             )
             if row is None:
-                print(f"{CASES[k][0]}: absent")
+                print(f"{CASES[k][0]}: absent, or its process has ended")
                 continue
             results.append(row)
             print(shown(row), flush=True)
