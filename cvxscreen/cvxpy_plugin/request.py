@@ -717,6 +717,10 @@ class Size:
         Seconds of a plain solve from which on it is, too.
     quadratic : bool
         Whether CVXPY's own choice for the problem is a solver of quadratic programs.
+    grouped : bool
+        Whether terms are the largest of several values each: only OSQP takes longer for them than
+        screening does (Crammer and Singer's losses, 3,000 x 5 in 3 classes: 0.09 s, OSQP 1.0,
+        Clarabel 0.09; 3,000 x 10 in 6: 0.75, 4.1 and 0.47).
     pieces : float
         Terms and constraints that were written one by one, where the objective squares the
         coordinates.
@@ -734,6 +738,7 @@ class Size:
     least: float = TERMS
     slow: float = BESIDE
     quadratic: bool = False
+    grouped: bool = False
     pieces: float = 0.0
     wide: float = 0.0
     broad: float = WIDE
@@ -744,9 +749,11 @@ class Size:
     def seconds(self, solver: str = "") -> float:
         """About how long CVXPY takes with `solver`, or with the solver of its choice."""
         found = PLAIN + self.terms * (OF_ROW + OF_SQUARE * self.coordinates**2)
-        osqp = solver.upper() == "OSQP" or (self.quadratic and not solver)
         slower = self.terms * (OSQP_ROW + OSQP_ENTRY * self.coordinates)
-        return max(found, slower) if osqp else found
+        return max(found, slower) if self._osqp(solver) else found
+
+    def _osqp(self, solver: str) -> bool:
+        return solver.upper() == "OSQP" or (self.quadratic and not solver)
 
     def why_not(self, solver: str = "") -> str:
         """Why screening cannot save anything; an empty text where it may.
@@ -763,8 +770,9 @@ class Size:
                 "it has about as many coordinates as terms, or too few data, so there is nothing "
                 "to be saved (`always=True` screens all the same)"
             )
+        slow = self.seconds(solver) >= self.slow and (not self.grouped or self._osqp(solver))
         enough = (
-            self.terms >= self.least, self.seconds(solver) >= self.slow,
+            self.terms >= self.least, slow,
             self.pieces >= PIECES, self.wide >= self.broad, self.shrunk >= self.least_shrunk,
         )
         if any(enough):
@@ -839,6 +847,7 @@ class _Walk:
         self.kinds: set[str] = set()
         self.conic = False
         self.squares = False
+        self.grouped = False
         self.pieces = 0.0
         self.kinked = 0.0
         self.foreign: set[str] = set()
@@ -882,8 +891,10 @@ class _Walk:
                 self.kinds.add(name)
             for part in here.args:
                 below = 0.0
-                if name in KINKED:
-                    below = float(here.size if isinstance(here, Elementwise) else part.size)
+                if name in KINKED:  # a maximum along an axis is one term for each of its values
+                    own = isinstance(here, Elementwise) or here.size > 1
+                    below = float(here.size if own else part.size)
+                    self.grouped |= own and name == "max"
                 elif name in NORMS and here.size > 1:
                     below = float(here.size)
                 self.kinked += weight * below
@@ -931,6 +942,8 @@ class _Walk:
             least, slow = 0.0 if filled >= SMOOTH else float("inf"), float("inf")
         elif not held and 2.0 * self.kinked < terms and tall == set(variables):
             least = float("inf")  # rows of a linear program, which no loss and no slack is in
+        elif self.grouped:
+            least = float("inf")
         elif simple and not (self.squares or self.conic):
             slow = ALONE
         cones = any(v.attributes["PSD"] or v.attributes["NSD"] for v in variables.values())
@@ -942,7 +955,8 @@ class _Walk:
         if alone and not self.constrained:
             least_shrunk = SHRUNK_AGAIN if _loops_loaded() else SHRUNK_ALONE
         return Size(
-            terms, coordinates, least, slow, quadratic, pieces, wide, enough, shrunk, least_shrunk
+            terms, coordinates, least, slow, quadratic, self.grouped, pieces, wide, enough, shrunk,
+            least_shrunk,
         )
 
 

@@ -110,6 +110,15 @@ def bounded(n: int, d: int, **attributes: bool) -> Any:
     return cp.Problem(cp.Minimize(cost), [] if attributes else [w <= 1])
 
 
+def classes(n: int, d: int, k: int = 3) -> Any:
+    """The multi-class losses of Crammer and Singer."""
+    rng = np.random.default_rng(0)
+    W, Y = cp.Variable((d, k)), np.eye(k)[rng.integers(k, size=n)]
+    margins = rng.standard_normal((n, d)) @ W
+    own = cp.sum(cp.multiply(Y, margins), axis=1)
+    return cp.Problem(cp.Minimize(cp.sum_squares(W) + cp.sum(cp.max(margins + 1 - Y, axis=1) - own)))
+
+
 def smoothed(n: int, d: int) -> Any:
     B, w = np.random.default_rng(0).standard_normal((n, d)), cp.Variable(d)
     return cp.Problem(cp.Minimize(cp.norm1(B @ w - 1) + cp.sum_squares(cp.diff(w, 2))))
@@ -245,6 +254,8 @@ def test_a_small_lasso_is_taken_once_what_it_needs_is_loaded(
 def test_the_solver_that_would_solve_it_plainly_decides(solver: str, taken: bool) -> None:
     assert (measure(bounded(3000, 10)).why_not(solver) == "") is taken
     assert measure(bounded(3000, 10)).why_not("OSQP") == ""
+    assert (measure(classes(3000, 5)).why_not(solver) == "") is taken
+    assert measure(classes(3000, 5)).terms == 3000
     linear = bounded(3000, 10)
     conic = cp.Problem(linear.objective, [cp.norm(linear.variables()[0]) <= 1.0])
     assert measure(conic).why_not(solver)  # no quadratic program, and OSQP is not asked
