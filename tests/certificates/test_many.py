@@ -280,7 +280,8 @@ def test_it_shares_nothing_with_what_it_judges() -> None:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cvxscreen")
     }
     names = ("_support.compiled", "_support.threads", "_support.validation",
-             "certificates.certificate", "core.losses", "core.problem", "designs.rows", "errors")
+             "certificates.certificate", "core.losses", "core.problem", "designs.gram",
+             "designs.rows", "errors")
     assert own == {f"cvxscreen.{name}" for name in names}
 
 
