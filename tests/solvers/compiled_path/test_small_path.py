@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
+from itertools import count
 
 import numpy as np
 import pytest
@@ -239,6 +241,18 @@ def test_stretches_are_short_on_large_data() -> None:
     assert run.length(100) == 5
     run.pace = 1e9
     assert run.length(100) == 1
+
+
+def test_where_a_stretch_ends_is_counted_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stretches end at the same points on a busy machine: the same bits in every run."""
+    def lengths(clock: Iterator[float]) -> list[float]:
+        monkeypatch.setattr(small_path, "perf_counter", lambda: next(clock))
+        run = CompiledPath(cvxscreen.svm(X, Y), "certified", 1e-6)
+        return [(run.solve(GRID[k : k + 3]), run.pace)[1] for k in (0, 3)]
+
+    slow = lengths(float(k) for k in count())
+    assert slow == lengths(0.0 for _ in count())
+    assert slow[0] != slow[1]  # of the passes that the points took
 
 
 @pytest.mark.parametrize("intercept", [False, True])
