@@ -21,7 +21,7 @@ CVXPY = "cvxpy"
 SUPPLIES = {
     "cvxpy.solve": "cvxscreen.cvxpy_plugin.request:solve",
     "cvxpy.screened": "cvxscreen.cvxpy_plugin.plugin:screened_solve",
-    "cvxpy.after_failure": "cvxscreen.cvxpy_plugin.plugin:plain_after_failure",
+    "cvxpy.another_solver": "cvxscreen.cvxpy_plugin.plugin:another_solver",
     "cvxpy.solver": "cvxscreen.cvxpy_plugin.cvxpy_solver:named_cvxpy_solver",
     "cvxpy.certify": "cvxscreen.cvxpy_plugin.inspection:certify_cvxpy",
     "cvxpy.leave_one_out": "cvxscreen.cvxpy_plugin.rows_left_out:rows_left_out",

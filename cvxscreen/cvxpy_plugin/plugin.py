@@ -206,6 +206,30 @@ def plain_after_failure(
     return problem.value
 
 
+def another_solver(
+    problem: Any, request: Request, reason: str, failure: cp.error.SolverError | None = None
+) -> Any:
+    """Clarabel's answer to `problem` where CVXPY's own choice has stopped early; the better one.
+
+    Parameters
+    ----------
+    failure : SolverError, optional
+        What CVXPY's choice raised in place of an answer.
+    """
+    before = Answer.of(problem) if failure is None else None
+    try:
+        value = plain(problem, request, reason, DEFAULT)
+    except cp.error.SolverError:
+        if before is None:
+            raise
+        before.write(problem)
+        return problem.value
+    if before is not None and before.rank() < Answer.of(problem).rank():
+        before.write(problem)
+        return problem.value
+    return value
+
+
 def cvxpy_solver_of(request: Request) -> CvxpySolver:
     """The solver of CVXPY that was asked for."""
     from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver

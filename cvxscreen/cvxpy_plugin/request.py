@@ -217,21 +217,17 @@ def solve(
         return supplied("cvxpy.screened")(problem, request)
     try:
         value = plain(problem, request, useless)
-    except cp.error.SolverError:
+    except cp.error.SolverError as failure:
         if not request.leaves_choice:
             raise
-        return supplied("cvxpy.after_failure")(problem, request, useless)
-    if request.leaves_choice and problem.status in UNSURE:
-        return supplied("cvxpy.after_failure")(problem, request, useless)
+        return supplied("cvxpy.another_solver")(problem, request, useless, failure)
+    if request.leaves_choice and problem.status == cp.USER_LIMIT:
+        # OSQP stops so on hinges and absolute values with constraints from 2,000 terms on.
+        return supplied("cvxpy.another_solver")(problem, request, useless)
     if useless.endswith(OF_A_KIND):
         warn_once(useless, CALLS_BETWEEN - 1)
     return value
 
-
-UNSURE = (cp.OPTIMAL_INACCURATE, cp.INFEASIBLE_INACCURATE, cp.UNBOUNDED_INACCURATE, cp.USER_LIMIT)
-"""Statuses after which, where the user has named no solver, another one than CVXPY's choice is
-asked: OSQP stops at its limit on hinges and absolute values with constraints from 2,000 terms
-on."""
 
 ALREADY_SAID: list[str] = []
 """The reason that this process was warned about; tests that are not about the warning fill it."""

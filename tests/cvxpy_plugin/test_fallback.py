@@ -107,7 +107,7 @@ def test_where_cvxpys_choice_stops_early_another_solver_is_asked(
     monkeypatch.setattr(request, "STEP_ASIDE", True)
     plain, precise, problem = stops_early(), stops_early(), stops_early()
     plain.solve()
-    assert plain.status in request.UNSURE
+    assert plain.status == cp.USER_LIMIT
     value = problem.solve(method="screen")
     assert problem.status == cp.OPTIMAL
     assert value == pytest.approx(precise.solve(solver="CLARABEL"), rel=1e-7)
@@ -122,12 +122,17 @@ def test_where_cvxpys_choice_stops_early_another_solver_is_asked(
 def test_where_cvxpys_choice_fails_another_solver_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def failing(problem: Any, request: Any, reason: str) -> Any:
+    def failing(*_: Any) -> Any:
         raise cp.error.SolverError("no answer")
 
     monkeypatch.setattr(request, "STEP_ASIDE", True)
-    monkeypatch.setattr(request, "plain", failing)
     problem = stops_early()
+    with monkeypatch.context() as without:
+        without.setattr(request, "plain", failing)
+        without.setattr(plugin, "plain", failing)
+        with pytest.raises(cp.error.SolverError, match="no answer"):
+            problem.solve(method="screen")
+    monkeypatch.setattr(request, "plain", failing)
     problem.solve(method="screen")
     assert problem.status == cp.OPTIMAL
     with pytest.raises(cp.error.SolverError, match="no answer"):
