@@ -8,7 +8,7 @@ first compiled function is called.
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import cached_property, lru_cache, update_wrapper
 from hashlib import sha256
 from pathlib import Path
@@ -254,6 +254,28 @@ def on_disk(loop: Any) -> bool:
         return bool(index._load_index())
     except OSError:
         return False
+
+
+def waited(loop: Any) -> float:
+    """CPU seconds that earlier processes have spent without compiled code of `loop`, as noted."""
+    try:
+        return float(_notes(loop).read_text("ascii"))
+    except (OSError, ValueError):  # nothing noted, nowhere to, or half-written
+        return 0.0
+
+
+def note_waiting(loop: Any, seconds: float) -> None:
+    """Let later processes know of so many seconds, where there is a place to keep them."""
+    with suppress(OSError):
+        _notes(loop).write_text(f"{seconds:.3f}", "ascii")
+
+
+def _notes(loop: Any) -> Path:
+    """Beside what numba keeps of `loop` on disk; no file where it keeps nothing."""
+    place = getattr(_index(loop), "_index_path", None)
+    if place is None:
+        raise FileNotFoundError
+    return Path(place).with_suffix(".waited")
 
 
 def unsigned(*indices: NDArray[Any]) -> tuple[NDArray[Any], ...]:

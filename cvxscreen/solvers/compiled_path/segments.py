@@ -10,14 +10,20 @@ import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from time import perf_counter, process_time
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.compiled import ANNOUNCEMENT, import_numba, on_disk
+from cvxscreen._support.compiled import (
+    ANNOUNCEMENT,
+    import_numba,
+    note_waiting,
+    on_disk,
+    waited,
+)
 from cvxscreen._support.limits import SMALL, memory_of_machine
 from cvxscreen.certificates.many import FILLED, Certificates, PackedSlopes, certify_many
 from cvxscreen.core.closed_form import without_loss
@@ -458,7 +464,7 @@ class CompiledPath:
 
 
 class CompileClock:
-    """CPU seconds that this process has spent without code that it could compile.
+    """CPU seconds that have been spent without code that could be compiled.
 
     The rule of renting and buying: compile once as much time has been spent the slow way as
     compiling takes. Whatever comes, that is at most twice the least time in hindsight.
@@ -467,10 +473,19 @@ class CompileClock:
     ----------
     price : float
         CPU seconds that compiling takes.
+    loop : compiled function, optional
+        With it, what this process has spent is noted for later ones: programs that each wait a
+        little are to have compiled code, too, after a few runs.
     """
 
-    def __init__(self, price: float) -> None:
-        self.price, self.spent, self.pays = price, 0.0, False
+    def __init__(self, price: float, loop: Any = None) -> None:
+        self.price, self.spent, self.pays, self.loop = price, 0.0, False, loop
+        self._unsaid = 0.0
+
+    @cached_property
+    def before(self) -> float:
+        """What earlier processes have spent."""
+        return 0.0 if self.loop is None else waited(self.loop)
 
     @contextmanager
     def rent(self, coming: int = 0) -> Iterator[None]:
@@ -485,22 +500,32 @@ class CompileClock:
         finally:
             each = process_time() - ANNOUNCEMENT.seconds - began
             self.spent += each
+            self._note(each)
             self.pays = coming * each >= self.price
             if self.pays:
                 self.spent = max(self.spent, self.price)
 
+    def _note(self, seconds: float) -> None:
+        self._unsaid += seconds
+        if self.loop is not None and self._unsaid >= WORTH_A_NOTE:
+            note_waiting(self.loop, self.before + self.spent)
+            self._unsaid = 0.0
+
     @property
     def due(self) -> bool:
         """Whether to compile now."""
-        return self.spent >= self.price
+        return self.spent >= self.price or self.before + self.spent >= self.price
 
 
-PARTS = CompileClock(5.0)
+WORTH_A_NOTE = 0.05
+"""CPU seconds from which on they are written down, which takes less than a thousandth of them."""
+
+PARTS = CompileClock(5.0, newton)
 """Of `newton` and the other parts of the loop, against the ordinary loop of screening.
 
 Measured on a fresh cache: 4 and 3 CPU seconds, each bought in a call of its own."""
 
-LOOP = CompileClock(2.5)
+LOOP = CompileClock(2.5, loops.follow_path)
 """Of `follow_path`, against the same loop uncompiled over compiled parts. Measured: 2.5 to 3."""
 
 

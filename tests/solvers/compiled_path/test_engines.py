@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +13,7 @@ import scipy.sparse as sp
 from strategies import LOSSES, Case, build
 
 import cvxscreen
+from cvxscreen._support import compiled as compiled_support
 from cvxscreen.core.problem import Problem
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.paths import path as path_run
@@ -162,6 +164,32 @@ def test_what_is_compiled_meanwhile_is_no_rent(monkeypatch: pytest.MonkeyPatch) 
     with clock.rent(coming=60):
         now[0] += 0.1
     assert clock.pays
+
+
+def test_programs_that_each_wait_a_little_have_compiled_code_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one process has waited is noted beside numba's own files, and counts in the next."""
+    place = SimpleNamespace(_index_path=str(tmp_path / "loop.nbi"))
+    monkeypatch.setattr(compiled_support, "_index", lambda loop: place)
+    now = [0.0]
+    monkeypatch.setattr(segments, "process_time", lambda: now[0])
+    monkeypatch.setattr(segments, "ANNOUNCEMENT", SimpleNamespace(seconds=0.0))
+    for process in range(3):
+        clock = CompileClock(5.0, loop=object())
+        assert clock.before == pytest.approx(2.0 * process)
+        assert not clock.due
+        with clock.rent():
+            now[0] += 2.0
+    assert clock.due
+    assert CompileClock(5.0, loop=object()).due
+    (tmp_path / "loop.waited").write_text("half a num")
+    assert not CompileClock(5.0, loop=object()).due
+    monkeypatch.setattr(compiled_support, "_index", lambda loop: None)  # nothing can be kept
+    clock = CompileClock(5.0, loop=object())
+    with clock.rent():
+        now[0] += 6.0
+    assert clock.due
 
 
 def test_the_cold_first_point_does_not_say_what_the_others_cost(
