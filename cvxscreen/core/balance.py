@@ -212,6 +212,45 @@ def _repaired(problem: Problem, theta: Array, target: Array) -> tuple[Array, boo
     return theta, bool((np.abs(residual) <= rounding).all())
 
 
+def balance_with_multipliers(
+    problem: Problem, theta: Array, mu: Array, linear: Array
+) -> tuple[Array, Array]:
+    """Slopes and multipliers near `theta` and `mu` with ``A' theta - F' mu = -linear`` where free.
+
+    Slopes strictly inside their boxes move, and multipliers of equalities and of inequalities that
+    press; the least that does it. What does not come nearer is left as it was.
+
+    Parameters
+    ----------
+    theta : array, shape (n,)
+    mu : array, shape (k,)
+        Of the side constraints, in the dual cone.
+    linear : array, shape (d,)
+        The slope of everything else at the point.
+    """
+    side, free = problem.side, problem.quadratic.free
+    if side is None or not free.any():
+        return theta, mu
+    terms, _ = _movable(problem, theta, 4 * int(free.sum()))
+    pressing = np.concatenate([
+        np.arange(rows.start, rows.stop)[slice(None) if kind == "zero" else mu[rows] > 0]
+        for kind, _, rows in side.blocks() if kind in ("zero", "nonneg")
+    ] or [np.zeros(0, dtype=np.intp)])
+    residual = (problem.design.adjoint(theta) - side.adjoint(mu) + linear)[free]
+    columns = np.vstack([_free_rows(problem, terms), -side.matrix[pressing].toarray()[:, free]])
+    if not len(columns):
+        return theta, mu
+    step = np.linalg.lstsq(columns.T, -residual, rcond=None)[0]
+    moved, pressed = theta.copy(), mu.copy()
+    losses = problem.losses
+    moved[terms] = np.clip(theta[terms] + step[: len(terms)], losses.lo[terms], losses.hi[terms])
+    pressed[pressing] += step[len(terms):]
+    pressed = side.project_dual(pressed)
+    left = (problem.design.adjoint(moved) - side.adjoint(pressed) + linear)[free]
+    nearer = float(np.linalg.norm(left)) < float(np.linalg.norm(residual))
+    return (moved, pressed) if nearer else (theta, mu)
+
+
 def _polish(problem: Problem, theta: Array, target: Array, ease: Array) -> Array:
     """Remove the last residual of `balance` on a few coordinates well inside the box."""
     losses, columns = problem.losses, problem.free_columns

@@ -18,7 +18,8 @@ import numpy as np
 
 from cvxscreen._support.limits import ITERATIONS, TIME, Limits
 from cvxscreen.certificates.certificate import certify
-from cvxscreen.core.balance import balance
+from cvxscreen.core.balance import balance, balance_with_multipliers
+from cvxscreen.core.duality import linear_at
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin import request as from_outside
 from cvxscreen.cvxpy_plugin.answer import (
@@ -425,11 +426,17 @@ def _screened(recognition: Recognition, request: Request, recognised: float) -> 
     store_solution(recognition.standard.canonical.original, LastSolution.of(solution))
     began = perf_counter()
     theta, problem = solution.theta, solution.problem
-    if proof.residual > UNBALANCED * (1.0 + abs(solution.value)) and problem.side is None:
+    mu = solution.multipliers
+    if proof.residual > UNBALANCED * (1.0 + abs(solution.value)):
         # The certificate knows that balanced slopes are near; the dual values are to be such.
-        margins = problem.design.forward(solution.x)
-        theta = balance(problem, theta, problem.linear[problem.quadratic.free], margins)
-    restored = restore(recognition, solution.x, theta, solution.multipliers)
+        if problem.side is None:
+            margins = problem.design.forward(solution.x)
+            theta = balance(problem, theta, problem.linear[problem.quadratic.free], margins)
+        else:
+            near = balance_with_multipliers(problem, theta, mu, linear_at(problem, solution.x))
+            if certify(problem, solution.x, *near, tol=max(request.tol, proof.relative_gap)).ok:
+                theta, mu = near
+    restored = restore(recognition, solution.x, theta, mu)
     stats = None if last is None else last.solver_stats
     name = BUILTIN.lower() if stats is None else stats.solver_name
     report = make_report(solution, request, name, recognised, perf_counter() - began)

@@ -6,9 +6,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from cvxscreen._support.rounding import UNIT
 from cvxscreen.core import balance as module
+from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
@@ -145,3 +147,40 @@ def test_what_is_left_over_is_charged_by_the_cheapest_term_with_room() -> None:
     stuck = np.array([-0.5, 0.0, -1.0])  # only the first can rise, for three times as much
     cost = module.imbalance_cost(problem, stuck, residual, np.zeros(1), np.zeros(1), reach)
     assert cost == pytest.approx(0.25 * 3.0, rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_multipliers_take_up_what_slopes_alone_cannot(seed: int) -> None:
+    """One slope inside its box and two coordinates out of balance: the equality's moves, too."""
+    rng = np.random.default_rng(seed)
+    n, d = 6, 2
+    A = rng.standard_normal((n, d))
+    losses = Losses(rng.standard_normal(n), 0.0, 0.0, np.zeros(n), np.ones(n))
+    side = SideConstraints(
+        sp.csr_matrix([[1.0, 2.0], [1.0, -1.0], [0.0, 1.0]]), np.array([-1.0, 3.0, 2.0]),
+        (("zero", 1), ("nonneg", 2)),
+    )
+    theta = np.array([0.0, 1.0, 0.5, 1.0, 0.0, 1.0])
+    mu = np.array([0.7, 0.0, 0.2])
+    linear = side.adjoint(mu) - A.T @ theta
+    problem = Problem(Rows(A), losses, Quadratic(np.zeros(d)), linear, side=side)
+    off, wrong = theta.copy(), mu.copy()
+    off[2], wrong[0] = 0.45, 0.6
+    moved, pressed = module.balance_with_multipliers(problem, off, wrong, linear)
+    left = A.T @ moved - side.adjoint(pressed) + linear
+    assert np.abs(left).max() <= 1e-12
+    np.testing.assert_array_equal(np.delete(moved, 2), np.delete(theta, 2))  # at their ends
+    assert 0.0 <= moved[2] <= 1.0
+    assert pressed[1] == 0.0  # does not press
+    assert pressed[2] >= 0.0
+    assert (off[2], wrong[0]) == (0.45, 0.6)  # what was given is as it was
+
+
+def test_what_cannot_come_nearer_stays() -> None:
+    """Every slope at its end and no multiplier that may move."""
+    A = np.array([[1.0], [2.0]])
+    losses = Losses(np.zeros(2), 0.0, 0.0, np.zeros(2), np.ones(2))
+    side = SideConstraints(sp.csr_matrix([[1.0]]), np.array([1.0]), (("nonneg", 1),))
+    problem = Problem(Rows(A), losses, Quadratic(np.zeros(1)), np.zeros(1), side=side)
+    theta, mu = np.array([1.0, 0.0]), np.zeros(1)
+    assert module.balance_with_multipliers(problem, theta, mu, np.zeros(1)) == (theta, mu)
