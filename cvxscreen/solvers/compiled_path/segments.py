@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from cvxscreen._support.compiled import (
     ANNOUNCEMENT,
     import_numba,
+    not_imported,
     note_waiting,
     on_disk,
     waited,
@@ -507,14 +508,18 @@ class CompileClock:
 
     def _note(self, seconds: float) -> None:
         self._unsaid += seconds
-        if self.loop is not None and self._unsaid >= WORTH_A_NOTE:
+        if self._unsaid < WORTH_A_NOTE or not_imported():  # numba knows where, and is not awaited
+            return
+        if self.loop is not None:
             note_waiting(self.loop, self.before + self.spent)
             self._unsaid = 0.0
 
     @property
     def due(self) -> bool:
         """Whether to compile now."""
-        return self.spent >= self.price or self.before + self.spent >= self.price
+        if self.spent >= self.price:
+            return True
+        return not not_imported() and self.before + self.spent >= self.price
 
 
 WORTH_A_NOTE = 0.05
