@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import cvxpy as cp
@@ -53,7 +54,9 @@ LEFT = {
     "no least value": cp.sum_largest(cp.maximum(e, 2 * e), K),
     "two arguments": cp.sum_largest(cp.maximum(e, m), K),
     "squares": cp.sum_largest(cp.square(e), K),
-    "by columns": cp.sum(cp.sum_largest(cp.abs(cp.reshape(e, (N // 2, 2), order="F")), 3, axis=0)),
+    **({"by columns": cp.sum(cp.sum_largest(
+        cp.abs(cp.reshape(e, (N // 2, 2), order="F")), 3, axis=0
+    ))} if "axis" in signature(cp.sum_largest).parameters else {}),  # since CVXPY 1.9
     "a parameter": cp.sum_largest(cp.pos(cp.abs(e) - cp.Parameter(value=0.3)), K),
     "no such sum": cp.norm1(e),
 }
