@@ -623,7 +623,8 @@ def _find_largest(expr: Any, anew: dict[int, Any]) -> bool:
 def _largest_of_lines(expr: Any) -> Any:
     """See `with_largest_of_lines`."""
     losses, k = expr.args[0], expr.k
-    if expr.axis is not None or k > losses.size or losses.is_affine():
+    axis = getattr(expr, "axis", None)  # none before CVXPY 1.9
+    if axis is not None or k > losses.size or losses.is_affine():
         raise _Other
     lines = _lines(losses)
     if _parameters_outside(losses, lines.argument):  # slopes and heights are read once for all
