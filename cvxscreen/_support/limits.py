@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from threading import Lock, Thread, current_thread
 from time import perf_counter
-from types import TracebackType
 from typing import Any
 
 from cvxscreen._support.validation import flag, number, whole
@@ -112,12 +111,7 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()
 
@@ -152,22 +146,16 @@ class OneBlasThread:
             if self._owner is None:
                 self._owner = current_thread()
                 self._limiter = blas_libraries().limit(limits=1, user_api="blas")
-                self._limiter.__enter__()
             self._depth += self._owner is current_thread()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             if self._owner is not current_thread():
                 return
             self._depth -= 1
             if not self._depth:
                 self._owner = None
-                self._limiter.__exit__(kind, error, trace)
+                self._limiter.restore_original_limits()
 
 
 @cache
@@ -180,6 +168,15 @@ def blas_libraries() -> Any:
 
 ONE_BLAS_THREAD = OneBlasThread()
 """The only one: it knows who has set the number of the whole process."""
+FEW_ENTRIES = 50_000
+"""Entries of the data up to which BLAS is left alone: it takes one thread anyway, and to find its
+libraries takes some 5 ms once. With two threads on two busy cores 2,000 x 50 entries took twice the
+CPU seconds, 20,000 x 50 and 5,000 x 300 10 to 30 times, 3,000 x 1,500 three times."""
+
+
+def blas_threads(entries: int) -> AbstractContextManager[None]:
+    """What to go through so many entries in, over and over: `ONE_BLAS_THREAD`, if they are many."""
+    return nullcontext() if entries <= FEW_ENTRIES else ONE_BLAS_THREAD
 
 
 # -- memory ----------------------------------------------------------------------------------------

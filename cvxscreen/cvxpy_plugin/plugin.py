@@ -8,6 +8,7 @@ CVXPY's.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from time import perf_counter, thread_time
@@ -183,12 +184,30 @@ def plain_after_failure(
     """
     named = not (request.builtin or request.solver is None)
     first = chosen_solver(None, request.options)
-    answers = [] if screened is None else [screened]
     if screened is not None:  # CVXPY compiles some atoms by the values that variables have
         for variable in problem.variables():
             variable.save_value(None)
+    solvers = [None] if named or first is None else [first, None]
+    return best_plain(problem, request, reason, screened, solvers)
+
+
+def best_plain(
+    problem: Any, request: Request, reason: str, before: Answer | None, solvers: Sequence[Any]
+) -> Any:
+    """Solve `problem` plainly by one solver after the other until one calls it optimal.
+
+    The best of the answers, that of `before` with them, is what the problem has afterwards.
+
+    Parameters
+    ----------
+    before : Answer or None
+        What there is to compare with.
+    solvers : sequence
+        As `plain` takes them: None for the one that was asked for.
+    """
+    answers = [] if before is None else [before]
     failures: list[cp.error.SolverError] = []
-    for solver in [None] if named or first is None else [first, None]:
+    for solver in solvers:
         try:
             value = plain(problem, request, reason, solver)
         except cp.error.SolverError as error:
@@ -202,7 +221,7 @@ def plain_after_failure(
     if not answers:
         raise failures[-1]
     best = min(answers, key=Answer.rank)
-    if best is screened or best.solution is not problem.solution:
+    if best is before or best.solution is not problem.solution:
         best.write(problem)
     return problem.value
 
@@ -218,17 +237,7 @@ def another_solver(
         What CVXPY's choice raised in place of an answer.
     """
     before = Answer.of(problem) if failure is None else None
-    try:
-        value = plain(problem, request, reason, DEFAULT)
-    except cp.error.SolverError:
-        if before is None:
-            raise
-        before.write(problem)
-        return problem.value
-    if before is not None and before.rank() < Answer.of(problem).rank():
-        before.write(problem)
-        return problem.value
-    return value
+    return best_plain(problem, request, reason, before, [DEFAULT])
 
 
 def cvxpy_solver_of(request: Request) -> CvxpySolver:

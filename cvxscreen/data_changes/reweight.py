@@ -31,7 +31,6 @@ from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.screening.reduction import Verdict, judge
 from cvxscreen.solvers.solution import Solution
-from cvxscreen.solvers.streamed import is_chunked
 
 Array = NDArray[np.float64]
 
@@ -47,7 +46,7 @@ def accepted(solution: Any) -> Problem:
     """
     one_of("solution", solution, Solution, "what `solve` returned for a problem of terms is needed")
     problem = solution.problem
-    if is_chunked(problem):
+    if problem.design.streamed:
         raise InvalidInput("`solution` is over data in chunks; terms are left out in memory only.")
     if problem.pure_l1:
         raise InvalidInput(

@@ -31,7 +31,9 @@ from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.columns import few_entries, narrowed
 from cvxscreen.errors import InvalidInput, UnsafeEvidence
 
-__all__ = ["Evidence", "Prediction", "Screening", "Selection", "Verdict", "judge"]
+__all__ = [
+    "Evidence", "Prediction", "Screening", "Selection", "Verdict", "judge", "with_features",
+]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -235,11 +237,19 @@ class KnownSlopes:
 
     def adjoint(self, problem: Problem, slopes: Array) -> Array:
         """``A' slopes`` by the rows where they differ, or by a pass where those are many."""
-        other = np.flatnonzero(slopes != self.theta)
-        if len(other) > SHARE * problem.n:
-            return problem.design.adjoint(slopes)
-        step = (slopes - self.theta)[other]
-        return self.At_theta + problem.design.take_rows(other).adjoint(step)
+        moved = _moved(problem, self.theta, slopes)
+        return problem.design.adjoint(slopes) if moved is None else self.At_theta + moved[2]
+
+
+def _moved(
+    problem: Problem, theta: Array, slopes: Array
+) -> tuple[NDArray[np.intp], Array, Array] | None:
+    """Rows at which `slopes` differ from `theta`, by how much, ``A'`` of it; None if at many."""
+    other = np.flatnonzero(slopes != theta)
+    if len(other) > SHARE * problem.n:
+        return None
+    step = (slopes - theta)[other]
+    return other, step, problem.design.take_rows(other).adjoint(step)
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,8 +325,8 @@ class Selection:
         features = self.features(problem)
         if len(features) < problem.d:
             if self._rows_first(problem, features):
-                return _narrowed(Selection(codes).reduce(problem), features)
-            return Selection(codes).reduce(_narrowed(problem, features))
+                return with_features(Selection(codes).reduce(problem), features)
+            return Selection(codes).reduce(with_features(problem, features))
         if len(self.kept) == problem.n:
             return problem
         losses, free = problem.losses, problem.quadratic.free
@@ -414,10 +424,9 @@ def _adjoint(
         return near.adjoint(problem, slopes), float("inf")
     factor = problem.design.adjoint_factor + gamma(4)
     if near is not None and near.problem is problem and not problem.quadratic.free.any():
-        other = np.flatnonzero(slopes != near.theta)
-        if len(other) <= SHARE * problem.n:
-            step = (slopes - near.theta)[other]
-            moved = problem.design.take_rows(other).adjoint(step)
+        found = _moved(problem, near.theta, slopes)
+        if found is not None:
+            other, step, moved = found
             rounding = 2.0 * factor * float(np.abs(step) @ problem.rounding_norms[other])
             rounding += near.dual_error + gamma(4) * problem.quadratic.dual_reach(
                 np.abs(near.At_theta) + np.abs(moved)
@@ -441,7 +450,7 @@ def _solution_bound(problem: Problem) -> float:
     )
 
 
-def _narrowed(problem: Problem, features: NDArray[np.intp]) -> Problem:
+def with_features(problem: Problem, features: NDArray[np.intp]) -> Problem:
     """`problem` with all features but these put to 0."""
     if problem.side is not None or not isinstance(problem.quadratic, Quadratic):
         raise InvalidInput("only features without side constraints and kernels can be dropped.")

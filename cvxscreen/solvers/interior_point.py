@@ -30,7 +30,6 @@ taken where its gap is smaller. From a start that is already on the right face n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -41,15 +40,15 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from cvxscreen._support.limits import ONE_BLAS_THREAD, UNLIMITED, Limits
+from cvxscreen._support.limits import UNLIMITED, Limits, blas_threads
 from cvxscreen._support.rounding import UNIT
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import FIELDS, Losses
 from cvxscreen.core.penalty import L1, NonNegative
 from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.designs.columns import narrowed
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
+from cvxscreen.screening.reduction import with_features
 from cvxscreen.solvers.interface import SolverTraits, Start, SubproblemResult, SubproblemSolver
 
 Array = NDArray[np.float64]
@@ -57,10 +56,6 @@ Mask = NDArray[np.bool_]
 
 MOST_COORDINATES = 2000
 """Coordinates up to which the matrix of the normal equations is formed."""
-FEW_ENTRIES = 50_000
-"""Entries of the data up to which BLAS is left alone: it takes one thread anyway, and to find its
-libraries takes some 5 ms once. With two threads on two busy cores 2,000 x 50 entries took twice the
-CPU seconds, 20,000 x 50 and 5,000 x 300 10 to 30 times, 3,000 x 1,500 three times."""
 LINEAR = ("zero", "nonneg")
 """Kinds of side constraints that become terms and equalities."""
 TO_BOUNDARY = 0.99
@@ -138,11 +133,6 @@ def unfit(problem: Problem) -> str:
     return ""
 
 
-def threads_of(problem: Problem) -> AbstractContextManager[None]:
-    """What to solve `problem` in: one thread for BLAS, whose threads would wait for each other."""
-    return nullcontext() if problem.n * problem.d <= FEW_ENTRIES else ONE_BLAS_THREAD
-
-
 @dataclass(frozen=True)
 class InteriorPoint(SubproblemSolver):
     """The built-in solver for many terms in few coordinates, with linear side constraints or none.
@@ -184,7 +174,7 @@ class InteriorPoint(SubproblemSolver):
             )
         run = _Run(_Terms.of(problem), target)
         # Of a perfect fit weights have no end.
-        with threads_of(problem), np.errstate(over="ignore", invalid="ignore"):
+        with blas_threads(problem.n * problem.d), np.errstate(over="ignore", invalid="ignore"):
             status = self._follow(run, start)
         info = {"steps": run.steps, "passes": run.terms.passes, "gap": run.gap, "face": run.on_face}
         if status in ("infeasible", "unbounded"):
@@ -433,6 +423,8 @@ class _Terms:
 
         A helper of a norm, ``t_j >= |x_j|``, is about as large as what it bounds.
         """
+        if not self.own.shape[0]:
+            return unit
         unseen = (self.problem.column_sizes == 0) & ~self.quadratic().any(axis=0)
         sizes = abs(self.own).tocoo()
         given, unit = unit, np.where(unseen, 0.0, unit)
@@ -1518,7 +1510,7 @@ def _over_all(
     terms.constants = np.array([budget.constant for budget in budgets])
     steps = 0
     try:
-        with threads_of(whole), np.errstate(all="ignore"):
+        with blas_threads(whole.n * whole.d), np.errstate(all="ignore"):
             path = _Path(terms)
             while path.estimate() > BUDGET_GAP * path.size() and steps < max_steps:
                 if limits.spent(1) or not path.advance() > SHORT:
@@ -1607,7 +1599,8 @@ def _over_columns(
         keep, rows = np.ones(objective.d, dtype=bool), np.ones(len(side.offset), dtype=bool)
         keep[columns.at[~used]], rows[columns.rows[~used]] = False, False
         features = np.flatnonzero(keep)
-        small = [_with_columns(part, features) for part in (objective, *budgets)]
+        bare = [replace(part, side=None, layout=None) for part in (objective, *budgets)]
+        small = [with_features(part, features) for part in bare]
         small[0] = replace(small[0], side=_with_rows(side, rows, features))
         found = _over_all(small[0], small[1:], limits, min(max_steps, COLUMN_STEPS))
         if found is None:
@@ -1651,17 +1644,6 @@ def _reduced_costs(
         parts.append(-objective.side.adjoint(multipliers))
     every = np.array(parts)[:, columns.at] / columns.entries
     return every.sum(axis=0), np.abs(every).sum(axis=0)
-
-
-def _with_columns(part: Problem, features: NDArray[np.intp]) -> Problem:
-    """`part` without side constraints, with all coordinates but these left out."""
-    quadratic = part.quadratic
-    if not isinstance(quadratic, Quadratic):
-        raise InvalidInput("the objective's squares are no matrix.")
-    return replace(
-        part, design=narrowed(part.design, features), quadratic=quadratic.take(features),
-        linear=part.linear[features], side=None, layout=None,
-    )
 
 
 def _with_rows(side: SideConstraints, rows: Mask, features: NDArray[np.intp]) -> SideConstraints:

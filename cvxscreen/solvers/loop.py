@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from cvxscreen._support.limits import blas_threads
 from cvxscreen._support.validation import MODES, check_request
 from cvxscreen.bounds import Bound, default_bounds
 from cvxscreen.core.penalty import L1
@@ -35,7 +36,6 @@ from cvxscreen.solvers.interface import (
     SubproblemResult,
     SubproblemSolver,
 )
-from cvxscreen.solvers.interior_point import threads_of
 from cvxscreen.solvers.registry import builtin_solver, builtin_takes, pilot_gap
 from cvxscreen.solvers.relaxation import ProximalSteps, ScreenedRelaxation
 from cvxscreen.solvers.rows import ScreenedRows
@@ -45,7 +45,6 @@ from cvxscreen.solvers.rows_and_columns import (
 )
 from cvxscreen.solvers.screened import A, L, P, ProblemInMemory, R, S, ScreenedProblem, Times
 from cvxscreen.solvers.solution import Round, Solution
-from cvxscreen.solvers.streamed import ScreenedChunks, is_chunked
 
 __all__ = ["SubproblemSolver", "SubproblemResult", "MODES", "Start", "run", "solve_screened"]
 
@@ -115,7 +114,9 @@ def solve_screened(
     check_request(mode, tol)
     began = perf_counter()
     solver: SubproblemSolver = builtin_solver(problem) if inner is None else inner
-    if is_chunked(problem):
+    if problem.design.streamed:
+        from cvxscreen.solvers.streamed import ScreenedChunks
+
         chunks = ScreenedChunks(problem, solver, mode, tol, bounds, on_round)
         chunks.begin(start, solve_screened)
         with np.errstate(invalid="ignore"):  # a parabola has no end, nor need it touch an intercept
@@ -141,7 +142,7 @@ def solve_screened(
         kind = ProvenRowsAndColumns if mode == "safe" else PredictedRowsAndColumns
     screened: ProblemInMemory[Any, Any, Any, Any, Any]
     screened = kind(problem, solver, mode, tol, bounds, on_round)
-    with threads_of(problem) if problem.without_curvature else nullcontext():
+    with blas_threads(problem.n * problem.d) if problem.without_curvature else nullcontext():
         screened.begin(start, solve_screened)
         run(screened)
         return screened.solution(began)

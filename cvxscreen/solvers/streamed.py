@@ -34,7 +34,7 @@ from cvxscreen.core.duality import Point, dual_feasible
 from cvxscreen.core.losses import FIELDS, Losses, LossTerms, Piece
 from cvxscreen.core.problem import Problem
 from cvxscreen.core.streamed import Slopes, Unit, in_chunks
-from cvxscreen.designs.chunks import Chunk, Chunks, Listed, Sample, entries
+from cvxscreen.designs.chunks import Chunk, Listed, Sample, entries
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.screening.reduction import FOLD_LIMIT
@@ -741,11 +741,6 @@ FAILED = 0.1
 was not solved, was unbounded."""
 LEAST = 400
 """Terms that are kept in any case."""
-
-
-def is_chunked(problem: Problem) -> bool:
-    """Whether the data of `problem` come in chunks."""
-    return isinstance(problem.design, Chunks)
 
 
 class Judged(NamedTuple):

@@ -90,6 +90,11 @@ def test_an_answer_without_certificate_is_solved_again() -> None:
     assert "not certified" in report.reason
 
 
+def failing(*_: Any) -> Any:
+    """A solver that gives up."""
+    raise cp.error.SolverError("no answer")
+
+
 def stops_early(n: int = 1200) -> Any:
     """A small problem at which OSQP, CVXPY's choice, stops at its limit of iterations."""
     rng = np.random.default_rng(1)
@@ -122,9 +127,6 @@ def test_where_cvxpys_choice_stops_early_another_solver_is_asked(
 def test_where_cvxpys_choice_fails_another_solver_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def failing(*_: Any) -> Any:
-        raise cp.error.SolverError("no answer")
-
     monkeypatch.setattr(request, "STEP_ASIDE", True)
     problem = stops_early()
     with monkeypatch.context() as without:
@@ -143,9 +145,6 @@ def test_where_cvxpys_choice_fails_another_solver_is_asked(
 def test_the_screened_answer_stays_where_the_plain_one_is_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def failing(*_: Any) -> Any:
-        raise cp.error.SolverError("no answer")
-
     monkeypatch.setattr(plugin, "plain", failing)
     problem, truth = svm(bounded=True), svm(bounded=True)
     value = problem.solve(method="screen", tol=1e-15)

@@ -65,6 +65,7 @@ LATE = {
     ("cvxscreen.cvxpy_plugin.plugin", "cvxscreen.cvxpy_plugin.composite"),
     ("cvxscreen.cvxpy_plugin.plugin", "cvxscreen.cvxpy_plugin.cvxpy_solver"),
     ("cvxscreen.cvxpy_plugin.plugin", "cvxscreen.solvers.loop"),
+    ("cvxscreen.solvers.loop", "cvxscreen.solvers.streamed"),
     ("cvxscreen.solvers.solve", "cvxscreen.solvers.dual_coordinate_descent"),
     ("cvxscreen.solvers.solve", "cvxscreen.solvers.loop"),
     ("cvxscreen.solvers.solve", "cvxscreen.solvers.metric.solver"),

@@ -19,7 +19,7 @@ from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.columns import OFTEN, by_columns, by_rows, column_counts, entries, narrowed
 from cvxscreen.designs.rows import Rows
-from cvxscreen.screening.reduction import Selection, _narrowed, judge
+from cvxscreen.screening.reduction import Selection, judge, with_features
 from cvxscreen.solvers import rows_and_columns
 from cvxscreen.solvers.apg import Apg, Momentum
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver
@@ -551,7 +551,7 @@ def test_rows_before_columns_or_after(turned: bool, share: float) -> None:
     if turned:
         by_columns(problem.design)
     first = selection.reduce(problem)
-    other = Selection(codes).reduce(_narrowed(problem, features))
+    other = Selection(codes).reduce(with_features(problem, features))
     assert first.design.shape == other.design.shape == (kept.sum(), len(features))
     np.testing.assert_array_equal(first.design.dense(), other.design.dense())
     np.testing.assert_allclose(first.linear, other.linear, rtol=0, atol=1e-12)
