@@ -197,7 +197,7 @@ def test_multipliers_of_what_was_built_are_restored(name: str) -> None:
     multipliers = found.multipliers(z, theta, side)
     assert np.abs(found.residual(z, multipliers)).max() <= 1e-6
     rows = found.standard.rows.values(z)
-    bounds = found.standard.kinds() == "nonneg"
+    bounds = found.standard.inside("nonneg")
     if bounds.any():
         assert rows[bounds].min() >= -1e-8
         assert multipliers[bounds].min() >= -1e-8

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, rows_of, without
+from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, picked, rows_of, without
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 from cvxscreen.errors import NotScreenable
 
@@ -104,7 +104,7 @@ class Terms:
     ) -> Index:
         """Append terms; returns their positions."""
         first, count = sum(len(part) for part in self.numbers), weights.shape[0]
-        table = np.zeros((count, 5))
+        table = np.zeros((count, 5), order="F")  # written, and read, by columns
         for position, column in enumerate((b, e, q, lo, hi)):
             table[:, position] = column
         self.weights.append(weights)
@@ -115,7 +115,8 @@ class Terms:
         """All arguments, shape (n, m), and all numbers, shape (n, 5)."""
         if not self.numbers:
             return sp.csr_array((0, rows)), np.zeros((0, 5))
-        whole = sp.csr_array(sp.vstack(self.weights, format="csr"))
+        parts = self.weights
+        whole = parts[0] if len(parts) == 1 else sp.csr_array(sp.vstack(parts, format="csr"))
         return whole, np.concatenate(self.numbers)
 
 
@@ -358,7 +359,7 @@ def _count(draft: Draft) -> ColumnCounts:
         seen = (occurs + indirect)[found.columns] > 0
         indirect += abs(found.needs).T @ seen.astype(np.float64)
     for weights in draft.terms.weights:
-        indirect[sp.csr_array(weights @ sparse).indices] = 1.0
+        indirect[picked(weights, sparse).indices] = 1.0
     return ColumnCounts(
         zero=zero,
         cone=cone,

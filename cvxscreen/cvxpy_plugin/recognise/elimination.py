@@ -29,7 +29,7 @@ from cvxscreen.cvxpy_plugin.recognise.draft import (
     count_columns,
     stationarity,
 )
-from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, cleared, consecutive, diagonal, without
+from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, cleared, diagonal, picked, without
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 from cvxscreen.errors import NotScreenable
 
@@ -134,8 +134,11 @@ def _substitute(draft: Draft, found: Elimination) -> None:
 
 def find_split_variables(draft: Draft) -> SplitVariables:
     """Equality rows of this shape."""
-    standard, tally = draft.standard, count_columns(draft)
-    rows = np.flatnonzero((standard.kinds() == "zero") & ~draft.used_rows)
+    standard = draft.standard
+    rows = np.flatnonzero(standard.inside("zero") & ~draft.used_rows)
+    if not len(rows):
+        return SplitVariables(*np.zeros((3, 0), dtype=np.intp))
+    tally = count_columns(draft)
     block = sp.coo_array(standard.rows.sparse[rows])
     alone = (tally.zero == 1) & (tally.cone == 0) & ~tally.data & ~draft.eliminated & ~tally.crossed
     alone &= tally.arguments == 0
@@ -313,9 +316,7 @@ def minimise_out(
     done = False
     for rule in (_squared, _boxed):
         whole = draft.standard.rows.sparse
-        run = consecutive(weights)
-        inside = whole[run] if run is not None else weights @ whole
-        inside = without(inside, np.flatnonzero(draft.eliminated))
+        inside = without(picked(weights, whole), np.flatnonzero(draft.eliminated))
         uses = np.bincount(inside.indices, minlength=len(linear))
         tally = count_columns(draft)
         free = (uses == 1) & ~draft.eliminated & ~tally.dense & ~tally.crossed & (linear == 0)
@@ -664,7 +665,7 @@ def keep_squared_residuals(draft: Draft) -> None:
 def _defined(draft: Draft, tally: ColumnCounts) -> tuple[Index, Index, Array]:
     """Squared columns that one row of data defines and that occur nowhere else."""
     standard = draft.standard
-    rows = np.flatnonzero((standard.kinds() == "zero") & ~draft.used_rows)
+    rows = np.flatnonzero(standard.inside("zero") & ~draft.used_rows)
     private = (tally.zero == 1) & (tally.positive + tally.negative + tally.cone == 0)
     private &= ~tally.data & ~tally.crossed & (tally.square > 0) & ~draft.eliminated
     if not (len(rows) and private.any()):
@@ -693,7 +694,7 @@ def _beside_l1_norm(draft: Draft, tally: ColumnCounts, mine: Mask) -> bool:
     standard = draft.standard
     if standard.canonical.groups:
         return False
-    others = ~mine & ~draft.used_rows & (standard.kinds() != "nonneg")
+    others = ~mine & ~draft.used_rows & ~standard.inside("nonneg")
     if (others & (standard.rows.counts() > 2)).any():
         return False
     inside = sp.csr_array(draft.inequalities @ standard.rows.sparse)

@@ -160,15 +160,24 @@ def broadcast_positions(arg: Any, shape: tuple[int, ...]) -> NDArray[np.intp]:
     return np.broadcast_to(ladder, shape).flatten(order="F")
 
 
+def _broadcast(arg: Any, shape: tuple[int, ...]) -> Affine:
+    """The numbers of `arg`, broadcast to `shape`."""
+    part = read_affine(arg)
+    if arg.shape == shape:
+        return part
+    index = broadcast_positions(arg, shape)
+    return part.map(lambda block: take_rows(block, index), part.constant[index])
+
+
 def _add(expr: Any) -> Affine:
     total: dict[int, list[tuple[int, Matrix]]] = {}
     constant = np.zeros(expr.size)
     sums: dict[int, Matrix] = {}
     for arg in expr.args:
-        part, index = read_affine(arg), broadcast_positions(arg, expr.shape)
-        constant += part.constant[index]
+        part = _broadcast(arg, expr.shape)
+        constant += part.constant
         for key, block in part.blocks.items():
-            total.setdefault(key, []).append((0, take_rows(block, index)))
+            total.setdefault(key, []).append((0, block))
     for key, parts in total.items():
         if len(parts) > 2 and not any(isinstance(p, Diagonal) for _, p in parts):
             sums[key] = stack(parts, expr.size, parts[0][1].shape[1])
@@ -192,26 +201,20 @@ def _multiply(expr: Any) -> Affine | None:
         return None
     value = factor.value
     value = value.toarray() if sp.issparse(value) else np.asarray(value, dtype=np.float64)
-    scale = np.broadcast_to(value, expr.shape).flatten(order="F").astype(np.float64)
+    scale = flat(np.broadcast_to(value, expr.shape), expr.size)
     if not scale.any() and not other.is_affine():  # a weight of 0 makes whatever it weighs affine
         return Affine({}, np.zeros(expr.size))
-    part, index = read_affine(other), broadcast_positions(other, expr.shape)
-    return part.map(
-        lambda block: scale_rows(take_rows(block, index), scale),
-        part.constant[index] * scale,
-    )
+    part = _broadcast(other, expr.shape)
+    return part.map(lambda block: scale_rows(block, scale), part.constant * scale)
 
 
 def _divide(expr: Any) -> Affine | None:
     if not expr.args[1].is_constant():
         return None
     value = np.asarray(expr.args[1].value, dtype=np.float64)
-    scale = np.broadcast_to(1.0 / value, expr.shape).flatten(order="F").astype(np.float64)
-    part, index = read_affine(expr.args[0]), broadcast_positions(expr.args[0], expr.shape)
-    return part.map(
-        lambda block: scale_rows(take_rows(block, index), scale),
-        part.constant[index] * scale,
-    )
+    scale = flat(np.broadcast_to(1.0 / value, expr.shape), expr.size)
+    part = _broadcast(expr.args[0], expr.shape)
+    return part.map(lambda block: scale_rows(block, scale), part.constant * scale)
 
 
 def _matmul(expr: Any) -> Affine | None:

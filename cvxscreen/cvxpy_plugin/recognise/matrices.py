@@ -408,6 +408,9 @@ class Stack:
         ----------
         weights : CSR array, shape (k, m)
         """
+        if not weights.nnz:
+            k, columns = weights.shape[0], self.shape[1]
+            return Stack(sp.csr_array((k, columns)), (), np.zeros(k))
         run = consecutive(weights)
         if run is not None:
             blocks = [part for block in self.blocks if (part := _cut(block, run)) is not None]
@@ -505,6 +508,12 @@ def consecutive(weights: Any) -> slice | None:
         return None
     once = (np.diff(weights.indptr) == 1).all() and (np.diff(index) == 1).all()
     return slice(int(index[0]), int(index[-1]) + 1) if once and (weights.data == 1).all() else None
+
+
+def picked(weights: Any, matrix: Any) -> Any:
+    """``weights @ matrix`` for CSR arrays, as it is where that only picks consecutive rows."""
+    run = consecutive(weights)
+    return sp.csr_array(weights @ matrix) if run is None else matrix[run]
 
 
 def _cut(block: Block, run: slice) -> Block | None:

@@ -248,8 +248,9 @@ def find_l1_norm(rows: Stack, numbers: Array, core: Index, quadratic: Any) -> L1
         positive diagonal.
     """
     b, e, q, low, high = numbers.T
-    terms = (b == 0) & (e == 0) & (q == 0) & np.isfinite(low) & np.isfinite(high)
-    terms &= (np.diff(rows.sparse.indptr) == 1) & ~rows.dense_rows()
+    terms = (np.diff(rows.sparse.indptr) == 1) & ~rows.dense_rows()
+    if terms.any():
+        terms &= (b == 0) & (e == 0) & (q == 0) & np.isfinite(low) & np.isfinite(high)
     if not terms.any() or terms.all():
         return None
     diagonal = quadratic.diagonal()

@@ -344,13 +344,6 @@ class Standard:
         flags = np.array([v.id in self.canonical.own for v in self.variables], dtype=bool)
         return flags[self.owner()]
 
-    def kinds(self) -> NDArray[np.str_]:
-        """Kind of the cone of each row, empty for arguments of losses, shape (m,)."""
-        out = np.full(self.rows.shape[0], "", dtype="<U6")
-        for cone in self.cones:
-            out[cone.rows] = cone.kind
-        return out
-
     def inside(self, *kinds: str) -> NDArray[np.bool_]:
         """Rows in cones of some kinds, shape (m,)."""
         out = np.zeros(self.rows.shape[0], dtype=bool)
