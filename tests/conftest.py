@@ -54,6 +54,15 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.fixture(autouse=True, scope="session")
+def sparse_methods_at_once() -> None:
+    """What a test speaks to must not depend on what this machine has compiled before."""
+    from cvxscreen.solvers import dual_active_set, dual_coordinate_descent
+    from cvxscreen.solvers.compiled_path.segments import compile_now
+
+    compile_now(dual_active_set.CLOCK, dual_coordinate_descent.CLOCK)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--long"):
         return

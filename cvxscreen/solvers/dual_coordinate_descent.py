@@ -138,13 +138,18 @@ def easy(problem: Problem) -> bool:
     return float((problem.norms**2 * slope).sum()) <= EASY * float(size.sum())
 
 
-def ready(problem: Problem) -> bool:
-    """Whether `problem` need not wait for a compiler, is worth it, or has waited long enough."""
-    if before_loading(problem):
+def ready(problem: Problem, then: SubproblemSolver | None = None) -> bool:
+    """Whether `problem` need not wait for a compiler, is worth it, or has waited long enough.
+
+    Where `then`, which goes on, selects terms by itself, it is compiled, too, and can begin as
+    well: no call is to compile both.
+    """
+    both = then is not None and then.traits.selects_terms
+    if not both and before_loading(problem):
         charge(problem)
         return False
     known = CLOCK.due or on_disk(descend) or bool(descend.signatures)
-    return known or min(problem.n, problem.d) > SIDE
+    return known or (min(problem.n, problem.d) > SIDE and not both)
 
 
 def budget(problem: Problem, then: SubproblemSolver | None) -> float:

@@ -331,7 +331,7 @@ class ScreenedRows(
         counted: AbstractContextManager[None] = nullcontext()
         before = NOTHING
         if first and self.inner.traits.descends_first and begins(reduced):
-            if not (self.selects_terms or ready(reduced)):
+            if not ready(reduced, self.inner):
                 counted = CLOCK.rent()
             elif (found := self.descend(reduced, start)) is not None:
                 return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import children
 import numpy as np
@@ -19,6 +20,8 @@ from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers import dual_active_set as module
+from cvxscreen.solvers import dual_coordinate_descent
+from cvxscreen.solvers.compiled_path.segments import CompileClock
 from cvxscreen.solvers.dual_active_set import (
     FARTHEST,
     DualActiveSet,
@@ -145,6 +148,32 @@ def test_newton_takes_over_where_it_must(
     found = DualActiveSet(max_rounds=6)(many, None, target_of(many, 1e-9))
     assert found.status == "optimal"
     assert "dual_active_set" in found.info
+
+
+def test_small_problems_do_not_wait_for_a_compiler(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Newton's method answers, and its time is counted; what is large is compiled for."""
+    problem, clock = make("hinge", rng), CompileClock(np.inf)
+    for loops in (module, dual_coordinate_descent):
+        monkeypatch.setattr(loops, "CLOCK", clock)
+        monkeypatch.setattr(loops, "on_disk", lambda loop: False)
+        monkeypatch.setattr(loops, "before_loading", lambda problem: False, raising=False)
+    monkeypatch.setattr(module, "sweep_rows", SimpleNamespace(signatures=()))
+    monkeypatch.setattr(dual_coordinate_descent, "descend", SimpleNamespace(signatures=()))
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "DualIterate", None)
+        found = DualActiveSet()(problem, target=target_of(problem, 1e-6))
+    assert found.status == "optimal"
+    assert clock.spent > 0.0
+    assert not dual_coordinate_descent.ready(problem)
+    for loops in (module, dual_coordinate_descent):
+        monkeypatch.setattr(loops, "SIDE", min(problem.n, problem.d) - 1)
+    assert module.ready(problem)
+    assert dual_coordinate_descent.ready(problem, Newton())
+    assert not dual_coordinate_descent.ready(problem, DualActiveSet())  # one call compiles one
+    clock.price = 0.0
+    assert dual_coordinate_descent.ready(problem, DualActiveSet())
 
 
 def test_side_constraints_are_refused(rng: np.random.Generator) -> None:
