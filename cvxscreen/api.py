@@ -110,12 +110,13 @@ def solve(
     solver : str or SubproblemSolver
         ``"auto"`` or ``"builtin"`` for the built-in solver that suits. By name, ``"apg"`` is
         accelerated proximal gradient (smooth losses); ``"dcd"`` is dual coordinate descent with
-        shrinking (Hsieh et al. 2008); ``"interior_point"`` is a primal-dual interior point method
-        for up to 2,000 coordinates, linear side constraints included; ``"sdca"`` and ``"spdc"``
-        are these methods under an L1 term (Shibagaki et al. 2016); ``"projected_gradient"``,
-        ``"active_set"`` (Yoshida et al. 2019, sections 7 and 7.3) and ``"newton"`` are methods of
-        metric learning. Otherwise the name of a solver that CVXPY has installed (``"CLARABEL"``,
-        ``"SCS"``, ...), which then solves the reduced problem, or a solver of your own
+        shrinking (Hsieh et al. 2008), ``"dcd_no_shrinking"`` the same on every term that is left;
+        ``"interior_point"`` is a primal-dual interior point method for up to 2,000 coordinates,
+        linear side constraints included; ``"sdca"`` and ``"spdc"`` are these methods under an L1
+        term (Shibagaki et al. 2016); ``"projected_gradient"``, ``"active_set"`` (Yoshida et al.
+        2019, sections 7 and 7.3) and ``"newton"`` are methods of metric learning. Otherwise the
+        name of a solver that CVXPY has installed (``"CLARABEL"``, ``"SCS"``, ...), which then
+        solves the reduced problem, or a solver of your own
         (`cvxscreen.solvers.interface.SubproblemSolver`).
     bounds : sequence of str or Bound, optional
         Bounds to prove with, by name or as functions from the problem and a point of it to a
@@ -230,7 +231,7 @@ def _solve_tasks(
     limits: Limits,
 ) -> MultiTaskSolution:
     """The joint problem; block coordinate descent screens its U-steps if `bounds` asks for it."""
-    if bounds is not None and _names(bounds) != ("midpoint",):
+    if bounds is not None and _names(bounds) != problem.bounds:
         raise InvalidInput(
             f"`bounds` is {bounds!r}; a multi-task problem is screened by 'midpoint' only."
         )
@@ -303,8 +304,8 @@ def screen(
     if isinstance(problem, LpSvm) or isinstance(reference, LpSolution):
         if not (isinstance(problem, LpSvm) and isinstance(reference, LpSolution)):
             raise InvalidInput("`reference` and the problem must both be of an LP-SVM, or neither.")
-        # The default stands for the only one.
-        choice_in_any_case("bound", bound, ("lp", "midpoint"))
+        if bound_table.canonical(bound) != "midpoint":  # the default stands for the only one
+            choice_in_any_case("bound", bound, problem.bounds)
         return screen_lp(problem, reference.x, reference.alpha)
     if callable(bound):
         point = _point(reference)
@@ -313,7 +314,7 @@ def screen(
         return judge(problem, bound_table.cut(problem, bound(problem, point), rule))
     bound = bound_table.canonical(bound)
     if isinstance(reference, tuple):
-        pair = bound_table.named_pair(bound)
+        pair = bound_table.fitting_pair(problem, bound)
         if len(reference) != 2:
             raise InvalidInput(f"`reference` holds {len(reference)} points; a pair is needed.")
         both = pair(problem, _point(reference[0]), _point(reference[1]))

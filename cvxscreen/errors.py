@@ -72,9 +72,16 @@ class UnknownName(InvalidInput):
     """
 
     @classmethod
-    def among(cls, argument: str, found: object, known: Iterable[str]) -> UnknownName:
-        """Build the message for `argument` given `found` where one of `known` was expected."""
-        return cls(f"`{argument}` is {quoted(found)}; choose one of: {', '.join(sorted(known))}.")
+    def among(
+        cls, argument: str, found: object, known: Iterable[str], elsewhere: Iterable[str] = ()
+    ) -> UnknownName:
+        """Build the message for `argument` given `found` where one of `known` was expected.
+
+        Names `elsewhere` exist, but not for what was asked.
+        """
+        message = f"`{argument}` is {quoted(found)}; choose one of: {', '.join(sorted(known))}."
+        others = sorted(set(elsewhere) - set(known))
+        return cls(f"{message} For other problems: {', '.join(others)}." if others else message)
 
 
 class NotScreenable(CvxscreenError):

@@ -65,6 +65,7 @@ __all__ = [
     "dvi_star_ball",
     "essnsv",
     "fitting",
+    "fitting_pair",
     "gap_ball",
     "gradient_ball",
     "it_region",
@@ -110,6 +111,9 @@ PAIRS: dict[str, PairBound] = {
     "dome": dome,
 }
 """Bounds from two references, at other C as they are; all but ``two_sided`` need ``C`` between."""
+
+ABBREVIATED = {"dt": "dome"}
+"""What a paper abbreviates and the tables here do not (Ogawa et al., the dome test)."""
 
 PARAMETER_CHANGE = ("pgb", "dvi", "dvi_star", "rpb", "bt1", "bt2", "it")
 """Bounds that take a reference at another C as it is; those of `CONES` do so for another lam."""
@@ -160,11 +164,12 @@ def register(name: str, bound: Bound) -> None:
 def canonical(name: Any) -> Any:
     """`name` as the tables here spell it, given in any case and as papers print it.
 
-    ``"RRPB"``, ``"Two-sided"``, ``"DVI*"``; what is no text comes back as it is.
+    ``"RRPB"``, ``"Two-sided"``, ``"DVI*"``, ``"DT"``; what is no text comes back as it is.
     """
     if not isinstance(name, str):
         return name
-    return name.lower().replace("-", "_").replace(" ", "_").replace("*", "_star")
+    plain = name.lower().replace("-", "_").replace(" ", "_").replace("*", "_star")
+    return ABBREVIATED.get(plain, plain)
 
 
 @runtime_checkable
@@ -227,16 +232,37 @@ def fitting(problem: Problem, name: str) -> Bound:
     Raises
     ------
     UnknownName
+        With the names that apply to `problem`.
     InvalidInput
-        As `named`; without a quadratic term also for all but the dual ball.
+        As `named`; also for a bound of metric learning without a cone, and without a quadratic term
+        for all but the dual ball.
     """
+    _known(problem, name)
     found = named(name)
+    if canonical(name) in CONES and not over_cone(problem):
+        raise InvalidInput(
+            f"bound {name!r} is for problems over a cone (metric learning, `rtlm`); this one has "
+            f"{', '.join(available(problem))}."
+        )
     if problem.pure_l1 and found is not dual_ball:
         raise InvalidInput(
             f"bound {name!r} rests on a quadratic term, which this problem does not have; take "
             "'dual'."
         )
     return found
+
+
+def fitting_pair(problem: Problem, name: str) -> PairBound:
+    """The bound from two references called `name`; errors as for `fitting`."""
+    _known(problem, name)
+    return named_pair(name)
+
+
+def _known(problem: Problem, name: str) -> None:
+    """Refuse what is the name of no bound; those that say something about `problem` come first."""
+    every: dict[str, Any] = {**BOUNDS, **CONES, **PRIMAL_DUAL, **PAIRS}
+    if canonical(name) not in every:
+        raise UnknownName.among("bound", name, available(problem) or every, every)
 
 
 def named_pair(name: str) -> PairBound:

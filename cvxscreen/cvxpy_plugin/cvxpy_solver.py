@@ -521,17 +521,19 @@ def _failed(status: str, message: str) -> SubproblemResult:
 
 
 def named_cvxpy_solver(
-    name: str, limits: Limits = UNLIMITED, others: Sequence[str] = ("auto", "builtin")
+    name: str, limits: Limits = UNLIMITED, others: Sequence[str] = ("auto", "builtin"),
+    elsewhere: Sequence[str] = (),
 ) -> CvxpySolver:
     """The inner solver that calls CVXPY's solver `name`, with tolerances tight enough to certify.
 
     Raises
     ------
     UnknownName
-        If CVXPY has no such solver installed; `others` are names known elsewhere, to be listed.
+        If CVXPY has no such solver installed; `others` are our names that fit and `elsewhere` those
+        that other problems have, to be listed.
     """
     if name.upper() not in installed():
-        raise UnknownName.among("solver", name, [*others, *installed()])
+        raise UnknownName.among("solver", name, [*others, *installed()], elsewhere)
     return CvxpySolver(name.upper(), options_for(name, {}), limits)
 
 

@@ -172,6 +172,11 @@ class MultiTask(Record):
             )
 
     @property
+    def bounds(self) -> tuple[str, ...]:
+        """Names of the bounds that screen a U-step; no ball holds the joint optimum."""
+        return ("midpoint",)
+
+    @property
     def m(self) -> int:
         """Number of tasks."""
         return len(self.X)

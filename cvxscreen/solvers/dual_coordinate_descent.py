@@ -237,6 +237,11 @@ class DualCoordinateDescent(SubproblemSolver):
         return run.result()
 
 
+def without_shrinking(limits: Limits = UNLIMITED) -> DualCoordinateDescent:
+    """The method without its own guesses of what stays: what is left out, screening leaves out."""
+    return DualCoordinateDescent(shrinking=False, name="DCD_NO_SHRINKING", limits=limits)
+
+
 def along(problem: Problem) -> bool:
     """Whether coordinate descent is to follow `problem` over C: sparse rows, most of them free.
 

@@ -44,6 +44,7 @@ AUTOMATIC = ("auto", "builtin", "newton")
 FORCED = {
     "apg": "cvxscreen.solvers.apg:Apg",
     "dcd": "cvxscreen.solvers.dual_coordinate_descent:DualCoordinateDescent",
+    "dcd_no_shrinking": "cvxscreen.solvers.dual_coordinate_descent:without_shrinking",
     "interior_point": "cvxscreen.solvers.interior_point:InteriorPoint",
     "sdca": "cvxscreen.solvers.stochastic:Sdca",
     "spdc": "cvxscreen.solvers.stochastic:Spdc",
@@ -265,6 +266,16 @@ def named_solver(
         forced: SubproblemSolver = loaded(FORCED[solver.lower()])(limits=limits)
         return forced
     inner: SubproblemSolver = supplied("cvxpy.solver")(
-        "CLARABEL" if auto else solver, limits, tuple({*AUTOMATIC, *FORCED, *METRIC_METHODS})
+        "CLARABEL" if auto else solver, limits, names_for(problem),
+        (*AUTOMATIC, *FORCED, *METRIC_METHODS),
     )
     return inner
+
+
+def names_for(problem: Problem) -> tuple[str, ...]:
+    """Names of the built-in solvers that problems of such a kind may be given to."""
+    if _is_metric(problem):
+        return (*AUTOMATIC, *METRIC_METHODS, "apg")
+    if isinstance(problem.penalty, L1):
+        return (*AUTOMATIC, "apg", "interior_point", "sdca", "spdc")
+    return (*AUTOMATIC, *(name for name in FORCED if name not in ("sdca", "spdc")))

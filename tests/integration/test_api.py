@@ -103,6 +103,30 @@ def test_an_unknown_name_is_answered_with_all_that_are_known() -> None:
                 cvxscreen.screen(PROBLEM, reference=reference, bound="circle")
 
 
+def test_what_fits_the_problem_is_told_from_what_others_have() -> None:
+    """Bounds and solvers of metrics are no choice for an SVM, nor its for a metric."""
+    found = cvxscreen.solve(PROBLEM)
+    other = "choose one of: [^.]*\\. For other problems: [^.]*"
+    for word in ("rrpb", "gb", "joint"):
+        with pytest.raises(UnknownName, match=rf"{other}\b{word}\b"):
+            cvxscreen.screen(PROBLEM, reference=found, bound="circle")
+    for word in ("active_set", "projected_gradient", "sdca"):
+        with pytest.raises(UnknownName, match=rf"{other}\b{word}\b"):
+            cvxscreen.solve(PROBLEM, solver="NOPE")
+    metric = cvxscreen.rtlm(X[:30], cvxscreen.triplets(X[:30], Y[:30], k=2), 5.0)
+    with pytest.raises(UnknownName, match=rf"{other}\bdcd\b"):
+        cvxscreen.solve(metric, solver="NOPE")
+    with pytest.raises(UnknownName, match=r"choose one of: [^.]*\brrpb\b[^.]*\. For"):
+        cvxscreen.solve(metric, bounds=["circle"])
+    with pytest.raises(InvalidInput, match=r"'rrpb' is for problems over a cone.*midpoint"):
+        cvxscreen.screen(PROBLEM, reference=found, bound="RRPB")
+    pure = cvxscreen.sparse_svm(X, Y, 0.05, loss="hinge", l2=0)
+    with pytest.raises(UnknownName, match="choose one of: lp"):
+        cvxscreen.screen(pure, reference=cvxscreen.solve(pure), bound="circle")
+    tasks = cvxscreen.raso([(X, Y), (X, -Y)], h=1, alpha=0.1, beta=0.1)
+    assert cvxscreen.bounds.available(tasks) == ("midpoint",)
+
+
 @pytest.mark.parametrize(("name", "ours"), [
     ("DVI", "dvi"), ("DVI*", "dvi_star"), ("Midpoint", "midpoint"), ("IT", "it"), ("BT2", "bt2"),
 ])
@@ -115,7 +139,7 @@ def test_names_go_in_any_case_and_as_papers_print_them(name: str, ours: str) -> 
 
 def test_names_of_pairs_solvers_and_rules_go_in_any_case() -> None:
     low, high = (cvxscreen.solve(PROBLEM.with_(C=C)) for C in (0.4, 0.6))
-    for name, ours in (("Two-sided", "two_sided"), ("ESSNSV", "essnsv"), ("dome", "dome")):
+    for name, ours in (("Two-sided", "two_sided"), ("ESSNSV", "essnsv"), ("DT", "dome")):
         assert cvxscreen.screen(PROBLEM, reference=(low, high), bound=name).bound == ours
     for name in ("Auto", "Builtin", "Newton", "clarabel"):
         assert cvxscreen.solve(PROBLEM, solver=name, bounds="GAP", mode="safe").status == "optimal"

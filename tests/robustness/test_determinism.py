@@ -212,6 +212,9 @@ WORK: dict[str, Callable[[], tuple[bytes, ...]]] = {
     "verify": verified,
     "explain": explained,
     "dcd": lambda: solution(cvxscreen.solve(cvxscreen.svm(X, Y), solver="dcd")),
+    "dcd, no shrinking": lambda: solution(
+        cvxscreen.solve(cvxscreen.svm(X, Y), solver="dcd_no_shrinking")
+    ),
     "cvar": lambda: solution(cvxscreen.solve(cvxscreen.cvar(X, 0.9))),
     "nonneg": lambda: solution(cvxscreen.solve(cvxscreen.svm(X, -Y, nonneg=True))),
     "constraints": lambda: solution(

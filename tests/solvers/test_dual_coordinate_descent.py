@@ -95,6 +95,10 @@ def test_screening_reduces_what_plain_epochs_work_on():
     found = cvxscreen.solve(p, solver=DualCoordinateDescent(shrinking=False), tol=1e-6)
     assert found.certificate.ok
     assert min(r.kept for r in found.rounds) < 0.8 * p.n
+    named = cvxscreen.solve(p, solver="DCD_no_shrinking", tol=1e-6)
+    assert named.certificate.ok
+    assert [r.kept for r in named.rounds] == [r.kept for r in found.rounds]
+    assert (named.x == found.x).all()
 
 
 def test_an_epoch_visits_every_term_once():
