@@ -61,6 +61,9 @@ from cvxscreen.errors import InvalidInput
 Array = NDArray[np.float64]
 
 EPS = float(np.finfo(np.float64).eps)
+ENOUGH = 0.1
+"""Share of the gap asked for that the imbalance of free coordinates may cost; a better bound of it
+balances all of them, at the cost of a factorisation (13 s for 2,000 assets, 0 s without)."""
 _REFINED = 2000
 """Terms at most whose margins are recomputed in extended precision."""
 _MANY = 10_000
@@ -262,7 +265,8 @@ def certify(
     if free <= 1:
         unheld = Unheld(imbalance_cost(problem, theta, t, side.residual, distance))
     else:
-        unheld = unheld_part(problem, x, theta, t, t_error, primal, side, distance)
+        enough = ENOUGH * tol * abs(primal)
+        unheld = unheld_part(problem, x, theta, t, t_error, primal, side, distance, enough)
     imbalance = unheld.cost
 
     coarse = float(fy.sum()) + 0.5 * distance**2 + rest + imbalance
@@ -812,7 +816,7 @@ class Residual:
 
 def unheld_part(
     problem: Problem, x: Array, theta: Array, t: Array, t_error: Array, primal: float,
-    side: SidePart, distance: float,
+    side: SidePart, distance: float, enough: float,
 ) -> Unheld:
     """What the free coordinates of `problem` cost, by the first source that bounds it.
 
@@ -824,6 +828,8 @@ def unheld_part(
         Objective at x.
     distance : float
         Upper bound of ``||x - x_theta||_M``.
+    enough : float
+        A cost so small that no better bound of it is looked for.
     """
     design, quadratic = problem.design, problem.quadratic
     free = np.flatnonzero(quadratic.free)
@@ -851,12 +857,15 @@ def unheld_part(
             float(r.above @ reach) + 0.5 * dip * float(reach @ reach), residual=largest
         )
     within = 1000.0 * max(1.0, float(np.linalg.norm(x)))
-    for mask in (np.ones(len(free), dtype=bool), unbounded):
-        cost = nearby_cost(problem, r, mask, reach, (theta, t, t_error), distance)
-        if np.isfinite(cost) and not dip:
+    # The bounded coordinates may be charged, too: thousands of columns fewer to balance.
+    cost = nearby_cost(problem, r, unbounded, reach, (theta, t, t_error), distance)
+    if not (cost <= enough or unbounded.all()):
+        every = np.ones(len(free), dtype=bool)
+        cost = min(cost, nearby_cost(problem, r, every, reach, (theta, t, t_error), distance))
+    if np.isfinite(cost):
+        if not dip:
             return Unheld(cost, residual=largest)
-        if np.isfinite(cost):
-            return Unheld(cost + 0.5 * dip * within * within, within, largest)
+        return Unheld(cost + 0.5 * dip * within * within, within, largest)
     rest = float(r.above[~unbounded] @ reach[~unbounded])
     if len(free) == problem.d:
         cost = growth_cost(problem, x, theta, t, t_error, primal, r, dip)

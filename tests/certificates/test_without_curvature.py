@@ -5,6 +5,7 @@ Optima are planted in integers and dyadic numbers, so that ``P(x) - P*`` is know
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -139,6 +140,31 @@ def test_what_a_residual_costs_over_a_box_is_attained() -> None:
     lost = float(q @ (worst - best))
     assert np.isinf(proof.within)
     assert lost <= proof.gap <= lost * (1.0 + 1e-12)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-9, 1e-3])
+def test_bounded_coordinates_are_charged_where_that_is_enough(
+    size: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what nothing bounds is balanced by slopes, unless the bounds make that dear."""
+    problem, A, best, theta = planted(3, linear=False)
+    box = sp.eye(D, format="csr")[: D - 1]
+    side = SideConstraints(
+        sp.vstack([box, -box]), np.full(2 * (D - 1), 8.0), (("nonneg", 2 * (D - 1)),)
+    )
+    problem = replace(problem, side=side)
+    asked, cost = [], module.nearby_cost
+    monkeypatch.setattr(module, "nearby_cost", lambda problem, r, mask, *rest: (
+        asked.append(int(mask.sum())) or cost(problem, r, mask, *rest)))
+    slopes = theta.copy()
+    slopes[:D] += size * np.arange(1, D + 1)
+    proof = certify(problem, best, slopes, np.zeros(2 * (D - 1)), tol=1e-6)
+    assert asked == ([1] if size < 1e-6 else [1, D])
+    assert proof.ok, proof.reason
+    x = best + np.r_[8.0 - best[:-1], 0.0] * 0.5
+    for other in (x, best - 1.0):  # any feasible point
+        lost = exact_value(problem, A, best) - exact_value(problem, A, other)
+        assert Fraction(proof.gap) >= lost
 
 
 def test_a_simplex_bounds_every_coordinate() -> None:

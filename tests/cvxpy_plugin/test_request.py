@@ -164,6 +164,8 @@ TAKEN: dict[str, Callable[[], Any]] = {
     "a linear program": lambda: linear_program(6000, 40),
     "a linear program of errors": lambda: linear_program_of_errors(5000, 5),
     "losses in a constraint": lambda: within_a_risk(6000, 5),
+    "dense data with few rows a coordinate": lambda: without_squares(1500, 300),
+    "a risk of many assets": lambda: within_a_risk(1500, 300),
 }
 
 
@@ -214,6 +216,8 @@ LEFT: dict[str, tuple[Callable[[], Any], str]] = {
     "small": (lambda: fit(150, 10), "small (150 terms)"),
     "small slacks": (lambda: slacks(150, 10), "small (150 terms)"),
     "no squares": (lambda: without_squares(1000, 10), "small (1000 terms)"),
+    "little data with few rows a coordinate": (
+        lambda: without_squares(400, 100), "as many coordinates as terms"),
     "squares of something else": (lambda: smoothed(1500, 20), "small (1500 terms)"),
     "a norm beside losses": (lambda: beside_a_norm(1500, 20), "small (1500 terms)"),
     "Huber's loss without squares": (lambda: without_squares(9000, 5, cp.huber), "small"),
