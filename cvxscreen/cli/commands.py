@@ -169,10 +169,17 @@ def _scored(args: argparse.Namespace, grid: Array, X: Any, y: Any) -> Any:
         "kernel_params": parse_kernel_params(args.kernel_params) or None,
     }
     if args.loss in CLASSIFICATION:
-        return ScreenedSVCCV(grid, **shared).fit(X, y)
-    return ScreenedRegressorCV(
-        grid, epsilon=args.epsilon, tau=args.tau, delta=args.delta, **shared
-    ).fit(X, y)
+        search: Any = ScreenedSVCCV(grid, **shared)
+    else:
+        search = ScreenedRegressorCV(
+            grid, epsilon=args.epsilon, tau=args.tau, delta=args.delta, **shared
+        )
+    try:
+        return search.fit(X, y)
+    except CvxscreenError:
+        raise
+    except ValueError as refusal:  # scikit-learn's: more folds than rows, or than a class has
+        raise InvalidInput(f"`--cv` is {args.cv}: {refusal}") from None
 
 
 def _say(args: argparse.Namespace, text: object, record: Any) -> None:
@@ -860,7 +867,7 @@ def _l1_terms() -> None:
     for X, y in (two_gaussians(300, 40), sparse_text_like(300, 400, 0.02)):
         problem = sparse_svm(X, y, 0.05)
         for solver in ("auto", "sdca", "spdc"):
-            solve(problem, solver=solver, tol=1e-3)  # type: ignore[arg-type]
+            solve(problem, solver=solver, tol=1e-3)
 
 
 def _metrics() -> None:

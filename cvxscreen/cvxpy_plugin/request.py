@@ -24,7 +24,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from inspect import signature
 from threading import Lock
@@ -214,7 +214,9 @@ def solve(
     request.check()
     useless = request.why_plain(problem)
     if not useless:
-        return supplied("cvxpy.screened")(problem, request)
+        value = supplied("cvxpy.screened")(problem, request)
+        add_estimate(problem, request)
+        return value
     try:
         value = plain(problem, request, useless)
     except cp.error.SolverError as failure:
@@ -423,6 +425,12 @@ class Report(Record):
         What a solver of CVXPY did: its status, its iterations and seconds, in how many calls.
     times : mapping of str to float
         Wall seconds of "recognise", "screen", "solve" (inner solver) and "restore".
+    plain_estimate : float
+        CPU seconds that a plain solve by the solver that was asked for (by CVXPY's choice where
+        none was) is *estimated* to take, from sizes alone; nothing is measured. Where it was
+        compared (1,000 to 10,000 terms x 5 to 100, seven losses and constraints), Clarabel took 0.7
+        to 3.4 times as long, OSQP 0.8 to 4.4. NaN elsewhere: for sparse data, other solvers,
+        squares beside an L1 norm. `verify` measures.
 
     Examples
     --------
@@ -435,7 +443,7 @@ class Report(Record):
     >>> report = cvxscreen.Report.of(prob)
     >>> report.recognised, report.terms, bool(report.relative_gap <= 1e-6)
     (True, 200, True)
-    >>> 0.0 <= report.saved <= 1.0
+    >>> 0.0 <= report.saved <= 1.0 and report.plain_estimate > 0.0
     True
     """
 
@@ -454,6 +462,7 @@ class Report(Record):
     before: Mapping[str, float] = field(default_factory=dict)
     named: str = ""
     times: Mapping[str, float] = field(default_factory=dict)
+    plain_estimate: float = float("nan")
 
     @classmethod
     def of(cls, problem: Any) -> Report:
@@ -480,7 +489,7 @@ class Report(Record):
     def saved(self) -> float:
         """Share of the loss terms that the solver did not see; 0 after a plain solve.
 
-        What a plain solve would have taken is not guessed: `verify` measures it.
+        `plain_estimate` says in seconds what a plain solve may have taken, `verify` measures it.
         """
         return 1.0 - self.kept / self.terms if self.recognised and self.terms else 0.0
 
@@ -514,9 +523,16 @@ class Report(Record):
                 ("solver", self.solver),
                 *([(f"{self.solver} did", self.named)] if self.named else []),
                 *((f"seconds, {name}", seconds) for name, seconds in self.times.items()),
+                *self._estimated(),
             ],
             title="cvxscreen",
         )
+
+    def _estimated(self) -> list[tuple[str, str]]:
+        if not self.plain_estimate > 0.0:
+            return []
+        about = f"about {self.plain_estimate:.1g} (a guess from sizes; `verify` measures)"
+        return [("seconds, plain: ESTIMATE", about)]
 
 
 class Counts(Mapping[str, int]):
@@ -731,6 +747,10 @@ class Size:
         that the objective squares, and those under an L1 norm.
     broad, least_shrunk : float
         Entries in `wide` and in `shrunk` that a problem of this kind needs.
+    filled : float
+        Entries of the data in front of the tall variables.
+    smooth : bool
+        Whether Huber's loss is among the terms.
     reason : str
         Why the problem cannot be screened whatever its size, or empty.
     """
@@ -746,6 +766,8 @@ class Size:
     broad: float = WIDE
     shrunk: float = 0.0
     least_shrunk: float = SHRUNK
+    filled: float = 0.0
+    smooth: bool = False
     reason: str = ""
 
     def seconds(self, solver: str = "") -> float:
@@ -753,6 +775,16 @@ class Size:
         found = PLAIN + self.terms * (OF_ROW + OF_SQUARE * self.coordinates**2)
         slower = self.terms * (OSQP_ROW + OSQP_ENTRY * self.coordinates)
         return max(found, slower) if self._osqp(solver) else found
+
+    def estimate(self, solver: str = "") -> float:
+        """The same where it has been compared with what was measured; NaN elsewhere.
+
+        Huber's loss is no work for OSQP (0.1 to 0.2 times `seconds`) and has no estimate there.
+        """
+        dense = self.filled >= 0.5 * self.terms * self.coordinates > 0.0
+        tried = solver.upper() in ("", DEFAULT) or self._osqp(solver)
+        easy = self.smooth and self._osqp(solver)
+        return self.seconds(solver) if dense and tried and not easy else float("nan")
 
     def _osqp(self, solver: str) -> bool:
         return solver.upper() == "OSQP" or (self.quadratic and not solver)
@@ -798,12 +830,25 @@ def why_not_worthwhile(problem: Any, solver: str = "") -> str:
     solver : str
         The one that was named.
     """
-    if not STEP_ASIDE:
-        return ""
+    return measured(problem).why_not(solver) if STEP_ASIDE else ""
+
+
+def measured(problem: Any) -> Size:
+    """The size of a ``cvxpy.Problem``, read once."""
     known = _MEASURED.get(problem)
     if known is None:
         known = _MEASURED[problem] = measure(problem)
-    return known.why_not(solver)
+    return known
+
+
+def add_estimate(problem: Any, request: Request) -> None:
+    """Put into the report of a screened solve what a plain one is estimated to take."""
+    extra: Any = getattr(problem.solver_stats, "extra_stats", None)
+    report = extra.get("cvxscreen") if isinstance(extra, dict) else None
+    if isinstance(report, Report) and report.recognised:
+        named = "" if request.solver is None else solver_name(request.solver)
+        about = measured(problem).estimate(named)
+        extra["cvxscreen"] = replace(report, plain_estimate=about)
 
 
 def measure(problem: Any) -> Size:
@@ -960,7 +1005,7 @@ class _Walk:
             least_shrunk = SHRUNK_AGAIN if _loops_loaded() else SHRUNK_ALONE
         return Size(
             terms, coordinates, least, slow, quadratic, self.grouped, pieces, wide, enough, shrunk,
-            least_shrunk,
+            least_shrunk, filled, "huber" in self.kinds,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,6 +28,31 @@ from cvxscreen.models.streamed import chunked_terms
 from cvxscreen.models.svm import spread
 from cvxscreen.out_of_core.streams import opened
 from cvxscreen.solvers.lp_svm import LpSvm
+
+
+@overload
+def sparse_svm(
+    X: Any,
+    y: ArrayLike,
+    lam: float,
+    *,
+    loss: Literal["hinge"],
+    l2: Literal[0],
+    sample_weight: ArrayLike | None = None,
+) -> LpSvm: ...
+
+
+@overload
+def sparse_svm(
+    X: Any,
+    y: ArrayLike,
+    lam: float,
+    *,
+    loss: str = "smoothed_hinge",
+    gamma: float | None = None,
+    l2: float = 1.0,
+    sample_weight: ArrayLike | None = None,
+) -> Problem: ...
 
 
 def sparse_svm(

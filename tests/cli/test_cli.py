@@ -472,3 +472,28 @@ def test_long_compiling_is_said_once(
     assert compiling("cvxscreen.solvers.box_qp", 0.7) == ""
     assert "once a machine" in compiling("cvxscreen.solvers.box_qp", 0.7)
     assert compiling("cvxscreen.solvers.box_qp", 5.0) == ""
+
+
+def test_more_folds_than_rows_are_refused(tmp_path, capsys) -> None:
+    data = tmp_path / "d.csv"
+    data.write_text("a,b,y\n" + "".join(f"{k},{k % 3},{k % 2}\n" for k in range(20)))
+    for folds in ("21", "15"):  # more than rows, and than rows of a class
+        assert main(["path", str(data), "--C", "1", "--cv", folds]) == 2
+        assert f"`--cv` is {folds}: " in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("small_demo")
+def test_the_demo_says_what_of_its_seconds_was_compiling(monkeypatch) -> None:
+    assert "Counted above" not in str(demo.run_demo(None))
+    unpatched = demo.solve
+
+    def compiling(*args, **options):
+        demo.ANNOUNCEMENT.seconds += 1.5
+        return unpatched(*args, **options)
+
+    monkeypatch.setattr(demo.ANNOUNCEMENT, "seconds", 0.0)
+    monkeypatch.setattr(demo, "solve", compiling)
+    found = demo.run_demo(None)
+    assert found.rows[0].built_in.compiling == 1.5
+    assert found.rows[0].record()["built_in_compiling_seconds"] == 1.5
+    assert "Counted above: 1.5 s of compiling, once a machine." in str(found)

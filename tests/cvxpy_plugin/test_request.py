@@ -366,3 +366,32 @@ def test_what_takes_longer_than_a_plain_solve_is_given_up(monkeypatch: pytest.Mo
     insisting = sparse_svm(X)
     insisting.solve(method="screen", always=True)
     assert insisting.solver_stats.extra_stats["cvxscreen"].recognised
+
+
+def test_a_report_has_an_estimate_of_the_plain_solve_and_says_that_it_is_one() -> None:
+    problem = slacks(5_000, 10)
+    problem.solve(method="screen", solver="CLARABEL")
+    report = cvxscreen.Report.of(problem)
+    assert report.recognised
+    assert report.plain_estimate == measure(problem).seconds("CLARABEL")
+    assert "ESTIMATE" in str(report)
+    assert "guess" in str(report)
+    plainly = fit(100, 3)
+    plainly.solve(method="screen")
+    assert np.isnan(cvxscreen.Report.of(plainly).plain_estimate)
+    assert "ESTIMATE" not in str(cvxscreen.Report.of(plainly))
+
+
+def test_nothing_is_estimated_where_it_was_not_compared_with_measurements() -> None:
+    dense = measure(slacks(2_000, 10))
+    assert dense.estimate("CLARABEL") == dense.seconds("CLARABEL") < dense.estimate("OSQP")
+    assert dense.estimate() == dense.estimate("OSQP")  # CVXPY's choice for a quadratic program
+    assert np.isnan(dense.estimate("SCS"))
+    huber = measure(fit(2_000, 10, cp.huber))
+    assert huber.estimate("CLARABEL") > 0.0
+    assert np.isnan(huber.estimate())
+    w, X = cp.Variable(500), sp.random(20_000, 500, 0.02, random_state=0, format="csr")
+    sparse = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + cp.sum(cp.abs(X @ w - 1))))
+    assert np.isnan(measure(sparse).estimate("CLARABEL"))
+    lasso = cp.Problem(cp.Minimize(cp.sum_squares(np.ones((2_000, 10)) @ w[:10]) + cp.norm1(w)))
+    assert np.isnan(measure(lasso).estimate("CLARABEL"))
