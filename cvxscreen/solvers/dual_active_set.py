@@ -67,7 +67,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cvxscreen._support.compiled import on_disk
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.duality import Point, dual_feasible
 from cvxscreen.core.losses import LossTerms
@@ -334,6 +333,18 @@ class DualIterate:
         Passes over the data so far.
     """
 
+    @staticmethod
+    def takes(problem: Problem) -> bool:
+        """Whether it is for `problem`: rows in memory, M diagonal, 0 on one coordinate at most."""
+        quadratic = problem.quadratic
+        return (
+            problem.side is None
+            and problem.penalty is None
+            and isinstance(problem.design, Rows)
+            and quadratic.matrix is None
+            and int(quadratic.free.sum()) <= 1
+        )
+
     def __init__(
         self, problem: Problem, rows: Rows, start: Start | None, target: float,
         cache: PathCache | None = None,
@@ -596,15 +607,8 @@ FAILED_CORRECTIONS = 3
 
 
 def suits(problem: Problem) -> bool:
-    """Whether `DualActiveSet` takes `problem`: CSR, M diagonal, 0 on one coordinate at most."""
-    quadratic = problem.quadratic
-    return (
-        problem.side is None
-        and isinstance(problem.design, Rows)
-        and problem.design.sparse
-        and quadratic.matrix is None
-        and int(quadratic.free.sum()) <= 1
-    )
+    """Whether `DualActiveSet` takes `problem`: what `DualIterate` takes, its rows in CSR."""
+    return DualIterate.takes(problem) and problem.design.sparse
 
 
 SIDE = 500
@@ -618,8 +622,7 @@ coordinate descent, which is bought first: not in the same call."""
 
 def ready(problem: Problem) -> bool:
     """Whether `problem` need not wait for a compiler, is worth it, or has waited long enough."""
-    known = CLOCK.due or on_disk(sweep_rows) or bool(sweep_rows.signatures)
-    return known or min(problem.n, problem.d) > SIDE
+    return CLOCK.bought or min(problem.n, problem.d) > SIDE
 
 
 @dataclass(frozen=True)

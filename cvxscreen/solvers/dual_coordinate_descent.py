@@ -43,7 +43,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.compiled import CONTRACT, SUMS, compiled, on_disk, unsigned
+from cvxscreen._support.compiled import CONTRACT, SUMS, compiled, unsigned
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
@@ -101,25 +101,13 @@ HUGE = 1e300
 """Stands for an endless end of a box, so that products with 0 are 0."""
 
 
-def suits(problem: Problem) -> bool:
-    """Whether it takes `problem`: rows in memory, M diagonal, 0 on one coordinate at most."""
-    quadratic = problem.quadratic
-    return (
-        problem.side is None
-        and problem.penalty is None
-        and isinstance(problem.design, Rows)
-        and quadratic.matrix is None
-        and int(quadratic.free.sum()) <= 1
-    )
-
-
 def begins(problem: Problem) -> bool:
     """Whether a cold solve of `problem` is best begun with coordinate descent.
 
     Over dense rows with few coordinates Newton steps cost next to nothing; there only where the
     problem is easy.
     """
-    if not suits(problem) or not isinstance(problem.design, Rows):
+    if not DualIterate.takes(problem) or not isinstance(problem.design, Rows):
         return False
     return problem.design.sparse or problem.d > NARROW or easy(problem)
 
@@ -148,8 +136,7 @@ def ready(problem: Problem, then: SubproblemSolver | None = None) -> bool:
     if not both and before_loading(problem):
         charge(problem)
         return False
-    known = CLOCK.due or on_disk(descend) or bool(descend.signatures)
-    return known or (min(problem.n, problem.d) > SIDE and not both)
+    return CLOCK.bought or (min(problem.n, problem.d) > SIDE and not both)
 
 
 def budget(problem: Problem, then: SubproblemSolver | None) -> float:
@@ -168,7 +155,7 @@ def budget(problem: Problem, then: SubproblemSolver | None) -> float:
 class DualCoordinateDescent(SubproblemSolver):
     """Dual coordinate descent on the rows of a problem; see the module.
 
-    What it does not take (see `suits`) goes to `Newton`.
+    What `DualIterate` does not take goes to `Newton`.
 
     Parameters
     ----------
@@ -228,7 +215,7 @@ class DualCoordinateDescent(SubproblemSolver):
             raise InvalidInput(
                 "`solver` is 'dcd', which takes rows in memory and no penalty; use 'auto'."
             )
-        if not suits(problem):  # such as a parabola that a reduction has folded into M
+        if not DualIterate.takes(problem):  # such as a parabola that a reduction has folded into M
             return Newton(limits=self.limits)(problem, start, target)
         run = _Run(problem, rows, start, target, self)
         while run.goes_on():
@@ -248,7 +235,8 @@ def along(problem: Problem) -> bool:
     Where terms are many a coordinate, few are free, and the working sets of `dual_active_set` cost
     less than the epochs on these few.
     """
-    return suits(problem) and problem.design.sparse and problem.d > problem.n and ready(problem)
+    wide = problem.d > problem.n and problem.design.sparse
+    return wide and DualIterate.takes(problem) and ready(problem)
 
 
 def descend_along(

@@ -28,6 +28,15 @@ Solving leaves out what is proven, lets in features as the dual point asks for t
 in full. With more terms than features the linear program is an ordinary problem without a quadratic
 term, its L1 norm as terms: the loop and the interior point method take it. With more features the
 simplex method of HiGHS is up to 80 times faster than they are, and stays.
+
+**Why it is no `Problem`.** It shares the loop, the solver, `Certificate` and `Round`. But a
+`Problem` without a quadratic term has smooth losses (`Problem` refuses others): its dual is then
+strongly concave, and a point with a gap gives a `Region`, a region a `Verdict`, verdicts the
+`Screening` that every `Solution` carries. Here neither side is strongly convex; what is proven are
+intervals of margins and of ``A' alpha`` that no region stands behind, so that `LpVerdict` and
+`LpSolution` say it instead. (The problem that `_by_interior_point` writes, its L1 norm as terms, is
+a `Problem`, but of features nothing can be proven or left out in it.) To make it one, verdicts
+would have to come from intervals, and the loop over terms and features to predict without a radius.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers import dual_active_set as module
 from cvxscreen.solvers import dual_coordinate_descent
+from cvxscreen.solvers.compiled_path import segments
 from cvxscreen.solvers.compiled_path.segments import CompileClock
 from cvxscreen.solvers.dual_active_set import (
     FARTHEST,
@@ -154,15 +155,14 @@ def test_small_problems_do_not_wait_for_a_compiler(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Newton's method answers, and its time is counted; what is large is compiled for."""
-    problem, clock = make("hinge", rng), CompileClock(np.inf)
+    problem = make("hinge", rng)
+    clock = CompileClock(np.inf, SimpleNamespace(signatures=()))
     for loops in (module, dual_coordinate_descent):
         monkeypatch.setattr(loops, "CLOCK", clock)
-        monkeypatch.setattr(loops, "on_disk", lambda loop: False)
-        monkeypatch.setattr(loops, "before_loading", lambda problem: False, raising=False)
-    monkeypatch.setattr(module, "sweep_rows", SimpleNamespace(signatures=()))
-    monkeypatch.setattr(dual_coordinate_descent, "descend", SimpleNamespace(signatures=()))
+    monkeypatch.setattr(segments, "on_disk", lambda loop: False)
+    monkeypatch.setattr(dual_coordinate_descent, "before_loading", lambda problem: False)
     with monkeypatch.context() as patch:
-        patch.setattr(module, "DualIterate", None)
+        patch.setattr(module, "_Run", None)
         found = DualActiveSet()(problem, target=target_of(problem, 1e-6))
     assert found.status == "optimal"
     assert clock.spent > 0.0

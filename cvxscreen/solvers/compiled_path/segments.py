@@ -521,6 +521,11 @@ class CompileClock:
             return True
         return not not_imported() and self.before + self.spent >= self.price
 
+    @property
+    def bought(self) -> bool:
+        """Whether its `loop` is compiled, by whatever process, or is to be now."""
+        return self.due or on_disk(self.loop) or bool(self.loop.signatures)
+
 
 WORTH_A_NOTE = 0.05
 """CPU seconds from which on they are written down, which takes less than a thousandth of them."""
