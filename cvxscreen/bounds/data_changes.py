@@ -46,9 +46,6 @@ them."""
 BLOCK = 2**22
 """Numbers of a block of such products."""
 
-SMALLEST = float(np.finfo(np.float64).tiny)
-"""A product below it may lose all its digits, but is off by less."""
-
 
 def takes_left_out(point: Point) -> bool:
     """Whether `left_out_margins` applies: no side constraints, one unpenalised coordinate at most.
@@ -380,9 +377,7 @@ def over_weights(point: Point, functionals: Design, weights: WeightSet) -> OverW
     theta, form = point.theta, problem.quadratic
     used = np.flatnonzero(theta)
     changes, slopes = weights.among(used), theta[used]
-    # Points that are asked about may be so short that their squares underflow.
-    lost = problem.d * SMALLEST * (1.0 + float((1.0 / form.diagonal).max(initial=0.0)))
-    norms = form.dual_norms(functionals) * (1.0 + gamma(problem.d + 8)) + 2.0 * np.sqrt(lost)
+    norms = form.dual_norms(functionals) * (1.0 + gamma(problem.d + 8))
     sizes = norms * np.sqrt(up(float(form.diagonal.max(initial=0.0))))
     at_x, at_dual = functionals.forward(point.x), functionals.forward(point.x_theta)
     error = 0.5 * up(1.0) * (

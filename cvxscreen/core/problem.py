@@ -33,6 +33,7 @@ from cvxscreen.core.losses import Losses, LossTerms, kinked
 from cvxscreen.core.penalty import L1, Penalty
 from cvxscreen.designs.columns import column_squares, row_squares
 from cvxscreen.designs.protocols import Design, Form, LinearMap, Metric
+from cvxscreen.designs.rows import UNDERFLOWN, Rows
 from cvxscreen.errors import InvalidInput
 
 Array = NDArray[np.float64]
@@ -206,13 +207,16 @@ class Quadratic:
             weights = np.where(kept, 1.0 / np.where(kept, self.diagonal, 1.0), 0.0)
             return np.sqrt(design.weighted_squares(weights))
         rows = design.take_columns(np.flatnonzero(kept)).dense()
-        plain = np.sqrt(np.einsum("ij,ij->i", rows, rows) / self.floor)
+        short = Rows(rows, known=True).weighted_squares(np.ones(rows.shape[1]))
+        plain = np.sqrt(short / self.floor)
         half = sla.solve_triangular(self._factor[0], rows.T, lower=True, check_finite=False)
         norms = np.sqrt(np.einsum("ij,ij->j", half, half))
         # Cholesky's backward error (Higham, Theorem 10.3), relative in the metric of M^-1.
         d = rows.shape[1]
         error = 4.0 * d * gamma(d + 2) / max(self._relative_floor, 1e-300)
-        return np.asarray(np.minimum(norms * (1.0 + error), plain * (1.0 + gamma(d + 4))))
+        # The plain norms have been rounded up where squares underflow, the others have not.
+        found = np.minimum(norms * (1.0 + error), plain * (1.0 + gamma(d + 4)))
+        return np.asarray(np.where(short < UNDERFLOWN, plain, found))
 
     def dense(self) -> Array:
         """``M`` as a dense matrix."""

@@ -49,7 +49,7 @@ def row_squares(design: Design, weights: Array) -> Array:
     """``sum_j weights_j a_ij^2``, shape (n,); a product with the squares where rows are sparse."""
     if not isinstance(design, Rows) or not design.sparse or design.extra.shape[1]:
         return design.weighted_squares(weights)
-    return np.asarray(_squares(design) @ weights)
+    return design.above_underflow(np.asarray(_squares(design) @ weights), weights)
 
 
 def column_squares(design: Design, weights: ArrayLike) -> Array:

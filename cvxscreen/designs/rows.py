@@ -37,6 +37,12 @@ SPARSE_PRODUCTS = 0.05
 dense product needs the square of its inverse more operations, each some hundred times faster."""
 
 
+SMALLEST = float(np.finfo(np.float64).tiny)
+"""A product below it may have lost all its digits, but is off by less."""
+UNDERFLOWN = 1e-280
+"""Sums of squares above it have lost nothing to underflow that rounding would not have taken."""
+
+
 @dataclass(eq=False)
 class Copies:
     """The entries of some rows stored in other ways, and None where they are not.
@@ -290,7 +296,26 @@ class Rows:
             ))
         if self.extra.shape[1]:
             out = out + self.extra**2 @ weights[p:]
-        return out if self.scale is None else out * self.scale**2
+        return self.above_underflow(out if self.scale is None else out * self.scale**2, weights)
+
+    def above_underflow(self, squares: Array, weights: Array) -> Array:
+        """`squares` of `weighted_squares`, with what underflow may have taken off added.
+
+        Entries below 1e-154 have squares that are 0 or have lost their digits; a region would take
+        their rows for shorter than they are. Rows of zeros stay 0.
+        """
+        size = 1.0 + float(np.max(weights, initial=0.0))
+        factors = size if self.scale is None else size * np.maximum(self.scale**2, 1.0)
+        few = np.flatnonzero(squares < UNDERFLOWN * factors)
+        if not few.size:
+            return squares
+        p, some = self.matrix.shape[1], np.asarray(weights) > 0.0
+        filled = np.asarray((self.matrix[few] != 0) @ some[:p]).ravel() > 0
+        filled |= (self.extra[few] != 0) @ some[p:]
+        lost = SMALLEST * (1.0 + self.shape[1]) * np.broadcast_to(factors, squares.shape)[few]
+        out = squares.copy()
+        out[few] += np.where(filled, lost, 0.0)
+        return out
 
     def dense(self, index: Index | slice | None = None) -> Array:
         """The rows at `index` (all when omitted) as a dense float64 array."""

@@ -13,6 +13,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from exact import dot, exact
 from strategies import CASES, LOSSES, Case, Reference, build, points, reference
 
@@ -20,7 +21,7 @@ from cvxscreen.api import solve
 from cvxscreen.bounds import BOUNDS, PAIRS, PARAMETER_CHANGE, available, midpoint_ball, named
 from cvxscreen.bounds.regions import Ball, Everywhere, Region
 from cvxscreen.core.duality import Point, reference_point
-from cvxscreen.core.losses import Losses
+from cvxscreen.core.losses import Losses, Piece
 from cvxscreen.core.problem import Problem
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.errors import InvalidInput, UnknownName
@@ -240,6 +241,31 @@ def test_dvi_with_an_exact_reference_is_the_printed_ball() -> None:
             np.testing.assert_allclose(region.centre, (1 + s) / 2 * ref.x, rtol=1e-7)
             # The reference's own gap is rounding, about 1e-15 P; its square root enters.
             assert region.radius == pytest.approx(abs(1 - s) / 2 * w, rel=1e-6)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_rows_whose_squares_underflow_are_decided_rightly(sparse: bool) -> None:
+    """The same problem with some rows times s and their weights by s: no ball may see points."""
+    decided = 0
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        X, small = rng.standard_normal((40, 3)), rng.random(40) < 0.3
+        y = np.where(small, 0.0, X @ rng.standard_normal(3) + rng.standard_normal(40))
+        plain = regression(X, y, C=0.3)
+        optimum = solve(plain, tol=1e-12).x
+        rest = X @ optimum - y
+        for s in (1e-155, 1e-160, 1e-170, 1e-250):
+            factor = np.where(small, s, 1.0)
+            rows = factor[:, None] * X
+            tiny = regression(sp.csr_matrix(rows) if sparse else rows, y, C=0.3,
+                              sample_weight=1.0 / factor)
+            point = reference_point(tiny, optimum * (1.0 + 0.2 * rng.standard_normal(3)))
+            for name in BOUNDS:
+                codes = judge(tiny, named(name)(tiny, point)).codes
+                assert not ((codes == Piece.HIGH) & (rest < -1e-9)).any()
+                assert not ((codes == Piece.LOW) & (rest > 1e-9)).any()
+                decided += int((codes >= 0).sum())
+    assert decided > 300
 
 
 def test_points_of_another_problem_are_refused() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from exact import dot, exact, solve
+from mpmath import mp
 
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen.bounds.regions import Ball
@@ -166,3 +167,25 @@ def test_balls_of_a_pencil_are_rounded_outward(rng: np.random.Generator) -> None
         apart = (np.sqrt(a0) + np.sqrt(end)) ** 2
         radius = float(Pencil(a0, end - a0 - apart, apart, end).radius(np.array([y]))[0])
         assert F(radius) ** 2 >= (1 - F(y)) * F(a0) + F(y) * F(end) - F(y) * (1 - F(y)) * F(apart)
+
+
+@pytest.mark.parametrize("kind", ["diagonal", "dense metric", "scaled", "extra", "sparse"])
+def test_norms_of_rows_whose_squares_underflow_are_not_too_small(kind: str) -> None:
+    """Rows of zeros keep theirs; what is only small is taken for longer, never for shorter."""
+    rng = np.random.default_rng(0)
+    X = 10.0 ** rng.uniform(-320.0, -140.0, (60, 1)) * rng.standard_normal((60, 4))
+    X[::7] = 0.0
+    exact = [mp.sqrt(mp.fsum(mp.mpf(float(v)) ** 2 for v in row)) for row in X]
+    form, rows, by = Quadratic(np.ones(4)), Rows(X), 1.0
+    if kind == "dense metric":
+        form = Quadratic(np.zeros(4), np.eye(4))
+    elif kind == "scaled":
+        rows, by = Rows(X, np.full(60, 1e100)), 1e100
+    elif kind == "extra":
+        rows = Rows(X[:, :3], None, X[:, 3:])
+    elif kind == "sparse":
+        rows = Rows(sp.csr_matrix(X))
+    norms = form.dual_norms(rows) * (1.0 + gamma(16))
+    assert all(a >= by * b for a, b in zip(norms, exact, strict=True))
+    assert not norms[::7].any()
+    assert norms.max() <= by * float(max(exact)) * (1.0 + 1e-6) + by * 1e-152

@@ -35,6 +35,10 @@ FAULTS = (
     rows("squared factors of rows", SHRUNK, "out if self.scale is None else out * self.scale**2",
          "out if self.scale is None else out * abs(self.scale)", "norms too small",
          "designs/test_rounding.py::test_norms_err_by_less_than_the_regions_charge"),
+    rows("what underflow takes off squares", DROPPED, "out[few] += np.where(filled, lost, 0.0)",
+         "pass", "rows taken for points", "bounds/test_bounds.py::"
+         "test_rows_whose_squares_underflow_are_decided_rightly",
+         "designs/test_rounding.py::test_norms_of_rows_whose_squares_underflow_are_not_too_small"),
     rows("extra columns in a margin", DROPPED, "out = out + self.extra[rows] @ x[p:]", "pass",
          "margins without the intercept"),
     rows("extra columns of taken rows", SWAPPED, "scale, self.extra[index], known=self.sparse)",
