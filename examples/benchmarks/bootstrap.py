@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import warnings
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
@@ -23,6 +22,7 @@ from pathlib import Path
 from time import process_time
 
 import numpy as np
+from report import with_origin
 from sklearn.linear_model import QuantileRegressor
 from sklearn.utils import resample
 
@@ -155,10 +155,9 @@ def main() -> None:
         except PackageNotFoundError:
             versions[name] = None
     if asked.out is not None:
-        report = {"machine": platform.machine(), "python": platform.python_version(),
-                  "versions": versions, "first_fit_of_the_process": first, "rows": results,
+        report = {"versions": versions, "first_fit_of_the_process": first, "rows": results,
                   "sampled": asked.sampled}
-        asked.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        asked.out.write_text(json.dumps(with_origin(report), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from time import process_time
 from typing import Any
 
 import numpy as np
+from report import with_origin
 
 import cvxscreen
 from cvxscreen._support.tables import table
@@ -79,7 +80,7 @@ def main() -> None:
         title="CVaR portfolios",
     ))
     if asked.out:
-        asked.out.write_text(json.dumps(records, indent=1) + "\n", "utf-8")
+        asked.out.write_text(json.dumps(with_origin(records), indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
+from report import with_origin
 
 import cvxscreen
 from cvxscreen._support.tables import table
@@ -222,7 +223,7 @@ def main() -> None:
             print(shown(row), flush=True)
         summary(results)
     if given.out:
-        given.out.write_text(json.dumps(results, indent=1) + "\n")
+        given.out.write_text(json.dumps(with_origin(results), indent=1) + "\n")
 
 
 def shown(row: dict) -> str:

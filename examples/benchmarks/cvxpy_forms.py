@@ -22,8 +22,7 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
-
-import cvxscreen
+from report import with_origin
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from cvxpy_plugin.forms import ASIDE, FORMS, Form
@@ -101,8 +100,7 @@ def main() -> None:
     print(f"recognised: {sum(r['recognised'] for r in records)} of {len(records)}")
     for which in ("first", "second"):
         print(f"plain over {which} solve, geometric mean: {mean_ratio(records, which):.1f}")
-    machine = {"cvxscreen": cvxscreen.__version__, "cvxpy": cp.__version__}
-    args.json.write_text(json.dumps({"versions": machine, "records": records}, indent=1) + "\n")
+    args.json.write_text(json.dumps(with_origin({"records": records}), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from report import with_origin
 from scipy.optimize import linprog
 
 from cvxscreen._support.limits import Limits
@@ -173,7 +174,7 @@ def main() -> None:
                 rows.append({"problem": make.__name__, "n": n, "d": d, "solver": name, **record})
                 print(rows[-1], flush=True)
                 if given.out:
-                    given.out.write_text(json.dumps(rows, indent=1) + "\n")
+                    given.out.write_text(json.dumps(with_origin(rows), indent=1) + "\n")
     header = ["problem", "n", "d", "solver", "steps", "CPU s", "gap", "above"]
     print(table(header, [[
         r["problem"], r["n"], r["d"], r["solver"], r.get("steps", ""), f"{r['cpu']:.2f}",

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 from collections.abc import Iterator
 from pathlib import Path
 from time import process_time
@@ -24,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from report import with_origin
 
 import cvxscreen
 from cvxscreen._support.tables import table
@@ -184,9 +184,8 @@ def main() -> None:
              "all, s", "warm / all", "cold / all", "wrong"), rows[-1:],
         ), flush=True)
     if asked.out is not None:
-        report = {"machine": platform.machine(), "python": platform.python_version(),
-                  "rows": results}
-        asked.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        text = json.dumps(with_origin(results), indent=1) + "\n"
+        asked.out.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

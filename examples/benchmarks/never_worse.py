@@ -26,8 +26,8 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
+from report import with_origin
 
-import cvxscreen
 from cvxscreen._support.tables import table
 
 Make = Callable[[np.random.Generator], Any]
@@ -777,10 +777,7 @@ def main() -> None:
     print(f"within the bar: {within} of {len(lines)}; screened: {len(gains)}, "
           f"their plain time over the screened one (geometric mean): {np.exp(np.mean(gains)):.2f}")
     if arguments.json:
-        record = {
-            "cvxscreen": cvxscreen.__version__, "cvxpy": cp.__version__,
-            "columns": header, "rows": rows, "within": within,
-        }
+        record = with_origin({"columns": header, "rows": rows, "within": within})
         arguments.json.write_text(json.dumps(record, indent=1) + "\n")
 
 

@@ -17,6 +17,7 @@ from time import process_time
 
 import numpy as np
 import scipy.sparse as sp
+from report import with_origin
 
 import cvxscreen
 from cvxscreen._support.tables import table
@@ -90,7 +91,7 @@ def main() -> None:
     ratios = np.array([r["path"] / r["solve"] for r in results])
     print(f"ratio: median {np.median(ratios):.2f}, {ratios.min():.2f} to {ratios.max():.2f}")
     if given.out is not None:
-        given.out.write_text(json.dumps(results, indent=1))
+        given.out.write_text(json.dumps(with_origin(results), indent=1))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from time import process_time
 from typing import Any
 
 import numpy as np
+from report import with_origin
 
 import cvxscreen
 from cvxscreen._support.tables import table
@@ -204,7 +205,7 @@ def main() -> None:
     result["process"] = process(asked.process)
     print(result["process"])
     if asked.out:
-        asked.out.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+        asked.out.write_text(json.dumps(with_origin(result), indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Tables of the stored results: ``python examples/benchmarks/report.py`` rewrites docs/results.md.
 
-Every ``results/*.json`` becomes a table. A benchmark stores its results by `store`, which adds the
-date, the machine and the versions; what lies there without them is shown as of unknown origin.
+Every ``results/*.json`` becomes a table. A benchmark stores its results by `store`, or passes them
+through `with_origin`: the date, the machine and the versions are added. What lies there without
+them is shown as of unknown origin.
 """
 
 from __future__ import annotations
@@ -29,18 +30,25 @@ in [benchmarks](benchmarks.md).
 """
 
 
-def store(name: str, rows: Any, note: str = "") -> Path:
-    """Write `rows` to ``results/NAME.json`` with the date, the machine and the versions."""
+def with_origin(held: Any) -> dict[str, Any]:
+    """Rows, or a dictionary with rows, with the date, the machine and the versions before them."""
+    held = held if isinstance(held, dict) else {"rows": held}
     versions = {}
     for library in LIBRARIES:
         try:
             versions[library] = version(library)
         except PackageNotFoundError:
             continue
-    held = {
+    return {
         "date": datetime.date.today().isoformat(), "machine": machine(),
-        "python": platform.python_version(), "versions": versions, "note": note, "rows": rows,
+        "python": platform.python_version(), **held,
+        "versions": {**versions, **held.get("versions", {})},
     }
+
+
+def store(name: str, rows: Any, note: str = "") -> Path:
+    """Write `rows` to ``results/NAME.json`` with where they come from."""
+    held = with_origin({"note": note, "rows": rows})
     target = RESULTS / f"{name}.json"
     target.write_text(json.dumps(held, indent=1, default=float) + "\n", "utf-8")
     return target

@@ -135,7 +135,9 @@ def test_stored_results_become_tables() -> None:
     text = maker.page()
     for file in maker.RESULTS.glob("*.json"):
         assert f"## {file.stem}\n" in text
-        assert maker.rows_of(json.loads(file.read_text("utf-8")))[1], "rows with names"
+        held = json.loads(file.read_text("utf-8"))
+        assert maker.rows_of(held)[1], "rows with names"
+        assert held["date"], "stored by `store`, or through `with_origin`"
     assert maker.PAGE.read_text("utf-8") == text, "run examples/benchmarks/report.py"
 
 
