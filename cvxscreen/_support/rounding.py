@@ -3,6 +3,8 @@
 All decisions are computed in IEEE double precision with unit roundoff ``u = 2**-53``. A sum of
 products of ``k`` terms, in any order, has relative error at most ``gamma(k)`` with respect to the
 sum of absolute values (Higham, *Accuracy and Stability of Numerical Algorithms*, Lemma 3.1).
+
+Proofs: ``docs/theory.md``, section 11.
 """
 
 from __future__ import annotations

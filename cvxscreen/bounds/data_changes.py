@@ -14,6 +14,8 @@ midpoint ball halves their radius and needs no exact optimum.
 
 `left_out_margins` is the case of one weight that becomes 0, `over_weights` that of a whole set of
 weights around 1, where what bounds ``A' ((w - 1) theta)`` is a norm of ``diag(theta) A``.
+
+Proofs: ``docs/theory.md``, section 10.
 """
 
 from __future__ import annotations

@@ -34,6 +34,8 @@ slope 0: at 0 the slope says nothing about how far the margin is.
 the reduced problem what is proven already is out of both norms, out of the point and out of the
 gap, so the parts, each on what the one before has left, prove what the alternation does (and x
 without the dropped coordinates proves more), with passes over what is left only.
+
+Proofs: ``docs/theory.md``, section 6.
 """
 
 from __future__ import annotations

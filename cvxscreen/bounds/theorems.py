@@ -22,6 +22,8 @@ and of `projected_gradient_ball` make the right side 0, ``s = 0`` does not.
 
 A sphere also holds points outside the cone. `cut` makes it smaller before it judges: by a
 half-space that contains the cone, or by the cone itself.
+
+Proofs: ``docs/theory.md``, sections 2 and 7.
 """
 
 from __future__ import annotations

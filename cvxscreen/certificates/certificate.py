@@ -38,6 +38,8 @@ pieces (not through subgradients), each Fenchel-Young term as ``f + f* - t theta
 the regulariser from its own linear system. `certify` is the entry; below it come its parts in the
 order of the formula: the losses, the quadratic term and side constraints, a penalty, a coordinate
 that nothing penalises, and the case where an L1 norm alone does.
+
+Proofs: ``docs/theory.md``, section 9.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Dual points that satisfy ``E' theta = -target``, E the unpenalised columns of the design."""
+"""Dual points that satisfy ``E' theta = -target``, E the unpenalised columns of the design.
+
+Proofs: ``docs/theory.md``, section 5.
+"""
 
 from __future__ import annotations
 

@@ -15,6 +15,8 @@ Absolute loss with some ``y_i = 0``: a margin starts at a kink, ``C_min = 0``. W
 slopes at the best ``b`` alone must balance (as many positive as negative rows, for equal weights);
 ``b`` is then chosen to make ``C_min`` largest. Otherwise nothing is known in closed form:
 ``C_min = 0``.
+
+Proofs: ``docs/theory.md``, section 4.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ down (`feasible_share`).
 
 A `Point` is what one evaluation of both sides tells. `reference_point` makes it in two passes over
 the data, `rescaled_point` in none where only the parameter has changed.
+
+Proofs: ``docs/theory.md``, section 1.
 """
 
 from __future__ import annotations

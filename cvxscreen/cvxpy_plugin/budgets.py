@@ -28,6 +28,8 @@ The certificate is that of the Lagrangian (`certify_budgets`). With slopes ``the
 
 so that x is better than any of them up to ``gap + sum_k lambda_k max(-g_k(x), 0)``, where the gap
 is that of a `Problem`, recomputed by `certify` on all terms.
+
+Proofs: ``docs/theory.md``, section 9.
 """
 
 from __future__ import annotations

@@ -24,6 +24,8 @@ easily refuted for the joint gap and is not offered here. What is true, with ``G
 pieces, each Fenchel-Young term as ``f + f* - p theta``, the coupling through a Cholesky factor of
 ``A``, the spectral term from the eigenvalues of ``VV'``. Nothing is shared with the code that finds
 the answer, which goes through singular values and slopes.
+
+Proofs: ``docs/theory.md``, section 8.
 """
 
 from __future__ import annotations

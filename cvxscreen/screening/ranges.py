@@ -21,6 +21,8 @@ has
 and where r is convex (`_Sphere.convex`) a term decided at two lambdas is decided between them: the
 ranges are the roots of one quadratic a term. The sphere RRPB (Yoshida et al. 2019, Theorem 10, and
 its counterpart for the linear piece) gives shorter ranges without ``G0``.
+
+Proofs: ``docs/theory.md``, section 4.
 """
 
 from __future__ import annotations

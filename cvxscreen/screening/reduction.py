@@ -8,6 +8,8 @@ A `Selection` says which terms are collapsed onto which piece and which features
 `reduce` and `lift` stand side by side: the mask and the way back. Why something is selected is said
 by two types that never mix: a `Screening` is proven, remembers why and only grows; a `Prediction`
 is hoped for. The solving loop may reduce by both; what was predicted is certified afterwards.
+
+Proofs: ``docs/theory.md``, section 3.
 """
 
 from __future__ import annotations

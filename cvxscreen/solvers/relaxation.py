@@ -28,6 +28,8 @@ finitely many steps end at an optimum of P (Rockafellar 1976, Proposition 8; Fer
 proven of a step is nothing about P itself: the rounds report it, the solution's `screening` does
 not. Terms that are constraints have no Fenchel-Young term at a point that violates them by an ulp,
 so that nothing is proven beside them: safe mode then solves the whole problem once.
+
+Proofs: ``docs/theory.md``, section 9.
 """
 
 from __future__ import annotations

@@ -70,3 +70,21 @@ def test_links_lead_somewhere() -> None:
 
 def test_the_readme_is_read_in_one_go() -> None:
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 200
+
+
+def test_every_section_of_the_theory_is_named_by_the_code_that_it_names() -> None:
+    theory = (ROOT / "docs" / "theory.md").read_text("utf-8")
+    sections = re.split(r"^## (\d+)\. ", theory, flags=re.MULTILINE)[1:]
+    texts = dict(zip(map(int, sections[::2]), sections[1::2], strict=True))
+    assert set(texts) == set(range(1, 12))
+    named: set[int] = set()
+    for file in (ROOT / "cvxscreen").rglob("*.py"):
+        source = file.read_text("utf-8")
+        for found in re.findall(r"docs/theory\.md``, sections? ([\d and]+)", source):
+            for number in map(int, found.split(" and ")):
+                named.add(number)
+                here = file.relative_to(ROOT).with_suffix("").as_posix()
+                dotted, short = here.replace("/", "."), here.removeprefix("cvxscreen/")
+                text = texts[number]
+                assert dotted in text or short in text, (here, number)
+    assert named == set(texts)

@@ -12,6 +12,8 @@ Worked instances. Two balls: ``c = c2``, ``u = c1 - c2``, ``y`` in [0, 1], ``a0 
 ``a0 + a1 + a2 = r1^2``, ``a2 = ||u||^2``. A half-space ``<v, x> >= delta``: ``u = v``, ``y >= 0``,
 ``a0 = r^2``, ``a1 = -2 (delta - <v, c>)``, ``a2 = ||v||^2``. A nested or tangent ball: the end of
 the range of ``y`` wins, with no case for it.
+
+Proofs: ``docs/theory.md``, section 2.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ radius r, every N in the (self-dual) cone and every X in the ball and the cone,
 a time in O(d) a step, and what it proves is evaluated with its rounding, so stopping anywhere is
 safe. The search aims at the thresholds of the losses, so an interval is tightened where that can
 decide its term.
+
+Proofs: ``docs/theory.md``, section 7.
 """
 
 from __future__ import annotations

@@ -32,6 +32,8 @@ small against one weight would be made of rounding and is discarded.
 
 `Functionals` are what a region is asked to bound: without an intercept the rows, ``z_i = a_i``;
 with one the centred rows, and in `tightened` rows around the mean of those that changed piece.
+
+Proofs: ``docs/theory.md``, section 5.
 """
 
 from __future__ import annotations
