@@ -58,7 +58,7 @@ from cvxscreen.solvers.interface import (
     SubproblemSolver,
     refuse_side,
 )
-from cvxscreen.solvers.newton import Newton
+from cvxscreen.solvers.newton import Newton, products_pay
 from cvxscreen.solvers.working_set import Array, Index, inside, sparse_dot
 
 # The numbers below steer the work; no answer depends on them. They were found by trial: CPU seconds
@@ -69,9 +69,14 @@ BLOCK = 16
 BUDGET = 60.0
 """Passes after which the solver that follows is cheaper, were its systems solved for nothing."""
 GRAM_PASSES = 1.25
-"""The systems of Newton's method on dense rows, some fifty of about ``min(n, 2 d)`` rows each, cost
-so many passes for each of ``min(n, 2 d) min(n, d) / n``. Measured: 1,000 x 10,000, 3,000 x 3,000,
-2,000 x 500 and 500 x 500, 0.8 ns an entry in a pass and 1 ns for ``min(n, 2 d) min(n, d) d``."""
+"""The systems of Newton's method on tall dense rows, some fifty of about ``2 d`` rows each, cost so
+many passes for each of ``2 d d / n``. Measured: 2,000 x 500 and 10,000 x 300, 0.8 ns an entry in a
+pass and 1 ns for ``2 d^3``."""
+PRODUCT_BUDGET, PRODUCT_PASSES = 300.0, 0.4
+"""Where the products of dense rows are formed once (`newton.products_pay`), Newton's method takes
+as long as so many passes, and for each of ``n^2 / d`` so many more. Measured with hinges, C from
+0.01 to 100: 150 x 150 360 to 750, 300 x 300 580 to 830, 500 x 500 430 to 620, 1,500 x 1,500 860 to
+1,050, 500 x 1,500 370 to 510, 900 x 500 640 to 980; medians up to ten times as many."""
 PATH_BUDGET = 100.0
 """The same where both begin at the solution for a smaller C. By trial, five folds of 20 values of C
 from 1e-3 to 10: pcmac 0.53, 0.49 and 0.43 CPU seconds with 60, 200 and 400, farmads 7.1, 7.8, 8.4.
@@ -148,6 +153,8 @@ def budget(problem: Problem, then: SubproblemSolver | None) -> float:
         return BUDGET
     if problem.design.sparse:
         return BUDGET
+    if products_pay(problem):
+        return PRODUCT_BUDGET + PRODUCT_PASSES * n * n / d
     return BUDGET + GRAM_PASSES * min(n, 2 * d) * min(n, d) / max(n, 1)
 
 

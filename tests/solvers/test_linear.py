@@ -173,3 +173,21 @@ def test_few_rows_that_curve_a_free_coordinate_ever_more(bend: float, size: floa
         H = bend * A.T * A + mpmath.diag((np.r_[np.ones(30), 0.0] + damping).tolist())
         expected = np.array([float(x) for x in mpmath.lu_solve(H, mpmath.matrix(right.tolist()))])
     assert np.linalg.norm(step - expected) <= 1e-6 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("free", [False, True])
+@pytest.mark.parametrize("k", [3, 25, 40])
+def test_products_of_all_rows_solve_the_same_system(free: bool, k: int) -> None:
+    """The part of them that a step needs stands for the rows; with more rows than columns, none."""
+    problem = problem_of(60, 40, sparse=False, free=free)
+    rows, bend, damping, right = system(problem, k)
+    kept = ~problem.quadratic.free
+    A = problem.design.dense()[:, kept]
+    products = (A / problem.quadratic.diagonal[kept]) @ A.T
+    before = products.copy()
+    step = solve_newton_system(problem, rows, bend, damping, right, products)
+    assert residual(problem, rows, bend, damping, right, step) <= 1e-10
+    np.testing.assert_array_equal(products, before)
+    if 2 * k > problem.d:  # where they are used at all, wrong ones are noticed
+        other = solve_newton_system(problem, rows, bend, damping, right, 2.0 * products)
+        assert residual(problem, rows, bend, damping, right, other) > 1e-3

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 from strategies import CASES, CLASSIFICATION, LOSSES, Case, build, reference
 
+from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import Losses
@@ -16,7 +17,7 @@ from cvxscreen.errors import InvalidInput
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
 from cvxscreen.solvers.interface import Start
-from cvxscreen.solvers.newton import Newton, default_weight
+from cvxscreen.solvers.newton import Newton, _NewtonIterate, default_weight
 
 
 def scale_of(problem: Problem) -> float:
@@ -153,6 +154,49 @@ def test_many_sparse_coordinates_use_conjugate_gradients() -> None:
     found = Newton()(problem, target=1e-7 * scale_of(problem))
     assert found.status == "optimal"
     assert certify(problem, found.x, found.theta, tol=1e-5).ok
+
+
+def square(loss: str, C: float, *, intercept: bool, n: int = 120) -> Problem:
+    """As many rows as columns: a median goes through nearly all of them."""
+    rng = np.random.default_rng(7)
+    X = rng.standard_normal((n, n))
+    y = X @ rng.standard_normal(n) / np.sqrt(n) + rng.standard_t(3, n) + 3.0
+    return regression(X, y, C=C, loss=loss, intercept=intercept)
+
+
+@pytest.mark.parametrize("loss", ["absolute", "quantile", "epsilon"])
+@pytest.mark.parametrize("C", [0.01, 1.0, 100.0])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_two_sided_losses_on_square_data(loss: str, C: float, intercept: bool) -> None:
+    """The central path comes first, and Newton's steps end it: certified, in few steps."""
+    problem = square(loss, C, intercept=intercept)
+    found = Newton()(problem, target=1e-9 * scale_of(problem))
+    assert found.status == "optimal"
+    assert found.info["steps"] <= 100
+    assert certify(problem, found.x, found.theta, tol=1e-5).gap <= 1e-8 * scale_of(problem)
+
+
+@pytest.mark.parametrize("loss", ["absolute", "epsilon"])
+def test_the_central_path_on_a_problem_with_a_linear_term(loss: str) -> None:
+    """A reduced problem has one, on the intercept too; M need not be the identity."""
+    base, rng = square(loss, 1.0, intercept=True), np.random.default_rng(8)
+    quadratic = Quadratic(np.r_[rng.uniform(0.5, 2.0, base.d - 1), 0.0])
+    problem = Problem(base.design, base.losses, quadratic, rng.standard_normal(base.d))
+    state = _NewtonIterate(problem, None)
+    state.follow_central_path(UNLIMITED)
+    lowest = Newton()(problem, target=1e-10 * scale_of(problem))
+    value = problem.primal(lowest.x)
+    assert problem.primal(state.x) - value <= 1e-4 * value
+    assert certify(problem, lowest.x, lowest.theta, tol=1e-6).ok
+
+
+def test_the_central_path_stops_at_the_limit() -> None:
+    """Its steps count as iterations of the call."""
+    problem = square("absolute", 1.0, intercept=True)
+    found = Newton(limits=Limits(None, 3))(problem, target=1e-12 * scale_of(problem))
+    assert found.status == "inaccurate"
+    assert found.info["steps"] == 3
+    assert np.isfinite(found.x).all()
 
 
 def test_a_warm_start_saves_steps() -> None:
