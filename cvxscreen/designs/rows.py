@@ -327,9 +327,13 @@ class Rows:
         )
         head = block.toarray() if self.sparse else block
         extra = self.extra if index is None else self.extra[index]
-        out = np.hstack([np.asarray(head, dtype=np.float64), extra])
-        if self.scale is not None:
-            out *= (self.scale if index is None else self.scale[index])[:, None]
+        scale = None if self.scale is None else self.scale if index is None else self.scale[index]
+        out, p = np.empty((n, d)), head.shape[1]
+        for place, part in ((slice(0, p), head), (slice(p, d), extra)):
+            if scale is None:
+                out[:, place] = part
+            elif part.shape[1]:
+                np.multiply(part, scale[:, None], out=out[:, place])
         return out
 
     def rows_csr(self, index: Index) -> sp.csr_matrix:
