@@ -264,6 +264,8 @@ class _NewtonIterate:
         if problem.n < FEW_ROWS or not np.isfinite(f.hi - f.lo).all() or (border.size and not one):
             return
         products, sign = self.products(), border[:, 0] if one else np.ones(problem.n)
+        if products is None:
+            return
         lo, hi = np.minimum(sign * f.lo, sign * f.hi), np.maximum(sign * f.lo, sign * f.hi)
         fixed = np.where(problem.quadratic.free, 0.0, problem.linear)
         offset = f.b + problem.design.forward(problem.quadratic.solve(fixed))
