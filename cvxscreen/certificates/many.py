@@ -379,7 +379,8 @@ def _sums(
         out, pull, room = np.zeros((len(factors), 5)), np.zeros_like(points), np.empty((4, rows))
         for start in range(part.start, part.stop, rows):
             terms = slice(start, min(start + rows, part.stop))
-            A = np.ascontiguousarray(design.dense(terms).T)
+            A = np.empty((problem.d, terms.stop - start))
+            design.dense(terms, A.T)
             own = (column[terms] for column in (problem.sizes, problem.norms, *f))
             codes = np.ascontiguousarray(theta.codes[:, terms])  # of one type, compiled once
             sums(Block(A, *own), all_points, codes, place, room, out, pull)

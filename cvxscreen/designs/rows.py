@@ -25,6 +25,9 @@ from cvxscreen.errors import InvalidInput
 Array = NDArray[np.float64]
 Index = NDArray[np.intp] | NDArray[np.bool_]
 
+SHORT = 64
+"""Rows of fewer numbers are turned feature by feature. Measured: 50,000 x 20 0.8 ms that way, 2.0
+the other, 5,000 x 256 4.1 and 1.7, the same at 48."""
 _BLOCK_ROWS = 1024
 _WIDE_ROWS = 64
 SHARE = 2**20
@@ -317,8 +320,8 @@ class Rows:
         out[few] += np.where(filled, lost, 0.0)
         return out
 
-    def dense(self, index: Index | slice | None = None) -> Array:
-        """The rows at `index` (all when omitted) as a dense float64 array."""
+    def dense(self, index: Index | slice | None = None, out: Array | None = None) -> Array:
+        """The rows at `index` (all when omitted) as a dense float64 array, in `out` if given."""
         block = self.matrix if index is None else self.matrix[index]
         n, d = block.shape[0], self.shape[1]
         require(
@@ -328,12 +331,16 @@ class Rows:
         head = block.toarray() if self.sparse else block
         extra = self.extra if index is None else self.extra[index]
         scale = None if self.scale is None else self.scale if index is None else self.scale[index]
-        out, p = np.empty((n, d)), head.shape[1]
-        for place, part in ((slice(0, p), head), (slice(p, d), extra)):
+        out, p = np.empty((n, d)) if out is None else out, head.shape[1]
+        # NumPy's inner loop is the last axis where strides disagree: the longer one, then.
+        along = out.strides[0] < out.strides[1] and d < SHORT
+        for part, into in ((head, out[:, :p]), (extra, out[:, p:])):
             if scale is None:
-                out[:, place] = part
+                into[:] = part
+            elif part.shape[1] and along:
+                np.multiply(part.T, scale, out=into.T)
             elif part.shape[1]:
-                np.multiply(part, scale[:, None], out=out[:, place])
+                np.multiply(part, scale[:, None], out=into)
         return out
 
     def rows_csr(self, index: Index) -> sp.csr_matrix:

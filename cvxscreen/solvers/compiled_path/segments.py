@@ -203,7 +203,7 @@ def _features(design: Rows) -> Array:
     rows = max(1, TURNED // d)
     for start in range(0, n, rows):  # what is turned stays in the cache
         block = slice(start, start + rows)
-        A[:, block] = design.dense(block).T
+        design.dense(block, A[:, block].T)
     return A
 
 
