@@ -627,11 +627,30 @@ class Entry(NamedTuple):
         As `_kinds` gives them; arguments of others must not reach `call`.
     checked : callable
         Numba's call, which refuses them.
+    newton : Address
+        Of `newton`, as `call` takes it.
     """
 
     call: Any
     kinds: list[Any]
     checked: Any
+    newton: Address
+
+
+class Address:
+    """A compiled function as an argument of another one, looked up once.
+
+    Of its own functions numba looks up type and address anew in every call, in Python.
+    """
+
+    def __init__(self, function: Any, signature: Any) -> None:
+        found = function.get_compile_result(signature)
+        name = found.fndesc.llvm_cfunc_wrapper_name
+        self.address, self.function = found.library.get_pointer_to_function(name), function
+
+    def __wrapper_address__(self) -> int:
+        """What numba asks for."""
+        return int(self.address)
 
 
 @lru_cache(maxsize=1)
@@ -642,14 +661,14 @@ def _compiled_path() -> Entry:
     parts, kinds = _types()
     whole, number = types.int64, types.float64
     pair = types.Tuple((number, whole, number))  # type: ignore[no-untyped-call]
-    solver = types.FunctionType(
-        pair(whole, kinds[1], kinds[2], whole, number, number, number, whole)
-    )
+    signature = pair(whole, kinds[1], kinds[2], whole, number, number, number, whole)
+    solver = types.FunctionType(signature)
     loop = loops.follow_path
     loop.compile((solver, *kinds, whole))
     loop.disable_compile()
     [made] = loop.overloads.values()
-    return Entry(made.entry_point, _kinds(parts), loop)
+    address = Address(newton.dispatcher, signature)
+    return Entry(made.entry_point, _kinds(parts), loop, address)
 
 
 @lru_cache(maxsize=1)
@@ -673,8 +692,9 @@ def run(arguments: tuple[Any, ...], k: int) -> int:
     whole = on_disk(loops.follow_path) or LOOP.due
     if whole and not _interpreted():
         entry = _compiled_path()
-        same = _kinds(arguments) == entry.kinds
-        return int((entry.call if same else entry.checked)(newton.dispatcher, *arguments, k))
+        if _kinds(arguments) == entry.kinds:
+            return int(entry.call(entry.newton, *arguments, k))
+        return int(entry.checked(newton.dispatcher, *arguments, k))
     plain = getattr(loops.follow_path, "py_func", loops.follow_path)
     counted = LOOP.rent() if _interpreted() or newton.signatures else nullcontext()
     with counted, np.errstate(all="ignore"):  # as compiled code does
