@@ -41,6 +41,7 @@ import numpy as np
 import scipy.linalg as sla
 from numpy.typing import NDArray
 
+from cvxscreen._support.rounding import UNIT
 from cvxscreen.core.duality import dual_feasible
 from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem, Quadratic
@@ -82,6 +83,8 @@ SAMPLE_TOLERANCE = 1e-6
 FASTER = 10.0
 """By how much the weight of a proximal step rises after a bad round, and falls after a good one.
 """
+ROUNDED = 16.0 * UNIT
+"""Residual, in units of ``||theta|| ||a column||``, and violation that are but rounding."""
 MAX_ROUNDS = 30
 """Rounds at most before everything is kept; two to five are usual."""
 STEPS = 40
@@ -349,15 +352,27 @@ class ScreenedRelaxation(
         self.keep = int(max(LEAST * self.problem.d, 0.1 * self.keep))
 
     def conclude(self, exhausted: bool) -> None:
-        """Certify the best point; where that fails nothing is left out in the next round."""
+        """Certify the best point; where that fails nothing is left out in the next round.
+
+        Nor is it where all that is left to charge is the rounding of the certificate's own sums:
+        what nothing refutes at a vertex is the optimum of the whole problem, to the same digits.
+        """
         best = self.centre
         if best is None:
             return
         self.answer = self.certified_answer(best)
-        if self.answer.proof.ok or exhausted:
+        if self.answer.proof.ok or exhausted or self.rounding_alone(self.answer):
             self.finished = True
         else:
             self.whole = True
+
+    def rounding_alone(self, answer: Answer) -> bool:
+        """Whether a point at the end of what the solver can do is feasible, and balanced."""
+        proof = answer.proof
+        if not (np.isfinite(proof.gap) and self.exact(max(abs(proof.primal), 1e-300))):
+            return False
+        terms = float(np.linalg.norm(answer.theta)) * float(self.problem.column_sizes.max())
+        return proof.residual <= ROUNDED * terms and proof.violation <= ROUNDED
 
     def certified_answer(self, best: Candidate) -> Answer:
         """`best` with its certificate; slopes that balance to a tolerance only are balanced."""

@@ -208,6 +208,25 @@ def test_a_limit_leaves_the_best_point_with_its_certificate() -> None:
         assert found.certificate.gap >= 0.0
 
 
+def test_what_rounding_alone_leaves_is_not_solved_again(monkeypatch: Any) -> None:
+    """The certificate's own rounding exceeds what is asked for: all terms would change nothing."""
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((20_000, 5))
+    y = X @ [1.0, 0.0, 2.0, -0.5, 0.0] + rng.standard_t(3, 20_000)
+    box = np.vstack([np.eye(5), -np.eye(5)]), np.r_[np.zeros(5), np.full(5, -1.5)]
+    problem = cs.regression(X, y, C=np.inf, loss="absolute", constraints=box)
+    found = cs.solve(problem, tol=1e-13)
+    assert not found.certificate.ok
+    assert len(found.rounds) == 1
+    assert found.rounds[-1].kept < 0.2 * problem.n
+    monkeypatch.setattr(relaxation, "ROUNDED", 0.0)
+    whole = cs.solve(problem, tol=1e-13)
+    assert whole.rounds[-1].kept == problem.n
+    assert not whole.certificate.ok
+    assert found.value <= whole.value + whole.certificate.gap
+    np.testing.assert_allclose(found.x, whole.x, atol=1e-9)
+
+
 def test_a_sample_keeps_penalties_and_constraints() -> None:
     X, y = heavy(50_000, 4)
     problem = cs.regression(X, y, C=0.5, loss="quantile", penalty="l1")
