@@ -461,24 +461,13 @@ class Run:
 
     def one(self, value: float) -> None:
         """The next point by the ordinary loop."""
-        here, start = self.problem.with_(**{self.over: value}), None
-        inner = named_solver(self.solver, here, self.limits.each(self.max_iter))
-        if self.previous is not None:
-            light = isinstance(inner, DualActiveSet) and self.mode == "certified"
-            start = onward_start(here, self.previous, light)
-            if self.over == "tau":
-                start = self.extrapolated(here, start, value)
-        elif len(self.points):
-            start = self.resume(here, self.points[-1])
-        if isinstance(inner, DualActiveSet) and not self.recorded:
-            inner = replace(inner, path_cache=self.path_cache)
+        same = value == getattr(self.problem, self.over, None)
+        here = self.problem if same else self.problem.with_(**{self.over: value})
         began = perf_counter()
         if self.alone:
             found = solve_problem(here, tol=self.tol, mode=self.mode, solver=self.solver)
         else:
-            found = solve_screened(
-                here, inner, mode=self.mode, tol=self.tol, start=start, bounds=self.bounds
-            )
+            found = self.from_the_last(here, value)
         point = _record_of(found, perf_counter() - began)
         if point.status == TIME:
             self.limits.spent()  # this point is not finished, so it does not count
@@ -497,6 +486,22 @@ class Run:
             if self.missed > PATIENCE:
                 self.small = None
         self.points.append(replace(point, value=value, over=self.over, warm=self.warm(found)))
+
+    def from_the_last(self, here: Problem, value: float) -> Solution:
+        """The solution of `here`, the problem at `value`, begun at the point before it."""
+        start, inner = None, named_solver(self.solver, here, self.limits.each(self.max_iter))
+        if self.previous is not None:
+            light = isinstance(inner, DualActiveSet) and self.mode == "certified"
+            start = onward_start(here, self.previous, light)
+            if self.over == "tau":
+                start = self.extrapolated(here, start, value)
+        elif len(self.points):
+            start = self.resume(here, self.points[-1])
+        if isinstance(inner, DualActiveSet) and not self.recorded:
+            inner = replace(inner, path_cache=self.path_cache)
+        return solve_screened(
+            here, inner, mode=self.mode, tol=self.tol, start=start, bounds=self.bounds
+        )
 
     def extrapolated(self, here: Problem, start: Start, value: float) -> Start:
         """`start` with the last two points' x continued to `value`, the level of `here`.

@@ -67,6 +67,14 @@ def test_a_path_of_one_value_is_a_solve(loss: str, sparse: bool) -> None:
     assert set(point.before) >= {"zero", "linear"}
 
 
+def test_a_path_at_the_problems_own_value_is_over_the_problem_itself(monkeypatch) -> None:
+    """No copy of it is made, for which everything that is kept of its data is prepared again."""
+    problem = cvxscreen.svm(X, Y, C=0.3)
+    monkeypatch.setattr(Problem, "with_", None)
+    (point,) = cvxscreen.path(problem, values=[0.3]).points
+    np.testing.assert_array_equal(point.x, cvxscreen.solve(problem).x)
+
+
 def test_what_the_compiled_loop_cannot_do_goes_to_the_ordinary_one(monkeypatch) -> None:
     """Bounds, a start, a limit, proofs before solving, or a solver by name."""
     problem = cvxscreen.svm(X, Y)
