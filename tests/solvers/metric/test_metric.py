@@ -19,6 +19,7 @@ from cvxscreen.solvers.lambda_max import lambda_max
 from cvxscreen.solvers.metric import solver as metric
 from cvxscreen.solvers.metric.solver import Run, active_set, closed_form, solve_metric, task_of
 from cvxscreen.solvers.metric.task import active
+from cvxscreen.solvers.registry import named_solver
 
 
 def iris(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -261,6 +262,9 @@ def test_methods_by_name_for_one_lambda_and_for_a_path(name: str, gamma: float) 
     usual, named = cvxscreen.solve(p, tol=1e-8), cvxscreen.solve(p, tol=1e-8, solver=name)
     assert named.certificate.ok
     assert named.value == pytest.approx(usual.value, rel=1e-7)
+    chosen = named_solver(name, p)
+    assert isinstance(chosen, metric.MetricSolver)
+    assert chosen.method == {"projected_gradient": "bb"}.get(name, name.lower())
     values = lambda_max(p) * np.array([0.3, 0.2])
     found = cvxscreen.path(p, over="lam", values=values, solver=name)
     assert all(point.status == "optimal" for point in found.points)
