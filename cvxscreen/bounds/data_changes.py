@@ -13,7 +13,9 @@ Okumura, Suzuki and Takeuchi (2015) bound incremental changes of the data by suc
 midpoint ball halves their radius and needs no exact optimum.
 
 `left_out_margins` is the case of one weight that becomes 0, `over_weights` that of a whole set of
-weights around 1, where what bounds ``A' ((w - 1) theta)`` is a norm of ``diag(theta) A``.
+weights around 1, where what bounds ``A' ((w - 1) theta)`` is a norm of ``diag(theta) A``. Beside
+an unpenalised coordinate terms at a kink of their loss take up what is no longer balanced (`_mix`):
+the data are then as if centred there.
 
 Proofs: ``docs/theory.md``, section 10.
 """
@@ -32,8 +34,8 @@ from cvxscreen.core.duality import Point, margin_error
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.protocols import Design
 
-__all__ = ["OverWeights", "WeightSet", "left_out_margins", "over_weights", "takes_left_out",
-           "takes_weights"]
+__all__ = ["OverWeights", "WeightSet", "left_out_distances", "left_out_margins", "over_weights",
+           "takes_left_out", "takes_weights"]
 
 Array = NDArray[np.float64]
 
@@ -48,6 +50,9 @@ them."""
 BLOCK = 2**22
 """Numbers of a block of such products."""
 
+SMALLEST = float(np.finfo(np.float64).tiny)
+"""A product below it may lose all its digits, but is off by less."""
+
 
 def takes_left_out(point: Point) -> bool:
     """Whether `left_out_margins` applies: no side constraints, one unpenalised coordinate at most.
@@ -61,10 +66,8 @@ def takes_left_out(point: Point) -> bool:
 
 
 def takes_weights(point: Point) -> bool:
-    """Whether `over_weights` applies: every coordinate penalised, nothing but losses and M."""
-    problem = point.problem
-    plain = problem.penalty is None and problem.quadratic.matrix is None
-    return plain and not problem.quadratic.free.any() and takes_left_out(point)
+    """Whether `over_weights` applies: as `takes_left_out`, and M is diagonal."""
+    return point.problem.quadratic.matrix is None and takes_left_out(point)
 
 
 def left_out_margins(point: Point) -> tuple[Array, Array]:
@@ -134,6 +137,9 @@ class _Mix:
         Of the one unit.
     rate, bend : float
         What a way tau adds to the Fenchel-Young terms: at most ``rate tau + bend tau^2 / 2``.
+    pull : array, shape (d,)
+        ``M^{-1} A' slopes``, penalised coordinates only, within `inexact` in the norm of M.
+    inexact : float
     products, products_error : array, shape (n,)
         ``<a_i, M^{-1} A' slopes>``, penalised coordinates only.
     length : float
@@ -145,26 +151,32 @@ class _Mix:
     error: float
     rate: float
     bend: float
+    pull: Array
+    inexact: float
     products: Array
     products_error: Array
     length: float
 
 
-def _mix(point: Point, sign: float) -> _Mix:
-    """The terms at a kink of their loss, or else on a parabola, that move s by `sign`.
+def _mix(point: Point, *signs: float) -> _Mix:
+    """The terms at a kink of their loss, or else on a parabola, that move s by the first sign.
 
     At a kink any slope in the box has the Fenchel-Young term 0, so that moving costs nothing. They
-    take part by the room that they have; on parabolas, by how little it costs.
+    take part by the room that they have, on all sides that `signs` names; on parabolas, by how
+    little it costs.
     """
     problem, theta, f = point.problem, point.theta, point.problem.losses
     a = problem.free_columns[:, 0]
-    way = sign * np.sign(a)
-    end = np.where(way > 0.0, f.hi, f.lo)
-    end = np.where((f.e > 0.0) & (way * theta < 0.0), 0.0, end)  # a kink of the conjugate
-    room = np.where(way == 0.0, 0.0, way * (end - theta))
-    knot = f.b + f.e * np.where(theta == 0.0, way, np.sign(theta)) + f.q * theta
-    off = np.maximum(way * (knot - point.margins), 0.0) + point.margin_error
-    off = off + 8.0 * UNIT * (np.abs(knot) + np.abs(f.b) + f.e + np.abs(point.margins))
+    way = signs[0] * np.sign(a)
+    room, off = np.full(problem.n, np.inf), np.zeros(problem.n)
+    for side in (way * signs[0] * sign for sign in signs):
+        end = np.where(side > 0.0, f.hi, f.lo)
+        end = np.where((f.e > 0.0) & (side * theta < 0.0), 0.0, end)  # a kink of the conjugate
+        room = np.minimum(room, np.where(side == 0.0, 0.0, side * (end - theta)))
+        knot = f.b + f.e * np.where(theta == 0.0, side, np.sign(theta)) + f.q * theta
+        here = np.maximum(side * (knot - point.margins), 0.0) + point.margin_error
+        here = here + 8.0 * UNIT * (np.abs(knot) + np.abs(f.b) + f.e + np.abs(point.margins))
+        off = np.maximum(off, here)
     near = np.sqrt(point.terms + 0.5 * point.primal_dual_distance**2) * problem.norms
     able = (room > 0.0) & (off <= near + 16.0 * point.margin_error)
     flat = able & (f.q == 0.0) & np.isfinite(room)
@@ -174,8 +186,7 @@ def _mix(point: Point, sign: float) -> _Mix:
         share = np.where(able & (f.q > 0.0), np.abs(a) / np.where(f.q > 0.0, f.q, 1.0), 0.0)
     total = float(np.abs(a) @ share)
     if not (0.0 < total < np.inf):
-        nothing = np.zeros(problem.n)
-        return _Mix(0.0, nothing, 0.0, 0.0, 0.0, nothing, nothing, 0.0)
+        return _nothing(problem)
     slopes = way * share / total
     used = np.flatnonzero(slopes)
     size = np.abs(slopes[used])
@@ -189,9 +200,16 @@ def _mix(point: Point, sign: float) -> _Mix:
         min(most, 1e300), slopes, gamma(problem.n + 8) * 2.0,
         up(float(size @ off[used]), len(used)),
         up(float(np.square(size) @ f.q[used]), len(used) + 8),
+        pull, inexact,
         problem.design.forward(pull), margin_error(problem, pull) + n_i * inexact,
         up(problem.quadratic.norm(pull), problem.d + 8) + inexact,
     )
+
+
+def _nothing(problem: Problem) -> _Mix:
+    """A mix of no terms, which has no room."""
+    none = np.zeros(problem.n)
+    return _Mix(0.0, none, 0.0, 0.0, 0.0, np.zeros(problem.d), 0.0, none, none, 0.0)
 
 
 def _beside_an_intercept(point: Point) -> tuple[Array, Array]:
@@ -219,14 +237,10 @@ def _beside_an_intercept(point: Point) -> tuple[Array, Array]:
     centred at u.
     """
     problem, theta = point.problem, point.theta
-    [free] = np.flatnonzero(problem.quadratic.free)
     a = problem.free_columns[:, 0]
     size = np.abs(a)
     base, error, n_i, distance = _at_the_midpoint(point)
-    residual = float(point.At_theta[free] + problem.linear[free])
-    unbalanced = abs(residual) * (1.0 + 4.0 * UNIT) + problem.imbalance + up(
-        (problem.design.adjoint_factor + gamma(problem.n)) * float(np.abs(theta) @ size), 8
-    )
+    unbalanced = _unbalanced(point)
     mixes = {sign: _mix(point, sign) for sign in (1.0, -1.0)}
     ends = []
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -264,6 +278,91 @@ def _beside_an_intercept(point: Point) -> tuple[Array, Array]:
             ends.append(best)
     rounding = 8.0 * UNIT * (np.abs(base) + np.abs(theta) * n_i**2)
     return base - ends[0] - rounding, base + ends[1] + rounding
+
+
+def _unbalanced(point: Point) -> float:
+    """An upper bound of ``|sum_i a_i,free theta_i + q_free|``: what rounding leaves of balance."""
+    problem = point.problem
+    [free] = np.flatnonzero(problem.quadratic.free)
+    residual = float(point.At_theta[free] + problem.linear[free])
+    load = float(np.abs(point.theta) @ np.abs(problem.free_columns[:, 0]))
+    return abs(residual) * (1.0 + 4.0 * UNIT) + problem.imbalance + up(
+        (problem.design.adjoint_factor + gamma(problem.n)) * load, 8
+    )
+
+
+def left_out_distances(point: Point) -> Array:
+    """For every term an upper bound of ``|x - x*|``, x* the optimum without that term.
+
+    In the norm of M, so that an unpenalised coordinate does not count. With ``d = x - x_theta``, G
+    the sum of the Fenchel-Young terms and s the length of what the term pulls, the ball of
+    `left_out_margins` gives
+
+    ::
+
+        |x - x*|  <=  (|d| + s) / 2 + sqrt(G + (|d| + s)^2 / 4),    s = |theta_i| |a_i|
+
+    at an exact optimum s. Beside an unpenalised coordinate its pull on that one is taken up by a
+    mix u of other terms (`_mix`), which costs what it adds to G; there s is ``|theta_i| |a_i -
+    a_i,free A' u|``, for a term of the mix of its other terms, and infinite where none has room.
+
+    Parameters
+    ----------
+    point : Point
+        Of a problem for which `takes_left_out` holds.
+
+    Returns
+    -------
+    array, shape (n,)
+    """
+    problem = point.problem
+    size = np.abs(point.theta)
+    distance = up(point.primal_dual_distance, problem.d + 8) + point.dual_error + problem.drift
+    n_i = problem.norms * (1.0 + gamma(problem.d + 8))
+    if not problem.quadratic.free.any():
+        return _farthest(distance, point.terms, size * n_i, problem.d)
+    a, unbalanced = problem.free_columns[:, 0], _unbalanced(point)
+    most = np.zeros(problem.n)
+    for sign in (1.0, -1.0):
+        mix = _mix(point, sign)
+        # The way is exactly as long as balances the slopes, which rounding leaves an interval.
+        wanted = sign * a * point.theta + up(unbalanced, 8)
+        others = 1.0 - sign * a * mix.slopes - mix.error
+        with np.errstate(divide="ignore", invalid="ignore"):
+            tau = up(1.0, 8) * np.maximum(wanted, 0.0) / others
+            possible = (others > 0.0) & (tau <= mix.room)
+            length = _centred_lengths(n_i, sign * a, mix.products, mix, problem.d)
+            pulled = (size + tau * np.abs(mix.slopes)) * length
+            pulled = pulled + mix.length * (unbalanced + tau * mix.error) + tau * mix.inexact
+            terms = point.terms + tau * mix.rate + 0.5 * tau * tau * mix.bend
+            far = _farthest(distance, terms, pulled, problem.d)
+        far = np.where(possible & np.isfinite(far), far, np.inf)
+        most = np.where(wanted > 0.0, np.maximum(most, far), most)
+    return most
+
+
+def _farthest(distance: float, terms: float | Array, pulled: Array, d: int) -> Array:
+    """What the midpoint ball says of ``|x - x*|`` where a pull so long is gone."""
+    half = 0.5 * (distance + pulled)
+    return np.asarray(up(1.0, d + 32) * (half + np.sqrt(up(1.0) * terms + half * half)))
+
+
+def _centred_lengths(norms: Array, free: Array, along: Array, mix: _Mix, d: int) -> Array:
+    """Upper bounds of ``|z - z_free A' u|``, u the `mix`, for rows of lengths `norms`.
+
+    Parameters
+    ----------
+    norms, free : arrays, shape (m,)
+        ``|z|`` at most, and its unpenalised entry.
+    along : array, shape (m,)
+        ``<z, M^{-1} A' u>``.
+    d : int
+        Number of the coordinates.
+    """
+    square = norms**2 - 2.0 * free * along + (free * mix.length) ** 2
+    rounding = gamma(4 * d + 64) * (norms + np.abs(free) * mix.length) ** 2
+    lost = 4.0 * np.sqrt(SMALLEST)  # where squares underflow
+    return np.asarray(up(1.0, 8) * (np.sqrt(np.maximum(square, 0.0) + rounding) + lost))
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,6 +408,35 @@ class WeightSet:
 
 
 @dataclass(frozen=True, eq=False)
+class _Balance:
+    """What balances an unpenalised coordinate under other weights: a mix u of terms, and its costs.
+
+    Attributes
+    ----------
+    mix : _Mix
+        With room on both sides.
+    free : array, shape (m,)
+        ``|z_free|`` of the functionals.
+    load, turn : float
+        What one unit of S makes of ``sum_i a_i,free theta_i`` and of ``sum_i a_i,free u_i``.
+    unbalanced : float
+        The first at the present weights, from rounding.
+    pull : float
+        Largest ``|sum_i v_i u_i (a_i - a_i,free A' u)|``.
+    growth : float
+        By what share one unit of S may raise a weight.
+    """
+
+    mix: _Mix
+    free: Array
+    load: float
+    turn: float
+    unbalanced: float
+    pull: float
+    growth: float
+
+
+@dataclass(frozen=True, eq=False)
 class OverWeights:
     """Intervals of ``<z, x*>`` for several z, over all weights ``1 + S v`` and for any S.
 
@@ -317,13 +445,16 @@ class OverWeights:
     middle, error : array, shape (m,)
         At the midpoint of the pair as it is, and the rounding there.
     norms : array, shape (m,)
-        Upper bounds of ``|z|`` in the metric of ``M^{-1}``.
+        Upper bounds of ``|z|`` in the metric of ``M^{-1}``; centred beside an unpenalised
+        coordinate, as are `down`, `up` and `pull`.
     down, up : array, shape (m,)
         Upper bounds of how far one unit of S moves ``<z, x_theta>``, which falls by ``<p, v>``.
     terms, more_terms : float
         Sum of the Fenchel-Young terms, and what one unit of S adds to it.
     distance, pull : float
         ``|x - x_theta|``, and what one unit of S moves x_theta.
+    balance : _Balance or None
+        Where there is an unpenalised coordinate.
     """
 
     middle: Array
@@ -335,16 +466,44 @@ class OverWeights:
     more_terms: float
     distance: float
     pull: float
+    balance: _Balance | None = None
 
     def at(self, size: float | Array) -> tuple[Array, Array]:
         """The intervals at S = `size`, one number or one for each z; rounded outward."""
         S = np.asarray(size, dtype=np.float64)
-        away = up(1.0, 8) * (self.distance + S * self.pull)
-        radius = np.sqrt(up(1.0, 16) * (self.terms + S * self.more_terms + 0.25 * away * away))
-        reach = self.norms * radius + self.error
+        if self.balance is None:
+            away = up(1.0, 8) * (self.distance + S * self.pull)
+            radius = np.sqrt(up(1.0, 16) * (self.terms + S * self.more_terms + 0.25 * away * away))
+            reach = self.norms * radius + self.error
+        else:
+            reach = self._balanced(S, self.balance)
         low, _ = outward(self.middle, up(1.0, 16) * (reach + 0.5 * S * self.down))
         _, high = outward(self.middle, up(1.0, 16) * (reach + 0.5 * S * self.up))
         return low, high
+
+    def _balanced(self, S: Array, by: _Balance) -> Array:
+        """The reach beside an unpenalised coordinate: any h > 0 gives one, infinite without room.
+
+        See `over_weights`; the best h at an exact optimum is twice the radius over ``|z|``.
+        """
+        mix, grown = by.mix, 1.0 + S * by.growth
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            terms = self.terms + S * self.more_terms
+            left = (1.0 - mix.error - S * by.turn) * (1.0 - 8.0 * UNIT)
+            used = up(1.0, 8) * (by.unbalanced + S * by.load)
+            away = self.distance + S * self.pull + mix.length * by.unbalanced
+            per_step = np.sqrt(self.norms**2 + 2.0 * by.free**2 * mix.bend * grown) + SMALLEST
+            step = 2.0 * np.sqrt(terms + 0.25 * away * away) / per_step
+            step = np.fmin(step, 0.999 * (mix.room * left - used) / by.free)
+            tau = up(1.0, 8) * (step * by.free + used) / left
+            slack = mix.length * (by.unbalanced + tau * mix.error) + tau * mix.inexact
+            more = slack + S * tau * by.pull
+            away = up(1.0, 16) * (self.distance + S * self.pull + more)
+            terms = terms + grown * (tau * mix.rate + 0.5 * tau * tau * mix.bend)
+            reach = (terms + 0.25 * away * away) / step + 0.25 * step * self.norms**2
+            reach = reach + 0.5 * (self.norms * more + by.free * mix.length * self.distance)
+            good = (left > 0.0) & (step > 0.0) & (tau <= mix.room) & np.isfinite(reach)
+        return np.where(good, up(1.0, 32) * reach + self.error, np.inf)
 
 
 def over_weights(point: Point, functionals: Design, weights: WeightSet) -> OverWeights:
@@ -361,7 +520,26 @@ def over_weights(point: Point, functionals: Design, weights: WeightSet) -> OverW
     within ``S/2 max <p, v>`` of the midpoint's, ``p_i = theta_i <a_i, M^{-1} z>``. Over a ball
     ``|v|_2 <= 1`` the first maximum is ``|diag(theta) A M^{-1/2}|_2`` and the second ``|p|_2``,
     over ``|v|_1 <= 1`` they are the largest ``|theta_i| |a_i|`` and ``|p_i|`` (Tabata et al. 2024
-    bound the first of these with the ball of the duality gap).
+    bound the first of these with the ball of the duality gap). Under an L1 term its subgradient
+    stays, so that nothing changes.
+
+    Beside an unpenalised coordinate b the slopes ``(1 + S v)(theta + tau u)``, u a mix of terms
+    that have room (`_mix`) with ``sum_i a_i,free u_i = 1``, are brought to ``s = h z_free`` in the
+    inequality of `_beside_an_intercept` by
+
+    ::
+
+        tau = (h z_free - S sum_i a_i,free theta_i v_i) / (1 + S sum_i a_i,free u_i v_i)
+
+    With the rows centred, ``a~_i = a_i - a_i,free A' u`` and z likewise, ``r = S sum_i v_i (theta_i
+    + tau u_i) a~_i`` and G with what tau adds to it, that is
+
+    ::
+
+        <z, x*>  <=  <z, x> - <z~, d + r> / 2 + (G + |d + r|^2 / 4) / h + h |z~|^2 / 4
+
+    At an exact optimum, where moving slopes at a kink is free, the best h makes it the ball above
+    of the centred data, up to the part of r that goes with ``S tau``.
 
     Parameters
     ----------
@@ -381,76 +559,178 @@ def over_weights(point: Point, functionals: Design, weights: WeightSet) -> OverW
     changes, slopes = weights.among(used), theta[used]
     norms = form.dual_norms(functionals) * (1.0 + gamma(problem.d + 8))
     sizes = norms * np.sqrt(up(float(form.diagonal.max(initial=0.0))))
+    z_free = functionals.forward(form.free.astype(float))
+    sizes = sizes + np.abs(z_free)
     at_x, at_dual = functionals.forward(point.x), functionals.forward(point.x_theta)
     error = 0.5 * up(1.0) * (
         functionals.forward_error(point.x, sizes) + functionals.forward_error(point.x_theta, sizes)
     )
     error = error + 0.5 * norms * (point.dual_error + problem.drift)
     error = error + 4.0 * UNIT * (np.abs(at_x) + np.abs(at_dual))
-    lengths = np.abs(slopes) * problem.norms[used] * (1.0 + gamma(problem.d + 8))
-    pull = _longest(problem, used, slopes, lengths, changes)
+    centred = _Centred.of(point)
+    mix, a = centred.mix, centred.free
+    along = functionals.forward(mix.pull)
+    whole, norms = norms + np.abs(z_free) * mix.length, centred.lengths(norms, z_free, along)
+    n_i = problem.norms * (1.0 + gamma(problem.d + 8))
+    bare = np.abs(slopes) * (n_i + np.abs(a) * mix.length)[used]
+    around = centred.lengths(n_i, a, mix.products)
+    lengths = np.abs(slopes) * around[used]
+    pull = _longest(centred, used, slopes, lengths, bare, changes)
     down = rise = farthest = up(1.0) * norms * pull
     if len(norms) and len(norms) * len(used) * problem.d <= PAIRINGS:
         parts = [
-            changes.most(products * slopes) for products in _pairings(problem, functionals, used)
+            changes.most(products * slopes)
+            for products in centred.pairings(functionals, used, z_free, along)
         ]
         down, rise = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
-        inexact = gamma(problem.d + 8) * norms * changes.reach(lengths)
+        inexact = gamma(4 * problem.d + 64) * whole * changes.reach(bare)
         down, rise = np.minimum(down + inexact, farthest), np.minimum(rise + inexact, farthest)
     grown = 1.0 if weights.norm != "interval" else float(weights.high.max(initial=0.0))
     terms = up(point.terms)
     distance = up(point.primal_dual_distance, problem.d + 8) + point.dual_error + problem.drift
+    balance = None
+    if form.free.any():
+        mixed = np.flatnonzero(mix.slopes)
+        among, shares = weights.among(mixed), mix.slopes[mixed]
+        load = max(float(part[0]) for part in changes.most((a[used] * slopes)[None, :]))
+        turn = max(float(part[0]) for part in among.most((a[mixed] * shares)[None, :]))
+        balance = _Balance(
+            mix, np.abs(z_free), up(load), up(turn), up(_unbalanced(point)),
+            among.reach(np.abs(shares) * around[mixed]), grown,
+        )
     return OverWeights(
-        0.5 * (at_x + at_dual), error, norms, down, rise, terms, grown * terms, distance, pull
+        0.5 * (at_x + at_dual), error, norms, down, rise, terms, grown * terms, distance, pull,
+        balance,
     )
 
 
+@dataclass(frozen=True, eq=False)
+class _Centred:
+    """The rows of a problem less their unpenalised entry times ``A' u``, u a mix of the terms.
+
+    Attributes
+    ----------
+    problem : Problem
+    mix : _Mix
+        Of length 0 where every coordinate is penalised: the rows are what they were.
+    free : array, shape (n,)
+        The unpenalised entries.
+    """
+
+    problem: Problem
+    mix: _Mix
+    free: Array
+
+    @classmethod
+    def of(cls, point: Point) -> _Centred:
+        """Centred at what can balance the slopes of `point` on both sides."""
+        problem = point.problem
+        if not problem.quadratic.free.any():
+            return cls(problem, _nothing(problem), np.zeros(problem.n))
+        return cls(problem, _mix(point, 1.0, -1.0), problem.free_columns[:, 0])
+
+    @property
+    def scale(self) -> Array:
+        """``M^{-1}``, 0 for the unpenalised coordinate, shape (d,)."""
+        form = self.problem.quadratic
+        return np.where(form.free, 0.0, 1.0 / np.where(form.free, 1.0, form.diagonal))
+
+    def lengths(self, norms: Array, free: Array, along: Array) -> Array:
+        """`_centred_lengths` of rows z; the lengths themselves where there is nothing to centre."""
+        if not self.mix.length:
+            return norms
+        return _centred_lengths(norms, free, along, self.mix, self.problem.d)
+
+    def adjoint(self, load: Array) -> Array:
+        """``A~' load``, in units of ``M^{1/2}``, shape (d,)."""
+        form = self.problem.quadratic
+        pulled = self.problem.design.adjoint(load) * np.sqrt(self.scale)
+        return np.asarray(pulled - np.sqrt(form.diagonal) * self.mix.pull * (self.free @ load))
+
+    def gram(self, used: NDArray[np.intp], weights: Array) -> Array:
+        """``M^{-1/2} A~' diag(weights) A~ M^{-1/2}`` of the terms at `used`, shape (d, d)."""
+        problem, root = self.problem, np.sqrt(self.scale)
+        gram = problem.design.weighted_gram(used, weights) * (root[:, None] * root)
+        if self.mix.length:
+            load = np.zeros(problem.n)
+            load[used] = weights * self.free[used]
+            middle = np.sqrt(problem.quadratic.diagonal) * self.mix.pull
+            cross = np.outer(problem.design.adjoint(load) * root, middle)
+            gram = gram - cross - cross.T + float(self.free @ load) * np.outer(middle, middle)
+        return np.asarray(gram)
+
+    def pairings(
+        self, functionals: Design, used: NDArray[np.intp], free: Array, along: Array,
+        block: int | None = None,
+    ) -> Iterator[Array]:
+        """Products ``<z~_k, M^{-1} a~_i>``, i in `used`: a block of rows z after another.
+
+        `free` and `along` are of the rows z, as in `_centred_lengths`.
+        """
+        mix, first = self.mix, 0
+        square = float(np.sum(self.problem.quadratic.diagonal * mix.pull**2))
+        a, mine = self.free[used], mix.products[used]
+        for products in _pairings(self.problem, self.scale, functionals, used, block):
+            if mix.length:
+                rows = slice(first, first + len(products))
+                first = rows.stop
+                products = products - np.outer(free[rows], mine - square * a)
+                products -= np.outer(along[rows], a)
+            yield products
+
+
 def _longest(
-    problem: Problem, used: NDArray[np.intp], slopes: Array, lengths: Array, weights: WeightSet
+    centred: _Centred, used: NDArray[np.intp], slopes: Array, lengths: Array, bare: Array,
+    weights: WeightSet,
 ) -> float:
-    """An upper bound of ``|A' (v theta)|`` in the metric of ``M^{-1}`` over the set of v."""
+    """An upper bound of ``|A~' (v theta)|`` in the metric of ``M^{-1}`` over the set of v.
+
+    `lengths` are those of the rows times their slopes, `bare` more than those before centring.
+    """
+    problem = centred.problem
     if not len(used) or weights.norm == "l1":
         return weights.reach(lengths)
-    widest = _largest_singular_value(problem, used, slopes, lengths)
+    widest = _largest_singular_value(centred, used, slopes, lengths, bare)
     if weights.norm == "l2":
         return widest
     middle, half = 0.5 * (weights.low + weights.high), 0.5 * (weights.high - weights.low)
     load = np.zeros(problem.n)
     load[used] = middle * slopes
-    pulled = problem.design.adjoint(load)
-    moved = up(float(np.sqrt(np.sum(pulled**2 / problem.quadratic.diagonal))), problem.d + 8)
-    moved += problem.design.adjoint_factor * float(
-        np.abs(load[used]) @ problem.rounding_norms[used]
-    )
+    moved = up(float(np.linalg.norm(centred.adjoint(load))), problem.d + 8)
+    inexact = problem.design.adjoint_factor + gamma(problem.n + 8)
+    sizes = problem.rounding_norms + np.abs(centred.free) * centred.mix.length
+    moved += inexact * float(np.abs(load[used]) @ sizes[used])
     together = up(moved + widest * float(np.linalg.norm(half)), len(used) + 16)
     return min(weights.reach(lengths), together)
 
 
 def _largest_singular_value(
-    problem: Problem, used: NDArray[np.intp], slopes: Array, lengths: Array
+    centred: _Centred, used: NDArray[np.intp], slopes: Array, lengths: Array, bare: Array
 ) -> float:
-    """An upper bound of the largest singular value of ``diag(theta) A M^{-1/2}``."""
+    """An upper bound of the largest singular value of ``diag(theta) A~ M^{-1/2}``."""
+    problem = centred.problem
     trace = up(float(lengths @ lengths), len(used) + 16)
     small = min(problem.d, len(used))
     if small > EIGENVALUES:
         return float(np.sqrt(trace))
     if problem.d <= len(used):
-        scale = 1.0 / np.sqrt(problem.quadratic.diagonal)
-        gram = problem.design.weighted_gram(used, slopes**2) * (scale[:, None] * scale)
+        gram = centred.gram(used, slopes**2)
     else:
-        products = next(_pairings(problem, problem.design.take_rows(used), used, len(used)))
+        free, along = centred.free[used], centred.mix.products[used]
+        rows = problem.design.take_rows(used)
+        products = next(centred.pairings(rows, used, free, along, len(used)))
         gram = products * (slopes[:, None] * slopes)
     top = float(np.linalg.eigvalsh(gram)[-1])
     # Entries of the matrix, then its eigenvalues (LAPACK: a modest multiple of their number).
-    rounding = gamma(len(used) + problem.d + 16) + 32.0 * small * UNIT
-    return float(np.sqrt(up(max(top, 0.0) + rounding * trace)))
+    rounding = gamma(len(used) + 4 * problem.d + 64) + 32.0 * small * UNIT
+    return float(np.sqrt(up(max(top, 0.0) + rounding * up(float(bare @ bare), len(used) + 16))))
 
 
 def _pairings(
-    problem: Problem, functionals: Design, used: NDArray[np.intp], block: int | None = None
+    problem: Problem, scale: Array, functionals: Design, used: NDArray[np.intp],
+    block: int | None = None,
 ) -> Iterator[Array]:
-    """Products ``<z_k, M^{-1} a_i>``, i in `used`: a block of rows z after another."""
-    scale = 1.0 / problem.quadratic.diagonal
+    """Products ``<z_k, diag(scale) a_i>``, i in `used`: a block of rows z after another."""
     count = functionals.shape[0]
     size = block or max(1, BLOCK // max(len(used), problem.d if not functionals.sparse else 1))
     if problem.design.sparse:

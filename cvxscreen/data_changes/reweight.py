@@ -19,12 +19,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.rounding import up
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import array, check_request, finite, one_of, tolerance, whole
 from cvxscreen.api import solve
 from cvxscreen.bounds import default_bounds, midpoint_ball
-from cvxscreen.core.duality import reference_point
+from cvxscreen.bounds.data_changes import left_out_distances, takes_left_out
+from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.losses import FIELDS, Losses
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
@@ -61,6 +61,26 @@ def accepted(solution: Any) -> Problem:
     if problem.drift > 0 or problem.imbalance > 0:
         raise InvalidInput("`solution` is of a reduced problem; solve the full one.")
     return problem
+
+
+def bounded(point: Point) -> None:
+    """Nothing, if the ball of changed data is known for `point`.
+
+    Raises
+    ------
+    InvalidInput
+        With side constraints, several unpenalised coordinates, or a gap that is not finite.
+    """
+    if not np.isfinite(point.gap):
+        raise InvalidInput(
+            "`solution` has no finite duality gap, so nothing bounds its optimum; solve again with "
+            "more iterations, or with features of comparable size."
+        )
+    if not takes_left_out(point):
+        raise InvalidInput(
+            "`solution` is of a problem with constraints, or with several unpenalised coordinates; "
+            "`remove` tells the exact change for the terms of interest."
+        )
 
 
 def is_classification(problem: Problem) -> bool:
@@ -370,7 +390,7 @@ def influence(
     Parameters
     ----------
     solution : Solution
-        As in `reweight`, without an unpenalised intercept.
+        As in `reweight`.
     refit : int
         For so many terms, those with the largest bounds first, the optimum without them is
         computed.
@@ -384,15 +404,14 @@ def influence(
     Raises
     ------
     InvalidInput
-        For what `leave_one_out` refuses, and with an unpenalised coordinate, whose distance nothing
-        bounds.
+        For what `leave_one_out` refuses, with side constraints or more than one unpenalised
+        coordinate, and where the gap of the solution is not finite.
 
     Notes
     -----
-    With ``d = x - x_theta``, ``G`` the sum of the Fenchel-Young terms and ``s = |theta_i| |a_i|``
-    the midpoint ball of the pair with ``theta_i = 0`` gives ``|x - x*_{-i}| <= (|d| + s) / 2 +
-    sqrt(G + (|d| + s)^2 / 4)``, and ``s = 0`` bounds ``|x - x*|``: at an exact optimum the bound is
-    ``|theta_i| |a_i|``. Terms that are proven to change nothing have the bound 0.
+    The bounds are those of `cvxscreen.bounds.data_changes.left_out_distances`: at an exact optimum
+    ``|theta_i| |a_i|``, beside an intercept of rows that are centred at the terms that can balance
+    it, infinite where there are none. Terms that are proven to change nothing have the bound 0.
 
     Examples
     --------
@@ -410,18 +429,9 @@ def influence(
     """
     refit = whole("refit", refit, 0)
     check_request(mode, tol)
-    problem = accepted(solution)
-    if problem.quadratic.free.any() or problem.penalty is not None:
-        raise InvalidInput(
-            "`solution` is of a problem with an intercept or a penalty; `remove` tells the exact "
-            "change for the terms of interest."
-        )
-    point = solution.point()
-    reach = np.abs(point.theta) * problem.norms
-    away = up(point.primal_dual_distance, problem.d + 8) + point.dual_error + problem.drift
-    half = 0.5 * (away + np.append(reach, 0.0))
-    each = half + np.sqrt(up(point.terms) + half * half)
-    bound = up(1.0, problem.d + 32) * (each[:-1] + each[-1])
+    problem, point = accepted(solution), solution.point()
+    bounded(point)
+    bound = left_out_distances(point)
     bound = np.where(solution.screening.zero, 0.0, bound)
     distance = np.full(problem.n, np.nan)
     for i in np.argsort(-bound, kind="stable")[:refit]:

@@ -22,7 +22,7 @@ from cvxscreen._support.validation import choice, finite, number, positive
 from cvxscreen.bounds.data_changes import OverWeights, WeightSet, over_weights, takes_weights
 from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem
-from cvxscreen.data_changes.reweight import accepted
+from cvxscreen.data_changes.reweight import accepted, bounded
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.plots.records import surviving
@@ -139,11 +139,10 @@ def weight_range(
     Parameters
     ----------
     solution : Solution
-        What `solve` returned for a problem of `svm` or `regression` without a kernel and without
-        an intercept (a column of ones in the data is penalised, and fine). The smaller its gap,
-        the shorter the intervals.
+        What `solve` returned for a problem of `svm`, `regression`, `sparse_svm` or `sparse_svr`
+        without a kernel. The smaller its gap, the shorter the intervals.
     X : array_like or sparse matrix, shape (m, p), optional
-        Points whose predictions ``f(x) = <x, w>`` are asked about.
+        Points whose predictions ``f(x) = <x, w> + b`` are asked about.
     norm : {"l2", "l1", "interval"}
     size : float
         S. At 1 in the l2 norm one term may leave; in the l1 norm also two by a half each.
@@ -161,14 +160,16 @@ def weight_range(
     ------
     InvalidInput
         For an unknown norm, a size that is not positive, intervals that do not hold 1 or are given
-        for another norm, points with another number of features, an intercept, an L1 term, a
-        kernel, and for what `leave_one_out` refuses.
+        for another norm, points with another number of features, a kernel, constraints, a solution
+        whose gap is not finite, and for what `leave_one_out` refuses.
 
     Notes
     -----
     Tabata et al. (2024), arXiv 2406.05964, bound the optimum over ``|w - 1|_2 <= S`` by the ball of
     the duality gap; here it is the midpoint ball, which is never larger and does not need an exact
-    optimum. A set is bounded as a whole: the most that single weightings in it do is less.
+    optimum. A set is bounded as a whole: the most that single weightings in it do is less. Beside
+    an intercept terms at a kink of their loss take up what the weights no longer balance; beyond
+    the S that leaves them room nothing is known, as the intercept is anywhere then.
 
     Examples
     --------
@@ -181,11 +182,11 @@ def weight_range(
     """
     problem = accepted(solution)
     point = solution.point()
+    bounded(point)
     if not (takes_weights(point) and isinstance(problem.design, Rows)):
         raise InvalidInput(
-            "`solution` is of a problem with an intercept, an L1 term, constraints or a kernel; "
-            "ranges of weights are for `svm` and `regression` without them (for an intercept put a "
-            "column of ones into the data)."
+            "`solution` is of a problem with a kernel or a dense quadratic form; ranges of weights "
+            "are for rows of features and a diagonal one."
         )
     choice("norm", norm, NORMS)
     S, side = positive("size", size), number("threshold", threshold)
@@ -193,9 +194,13 @@ def weight_range(
     over = over_weights(point, problem.design, weights)
     below, above = over.at(S)
     unchanged = problem.losses.piece_within(below, above) != Piece.UNDECIDED
-    tests = Rows(np.zeros((0, problem.d)) if X is None else X)
-    if tests.shape[1] != problem.d:
-        raise InvalidInput(f"`X` has {tests.shape[1]} features; {problem.d} are needed.")
+    extra = problem.design.extra.shape[1]
+    points = Rows(np.zeros((0, problem.d - extra)) if X is None else X)
+    if points.shape[1] != problem.d - extra:
+        raise InvalidInput(
+            f"`X` has {points.shape[1]} features; {problem.d - extra} are needed."
+        )
+    tests = Rows(points.matrix, None, np.ones((points.shape[0], extra)), known=True)
     there = over_weights(point, tests, weights)
     bottom, top = there.at(S)
     values = tests.forward(solution.x)
@@ -235,8 +240,10 @@ def _largest(over: OverWeights, side: float) -> Array:
     # At an exact optimum the end nearest the side moves by this much a unit of S, and no slower.
     toward = np.where(over.middle > side, over.down, over.up)
     rate = 0.5 * (toward + over.norms * over.pull)
+    turn = 0.0 if over.balance is None else over.balance.turn
     with np.errstate(divide="ignore", invalid="ignore"):
         most = np.where(rate > 0, distance / rate, np.inf)
+        most = np.minimum(most, np.divide(1.0, turn))  # nothing holds an intercept beyond
     endless = np.isinf(most)
     lower = np.zeros_like(distance)
     start = keeps(lower)

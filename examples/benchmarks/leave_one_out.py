@@ -118,6 +118,12 @@ def seconds(work: Any) -> tuple[Any, float]:
     return found, process_time() - began
 
 
+def stored(out: Path | None, rows: list[dict[str, Any]]) -> None:
+    """Write the rows to the file `out`, if one was named, with the machine and the versions."""
+    if out is not None:
+        out.write_text(json.dumps(with_origin(rows), indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, nargs="?")
@@ -130,16 +136,18 @@ def main() -> None:
     small, labels = cvxscreen.datasets.two_gaussians(300, 4)
     cvxscreen.leave_one_out(cvxscreen.solve(cvxscreen.svm(small, labels)))
     if asked.check:
-        total = wrong = 0
+        rows = []
         for name, problem in problems(asked.folder):
             if problem.kind != "svm" or not together(problem):
                 continue
             for C in (0.1 * problem.C, problem.C, 10.0 * problem.C):
                 solution = cvxscreen.solve(problem.with_(C=C), tol=TIGHT)
                 count, bad = checked(solution, cvxscreen.leave_one_out(solution, refit=False))
-                total, wrong = total + count, wrong + bad
+                rows.append({"name": name, "C": C, "checked": count, "wrong": bad})
                 print(f"{name}, C = {C:g}: {count:,} decisions checked, {bad} wrong", flush=True)
+        total, wrong = (sum(row[key] for row in rows) for key in ("checked", "wrong"))
         print(f"all: {total:,} decisions checked, {wrong} wrong")
+        stored(asked.out, rows)
         return
     rng, rows, results = np.random.default_rng(0), [], []
     for name, problem in problems(asked.folder):
@@ -183,9 +191,7 @@ def main() -> None:
             ("data", "n", "support", "one pass", "refits", "error", "to", "fit, s", "pass, s",
              "all, s", "warm / all", "cold / all", "wrong"), rows[-1:],
         ), flush=True)
-    if asked.out is not None:
-        text = json.dumps(with_origin(results), indent=1) + "\n"
-        asked.out.write_text(text, encoding="utf-8")
+    stored(asked.out, results)
 
 
 if __name__ == "__main__":

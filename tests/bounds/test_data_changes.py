@@ -13,6 +13,7 @@ from cvxscreen import Quadratic, regression, solve, svm
 from cvxscreen.bounds import data_changes
 from cvxscreen.bounds.data_changes import (
     WeightSet,
+    left_out_distances,
     left_out_margins,
     over_weights,
     takes_left_out,
@@ -25,8 +26,6 @@ from cvxscreen.data_changes.reweight import weighted
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.designs.rows import Rows
 from cvxscreen.models.samples import CLASSIFICATION
-
-PLAIN = [case for case in CASES if not case.intercept]
 
 
 def without(problem, i):
@@ -91,11 +90,14 @@ def test_intervals_shrink_towards_the_optimum() -> None:
 
 
 @pytest.mark.parametrize("intercept", [True, False])
-def test_ranges_only_where_every_coordinate_is_penalised(intercept: bool) -> None:
+def test_ranges_beside_an_intercept_but_of_a_diagonal_form_only(intercept: bool) -> None:
     problem = build(Case("hinge", intercept=intercept))
     point = reference_point(problem, np.zeros(problem.d))
-    assert takes_weights(point) is not intercept
+    assert takes_weights(point)
     assert takes_left_out(point)
+    if not intercept:
+        dense = replace(problem, quadratic=Quadratic(np.ones(problem.d), np.ones((problem.d,) * 2)))
+        assert not takes_weights(reference_point(dense, np.zeros(problem.d)))
 
 
 def pinned(scale: float = 1.0):
@@ -120,6 +122,105 @@ def test_attained_beside_an_intercept() -> None:
         assert near == pytest.approx(x[i] * problem.design.dense()[i, i], abs=1e-6)
         middle, reach = 0.5 * (low[i] + high[i]), 0.99 * 0.5 * (high[i] - low[i])
         assert not middle - reach <= 0 <= middle + reach
+
+
+@pytest.mark.parametrize("norm", ["l2", "l1", "interval"])
+def test_a_range_of_weights_is_attained_beside_an_intercept(norm: str) -> None:
+    """A term's weight moves its own margin, and the pin holds the intercept: both ends are met."""
+    problem, x, theta = pinned()
+    point = reference_point(problem, x, theta)
+    for i in range(4):
+        one = np.eye(5)[i]
+        margin = x[i] * problem.design.dense()[i, i]
+        rows = Rows(problem.design.matrix[i : i + 1], None, np.ones((1, 1)))
+        for functionals, k in ((problem.design, i), (rows, 0)):
+            low, high = over_weights(point, functionals, WeightSet(norm, -one, one)).at(0.3)
+            if norm != "interval":  # the set holds weights of all terms, and their squares add up
+                others = np.sqrt(np.sum((theta * problem.norms)[:4] ** 2)) * problem.norms[i]
+                assert high[k] - low[k] <= 0.3 * 2.0 * (others + 1e-6)
+                assert low[k] <= margin - 0.3 * abs(margin)
+                assert high[k] >= margin + 0.3 * abs(margin)
+                continue
+            ends = margin - 0.3 * abs(margin), margin + 0.3 * abs(margin)
+            assert low[k] <= ends[0]
+            assert ends[1] <= high[k]
+            np.testing.assert_allclose([low[k], high[k]], ends, atol=1e-6)
+            middle, reach = 0.5 * (low[k] + high[k]), 0.99 * 0.5 * (high[k] - low[k])
+            assert middle - reach > ends[0]
+            assert middle + reach < ends[1]
+
+
+def test_a_range_that_moves_the_intercept_is_attained() -> None:
+    """``2 x_1 + b = -1`` is held by a pin, so that x = (-2 w, w) and b = 4 w - 1 for a weight w."""
+    X = np.array([[2.0, 0.0], [0.0, 1.0]])
+    weight = np.array([100.0, 1.0])
+    problem = regression(X, np.array([-1.0, 19.0]), intercept=True, sample_weight=weight)
+    point = reference_point(problem, np.array([-2.0, 1.0, 3.0]), np.array([1.0, -1.0]))
+    one = np.array([0.0, 1.0])
+    tests = Rows(X, None, np.ones((2, 1)))
+    low, high = over_weights(point, tests, WeightSet("interval", -one, one)).at(0.4)
+    ends = 5.0 * np.array([0.6, 1.4]) - 1.0
+    assert low[1] <= ends[0]
+    assert ends[1] <= high[1]
+    np.testing.assert_allclose([low[1], high[1]], ends, atol=1e-6)
+    assert -1.01 < low[0] <= -1.0 <= high[0] < -0.99  # the pin's own, as far as it has room
+    middle, reach = 0.5 * (low[1] + high[1]), 0.99 * 0.5 * (high[1] - low[1])
+    assert middle - reach > ends[0]
+    assert middle + reach < ends[1]
+
+
+def test_no_range_is_known_where_the_intercepts_pin_may_lose_its_weight() -> None:
+    problem, x, theta = pinned()
+    point = reference_point(problem, x, theta)
+    for norm in ("l2", "l1"):
+        over = over_weights(point, problem.design, WeightSet(norm, -np.ones(5), np.ones(5)))
+        assert np.isinf(over.at(1.0)[1]).all()
+        assert np.isfinite(over.at(0.5)[1]).all()
+
+
+def test_the_distance_without_a_term_is_attained_beside_an_intercept() -> None:
+    """The term's coefficient is lost and no other one changes: the bound is the distance."""
+    problem, x, theta = pinned()
+    bound = left_out_distances(reference_point(problem, x, theta))
+    for i in range(4):
+        others = weighted(problem, (np.arange(5) != i).astype(float))
+        distance = np.linalg.norm((solve(others, tol=1e-13).x - x)[:4])
+        assert distance == pytest.approx(abs(x[i]), abs=1e-6)
+        assert distance <= bound[i] + 1e-6
+        assert bound[i] == pytest.approx(distance, abs=1e-5)
+        assert 0.99 * bound[i] < distance
+    assert bound[4] == np.inf  # no other term can hold the intercept
+
+
+def test_the_distance_charges_what_balancing_costs() -> None:
+    """A term on a parabola, q = 1/2, takes up a pull of 1 on the intercept: G grows by 1/4."""
+    problem = regression(np.diag([1.0, 1e-4]), np.array([9.0, 0.0]), intercept=True)
+    losses = replace(
+        problem.losses, q=np.array([0.0, 0.5]), lo=-np.array([1.0, 10.0]), hi=np.array([1.0, 10.0])
+    )
+    problem = replace(problem, losses=losses)
+    x = np.array([1.0, -1e-4, 0.5 + 1e-8])
+    point = reference_point(problem, x, np.array([-1.0, 1.0]))
+    assert point.gap < 1e-12
+    bound = left_out_distances(point)
+    assert bound[0] == pytest.approx(0.5 + np.sqrt(0.25 + 0.25), abs=1e-5)
+
+
+@pytest.mark.parametrize("case", CASES[::3], ids=str)
+def test_the_optimum_without_a_term_is_as_near_as_is_said(
+    case: Case, rng: np.random.Generator
+) -> None:
+    ref = reference(case)
+    problem = ref.problem
+    bounds = [(point, left_out_distances(point)) for point in (ref.point, *points(ref, rng, 3))]
+    known = 0
+    for i in rng.choice(problem.n, 4, replace=False):
+        left = solved(without(problem, i))
+        for point, bound in bounds:
+            away = problem.quadratic.norm(point.x - left.x)
+            assert away <= bound[i] + left.error * (1.0 + 1e-9) + 1e-12
+            known += bool(np.isfinite(bound[i]))
+    assert known > 0 or case.intercept
 
 
 def test_nothing_is_known_without_the_term_that_holds_the_intercept() -> None:
@@ -223,7 +324,7 @@ def test_one_term_moves_a_margin_as_far_as_it_moves_the_optimum() -> None:
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("case", PLAIN[::3], ids=str)
+@pytest.mark.parametrize("case", CASES[::3], ids=str)
 def test_the_optimum_of_any_weights_is_inside(
     case: Case, norm: str, rng: np.random.Generator
 ) -> None:

@@ -110,8 +110,20 @@ def test_influence_bounds_what_refits_find() -> None:
     assert "without influence" in str(found)
     some = cs.influence(solution, refit=3)
     assert (~np.isnan(some.distance)).sum() == 3
-    with pytest.raises(cs.InvalidInput, match="intercept"):
-        cs.influence(cs.solve(cs.svm(X, Y, intercept=True)))
+
+
+@pytest.mark.parametrize("name", ["intercept", "smoothed", "quantile", "elastic net", "kernel"])
+def test_influence_beside_an_intercept_under_penalties_and_of_kernels(name: str) -> None:
+    solution = cs.solve(EVERY[name](), tol=1e-11)
+    found = cs.influence(solution)
+    free = solution.problem.quadratic.free
+    for i in range(0, 60, 6):
+        weights = (np.arange(60) != i).astype(float)
+        without = cs.reweight(solution, weights, tol=1e-12).solution
+        away = solution.problem.quadratic.norm(without.x - solution.x)
+        assert away <= found.bound[i] + 1e-5 * (1.0 + away)
+    assert np.isfinite(found.bound).any()
+    assert free.any() == (name not in ("elastic net", "kernel"))
 
 
 @pytest.mark.parametrize("name", ["hinge", "quantile", "csr", "elastic net"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -19,6 +21,12 @@ PROBLEMS = {
     "weights": lambda: cs.svm(X, Y, C=0.05, sample_weight=np.linspace(0.5, 2.0, 60)),
     "absolute": lambda: cs.regression(X, T, C=0.05),
     "huber": lambda: cs.regression(X, T, C=0.05, loss="huber"),
+    "intercept": lambda: cs.svm(X, Y, C=0.05, intercept=True),
+    "csr, intercept": lambda: cs.svm(
+        sp.csr_matrix(X), Y, C=0.05, loss="squared_hinge", intercept=True),
+    "quantile, intercept": lambda: cs.regression(
+        X, T, C=0.05, loss="quantile", tau=0.3, intercept=True),
+    "elastic net": lambda: cs.sparse_svm(X, Y, 0.1, l2=5.0),
 }
 NORMS = ("l2", "l1", "interval")
 
@@ -41,14 +49,21 @@ def test_certain_predictions_and_terms_survive(name: str, norm: str) -> None:
     solution = cs.solve(problem, tol=1e-11)
     size = 0.2 if norm == "interval" else 1.0
     found = cs.weight_range(solution, tests, norm=norm, size=size)
-    assert found.certain.any()
-    assert found.unchanged.any()
+    beside = bool(problem.quadratic.free.any())
+    # One term may be all that holds the intercept: nothing is known where it may leave.
+    loose = beside or problem.penalty is not None
+    assert found.certain.any() or loose
+    assert found.unchanged.any() or loose
+    some = cs.weight_range(solution, tests, norm=norm, size=0.02)
+    assert some.certain.any()
+    assert some.unchanged.any()
+    rows = np.column_stack([tests, np.ones((200, int(beside)))])
     wrong = 0
     for _ in range(8):
         w = np.maximum(1.0 + size * direction(norm, rng), 0.0)
         other = cs.solve(weighted(problem, w), tol=1e-11)
-        now = tests @ other.x
-        rounding = 1e-5 * np.linalg.norm(tests, axis=1) * np.linalg.norm(solution.x)
+        now = rows @ other.x
+        rounding = 1e-5 * np.linalg.norm(rows, axis=1) * np.linalg.norm(solution.x)
         assert (found.prediction_low - rounding <= now).all()
         assert (now <= found.prediction_high + rounding).all()
         flipped = (np.sign(now) != np.sign(found.predictions)) & (np.abs(now) > rounding)
@@ -121,10 +136,17 @@ def test_the_record_prints_and_plots(tmp_path) -> None:
         terms.plot()
 
 
-def test_refusals_say_what_to_do() -> None:
+def test_refusals_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     solution = cs.solve(PROBLEMS["hinge"]())
-    with pytest.raises(cs.InvalidInput, match="column of ones"):
-        cs.weight_range(cs.solve(cs.svm(X, Y, intercept=True)), X)
+    endless = replace(solution.point(), gap=np.inf)
+    with monkeypatch.context() as patched:
+        patched.setattr(cs.Solution, "point", lambda self: endless)
+        for asked in (lambda: cs.weight_range(solution, X), lambda: cs.influence(solution)):
+            with pytest.raises(cs.InvalidInput, match="no finite duality gap"):
+                asked()
+    fair = cs.regression(X, T, C=0.05, nonneg=True)
+    with pytest.raises(cs.InvalidInput, match="constraints"):
+        cs.weight_range(cs.solve(fair), X)
     with pytest.raises(cs.InvalidInput, match="kernel"):
         cs.weight_range(cs.solve(cs.svm(X, Y, kernel="rbf")), X)
     with pytest.raises(cs.InvalidInput, match="4 features; 3"):

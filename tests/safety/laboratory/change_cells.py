@@ -134,15 +134,17 @@ def ranges(ledger: Ledger, number: int, rng: np.random.Generator, count: int) ->
     loss, storage = generators.LOSSES[number % 8], generators.STORAGE[(number // 3) % 5]
     kind = ("plain", "duplicates", "integer", "collinear", "scales", "constant")[number % 6]
     problem = generators.vectors(
-        loss, kind, storage, rng, n=int(rng.integers(8, 30)), d=int(rng.integers(1, 5)))
+        loss, kind, storage, rng, n=int(rng.integers(8, 30)), d=int(rng.integers(1, 5)),
+        intercept=number % 5 < 2)
     if problem.C > 1e100:  # of data that are all but zero; squares of the slopes overflow
         return
     solution = cvxscreen.solve(problem, tol=float(10.0 ** rng.uniform(-12, -2)))
     if solution.answer is None or not np.isfinite(solution.point().gap):
         return
     norm = ("l2", "l1", "interval")[number % 3]
-    key = ("range of weights", loss, norm, *storage)
-    rows = problem.design.dense()
+    beside = bool(problem.quadratic.free.any())
+    key = ("range of weights" + ", intercept" * beside, loss, norm, *storage)
+    rows = problem.design.dense()[:, ~problem.quadratic.free]
     tests = rows[rng.integers(0, problem.n, TESTS)] * rng.uniform(0.5, 2.0, (TESTS, 1))
     tests = tests + rng.standard_normal(tests.shape) * np.abs(tests).max(axis=0, initial=1e-300)
     ends = (rng.uniform(0.0, 1.0, problem.n), rng.uniform(1.0, 3.0, problem.n))
@@ -164,9 +166,10 @@ def held_over(ledger: Ledger, key: tuple[str, str, str, str, str], found: cvxscr
     problem, theta = found.solution.problem, found.solution.theta
     codes = problem.losses.piece_within(found.low, found.high)
     assert ((codes >= 0) == found.unchanged).all()
-    metric = np.sqrt(1.0 / problem.quadratic.diagonal)
+    free = problem.quadratic.free
+    metric = np.where(free, 0.0, np.sqrt(1.0 / np.where(free, 1.0, problem.quadratic.diagonal)))
     for turn in range(count):
-        z = (tests, problem.design.dense())[turn % 2]
+        z = (tests, problem.design.dense())[1 if free.any() else turn % 2]
         [z] = z[rng.integers(0, len(z), 1)]
         # Along this direction <z, x> moves fastest; a few weights alone, and any.
         slope = theta * problem.design.forward(z * metric**2) * rng.choice([-1.0, 1.0])
@@ -180,6 +183,8 @@ def held_over(ledger: Ledger, key: tuple[str, str, str, str, str], found: cvxscr
         ledger.add(key, problem.n, inside(ref, found.low, found.high), "margins")
         said = np.flatnonzero((codes >= 0) & (w > 0.0))
         ledger.add(key, problem.n, ref.states[said, codes[said]], "terms")
+        if free.any():  # how far a prediction's intercept is off a gap alone does not tell
+            continue
         now = tests @ ref.x
         lengths = np.linalg.norm(tests * metric, axis=1)
         error = np.sqrt(2.0 * ref.gap) * lengths + 8.0 * len(ref.x) * np.spacing(
