@@ -192,6 +192,29 @@ def test_the_distance_without_a_term_is_attained_beside_an_intercept() -> None:
     assert bound[4] == np.inf  # no other term can hold the intercept
 
 
+@pytest.mark.parametrize("storage", ["dense64", "csr64"])
+def test_centred_forms_are_those_of_rows_that_are_centred(
+    storage: str, rng: np.random.Generator
+) -> None:
+    """The quadratic form, the pairs and the pull of rows less their free entry times ``A' u``."""
+    problem = build(Case("absolute", intercept=True, storage=storage))
+    centred = data_changes._Centred.of(solve(problem, tol=1e-11).point())
+    assert centred.mix.room > 0
+    rows, free = problem.design.dense(), problem.quadratic.free
+    [a] = rows[:, free].T
+    scale = 1.0 / problem.quadratic.diagonal[~free]
+    held = rows[:, ~free] - np.outer(a, rows[:, ~free].T @ centred.mix.slopes)
+    used, weights = np.arange(0, problem.n, 2), rng.random(problem.n)
+    gram = centred.gram(used, weights[used])[np.ix_(~free, ~free)]
+    half = held[used] * np.sqrt(scale)
+    np.testing.assert_allclose(gram, half.T @ (weights[used, None] * half), atol=1e-10)
+    pairs = next(centred.pairings(problem.design, used, a, centred.mix.products))
+    np.testing.assert_allclose(pairs, (held * scale) @ held[used].T, atol=1e-10)
+    np.testing.assert_allclose(
+        centred.adjoint(weights)[~free], (held * np.sqrt(scale)).T @ weights, atol=1e-10
+    )
+
+
 def test_the_distance_charges_what_balancing_costs() -> None:
     """A term on a parabola, q = 1/2, takes up a pull of 1 on the intercept: G grows by 1/4."""
     problem = regression(np.diag([1.0, 1e-4]), np.array([9.0, 0.0]), intercept=True)
