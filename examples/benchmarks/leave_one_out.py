@@ -136,15 +136,19 @@ def main() -> None:
     small, labels = cvxscreen.datasets.two_gaussians(300, 4)
     cvxscreen.leave_one_out(cvxscreen.solve(cvxscreen.svm(small, labels)))
     if asked.check:
-        rows = []
+        rows, done = [], set()
         for name, problem in problems(asked.folder):
             if problem.kind != "svm" or not together(problem):
                 continue
+            data = name.split(", C =")[0]
             for C in (0.1 * problem.C, problem.C, 10.0 * problem.C):
+                if (data, f"{C:g}") in done:
+                    continue
+                done.add((data, f"{C:g}"))
                 solution = cvxscreen.solve(problem.with_(C=C), tol=TIGHT)
                 count, bad = checked(solution, cvxscreen.leave_one_out(solution, refit=False))
-                rows.append({"name": name, "C": C, "checked": count, "wrong": bad})
-                print(f"{name}, C = {C:g}: {count:,} decisions checked, {bad} wrong", flush=True)
+                rows.append({"name": data, "C": C, "checked": count, "wrong": bad})
+                print(f"{data}, C = {C:g}: {count:,} decisions checked, {bad} wrong", flush=True)
         total, wrong = (sum(row[key] for row in rows) for key in ("checked", "wrong"))
         print(f"all: {total:,} decisions checked, {wrong} wrong")
         stored(asked.out, rows)
