@@ -12,7 +12,7 @@ from cvxpy_plugin.composite_zoo import Data as BesideData
 from cvxpy_plugin.zoo import REFUSED, SPELLINGS, Data
 
 import cvxscreen
-from cvxscreen.cvxpy_plugin import screened_solver
+from cvxscreen.cvxpy_plugin import request, screened_solver
 from cvxscreen.errors import InvalidInput, UnknownName
 
 pytestmark = pytest.mark.filterwarnings("ignore:You are solving a parameterized problem")
@@ -158,3 +158,21 @@ def test_arguments_are_checked() -> None:
         cvxscreen.Screened(tol=2.0)
     with pytest.raises(UnknownName, match="mode"):
         cvxscreen.Screened(mode="fast")
+
+
+@pytest.mark.parametrize(
+    ("n", "mode", "screened"),
+    [(300, "certified", False), (300, "safe", True), (4000, "certified", True)],
+)
+def test_small_problems_are_left_to_the_solver(
+    n: int, mode: str, screened: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request, "STEP_ASIDE", True)
+    X, y = cvxscreen.datasets.two_gaussians(n, 30)
+    w = cp.Variable(30)
+    losses = cp.sum(cp.pos(1 - cp.multiply(y, X @ w)))
+    problem = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + 0.1 * losses))
+    problem.solve(solver=cvxscreen.Screened("CLARABEL", mode=mode))
+    report = cvxscreen.Report.of(problem)
+    assert (report.recognised, "small" in report.reason) == (screened, not screened)
+    assert problem.value == pytest.approx(problem.solve(solver="CLARABEL"), rel=1e-6)
