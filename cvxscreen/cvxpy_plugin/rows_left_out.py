@@ -89,9 +89,11 @@ def rows_left_out(
             "prob.solve(method='screen') or any solver."
         )
     recognition = _recognised(problem)
-    if recognition.problem.pure_l1:
+    quadratic = recognition.problem.quadratic
+    if quadratic.matrix is None and not quadratic.diagonal.any():
         raise NotScreenable(
-            "the objective has no quadratic term, so nothing bounds what changes without a row"
+            "the objective has no squares of the coordinates, so nothing bounds what changes "
+            "without a row (`+ 1e-3 * cp.sum_squares(...)` of them gives intervals)"
         )
     rows = loss_rows(recognition)
     losses = recognition.problem.losses
@@ -120,7 +122,10 @@ def rows_left_out(
 
 def _recognised(problem: Any) -> Recognition:
     """The recognition of a problem that is nothing but losses and a regulariser."""
-    found = cached_recognition(problem, recognise_any)
+    try:
+        found = cached_recognition(problem, recognise_any)
+    except NotScreenable as refusal:
+        raise NotScreenable(f"`problem` is not recognised ({refusal}); {ONE_LOSS}") from None
     if not isinstance(found, Recognition):
         raise NotScreenable(
             f"something stands beside the losses ({', '.join(found.descriptions)}); rows of the "
@@ -211,7 +216,8 @@ def loss_rows(recognition: Recognition) -> LossRows:
     if (source < 0).any():
         raise NotScreenable(
             f"{int((source < 0).sum())} of {len(first)} terms are no entries of a loss over data "
-            f"and no rows of a constraint with one slack each; {ONE_LOSS}"
+            "and no rows of a constraint with one slack each: kinks of the regulariser, as of an "
+            f"L1 norm or of total variation, are such; {ONE_LOSS}, beside squares of coordinates"
         )
     paired = second >= 0
     if paired.any():

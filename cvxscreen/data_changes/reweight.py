@@ -54,6 +54,11 @@ def accepted(solution: Any) -> Problem:
         )
     if solution.answer is None:
         raise InvalidInput(f"`solution` has no optimum (its status is {solution.status!r}).")
+    if not np.isfinite(solution.certificate.gap):
+        raise InvalidInput(
+            f"`solution` has a duality gap of {solution.certificate.gap} (its status is "
+            f"{solution.status!r}), which says nothing of the optimum; solve it to a finite gap."
+        )
     if problem.penalty is not None and problem.penalty.name != "L1":
         raise InvalidInput(
             "`solution` is a metric; terms that share points are not left out one by one."

@@ -159,3 +159,5 @@ def test_refusals_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
         cs.weight_range(solution, norm="l3")
     with pytest.raises(cs.InvalidInput, match="size"):
         cs.weight_range(solution, size=-1.0)
+    with np.errstate(all="ignore"), pytest.raises(cs.InvalidInput, match="gap of inf"):
+        cs.weight_range(cs.solve(cs.svm(X, Y, C=1e300), max_iter=1))
