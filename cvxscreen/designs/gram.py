@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen._support.compiled import compiled
 from cvxscreen._support.limits import require
 from cvxscreen._support.rounding import UNIT, gamma
-from cvxscreen.designs.kernels import KernelFunction
+from cvxscreen.designs.kernels import KernelFunction, Polynomial, Rbf
 from cvxscreen.errors import InvalidInput
 
 Array = NDArray[np.float64]
@@ -44,6 +44,10 @@ ROWS = 64
 CENTRE = 64
 """Points whose mean is the centre: a squared norm is larger than around the mean of all by about a
 64th of their variance, and 64 rows are a share of what any fit evaluates."""
+SMALL = 2**20
+"""Numbers that the points have, up to which BLAS evaluates `ROWS` rows in one thread: 5 ms at most,
+and the exponentials, which have one thread anyway, take as long up to some 100 features. With two
+threads on two busy cores 21 problems of 660 x 19 took 15 times the CPU seconds."""
 LEAST_ROWS = 16
 """A cache must hold at least so many rows."""
 
@@ -316,6 +320,12 @@ class Gram:
     def sparse(self) -> bool:
         """False: there are no rows of numbers to store."""
         return False
+
+    @property
+    def small(self) -> bool:
+        """Whether rows are so soon evaluated that threads of BLAS would wait for each other."""
+        function = self.kernel.function
+        return isinstance(function, Rbf | Polynomial) and math.prod(function.points.shape) <= SMALL
 
     # -- the centred kernel ---------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import children
 import cvxpy as cp
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.duality import reference_point
@@ -189,3 +190,27 @@ def test_more_terms_inside_their_box_than_the_cache_holds(
     assert inside.sum() > 200
     assert found.status == "optimal"
     assert certify(problem, found.x, found.theta, tol=1e-5).ok
+
+
+@pytest.mark.parametrize(("features", "threads"), [(4, 1), (3000, 2)])
+def test_small_points_are_evaluated_by_one_thread_of_blas(
+    features: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And afterwards BLAS has its threads again; large points keep them all the while."""
+    def allowed() -> int:  # the most: some solver may bring a library that has one thread only
+        return max(lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas")
+
+    seen: list[int] = []
+    improve = smo._improve
+
+    def watched(*args: object) -> tuple[int, float]:
+        seen.append(allowed())
+        return improve(*args)
+
+    monkeypatch.setattr(smo, "_improve", watched)
+    X = np.random.default_rng(0).standard_normal((400, features))
+    p = svm(X, np.sign(X[:, 0]), kernel="rbf")
+    with threadpool_limits(2, user_api="blas"):
+        assert Smo()(p, None, 1e-3 * p.primal(np.zeros(p.d))).status == "optimal"
+        assert allowed() == 2
+    assert set(seen) == {threads}
