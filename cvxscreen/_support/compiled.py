@@ -29,8 +29,8 @@ CONTRACT = frozenset({"contract"})
 """Products may be fused with the sum they go to, as processors do; the order of sums is kept."""
 
 def compiled(
-    *, fastmath: frozenset[str] = frozenset(), nogil: bool = False, inline: bool = False,
-    allocates: bool = True, passed: bool = False,
+    *, fastmath: frozenset[str] = frozenset(), inline: bool = False, allocates: bool = True,
+    passed: bool = False,
 ) -> Any:
     """The decorator of every compiled loop: ``numba.njit``, cached on disk, divisions as numpy's.
 
@@ -39,14 +39,13 @@ def compiled(
     A decorated function is an ordinary function of its module: it can be called alone, pickled, and
     called in functions that numba compiles; ``loop.py_func`` is its source uncompiled. It takes
     named records and few arguments; numba keeps one version on disk for each combination of
-    argument types.
+    argument types. Other threads of Python run meanwhile: what a loop writes to belongs to its
+    caller.
 
     Parameters
     ----------
     fastmath : frozenset of str
         LLVM's freedoms; `SUMS` where only the order of a sum is free.
-    nogil : bool
-        Whether other threads of Python run meanwhile.
     inline : bool
         Whether it is written into the loops that call it: a call counts the references of each
         array it is given, which is much beside a few dozen products.
@@ -58,7 +57,7 @@ def compiled(
         tenth of what there is to compile.
     """
     options: dict[str, Any] = {
-        "fastmath": set(fastmath), "error_model": "numpy", "nogil": nogil,
+        "fastmath": set(fastmath), "error_model": "numpy", "nogil": True,
         "inline": "always" if inline else "never", "no_cfunc_wrapper": not passed,
         **({} if allocates else {"_nrt": False}),
     }
@@ -101,7 +100,7 @@ class CompiledFunction:
             return njit(**options)(self.py_func)
         index = _index(made)
         if index is not None:
-            index._source_stamp = _digest(self.py_func)
+            index._source_stamp = _digest(self.py_func) + _words(options)
         return made
 
     @property
@@ -231,6 +230,12 @@ def _digest(function: Any) -> str:
     for file in sorted(files):
         whole.update(_content(file))
     return whole.hexdigest()
+
+
+def _words(options: dict[str, Any]) -> str:
+    """The options of a compiled function, in an order that does not depend on the process."""
+    return repr(sorted((name, sorted(map(str, value)) if isinstance(value, set) else value)
+                       for name, value in options.items()))
 
 
 @lru_cache(maxsize=64)

@@ -178,7 +178,7 @@ _gap_above = compiled()(gap_above)
 _endless_above = compiled()(endless_above)
 
 
-@compiled(fastmath=frozenset({"reassoc"}), nogil=True, allocates=False)
+@compiled(fastmath=frozenset({"reassoc"}), allocates=False)
 def sums(block, points, codes, place, room, out, pull):  # type: ignore[no-untyped-def]
     """Add the sums over a block of terms; one row a point.
 
@@ -614,7 +614,7 @@ class Weighted(NamedTuple):
     theta: Array
 
 
-@compiled(fastmath=frozenset({"reassoc"}), nogil=True, allocates=False)
+@compiled(fastmath=frozenset({"reassoc"}), allocates=False)
 def weighted_sums(block, X, forward, free, room, out):  # type: ignore[no-untyped-def]
     """Sums over the terms of a block, one row of `out` a weighting.
 

@@ -197,7 +197,7 @@ def weighted_slopes(near: Any, width: Any) -> None:
             theta[i] = w[i] * (0.0 if bent[i] else s)
 
 
-@compiled(nogil=True, allocates=False)
+@compiled(allocates=False)
 def small_problems(
     near: Any, X: Any, rho: Any, smooth: Any, target: Any, free: Any, room: Any
 ) -> None:

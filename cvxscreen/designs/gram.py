@@ -269,7 +269,7 @@ class Kernel:
         return float(self.means[self.centre].mean())
 
 
-@compiled(nogil=True, allocates=False)
+@compiled(allocates=False)
 def gather(store: Array, slot: Index, columns: Index, out: Array) -> None:
     """The entries at `columns` of the rows in `slot` (skipped where negative)."""
     for k in range(len(slot)):

@@ -75,7 +75,7 @@ def _placed(found: Array, into: Array | None) -> Array:
     return into
 
 
-@compiled(nogil=True, allocates=False)
+@compiled(allocates=False)
 def exponents(out: Array, gamma: float, left: Array, right: Array) -> None:
     """From inner products to ``-gamma ||x - z||^2``, in place; `left`, `right` squared norms."""
     for i in range(out.shape[0]):

@@ -527,7 +527,7 @@ def adjoint(block: Any, theta: Array) -> Array:
     return out
 
 
-@compiled(fastmath=SUMS, nogil=True)
+@compiled(fastmath=SUMS)
 def margins_of_rows(block, x, out):  # type: ignore[no-untyped-def]
     """``out_i = sum_j a_ij x_j``."""
     n, d = block.shape
@@ -538,7 +538,7 @@ def margins_of_rows(block, x, out):  # type: ignore[no-untyped-def]
         out[i] = total
 
 
-@compiled(fastmath=SUMS, nogil=True)
+@compiled(fastmath=SUMS)
 def squares_of_rows(block, weights, out):  # type: ignore[no-untyped-def]
     """``out_i = sum_j weights_j a_ij^2``."""
     n, d = block.shape
@@ -550,7 +550,7 @@ def squares_of_rows(block, weights, out):  # type: ignore[no-untyped-def]
         out[i] = total
 
 
-@compiled(fastmath=SUMS, nogil=True)
+@compiled(fastmath=SUMS)
 def add_rows(block, theta, out):  # type: ignore[no-untyped-def]
     """``out_j += sum_i a_ij theta_i``, strip by strip; rows with ``theta_i = 0`` are not read."""
     n, d = block.shape

@@ -184,7 +184,7 @@ class BoxTerms(NamedTuple):
     own: Array
 
 
-@compiled(nogil=True, allocates=False)
+@compiled(allocates=False)
 def descend_pairs(
     K: Array, F: Array, c: Array, terms: BoxTerms, eps: float, limit: int
 ) -> tuple[int, float]:
@@ -250,7 +250,7 @@ def descend_pairs(
     return limit, violation
 
 
-@compiled(nogil=True, allocates=False)
+@compiled(allocates=False)
 def descend_singles(
     K: Array, F: Array, c: Array, terms: BoxTerms, eps: float, limit: int
 ) -> tuple[int, float]:

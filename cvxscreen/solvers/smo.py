@@ -192,7 +192,7 @@ class SlopeTerms(NamedTuple):
     hi: Array
 
 
-@compiled(nogil=True, allocates=False)
+@compiled(allocates=False)
 def slope_at(level: float, terms: SlopeTerms, i: int) -> float:
     """``s_i f_i'(s_i (u_i + level))``, 0 at a kink and beyond the end of a hard term."""
     sign, u, b, e, q, lo, hi = terms
@@ -212,7 +212,7 @@ def slope_at(level: float, terms: SlopeTerms, i: int) -> float:
     return sign[i] * slope
 
 
-@compiled(nogil=True, allocates=False)
+@compiled(allocates=False)
 def sum_of_slopes(level: float, terms: SlopeTerms, index: NDArray[np.intp]) -> float:
     """Over the terms in `index`."""
     total = 0.0
@@ -221,7 +221,7 @@ def sum_of_slopes(level: float, terms: SlopeTerms, index: NDArray[np.intp]) -> f
     return total
 
 
-@compiled(nogil=True, allocates=False)
+@compiled(allocates=False)
 def best_level(
     terms: SlopeTerms, moving: NDArray[np.intp], offset: float, middle: float, width: float
 ) -> float:

@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numba
@@ -90,3 +91,32 @@ def test_what_it_calls_is_compiled_anew_when_its_source_has_changed(tmp_path: Pa
     assert [line[1] for line in lines] == ["1", "1", "2", "2"]
     assert [line[0] for line in lines] == ["False", "True", "False", "True"]
     assert [line[2] for line in lines] == ["False", "True", "False", "True"]
+
+
+@compiled(allocates=False)
+def long_sum(terms: int) -> float:
+    total, value = 0.0, 1.0
+    for _ in range(terms):
+        value = 0.5 * (value + 2.0 / value)
+        total += value
+    return total
+
+
+def test_other_threads_run_meanwhile() -> None:
+    """Classes and folds that threads share have a core each: the interpreter is not held."""
+    long_sum(1)
+    inside, over, ticks = threading.Event(), threading.Event(), [0]
+
+    def tick() -> None:
+        while not over.wait(1e-3):
+            ticks[0] += inside.is_set()
+
+    ticker = threading.Thread(target=tick)
+    ticker.start()
+    inside.set()
+    before = ticks[0]
+    long_sum(100_000_000)
+    seen = ticks[0] - before
+    over.set()
+    ticker.join()
+    assert seen >= 10
