@@ -23,6 +23,8 @@ FEW = 3
 """Unpenalised coordinates at most whose columns are copied out of the data."""
 COPIED = 20_000_000
 """Entries of these columns at most (160 MB) where there are more coordinates than that."""
+STEPS_ON_CONES = 4
+"""Steps at most of multipliers in second-order cones: two come down to rounding from close by."""
 NEAR = 0.05
 """Terms that are this ready to move are tried first, alone."""
 
@@ -220,8 +222,10 @@ def balance_with_multipliers(
 ) -> tuple[Array, Array]:
     """Slopes and multipliers near `theta` and `mu` with ``A' theta - F' mu = -linear`` where free.
 
-    Slopes strictly inside their boxes move, and multipliers of equalities and of inequalities that
-    press; the least that does it. What does not come nearer is left as it was.
+    Slopes strictly inside their boxes move, and multipliers of equalities, of inequalities and of
+    second-order cones that press; the least that does it. On the boundary of a cone a small step
+    leaves it by its square, so that a few steps, each projected, come down to rounding. What does
+    not come nearer is left as it was.
 
     Parameters
     ----------
@@ -234,24 +238,28 @@ def balance_with_multipliers(
     side, free = problem.side, problem.quadratic.free
     if side is None or not free.any():
         return theta, mu
+    losses = problem.losses
     terms, _ = _movable(problem, theta, 4 * int(free.sum()))
     pressing = np.concatenate([
-        np.arange(rows.start, rows.stop)[slice(None) if kind == "zero" else mu[rows] > 0]
-        for kind, _, rows in side.blocks() if kind in ("zero", "nonneg")
+        np.arange(rows.start, rows.stop)[slice(None) if kind == "zero" else mu[rows] != 0]
+        for kind, _, rows in side.blocks() if kind in ("zero", "nonneg", "soc")
     ] or [np.zeros(0, dtype=np.intp)])
-    residual = (problem.design.adjoint(theta) - side.adjoint(mu) + linear)[free]
     columns = np.vstack([_free_rows(problem, terms), -side.matrix[pressing].toarray()[:, free]])
     if not len(columns):
         return theta, mu
-    step = np.linalg.lstsq(columns.T, -residual, rcond=None)[0]
-    moved, pressed = theta.copy(), mu.copy()
-    losses = problem.losses
-    moved[terms] = np.clip(theta[terms] + step[: len(terms)], losses.lo[terms], losses.hi[terms])
-    pressed[pressing] += step[len(terms):]
-    pressed = side.project_dual(pressed)
-    left = (problem.design.adjoint(moved) - side.adjoint(pressed) + linear)[free]
-    nearer = float(np.linalg.norm(left)) < float(np.linalg.norm(residual))
-    return (moved, pressed) if nearer else (theta, mu)
+    residual = (problem.design.adjoint(theta) - side.adjoint(mu) + linear)[free]
+    for _ in range(STEPS_ON_CONES if any(kind == "soc" for kind, _ in side.dims) else 1):
+        step = np.linalg.lstsq(columns.T, -residual, rcond=None)[0]
+        moved, pressed = theta.copy(), mu.copy()
+        moved[terms] += step[: len(terms)]
+        moved = np.clip(moved, losses.lo, losses.hi)
+        pressed[pressing] += step[len(terms):]
+        pressed = side.project_dual(pressed)
+        left = (problem.design.adjoint(moved) - side.adjoint(pressed) + linear)[free]
+        if not float(np.linalg.norm(left)) < float(np.linalg.norm(residual)):
+            break
+        theta, mu, residual = moved, pressed, left
+    return theta, mu
 
 
 def _polish(problem: Problem, theta: Array, target: Array, ease: Array) -> Array:

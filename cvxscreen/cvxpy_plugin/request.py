@@ -679,6 +679,12 @@ plainly 0.07; 20,000 x 100: 0.74, and 4.1). The second where nothing else stands
 (20,000 x 30: 0.66, and 0.53; 6,000 x 100: 0.70, and 1.4), most of that for what is loaded once a
 process; the third from then on (500 x 100, 100 x 500: 0.015 and 0.017, plainly 0.036 and 0.09)."""
 
+FOLDED, FOLDED_TIED = 400_000, 100_000
+"""The same for least squares that fold into a matrix of the size of their coordinates. The second
+where constraints tie coordinates, for which OSQP stops at its limit (first calls: 3,000 x 100 with
+``w >= 0`` 0.3 s, plainly 0.4, and nothing beside the squares 0.3 and 0.2; 5,000 x 20 with
+``norm1(w) <= 1`` 0.3, OSQP 2.0, Clarabel 0.1)."""
+
 ENTRIES, ROW_ENTRIES = 40.0, 8.0
 """Entries of the data per coordinate, or per row, that tell data from differences of neighbours (2
 to 4 of both). Words of texts are in few rows each, but every row has dozens of them."""
@@ -751,6 +757,9 @@ class Size:
         Entries of the data in front of the tall variables.
     smooth : bool
         Whether Huber's loss is among the terms.
+    folded, least_folded : float
+        Entries of the data in squares that have far more rows than coordinates, and what a problem
+        of this kind needs of them.
     reason : str
         Why the problem cannot be screened whatever its size, or empty.
     """
@@ -768,6 +777,8 @@ class Size:
     least_shrunk: float = SHRUNK
     filled: float = 0.0
     smooth: bool = False
+    folded: float = 0.0
+    least_folded: float = FOLDED
     reason: str = ""
 
     def seconds(self, solver: str = "") -> float:
@@ -808,11 +819,15 @@ class Size:
         enough = (
             self.terms >= self.least, slow,
             self.pieces >= PIECES, self.wide >= self.broad, self.shrunk >= self.least_shrunk,
+            self.folded >= (self.least_folded if self._osqp(solver) else FOLDED),
         )
         if any(enough):
             return ""
+        size = f"{self.terms:.0f} terms"
+        if self.folded and not self.terms:
+            size = f"{self.folded:.0f} entries of data in its squares"
         return (
-            f"it is small ({self.terms:.0f} terms), and compiled and solved before screening "
+            f"it is small ({size}), and compiled and solved before screening "
             "could save anything (`always=True` screens all the same)"
         )
 
@@ -874,7 +889,9 @@ def measure(problem: Any) -> Size:
         walk.conic |= type(constraint) not in ROWS
         for part in constraint.args:
             walk.follow(part, rows, weight)
-        walk.constrained.append({variable.id for variable in constraint.variables()})
+        own = constraint.variables()
+        walk.constrained.append({variable.id for variable in own})
+        walk.tied |= constraint.size < sum(variable.size for variable in own)
     walk.constrained += [{v.id} for v in variables if any(v.attributes[name] for name in SIGNS)]
     walk.pieces = max(walk.pieces, float(len(constraints)))
     return walk.size({v.id: v for v in variables})
@@ -889,6 +906,8 @@ class _Walk:
         self.smooth: dict[int, float] = {}
         self.shrunk: set[int] = set()
         self.squared: set[int] = set()
+        self.residuals: dict[int, float] = {}
+        self.tied = False
         self.formed: set[int] = set()
         self.constrained: list[set[int]] = []
         self.kinds: set[str] = set()
@@ -928,7 +947,11 @@ class _Walk:
                 self.shrunk |= _bare(here.args[0])
             if objective and name in SQUARES:
                 inner = here.args[0]
-                self.squared |= _bare(inner.args[0] if type(inner).__name__ in NORMS else inner)
+                inner = inner.args[0] if type(inner).__name__ in NORMS else inner
+                self.squared |= _bare(inner)
+                for variable in inner.variables() if inner.size >= ROWS_PER_ENTRY else ():
+                    rows = self.residuals.get(variable.id, 0.0) + weight * inner.size
+                    self.residuals[variable.id] = rows
             if objective and name == FORM:
                 self.formed |= _bare(here.args[0])
             square = name in SQUARES or name == FORM
@@ -976,6 +999,13 @@ class _Walk:
             elif key in self.squared and entries >= min(ENTRIES * count, ROW_ENTRIES * rows) > 0:
                 broad.add(key)
                 wide, coordinates = wide + entries, coordinates + count
+        # As many entries as the matrix that they fold into.
+        folded, count = 0.0, sum(variables[key].size for key in self.residuals)
+        if min(self.residuals.values(), default=0.0) >= ROWS_PER_ENTRY * count:
+            entries = sum(self.smooth.get(key, 0.0) for key in self.residuals)
+            if entries >= count * max(ENTRIES, count):
+                others = (variables[key].size for key in self.residuals.keys() - tall - broad)
+                folded, coordinates = entries, coordinates + sum(others)
         if self.foreign and self.foreign_rows >= 0.5 * terms:
             named = ", ".join(sorted(self.foreign))
             return Size(reason=f"its loss ({named}) {OF_A_KIND}")
@@ -996,7 +1026,7 @@ class _Walk:
         elif simple and not (self.squares or self.conic):
             slow = ALONE
         cones = any(v.attributes["PSD"] or v.attributes["NSD"] for v in variables.values())
-        quadratic = held and not (self.conic or cones)
+        quadratic = (held or not terms) and not (self.conic or cones)
         pieces = self.pieces if held else 0.0
         enough = WIDE if simple else WIDE_OTHERWISE
         alone = self.shrunk >= set(variables) and self.kinds <= {"norm1", "abs"}
@@ -1005,7 +1035,8 @@ class _Walk:
             least_shrunk = SHRUNK_AGAIN if _loops_loaded() else SHRUNK_ALONE
         return Size(
             terms, coordinates, least, slow, quadratic, self.grouped, pieces, wide, enough, shrunk,
-            least_shrunk, filled, "huber" in self.kinds,
+            least_shrunk, filled, "huber" in self.kinds, folded,
+            FOLDED_TIED if self.tied else FOLDED,
         )
 
 

@@ -223,8 +223,9 @@ SHARE = 0.2
 """Rows that may differ from a known point's for its ``A' theta`` to be of use."""
 FEWER = 0.8
 """Share of the rows up to which a product with all columns costs less than to cut from all rows."""
-FOLD_LIMIT = 400
-"""Quadratic pieces are folded into a dense matrix up to this many coordinates."""
+FOLD_LIMIT, FORMED_ANYWAY = 400, 2000
+"""Quadratic pieces are folded into a dense matrix up to this many coordinates; where nothing is
+strongly convex, up to as many as the interior point method takes: it forms such a matrix anyway."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,12 +272,13 @@ class Selection:
         curved = (self.codes == Piece.LEFT) | (self.codes == Piece.RIGHT)
         if not curved.any():
             return self
-        simple = problem.side is None and problem.penalty is None
-        simple = simple and not problem.quadratic.free.any()
-        simple = simple and isinstance(problem.quadratic, Quadratic)  # a kernel's has no matrix
-        if problem.d <= FOLD_LIMIT:
-            if problem.without_curvature and problem.penalty is None:
+        if problem.without_curvature and problem.penalty is None:
+            if problem.d <= FORMED_ANYWAY:
                 return self
+        elif problem.d <= FOLD_LIMIT:
+            simple = problem.side is None and problem.penalty is None
+            simple = simple and not problem.quadratic.free.any()
+            simple = simple and isinstance(problem.quadratic, Quadratic)  # a kernel's has no matrix
             # A singular sum is too ill-conditioned to be proven positive definite.
             if simple and not self._fold(problem).singular:
                 return self

@@ -186,6 +186,9 @@ class InteriorPoint(SubproblemSolver):
         """Follow the central path until the target, a proof, or a limit; the status."""
         if run.terms.inconsistent:
             return "infeasible"
+        if not len(run.terms):  # squares alone, nothing is on a piece
+            run.solve_equations()
+            return "optimal" if run.reached else "inaccurate"
         if start is not None and run.begin_on_face(start):
             return "optimal"
         if run.reached or self.limits.spent():
@@ -1091,7 +1094,7 @@ class _Run:
         return better
 
     def gap_of(self, x: Array, theta: Array, y: Array) -> tuple[float, float]:
-        """The Fenchel-Young terms and what the residuals cost; ``sum |theta_i| |<a_i, x>|``."""
+        """The Fenchel-Young terms and what the residuals cost; the sizes of what was summed."""
         f = self.terms
         t = f.forward(x)
         gap = float(fenchel_young(f, t - f.b, theta).sum())
@@ -1106,7 +1109,7 @@ class _Run:
         gap += float(cost.sum())
         if len(f.e):
             gap += float(np.abs(f.E @ x + f.e) @ np.abs(y))
-        size = float(np.abs(theta) @ np.abs(t))
+        size = float(np.abs(theta) @ np.abs(t)) + float(np.abs(f.problem.linear) @ np.abs(x))
         apart = bool(len(f.endless)) and f.violation(t) > VIOLATED
         if len(f.e) and not apart:
             reach = np.abs(f.E) @ np.abs(x) + np.abs(f.e)
@@ -1231,6 +1234,13 @@ class _Run:
         if self.reached and self.large(inside):
             return
         self.settle(_Face(f, path.M), path.x, theta, path.y, inside)
+
+    def solve_equations(self) -> None:
+        """What there is to do for squares and equalities alone."""
+        f = self.terms
+        d, none = f.problem.d, np.zeros(0)
+        face = _Face(f, f.quadratic())
+        self.settle(face, np.zeros(d), none, np.zeros(len(f.e)), np.zeros(0, dtype=bool))
 
     def begin_on_face(self, start: Start) -> bool:
         """Whether the start's face holds the optimum; its best pair is kept in any case."""

@@ -42,10 +42,11 @@ import scipy.linalg as sla
 from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT
-from cvxscreen.core.duality import dual_feasible
+from cvxscreen.core.balance import balance_with_multipliers
+from cvxscreen.core.duality import dual_feasible, linear_at
 from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.screening.reduction import KnownSlopes, Prediction, Selection
+from cvxscreen.screening.reduction import KnownSlopes, Prediction, Selection, Verdict
 from cvxscreen.solvers.interface import Start, SubproblemResult, call_checked
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.screened import Estimate, ProblemInMemory, Times
@@ -116,6 +117,13 @@ class ScreenedRelaxation(
         self.centre: Candidate | None = None
         self.known: KnownSlopes | None = None
         self.held: Mask = np.zeros(problem.n, dtype=bool)
+        # A loss that is one parabola everywhere, a square, is on it: that is no assumption.
+        anywhere = np.full(problem.n, np.inf)
+        self.everywhere = problem.losses.piece_within(-anywhere, anywhere)
+        if (self.everywhere >= 0).any():
+            only = Verdict(problem.losses, self.everywhere, "one piece", np.inf, np.inf)
+            self.screening = self.screening.tighten(only)
+        self.proven = self.predicted = 0
         self.keep = problem.n
         self.weight = 0.0
         self.lower = -np.inf
@@ -128,7 +136,7 @@ class ScreenedRelaxation(
     def begin(self, start: Start | None, solve: Callable[..., Solution]) -> None:
         """Evaluate the start, or find a sample's optimum by `solve`, which is the whole loop."""
         problem = self.problem
-        if problem.n <= max(FEWEST, 40 * problem.d):
+        if np.count_nonzero(self.everywhere < 0) <= max(FEWEST, 40 * problem.d):
             self.whole = self.whole or start is None
         if start is not None:
             margins = None
@@ -197,7 +205,8 @@ class ScreenedRelaxation(
     def select(self) -> Selection:
         """Predict the terms that are far from a kink at the best point, but those put back."""
         problem, centre = self.problem, self.centre
-        nothing = Selection(np.full(problem.n, Piece.UNDECIDED, dtype=np.int8))
+        nothing = Selection(self.everywhere).folded(problem)
+        self.proven, self.predicted = problem.n - len(nothing.kept), 0
         if centre is None or self.whole or len(self.rounds) >= MAX_ROUNDS:
             return nothing
         losses = problem.losses
@@ -207,7 +216,10 @@ class ScreenedRelaxation(
         edge = float(np.partition(away, keep - 1)[keep - 1])
         codes[(away <= edge) | self.held] = Piece.UNDECIDED
         chosen = Selection(codes).folded(problem)
-        return chosen if len(chosen.kept) <= WORTH * problem.n else nothing
+        if len(chosen.kept) > WORTH * len(nothing.kept):
+            return nothing
+        self.predicted = len(nothing.kept) - len(chosen.kept)
+        return chosen
 
     def reduce(
         self, selection: Selection
@@ -245,7 +257,7 @@ class ScreenedRelaxation(
     def solve(self, reduced: Problem, selection: Selection) -> SubproblemResult | None:
         """The solver's answer, loose at first."""
         centre, kept = self.centre, selection.kept
-        exact = self.accuracy == LAST_GAP or len(kept) == self.problem.n or len(kept) <= FEWEST
+        exact = self.accuracy == LAST_GAP or not self.predicted or len(kept) <= FEWEST
         start, target = None, 0.0
         if centre is not None:
             start = Start(centre.x, centre.theta[kept], None, centre.multipliers)
@@ -276,7 +288,7 @@ class ScreenedRelaxation(
         problem, centre = self.problem, self.centre
         if point is None:
             hopeless = self.result.status == "infeasible" or (
-                len(selection.kept) == problem.n and self.weight == 0.0
+                not self.predicted and self.weight == 0.0
             )
             self.finished = hopeless
             if not hopeless:
@@ -327,10 +339,9 @@ class ScreenedRelaxation(
         """Record the round; certify where nothing was refuted, and stop if that holds."""
         gap = float("inf") if self.centre is None else max(self.centre.value - self.lower, 0.0)
         size = 1e-300 if self.centre is None else max(abs(self.centre.value), 1e-300)
-        predicted = int(np.count_nonzero(selection.codes >= 0))
         kept = len(selection.kept)
         shown = Estimate(gap, gap / size)
-        self.record(kept, shown, (0, predicted, refuted), times)
+        self.record(kept, shown, (self.proven, self.predicted, refuted), times)
         if self.finished or not self.result.usable or refuted:
             return
         if self.weight > 0.0:
@@ -339,7 +350,7 @@ class ScreenedRelaxation(
             self.accuracy = LAST_GAP
             self.narrow()
         else:
-            self.conclude(kept == self.problem.n)
+            self.conclude(not self.predicted)
 
     def exact(self, size: float) -> bool:
         """Whether the solver is at the end of what it can do."""
@@ -380,11 +391,15 @@ class ScreenedRelaxation(
         answer = Answer.of(problem, best.x, best.theta, best.multipliers, self.tol)
         if answer.proof.ok:
             return answer
-        pair = dual_feasible(problem, best.theta, best.multipliers, best.margins, best.x)
-        repaired = Answer.of(problem, best.x, *pair, self.tol)
-        answer = repaired if repaired.proof.gap < answer.proof.gap else answer
-        if answer.proof.ok:
-            return answer
+        pairs = [dual_feasible(problem, best.theta, best.multipliers, best.margins, best.x)]
+        if problem.side is not None:
+            linear, mu = linear_at(problem, best.x), problem.side.project_dual(best.multipliers)
+            pairs.append(balance_with_multipliers(problem, best.theta, mu, linear))
+        for pair in pairs:
+            repaired = Answer.of(problem, best.x, *pair, self.tol)
+            answer = repaired if repaired.proof.gap < answer.proof.gap else answer
+            if answer.proof.ok:
+                return answer
         # A perfect fit, maybe by zeros alone: slopes of 0 prove it, whatever the solver found.
         origin, zeros = np.zeros(problem.d), np.zeros(problem.n)
         x = origin if problem.primal(origin, zeros) <= best.value else best.x

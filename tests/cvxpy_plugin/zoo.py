@@ -190,6 +190,11 @@ for _name, _kind, _make in [
         s.ridge + 2 * cp.norm1(s.w) + s.hinge, [s.w >= -0.1])),
     ("elastic_maximise", "Huber", lambda s: (cp.Maximize(
         -s.ridge - 9 * cp.norm1(s.w) - cp.sum(cp.huber(s.residual, 0.8))), [])),
+    ("least_squares", "squared", lambda s: (s.ridge + cp.sum_squares(s.residual), [])),
+    ("least_squares_bounds", "squared", lambda s: (
+        cp.sum_squares(s.residual + s.b), [s.w >= -0.1, cp.sum(s.w) == 1])),
+    ("lasso_intercept", "squared and absolute", lambda s: (
+        cp.sum_squares(s.residual + s.b) + 2 * cp.norm1(s.w), [])),
     ("sum_fixed", "hinge", lambda s: (s.ridge + s.hinge, [cp.sum(s.w) == 1])),
     ("bounds", "hinge", lambda s: (s.ridge + s.hinge, [s.w >= -0.2, s.w <= 0.6])),
     ("absolute_bound", "hinge", lambda s: (s.ridge + s.hinge, [cp.abs(s.w) <= 0.5])),
@@ -265,9 +270,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
             s.ridge + cp.sum(s.xi), [s.margin >= 1 - s.xi, s.xi >= 0, cp.sum(s.xi) <= 5]),
          "variable xi is shared or bounded from above in the constraint"),
         ("logistic", lambda s: (s.ridge + cp.sum(cp.logistic(-s.margin)), []), "logistic"),
-        ("ridge", lambda s: (s.ridge + cp.sum_squares(s.residual), []), "no loss term"),
-        ("lasso_intercept", lambda s: (
-            cp.norm1(s.w) + cp.sum_squares(s.residual + s.b), []), "no loss over data"),
         ("three_rows", lambda s: (s.ridge + cp.sum(
             cp.maximum(s.X @ s.w, s.r - s.X[::-1] @ s.w, 0)), []), "different data"),
         ("integers", lambda s: (

@@ -420,3 +420,22 @@ def test_an_optimum_of_zeros_is_certified(scale: float, intercept: bool) -> None
         found = cs.solve(problem, tol=1e-6)
         assert found.status == "optimal"
         assert float(np.abs(found.w).max()) <= 1e-9 / scale
+
+
+def test_squares_fold_and_nothing_else_is_taken_for_granted() -> None:
+    rng = np.random.default_rng(11)
+    X, n = rng.standard_normal((300, 4)), 300
+    y = X @ np.array([1.0, -2.0, 0.0, 0.5]) + rng.standard_normal(n)
+    square = np.arange(n) < 200
+    bend = np.where(square, np.inf, 1.0)  # squares, and absolute values below them
+    losses = Losses(y, 0.0, np.where(square, 1.0, 0.0), -bend, bend)
+    mixed = Problem(Rows(X), losses, Quadratic(np.zeros(4)), np.zeros(4))
+    found = solve_screened(mixed, InteriorPoint(), tol=1e-9)
+    assert found.status == "optimal"
+    assert found.rounds[-1].kept == 100
+    assert (found.screening.quadratic[square] & ~found.screening.undecided[square]).all()
+    assert found.screening.undecided[~square].all()
+    reference = solve_screened(
+        Problem(Rows(X), losses, Quadratic(np.full(4, 1e-9)), np.zeros(4)), tol=1e-10
+    )
+    assert found.value == pytest.approx(reference.value, rel=1e-7)

@@ -29,13 +29,26 @@ from cvxscreen.cvxpy_plugin.recognise.draft import (
     count_columns,
     stationarity,
 )
-from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, cleared, diagonal, picked, without
+from cvxscreen.cvxpy_plugin.recognise.matrices import (
+    Stack,
+    cleared,
+    diagonal,
+    picked,
+    rows_of,
+    some_entries,
+    without,
+)
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 from cvxscreen.errors import NotScreenable
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
+
+
+TALL = 4
+"""Rows of squared residuals for every coordinate, and every other row of data, with which they are
+the loss of a problem: with fewer, other terms may be what there is to leave out."""
 
 
 # -- what one equality defines --------------------------------------------------------------------
@@ -488,42 +501,41 @@ def substitute_bounds(draft: Draft) -> None:
     for k, cone in enumerate(draft.standard.cones):
         cone_of[cone.rows] = k if cone.kind == "soc" else -1
     inside = sp.csc_array(draft.inequalities @ sparse)[:, columns]
+    place = inside.indices[inside.indptr[:-1]]
+    # The bound has to be one row of the problem, and nothing but one cone the rest of the column.
+    one = np.diff(draft.inequalities.indptr)[place] == 1
+    bound = draft.inequalities.indices[draft.inequalities.indptr[place]]
     entries = sp.csc_array(sparse[:, columns])
-    dropped, lifts = [], []
-    for k, column in enumerate(columns):
-        place = int(inside.indices[inside.indptr[k]])
-        weights = draft.inequalities[[place]]
-        span = slice(entries.indptr[k], entries.indptr[k + 1])
-        rows, data = entries.indices[span], entries.data[span]
-        if len(weights.indices) != 1 or place in dropped:
-            continue
-        bound = int(weights.indices[0])
-        limited_options = rows != bound
-        held = np.unique(cone_of[rows[limited_options]])
-        if len(held) != 1 or held[0] < 0:
-            continue
-        head = rows[limited_options] == draft.standard.cones[held[0]].rows.start
-        if data[limited_options][head].sum() < np.linalg.norm(data[limited_options][~head]):
-            continue
-        factor = float(data[~limited_options][0])
-        lifts += [
-            (float(value) / -factor, int(row), bound)
-            for row, value in zip(rows[limited_options], data[limited_options], strict=True)
-        ]
-        dropped.append(place)
-        draft.eliminated[column] = True
-        where = np.array([column])
-        needs = without(sparse[[bound]], where)
-        draft.steps.append(ColumnAtBound(where, needs, np.array([bound]), np.array([factor])))
-    if lifts:
-        value, at, source = (np.array(part) for part in zip(*lifts, strict=True))
-        shape = draft.current_rows.shape
-        draft.current_rows = sp.csr_array(
-            draft.current_rows + sp.csr_array((value, (at, source)), shape=shape)
-        )
-        draft.inequalities = draft.inequalities[
-            np.delete(np.arange(draft.inequalities.shape[0]), dropped)
-        ]
+    row, data, of = entries.indices, entries.data, rows_of(entries.T)
+    inner = row != bound[of]
+    least, most = np.full(len(columns), len(cone_of)), np.full(len(columns), -1)
+    np.minimum.at(least, of[inner], cone_of[row[inner]])
+    np.maximum.at(most, of[inner], cone_of[row[inner]])
+    one &= (least == most) & (most >= 0)
+    head = row == np.array([cone.rows.start for cone in draft.standard.cones])[most[of]]
+    at_head = np.bincount(of, data * (inner & head), len(columns))
+    beyond = np.bincount(of, data**2 * (inner & ~head), len(columns))
+    chosen = np.flatnonzero(one & (at_head >= np.sqrt(beyond)))
+    chosen = chosen[np.unique(place[chosen], return_index=True)[1]]
+    if not len(chosen):
+        return
+    factor = np.zeros(len(columns))
+    factor[of[~inner]] = data[~inner]
+    lifted = inner & np.isin(of, chosen)
+    at, source = row[lifted], bound[of[lifted]]
+    value = -data[lifted] / factor[of[lifted]]
+    shape = draft.current_rows.shape
+    draft.current_rows = sp.csr_array(
+        draft.current_rows + sp.csr_array((value, (at, source)), shape=shape)
+    )
+    left = np.ones(draft.inequalities.shape[0], dtype=bool)
+    left[place[chosen]] = False
+    draft.inequalities = draft.inequalities[np.flatnonzero(left)]
+    columns, bound = columns[chosen], bound[chosen]
+    draft.eliminated[columns] = True
+    needs = sp.csr_array(sparse[bound])
+    needs = some_entries(needs, needs.indices != columns[rows_of(needs)])
+    draft.steps.append(ColumnAtBound(columns, needs, bound, factor[chosen]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -630,16 +642,17 @@ class SquaredNorm:
 #
 # Squares of residuals as losses: the lasso and the elastic net.
 #
-# ``rho/2 |X w - y|^2`` is part of the regulariser for every other problem: multiplied out, it makes
+# ``rho/2 |X w - y|^2`` is part of the regulariser where there are losses: multiplied out, it makes
 # the objective strongly convex. Beside an L1 norm and nothing else it is the loss. Its terms are
 # then squared losses in the rows of X, so that the data are never multiplied with themselves and
-# features are screened (`find_l1_norm`). Two spellings: a column that an equality defines and the
-# objective squares (``sum_squares``), and the square of a norm's epigraph column (``norm(X @ w - y,
-# 2)**2``).
+# features are screened (`find_l1_norm`). It is the loss, too, where it has nearly all the rows of
+# data there are: least squares with bounds, sums, balls. Two spellings: a column that an equality
+# defines and the objective squares (``sum_squares``), and the square of a norm's epigraph column
+# (``norm(X @ w - y, 2)**2``).
 
 
 def keep_squared_residuals(draft: Draft) -> None:
-    """Turn squares of residuals into loss terms where nothing but an L1 norm stands beside them."""
+    """Turn squares of residuals into loss terms where no other losses stand beside them."""
     tally = count_columns(draft)
     columns, source, factor = _defined(draft, tally)
     norms = [
@@ -654,7 +667,7 @@ def keep_squared_residuals(draft: Draft) -> None:
     mine[source] = True
     for cone, _, _ in norms:
         mine[cone.rows] = True
-    if not _beside_l1_norm(draft, tally, mine):
+    if not (_nearly_all(draft, mine) or _beside_l1_norm(draft, tally, mine)):
         return
     if len(columns):
         _squares(draft, columns, source, factor)
@@ -684,6 +697,17 @@ def _defined(draft: Draft, tally: ColumnCounts) -> tuple[Index, Index, Array]:
     if chosen.any() and np.isin(np.flatnonzero(chosen), block.row[rest & single[block.col]]).all():
         hit[:] = False
     return block.col[hit].astype(np.intp), rows[block.row[hit]], block.data[hit]
+
+
+def _nearly_all(draft: Draft, mine: Mask) -> bool:
+    """Whether the rows of data are `mine`, but for fewer than could be a loss beside them."""
+    rows = draft.standard.rows
+    used = rows.combine(sp.csr_array(sp.eye_array(len(mine), format="csr"))[np.flatnonzero(mine)])
+    touched = used.dense_columns()
+    touched[used.sparse.indices] = True
+    coordinates = int((touched & draft.standard.own()).sum())
+    others = int((~mine & ~draft.used_rows & (rows.counts() > 2)).sum())
+    return int(mine.sum()) >= TALL * max(coordinates, others, 1)
 
 
 def _beside_l1_norm(draft: Draft, tally: ColumnCounts, mine: Mask) -> bool:

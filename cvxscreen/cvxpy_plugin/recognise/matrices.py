@@ -225,14 +225,14 @@ def without(matrix: Any, columns: Index) -> Any:
         return whole
     keep = np.ones(whole.shape[1], dtype=bool)
     keep[columns] = False
-    return _entries(whole, keep[whole.indices])
+    return some_entries(whole, keep[whole.indices])
 
 
 def cleared(quadratic: Any, columns: Index) -> Any:
     """The quadratic term without some columns and rows."""
     keep = np.ones(quadratic.shape[0], dtype=bool)
     keep[columns] = False
-    return _entries(quadratic, keep[quadratic.indices] & keep[rows_of(quadratic)])
+    return some_entries(quadratic, keep[quadratic.indices] & keep[rows_of(quadratic)])
 
 
 def rows_of(matrix: Any) -> Index:
@@ -240,7 +240,7 @@ def rows_of(matrix: Any) -> Index:
     return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
 
 
-def _entries(matrix: Any, chosen: NDArray[np.bool_]) -> Any:
+def some_entries(matrix: Any, chosen: NDArray[np.bool_]) -> Any:
     """A CSR matrix with the chosen ones of its entries, without explicit zeros."""
     chosen = chosen & (matrix.data != 0)
     ends = np.concatenate([[0], np.cumsum(chosen)])[matrix.indptr]

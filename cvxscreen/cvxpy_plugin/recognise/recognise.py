@@ -27,6 +27,7 @@ from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem, Quadratic, ZeroQuadratic
 from cvxscreen.cvxpy_plugin.recognise.draft import Draft, substitute_defined, without_columns
 from cvxscreen.cvxpy_plugin.recognise.elimination import (
+    TALL,
     eliminate,
     find_split_variables,
     fold_split_variables,
@@ -380,8 +381,8 @@ def _check_data(rows: Stack, touched: Any) -> None:
     if rows.shape[0] <= 2 * int(touched.sum()) and rows.filled().max(initial=0) <= 1:
         raise NotScreenable(
             "the objective has no loss over data, only penalties on single coordinates (squares "
-            "over data, as in a lasso, are taken where an L1 norm holds every coordinate: no "
-            "intercept and no constraint beside it)"
+            f"over data, as in least squares, are taken with {TALL} rows for each coordinate, or "
+            "where an L1 norm holds every coordinate: no intercept and no constraint beside it)"
         )
 
 
@@ -448,7 +449,8 @@ def _no_loss(draft: Draft) -> str:
     return (
         "no loss term was found: the objective has no sum of hinge, absolute, pinball, "
         "epsilon-insensitive, Huber or squared-hinge terms (squares over data, as in least "
-        "squares, are taken beside an L1 norm of every coordinate)"
+        f"squares, are taken with {TALL} rows for each coordinate, or beside an L1 norm of every "
+        "coordinate)"
     )
 
 
