@@ -650,6 +650,13 @@ are worth it (1,000 to 3,000 absolute values or pinball losses x 5 to 100: 15 to
 1,500), and other problems (constraints, L1 norms, `cvar`: 30 to 250 for 17 to 1,900; rows of a
 linear program: 6,000 x 8 with ``norm_inf(w) <= 5`` 130 for 50, 6,000 x 40 100 for 280)."""
 
+UNSURE = 0.6
+"""The same where there are inequalities and squares of something else than the coordinates, or
+Huber's loss: OSQP takes 0.2 to 5 times what is estimated (3,000 x 10 and 3,000 x 40, estimated 0.5
+and 0.8: absolute values and a variance on the simplex 1.1 and 3.2; squares of one side there 1.1
+and 2.6; Huber's loss with bounds 0.3 and 1.0; CVaR and a variance 0.1 and 0.2; all of them screened
+0.02 to 0.12)."""
+
 PLAIN, OF_ROW, OF_SQUARE = 4e-3, 1e-5, 7e-8
 """Seconds that CVXPY and Clarabel take for any problem, for each term, and for each product of two
 coordinates in a term (the same problems, 600 to 3,000 terms: 0.4 to 2 times what was measured)."""
@@ -662,7 +669,8 @@ coordinate in it (hinges and absolute values with squares and constraints, 600 t
 SMOOTH = 200_000
 """Entries of the data from which Huber's loss is taken where the objective squares nothing: in the
 first call of a process 20,000 terms x 10 take 0.24 s, plainly 0.43, and with an L1 norm 0.66 and
-0.97; half as many terms 0.24 for 0.16, and 0.68 for 0.42."""
+0.97; half as many terms 0.24 for 0.16, and 0.68 for 0.42. With inequalities OSQP takes as long as
+for kinks."""
 
 PIECES = 60
 """Fewer pieces from a Python loop are not worth it; CVXPY compiles each of them in about 1 ms."""
@@ -692,6 +700,9 @@ to 4 of both). Words of texts are in few rows each, but every row has dozens of 
 ROWS = (cp.constraints.Inequality, cp.NonNeg, cp.NonPos, cp.constraints.Equality, cp.Zero)
 """Constraints whose rows may go. A coordinate that is in many equalities is there beside slacks (a
 linear program's ``X @ w - y == u - v``): without them they would leave it no freedom."""
+
+EQUATIONS = (cp.constraints.Equality, cp.Zero)
+"""Those of them beside which OSQP is as quick as without."""
 
 SAMPLE = 24
 """So many of the pieces that a Python loop has written stand for all of them."""
@@ -892,7 +903,10 @@ def measure(problem: Any) -> Size:
         own = constraint.variables()
         walk.constrained.append({variable.id for variable in own})
         walk.tied |= constraint.size < sum(variable.size for variable in own)
-    walk.constrained += [{v.id} for v in variables if any(v.attributes[name] for name in SIGNS)]
+        walk.limited |= type(constraint) not in EQUATIONS
+    signed = [{v.id} for v in variables if any(v.attributes[name] for name in SIGNS)]
+    walk.constrained += signed
+    walk.limited |= bool(signed)
     walk.pieces = max(walk.pieces, float(len(constraints)))
     return walk.size({v.id: v for v in variables})
 
@@ -907,7 +921,7 @@ class _Walk:
         self.shrunk: set[int] = set()
         self.squared: set[int] = set()
         self.residuals: dict[int, float] = {}
-        self.tied = False
+        self.tied = self.limited = False
         self.formed: set[int] = set()
         self.constrained: list[set[int]] = []
         self.kinds: set[str] = set()
@@ -1017,7 +1031,7 @@ class _Walk:
         least, slow = float(OTHERWISE), BESIDE
         if held and simple:
             least = TERMS
-        elif not held and "huber" in self.kinds:
+        elif not held and "huber" in self.kinds and not self.limited:
             least, slow = 0.0 if filled >= SMOOTH else float("inf"), float("inf")
         elif not held and 2.0 * self.kinked < terms and tall == set(variables):
             least = float("inf")  # rows of a linear program, which no loss and no slack is in
@@ -1026,7 +1040,9 @@ class _Walk:
         elif simple and not (self.squares or self.conic):
             slow = ALONE
         cones = any(v.attributes["PSD"] or v.attributes["NSD"] for v in variables.values())
-        quadratic = (held or not terms) and not (self.conic or cones)
+        other = self.limited and (self.squares or "huber" in self.kinds) and not held
+        quadratic = (held or other or not terms) and not (self.conic or cones)
+        slow = UNSURE if other and quadratic else slow
         pieces = self.pieces if held else 0.0
         enough = WIDE if simple else WIDE_OTHERWISE
         alone = self.shrunk >= set(variables) and self.kinds <= {"norm1", "abs"}

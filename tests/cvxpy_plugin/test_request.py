@@ -126,6 +126,12 @@ def smoothed(n: int, d: int) -> Any:
     return cp.Problem(cp.Minimize(cp.norm1(B @ w - 1) + cp.sum_squares(cp.diff(w, 2))))
 
 
+def limited(n: int, d: int, loss: Callable[[Any], Any]) -> Any:
+    """Losses that OSQP takes, and bounds."""
+    B, w = np.random.default_rng(0).standard_normal((n, d)), cp.Variable(d)
+    return cp.Problem(cp.Minimize(cp.sum(loss(B @ w - 1)) + cp.sum_squares(cp.diff(w))), [w <= 1])
+
+
 def beside_a_norm(n: int, d: int) -> Any:
     X, w = np.random.default_rng(0).standard_normal((n, d)), cp.Variable(d)
     return cp.Problem(cp.Minimize(cp.sum(cp.pos(1 - X @ w)) + cp.norm(w)))
@@ -157,6 +163,8 @@ TAKEN: dict[str, Callable[[], Any]] = {
     "a lasso of middle size": lambda: lasso(1000, 800),
     "Huber's loss without squares": lambda: without_squares(20_000, 10, cp.huber),
     "rows of constraints": lambda: many_rows(5000, 10),
+    "Huber's loss with bounds that OSQP is slow at": lambda: limited(4000, 20, cp.huber),
+    "kinks and a variance that OSQP is slow at": lambda: limited(4000, 20, cp.abs),
     "squares as a quadratic form": lambda: squared_by_a_form(300, 10),
     "no squares, some coordinates": lambda: without_squares(1000, 30),
     "constraints that OSQP is slow with": lambda: bounded(3000, 10),
@@ -220,6 +228,8 @@ LEFT: dict[str, tuple[Callable[[], Any], str]] = {
     "little data with few rows a coordinate": (
         lambda: without_squares(400, 100), "as many coordinates as terms"),
     "squares of something else": (lambda: smoothed(1500, 20), "small (1500 terms)"),
+    "Huber's loss with bounds": (lambda: limited(2000, 10, cp.huber), "small (2010 terms)"),
+    "kinks and a variance": (lambda: limited(2000, 10, cp.abs), "small (2010 terms)"),
     "a norm beside losses": (lambda: beside_a_norm(1500, 20), "small (1500 terms)"),
     "Huber's loss without squares": (lambda: without_squares(9000, 5, cp.huber), "small"),
     "constraints on the coordinates": (lambda: bounded(1000, 10), "small (1010 terms)"),
