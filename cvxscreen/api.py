@@ -11,7 +11,7 @@ from cvxscreen import bounds as bound_table
 from cvxscreen._support.extensions import or_cvxpy
 from cvxscreen._support.limits import UNLIMITED, Limits, Progress
 from cvxscreen._support.threads import with_threads
-from cvxscreen._support.validation import check_request, choice_in_any_case, one_of, tolerance
+from cvxscreen._support.validation import check_request, choice, one_of, tolerance
 from cvxscreen.bounds import Bound
 from cvxscreen.certificates import certificate
 from cvxscreen.certificates.certificate import Certificate
@@ -170,13 +170,13 @@ def solve(
     if isinstance(problem, MultiTask):
         return _solve_tasks(problem, tol, mode, solver, bounds, start, progress, limits)
     if isinstance(problem, LpSvm):
-        choice_in_any_case("solver", solver, LP_SOLVERS)
+        choice("solver", solver, LP_SOLVERS)
         if bounds is not None and _names(bounds) != problem.bounds:
             raise InvalidInput(f"`bounds` is {bounds!r}; an LP-SVM is screened by 'lp' only.")
         return solve_lp(problem, tol=tol, mode=mode, start=start, limits=limits)
     if start is not None:
         one_of("start", start, Solution, "what `solve` returned for such a problem is needed")
-    check_request(mode, tol)
+    mode = check_request(mode, tol)
     chosen = chosen_bounds(problem, bounds)
     if problem.n > LISTED and chosen != bound_table.default_bounds(problem):
         raise InvalidInput(
@@ -305,7 +305,7 @@ def screen(
         if not (isinstance(problem, LpSvm) and isinstance(reference, LpSolution)):
             raise InvalidInput("`reference` and the problem must both be of an LP-SVM, or neither.")
         if bound_table.canonical(bound) != "midpoint":  # the default stands for the only one
-            choice_in_any_case("bound", bound, problem.bounds)
+            choice("bound", bound, problem.bounds)
         return screen_lp(problem, reference.x, reference.alpha)
     if callable(bound):
         point = _point(reference)

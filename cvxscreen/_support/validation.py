@@ -80,36 +80,32 @@ def one_of(name: str, value: Any, kind: type[Kind] | tuple[type[Kind], ...], nee
 
 
 def choice(name: str, value: object, known: Iterable[str]) -> str:
-    """`value`, which must be one of the `known` names.
+    """The one of the `known` names that `value` is, in any case, ``-`` and spaces for ``_``.
 
     Raises
     ------
     UnknownName
     """
-    if not isinstance(value, str) or value not in known:
-        raise UnknownName.among(name, value, known)
-    return value
+    plain = plain_name(value)
+    for one in known:
+        if plain == one.lower():
+            return one
+    raise UnknownName.among(name, value, known)
 
 
-def choice_in_any_case(name: str, value: object, known: Iterable[str]) -> str:
-    """The one of the `known` names (in lower case) that `value` is in any case.
-
-    Raises
-    ------
-    UnknownName
-    """
-    lower = value.lower() if isinstance(value, str) else value
-    return lower if isinstance(lower, str) and lower in known else choice(name, value, known)
+def plain_name(value: object) -> str:
+    """A name as tables spell it: ``"Squared hinge"`` is squared_hinge; empty for no text."""
+    return value.lower().replace("-", "_").replace(" ", "_") if isinstance(value, str) else ""
 
 
 MODES = ("safe", "certified")
 """Whether only proofs fix terms, or predictions as well, certified afterwards."""
 
 
-def check_request(mode: object, tol: object) -> None:
-    """Refuse an unknown mode and a tolerance outside (0, 1)."""
-    choice("mode", mode, MODES)
+def check_request(mode: object, tol: object) -> str:
+    """The mode; refused are an unknown one and a tolerance outside (0, 1)."""
     tolerance(tol)
+    return choice("mode", mode, MODES)
 
 
 def word(name: str, value: object, needed: str) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
-from cvxscreen._support.validation import one_of
+from cvxscreen._support.validation import one_of, plain_name
 from cvxscreen.bounds.features_and_samples import applies, dual_ball, joint, synergy
 from cvxscreen.bounds.regions import Bound, PairBound, Region
 from cvxscreen.bounds.theorems import (
@@ -168,7 +168,7 @@ def canonical(name: Any) -> Any:
     """
     if not isinstance(name, str):
         return name
-    plain = name.lower().replace("-", "_").replace(" ", "_").replace("*", "_star")
+    plain = plain_name(name.replace("*", "_star"))
     return ABBREVIATED.get(plain, plain)
 
 

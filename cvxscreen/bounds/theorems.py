@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT, gamma, square, up
-from cvxscreen._support.validation import choice_in_any_case
+from cvxscreen._support.validation import choice
 from cvxscreen.bounds.regions import Ball, ConeBall, CutBall, Everywhere, Place, Region, TwoBalls
 from cvxscreen.bounds.regions.margins import inner, length
 from cvxscreen.core.balance import imbalance_cost
@@ -710,7 +710,7 @@ def cut(problem: Problem, region: Region, rule: str) -> Region:
     InvalidInput
         For ``"linear"`` and ``"cone"`` without a cone.
     """
-    rule = choice_in_any_case("rule", rule, RULES)
+    rule = choice("rule", rule, RULES)
     if rule == "sphere" or not isinstance(region, Ball):
         return region
     if problem.penalty is None or not over_cone(problem):

@@ -38,7 +38,7 @@ from cvxpy.utilities.warn import warn
 
 from cvxscreen._support.extensions import supplied
 from cvxscreen._support.tables import Record, fields
-from cvxscreen._support.validation import check_request, one_of
+from cvxscreen._support.validation import MODES, check_request, one_of, plain_name
 from cvxscreen.errors import InvalidInput, NotScreenedWarning
 
 TIGHT: dict[str, dict[str, Any]] = {
@@ -300,6 +300,10 @@ class Request:
     def leaves_choice(self) -> bool:
         """Whether neither the solver nor its options nor a mode of solving have been chosen."""
         return self.solver is None and set(self.options) <= GENERAL and self.mode == "certified"
+
+    def __post_init__(self) -> None:
+        if plain_name(self.mode) in MODES:
+            object.__setattr__(self, "mode", plain_name(self.mode))
 
     def check(self) -> None:
         """Refuse what cannot be meant, before any work.

@@ -252,7 +252,7 @@ def terms_left_out(
         Contain the arguments that are margins of 0; these are at 0 where it is omitted.
     """
     problem = solution.problem
-    check_request(mode, tol)
+    mode = check_request(mode, tol)
     refit, progress = flag("refit", refit), flag("progress", progress)
     whole("n_jobs", n_jobs if n_jobs != -1 else 1, 1)
     width = None if accuracy is None else positive("accuracy", accuracy)

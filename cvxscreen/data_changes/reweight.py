@@ -433,7 +433,7 @@ def influence(
       of the terms          51, 122, 87, 95, 20, ...
     """
     refit = whole("refit", refit, 0)
-    check_request(mode, tol)
+    mode = check_request(mode, tol)
     problem, point = accepted(solution), solution.point()
     bounded(point)
     bound = left_out_distances(point)
@@ -449,7 +449,7 @@ def _changed(
     solution: Solution, problem: Problem, theta: Array, tol: float, mode: str
 ) -> DataChange:
     """What ``(x, theta)`` proves about `problem`, and its solution from there."""
-    check_request(mode, tolerance(tol))
+    mode = check_request(mode, tolerance(tol))
     point = reference_point(problem, solution.x, theta)
     low, high = midpoint_ball(problem, point).intervals()
     verdict = judge(problem, default_bounds(problem)[0](problem, point))

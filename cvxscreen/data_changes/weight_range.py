@@ -188,7 +188,7 @@ def weight_range(
             "`solution` is of a problem with a kernel or a dense quadratic form; ranges of weights "
             "are for rows of features and a diagonal one."
         )
-    choice("norm", norm, NORMS)
+    norm = choice("norm", norm, NORMS)
     S, side = positive("size", size), number("threshold", threshold)
     weights = _weights(problem, norm, low, high)
     over = over_weights(point, problem.design, weights)

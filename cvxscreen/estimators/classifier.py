@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.parallel import Parallel, delayed
 
-from cvxscreen._support.validation import choice
+from cvxscreen._support.validation import choice, plain_name
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.gram import Gram
 from cvxscreen.errors import InvalidInput
@@ -152,8 +152,8 @@ class ScreenedSVC(OneVsRest, LeavesOut):
         self, X: Any, y: NDArray[Any], weight: Array | None
     ) -> tuple[list[Problem], list[NDArray[np.intp]] | None]:
         """The problems of `multi_class`, and the rows each of them has (None: all)."""
-        choice("multi_class", self.multi_class, ["ovr", "ovo"])
-        if self.multi_class == "ovr" or len(np.unique(y)) <= 2:
+        kind = choice("multi_class", self.multi_class, ["ovr", "ovo"])
+        if kind == "ovr" or len(np.unique(y)) <= 2:
             return self._problems(X, y, weight, self.C), None
         signs, weight = self._signs(y, weight)
         rows = [np.flatnonzero((signs[i] > 0) | (signs[j] > 0)) for i, j in pairs(len(signs))]
@@ -181,7 +181,7 @@ class ScreenedSVC(OneVsRest, LeavesOut):
         )
 
     def _unfitted(self) -> LeavesOut:
-        if self.multi_class == "ovo":
+        if plain_name(self.multi_class) == "ovo":
             raise InvalidInput(
                 "`multi_class` is 'ovo'; samples are left out of one class against the rest: set "
                 "it to 'ovr'."

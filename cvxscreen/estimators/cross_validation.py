@@ -18,7 +18,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
-from cvxscreen._support.validation import array, check_request, tolerance
+from cvxscreen._support.validation import array, check_request, plain_name, tolerance
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.problem import Problem
@@ -252,9 +252,9 @@ class ScreenedRegressorCV(ScreenedRegressor):
         scoring = self.scoring
         if scoring is None:
             level = 0.5 if self.tau is None else self.tau
-            scoring = "neg_mean_absolute_error" if self.loss != "quantile" else make_scorer(
-                mean_pinball_loss, alpha=level, greater_is_better=False
-            )
+            pinball = make_scorer(mean_pinball_loss, alpha=level, greater_is_better=False)
+            quantile = plain_name(self.loss) == "quantile"
+            scoring = pinball if quantile else "neg_mean_absolute_error"
         self.scores_, self.path_gaps_, best = searched(
             model, "C", self.Cs_, scoring, self, data
         )
@@ -576,7 +576,7 @@ def _solutions(problem: Problem, grid: Array, tol: float, mode: str) -> list[tup
     """
     found: list[tuple[Array, float]] = []
     tol = tolerance(tol)
-    check_request(mode, tol)
+    mode = check_request(mode, tol)
     waiting = compiled_path(problem, "auto", many=len(grid) > 1)
     if waiting and ready():
         run = CompiledPath(problem, mode, tol)

@@ -23,7 +23,7 @@ from sklearn.utils.validation import (
 )
 
 from cvxscreen._support.limits import TIME
-from cvxscreen._support.validation import flag, positive, tolerance
+from cvxscreen._support.validation import flag, plain_name, positive, tolerance
 from cvxscreen.api import solve
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.leave_one_out import LeaveOneOut, leave_one_out
@@ -59,13 +59,16 @@ class ScreenedModel(BaseEstimator):
 
     @property
     def _linear(self) -> bool:
-        return isinstance(self.kernel, str) and self.kernel == "linear"
+        return plain_name(self.kernel) == "linear"
+
+    @property
+    def _precomputed(self) -> bool:
+        return plain_name(self.kernel) == "precomputed"
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
-        tags.input_tags.sparse = not pairwise
-        tags.input_tags.pairwise = pairwise
+        tags.input_tags.sparse = not self._precomputed
+        tags.input_tags.pairwise = self._precomputed
         return tags
 
     def _accepts(self) -> dict[str, Any]:
@@ -136,7 +139,7 @@ class ScreenedModel(BaseEstimator):
         self.support_ = np.flatnonzero(coefficients.any(axis=0))
         self.dual_coef_ = coefficients[:, self.support_]
         self.n_fit_ = coefficients.shape[1]
-        if self.kernel != "precomputed":
+        if not self._precomputed:
             self.support_vectors_ = X[self.support_]
 
     def _decisions(self, X: Any) -> Array:
@@ -145,7 +148,7 @@ class ScreenedModel(BaseEstimator):
         X = validate_data(self, X, reset=False, **self._accepts())
         if self._linear:
             return np.asarray(X @ self.coef_.T + self.intercept_)
-        if self.kernel == "precomputed":
+        if self._precomputed:
             values = X[:, self.support_]
         else:
             values = kernel_between(

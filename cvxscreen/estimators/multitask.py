@@ -110,13 +110,13 @@ class MultiTaskSVC(ClassifierMixin, BaseEstimator):
         self.classes_ = np.unique(y)
         if len(self.classes_) != 2:
             raise InvalidInput(f"`y` has {len(self.classes_)} classes; two are needed.")
-        choice("loss", self.loss, CLASSIFICATION)
+        loss = choice("loss", self.loss, CLASSIFICATION)
         signs = np.where(y == self.classes_[1], 1.0, -1.0)
         self.tasks_ = np.unique(ids)
         rows = [np.flatnonzero(ids == name) for name in self.tasks_]
         problem = raso(
             [(X[at], signs[at]) for at in rows],
-            h=self.h, alpha=self.alpha, beta=self.beta, loss=self.loss,
+            h=self.h, alpha=self.alpha, beta=self.beta, loss=loss,
         )
         self.solution_ = solve(problem, tol=self.tol, time_limit=self.time_limit)
         warn_unless_certified(self.solution_)

@@ -60,15 +60,14 @@ class KernelSetting:
 
     def function(self, X: Any) -> KernelFunction:
         """Return the kernel function on `X`; what is not known to be one is checked."""
-        if isinstance(self.kernel, str) and self.kernel == "precomputed":
+        name = known_kernel(self.kernel)
+        if name == "precomputed":
             self._no_params("precomputed")
             return _precomputed(X)
         points = _points(X)
-        if callable(self.kernel):
+        if callable(name):
             self._no_params("a function")
-            return checked(Called(points, self.kernel), "the kernel function's matrix")
-        name = self.kernel
-        choice("kernel", name, ["precomputed", *_PARAMETERS])
+            return checked(Called(points, name), "the kernel function's matrix")
         given = named_numbers("kernel_params", self.params)
         unknown = set(given) - set(_PARAMETERS[name])
         if unknown:
@@ -81,6 +80,16 @@ class KernelSetting:
     def _no_params(self, what: str) -> None:
         if self.params:
             raise InvalidInput(f"`kernel_params` goes with a named kernel, not with {what}.")
+
+
+def known_kernel(kernel: KernelChoice) -> KernelChoice:
+    """A kernel function, or the name of a kernel as the table here spells it.
+
+    Raises
+    ------
+    UnknownName
+    """
+    return kernel if callable(kernel) else choice("kernel", kernel, ("precomputed", *_PARAMETERS))
 
 
 def check_kernel_arguments(kernel: object, params: object, loss: str, gamma: object) -> None:

@@ -87,7 +87,7 @@ def raso(
     ((4, 3), True)
     """
     positive("alpha", alpha), positive("beta", beta)
-    choice("loss", loss, LOSSES)
+    loss = choice("loss", loss, LOSSES)
     shape = Shape(gamma=gamma, epsilon=epsilon, tau=tau, delta=delta)
     rows: list[Array] = []
     targets, tables, signs = [], [], []

@@ -130,8 +130,8 @@ def regression(
     if not unpenalised:
         C = positive("C", C)
     intercept = flag("intercept", intercept)
-    choice("penalty", penalty, ("l2", "l1"))
-    choice("loss", loss, WITH_SQUARED)
+    penalty = choice("penalty", penalty, ("l2", "l1"))
+    loss = choice("loss", loss, WITH_SQUARED)
     if unpenalised and penalty == "l1":
         raise InvalidInput("`C` is infinite: give a finite weight of the loss beside penalty='l1'.")
     check_kernel_arguments(kernel, kernel_params, loss, gamma)

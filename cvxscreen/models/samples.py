@@ -252,5 +252,4 @@ def named_loss(
     InvalidInput
         If a shape parameter is not positive (or ``tau`` not below 1).
     """
-    choice("loss", name, among)
-    return _ROWS[name](b, weight, shape)
+    return _ROWS[choice("loss", name, among)](b, weight, shape)

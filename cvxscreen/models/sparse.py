@@ -125,7 +125,7 @@ def sparse_svm(
     design = Rows(rows.matrix, labels(y, n))
     c = weights(sample_weight, n) / n
     if lp:
-        choice("loss", loss, CLASSIFICATION)
+        loss = choice("loss", loss, CLASSIFICATION)
         if loss not in ("hinge", "squared_hinge"):
             raise InvalidInput(
                 f"`l2` is 0, and `loss` is {loss!r}; loss=\"squared_hinge\" or \"hinge\" (the "

@@ -116,7 +116,8 @@ def svm(
     0.94
     """
     C, intercept = positive("C", C), flag("intercept", intercept)
-    choice("penalty", penalty, ("l2", "l1"))
+    penalty = choice("penalty", penalty, ("l2", "l1"))
+    loss = choice("loss", loss, CLASSIFICATION)
     check_kernel_arguments(kernel, kernel_params, loss, gamma)
     chunks = opened(X, kernel)
     bound = flag("nonneg", nonneg) or monotone is not None or constraints is not None

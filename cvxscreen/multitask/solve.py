@@ -804,7 +804,7 @@ def solve_multitask(
     UnknownName, InvalidInput
     """
     one_of("problem", problem, MultiTask, "a problem from `raso` is needed")
-    choice("mode", mode, MODES)
+    mode = choice("mode", mode, MODES)
     tol = tolerance(tol)
     name = word("solver", solver, "the name of a solver is needed").lower()
     if start is not None:

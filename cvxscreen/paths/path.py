@@ -24,7 +24,6 @@ from cvxscreen._support.threads import with_threads
 from cvxscreen._support.validation import (
     check_request,
     choice,
-    choice_in_any_case,
     finite,
     one_of,
     tolerance,
@@ -185,7 +184,7 @@ def path(
     over = choice("over", over, (*PARAMETERS, *OF_TASKS, "lambda"))
     over = "lam" if over == "lambda" else over
     tol = tolerance(tol)
-    check_request(mode, tol)
+    mode = check_request(mode, tol)
     limits = Limits(time_limit)
     if not isinstance(solver, SubproblemSolver):
         word("solver", solver, NEEDED)
@@ -204,7 +203,7 @@ def path(
         if eps is not None:
             raise InvalidInput("`eps` is for a path over C; an LP-SVM has no C.")
         lambda_only(over, checkpoint)
-        choice_in_any_case("solver", solver, LP_SOLVERS)
+        choice("solver", solver, LP_SOLVERS)
         lp = LpRun(problem, tol, mode, limits, max_iter)
         grid = checked_values(values)
         return _followed(lp, grid, Checkpoint(None, ""), problem.n, progress, one=False)

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT, gamma, square, up
-from cvxscreen._support.validation import choice_in_any_case, one_of, tolerance
+from cvxscreen._support.validation import choice, one_of, tolerance
 from cvxscreen.bounds import ScaledReference, midpoint_ball
 from cvxscreen.bounds.regions import Ball, Functionals, Place, margins_over, outward
 from cvxscreen.bounds.regions.margins import inner, lifted
@@ -421,7 +421,7 @@ def lam_interval(point: Point, bound: str = "midpoint") -> tuple[Array, Array, C
     (156, True)
     """
     one_of("point", point, Point, "a point is needed, as `solution.point()` or `reference_point`")
-    bound = choice_in_any_case("bound", bound, ("midpoint", "rrpb"))
+    bound = choice("bound", bound, ("midpoint", "rrpb"))
     if not over_cone(point.problem) or point.problem.drift > 0.0:
         raise InvalidInput("`point`: ranges over lambda are for full problems over a cone.")
     sphere = _sphere(point)

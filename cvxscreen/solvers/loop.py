@@ -111,7 +111,7 @@ def solve_screened(
     InvalidInput
         For a tolerance that is not positive.
     """
-    check_request(mode, tol)
+    mode = check_request(mode, tol)
     began = perf_counter()
     solver: SubproblemSolver = builtin_solver(problem) if inner is None else inner
     if problem.design.streamed:

@@ -55,7 +55,7 @@ from cvxscreen._support.extensions import supplied
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen._support.rounding import UNIT, gamma
 from cvxscreen._support.tables import Record, fields
-from cvxscreen._support.validation import array, choice, one_of, positive, tolerance
+from cvxscreen._support.validation import MODES, array, choice, one_of, positive, tolerance
 from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Layout, Problem, Quadratic
@@ -547,7 +547,7 @@ def solve_lp(
     ``safe`` leaves out what `screen_lp` proves from the start (0 without one); ``certified`` lets
     features in as the dual point asks for them (column generation) and ends at an optimum of all.
     """
-    choice("mode", mode, ("safe", "certified"))
+    mode = choice("mode", mode, MODES)
     tol = tolerance(tol)
     if start is not None:
         one_of("start", start, LpSolution, "what `solve` returned for an LP-SVM is needed")

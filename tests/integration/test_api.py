@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -148,6 +150,38 @@ def test_names_of_pairs_solvers_and_rules_go_in_any_case() -> None:
     verdict = cvxscreen.screen(metric, reference=found, bound="RRPB", rule="SDLS")
     same = cvxscreen.screen(metric, reference=found, bound="rrpb", rule="cone")
     assert (verdict.codes == same.codes).all()
+
+
+@pytest.mark.parametrize("loss", ["Hinge", "Smoothed hinge", "SQUARED-HINGE"])
+def test_names_of_losses_kernels_modes_and_parameters_go_in_any_case(loss: str) -> None:
+    """Problems are those of the plain names, and what is kept is the plain name."""
+    plain = loss.lower().replace(" ", "_").replace("-", "_")
+    for make in (cvxscreen.svm, partial(cvxscreen.sparse_svm, lam=0.1)):
+        ours, same = make(X, Y, loss=loss), make(X, Y, loss=plain)
+        for part in ("b", "e", "q", "lo", "hi"):
+            assert (getattr(ours.losses, part) == getattr(same.losses, part)).all()
+    found = cvxscreen.solve(PROBLEM, mode="Safe")
+    assert found.mode == "safe"
+    assert (found.x == cvxscreen.solve(PROBLEM, mode="safe").x).all()
+    along = cvxscreen.path(cvxscreen.sparse_svm(X, Y, 1.0), over="Lambda", values=[0.2, 0.1])
+    assert along.points[0].over == "lam"
+    kernels = [cvxscreen.svm(X, Y, kernel=name) for name in ("RBF", "rbf")]
+    assert np.array_equal(*(cvxscreen.solve(problem, tol=1e-3).x for problem in kernels))
+    for target in ("Absolute", "Huber", "Quantile"):
+        given = {"delta": 1.0} if target == "Huber" else {}
+        cvxscreen.solve(cvxscreen.regression(X, Y, loss=target, penalty="L1", **given), tol=1e-4)
+    with pytest.raises(UnknownName, match="`loss` is 'Hing'; choose one of: hinge"):
+        cvxscreen.svm(X, Y, loss="Hing")
+
+
+def test_estimators_keep_names_as_they_are_given() -> None:
+    models = pytest.importorskip("cvxscreen.estimators")
+    base = pytest.importorskip("sklearn.base")
+    for kernel, data in (("RBF", X), ("Linear", X), ("Precomputed", X @ X.T)):
+        model = base.clone(models.ScreenedSVC(loss="Hinge", kernel=kernel, mode="Safe", tol=1e-4))
+        plain = models.ScreenedSVC(kernel=kernel.lower(), mode="safe", tol=1e-4).fit(data, Y)
+        assert (model.fit(data, Y).predict(data) == plain.predict(data)).all()
+        assert (model.loss, model.kernel, model.mode) == ("Hinge", kernel, "Safe")
 
 
 def test_several_bounds_prove_together() -> None:

@@ -818,7 +818,7 @@ def solve_metric(
     Solution
         Of more than `LISTED` terms a `StreamedSolution`.
     """
-    check_request(mode, tol)
+    mode = check_request(mode, tol)
     began = perf_counter()
     rounds: list[Round] = []
 
