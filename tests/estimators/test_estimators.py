@@ -279,6 +279,9 @@ def test_classes_share_the_rows_of_a_kernel() -> None:
 @pytest.mark.parametrize("multi_class", ["ovr", "ovo"])
 def test_threads_change_no_bit(kernel: str, multi_class: str) -> None:
     X, y = three_classes(900, 5)
+    # Until the compiled loops are built and loaded, numpy's solvers answer, which round otherwise:
+    # where no earlier process has compiled them, this fit does, and those compared take the same.
+    ScreenedSVC(5.0, kernel=kernel, multi_class=multi_class).fit(X, y)
     fits = [
         ScreenedSVC(5.0, kernel=kernel, multi_class=multi_class, n_jobs=jobs).fit(X, y)
         for jobs in (None, 2, 3, 2)
