@@ -652,7 +652,9 @@ ALONE, BESIDE = 0.04, 0.2
 """Seconds of a plain solve from which on losses without squares and without anything beside them
 are worth it (1,000 to 3,000 absolute values or pinball losses x 5 to 100: 15 to 80 ms for 17 to
 1,500), and other problems (constraints, L1 norms, `cvar`: 30 to 250 for 17 to 1,900; rows of a
-linear program: 6,000 x 8 with ``norm_inf(w) <= 5`` 130 for 50, 6,000 x 40 100 for 280)."""
+linear program: 6,000 x 8 with ``norm_inf(w) <= 5`` 130 for 50, 6,000 x 40 100 for 280; hinges with
+squares and a norm or a logistic part, 6,000 x 10: 100 to 200 for 100 to 180, 20,000 x 20 180 to 500
+for 900 to 1,400)."""
 
 UNSURE = 0.6
 """The same where there are inequalities and squares of something else than the coordinates, or
@@ -925,7 +927,8 @@ class _Walk:
         self.shrunk: set[int] = set()
         self.squared: set[int] = set()
         self.residuals: dict[int, float] = {}
-        self.tied = self.limited = False
+        self.tied = self.limited = self.beside = False
+        self.under_squares: set[int] = set()
         self.formed: set[int] = set()
         self.constrained: list[set[int]] = []
         self.kinds: set[str] = set()
@@ -965,7 +968,9 @@ class _Walk:
                 self.shrunk |= _bare(here.args[0])
             if objective and name in SQUARES:
                 inner = here.args[0]
-                inner = inner.args[0] if type(inner).__name__ in NORMS else inner
+                if type(inner).__name__ in NORMS:
+                    self.under_squares.add(id(inner))
+                    inner = inner.args[0]
                 self.squared |= _bare(inner)
                 for variable in inner.variables() if inner.size >= ROWS_PER_ENTRY else ():
                     rows = self.residuals.get(variable.id, 0.0) + weight * inner.size
@@ -975,6 +980,7 @@ class _Walk:
             square = name in SQUARES or name == FORM
             self.squares |= square
             self.conic |= name in CONIC or (square and not objective)
+            self.beside |= name in CONIC and id(here) not in self.under_squares
             if name in KINKED:
                 self.kinds.add(name)
             for part in here.args:
@@ -1031,10 +1037,12 @@ class _Walk:
         held = 2 * squared >= sum(variables[key].size for key in tall) > 0
         bound = any(ids <= tall | broad for ids in self.constrained)
         shrinks = bool((tall | broad) & self.shrunk)
-        simple = self.kinds <= SIMPLE and not (bound or self.foreign or shrinks)
+        simple = self.kinds <= SIMPLE and not (bound or self.beside or self.foreign or shrinks)
         least, slow = float(OTHERWISE), BESIDE
         if held and simple:
             least = TERMS
+        elif held and self.beside:
+            least = float("inf")
         elif not held and "huber" in self.kinds and not self.limited:
             least, slow = 0.0 if filled >= SMOOTH else float("inf"), float("inf")
         elif not held and 2.0 * self.kinked < terms and tall == set(variables):

@@ -201,3 +201,37 @@ def test_statuses_are_those_of_cvxpy() -> None:
         short.solve(method="screen", solver="SCS", max_iters=3)
         plain.solve(solver="SCS", max_iters=3)
     assert short.status == plain.status != cp.OPTIMAL
+
+
+@pytest.mark.parametrize("part", ["norm", "groups", "logistic"])
+def test_what_stands_beside_is_approached_before_anything_is_left_out(part: str) -> None:
+    rng = np.random.default_rng(5)
+    n, d = 4000, 12
+    X = rng.standard_normal((n, d))
+    y = np.sign(X @ rng.standard_normal(d) + rng.standard_normal(n))
+
+    def made() -> Any:
+        w = cp.Variable(d)
+        beside = {
+            "norm": lambda: 30 * cp.norm(w),
+            "groups": lambda: 30 * cp.norm(w[:4]) + 90 * cp.norm(w[4:8]),
+            "logistic": lambda: cp.sum(cp.logistic(X[:200] @ w)),
+        }[part]()
+        loss = cp.sum(cp.pos(1 - cp.multiply(y, X @ w)))
+        return cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + loss + beside))
+
+    found, truth = made(), made()
+    found.solve(method="screen")
+    report = found.solver_stats.extra_stats["cvxscreen"]
+    assert report.recognised, report.reason
+    assert report.rounds == 1
+    assert report.kept <= 0.2 * n
+    compare(answer(found), plainly(truth), size=1e-5)
+
+
+def test_a_part_without_a_value_at_the_first_point_is_taken_all_the_same() -> None:
+    rng = np.random.default_rng(6)
+    X, w = rng.standard_normal((600, 4)), cp.Variable(4)
+    cost = cp.sum_squares(w) + cp.norm1(X @ w - 1) - cp.log(w[0] + w[1] - 2)
+    found = cp.Problem(cp.Minimize(cost))
+    assert found.solve(method="screen") == pytest.approx(found.solve("CLARABEL"), rel=1e-7)

@@ -132,9 +132,10 @@ def limited(n: int, d: int, loss: Callable[[Any], Any]) -> Any:
     return cp.Problem(cp.Minimize(cp.sum(loss(B @ w - 1)) + cp.sum_squares(cp.diff(w))), [w <= 1])
 
 
-def beside_a_norm(n: int, d: int) -> Any:
+def beside_a_norm(n: int, d: int, squares: float = 0.0) -> Any:
     X, w = np.random.default_rng(0).standard_normal((n, d)), cp.Variable(d)
-    return cp.Problem(cp.Minimize(cp.sum(cp.pos(1 - X @ w)) + cp.norm(w)))
+    cost = cp.sum(cp.pos(1 - X @ w)) + cp.norm(w)
+    return cp.Problem(cp.Minimize(cost + squares * cp.sum_squares(w) if squares else cost))
 
 
 def squared_by_a_form(n: int, d: int) -> Any:
@@ -164,6 +165,9 @@ TAKEN: dict[str, Callable[[], Any]] = {
     "Huber's loss without squares": lambda: without_squares(20_000, 10, cp.huber),
     "rows of constraints": lambda: many_rows(5000, 10),
     "Huber's loss with bounds that OSQP is slow at": lambda: limited(4000, 20, cp.huber),
+    "a norm beside squares and many losses": lambda: beside_a_norm(15_000, 15, 1.0),
+    "a squared norm beside losses": lambda: cp.Problem(
+        fit(300, 10).objective + cp.Minimize(cp.norm(cp.Variable(10)) ** 2)),
     "kinks and a variance that OSQP is slow at": lambda: limited(4000, 20, cp.abs),
     "squares as a quadratic form": lambda: squared_by_a_form(300, 10),
     "no squares, some coordinates": lambda: without_squares(1000, 30),
@@ -230,6 +234,8 @@ LEFT: dict[str, tuple[Callable[[], Any], str]] = {
     "squares of something else": (lambda: smoothed(1500, 20), "small (1500 terms)"),
     "Huber's loss with bounds": (lambda: limited(2000, 10, cp.huber), "small (2010 terms)"),
     "kinks and a variance": (lambda: limited(2000, 10, cp.abs), "small (2010 terms)"),
+    "a norm beside squares and losses": (
+        lambda: beside_a_norm(6000, 10, 1.0), "small (6000 terms)"),
     "a norm beside losses": (lambda: beside_a_norm(1500, 20), "small (1500 terms)"),
     "Huber's loss without squares": (lambda: without_squares(9000, 5, cp.huber), "small"),
     "constraints on the coordinates": (lambda: bounded(1000, 10), "small (1010 terms)"),
