@@ -111,11 +111,14 @@ def bounded(n: int, d: int, **attributes: bool) -> Any:
     return cp.Problem(cp.Minimize(cost), [] if attributes else [w <= 1])
 
 
-def classes(n: int, d: int, k: int = 3) -> Any:
-    """The multi-class losses of Crammer and Singer."""
+def classes(n: int, d: int, k: int = 3, *, explained: bool = False) -> Any:
+    """The multi-class losses of Crammer and Singer; labels by chance, or `explained` by the data.
+    """
     rng = np.random.default_rng(0)
-    W, Y = cp.Variable((d, k)), np.eye(k)[rng.integers(k, size=n)]
-    margins = rng.standard_normal((n, d)) @ W
+    W, X, labels = cp.Variable((d, k)), rng.standard_normal((n, d)), rng.integers(k, size=n)
+    if explained:
+        labels = (X @ rng.standard_normal((d, k)) + rng.standard_normal((n, k))).argmax(axis=1)
+    Y, margins = np.eye(k)[labels], X @ W
     own = cp.sum(cp.multiply(Y, margins), axis=1)
     loss = cp.sum(cp.max(margins + 1 - Y, axis=1) - own)
     return cp.Problem(cp.Minimize(cp.sum_squares(W) + loss))
@@ -282,6 +285,40 @@ def test_the_solver_that_would_solve_it_plainly_decides(solver: str, taken: bool
     linear = bounded(3000, 10)
     conic = cp.Problem(linear.objective, [cp.norm(linear.variables()[0]) <= 1.0])
     assert measure(conic).why_not(solver)  # no quadratic program, and OSQP is not asked
+
+
+@pytest.mark.usefixtures("unread")
+@pytest.mark.parametrize("solver", [None, "OSQP"])
+def test_largest_values_that_a_few_steps_of_osqp_solve_are_not_read(solver: str | None) -> None:
+    """Labels that nothing explains: every term stays undecided, and OSQP begins at the answer."""
+    problem, plain = classes(1500, 10), classes(1500, 10)
+    assert not measure(problem).why_not()
+    value = problem.solve(method="screen", solver=solver)
+    assert value == plain.solve(solver="OSQP")
+    report = request.Report.of(problem)
+    assert (report.recognised, report.solver) == (False, "OSQP")
+    assert "steps of OSQP" in report.reason
+
+
+def test_largest_values_that_take_osqp_long_are_screened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first steps are tried once, with CVXPY's own options; whoever gives others is asked."""
+    plain, asked = request.plain, []
+
+    def listening(problem: Any, few: request.Request, reason: str) -> Any:
+        asked.append(few)
+        return plain(problem, few, reason)
+
+    monkeypatch.setattr(request, "plain", listening)
+    problem = classes(1500, 10, explained=True)
+    for _ in range(2):
+        problem.solve(method="screen")
+        assert request.Report.of(problem).recognised
+    assert [r.options for r in asked] == [{"max_iter": request.FIRST_STEPS}]
+    for options in ({"always": True}, {"solver": "OSQP", "max_iter": 20_000}):
+        again = classes(1500, 10, explained=True)
+        again.solve(method="screen", **options)
+        assert request.Report.of(again).recognised
+    assert len(asked) == 1
 
 
 @pytest.mark.usefixtures("unread")
