@@ -509,9 +509,11 @@ class Linear(NamedTuple):
         Any slope in the box of the term; only those that prove to belong to a linear piece count.
     columns : array, shape (d, n)
         The rows of the data as columns.
+    into, back : arrays, shape (d, d)
+        A factor L of the curvature, and about ``L^{-T}``: distances are ``|L' v|``.
     room : array, shape (n,)
-        How far from `x` a term provably stays on the linear piece of its slope; negative where it
-        is on none.
+        How far from `x` (see `distance`) a term provably stays on the linear piece of its slope;
+        negative where it is on none.
     pulls : array, shape (n, d)
         The rows, each times its slope.
     sums : array, shape (n, 3)
@@ -524,23 +526,49 @@ class Linear(NamedTuple):
     x: Array
     slopes: Array
     columns: Array
+    into: Array
+    back: Array
     room: Array
     pulls: Array
     sums: Array
     total: Array
 
     @classmethod
-    def at(cls, problem: Problem, x: Array, slopes: Array) -> Linear:
-        """Of dense rows."""
+    def at(
+        cls, problem: Problem, x: Array, slopes: Array, curvature: Array | None = None
+    ) -> Linear:
+        """Of dense rows.
+
+        Distances are measured by the `curvature` of the objective, shape (d, d), positive definite:
+        where features are correlated an optimum moves far along what the margins hardly feel, and
+        Euclidean balls around it would reach most kinks. They are Euclidean where it is omitted, or
+        has no Cholesky factor.
+        """
         A = cast(Rows, problem.design).dense()
         pulls, size, f = slopes[:, None] * A, np.abs(slopes), problem.losses
         free = np.flatnonzero(problem.quadratic.free)
         conjugate = f.b * slopes + f.e * size + 0.5 * f.q * slopes * slopes
         sums = [size * problem.norms, np.abs(pulls[:, free]).sum(axis=1), conjugate]
-        room, columns = _room(problem, x, slopes, A @ x), np.ascontiguousarray(A.T)
+        into, back = _factor(np.eye(problem.d) if curvature is None else curvature)
+        room, columns = _room(problem, x, slopes, A, back), np.ascontiguousarray(A.T)
         both = np.column_stack(sums)
         total = np.append(pulls.sum(axis=0), both.sum(axis=0))
-        return cls(x, slopes, columns, room, pulls, both, total)
+        return cls(x, slopes, columns, into, back, room, pulls, both, total)
+
+    def distance(self, X: Array) -> float:
+        """How far from `x` the farthest of `X`, shape (K, d), is at most.
+
+        With ``u = L' v`` and P for `back`, ``|a' v| <= |P' a| |u| + |a| |v - P u|`` whatever P is.
+        The last length is rounding; `room` leaves a share of ``|a|`` for it.
+        """
+        d = self.x.size
+        v = X - self.x
+        u = v @ self.into
+        length, size = np.linalg.norm(u, axis=1), np.linalg.norm(self.back)
+        rest = np.linalg.norm(v - u @ self.back.T, axis=1)
+        rest += 2.0 * EPS * (d + 8) * (np.linalg.norm(v, axis=1) + size * length)
+        far = np.maximum(length, rest / (_share(d) * size))
+        return float(far.max(initial=0.0)) * (1.0 + EPS * (d + 16))
 
     def pulled(self, W: Array | LeftOut) -> Array:
         """``A' theta`` with these slopes times the weights, shape (K, d)."""
@@ -573,18 +601,41 @@ def _away(problem: Problem, s: Array, t: Array) -> Array:
     return np.asarray(away - 16.0 * EPS * (np.abs(t) + np.abs(b) + e + q * knots))
 
 
-def _room(problem: Problem, x: Array, s: Array, t: Array) -> Array:
-    """How far from x each term provably stays on the linear piece that has slope s."""
-    away = _away(problem, s, t)
+def _share(d: int) -> float:
+    """Of ``|P| |a|``, that a row's length has room for: several times the rounding of ``P u``."""
+    return 64.0 * EPS * (d + 8)
+
+
+def _factor(curvature: Array) -> tuple[Array, Array]:
+    """L with ``L L'`` the curvature, and about ``L^{-T}``; the identity where there is none."""
+    try:
+        into = np.asarray(np.linalg.cholesky(curvature), dtype=np.float64)
+        back = np.asarray(np.linalg.inv(into).T, dtype=np.float64)
+        if np.isfinite(into).all() and np.isfinite(back).all():
+            return into, back
+    except np.linalg.LinAlgError:
+        pass
+    return np.eye(len(curvature)), np.eye(len(curvature))
+
+
+def _room(problem: Problem, x: Array, s: Array, A: Array, back: Array) -> Array:
+    """How far from x (`Linear.distance`) each term provably stays on the linear piece of slope s.
+
+    A row's length there is ``|P' a|``, and a share of ``|a|`` for what `Linear.distance` rounds.
+    """
+    d, sizes = problem.d, problem.sizes
     noise = problem.design.forward_factor * float(np.linalg.norm(x)) * (1.0 + 8.0 * EPS)
+    away = _away(problem, s, A @ x) - noise * sizes
+    lengths = np.linalg.norm(A @ back, axis=1)
+    lengths += (_share(d) + EPS * (d + 8)) * float(np.linalg.norm(back)) * sizes
     with np.errstate(divide="ignore", invalid="ignore"):
-        far = np.where(problem.sizes > 0, away / problem.sizes, np.where(away > 0, np.inf, -1.0))
+        far = np.where(lengths > 0, away / lengths, np.where(away > 0, np.inf, -1.0))
     # A negative distance is not made less so by the factor, and none is taken for a proof.
-    return np.asarray(far * (1.0 - EPS * (problem.d + 40)) - noise)
+    return np.asarray(far * (1.0 - EPS * (d + 40)))
 
 
 def linear_around(around: Linear, distance: float) -> Mask:
-    """Terms that have ``around.slopes`` wherever ``|x - around.x| <= distance``; proven."""
+    """Terms that have ``around.slopes`` at all x with ``around.distance(x)`` so small; proven."""
     return np.asarray((around.room >= distance * (1.0 + 8.0 * EPS)) & (around.room > 0.0))
 
 
@@ -770,10 +821,9 @@ def certify_weightings(
         in extended precision.
     """
     (K, n), d = W.shape, problem.d
-    reach = float(np.sqrt(np.square(X - around.x).sum(axis=1).max())) * (1.0 + EPS * (d + 8))
     given = np.zeros(n, dtype=bool)
     given[rows] = True
-    more = np.flatnonzero(~(linear_around(around, reach) | given))
+    more = np.flatnonzero(~(linear_around(around, around.distance(X)) | given))
     s, f = around.slopes, columns(problem.losses)
     if len(more):
         theta = np.hstack([theta, W.take(more, axis=1) * s[more]])

@@ -264,7 +264,6 @@ class Replicates:
         d = problem.d
         # At a kink itself the slope is the solution's; elsewhere it is the piece's.
         slopes = np.where(away <= 1e-3 * width(d), solution.theta, losses.slope(t))
-        self.around = Linear.at(problem, solution.x, slopes)
         self.band = width(BAND * d / 0.63)  # the share of the samples that is drawn at all
         h = width(SLOPES * d)
         bend = (losses.slope(t + h) - losses.slope(t - h)) / (2.0 * h)
@@ -272,6 +271,7 @@ class Replicates:
         H += np.diag(problem.quadratic.diagonal)
         H += np.diag(np.full(d, 1e-12 * np.trace(H) / d))
         self.towards = np.linalg.inv(H)
+        self.around = Linear.at(problem, solution.x, slopes, H)
         span = (losses.hi - losses.lo)[losses.hi > losses.lo]
         self.smooth = SMOOTH * self.band / (float(np.median(span)) if len(span) else 1.0)
         free = np.flatnonzero(problem.quadratic.free)
@@ -327,7 +327,7 @@ class Replicates:
     ) -> tuple[Near, NDArray[np.intp], Array]:
         """Terms that may change their piece, their positions, the gradient of all others."""
         around, losses = self.around, self.problem.losses
-        reach = max(WIDER * float(np.linalg.norm(X - self.x, axis=1).max()), self.least)
+        reach = max(WIDER * self.around.distance(X), self.least)
         rows = np.flatnonzero(~linear_around(around, reach))
         w = W.take(rows, axis=1)  # in the order of memory, which indexing does not keep
         A = np.take(around.columns, rows, axis=1)

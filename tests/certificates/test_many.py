@@ -430,6 +430,34 @@ def test_terms_stay_on_their_piece_up_to_their_knot_and_no_further(share: float)
     assert linear_around(around, share * 1.0)[0] == (share < 1)
 
 
+@pytest.mark.parametrize("share", [0.999999, 1.000001])
+@pytest.mark.parametrize("factor", [1.0, 0.9])
+def test_distances_by_the_curvature_reach_the_knot_and_no_further(
+    share: float, factor: float
+) -> None:
+    """The nearest point of a knot in the norm of a curvature; proven with a factor that is off."""
+    problem = cvxscreen.svm(np.array([[2.0, 1.0], [0.0, 1.0]]), np.array([1.0, -1.0]))
+    x, curvature = np.array([1.0, 1.0]), np.array([[5.0, 2.0], [2.0, 1.0]])
+    slopes = problem.losses.slope(problem.design.forward(x))
+    around = Linear.at(problem, x, slopes, curvature)
+    around = around._replace(into=factor * around.into)
+    a = np.array([2.0, 1.0])  # of margin 3, whose knot is 1
+    towards = np.linalg.solve(curvature, a)
+    step = -2.0 * towards / (a @ towards)
+    distance = around.distance(np.array([x + 0.5 * step, x + share * step]))
+    assert linear_around(around, distance)[0] == (share < 1 and factor == 1.0)
+
+
+def test_a_curvature_without_a_factor_leaves_distances_euclidean() -> None:
+    problem = PROBLEMS["hinge"](False)
+    x = np.ones(problem.d)
+    slopes = problem.losses.slope(problem.design.forward(x))
+    plain = Linear.at(problem, x, slopes)
+    other = Linear.at(problem, x, slopes, -np.eye(problem.d))
+    np.testing.assert_array_equal(other.room, plain.room)
+    assert plain.distance(x[None] + [3.0, 4.0, 0.0, 0.0]) == pytest.approx(5.0)
+
+
 def test_it_does_not_change_what_it_is_given() -> None:
     problem = PROBLEMS["hinge"](True)
     W, x, theta, around, rows = answers(problem)
