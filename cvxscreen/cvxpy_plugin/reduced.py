@@ -41,7 +41,8 @@ def reduce(problem: Any) -> Reduced:
     """A smaller ``cvxpy.Problem`` with the same solution, to be solved with anything.
 
     Every fixing is proven (nothing is predicted), from a solve by the built-in solver or, with side
-    constraints or terms that cannot be screened, by Clarabel.
+    constraints or terms that cannot be screened, by Clarabel. Squares need no proof: tall least
+    squares fold into a matrix of the size of their coordinates.
 
     Parameters
     ----------
@@ -194,15 +195,19 @@ def reduced_plain(recognition: Recognition) -> Reduced:
     """
     full, values = recognition.problem, fingerprints(recognition.standard.canonical.original)
     if full.penalty is None and full.quadratic.free.all():
-        raise NotScreenable(
-            "nothing can be proven of a problem whose objective has no squared norm of its "
-            "variables; `prob.solve(method='screen')` predicts there."
-        )
-    inner = None if builtin_takes(full) else CvxpySolver()
-    found = solve_screened(full, inner, tol=FIRST_GAP, start=metric_start(full))
-    if found.status not in ("optimal", "inaccurate"):
-        raise _no_point(found.status)
-    selection = found.screening.selection.folded(full)
+        screening = Screening.from_definition(full)
+        if (screening.codes < 0).all():
+            raise NotScreenable(
+                "nothing can be proven of a problem whose objective has no squared norm of its "
+                "variables; `prob.solve(method='screen')` predicts there."
+            )
+    else:
+        inner = None if builtin_takes(full) else CvxpySolver()
+        found = solve_screened(full, inner, tol=FIRST_GAP, start=metric_start(full))
+        if found.status not in ("optimal", "inaccurate"):
+            raise _no_point(found.status)
+        screening = found.screening
+    selection = screening.selection.folded(full)
     equal = full.side is not None and any(kind == "zero" for kind, _ in full.side.dims)
     if equal and full.quadratic.free.any() and len(selection.kept) == full.n:
         raise NotScreenable(
@@ -223,7 +228,7 @@ def reduced_plain(recognition: Recognition) -> Reduced:
         return Restoration(recognition, restored, proof, report)
 
     original = recognition.standard.canonical.original
-    return Reduced(built.problem, found.screening, back, original, values)
+    return Reduced(built.problem, screening, back, original, values)
 
 
 def reduced_composite(made: CompositeProblem) -> Reduced:

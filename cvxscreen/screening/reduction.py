@@ -521,6 +521,16 @@ class Screening(Pieces, Record):
         none = np.zeros(problem.d, dtype=bool)
         return cls(problem, Selection(codes, none), (), none, np.zeros(problem.n, dtype=bool))
 
+    @classmethod
+    def from_definition(cls, problem: Problem) -> Screening:
+        """What needs no proof: a loss that is one parabola everywhere, a square, is on it."""
+        anywhere = np.full(problem.n, np.inf)
+        codes = problem.losses.piece_within(-anywhere, anywhere)
+        nothing = cls.empty(problem)
+        if (codes < 0).all():
+            return nothing
+        return nothing.tighten(Verdict(problem.losses, codes, "one piece", np.inf, np.inf))
+
     def tighten(
         self,
         verdict: Verdict,

@@ -46,7 +46,7 @@ from cvxscreen.core.balance import balance_with_multipliers
 from cvxscreen.core.duality import dual_feasible, linear_at
 from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.screening.reduction import KnownSlopes, Prediction, Selection, Verdict
+from cvxscreen.screening.reduction import KnownSlopes, Prediction, Screening, Selection
 from cvxscreen.solvers.interface import Start, SubproblemResult, call_checked
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.screened import Estimate, ProblemInMemory, Times
@@ -117,12 +117,8 @@ class ScreenedRelaxation(
         self.centre: Candidate | None = None
         self.known: KnownSlopes | None = None
         self.held: Mask = np.zeros(problem.n, dtype=bool)
-        # A loss that is one parabola everywhere, a square, is on it: that is no assumption.
-        anywhere = np.full(problem.n, np.inf)
-        self.everywhere = problem.losses.piece_within(-anywhere, anywhere)
-        if (self.everywhere >= 0).any():
-            only = Verdict(problem.losses, self.everywhere, "one piece", np.inf, np.inf)
-            self.screening = self.screening.tighten(only)
+        self.screening = Screening.from_definition(problem)
+        self.everywhere = self.screening.codes
         self.proven = self.predicted = 0
         self.keep = problem.n
         self.weight = 0.0

@@ -127,6 +127,16 @@ def test_every_form_is_folded_and_has_the_optimum_of_the_whole(name: str) -> Non
     assert cvxscreen.certify(found).ok
 
 
+@pytest.mark.parametrize("name", ["alone", "simplex", "norm2_ball", "groups", "monotone"])
+def test_the_folded_problem_is_handed_out_and_restored(name: str) -> None:
+    whole, truth = problem(name), problem(name)
+    reduced = cvxscreen.reduce(whole)
+    assert sum(part.size for part in reduced.problem.variables()) <= 3 * D
+    reduced.problem.solve(solver="CLARABEL")
+    assert reduced.restore(tol=1e-5).ok
+    assert whole.value == pytest.approx(truth.solve(solver="CLARABEL"), rel=1e-6)
+
+
 def test_all_squares_are_proven_to_be_on_their_one_piece() -> None:
     found = problem("simplex")
     found.solve(method="screen")

@@ -27,7 +27,9 @@ relaxed = of(
     "solvers/relaxation.py", f"{LOOP}::test_a_bad_start_does_not_make_it_diverge",
     f"{LOOP}::test_a_relaxation_that_ran_away_becomes_a_proximal_step",
     f"{LOOP}::test_a_sample_keeps_penalties_and_constraints",
-    f"{LOOP}::test_squares_fold_and_nothing_else_is_taken_for_granted",
+)
+pieces = of(
+    "screening/reduction.py", f"{LOOP}::test_squares_fold_and_nothing_else_is_taken_for_granted"
 )
 INNER, LP = "solvers/test_interior_point.py", "solvers/test_lp_svm.py"
 inner = of(
@@ -83,9 +85,9 @@ FAULTS = (
     quadratic("a singular matrix with coordinates that count as held", DROPPED,
               "return np.ones(len(self.diagonal), dtype=bool) if self.singular else self.untouched",
               "return self.untouched", "bounds rest on strong convexity that is not there"),
-    relaxed("the piece at one argument counts as the only one", SHRUNK,
-            "anywhere = np.full(problem.n, np.inf)", "anywhere = np.zeros(problem.n)",
-            "terms with several pieces are proven to be on the one at 0"),
+    pieces("the piece at one argument counts as the only one", SHRUNK,
+           "anywhere = np.full(problem.n, np.inf)", "anywhere = np.zeros(problem.n)",
+           "terms with several pieces are proven to be on the one at 0"),
     relaxed("terms that were refuted", STALE, "        self.held |= off\n        if count:\n",
             "        if count:\n", "a relaxation forgets what refuted it"),
     relaxed("a relaxation that ran away", DROPPED, "if count and worse and not hard:", "if False:",
