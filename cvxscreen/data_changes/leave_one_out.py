@@ -88,6 +88,8 @@ class LeaveOneOut(Record):
     >>> loo = cvxscreen.leave_one_out(solution, refit=False)
     >>> loo.errors                                          # lowest and highest possible error rate
     (0.07, 0.1)
+    >>> loo.score                                           # the share of right classes, at least
+    0.9
     >>> int(loo.unchanged.sum()), int(loo.decided.sum())
     (135, 194)
     """
@@ -112,6 +114,19 @@ class LeaveOneOut(Record):
             return float((self.high <= 0).mean()), float((self.low <= 0).mean())
         away = np.maximum(np.maximum(self.low, -self.high), 0.0)
         return float(away.mean()), float(np.maximum(np.abs(self.low), np.abs(self.high)).mean())
+
+    @property
+    def score(self) -> float:
+        """The leave-one-out score at least, the larger the better: what cross-validation averages.
+
+        Share of right classes, or minus the mean absolute residual: scikit-learn's
+        ``cross_val_score(..., cv=LeaveOneOut())`` with ``scoring="accuracy"`` and
+        ``"neg_mean_absolute_error"``. A class that is not certified counts as wrong, a residual as
+        the far end of its interval; so this is the score itself (up to the intervals' width) once
+        everything is decided.
+        """
+        most = self.errors[1]
+        return float((self.low > 0).mean()) if self.classification else -most
 
     def __str__(self) -> str:
         least, most = self.errors

@@ -189,8 +189,9 @@ class LeavesOut(ScreenedModel):
         Returns
         -------
         LeaveOneOut, or a tuple of them
-            As of `cvxscreen.leave_one_out`: ``record.errors`` holds the leave-one-out error. With
-            more than two classes one record a class, each against the rest. The estimator stays as
+            As of `cvxscreen.leave_one_out`: ``record.errors`` holds the leave-one-out error,
+            ``record.score`` the score that cross-validation would average. With more than two
+            classes one record a class, each against the rest. The estimator stays as
             it is, fitted or not; one that chooses C must be fitted, and uses the C that it chose.
         """
         model = self._unfitted()

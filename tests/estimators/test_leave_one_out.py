@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import LeaveOneOut, cross_val_score
 
 import cvxscreen
 from cvxscreen.datasets import two_gaussians
@@ -45,6 +46,26 @@ def test_residuals_are_those_of_fits_without_the_sample() -> None:
         there = ScreenedRegressor(0.5, fit_intercept=False, tol=1e-10).fit(X[rest], T[rest])
         residual = T[i] - there.predict(X[i : i + 1])[0]
         assert found.low[i] - 1e-3 <= residual <= found.high[i] + 1e-3
+
+
+def test_the_score_is_that_of_leave_one_out_cross_validation() -> None:
+    svc = ScreenedSVC(0.5, tol=1e-10)
+    expected = cross_val_score(svc, X, Y, cv=LeaveOneOut(), scoring="accuracy").mean()
+    assert svc.leave_one_out(X, Y).score == pytest.approx(expected, abs=1e-12)
+    model = ScreenedRegressor(0.5, tol=1e-10)
+    expected = cross_val_score(
+        model, X, T, cv=LeaveOneOut(), scoring="neg_mean_absolute_error").mean()
+    found = model.leave_one_out(X, T)
+    width = float((found.high - found.low).mean())
+    assert found.score <= expected + 1e-9 <= found.score + width + 2e-9
+
+
+def test_a_score_of_one_pass_is_never_too_good() -> None:
+    svc, model = ScreenedSVC(0.5, fit_intercept=False), ScreenedRegressor(0.5, fit_intercept=False)
+    for quick, exact in ((svc.leave_one_out(X, Y, refit=False), svc.leave_one_out(X, Y)),
+                         (model.leave_one_out(X, T, refit=False), model.leave_one_out(X, T))):
+        assert not quick.decided.all()
+        assert quick.score < exact.score
 
 
 def test_several_classes_have_a_record_each_and_weights_count() -> None:
