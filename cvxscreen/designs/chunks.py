@@ -23,7 +23,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.rounding import gamma
-from cvxscreen.designs.rows import Rows
+from cvxscreen.designs.rows import UNDERFLOWN, Rows, factors_of
 from cvxscreen.out_of_core import streams
 from cvxscreen.out_of_core.streams import STRIP, Column, Engine, Source
 
@@ -134,7 +134,11 @@ class Chunk:
             out = streams.squares(self.block, weights[:p])
         if self.intercept:
             out += weights[p]
-        return out if self.scale is None else out * self.scale**2
+        out = out if self.scale is None else out * self.scale**2
+        few = np.flatnonzero(out < UNDERFLOWN * factors_of(weights, self.scale))
+        if few.size:  # underflow may have taken something off
+            out[few] = self.take(few).rows().weighted_squares(weights)
+        return out
 
     def take(self, rows: Any) -> Chunk:
         """The rows at `rows`, copied."""

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.limits import require
 from cvxscreen.designs.protocols import Design
-from cvxscreen.designs.rows import Rows
+from cvxscreen.designs.rows import SMALLEST, UNDERFLOWN, Rows, factors_of
 
 Array = NDArray[np.float64]
 
@@ -58,7 +58,8 @@ def column_squares(design: Design, weights: ArrayLike) -> Array:
     if isinstance(design, Rows):
         own = w if design.scale is None else w * design.scale**2
         head = _squares(design).T @ w if design.sparse else _dense_squares(design.matrix, own)
-        return np.concatenate([head, own @ design.extra**2])
+        total = np.concatenate([head, own @ design.extra**2])
+        return _above_underflow(total, design, w)
     total = np.zeros(design.shape[1])
     for start in range(0, design.shape[0], _BLOCK_ROWS):
         index = np.arange(start, min(start + _BLOCK_ROWS, design.shape[0]))
@@ -66,6 +67,33 @@ def column_squares(design: Design, weights: ArrayLike) -> Array:
         block = design.dense(index)
         total += np.einsum("ij,ij,i->j", block, block, w[index])
     return total
+
+
+def _above_underflow(squares: Array, design: Rows, weights: Array) -> Array:
+    """`squares` of columns, with what underflow may have taken off added (as rows' are).
+
+    Columns without an entry in a row that has a weight stay 0.
+    """
+    factors = float(np.max(factors_of(weights, design.scale), initial=1.0))
+    few = np.flatnonzero(squares < UNDERFLOWN * factors)
+    used = weights > 0.0
+    if not few.size or not used.any():
+        return squares
+    p, matrix = design.matrix.shape[1], design.matrix
+    head, tail = few[few < p], few[few >= p] - p
+    if not design.sparse:
+        block = matrix[:, head]
+        filled = block.any(axis=0)
+        filled = block[used].any(axis=0) if filled.any() else filled
+    elif _squares(design).data.min(initial=np.inf) * weights[used].min() > UNDERFLOWN:
+        filled = np.zeros(len(head), dtype=bool)  # these columns have no entries there
+    else:
+        entries = (matrix.data != 0) & np.repeat(used, np.diff(matrix.indptr))
+        filled = np.bincount(matrix.indices[entries], minlength=p)[head] > 0
+    filled = np.concatenate([filled, (design.extra[:, tail] != 0)[used].any(axis=0)])
+    out = squares.copy()
+    out[few] += np.where(filled, SMALLEST * (1.0 + len(weights)) * factors, 0.0)
+    return out
 
 
 def _dense_squares(matrix: Array, weights: Array) -> Array:

@@ -32,6 +32,7 @@ from cvxscreen._support.compiled import compiled
 from cvxscreen._support.limits import require
 from cvxscreen._support.rounding import UNIT, gamma
 from cvxscreen.designs.kernels import KernelFunction, Polynomial, Rbf
+from cvxscreen.designs.rows import UNDERFLOWN
 from cvxscreen.errors import InvalidInput
 
 Array = NDArray[np.float64]
@@ -332,7 +333,9 @@ class Gram:
     @cached_property
     def _roots(self) -> Array:
         """``sqrt(k_ii)`` of every point, rounded up."""
-        return np.sqrt(np.maximum(self.kernel.function.diagonal, 0.0)) * (1.0 + 8.0 * UNIT)
+        # What is smaller may have lost its digits to underflow, and products with others theirs.
+        squares = np.maximum(self.kernel.function.diagonal, 2.0 * UNDERFLOWN)
+        return np.sqrt(squares) * (1.0 + 8.0 * UNIT)
 
     @cached_property
     def _root_mean(self) -> float:

@@ -307,8 +307,7 @@ class Rows:
         Entries below 1e-154 have squares that are 0 or have lost their digits; a region would take
         their rows for shorter than they are. Rows of zeros stay 0.
         """
-        size = 1.0 + float(np.max(weights, initial=0.0))
-        factors = size if self.scale is None else size * np.maximum(self.scale**2, 1.0)
+        factors = factors_of(weights, self.scale)
         few = np.flatnonzero(squares < UNDERFLOWN * factors)
         if not few.size:
             return squares
@@ -407,6 +406,12 @@ class Rows:
         unit = np.zeros(self.shape[1])
         unit[j] = 1.0
         return self.forward(unit)
+
+
+def factors_of(weights: Array, scale: Array | None) -> float | Array:
+    """What squares of entries are multiplied by at most, 1 or more, a number or one a row."""
+    size = 1.0 + float(np.max(weights, initial=0.0))
+    return size if scale is None else size * np.maximum(scale**2, 1.0)
 
 
 def _doubled(matrix: Array) -> Iterator[Array]:

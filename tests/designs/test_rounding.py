@@ -10,13 +10,17 @@ import scipy.sparse as sp
 from exact import dot, exact, solve
 from mpmath import mp
 
+import cvxscreen
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen.bounds.regions import Ball
 from cvxscreen.bounds.regions.balls import Pencil
 from cvxscreen.bounds.regions.margins import Functionals, outward
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.designs.chunks import Chunks
+from cvxscreen.designs.columns import column_squares
 from cvxscreen.designs.rows import Rows
+from cvxscreen.out_of_core.streams import Blocks, Local
 
 KINDS = ["dense64", "dense32", "csr64", "csr32"]
 SCALES = ["plain", "columns", "rows", "cancelling"]
@@ -169,14 +173,17 @@ def test_balls_of_a_pencil_are_rounded_outward(rng: np.random.Generator) -> None
         assert F(radius) ** 2 >= (1 - F(y)) * F(a0) + F(y) * F(end) - F(y) * (1 - F(y)) * F(apart)
 
 
-@pytest.mark.parametrize("kind", ["diagonal", "dense metric", "scaled", "extra", "sparse"])
+@pytest.mark.parametrize(
+    "kind", ["diagonal", "dense metric", "scaled", "extra", "sparse", "chunks", "sparse chunks"]
+)
 def test_norms_of_rows_whose_squares_underflow_are_not_too_small(kind: str) -> None:
     """Rows of zeros keep theirs; what is only small is taken for longer, never for shorter."""
     rng = np.random.default_rng(0)
     X = 10.0 ** rng.uniform(-320.0, -140.0, (60, 1)) * rng.standard_normal((60, 4))
     X[::7] = 0.0
     exact = [mp.sqrt(mp.fsum(mp.mpf(float(v)) ** 2 for v in row)) for row in X]
-    form, rows, by = Quadratic(np.ones(4)), Rows(X), 1.0
+    form, by = Quadratic(np.ones(4)), 1.0
+    rows: Rows | Chunks = Rows(X)
     if kind == "dense metric":
         form = Quadratic(np.zeros(4), np.eye(4))
     elif kind == "scaled":
@@ -185,7 +192,44 @@ def test_norms_of_rows_whose_squares_underflow_are_not_too_small(kind: str) -> N
         rows = Rows(X[:, :3], None, X[:, 3:])
     elif kind == "sparse":
         rows = Rows(sp.csr_matrix(X))
+    elif "chunks" in kind:
+        kept = sp.csr_matrix(X) if "sparse" in kind else X
+        rows = Chunks(Blocks((kept[:25], kept[25:])), Local(), np.full(60, -1.0))
     norms = form.dual_norms(rows) * (1.0 + gamma(16))
     assert all(a >= by * b for a, b in zip(norms, exact, strict=True))
     assert not norms[::7].any()
     assert norms.max() <= by * float(max(exact)) * (1.0 + 1e-6) + by * 1e-152
+
+
+@pytest.mark.parametrize("kind", ["dense", "scaled", "sparse", "sparse scaled"])
+def test_norms_of_columns_whose_squares_underflow_are_not_too_small(kind: str) -> None:
+    """Columns of zeros keep theirs; what is only small is taken for longer, never for shorter."""
+    rng = np.random.default_rng(0)
+    X = 10.0 ** rng.uniform(-320.0, -140.0, (1, 60)) * rng.standard_normal((40, 60))
+    X[:, ::7] = 0.0
+    scale, weights = rng.uniform(1.0, 1e3, 40), rng.uniform(0.5, 2.0, 40)
+    design = Rows(
+        sp.csr_matrix(X) if "sparse" in kind else X, scale if "scaled" in kind else None,
+        X[:, :3],
+    )
+    by = scale**2 * weights if "scaled" in kind else weights
+    found = np.sqrt(column_squares(design, weights)) * (1.0 + gamma(60))
+    exact = [
+        mp.sqrt(mp.fsum(mp.mpf(float(w)) * mp.mpf(float(v)) ** 2
+                        for w, v in zip(by, column, strict=True)))
+        for column in np.hstack([X, X[:, :3]]).T
+    ]
+    assert all(a >= b for a, b in zip(found, exact, strict=True))
+    assert not found[:60:7].any()
+    assert found.max() <= float(max(exact)) * (1.0 + 1e-6) + 1e-148
+    assert not column_squares(design, np.zeros(40)).any()
+
+
+def test_norms_of_kernel_points_whose_squares_underflow_are_not_too_small() -> None:
+    rng = np.random.default_rng(0)
+    X = 10.0 ** rng.uniform(-300.0, -150.0, (30, 1)) * rng.standard_normal((30, 4))
+    X[0] = 1.0
+    gram = cvxscreen.svm(X, np.where(np.arange(30) % 2, 1.0, -1.0), kernel="linear").design
+    norms = np.sqrt(gram.weighted_squares(np.ones(gram.shape[1])))
+    exact = [mp.sqrt(mp.fsum(mp.mpf(float(v)) ** 2 for v in row)) for row in X]
+    assert all(a >= b for a, b in zip(norms, exact, strict=True))

@@ -39,6 +39,11 @@ FAULTS = (
          "pass", "rows taken for points", "bounds/test_bounds.py::"
          "test_rows_whose_squares_underflow_are_decided_rightly",
          "designs/test_rounding.py::test_norms_of_rows_whose_squares_underflow_are_not_too_small"),
+    gram("what underflow takes off kernel points", DROPPED,
+         "np.maximum(self.kernel.function.diagonal, 2.0 * UNDERFLOWN)",
+         "np.maximum(self.kernel.function.diagonal, 0.0)", "points taken for the origin",
+         "designs/test_rounding.py::"
+         "test_norms_of_kernel_points_whose_squares_underflow_are_not_too_small"),
     rows("extra columns in a margin", DROPPED, "out = out + self.extra[rows] @ x[p:]", "pass",
          "margins without the intercept"),
     rows("extra columns of taken rows", SWAPPED, "scale, self.extra[index], known=self.sparse)",

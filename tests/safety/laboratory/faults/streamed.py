@@ -46,6 +46,10 @@ FAULTS = (
             "an unbalanced dual point is called balanced"),
     methods("the scale of a squared row", SHRUNK, "out * self.scale**2", "out * abs(self.scale)",
             "sizes of rows too small"),
+    methods("what underflow takes off rows in chunks", DROPPED,
+            "out[few] = self.take(few).rows().weighted_squares(weights)", "pass",
+            "rows taken for points", "designs/test_rounding.py::"
+            "test_norms_of_rows_whose_squares_underflow_are_not_too_small"),
     factors("levels of the tree of sums", SLACK, "return gamma(within + levels + 4)",
             "return gamma(1)", "a pull is trusted beyond its rounding"),
     factors("columns in a margin", SLACK, "return gamma(self.longest + self.intercept + 4)",
