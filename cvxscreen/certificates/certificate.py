@@ -222,7 +222,7 @@ def certify(
         return _refused("the point holds NaN or infinity", tol)
 
     t = problem.design.forward(x)
-    values = piecewise_value(problem, t)
+    values = piecewise_value(f, t)
     primal = float(values.sum()) + quadratic.inner(0.5 * quadratic.apply(x) + problem.linear, x)
     primal += problem.constant
     if problem.penalty is not None:
@@ -462,12 +462,11 @@ def finite_columns(losses: Any, theta: Array) -> tuple[Any, ...]:
             np.where(hard & np.isinf(hi), end, hi))
 
 
-def piecewise_value(problem: Problem, t: Array) -> Array:
+def piecewise_value(f: Any, t: Array) -> Array:
     """``f_i(t_i)``, shape (n,); `value_above` where a loss has a parabola, else its lines alone.
 
     Beyond the end of a hard row 0: by how much it is violated is said elsewhere.
     """
-    f = problem.losses
     b, e, q, lo, hi = finite_columns(f, np.zeros(1))
     if f.q.any():
         return np.asarray(value_above(t, b, e, q, lo, hi, steepness(q)))
@@ -511,7 +510,7 @@ def refined_margins(
     hidden = float(steepest @ error[inside])
     if len(rows) and not hidden <= max(0.005 * gap, negligible):
         t[rows], error[rows] = problem.design.forward_precise(rows, x)
-        values = piecewise_value(problem, t)
+        values[rows] = piecewise_value(f.take(rows), t[rows])
     return t, values, error
 
 
@@ -541,14 +540,14 @@ def above(problem: Problem, x: Array, t: Array, t_error: Array) -> float:
     """The objective at `x` at most, its margins being within `t_error` of `t`."""
     f = problem.losses
     reach = t_error + 4.0 * EPS * (np.abs(t) + np.abs(f.b) + f.e)
-    ends = [piecewise_value(problem, t + side * reach) for side in (-1.0, 1.0)]
+    ends = [piecewise_value(f, t + side * reach) for side in (-1.0, 1.0)]
     values = float(np.maximum(*ends).sum()) + 0.5 * problem.quadratic.norm(x) ** 2
     return values * (1.0 + (problem.n + 8 * problem.d + 64) * EPS)
 
 
 def at_zero(problem: Problem) -> float:
     """The losses at ``x = 0``."""
-    return float(piecewise_value(problem, np.zeros(problem.n)).sum())
+    return float(piecewise_value(problem.losses, np.zeros(problem.n)).sum())
 
 
 # -- the quadratic term and the side constraints --------------------------------------------------

@@ -103,18 +103,20 @@ def locate(
 
     codes = np.full(len(error), Piece.UNDECIDED, dtype=np.int8)
     if any_of[Piece.LEFT]:
-        codes[exists[:, Piece.LEFT] & above(low, k1) & below(high, bowl_end)] = Piece.LEFT
+        left = exists[:, Piece.LEFT] & above(low, k1) & below(high, bowl_end)
+        np.copyto(codes, Piece.LEFT, where=left)
     if any_of[Piece.RIGHT]:
-        codes[exists[:, Piece.RIGHT] & above(low, k3) & below(high, k4)] = Piece.RIGHT
+        right = exists[:, Piece.RIGHT] & above(low, k3) & below(high, k4)
+        np.copyto(codes, Piece.RIGHT, where=right)
     if any_of[Piece.LOW]:
-        codes[exists[:, Piece.LOW] & below(high, k1)] = Piece.LOW
+        np.copyto(codes, Piece.LOW, where=exists[:, Piece.LOW] & below(high, k1))
     if any_of[Piece.HIGH]:
-        codes[exists[:, Piece.HIGH] & above(low, k4)] = Piece.HIGH
+        np.copyto(codes, Piece.HIGH, where=exists[:, Piece.HIGH] & above(low, k4))
     if any_of[Piece.ZERO]:
         inside = exists[:, Piece.ZERO] & (flat[0] | above(low, k2))
         if not flat[1].all():
             inside &= flat[1] | below(high, k3)
-        codes[inside] = Piece.ZERO
+        np.copyto(codes, Piece.ZERO, where=inside)
     return codes
 
 
@@ -244,6 +246,8 @@ class LossTerms(ABC):
     def value(self, t: ArrayLike) -> Array:
         """``f_i(t_i)``, shape (n,)."""
         z = np.asarray(t, dtype=np.float64) - self.b
+        if not (self._has("q") or self._has("e") or self.any_hard):
+            return np.maximum(z * self.lo, z * self.hi)  # two lines: the same bits, no choices
         s = self.slope(t)
         value = z * s - self.e * np.abs(s) if self._has("e") else z * s
         if self._has("q"):
@@ -334,11 +338,11 @@ class LossTerms(ABC):
     def exists(self) -> NDArray[np.bool_]:
         """Which of the five pieces a row has, shape (n, 5)."""
         falls, rises = self.lo < 0, self.hi > 0
-        return np.column_stack([
+        return np.array([  # a piece at a time is asked for: each is contiguous
             falls & np.isfinite(self.lo), falls & (self.q > 0),
             (self.e > 0) | ~falls | ~rises,
             rises & (self.q > 0) & ~self.two_sided_quadratic, rises & np.isfinite(self.hi),
-        ])
+        ]).T
 
     def piece_within(self, low: ArrayLike, high: ArrayLike) -> Codes:
         """The piece that contains ``[low, high]``, or ``Piece.UNDECIDED``, shape (n,).
@@ -361,8 +365,10 @@ class LossTerms(ABC):
     def kink_distance(self, t: ArrayLike) -> Array:
         """Distance from `t` to the nearest knot that separates two pieces, shape (n,)."""
         t = np.asarray(t, dtype=np.float64)
-        k1, k2, k3, k4 = self.knots
         falls, rises = self.lo < 0, self.hi > 0
+        if not (self._has("q") or self._has("e")):  # all knots are b
+            return np.where(falls | rises, np.abs(t - self.b), np.inf)
+        k1, k2, k3, k4 = self.knots
         best = np.full(len(self), np.inf)
         inside = ~self.two_sided_quadratic
         inner, outer = [(k2, falls & inside), (k3, rises & inside)], []

@@ -32,7 +32,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import fsum
-from typing import Any, cast
 
 import numpy as np
 import scipy.linalg as sla
@@ -303,7 +302,7 @@ def certify_multitask(
     factor = sla.cholesky(A, lower=True)
 
     p = np.concatenate([X @ U[:, k] + b[k] for k, X in enumerate(problem.X)])
-    values = piecewise_value(cast(Any, problem), p)  # needs `losses` only
+    values = piecewise_value(problem.losses, p)
     half = sla.solve_triangular(factor, U, lower=True)
     primal = float(values.sum()) + c * float(np.sum(half**2))
     if (theta < f.lo).any() or (theta > f.hi).any():

@@ -491,9 +491,8 @@ class Run:
         start, inner = None, named_solver(self.solver, here, self.limits.each(self.max_iter))
         if self.previous is not None:
             light = isinstance(inner, DualActiveSet) and self.mode == "certified"
-            start = onward_start(here, self.previous, light)
-            if self.over == "tau":
-                start = self.extrapolated(here, start, value)
+            onward = partial(onward_start, here, self.previous, light)
+            start = self.extrapolated(here, onward, value) if self.over == "tau" else onward()
         elif len(self.points):
             start = self.resume(here, self.points[-1])
         if isinstance(inner, DualActiveSet) and not self.recorded:
@@ -502,8 +501,8 @@ class Run:
             here, inner, mode=self.mode, tol=self.tol, start=start, bounds=self.bounds
         )
 
-    def extrapolated(self, here: Problem, start: Start, value: float) -> Start:
-        """`start` with the last two points' x continued to `value`, the level of `here`.
+    def extrapolated(self, here: Problem, onward: Callable[[], Start], value: float) -> Start:
+        """The start `onward` with the last two points' x continued to `value`, the level of `here`.
 
         The quantile process is piecewise constant in x, and its trend is smooth: of what a step
         changes this leaves the noise. Without curvature the two products are continued as well.
@@ -512,38 +511,43 @@ class Run:
         before = self.points[-2] if len(self.points) > 1 else last
         if last.value != before.value and np.isfinite(before.x).all():
             share = (value - last.value) / (last.value - before.value)
-        start = replace(start, x=np.asarray(last.x + share * (last.x - before.x)))
-        return self.with_products(here, start, value - last.value, share)
+        x = np.asarray(last.x + share * (last.x - before.x))
+        start = self.with_products(here, x, value - last.value, share)
+        return replace(onward(), x=x) if start is None else start
 
     def with_products(
-        self, here: Problem, start: Start, lower: float, share: float
-    ) -> Start:
-        """`start` with its margins and ``A' theta`` from those of the last points.
+        self, here: Problem, x: Array, lower: float, share: float
+    ) -> Start | None:
+        """`x` with its margins, slopes and ``A' theta`` from the last points; None without those.
 
         All but the terms of a penalty get new ends, `lower` by the same share of their jump: slopes
         move with them, and ``A' theta`` by a vector that is known up to a factor.
         """
-        found = None if self.previous is None else self.previous.answer
+        previous = self.previous
+        found = None if previous is None else previous.answer
         known, self.margins = self.margins, None
-        if found is None or not here.without_curvature or here.losses.any_hard:
-            return start
+        if previous is None or found is None:
+            return None
+        if not here.without_curvature or here.losses.any_hard:
+            return None
         margins, At_theta = found.passes.margins, found.passes.At_theta
         if margins is None or At_theta is None:
-            return start
+            return None
         self.margins = margins
         if share:
             if known is None:
-                return start
+                return None
             margins = margins + share * (margins - known)
         old, new = found.problem.losses, here.losses
         if not lower:
-            return start
+            return None
         if self.jumps is None:
             self.jumps = here.design.adjoint((old.lo - new.lo) / lower)
         theta = np.clip(found.theta + (new.lo - old.lo), new.lo, new.hi)
         theta = np.where(found.theta == old.lo, new.lo, theta)
         theta = np.where(found.theta == old.hi, new.hi, theta)
-        return replace(start, theta=theta, passes=(margins, At_theta - lower * self.jumps))
+        passes = (margins, At_theta - lower * self.jumps)
+        return Start(x, theta, multipliers=previous.multipliers, passes=passes)
 
     def resume(self, here: Problem, last: PathPoint) -> Start | None:
         """A finished point as a start for `here`; None if it is none."""

@@ -524,9 +524,11 @@ class Screening(Pieces, Record):
     @classmethod
     def from_definition(cls, problem: Problem) -> Screening:
         """What needs no proof: a loss that is one parabola everywhere, a square, is on it."""
+        nothing, f = cls.empty(problem), problem.losses
+        if not (f.q.any() or (f.lo == f.hi).any()):  # with a kink there are two pieces
+            return nothing
         anywhere = np.full(problem.n, np.inf)
-        codes = problem.losses.piece_within(-anywhere, anywhere)
-        nothing = cls.empty(problem)
+        codes = f.piece_within(-anywhere, anywhere)
         if (codes < 0).all():
             return nothing
         return nothing.tighten(Verdict(problem.losses, codes, "one piece", np.inf, np.inf))

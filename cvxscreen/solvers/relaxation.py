@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import scipy.linalg as sla
@@ -44,7 +45,7 @@ from numpy.typing import NDArray
 from cvxscreen._support.rounding import UNIT
 from cvxscreen.core.balance import balance_with_multipliers
 from cvxscreen.core.duality import dual_feasible, linear_at
-from cvxscreen.core.losses import Piece
+from cvxscreen.core.losses import LossTerms, Piece
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.screening.reduction import KnownSlopes, Prediction, Screening, Selection
 from cvxscreen.solvers.interface import Start, SubproblemResult, call_checked
@@ -97,10 +98,20 @@ class Candidate:
     """A point with its margins, its slopes and the objective there (hard terms apart)."""
 
     x: Array
-    theta: Array
+    known: Array | None
     multipliers: Array
     margins: Array
     value: float
+    losses: LossTerms
+
+    @cached_property
+    def theta(self) -> Array:
+        """The slopes that are known, or those at the margins."""
+        return self.losses.slope(self.margins) if self.known is None else self.known
+
+    def slopes(self, kept: NDArray[np.intp], losses: LossTerms) -> Array:
+        """The same of some of the terms, whose `losses` these are."""
+        return losses.slope(self.margins[kept]) if self.known is None else self.known[kept]
 
 
 class ScreenedRelaxation(
@@ -191,10 +202,9 @@ class ScreenedRelaxation(
         """Evaluate x on all terms: one pass, where its margins are not known."""
         problem = self.problem
         margins = problem.design.forward(x) if margins is None else margins
-        slopes = problem.losses.slope(margins) if theta is None else theta
         m = 0 if problem.side is None else len(problem.side.offset)
         mu = np.zeros(m) if multipliers is None else multipliers
-        return Candidate(x, slopes, mu, margins, problem.primal(x, margins))
+        return Candidate(x, theta, mu, margins, problem.primal(x, margins), problem.losses)
 
     # -- the steps of a round ---------------------------------------------------------------
 
@@ -256,7 +266,7 @@ class ScreenedRelaxation(
         exact = self.accuracy == LAST_GAP or not self.predicted or len(kept) <= FEWEST
         start, target = None, 0.0
         if centre is not None:
-            start = Start(centre.x, centre.theta[kept], None, centre.multipliers)
+            start = Start(centre.x, centre.slopes(kept, reduced.losses), None, centre.multipliers)
             target = self.accuracy * abs(centre.value)
             if exact:
                 values = reduced.losses.value(centre.margins[kept])

@@ -221,7 +221,7 @@ def test_values_from_pieces_agree_with_values_from_slopes(loss: str) -> None:
     for size in (0.0, 0.1, 1.0, 100.0):
         t = size * np.random.default_rng(2).standard_normal(problem.n)
         np.testing.assert_allclose(
-            piecewise_value(problem, t), problem.losses.value(t), rtol=1e-12, atol=1e-15
+            piecewise_value(problem.losses, t), problem.losses.value(t), rtol=1e-12, atol=1e-15
         )
 
 

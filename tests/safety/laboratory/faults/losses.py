@@ -38,7 +38,7 @@ FAULTS = (
            "a margin within the knot's own rounding is fixed",
            "core/test_pieces.py::test_a_margin_at_a_rounded_knot_is_not_decided_wrongly"),
     pieces("the low piece called the high one", SWAPPED,
-           "below(high, k1)] = Piece.LOW", "below(high, k1)] = Piece.HIGH",
+           "np.copyto(codes, Piece.LOW,", "np.copyto(codes, Piece.HIGH,",
            "terms are fixed at the wrong end of their box",
            "core/test_pieces.py::test_an_interval_is_on_a_piece_iff_the_loss_equals_it_there"),
     pieces("the zero piece reaches to the outer knot", SWAPPED,
