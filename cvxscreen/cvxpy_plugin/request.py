@@ -732,11 +732,11 @@ plainly 0.07; 20,000 x 100: 0.74, and 4.1). The second where nothing else stands
 (20,000 x 30: 0.66, and 0.53; 6,000 x 100: 0.70, and 1.4), most of that for what is loaded once a
 process; the third from then on (500 x 100, 100 x 500: 0.015 and 0.017, plainly 0.036 and 0.09)."""
 
-FOLDED, FOLDED_TIED = 400_000, 100_000
-"""The same for least squares that fold into a matrix of the size of their coordinates. The second
-where constraints tie coordinates, for which OSQP stops at its limit (first calls: 3,000 x 100 with
-``w >= 0`` 0.3 s, plainly 0.4, and nothing beside the squares 0.3 and 0.2; 5,000 x 20 with
-``norm1(w) <= 1`` 0.3, OSQP 2.0, Clarabel 0.1)."""
+OF_ENTRY, OF_PRODUCT, TIED = 5e-7, 1e-8, 10.0
+"""Seconds that CVXPY takes for least squares: for each entry of the data and for each product with
+a coordinate (OSQP, 5,000 x 20 to 20,000 x 50, 30,000 x 80 with a tenth filled: 0.5 to 2.2, in the
+sparse case 7 times what was measured); and by how much longer OSQP takes where constraints tie
+coordinates (``norm1(w) <= 1``, the simplex: 15 to 30 times)."""
 
 ENTRIES, ROW_ENTRIES = 40.0, 8.0
 """Entries of the data per coordinate, or per row, that tell data from differences of neighbours (2
@@ -813,9 +813,10 @@ class Size:
         Entries of the data in front of the tall variables.
     smooth : bool
         Whether Huber's loss is among the terms.
-    folded, least_folded : float
-        Entries of the data in squares that have far more rows than coordinates, and what a problem
-        of this kind needs of them.
+    folded : float
+        Entries of the data in squares that have far more rows than coordinates.
+    tied : bool
+        Whether a constraint has several coordinates.
     reason : str
         Why the problem cannot be screened whatever its size, or empty.
     """
@@ -834,7 +835,7 @@ class Size:
     filled: float = 0.0
     smooth: bool = False
     folded: float = 0.0
-    least_folded: float = FOLDED
+    tied: bool = False
     reason: str = ""
 
     def seconds(self, solver: str = "") -> float:
@@ -856,6 +857,11 @@ class Size:
     def takes_osqp_only(self, solver: str = "") -> bool:
         """Whether the problem is taken only because OSQP may take long for it."""
         return self.grouped and self._osqp(solver) and self.pieces < PIECES
+
+    def _of_squares(self, solver: str) -> float:
+        """`seconds` of what `folded` counts."""
+        found = self.folded * (OF_ENTRY + OF_PRODUCT * self.coordinates)
+        return TIED * found if self.tied and self._osqp(solver) else found
 
     def _osqp(self, solver: str) -> bool:
         return solver.upper() == "OSQP" or (self.quadratic and not solver)
@@ -879,7 +885,7 @@ class Size:
         enough = (
             self.terms >= self.least, slow,
             self.pieces >= PIECES, self.wide >= self.broad, self.shrunk >= self.least_shrunk,
-            self.folded >= (self.least_folded if self._osqp(solver) else FOLDED),
+            self._of_squares(solver) >= BESIDE,
         )
         if any(enough):
             return ""
@@ -1106,8 +1112,7 @@ class _Walk:
             least_shrunk = SHRUNK_AGAIN if _loops_loaded() else SHRUNK_ALONE
         return Size(
             terms, coordinates, least, slow, quadratic, self.grouped, pieces, wide, enough, shrunk,
-            least_shrunk, filled, "huber" in self.kinds, folded,
-            FOLDED_TIED if self.tied else FOLDED,
+            least_shrunk, filled, "huber" in self.kinds, folded, self.tied,
         )
 
 

@@ -397,11 +397,19 @@ class ScreenedRelaxation(
         answer = Answer.of(problem, best.x, best.theta, best.multipliers, self.tol)
         if answer.proof.ok:
             return answer
-        pairs = [dual_feasible(problem, best.theta, best.multipliers, best.margins, best.x)]
-        if problem.side is not None:
-            linear, mu = linear_at(problem, best.x), problem.side.project_dual(best.multipliers)
-            pairs.append(balance_with_multipliers(problem, best.theta, mu, linear))
-        for pair in pairs:
+        side = problem.side
+        ways: list[Callable[[], tuple[Array, Array]]] = [
+            lambda: dual_feasible(problem, best.theta, best.multipliers, best.margins, best.x)
+        ]
+        if side is not None:
+            ways.append(lambda: balance_with_multipliers(
+                problem, best.theta, side.project_dual(best.multipliers),
+                linear_at(problem, best.x),
+            ))
+            if any(kind == "soc" for kind, _ in side.dims):
+                ways.reverse()  # helpers of norms are balanced by multipliers alone
+        for way in ways:
+            pair = way()
             repaired = Answer.of(problem, best.x, *pair, self.tol)
             answer = repaired if repaired.proof.gap < answer.proof.gap else answer
             if answer.proof.ok:

@@ -322,7 +322,8 @@ def test_refusals_of_whole_problems() -> None:
     refused(
         cp.sum_squares(w) + cp.tv(w) + cp.sum(cp.pos(1 - X @ w)), text="kinks of the regulariser"
     )
-    refused(cp.sum_squares(X @ w - T), text="not recognised.*needs one loss over the rows")
+    refused(cp.sum_squares(X @ w - T), text="no squares of the coordinates.*sum_squares")
+    refused(cp.sum_squares(X[:5] @ w - 1), text="not recognised.*needs one loss over the rows")
     infeasible = cp.Problem(
         cp.Minimize(cp.sum_squares(w) + cp.sum(cp.pos(1 - X @ w))), [w >= 1, w <= 0]
     )

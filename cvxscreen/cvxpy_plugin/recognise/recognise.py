@@ -607,8 +607,11 @@ def _lowest_along(problem: Problem, x: Array, j: int, column: Array, margins: Ar
         level = -(1.0 + abs(float(x[j]))) if first == 0 else -np.inf
         return -first / curve if curve > 0 else level
 
+    at = np.flatnonzero(column)
+    seen, entries, beside = losses.take(at), column[at], margins[at]
+
     def slope(step: float) -> float:
-        return first + curve * step + float(column @ losses.slope(margins + step * column))
+        return first + curve * step + float(entries @ seen.slope(beside + step * entries))
 
     ends = []
     for sign in (-1.0, 1.0):
