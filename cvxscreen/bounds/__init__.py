@@ -261,7 +261,8 @@ def fitting_pair(problem: Problem, name: str) -> PairBound:
 def _known(problem: Problem, name: str) -> None:
     """Refuse what is the name of no bound; those that say something about `problem` come first."""
     every: dict[str, Any] = {**BOUNDS, **CONES, **PRIMAL_DUAL, **PAIRS}
-    if canonical(name) not in every:
+    known = canonical(name)
+    if not (isinstance(known, str) and known in every):
         raise UnknownName.among("bound", name, available(problem) or every, every)
 
 

@@ -247,7 +247,7 @@ class LossTerms(ABC):
         """``f_i(t_i)``, shape (n,)."""
         z = np.asarray(t, dtype=np.float64) - self.b
         if not (self._has("q") or self._has("e") or self.any_hard):
-            return np.maximum(z * self.lo, z * self.hi)  # two lines: the same bits, no choices
+            return z * np.where(z < 0, self.lo, self.hi)  # two lines
         s = self.slope(t)
         value = z * s - self.e * np.abs(s) if self._has("e") else z * s
         if self._has("q"):
