@@ -830,11 +830,12 @@ class ScreenedComposite(
             found = solve_problem(stepped, tol=PROXIMAL_TOLERANCE, start=start, limits=self.limits)
             if not np.isfinite(found.x).all():
                 return None
-            total = self.made.value(found.x)
+            level = g.value(found.x)
+            total = problem.primal(found.x) + level
             if now is not None:
                 step = found.x - now.x
                 above = value + float(push @ step + 0.5 * pull @ step**2) + 1e-12 * abs(total)
-            if g.value(found.x) > above:
+            if level > above:
                 raised *= 4.0
                 continue
             now = PieceSlopes(found.x, found.theta, found.multipliers, None)

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from contextlib import suppress
-from time import process_time
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
+from many_rows import timed
 from report import store
 
 import cvxscreen
@@ -33,7 +32,6 @@ FORMS: dict[str, Callable[[Any, Any, Any], Written]] = {
         cp.sum_squares(X @ w - y) + 30 * cp.norm1(w), [cp.abs(w) <= 0.5]),
     "tv(w)": lambda X, y, w: (cp.sum_squares(X @ w - y) + 30 * cp.tv(w), []),
 }
-LIMIT = {"OSQP": "time_limit", "CLARABEL": "time_limit"}
 
 
 def problem(name: str, n: int, d: int, seed: int = 0) -> cp.Problem:
@@ -43,14 +41,6 @@ def problem(name: str, n: int, d: int, seed: int = 0) -> cp.Problem:
     y = X @ (rng.standard_normal(d) * (rng.random(d) < 0.5) / np.sqrt(d)) + rng.standard_normal(n)
     cost, constraints = FORMS[name](X, y, cp.Variable(d))
     return cp.Problem(cp.Minimize(cost), constraints)
-
-
-def timed(of: cp.Problem, **how: Any) -> float:
-    """CPU seconds of one solve; one that its limit ends is no error."""
-    began = process_time()
-    with suppress(cp.error.SolverError):
-        of.solve(**how)
-    return process_time() - began
 
 
 def record(name: str, n: int, d: int, cap: float) -> dict[str, Any]:
@@ -66,7 +56,7 @@ def record(name: str, n: int, d: int, cap: float) -> dict[str, Any]:
     choice = "CLARABEL" if name == "norm(w) <= 1/2" else "OSQP"
     for label, solver in (("choice", choice), ("clarabel", "CLARABEL")):
         plain = problem(name, n, d)
-        entry[label] = timed(plain, solver=solver, **{LIMIT[solver]: cap})
+        entry[label] = timed(plain, solver=solver, time_limit=cap)
         entry[f"{label}_status"] = plain.status
         known = plain.value is not None and np.isfinite(plain.value)
         entry[f"{label}_off"] = abs(plain.value / found.value - 1.0) if known else None
