@@ -2,8 +2,8 @@
 
 How ``prob.solve(method="screen")`` goes through, step by step (`plugin.screened_solve`):
 
-`request` has what was asked for, and leaves to CVXPY at once what is not worth screening, before
-anything else of the package is imported.
+`request` has what was asked for, and leaves to CVXPY at once what is not worth screening by its
+`size`, before anything else of the package is imported.
 
 1. **Recognise.** CVXPY's own reductions bring the problem to cone form; rules turn its epigraph
    columns into losses. What is left must be ``1/2 <x, P x> + <q, x> + sum_i f_i(<a_i, x>)``, with

@@ -55,7 +55,8 @@ from cvxscreen.cvxpy_plugin.recognise.matrices import Block, Stack, rows_of
 from cvxscreen.cvxpy_plugin.recognise.recognise import check, recognise_standard
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Cone, Standard
-from cvxscreen.cvxpy_plugin.request import CANNOT_PAY, DEFAULT, Report
+from cvxscreen.cvxpy_plugin.request import DEFAULT, Report
+from cvxscreen.cvxpy_plugin.size import CANNOT_PAY
 from cvxscreen.cvxpy_plugin.solution_cache import last_answer, store_answer
 from cvxscreen.errors import CvxscreenError, InvalidInput, NotScreenable
 from cvxscreen.screening.reduction import Selection

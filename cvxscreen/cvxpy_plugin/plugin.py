@@ -22,7 +22,6 @@ from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.balance import balance, balance_with_multipliers
 from cvxscreen.core.duality import linear_at
 from cvxscreen.core.problem import Problem
-from cvxscreen.cvxpy_plugin import request as from_outside
 from cvxscreen.cvxpy_plugin.answer import (
     USELESS,
     Answer,
@@ -35,10 +34,8 @@ from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.request import (
     BUILTIN,
-    CANNOT_PAY,
     DEFAULT,
     LIMITS,
-    Counts,
     Report,
     Request,
     chosen_solver,
@@ -47,6 +44,7 @@ from cvxscreen.cvxpy_plugin.request import (
     plain,
     warn_once,
 )
+from cvxscreen.cvxpy_plugin.size import CANNOT_PAY, measured
 from cvxscreen.cvxpy_plugin.solution_cache import (
     LastSolution,
     cached_recognition,
@@ -66,7 +64,7 @@ from cvxscreen.solvers.registry import (
     compiled_path,
     fine_gap,
 )
-from cvxscreen.solvers.solution import Round, Solution
+from cvxscreen.solvers.solution import LazyNumbers, Round, Solution
 from cvxscreen.solvers.solve import in_units, solve_problem
 
 if TYPE_CHECKING:
@@ -340,16 +338,14 @@ NEARLY = 10.0
 the last digits can lie below rounding."""
 
 
-def most_seconds(problem: Problem, original: Any) -> float | None:
+def most_seconds(problem: Problem, original: Any) -> float:
     """How long solving a recognised problem may take before it is given up for a plain solve.
 
     CVXPY's own choice for the `original` may be OSQP, which takes a multiple of Clarabel's time
     (hinges and absolute values, 5,000 x 20 with constraints: 2.2 to 3.7 s, estimated as 0.95, and
     Clarabel 0.1 to 0.4): as Clarabel is what follows, there is time for both.
     """
-    if not from_outside.STEP_ASIDE:
-        return None
-    size = from_outside.measured(original)
+    size = measured(original)
     osqp = size.estimate() if size.quadratic else 0.0
     return float(np.fmax(max(LEAST, plain_seconds(problem)), osqp))  # NaN: no estimate
 
@@ -391,7 +387,7 @@ def engine_solution(
         return solve_problem(problem, tol=aim, start=start)
     # By this thread's own time: what other programs take tells nothing about a plain solve.
     most = most_seconds(problem, recognition.standard.canonical.original)
-    if most is not None and "numba" not in sys.modules:
+    if "numba" not in sys.modules:
         most += LOADING
     began, limits = thread_time(), Limits(most, clock=thread_time)
 
@@ -499,7 +495,7 @@ def make_report(
         solver=name,
         terms=solution.problem.n,
         kept=last.kept,
-        fixed=Counts(lambda: _fixed(solution)),
+        fixed=LazyNumbers(lambda: _fixed(solution)),
         dropped=features,
         gap=solution.certificate.gap,
         relative_gap=solution.certificate.relative_gap,

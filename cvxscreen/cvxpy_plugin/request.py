@@ -1,44 +1,30 @@
 """``prob.solve(method="screen")`` from outside: what is asked, what CVXPY does at once, the report.
 
-What a problem's size decides is decided here, before the rest of the package is imported: a problem
-that is left to CVXPY costs no more in the first call of a process either. So are names of solvers
-and their options, which are wrong whatever the problem is.
-
-Nothing can be saved, and CVXPY solves the problem at once, for
-
-* a problem with about as many coordinates as terms (total variation, trend filters, isotonic fits,
-  control over a horizon): each row of it has a coordinate of its own, and no row can go;
-* a small problem, which CVXPY has compiled and solved before anything could be recognised;
-* integer variables, and losses that cannot be screened (exponential cones).
-
-What decides is read from the expression tree alone (`measure`): in how many rows that may be left
-out does a variable occur, per entry of it? ``X @ w`` with n rows and d columns: ``n / d``. A slack
-``xi_i`` is in two or three rows, ``x[t]`` of a time series in two to six. No number is computed and
-nothing is canonicalised; of the many pieces that a Python loop has written a few stand for all.
+What a problem's size decides (`size`) is decided before the rest of the package is imported: a
+problem that is left to CVXPY costs no more in the first call of a process either. So are names of
+solvers and their options, which are wrong whatever the problem is.
 """
 
 from __future__ import annotations
 
-import sys
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache
 from inspect import signature
 from threading import Lock
 from typing import Any
 
 import cvxpy as cp
-from cvxpy.atoms.affine.affine_atom import AffAtom
-from cvxpy.atoms.elementwise.elementwise import Elementwise
 from cvxpy.reductions.solvers.solving_chain import DPP_ERROR_MSG
 from cvxpy.utilities.warn import warn
 
 from cvxscreen._support.extensions import supplied
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import MODES, check_request, one_of, plain_name
+from cvxscreen.cvxpy_plugin.size import OF_A_KIND, measured
 from cvxscreen.errors import InvalidInput, NotScreenedWarning
 
 TIGHT: dict[str, dict[str, Any]] = {
@@ -147,6 +133,10 @@ BUILTIN = "BUILTIN"
 LIMITS = ("time_limit", "max_iter")
 """Options that the built-in solver takes, as `cvxscreen.solve` does."""
 
+STEP_ASIDE = True
+"""Whether a size may decide at all. ``always=True`` says no for one solve; tests of what follows
+the decision set this to False (``tests/conftest.py``)."""
+
 ELSEWHERE = ("gp", "qcp", "requires_grad", "nlp")
 """Arguments of ``prob.solve`` that ask for something else than a convex solve."""
 
@@ -156,7 +146,6 @@ POSITIONAL = (
     "canon_backend", "nlp",
 )
 """Names of CVXPY's positional arguments of ``prob.solve`` after the solver."""
-
 
 
 def solve(
@@ -254,9 +243,8 @@ def solved_by_first_steps(problem: Any, request: Request) -> bool:
     cvxpy.error.DPPError
         With ``enforce_dpp=True``, as from ``prob.solve()``.
     """
-    named = "" if request.solver is None else solver_name(request.solver)
-    fitting = STEP_ASIDE and not request.insists and measured(problem).takes_osqp_only(named)
-    if not fitting or "OSQP" not in installed() or problem in _SLOW:
+    fitting = measured(problem).takes_osqp_only(request.named)
+    if request.insists or not fitting or "OSQP" not in installed() or problem in _SLOW:
         return False
     if not set(request.options) <= GENERAL:
         return False
@@ -317,7 +305,7 @@ class Request:
     @property
     def insists(self) -> bool:
         """Whether screening was asked for whatever it saves."""
-        return self.always or self.builtin or self.mode != "certified"
+        return self.always or self.builtin or self.mode != "certified" or not STEP_ASIDE
 
     @property
     def builtin(self) -> bool:
@@ -384,8 +372,12 @@ class Request:
         other = [name for name in ELSEWHERE if self.options.get(name)]
         if other:
             return f"the argument `{other[0]}` asks for a solve of another kind"
-        named = "" if self.solver is None else solver_name(self.solver)
-        return "" if self.insists else why_not_worthwhile(problem, named)
+        return "" if self.insists else measured(problem).why_not(self.named)
+
+    @property
+    def named(self) -> str:
+        """The name of the solver that was asked for, or an empty text."""
+        return "" if self.solver is None else solver_name(self.solver)
 
     @property
     def solver_options(self) -> dict[str, Any]:
@@ -431,6 +423,15 @@ def plain(problem: Any, request: Request, reason: str, solver: Any = None) -> An
         report = Report(False, reason, request.mode, stats.solver_name)
         stats.extra_stats = with_report(report, stats.extra_stats)
     return value
+
+
+def add_estimate(problem: Any, request: Request) -> None:
+    """Put into the report of a screened solve what a plain one is estimated to take."""
+    extra: Any = getattr(problem.solver_stats, "extra_stats", None)
+    report = extra.get("cvxscreen") if isinstance(extra, dict) else None
+    if isinstance(report, Report) and report.recognised:
+        about = measured(problem).estimate(request.named)
+        extra["cvxscreen"] = replace(report, plain_estimate=about)
 
 
 # -- the report -----------------------------------------------------------
@@ -578,38 +579,6 @@ class Report(Record):
         return [("seconds, plain: ESTIMATE", about)]
 
 
-class Counts(Mapping[str, int]):
-    """Numbers that are computed when somebody looks at them.
-
-    Parameters
-    ----------
-    count : callable
-        Returns them; called once.
-    """
-
-    def __init__(self, count: Callable[[], Mapping[str, int]]) -> None:
-        self._count = count
-
-    @cached_property
-    def _found(self) -> Mapping[str, int]:
-        return self._count()
-
-    def __getitem__(self, key: str) -> int:
-        return self._found[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
-
-    def __reduce__(self) -> tuple[type, tuple[dict[str, int]]]:
-        return dict, (dict(self),)
-
-
 class ExtraStats(dict[str, Any]):
     """A solver's extra statistics with others beside them.
 
@@ -641,518 +610,3 @@ def with_report(report: Report, inner: Any) -> ExtraStats:
     extra = ExtraStats(inner)
     extra["cvxscreen"] = report
     return extra
-
-
-# -- whether it can pay -----------------------------------------------------------
-
-
-EXPONENTIAL = frozenset(
-    (
-        "exp", "log", "log1p", "entr", "kl_div", "rel_entr", "logistic", "log_sum_exp",
-        "log_det", "xexp",
-    )
-)
-"""Atoms that need the exponential cone, named in a refusal."""
-
-OF_A_KIND = "is of a kind that cannot be screened"
-"""How a refusal ends that is no matter of size."""
-
-CANNOT_PAY = "leaving some out cannot pay"
-"""How the recogniser's refusals end that are, like those of this module, a matter of size."""
-
-
-STEP_ASIDE = True
-"""Whether a size may decide at all. ``always=True`` says no for one solve; tests of what follows
-the decision set this to False (``tests/conftest.py``)."""
-
-ROWS_PER_ENTRY = 10.0
-"""A variable is a coordinate of a fit, not a slack or a moment of a time series, from this many
-rows per entry on: slacks have up to 3, and control problems with bounds on everything up to 6
-(``examples/benchmarks/never_worse.py``)."""
-
-DENSE_ROWS, DENSE_SHARE, DENSE = 3.0, 0.3, 300_000
-"""Fewer rows per entry will do where the data in front of it are dense, such a share of them, and
-so many entries: absolute values, pinball and hinge losses and CVaR of 1,200 x 400 take 0.5 to 2.1
-CPU seconds, plainly 0.9 to 5.3, of 2,400 x 400 0.6 to 1.8 for 6 to 14 (600 x 200 as long as plainly
-for two of the four)."""
-
-TERMS = 200
-"""Fewer terms are not worth it where the objective squares the coordinates and nothing else is
-asked of them: from here on the first and the second call are within the bar of a plain solve (300
-terms x 10: 9 ms for 32, and 2 for 2.4; 100 terms: 10 for 8.5, and 1.2 for 1.8)."""
-
-OTHERWISE = 5000
-"""So many are worth it, however few coordinates there are, with constraints on the coordinates,
-sums of largest terms, or no squares: those take the interior point method or a solver of CVXPY
-(1,000 absolute values x 10: 36 ms for 33; 10,000: 137 for 265). Fewer are where a plain solve is
-estimated to take more than one of the next two."""
-
-ALONE, BESIDE = 0.04, 0.2
-"""Seconds of a plain solve from which on losses without squares and without anything beside them
-are worth it (1,000 to 3,000 absolute values or pinball losses x 5 to 100: 15 to 80 ms for 17 to
-1,500), and other problems (constraints, L1 norms, `cvar`: 30 to 250 for 17 to 1,900; rows of a
-linear program: 6,000 x 8 with ``norm_inf(w) <= 5`` 130 for 50, 6,000 x 40 100 for 280; hinges with
-squares and a norm or a logistic part, 6,000 x 10: 100 to 200 for 100 to 180, 20,000 x 20 180 to 500
-for 900 to 1,400)."""
-
-UNSURE = 0.6
-"""The same where there are inequalities and squares of something else than the coordinates, or
-Huber's loss: OSQP takes 0.2 to 5 times what is estimated (3,000 x 10 and 3,000 x 40, estimated 0.5
-and 0.8: absolute values and a variance on the simplex 1.1 and 3.2; squares of one side there 1.1
-and 2.6; Huber's loss with bounds 0.3 and 1.0; CVaR and a variance 0.1 and 0.2; all of them screened
-0.02 to 0.12)."""
-
-PLAIN, OF_ROW, OF_SQUARE = 4e-3, 1e-5, 7e-8
-"""Seconds that CVXPY and Clarabel take for any problem, for each term, and for each product of two
-coordinates in a term (the same problems, 600 to 3,000 terms: 0.4 to 2 times what was measured)."""
-
-OSQP_ROW, OSQP_ENTRY = 1.3e-4, 3e-6
-"""Seconds of OSQP, which CVXPY chooses for a quadratic program, for each term and for each
-coordinate in it (hinges and absolute values with squares and constraints, 600 to 3,000 terms x 5 to
-60; mostly 0.2 to 1 times what was measured: from 1,600 terms on it often stops at its limit)."""
-
-SMOOTH = 200_000
-"""Entries of the data from which Huber's loss is taken where the objective squares nothing: in the
-first call of a process 20,000 terms x 10 take 0.24 s, plainly 0.43, and with an L1 norm 0.66 and
-0.97; half as many terms 0.24 for 0.16, and 0.68 for 0.42. With inequalities OSQP takes as long as
-for kinks."""
-
-PIECES = 60
-"""Fewer pieces from a Python loop are not worth it; CVXPY compiles each of them in about 1 ms."""
-
-WIDE, WIDE_OTHERWISE = 10_000, 200_000
-"""Entries of the data from which a problem with few rows per entry is taken, too, where the
-objective squares the coordinates: more columns than rows. The second where `OTHERWISE` holds. (CPU
-seconds of hinge, quantile and Huber's loss: sparse 500 x 1,000 with 10 entries a row 0.01, plainly
-0.07 to 0.16; dense 100 x 300 0.01 for 0.06 to 0.1; 60 x 400 0.01 to 0.03 for 0.02 to 0.12.)"""
-
-SHRUNK, SHRUNK_ALONE, SHRUNK_AGAIN = 1_500_000, 700_000, 50_000
-"""The same for squares of residuals beside an L1 norm (with other parts, 1,000 x 100: 0.18 s,
-plainly 0.07; 20,000 x 100: 0.74, and 4.1). The second where nothing else stands in the problem
-(20,000 x 30: 0.66, and 0.53; 6,000 x 100: 0.70, and 1.4), most of that for what is loaded once a
-process; the third from then on (500 x 100, 100 x 500: 0.015 and 0.017, plainly 0.036 and 0.09)."""
-
-OF_ENTRY, OF_PRODUCT, TIED = 5e-7, 1e-8, 10.0
-"""Seconds that CVXPY takes for least squares: for each entry of the data and for each product with
-a coordinate (OSQP, 5,000 x 20 to 20,000 x 50, 30,000 x 80 with a tenth filled: 0.5 to 2.2, in the
-sparse case 7 times what was measured); and by how much longer OSQP takes where constraints tie
-coordinates (``norm1(w) <= 1``, the simplex: 15 to 30 times)."""
-
-ENTRIES, ROW_ENTRIES = 40.0, 8.0
-"""Entries of the data per coordinate, or per row, that tell data from differences of neighbours (2
-to 4 of both). Words of texts are in few rows each, but every row has dozens of them."""
-
-ROWS = (cp.constraints.Inequality, cp.NonNeg, cp.NonPos, cp.constraints.Equality, cp.Zero)
-"""Constraints whose rows may go. A coordinate that is in many equalities is there beside slacks (a
-linear program's ``X @ w - y == u - v``): without them they would leave it no freedom."""
-
-EQUATIONS = (cp.constraints.Equality, cp.Zero)
-"""Those of them beside which OSQP is as quick as without."""
-
-SAMPLE = 24
-"""So many of the pieces that a Python loop has written stand for all of them."""
-
-VISITS = 2000
-"""No more expressions are looked at; one takes a microsecond or two, its compilation 50."""
-
-KINKED = frozenset(
-    (
-        "abs", "maximum", "minimum", "huber", "norm1", "max", "min", "norm_inf", "sum_largest",
-        "cvar", "MixedNorm", "dotsort",
-    )
-)
-"""Atoms whose arguments are terms: on all but one piece of theirs, a term is known."""
-
-NORMS = frozenset(("Pnorm", "PnormApprox"))
-"""Atoms with one cone for each value: as many terms as values."""
-
-
-SIMPLE = frozenset(("abs", "maximum", "minimum", "huber", "norm1"))
-"""Those with one term for each of their values."""
-
-SIGNS = ("nonneg", "nonpos", "pos", "neg", "PSD", "NSD", "bounds")
-"""Attributes of a variable that constrain it."""
-
-CONIC = NORMS | EXPONENTIAL | {"MixedNorm"}
-"""Atoms that no solver of quadratic programs takes."""
-
-SQUARES = frozenset(("quad_over_lin", "Power", "PowerApprox"))
-FORM = "QuadForm"
-"""Squares with a matrix, which is as large as the data where it is a kernel."""
-
-
-@dataclass(frozen=True)
-class Size:
-    """What the tree says of a problem.
-
-    Attributes
-    ----------
-    terms : float
-        The most rows, among those that could be left out, in which one tall variable occurs.
-    coordinates : int
-        Entries of the variables that are tall, or wide.
-    least : float
-        Terms with which a problem of this kind is taken whatever else it has.
-    slow : float
-        Seconds of a plain solve from which on it is, too.
-    quadratic : bool
-        Whether CVXPY's own choice for the problem is a solver of quadratic programs.
-    grouped : bool
-        Whether terms are the largest of several values each: only OSQP takes longer for them than
-        screening does (Crammer and Singer's losses, 3,000 x 5 in 3 classes: 0.09 s, OSQP 1.0,
-        Clarabel 0.09; 3,000 x 10 in 6: 0.75, 4.1 and 0.47).
-    pieces : float
-        Terms and constraints that were written one by one, where the objective squares the
-        coordinates.
-    wide, shrunk : float
-        Entries of the data in front of variables that are not tall, but meet many of them: those
-        that the objective squares, and those under an L1 norm.
-    broad, least_shrunk : float
-        Entries in `wide` and in `shrunk` that a problem of this kind needs.
-    filled : float
-        Entries of the data in front of the tall variables.
-    smooth : bool
-        Whether Huber's loss is among the terms.
-    folded : float
-        Entries of the data in squares that have far more rows than coordinates.
-    tied : bool
-        Whether a constraint has several coordinates.
-    reason : str
-        Why the problem cannot be screened whatever its size, or empty.
-    """
-
-    terms: float = 0.0
-    coordinates: int = 0
-    least: float = TERMS
-    slow: float = BESIDE
-    quadratic: bool = False
-    grouped: bool = False
-    pieces: float = 0.0
-    wide: float = 0.0
-    broad: float = WIDE
-    shrunk: float = 0.0
-    least_shrunk: float = SHRUNK
-    filled: float = 0.0
-    smooth: bool = False
-    folded: float = 0.0
-    tied: bool = False
-    reason: str = ""
-
-    def seconds(self, solver: str = "") -> float:
-        """About how long CVXPY takes with `solver`, or with the solver of its choice."""
-        found = PLAIN + self.terms * (OF_ROW + OF_SQUARE * self.coordinates**2)
-        slower = self.terms * (OSQP_ROW + OSQP_ENTRY * self.coordinates)
-        return max(found, slower) if self._osqp(solver) else found
-
-    def estimate(self, solver: str = "") -> float:
-        """The same where it has been compared with what was measured; NaN elsewhere.
-
-        Huber's loss is no work for OSQP (0.1 to 0.2 times `seconds`) and has no estimate there.
-        """
-        dense = self.filled >= 0.5 * self.terms * self.coordinates > 0.0
-        tried = solver.upper() in ("", DEFAULT) or self._osqp(solver)
-        easy = self.smooth and self._osqp(solver)
-        return self.seconds(solver) if dense and tried and not easy else float("nan")
-
-    def takes_osqp_only(self, solver: str = "") -> bool:
-        """Whether the problem is taken only because OSQP may take long for it."""
-        return self.grouped and self._osqp(solver) and self.pieces < PIECES
-
-    def _of_squares(self, solver: str) -> float:
-        """`seconds` of what `folded` counts."""
-        found = self.folded * (OF_ENTRY + OF_PRODUCT * self.coordinates)
-        return TIED * found if self.tied and self._osqp(solver) else found
-
-    def _osqp(self, solver: str) -> bool:
-        return solver.upper() == "OSQP" or (self.quadratic and not solver)
-
-    def why_not(self, solver: str = "") -> str:
-        """Why screening cannot save anything; an empty text where it may.
-
-        Parameters
-        ----------
-        solver : str
-            The one that was named, which would solve the problem plainly.
-        """
-        if self.reason:
-            return self.reason
-        if not self.coordinates:
-            return (
-                "it has about as many coordinates as terms, or too few data, so there is nothing "
-                "to be saved (`always=True` screens all the same)"
-            )
-        slow = self.seconds(solver) >= self.slow and (not self.grouped or self._osqp(solver))
-        enough = (
-            self.terms >= self.least, slow,
-            self.pieces >= PIECES, self.wide >= self.broad, self.shrunk >= self.least_shrunk,
-            self._of_squares(solver) >= BESIDE,
-        )
-        if any(enough):
-            return ""
-        size = f"{self.terms:.0f} terms"
-        if self.folded and not self.terms:
-            size = f"{self.folded:.0f} entries of data in its squares"
-        return (
-            f"it is small ({size}), and compiled and solved before screening "
-            "could save anything (`always=True` screens all the same)"
-        )
-
-
-_MEASURED: weakref.WeakKeyDictionary[Any, Size] = weakref.WeakKeyDictionary()
-"""The size of each problem met; an expression tree never changes."""
-
-
-def why_not_worthwhile(problem: Any, solver: str = "") -> str:
-    """Why screening `problem` cannot save anything; an empty text where it may.
-
-    Parameters
-    ----------
-    problem : cvxpy.Problem
-    solver : str
-        The one that was named.
-    """
-    return measured(problem).why_not(solver) if STEP_ASIDE else ""
-
-
-def measured(problem: Any) -> Size:
-    """The size of a ``cvxpy.Problem``, read once."""
-    known = _MEASURED.get(problem)
-    if known is None:
-        known = _MEASURED[problem] = measure(problem)
-    return known
-
-
-def add_estimate(problem: Any, request: Request) -> None:
-    """Put into the report of a screened solve what a plain one is estimated to take."""
-    extra: Any = getattr(problem.solver_stats, "extra_stats", None)
-    report = extra.get("cvxscreen") if isinstance(extra, dict) else None
-    if isinstance(report, Report) and report.recognised:
-        named = "" if request.solver is None else solver_name(request.solver)
-        about = measured(problem).estimate(named)
-        extra["cvxscreen"] = replace(report, plain_estimate=about)
-
-
-def measure(problem: Any) -> Size:
-    """Read the size of a ``cvxpy.Problem`` from its expressions.
-
-    Parameters
-    ----------
-    problem : cvxpy.Problem
-    """
-    variables = problem.variables()
-    if any(v.attributes["integer"] or v.attributes["boolean"] for v in variables):
-        return Size(reason="the problem has integer or boolean variables")
-    walk = _Walk()
-    walk.follow(problem.objective.expr, 0.0, 1.0, objective=True)
-    constraints = problem.constraints
-    chosen, weight = _some(constraints)
-    for constraint in chosen:
-        rows = 0.0
-        if type(constraint) in ROWS:
-            rows = float(constraint.size)
-        elif type(constraint) is cp.SOC:
-            rows = float(constraint.args[0].size)
-        walk.conic |= type(constraint) not in ROWS
-        for part in constraint.args:
-            walk.follow(part, rows, weight)
-        own = constraint.variables()
-        walk.constrained.append({variable.id for variable in own})
-        walk.tied |= constraint.size < sum(variable.size for variable in own)
-        walk.limited |= type(constraint) not in EQUATIONS
-    signed = [{v.id} for v in variables if any(v.attributes[name] for name in SIGNS)]
-    walk.constrained += signed
-    walk.limited |= bool(signed)
-    walk.pieces = max(walk.pieces, float(len(constraints)))
-    return walk.size({v.id: v for v in variables})
-
-
-class _Walk:
-    """Rows and entries of the data of each variable, summed over a tree."""
-
-    def __init__(self) -> None:
-        self.rows: dict[int, float] = {}
-        self.entries: dict[int, float] = {}
-        self.smooth: dict[int, float] = {}
-        self.shrunk: set[int] = set()
-        self.squared: set[int] = set()
-        self.residuals: dict[int, float] = {}
-        self.tied = self.limited = self.beside = False
-        self.under_squares: set[int] = set()
-        self.formed: set[int] = set()
-        self.constrained: list[set[int]] = []
-        self.kinds: set[str] = set()
-        self.conic = False
-        self.squares = False
-        self.grouped = False
-        self.pieces = 0.0
-        self.kinked = 0.0
-        self.foreign: set[str] = set()
-        self.foreign_rows = 0.0
-        self.left = VISITS
-
-    def follow(self, expr: Any, rows: float, weight: float, *, objective: bool = False) -> None:
-        """Count `expr`, an argument of something with so many `rows`, `weight` times."""
-        # Beside each expression: the rows of the affine map that it is part of (0: none of them
-        # can go), the entries of the data in front of it, how many expressions it stands for.
-        stack: list[tuple[Any, float, float, float]] = [(expr, rows, 0.0, weight)]
-        while stack and self.left > 0:
-            self.left -= 1
-            here, rows, data, weight = stack.pop()
-            if not here.args:
-                if isinstance(here, cp.Variable):
-                    self._variable(here, rows, data, weight)
-                continue
-            if isinstance(here, AffAtom):
-                parts, more = _some(here.args)
-                if more > 1.0:
-                    self.pieces = max(self.pieces, weight * len(here.args))
-                data = max(data, _entries(here))
-                stack += [(part, rows, data, weight * more) for part in parts]
-                continue
-            name = type(here).__name__
-            if name in EXPONENTIAL:
-                self.foreign.add(name)
-                self.foreign_rows += weight * here.size
-            if name in ("norm1", "abs"):
-                self.shrunk |= _bare(here.args[0])
-            if objective and name in SQUARES:
-                inner = here.args[0]
-                if type(inner).__name__ in NORMS:
-                    self.under_squares.add(id(inner))
-                    inner = inner.args[0]
-                self.squared |= _bare(inner)
-                for variable in inner.variables() if inner.size >= ROWS_PER_ENTRY else ():
-                    rows = self.residuals.get(variable.id, 0.0) + weight * inner.size
-                    self.residuals[variable.id] = rows
-            if objective and name == FORM:
-                self.formed |= _bare(here.args[0])
-            square = name in SQUARES or name == FORM
-            self.squares |= square
-            self.conic |= name in CONIC or (square and not objective)
-            self.beside |= name in CONIC and id(here) not in self.under_squares
-            if name in KINKED:
-                self.kinds.add(name)
-            for part in here.args:
-                below = 0.0
-                if name in KINKED:  # a maximum along an axis is one term for each of its values
-                    own = isinstance(here, Elementwise) or here.size > 1
-                    below = float(here.size if own else part.size)
-                    self.grouped |= own and name == "max"
-                elif name in NORMS and here.size > 1:
-                    below = float(here.size)
-                self.kinked += weight * below
-                stack.append((part, below, 0.0, weight))
-
-    def _variable(self, variable: Any, rows: float, data: float, weight: float) -> None:
-        key, size = variable.id, variable.size
-        self.rows[key] = self.rows.get(key, 0.0) + weight * rows
-        if rows:
-            most = weight * min(max(data, rows), rows * size)
-            self.entries[key] = self.entries.get(key, 0.0) + most
-        else:
-            self.smooth[key] = self.smooth.get(key, 0.0) + weight * data
-
-    def size(self, variables: dict[int, Any]) -> Size:
-        """What was counted."""
-        tall: set[int] = set()
-        broad: set[int] = set()
-        terms, wide, shrunk, coordinates, filled = 0.0, 0.0, 0.0, 0, 0.0
-        for key, rows in self.rows.items():
-            entries, count = self.entries.get(key, 0.0), variables[key].size
-            dense = rows >= DENSE_ROWS * count
-            dense = dense and entries >= max(DENSE_SHARE * rows * count, DENSE)
-            if rows >= ROWS_PER_ENTRY * count or dense:
-                tall.add(key)
-                terms, coordinates = max(terms, rows), coordinates + count
-                filled += entries
-                if key in self.shrunk:
-                    shrunk += self.smooth.get(key, 0.0)
-            elif key in self.shrunk and self.smooth.get(key, 0.0) >= ENTRIES * count:
-                shrunk, coordinates = shrunk + self.smooth[key], coordinates + count
-            elif key in self.squared and entries >= min(ENTRIES * count, ROW_ENTRIES * rows) > 0:
-                broad.add(key)
-                wide, coordinates = wide + entries, coordinates + count
-        # As many entries as the matrix that they fold into.
-        folded, count = 0.0, sum(variables[key].size for key in self.residuals)
-        if min(self.residuals.values(), default=0.0) >= ROWS_PER_ENTRY * count:
-            entries = sum(self.smooth.get(key, 0.0) for key in self.residuals)
-            if entries >= count * max(ENTRIES, count):
-                others = (variables[key].size for key in self.residuals.keys() - tall - broad)
-                folded, coordinates = entries, coordinates + sum(others)
-        if self.foreign and self.foreign_rows >= 0.5 * terms:
-            named = ", ".join(sorted(self.foreign))
-            return Size(reason=f"its loss ({named}) {OF_A_KIND}")
-        squared = sum(variables[key].size for key in tall & (self.squared | self.formed))
-        held = 2 * squared >= sum(variables[key].size for key in tall) > 0
-        bound = any(ids <= tall | broad for ids in self.constrained)
-        shrinks = bool((tall | broad) & self.shrunk)
-        simple = self.kinds <= SIMPLE and not (bound or self.beside or self.foreign or shrinks)
-        least, slow = float(OTHERWISE), BESIDE
-        if held and simple:
-            least = TERMS
-        elif held and self.beside:
-            least = float("inf")
-        elif not held and "huber" in self.kinds and not self.limited:
-            least, slow = 0.0 if filled >= SMOOTH else float("inf"), float("inf")
-        elif not held and 2.0 * self.kinked < terms and tall == set(variables):
-            least = float("inf")  # rows of a linear program, which no loss and no slack is in
-        elif self.grouped:
-            least = float("inf")
-        elif simple and not (self.squares or self.conic):
-            slow = ALONE
-        cones = any(v.attributes["PSD"] or v.attributes["NSD"] for v in variables.values())
-        other = self.limited and (self.squares or "huber" in self.kinds) and not held
-        quadratic = (held or other or not terms) and not (self.conic or cones)
-        slow = UNSURE if other and quadratic else slow
-        pieces = self.pieces if held else 0.0
-        enough = WIDE if simple else WIDE_OTHERWISE
-        alone = self.shrunk >= set(variables) and self.kinds <= {"norm1", "abs"}
-        least_shrunk = SHRUNK
-        if alone and not self.constrained:
-            least_shrunk = SHRUNK_AGAIN if _loops_loaded() else SHRUNK_ALONE
-        return Size(
-            terms, coordinates, least, slow, quadratic, self.grouped, pieces, wide, enough, shrunk,
-            least_shrunk, filled, "huber" in self.kinds, folded, self.tied,
-        )
-
-
-def _loops_loaded() -> bool:
-    """Whether this process has loaded the compiled loops that squares beside an L1 norm take."""
-    solver = sys.modules.get("cvxscreen.solvers.prox_newton")
-    return solver is not None and bool(solver.coordinate_descent.loaded)
-
-
-def _entries(atom: Any) -> float:
-    """Entries of the constant that an affine atom multiplies something by; 0 for other atoms."""
-    name = type(atom).__name__
-    if name == "MulExpression":
-        for data, other in (atom.args, atom.args[::-1]):
-            if data.is_constant():
-                count = _stored(data)
-                columns = other.shape[-1] if len(other.shape) == 2 and data is atom.args[0] else 1
-                return count * columns
-    return 0.0
-
-
-def _stored(data: Any) -> float:
-    """Entries of a constant that are stored."""
-    value = data.value if isinstance(data, cp.Constant) else None
-    return float(data.size if value is None else getattr(value, "nnz", data.size))
-
-
-def _some(parts: Sequence[Any]) -> tuple[Sequence[Any], float]:
-    """A few of many `parts`, evenly spread, and how many each of them stands for."""
-    if len(parts) <= 2 * SAMPLE:
-        return parts, 1.0
-    step = len(parts) / SAMPLE
-    return [parts[int(k * step)] for k in range(SAMPLE)], step
-
-
-def _bare(expr: Any) -> set[int]:
-    """The variable that `expr` is a scaled part of, as a set of its identifier; else empty."""
-    while isinstance(expr, AffAtom):
-        moving = [part for part in expr.args if not part.is_constant()]
-        if len(moving) != 1 or type(expr).__name__ == "MulExpression":
-            return set()
-        expr = moving[0]
-    return {expr.id} if isinstance(expr, cp.Variable) else set()

@@ -30,7 +30,6 @@ from cvxpy.reductions.solvers.conic_solvers.conic_solver import ConicSolver
 from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 from cvxpy.reductions.solvers.solver import Solver
 
-from cvxscreen.cvxpy_plugin import request as from_outside
 from cvxscreen.cvxpy_plugin.answer import RANKS, USELESS, Restored, restore, status_of
 from cvxscreen.cvxpy_plugin.composite import (
     ScreenedComposite,
@@ -44,15 +43,8 @@ from cvxscreen.cvxpy_plugin.recognise.matrices import Stack
 from cvxscreen.cvxpy_plugin.recognise.recognise import check, last_check_point, recognise_standard
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition, with_costs
 from cvxscreen.cvxpy_plugin.recognise.standard import Cone, Standard
-from cvxscreen.cvxpy_plugin.request import (
-    OF_ROW,
-    OF_SQUARE,
-    PLAIN,
-    Report,
-    Request,
-    installed,
-    with_report,
-)
+from cvxscreen.cvxpy_plugin.request import Report, Request, installed, with_report
+from cvxscreen.cvxpy_plugin.size import OF_ROW, OF_SQUARE, PLAIN
 from cvxscreen.cvxpy_plugin.solution_cache import LastSolution, start_from
 from cvxscreen.errors import NotScreenable, UnknownName
 from cvxscreen.solvers.loop import solve_screened
@@ -204,9 +196,9 @@ Clarabel, CPU: hinge, absolute values and Huber's loss, 300 to 1,000 terms x 10 
 def _why_plain(data: dict[str, Any], request: Request) -> str:
     """Why screening what CVXPY compiled cannot pay; an empty text where it may.
 
-    Each of the solver's steps takes the squares of its rows, as in `request.Size.seconds`.
+    Each of the solver's steps takes the squares of its rows, as in `size.Size.seconds`.
     """
-    if request.insists or not from_outside.STEP_ASIDE:
+    if request.insists:
         return ""
     rows = np.bincount(data[cp.settings.A].indices, minlength=len(data[cp.settings.B]))
     seconds = PLAIN + OF_ROW * len(rows) + OF_SQUARE * float(np.square(rows, dtype=float).sum())

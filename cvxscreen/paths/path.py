@@ -52,7 +52,7 @@ from cvxscreen.solvers.metric.sequence import metric_grid, metric_rows
 from cvxscreen.solvers.metric.solver import MetricSolver, is_metric
 from cvxscreen.solvers.registry import NEEDED, compiled_path, named_solver
 from cvxscreen.solvers.solution import (
-    LazyRates,
+    LazyNumbers,
     Solution,
     moved_start,
     onward_start,
@@ -473,9 +473,9 @@ class Run:
             return
         # An infeasible problem has no point to go on from.
         self.previous = found if np.isfinite(found.x).all() else None
-        if isinstance(point.before, LazyRates):  # from the records, which are kept anyway
+        if isinstance(point.before, LazyNumbers):  # from the records, which are kept anyway
             last = partial(_last, self.points, len(self.points) - 1)
-            point = replace(point, before=LazyRates(
+            point = replace(point, before=LazyNumbers(
                 partial(_proven_before, self.problem, value, last, self.over, self.bounds)
             ))
         self.note = f"{self.over}={value:.3g}, kept {point.kept:,}, gap {point.relative_gap:.1e}"
@@ -591,7 +591,7 @@ def _point(
         gap=float(stretch.proofs.gap[k]),
         relative_gap=float(stretch.proofs.relative_gap[k]),
         status="optimal",
-        before=LazyRates(partial(_proven_before, problem, value, before)),
+        before=LazyNumbers(partial(_proven_before, problem, value, before)),
         kept=kept,
         predicted=predicted,
         refuted=refuted,
@@ -626,7 +626,7 @@ def _record_of(found: Solution, seconds: float) -> PathPoint:
         gap=found.certificate.gap,
         relative_gap=found.certificate.relative_gap,
         status=found.status,
-        before=found.before if isinstance(found.before, LazyRates) else NOTHING | {
+        before=found.before if isinstance(found.before, LazyNumbers) else NOTHING | {
             k: v for k, v in found.before.items() if k in (*NOTHING, "dropped")
         },
         kept=last.kept if last else found.problem.n,

@@ -45,7 +45,7 @@ from cvxscreen.solvers.prediction import (
 from cvxscreen.solvers.screened import ProblemInMemory, Times
 from cvxscreen.solvers.solution import (
     Answer,
-    LazyRates,
+    LazyNumbers,
     Solution,
     shares_from,
     shares_proven,
@@ -230,12 +230,12 @@ class ScreenedRows(
             self.weight = start.weight
             if start.passes is not None and self.selects_terms and self.mode == "certified":
                 self.unevaluated, self.schedule.size = start, start.size
-                self.before = LazyRates(partial(shares_from, problem, self.bounds, start))
+                self.before = LazyNumbers(partial(shares_from, problem, self.bounds, start))
                 return
             self.best = start.point or reference_point(
                 problem, start.x, start.theta, start.multipliers
             )
-            self.before = LazyRates(partial(shares_proven, problem, self.bounds, self.best))
+            self.before = LazyNumbers(partial(shares_proven, problem, self.bounds, self.best))
             predicts = self.predicts or self.selects_terms
             if self.mode == "safe" or not predicts or not self.builtin:
                 self.prove(self.best)

@@ -30,7 +30,7 @@ from cvxscreen.solvers.apg import Momentum
 from cvxscreen.solvers.column_systems import share_factors
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver, call_checked
 from cvxscreen.solvers.screened import P, ProblemInMemory, Times
-from cvxscreen.solvers.solution import Answer, LazyRates, Solution, shares_of, shares_proven
+from cvxscreen.solvers.solution import Answer, LazyNumbers, Solution, shares_of, shares_proven
 
 # -- the reduced problem in hand ------------------------------------------------------------------
 
@@ -519,9 +519,9 @@ class RowsAndColumns(
             self.prove()
             self.before = shares_of(self.screening)
         elif isinstance(self.point, Point) and self.started:
-            self.before = LazyRates(partial(shares_proven, problem, self.bounds, self.point))
+            self.before = LazyNumbers(partial(shares_proven, problem, self.bounds, self.point))
         else:
-            self.before = LazyRates(partial(shares_of, self.screening))
+            self.before = LazyNumbers(partial(shares_of, self.screening))
 
     @abstractmethod
     def worth_proving(self, point: Point) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,29 +24,41 @@ from cvxscreen.solvers.interface import Start
 Array = NDArray[np.float64]
 
 
-class LazyRates(Mapping[str, float]):
-    """Shares of the terms per kind of piece, worked out when they are first asked for."""
+Number = TypeVar("Number", int, float)
 
-    def __init__(self, prove: Callable[[], Mapping[str, float]]) -> None:
-        self._prove: Callable[[], Mapping[str, float]] | None = prove
-        self._known: dict[str, float] = {}
 
-    def _shares(self) -> dict[str, float]:
-        if self._prove is not None:
-            self._known, self._prove = dict(self._prove()), None
-        return self._known
+class LazyNumbers(Mapping[str, Number]):
+    """Numbers by kind of piece, worked out when somebody looks at them.
 
-    def __getitem__(self, kind: str) -> float:
-        return self._shares()[kind]
+    Parameters
+    ----------
+    prove : callable
+        Returns them; called once.
+    """
+
+    def __init__(self, prove: Callable[[], Mapping[str, Number]]) -> None:
+        self._prove: Callable[[], Mapping[str, Number]] = prove
+
+    @cached_property
+    def _known(self) -> dict[str, Number]:
+        known = dict(self._prove())
+        self._prove = partial(dict, known)  # instead of all that it held
+        return known
+
+    def __getitem__(self, kind: str) -> Number:
+        return self._known[kind]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._shares())
+        return iter(self._known)
 
     def __len__(self) -> int:
-        return len(self._shares())
+        return len(self._known)
 
     def __repr__(self) -> str:
-        return repr(self._shares())
+        return repr(self._known)
+
+    def __reduce__(self) -> tuple[type, tuple[Callable[[], Mapping[str, Number]]]]:
+        return LazyNumbers, (partial(dict, self._known),)
 
 
 @dataclass(frozen=True, eq=False)

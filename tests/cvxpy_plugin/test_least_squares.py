@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import cvxscreen
-from cvxscreen.cvxpy_plugin import request
+from cvxscreen.cvxpy_plugin.size import measure
 
 N, D = 240, 10
 Written = tuple[Any, list[Any]]
@@ -229,5 +229,5 @@ def test_with_few_rows_for_each_coordinate_they_are_left_to_cvxpy() -> None:
 def test_the_size_decides_by_what_a_plain_solve_takes(
     name: str, n: int, solver: str, taken: bool
 ) -> None:
-    reason = request.measure(problem(name, n=n)).why_not(solver)
+    reason = measure(problem(name, n=n)).why_not(solver)
     assert (not reason) == taken, reason

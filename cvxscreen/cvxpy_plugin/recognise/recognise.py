@@ -61,7 +61,7 @@ from cvxscreen.cvxpy_plugin.recognise.standard import (
     standardise,
     written,
 )
-from cvxscreen.cvxpy_plugin.request import CANNOT_PAY
+from cvxscreen.cvxpy_plugin.size import CANNOT_PAY
 from cvxscreen.errors import InvalidInput, NotScreenable
 
 Array = NDArray[np.float64]

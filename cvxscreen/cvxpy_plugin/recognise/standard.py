@@ -54,7 +54,7 @@ from cvxscreen.cvxpy_plugin.recognise.loss_atoms import (
 )
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, assemble, scale_rows, stack, take_rows
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Bundle, bundled, vectorised
-from cvxscreen.cvxpy_plugin.request import EXPONENTIAL
+from cvxscreen.cvxpy_plugin.size import EXPONENTIAL
 from cvxscreen.errors import NotScreenable
 
 Array = NDArray[np.float64]

@@ -40,7 +40,7 @@ from cvxscreen.solvers.metric.task import (
     shrink_together,
     work,
 )
-from cvxscreen.solvers.solution import LazyRates
+from cvxscreen.solvers.solution import LazyNumbers
 
 SHARE = 0.2
 """Worth keeping if no more terms than this share are left."""
@@ -214,7 +214,7 @@ def iterate_path(
         yield MetricPathPoint(
             here, x, slopes, certificate,
             _shares(shrunk.dropped, shrunk.fixed, here.n) if shrunk else (
-                LazyRates(partial(_proven_at_start, base, lam, behind))
+                LazyNumbers(partial(_proven_at_start, base, lam, behind))
             ),
             shrunk is not None,
             min((step.kept for step in run.steps), default=here.n), run.iterations,

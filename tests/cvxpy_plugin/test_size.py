@@ -13,9 +13,9 @@ import scipy.sparse as sp
 import cvxscreen
 from cvxscreen import cvxpy_plugin
 from cvxscreen.cvxpy_plugin import composite as composite_problem
-from cvxscreen.cvxpy_plugin import plugin, request
+from cvxscreen.cvxpy_plugin import plugin, request, size
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
-from cvxscreen.cvxpy_plugin.request import VISITS, measure, why_not_worthwhile
+from cvxscreen.cvxpy_plugin.size import VISITS, measure
 
 cvxpy_plugin.register()
 
@@ -23,7 +23,7 @@ cvxpy_plugin.register()
 @pytest.fixture(autouse=True)
 def deciding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request, "STEP_ASIDE", True)
-    monkeypatch.setattr(request, "_loops_loaded", lambda: False)  # whatever other tests have loaded
+    monkeypatch.setattr(size, "_loops_loaded", lambda: False)  # whatever other tests have loaded
 
 
 @pytest.fixture
@@ -264,7 +264,7 @@ def test_a_small_lasso_is_taken_once_what_it_needs_is_loaded(
 ) -> None:
     """Beside a constraint it is not: squares over data are taken under an L1 norm alone."""
     for loaded in (False, True):
-        monkeypatch.setattr(request, "_loops_loaded", lambda loaded=loaded: loaded)
+        monkeypatch.setattr(size, "_loops_loaded", lambda loaded=loaded: loaded)
         assert bool(measure(lasso(200, 400)).why_not()) is not loaded
         problem = lasso(200, 400)
         (w,) = problem.variables()
@@ -272,7 +272,7 @@ def test_a_small_lasso_is_taken_once_what_it_needs_is_loaded(
     problem = lasso(200, 400)
     problem.solve(method="screen", always=True)
     monkeypatch.undo()
-    assert request._loops_loaded()
+    assert size._loops_loaded()
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_whoever_insists_is_screened(insisting: dict[str, Any]) -> None:
 
 def test_the_decision_is_made_once_for_each_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, seen = fit(150, 10), []
-    monkeypatch.setattr(request, "measure", lambda p: seen.append(p) or measure(p))
+    monkeypatch.setattr(size, "measure", lambda p: seen.append(p) or measure(p))
     for _ in range(3):
         problem.solve(method="screen")
     assert len(seen) == 1
@@ -353,7 +353,7 @@ def test_the_decision_is_made_once_for_each_problem(monkeypatch: pytest.MonkeyPa
 @pytest.fixture
 def visited(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     seen: list[Any] = []
-    monkeypatch.setattr(request, "_entries", lambda atom: seen.append(atom) or 0.0)
+    monkeypatch.setattr(size, "_entries", lambda atom: seen.append(atom) or 0.0)
     return seen
 
 
@@ -367,9 +367,9 @@ def test_a_few_pieces_of_a_loop_stand_for_all(n: int, visited: list[Any]) -> Non
 
 
 def test_the_walk_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request, "VISITS", 10)
+    monkeypatch.setattr(size, "VISITS", 10)
     assert measure(loop(300)).coordinates == 0
-    monkeypatch.setattr(request, "VISITS", VISITS)
+    monkeypatch.setattr(size, "VISITS", VISITS)
     assert measure(loop(300)).coordinates == 3
 
 
@@ -387,10 +387,10 @@ def sparse_svm(X: Any) -> cp.Problem:
 
 
 def test_texts_have_many_columns_and_are_screened() -> None:
-    assert why_not_worthwhile(sparse_svm(words(1000, 4000, 20))) == ""
-    assert why_not_worthwhile(sparse_svm(words(100, 4000, 20)))  # small
+    assert measure(sparse_svm(words(1000, 4000, 20))).why_not() == ""
+    assert measure(sparse_svm(words(100, 4000, 20))).why_not()  # small
     differences = sp.diags_array([np.ones(5000), -np.ones(4999)], offsets=[0, -1], format="csr")
-    assert why_not_worthwhile(sparse_svm(differences))
+    assert measure(sparse_svm(differences)).why_not()
 
 
 def test_the_plain_time_grows_with_what_clarabel_factorises() -> None:

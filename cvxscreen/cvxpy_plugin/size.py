@@ -1,0 +1,569 @@
+"""How large a ``cvxpy.Problem`` is, and whether screening problems so large can pay.
+
+Nothing can be saved where each row has a coordinate of its own, so that no row can go: total
+variation, trend filters, isotonic fits, control over a horizon; nor where CVXPY has compiled and
+solved a problem before anything could be recognised.
+
+What decides is read from the expression tree alone (`measure`): in how many rows that may be left
+out does a variable occur, per entry of it? ``X @ w`` with n rows and d columns: ``n / d``. A slack
+``xi_i`` is in two or three rows, ``x[t]`` of a time series in two to six. No number is computed and
+nothing is canonicalised; of the many pieces that a Python loop has written a few stand for all.
+
+`Size` has what was measured, `Needs` how much of it a problem of its kind needs
+(``_Walk._needs``), `Size.why_not` compares the two.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cvxpy as cp
+from cvxpy.atoms.affine.affine_atom import AffAtom
+from cvxpy.atoms.elementwise.elementwise import Elementwise
+
+OF_A_KIND = "is of a kind that cannot be screened"
+"""How a refusal ends that is no matter of size."""
+
+CANNOT_PAY = "leaving some out cannot pay"
+"""How the recogniser's refusals end that are, like those of this module, a matter of size."""
+
+
+# -- from which size on it pays --------------------------------------------------------------------
+
+TERMS = 200
+"""Fewer terms are not worth it where the objective squares the coordinates and nothing else is
+asked of them: from here on the first and the second call are within the bar of a plain solve (300
+terms x 10: 9 ms for 32, and 2 for 2.4; 100 terms: 10 for 8.5, and 1.2 for 1.8)."""
+
+OTHERWISE = 5000
+"""So many are worth it, however few coordinates there are, with constraints on the coordinates,
+sums of largest terms, or no squares: those take the interior point method or a solver of CVXPY
+(1,000 absolute values x 10: 36 ms for 33; 10,000: 137 for 265). Fewer are where a plain solve is
+estimated to take more than one of the next two."""
+
+ALONE, BESIDE = 0.04, 0.2
+"""Seconds of a plain solve from which on losses without squares and without anything beside them
+are worth it (1,000 to 3,000 absolute values or pinball losses x 5 to 100: 15 to 80 ms for 17 to
+1,500), and other problems (constraints, L1 norms, `cvar`: 30 to 250 for 17 to 1,900; rows of a
+linear program: 6,000 x 8 with ``norm_inf(w) <= 5`` 130 for 50, 6,000 x 40 100 for 280; hinges with
+squares and a norm or a logistic part, 6,000 x 10: 100 to 200 for 100 to 180, 20,000 x 20 180 to 500
+for 900 to 1,400)."""
+
+UNSURE = 0.6
+"""The same where there are inequalities and squares of something else than the coordinates, or
+Huber's loss: OSQP takes 0.2 to 5 times what is estimated (3,000 x 10 and 3,000 x 40, estimated 0.5
+and 0.8: absolute values and a variance on the simplex 1.1 and 3.2; squares of one side there 1.1
+and 2.6; Huber's loss with bounds 0.3 and 1.0; CVaR and a variance 0.1 and 0.2; all of them screened
+0.02 to 0.12)."""
+
+SMOOTH = 200_000
+"""Entries of the data from which Huber's loss is taken where the objective squares nothing: in the
+first call of a process 20,000 terms x 10 take 0.24 s, plainly 0.43, and with an L1 norm 0.66 and
+0.97; half as many terms 0.24 for 0.16, and 0.68 for 0.42. With inequalities OSQP takes as long as
+for kinks."""
+
+PIECES = 60
+"""Fewer pieces from a Python loop are not worth it; CVXPY compiles each of them in about 1 ms."""
+
+WIDE, WIDE_OTHERWISE = 10_000, 200_000
+"""Entries of the data from which a problem with few rows per entry is taken, too, where the
+objective squares the coordinates: more columns than rows. The second where `OTHERWISE` holds. (CPU
+seconds of hinge, quantile and Huber's loss: sparse 500 x 1,000 with 10 entries a row 0.01, plainly
+0.07 to 0.16; dense 100 x 300 0.01 for 0.06 to 0.1; 60 x 400 0.01 to 0.03 for 0.02 to 0.12.)"""
+
+NEVER = float("inf")
+"""Of what decides nothing about a kind of problem."""
+
+SHRUNK, SHRUNK_ALONE, SHRUNK_AGAIN = 1_500_000, 700_000, 50_000
+"""The same for squares of residuals beside an L1 norm (with other parts, 1,000 x 100: 0.18 s,
+plainly 0.07; 20,000 x 100: 0.74, and 4.1). The second where nothing else stands in the problem
+(20,000 x 30: 0.66, and 0.53; 6,000 x 100: 0.70, and 1.4), most of that for what is loaded once a
+process; the third from then on (500 x 100, 100 x 500: 0.015 and 0.017, plainly 0.036 and 0.09)."""
+
+# -- what a plain solve takes ---------------------------------------------------------------------
+
+PLAIN, OF_ROW, OF_SQUARE = 4e-3, 1e-5, 7e-8
+"""Seconds that CVXPY and Clarabel take for any problem, for each term, and for each product of two
+coordinates in a term (the same problems, 600 to 3,000 terms: 0.4 to 2 times what was measured)."""
+
+OSQP_ROW, OSQP_ENTRY = 1.3e-4, 3e-6
+"""Seconds of OSQP, which CVXPY chooses for a quadratic program, for each term and for each
+coordinate in it (hinges and absolute values with squares and constraints, 600 to 3,000 terms x 5 to
+60; mostly 0.2 to 1 times what was measured: from 1,600 terms on it often stops at its limit)."""
+
+OF_ENTRY, OF_PRODUCT, TIED = 5e-7, 1e-8, 10.0
+"""Seconds that CVXPY takes for least squares: for each entry of the data and for each product with
+a coordinate (OSQP, 5,000 x 20 to 20,000 x 50, 30,000 x 80 with a tenth filled: 0.5 to 2.2, in the
+sparse case 7 times what was measured); and by how much longer OSQP takes where constraints tie
+coordinates (``norm1(w) <= 1``, the simplex: 15 to 30 times)."""
+
+# -- measured, and needed -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Needs:
+    """How much of a `Size` is enough for a problem of its kind; any one of these is.
+
+    Attributes
+    ----------
+    terms : float
+    seconds : float
+        Of a plain solve.
+    wide, shrunk : float
+        Entries of the data.
+    """
+
+    terms: float
+    seconds: float
+    wide: float
+    shrunk: float
+
+
+@dataclass(frozen=True)
+class Size:
+    """What the tree says of a problem, and how much it would have to be.
+
+    Attributes
+    ----------
+    terms : float
+        The most rows, among those that could be left out, in which one tall variable occurs.
+    coordinates : int
+        Entries of the variables that are tall, or wide.
+    filled : float
+        Entries of the data in front of the tall variables.
+    pieces : float
+        Terms and constraints that were written one by one, where the objective squares the
+        coordinates.
+    wide, shrunk : float
+        Entries of the data in front of variables that are not tall, but meet many of them: those
+        that the objective squares, and those under an L1 norm.
+    folded : float
+        Entries of the data in squares that have far more rows than coordinates.
+    quadratic : bool
+        Whether CVXPY's own choice for the problem is a solver of quadratic programs.
+    grouped : bool
+        Whether terms are the largest of several values each: only OSQP takes longer for them than
+        screening does (Crammer and Singer's losses, 3,000 x 5 in 3 classes: 0.09 s, OSQP 1.0,
+        Clarabel 0.09; 3,000 x 10 in 6: 0.75, 4.1 and 0.47).
+    huber : bool
+        Whether Huber's loss is among the terms.
+    tied : bool
+        Whether a constraint has several coordinates.
+    needs : Needs or None
+    reason : str
+        Why the problem cannot be screened whatever its size, or empty.
+    """
+
+    terms: float = 0.0
+    coordinates: int = 0
+    filled: float = 0.0
+    pieces: float = 0.0
+    wide: float = 0.0
+    shrunk: float = 0.0
+    folded: float = 0.0
+    quadratic: bool = False
+    grouped: bool = False
+    huber: bool = False
+    tied: bool = False
+    needs: Needs | None = None
+    reason: str = ""
+
+    def seconds(self, solver: str = "") -> float:
+        """About how long CVXPY takes with `solver`, or with the solver of its choice."""
+        found = PLAIN + self.terms * (OF_ROW + OF_SQUARE * self.coordinates**2)
+        slower = self.terms * (OSQP_ROW + OSQP_ENTRY * self.coordinates)
+        return max(found, slower) if self._osqp(solver) else found
+
+    def estimate(self, solver: str = "") -> float:
+        """The same where it has been compared with what was measured; NaN elsewhere.
+
+        Huber's loss is no work for OSQP (0.1 to 0.2 times `seconds`) and has no estimate there.
+        """
+        dense = self.filled >= 0.5 * self.terms * self.coordinates > 0.0
+        tried = solver.upper() in ("", "CLARABEL") or self._osqp(solver)
+        easy = self.huber and self._osqp(solver)
+        return self.seconds(solver) if dense and tried and not easy else float("nan")
+
+    def takes_osqp_only(self, solver: str = "") -> bool:
+        """Whether the problem is taken only because OSQP may take long for it."""
+        return self.grouped and self._osqp(solver) and self.pieces < PIECES
+
+    def _seconds_of_squares(self, solver: str) -> float:
+        """The same as `seconds` of what `folded` counts."""
+        found = self.folded * (OF_ENTRY + OF_PRODUCT * self.coordinates)
+        return TIED * found if self.tied and self._osqp(solver) else found
+
+    def _osqp(self, solver: str) -> bool:
+        return solver.upper() == "OSQP" or (self.quadratic and not solver)
+
+    def why_not(self, solver: str = "") -> str:
+        """Why screening cannot save anything; an empty text where it may.
+
+        Parameters
+        ----------
+        solver : str
+            The one that was named, which would solve the problem plainly.
+        """
+        if self.reason:
+            return self.reason
+        if self.needs is None or not self.coordinates:
+            return (
+                "it has about as many coordinates as terms, or too few data, so there is nothing "
+                "to be saved (`always=True` screens all the same)"
+            )
+        slow = self.seconds(solver) >= self.needs.seconds
+        enough = (
+            self.terms >= self.needs.terms,
+            slow and (not self.grouped or self._osqp(solver)),
+            self.pieces >= PIECES,
+            self.wide >= self.needs.wide,
+            self.shrunk >= self.needs.shrunk,
+            self._seconds_of_squares(solver) >= BESIDE,
+        )
+        if any(enough):
+            return ""
+        size = f"{self.terms:.0f} terms"
+        if self.folded and not self.terms:
+            size = f"{self.folded:.0f} entries of data in its squares"
+        return (
+            f"it is small ({size}), and compiled and solved before screening "
+            "could save anything (`always=True` screens all the same)"
+        )
+
+
+_MEASURED: weakref.WeakKeyDictionary[Any, Size] = weakref.WeakKeyDictionary()
+"""The size of each problem met; an expression tree never changes."""
+
+
+def measured(problem: Any) -> Size:
+    """The size of a ``cvxpy.Problem``, read once."""
+    known = _MEASURED.get(problem)
+    if known is None:
+        known = _MEASURED[problem] = measure(problem)
+    return known
+
+
+# -- reading the tree -----------------------------------------------------------------------------
+
+ROWS_PER_ENTRY = 10.0
+"""A variable is a coordinate of a fit, not a slack or a moment of a time series, from this many
+rows per entry on: slacks have up to 3, and control problems with bounds on everything up to 6
+(``examples/benchmarks/never_worse.py``)."""
+
+DENSE_ROWS, DENSE_SHARE, DENSE = 3.0, 0.3, 300_000
+"""Fewer rows per entry will do where the data in front of it are dense, such a share of them, and
+so many entries: absolute values, pinball and hinge losses and CVaR of 1,200 x 400 take 0.5 to 2.1
+CPU seconds, plainly 0.9 to 5.3, of 2,400 x 400 0.6 to 1.8 for 6 to 14 (600 x 200 as long as plainly
+for two of the four)."""
+
+ENTRIES, ROW_ENTRIES = 40.0, 8.0
+"""Entries of the data per coordinate, or per row, that tell data from differences of neighbours (2
+to 4 of both). Words of texts are in few rows each, but every row has dozens of them."""
+
+EXPONENTIAL = frozenset(
+    (
+        "exp", "log", "log1p", "entr", "kl_div", "rel_entr", "logistic", "log_sum_exp",
+        "log_det", "xexp",
+    )
+)
+"""Atoms that need the exponential cone, named in a refusal."""
+
+ROWS = (cp.constraints.Inequality, cp.NonNeg, cp.NonPos, cp.constraints.Equality, cp.Zero)
+"""Constraints whose rows may go. A coordinate that is in many equalities is there beside slacks (a
+linear program's ``X @ w - y == u - v``): without them they would leave it no freedom."""
+
+EQUATIONS = (cp.constraints.Equality, cp.Zero)
+"""Those of them beside which OSQP is as quick as without."""
+
+KINKED = frozenset(
+    (
+        "abs", "maximum", "minimum", "huber", "norm1", "max", "min", "norm_inf", "sum_largest",
+        "cvar", "MixedNorm", "dotsort",
+    )
+)
+"""Atoms whose arguments are terms: on all but one piece of theirs, a term is known."""
+
+NORMS = frozenset(("Pnorm", "PnormApprox"))
+"""Atoms with one cone for each value: as many terms as values."""
+
+SIMPLE = frozenset(("abs", "maximum", "minimum", "huber", "norm1"))
+"""Those with one term for each of their values."""
+
+SIGNS = ("nonneg", "nonpos", "pos", "neg", "PSD", "NSD", "bounds")
+"""Attributes of a variable that constrain it."""
+
+CONIC = NORMS | EXPONENTIAL | {"MixedNorm"}
+"""Atoms that no solver of quadratic programs takes."""
+
+SQUARES = frozenset(("quad_over_lin", "Power", "PowerApprox"))
+FORM = "QuadForm"
+"""Squares with a matrix, which is as large as the data where it is a kernel."""
+
+SAMPLE = 24
+"""So many of the pieces that a Python loop has written stand for all of them."""
+
+VISITS = 2000
+"""No more expressions are looked at; one takes a microsecond or two, its compilation 50."""
+
+
+def measure(problem: Any) -> Size:
+    """Read the size of a ``cvxpy.Problem`` from its expressions.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+    """
+    variables = problem.variables()
+    if any(v.attributes["integer"] or v.attributes["boolean"] for v in variables):
+        return Size(reason="the problem has integer or boolean variables")
+    walk = _Walk(variables)
+    walk.follow(problem.objective.expr, 0.0, 1.0, objective=True)
+    constraints = problem.constraints
+    walk.pieces = max(walk.pieces, float(len(constraints)))
+    chosen, weight = _some(constraints)
+    for constraint in chosen:
+        walk.constrain(constraint, weight)
+    return walk.size()
+
+
+class _Walk:
+    """Rows and entries of the data of each variable, summed over a tree."""
+
+    def __init__(self, variables: Sequence[Any]) -> None:
+        self.sizes: dict[int, float] = {variable.id: variable.size for variable in variables}
+        signed = [{v.id} for v in variables if any(v.attributes[name] for name in SIGNS)]
+        # By variable: rows that can go, entries of the data in them, and in front of squares.
+        self.rows: dict[int, float] = {}
+        self.entries: dict[int, float] = {}
+        self.smooth: dict[int, float] = {}
+        # Variables under an L1 norm, under squares and forms of the objective, and under squares
+        # of residuals, with the rows of these.
+        self.shrunk: set[int] = set()
+        self.squared: set[int] = set()
+        self.formed: set[int] = set()
+        self.residuals: dict[int, float] = {}
+        self.under_squares: set[int] = set()
+        # Those of each constraint; whether one has several coordinates, and is no equation.
+        self.constrained: list[set[int]] = signed
+        self.tied, self.limited = False, bool(signed)
+        # Atoms with terms, how many these are, and whether some are the largest of several values.
+        self.kinds: set[str] = set()
+        self.kinked, self.pieces, self.grouped = 0.0, 0.0, False
+        # Whether there are squares; cones; cones in the objective; atoms that cannot be screened.
+        semidefinite = any(v.attributes[name] for v in variables for name in ("PSD", "NSD"))
+        self.squares, self.conic, self.beside = False, semidefinite, False
+        self.foreign: set[str] = set()
+        self.foreign_rows = 0.0
+        self.left = VISITS
+
+    def constrain(self, constraint: Any, weight: float) -> None:
+        """Count a constraint, `weight` times."""
+        rows = 0.0
+        if type(constraint) in ROWS:
+            rows = float(constraint.size)
+        elif type(constraint) is cp.SOC:
+            rows = float(constraint.args[0].size)
+        self.conic |= type(constraint) not in ROWS
+        for part in constraint.args:
+            self.follow(part, rows, weight)
+        own = constraint.variables()
+        self.constrained.append({variable.id for variable in own})
+        self.tied |= constraint.size < sum(variable.size for variable in own)
+        self.limited |= type(constraint) not in EQUATIONS
+
+    def follow(self, expr: Any, rows: float, weight: float, *, objective: bool = False) -> None:
+        """Count `expr`, an argument of something with so many `rows`, `weight` times."""
+        # Beside each expression: the rows of the affine map that it is part of (0: none of them
+        # can go), the entries of the data in front of it, how many expressions it stands for.
+        stack: list[tuple[Any, float, float, float]] = [(expr, rows, 0.0, weight)]
+        while stack and self.left > 0:
+            self.left -= 1
+            here, rows, data, weight = stack.pop()
+            if not here.args:
+                if isinstance(here, cp.Variable):
+                    self._variable(here, rows, data, weight)
+                continue
+            if isinstance(here, AffAtom):
+                parts, more = _some(here.args)
+                if more > 1.0:
+                    self.pieces = max(self.pieces, weight * len(here.args))
+                data = max(data, _entries(here))
+                stack += [(part, rows, data, weight * more) for part in parts]
+                continue
+            name = type(here).__name__
+            if name in EXPONENTIAL:
+                self.foreign.add(name)
+                self.foreign_rows += weight * here.size
+            if name in ("norm1", "abs"):
+                self.shrunk |= _bare(here.args[0])
+            if objective and name in SQUARES:
+                inner = here.args[0]
+                if type(inner).__name__ in NORMS:
+                    self.under_squares.add(id(inner))
+                    inner = inner.args[0]
+                self.squared |= _bare(inner)
+                for variable in inner.variables() if inner.size >= ROWS_PER_ENTRY else ():
+                    before = self.residuals.get(variable.id, 0.0)
+                    self.residuals[variable.id] = before + weight * inner.size
+            if objective and name == FORM:
+                self.formed |= _bare(here.args[0])
+            square = name in SQUARES or name == FORM
+            self.squares |= square
+            self.conic |= name in CONIC or (square and not objective)
+            self.beside |= name in CONIC and id(here) not in self.under_squares
+            if name in KINKED:
+                self.kinds.add(name)
+            for part in here.args:
+                below = 0.0
+                if name in KINKED:  # a maximum along an axis is one term for each of its values
+                    own = isinstance(here, Elementwise) or here.size > 1
+                    below = float(here.size if own else part.size)
+                    self.grouped |= own and name == "max"
+                elif name in NORMS and here.size > 1:
+                    below = float(here.size)
+                self.kinked += weight * below
+                stack.append((part, below, 0.0, weight))
+
+    def _variable(self, variable: Any, rows: float, data: float, weight: float) -> None:
+        key, size = variable.id, variable.size
+        self.rows[key] = self.rows.get(key, 0.0) + weight * rows
+        if rows:
+            most = weight * min(max(data, rows), rows * size)
+            self.entries[key] = self.entries.get(key, 0.0) + most
+        else:
+            self.smooth[key] = self.smooth.get(key, 0.0) + weight * data
+
+    def size(self) -> Size:
+        """What was counted."""
+        tall = {key for key in self.rows if self._tall(key)}
+        normed = {key for key in self.shrunk - tall if self._data_under_squares(key)}
+        broad = {key for key in self.squared - tall - normed if self._data_in_rows(key)}
+        terms = max((self.rows[key] for key in tall), default=0.0)
+        if self.foreign and self.foreign_rows >= 0.5 * terms:
+            named = ", ".join(sorted(self.foreign))
+            return Size(reason=f"its loss ({named}) {OF_A_KIND}")
+        held, folded = self._held(tall), self._folded()
+        coordinates = tall | normed | broad | (self.residuals.keys() if folded else set())
+        found = Size(
+            terms=terms,
+            coordinates=int(_total(self.sizes, coordinates)),
+            filled=_total(self.entries, tall),
+            pieces=self.pieces if held else 0.0,
+            wide=_total(self.entries, broad),
+            shrunk=_total(self.smooth, (tall & self.shrunk) | normed),
+            folded=folded,
+            quadratic=(held or self._curved or not terms) and not self.conic,
+            grouped=self.grouped,
+            huber="huber" in self.kinds,
+            tied=self.tied,
+        )
+        return replace(found, needs=self._needs(found, tall, broad))
+
+    @property
+    def _curved(self) -> bool:
+        """Whether inequalities stand beside squares or Huber's loss."""
+        return self.limited and (self.squares or "huber" in self.kinds)
+
+    def _needs(self, found: Size, tall: set[int], broad: set[int]) -> Needs:
+        """How large a problem of this kind has to be."""
+        held = self._held(tall)
+        bound = any(ids <= tall | broad for ids in self.constrained)
+        normed = bool((tall | broad) & self.shrunk)
+        simple = self.kinds <= SIMPLE and not (bound or self.beside or self.foreign or normed)
+        if held and simple:
+            terms, seconds = float(TERMS), BESIDE
+        elif found.huber and not (held or self.limited):
+            terms, seconds = (0.0 if found.filled >= SMOOTH else NEVER), NEVER
+        else:
+            # Rows of a linear program, which neither a loss nor a slack is in.
+            bare = 2.0 * self.kinked < found.terms and tall == self.sizes.keys()
+            by_seconds = self.grouped or (self.beside if held else bare)
+            terms = NEVER if by_seconds else float(OTHERWISE)
+            if held:
+                seconds = BESIDE
+            elif self._curved and found.quadratic:
+                seconds = UNSURE
+            else:
+                seconds = ALONE if simple and not (self.squares or self.conic) else BESIDE
+        lasso = self.shrunk >= self.sizes.keys() and self.kinds <= {"norm1", "abs"}
+        shrunk = SHRUNK
+        if lasso and not self.constrained:
+            shrunk = SHRUNK_AGAIN if _loops_loaded() else SHRUNK_ALONE
+        return Needs(terms, seconds, WIDE if simple else WIDE_OTHERWISE, shrunk)
+
+    def _tall(self, key: int) -> bool:
+        """Whether a variable is a coordinate of a fit: in many rows for each of its entries."""
+        rows, count = self.rows[key], self.sizes[key]
+        dense = self.entries.get(key, 0.0) >= max(DENSE_SHARE * rows * count, DENSE)
+        return rows >= (DENSE_ROWS if dense else ROWS_PER_ENTRY) * count
+
+    def _data_under_squares(self, key: int) -> bool:
+        """Whether one that is not tall has data in front of it where no row can go."""
+        return self.smooth.get(key, 0.0) >= ENTRIES * self.sizes[key]
+
+    def _data_in_rows(self, key: int) -> bool:
+        """The same of data in rows that can."""
+        fewest = min(ENTRIES * self.sizes[key], ROW_ENTRIES * self.rows.get(key, 0.0))
+        return self.entries.get(key, 0.0) >= fewest > 0.0
+
+    def _held(self, tall: set[int]) -> bool:
+        """Whether the objective squares most of what is tall."""
+        squared = _total(self.sizes, tall & (self.squared | self.formed))
+        return 2.0 * squared >= _total(self.sizes, tall) > 0.0
+
+    def _folded(self) -> float:
+        """Entries of data in squares, where the matrix that they fold into has no more."""
+        count, entries = (_total(part, self.residuals) for part in (self.sizes, self.smooth))
+        tall = min(self.residuals.values(), default=0.0) >= ROWS_PER_ENTRY * count
+        return entries if tall and entries >= count * max(ENTRIES, count) else 0.0
+
+
+def _total(values: Mapping[int, float], keys: Iterable[int]) -> float:
+    """The sum of the values of `keys`; one that is missing counts nothing."""
+    return float(sum(values.get(key, 0.0) for key in keys))
+
+
+def _loops_loaded() -> bool:
+    """Whether this process has loaded the compiled loops that squares beside an L1 norm take."""
+    solver = sys.modules.get("cvxscreen.solvers.prox_newton")
+    return solver is not None and bool(solver.coordinate_descent.loaded)
+
+
+def _entries(atom: Any) -> float:
+    """Entries of the constant that an affine atom multiplies something by; 0 for other atoms."""
+    name = type(atom).__name__
+    if name == "MulExpression":
+        for data, other in (atom.args, atom.args[::-1]):
+            if data.is_constant():
+                count = _stored(data)
+                columns = other.shape[-1] if len(other.shape) == 2 and data is atom.args[0] else 1
+                return count * columns
+    return 0.0
+
+
+def _stored(data: Any) -> float:
+    """Entries of a constant that are stored."""
+    value = data.value if isinstance(data, cp.Constant) else None
+    return float(data.size if value is None else getattr(value, "nnz", data.size))
+
+
+def _some(parts: Sequence[Any]) -> tuple[Sequence[Any], float]:
+    """A few of many `parts`, evenly spread, and how many each of them stands for."""
+    if len(parts) <= 2 * SAMPLE:
+        return parts, 1.0
+    step = len(parts) / SAMPLE
+    return [parts[int(k * step)] for k in range(SAMPLE)], step
+
+
+def _bare(expr: Any) -> set[int]:
+    """The variable that `expr` is a scaled part of, as a set of its identifier; else empty."""
+    while isinstance(expr, AffAtom):
+        moving = [part for part in expr.args if not part.is_constant()]
+        if len(moving) != 1 or type(expr).__name__ == "MulExpression":
+            return set()
+        expr = moving[0]
+    return {expr.id} if isinstance(expr, cp.Variable) else set()
