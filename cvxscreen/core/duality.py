@@ -24,6 +24,7 @@ Proofs: ``docs/theory.md``, section 1.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,7 +32,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen._support.validation import finite, one_of
-from cvxscreen.core.balance import FEW, balance, imbalance_cost
+from cvxscreen.core.balance import FEW, balance, balance_with_multipliers, imbalance_cost
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem, Quadratic
 
@@ -252,6 +253,24 @@ def dual_feasible(
         mu = problem.side.project_dual(raw)
         target = (linear - problem.side.adjoint(mu))[problem.quadratic.free]
     return balance(problem, theta, target, margins), mu
+
+
+def balanced(
+    problem: Problem, x: Array, theta: Array, mu: Array, margins: Array
+) -> Iterator[tuple[Array, Array]]:
+    """Pairs near slopes and multipliers that balance to a tolerance only, the likelier one first.
+
+    Slopes alone can move, or multipliers of side constraints with them; which comes nearer the
+    certificate says. The helpers of norms are balanced by multipliers alone.
+    """
+    side = problem.side
+    cones = side is not None and any(kind == "soc" for kind, _ in side.dims)
+    if not cones:
+        yield dual_feasible(problem, theta, mu, margins, x)
+    if side is not None:
+        yield balance_with_multipliers(problem, theta, side.project_dual(mu), linear_at(problem, x))
+    if cones:
+        yield dual_feasible(problem, theta, mu, margins, x)
 
 
 def linear_at(problem: Problem, x: Array) -> Array:

@@ -814,11 +814,14 @@ class ScreenedComposite(
         if self.maxima is not None or g is None or not problem.n or not builtin_takes(problem):
             return None
         form, touched, now = problem.quadratic, g.touched(), None
+        value, push = np.inf, np.zeros(0)
         least, raised = np.inf, 1.0
         for _ in range(PROXIMAL_STEPS):
             stepped, start, above = problem, None, np.inf
             if now is not None:
-                (value, push), pull = g.at(now.x), np.zeros(problem.d)
+                if not np.isfinite(value):
+                    return None  # the first point lies outside the domain of g
+                pull = np.zeros(problem.d)
                 ratio = np.abs(push[touched]) / np.maximum(np.abs(now.x[touched]), 1e-300)
                 middle = max(float(np.median(ratio)), 1e-300)
                 pull[touched] = raised * np.clip(ratio, middle / SPREAD, middle * SPREAD)
@@ -830,7 +833,9 @@ class ScreenedComposite(
             found = solve_problem(stepped, tol=PROXIMAL_TOLERANCE, start=start, limits=self.limits)
             if not np.isfinite(found.x).all():
                 return None
-            level = g.value(found.x)
+            level, slope = np.inf, push
+            with suppress(NotScreenable):
+                level, slope = g.at(found.x)
             total = problem.primal(found.x) + level
             if now is not None:
                 step = found.x - now.x
@@ -839,6 +844,7 @@ class ScreenedComposite(
                 raised *= 4.0
                 continue
             now = PieceSlopes(found.x, found.theta, found.multipliers, None)
+            value, push = level, slope
             if least - total <= PROXIMAL_TOLERANCE * abs(total):
                 break
             least = total

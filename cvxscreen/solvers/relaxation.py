@@ -43,8 +43,7 @@ import scipy.linalg as sla
 from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT
-from cvxscreen.core.balance import balance_with_multipliers
-from cvxscreen.core.duality import dual_feasible, linear_at
+from cvxscreen.core.duality import balanced
 from cvxscreen.core.losses import LossTerms, Piece
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.screening.reduction import KnownSlopes, Prediction, Screening, Selection
@@ -129,7 +128,6 @@ class ScreenedRelaxation(
         self.known: KnownSlopes | None = None
         self.held: Mask = np.zeros(problem.n, dtype=bool)
         self.screening = Screening.from_definition(problem)
-        self.everywhere = self.screening.codes
         self.proven = self.predicted = 0
         self.keep = problem.n
         self.weight = 0.0
@@ -143,7 +141,7 @@ class ScreenedRelaxation(
     def begin(self, start: Start | None, solve: Callable[..., Solution]) -> None:
         """Evaluate the start, or find a sample's optimum by `solve`, which is the whole loop."""
         problem = self.problem
-        if np.count_nonzero(self.everywhere < 0) <= max(FEWEST, 40 * problem.d):
+        if np.count_nonzero(self.screening.codes < 0) <= max(FEWEST, 40 * problem.d):
             self.whole = self.whole or start is None
         if start is not None:
             margins = None
@@ -211,7 +209,7 @@ class ScreenedRelaxation(
     def select(self) -> Selection:
         """Predict the terms that are far from a kink at the best point, but those put back."""
         problem, centre = self.problem, self.centre
-        nothing = Selection(self.everywhere).folded(problem)
+        nothing = Selection(self.screening.codes).folded(problem)
         self.proven, self.predicted = problem.n - len(nothing.kept), 0
         if centre is None or self.whole or len(self.rounds) >= MAX_ROUNDS:
             return nothing
@@ -397,19 +395,7 @@ class ScreenedRelaxation(
         answer = Answer.of(problem, best.x, best.theta, best.multipliers, self.tol)
         if answer.proof.ok:
             return answer
-        side = problem.side
-        ways: list[Callable[[], tuple[Array, Array]]] = [
-            lambda: dual_feasible(problem, best.theta, best.multipliers, best.margins, best.x)
-        ]
-        if side is not None:
-            ways.append(lambda: balance_with_multipliers(
-                problem, best.theta, side.project_dual(best.multipliers),
-                linear_at(problem, best.x),
-            ))
-            if any(kind == "soc" for kind, _ in side.dims):
-                ways.reverse()  # helpers of norms are balanced by multipliers alone
-        for way in ways:
-            pair = way()
+        for pair in balanced(problem, best.x, best.theta, best.multipliers, best.margins):
             repaired = Answer.of(problem, best.x, *pair, self.tol)
             answer = repaired if repaired.proof.gap < answer.proof.gap else answer
             if answer.proof.ok:
