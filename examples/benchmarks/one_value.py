@@ -5,7 +5,8 @@
 DATA is a folder with sets as NAME.npz (dense ``X``, or CSR as ``X_data``, ``X_indices``,
 ``X_indptr``, ``X_shape``; and ``y``); sets that it lacks are left out. Features standardised, hinge
 to Huber loss, with and without an intercept, C = 0.01, 1 and 100, relative gap 1e-6. CPU seconds of
-this process, the least of `repeat` runs taken in turns, after a first run that may compile.
+this process, the least of `repeat` runs taken in turns, after a first one; `cvxscreen warmup`
+before, or the first sets are solved without compiled loops.
 """
 
 from __future__ import annotations
