@@ -134,7 +134,7 @@ class Chunk:
             out = streams.squares(self.block, weights[:p])
         if self.intercept:
             out += weights[p]
-        out = out if self.scale is None else out * self.scale**2
+        out = out if self.scale is None else out * self.scale * self.scale
         few = np.flatnonzero(out < UNDERFLOWN * factors_of(weights, self.scale))
         if few.size:  # underflow may have taken something off
             out[few] = self.take(few).rows().weighted_squares(weights)

@@ -36,11 +36,11 @@ def _squares(design: Rows) -> sp.csr_matrix:
     copies = design.copies
     if copies.squares is None:
         matrix = design.matrix
-        entries = matrix.data.astype(np.float64) ** 2
-        if design.scale is not None and not (np.abs(design.scale) == 1.0).all():
-            entries *= np.repeat(design.scale**2, np.diff(matrix.indptr))
+        entries = matrix.data.astype(np.float64)
+        if (scale := _factors(design)) is not None:
+            entries *= np.repeat(scale, np.diff(matrix.indptr))
         copies.squares = sp.csr_matrix(
-            (entries, matrix.indices, matrix.indptr), shape=matrix.shape
+            (entries**2, matrix.indices, matrix.indptr), shape=matrix.shape
         )
     return copies.squares
 
@@ -56,9 +56,10 @@ def column_squares(design: Design, weights: ArrayLike) -> Array:
     """``sum_i weights_i a_ij^2``, shape (d,)."""
     w = np.asarray(weights, dtype=np.float64)
     if isinstance(design, Rows):
-        own = w if design.scale is None else w * design.scale**2
-        head = _squares(design).T @ w if design.sparse else _dense_squares(design.matrix, own)
-        total = np.concatenate([head, own @ design.extra**2])
+        scale = _factors(design)
+        extra = design.extra if scale is None else scale[:, None] * design.extra
+        head = _squares(design).T @ w if design.sparse else _dense_squares(design.matrix, scale, w)
+        total = np.concatenate([head, w @ extra**2])
         return _above_underflow(total, design, w)
     total = np.zeros(design.shape[1])
     for start in range(0, design.shape[0], _BLOCK_ROWS):
@@ -96,12 +97,22 @@ def _above_underflow(squares: Array, design: Rows, weights: Array) -> Array:
     return out
 
 
-def _dense_squares(matrix: Array, weights: Array) -> Array:
-    """``sum_i weights_i x_ij^2``, in double precision."""
+def _factors(design: Rows) -> Array | None:
+    """The factors of the rows where squares notice them.
+
+    They are multiplied by before anything is squared: their own squares may underflow.
+    """
+    plain = design.scale is None or bool((np.abs(design.scale) == 1.0).all())
+    return None if plain else design.scale
+
+
+def _dense_squares(matrix: Array, scale: Array | None, weights: Array) -> Array:
+    """``sum_i weights_i (scale_i x_ij)^2``, in double precision."""
     total = np.zeros(matrix.shape[1])
     for start in range(0, len(matrix), _BLOCK_ROWS):
         rows = slice(start, start + _BLOCK_ROWS)
         block = matrix[rows].astype(np.float64, copy=False)
+        block = block if scale is None else scale[rows, None] * block
         total += np.einsum("ij,ij,i->j", block, block, weights[rows])
     return total
 

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.limits import require
 from cvxscreen._support.rounding import UNIT, gamma
-from cvxscreen.designs.term_sets import PairTable, Terms, diagonal_norms, frobenius_norms
+from cvxscreen.designs.term_sets import PairTable, Terms
 from cvxscreen.errors import InvalidInput
 
 Array = NDArray[np.float64]
@@ -122,15 +122,7 @@ class Pairs:
     @cached_property
     def frobenius(self) -> Array:
         """``|H_t|`` rounded up, shape (T,)."""
-        plus, minus = self.terms.index()
-        table, out = self.table, np.empty(len(plus))
-        if self.diagonal:
-            diagonal_norms(plus, minus, table.left, table.right, table.points, out)
-        else:
-            frobenius_norms(plus, minus, table.left, table.right, table.points, out)
-        # p and s come from differences rounded once more: 4u (|p| + |s|)(|a| + |b|) at most.
-        tiny = 16.0 * UNIT * (table.squares[plus] + table.squares[minus])
-        return out * (1.0 + gamma(2 * table.d + 8)) + tiny
+        return self.table.norms(*self.terms.index())
 
     def weighted_squares(self, weights: ArrayLike) -> Array:
         """``sum_j weights_j h_tj^2``, shape (T,)."""

@@ -299,7 +299,9 @@ class Rows:
             ))
         if self.extra.shape[1]:
             out = out + self.extra**2 @ weights[p:]
-        return self.above_underflow(out if self.scale is None else out * self.scale**2, weights)
+        if self.scale is not None:  # not its square, which underflows where entries are large
+            out = out * self.scale * self.scale
+        return self.above_underflow(out, weights)
 
     def above_underflow(self, squares: Array, weights: Array) -> Array:
         """`squares` of `weighted_squares`, with what underflow may have taken off added.
@@ -411,7 +413,10 @@ class Rows:
 def factors_of(weights: Array, scale: Array | None) -> float | Array:
     """What squares of entries are multiplied by at most, 1 or more, a number or one a row."""
     size = 1.0 + float(np.max(weights, initial=0.0))
-    return size if scale is None else size * np.maximum(scale**2, 1.0)
+    if scale is None:
+        return size
+    with np.errstate(over="ignore"):  # infinite factors: rows of unknown length, which is safe
+        return size * np.maximum(scale**2, 1.0)
 
 
 def _doubled(matrix: Array) -> Iterator[Array]:

@@ -28,6 +28,10 @@ from cvxscreen._support.rounding import UNIT, gamma
 Array = NDArray[np.float64]
 Index = NDArray[np.int32]
 
+UNDERFLOW = 1e-150
+"""What squares of norms that underflow may take off a norm, at most: 10^4 times the root of the
+smallest number that has all its digits."""
+
 
 def centred(points: Any) -> Array:
     """`points` as float64, moved by a vector near their mean: distances stay, rounding shrinks.
@@ -128,6 +132,15 @@ class PairTable:
         return np.asarray(product + product.T)
 
     # -- sizes and rounding ---------------------------------------------------------------------
+
+    def norms(self, plus: Index, minus: Index) -> Array:
+        """``|H_t|`` of the terms with these pairs, rounded up, shape (T,)."""
+        out = np.empty(len(plus))
+        found = diagonal_norms if self.diagonal else frobenius_norms
+        found(plus, minus, self.left, self.right, self.points, out)
+        # p and s come from differences rounded once more: 4u (|p| + |s|)(|a| + |b|) at most.
+        tiny = 16.0 * UNIT * (self.squares[plus] + self.squares[minus])
+        return out * (1.0 + gamma(2 * self.d + 8)) + tiny + UNDERFLOW
 
     @cached_property
     def lengths(self) -> Array:

@@ -478,7 +478,9 @@ def _nearest(data: NDArray[Any], queries: Points, among: Points, count: int) -> 
 
 
 LARGEST = 1e70
-"""Coordinates from which on products of squared distances leave double precision."""
+"""Coordinates from which on products of squared distances leave double precision, upwards."""
+SMALLEST = 1e-70
+"""The same downwards: comparisons of points all of whose coordinates are below it."""
 
 
 def rtlm(
@@ -549,10 +551,11 @@ def rtlm(
     if not len(chosen):
         raise InvalidInput("`T` is empty; there is nothing to learn from.")
     table = chosen.table(rows.matrix, diagonal)
-    if len(table) and not float(np.abs(table.points).max()) < LARGEST:
+    most = float(np.abs(table.points).max(initial=0.0))
+    if len(table) and not (most == 0.0 or SMALLEST < most < LARGEST):
         raise InvalidInput(
-            f"`X` holds numbers of {float(np.abs(table.points).max()):.1e} after centring; their "
-            "fourth powers overflow. Scale the features first."
+            f"`X` holds numbers of {most:.1e} at most after centring; their fourth powers "
+            f"{'underflow' if most < 1.0 else 'overflow'}. Scale the features first."
         )
     weight, n = chosen.weight, len(chosen)
     if weight.size == 1 and chosen.threshold.size == 1:

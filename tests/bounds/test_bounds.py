@@ -24,6 +24,7 @@ from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.losses import Losses, Piece
 from cvxscreen.core.problem import Problem
 from cvxscreen.datasets import two_gaussians
+from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
@@ -243,9 +244,12 @@ def test_dvi_with_an_exact_reference_is_the_printed_ball() -> None:
             assert region.radius == pytest.approx(abs(1 - s) / 2 * w, rel=1e-6)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-def test_rows_whose_squares_underflow_are_decided_rightly(sparse: bool) -> None:
-    """The same problem with some rows times s and their weights by s: no ball may see points."""
+@pytest.mark.parametrize("kind", ["dense", "sparse", "factors", "sparse factors"])
+def test_rows_whose_squares_underflow_are_decided_rightly(kind: str) -> None:
+    """The same problem with some rows times s and their weights by s: no ball may see points.
+
+    Or with rows that are long in the matrix and have short factors, whose squares underflow.
+    """
     decided = 0
     for seed in range(8):
         rng = np.random.default_rng(seed)
@@ -256,9 +260,13 @@ def test_rows_whose_squares_underflow_are_decided_rightly(sparse: bool) -> None:
         rest = X @ optimum - y
         for s in (1e-155, 1e-160, 1e-170, 1e-250):
             factor = np.where(small, s, 1.0)
-            rows = factor[:, None] * X
-            tiny = regression(sp.csr_matrix(rows) if sparse else rows, y, C=0.3,
-                              sample_weight=1.0 / factor)
+            long = np.where(small, min(1e150, 1e-30 / s), 1.0) if "factors" in kind else 1.0
+            weight = 1.0 / (factor * long)
+            rows = (long if "factors" in kind else factor)[:, None] * X
+            tiny = regression(sp.csr_matrix(rows) if "sparse" in kind else rows, y, C=0.3,
+                              sample_weight=weight)
+            if "factors" in kind:
+                tiny = replace(tiny, design=Rows(tiny.design.matrix, factor))
             point = reference_point(tiny, optimum * (1.0 + 0.2 * rng.standard_normal(3)))
             for name in BOUNDS:
                 codes = judge(tiny, named(name)(tiny, point)).codes

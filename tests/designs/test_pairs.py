@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from mpmath import mp
 
 from cvxscreen.designs.comparisons import Pairs
 from cvxscreen.designs.term_sets import PairTable, Products, centred, indexed_pass, product_pass
@@ -40,6 +41,31 @@ def matrices(X: np.ndarray, T: Comparisons, diagonal: bool) -> np.ndarray:
     if diagonal:
         return a**2 - b**2
     return (a[:, :, None] * a[:, None] - b[:, :, None] * b[:, None]).reshape(len(a), -1)
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_norms_whose_squares_underflow_are_not_too_small(
+    diagonal: bool, rng: np.random.Generator
+) -> None:
+    """Points near one another, beside points that are not: ``|H|^2`` leaves double precision."""
+    X = 10.0 ** rng.uniform(-160.0, -60.0, (40, 1)) * rng.standard_normal((40, 3))
+    table = PairTable(X, np.arange(0, 40, 2, np.int32), np.arange(1, 40, 2, np.int32), diagonal)
+    plus, minus = rng.integers(0, 21, (2, 200)).astype(np.int32)
+    step = [[mp.mpf(float(u)) - mp.mpf(float(v)) for u, v in zip(a, b, strict=True)]
+            for a, b in zip(X[::2], X[1::2], strict=True)] + [[mp.mpf(0)] * 3]
+    found = table.norms(plus, minus)
+    for value, i, j in zip(found, plus, minus, strict=True):
+        a, b = step[i], step[j]
+        if diagonal:
+            square = mp.fsum((u**2 - v**2) ** 2 for u, v in zip(a, b, strict=True))
+        else:
+            square = mp.fsum(
+                (a[k] * a[m] - b[k] * b[m]) ** 2 for k in range(3) for m in range(3)
+            )
+        assert mp.mpf(float(value)) >= mp.sqrt(square)
+        assert float(value) <= (1.0 + 1e-13) * float(mp.sqrt(square)) + 2e-150 + 4e-15 * float(
+            mp.fsum(v * v for v in (*a, *b))
+        )
 
 
 @pytest.mark.parametrize("diagonal", [False, True])

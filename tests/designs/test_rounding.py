@@ -18,7 +18,7 @@ from cvxscreen.bounds.regions.margins import Functionals, outward
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.chunks import Chunks
-from cvxscreen.designs.columns import column_squares
+from cvxscreen.designs.columns import column_squares, row_squares
 from cvxscreen.designs.rows import Rows
 from cvxscreen.out_of_core.streams import Blocks, Local
 
@@ -223,6 +223,29 @@ def test_norms_of_columns_whose_squares_underflow_are_not_too_small(kind: str) -
     assert not found[:60:7].any()
     assert found.max() <= float(max(exact)) * (1.0 + 1e-6) + 1e-148
     assert not column_squares(design, np.zeros(40)).any()
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "extra", "chunks", "sparse chunks"])
+def test_norms_of_long_rows_with_short_factors_are_right(kind: str) -> None:
+    """Factors whose squares underflow, or lose digits, before entries whose squares are large."""
+    rng = np.random.default_rng(0)
+    scale = 10.0 ** rng.uniform(-290.0, -140.0, 60) * rng.choice([-1.0, 1.0], 60)
+    X = np.minimum(1e-60 / np.abs(scale), 1e150)[:, None] * rng.standard_normal((60, 4))
+    kept = sp.csr_matrix(X) if "sparse" in kind else X
+    if "chunks" in kind:
+        rows: Rows | Chunks = Chunks(Blocks((kept[:25], kept[25:])), Local(), scale)
+    else:
+        rows = Rows(X[:, :3], scale, X[:, 3:]) if kind == "extra" else Rows(kept, scale)
+    whole = [[mp.mpf(float(v)) * mp.mpf(float(f)) for v in row]
+             for row, f in zip(X, scale, strict=True)]
+    for squares, expected in (
+        (rows.weighted_squares(np.ones(4)), [mp.fsum(v * v for v in row) for row in whole]),
+        (row_squares(rows, np.ones(4)), [mp.fsum(v * v for v in row) for row in whole]),
+        (column_squares(rows, np.ones(60)),
+         [mp.fsum(v * v for v in column) for column in zip(*whole, strict=True)]),
+    ):
+        for value, true in zip(squares, expected, strict=True):
+            assert abs(mp.mpf(float(value)) / true - 1) <= gamma(70)
 
 
 def test_norms_of_kernel_points_whose_squares_underflow_are_not_too_small() -> None:

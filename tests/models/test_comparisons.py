@@ -82,6 +82,8 @@ def test_the_pull_is_that_of_the_unique_close_pairs() -> None:
         (lambda: cvxscreen.rtlm(X, cvxscreen.triplets(X, Y), 1.0, gamma=-1), "`gamma`"),
         (lambda: cvxscreen.rtlm(X[:4], cvxscreen.triplets(X, Y), 1.0), "over 6 points"),
         (lambda: cvxscreen.rtlm(X, cvxscreen.triplets(X, Y), 1.0, linear=np.ones(3)), "`linear`"),
+        (lambda: cvxscreen.rtlm(1e75 * X, cvxscreen.triplets(X, Y), 1.0), "powers overflow"),
+        (lambda: cvxscreen.rtlm(1e-80 * X, cvxscreen.triplets(X, Y), 1.0), "powers underflow"),
         (lambda: (cvxscreen.triplets(X, Y) + cvxscreen.triplets(X, Y)).index, "mixture"),
     ],
 )

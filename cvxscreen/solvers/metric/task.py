@@ -29,8 +29,6 @@ from cvxscreen.designs.term_sets import (
     Products,
     Terms,
     close_windows,
-    diagonal_norms,
-    frobenius_norms,
     indexed_pass,
     product_pass,
 )
@@ -380,15 +378,7 @@ class Task:
     def norms(self) -> Array:
         """``|H_t|`` rounded up, shape (T,)."""
         if self.facts.norms is None:
-            plus, minus = self.terms.index()
-            out = np.empty(len(plus))
-            table = self.table
-            if table.diagonal:
-                diagonal_norms(plus, minus, table.left, table.right, table.points, out)
-            else:
-                frobenius_norms(plus, minus, table.left, table.right, table.points, out)
-            tiny = 16.0 * UNIT * (table.squares[plus] + table.squares[minus])
-            self.facts.norms = out * (1.0 + gamma(2 * table.d + 8)) + tiny
+            self.facts.norms = self.table.norms(*self.terms.index())
         return self.facts.norms
 
     def at(self, lam: float) -> Task:
