@@ -1,7 +1,7 @@
 """Non-smooth parts of the regulariser: the L1 norm, and the indicators of two cones.
 
 With ``h`` beside ``1/2 <x, M x>`` every dual point has a second part ``s`` in the domain of ``h*``,
-and the gap one more non-negative term (`theory`: Fenchel-Young)::
+and the gap one more non-negative term (Fenchel and Young; ``docs/theory.md``, section 1)::
 
     P(x) - D(theta, s) = 1/2 ||x - x_theta||_M^2 + sum_i FY_i(t_i, theta_i) + h(x) + h*(s) - <s, x>
     v = -A' theta - q,    x_theta = M^{-1} (v - s)

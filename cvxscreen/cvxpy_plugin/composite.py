@@ -254,7 +254,7 @@ class CompositeProblem:
     ----------
     recognition : Recognition
         Of F, tied to the user's problem; its maxima are part of g.
-    unscreened : Verbatim or None
+    unscreened : UnscreenedTerm or None
     """
 
     recognition: Recognition
@@ -444,7 +444,7 @@ def evaluate(
 
     Parameters
     ----------
-    made : Beside
+    made : CompositeProblem
     x, theta, mu : arrays
         Point, slopes of the terms, multipliers of the side constraints.
     shares : array, shape (p,), or None
@@ -562,7 +562,7 @@ class CompositeReduction:
 
     Attributes
     ----------
-    made : Beside
+    made : CompositeProblem
     selection : Selection
         Of the terms of F, folded.
     pieces : array of bool, shape (p,)
@@ -634,7 +634,7 @@ class WriteComposite:
     Attributes
     ----------
     maxima : Maxima or None
-    unscreened : Verbatim or None
+    unscreened : UnscreenedTerm or None
     """
 
     maxima: Maxima | None

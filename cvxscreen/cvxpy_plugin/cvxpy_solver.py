@@ -465,7 +465,7 @@ class CvxpySolver(SubproblemSolver):
         return options
 
     def moved_inside(self, side: SideConstraints, x: Any) -> Any:
-        """`x` moved inside `side` for certain where that can be done; see `strictly_feasible`."""
+        """`x` moved inside `side` for certain, where a strictly feasible point is found."""
         key = id(side)
         if key not in self.interior_points:
             self.interior_points[key] = (side, strictly_feasible_point(side))

@@ -136,8 +136,8 @@ class Kernel:
     def fill(self) -> bool:
         """Have every row in the cache; whether they fit.
 
-        From then on nothing changes there, so that `siblings` may read it, and every product is
-        summed in the same order: its bits do not depend on what was computed before.
+        From then on nothing changes there, so that several problems may read it, and every product
+        is summed in the same order: its bits do not depend on what was computed before.
         """
         n = self.size
         if self.slots < n:

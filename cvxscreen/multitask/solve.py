@@ -23,8 +23,8 @@ task by task, which the free intercepts absorb.
 *Accelerated projected gradient on (U, M) together*, the loss in the prox. The smooth part is
 ``c tr(U' (eta I + M)^{-1} U)``; the prox is one quadratic program a task and the projection of M
 onto the Fantope (Chen et al. 2013, Appendix B.2). Its gradient has no global Lipschitz constant and
-is defined for ``eta I + M > 0`` only, so the form whose search point stays in the set is the
-default: with the printed one the search point leaves the domain for small eta.
+is defined for ``eta I + M > 0`` only, so the search point stays in the set; that of Algorithm 1, as
+printed, leaves the domain for small eta.
 """
 
 from __future__ import annotations
@@ -546,12 +546,9 @@ class ApgJoint(Algorithm):
 
     Parameters
     ----------
-    printed : bool
-        Use Algorithm 1 as printed (no restart, the search point may leave the set).
     max_rounds : int
     """
 
-    printed: bool = False
     max_rounds: int = 10_000
 
     def run(self, record: RunRecord, start: object) -> None:
@@ -560,11 +557,9 @@ class ApgJoint(Algorithm):
         run = Coupling(problem, record)
         origin = np.hstack([np.zeros((problem.d, problem.m)), problem.start_metric().M])
         first = 2.0 * problem.c / (problem.eta + problem.h / problem.d)
-        settings = {"lipschitz": first, "max_iterations": self.max_rounds}
-        if self.printed:
-            fista(run, run.prox, origin, run.stop, restart=False, **settings)  # type: ignore[arg-type]
-        else:
-            auslender_teboulle(run, run.prox, origin, run.stop, **settings)  # type: ignore[arg-type]
+        auslender_teboulle(
+            run, run.prox, origin, run.stop, lipschitz=first, max_iterations=self.max_rounds
+        )
 
 
 class Coupling:

@@ -1,13 +1,12 @@
 """Accelerated proximal gradient: the method, and the solver of a `Problem` with smooth losses.
 
 The method minimises ``f + g``, f smooth and g with a proximal operator, over arrays of any shape.
-Three forms of the same scheme:
+Two forms of the same scheme:
 
 * `fista` with a gradient restart (Chen et al. 2013, Algorithm 1; O'Donoghue and Candes 2015 for the
   restart), for f that is finite and convex everywhere: its search point leaves the domain of g;
 * `auslender_teboulle`, whose search point is a convex combination of points of the domain, for f
-  that must not be evaluated outside (Tseng 2008, Algorithm 1);
-* `fista(..., monotone=g)`: the objective never grows (Beck and Teboulle 2009, MFISTA).
+  that must not be evaluated outside (Tseng 2008, Algorithm 1).
 
 The step comes from a backtracking search on ``f(x+) <= f(x) + <f'(x), x+ - x> + L/2 ||x+ - x||^2``
 with a slack for rounding; near the optimum, where the two sides agree to all digits, on
@@ -145,7 +144,6 @@ def fista(
     lipschitz: float = 1.0,
     max_iterations: int = 10_000,
     restart: bool = True,
-    monotone: Callable[[Array], float] | None = None,
     onward: Momentum | None = None,
 ) -> ApgResult:
     """FISTA from `start`.
@@ -161,9 +159,6 @@ def fista(
     max_iterations : int
     restart : bool
         Whether momentum is dropped when it points uphill.
-    monotone : callable, optional
-        The value of g; given, an iterate that is worse than the one before is not kept as such
-        (momentum then goes through it, MFISTA).
     onward : Momentum, optional
         To go on with from `start`; its L takes the place of `lipschitz`.
     """
@@ -171,7 +166,6 @@ def fista(
     t, restarts = 1.0, 0
     if onward is not None:
         s, t, lipschitz = onward.search, onward.weight, onward.lipschitz
-    best = None if monotone is None else smooth.value(z) + monotone(z)
     for k in range(max_iterations):
         if stop(z, k):
             return ApgResult(z, k, lipschitz, restarts, True, Momentum(s, t, lipschitz))
@@ -183,12 +177,7 @@ def fista(
 
         new, _, lipschitz = _search(smooth, take, s, value, gradient, lipschitz)
         grown = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * t * t))
-        if monotone is not None and best is not None:
-            level = smooth.value(new) + monotone(new)
-            kept, best = (new, level) if level <= best else (z, best)
-            s = kept + (t / grown) * (new - kept) + ((t - 1.0) / grown) * (kept - z)
-            t, z = grown, kept
-        elif restart and _dot(s - new, new - z) > 0.0:
+        if restart and _dot(s - new, new - z) > 0.0:
             t, s, z, restarts = 1.0, new, new, restarts + 1
             lipschitz *= RELAX
         else:
@@ -237,16 +226,12 @@ def auslender_teboulle(
     return ApgResult(z, max_iterations, lipschitz, restarts, bool(stop(z, max_iterations)))
 
 
-FORMS = ("fista", "monotone", "auslender_teboulle")
-
-
 @dataclass(frozen=True)
 class Apg(SubproblemSolver):
     """Accelerated proximal gradient (Chen et al. 2013, Appendix A) on smooth problems.
 
     Parameters
     ----------
-    form : {"fista", "monotone", "auslender_teboulle"}
     max_iterations : int
     check : int
         Iterations between two evaluations of the duality gap.
@@ -254,7 +239,6 @@ class Apg(SubproblemSolver):
         Of the whole call.
     """
 
-    form: str = "fista"
     max_iterations: int = 20_000
     check: int = 10
     name: str = "APG"
@@ -281,18 +265,11 @@ class Apg(SubproblemSolver):
         first = np.zeros(problem.d) if start is None else np.array(start.x, dtype=np.float64)
         first = first / run.scale
         onward = None if start is None else start.state
-        if self.form == "auslender_teboulle":
-            result = auslender_teboulle(
-                run, run.prox, first, run.stop, lipschitz=run.guess(),
-                max_iterations=self.max_iterations,
-            )
-        else:
-            result = fista(
-                run, run.prox, first, run.stop, lipschitz=run.guess(),
-                max_iterations=self.max_iterations,
-                monotone=run.penalty if self.form == "monotone" else None,
-                onward=onward if isinstance(onward, Momentum) else None,
-            )
+        result = fista(
+            run, run.prox, first, run.stop, lipschitz=run.guess(),
+            max_iterations=self.max_iterations,
+            onward=onward if isinstance(onward, Momentum) else None,
+        )
         info = {
             "steps": result.iterations, "passes": run.passes, "gap": run.gap,
             "restarts": result.restarts, "lipschitz": result.lipschitz,
@@ -357,12 +334,6 @@ class _Run:
         losses = self.problem.losses
         gradient = self.problem.design.adjoint(losses.slope(margins)) * self.scale
         return float(np.sum(losses.value(margins))), gradient
-
-    def penalty(self, x: Array) -> float:
-        """The quadratic and linear terms."""
-        x, penalty = x * self.scale, self.problem.penalty
-        value = float((0.5 * self.problem.quadratic.apply(x) + self.problem.linear) @ x)
-        return value if penalty is None else value + penalty.value(x)
 
     def prox(self, z: Array, step: float) -> Array:
         """Prox of the quadratic and linear terms."""

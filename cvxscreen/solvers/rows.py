@@ -118,7 +118,7 @@ class ToleranceSchedule:
     Attributes
     ----------
     problem : Problem
-    inner : Inner
+    inner : SubproblemSolver
     safe : bool
         Whether only what is proven is left out.
     tol : float

@@ -7,7 +7,7 @@ import pytest
 
 import cvxscreen
 from cvxscreen.errors import InvalidInput
-from cvxscreen.solvers.apg import FORMS, Apg, Momentum, auslender_teboulle, fista
+from cvxscreen.solvers.apg import Apg, Momentum, auslender_teboulle, fista
 
 
 class LeastSquares:
@@ -51,9 +51,6 @@ def prox_l1(z, step):
 FORM = {
     "plain": lambda f, s, stop, **k: fista(f, prox_l1, s, stop, restart=False, **k),
     "restart": lambda f, s, stop, **k: fista(f, prox_l1, s, stop, **k),
-    "monotone": lambda f, s, stop, **k: fista(
-        f, prox_l1, s, stop, monotone=lambda x: float(np.abs(x).sum()), **k
-    ),
     "at": lambda f, s, stop, **k: auslender_teboulle(f, prox_l1, s, stop, **k),
 }
 
@@ -112,16 +109,6 @@ def test_the_rate_of_the_paper_holds(lasso) -> None:
     assert max(worst) <= 1.0
 
 
-def test_the_monotone_form_never_grows(lasso) -> None:
-    f, F, _ = lasso
-    values = []
-    FORM["monotone"](f, np.zeros(25), lambda x, k: bool(values.append(F(x))), max_iterations=300)
-    assert (np.diff(values) <= 1e-12 * values[0]).all()
-    plain = []
-    FORM["plain"](f, np.zeros(25), lambda x, k: bool(plain.append(F(x))), max_iterations=300)
-    assert (np.diff(plain) > 1e-9).any()  # which is something, for the plain form does
-
-
 def test_auslender_teboulle_stays_in_the_set(rng: np.random.Generator) -> None:
     """All evaluations of f lie in the box; the other form leaves it."""
     A = rng.standard_normal((30, 12)) * np.geomspace(1, 10, 12)
@@ -157,11 +144,10 @@ def problems():
     }
 
 
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", problems())
-def test_agrees_with_newton(name: str, form: str) -> None:
+def test_agrees_with_newton(name: str) -> None:
     problem = problems()[name]
-    found = Apg(form)(problem, None, 1e-9)
+    found = Apg()(problem, None, 1e-9)
     assert found.status == "optimal"
     proof = cvxscreen.certify(problem, found.x, found.theta, tol=1e-8)
     assert proof.ok, proof.reason

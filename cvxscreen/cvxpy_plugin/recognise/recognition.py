@@ -60,8 +60,8 @@ class Recognition:
         The side constraints as combinations of rows.
     pairing : Pairing
         From all terms to those that the steps know.
-    parts : Parts
-    l1_terms : Shrinkage or None
+    parts : CostParts
+    l1_terms : L1Terms or None
         The terms that are no losses of `problem` but its L1 norm.
     maxima : Maxima or None
         A part of the objective that is not in `problem`.
