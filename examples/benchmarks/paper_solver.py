@@ -11,6 +11,7 @@ It is here to compare with what the papers report; `cvxscreen.path` is what to u
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import process_time
 
 import numba
@@ -25,8 +26,8 @@ MOST = 100_000
 
 
 @numba.njit(cache=True)
-def descend(a, square, b, lo, hi, theta, x, rows, fixed, tol):
-    """Sweep over `rows` until the gap is `tol` of the objective; the sweeps and the last gap.
+def descend(a, square, b, lo, hi, theta, x, rows, fixed, tol, most):
+    """Sweep over `rows` until the gap is `tol` of the objective, or `most` times; sweeps and gap.
 
     `fixed` is what the terms that were taken out add to the objective, less ``<x, g>``'s part,
     which a gap does not need: their Fenchel-Young terms are 0.
@@ -45,7 +46,7 @@ def descend(a, square, b, lo, hi, theta, x, rows, fixed, tol):
                 size -= b[r] * theta[r]
             for j in range(d):
                 size -= 0.5 * x[j] * x[j]
-            if gap <= tol * abs(size + fixed) or done >= MOST:
+            if gap <= tol * abs(size + fixed) or done >= most:
                 return done, gap
         for k in range(order.size - 1, 0, -1):
             state = (1103515245 * state + 12345) % 2147483648
@@ -120,9 +121,7 @@ def walk(problem: Problem, grid: np.ndarray, tol: float, screen: bool
     squared radius ``(1 - s)^2 / 4 |x0|^2 + s gap0``, with the gap on all terms. The seconds hold
     what either way needs: the two passes of the rule over all terms only where it is used.
     """
-    matrix, scale = problem.design.matrix, problem.design.scale
-    rows = np.asarray(matrix.toarray() if problem.design.sparse else matrix, dtype=float)
-    a = np.ascontiguousarray(rows if scale is None else rows * np.asarray(scale)[:, None])
+    a = np.ascontiguousarray(problem.design.dense())
     square, base, n = np.einsum("ij,ij->i", a, a), problem.losses, len(a)
     norm, b = np.sqrt(square), base.b
     theta, x, t, gap = np.zeros(n), np.zeros(a.shape[1]), np.zeros(n), 0.0
@@ -136,7 +135,7 @@ def walk(problem: Problem, grid: np.ndarray, tol: float, screen: bool
         kept, fixed = take_out(a, norm, b, lo, hi, theta, x, t, s, radius, screen and k > 0)
         if screen and k:
             taken.append(1.0 - len(kept) / n)
-        sweeps += descend(a, square, b, lo, hi, theta, x, kept, fixed, tol)[0]
+        sweeps += descend(a, square, b, lo, hi, theta, x, kept, fixed, tol, MOST)[0]
         mark = process_time()
         gap, size = look(a, b, lo, hi, theta, x, t)
         if not screen:  # the reference of the next value of C is part of the rule's cost
@@ -144,3 +143,30 @@ def walk(problem: Problem, grid: np.ndarray, tol: float, screen: bool
         worst = max(worst, gap / abs(size))
     seconds = process_time() - began - beside
     return seconds, float(np.mean(taken)) if taken else 0.0, worst, sweeps
+
+
+def same_sweeps(problem: Problem, grid: np.ndarray, duals: Sequence[np.ndarray], sweeps: int
+                ) -> tuple[float, float]:
+    """CPU seconds of a path with so many sweeps at every value, without and with the rule.
+
+    The first value has all terms both times. `duals` are dual solutions along `grid`, for the
+    rule's references: sweeps in a number that is given leave references of any accuracy.
+    """
+    a = np.ascontiguousarray(problem.design.dense())
+    square, base, n = np.einsum("ij,ij->i", a, a), problem.losses, len(a)
+    norm, b, t = np.sqrt(square), base.b, np.empty(n)
+    seconds = [0.0, 0.0]
+    for k, value in enumerate(grid):
+        factor, before = float(value) / problem.C, max(k - 1, 0)
+        lo, hi = factor * base.lo, factor * base.hi
+        for screen in (False, True):
+            theta = duals[before].copy()
+            x = -(theta @ a)
+            s, near = float(value / grid[before]), float(grid[before]) / problem.C
+            gap, _ = look(a, b, near * base.lo, near * base.hi, theta, x, t)
+            radius = radius_of(s, float(x @ x), gap)
+            began = process_time()
+            kept, fixed = take_out(a, norm, b, lo, hi, theta, x, t, s, radius, screen and k > 0)
+            descend(a, square, b, lo, hi, theta, x, kept, fixed, -1.0, sweeps)
+            seconds[screen] += process_time() - began
+    return seconds[0], seconds[1]
