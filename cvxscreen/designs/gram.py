@@ -133,6 +133,19 @@ class Kernel:
         """Bytes of the rows in the cache now."""
         return int((self._owner >= 0).sum()) * 8 * self.size
 
+    @property
+    def filled(self) -> bool:
+        """Whether every row is in the cache, in order."""
+        return self.slots == self.size and bool((self._slot == np.arange(self.size)).all())
+
+    def matrix(self) -> Array | None:
+        """The whole Gram matrix where the cache is `filled`, to be read only; else None.
+
+        It is no copy. Rows that are all in their places stay there: none is ever missing.
+        """
+        return self._store if self.filled else None
+
+    @_alone
     def fill(self) -> bool:
         """Have every row in the cache; whether they fit.
 

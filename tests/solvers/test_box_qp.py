@@ -154,3 +154,64 @@ def test_blocks_reach_an_accuracy_that_steps_alone_do_not(
     assert left() <= 2e-6
     monkeypatch.setattr(box_qp, "INTERIOR_LIMIT", 0)
     assert left() > 1e-5
+
+
+def slopes(F, e, c, lo, hi) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[no-untyped-def]
+    """Upwards and downwards, by the words of the module."""
+    up = np.where(c < hi, F + np.where(c >= 0, e, -e), np.inf)
+    return up, np.where(c > lo, F + np.where(c > 0, e, -e), -np.inf)
+
+
+@pytest.mark.parametrize("dead", [0.0, 0.4])
+@pytest.mark.parametrize("balanced", [False, True])
+def test_every_step_is_the_best_of_its_rule(balanced: bool, dead: float) -> None:
+    """It goes to a minimum along its direction, a kink or the end of a box, whichever is first."""
+    K, f, c, lo, hi = program(5, 150)
+    q = np.random.default_rng(0).random(150)
+    e = np.where(np.arange(150) % 2 > 0, dead, 0.0)
+    hi[::7] = lo[::7] = c[::7]  # cannot move
+    c[::5] = np.clip(0.0, lo[::5], hi[::5])
+    F, own = K @ c + f, K.diagonal() + q
+    terms = box_qp.BoxTerms(lo, hi, e, q, own, *np.empty((3, 150)))
+    descend = box_qp.descend_pairs if balanced else box_qp.descend_singles
+    kinds = set()
+    for _ in range(400):
+        up, down = slopes(F + q * c, e, c, lo, hi)
+        if balanced:
+            i = int(np.argmin(up))
+            need = np.maximum(down - up[i], 0.0)
+            bend = np.maximum(own[i] + own - 2.0 * K[i], 1e-12 * (own[i] + own))
+            j = int(np.argmax(need**2 / bend))
+            moves, size = {i: 1.0, j: -1.0}, need[j] / bend[j]
+        else:
+            need = np.maximum(np.maximum(-up, down), 0.0)
+            i = int(np.argmax(need**2 / own))
+            moves, size = {i: 1.0 if up[i] < 0 else -1.0}, need[i] / own[i]
+        kind = "inside"
+        for k, sign in moves.items():
+            end = hi[k] if sign > 0 else lo[k]
+            if e[k] > 0 and c[k] * sign < 0 < end * sign:
+                end = 0.0
+            if abs(end - c[k]) < size:
+                size, kind = abs(end - c[k]), "kink" if end == 0.0 else "end"
+        kinds.add(kind)
+        expected = c.copy()
+        for k, sign in moves.items():
+            expected[k] += sign * size
+        before = F.copy()
+        steps, _ = descend(K, F, c, terms, 1e-9, 1)
+        if not steps:
+            break
+        np.testing.assert_allclose(c, expected, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(F, K @ c + f, rtol=0, atol=1e-9)
+        assert (before != F).any()
+        assert ((c >= lo) & (c <= hi)).all()
+    assert kinds == ({"inside", "end", "kink"} if dead else {"inside", "end"})
+
+
+@pytest.mark.parametrize("size", [1, 63, 64, 65, 200])
+def test_a_value_is_found_where_it_first_stands(size: int) -> None:
+    values = np.arange(size, dtype=float)
+    assert [box_qp.first_of(float(k), values) for k in range(size)] == list(range(size))
+    assert box_qp.first_of(-1.0, values) == box_qp.first_of(np.nan, values) == -1
+    assert box_qp.first_of(0.0, np.zeros(size)) == 0

@@ -214,3 +214,35 @@ def test_small_points_are_evaluated_by_one_thread_of_blas(
         assert Smo()(p, None, 1e-3 * p.primal(np.zeros(p.d))).status == "optimal"
         assert allowed() == 2
     assert set(seen) == {threads}
+
+
+def test_a_matrix_that_lies_whole_in_the_cache_is_read_in_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where most terms have a coefficient the blocks are whole, uncopied, and change no entry."""
+    seen = []
+    made = smo.BoxQp
+
+    def watched(K: np.ndarray, *columns: object) -> BoxQp:
+        seen.append(K)
+        return made(K, *columns)
+
+    monkeypatch.setattr(smo, "BoxQp", watched)
+    X, label, _ = data(3, 900, 8)
+    label = label * np.where(np.random.default_rng(0).random(900) < 0.3, -1.0, 1.0)
+    problem = svm(X, label, intercept=True, kernel="rbf")
+    found = Smo()(problem, target=1e-6)
+    kernel = problem.design.kernel
+    assert found.status == "optimal"
+    assert kernel.filled
+    assert any(np.shares_memory(K, kernel.matrix()) for K in seen)
+    every = np.arange(900)
+    np.testing.assert_array_equal(kernel.matrix(), kernel.block(every, every))
+    np.testing.assert_allclose(
+        kernel.matrix(), kernel.function.block(every, every), rtol=1e-12, atol=1e-15
+    )
+    assert certify(problem, found.x, found.theta, tol=1e-6).ok
+    few = svm(X, label, intercept=True, kernel="rbf", cache_bytes=600 * 8 * 900)
+    again = Smo()(few, target=1e-6)
+    assert few.design.kernel.matrix() is None
+    assert again.status == "optimal"
