@@ -115,13 +115,13 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
 
-    def step(self, note: str = "") -> None:
-        """One more step is finished; `note` is shown behind the bar."""
+    def step(self, note: str = "", *, count: int = 1) -> None:
+        """So many more steps are finished; `note` is shown behind the bar."""
         if self._bar is None:
             return
         if note:
             self._bar.set_postfix_str(note, refresh=False)
-        self._bar.update()
+        self._bar.update(count)
 
 
 # -- threads ---------------------------------------------------------------------------------------

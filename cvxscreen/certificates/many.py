@@ -732,11 +732,9 @@ def weighted_takers(block, margins, needed, distance, free, out):  # type: ignor
         out[k] = needed[k] * max(up, down) if needed[k] > 0.0 else 0.0
 
 
-def _shifts(
-    block: Weighted, margins: Array, noise: Array, needed: Array, distance: Array, loose: Array,
-    free: int,
-) -> Array:
-    """How far the unpenalised coordinate of an optimum may be from that of each answer, shape (K,).
+@compiled(allocates=False)
+def shifts(block, margins, noise, needed, distance, loose, free, out):  # type: ignore[no-untyped-def]
+    """How far the unpenalised coordinate of an optimum may be from that of each answer, (K,).
 
     For slopes theta anywhere in their boxes, balanced or not, and ``s = sum_i a_i,free theta_i``
 
@@ -754,34 +752,38 @@ def _shifts(
         Rounding of a margin of a row of length 1, bounds of ``|s|`` and of ``|x - x_theta|``, and
         of the right side, at the dual point as it is.
     """
-    a, norms, out = block.A[free], block.norms, np.zeros(len(noise))
-    size, up = np.abs(a), 1.0 + 64.0 * EPS
-    for k in range(len(noise)):
-        w, theta, t = block.W[k], block.theta[k], margins[k]
-        used = np.where(w > 0.0, w, 1.0)
-        bend, worst = block.q / used, np.zeros(2)
-        for sign in (1.0, -1.0):
-            end = used * (block.hi if sign > 0 else block.lo)
-            # The conjugate has a kink at 0, unless e is 0: no further than that.
-            end = np.where((block.e > 0.0) & (sign * theta < 0.0), 0.0, end)
-            room = np.minimum(sign * (end - theta) * (1.0 - 8.0 * EPS), 1e300)
-            side = np.where(theta == 0.0, sign, np.sign(theta))
-            knot = block.b + block.e * side + bend * theta
-            off = np.abs(knot - t) + noise[k] * block.sizes
-            off = off + 8.0 * EPS * (np.abs(block.b) + block.e + np.abs(bend * theta) + np.abs(t))
-            pull = norms * norms + bend
-            with np.errstate(divide="ignore", invalid="ignore"):
-                step = np.sqrt(2.0 * loose[k] / pull) + 2.0 * needed[k] / size
-                step = np.where(pull > 0.0, np.minimum(step, room), room)
+    up = 1.0 + 64.0 * EPS
+    for k in range(out.size):
+        rises, falls = np.inf, np.inf
+        for i in range(block.b.size):
+            w, a, s, t = block.W[k, i], block.A[free, i], block.theta[k, i], margins[k, i]
+            size, norm, b, e = abs(a), block.norms[i], block.b[i], block.e[i]
+            if w <= 0.0 or size == 0.0:
+                continue
+            bend = block.q[i] / w
+            pull = norm * norm + bend
+            for sign in (1.0, -1.0):
+                end = w * (block.hi[i] if sign > 0.0 else block.lo[i])
+                if e > 0.0 and sign * s < 0.0:  # the conjugate has a kink at 0: no further
+                    end = 0.0
+                room = min(sign * (end - s) * (1.0 - 8.0 * EPS), 1e300)
+                if not room > 0.0:
+                    continue
+                knot = b + e * (sign if s == 0.0 else np.sign(s)) + bend * s
+                off = abs(knot - t) + noise[k] * block.sizes[i]
+                off += 8.0 * EPS * (abs(b) + e + abs(bend * s) + abs(t))
+                step = room
+                if pull > 0.0:
+                    step = min(np.sqrt(2.0 * loose[k] / pull) + 2.0 * needed[k] / size, room)
                 moved = size * step * (1.0 - 8.0 * EPS) - needed[k]
-                cost = loose[k] + step * (off + distance[k] * norms + 0.5 * step * pull)
-                bound = np.where((w > 0.0) & (step > 0.0) & (moved > 0.0), cost / moved, np.inf)
-            for way in (0, 1):  # s rises, s falls
-                here = (sign * a > 0.0) == (way == 0)
-                best = float(np.where(here, bound, np.inf).min(initial=np.inf))
-                worst[way] = best if sign > 0 else min(best, worst[way])
-        out[k] = up * worst.max()
-    return out
+                if not moved > 0.0:
+                    continue
+                bound = (loose[k] + step * (off + distance[k] * norm + 0.5 * step * pull)) / moved
+                if sign * a > 0.0:
+                    rises = min(rises, bound)
+                else:
+                    falls = min(falls, bound)
+        out[k] = up * max(rises, falls)
 
 
 def certify_weightings(
@@ -812,7 +814,7 @@ def certify_weightings(
     tol : float
         Relative gap asked for.
     shift : array, shape (K,), optional
-        Filled with how far the unpenalised coordinate may be from that of an optimum (`_shifts`).
+        Filled with how far the unpenalised coordinate may be from that of an optimum (`shifts`).
 
     Returns
     -------
@@ -850,7 +852,7 @@ def certify_weightings(
         if shift is not None:
             noise = forward * np.sqrt(np.square(X).sum(axis=1))
             loose = out[:, 1] * (1 + n * EPS) + 0.5 * distance**2
-            shift[:] = _shifts(block, margins, noise, needed, distance, loose, free)
+            shifts(block, margins, noise, needed, distance, loose, free, shift)
         cost = np.empty(K)
         weighted_takers(block, margins, needed, distance, free, cost)
         return cost

@@ -41,6 +41,7 @@ from cvxscreen._support.validation import file_path
 from cvxscreen.api import solve
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.bootstrap import Replicates, counts
+from cvxscreen.data_changes.row_refits import PATHS, RowRefits
 from cvxscreen.datasets import heavy_tailed_regression, sparse_text_like, two_gaussians
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import CvxscreenError, InvalidInput, MissingDependency
@@ -885,11 +886,13 @@ def _tasks() -> None:
 
 
 def _many_weightings() -> None:
-    """A block of bootstrap fits, with and without an intercept."""
+    """A block of bootstrap fits and one of terms left out, with and without an intercept."""
+    compile_now(PATHS)
     for intercept in (False, True):
         X, y = heavy_tailed_regression(300, 3)
         fitted = solve(regression(X, y, intercept=intercept))
         Replicates(fitted, 1e-6).solve(counts(0, 0, len(y)))
+        RowRefits(fitted, 1e-6).margins(np.arange(8))
 
 
 JOBS: dict[str, Callable[[], None]] = {

@@ -98,17 +98,18 @@ def may_be_together(problem: Problem) -> bool:
 
 
 Result = TypeVar("Result")
+Results = TypeVar("Results", list[Any], Array)
 
 
 def in_order(
-    problem: Problem, count: int, one: Callable[[int], Result],
-    block: Callable[[int], list[Result]] | None, n_jobs: int, first: int = 0,
-) -> Iterator[Result]:
-    """The results of `count` refits from the `first` on in their order, as they are finished.
+    problem: Problem, count: int, one: Callable[[int], Results],
+    block: Callable[[int], Results] | None, n_jobs: int, first: int = 0, size: int = BLOCK,
+) -> Iterator[Results]:
+    """The results of `count` refits from the `first` on in their order, some at a time.
 
-    ``one(k)`` makes number k; ``block(k)``, k a multiple of `BLOCK`, makes k and those after it and
-    is preferred where `problem` can be refitted so and its loops are compiled, or due to be. The
-    first refit then tells what the others would cost one by one.
+    ``one(k)`` makes a sequence of number k alone; ``block(k)``, k a multiple of `size`, one of k
+    and those after it, and is preferred where `problem` can be refitted so and its loops are
+    compiled, or due to be. The first refit then tells what the others would cost one by one.
     """
     if block is not None and first < count and may_be_together(problem):
         if not together(problem):
@@ -117,9 +118,9 @@ def in_order(
             first += 1
             yield result
         if together(problem):
-            begun = first % BLOCK
-            for results in mapped(block, range(first - begun, count, BLOCK), n_jobs):
-                yield from results[begun:]
+            begun = first % size
+            for results in mapped(block, range(first - begun, count, size), n_jobs):
+                yield results[begun:] if begun else results
                 begun = 0
             return
     with TOGETHER.rent():
@@ -587,7 +588,11 @@ def _fits(
             for k in range(min(B - start, BLOCK))
         ]
 
-    yield from in_order(problem, B, lambda k: _fit(solution, seed, k, tol), block, n_jobs, first)
+    def alone(k: int) -> list[tuple[Array, bool]]:
+        return [_fit(solution, seed, k, tol)]
+
+    for some in in_order(problem, B, alone, block, n_jobs, first):
+        yield from some
 
 
 def _fit(solution: Solution, seed: int, k: int, tol: float) -> tuple[Array, bool]:

@@ -23,17 +23,16 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.extensions import or_cvxpy
 from cvxscreen._support.limits import Limits, Progress
-from cvxscreen._support.rounding import gamma, up
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import check_request, flag, positive, whole
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.bounds.data_changes import left_out_margins, takes_left_out
 from cvxscreen.bounds.regions.margins import outward
-from cvxscreen.certificates.many import LeftOut
-from cvxscreen.data_changes.bootstrap import BLOCK, Replicates, in_order, mapped
+from cvxscreen.data_changes.bootstrap import in_order, mapped
 from cvxscreen.data_changes.kernel_refits import KernelRefits, suits
 from cvxscreen.data_changes.reweight import accepted, is_classification, weighted
 from cvxscreen.data_changes.reweight import refit as refit_from
+from cvxscreen.data_changes.row_refits import RowRefits
 from cvxscreen.plots.records import left_out
 from cvxscreen.solvers.solution import Solution
 
@@ -294,10 +293,11 @@ def terms_left_out(
                 for gap in (tol, FINER * tol):
                     if limits.spent():
                         break
-                    for index, *found in _refits(solution, waiting, gap, mode, n_jobs):
-                        low[index], high[index], value[index] = _counted(origin, index, *found)
-                        if not refitted[index]:
-                            bar.step()
+                    for found in _refits(solution, waiting, gap, mode, n_jobs):
+                        index = found[:, 0].astype(np.intp)
+                        ends = _counted(origin, index, *found[:, 1:].T)
+                        low[index], high[index], value[index] = ends
+                        bar.step(count=int((~refitted[index]).sum()))
                         refitted[index] = True
                         if limits.spent():
                             break
@@ -335,63 +335,47 @@ def _at_the_optimum(solution: Solution) -> tuple[Array, Array]:
     return midpoint_ball(solution.problem, solution.point()).intervals()
 
 
-Refit = tuple[int, float, float, float]
-"""Position of a term, and the interval and the value of its left-out margin."""
+PROGRAMS, PATHS = 32, 256
+"""Refits that are made together: of a kernel each looks at the terms of all of a block; of rows it
+is what a block costs beside its refits that is shared."""
 
 
 def _refits(
     solution: Solution, terms: NDArray[np.intp], tol: float, mode: str, n_jobs: int
-) -> Iterator[Refit]:
-    """The refits without each of `terms`, as they are finished.
+) -> Iterator[Array]:
+    """The refits without each of `terms`, as they are finished, some at a time.
 
-    In a block the optimum without a term is within ``sqrt(2 gap)`` of the answer, in the norm of M,
-    and an intercept within what the certificate says. Terms that move the optimum about as far are
-    taken together: all of a block look at the terms that any of its answers may have moved.
+    Arrays of shape (K, 4): the position of a term, the interval of its left-out margin, its value.
+    Terms that move the optimum about as far are taken together: all of a block look at the terms
+    that any of its answers may have moved.
     """
     problem, gap = solution.problem, min(tol, BALL)
-    solver = cache(lambda: Replicates(solution, gap))
-    kernel = cache(lambda: KernelRefits(solution, gap))
+    kernel = suits(problem)
+    size = PROGRAMS if kernel else PATHS
+    solver = cache(lambda: KernelRefits(solution, gap) if kernel else RowRefits(solution, gap))
     terms = terms[np.argsort((np.abs(solution.theta) * problem.norms)[terms], kind="stable")]
-    n_i = problem.norms * (1.0 + gamma(problem.d + 8))
-    free = problem.quadratic.free.any()
 
-    def one(k: int) -> Refit:
-        return _refitted(solution, int(terms[k]), tol, mode)
+    def one(k: int) -> Array:
+        return np.array([_refitted(solution, int(terms[k]), tol, mode)])
 
-    def block(start: int) -> list[Refit]:
-        index = terms[start:start + BLOCK]
-        shift = np.zeros(len(index))
-        X, gap, ok = solver().solve(LeftOut(index, problem.n), shift if free else None)
-        margins = np.einsum("kj,kj->k", problem.design.dense(index), X)
-        rounding = up(1.0) * gamma(problem.d + 8) * np.linalg.norm(X, axis=1)
-        reach = n_i[index] * np.sqrt(2.0 * up(1.0) * gap) * up(1.0, 16)
-        if free:
-            reach = reach + up(1.0) * np.abs(problem.free_columns[index, 0]) * shift
-        low, high = outward(margins, reach + rounding * problem.sizes[index])
-        return [
-            (int(i), float(low[k]), float(high[k]), float(margins[k]))
-            if ok[k] and np.isfinite(reach[k]) else one(start + k)
-            for k, i in enumerate(index)
-        ]
-
-    def kernel_block(start: int) -> list[Refit]:
-        index = terms[start:start + BLOCK]
-        margins, error, ok = kernel().margins(index)
-        low, high = outward(margins, error)
-        return [
-            (int(i), float(low[k]), float(high[k]), float(margins[k])) if ok[k] else one(start + k)
-            for k, i in enumerate(index)
-        ]
+    def block(start: int) -> Array:
+        index = terms[start:start + size]
+        margins, error, ok = solver().margins(index)
+        found = np.column_stack((index.astype(float), *outward(margins, error), margins))
+        for k in np.flatnonzero(~ok):
+            found[k] = one(start + int(k))
+        return found
 
     blocks = mode == "certified" and problem.side is None and problem.penalty is None
-    if blocks and suits(problem):
-        for found in mapped(kernel_block, range(0, len(terms), BLOCK), n_jobs):
-            yield from found
+    if blocks and kernel:
+        yield from mapped(block, range(0, len(terms), size), n_jobs)
         return
-    yield from in_order(problem, len(terms), one, block if blocks else None, n_jobs)
+    yield from in_order(problem, len(terms), one, block if blocks else None, n_jobs, size=size)
 
 
-def _refitted(solution: Solution, i: int, tol: float, mode: str) -> Refit:
+def _refitted(
+    solution: Solution, i: int, tol: float, mode: str
+) -> tuple[int, float, float, float]:
     """Interval and value of the margin of term `i` at the optimum without it, solved for.
 
     The term stays as a row without a loss, so that its margin is bounded with the others.

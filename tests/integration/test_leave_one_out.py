@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 import cvxscreen
 from cvxscreen import InvalidInput, leave_one_out, regression, solve, svm
-from cvxscreen.data_changes import kernel_refits
+from cvxscreen.data_changes import kernel_refits, row_refits
 from cvxscreen.data_changes import leave_one_out as leave_one_out_module
 from cvxscreen.datasets import two_gaussians
 
@@ -75,6 +75,93 @@ def test_refits_of_a_kernel_in_blocks_are_those_made_alone(
         assert margins[k] - error[k] <= alone[2]
         assert alone[1] <= margins[k] + error[k]
         assert margins[k] == pytest.approx(alone[3], abs=1e-4)
+
+
+def of_rows() -> dict[str, cvxscreen.Problem]:
+    weight = np.linspace(0.5, 2.0, 60)
+    return problems() | {
+        "smoothed hinge": svm(X, y, loss="smoothed_hinge", intercept=True),
+        "squared hinge": svm(X, y, loss="squared_hinge", sample_weight=weight),
+        "epsilon": regression(X, T, loss="epsilon", epsilon=0.3, intercept=True),
+        "smoothed epsilon": regression(X, T, loss="smoothed_epsilon", epsilon=0.3, gamma=0.4),
+        "huber, intercept": regression(X, T, loss="huber", delta=0.5, intercept=True),
+        "badly scaled": svm((1e3 * X).astype(np.float32), y, C=1e-5),
+    }
+
+
+ROWS = sorted(set(of_rows()) - {"kernel", "elastic net", "csr"})
+
+
+@pytest.fixture
+def paths_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refits of rows by their paths, which nothing else helps."""
+    monkeypatch.setattr(row_refits.PATHS, "spent", row_refits.PATHS.price)
+    monkeypatch.setattr(row_refits.RowRefits, "_replicates", nothing)
+
+
+def nothing(self, left_out, rows, X, shift):
+    """Answers that nobody certifies."""
+    return X, np.full(len(X), np.inf), np.zeros(len(X), dtype=bool)
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("tol", [1e-9, 1e-3])
+def test_the_path_of_a_slope_ends_at_the_optimum_without_it(
+    name: str, tol: float, paths_alone: None
+) -> None:
+    """Whatever the loss, and where the solution is not yet on the pieces of the optimum."""
+    problem = of_rows()[name]
+    solution = solve(problem, tol=tol)
+    margins, error, ok = row_refits.RowRefits(solution, 1e-9).margins(np.arange(60))
+    assert ok.all()
+    assert error.max() < 1e-3 * (1.0 + np.abs(margins).max())
+    for i in range(0, 60, 7):
+        _, low, high, value = leave_one_out_module._refitted(solution, i, 1e-11, "certified")
+        assert margins[i] - error[i] <= high
+        assert low <= margins[i] + error[i]
+        assert margins[i] == pytest.approx(value, abs=1e-4 * (1.0 + abs(value)))
+
+
+def test_paths_that_are_cut_short_are_not_taken_for_optima(
+    monkeypatch: pytest.MonkeyPatch, paths_alone: None
+) -> None:
+    solution = solve(of_rows()["absolute"], tol=1e-9)
+    whole = row_refits.RowRefits(solution, 1e-9).margins(np.arange(60))
+    inverse = row_refits.optimum(solution)
+    assert inverse is not None
+    wrong = inverse._replace(inverse=1.5 * inverse.inverse)
+    monkeypatch.setattr(row_refits, "optimum", lambda solution: wrong)
+    margins, error, ok = row_refits.RowRefits(solution, 1e-9).margins(np.arange(60))
+    assert whole[2].all()
+    assert not ok.all()
+    assert (np.abs(margins - whole[0]) <= error + whole[1]).all()
+
+
+def test_rows_that_are_there_twice_are_refitted_all_the_same() -> None:
+    """Terms at a kink that depend on each other have no path; the refits are certified anyway."""
+    tied = regression(np.repeat(X[:15], 4, axis=0), np.round(2.0 * T), C=0.5)
+    found = leave_one_out(solve(tied, tol=1e-9), accuracy=1e-3)
+    assert found.decided.all()
+
+
+def test_the_reach_of_a_refit_of_rows_is_attained(
+    monkeypatch: pytest.MonkeyPatch, paths_alone: None
+) -> None:
+    """Where all slopes stay at an end the optimum moves by just what the certificate allows."""
+    problem = svm(X, y, C=1e-4)
+
+    def stays(near, room, rows, own, slopes, points, thetas):
+        points[:], thetas[:] = near.x, near.theta
+        thetas[np.flatnonzero(own >= 0), own[own >= 0]] = 0.0
+
+    solution, index = solve(problem, tol=1e-12), np.arange(0, 60, 9)
+    true = row_refits.RowRefits(solution, 1e-9).margins(index)[0]
+    monkeypatch.setattr(row_refits, "follow", stays)
+    margins, error, ok = row_refits.RowRefits(solution, 0.5).margins(index)
+    assert ok.all()
+    away = np.abs(margins - true)
+    assert (away <= error).all()
+    assert (away > 0.99 * error).all()
 
 
 def test_kernels_with_an_intercept_and_shared_points_are_refitted_alone() -> None:

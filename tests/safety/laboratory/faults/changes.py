@@ -36,6 +36,8 @@ KERNEL = f"{CERTIFIED}::test_without_a_term_of_a_kernel_it_is_that_of_the_weight
 ATTAINED_BY_TWO = f"{CERTIFIED}::test_the_reach_without_a_term_of_a_kernel_is_attained"
 REFUSED = f"{CERTIFIED}::test_bad_answers_without_a_term_of_a_kernel_are_refused"
 kernels = of("certificates/many.py", KERNEL)
+paths = of("data_changes/row_refits.py", "integration/test_leave_one_out.py"
+           "::test_the_reach_of_a_refit_of_rows_is_attained")
 ROWS = "cvxpy_plugin/test_rows_left_out.py::test_every_row_is_what_a_refit_of_the_problem"
 rows = of("cvxpy_plugin/rows_left_out.py", f"{ROWS}_without_it_says")
 
@@ -171,20 +173,23 @@ FAULTS = (
              "gap = fy * (1 + problem.n * EPS) + 0.5 * distance**2",
              "gap = 0.5 * distance**2",
              "an answer far from optimal is certified"),
-    together("intercepts within 0.99 of their shift", SHRUNK, "up = np.abs(a), 1.0 + 64.0 * EPS",
-             "up = np.abs(a), 0.99", "left-out classes beside an intercept are decided wrongly",
+    together("intercepts within 0.99 of their shift", SHRUNK, "up = 1.0 + 64.0 * EPS\n    for k",
+             "up = 0.99\n    for k", "left-out classes beside an intercept are decided wrongly",
              SHIFTED),
     together("an intercept's shift without the step away from the kink", DROPPED,
              "loose[k] + step * (off + distance", "loose[k] + step * (distance",
              "left-out classes beside an intercept are decided wrongly", SHIFTED),
     together("an intercept's shift from either side taken for both", STRICT,
-             "here = (sign * a > 0.0) == (way == 0)", "here = (sign * a > 0.0) | (way >= 0)",
+             "falls = min(falls, bound)", "rises = falls = min(falls, bound)",
              "an intercept that nothing bounds is bounded",
              f"{CERTIFIED}::test_no_shift_is_proven_where_no_term_can_balance"),
     together("a left-out term that still pulls", DROPPED,
              "self.total[:-3] - self.pulls[W.index]", "self.total[:-3] - 0.0 * self.pulls[W.index]",
              "refits without a term are those with it",
              f"{CERTIFIED}::test_a_left_out_term_is_a_weight_of_zero"),
+    paths("refits of rows within 0.99 of their reach", SHRUNK,
+          "error = n_i * np.sqrt(", "error = 0.99 * n_i * np.sqrt(",
+          "left-out classes are decided wrongly by a refit"),
     kernels("a kernel's refits within 0.99 of their reach", SHRUNK,
             "away = self.problem.norms[index] * np.sqrt(gap)",
             "away = 0.99 * self.problem.norms[index] * np.sqrt(gap)",
