@@ -933,10 +933,12 @@ def moved_cost(
 
 
 def bounding_box(problem: Problem) -> tuple[Array, Array]:
-    """Bounds of every feasible x, from linear constraints, shape (d,) each; infinite if unknown.
+    """Bounds of every feasible x, from its constraints, shape (d,) each; infinite if unknown.
 
     Each row ``lo <= <g, x> <= hi`` bounds a coordinate once it is known what the others do to it;
-    a few rounds of that find boxes, simplices, and what follows from these. Ends are moved outward.
+    a few rounds of that find boxes, simplices, balls, and what follows from these. Two rows
+    ``u >= w`` and ``u >= -w`` say that u is not negative, which is how balls of the L1 norm begin;
+    a second-order cone has two such rows for each entry of its tail. Ends are moved outward.
     """
     d = problem.d
     low, high = np.full(d, -np.inf), np.full(d, np.inf)
@@ -944,10 +946,16 @@ def bounding_box(problem: Problem) -> tuple[Array, Array]:
     if problem.side is not None:
         offset = problem.side.offset
         for kind, _, rows in problem.side.blocks():
-            if kind in ("zero", "nonneg") and (rows.stop - rows.start) * d <= _DENSE_ROWS:
-                matrix = problem.side.matrix[rows].toarray()
-                top = -offset[rows] if kind == "zero" else np.full(len(matrix), np.inf)
-                parts.append((matrix, -offset[rows], top))
+            if kind == "psd" or 2 * (rows.stop - rows.start) * d > _DENSE_ROWS:
+                continue
+            matrix, least = problem.side.matrix[rows].toarray(), -offset[rows]
+            if kind == "soc":
+                matrix = np.vstack([matrix[0] - matrix[1:], matrix[0] + matrix[1:]])
+                least = np.concatenate([least[0] - least[1:], least[0] + least[1:]])
+                least = least - 2.0 * EPS * np.abs(least)
+            top = least if kind == "zero" else np.full(len(matrix), np.inf)
+            parts.append((matrix, least, top))
+            parts.append(_opposite_rows(matrix, least))
     hard = np.flatnonzero(hard_rows(problem.losses))
     if 0 < len(hard) * d <= _DENSE_ROWS:
         f = problem.losses.take(hard)
@@ -961,6 +969,33 @@ def bounding_box(problem: Problem) -> tuple[Array, Array]:
         if np.array_equal(before[0], low) and np.array_equal(before[1], high):
             break
     return low, high
+
+
+def _opposite_rows(rows: Array, end: Array) -> tuple[Array, Array, Array]:
+    """What pairs of rows with the same two coordinates say of one: as rows, their lower ends, inf.
+
+    Of ``a u + b w >= e`` and ``a' u - b' w >= e'``, b and b' positive, the sum without w.
+    """
+    rows, end = rows[(rows != 0).sum(axis=1) == 2], end[(rows != 0).sum(axis=1) == 2]
+    at = np.argsort(rows == 0, axis=1, kind="stable")[:, :2]
+    order = np.lexsort((at[:, 1], at[:, 0]))
+    rows, end, at = rows[order], end[order], at[order]
+    pairs = np.flatnonzero((at[1:] == at[:-1]).all(axis=1))
+    made, ends = [np.zeros((0, rows.shape[1]))], [np.zeros(0)]
+    for gone, left in ((0, 1), (1, 0)):
+        first, second = (rows[k, at[k, gone]] for k in (pairs, pairs + 1))
+        sizes = np.abs(second), np.abs(first)
+        kept = [s * rows[k, at[k, left]] for s, k in zip(sizes, (pairs, pairs + 1), strict=True)]
+        least = [s * end[k] for s, k in zip(sizes, (pairs, pairs + 1), strict=True)]
+        total = kept[0] + kept[1]
+        use = (first * second < 0) & (np.abs(total) >= 0.3 * (np.abs(kept[0]) + np.abs(kept[1])))
+        fresh = np.zeros((len(pairs), rows.shape[1]))
+        fresh[np.arange(len(pairs)), at[pairs, left]] = total
+        made.append(fresh[use])
+        rounding = 16.0 * EPS * (np.abs(least[0]) + np.abs(least[1]))
+        ends.append((least[0] + least[1] - rounding)[use])
+    found = np.vstack(made)
+    return found, np.concatenate(ends), np.full(len(found), np.inf)
 
 
 _DENSE_ROWS, _BOX_ROUNDS = 20_000_000, 4

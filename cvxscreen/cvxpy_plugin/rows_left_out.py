@@ -277,7 +277,7 @@ def _origins(recognition: Recognition) -> _Origins:
             origins.place(step.terms, step.group, step.paying, groups[step.group].sign)
         elif isinstance(step, PiecewiseLinear | PiecewiseQuadratic):
             row, known = _only_data_rows(step.pieces, row_constraint)
-            for terms in (step.terms,) if isinstance(step, PiecewiseLinear) else step.terms:
+            for terms in step.terms:
                 good = known & (terms >= 0)
                 cone = row_constraint[row[good]]
                 origins.place(terms[good], len(groups) + cone, row[good] - starts[cone], -1.0)

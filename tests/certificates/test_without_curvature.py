@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -192,6 +193,54 @@ def test_terms_that_are_constraints_bound_coordinates_too() -> None:
     np.testing.assert_allclose([low, high], [[0.0, -1.0], [3.0, 4.0]], atol=1e-12)
     assert (low <= [0.0, -1.0]).all()
     assert (high >= [3.0, 4.0]).all()
+
+
+def boxed(side: SideConstraints, d: int) -> tuple[Any, Any]:
+    problem = Problem(
+        Rows(np.zeros((1, d))), Losses([0.0], 0.0, 0.0, [0.0], [1.0]), Quadratic(np.zeros(d)),
+        np.ones(d), side=side,
+    )
+    return module.bounding_box(problem)
+
+
+def test_a_ball_of_the_l1_norm_bounds_every_coordinate_and_its_helpers() -> None:
+    """``s u >= w`` and ``u >= -s w``, whose sum has no w, and ``sum u <= 3``."""
+    one, s = np.eye(3), np.array([2.0, 0.3, 1.0])
+    rows = np.block([[-one, np.diag(s)], [np.diag(s), one], [np.zeros(3), -np.ones(3)]])
+    order = np.random.default_rng(0).permutation(7)
+    offset = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 3.0])
+    low, high = boxed(SideConstraints(rows[order], offset[order], (("nonneg", 7),)), 6)
+    least = np.r_[np.full(3, -np.inf), np.zeros(3)]
+    least[:3] = -3.0 / s
+    np.testing.assert_allclose(low, least, atol=1e-12)
+    np.testing.assert_allclose(high, np.r_[3.0 * s, np.full(3, 3.0)], rtol=1e-12)
+    assert (low <= least).all()
+    assert (high >= np.r_[3.0 * s, np.full(3, 3.0)]).all()
+
+
+@pytest.mark.parametrize(("second", "low", "high"), [
+    ([1.0, 1.0], [-np.inf, -1.0], [np.inf, np.inf]),
+    ([-1.0, 1.0], [-np.inf, -np.inf], [np.inf, np.inf]),  # not opposite
+    ([1.0, -1.0], [-np.inf, -np.inf], [np.inf, np.inf]),  # the sum is 0
+    ([1.0, -2.0], [-np.inf, -np.inf], [3.0, 2.0]),
+])
+def test_pairs_of_rows_say_what_their_sum_says(
+    second: list[float], low: list[float], high: list[float]
+) -> None:
+    """``u >= w - 1`` and a second row, whose right side is -1 too."""
+    rows = np.array([[-1.0, 1.0], second, [0.0, 0.0]])
+    found = boxed(SideConstraints(rows, np.ones(3), (("nonneg", 3),)), 2)
+    np.testing.assert_allclose(found, [low, high], rtol=1e-12)
+
+
+def test_a_second_order_cone_bounds_its_tail() -> None:
+    rows = np.vstack([np.zeros(3), [[2.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, 0.0]]])
+    side = SideConstraints(rows, np.array([5.0, 1.0, 2.0, 0.5]), (("soc", 4),))
+    low, high = boxed(side, 3)
+    np.testing.assert_allclose(low, [-3.0, -3.0, -np.inf], rtol=1e-12)
+    np.testing.assert_allclose(high, [2.0, 7.0, np.inf], rtol=1e-12)
+    assert (low <= [-3.0, -3.0, -np.inf]).all()
+    assert (high >= [2.0, 7.0, np.inf]).all()
 
 
 def test_without_any_bound_the_statement_says_how_far_it_reaches() -> None:

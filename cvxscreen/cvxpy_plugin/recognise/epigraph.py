@@ -30,7 +30,7 @@ from cvxscreen.cvxpy_plugin.recognise.draft import (
     count_columns,
 )
 from cvxscreen.cvxpy_plugin.recognise.loss_atoms import Slack, SplitSlack, envelope
-from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, diagonal
+from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, diagonal, rows_of, some_entries
 from cvxscreen.cvxpy_plugin.recognise.max_affine import keep_maximum
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 
@@ -39,8 +39,8 @@ Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 
-MOST_PIECES = 1000
-"""A maximum of more pieces is not looked at, where maxima of any data are."""
+MOST_LINES, MOST_PIECES = 12, 1000
+"""A maximum of more pieces is not looked at; the second where maxima of any data are."""
 
 PARALLEL_SEED = 20130617
 """Of the random points that tell parallel rows apart."""
@@ -146,7 +146,7 @@ def _owners(draft: Draft, tally: ColumnCounts, inside: Any) -> Index:
     """Columns that own their rows; see the module's docstring."""
     able = ~draft.eliminated & ~tally.data & (tally.zero == 0) & (tally.cone == 0) & ~tally.crossed
     able &= tally.arguments == 0
-    most = MOST_PIECES if draft.composite else FEW_ROWS
+    most = MOST_PIECES if draft.composite else MOST_LINES
     able &= (tally.negative == 0) & (tally.positive >= 1) & (tally.positive <= most)
     able &= (draft.linear >= 0) & (tally.square >= 0)
     paying = (draft.linear > 0) | (tally.square > 0)
@@ -349,10 +349,12 @@ def _pattern(rows: Index, inside: Any, columns: Index) -> Any:
 #
 # - one piece: a linear term;
 # - two pieces: a hinge, an absolute value or a pinball loss around their crossing;
-# - three pieces: the same with a dead zone between the two crossings.
+# - three pieces: the same with a dead zone between the two crossings;
+# - more: the inner ones so, and for every two kinks further out a loss with a dead zone between.
 #
-# Two pieces that are not parallel give a hinge on their difference. What slope zero cannot
-# represent goes to the linear part of the objective.
+# Two pieces that are not parallel give a hinge on their difference, and so do each of two that are
+# never both above a third one where bounds of columns hold (``max(e - s, -e - s, 0)`` with
+# ``s >= 0``). What slope zero cannot represent goes to the linear part of the objective.
 
 
 def fold_linear(draft: Draft, group: EpigraphGroup) -> Index:
@@ -372,10 +374,9 @@ def _parallel(draft: Draft, group: EpigraphGroup, ratio: Array, reference: Index
     slopes, heights = -ratio, -shift
     active = envelope(slopes, heights)
     done = []
-    for count in (1, 2, 3):
-        index = np.flatnonzero(active.sum(axis=1) == count)
-        if not len(index):
-            continue
+    counts = active.sum(axis=1)
+    for count in np.unique(counts[counts > 0]):
+        index = np.flatnonzero(counts == count)
         key = np.where(active[index], slopes[index], np.inf)
         order = np.argsort(key, axis=1, kind="stable")[:, :count]
         part = group.take(index)
@@ -388,11 +389,6 @@ def _parallel(draft: Draft, group: EpigraphGroup, ratio: Array, reference: Index
             reference[index],
         )
         done.append(part.columns)
-    more = active.sum(axis=1) > 3
-    if more.any() and draft.composite:
-        done.append(_difference(draft, group.take(more)))
-    elif more.any():
-        draft.notes.append("a maximum of more than three pieces is not a loss of the table")
     return np.concatenate([np.zeros(0, dtype=np.intp), *done])
 
 
@@ -404,28 +400,39 @@ def _lines(
     heights: Array,
     reference: Index,
 ) -> None:
-    """Fold columns with one, two or three active lines ``slope u + height``."""
+    """Fold columns with the active lines ``slope u + height``, slopes increasing.
+
+    Kinks pair up from outside, each pair around a stretch in which the one in the middle lies.
+    """
     cost, count = group.cost, slopes.shape[1]
     weights = argument(group, reference)
-    terms = np.full(len(cost), -1, dtype=np.intp)
-    if count == 1:
-        base, level = slopes[:, 0], heights[:, 0]
-    elif count == 2:
-        kink = (heights[:, 0] - heights[:, 1]) / (slopes[:, 1] - slopes[:, 0])
-        base = np.clip(0.0, slopes[:, 0], slopes[:, 1])
-        level = slopes[:, 0] * kink + heights[:, 0] - base * kink
-        low, high = cost * (slopes[:, 0] - base), cost * (slopes[:, 1] - base)
-        terms = _add_costly(draft, cost, weights, kink, 0.0 * kink, low, high)
-    else:
-        base, level = slopes[:, 1], heights[:, 1]
-        left = (heights[:, 0] - heights[:, 1]) / (slopes[:, 1] - slopes[:, 0])
-        right = (heights[:, 1] - heights[:, 2]) / (slopes[:, 2] - slopes[:, 1])
-        low, high = cost * (slopes[:, 0] - base), cost * (slopes[:, 2] - base)
-        terms = _add_costly(draft, cost, weights, (left + right) / 2, (right - left) / 2, low, high)
+    with np.errstate(invalid="ignore"):
+        kinks = (heights[:, :-1] - heights[:, 1:]) / np.diff(slopes, axis=1)
+    middle = (count - 1) // 2
+    base, level = slopes[:, middle], heights[:, middle]
+    terms: list[Index] = []
+    if count % 2 == 0:
+        kink, low, high = kinks[:, middle], slopes[:, middle], slopes[:, middle + 1]
+        base = np.clip(0.0, low, high)
+        level = low * kink + level - base * kink
+        sides = cost * (low - base), cost * (high - base)
+        terms.append(_add_costly(draft, cost, weights, kink, 0.0 * kink, *sides))
+    for left in range((count - 1) // 2):
+        right = count - 2 - left
+        low, high = kinks[:, left], kinks[:, right]
+        sides = (
+            cost * (slopes[:, left] - slopes[:, left + 1]),
+            cost * (slopes[:, right + 1] - slopes[:, right]),
+        )
+        terms.append(
+            _add_costly(draft, cost, weights, (low + high) / 2, (high - low) / 2, *sides)
+        )
     draft.loss_slope += weights.T @ (cost * base)
     draft.constant += float(cost @ level)
     draft.steps.append(
-        PiecewiseLinear(group.columns, group.needs, cost, group.pieces, order, slopes, base, terms)
+        PiecewiseLinear(
+            group.columns, group.needs, cost, group.pieces, order, slopes, base, tuple(terms)
+        )
     )
 
 
@@ -444,6 +451,11 @@ def _add_costly(
 
 def _difference(draft: Draft, group: EpigraphGroup) -> Index:
     """Two pieces with different data: ``c p_1 + c max(0, p_2 - p_1)``."""
+    if len(group.pieces) == 3:
+        apart = _one_above_at_most(draft, group)
+        if len(apart):
+            rest = group.take(~np.isin(group.columns, apart))
+            return np.concatenate([apart, _difference(draft, rest)])
     if len(group.pieces) > 2 and draft.composite:
         return keep_maximum(draft, group.columns, group.needs, group.cost, group.pieces)
     if len(group.pieces) != 2 or not len(group.columns):
@@ -463,10 +475,136 @@ def _difference(draft: Draft, group: EpigraphGroup) -> Index:
         np.tile([1, 0], (g, 1)),
         np.tile([-1.0, 0.0], (g, 1)),
         np.zeros(g),
-        terms,
+        (terms,),
     )
     draft.steps.append(step)
     return group.columns
+
+
+def _one_above_at_most(draft: Draft, group: EpigraphGroup) -> Index:
+    """Three pieces of which two are never both above the third one p: two hinges, and ``c p``.
+
+    That is so where ``2 p - p_1 - p_2`` is not negative, all data cancel in it but some single
+    columns, and bounds of these say so. Returns the columns that were folded.
+    """
+    standard, done = draft.standard, []
+    lower, upper, bounds = _column_bounds(draft)
+    points = np.random.default_rng(PARALLEL_SEED).standard_normal((standard.size, 3))
+    for base in (2, 1, 0):
+        first, second = (k for k in range(3) if k != base)
+        images = group.fingerprints
+        above = images[:, first] + images[:, second] - 2.0 * images[:, base]
+        level = group.offsets[:, first] + group.offsets[:, second] - 2.0 * group.offsets[:, base]
+        weights = group.pieces[first] + group.pieces[second] - 2.0 * group.pieces[base]
+        inside = sp.csr_array(weights @ standard.rows.sparse)
+        size = np.abs(images).max(axis=(1, 2))
+        inside = some_entries(inside, np.abs(inside.data) > CLOSE * size[rows_of(inside)])
+        ends = np.where(inside.data > 0, lower[inside.indices], upper[inside.indices])
+        least = level + np.bincount(rows_of(inside), inside.data * ends, len(level))
+        rounding = CLOSE * np.abs(group.offsets).max(axis=1)
+        fits = np.abs(above - inside @ points).max(axis=1) <= CLOSE * size
+        fits &= (least >= -rounding) & ~draft.eliminated[inside.indices].any()
+        if fits.any():
+            part, place = group.take(fits), inside[np.flatnonzero(fits)]
+            pieces = tuple(part.pieces[k] for k in (base, first, second))
+            terms = tuple(draft.terms.add(p - pieces[0], b=0.0, lo=-part.cost) for p in pieces[1:])
+            draft.loss_slope -= pieces[0].T @ part.cost
+            used = np.unique(place.indices)
+            draft.steps.append(
+                OneAboveAtMost(
+                    part.columns, part.needs, part.cost, pieces, terms, place, used,
+                    lower[used], upper[used], bounds,
+                )
+            )
+            done.append(part.columns)
+            group = group.take(~fits)
+    return np.concatenate([np.zeros(0, dtype=np.intp), *done])
+
+
+def _column_bounds(draft: Draft) -> tuple[Array, Array, Any]:
+    """Lower and upper bounds of single columns, shape (N,), and their rows, shape (2 N, m).
+
+    The rows are scaled to coefficients 1 and -1, lower bounds first; without entries where there is
+    no bound.
+    """
+    rows, size = draft.standard.rows, draft.standard.size
+    inside = sp.csr_array(draft.inequalities @ rows.sparse)
+    inside.eliminate_zeros()
+    dense = np.asarray(abs(draft.inequalities) @ rows.dense_rows()) > 0
+    single = np.flatnonzero((np.diff(inside.indptr) == 1) & ~dense)
+    column, factor = inside.indices[inside.indptr[single]], inside.data[inside.indptr[single]]
+    ends = -np.asarray(draft.inequalities @ rows.offset)[single] / factor
+    place = np.where(factor > 0, column, size + column)
+    order = np.lexsort((np.where(factor > 0, -ends, ends), place))  # the tightest first
+    place, best = np.unique(place[order], return_index=True)
+    best = order[best]
+    found = np.concatenate([np.full(size, -np.inf), np.full(size, np.inf)])
+    found[place] = ends[best]
+    scaled = diagonal(1.0 / np.abs(factor[best])) @ draft.inequalities[single[best]]
+    lift = sp.csr_array(
+        (np.ones(len(place)), (place, np.arange(len(place)))), shape=(2 * size, len(place))
+    )
+    return found[:size], found[size:], sp.csr_array(lift @ scaled)
+
+
+@dataclass(frozen=True, eq=False)
+class OneAboveAtMost:
+    """``t = max(p, p_1, p_2)`` where bounds of columns keep ``p_1 + p_2 <= 2 p``; see `Step`.
+
+    Attributes
+    ----------
+    columns : array of int, shape (g,)
+    needs : CSR array, shape (g, N)
+    cost : array, shape (g,)
+    pieces : tuple of CSR array, each of shape (g, m)
+        Of p, p_1 and p_2.
+    terms : tuple of array of int, each of shape (g,)
+        Positions of the hinges of p_1 and p_2 above p.
+    apart : CSR array, shape (g, N)
+        ``2 p - p_1 - p_2``, constants aside.
+    bounded : array of int, shape (k,)
+        The columns that occur in it.
+    lower, upper : array, shape (k,)
+        Their bounds.
+    bounds : CSR array, shape (2 N, m)
+        The rows of the bounds; see `_column_bounds`.
+    """
+
+    columns: Index
+    needs: Any
+    cost: Array
+    pieces: tuple[Any, ...]
+    terms: tuple[Index, ...]
+    apart: Any
+    bounded: Index
+    lower: Array
+    upper: Array
+    bounds: Any
+
+    def primal(self, values: Array) -> Array:
+        """See `Step.primal`."""
+        return np.max([-(piece @ values) for piece in self.pieces], axis=0)
+
+    def dual(self, standard: Standard, duals: Duals) -> None:
+        """See `Step.dual`: where both hinges pull by more than the cost, bounds take the rest."""
+        first, second = (-duals.theta[index] for index in self.terms)
+        over = 0.5 * np.maximum(first + second - self.cost, 0.0)
+        first, second = first - over, second - over
+        shares = (self.cost - first - second, first, second)
+        for piece, share in zip(self.pieces, shares, strict=True):
+            duals.rows += piece.T @ share
+        pull = [side.T @ over for side in (self.apart.maximum(0.0), (-self.apart).maximum(0.0))]
+        duals.rows += self.bounds.T @ np.concatenate(pull)
+
+    def within(self, core: Index, x: Array) -> Array:
+        """The values `x` of the columns `core`, those that are bounded within their bounds."""
+        out, place = x.copy(), np.searchsorted(self.bounded, core)
+        for at, k in enumerate(place):
+            if k < len(self.bounded) and self.bounded[k] == core[at]:
+                low, high = self.lower[k], self.upper[k]
+                near = low + abs(x[at] - low) if np.isfinite(low) else high - abs(high - x[at])
+                out[at] = np.clip(near, low, high)
+        return out
 
 
 def argument(group: EpigraphGroup, reference: Index) -> Any:
@@ -570,7 +708,7 @@ class PiecewiseLinear:
         Their slopes in the argument.
     base : array, shape (g,)
         The slope that went to the linear part.
-    terms : array of int, shape (g,)
+    terms : tuple of array of int, each of shape (g,)
         Positions of the loss terms; -1 where there is none.
     """
 
@@ -581,7 +719,7 @@ class PiecewiseLinear:
     order: Index
     slopes: Array
     base: Array
-    terms: Index
+    terms: tuple[Index, ...]
 
     def primal(self, values: Array) -> Array:
         """See `Step.primal`."""
@@ -594,11 +732,11 @@ class PiecewiseLinear:
         if a == 1:
             out[:, 0] = self.cost
             return out
-        slope = np.where(self.terms >= 0, theta[self.terms], 0.0) + self.cost * self.base
+        slope = self.cost * self.base
+        for index in self.terms:
+            slope = slope + np.where(index >= 0, theta[index], 0.0)
         at = np.arange(g)
-        left = np.zeros(g, dtype=np.intp)
-        if a == 3:
-            left = (slope > self.cost * self.slopes[:, 1]).astype(np.intp)
+        left = (slope[:, None] > self.cost[:, None] * self.slopes[:, 1:-1]).sum(axis=1)
         low, high = self.slopes[at, left], self.slopes[at, left + 1]
         upper = np.clip((slope - self.cost * low) / (high - low), 0.0, self.cost)
         out[at, left + 1] = upper

@@ -39,6 +39,7 @@ from cvxscreen.cvxpy_plugin.recognise.elimination import (
 from cvxscreen.cvxpy_plugin.recognise.epigraph import (
     GroupTerms,
     InequalityTerms,
+    OneAboveAtMost,
     chain_bounds,
     fold_epigraphs,
     join_opposite_hinges,
@@ -491,7 +492,11 @@ def check_points(recognition: Recognition) -> Iterator[Array]:
     typical = float(np.median(sizes)) or 1.0
     reach = max(1.0, float(np.median(knots)))
     for scale in (2.0,) if many else (1.0, 5.0):
-        yield rng.standard_normal(problem.d) * (scale * reach / typical)
+        x = rng.standard_normal(problem.d) * (scale * reach / typical)
+        for step in recognition.steps:
+            if isinstance(step, OneAboveAtMost):  # a loss only within these bounds
+                x = step.within(recognition.core, x)
+        yield x
 
 
 def _sizes(problem: Problem) -> Array:

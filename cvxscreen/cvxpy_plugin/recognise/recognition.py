@@ -29,6 +29,7 @@ from cvxscreen.cvxpy_plugin.recognise.elimination import (
 )
 from cvxscreen.cvxpy_plugin.recognise.epigraph import (
     GroupTerms,
+    OneAboveAtMost,
     Pairing,
     PiecewiseLinear,
     PiecewiseQuadratic,
@@ -579,10 +580,9 @@ def _paid_terms(step: Any) -> list[tuple[Index, Index]]:
     return []
 
 
-@_paid_terms.register(PiecewiseLinear)
 @_paid_terms.register(MinimisedOut)
 @_paid_terms.register(SquaredResiduals)
-def _(step: PiecewiseLinear | MinimisedOut | SquaredResiduals) -> list[tuple[Index, Index]]:
+def _(step: MinimisedOut | SquaredResiduals) -> list[tuple[Index, Index]]:
     return [(step.columns, step.terms)]
 
 
@@ -598,8 +598,10 @@ def _(step: SquaredNorm) -> list[tuple[Index, Index]]:
     return [(np.repeat(step.columns, len(step.terms)), step.terms)]
 
 
-@_paid_terms.register
-def _(step: PiecewiseQuadratic) -> list[tuple[Index, Index]]:
+@_paid_terms.register(OneAboveAtMost)
+@_paid_terms.register(PiecewiseLinear)
+@_paid_terms.register(PiecewiseQuadratic)
+def _(step: OneAboveAtMost | PiecewiseLinear | PiecewiseQuadratic) -> list[tuple[Index, Index]]:
     none = [np.full(len(step.columns), -1, dtype=np.intp)] if not step.terms else []
     return [(step.columns, terms) for terms in [*step.terms, *none]]
 
@@ -616,6 +618,7 @@ def rescaled_step(step: Any, ratio: Array) -> Any:
     return step
 
 
+@rescaled_step.register(OneAboveAtMost)
 @rescaled_step.register(PiecewiseLinear)
 @rescaled_step.register(MaxAffine)
 def _(step: Any, ratio: Array) -> Any:

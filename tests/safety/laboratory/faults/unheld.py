@@ -16,6 +16,8 @@ proof = of(
     f"{PROOF}::test_growth_of_the_losses_bounds_every_better_point",
     f"{PROOF}::test_what_a_residual_costs_over_a_box_is_attained",
     f"{PROOF}::test_a_simplex_bounds_every_coordinate",
+    f"{PROOF}::test_pairs_of_rows_say_what_their_sum_says",
+    f"{PROOF}::test_a_second_order_cone_bounds_its_tail",
     f"{PROOF}::test_without_any_bound_the_statement_says_how_far_it_reaches",
     f"{PROOF}::test_a_singular_matrix_leaves_its_kernel_to_the_terms",
     f"{PROOF}::test_constraints_as_terms_stand_beside_the_gap",
@@ -48,6 +50,13 @@ lp = of(
 )
 
 FAULTS = (
+    proof("rows that are not opposite bound a coordinate", SIGN,
+          "use = (first * second < 0) &", "use = (first * second != 0) &",
+          "a gap that is too small"),
+    proof("the tail of a cone is bounded without its constant", DROPPED,
+          "least = np.concatenate([least[0] - least[1:], least[0] + least[1:]])",
+          "least = np.concatenate([least[0] + 0.0 * least[1:], least[0] + 0.0 * least[1:]])",
+          "a gap that is too small"),
     losses("the value of a violated constraint", DROPPED,
            "return np.where(self._violation(z) > 0, np.inf, value) if self.any_hard else value",
            "return value", "a point outside the constraints looks optimal"),
