@@ -281,13 +281,19 @@ def chen(folder: Path | None, quick: bool, splits: int) -> Iterator[Table]:
             "splits won by rASO"), rows)
 
 
+def git(*arguments: str) -> str:
+    """What git says of the checkout that this file is in."""
+    asked = ["git", "-C", str(HERE), *arguments]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+
+
 def made_with() -> dict:
     """What the figures were measured with."""
     packages = ("numpy", "scipy", "numba", "scikit-learn")
-    asked = ["git", "-C", str(HERE), "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*"]
-    revision = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    revision = git("rev-parse", "--short=7", "HEAD")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ":/", f":!{STORED.parent}")
     return {
-        "revision": revision, "machine": platform.machine(), "python": platform.python_version(),
+        "revision": revision + "-dirty" * bool(changed), "machine": platform.machine(), "python": platform.python_version(),
         "versions": {name: version(name) for name in packages},
     }
 

@@ -213,6 +213,48 @@ def test_the_cone_bound_is_the_optimum_of_its_linear_program() -> None:
     assert compared > 20
 
 
+def ends(cost: np.ndarray, **program: object) -> tuple[float, float]:
+    """Least and largest value of a linear program; infinite where it has none."""
+    found = [linprog(sign * cost, **program) for sign in (1.0, -1.0)]
+    values = [f.fun if f.status == 0 else -np.inf for f in found]
+    return values[0], -values[1]
+
+
+def test_every_decision_is_that_of_the_theorems_linear_programs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Theorems 6 and 7 from the sets they are about, term by term and feature by feature."""
+    monkeypatch.setattr(lp_svm, "CLOSE", -1.0)  # kinks and support decide by programs of their own
+    made = np.zeros(3, dtype=int)
+    for seed in range(6):
+        problem = make(seed, [0.7, 0.5, 0.3][seed % 3], n=20, d=3)
+        A, n, d = by_columns(problem.design).toarray(), 20, 3
+        for w, alpha in references(problem, np.random.default_rng(seed)):
+            verdict, t = screen_lp(problem, w, alpha), A @ w
+            primal, (inside, _, _) = problem.primal(w), problem.feasible(alpha)
+            interval = [np.full(n, -np.inf), np.full(n, np.inf)]
+            for cut in (inside, np.where(t < 1.0, problem.c, 0.0)):
+                v = A.T @ cut
+                cone = np.concatenate([problem.lam - v, problem.lam + v])[None]
+                found = np.array([
+                    ends(np.concatenate([a, -a]), A_ub=cone, b_ub=[primal - cut.sum()],
+                         bounds=(0, None)) for a in A
+                ])
+                interval = [np.maximum(interval[0], found[:, 0]),
+                            np.minimum(interval[1], found[:, 1])]
+            slab = {"A_ub": np.vstack([np.ones(n), -np.ones(n)]), "b_ub": [primal, -inside.sum()],
+                    "bounds": np.c_[np.zeros(n), problem.c]}
+            most = np.array([np.abs(ends(A[:, j], **slab)).max() for j in range(d)])
+            for own, rule, distance in (
+                (verdict.zero, interval[0] > 1.0, interval[0] - 1.0),
+                (verdict.linear, interval[1] < 1.0, interval[1] - 1.0),
+                (verdict.dropped, most < problem.lam, most / problem.lam - 1.0),
+            ):
+                assert not ((own != rule) & (np.abs(distance) > 1e-7)).any()
+            made += [verdict.zero.sum(), verdict.linear.sum(), verdict.dropped.sum()]
+    assert (made > [4, 100, 10]).all(), made
+
+
 def test_the_bound_from_kinks_is_the_optimum_of_its_linear_program() -> None:
     """At a nondegenerate vertex the combination is the only one, so the bound is attained."""
     compared = 0
