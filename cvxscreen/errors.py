@@ -79,8 +79,9 @@ class UnknownName(InvalidInput):
 
         Names `elsewhere` exist, but not for what was asked.
         """
-        message = f"`{argument}` is {quoted(found)}; choose one of: {', '.join(sorted(known))}."
-        others = sorted(set(elsewhere) - set(known))
+        names = set(known)
+        message = f"`{argument}` is {quoted(found)}; choose one of: {', '.join(sorted(names))}."
+        others = sorted(set(elsewhere) - names)
         return cls(f"{message} For other problems: {', '.join(others)}." if others else message)
 
 

@@ -293,7 +293,8 @@ def made_with() -> dict:
     revision = git("rev-parse", "--short=7", "HEAD")
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ":/", f":!{STORED.parent}")
     return {
-        "revision": revision + "-dirty" * bool(changed), "machine": platform.machine(), "python": platform.python_version(),
+        "revision": revision + "-dirty" * bool(changed),
+        "machine": platform.machine(), "python": platform.python_version(),
         "versions": {name: version(name) for name in packages},
     }
 

@@ -116,8 +116,10 @@ def test_what_fits_the_problem_is_told_from_what_others_have() -> None:
         with pytest.raises(UnknownName, match=rf"{other}\b{word}\b"):
             cvxscreen.solve(PROBLEM, solver="NOPE")
     metric = cvxscreen.rtlm(X[:30], cvxscreen.triplets(X[:30], Y[:30], k=2), 5.0)
-    with pytest.raises(UnknownName, match=rf"{other}\bdcd\b"):
+    with pytest.raises(UnknownName, match=rf"{other}\bdcd\b") as refused:
         cvxscreen.solve(metric, solver="NOPE")
+    named = str(refused.value).split("choose one of: ")[1].split(". For")[0].split(", ")
+    assert len(named) == len(set(named))
     with pytest.raises(UnknownName, match=r"choose one of: [^.]*\brrpb\b[^.]*\. For"):
         cvxscreen.solve(metric, bounds=["circle"])
     with pytest.raises(InvalidInput, match=r"'rrpb' is for problems over a cone.*midpoint"):
