@@ -190,8 +190,10 @@ def array(name: str, values: Any, shape: tuple[int, ...] | None = None) -> Array
 
     The caller's memory where that is float64 already: not to be written to.
     """
-    with np.errstate(over="ignore"):  # numbers beyond float64 become infinite, and show as such
-        found = real(name, values).astype(np.float64, copy=False)
+    found = real(name, values)
+    if found.dtype != np.float64:
+        with np.errstate(over="ignore"):  # numbers beyond float64 become infinite, and show as such
+            found = found.astype(np.float64)
     if shape is not None and found.shape != shape:
         raise InvalidInput(f"`{name}` has shape {found.shape}; {shape} is needed.")
     return found
@@ -205,16 +207,18 @@ def finite(name: str, values: Any, shape: tuple[int, ...] | None = None) -> Arra
     return found
 
 
-def together(named: Mapping[str, Any]) -> tuple[Array, ...]:
-    """Vectors and numbers as float64, broadcast to one shape."""
+def together(named: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[Array, ...]]:
+    """Vectors and numbers as float64, after the one shape that they can be broadcast to."""
     found = {name: array(name, values) for name, values in named.items()}
+    shapes = {values.shape for values in found.values() if values.ndim}
     try:
-        return np.broadcast_arrays(*found.values())
+        shape = shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
     except ValueError:
-        shapes = ", ".join(f"`{name}` {values.shape}" for name, values in found.items())
+        listed = ", ".join(f"`{name}` {values.shape}" for name, values in found.items())
         raise InvalidInput(
-            f"the shapes {shapes} do not fit together; give vectors of one length, or numbers."
+            f"the shapes {listed} do not fit together; give vectors of one length, or numbers."
         ) from None
+    return shape, tuple(found.values())
 
 
 def stored(matrix: Any, name: str) -> Any:

@@ -386,9 +386,12 @@ def _sums(
             sums(Block(A, *own), all_points, codes, place, room, out, pull)
         return out, pull
 
-    places = np.cumsum([theta.first, *each(own_numbers, parts[:-1])], axis=0)
-    found = each(lambda share: add(*share), list(zip(parts, places, strict=True)))
-    out, pull = (np.sum(some, axis=0) for some in zip(*found, strict=True))
+    if len(parts) == 1:
+        out, pull = add(parts[0], theta.first.copy())
+    else:
+        places = np.cumsum([theta.first, *each(own_numbers, parts[:-1])], axis=0)
+        found = each(lambda share: add(*share), list(zip(parts, places, strict=True)))
+        out, pull = (np.sum(some, axis=0) for some in zip(*found, strict=True))
     return _totals(
         problem, points, out, pull, EPS * (problem.n + 8),
         lambda needed, distance: _moves(problem, all_points, theta, needed, distance),

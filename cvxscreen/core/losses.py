@@ -420,14 +420,17 @@ class Losses(LossTerms):
     hi: Array
 
     def __post_init__(self) -> None:
-        rows = together({name: getattr(self, name) for name in FIELDS})
+        shape, rows = together({name: getattr(self, name) for name in FIELDS})
         for name, row in zip(FIELDS, rows, strict=True):
-            fresh = np.array(row)
-            if fresh.ndim != 1:
-                raise InvalidInput(f"`{name}` has shape {row.shape}; a vector (n,) is needed.")
+            if len(shape) != 1:
+                raise InvalidInput(f"`{name}` has shape {shape}; a vector (n,) is needed.")
+            fresh = np.empty(shape)
+            fresh[:] = row
             fresh.flags.writeable = False
             object.__setattr__(self, name, fresh)
-        b, e, q, lo, hi = (self.b, self.e, self.q, self.lo, self.hi)
+        b, e, q, lo, hi = rows  # what is one number for all is looked at once
+        present = frozenset(name for name, row in zip(FIELDS, rows, strict=True) if row.any())
+        object.__setattr__(self, "_present", present)
         if not all(np.isfinite(row).all() for row in (b, e, q)):
             raise InvalidInput("`b`, `e` and `q` of a loss must be finite; found NaN or infinity.")
         if (e < 0).any() or (q < 0).any() or not ((lo <= 0).all() and (hi >= 0).all()):

@@ -291,12 +291,15 @@ class Rows:
             )
             out = np.asarray(squares @ weights[:p])
         else:
-            out = np.concatenate(each(
-                lambda piece: np.concatenate([
-                    np.einsum("ij,ij,j->i", block, block, weights[:p])
-                    for block in _doubled(piece[1])
-                ]), self._pieces,
-            ))
+            even = bool((weights[:p] == 1.0).all())  # numpy sums two factors twice as fast as three
+            form, factors = ("ij,ij->i", ()) if even else ("ij,ij,j->i", (weights[:p],))
+            found = each(
+                lambda piece: [
+                    np.einsum(form, block, block, *factors) for block in _doubled(piece[1])
+                ], self._pieces,
+            )
+            blocks = [block for part in found for block in part]
+            out = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
         if self.extra.shape[1]:
             out = out + self.extra**2 @ weights[p:]
         if self.scale is not None:  # not its square, which underflows where entries are large
@@ -310,6 +313,8 @@ class Rows:
         their rows for shorter than they are. Rows of zeros stay 0.
         """
         factors = factors_of(weights, self.scale)
+        if squares.min(initial=np.inf) >= UNDERFLOWN * np.max(factors, initial=1.0):
+            return squares
         few = np.flatnonzero(squares < UNDERFLOWN * factors)
         if not few.size:
             return squares

@@ -140,8 +140,11 @@ class ScreenedSVC(OneVsRest, LeavesOut):
         X, y, weight = self._checked(X, y, sample_weight)
         problems, rows = self._asked(X, y, weight)
         shared = len({id(p.design.kernel) for p in problems if isinstance(p.design, Gram)}) == 1
-        jobs = 1 if shared or len(problems) == 1 else self.n_jobs
-        found = Parallel(n_jobs=jobs, prefer="threads")(map(delayed(self._found), problems))
+        if shared or len(problems) == 1:
+            found = [self._found(problem) for problem in problems]
+        else:
+            jobs = Parallel(n_jobs=self.n_jobs, prefer="threads")
+            found = jobs(map(delayed(self._found), problems))
         self._voting = rows is not None
         self._store(X, problems, [solution.x for solution in found], rows)
         self.certificates_ = tuple(solution.certificate for solution in found)

@@ -23,14 +23,13 @@ from cvxscreen.models.samples import (
     WITH_SQUARED,
     Constraints,
     Shape,
-    named_loss,
+    losses_of_samples,
     side_constraints,
     some_rows,
     vector,
-    weights,
 )
 from cvxscreen.models.streamed import chunked_terms
-from cvxscreen.models.svm import beside_absolute_values, refuse_beside, ridge, spread
+from cvxscreen.models.svm import beside_absolute_values, refuse_beside, ridge
 from cvxscreen.out_of_core.streams import opened
 
 
@@ -153,9 +152,8 @@ def regression(
     n, d = rows.shape
     some_rows(n, d)
     target = vector("y", y, n)
-    c = (1.0 if unpenalised else C) * weights(sample_weight, n)
-    used = np.flatnonzero(c > 0)
-    losses = spread(named_loss(loss, target[used], c[used], shape, WITH_SQUARED), used, n)
+    factor = 1.0 if unpenalised else C
+    losses = losses_of_samples(loss, target, factor, sample_weight, shape, WITH_SQUARED)
     if kernel is not None:
         gram, form = KernelSetting(kernel, kernel_params, cache_bytes).terms(X, None, intercept)
         linear = np.zeros(gram.shape[1])
@@ -176,8 +174,8 @@ def regression(
             rows.matrix, None, extra, losses, C, "regression", layout.tau
         )
     else:
-        design = Rows(rows.matrix, None, extra)
-        found = ridge(design, losses, 1.0 if unpenalised else C, intercept, "regression")
+        design = Rows(rows.matrix, None, extra, known=True)
+        found = ridge(design, losses, factor, intercept, "regression")
         if unpenalised:
             found = replace(found, quadratic=Quadratic(np.zeros(design.shape[1])))
         found = replace(found, layout=layout)

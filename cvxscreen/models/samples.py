@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.validation import array, choice, positive, stored, tolerance
 from cvxscreen.core.cones import SideConstraints
-from cvxscreen.core.losses import Losses
+from cvxscreen.core.losses import FIELDS, Losses
 from cvxscreen.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ def labels(y: ArrayLike, n: int) -> Array:
     if words:
         raise InvalidInput(f"`y` holds words ({', '.join(words)}, ...); {_REMEDY}")
     v = vector("y", y, n)
-    found = np.unique(v)
+    if v.size and (np.abs(v) == 1.0).all() and v.min() < v.max():
+        return v
+    found = np.unique(v)  # what else there is
     if not np.isin(found, (-1.0, 1.0)).all():
         shown = ", ".join(f"{value:g}" for value in found[:5])
         raise InvalidInput(
@@ -212,23 +214,19 @@ def _level(shape: Shape) -> float:
     return 0.5 if shape.tau is None else tolerance(shape.tau, "tau")
 
 
-def _row(b: Array, e: float, q: float | Array, lo: float | Array, hi: float | Array) -> Losses:
-    return Losses(*np.broadcast_arrays(b, e, q, lo, hi))
-
-
 # A new loss is one row: name -> (b, weight c, shape) -> (b, e, q, lo, hi).
-_ROWS: dict[str, Callable[[Array, Array, Shape], Losses]] = {
-    "hinge": lambda b, c, s: _row(b, 0.0, 0.0, -c, 0.0),
-    "smoothed_hinge": lambda b, c, s: _row(b, 0.0, _width(s, "gamma", 0.5) / c, -c, 0.0),
-    "squared_hinge": lambda b, c, s: _row(b, 0.0, 1.0 / c, -np.inf, 0.0),
-    "absolute": lambda b, c, s: _row(b, 0.0, 0.0, -c, c),
-    "quantile": lambda b, c, s: _row(b, 0.0, 0.0, -c * _level(s), c * (1.0 - _level(s))),
-    "epsilon": lambda b, c, s: _row(b, _width(s, "epsilon", 0.1), 0.0, -c, c),
-    "smoothed_epsilon": lambda b, c, s: _row(
+_ROWS: dict[str, Callable[[Array, Array | float, Shape], tuple[Array | float, ...]]] = {
+    "hinge": lambda b, c, s: (b, 0.0, 0.0, -c, 0.0),
+    "smoothed_hinge": lambda b, c, s: (b, 0.0, _width(s, "gamma", 0.5) / c, -c, 0.0),
+    "squared_hinge": lambda b, c, s: (b, 0.0, 1.0 / c, -np.inf, 0.0),
+    "absolute": lambda b, c, s: (b, 0.0, 0.0, -c, c),
+    "quantile": lambda b, c, s: (b, 0.0, 0.0, -c * _level(s), c * (1.0 - _level(s))),
+    "epsilon": lambda b, c, s: (b, _width(s, "epsilon", 0.1), 0.0, -c, c),
+    "smoothed_epsilon": lambda b, c, s: (
         b, _width(s, "epsilon", 0.1), _width(s, "gamma", 0.5) / c, -c, c
     ),
-    "squared": lambda b, c, s: _row(b, 0.0, 1.0 / c, -np.inf, np.inf),
-    "huber": lambda b, c, s: _row(
+    "squared": lambda b, c, s: (b, 0.0, 1.0 / c, -np.inf, np.inf),
+    "huber": lambda b, c, s: (
         b, 0.0, 1.0 / c, -c * _width(s, "delta", 1.0), c * _width(s, "delta", 1.0)
     ),
 }
@@ -241,9 +239,9 @@ linear system, of which nothing can be left out."""
 
 
 def named_loss(
-    name: str, b: Array, weight: Array, shape: Shape, among: tuple[str, ...]
+    name: str, b: Array, weight: Array | float, shape: Shape, among: tuple[str, ...]
 ) -> Losses:
-    """The loss called `name` with kinks at `b` and weights ``weight > 0``.
+    """The loss called `name` with kinks at `b` and weights ``weight > 0``, one for each or for all.
 
     Raises
     ------
@@ -252,4 +250,26 @@ def named_loss(
     InvalidInput
         If a shape parameter is not positive (or ``tau`` not below 1).
     """
-    return _ROWS[choice("loss", name, among)](b, weight, shape)
+    columns = _ROWS[choice("loss", name, among)](b, weight, shape)
+    return Losses(*columns)  # type: ignore[arg-type]
+
+
+def losses_of_samples(
+    name: str, b: Array, factor: float, sample_weight: ArrayLike | None, shape: Shape,
+    among: tuple[str, ...],
+) -> Losses:
+    """`named_loss` of samples with kinks at `b`, each weighted by `factor` times its own weight.
+
+    Those of weight 0 are identically zero (lo = hi = 0).
+    """
+    if sample_weight is None:
+        return named_loss(name, b, factor, shape, among)
+    c = factor * weights(sample_weight, len(b))
+    used = np.flatnonzero(c > 0)
+    losses = named_loss(name, b[used], c[used], shape, among)
+    if len(used) == len(b):
+        return losses
+    full = {name: np.zeros(len(b)) for name in FIELDS}
+    for name, column in full.items():
+        column[used] = getattr(losses, name)
+    return Losses(**full)

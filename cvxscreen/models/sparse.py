@@ -19,13 +19,12 @@ from cvxscreen.models.samples import (
     WITH_SQUARED,
     Shape,
     labels,
-    named_loss,
+    losses_of_samples,
     some_rows,
     vector,
     weights,
 )
 from cvxscreen.models.streamed import chunked_terms
-from cvxscreen.models.svm import spread
 from cvxscreen.out_of_core.streams import opened
 from cvxscreen.solvers.lp_svm import LpSvm
 
@@ -122,8 +121,7 @@ def sparse_svm(
     rows = Rows(X)
     n, d = rows.shape
     some_rows(n, d)
-    design = Rows(rows.matrix, labels(y, n))
-    c = weights(sample_weight, n) / n
+    design = Rows(rows.matrix, labels(y, n), known=True)
     if lp:
         loss = choice("loss", loss, CLASSIFICATION)
         if loss not in ("hinge", "squared_hinge"):
@@ -132,10 +130,11 @@ def sparse_svm(
                 "LP-SVM), or a positive l2, is needed."
             )
     if lp and loss == "hinge":
-        return LpSvm(design, c, positive("lam", lam))
-    used = np.flatnonzero(c > 0)
-    losses = named_loss(loss, np.ones(len(used)), c[used], Shape(gamma=gamma), CLASSIFICATION)
-    return _elastic(design, spread(losses, used, n), lam, l2, "sparse svm")
+        return LpSvm(design, weights(sample_weight, n) / n, positive("lam", lam))
+    losses = losses_of_samples(
+        loss, np.ones(n), 1.0 / n, sample_weight, Shape(gamma=gamma), CLASSIFICATION
+    )
+    return _elastic(design, losses, lam, l2, "sparse svm")
 
 
 def sparse_svr(
@@ -212,10 +211,8 @@ def sparse_svr(
     n, d = rows.shape
     some_rows(n, d)
     target = vector("y", y, n)
-    c = weights(sample_weight, n) / n
-    used = np.flatnonzero(c > 0)
-    losses = named_loss(loss, target[used], c[used], shape, WITH_SQUARED)
-    return _elastic(rows, spread(losses, used, n), lam, l2, "sparse svr")
+    losses = losses_of_samples(loss, target, 1.0 / n, sample_weight, shape, WITH_SQUARED)
+    return _elastic(rows, losses, lam, l2, "sparse svr")
 
 
 def _elastic(design: Any, losses: LossTerms, lam: float, l2: float, kind: str) -> Problem:

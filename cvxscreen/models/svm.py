@@ -22,10 +22,9 @@ from cvxscreen.models.samples import (
     Constraints,
     Shape,
     labels,
-    named_loss,
+    losses_of_samples,
     side_constraints,
     some_rows,
-    weights,
 )
 from cvxscreen.models.streamed import chunked_terms
 from cvxscreen.out_of_core.streams import opened
@@ -133,12 +132,11 @@ def svm(
     n, d = rows.shape
     some_rows(n, d)
     sign = labels(y, n)
-    c = C * weights(sample_weight, n)
     extra = np.ones((n, 1)) if intercept else None
-    design = Rows(rows.matrix, sign, extra)
-    used = np.flatnonzero(c > 0)
-    losses = named_loss(loss, np.ones(len(used)), c[used], Shape(gamma=gamma), CLASSIFICATION)
-    losses = spread(losses, used, n)
+    design = Rows(rows.matrix, sign, extra, known=True)
+    losses = losses_of_samples(
+        loss, np.ones(n), C, sample_weight, Shape(gamma=gamma), CLASSIFICATION
+    )
     if kernel is not None:
         gram, form = KernelSetting(kernel, kernel_params, cache_bytes).terms(X, sign, intercept)
         return Problem(gram, losses, form, np.zeros(gram.shape[1]), C=C, kind="kernel svm")
@@ -231,13 +229,3 @@ def ridge(design: Any, losses: LossTerms, C: float, intercept: bool, kind: str) 
     if intercept:
         diagonal[-1] = 0.0
     return Problem(design, losses, Quadratic(diagonal), np.zeros(len(diagonal)), C=C, kind=kind)
-
-
-def spread(losses: Losses, used: NDArray[np.intp], n: int) -> Losses:
-    """`losses` of the `used` rows among `n`; the others are identically zero (lo = hi = 0)."""
-    if len(used) == n:
-        return losses
-    full = {name: np.zeros(n) for name in FIELDS}
-    for name, column in full.items():
-        column[used] = getattr(losses, name)
-    return Losses(**full)

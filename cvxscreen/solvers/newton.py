@@ -29,6 +29,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.duality import dual_feasible
+from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.solvers.box_qp import CentralPath
@@ -175,15 +176,32 @@ class Newton(SubproblemSolver):
 def default_weight(problem: Problem) -> float:
     """A proximal weight whose smoothing band is about one typical margin wide."""
     losses = problem.losses
+    used, b = losses.hi > losses.lo, losses.b
+    if not used.all():
+        if not used.any():
+            return 1.0
+        b = b[used]
+    span = typical_span(losses)
+    if span is None:
+        return median(losses.q[used])
+    low, high = float(b.min()), float(b.max())
+    spread = float(np.std(b)) if high > low else 1.0
+    return max(spread, 1e-12 * max(-low, high), 1e-300) / span
+
+
+def typical_span(losses: LossTerms) -> float | None:
+    """The median width of the boxes that have two ends and a width; None where there are none."""
     span = losses.hi - losses.lo
-    used = span > 0
-    if not used.any():
-        return 1.0
-    b, finite = losses.b[used], span[used & np.isfinite(span)]
-    if not len(finite):
-        return float(np.median(losses.q[used]))
-    spread = float(np.std(b)) if np.ptp(b) > 0 else 1.0
-    return max(spread, 1e-12 * float(np.abs(b).max()), 1e-300) / float(np.median(finite))
+    some = (span > 0) & np.isfinite(span)
+    if not some.all():
+        span = span[some]
+    return median(span) if len(span) else None
+
+
+def median(values: Array) -> float:
+    """The median of numbers that often are all the same, which takes less to see."""
+    first = float(values[0])
+    return first if (values == first).all() else float(np.median(values))
 
 
 class _NewtonIterate:

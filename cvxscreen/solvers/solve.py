@@ -33,7 +33,7 @@ from cvxscreen.solvers.compiled_path.segments import (
     charge,
     ready,
 )
-from cvxscreen.solvers.interface import Start, SubproblemSolver
+from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver
 from cvxscreen.solvers.registry import compiled_path, named_solver
 from cvxscreen.solvers.solution import Answer, Round, Solution, warm_start
 
@@ -89,10 +89,8 @@ def solve_problem(
         if few(unit):
             found = solve_uncompiled(unit, tol, tuple(chosen))
     elif waiting and ready():
-        if _descends(unit):
-            found = solve_by_descent(unit, tol, tuple(chosen))
-        if found is None:
-            found = solve_one(unit, tol, tuple(chosen))
+        begin = solve_by_descent if _descends(unit) else solve_one
+        found = begin(unit, tol, tuple(chosen))
     elif waiting and few(unit):
         with PARTS.rent():
             found = solve_uncompiled(unit, tol, tuple(chosen))
@@ -186,8 +184,15 @@ does not depend on the data's order or on repeated rows does not depend on them 
 CLOSE = 0.95
 """Share of the tolerance that coordinate descent is asked for: the certificate charges rounding."""
 
+NEAR = 1e-2
+"""Relative gap up to which the path begins where coordinate descent was given up. On 12 problems
+that it gives up with a smaller one, it and the path take 0.55 to 1.5 times as long as the path
+alone, and 1.1 to 1.7 where that begins anew."""
 
-def solve_one(problem: Problem, tol: float, bounds: tuple[Bound, ...]) -> Solution | None:
+
+def solve_one(
+    problem: Problem, tol: float, bounds: tuple[Bound, ...], start: SubproblemResult | None = None
+) -> Solution | None:
     """Solve `problem` in the certified mode; None where the certificate refuses the answer.
 
     Parameters
@@ -198,12 +203,17 @@ def solve_one(problem: Problem, tol: float, bounds: tuple[Bound, ...]) -> Soluti
         Relative gap.
     bounds : tuple of Bound
         What the answer proves is proven by.
+    start : SubproblemResult, optional
+        Where another solver has got to.
     """
     began = perf_counter()
     aim = min(tol, FINE) if problem.n <= FEW else tol
-    # The path's copy of the data is gone before its answer is certified, which takes room as well.
-    found = CompiledPath(problem, "certified", aim).points(np.array([problem.C]))
-    proofs = certify_many(problem, found.values, found.X, found.theta, tol=aim)
+    path = CompiledPath(problem, "certified", aim)
+    if start is not None and start.info["relative_gap"] <= NEAR:
+        path.restart(problem.C, start.x, start.theta)
+    found = path.points(np.array([problem.C]))
+    del path  # its copy of the data is gone before the answer is certified, which takes room, too
+    proofs = certify_many(problem, found.values, found.X, found.theta, tol=tol)
     spent = perf_counter() - began
     if not len(found.values) or not proofs.relative_gap[0] <= tol:
         return None
@@ -221,20 +231,19 @@ def solve_one(problem: Problem, tol: float, bounds: tuple[Bound, ...]) -> Soluti
 def solve_by_descent(
     problem: Problem, tol: float, bounds: tuple[Bound, ...]
 ) -> Solution | None:
-    """Solve `problem` by coordinate descent; None where that would cost more than the path."""
+    """The same by coordinate descent; where that would cost more, the path goes on from there."""
     from cvxscreen.solvers.dual_coordinate_descent import DualCoordinateDescent
 
     began = perf_counter()
     descent = DualCoordinateDescent.beginning(problem, None, CLOSE * tol)
     found = descent(problem)
     spent = perf_counter() - began
-    if found.status != "optimal":
-        return None
-    answer = Answer.of(problem, found.x, found.theta, np.zeros(0), tol)
-    if not answer.proof.ok:
-        return None
-    counts = {"kept": problem.n, "predicted": 0, "refuted": 0}
-    return _solution(answer, bounds, counts, found.info, (began, spent))
+    if found.status == "optimal":
+        answer = Answer.of(problem, found.x, found.theta, np.zeros(0), tol)
+        if answer.proof.ok:
+            counts = {"kept": problem.n, "predicted": 0, "refuted": 0}
+            return _solution(answer, bounds, counts, found.info, (began, spent))
+    return solve_one(problem, tol, bounds, found)
 
 
 def solve_uncompiled(

@@ -183,12 +183,16 @@ class Request(NamedTuple):
         Relative gap.
     begin : float
         Share of the proximal weight to begin the very first point with.
+    rough : float
+        Relative gap to which that is solved first, on all terms; not used where it is no more than
+        `tol`.
     """
 
     factors: Array
     screen: int
     tol: float
     begin: float
+    rough: float
 
 
 KEPT, PREDICTED, REFUTED, ROUNDS, STEPS, PASSES, GAP, DONE = range(8)
@@ -882,8 +886,8 @@ def follow_path(
     terms, norms, n, d = data.terms, data.norms, data.norms.size, work.x.size
     x, before, now, last_theta, new = work.x, along.t, along.now, along.theta, along.new
     centre, none, limit = along.centre, np.int64(-1), np.int64(300)
-    pilot = state.factor == 0.0 and screen == CERTIFIED
-    aim = max(request.tol, PILOT) if pilot else request.tol
+    pilot = state.factor == 0.0 and screen == CERTIFIED and request.rough > request.tol
+    aim = request.rough if pilot else request.tol
     count = found.first[k - 1] + np.int64(found.record[k - 1, KEPT]) if k > 0 else np.int64(0)
     while k < factors.size:
         # The very first point is solved roughly on all terms, and then, in steps, like any other.

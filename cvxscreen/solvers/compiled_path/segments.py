@@ -49,7 +49,7 @@ from cvxscreen.solvers.compiled_path.loops import (
     Workspace,
     newton,
 )
-from cvxscreen.solvers.newton import default_weight
+from cvxscreen.solvers.newton import default_weight, typical_span
 
 Array = NDArray[np.float64]
 
@@ -193,7 +193,9 @@ class Uncertified(NamedTuple):
 
 def _own(array: Array) -> Array:
     """As compiled loops take it, whatever flags it has: every problem by the same code."""
-    return np.require(array, np.float64, ("C", "W"))
+    if array.flags.carray and array.dtype == np.float64:
+        return array
+    return np.array(array, dtype=np.float64, order="C")
 
 
 def _features(design: Rows) -> Array:
@@ -236,6 +238,7 @@ class CompiledPath:
 
     def __init__(self, problem: Problem, screen: str, tol: float) -> None:
         self.problem, self.screen, self.tol = problem, SCREENS[screen], tol
+        self.kinked = bool((problem.losses.q == 0.0).any())
         losses, (n, d) = problem.losses, problem.design.shape
         columns = (losses.b, losses.e, losses.q, 1.0 / np.maximum(losses.q, 1e-300), losses.lo,
                    losses.hi)
@@ -249,18 +252,16 @@ class CompiledPath:
         norms = problem.norms if self.screen == SAFE or not len(free) else problem.sizes
         if self.centre is not None and self.screen != SAFE:
             norms = np.sqrt(np.einsum("ji,ji->i", A, A))
-        far, (k1, k2, k3, k4) = np.inf, losses.knots
+        knots = np.full((4, n), np.inf)
+        knots[:2] *= -1.0
         falls, rises = losses.lo < 0.0, losses.hi > 0.0
-        knots = np.stack([
-            np.where(falls, k1, -far), np.where(falls, k2, -far),
-            np.where(rises, k3, far), np.where(rises, k4, far),
-        ])
+        for row, knot, there in zip(knots, losses.knots, (falls, falls, rises, rises), strict=True):
+            np.copyto(row, knot, where=there)
         error = losses.knot_error
         self.data = Data(terms, _own(norms), _own(error), knots, one, base)
         self.work, self.along = Workspace.of_size(d, n), Margins.of_size(n)
         self.reduced = Terms(_room(d, n), *np.empty((6, n)))
         self.x, self.theta, self.t = self.work.x, self.along.theta, self.along.t
-        self.state: Any = np.zeros(1, STATE).view(np.recarray)[0]
         self.recall(None)
         self.pace = self.seconds_of(10.0)  # a point's, until one has been solved
 
@@ -288,17 +289,15 @@ class CompiledPath:
 
     def recall(self, memory: Sequence[float] | None) -> None:
         """Take over what another run had learnt; the beginner's guesses when None."""
-        state = self.state
+        state: Any = np.zeros(1, STATE).view(np.recarray)[0]
+        self.state = state
         if memory is not None and len(memory) == len(STATE.names or ()):
             for name, value in zip(STATE.names or (), memory, strict=True):
                 state[name] = value
             return
-        for name in STATE.names or ():
-            state[name] = 0.0
         state.weight, state.share, state.begin = default_weight(self.problem), 0.5, 1e-5
-        span = self.problem.losses.hi - self.problem.losses.lo
-        span = span[(span > 0) & np.isfinite(span)]
-        state.unit = 1.0 / (float(np.median(span)) * state.weight) if len(span) else 1.0
+        span = typical_span(self.problem.losses)
+        state.unit = 1.0 if span is None else 1.0 / (span * state.weight)
 
     @property
     def memory(self) -> list[float]:
@@ -354,7 +353,8 @@ class CompiledPath:
         k, share = 0, 1.0
         if len(factors) and self.state.factor == 0.0 and self.screen == CERTIFIED:
             share = self.begin_at_sample(float(factors[0]))
-        request = Request(factors, self.screen, self.tol, share)
+        rough = loops.PILOT if self.kinked else 0.0
+        request = Request(factors, self.screen, self.tol, share, rough)
         arguments = (self.data, self.reduced, self.work, self.along, self.state, request, found)
         while k < len(factors):
             if k or (self.state.factor > 0.0 and np.isfinite(self.state.stride)):
@@ -682,7 +682,7 @@ def _types() -> tuple[tuple[Any, ...], list[Any]]:
     found = Found(square, np.empty((1, 1), np.int8), line, np.empty(1, np.int64), square)
     parts = (
         Data(terms, line, line, square, -1, 0.0), terms, work, along,
-        np.zeros(1, STATE).view(np.recarray)[0], Request(line, OFF, 0.0, 1.0), found,
+        np.zeros(1, STATE).view(np.recarray)[0], Request(line, OFF, 0.0, 1.0, 0.0), found,
     )
     return parts, [numba.typeof(part) for part in parts]  # type: ignore[no-untyped-call]
 

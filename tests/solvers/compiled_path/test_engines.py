@@ -252,25 +252,42 @@ def test_square_problems_begin_by_coordinate_descent(monkeypatch) -> None:
 
 
 def test_descent_that_would_be_slow_is_given_up() -> None:
-    """Within a few passes; the compiled path begins anew."""
+    """Within a few passes; the compiled path goes on."""
     problem = square(150, 1.0, "absolute")
-    assert solving.solve_by_descent(problem, 1e-6, ()) is None
     found = cvxscreen.solve(problem)
     assert found.certificate.ok
     assert "epochs" not in found.rounds[-1].solver_info
 
 
-def test_easy_problems_of_few_features_are_left_to_coordinate_descent(monkeypatch) -> None:
+def test_the_path_goes_on_where_descent_has_come_near(monkeypatch) -> None:
+    """It begins at the point that is there, in fewer steps than by itself, to the same optimum."""
+    rng = np.random.default_rng(3)
+    A = rng.standard_normal((1500, 40)) @ np.diag(np.geomspace(1.0, 0.05, 40))
+    problem = cvxscreen.svm(A, np.sign(A.sum(axis=1) + rng.standard_normal(1500)), C=0.05)
+    alone = solving.solve_one(problem, 1e-9, ())
+    monkeypatch.setattr(dual_coordinate_descent, "budget", lambda problem, then: 8.0)
+    near = dual_coordinate_descent.DualCoordinateDescent.beginning(problem, None, 1e-9)(problem)
+    assert near.status == "inaccurate"
+    assert near.info["relative_gap"] <= solving.NEAR
+    found = solving.solve_by_descent(problem, 1e-9, ())
+    assert found.certificate.ok
+    assert alone.certificate.ok
+    assert found.rounds[0].solver_info["steps"] < alone.rounds[0].solver_info["steps"]
+    assert abs(found.value - alone.value) <= found.certificate.gap + alone.certificate.gap
+
+
+def test_easy_problems_are_left_to_coordinate_descent(monkeypatch) -> None:
     """Where a slope cannot move a margin much; whatever the scale of the data."""
     monkeypatch.setattr(dual_coordinate_descent, "ready", lambda problem: True)
-    problem = cvxscreen.svm(X, Y)
+    rows, labels = two_gaussians(700, 20, bayes_error=0.1)
     for scale in (1e-3, 1.0, 1e3):
-        scaled = cvxscreen.svm(scale * X, Y)
+        scaled = cvxscreen.svm(scale * rows, labels)
         assert begins(scaled.with_(C=1e-3 / scale**2))
         assert not begins(scaled.with_(C=1.0 / scale**2))
-    found = cvxscreen.solve(problem.with_(C=1e-3))
+    found = cvxscreen.solve(cvxscreen.svm(rows, labels, C=1e-3))
     assert found.certificate.ok
     assert "epochs" in found.rounds[0].solver_info
+    assert not begins(cvxscreen.svm(X, Y, C=1e-5))  # systems of size five cost next to nothing
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
