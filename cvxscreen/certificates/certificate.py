@@ -15,8 +15,10 @@ Where the optimum is 0 (a constant target with an intercept) a relative gap says
 objective at x, and any bound of its distance from the optimum, is then rounding. A point whose
 objective is no more than what the rounding of its own margins is charged with (`rounding_alone`) is
 judged by the losses at ``x = 0`` instead: *optimal* then promises ``P(x) - P* <= P(x) <= tol
-P(0)``, as losses and regularisers are not negative. The gap of such a point exceeds its objective,
-so that no relative gap below 1 could be certified there.
+P(0)``, as losses and regularisers are not negative; constraints only raise P*, a constant shifts
+both. Beside a linear term 0 is no lower bound: there the gap itself is judged, relative to the
+numbers that cancel in it (`cancelled`). The gap of such a point exceeds its objective, so that no
+relative gap below 1 could be certified there.
 
 **Without strong convexity** ``A' theta + M x + q - F' mu = r`` must vanish on the coordinates that
 M does not hold. For every feasible y
@@ -276,10 +278,15 @@ def certify(
         fy = smooth_gap_above(fy, t, theta, t_error, values, columns(f))
     gap = float(fy.sum()) * (1 + problem.n * EPS) + 0.5 * distance * distance
     gap += rest + imbalance
-    if primal <= gap and rounding_alone(problem, theta, t, fy, primal):
-        found = _verdict(above(problem, x, t, t_error), primal, tol, scale=at_zero(problem))
-        return _beside(found, problem, t, Unheld(0.0, residual=unheld.residual))
-    found = _verdict(gap, primal, tol, imbalance, side)
+    if abs(primal) <= gap and rounding_alone(problem, theta, t, fy, primal - problem.constant):
+        if not problem.linear.any():  # 0 is a lower bound, whatever the slopes are
+            high = above(problem, x, t, t_error)
+            found = _verdict(high, primal, tol, side=side, scale=at_zero(problem))
+            return _beside(found, problem, t, Unheld(0.0, residual=unheld.residual))
+        size = cancelled(problem, theta, t, values)
+        found = _verdict(gap, primal, tol, imbalance, side, scale=size)
+    else:
+        found = _verdict(gap, primal, tol, imbalance, side)
     if free == 0 and not hard_rows(f).any():
         return found
     return _beside(found, problem, t, unheld)
@@ -523,17 +530,18 @@ def steepest_slopes(theta: Array, lo: Array, hi: Array) -> Array:
 # -- an optimum of 0 ------------------------------------------------------------------------------
 
 
-def rounding_alone(problem: Problem, theta: Array, t: Array, fy: Array, primal: float) -> bool:
-    """Whether rounding the margins `t` to double precision accounts for the whole objective.
+def rounding_alone(
+    problem: Problem, theta: Array, t: Array, fy: Array, objective: float
+) -> bool:
+    """Whether rounding the margins `t` to double precision accounts for the whole `objective`.
 
-    Counted are the terms whose rounding is charged in `fy`, each with less than it is charged
-    there. Only where 0 is a lower bound of the objective.
+    The constant is not part of it. Counted are the terms whose rounding is charged in `fy`, each
+    with less than it is charged there.
     """
-    plain = problem.side is None and problem.penalty is None and not problem.linear.any()
-    if not plain or problem.constant != 0.0 or problem.drift > 0.0:
+    if problem.penalty is not None or problem.drift > 0.0:
         return False
     steepest = steepest_slopes(theta, problem.losses.lo, problem.losses.hi)
-    return primal <= EPS * float((steepest * np.abs(t))[fy > 0.0].sum())
+    return abs(objective) <= EPS * float((steepest * np.abs(t))[fy > 0.0].sum())
 
 
 def above(problem: Problem, x: Array, t: Array, t_error: Array) -> float:
@@ -546,8 +554,15 @@ def above(problem: Problem, x: Array, t: Array, t_error: Array) -> float:
 
 
 def at_zero(problem: Problem) -> float:
-    """The losses at ``x = 0``."""
-    return float(piecewise_value(problem.losses, np.zeros(problem.n)).sum())
+    """The losses at ``x = 0``, without terms that are constraints: those may be infinite there."""
+    values = piecewise_value(problem.losses, np.zeros(problem.n))
+    return float(values[~hard_rows(problem.losses)].sum())
+
+
+def cancelled(problem: Problem, theta: Array, t: Array, values: Array) -> float:
+    """What cancels where objective and gap are 0: ``sum_i f_i + |b_i theta_i| + |t_i theta_i|``."""
+    sizes = np.abs(problem.losses.b * theta) + np.abs(t * theta)
+    return float(values.sum() + sizes.sum())
 
 
 # -- the quadratic term and the side constraints --------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cvxpy as cp
 import numpy as np
 import pytest
 
@@ -9,8 +10,10 @@ from cvxscreen.api import solve
 from cvxscreen.certificates import certificate
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.closed_form import without_loss
+from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.cvxpy_plugin import Report
 from cvxscreen.designs.rows import Rows
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
@@ -68,19 +71,106 @@ def test_a_point_beyond_rounding_is_refused(loss: str, away: float) -> None:
     assert not certify(problem, tilted, np.zeros(problem.n)).ok
 
 
-def test_only_where_zero_is_a_lower_bound() -> None:
-    """A linear term or a constant may take the optimum below 0: the same point is refused."""
-    y = np.full(40, 2.0)
+def fitted(linear: float = 0.0, constant: float = 0.0) -> Problem:
+    """Forty targets of 2, three features of noise and a column of ones that nothing penalises."""
     design = Rows(np.random.default_rng(1).standard_normal((40, 3)), None, np.ones((40, 1)))
-    form, losses = Quadratic([1.0] * 3 + [0.0]), Losses(y, 0.0, 0.0, -1.0, 1.0)
+    form, losses = Quadratic([1.0] * 3 + [0.0]), Losses(np.full(40, 2.0), 0.0, 0.0, -1.0, 1.0)
+    return Problem(design, losses, form, np.array([linear, 0.0, 0.0, 0.0]), constant=constant)
+
+
+def test_beside_a_linear_term_zero_is_no_lower_bound() -> None:
+    """It may take the optimum below 0: a point with an objective of 0 is refused."""
     x, theta = np.array([0.0, 0.0, 0.0, 2.0]), np.zeros(40)
-    plain = Problem(design, losses, form, np.zeros(4))
-    assert certify(plain, x, theta).ok
-    pulled = Problem(design, losses, form, np.array([90.0, 0.0, 0.0, 0.0]))
+    assert certify(fitted(), x, theta).ok
+    pulled = fitted(90.0)
     assert not certify(pulled, x, theta).ok
     assert solve(pulled).value < -1e-3
-    lowered = Problem(design, losses, form, np.zeros(4), constant=-1e-16)
-    assert certify(lowered, x, theta).relative_gap > 1e-3
+
+
+@pytest.mark.parametrize("constant", [-1e-16, 1e-13])
+def test_a_constant_shifts_both(constant: float) -> None:
+    """What is certified is the distance from the optimum, which a constant does not change."""
+    x, theta = np.array([0.0, 0.0, 0.0, 2.0]), np.zeros(40)
+    plain, shifted = certify(fitted(), x, theta), certify(fitted(constant=constant), x, theta)
+    assert shifted.ok
+    assert shifted.gap == plain.gap
+    away = np.array([0.0, 0.0, 0.0, 2.0 + 1e-9])
+    assert not certify(fitted(constant=constant), away, theta).ok
+
+
+def bounded(high: float) -> tuple[Problem, np.ndarray]:
+    """Targets that a vector fits exactly, and ``x <= high``; the vector."""
+    rng = np.random.default_rng(3)
+    X, w = rng.standard_normal((60, 3)), np.array([1.0, -2.0, 0.5])
+    side = SideConstraints(-np.eye(3), np.full(3, high), [("nonneg", 3)])
+    losses = Losses(X @ w, 0.0, 0.0, -1.0, 1.0)
+    return Problem(Rows(X), losses, Quadratic([0.0] * 3), np.zeros(3), side=side), w
+
+
+def test_constraints_only_raise_an_optimum_of_zero() -> None:
+    """A feasible exact fit is optimal, whatever the slopes are; an infeasible one is refused."""
+    problem, w = bounded(2.0)
+    for theta in (np.zeros(60), np.full(60, 0.5)):
+        assert certify(problem, w, theta, np.zeros(3)).ok
+    problem, w = bounded(1.0 - 1e-3)
+    proof = certify(problem, w, np.zeros(60), np.zeros(3))
+    assert not proof.ok
+    assert "violated" in proof.reason
+
+
+def minimax(n: int = 50) -> tuple[Problem, np.ndarray]:
+    """The largest ``|x - y_i| <= s``, s the last coordinate, for equal targets; ``(2, 0)``."""
+    ones, last = np.ones((n, 1)), -np.ones((n, 1))
+    design = Rows(np.vstack([np.hstack([ones, last]), np.hstack([-ones, last])]))
+    y = np.full(n, 2.0)
+    losses = Losses(np.append(y, -y), 0.0, 0.0, 0.0, np.inf)
+    form = Quadratic([0.0] * 2)
+    return Problem(design, losses, form, np.array([0.0, 1.0])), np.array([2.0, 0.0])
+
+
+def test_beside_a_linear_term_the_gap_is_judged_by_what_cancels() -> None:
+    """A minimax fit without residuals: slopes that prove it do, others prove nothing."""
+    problem, x = minimax()
+    theta = np.zeros(problem.n)
+    theta[[0, 50]] = 0.5
+    assert certify(problem, x, theta).ok
+    assert not certify(problem, x, np.zeros(problem.n)).ok
+    assert not certify(problem, [2.0, 1e-9], theta).ok
+
+
+def test_an_objective_that_happens_to_be_zero_is_no_optimum() -> None:
+    """Losses of 90 and a linear term of -90 at a point: its gap is seen, and refused."""
+    problem, theta = fitted(90.0), np.full(40, -0.25)
+    x = np.array([-1.0, 0.0, 0.0, 2.0])
+    losses = problem.primal(x) + 90.0
+    x[0] *= losses / 90.0
+    for _ in range(60):  # the objective vanishes where the line meets the losses
+        x[0] = -(problem.primal(x) - 90.0 * x[0]) / 90.0
+    assert abs(problem.primal(x)) < 1e-9
+    assert not certify(problem, x, theta).ok
+
+
+@pytest.mark.parametrize("form", ["absolute", "quantile", "huber", "largest", "minimax", "cvar"])
+def test_exact_fits_from_cvxpy_are_certified(form: str) -> None:
+    """Targets without noise, beside bounds: a first thing to try, and an optimum of 0."""
+    rng = np.random.default_rng(4)
+    X, w = rng.standard_normal((400, 4)), cp.Variable(4)
+    residuals = X @ w - X @ [1.0, -2.0, 0.5, 3.0]
+    cost = {
+        "absolute": lambda: cp.norm1(residuals),
+        "quantile": lambda: cp.sum(cp.maximum(0.9 * residuals, -0.1 * residuals)),
+        "huber": lambda: cp.sum(cp.huber(residuals)),
+        "largest": lambda: cp.sum_largest(cp.abs(residuals), 20),
+        "minimax": lambda: cp.norm_inf(residuals),
+        "cvar": lambda: cp.cvar(cp.abs(residuals), 0.9),
+    }[form]()
+    problem = cp.Problem(cp.Minimize(cost), [cp.abs(w) <= 5])
+    problem.solve(method="screen", always=True)
+    report = Report.of(problem)
+    assert report.recognised, report.reason
+    assert problem.status == "optimal"
+    assert abs(problem.value) < 1e-9
+    assert w.value == pytest.approx([1.0, -2.0, 0.5, 3.0], abs=1e-6)
 
 
 def test_the_objective_above_counts_the_rounding_of_margins() -> None:

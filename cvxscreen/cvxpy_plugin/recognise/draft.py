@@ -181,8 +181,8 @@ class Draft:
         Why something was not recognised.
     composite : bool
         Whether convex parts that are no sum of loss terms may stand beside them.
-    strongly_convex : bool
-        Whether the objective has to square what the losses use.
+    strongly_convex : bool or None
+        Whether the objective has to square what the losses use; None until that is settled.
     maxima : list of Step
         Maxima among these parts.
     counted : tuple or None
@@ -203,13 +203,13 @@ class Draft:
     terms: Terms = field(default_factory=Terms)
     notes: list[str] = field(default_factory=list)
     composite: bool = False
-    strongly_convex: bool = True
+    strongly_convex: bool | None = True
     maxima: list[Any] = field(default_factory=list)
     counted: tuple[tuple[Any, ...], Any] | None = None
 
     @classmethod
     def of(
-        cls, standard: Standard, *, composite: bool = False, strongly_convex: bool = True
+        cls, standard: Standard, *, composite: bool = False, strongly_convex: bool | None = True
     ) -> Draft:
         """Nothing eliminated yet."""
         m, n = standard.rows.shape

@@ -133,10 +133,7 @@ def recognise_numbers(standard: Standard) -> Recognition:
     NotScreenable
         With the reason.
     """
-    try:
-        recognition = recognise_standard(standard)
-    except NotStronglyConvex:
-        recognition = recognise_standard(standard, strongly_convex=False)
+    recognition = recognise_standard(standard, strongly_convex=None)
     check(recognition)
     return recognition
 
@@ -157,7 +154,7 @@ def recognise_in_general(refusal: RefusedByRules) -> Recognition:
 
 
 def recognise_standard(
-    standard: Standard, *, composite: bool = False, strongly_convex: bool = True
+    standard: Standard, *, composite: bool = False, strongly_convex: bool | None = True
 ) -> Recognition:
     """Apply all rules to `standard`.
 
@@ -165,9 +162,9 @@ def recognise_standard(
     ----------
     composite : bool
         Whether maxima with different data are taken, as a part beside the losses.
-    strongly_convex : bool
+    strongly_convex : bool or None
         Whether the objective has to square what the losses use. Without that whatever no rule
-        takes is a coordinate or a side constraint, CVXPY's helpers among them.
+        takes is a coordinate or a side constraint, CVXPY's helpers among them. None: where it can.
 
     Raises
     ------
@@ -317,10 +314,27 @@ def _quadratic(draft: Draft, core: Index) -> Quadratic:
 def _check_free(
     draft: Draft, core: Index, touched: Any, loose: Any, bound: Any, linear: Array
 ) -> NDArray[np.bool_]:
-    """Refuse too few penalised coordinates; returns the coordinates that nothing depends on."""
+    """The coordinates that nothing depends on; refuses too few penalised ones where that matters.
+
+    Where it is open whether the objective has to be strongly convex, it is settled here.
+    """
+    if draft.strongly_convex is not False:
+        try:
+            apart = _check_strongly_convex(draft, core, touched, loose, bound, linear)
+            draft.strongly_convex = True
+            return apart
+        except NotStronglyConvex:
+            if draft.strongly_convex:
+                raise
+            draft.strongly_convex = False
+    return np.asarray(loose & ~touched & ~bound & (linear == 0.0))
+
+
+def _check_strongly_convex(
+    draft: Draft, core: Index, touched: Any, loose: Any, bound: Any, linear: Array
+) -> NDArray[np.bool_]:
+    """Refuse coordinates of losses that no square holds; returns those that nothing depends on."""
     label = draft.standard.label
-    if not draft.strongly_convex:
-        return loose & ~touched & ~bound & (linear == 0.0)
     if not (touched & ~loose).any():
         own = draft.standard.own()[core]
         names = sorted({label(int(c)) for c in core[touched & own]}) or ["what the losses use"]
@@ -347,7 +361,7 @@ def _check_free(
     held = core[apart & (bound | (linear != 0.0))]
     if len(held):
         raise NotStronglyConvex(_stuck(draft, int(held[0])))
-    return apart
+    return np.asarray(apart)
 
 
 def _check_worth(draft: Draft, rows: Stack, kept: Index, alone: bool) -> None:
@@ -615,21 +629,33 @@ def _lowest_along(problem: Problem, x: Array, j: int, column: Array, margins: Ar
     at = np.flatnonzero(column)
     seen, entries, beside = losses.take(at), column[at], margins[at]
 
-    def slope(step: float) -> float:
-        return first + curve * step + float(entries @ seen.slope(beside + step * entries))
+    def slopes(step: float) -> Array:
+        return np.asarray(entries * seen.slope(beside + step * entries))
+
+    def slope(step: float, of_losses: Array) -> float:
+        return first + curve * step + float(of_losses.sum())
 
     ends = []
     for sign in (-1.0, 1.0):
         reach = sign * (1.0 + abs(float(x[j])))
-        while slope(reach) * sign < 0 and abs(reach) < FAR:
+        while slope(reach, found := slopes(reach)) * sign < 0 and abs(reach) < FAR:
             reach *= 2.0
-        ends.append(reach)
-    low, high = ends
-    if slope(low) > 0 or slope(high) < 0:
+        ends.append((reach, found))
+    (low, below), (high, beyond) = ends
+    if slope(low, below) > 0 or slope(high, beyond) < 0:
         return -np.inf
     for _ in range(HALVINGS):
+        # Slopes only rise: those that are equal at both ends are constant in between.
+        bent = below != beyond
+        first += float(below[~bent].sum())
+        seen, entries, beside = seen.take(np.flatnonzero(bent)), entries[bent], beside[bent]
+        below, beyond = below[bent], beyond[bent]
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
+        found = slopes(middle)
+        if slope(middle, found) < 0:
+            low, below = middle, found
+        else:
+            high, beyond = middle, found
     return high
 
 
