@@ -55,7 +55,7 @@ plane.set_ylim((middles - radii)[:, 1].min(), (middles + radii)[:, 1].max())
 plane.set_aspect("equal", adjustable="box")
 plane.set_xlabel("weight of the first feature")
 plane.set_ylabel("weight of the second feature")
-legend_above(plane, *plane.get_legend_handles_labels(), columns=1)
+legend_above(plane, columns=1)
 
 # %%
 # Step 3: the interval of every left-out margin. Those across 0 had to be refitted.
@@ -73,5 +73,5 @@ for mask, style, name in ((decided, LINES[2], "class certain by one pass"),
 margins.axhline(0.0, color=INK, linewidth=0.8)
 margins.set_xlabel("samples, in order")
 margins.set_ylabel("left-out margin")
-legend_above(margins, *margins.get_legend_handles_labels(), columns=1)
+legend_above(margins, columns=1)
 plots.save(figure, "leave_one_out.png")

@@ -67,9 +67,11 @@ axes.set_ylim(-span, span)
 axes.set_aspect("equal")
 axes.set_xlabel("first feature")
 axes.set_ylabel("second feature")
-handles, labels = axes.get_legend_handles_labels()
 names = [f"not certain at {SIZES[0]:.0%}", *(f"certain at {size:.0%}" for size in SIZES)]
-handles += [Patch(facecolor=grey, edgecolor=INK, linewidth=0.5) for grey in greys]
+patches = [
+    Patch(facecolor=grey, edgecolor=INK, linewidth=0.5, label=name)
+    for grey, name in zip(greys, names, strict=True)
+]
 title = "the class, if every weight may be off by as much"
-legend_above(axes, handles, labels + names, title=title, columns=2)
+legend_above(axes, [*axes.get_legend_handles_labels()[0], *patches], title=title, columns=2)
 plots.save(figure, "weight_range.png")

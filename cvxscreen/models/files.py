@@ -145,17 +145,10 @@ def kind_of(place: Path) -> str:
 
 def _npz(place: Path, target: str | None) -> Table:
     with place.open("rb") as stream, np.load(stream, allow_pickle=False) as data:
-        names = set(data.files)
-        if "y" not in names:
-            raise InvalidInput(f"`DATA`: {place.name} has no array 'y'; found {sorted(names)}.")
+        if "y" not in data.files:
+            raise InvalidInput(f"`DATA`: {place.name} has no array 'y'; found {data.files}.")
         y = array(f"y of {place.name}", data["y"])
-        if "X" in names:
-            return Table(data["X"], y)
-        parts = ("X_data", "X_indices", "X_indptr", "X_shape")
-        if not names.issuperset(parts):
-            raise InvalidInput(f"`DATA`: {place.name} has neither 'X' nor a CSR matrix.")
-        triple = (data["X_data"], data["X_indices"], data["X_indptr"])
-        return Table(sp.csr_matrix(triple, shape=tuple(data["X_shape"])), y)
+        return Table(matrix_of(data, place.name), y)
 
 
 def _split(matrix: Array, column: int, name: str) -> tuple[Array, Array]:
@@ -224,16 +217,7 @@ def _csv(place: Path, target: str | None, wanted: Sequence[str] | None) -> Table
         raise InvalidInput(
             f"`DATA`: {place.name} has one column; features and a target column are needed."
         )
-    if wanted is not None and header is not None:
-        features, column = _places(wanted, header, place.name), None
-    elif wanted is not None and width == len(wanted):
-        features, column = list(range(width)), None
-    else:
-        column = _column(target, header, place.name)
-        if not -width <= column < width:
-            raise InvalidInput(f"`--target` is {column}; {place.name} has {width} columns.")
-        column %= width
-        features = [j for j in range(width) if j != column]
+    features, column = _chosen(wanted, target, header, width, place.name)
     X = np.empty((len(lines), len(features)))
     for i, (number, row) in enumerate(lines):
         for k, j in enumerate(features):
@@ -256,19 +240,30 @@ def _csv(place: Path, target: str | None, wanted: Sequence[str] | None) -> Table
     return Table(X, y, names, header[column] if header else "", remark)
 
 
-def _places(wanted: Sequence[str], names: Sequence[str], file: str) -> list[int]:
-    """Where the `wanted` columns are among `names`.
+def _chosen(
+    wanted: Sequence[str] | None, target: str | None, header: list[str] | None, width: int,
+    file: str,
+) -> tuple[list[int], int | None]:
+    """Where the features are, the `wanted` ones or all but the target, and where the target is.
 
     Raises
     ------
     InvalidInput
         If one is missing.
     """
-    missing = [name for name in wanted if name not in names]
-    if missing:
-        shown = ", ".join(map(repr, missing[:_SHOWN]))
-        raise InvalidInput(f"`DATA`: {file} lacks the column(s) {shown} of the model.")
-    return [list(names).index(name) for name in wanted]
+    if wanted is not None and header is not None:
+        missing = [name for name in wanted if name not in header]
+        if missing:
+            shown = ", ".join(map(repr, missing[:_SHOWN]))
+            raise InvalidInput(f"`DATA`: {file} lacks the column(s) {shown} of the model.")
+        return [header.index(name) for name in wanted], None
+    if wanted is not None and width == len(wanted):
+        return list(range(width)), None
+    column = _column(target, header, file)
+    if width and not -width <= column < width:
+        raise InvalidInput(f"`--target` is {column}; {file} has {width} columns.")
+    column %= max(width, 1)
+    return [j for j in range(width) if j != column], column
 
 
 def _parquet(place: Path, target: str | None, wanted: Sequence[str] | None) -> Table:
@@ -280,11 +275,7 @@ def _parquet(place: Path, target: str | None, wanted: Sequence[str] | None) -> T
         ) from error
     found = read_parquet(place)
     names = list(found.column_names)
-    if wanted is not None:
-        features, column = _places(wanted, names, place.name), None
-    else:
-        column = _column(target, names, place.name) % len(names) if names else 0
-        features = [j for j in range(len(names)) if j != column]
+    features, column = _chosen(wanted, target, names, len(names), place.name)
     if not features:
         raise InvalidInput(f"`DATA`: {place.name} has no columns besides the target.")
     try:
@@ -512,9 +503,6 @@ def _shape(archive: zipfile.ZipFile, member: str) -> Sequence[int]:
 
 # -- what lies at a path --------------------------------------------------------------------------
 
-
-
-
 @dataclass(frozen=True)
 class SvmlightRows:
     """The rows of a text file, parsed anew at every visit; only its name travels.
@@ -679,7 +667,7 @@ def open_data(
             f"`target` is {target!r}, but only .npy and .parquet have a column for it: the targets "
             "of other files have a place of their own."
         )
-    X, y = _shards(places) if several else _one(places[0], target, chunk_bytes)
+    X, y = open_shards(places) if several else _one(places[0], target, chunk_bytes)
     if folder is None:
         return X, y
     if not hasattr(X, "load"):
@@ -695,10 +683,13 @@ def _one(place: Path, target: str | int | None, chunk_bytes: int) -> Opened:
         return open_parquet(place, target)
     if kind == ".zarr":
         return open_zarr(place)
-    if place.is_dir():
-        return _shards(sorted(place.glob("*.npz")), place)
-    if kind == ".npz":
-        return _shards([place])
+    if place.is_dir() or kind == ".npz":
+        paths = sorted(place.glob("*.npz")) if place.is_dir() else [place]
+        if not paths:
+            raise InvalidInput(
+                f"`DATA`: the folder {str(place)!r} holds no .npz files; name one that does."
+            )
+        return open_shards(paths)
     if kind == ".npy":
         return _mapped(place, -1 if target is None else target, chunk_bytes)
     if kind in (".csv", ".tsv"):
@@ -706,14 +697,6 @@ def _one(place: Path, target: str | int | None, chunk_bytes: int) -> Opened:
             f"`DATA`: {place.name} cannot be read in pieces; write it as .npy, .parquet or shards."
         )
     return open_svmlight(place, chunk_bytes)
-
-
-def _shards(paths: Sequence[Path], folder: Path | None = None) -> Opened:
-    if folder is not None and not paths:
-        raise InvalidInput(
-            f"`DATA`: the folder {str(folder)!r} holds no .npz files; name one that does."
-        )
-    return open_shards(paths)
 
 
 def _mapped(place: Path, target: str | int, chunk_bytes: int) -> Opened:

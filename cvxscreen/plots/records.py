@@ -70,7 +70,7 @@ def _stack(axes: Axes, edges: Floats, rates: Mapping[str, Floats], heading: str 
     axes.set_ylim(0.0, 1.0)
     axes.set_ylabel("share of terms")
     axes.yaxis.set_major_formatter("{x:.0%}")
-    legend_above(axes, *axes.get_legend_handles_labels(), title=heading)
+    legend_above(axes, title=heading)
 
 
 def _evidence(axes: Axes, grid: Floats, gaps: Floats | None, kept: Floats | None) -> None:
@@ -96,7 +96,7 @@ def _evidence(axes: Axes, grid: Floats, gaps: Floats | None, kept: Floats | None
         right.set_ylabel("terms kept in the solve")
         right.yaxis.set_major_formatter("{x:,.0f}")
     axes.grid(alpha=0.3)
-    legend_above(axes, lines, [line.get_label() for line in lines])
+    legend_above(axes, lines)
 
 
 def rejection(
@@ -296,7 +296,7 @@ def kept_and_gap(
     for axes in (top, bottom):
         axes.set_xlim(left=0)
         axes.grid(alpha=0.3)
-    legend_above(top, *top.get_legend_handles_labels())
+    legend_above(top)
     drawing.title(title)
     return drawing.figure
 
@@ -425,8 +425,7 @@ def three_ways(
     right.set_xlabel("margin of the sample at the optimum")
     right.set_ylabel("samples")
     right.yaxis.set_major_formatter("{x:,.0f}")
-    handles, labels = right.get_legend_handles_labels()
-    legend_above(right, handles, labels, columns=1)
+    legend_above(right, columns=1)
     drawing.title(title)
     return drawing.figure
 
@@ -484,8 +483,7 @@ def left_out(
     missing = len(shown) - len(order)
     if missing:
         axes.set_title(f"{missing} terms without an interval are not shown", fontsize=9)
-    handles, labels = axes.get_legend_handles_labels()
-    legend_above(axes, handles, labels)
+    legend_above(axes)
     return drawing.figure
 
 
@@ -535,8 +533,7 @@ def surviving(
     ball = {"l2": "$\\|w - 1\\|_2$", "l1": "$\\|w - 1\\|_1$", "interval": "the intervals"}
     axes.set_xlabel(f"size S of {ball.get(norm, norm)}")
     axes.set_ylabel("share of the predictions")
-    handles, labels = axes.get_legend_handles_labels()
-    legend_above(axes, handles, labels)
+    legend_above(axes)
     return drawing.figure
 
 
@@ -586,28 +583,17 @@ def heat(
     """
     x, by_x = positive_grid(across)
     y, by_y = positive_grid(up)
-    share = np.array(rates, dtype=float)
-    if share.shape != (len(y), len(x)):
-        raise InvalidInput(
-            f"`rates` has shape {share.shape}; `up` and `across` ask for {(len(y), len(x))}."
-        )
-    if ((share < 0) | (share > 1)).any():
-        raise InvalidInput("`rates` are shares; an entry lies outside [0, 1].")
-    share = share[np.ix_(by_y, by_x)]
+    share = _share_map("rates", rates, by_y, by_x, "`up` and `across`")
     drawing = canvas(ax, figsize, 3.4)
     axes = drawing.axes[0, 0]
-    drawn = axes.pcolormesh(
-        bar_edges(x), bar_edges(y), np.ma.masked_invalid(share), cmap="Greys", vmin=0.0, vmax=1.3
-    )
+    drawn = _map(axes, x, y, share)
     if min(share.shape) > 1:
         _lines(axes, x, y, share)
     axes.set(xscale="log", yscale="log", xlabel=f"{xlabel} (logarithmic scale)",
              ylabel=f"{ylabel} (logarithmic scale)")
     if falling:
         axes.invert_yaxis()
-    bar = drawing.figure.colorbar(drawn, ax=axes, label="share of terms")
-    bar.ax.set_ylim(0.0, 1.0)
-    bar.ax.yaxis.set_major_formatter("{x:.0%}")
+    _scale(drawing.figure.colorbar(drawn, ax=axes, label="share of terms"))
     drawing.title(title)
     return drawing.figure
 
@@ -682,7 +668,11 @@ def both_sides(
     y, by_y = positive_grid(gaps)
     lines = {k: series(f"counts[{k!r}]", v, x.size)[by_x] for k, v in counts.items()}
     maps = {
-        name: [None if m is None else _share_map(f"rates[{name!r}]", m, by_y, by_x) for m in row]
+        name: [
+            None if m is None
+            else _share_map(f"rates[{name!r}]", m, by_y, by_x, "`gaps` and `values`")
+            for m in row
+        ]
         for name, row in rates.items()
     }
     drawing = canvas(ax, figsize, 2.7 * len(maps) - 0.8, 10.4, (len(maps), 3))
@@ -696,10 +686,7 @@ def both_sides(
                 _counts(axes, x, lines)
                 lines = {}
                 continue
-            drawn = axes.pcolormesh(
-                bar_edges(x), bar_edges(y), np.ma.masked_invalid(shares), cmap="Greys", vmin=0.0,
-                vmax=1.3,
-            )
+            drawn = _map(axes, x, y, shares)
             axes.set(yscale="log", ylabel=f"{name}\nrelative gap")
             axes.invert_yaxis()
             done = np.isnan(shares)
@@ -707,11 +694,9 @@ def both_sides(
                 done |= row[0] >= ENOUGH
             _hatch(axes, x, y, done)
     if drawn is not None:
-        bar = drawing.figure.colorbar(
+        _scale(drawing.figure.colorbar(
             drawn, ax=drawing.axes, label="share of what can be decided", shrink=0.7
-        )
-        bar.ax.set_ylim(0.0, 1.0)
-        bar.ax.yaxis.set_major_formatter("{x:.0%}")
+        ))
     drawing.title(title)
     if drawing.own:
         words = "hatched: nothing to decide, or 95 % decided by one side alone"
@@ -719,16 +704,28 @@ def both_sides(
     return drawing.figure
 
 
-def _share_map(name: str, given: ArrayLike, by_y: Any, by_x: Any) -> Floats:
+def _share_map(name: str, given: ArrayLike, by_y: Any, by_x: Any, asking: str) -> Floats:
+    """`given` as shares in the order of both grids; `asking` names the arguments they are from."""
     share = np.array(given, dtype=float)
     if share.shape != (len(by_y), len(by_x)):
         raise InvalidInput(
-            f"`{name}` has shape {share.shape}; `gaps` and `values` ask for "
-            f"{(len(by_y), len(by_x))}."
+            f"`{name}` has shape {share.shape}; {asking} ask for {(len(by_y), len(by_x))}."
         )
     if ((share < 0) | (share > 1)).any():
         raise InvalidInput(f"`{name}` are shares; an entry lies outside [0, 1].")
     return share[np.ix_(by_y, by_x)]
+
+
+def _map(axes: Axes, x: Floats, y: Floats, share: Floats) -> Any:
+    """Shares as greys, a quarter of the scale left out at its dark end; NaN stays white."""
+    known = np.ma.masked_invalid(share)
+    return axes.pcolormesh(bar_edges(x), bar_edges(y), known, cmap="Greys", vmin=0.0, vmax=1.3)
+
+
+def _scale(bar: Any) -> None:
+    """A bar of colours from 0 to 100 %."""
+    bar.ax.set_ylim(0.0, 1.0)
+    bar.ax.yaxis.set_major_formatter("{x:.0%}")
 
 
 def _hatch(axes: Axes, x: Floats, y: Floats, where: Any) -> None:
@@ -801,8 +798,7 @@ def total_times(
     plain_decades(axes.yaxis)
     axes.set_ylabel(f"{ylabel} (logarithmic scale)")
     axes.set_xticks(np.arange(len(sets)), sets)
-    handles, labels = axes.get_legend_handles_labels()
-    legend_above(axes, handles, labels, columns=4)
+    legend_above(axes, columns=4)
     drawing.title(title)
     return drawing.figure
 
@@ -865,7 +861,6 @@ def cost_along(
         axes.grid(alpha=0.3)
         plain_decades(axes.xaxis)
         axes.set_xlim(bar_edges(x)[-1], bar_edges(x)[0])
-    handles, labels = top.get_legend_handles_labels()
-    legend_above(top, handles, labels, columns=4)
+    legend_above(top, columns=4)
     drawing.title(title)
     return drawing.figure

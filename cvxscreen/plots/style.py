@@ -170,11 +170,12 @@ def plain_decades(axis: Axis) -> None:
 
 
 def legend_above(
-    axes: Axes, handles: list[Any], labels: list[str], title: str = "", columns: int = 3
+    axes: Axes, lines: Sequence[Any] | None = None, title: str = "", columns: int = 3
 ) -> None:
-    """Put the legend over the panel, where it hides nothing."""
+    """Put the legend of a panel, or of the `lines` given, over it, where it hides nothing."""
+    handles = axes.get_legend_handles_labels()[0] if lines is None else lines
     axes.legend(
-        handles, labels, title=title, loc="lower center", bbox_to_anchor=(0.5, 1.0),
+        handles=handles, title=title, loc="lower center", bbox_to_anchor=(0.5, 1.0),
         ncols=columns, frameon=False,
     )
 
