@@ -221,7 +221,7 @@ def certify(
     if mu.shape != (m,):
         raise InvalidInput(f"`multipliers` has shape {mu.shape}; ({m},) is needed.")
     if not (np.isfinite(x).all() and np.isfinite(theta).all()):
-        return _refused("the point holds NaN or infinity", tol)
+        return refused("the point holds NaN or infinity", tol)
 
     t = problem.design.forward(x)
     values = piecewise_value(f, t)
@@ -230,21 +230,21 @@ def certify(
     if problem.penalty is not None:
         primal += problem.penalty.value(x)
     if (theta < f.lo).any() or (theta > f.hi).any():
-        return _refused("a dual variable lies outside its box", tol, primal)
+        return refused("a dual variable lies outside its box", tol, primal)
     At_theta = problem.design.adjoint(theta)
     if passes is not None:
         passes.margins, passes.At_theta = t, At_theta
     if problem.pure_l1:
-        return _verdict(pure_l1_gap(problem, x, theta, t, values, At_theta), primal, tol)
+        return verdict(pure_l1_gap(problem, x, theta, t, values, At_theta), primal, tol)
 
     singular = isinstance(quadratic, Quadratic) and quadratic.singular
     pull = At_theta + problem.linear
     side = side_part(problem, x, mu, pull + quadratic.apply(x) if singular else pull)
     if side.refused:
-        return _refused(side.refused, tol, primal)
+        return refused(side.refused, tol, primal)
     penalty = None if problem.penalty is None else penalty_part(problem, x, -side.residual)
     if penalty is not None and penalty.outside:
-        return _refused(penalty.outside, tol, primal, side.violation)
+        return refused(penalty.outside, tol, primal, side.violation)
 
     # Under a penalty points are exact to the last digit only by chance: far below `tol` is enough.
     negligible = 0.0 if penalty is None else 1e-4 * tol * abs(primal)
@@ -281,25 +281,25 @@ def certify(
     if abs(primal) <= gap and rounding_alone(problem, theta, t, fy, primal - problem.constant):
         if not problem.linear.any():  # 0 is a lower bound, whatever the slopes are
             high = above(problem, x, t, t_error)
-            found = _verdict(high, primal, tol, side=side, scale=at_zero(problem))
+            found = verdict(high, primal, tol, side=side, scale=at_zero(problem))
             return _beside(found, problem, t, Unheld(0.0, residual=unheld.residual))
         size = cancelled(problem, theta, t, values)
-        found = _verdict(gap, primal, tol, imbalance, side, scale=size)
+        found = verdict(gap, primal, tol, imbalance, side, scale=size)
     else:
-        found = _verdict(gap, primal, tol, imbalance, side)
+        found = verdict(gap, primal, tol, imbalance, side)
     if free == 0 and not hard_rows(f).any():
         return found
     return _beside(found, problem, t, unheld)
 
 
-def _refused(
+def refused(
     reason: str, tol: float, primal: float = float("nan"), violation: float = 0.0
 ) -> Certificate:
     """A certificate that proves nothing, and why."""
     return Certificate(np.inf, np.inf, primal, -np.inf, violation, tol, False, reason)
 
 
-def _verdict(
+def verdict(
     gap: float, primal: float, tol: float, imbalance: float = 0.0, side: SidePart | None = None,
     scale: float | None = None,
 ) -> Certificate:

@@ -13,15 +13,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.compiled import SUMS, compiled
 from cvxscreen._support.validation import array, one_of, positive
-from cvxscreen.certificates.certificate import Certificate, penalty_part
+from cvxscreen.certificates.certificate import (
+    EPS,
+    Certificate,
+    penalty_part,
+    refused,
+    verdict,
+)
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.comparisons import Pairs
 from cvxscreen.designs.term_sets import Products
 from cvxscreen.errors import InvalidInput
 
 Array = NDArray[np.float64]
-
-_EPS = float(np.finfo(np.float64).eps)
 
 
 def certify_metric(problem: Problem, x: ArrayLike, *, tol: float = 1e-6) -> Certificate:
@@ -54,12 +58,8 @@ def certify_metric(problem: Problem, x: ArrayLike, *, tol: float = 1e-6) -> Cert
     table, terms, lam = design.table, design.terms, float(problem.quadratic.diagonal[0])
     b, weight = float(f.b[0]), -float(f.lo[0])
     width = float(f.q[0]) * weight
-
-    def refused(reason: str, primal: float = float("nan")) -> Certificate:
-        return Certificate(np.inf, np.inf, primal, -np.inf, 0.0, tol, False, reason)
-
     if not np.isfinite(x).all():
-        return refused("the point holds NaN or infinity")
+        return refused("the point holds NaN or infinity", tol)
     q, work = table.values(x), np.empty((2, terms.widest))
     omega, load = np.zeros(len(table) + 1), np.zeros(len(table) + 1)
     value = judge_products(terms.arrays, q, b, width, weight, omega, load, work)
@@ -68,29 +68,24 @@ def certify_metric(problem: Problem, x: ArrayLike, *, tol: float = 1e-6) -> Cert
     dual_residual = table.adjoint(omega).ravel() + problem.linear
     penalty = penalty_part(problem, x, -dual_residual)
     if penalty.outside:
-        return refused(penalty.outside, primal)
+        return refused(penalty.outside, tol, primal)
 
     # Margins are off by e: on the curve a term is left with w e^2 / g, at a kink with w e.
     size = float(np.linalg.norm(x)) + penalty.x_error
-    e = 2.0 * table.value_factor * size * table.most[1] + 8 * _EPS * (abs(b) + width)
-    e += 2.0 * (penalty.x_error + 4 * _EPS * size) * table.most[0]
+    e = 2.0 * table.value_factor * size * table.most[1] + 8 * EPS * (abs(b) + width)
+    e += 2.0 * (penalty.x_error + 4 * EPS * size) * table.most[0]
     if width > 64 * e:
         fy = weight * 2.0 * e * e / width * len(terms)
     else:
         fy = weight * 2.0 * e * len(terms)
     adjoint_error = table.adjoint_factor(terms.load) * float(load @ table.spread)
-    adjoint_error += 8 * _EPS * float(np.linalg.norm(dual_residual)) + 4 * _EPS * float(
+    adjoint_error += 8 * EPS * float(np.linalg.norm(dual_residual)) + 4 * EPS * float(
         np.linalg.norm(problem.linear)
     )
     distance = np.sqrt(lam) * (float(np.linalg.norm(x - penalty.x_theta)) + penalty.x_error)
     distance += (adjoint_error + penalty.dual_error) / np.sqrt(lam) + problem.drift
-    gap = (0.5 * distance * distance + penalty.remainder + fy) * (1 + 64 * _EPS)
-    dual = primal - gap
-    relative = gap / max(abs(primal), abs(dual), 1e-300) if np.isfinite(gap) else float("inf")
-    reason = ""
-    if not relative <= tol:
-        reason = f"the relative gap {relative:.3g} exceeds the tolerance {tol:.3g}"
-    return Certificate(gap, relative, primal, dual, 0.0, tol, not reason, reason)
+    gap = (0.5 * distance * distance + penalty.remainder + fy) * (1 + 64 * EPS)
+    return verdict(gap, primal, tol)
 
 
 @compiled(fastmath=SUMS)

@@ -22,9 +22,10 @@ from cvxscreen.certificates.certificate import (
     endless_above,
     gap_above,
     penalty_part,
-    relative_gap,
+    refused,
     steepness,
     value_above,
+    verdict,
 )
 from cvxscreen.core.problem import Problem
 from cvxscreen.core.streamed import Slopes, Unit, in_chunks
@@ -172,13 +173,8 @@ def certify_chunks(
         listed = theta.listed
     else:
         listed = Listed(np.arange(problem.n), np.asarray(theta, dtype=np.float64))
-
-    def refused(reason: str, primal: float = float("nan")) -> Certificate:
-        inf = float("inf")
-        return Certificate(inf, inf, primal, -inf, 0.0, tol, False, reason)
-
     if not (np.isfinite(x).all() and np.isfinite(listed.values).all()):
-        return refused("the point holds NaN or infinity")
+        return refused("the point holds NaN or infinity", tol)
     margin_rounding = design.forward_factor * float(np.linalg.norm(x))
     task = Recompute(x, terms.unit, terms.factor, design.intercept, margin_rounding)
     found: Sums = design.engine.run(
@@ -187,7 +183,7 @@ def certify_chunks(
     primal = found.value + quadratic.inner(0.5 * quadratic.apply(x) + problem.linear, x)
     primal += problem.constant + (0.0 if problem.penalty is None else problem.penalty.value(x))
     if found.outside:
-        return refused("a dual variable lies outside its box", primal)
+        return refused("a dual variable lies outside its box", tol, primal)
     dual_residual = found.At_theta + problem.linear
     root = float(np.sqrt(quadratic.floor))
     adjoint_error = found.load / root * design.adjoint_factor * (1.0 + problem.n * EPS)
@@ -199,7 +195,7 @@ def certify_chunks(
     else:
         near = penalty_part(problem, x, -dual_residual)
         if near.outside:
-            return refused(near.outside, primal)
+            return refused(near.outside, tol, primal)
         x_theta, side_gap, blur = near.x_theta, near.remainder, near.x_error
         side_error = blur * float(np.sqrt(quadratic.diagonal.max())) + near.dual_error / root
     distance = quadratic.norm(x - x_theta) + adjoint_error + problem.drift
@@ -211,13 +207,7 @@ def certify_chunks(
         away += design.adjoint_factor * found.free_load * (1.0 + problem.n * EPS)
         imbalance = _taken_up(np.concatenate(found.takers, axis=1), away, distance / root)
     gap = found.gap * (1 + problem.n * EPS) + 0.5 * distance**2 + side_gap + imbalance
-    relative = float(relative_gap(gap, primal))
-    reason = ""
-    if not relative <= tol:
-        reason = f"the relative gap {relative:.3g} exceeds the tolerance {tol:.3g}"
-        if np.isinf(imbalance):
-            reason = "the dual point is not balanced on the unpenalised coordinate"
-    return Certificate(gap, relative, primal, primal - gap, 0.0, tol, not reason, reason)
+    return verdict(gap, primal, tol, imbalance)
 
 
 def _taken_up(takers: Array, away: float, distance: float) -> float:

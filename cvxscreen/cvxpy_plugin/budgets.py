@@ -47,7 +47,7 @@ from cvxscreen._support.rounding import gamma, up
 from cvxscreen.certificates.certificate import Certificate, certify, relative_gap
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.duality import dual_feasible
-from cvxscreen.core.losses import LossTerms, Piece
+from cvxscreen.core.losses import FIELDS, LossTerms, Piece
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.cvxpy_plugin.answer import USELESS, restore, statistics, status_of, write_back
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver, LossRows, slopes_of, written_losses
@@ -63,9 +63,9 @@ from cvxscreen.screening.reduction import Selection
 from cvxscreen.solvers.interface import SubproblemResult, call_checked
 from cvxscreen.solvers.interior_point import within_budgets
 from cvxscreen.solvers.loop import run
-from cvxscreen.solvers.relaxation import FEWEST, LEAST, REFUTED, WORTH, sample
+from cvxscreen.solvers.relaxation import FEWEST, LEAST, REFUTED, WORTH, far_from_kinks, sample
 from cvxscreen.solvers.screened import ScreenedProblem, Times
-from cvxscreen.solvers.solution import Round, moved_slopes
+from cvxscreen.solvers.solution import moved_slopes
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -323,8 +323,7 @@ def _numbers_equal(first: LossTerms, second: LossTerms) -> Mask:
         same = [
             (mine == other) | _equal(mine, other)
             for mine, other in (
-                (first.b, second.b), (first.e, second.e), (first.q, second.q),
-                (first.lo, second.lo), (first.hi, second.hi),
+                (getattr(first, name), getattr(second, name)) for name in FIELDS
             )
         ]
     return np.logical_and.reduce(same)
@@ -473,7 +472,6 @@ class ScreenedBudgets(
         self.whole = self.terms <= max(FEWEST, 40 * self.d)
         self.centre: BudgetedPoint | None = None
         self.proof: Certificate | None = None
-        self.result = SubproblemResult("not run", np.zeros(0), np.zeros(0))
         self.predicted = 0
         self.solving = 0.0
         self.rounds = []
@@ -644,15 +642,8 @@ class ScreenedBudgets(
             self.proof, self.finished = self.certified(self.centre), True
             if not self.proof.ok and self.built_in:  # the last digits are the other solver's
                 self.built_in = self.finished = False
-        proof = self.proof
-        self.rounds.append(Round(
-            number=len(self.rounds) + 1, kept=self.terms - self.predicted, proven=0,
-            predicted=self.predicted, refuted=refuted,
-            gap=np.inf if proof is None else proof.gap,
-            relative_gap=np.inf if proof is None else proof.relative_gap,
-            solver_status=self.result.status,
-            solve_seconds=times.solved - times.began, seconds=perf_counter() - times.began,
-        ))
+        kept = self.terms - self.predicted
+        self.record(kept, self.proof, (0, self.predicted, refuted), times)
 
     # -- the answer -----------------------------------------------------------------------------
 
@@ -678,12 +669,8 @@ def _predicted(part: Problem, margins: Array, held: Mask, keep: int) -> Selectio
     """The linear pieces of the terms that are not among the `keep` nearest to a kink."""
     if not part.n:
         return _undecided(0)
-    away = part.losses.kink_distance(margins)
-    codes = part.losses.piece_within(margins, margins)
-    keep = min(max(keep, 1), part.n)
-    edge = float(np.partition(away, keep - 1)[keep - 1])
-    curved = (codes == Piece.LEFT) | (codes == Piece.RIGHT)
-    codes[(away <= edge) | held | curved] = Piece.UNDECIDED
+    codes = far_from_kinks(part.losses, margins, keep, held)
+    codes[(codes == Piece.LEFT) | (codes == Piece.RIGHT)] = Piece.UNDECIDED
     return Selection(codes)
 
 

@@ -51,10 +51,10 @@ from cvxscreen.errors import CvxscreenError, NotScreenable
 from cvxscreen.screening.reduction import Prediction, Screening, Selection, judge
 from cvxscreen.solvers.interface import Start, call_checked
 from cvxscreen.solvers.loop import run
-from cvxscreen.solvers.prediction import SMALL, PredictionRadius, accept_reduction
+from cvxscreen.solvers.prediction import SMALL, PredictionRadius, accept_reduction, sample
 from cvxscreen.solvers.registry import builtin_takes
 from cvxscreen.solvers.screened import ScreenedProblem, Times
-from cvxscreen.solvers.solution import Round, moved_slopes
+from cvxscreen.solvers.solution import moved_slopes
 from cvxscreen.solvers.solve import solve_problem
 
 # -- a convex term that stays as it is ------------------------------------------------------------
@@ -753,7 +753,6 @@ class ScreenedComposite(
         self.share = 1.0
         self.open_terms: Mask = np.zeros(self.problem.n, dtype=bool)
         self.open_pieces: Mask = np.zeros(pieces, dtype=bool)
-        self.status = "not run"
         self.rounds = []
         self.kept = self.predicted = 0
         self.confirming = self.hopeless = False
@@ -767,7 +766,7 @@ class ScreenedComposite(
         if self.best is not None and (self.screening.codes == Piece.UNDECIDED).all():
             self.prove()
         ok = self.proof is not None and self.proof.ok
-        status = self.status if self.best is None else "optimal" if ok else "inaccurate"
+        status = self.result.status if self.best is None else "optimal" if ok else "inaccurate"
         return Outcome(
             status, self.best, self.shares, self.proof, self.kept, self.screening,
             len(self.rounds), self.predicted, self.solving, perf_counter() - began,
@@ -786,17 +785,11 @@ class ScreenedComposite(
                 return
         if self.made.terms <= 5 * SMALL:
             return
-        rng = np.random.default_rng(0)
-        some, fewer = problem, maxima
-        if problem.n > 5 * SMALL:
-            size = max(SMALL, 10 * problem.d, problem.n // 20)
-            index = np.sort(rng.choice(problem.n, size=min(size, problem.n), replace=False))
-            losses = problem.losses.take(index).scaled(problem.n / len(index))
-            some = replace(problem, design=problem.design.take_rows(index), losses=losses)
+        some, fewer = sample(problem) if problem.n > 5 * SMALL else problem, maxima
         if maxima is not None and maxima.n > 5 * SMALL:
             size = min(max(SMALL, 10 * problem.d, maxima.n // 10), maxima.n)
-            index = np.sort(rng.choice(maxima.n, size=size, replace=False))
-            fewer = maxima.sample(index, maxima.n / size)
+            drawn = np.random.default_rng(0).choice(maxima.n, size=size, replace=False)
+            fewer = maxima.sample(np.sort(drawn), maxima.n / size)
         found = self.called(some, fewer)
         if found is not None:
             theta = problem.losses.slope(problem.design.forward(found.x))
@@ -858,7 +851,7 @@ class ScreenedComposite(
         found = call_checked(self.cvxpy_solver, problem)
         self.cvxpy_solver.further = None
         self.solving += perf_counter() - began
-        self.status = found.status
+        self.result = found
         if not found.usable:
             return None
         return PieceSlopes(found.x, found.theta, found.multipliers, further.shares())
@@ -987,15 +980,9 @@ class ScreenedComposite(
 
     def close(self, selection: CompositeReduction, refuted: int, times: Times) -> None:
         """Record the round; stop when certified (and confirmed), or when nothing else can help."""
-        proof, now = self.proof, perf_counter()
-        self.rounds.append(Round(
-            number=len(self.rounds) + 1, kept=self.kept,
-            proven=int((self.screening.codes >= 0).sum()), predicted=self.predicted,
-            refuted=refuted, gap=np.inf if proof is None else proof.gap,
-            relative_gap=np.inf if proof is None else proof.relative_gap,
-            solver_status=self.status,
-            solve_seconds=times.solved - times.began, seconds=now - times.began,
-        ))
+        proof = self.proof
+        counts = int((self.screening.codes >= 0).sum()), self.predicted, refuted
+        self.record(self.kept, proof, counts, times)
         certified = proof is not None and proof.ok
         if certified and self.mode == "safe" and not self.confirming:
             self.confirming = True

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.limits import Limits, Progress
-from cvxscreen._support.tables import Record, table
+from cvxscreen._support.tables import table
 from cvxscreen._support.validation import finite
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
@@ -38,7 +38,7 @@ from cvxscreen.cvxpy_plugin.solution_cache import (
 )
 from cvxscreen.errors import InvalidInput, NotScreenable, quoted
 from cvxscreen.paths import path as over_c
-from cvxscreen.paths.record import brief, drawn, frame_of, milliseconds, shortened
+from cvxscreen.paths.record import PathRecord
 
 Array = NDArray[np.float64]
 
@@ -88,7 +88,7 @@ class ParameterPoint:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ParameterPath(Record):
+class ParameterPath(PathRecord):
     """Solutions of a CVXPY problem along values of a parameter.
 
     Attributes
@@ -123,9 +123,8 @@ class ParameterPath(Record):
     stopped: str = ""
 
     @property
-    def values(self) -> Array:
-        """The values of the parameter that are finished."""
-        return np.array([point.value for point in self.points])
+    def _over(self) -> str:
+        return self.name
 
     def of(self, variable: Any) -> Array:
         """The values of a variable along the path, shape (number of points,) and the variable's."""
@@ -133,36 +132,13 @@ class ParameterPath(Record):
 
     def table(self) -> str:
         """A readable table, one line a point."""
-        header = (self.name, "status", "objective", "relative gap", "kept",
-                  milliseconds(self.points))
+        header = (self.name, "status", "objective", "relative gap", "kept", self._milliseconds)
         rows = [
             (p.value, p.status, float(f"{p.objective:.8g}"), p.relative_gap, p.kept,
              round(1e3 * p.seconds, 2))
             for p in self.points
         ]
-        word = self.stopped.replace("_", " ") or "interrupted"
-        state = "" if self.finished else f", {word} after {len(self.points)} points"
-        return table(header, rows, title=f"Path over {self.name}, {self.terms:,} terms{state}")
-
-    def to_frame(self) -> Any:
-        """A pandas DataFrame, one row a point; see `Path.to_frame`."""
-        return frame_of(self.points, self.name)
-
-    def plot(
-        self, title: str = "Proven before solving, along the path", *, ax: Any = None,
-        figsize: tuple[float, float] | None = None,
-    ) -> Any:
-        """Stacked rejection rates per piece, certified gap and kept terms; a matplotlib Figure.
-
-        `ax` are two axes to draw on, `figsize` the inches of a new figure.
-        """
-        return drawn(self.points, self.name, title, ax, figsize)
-
-    def _brief(self) -> str:
-        return brief(self, self.name)
-
-    def __str__(self) -> str:
-        return shortened(self.table())
+        return table(header, rows, title=self._title)
 
 
 def parameter_path(

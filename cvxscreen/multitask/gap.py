@@ -30,7 +30,7 @@ Proofs: ``docs/theory.md``, section 8.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum
 
 import numpy as np
@@ -40,7 +40,14 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen._support.validation import array, one_of, positive
 from cvxscreen.bounds.regions import intercept_interval
-from cvxscreen.certificates.certificate import Certificate, piecewise_value
+from cvxscreen.certificates.certificate import (
+    EPS,
+    Certificate,
+    piecewise_value,
+    refused,
+    steepest_slopes,
+    verdict,
+)
 from cvxscreen.errors import InvalidInput
 from cvxscreen.multitask.problem import Metric, MultiTask
 from cvxscreen.screening.reduction import Verdict
@@ -237,7 +244,6 @@ def eigengap(problem: MultiTask, theta: Array, gap: float) -> Verdict:
 # -- the certificate --------------------------------------------------------------------------
 
 
-_EPS = float(np.finfo(np.float64).eps)
 FEASIBLE = 1e-9
 """How far ``M`` may be from its set, in eigenvalues and trace; what it may hide is charged."""
 
@@ -282,21 +288,16 @@ def certify_multitask(
             f"`U` {U.shape}, `b` {b.shape}, `M` {M.shape} and `theta` {theta.shape} must have the "
             f"shapes ({d}, {m}), ({m},), ({d}, {d}) and ({n},)."
         )
-    nan, inf = float("nan"), float("inf")
-    violation = 0.0
-
-    def refused(reason: str, primal: float = nan) -> Certificate:
-        return Certificate(inf, inf, primal, -inf, violation, tol, False, reason)
-
     if not all(np.isfinite(a).all() for a in (U, b, M, theta)):
-        return refused("the point holds NaN or infinity")
+        return refused("the point holds NaN or infinity", tol)
     M_values = np.linalg.eigvalsh(0.5 * (M + M.T))
     violation = max(
         float(-M_values[0]), float(M_values[-1]) - 1.0, abs(float(np.trace(M)) - problem.h),
         float(np.abs(M - M.T).max()), 0.0,
     )
     if violation > FEASIBLE * (1.0 + problem.h) or violation > 0.1 * problem.eta:
-        return refused(f"`M` is {violation:.3g} away from tr M = h, 0 <= M <= I")
+        reason = f"`M` is {violation:.3g} away from tr M = h, 0 <= M <= I"
+        return refused(reason, tol, violation=violation)
     c, eta = problem.c, problem.eta
     A = eta * np.eye(d) + 0.5 * (M + M.T)
     factor = sla.cholesky(A, lower=True)
@@ -306,16 +307,15 @@ def certify_multitask(
     half = sla.solve_triangular(factor, U, lower=True)
     primal = float(values.sum()) + c * float(np.sum(half**2))
     if (theta < f.lo).any() or (theta > f.hi).any():
-        return refused("a dual variable lies outside its box", primal)
+        return refused("a dual variable lies outside its box", tol, primal, violation)
 
     conjugates = f.b * theta + f.e * np.abs(theta) + 0.5 * f.q * theta**2
     sizes = np.concatenate([np.abs(X) @ np.abs(U[:, k]) + abs(b[k])
                             for k, X in enumerate(problem.X)])
-    slopes = np.maximum(np.where(np.isfinite(f.lo), -f.lo, np.abs(theta)),
-                        np.where(np.isfinite(f.hi), f.hi, np.abs(theta)))
-    noise = 4 * _EPS * (values + np.abs(conjugates) + np.abs(p * theta))
+    slopes = steepest_slopes(theta, f.lo, f.hi)
+    noise = 4 * EPS * (values + np.abs(conjugates) + np.abs(p * theta))
     terms = np.maximum(values + conjugates - p * theta, 0.0)
-    error = noise + 2 * (d + 4) * _EPS * sizes * slopes
+    error = noise + 2 * (d + 4) * EPS * sizes * slopes
     gap = float(terms.sum()) + float(error.sum())
 
     V = np.column_stack([-(X.T @ part) for X, part in zip(problem.X, problem.split(theta),
@@ -325,7 +325,7 @@ def certify_multitask(
     S = V @ V.T
     spectrum = np.linalg.eigvalsh(S)
     best, here = float(spectrum[-problem.h :].sum()), float(np.sum(S * M))
-    rounding = 8 * d * _EPS * max(float(spectrum.sum()), 0.0)
+    rounding = 8 * d * EPS * max(float(spectrum.sum()), 0.0)
     gap += (max(best - here, 0.0) + rounding) / (4.0 * c)
 
     # What a feasible M next to this one could change, and a balanced theta next to this one.
@@ -334,10 +334,11 @@ def certify_multitask(
     ) / (4.0 * c)
     for k, part in enumerate(problem.parts):
         total = fsum(theta[part])  # correctly rounded, so its sign is right
-        off = abs(total) * (1.0 + 4 * _EPS)
+        off = abs(total) * (1.0 + 4 * EPS)
         room = f.hi[part] - theta[part] if total < 0 else theta[part] - f.lo[part]
         if not (room >= off).any():
-            return refused(f"the dual point of task {k} does not sum to 0", primal)
+            reason = f"the dual point of task {k} does not sum to 0"
+            return refused(reason, tol, primal, violation)
         longest = float(np.max(np.linalg.norm(problem.X[k], axis=1)))
         reach = float(np.max(np.abs(p[part]) + np.abs(f.b[part]) + f.e[part]))
         pull = longest * float(np.linalg.norm(U[:, k])) + (1.0 + eta) / c * longest * (
@@ -345,11 +346,6 @@ def certify_multitask(
         )
         gap += off * (reach + pull)
 
-    dual = primal - gap
-    relative = gap / max(abs(primal), abs(dual), 1e-300) if np.isfinite(gap) else inf
     if primal == 0.0 and gap <= 1e-300:
-        relative = 0.0
-    reason = "" if relative <= tol else (
-        f"the relative gap {relative:.3g} exceeds the tolerance {tol:.3g}"
-    )
-    return Certificate(gap, relative, primal, dual, violation, tol, not reason, reason)
+        return Certificate(gap, 0.0, primal, -gap, violation, tol, True)
+    return replace(verdict(gap, primal, tol), violation=violation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
@@ -131,8 +132,126 @@ class Points(Sequence[PathPoint]):
         return f"<{len(self)} points of a path>"
 
 
+LONGEST = 24
+"""Points that `print` shows all of; `table` has every one."""
+
+
+class PathRecord(Record):
+    """What is shown of a path, over whatever: its points have a value, a status, a relative gap.
+
+    Whoever derives from it has the fields below, and says in `_over` what the parameter is called.
+    """
+
+    points: Sequence[Any]
+    terms: int
+    finished: bool
+    stopped: str
+
+    @property
+    @abstractmethod
+    def _over(self) -> str:
+        """Name of the parameter."""
+
+    @property
+    def values(self) -> Array:
+        """The values of the parameter that are finished."""
+        return np.array([point.value for point in self.points])
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame, one row a point: the numbers of `table`, shares instead of percent.
+
+        Raises
+        ------
+        MissingDependency
+            If pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise MissingDependency(
+                'Data frames need pandas: pip install "cvxscreen[frames]"'
+            ) from error
+        rows = []
+        for point in self.points:
+            plain = {
+                name: value for name, value in vars(point).items()
+                if isinstance(value, int | float | str) and name not in ("value", "over")
+            }
+            first = {name: plain.pop(name)
+                     for name in ("status", "objective", "gap", "relative_gap") if name in plain}
+            shares = {f"proven {kind}": share for kind, share in point.before.items()}
+            rows.append({self._over: point.value, **first, **shares, **plain})
+        return pandas.DataFrame(rows)
+
+    def plot(
+        self, title: str = "Proven before solving, along the path", *, ax: Any = None,
+        figsize: tuple[float, float] | None = None,
+    ) -> Any:
+        """Stacked rejection rates per piece, certified gap and kept terms; a matplotlib Figure.
+
+        `ax` are two axes to draw on, `figsize` the inches of a new figure.
+        """
+        points = self.points
+        names = [
+            k for k in ("linear", "quadratic", "zero")
+            if any(p.before.get(k, 0.0) > 0 for p in points)
+        ] or ["zero"]
+        figure = rejection(
+            self.values,
+            {k: np.array([p.before.get(k, 0.0) for p in points]) for k in names},
+            gaps=np.array([np.nan if p.relative_gap is None else p.relative_gap for p in points]),
+            kept=np.array([float(p.kept) for p in points]),
+            title=title,
+            parameter=self._over,
+            ax=ax,
+            figsize=figsize,
+        )
+        if 1 < len(points) <= 50 and not any(points[0].before.values()):
+            top = figure.axes[0] if ax is None else ax[0]
+            top.text(points[0].value, 0.5, "the first point: nothing before it", rotation=90,
+                     fontsize=6, horizontalalignment="center", verticalalignment="center")
+        return figure
+
+    @property
+    def _cut(self) -> str:
+        """What cut the path short, in words; empty where nothing did."""
+        return "" if self.finished else self.stopped.replace("_", " ") or "interrupted"
+
+    @property
+    def _title(self) -> str:
+        state = f", {self._cut} after {len(self.points)} points" if self._cut else ""
+        return f"Path over {self._over}, {self.terms:,} terms{state}"
+
+    @property
+    def _milliseconds(self) -> str:
+        """The head of the column of times: of points solved together only the average is known."""
+        same = len(self.points) > 1 and len({point.seconds for point in self.points}) == 1
+        return "ms (average)" if same else "ms"
+
+    def _brief(self) -> str:
+        if not len(self.points):
+            return f"no points over {self._over}"
+        optimal = sum(point.status == "optimal" for point in self.points)
+        worst = max(np.inf if p.relative_gap is None else p.relative_gap for p in self.points)
+        return (
+            f"{len(self.points)} points over {self._over} from {self.points[0].value:g} to "
+            f"{self.points[-1].value:g}, {self.terms:,} terms, {optimal} optimal, largest relative "
+            f"gap {worst:.1e}{self._cut and f', {self._cut}'}"
+        )
+
+    def __str__(self) -> str:
+        """The table, the middle left out where it is long."""
+        head, *lines = self.table().splitlines()
+        if len(lines) <= LONGEST + 2:  # the names and the rule under them
+            return "\n".join([head, *lines])
+        half = LONGEST // 2
+        left = len(lines) - 2 - 2 * half
+        middle = f"... {left:,} more points: .table() has all"
+        return "\n".join([head, *lines[: half + 2], middle, *lines[-half:]])
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Path(Record):
+class Path(PathRecord):
     """Finished points in the order they were solved.
 
     Attributes
@@ -152,6 +271,8 @@ class Path(Record):
     >>> path = cvxscreen.path(cvxscreen.svm(X, y), values=[0.01, 0.1, 1.0])
     >>> path.values, path.finished, [point.status for point in path.points]
     (array([0.01, 0.1 , 1.  ]), True, ['optimal', 'optimal', 'optimal'])
+    >>> list(path.to_frame().columns)[:4]
+    ['C', 'status', 'objective', 'gap']
     """
 
     points: Sequence[PathPoint]
@@ -160,16 +281,14 @@ class Path(Record):
     stopped: str = ""
 
     @property
-    def values(self) -> Array:
-        """The values of the parameter that are finished."""
-        return np.array([point.value for point in self.points])
+    def _over(self) -> str:
+        return self.points[0].over if len(self.points) else "C"
 
     def table(self) -> str:
         """A readable table, one line a point."""
-        over = self.points[0].over if len(self.points) else "C"
         header: tuple[str, ...] = (
-            over, "status", "objective", "relative gap", "zero %", "linear %", "quadratic %",
-            "kept", "refuted", "rounds", milliseconds(self.points),
+            self._over, "status", "objective", "relative gap", "zero %", "linear %", "quadratic %",
+            "kept", "refuted", "rounds", self._milliseconds,
         )
         screened = any(p.features is not None for p in self.points)  # features, under an L1 term
         if screened:
@@ -184,7 +303,6 @@ class Path(Record):
             )
             for p in self.points
         ]
-        word = self.stopped.replace("_", " ") or "interrupted"
         unused = sum(not p.screened for p in self.points)
         if unused:
             header = (*header, "used")
@@ -197,37 +315,7 @@ class Path(Record):
             rows = [
                 (*row, *(p.serves or ("", ""))) for row, p in zip(rows, self.points, strict=True)
             ]
-        state = "" if self.finished else f", {word} after {len(self.points)} points"
-        return table(header, rows, title=f"Path over {over}, {self.terms:,} terms{state}")
-
-    def to_frame(self) -> Any:
-        """A pandas DataFrame, one row a point: the numbers of `table`, shares instead of percent.
-
-        Raises
-        ------
-        MissingDependency
-            If pandas is not installed.
-
-        Examples
-        --------
-        >>> import cvxscreen
-        >>> problem = cvxscreen.svm(*cvxscreen.datasets.two_gaussians(100, 3))
-        >>> frame = cvxscreen.path(problem, values=[0.1, 1.0]).to_frame()
-        >>> list(frame.columns)[:4], len(frame)
-        (['C', 'status', 'objective', 'gap'], 2)
-        """
-        return frame_of(self.points, self.points[0].over if len(self.points) else "C")
-
-    def plot(
-        self, title: str = "Proven before solving, along the path", *, ax: Any = None,
-        figsize: tuple[float, float] | None = None,
-    ) -> Any:
-        """Stacked rejection rates per piece, certified gap and kept terms; a matplotlib Figure.
-
-        `ax` are two axes to draw on, `figsize` the inches of a new figure.
-        """
-        over = self.points[0].over if len(self.points) else "C"
-        return drawn(self.points, over, title, ax, figsize)
+        return table(header, rows, title=self._title)
 
     def save(self, file: str | FilePath) -> None:
         """Write the points to `file` (.npz), whole or not at all; `load_path` reads them back.
@@ -245,94 +333,6 @@ class Path(Record):
         if place.is_dir():
             raise InvalidInput(f"`file`: {str(place)!r} is a folder; name a file in it.")
         Checkpoint(place, "").write([vars(point) for point in self.points], self.terms)
-
-    def _brief(self) -> str:
-        return brief(self, self.points[0].over if len(self.points) else "C")
-
-    def __str__(self) -> str:
-        return shortened(self.table())
-
-
-def frame_of(points: Sequence[Any], over: str) -> Any:
-    """The points of a path as a DataFrame: their numbers, and the shares proven before each."""
-    try:
-        import pandas
-    except ImportError as error:
-        raise MissingDependency(
-            'Data frames need pandas: pip install "cvxscreen[frames]"'
-        ) from error
-    rows = []
-    for point in points:
-        plain = {
-            name: value for name, value in vars(point).items()
-            if isinstance(value, int | float | str) and name not in ("value", "over")
-        }
-        first = {name: plain.pop(name) for name in ("status", "objective", "gap", "relative_gap")
-                 if name in plain}
-        shares = {f"proven {kind}": share for kind, share in point.before.items()}
-        rows.append({over: point.value, **first, **shares, **plain})
-    return pandas.DataFrame(rows)
-
-
-def milliseconds(points: Sequence[Any]) -> str:
-    """The head of the column of times: of points solved together only the average is known."""
-    same = len(points) > 1 and len({point.seconds for point in points}) == 1
-    return "ms (average)" if same else "ms"
-
-
-LONGEST = 24
-"""Points that `print` shows all of; `table` has every one."""
-
-
-def shortened(text: str) -> str:
-    """The table `text` of a path, the middle left out where it is long."""
-    head, *lines = text.splitlines()
-    if len(lines) <= LONGEST + 2:  # the names and the rule under them
-        return text
-    half = LONGEST // 2
-    left = len(lines) - 2 - 2 * half
-    middle = f"... {left:,} more points: .table() has all"
-    return "\n".join([head, *lines[: half + 2], middle, *lines[-half:]])
-
-
-def brief(path: Any, over: str) -> str:
-    """One line about a path: its points have a value, a status and a relative gap."""
-    if not len(path.points):
-        return f"no points over {over}"
-    optimal = sum(point.status == "optimal" for point in path.points)
-    worst = max(np.inf if p.relative_gap is None else p.relative_gap for p in path.points)
-    word = "" if path.finished else ", " + (path.stopped.replace("_", " ") or "interrupted")
-    return (
-        f"{len(path.points)} points over {over} from {path.points[0].value:g} to "
-        f"{path.points[-1].value:g}, {path.terms:,} terms, {optimal} optimal, largest relative "
-        f"gap {worst:.1e}{word}"
-    )
-
-
-def drawn(
-    points: Sequence[Any], parameter: str, title: str, ax: Any = None,
-    figsize: tuple[float, float] | None = None,
-) -> Any:
-    """The figure of a path: records with value, before, relative_gap and kept."""
-    names = [
-        k for k in ("linear", "quadratic", "zero")
-        if any(p.before.get(k, 0.0) > 0 for p in points)
-    ] or ["zero"]
-    figure = rejection(
-        np.array([p.value for p in points]),
-        {k: np.array([p.before.get(k, 0.0) for p in points]) for k in names},
-        gaps=np.array([np.nan if p.relative_gap is None else p.relative_gap for p in points]),
-        kept=np.array([float(p.kept) for p in points]),
-        title=title,
-        parameter=parameter,
-        ax=ax,
-        figsize=figsize,
-    )
-    if 1 < len(points) <= 50 and not any(points[0].before.values()):
-        top = figure.axes[0] if ax is None else ax[0]
-        top.text(points[0].value, 0.5, "the first point: nothing before it", rotation=90,
-                 fontsize=6, horizontalalignment="center", verticalalignment="center")
-    return figure
 
 
 # -- on disk: written atomically, read back only for the same problem -----------------------------

@@ -56,16 +56,16 @@ from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen._support.rounding import UNIT, gamma
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import MODES, array, choice, one_of, positive, tolerance
-from cvxscreen.certificates.certificate import Certificate
+from cvxscreen.certificates.certificate import Certificate, refused, verdict
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Layout, Problem, Quadratic
 from cvxscreen.designs.columns import by_columns
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
+from cvxscreen.solvers.interface import SubproblemResult
 from cvxscreen.solvers.interior_point import InteriorPoint
 from cvxscreen.solvers.loop import run, solve_screened
 from cvxscreen.solvers.screened import ScreenedProblem, Times
-from cvxscreen.solvers.solution import Round
 
 Array = NDArray[np.float64]
 
@@ -149,9 +149,7 @@ def certify_lp(problem: LpSvm, w: ArrayLike, alpha: ArrayLike, tol: float = 1e-6
         )
     primal = problem.primal(w) if np.isfinite(w).all() else float("nan")
     if not np.isfinite(primal) or not np.isfinite(alpha).all():
-        return Certificate(
-            np.inf, np.inf, primal, -np.inf, 0.0, tol, False, "the pair is not finite"
-        )
+        return refused("the point holds NaN or infinity", tol, primal)
     alpha, v, error = problem.feasible(alpha)
     t = problem.design.forward(w)
     size = abs(by_columns(problem.design)) @ np.abs(w)
@@ -165,11 +163,7 @@ def certify_lp(problem: LpSvm, w: ArrayLike, alpha: ArrayLike, tol: float = 1e-6
     )
     gap = float(np.where(settled, 0.0, terms).sum() + lean.sum())
     gap *= 1.0 + gamma(problem.n + problem.d)
-    dual = primal - gap
-    relative = gap / max(abs(primal), abs(dual), 1e-300)
-    ok = relative <= tol
-    reason = "" if ok else f"the relative gap {relative:.3g} exceeds the tolerance {tol:.3g}"
-    return Certificate(gap, relative, primal, dual, 0.0, tol, ok, reason)
+    return verdict(gap, primal, tol)
 
 
 @dataclass(frozen=True, eq=False)
@@ -558,6 +552,10 @@ def solve_lp(
     return screened.solution(tol, began)
 
 
+NONE: Pair = (np.zeros(0), np.zeros(0))
+"""The pair of a solver that found none."""
+
+
 class ScreenedLp(ScreenedProblem[Mask, LpSvm, Pair, tuple[Array, Array, Array], Array]):
     """An LP-SVM with what is proven of it, and the features that are solved for.
 
@@ -576,7 +574,7 @@ class ScreenedLp(ScreenedProblem[Mask, LpSvm, Pair, tuple[Array, Array, Array], 
     def __init__(self, problem: LpSvm, mode: str, limits: Limits) -> None:
         self.problem, self.mode, self.limits, self.rounds = problem, mode, limits, []
         self.w, self.alpha = np.zeros(problem.d), problem.c
-        self.status, self.missing = "not run", np.zeros(0, dtype=bool)
+        self.missing = np.zeros(0, dtype=bool)
 
     def begin(self, start: LpSolution | None) -> None:
         """Screen from the start, or from 0, and choose the features to begin with."""
@@ -610,7 +608,7 @@ class ScreenedLp(ScreenedProblem[Mask, LpSvm, Pair, tuple[Array, Array, Array], 
             found = _by_interior_point(reduced, features, self.limits)
         if found is None and not (self.rounds and self.limits.spent()):
             found = _by_highs(reduced, features, self.limits)
-        self.status = "failed" if found is None else "optimal"
+        self.result = SubproblemResult("failed" if found is None else "optimal", *(found or NONE))
         return found
 
     def evaluate(self, lifted: tuple[Array, Array, Array], selection: Mask) -> Array:
@@ -627,13 +625,9 @@ class ScreenedLp(ScreenedProblem[Mask, LpSvm, Pair, tuple[Array, Array, Array], 
 
     def close(self, selection: Mask, refuted: int, times: Times) -> None:
         """Record the round; the reduction is solved when no feature asks to be let in."""
-        self.rounds.append(Round(
-            number=len(self.rounds) + 1, kept=int(self.known.undecided.sum()),
-            proven=int((~self.known.undecided).sum()), predicted=int((~selection).sum()),
-            refuted=refuted, gap=np.inf, relative_gap=np.inf, solver_status=self.status,
-            solve_seconds=times.solved - times.began, seconds=perf_counter() - times.began,
-            features=int(selection.sum()),
-        ))
+        known, features = self.known.undecided, int(selection.sum())
+        counts = int((~known).sum()), int((~selection).sum()), refuted
+        self.record(int(known.sum()), None, counts, times, features)
         self.finished = refuted == 0 or len(self.rounds) >= MAX_ROUNDS
         if not self.over:
             self.working_set = self.working_set | self.missing

@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT
 from cvxscreen.core.duality import balanced
-from cvxscreen.core.losses import LossTerms, Piece
+from cvxscreen.core.losses import Codes, LossTerms, Piece
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.screening.reduction import KnownSlopes, Prediction, Screening, Selection
 from cvxscreen.solvers.interface import Start, SubproblemResult, call_checked
@@ -213,12 +213,8 @@ class ScreenedRelaxation(
         self.proven, self.predicted = problem.n - len(nothing.kept), 0
         if centre is None or self.whole or len(self.rounds) >= MAX_ROUNDS:
             return nothing
-        losses = problem.losses
-        away = losses.kink_distance(centre.margins)
-        codes = losses.piece_within(centre.margins, centre.margins)
-        keep = min(max(self.keep, LEAST * problem.d), problem.n)
-        edge = float(np.partition(away, keep - 1)[keep - 1])
-        codes[(away <= edge) | self.held] = Piece.UNDECIDED
+        keep = max(self.keep, LEAST * problem.d)
+        codes = far_from_kinks(problem.losses, centre.margins, keep, self.held)
         chosen = Selection(codes).folded(problem)
         if len(chosen.kept) > WORTH * len(nothing.kept):
             return nothing
@@ -481,6 +477,16 @@ class ProximalSteps(ScreenedRelaxation):
         proof = None if self.answer is None else self.answer.proof
         self.record(self.problem.n - self.proven, proof, (self.proven, 0, 0), times)
         self.weight /= FASTER
+
+
+def far_from_kinks(losses: LossTerms, margins: Array, keep: int, held: Mask) -> Codes:
+    """The pieces of the terms, undecided for the `keep` nearest to a kink and those `held`."""
+    codes = losses.piece_within(margins, margins)
+    away = losses.kink_distance(margins)
+    last = min(max(keep, 1), len(away)) - 1
+    edge = float(np.partition(away, last)[last])
+    codes[(away <= edge) | held] = Piece.UNDECIDED
+    return codes
 
 
 def sample(problem: Problem) -> Problem:

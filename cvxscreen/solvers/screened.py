@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -51,6 +51,20 @@ class Estimate(NamedTuple):
     relative_gap: float
 
 
+class Judged(Protocol):
+    """Whatever a round is judged by: a point, a certificate, an estimate."""
+
+    @property
+    def gap(self) -> float:
+        """How far from optimal, at most or about."""
+        ...
+
+    @property
+    def relative_gap(self) -> float:
+        """The same relative to the objective."""
+        ...
+
+
 class ScreenedProblem(ABC, Generic[S, R, A, L, P]):
     """A problem with what is known about it: what to fix, and how to judge what comes of it.
 
@@ -62,11 +76,17 @@ class ScreenedProblem(ABC, Generic[S, R, A, L, P]):
         The record of each round.
     limits : Limits
         Of the whole call.
+    result : SubproblemResult
+        What the solver said last.
+    on_round : callable or None
+        Gets the record of every finished round.
     """
 
     finished: bool = False
     rounds: list[Round]
     limits: Limits = UNLIMITED
+    result = SubproblemResult("not run", np.zeros(0), np.zeros(0))
+    on_round: Callable[[Round], None] | None = None
 
     @property
     def over(self) -> bool:
@@ -96,6 +116,38 @@ class ScreenedProblem(ABC, Generic[S, R, A, L, P]):
     @abstractmethod
     def close(self, selection: S, refuted: int, times: Times) -> None:
         """Record the round, and decide whether another one may help."""
+
+    def record(
+        self, kept: int, point: Judged | None, counts: tuple[int, int, int], times: Times,
+        features: int | None = None,
+    ) -> None:
+        """Keep the record of a round and hand it on.
+
+        Parameters
+        ----------
+        kept : int
+            Terms of the reduced problem.
+        point : Judged or None
+            Whose gap the record tells; infinite without one.
+        counts : tuple of int
+            Terms proven, predicted, refuted.
+        times : Times
+        features : int, optional
+            Coordinates of the reduced problem where features are screened.
+        """
+        proven, predicted, refuted = counts
+        entry = Round(
+            number=len(self.rounds) + 1, kept=kept,
+            proven=proven, predicted=predicted, refuted=refuted,
+            gap=point.gap if point else float("inf"),
+            relative_gap=point.relative_gap if point else float("inf"),
+            solver_status=self.result.status, solver_info=dict(self.result.info),
+            solve_seconds=times.solved - times.began, seconds=perf_counter() - times.began,
+            features=features,
+        )
+        self.rounds.append(entry)
+        if self.on_round is not None:
+            self.on_round(entry)
 
 
 class ProblemInMemory(ScreenedProblem[S, R, A, L, P]):
@@ -130,7 +182,6 @@ class ProblemInMemory(ScreenedProblem[S, R, A, L, P]):
         self.answer: Answer | None = None
         self.rounds = []
         self.before: Mapping[str, float] = {}
-        self.result = SubproblemResult("not run", np.zeros(0), np.zeros(0))
         self._proof: tuple[Point, Certificate] | None = None
         self.set_up()
 
@@ -153,38 +204,6 @@ class ProblemInMemory(ScreenedProblem[S, R, A, L, P]):
             pair = (point.x, point.theta, point.multipliers)
             self._proof = (point, certify(self.problem, *pair, tol=self.tol))
         return self._proof[1]
-
-    def record(
-        self, kept: int, point: Point | Certificate | Estimate | None,
-        counts: tuple[int, int, int], times: Times, features: int | None = None,
-    ) -> None:
-        """Keep the record of a round and hand it on.
-
-        Parameters
-        ----------
-        kept : int
-            Terms of the reduced problem.
-        point : Point, Certificate, Estimate or None
-            Whose gap the record tells.
-        counts : tuple of int
-            Terms proven, predicted, refuted.
-        times : Times
-        features : int, optional
-            Coordinates of the reduced problem where features are screened.
-        """
-        proven, predicted, refuted = counts
-        entry = Round(
-            number=len(self.rounds) + 1, kept=kept,
-            proven=proven, predicted=predicted, refuted=refuted,
-            gap=point.gap if point else float("inf"),
-            relative_gap=point.relative_gap if point else float("inf"),
-            solver_status=self.result.status, solver_info=dict(self.result.info),
-            solve_seconds=times.solved - times.began, seconds=perf_counter() - times.began,
-            features=features,
-        )
-        self.rounds.append(entry)
-        if self.on_round is not None:
-            self.on_round(entry)
 
     def solution(self, began: float) -> Solution:
         """The record of the whole call, which began at that `perf_counter`."""

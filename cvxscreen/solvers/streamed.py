@@ -38,7 +38,7 @@ from cvxscreen.designs.chunks import Chunk, Listed, Sample, entries
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.screening.reduction import FOLD_LIMIT
-from cvxscreen.solvers.interface import Start, SubproblemSolver
+from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver
 from cvxscreen.solvers.registry import builtin_solver
 from cvxscreen.solvers.screened import ScreenedProblem, Times
 from cvxscreen.solvers.solution import Round, Solution
@@ -750,7 +750,7 @@ class Judged(NamedTuple):
     primal: float
 
     @property
-    def relative(self) -> float:
+    def relative_gap(self) -> float:
         """The relative gap."""
         return float(relative_gap(self.gap, self.primal))
 
@@ -811,8 +811,6 @@ class ScreenedChunks(ScreenedProblem[float, Model, tuple[Array, Array, float], P
         self.passes = self.decided = 0
         self.kept: Index = np.zeros(0, dtype=np.intp)
         self.judged: Judged | None = None
-        self.status = "not run"
-        self.info: dict[str, float] = {}
 
     def begin(self, start: Start | None, solve: Callable[..., Any]) -> None:
         """A pilot, and the first pass; of a start only its `x` counts.
@@ -894,7 +892,7 @@ class ScreenedChunks(ScreenedProblem[float, Model, tuple[Array, Array, float], P
             rows = model.kept.design
             moved = np.abs(rows.forward(x) - model.margins) / sizes(rows)
             needed = float(np.quantile(moved, QUANTILE)) if len(moved) else 0.0
-            self.info = {"width": selection, "needed": needed, "promised": promised}
+            self.result.info.update(needed=needed, promised=promised)
             return x, theta
 
         return model, lift
@@ -903,7 +901,9 @@ class ScreenedChunks(ScreenedProblem[float, Model, tuple[Array, Array, float], P
         """The answer of the loop in memory, and the gap that it promises; None if unbounded."""
         begin = Start(self.x, reduced.start) if self.x.any() else None
         found = self.in_memory(reduced.problem, tol=self.aim * self.tol, start=begin)
-        self.status, self.info = found.status, {"width": selection}
+        self.result = SubproblemResult(
+            found.status, found.x, found.theta, info={"width": selection}
+        )
         if not np.isfinite(found.x).all():
             return None
         theta, promised = reduced.lifted(found.x, found.theta)
@@ -913,7 +913,7 @@ class ScreenedChunks(ScreenedProblem[float, Model, tuple[Array, Array, float], P
 
     def evaluate(self, lifted: Pair, selection: float) -> Judged:
         """One pass, which also gathers what the next round keeps."""
-        (x, theta), needed = lifted, self.info["needed"]
+        (x, theta), needed = lifted, self.result.info["needed"]
         before, self.x = self.x, x
         if np.isfinite(selection):
             self.pilot = self.pilot.seen_from(x, self.problem)
@@ -949,12 +949,12 @@ class ScreenedChunks(ScreenedProblem[float, Model, tuple[Array, Array, float], P
     def close(self, selection: float, refuted: int, times: Times) -> None:
         """Record the round; certify, or go back where the objective is lowest."""
         found, lowest = self.judged, self.lowest[0]
-        self.note(refuted, times)
+        self.record(len(self.kept), found, (0, self.decided, refuted), times)
         if found is None:
             self.hold = max(10.0 * self.hold, 1e-2 * self.seen.load)
             self.back(self.x, 2.0 * selection)
             return
-        self.decide(found.relative)
+        self.decide(found.relative_gap)
         if not self.finished and found.primal > lowest + 1e-9 * abs(lowest):
             self.back(self.x, 2.0 * selection)
         elif found.primal < lowest:
@@ -973,20 +973,6 @@ class ScreenedChunks(ScreenedProblem[float, Model, tuple[Array, Array, float], P
         if not self.finished:
             self.seen = self.look(Listed.nothing(), None)
             self.lowest = (self.judge().primal, self.x)
-
-    def note(self, refuted: int, times: Times) -> None:
-        """Record a round."""
-        found = Judged(np.inf, 0.0) if self.judged is None else self.judged
-        record = Round(
-            number=len(self.rounds) + 1, kept=len(self.kept), proven=0, predicted=self.decided,
-            refuted=refuted, gap=found.gap,
-            relative_gap=np.inf if self.judged is None else found.relative,
-            solver_status=self.status, solver_info=self.info,
-            solve_seconds=times.solved - times.began, seconds=perf_counter() - times.began,
-        )
-        self.rounds.append(record)
-        if self.on_round is not None:
-            self.on_round(record)
 
     def decide(self, relative: float) -> None:
         """Certify what promises to be good enough; stop when nothing more can be done."""
