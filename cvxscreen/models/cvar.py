@@ -16,16 +16,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.validation import array, finite, number, tolerance
-from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Layout, Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.models.samples import some_rows, weights
+from cvxscreen.models.samples import filled_rows, linear_constraints, weights
 
 Array = NDArray[np.float64]
 
@@ -84,24 +82,25 @@ def cvar(
     >>> round(float(solution.w.sum()), 6), round(solution.value, 4)
     (1.0, 0.0371)
     """
-    rows = Rows(R)
+    rows = filled_rows(R)
     n, d = rows.shape
-    some_rows(n, d)
     beta = tolerance(beta, "beta")
     share = weights(sample_weight, n)
     share = share / (float(share.sum()) * (1.0 - beta))
     losses = Losses(np.zeros(n), 0.0, 0.0, 0.0, share)  # type: ignore[arg-type]
     linear = np.zeros(d + 1)
     linear[-1] = 1.0
-    parts = _Rows(d)
+    bound = [np.eye(d)]
+    low, high = [_ends("lower", lower, -np.inf, d)], [_ends("upper", upper, np.inf, d)]
     if budget is not None:
-        parts.equal(np.ones((1, d)), -np.array([number("budget", budget)]))
-    parts.above(np.eye(d), -_ends("lower", lower, -np.inf, d))
-    parts.above(-np.eye(d), _ends("upper", upper, np.inf, d))
+        bound.append(np.ones((1, d)))
+        low.append(np.atleast_1d(finite("budget", number("budget", budget))))
+        high.append(low[-1])
     if min_return is not None:
         usual = np.asarray(rows.adjoint(share / float(share.sum())))
-        wanted = usual if mean is None else finite("mean", mean, (d,))
-        parts.above(wanted[None], -np.array([number("min_return", min_return)]))
+        bound.append((usual if mean is None else finite("mean", mean, (d,)))[None])
+        low.append(np.array([number("min_return", min_return)]))
+        high.append(np.array([np.inf]))
     if (A is None) != (b is None):
         raise InvalidInput("`A` and `b` belong together; one of them is missing.")
     if A is not None and b is not None:
@@ -110,10 +109,15 @@ def cvar(
             raise InvalidInput(
                 f"`A` {matrix.shape} and `b` {ends.shape} must have shapes (m, {d}) and (m,)."
             )
-        parts.above(-matrix, ends)
+        bound.append(matrix)
+        low.append(np.full(len(ends), -np.inf))
+        high.append(ends)
+    side = linear_constraints(
+        np.vstack(bound), np.concatenate(low), np.concatenate(high), intercept=True
+    )
     design = Rows(rows.matrix, -np.ones(n), np.ones((n, 1)))
     return Problem(
-        design, losses, Quadratic(np.zeros(d + 1)), linear, side=parts.made(), kind="cvar",
+        design, losses, Quadratic(np.zeros(d + 1)), linear, side=side, kind="cvar",
         layout=Layout(intercept=True),
     )
 
@@ -124,33 +128,3 @@ def _ends(name: str, values: ArrayLike | None, default: float, d: int) -> Array:
     if ends.ndim > 1 or ends.size not in (1, d) or np.isnan(ends).any():
         raise InvalidInput(f"`{name}` must be a number or a vector ({d},) without NaN.")
     return np.broadcast_to(ends, (d,))
-
-
-class _Rows:
-    """Linear constraints on the weights, collected: equalities first."""
-
-    def __init__(self, d: int) -> None:
-        self.d = d
-        self.zero: list[tuple[Array, Array]] = []
-        self.nonneg: list[tuple[Array, Array]] = []
-
-    def equal(self, matrix: Array, offset: Array) -> None:
-        """``matrix w + offset = 0``."""
-        self.zero.append((matrix, offset))
-
-    def above(self, matrix: Array, offset: Array) -> None:
-        """``matrix w + offset >= 0``, where the offset is finite."""
-        used = np.isfinite(offset)
-        self.nonneg.append((matrix[used], offset[used]))
-
-    def made(self) -> SideConstraints | None:
-        """All of them on ``(w, a)``; None if there are none."""
-        parts = [*self.zero, *self.nonneg]
-        matrix = np.vstack([rows for rows, _ in parts] or [np.zeros((0, self.d))])
-        if not len(matrix):
-            return None
-        equal = sum(len(rows) for rows, _ in self.zero)
-        wide = sp.csr_matrix(np.hstack([matrix, np.zeros((len(matrix), 1))]))
-        dims = (("zero", equal), ("nonneg", len(matrix) - equal))
-        offset = np.concatenate([ends for _, ends in parts])
-        return SideConstraints(wide, offset, tuple(entry for entry in dims if entry[1]))

@@ -23,9 +23,9 @@ from cvxscreen.models.samples import (
     WITH_SQUARED,
     Constraints,
     Shape,
+    filled_rows,
     losses_of_samples,
     side_constraints,
-    some_rows,
     vector,
 )
 from cvxscreen.models.streamed import chunked_terms
@@ -148,9 +148,8 @@ def regression(
     if chunks is not None:
         parts = chunked_terms(chunks, y, loss, shape, REGRESSION, C, sample_weight, intercept)
         return ridge(*parts, C, intercept, "regression")
-    rows = Rows(X)
+    rows = filled_rows(X)
     n, d = rows.shape
-    some_rows(n, d)
     target = vector("y", y, n)
     factor = 1.0 if unpenalised else C
     losses = losses_of_samples(loss, target, factor, sample_weight, shape, WITH_SQUARED)

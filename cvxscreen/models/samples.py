@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen._support.validation import array, choice, positive, stored, tolerance
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import FIELDS, Losses
+from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -40,6 +41,13 @@ def vector(name: str, values: ArrayLike, n: int) -> Array:
     return v
 
 
+def filled_rows(X: Any) -> Rows:
+    """The rows of a data set that has some."""
+    rows = Rows(X)
+    some_rows(*rows.shape)
+    return rows
+
+
 def some_rows(n: int, d: int) -> None:
     """Refuse an empty data set."""
     if n == 0 or d == 0:
@@ -52,8 +60,12 @@ def weights(sample_weight: ArrayLike | None, n: int) -> Array:
     """Per-sample weights, non-negative and not all zero; ones when omitted."""
     if sample_weight is None:
         return np.ones(n)
-    w = vector("sample_weight", sample_weight, n)
-    if (w < 0).any():
+    return checked_weights(vector("sample_weight", sample_weight, n))
+
+
+def checked_weights(w: NDArray[Any]) -> NDArray[Any]:
+    """`w`, unless an entry is negative, or none positive."""
+    if w.min() < 0:
         raise InvalidInput("`sample_weight` has negative entries; weights must be >= 0.")
     if not w.any():
         raise InvalidInput("`sample_weight` is zero everywhere; nothing would be fitted.")
@@ -127,25 +139,36 @@ def side_constraints(
             )
         sign = np.where(direction == 0.0, sign, direction)
     signed = np.flatnonzero(sign)
-    above = [sp.csr_matrix((sign[signed], (np.arange(len(signed)), signed)), (len(signed), d))]
-    least, equal = [np.zeros(len(signed))], sp.csr_matrix((0, d))
-    value = np.zeros(0)
+    A = sp.csr_matrix((sign[signed], (np.arange(len(signed)), signed)), (len(signed), d))
+    low, high = np.zeros(len(signed)), np.full(len(signed), np.inf)
     if constraints is not None:
-        A, low, high = _rows_and_ends(d, constraints)
-        same = low == high
-        equal, value = A[same], low[same]
-        for ends, way in ((low, 1.0), (high, -1.0)):
-            rows = ~same & np.isfinite(ends)
-            above.append(way * A[rows])
-            least.append(way * ends[rows])
-    matrix = sp.vstack([equal, *above], format="csr")
+        B, least, most = _rows_and_ends(d, constraints)
+        A, low, high = sp.vstack([A, B]), np.append(low, least), np.append(high, most)
+    return linear_constraints(A, low, high, intercept)
+
+
+def linear_constraints(
+    A: Any, low: Array, high: Array, intercept: bool
+) -> SideConstraints | None:
+    """``low <= A w <= high``, first the rows whose ends are equal; None where nothing is bound.
+
+    With an `intercept` the coordinates are w and one more, which no row touches.
+    """
+    A, same = sp.csr_matrix(A), (low == high) & np.isfinite(low)
+    kept, ends = [A[same]], [low[same]]
+    for limit, way in ((low, 1.0), (high, -1.0)):
+        rows = ~same & np.isfinite(limit)
+        kept.append(way * A[rows])
+        ends.append(way * limit[rows])
+    matrix = sp.vstack(kept, format="csr")
     if not matrix.shape[0]:
         return None
     if intercept:
         matrix = sp.hstack([matrix, sp.csr_matrix((matrix.shape[0], 1))], format="csr")
-    dims = (("zero", len(value)), ("nonneg", matrix.shape[0] - len(value)))
+    equal = int(same.sum())
+    dims = (("zero", equal), ("nonneg", matrix.shape[0] - equal))
     return SideConstraints(
-        matrix, -np.concatenate([value, *least]), tuple(cone for cone in dims if cone[1])
+        matrix, -np.concatenate(ends), tuple(cone for cone in dims if cone[1])
     )
 
 

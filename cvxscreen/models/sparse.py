@@ -18,9 +18,9 @@ from cvxscreen.models.samples import (
     REGRESSION,
     WITH_SQUARED,
     Shape,
+    filled_rows,
     labels,
     losses_of_samples,
-    some_rows,
     vector,
     weights,
 )
@@ -118,9 +118,8 @@ def sparse_svm(
         n = chunks[0].shape[0]
         given = (loss, Shape(gamma=gamma), CLASSIFICATION, 1.0 / n, sample_weight)
         return _elastic(*chunked_terms(chunks, y, *given), lam, l2, "sparse svm")
-    rows = Rows(X)
-    n, d = rows.shape
-    some_rows(n, d)
+    rows = filled_rows(X)
+    n = rows.shape[0]
     design = Rows(rows.matrix, labels(y, n), known=True)
     if lp:
         loss = choice("loss", loss, CLASSIFICATION)
@@ -207,9 +206,8 @@ def sparse_svr(
         n = chunks[0].shape[0]
         parts = chunked_terms(chunks, y, loss, shape, REGRESSION, 1.0 / n, sample_weight)
         return _elastic(*parts, lam, l2, "sparse svr")
-    rows = Rows(X)
-    n, d = rows.shape
-    some_rows(n, d)
+    rows = filled_rows(X)
+    n = rows.shape[0]
     target = vector("y", y, n)
     losses = losses_of_samples(loss, target, 1.0 / n, sample_weight, shape, WITH_SQUARED)
     return _elastic(rows, losses, lam, l2, "sparse svr")

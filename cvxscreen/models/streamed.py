@@ -12,7 +12,7 @@ from cvxscreen.certificates.streamed import certify_chunks
 from cvxscreen.core.streamed import ChunkTerms, Unit, surveyed
 from cvxscreen.designs.chunks import ABSENT, Chunks
 from cvxscreen.errors import InvalidInput
-from cvxscreen.models.samples import CLASSIFICATION, Shape, named_loss
+from cvxscreen.models.samples import CLASSIFICATION, Shape, checked_weights, named_loss
 from cvxscreen.out_of_core import dask_engine, device  # noqa: F401  (`opened` knows their X by them)
 from cvxscreen.out_of_core.streams import Column, Opened
 
@@ -59,7 +59,9 @@ def chunked_terms(
     one = np.ones(1)
     row = named_loss(loss, one, one, shape, among)
     unit = Unit(1.0, *(float(getattr(row, name)[0]) for name in ("e", "q", "lo", "hi")))
-    weight: Column = ABSENT if sample_weight is None else _weights(sample_weight, n)
+    weight: Column = ABSENT
+    if sample_weight is not None:
+        weight = checked_weights(_numbers("sample_weight", sample_weight, n))
     scale: Column = ABSENT
     target: Column = ABSENT
     if among == CLASSIFICATION:
@@ -92,15 +94,6 @@ def _numbers(name: str, values: Any, n: int) -> NDArray[Any]:
                 f"`{name}` holds NaN or infinity (first in row {row}); drop or impute those rows."
             )
     return v
-
-
-def _weights(values: Any, n: int) -> NDArray[Any]:
-    w = _numbers("sample_weight", values, n)
-    if w.min() < 0:
-        raise InvalidInput("`sample_weight` has negative entries; weights must be >= 0.")
-    if not w.any():
-        raise InvalidInput("`sample_weight` is zero everywhere; nothing would be fitted.")
-    return w
 
 
 def _labels(values: Any, n: int) -> NDArray[np.int8]:

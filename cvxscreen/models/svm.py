@@ -21,10 +21,10 @@ from cvxscreen.models.samples import (
     CLASSIFICATION,
     Constraints,
     Shape,
+    filled_rows,
     labels,
     losses_of_samples,
     side_constraints,
-    some_rows,
 )
 from cvxscreen.models.streamed import chunked_terms
 from cvxscreen.out_of_core.streams import opened
@@ -128,9 +128,8 @@ def svm(
             chunks, y, loss, shape, CLASSIFICATION, C, sample_weight, intercept
         )
         return ridge(*parts, C, intercept, "svm")
-    rows = Rows(X)
+    rows = filled_rows(X)
     n, d = rows.shape
-    some_rows(n, d)
     sign = labels(y, n)
     extra = np.ones((n, 1)) if intercept else None
     design = Rows(rows.matrix, sign, extra, known=True)
