@@ -37,11 +37,11 @@ FAULTS = (
           "what rounding hides in large data is not charged",
           "certificates/test_many.py::test_compiled_terms_are_those_of_numpy"),
     single("a certificate by P minus D", SUBTRACTED,
-           "    found = _verdict(gap, primal, tol, imbalance, side)",
+           "    found = verdict(gap, primal, tol, imbalance, side)",
            "    conjugate = f.b * theta + f.e * np.abs(theta) + 0.5 * f.q * theta**2\n"
            "    gap = primal - problem.constant + float(conjugate.sum())\n"
            "    gap = max(gap + 0.5 * quadratic.inner(quadratic.apply(x_theta), x_theta), 0.0)\n"
-           "    found = _verdict(gap, primal, tol, imbalance, side)",
+           "    found = verdict(gap, primal, tol, imbalance, side)",
            "an answer far from optimal is certified by cancellation",
            "certificates/test_certificate.py::test_accepts_the_optimum",
            "certificates/test_certificate.py::test_gap_bounds_the_suboptimality"),

@@ -15,12 +15,12 @@ HELD = "models/test_linear_constraints.py::test_the_optimum_is_that_of_cvxpy_and
 held = of("models/samples.py", HELD)
 
 FAULTS = (
-    held("right-hand sides of the constraints", SIGN, "matrix, -np.concatenate([value, *least])",
-         "matrix, np.concatenate([value, *least])", "coefficients satisfy other constraints"),
+    held("right-hand sides of the constraints", SIGN, "matrix, -np.concatenate(ends)",
+         "matrix, np.concatenate(ends)", "coefficients satisfy other constraints"),
     held("upper ends of the constraints", SIGN, "((low, 1.0), (high, -1.0))",
          "((low, 1.0), (high, 1.0))", "coefficients satisfy other constraints"),
-    held("equations among the constraints", DROPPED, "equal, value = A[same], low[same]",
-         "equal, value = A[:0], low[:0]", "equations are forgotten"),
+    held("equations among the constraints", DROPPED, "kept, ends = [A[same]], [low[same]]",
+         "kept, ends = [A[:0]], [low[:0]]", "equations are forgotten"),
     pieces("below a kink, non-strict", STRICT, "strict = x < knot - error",
            "strict = x <= knot - error", "a margin exactly at a kink is fixed on one side",
            "core/test_pieces.py::test_a_kink_belongs_to_no_piece"),
