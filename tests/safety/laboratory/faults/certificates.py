@@ -96,14 +96,14 @@ FAULTS = (
            "a point far above the optimum is certified",
            "certificates/test_rounding_alone.py::test_beside_a_linear_term_zero_is_no_lower_bound"),
     single("an infeasible exact fit is optimal", DROPPED,
-           "found = _verdict(high, primal, tol, side=side, scale",
-           "found = _verdict(high, primal, tol, scale",
+           "found = verdict(high, primal, tol, side=side, scale",
+           "found = verdict(high, primal, tol, scale",
            "a point that violates constraints is certified",
            "certificates/test_rounding_alone.py::"
            "test_constraints_only_raise_an_optimum_of_zero"),
     single("an objective of 0 is an optimum", DROPPED,
-           "found = _verdict(gap, primal, tol, imbalance, side, scale=size)",
-           "found = _verdict(0.0, primal, tol, imbalance, side, scale=size)",
+           "found = verdict(gap, primal, tol, imbalance, side, scale=size)",
+           "found = verdict(0.0, primal, tol, imbalance, side, scale=size)",
            "slopes that prove nothing certify a minimax fit",
            "certificates/test_rounding_alone.py::"
            "test_beside_a_linear_term_the_gap_is_judged_by_what_cancels"),
