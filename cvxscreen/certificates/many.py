@@ -517,13 +517,11 @@ class Linear(NamedTuple):
     room : array, shape (n,)
         How far from `x` (see `distance`) a term provably stays on the linear piece of its slope;
         negative where it is on none.
-    pulls : array, shape (n, d)
-        The rows, each times its slope.
-    sums : array, shape (n, 3)
-        ``|slope| norm``, ``|slope a_free|``, and ``f*(slope)``, which is minus the loss's value
-        where its line meets 0.
+    parts : array, shape (n, d + 3)
+        The rows, each times its slope, then ``|slope| norm``, ``|slope a_free|``, and
+        ``f*(slope)``, which is minus the loss's value where its line meets 0.
     total : array, shape (d + 3,)
-        The sums of both over all terms.
+        The sums over all terms.
     """
 
     x: Array
@@ -532,8 +530,7 @@ class Linear(NamedTuple):
     into: Array
     back: Array
     room: Array
-    pulls: Array
-    sums: Array
+    parts: Array
     total: Array
 
     @classmethod
@@ -554,9 +551,8 @@ class Linear(NamedTuple):
         sums = [size * problem.norms, np.abs(pulls[:, free]).sum(axis=1), conjugate]
         into, back = _factor(np.eye(problem.d) if curvature is None else curvature)
         room, columns = _room(problem, x, slopes, A, back), np.ascontiguousarray(A.T)
-        both = np.column_stack(sums)
-        total = np.append(pulls.sum(axis=0), both.sum(axis=0))
-        return cls(x, slopes, columns, into, back, room, pulls, both, total)
+        parts = np.column_stack((pulls, *sums))
+        return cls(x, slopes, columns, into, back, room, parts, parts.sum(axis=0))
 
     def distance(self, X: Array) -> float:
         """How far from `x` the farthest of `X`, shape (K, d), is at most.
@@ -573,22 +569,42 @@ class Linear(NamedTuple):
         far = np.maximum(length, rest / (_share(d) * size))
         return float(far.max(initial=0.0)) * (1.0 + EPS * (d + 16))
 
-    def pulled(self, W: Array | LeftOut) -> Array:
-        """``A' theta`` with these slopes times the weights, shape (K, d)."""
-        if isinstance(W, LeftOut):
-            return np.asarray(self.total[:-3] - self.pulls[W.index])
-        return np.asarray(W @ self.pulls)
+    def weighed(self, W: Array | LeftOut) -> Weighed:
+        """`W` with the sums of `parts` under them.
 
-    def summed(self, W: Array | LeftOut) -> Array:
-        """`sums` under the weights, shape (K, 3); of what one leaves out only the last is less.
-
-        The first two stand for rounding, and subtracting from a total has that of all terms.
+        Of what one leaves out the sums that stand for rounding are no less: subtracting from a
+        total has that of all terms.
         """
+        d = self.x.size
         if not isinstance(W, LeftOut):
-            return np.asarray(W @ self.sums)
-        out = np.tile(self.total[-3:], (len(W), 1))
-        out[:, 2] -= self.sums[W.index, 2]
-        return out
+            sums = W @ self.parts
+            return Weighed(W, sums[:, :d], sums[:, d:])
+        sums = np.tile(self.total[d:], (len(W), 1))
+        sums[:, 2] -= self.parts[W.index, d + 2]
+        return Weighed(W, self.total[:d] - self.parts[W.index, :d], sums)
+
+
+class Weighed(NamedTuple):
+    """K weightings of n terms, and what these sum up to at the slopes of a `Linear`.
+
+    Attributes
+    ----------
+    weights : array, shape (K, n), or LeftOut
+    pull : array, shape (K, d)
+        ``A' theta`` with these slopes times the weights.
+    sums : array, shape (K, 3)
+        Of the last three columns of `Linear.parts`.
+    """
+
+    weights: Array | LeftOut
+    pull: Array
+    sums: Array
+
+    def take(self, chosen: NDArray[np.intp]) -> Weighed:
+        """Some of them; all are not copied."""
+        if len(chosen) == len(self.weights):
+            return self
+        return Weighed(self.weights[chosen], self.pull[chosen], self.sums[chosen])
 
 
 def _away(problem: Problem, s: Array, t: Array) -> Array:
@@ -792,7 +808,7 @@ def shifts(block, margins, noise, needed, distance, loose, free, out):  # type: 
 def certify_weightings(
     problem: Problem,
     around: Linear,
-    W: Array | LeftOut,
+    W: Array | LeftOut | Weighed,
     X: Array,
     rows: NDArray[np.intp],
     theta: Array,
@@ -807,7 +823,7 @@ def certify_weightings(
     problem : Problem
         Dense rows, a diagonal M, at most one unpenalised coordinate.
     around : Linear
-    W : array, shape (K, n), or LeftOut
+    W : array, shape (K, n), LeftOut, or what ``around.weighed`` makes of them
         Weights, not negative.
     X : array, shape (K, d)
     rows : array of int, shape (m,)
@@ -825,6 +841,7 @@ def certify_weightings(
         As those of `certify` on each weighted problem, by the same formulas; no margin is computed
         in extended precision.
     """
+    W, pulled, everywhere = W if isinstance(W, Weighed) else around.weighed(W)
     (K, n), d = W.shape, problem.d
     given = np.zeros(n, dtype=bool)
     given[rows] = True
@@ -845,10 +862,9 @@ def certify_weightings(
     forward = EPS * (d + 4) if problem.design.sparse else float(problem.design.forward_factor)
     weighted_sums(block, X, forward, free, margins, out)
     # All terms at the slopes around, and what the looked-at ones have instead.
-    pulled, there = around.pulled(W), w * s[rows]
-    far = pulled - there @ A.T
-    everywhere = around.summed(W)
-    out[:, 0] += np.einsum("kj,kj->k", far, X) - (everywhere[:, 2] - w @ around.sums[rows, 2])
+    far = pulled - (w * s[rows]) @ A.T
+    conjugates = everywhere[:, 2] - w @ around.parts[rows, d + 2]
+    out[:, 0] += np.einsum("kj,kj->k", far, X) - conjugates
     out[:, 2:4] += 3.0 * everywhere[:, :2]
 
     def moves(needed: Array, distance: Array) -> Array:

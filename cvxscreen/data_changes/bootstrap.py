@@ -34,6 +34,7 @@ from cvxscreen.api import solve
 from cvxscreen.certificates.many import (
     LeftOut,
     Linear,
+    Weighed,
     certify_weightings,
     linear_around,
 )
@@ -42,7 +43,7 @@ from cvxscreen.data_changes.reweight import accepted, refit, taken, weighted
 from cvxscreen.designs.gram import Gram
 from cvxscreen.errors import InvalidInput, NotSaved
 from cvxscreen.solvers.compiled_path.loops import Terms, Workspace, newton
-from cvxscreen.solvers.compiled_path.segments import CompileClock, ready
+from cvxscreen.solvers.compiled_path.segments import PARTS, CompileClock, compile_now, ready
 from cvxscreen.solvers.registry import compiled_path
 from cvxscreen.solvers.solution import Solution
 
@@ -82,19 +83,22 @@ SHARE, STEPS = 0.9, 60
 TOGETHER = CompileClock(4.0)
 """Of fits a block at a time, against one after another. Measured: 3 to 4 CPU seconds."""
 
+FRESH = CompileClock(TOGETHER.price + PARTS.price)
+"""The same where nothing has been compiled yet: `newton`, which a block calls, comes first."""
+
 
 def together(problem: Problem) -> bool:
-    """Whether a block of fits of `problem` need not wait for a compiler, or has waited enough."""
-    here = bool(getattr(small_problems, "signatures", ())) or on_disk(small_problems)
-    return may_be_together(problem) and (here or TOGETHER.due)
-
-
-def may_be_together(problem: Problem) -> bool:
-    """Whether `Replicates` takes `problem`, once its loops are compiled.
+    """Whether a block of fits of `problem` need not wait for a compiler, or has waited enough.
 
     Sparse rows of few columns that are well filled are made dense, as for a path over C.
     """
-    return compiled_path(problem, "auto", many=True) and ready()
+    if not compiled_path(problem, "auto", many=True):
+        return False
+    if FRESH.due and not ready():
+        compile_now(PARTS, TOGETHER)
+        ready()  # compiles `newton`
+    here = bool(getattr(small_problems, "signatures", ())) or on_disk(small_problems)
+    return ready() and (here or TOGETHER.due)
 
 
 Result = TypeVar("Result")
@@ -111,20 +115,21 @@ def in_order(
     and those after it, and is preferred where `problem` can be refitted so and its loops are
     compiled, or due to be. The first refit then tells what the others would cost one by one.
     """
-    if block is not None and first < count and may_be_together(problem):
-        if not together(problem):
-            with TOGETHER.rent(coming=count - first - 1):
-                result = one(first)
-            first += 1
-            yield result
+    if block is None or not compiled_path(problem, "auto", many=True):
+        yield from mapped(one, range(first, count), n_jobs)
+        return
+    k = first
+    while k < count:
         if together(problem):
-            begun = first % size
-            for results in mapped(block, range(first - begun, count, size), n_jobs):
+            begun = k % size
+            for results in mapped(block, range(k - begun, count, size), n_jobs):
                 yield results[begun:] if begun else results
                 begun = 0
             return
-    with TOGETHER.rent():
-        yield from mapped(one, range(first, count), n_jobs)
+        end = k + 1 if k == first else min(count, k - k % size + size)
+        with (TOGETHER if ready() else FRESH).rent(coming=(count - end) // (end - k)):
+            yield from mapped(one, range(k, end), n_jobs)
+        k = end
 
 
 def mapped(
@@ -290,13 +295,12 @@ class Replicates:
         with how far each unpenalised coordinate may be from that of the optimum.
         """
         diagonal = self.problem.quadratic.diagonal
-        pull = self.around.pulled(W)
-        X = self.x - (pull + diagonal * self.x) @ self.towards
+        whole = self.around.weighed(W)
+        X = self.x - (whole.pull + diagonal * self.x) @ self.towards
         ok, gap, waiting = np.zeros(len(W), dtype=bool), np.empty(len(W)), np.arange(len(W))
         for attempt in range(ROUNDS):
-            every = len(waiting) == len(W)  # at first: a copy of all weights is a pass over them
-            w, at = W if every else W[waiting], X[waiting]
-            near, rows, fixed = self._near(w, pull[waiting], at)
+            here, at = whole.take(waiting), X[waiting]
+            near, rows, fixed = self._near(here, at)
             for _ in range(CORRECTIONS if attempt == 0 else 0):
                 np.matmul(at, near.A, out=near.t)
                 weighted_slopes(near, 0.0)
@@ -311,9 +315,9 @@ class Replicates:
                 near, at, rho, self.smooth, self.target, self.free,
                 self._room(len(rows)),
             )
-            away = None if shift is None else np.empty(len(w))
+            away = None if shift is None else np.empty(len(at))
             proofs = certify_weightings(
-                self.problem, self.around, w, at, rows, near.theta, tol=self.tol, shift=away
+                self.problem, self.around, here, at, rows, near.theta, tol=self.tol, shift=away
             )
             X[waiting], gap[waiting], ok[waiting] = at, proofs.gap, proofs.ok
             if shift is not None:
@@ -324,15 +328,16 @@ class Replicates:
         return X, gap, ok
 
     def _near(
-        self, W: Array | LeftOut, pull: Array, X: Array
+        self, weightings: Weighed, X: Array
     ) -> tuple[Near, NDArray[np.intp], Array]:
         """Terms that may change their piece, their positions, the gradient of all others."""
         around, losses = self.around, self.problem.losses
         reach = max(WIDER * self.around.distance(X), self.least)
         rows = np.flatnonzero(~linear_around(around, reach))
-        w = W.take(rows, axis=1)  # in the order of memory, which indexing does not keep
+        # In the order of memory, which indexing does not keep.
+        w = weightings.weights.take(rows, axis=1)
         A = np.take(around.columns, rows, axis=1)
-        fixed = pull - (w * around.slopes[rows]) @ A.T
+        fixed = weightings.pull - (w * around.slopes[rows]) @ A.T
         b, e, q, lo, hi = (
             column[rows] for column in (losses.b, losses.e, losses.q, losses.lo, losses.hi)
         )
@@ -350,11 +355,17 @@ class Replicates:
 
 def counts(seed: int, first: int, n: int) -> Array:
     """How often each of n samples is drawn in the fits `first`, ... of a block, (BLOCK, n)."""
-    out = np.empty((BLOCK, n))
+    out = np.zeros((BLOCK, n))
     for k in range(BLOCK):
-        drawn = np.random.default_rng((seed, first + k)).integers(0, n, n)
-        out[k] = np.bincount(drawn, minlength=n)
+        tally(np.random.default_rng((seed, first + k)).integers(0, n, n), out[k])
     return out
+
+
+@compiled(allocates=False)
+def tally(drawn: Any, out: Any) -> None:
+    """Count to `out` how often each number is drawn."""
+    for i in drawn:
+        out[i] += 1.0
 
 
 SHOWN = 20

@@ -528,7 +528,7 @@ class RowRefits:
     Parameters
     ----------
     solution : Solution
-        Of all terms, of a problem that `cvxscreen.data_changes.bootstrap.may_be_together` takes.
+        Of all terms, of a problem that `cvxscreen.data_changes.bootstrap.together` takes.
     tol : float
         Relative gap of each answer.
     """
@@ -606,7 +606,7 @@ class RowRefits:
         t, below, above = np.empty((3, m))
         pieces = Pieces(
             np.take(around.columns, near, axis=1), b, e, q, lo, hi, theta, t, below, above,
-            at.kind[near], place, edges, at.inverse, at.x, around.total[:-3].copy(),
+            at.kind[near], place, edges, at.inverse, at.x, around.total[:d].copy(),
             problem.quadratic.diagonal.copy(),
         )
         room = Room.of_size(d, m)

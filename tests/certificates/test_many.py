@@ -462,9 +462,9 @@ def test_it_does_not_change_what_it_is_given() -> None:
     problem = PROBLEMS["hinge"](True)
     W, x, theta, around, rows = answers(problem)
     given = np.take(theta, rows, axis=1)
-    before = [a.copy() for a in (W, x, given, around.slopes, around.pulls)]
+    before = [a.copy() for a in (W, x, given, around.slopes, around.parts)]
     certify_weightings(problem, around, W, x, rows, given, tol=1e-6)
-    for old, new in zip(before, (W, x, given, around.slopes, around.pulls), strict=True):
+    for old, new in zip(before, (W, x, given, around.slopes, around.parts), strict=True):
         np.testing.assert_array_equal(old, new)
 
 

@@ -74,6 +74,28 @@ def test_no_block_is_begun_before_compiling_is_due(monkeypatch: pytest.MonkeyPat
     np.testing.assert_allclose(alone.coefficients, together.coefficients, atol=1e-5)
 
 
+def test_many_fits_buy_what_nothing_has_compiled_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a fresh machine a call goes on in blocks once it would cost more to do without."""
+    solution, bought = cs.solve(PROBLEMS["quantile"](), tol=1e-9), []
+    blocks = cs.bootstrap(solution, 2 * BLOCK, seed=2, tol=1e-9)
+    for clock in (module.TOGETHER, module.FRESH):
+        monkeypatch.setattr(clock, "spent", 0.0)
+    monkeypatch.setattr(module, "on_disk", lambda loop: False)
+    monkeypatch.setattr(module, "ready", lambda: bool(bought))
+    monkeypatch.setattr(module, "compile_now", lambda *clocks: bought.extend(clocks))
+    made = []
+    monkeypatch.setattr(module, "_fit", lambda *a, fit=module._fit: made.append(a[2]) or fit(*a))
+    monkeypatch.setattr(module.FRESH, "price", 1e9)
+    assert cs.bootstrap(solution, 5, seed=2, tol=1e-9).certified.all()
+    assert made == list(range(5))
+    assert not bought
+    monkeypatch.setattr(module.FRESH, "price", 1.5 * module.FRESH.spent)
+    found = cs.bootstrap(solution, 2 * BLOCK, seed=2, tol=1e-9)
+    assert bought
+    assert len(made) < 5 + 2 * BLOCK
+    np.testing.assert_allclose(found.coefficients, blocks.coefficients, atol=1e-5)
+
+
 def test_the_same_draws_as_one_by_one() -> None:
     W = counts(7, 40, 50)
     for k in (0, 31):
