@@ -16,6 +16,7 @@ from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
+from cvxscreen.solvers import newton
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.newton import Newton, _NewtonIterate, default_weight
 
@@ -316,3 +317,43 @@ def test_the_start_is_not_changed() -> None:
     Newton()(problem, Start(x, theta), 1e-6)
     assert (x == 1.0).all()
     assert (theta == -5.0).all()
+
+
+def test_a_carried_matrix_is_the_one_made_afresh(monkeypatch) -> None:
+    """Rows come and go, and the weights of all others grow a thousandfold; few rows are read."""
+    rng = np.random.default_rng(8)
+    n, d = 600, 70
+    problem = svm(rng.standard_normal((n, d)), np.sign(rng.standard_normal(n)), intercept=True)
+    carried, inside = newton.CarriedGram(problem), rng.random(n) < 0.4
+    asked, form = [], Rows.weighted_gram
+
+    def counted(design, index, weights):
+        asked.append(len(index))
+        return form(design, index, weights)
+
+    for step in range(newton.CARRIED + 8):
+        weight = 10.0 ** (step % 4)
+        inside[rng.integers(0, n, 6)] ^= True
+        rows = np.flatnonzero(inside)
+        weights = np.full(len(rows), weight)
+        if step % 5 == 0:  # some of them change by another factor
+            weights[:3] *= 2.0
+        monkeypatch.setattr(Rows, "weighted_gram", counted)
+        found = carried.at(rows, weights)
+        monkeypatch.undo()
+        exact = problem.design.weighted_gram(rows, weights)
+        np.testing.assert_allclose(found, exact, rtol=0.0, atol=1e-12 * np.abs(exact).max())
+        found[:] = np.nan  # the caller's own
+    assert sum(size > n // 8 for size in asked) == 2  # the first, and once it is too old
+    assert sum(asked) < 0.1 * n * (newton.CARRIED + 8)
+
+
+def test_a_matrix_is_made_afresh_where_most_rows_are_others() -> None:
+    """No carried sum would save anything."""
+    rng = np.random.default_rng(9)
+    problem = svm(rng.standard_normal((300, 65)), np.sign(rng.standard_normal(300)))
+    carried = newton.CarriedGram(problem)
+    for rows in (np.arange(0, 140), np.arange(100, 260), np.arange(270, 300)):
+        found = carried.at(rows, np.full(len(rows), 3.0))
+        assert (found == problem.design.weighted_gram(rows, np.full(len(rows), 3.0))).all()
+        assert carried.age == 0
