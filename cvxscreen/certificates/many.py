@@ -97,6 +97,16 @@ class PackedSlopes:
         out[other] = self.pool[first:first + int(other.sum())]
         return out
 
+    def times(self, factor: float, losses: LossTerms) -> PackedSlopes:
+        """The first dual point times `factor`, as slopes of `losses`, which are larger by that."""
+        other = self.codes[0] == OTHER
+        first = int(self.first[0])
+        pool = factor * self.pool[first:first + int(other.sum())]
+        pool = np.clip(pool, losses.lo[other], losses.hi[other])
+        return PackedSlopes(
+            losses.lo, losses.hi, np.ones(1), self.codes[:1], pool, np.zeros(1, dtype=np.int64)
+        )
+
     def head(self, count: int) -> PackedSlopes:
         """The first `count` points."""
         return PackedSlopes(

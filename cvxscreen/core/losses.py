@@ -171,6 +171,19 @@ class LossTerms(ABC):
         inverse = {"b": 1.0, "e": 1.0, "q": 1.0 / factor, "lo": factor, "hi": factor}
         return len(self) == len(other) and all(same(*pair) for pair in inverse.items())
 
+    def factor_of(self, other: LossTerms) -> float | None:
+        """The factor by which these are the losses `other`, up to rounding; None without one."""
+        sizes = other.hi, -other.lo, np.divide(1.0, other.q, out=np.zeros(len(other)),
+                                               where=other.q > 0.0)
+        mine = self.hi, -self.lo, 1.0 / np.maximum(self.q, 1e-300)
+        for known, now in zip(sizes, mine, strict=True):
+            at = int(np.argmax(np.where(np.isfinite(known), known, 0.0)))
+            if 0.0 < known[at] < np.inf:
+                factor = float(now[at] / known[at])
+                usable = 0.0 < factor < np.inf and len(self) == len(other)
+                return factor if usable and self.is_multiple(other, factor) else None
+        return None
+
     # -- values -----------------------------------------------------------------------------
     @cached_property
     def _flat(self) -> NDArray[np.bool_]:

@@ -291,18 +291,18 @@ class Norms:
     column_sizes: Array | None = None
 
     def inherit_rows(
-        self, other: Norms, rows: NDArray[np.intp] | None = None, *, same_form: bool = True
+        self, other: Norms, rows: NDArray[np.intp] | None = None, *, form: float | None = 1.0
     ) -> None:
         """Take over what `other` knows of its rows, or of those at `rows`.
 
-        `same_form` says whether the quadratic term is the same; otherwise only its unpenalised
-        coordinates must be, and norms in its metric are not taken over.
+        The quadratic term is `form` times the other one; None where it is another one with the same
+        unpenalised coordinates, and norms in its metric are not taken over.
         """
         self.sizes = _at(other.sizes, rows)
         self.free_columns = _at(other.free_columns, rows)
-        if same_form:
-            self.norms = _at(other.norms, rows)
-            self.rounding_norms = _at(other.rounding_norms, rows)
+        if form is not None:
+            self.norms = _shrunk(_at(other.norms, rows), form)
+            self.rounding_norms = _shrunk(_at(other.rounding_norms, rows), form)
 
     def inherit_columns(
         self, other: Norms, columns: NDArray[np.intp] | None = None, *, same_losses: bool = True
@@ -315,6 +315,11 @@ class Norms:
         self.column_sizes = _at(other.column_sizes, columns)
         if same_losses:
             self.column_norms = _at(other.column_norms, columns)
+
+
+def _shrunk(norms: Array | None, form: float) -> Array | None:
+    """Norms in the metric of ``(form M)^{-1}`` for those in that of ``M^{-1}``, rounded up."""
+    return norms if norms is None or form == 1.0 else norms * (up(1.0) / np.sqrt(form))
 
 
 def _at(known: Array | None, index: NDArray[np.intp] | None) -> Array | None:
@@ -657,10 +662,9 @@ class Problem(Record):
         shared = isinstance(penalty, L1) and not self.design.streamed
         if shared:  # a path over lambda asks for all of them at every value
             _ = self.sizes, self.free_columns, self.column_norms, self.column_sizes
-        changed.known.inherit_rows(self.known, same_form=False)
+            _ = self.norms
+        changed.known.inherit_rows(self.known, form=factor if shared else None)
         changed.known.inherit_columns(self.known)
-        if shared:
-            changed.known.norms = up(1.0) * self.norms / np.sqrt(factor)
         return changed
 
     def to_cvxpy(self) -> Any:

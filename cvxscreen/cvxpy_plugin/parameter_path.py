@@ -39,6 +39,7 @@ from cvxscreen.cvxpy_plugin.solution_cache import (
 from cvxscreen.errors import InvalidInput, NotScreenable, quoted
 from cvxscreen.paths import path as over_c
 from cvxscreen.paths.record import PathRecord
+from cvxscreen.solvers.solve import InUnits
 
 Array = NDArray[np.float64]
 
@@ -319,13 +320,13 @@ class PathOverC:
     Attributes
     ----------
     problem : Problem
-        With ``C = 1`` at costs where both factors are 1.
+        With ``C = 1`` at costs where both factors are 1, in units.
     recognition : Recognition
         At the same costs.
     C : array, shape (k,)
         One for each value of the parameter.
     factor : array, shape (k,)
-        ``sigma``: objective, slopes and multipliers are those of `problem` times this.
+        ``sigma`` times the unit: objective, slopes and multipliers are those of `problem` times it.
     sign : float
         -1 for a maximisation.
     """
@@ -386,9 +387,10 @@ def as_path_over_c(problem: Any, parameter: Any, values: Array) -> PathOverC | N
     rho, sigma = 1.0 + step * (change.losses - 1.0), 1.0 + step * (change.squares - 1.0)
     if not ((rho > 0) & (sigma > 0)).all():
         return None
-    base = replace(found.problem, C=1.0)
+    # In units: paths over C are compiled for them.
+    base = InUnits.of(replace(found.problem, C=1.0))
     sign = found.standard.canonical.sign
-    return PathOverC(base, found, rho / sigma, sigma, sign)
+    return PathOverC(base.unit, found, rho / sigma, sigma * base.size, sign)
 
 
 def builtin_suits(problem: Any) -> bool:

@@ -48,6 +48,7 @@ from cvxscreen.cvxpy_plugin.size import CANNOT_PAY, measured
 from cvxscreen.cvxpy_plugin.solution_cache import (
     LastSolution,
     cached_recognition,
+    kept_path,
     known_refusal,
     last_solution,
     last_start,
@@ -65,7 +66,7 @@ from cvxscreen.solvers.registry import (
     fine_gap,
 )
 from cvxscreen.solvers.solution import LazyNumbers, Round, Solution
-from cvxscreen.solvers.solve import in_units, solve_problem
+from cvxscreen.solvers.solve import InUnits, solve_problem
 
 if TYPE_CHECKING:
     from cvxscreen.cvxpy_plugin.budgets import BudgetedProblem
@@ -258,7 +259,7 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
         return again, None
     own = request.leaves_choice and builtin_takes(problem)
     # The compiled path is at its end before it could have made use of a start; so is numpy's.
-    unit = in_units(problem)[0] if own else problem
+    unit = InUnits.of(problem).unit if own else problem
     cold = own and compiled_path(unit, "auto") and (before_loading(unit) or ready())
     start: Start | None = None
     if warm and not cold:
@@ -274,7 +275,7 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
                 start=start,
             ), None
         if own:
-            found = engine_solution(recognition, request, start)
+            found = engine_solution(recognition, unit, request, start)
             proof = found.certificate
             if not proof.ok and proof.relative_gap <= request.tol:
                 proof = certify(problem, found.x, found.theta, found.multipliers, tol=request.tol)
@@ -374,17 +375,23 @@ def plain_seconds(problem: Problem) -> float:
 
 
 def engine_solution(
-    recognition: Recognition, request: Request, start: Start | None
+    recognition: Recognition, unit: Problem, request: Request, start: Start | None
 ) -> Solution:
     """The built-in engine's answer, within the time that a plain solve would take.
 
     The compiled path is at its end before it could be interrupted.
+
+    Parameters
+    ----------
+    unit : Problem
+        The recognised one, in units (`InUnits`).
     """
     problem = recognition.problem
     fine = fine_gap(problem)
     aim, near = min(request.tol, fine), NEARLY * fine
-    if request.insists or compiled_path(in_units(problem)[0], "auto"):
-        return solve_problem(problem, tol=aim, start=start)
+    if request.insists or compiled_path(unit, "auto"):
+        kept = kept_path(recognition.standard.canonical.original)
+        return solve_problem(problem, tol=aim, start=start, kept=kept)
     # By this thread's own time: what other programs take tells nothing about a plain solve.
     most = most_seconds(problem, recognition.standard.canonical.original)
     if "numba" not in sys.modules:

@@ -36,6 +36,7 @@ from cvxscreen.cvxpy_plugin.recognise.standard import (
 )
 from cvxscreen.cvxpy_plugin.request import Report
 from cvxscreen.errors import NotScreenable
+from cvxscreen.solvers.compiled_path.segments import KeptPath
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.solution import Solution, moved_slopes
 
@@ -100,6 +101,8 @@ class CachedProblem:
         The last one, of any values.
     answer : LastAnswer or None
         The same where something stands beside the losses, or losses in budgets.
+    path : KeptPath or None
+        What the built-in engine goes on from, where parameters may change.
     recent : pair or None
         Fingerprints of the last solve and its recognition, a rescaled `bare`.
     at : array or None
@@ -114,6 +117,7 @@ class CachedProblem:
     recent: tuple[Fingerprints, Any] | None = None
     at: Array | None = None
     answer: LastAnswer | None = None
+    path: KeptPath | None = None
 
 
 _ENTRIES: weakref.WeakKeyDictionary[Any, CachedProblem] = weakref.WeakKeyDictionary()
@@ -203,7 +207,10 @@ def store_recognition(recognition: Any) -> None:
     data = [*canonical.problem.constraints, *(group.argument for group in canonical.groups)]
     inside = frozenset(p.id for part in data for p in part.parameters())
     bare = recognition.tied(weakref.proxy(problem))
-    _ENTRIES[problem] = CachedProblem(_parts(problem), bare, fingerprints(problem), inside)
+    _ENTRIES[problem] = CachedProblem(
+        _parts(problem), bare, fingerprints(problem), inside,
+        path=KeptPath() if problem.parameters() else None,
+    )
 
 
 def drop(problem: Any) -> None:
@@ -229,6 +236,12 @@ def last_solution(recognition: Recognition) -> Solution | None:
     entry = _ENTRIES.get(recognition.standard.canonical.original)
     last = None if entry is None else entry.last
     return last.solution if last is not None and last.problem is recognition.problem else None
+
+
+def kept_path(problem: Any) -> KeptPath | None:
+    """What the built-in engine has left of earlier solves; None where no parameter can change."""
+    entry = _ENTRIES.get(problem)
+    return None if entry is None else entry.path
 
 
 @dataclass(frozen=True, eq=False)

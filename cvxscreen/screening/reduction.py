@@ -375,7 +375,7 @@ class Selection:
         )
         same = quadratic is problem.quadratic
         if same or np.array_equal(quadratic.free, free):
-            reduced.known.inherit_rows(problem.known, kept, same_form=same)
+            reduced.known.inherit_rows(problem.known, kept, form=1.0 if same else None)
         return reduced
 
     def _rows_first(self, problem: Problem, features: NDArray[np.intp]) -> bool:

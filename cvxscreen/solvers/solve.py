@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ from cvxscreen.solvers.compiled_path.loops import COLUMNS
 from cvxscreen.solvers.compiled_path.segments import (
     CALL,
     PARTS,
-    CompiledPath,
+    KeptPath,
     before_loading,
     charge,
     ready,
@@ -50,6 +50,7 @@ def solve_problem(
     start: Solution | Start | None = None,
     limits: Limits = UNLIMITED,
     on_round: Callable[[Round], None] | None = None,
+    kept: KeptPath | None = None,
 ) -> Solution:
     """Solve `problem` by the engine that suits it, or by the solver that is named.
 
@@ -68,6 +69,8 @@ def solve_problem(
     limits : Limits
     on_round : callable, optional
         Gets the record of every finished round.
+    kept : KeptPath, optional
+        What earlier solves of the same data at other costs have left, and what this one leaves.
 
     Returns
     -------
@@ -81,21 +84,23 @@ def solve_problem(
     default = default_bounds(problem)
     chosen = default if bounds is None else bounds
     plain = start is None and bounds is None and mode == "certified" and on_round is None
-    unit, size = in_units(problem)
+    asked = InUnits.of(problem)
+    unit = asked.unit
     waiting = plain and limits is UNLIMITED and compiled_path(unit, solver)
-    found = None
+    found, again = None, kept is not None and kept.again()
     if waiting and before_loading(unit):  # asked first: `ready` imports numba
-        charge(unit, FEW_CALL if few(unit) else CALL)
+        # Who solves it again is likely to do so once more.
+        charge(unit, FEW_CALL if few(unit) else CALL, 2 if again else 1)
         if few(unit):
-            found = solve_uncompiled(unit, tol, tuple(chosen))
+            found = solve_uncompiled(asked, tol, tuple(chosen))
     elif waiting and ready():
-        begin = solve_by_descent if _descends(unit) else solve_one
-        found = begin(unit, tol, tuple(chosen))
+        if not again and _descends(unit):
+            found = solve_by_descent(asked, tol, tuple(chosen))
+        else:
+            found = solve_one(asked, tol, tuple(chosen), kept=kept)
     elif waiting and few(unit):
         with PARTS.rent():
-            found = solve_uncompiled(unit, tol, tuple(chosen))
-    if found is not None and size != 1.0:
-        found = times(found, problem, size, tol)
+            found = solve_uncompiled(asked, tol, tuple(chosen))
     if found is not None:
         return found
     inner = named_solver(solver, problem, limits)
@@ -131,47 +136,52 @@ def _descends(problem: Problem) -> bool:
     return begins(problem) and compiled(problem)
 
 
-def in_units(problem: Problem) -> tuple[Problem, float]:
-    """`problem` divided by the factor of its squared norm, for engines of ``M = I``.
+@dataclass(frozen=True, eq=False)
+class InUnits:
+    """A problem divided by the factor of its squared norm, for engines of ``M = I``.
 
     ``lam |w|^2 + losses`` has the optimum of ``1/2 |w|^2 + losses / (2 lam)``.
 
-    Returns
-    -------
-    Problem
-        `problem` itself where its squares have different factors, or no other.
-    float
+    Attributes
+    ----------
+    problem : Problem
+        As it was asked.
+    unit : Problem
+        Divided; `problem` itself where its squares have different factors, or no other.
+    size : float
         The factor.
     """
-    quadratic = problem.quadratic
-    if problem.side is not None or problem.penalty is not None or quadratic.matrix is not None:
-        return problem, 1.0
-    squared = quadratic.diagonal[quadratic.diagonal > 0.0]
-    size = float(squared[0]) if len(squared) else 1.0
-    if size == 1.0 or not (squared == size).all() or not np.isfinite(1.0 / size):
-        return problem, 1.0
-    unit = replace(
-        problem,
-        losses=problem.losses.scaled(1.0 / size),
-        quadratic=Quadratic((quadratic.diagonal > 0.0).astype(np.float64)),
-        linear=problem.linear / size,
-        constant=problem.constant / size,
-    )
-    unit.known.inherit_rows(problem.known, same_form=False)
-    return unit, size
 
+    problem: Problem
+    unit: Problem
+    size: float = 1.0
 
-def times(found: Solution, problem: Problem, size: float, tol: float) -> Solution | None:
-    """A solution of `problem` divided by `size` as one of `problem`, certified on it."""
-    losses = problem.losses
-    theta = np.clip(size * found.theta, losses.lo, losses.hi)
-    answer = Answer.of(problem, found.x, theta, found.multipliers, tol)
-    if not answer.proof.ok:
-        return None
-    return replace(
-        found, problem=problem, theta=theta, certificate=answer.proof, answer=answer,
-        earlier=Screening.empty(problem),
-    )
+    @classmethod
+    def of(cls, problem: Problem) -> InUnits:
+        """Divide `problem` where that can be done."""
+        quadratic = problem.quadratic
+        if problem.side is not None or problem.penalty is not None or quadratic.matrix is not None:
+            return cls(problem, problem)
+        squared = quadratic.diagonal[quadratic.diagonal > 0.0]
+        size = float(squared[0]) if len(squared) else 1.0
+        if size == 1.0 or not (squared == size).all() or not np.isfinite(1.0 / size):
+            return cls(problem, problem)
+        unit = replace(
+            problem,
+            losses=problem.losses.scaled(1.0 / size),
+            quadratic=Quadratic((quadratic.diagonal > 0.0).astype(np.float64)),
+            linear=problem.linear / size,
+            constant=problem.constant / size,
+        )
+        if not problem.design.streamed:
+            _ = problem.norms  # both need them, at the cost of a pass
+        unit.known.inherit_rows(problem.known, form=1.0 / size)
+        return cls(problem, unit, size)
+
+    def slopes(self, theta: Array) -> Array:
+        """Slopes of the losses of `unit` as those of `problem`, within their boxes."""
+        losses = self.problem.losses
+        return theta if self.size == 1.0 else np.clip(self.size * theta, losses.lo, losses.hi)
 
 
 # -- one value of C, or few terms without a compiler: with the record of the loop ------------------
@@ -191,37 +201,46 @@ alone, and 1.1 to 1.7 where that begins anew."""
 
 
 def solve_one(
-    problem: Problem, tol: float, bounds: tuple[Bound, ...], start: SubproblemResult | None = None
+    asked: InUnits, tol: float, bounds: tuple[Bound, ...], start: SubproblemResult | None = None,
+    kept: KeptPath | None = None,
 ) -> Solution | None:
-    """Solve `problem` in the certified mode; None where the certificate refuses the answer.
+    """Solve a problem in the certified mode; None where the certificate refuses the answer.
 
     Parameters
     ----------
-    problem : Problem
-        One that `suits`.
+    asked : InUnits
+        Whose unit `suits`.
     tol : float
         Relative gap.
     bounds : tuple of Bound
         What the answer proves is proven by.
     start : SubproblemResult, optional
-        Where another solver has got to.
+        Where another solver has got to, for the unit.
+    kept : KeptPath, optional
+        Where an earlier solve of the same data has.
     """
     began = perf_counter()
+    problem, unit = asked.problem, asked.unit
     aim = min(tol, FINE) if problem.n <= FEW else tol
-    path = CompiledPath(problem, "certified", aim)
+    path, value = (kept or KeptPath()).to(unit, aim)
     if start is not None and start.info["relative_gap"] <= NEAR:
-        path.restart(problem.C, start.x, start.theta)
-    found = path.points(np.array([problem.C]))
+        path.restart(unit.C, start.x, start.theta)
+    found = path.points(np.array([value]))
     del path  # its copy of the data is gone before the answer is certified, which takes room, too
-    proofs = certify_many(problem, found.values, found.X, found.theta, tol=tol)
+    if not len(found.values):
+        return None
+    theta = found.theta
+    if asked.size != 1.0 or value != unit.C:
+        theta = theta.times(asked.size, problem.losses)
+    proofs = certify_many(problem, np.array([problem.C]), found.X, theta, tol=tol)
     spent = perf_counter() - began
-    if not len(found.values) or not proofs.relative_gap[0] <= tol:
+    if not proofs.relative_gap[0] <= tol:
         return None
     gap, primal = float(proofs.gap[0]), float(proofs.primal[0])
     proof = Certificate(
         gap, float(proofs.relative_gap[0]), primal, primal - gap, 0.0, tol, True
     )
-    answer = Answer(problem, found.X[0], found.theta.row(0), np.zeros(0), proof, Passes())
+    answer = Answer(problem, found.X[0], theta.row(0), np.zeros(0), proof, Passes())
     work = dict(zip(COLUMNS, found.record[0].tolist(), strict=True))
     counts = {name: int(work[name]) for name in ("kept", "predicted", "refuted")}
     info = {"steps": int(work["steps"]), "passes": work["passes"]}
@@ -229,41 +248,51 @@ def solve_one(
 
 
 def solve_by_descent(
-    problem: Problem, tol: float, bounds: tuple[Bound, ...]
+    asked: InUnits, tol: float, bounds: tuple[Bound, ...]
 ) -> Solution | None:
     """The same by coordinate descent; where that would cost more, the path goes on from there."""
     from cvxscreen.solvers.dual_coordinate_descent import DualCoordinateDescent
 
     began = perf_counter()
-    descent = DualCoordinateDescent.beginning(problem, None, CLOSE * tol)
-    found = descent(problem)
+    descent = DualCoordinateDescent.beginning(asked.unit, None, CLOSE * tol)
+    found = descent(asked.unit)
     spent = perf_counter() - began
     if found.status == "optimal":
-        answer = Answer.of(problem, found.x, found.theta, np.zeros(0), tol)
-        if answer.proof.ok:
-            counts = {"kept": problem.n, "predicted": 0, "refuted": 0}
-            return _solution(answer, bounds, counts, found.info, (began, spent))
-    return solve_one(problem, tol, bounds, found)
+        pair = (found.x, found.theta)
+        answer = _certified(asked, pair, tol, bounds, found.info, (began, spent))
+        if answer is not None:
+            return answer
+    return solve_one(asked, tol, bounds, found)
 
 
 def solve_uncompiled(
-    problem: Problem, tol: float, bounds: tuple[Bound, ...]
+    asked: InUnits, tol: float, bounds: tuple[Bound, ...]
 ) -> Solution | None:
     """The same for a problem of `few` terms, compiling nothing."""
     began = perf_counter()
-    aim = min(1e-2 * tol, FINE) if problem.n <= FEW else 1e-2 * tol
+    unit = asked.unit
+    aim = min(1e-2 * tol, FINE) if unit.n <= FEW else 1e-2 * tol
     with np.errstate(all="ignore"):  # judged by the certificate
-        x, theta, steps = solve_few(problem, aim)
+        x, theta, steps = solve_few(unit, aim)
     spent = perf_counter() - began
     if not np.isfinite(x).all():
         return None
-    theta, _ = dual_feasible(problem, theta)  # what is left on an intercept costs the certificate
-    answer = Answer.of(problem, x, theta, np.zeros(0), tol)
+    theta, _ = dual_feasible(unit, theta)  # what is left on an intercept costs the certificate
+    info = {"steps": steps, "passes": 3.0 * steps}
+    return _certified(asked, (x, theta), tol, bounds, info, (began, spent))
+
+
+def _certified(
+    asked: InUnits, pair: tuple[Array, Array], tol: float, bounds: tuple[Bound, ...],
+    info: Mapping[str, object], times: tuple[float, float],
+) -> Solution | None:
+    """``(x, theta)`` of the unit as a solution of the problem; None where it is refused."""
+    problem, (x, theta) = asked.problem, pair
+    answer = Answer.of(problem, x, asked.slopes(theta), np.zeros(0), tol)
     if not answer.proof.ok:
         return None
     counts = {"kept": problem.n, "predicted": 0, "refuted": 0}
-    info = {"steps": steps, "passes": 3.0 * steps}
-    return _solution(answer, bounds, counts, info, (began, spent))
+    return _solution(answer, bounds, counts, info, times)
 
 
 def _solution(

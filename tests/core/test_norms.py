@@ -11,6 +11,7 @@ import cvxscreen
 from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Norms, Problem
 from cvxscreen.screening.reduction import Selection
+from cvxscreen.solvers.solve import InUnits
 
 NAMES = tuple(entry.name for entry in fields(Norms))
 
@@ -26,6 +27,7 @@ def problems(rng: np.random.Generator) -> dict[str, Problem]:
 
 @pytest.mark.parametrize(("kind", "change"), [
     ("intercept", "C"), ("L1", "lam"), ("intercept", "rows"), ("L1", "rows"), ("L1", "columns"),
+    ("intercept", "units"),
 ])
 def test_what_is_taken_over_is_what_would_be_computed(
     kind: str, change: str, rng: np.random.Generator
@@ -37,6 +39,11 @@ def test_what_is_taken_over_is_what_would_be_computed(
     codes = np.full(problem.n, -1, dtype=np.int8)
     if change in ("C", "lam"):
         changed = problem.with_(**{change: 0.7})
+    elif change == "units":
+        changed = replace(problem, quadratic=problem.quadratic.scaled(3.0))
+        for name in NAMES:
+            getattr(changed, name)
+        changed = InUnits.of(changed).unit
     elif change == "rows":
         codes[::3] = Piece.ZERO
         changed = Selection(codes).reduce(problem)
@@ -45,10 +52,13 @@ def test_what_is_taken_over_is_what_would_be_computed(
     fresh = replace(changed)
     assert all(getattr(fresh.known, name) is None for name in NAMES)
     known = [name for name in NAMES if getattr(changed.known, name) is not None]
-    expected = {"C": 5, "lam": 5, "rows": 4, "columns": 2}[change]
+    expected = {"C": 5, "lam": 6, "rows": 4, "columns": 2, "units": 4}[change]
     assert len(known) == expected, known
     for name in NAMES:
         np.testing.assert_allclose(getattr(changed, name), getattr(fresh, name), rtol=1e-12)
+    if change in ("lam", "units"):  # bounds rest on them
+        assert (changed.norms >= fresh.norms).all()
+        assert (changed.rounding_norms >= fresh.rounding_norms).all()
 
 
 def test_nothing_is_computed_by_taking_over(rng: np.random.Generator) -> None:

@@ -21,6 +21,8 @@ from cvxscreen.cvxpy_plugin import composite as composite_module
 from cvxscreen.cvxpy_plugin.recognise import loss_atoms
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.errors import InvalidInput
+from cvxscreen.paths import path as path_module
+from cvxscreen.solvers.compiled_path import segments
 
 cvxpy_plugin.register()
 pytestmark = pytest.mark.filterwarnings("ignore:You are solving a parameterized problem")
@@ -433,3 +435,89 @@ def test_a_named_solver_or_a_cold_start_solves_again_beside_other_parts() -> Non
             problem.solve(method="screen", **options)
             assert cvxscreen.Report.of(problem).rounds > 0
             agree(problem, name)
+
+
+def swept(parameter: Any) -> Any:
+    """Hinges whose squares, or whose losses, a parameter weighs; an intercept; many terms."""
+    rng = np.random.default_rng(5)
+    X, w, b = rng.standard_normal((600, 4)), cp.Variable(4), cp.Variable()
+    y = np.where(X @ np.ones(4) + 2.0 * rng.standard_normal(600) > 0, 1.0, -1.0)
+    hinges = cp.pos(1 - cp.multiply(y, X @ w + b))
+    if parameter.size > 1:
+        return cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + parameter @ hinges))
+    return cp.Problem(cp.Minimize(parameter * cp.sum_squares(w) + cp.sum(hinges)))
+
+
+@pytest.fixture
+def paths_made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The problems that a compiled path was begun for."""
+    made: list[Any] = []
+
+    class Seen(segments.CompiledPath):
+        def __init__(self, problem: Any, *args: Any) -> None:
+            made.append(problem)
+            super().__init__(problem, *args)
+
+    monkeypatch.setattr(segments, "CompiledPath", Seen)
+    monkeypatch.setattr(path_module, "CompiledPath", Seen)
+    return made
+
+
+def test_other_values_go_on_from_the_compiled_path_of_the_first(paths_made: list[Any]) -> None:
+    """Near ones from its last point, far ones from nothing; all certified as ever."""
+    lam = scalar(1.0)
+    problem = swept(lam)
+    for value in (1.0, 1.2, 1.5, 300.0, 0.01, 0.012, 0.012):
+        lam.value = value
+        found = problem.solve(method="screen")
+        report = cvxscreen.Report.of(problem)
+        assert report.recognised
+        assert report.relative_gap <= 1e-9
+        assert found == pytest.approx(swept(scalar(value)).solve("CLARABEL", **TIGHT), rel=1e-8)
+    assert len(paths_made) == 1
+
+
+def test_other_weights_of_the_samples_begin_another_path(paths_made: list[Any]) -> None:
+    weights = cp.Parameter(600, nonneg=True, value=np.ones(600))
+    problem = swept(weights)
+    for changed in (np.ones(600), 2.0 * np.ones(600), 1.0 + np.arange(600) % 3):
+        weights.value = changed
+        other = cp.Parameter(600, nonneg=True, value=changed)
+        plain = swept(other).solve("CLARABEL", **TIGHT)
+        assert problem.solve(method="screen") == pytest.approx(plain, rel=1e-8)
+    assert len(paths_made) == 2
+
+
+def test_no_path_is_kept_of_large_data_or_without_a_parameter(
+    monkeypatch: pytest.MonkeyPatch, paths_made: list[Any]
+) -> None:
+    problem = swept(scalar())
+    problem.solve(method="screen")
+    path = weakref.ref(solution_cache.kept_path(problem).path)
+    assert path() is not None
+    del problem
+    paths_made.clear()
+    gc.collect()
+    assert path() is None
+    fixed = cp.Problem(swept(cp.Constant(1.0)).objective)
+    fixed.solve(method="screen")
+    assert solution_cache.kept_path(fixed) is None
+    monkeypatch.setattr(segments, "MOST_KEPT", 100)
+    lam = scalar()
+    large = swept(lam)
+    for value in (1.0, 2.0):
+        lam.value = value
+        large.solve(method="screen")
+    assert solution_cache.kept_path(large).path is None
+    assert len(paths_made) == 3
+
+
+def test_a_path_over_what_weighs_the_squares_is_compiled(paths_made: list[Any]) -> None:
+    """Whatever factor the squares have: it is one over C for squares of weight 1/2."""
+    lam = scalar()
+    problem, values = swept(lam), [3.0, 1.0, 0.3]
+    found = cvxscreen.path(problem, lam, values, tol=1e-9)
+    assert len(paths_made) == 1
+    for point, value in zip(found.points, values, strict=True):
+        plain = swept(scalar(value)).solve("CLARABEL", **TIGHT)
+        assert point.objective == pytest.approx(plain, rel=1e-8)

@@ -423,7 +423,9 @@ def _problem(
     changed = replace(
         problem, losses=losses, quadratic=quadratic, linear=linear, constant=constant, C=C
     )
-    changed.known.inherit_rows(problem.known, same_form=sigma == 1.0)
+    if sigma != 1.0 and quadratic is not problem.quadratic:
+        _ = problem.norms  # a pass over the data, once for all other costs
+    changed.known.inherit_rows(problem.known, form=sigma)
     return changed
 
 

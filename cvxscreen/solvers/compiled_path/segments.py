@@ -93,6 +93,12 @@ PASS = 1e-9
 """Seconds of a pass over the data, for each of its entries and ten more in a row (2,000 x 5 to
 500,000 x 50: 0.5 to 2.5 times what was measured)."""
 
+NEARBY, MOST_KEPT = 0.4, 1 << 27
+"""A step in log C up to which a point of a kept path goes on from the last one (2,000 x 20 to
+100,000 x 10, hinge and absolute values: 1.2 times as quick as a cold start after a step of 0.2,
+five to eight times from the fourth such step on; half as quick after one of 0.7 and more); and the
+bytes that are kept."""
+
 SAMPLE = 2500
 """Terms of the sample that a cold start looks at first, about."""
 
@@ -461,6 +467,40 @@ class CompiledPath:
         state.error, state.stride, state.follow = OUT * ball, stride, ratio
 
 
+@dataclass(eq=False)
+class KeptPath:
+    """The compiled path of data that are solved again and again, their losses times a factor.
+
+    Attributes
+    ----------
+    path : CompiledPath or None
+        The last one, where it is small enough to be kept.
+    solves : int
+        How often they were.
+    """
+
+    path: CompiledPath | None = None
+    solves: int = 0
+
+    def again(self) -> bool:
+        """Count one solve more; whether there was one before."""
+        self.solves += 1
+        return self.solves > 1
+
+    def to(self, problem: Problem, tol: float) -> tuple[CompiledPath, float]:
+        """A path, certified mode, and the value of C at which `problem` is on it."""
+        known = self.path
+        if known is not None and known.tol == tol and known.problem.design is problem.design:
+            factor = problem.losses.factor_of(known.problem.losses)
+            if factor is not None:
+                if not abs(np.log(factor / max(float(known.state.factor), 1e-300))) <= NEARBY:
+                    known.recall(None)
+                return known, factor * known.problem.C
+        path = CompiledPath(problem, "certified", tol)
+        self.path = path if COPIES * problem.n * problem.d <= MOST_KEPT else None
+        return path, problem.C
+
+
 # -- compiled when it pays ------------------------------------------------------------------------
 
 
@@ -567,9 +607,9 @@ def _stored(problem: Problem) -> float:
     return problem.n * problem.d * share
 
 
-def charge(problem: Problem, call: float = CALL) -> None:
-    """Count that `problem` is solved without what is compiled."""
-    LOADING.spent += call + ENTRY * _stored(problem)
+def charge(problem: Problem, call: float = CALL, times: int = 1) -> None:
+    """Count that `problem` is solved without what is compiled, `times` over."""
+    LOADING.spent += times * (call + ENTRY * _stored(problem))
 
 
 def _interpreted() -> bool:

@@ -264,12 +264,12 @@ def test_the_path_goes_on_where_descent_has_come_near(monkeypatch) -> None:
     rng = np.random.default_rng(3)
     A = rng.standard_normal((1500, 40)) @ np.diag(np.geomspace(1.0, 0.05, 40))
     problem = cvxscreen.svm(A, np.sign(A.sum(axis=1) + rng.standard_normal(1500)), C=0.05)
-    alone = solving.solve_one(problem, 1e-9, ())
+    alone = solving.solve_one(solving.InUnits.of(problem), 1e-9, ())
     monkeypatch.setattr(dual_coordinate_descent, "budget", lambda problem, then: 8.0)
     near = dual_coordinate_descent.DualCoordinateDescent.beginning(problem, None, 1e-9)(problem)
     assert near.status == "inaccurate"
     assert near.info["relative_gap"] <= solving.NEAR
-    found = solving.solve_by_descent(problem, 1e-9, ())
+    found = solving.solve_by_descent(solving.InUnits.of(problem), 1e-9, ())
     assert found.certificate.ok
     assert alone.certificate.ok
     assert found.rounds[0].solver_info["steps"] < alone.rounds[0].solver_info["steps"]
