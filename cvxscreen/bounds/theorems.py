@@ -70,10 +70,16 @@ def gap_ball(problem: Problem, point: Point) -> Region:
     It keeps only half of the inequality behind `midpoint_ball` and is never smaller.
     """
     _same(problem, point)
+    return _gap_named("gap", point)
+
+
+def _gap_named(bound: str, point: Point) -> Region:
+    """The gap ball of `point` on its own problem, under the name of a special case."""
+    problem = point.problem
     if not point.feasible or not np.isfinite(point.gap):
-        return Everywhere(problem, "gap", point.gap)
+        return Everywhere(problem, bound, point.gap)
     radius = up(float(np.sqrt(2.0 * up(point.gap)))) + problem.drift
-    return Ball(problem, "gap", point.x, point.margins, up(radius), point.gap)
+    return Ball(problem, bound, point.x, point.margins, up(radius), point.gap)
 
 
 def gradient_ball(problem: Problem, point: Point) -> Region:
@@ -604,8 +610,7 @@ def projected_gradient_ball(problem: Problem, point: Point) -> Region:
 def duality_gap_ball(problem: Problem, point: Point) -> Region:
     """DGB (Theorem 4): ``sqrt(2 G)`` around x."""
     _cone(problem)
-    here = _at(problem, point)
-    return Ball(problem, "dgb", here.x, here.margins, up(sqrt(2.0 * up(here.gap))), here.gap)
+    return _gap_named("dgb", _at(problem, point))
 
 
 def constrained_dual_ball(problem: Problem, point: Point) -> Region:

@@ -225,7 +225,7 @@ class Anderson:
         self.images, self.residuals = [], []
 
     def push(self, x: Array, image: Array) -> Array | None:
-        """RunRecord ``G(x) = image``; an extrapolated point, or None while there is no history."""
+        """Record ``G(x) = image``; an extrapolated point, or None while there is no history."""
         self.images.append(image.ravel().copy())
         self.residuals.append((image - x).ravel())
         if len(self.images) > self.memory + 1:

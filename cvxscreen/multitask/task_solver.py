@@ -390,7 +390,7 @@ class Fixed:
 
 
 def cold(X: Array) -> TaskPoint:
-    """All zero."""
+    """The point 0, for a task to begin with that has no other."""
     n, d = X.shape
     return TaskPoint(np.zeros(n), np.zeros(d), np.zeros(d), 0.0, np.zeros(n))
 

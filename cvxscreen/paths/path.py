@@ -859,9 +859,9 @@ class TasksRun:
         self.points.append(PathPoint(
             value=value, x=found.U.T.ravel(), theta=found.theta, objective=proof.primal,
             gap=proof.gap, relative_gap=proof.relative_gap, status=found.status,
-            before={"zero": 0.0, "linear": 0.0, "quadratic": 0.0}, kept=self.problem.n,
-            predicted=0, refuted=0, rounds=len(found.rounds), seconds=found.seconds,
-            over=self.over, screened=False, solution=found,
+            before=dict(NOTHING), kept=self.problem.n, predicted=0, refuted=0,
+            rounds=len(found.rounds), seconds=found.seconds, over=self.over, screened=False,
+            solution=found,
         ))
         self.previous, self.note = found, f"{self.over}={value:.3g}, {len(found.rounds)} rounds"
 
@@ -884,7 +884,7 @@ def lambda_only(over: str, checkpoint: object) -> None:
 
 def _record(found: LpSolution, *, started: bool) -> PathPoint:
     said, proof = found.screening, found.certificate
-    before = {"zero": 0.0, "linear": 0.0, "quadratic": 0.0, "dropped": 0.0}
+    before = NOTHING | {"dropped": 0.0}
     if started:
         shares = {"zero": said.zero, "linear": said.linear, "dropped": said.dropped}
         before.update({name: float(mask.mean()) for name, mask in shares.items()})

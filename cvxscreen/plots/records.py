@@ -761,7 +761,9 @@ def total_times(
     ax: Axes | None = None,
     figsize: tuple[float, float] | None = None,
 ) -> Figure:
-    """Bars of the total time of each way on each set, on a logarithmic axis (Fig. 3 there).
+    """Bars of the total time of each way on each set, on a logarithmic axis.
+
+    As in Fig. 3 of Shibagaki et al. 2016, see `both_sides`.
 
     Parameters
     ----------
@@ -813,7 +815,9 @@ def cost_along(
     ax: Sequence[Axes] | None = None,
     figsize: tuple[float, float] | None = None,
 ) -> Figure:
-    """Optimisation steps and seconds of every solve along a path (Fig. 4 there).
+    """Optimisation steps and seconds of every solve along a path.
+
+    As in Fig. 4 of Shibagaki et al. 2016, see `both_sides`.
 
     Parameters
     ----------

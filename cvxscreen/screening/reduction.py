@@ -52,7 +52,7 @@ def piece_masks(losses: LossTerms, codes: Codes) -> dict[str, Mask]:
 
 
 class Pieces(ABC):
-    """Masks over terms whose pieces are coded, for whatever says which piece a term is on."""
+    """Base of what says on which piece every term is: a mask over the terms for each kind."""
 
     @property
     @abstractmethod

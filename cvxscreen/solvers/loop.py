@@ -9,12 +9,13 @@ What is screened differs, the loop does not. A `cvxscreen.solvers.screened.Scree
 - margins, gap and residual of the lifted answer on all data (`evaluate`);
 - what that point refutes (`put_back`), and whether another round may help (`close`).
 
-Seven instances: `ScreenedRows` collapses terms onto the pieces of their losses, without strong
+Instances: `ScreenedRows` collapses terms onto the pieces of their losses, without strong
 convexity `ScreenedRelaxation` and, in safe mode, `ProximalSteps`; under an L1 term
 `ProvenRowsAndColumns` and `PredictedRowsAndColumns` leave out features, too, and reduce what they
 have reduced before; `ScreenedChunks` reduces data in chunks to a problem in memory, which comes
-back here; `ScreenedLp` lets features into a linear program; `ScreenedComposite`, in the CVXPY
-plugin, takes the part of a problem that is not screened into every reduced problem.
+back here; `ScreenedLp` lets features into a linear program. In the CVXPY plugin `ScreenedComposite`
+takes the part of a problem that is not screened into every reduced problem, and `ScreenedBudgets`
+screens losses that a constraint bounds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""How far terms are predicted, and which are kept in any case."""
+"""Which terms are predicted to end on the piece that they are on, and which are kept.
+
+A term is predicted where its margin is farther from the next kink than the optimum is likely to
+move it. A wrong prediction costs a round, never the certificate.
+"""
 
 from __future__ import annotations
 

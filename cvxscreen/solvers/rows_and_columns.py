@@ -325,7 +325,7 @@ ONE_SIDED: tuple[Bound, ...] = (dual_ball, primal_ball, midpoint_ball)
 
 
 class ScreeningCostModel:
-    """What is worth while in one call.
+    """Says which of the proofs and reductions in one call save more work than they cost.
 
     Parameters
     ----------

@@ -131,6 +131,7 @@ FAULTS = (
       for name, call in (
           ("GB", '_sphere_of("gb", here, np.zeros(problem.d))'),
           ("PGB over a cone", '_sphere_of("pgb", here, s)'),
+          ("DGB", '_gap_named("dgb", _at(problem, point))'),
           ("CDGB", 'midpoint_named("cdgb", reference_point(problem, here.x_theta, here.theta))'),
       )),
     cones("PGB over a cone without the product with its multiplier", DROPPED,
@@ -138,9 +139,6 @@ FAULTS = (
           "rest = up(float(fy.sum()), 64)", "triplets are fixed wrongly",
           "safety/test_metric_safety.py::test_the_projected_gradient_sphere_counts_the_product_with_the_"
           "multiplier"),
-    cones("DGB", SHRUNK, "up(sqrt(2.0 * up(here.gap)))", "0.99 * sqrt(2.0 * up(here.gap))",
-          "triplets are fixed wrongly",
-          "safety/test_metric_safety.py::test_spheres_are_attained_where_every_term_is_linear"),
     cones("RRPB", SHRUNK, "radius = up(0.5 * abs(old - new)", "radius = 0.99 * up(0.5 * "
           "abs(old - new)", "triplets are fixed wrongly",
           "safety/test_metric_safety.py::test_spheres_are_attained_where_every_term_is_linear"),
