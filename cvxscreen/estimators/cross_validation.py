@@ -29,7 +29,7 @@ from cvxscreen.estimators.regressor import ScreenedRegressor
 from cvxscreen.estimators.sparse import SHARE, SparseSVC
 from cvxscreen.paths.path import path
 from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, ready
-from cvxscreen.solvers.dual_coordinate_descent import along, descend_along
+from cvxscreen.solvers.dual_coordinate_descent import along, descend_along, onward
 from cvxscreen.solvers.lambda_max import lambda_max
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.registry import compiled_path
@@ -37,6 +37,9 @@ from cvxscreen.solvers.solution import Solution, onward_start
 
 REFIT = 1e-9
 """Relative gap of the refitted model, where `tol` is not smaller still."""
+MISSES = 2
+"""Values of C in a row that coordinate descent may give up before it is not tried again: what it
+foresees after a few passes is too long now and then."""
 CLOSE = 0.9
 """Share of the tolerance that a fold's descent aims at: the certificate counts rounding, too."""
 
@@ -588,18 +591,31 @@ def _solutions(problem: Problem, grid: Array, tol: float, mode: str) -> list[tup
                 return [(point.x, point.relative_gap) for point in points]
             found.extend(zip(part.X, part.proofs.relative_gap.tolist(), strict=True))
         return found
-    if mode == "certified" and along(problem) and (np.diff(grid) > 0).all():
-        for C, (x, theta) in zip(grid, descend_along(problem, grid, CLOSE * tol), strict=False):
-            proof = certify(problem.with_(C=float(C)), x, theta, tol=tol)
-            if not proof.ok:
-                break
-            found.append((x, proof.relative_gap))
+    descends = mode == "certified" and bool((np.diff(grid) > 0).all())
+    descends = descends and along(problem, len(grid))
+    ends: list[tuple[float, Array, Array]] = []
     last: Solution | None = None
-    for C in grid[len(found):]:
-        here = problem.with_(C=float(C))
-        start = None if last is None else onward_start(here, last, mode == "certified")
+    misses = 0
+    while len(found) < len(grid):
+        left = grid[len(found):]
+        if descends and misses < MISSES:
+            for here, x, theta in descend_along(problem, left, CLOSE * tol, known=ends):
+                proof = certify(here, x, theta, tol=tol)
+                if not proof.ok:
+                    break
+                found.append((x, proof.relative_gap))
+                ends, last, misses = [*ends[-1:], (here.C, x, theta)], None, 0
+            misses += 1
+            if len(found) == len(grid):
+                break
+        here = problem.with_(C=float(grid[len(found)]))
+        if last is None:
+            start = onward(here, ends)
+        else:
+            start = onward_start(here, last, mode == "certified")
         bounds = (midpoint_ball,) if mode == "safe" else ()
         with PARTS.rent() if waiting else nullcontext():
             last = solve_screened(here, mode=mode, tol=tol, start=start, bounds=bounds)
         found.append((last.x, last.certificate.relative_gap))
+        ends = [*ends[-1:], (here.C, last.x, last.theta)]
     return found

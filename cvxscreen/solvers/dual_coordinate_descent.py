@@ -26,7 +26,9 @@ has *proven* to stay at their end: ``||a_i|| sqrt(gap)`` is how far their margin
 and its fall promise that the target is met, margins and gap are computed on all terms.
 
 **Many values of C** (`descend_along`). Slopes are continued on the line through the last two
-solutions; nothing is reduced or copied in between.
+solutions, or stay as they are where losses are lines and no slope is at an end of its box that
+moves with C: the solution is then the same for every larger C. Nothing is reduced or copied in
+between.
 
 **Unpenalised coordinate.** As in `dual_active_set`: a proximal term holds it to a centre, which
 follows it after every epoch.
@@ -36,7 +38,7 @@ Source: Hsieh et al.: A dual coordinate descent method for large-scale linear SV
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -50,7 +52,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.compiled_path.segments import NARROW, CompileClock, before_loading, charge
-from cvxscreen.solvers.dual_active_set import DualIterate
+from cvxscreen.solvers.dual_active_set import AT_END, DualIterate
 from cvxscreen.solvers.interface import (
     SolverTraits,
     Start,
@@ -137,16 +139,18 @@ def easy(problem: Problem) -> bool:
     return moves <= EASY * (problem.d / EASY_WIDTH) ** 2 * float(size.sum())
 
 
-def ready(problem: Problem, then: SubproblemSolver | None = None) -> bool:
+def ready(problem: Problem, then: SubproblemSolver | None = None, many: int = 1) -> bool:
     """Whether `problem` need not wait for a compiler, is worth it, or has waited long enough.
 
     Where `then`, which goes on, selects terms by itself, it is compiled, too, and can begin as
-    well: no call is to compile both.
+    well: no call is to compile both. Of so `many` problems nearly alike none waits for loading that
+    they cost together.
     """
     both = then is not None and then.traits.selects_terms
     if not both and before_loading(problem):
-        charge(problem)
-        return False
+        charge(problem, times=many)
+        if many == 1 or before_loading(problem):
+            return False
     return CLOCK.bought or (min(problem.n, problem.d) > SIDE and not both)
 
 
@@ -242,37 +246,34 @@ def without_shrinking(limits: Limits = UNLIMITED) -> DualCoordinateDescent:
     return DualCoordinateDescent(shrinking=False, name="DCD_NO_SHRINKING", limits=limits)
 
 
-def along(problem: Problem) -> bool:
-    """Whether coordinate descent is to follow `problem` over C: sparse rows, most of them free.
+def along(problem: Problem, many: int) -> bool:
+    """Whether coordinate descent is to follow `problem` over so many values of C.
+
+    Over sparse rows, most of them free.
 
     Where terms are many a coordinate, few are free, and the working sets of `dual_active_set` cost
     less than the epochs on these few.
     """
     wide = problem.d > problem.n and problem.design.sparse
-    return wide and DualIterate.takes(problem) and ready(problem)
+    return wide and DualIterate.takes(problem) and ready(problem, many=many)
 
 
 def descend_along(
-    problem: Problem, values: Array, tol: float, budget: float = PATH_BUDGET
-) -> Iterator[tuple[Array, Array]]:
-    """``(x, theta)`` at increasing values of C, each begun where those before it point to.
+    problem: Problem, values: Array, tol: float, budget: float = PATH_BUDGET,
+    known: Sequence[tuple[float, Array, Array]] = (),
+) -> Iterator[tuple[Problem, Array, Array]]:
+    """The problem, x and theta at increasing values of C, each begun where those before point to.
 
     To a relative gap `tol` by the estimate of the descent; it ends before the first C for which
-    `budget` passes will not do.
+    `budget` passes will not do. `known` are C, x and theta of solutions at smaller values.
     """
     solver, rows = DualCoordinateDescent(budget=budget, tol=tol), problem.design
-    found: list[tuple[float, Array, Array]] = []
+    found = list(known[-2:])
     if not isinstance(rows, Rows):
         return
     for C in values:
-        here, start = problem.with_(C=float(C)), None
-        if found:
-            last, x, theta = found[-1]
-            line = theta * (C / last)
-            if len(found) > 1:  # on one face the slopes are affine in C
-                first, _, before = found[-2]
-                line = theta + (C - last) / (last - first) * (theta - before)
-            start = Start(x, np.clip(line, here.losses.lo, here.losses.hi))
+        here = problem.with_(C=float(C))
+        start = onward(here, found)
         run = _Run(here, rows, start, 0.0, solver)
         while run.goes_on():
             run.descend()
@@ -281,7 +282,27 @@ def descend_along(
             return
         x, theta = run.iterate.v * run.iterate.root, run.iterate.balanced
         found = [*found[-1:], (float(C), x, theta)]
-        yield x, theta
+        yield here, x, theta
+
+
+def onward(problem: Problem, known: Sequence[tuple[float, Array, Array]]) -> Start | None:
+    """Where C, x and theta of solutions at smaller values point to; None without any.
+
+    On one face the slopes are affine in C, and constant where none of its terms depends on C.
+    """
+    if not known:
+        return None
+    last, x, theta = known[-1]
+    f, growth = problem.losses, problem.C / last
+    moves = growth * np.abs(theta) >= (1.0 - AT_END) * np.where(theta > 0.0, f.hi, -f.lo)
+    moves |= f.q > 0.0
+    if not (moves & (theta != 0.0)).any():
+        return Start(x, theta)
+    line = growth * theta
+    if len(known) > 1:
+        first, _, before = known[-2]
+        line = theta + (problem.C - last) / (last - first) * (theta - before)
+    return Start(x, np.clip(line, f.lo, f.hi))
 
 
 class _Run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from cvxscreen.estimators import (
     SparseSVC,
     SparseSVCCV,
     SparseSVR,
+    cross_validation,
 )
 from cvxscreen.solvers import dual_coordinate_descent
 
@@ -118,7 +120,7 @@ def test_wide_sparse_folds_are_certified_and_score_as_single_fits_do(
 ) -> None:
     """Followed by coordinate descent, in whatever order, and repeated, the values are given."""
     X, y = sparse_text_like(120, 400, density=0.05)
-    monkeypatch.setattr(dual_coordinate_descent, "ready", lambda problem: True)
+    monkeypatch.setattr(dual_coordinate_descent, "ready", lambda problem, many: True)
     folds = StratifiedKFold(3)
     found = ScreenedSVCCV(Cs, cv=folds, loss=loss).fit(X, y)
     assert (found.path_gaps_ <= 1e-6).all()
@@ -126,3 +128,28 @@ def test_wide_sparse_folds_are_certified_and_score_as_single_fits_do(
         for score, C in zip(row, Cs, strict=True):
             single = ScreenedSVC(C, loss=loss, tol=1e-8).fit(X[train], y[train])
             assert score == pytest.approx(single.score(X[test], y[test]), abs=1.01 / len(test))
+
+
+@pytest.mark.parametrize("each", [3, 0])
+def test_values_that_descent_gives_up_are_solved_otherwise(
+    each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked again for those after them, from their solutions on, unless that fails, too."""
+    seen: list[int] = []
+
+    def giving_up(problem, values, tol, known):  # type: ignore[no-untyped-def]
+        seen.append(len(known))
+        full = dual_coordinate_descent.descend_along(problem, values, tol, np.inf, known)
+        return islice(full, each)
+
+    monkeypatch.setattr(cross_validation, "descend_along", giving_up)
+    monkeypatch.setattr(cross_validation, "along", lambda problem, many: True)
+    X, y = sparse_text_like(120, 400, density=0.05)
+    grid = np.geomspace(1e-2, 100.0, 13)
+    problem = cvxscreen.svm(X, y, intercept=True)
+    found = cross_validation._solutions(problem, grid, 1e-6, "certified")
+    assert seen == ([0, 2, 2, 2] if each else [0, 1])
+    for C, (x, gap) in zip(grid, found, strict=True):
+        p = cvxscreen.svm(X, y, C=C, intercept=True)
+        assert gap <= 1e-6
+        assert p.primal(x) <= cvxscreen.solve(p, tol=1e-9).value * (1.0 + 1e-6)

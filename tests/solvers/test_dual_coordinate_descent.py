@@ -19,6 +19,7 @@ from cvxscreen.solvers.dual_coordinate_descent import (
     _Run,
     descend_along,
     epoch,
+    onward,
 )
 from cvxscreen.solvers.interface import Start
 
@@ -176,7 +177,8 @@ def test_along_C_every_point_is_certified(loss, intercept):
     p, values, tol = problem(loss, intercept), np.geomspace(1e-3, 0.3, 8), 1e-6
     found = list(descend_along(p, values, 0.5 * tol, budget=np.inf))
     assert len(found) == len(values)
-    for C, (x, theta) in zip(values, found, strict=True):
+    for C, (here, x, theta) in zip(values, found, strict=True):
+        assert here.C == C
         assert certify(p.with_(C=C), x, theta, tol=tol).ok
 
 
@@ -185,8 +187,34 @@ def test_along_C_it_ends_where_the_budget_does():
     p, values = problem("hinge"), np.geomspace(1e-3, 1e3, 12)
     found = list(descend_along(p, values, 1e-7, budget=20.0))
     assert 0 < len(found) < len(values)
-    for C, (x, theta) in zip(values, found, strict=False):
+    for C, (_, x, theta) in zip(values, found, strict=False):
         assert certify(p.with_(C=C), x, theta, tol=1e-6).ok
+
+
+def test_along_C_it_goes_on_from_what_is_known():
+    """From two exact solutions on one face the third lies on their line."""
+    p, values = problem("hinge", intercept=True), np.array([1e-4, 1.1e-4, 1.2e-4])
+    solved = [cvxscreen.solve(p.with_(C=C), tol=1e-12) for C in values[:2]]
+    known = [(s.problem.C, s.x, s.theta) for s in solved]
+    last = p.with_(C=values[2])
+    start = onward(last, known)
+    x = known[1][1] + (known[1][1] - known[0][1])
+    assert reference_point(last, x, start.theta).relative_gap <= 1e-9
+    (found,) = descend_along(p, values[2:], 1e-7, known=known)
+    assert certify(last, *found[1:], tol=1e-6).ok
+
+
+def test_where_no_slope_is_at_its_end_the_solution_stays():
+    """The hinges of separable data from some C on: nothing is looked for any more."""
+    X, y = data(60, 400)
+    p = cvxscreen.svm(X, y)
+    s = cvxscreen.solve(p.with_(C=1e4), tol=1e-12)
+    assert (np.abs(s.theta) < 1e4).all()
+    start = onward(p.with_(C=2e4), [(5e3, 0.9 * s.x, 0.9 * s.theta), (1e4, s.x, s.theta)])
+    np.testing.assert_array_equal(start.theta, s.theta)
+    bent = cvxscreen.svm(X, y, loss="squared_hinge").with_(C=2e4)
+    assert (onward(bent, [(1e4, s.x, s.theta)]).theta != s.theta).any()
+    assert onward(p, []) is None
 
 
 @pytest.mark.parametrize("share", [0.5, 0.47])
