@@ -88,13 +88,14 @@ FEW_PASSES, PATH_PASSES = 12.0, 2.0
 ``min(n, 2 d) d / n``. Half or less of what was measured: 5,000 x 68 37 passes, 5,000 x 256 160 to
 220, 500 x 500 80 to 500 ms, 2,000 x 500 350 to 2,100, 300 x 200 7 to 80; a pass 0.8 ns an entry.
 """
-EASY, EASY_WIDTH, TWO_SIDED = 0.08, 16, 4.0
+EASY, EASY_WIDTH, SMOOTH, TWO_SIDED = 0.08, 16, 2.0, 4.0
 """A problem of the second number of coordinates is easy where a slope moves its margin by the first
 share at most; of more coordinates by that times the square of their ratio, as Newton's systems
-grow; of fewer never. A kink with slopes of either sign counts for so many. Measured on 32 sets, C
-from 0.001 to 0.1, of the compiled path's time: with 8 to 14 coordinates 0.9 to 1.4 at any share;
-with 18 to 60, at 0.02 of the ratio's square 0.3 to 0.9, at 0.05 to 0.1 0.4 to 1.3, from 0.12 on
-0.6 to 2.2; with absolute losses 0.6 to 0.9 at 0.015 and 1 to 1.7 at 0.04."""
+grow; of fewer never. A loss with a parabola counts for so many, as Newton's method needs but a few
+steps, and so does a kink with slopes of either sign. Measured on 32 sets, C from 0.001 to 0.1, of
+the compiled path's time: with 8 to 14 coordinates 0.9 to 1.4 at any share; with 18 to 60, at 0.02
+of the ratio's square 0.4 to 0.9, at 0.05 to 0.1 0.4 to 1.4, from 0.12 on 0.6 to 2.2; with absolute
+losses 0.6 to 0.9 at 0.015 and 1 to 1.7 at 0.04."""
 SIDE = 500
 """Problems whose shorter side is at most this do not wait for a compiler: Newton steps on them take
 milliseconds."""
@@ -134,8 +135,8 @@ def easy(problem: Problem) -> bool:
     span = f.hi - f.lo
     size = np.abs(f.b) + f.e
     slope = np.where(np.isfinite(span), span, size / np.maximum(f.q, 1e-300))
-    slope = np.where((f.q == 0.0) & (f.lo < 0.0) & (f.hi > 0.0), TWO_SIDED * slope, slope)
-    moves = float(np.square(problem.norms) @ slope)
+    harder = np.where(f.q > 0.0, SMOOTH, np.where((f.lo < 0.0) & (f.hi > 0.0), TWO_SIDED, 1.0))
+    moves = float(np.square(problem.norms) @ (harder * slope))
     return moves <= EASY * (problem.d / EASY_WIDTH) ** 2 * float(size.sum())
 
 
