@@ -98,6 +98,8 @@ class Rows:
         known: bool = False,
     ) -> None:
         self.matrix = matrix if known else stored(matrix, name)
+        self.sparse = bool(sp.issparse(self.matrix))
+        """Whether the data are stored as CSR."""
         n, p = self.matrix.shape
         self.scale: Array | None = None
         if scale is not None:
@@ -115,11 +117,6 @@ class Rows:
                 raise InvalidInput("`extra` holds NaN or infinity.")
         self.shape: tuple[int, int] = (n, p + self.extra.shape[1])
         self.copies = Copies()
-
-    @property
-    def sparse(self) -> bool:
-        """Whether the data are stored as CSR."""
-        return bool(sp.issparse(self.matrix))
 
     @property
     def filled(self) -> float:
@@ -200,6 +197,29 @@ class Rows:
 
         found = each(add, self._pieces)
         return found[0] if len(found) == 1 else np.sum(found, axis=0)
+
+    def forward_several(self, X: Array) -> Array:
+        """``A x`` for every row of X, shape (K, n): one pass over the data.
+
+        As close as `forward` is, by the same factor.
+        """
+        p, out = self.matrix.shape[1], np.empty((len(X), self.shape[0]))
+
+        def multiply(piece: tuple[slice, Any, Any]) -> None:
+            rows, matrix, _ = piece
+            if self.sparse:
+                out[:, rows] = (matrix @ X[:, :p].T).T
+            for start in range(0, 0 if self.sparse else len(matrix), _BLOCK_ROWS):
+                block = matrix[start:start + _BLOCK_ROWS].astype(np.float64, copy=False)
+                at = rows.start + start
+                out[:, at:at + len(block)] = X[:, :p] @ block.T
+            if self.extra.shape[1]:
+                out[:, rows] += X[:, p:] @ self.extra[rows].T
+            if self.scale is not None:
+                out[:, rows] *= self.scale[rows]
+
+        each(multiply, self._pieces)
+        return out
 
     def forward_precise(self, index: Index, x: ArrayLike) -> tuple[Array, Array]:
         """``<a_i, x>`` of a few rows in extended precision, and a bound of the error left.

@@ -34,6 +34,7 @@ from cvxscreen.bounds import Bound, default_bounds, moved
 from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.certificates.metric import certify_metric
 from cvxscreen.core.duality import reference_point
+from cvxscreen.core.losses import Codes
 from cvxscreen.core.problem import Problem
 from cvxscreen.core.streamed import Slopes
 from cvxscreen.designs.chunks import Listed
@@ -41,6 +42,7 @@ from cvxscreen.designs.comparisons import Pairs
 from cvxscreen.designs.term_sets import Products
 from cvxscreen.errors import InvalidInput, NotSaved
 from cvxscreen.multitask import MultiTask, MultiTaskSolution, solve_multitask
+from cvxscreen.paths.levels import FEWEST, Stretch, slopes_of, taken
 from cvxscreen.paths.record import Checkpoint, Path, PathPoint, Points, load_path, points_of
 from cvxscreen.screening.ranges import eps_interval
 from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, PathSegment, ready
@@ -332,7 +334,8 @@ class MetricRun:
 Pair = tuple[float, Array, Array]
 
 PATIENCE = 3
-"""Points that the compiled solver may miss before the ordinary one takes the rest."""
+"""Points that the compiled solver may miss before the ordinary one takes the rest; stretches of
+levels that may end early before each level is solved by itself."""
 
 AGREEMENT = 1e-9
 """Of a stored objective with the one computed again, relative."""
@@ -406,6 +409,8 @@ class Run:
             if len(stretch) == len(asked) or self.limits.reached:
                 return
             grid = grid[len(stretch):]  # it missed the first of these
+        if self.over == "tau" and self.together(grid):
+            return
         # The first point starts cold, in a process that may have to import what it takes: it says
         # little about the cost of those to come.
         coming = len(grid) - 1 if self.points else 0
@@ -501,6 +506,49 @@ class Run:
             here, inner, mode=self.mode, tol=self.tol, start=start, bounds=self.bounds
         )
 
+    def together(self, grid: Array) -> bool:
+        """Add the next levels of a quantile process among the same terms; whether there are any."""
+        previous = self.previous
+        found = None if previous is None else previous.answer
+        plain = self.mode == "certified" and self.bounds is None and not self.recorded
+        plain = plain and self.missed <= PATIENCE
+        if previous is None or found is None or not plain or not taken(found.problem):
+            return False
+        if self.jumps is None:
+            f = found.problem.losses
+            self.jumps = found.problem.design.adjoint(f.hi - f.lo)
+        began = perf_counter()
+        stretch = Stretch.ahead(self.problem, found, grid, self.jumps)
+        if stretch is None:
+            return False
+        inner = named_solver(self.solver, stretch.lines.small, self.limits.each(self.max_iter))
+        answers = stretch.solve(partial(solve_screened, inner=inner, mode=self.mode, tol=self.tol))
+        if not answers or self.limits.spent():
+            self.missed += 1
+            return False
+        proofs, margins = stretch.lines.over_all(
+            stretch.levels[: len(answers)], np.array([answer.x for answer in answers]),
+            [answer.certificate for answer in answers],
+        )
+        count, codes = len(proofs), stretch.lines.codes
+        seconds, terms = (perf_counter() - began) / max(count, 1), self.problem.n
+        self.missed += count < FEWEST
+        for k, proof in enumerate(proofs):
+            level, answers[k] = float(stretch.levels[k]), replace(answers[k], certificate=proof)
+            record = _record_of(answers[k], seconds)
+            last = partial(_last, self.points, len(self.points) - 1)
+            record = replace(
+                record, value=level, over=self.over, predicted=terms - record.kept,
+                before=LazyNumbers(partial(_proven_before, self.problem, level, last, self.over)),
+            )
+            self.points.append(partial(_of_stretch, self.problem, codes, record))
+            self.note = f"tau={level:.3g}, kept {record.kept:,}, gap {record.relative_gap:.1e}"
+        if count:
+            self.margins = margins[count - 2] if count > 1 else found.passes.margins
+            here = self.problem.with_(tau=float(stretch.levels[count - 1]))
+            self.previous = stretch.whole(here, answers[count - 1], margins[count - 1])
+        return count > 0
+
     def extrapolated(self, here: Problem, onward: Callable[[], Start], value: float) -> Start:
         """The start `onward` with the last two points' x continued to `value`, the level of `here`.
 
@@ -566,6 +614,12 @@ class Run:
 def _last(points: Points, index: int) -> Pair:
     """``(C, x, theta)`` of a record."""
     return points[index].value, points[index].x, points[index].theta
+
+
+def _of_stretch(problem: Problem, codes: Codes, record: PathPoint) -> PathPoint:
+    """A point of a quantile process whose record has the slopes of the kept terms only."""
+    losses = problem.with_(tau=record.value).losses
+    return replace(record, theta=slopes_of(losses, codes, record.theta))
 
 
 def _pair(stretch: PathSegment, k: int) -> Pair:

@@ -67,6 +67,9 @@ FURTHER, LEAST_GAIN = (2.0, 0.1), 0.01
 """A corrector aims at so many times the step, and so much, further; a smaller gain is the last."""
 CENTRAL = 10.0
 """How far products may lie from their level, as a factor, before they are corrected."""
+ROUNDED = 4.0 * UNIT
+"""A gap that is but rounding, relative to the sizes of what it is the sum of: at vertices with 50
+coordinates 1 to 3 units are left."""
 IDLE = 15
 """Steps in a row that bring no better estimate of the gap, after which the method stops."""
 CLOSER = 0.98
@@ -1078,7 +1081,8 @@ class _Run:
     @property
     def reached(self) -> bool:
         """Whether the target has been reached, or rounding is all that is left."""
-        return self.gap <= max(self.target, 0.0 if self.best is None else UNIT * self.best.size)
+        left = 0.0 if self.best is None else ROUNDED * self.best.size
+        return self.gap <= max(self.target, left)
 
     def consider(self, x: Array, theta: Array, y: Array) -> bool:
         """Evaluate a pair and keep it if it is the best; whether it is."""

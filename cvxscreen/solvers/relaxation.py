@@ -67,6 +67,8 @@ AROUND, CLOSE = 0.03, 0.01
 """Share of the terms that is kept around a start that is not a sample's optimum, and around one
 that a Newton step has brought closer: between neighbouring quantiles of 100,000 x 50 with fewer
 than 0.008 every second prediction is refuted."""
+AGAIN = 0.1
+"""Share of the terms near their kinks up to which a second such step costs less than it saves."""
 TIES = 1e-9
 """Terms that are all so much nearer to their kinks than others are tied there, and no density."""
 LEAST = 10
@@ -149,7 +151,8 @@ class ScreenedRelaxation(
                 margins, self.known = start.passes[0], KnownSlopes(start.theta, start.passes[1])
             self.centre = self.candidate(start.x, start.theta, start.multipliers, margins)
             self.keep = int(max(AROUND * problem.n, LEAST * problem.d))
-            self.step_closer()
+            if self.step_closer() and self.keep <= AGAIN * problem.n:
+                self.step_closer()
             return
         if self.whole:
             return
@@ -163,19 +166,19 @@ class ScreenedRelaxation(
         self.centre = self.candidate(found.x, None, found.multipliers)
         self.keep = int(KEEP * problem.n * np.sqrt(problem.d / part.n))
 
-    def step_closer(self) -> None:
-        """A Newton step, with the terms near their kinks for a density; kept where P falls."""
+    def step_closer(self) -> bool:
+        """A Newton step, with the terms near their kinks for a density; whether P falls by it."""
         problem, centre = self.problem, self.centre
         own = problem.layout is not None and problem.layout.penalty_terms > 0
         bent = problem.losses.q.any() or problem.losses.any_hard
         if self.whole or centre is None or problem.side is not None or bent or own:
-            return
+            return False
         f = problem.losses
         away = f.kink_distance(centre.margins)
         last = min(self.keep, problem.n) - 1
         edge = float(np.partition(away, last)[last])
         if not edge > TIES * float(away.max()):
-            return
+            return False
         near = np.flatnonzero(away <= edge)
         weights = (f.hi - f.lo)[near] / (2.0 * edge)
         H = problem.design.weighted_gram(near, weights) + problem.quadratic.dense()
@@ -187,11 +190,13 @@ class ScreenedRelaxation(
         try:
             step = sla.cho_solve(sla.cho_factor(H), gradient)
         except (sla.LinAlgError, ValueError):
-            return
+            return False
         closer = self.candidate(centre.x - step, None, None)
-        if closer.value < centre.value:
-            self.centre = closer
-            self.keep = int(max(CLOSE * problem.n, LEAST * problem.d))
+        if not closer.value < centre.value:
+            return False
+        self.centre = closer
+        self.keep = int(max(CLOSE * problem.n, LEAST * problem.d))
+        return True
 
     def candidate(
         self, x: Array, theta: Array | None, multipliers: Array | None,
