@@ -12,7 +12,8 @@ So the midpoint ball of the new problem is known from the old pair. At an exact 
 Okumura, Suzuki and Takeuchi (2015) bound incremental changes of the data by such balls; the
 midpoint ball halves their radius and needs no exact optimum.
 
-`left_out_margins` is the case of one weight that becomes 0, `over_weights` that of a whole set of
+`left_out_margins` is the case of one weight that becomes 0, `left_out_groups` that of several
+together, `over_weights` that of a whole set of
 weights around 1, where what bounds ``A' ((w - 1) theta)`` is a norm of ``diag(theta) A``. Beside
 an unpenalised coordinate terms at a kink of their loss take up what is no longer balanced (`_mix`):
 the data are then as if centred there.
@@ -34,8 +35,8 @@ from cvxscreen.core.duality import Point, margin_error
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.protocols import Design
 
-__all__ = ["OverWeights", "WeightSet", "left_out_distances", "left_out_margins", "over_weights",
-           "takes_left_out", "takes_weights"]
+__all__ = ["OverWeights", "WeightSet", "left_out_distances", "left_out_groups", "left_out_margins",
+           "over_weights", "takes_groups", "takes_left_out", "takes_weights"]
 
 Array = NDArray[np.float64]
 
@@ -68,6 +69,11 @@ def takes_left_out(point: Point) -> bool:
 def takes_weights(point: Point) -> bool:
     """Whether `over_weights` applies: as `takes_left_out`, and M is diagonal."""
     return point.problem.quadratic.matrix is None and takes_left_out(point)
+
+
+def takes_groups(point: Point) -> bool:
+    """Whether `left_out_groups` applies: as `takes_weights`, without an unpenalised coordinate."""
+    return takes_weights(point) and not point.problem.quadratic.free.any()
 
 
 def left_out_margins(point: Point) -> tuple[Array, Array]:
@@ -107,6 +113,50 @@ def left_out_margins(point: Point) -> tuple[Array, Array]:
     away = up(1.0, 16) * (distance + np.abs(point.theta) * n_i)
     radius = up(1.0, 16) * np.sqrt(up(point.terms) + 0.25 * away * away)
     return outward(base + 0.5 * pulled, up(1.0, 8) * (n_i * radius + error))
+
+
+def left_out_groups(point: Point, groups: list[NDArray[np.intp]]) -> tuple[Array, Array]:
+    """For every term an interval of its margin at the optimum without its whole group.
+
+    With ``r = M^{-1} sum_g theta_i a_i`` over the terms that leave, and G and d as in
+    `left_out_margins`, the optimum without the group g lies in the ball
+
+    ::
+
+        centre  (x + x_theta + r) / 2,    radius  sqrt(G + (|d| + |r|)^2 / 4)
+
+    At an exact optimum it is the ball between x and ``x + r``. Single terms as groups have the
+    intervals of `left_out_margins`, up to rounding.
+
+    Parameters
+    ----------
+    point : Point
+        Of a problem for which `takes_groups` holds.
+    groups : list of arrays of int
+        Positions of the terms of each group; together all terms, each once.
+
+    Returns
+    -------
+    low, high : arrays, shape (n,)
+        Rounded outward.
+    """
+    problem, theta = point.problem, point.theta
+    base, error, n_i, distance = _at_the_midpoint(point)
+    ends = np.empty((2, problem.n))
+    for rows in groups:
+        design, slopes, norms = problem.design.take_rows(rows), theta[rows], n_i[rows]
+        pull = problem.quadratic.solve(design.adjoint(slopes))
+        inexact = 4.0 * UNIT * problem.quadratic.norm(pull) + up(
+            (problem.design.adjoint_factor + gamma(len(rows)))
+            * float(np.abs(slopes) @ problem.rounding_norms[rows]), len(rows)
+        )
+        along = design.forward(pull)
+        off = design.forward_error(pull, problem.sizes[rows]) + norms * inexact
+        away = distance + up(problem.quadratic.norm(pull), problem.d + 8) + inexact
+        radius = np.sqrt(up(point.terms) + 0.25 * up(away) ** 2) * up(1.0, 16)
+        reach = norms * radius + error[rows] + 0.5 * up(1.0) * off + 4.0 * UNIT * np.abs(along)
+        ends[:, rows] = outward(base[rows] + 0.5 * along, up(1.0, 8) * reach)
+    return ends[0], ends[1]
 
 
 def _at_the_midpoint(point: Point) -> tuple[Array, Array, Array, float]:

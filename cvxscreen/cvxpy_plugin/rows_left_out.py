@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.validation import tolerance
 from cvxscreen.bounds.regions.margins import outward
@@ -30,7 +30,7 @@ from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 from cvxscreen.cvxpy_plugin.request import Request, require_cvxpy_problem
 from cvxscreen.cvxpy_plugin.solution_cache import cached_recognition
-from cvxscreen.data_changes.leave_one_out import LeaveOneOut, terms_left_out
+from cvxscreen.data_changes.leave_one_out import LeaveOneOut, group_numbers, terms_left_out
 from cvxscreen.data_changes.reweight import accepted
 from cvxscreen.errors import InvalidInput, NotScreenable
 
@@ -57,6 +57,7 @@ def rows_left_out(
     n_jobs: int = 1,
     progress: bool = False,
     time_limit: float | None = None,
+    groups: ArrayLike | None = None,
 ) -> LeaveOneOut:
     """Where every data row's own margin or residual is when its loss is left out of `problem`.
 
@@ -64,7 +65,7 @@ def rows_left_out(
     ----------
     problem : cvxpy.Problem
         Solved, by whatever solver; the values of its variables stay as they are.
-    refit, accuracy, tol, mode, n_jobs, progress, time_limit
+    refit, accuracy, tol, mode, n_jobs, progress, time_limit, groups
         See `cvxscreen.leave_one_out`.
 
     Returns
@@ -102,10 +103,14 @@ def rows_left_out(
     if found.answer is None:
         raise InvalidInput(f"`problem` has no optimum (solving it ends with {found.status!r}).")
     accepted(found)
+    labels = None
+    if groups is not None:
+        labels = np.empty(len(rows.term), dtype=np.intp)
+        labels[rows.term] = group_numbers(groups, len(rows.term))
     out = terms_left_out(
         found, hinges, _margin_of_zero(losses) if hinges else None,
         refit=refit, accuracy=accuracy, tol=tol, mode=mode, n_jobs=n_jobs, progress=progress,
-        time_limit=time_limit,
+        time_limit=time_limit, labels=labels,
     )
     low, high, value = out.low, out.high, out.value
     if not hinges:  # the loss's own argument is minus what a target leaves of a prediction

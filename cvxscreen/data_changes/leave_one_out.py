@@ -15,28 +15,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.extensions import or_cvxpy
 from cvxscreen._support.limits import Limits, Progress
+from cvxscreen._support.rounding import gamma, up
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import check_request, flag, positive, whole
 from cvxscreen.bounds import midpoint_ball
-from cvxscreen.bounds.data_changes import left_out_margins, takes_left_out
+from cvxscreen.bounds.data_changes import (
+    left_out_groups,
+    left_out_margins,
+    takes_groups,
+    takes_left_out,
+)
 from cvxscreen.bounds.regions.margins import outward
 from cvxscreen.data_changes.bootstrap import in_order, mapped
 from cvxscreen.data_changes.kernel_refits import KernelRefits, suits
-from cvxscreen.data_changes.reweight import accepted, is_classification, weighted
+from cvxscreen.data_changes.reweight import accepted, is_classification, taken, weighted
 from cvxscreen.data_changes.reweight import refit as refit_from
 from cvxscreen.data_changes.row_refits import RowRefits
+from cvxscreen.errors import InvalidInput
 from cvxscreen.plots.records import left_out
 from cvxscreen.solvers.solution import Solution
 
-__all__ = ["LeaveOneOut", "leave_one_out", "terms_left_out"]
+__all__ = ["LeaveOneOut", "group_numbers", "leave_one_out", "terms_left_out"]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -169,6 +176,7 @@ def leave_one_out(
     n_jobs: int = 1,
     progress: bool = False,
     time_limit: float | None = None,
+    groups: ArrayLike | None = None,
 ) -> LeaveOneOut:
     """Where every term's own prediction is when the term is left out of the fit.
 
@@ -176,9 +184,9 @@ def leave_one_out(
     ----------
     solution : Solution or cvxpy.Problem
         What `solve` returned for a problem of `svm`, `regression` (kernels, weights and an
-        intercept included), `sparse_svm` or `sparse_svr`. The smaller its gap, the shorter the
-        intervals. Or a ``cvxpy.Problem`` that has been solved, by whatever solver, with one loss
-        over the rows of the data; its values stay as they are.
+        intercept included), `sparse_svm`, `sparse_svr`, or `rtlm` with `groups`. The smaller its
+        gap, the shorter the intervals. Or a ``cvxpy.Problem`` that has been solved, by whatever
+        solver, with one loss over the rows of the data; its values stay as they are.
     refit : bool
         Whether to solve again, without their term, what neither ball nor verdict decides.
     accuracy : float, optional
@@ -196,6 +204,10 @@ def leave_one_out(
     time_limit : float, optional
         Wall seconds after which no further refit begins; so does Ctrl-C. The record keeps what is
         done.
+    groups : array_like, shape (n,), optional
+        Labels of any kind: all terms of one label leave together, as the rows of a customer do, and
+        every interval is of a term's margin without its whole group. Of a metric the anchor of each
+        comparison, ``T.index[:, 0]``: comparisons share points, so that one alone says little.
 
     Returns
     -------
@@ -204,9 +216,10 @@ def leave_one_out(
     Raises
     ------
     InvalidInput
-        For something else than a solution of such a problem, over data in chunks, of a metric, of a
-        reduced problem, without a quadratic term (``l2=0``), or without an optimum; for a
-        ``cvxpy.Problem`` that has not been solved.
+        For something else than a solution of such a problem, over data in chunks, of a metric
+        without `groups`, of a reduced problem, without a quadratic term (``l2=0``), or without an
+        optimum; for a ``cvxpy.Problem`` that has not been solved; for other than n labels, or one
+        label for all terms.
     NotScreenable
         For a ``cvxpy.Problem`` that is not recognised, or of which it cannot be said which row of
         the data a term belongs to, with the reason.
@@ -236,11 +249,25 @@ def leave_one_out(
       undecided   0
       error rate  0.085
     """
-    problem = accepted(solution)
+    problem = accepted(solution, metrics=groups is not None)
     return terms_left_out(
         solution, is_classification(problem), refit=refit, accuracy=accuracy, tol=tol, mode=mode,
         n_jobs=n_jobs, progress=progress, time_limit=time_limit,
+        labels=None if groups is None else group_numbers(groups, problem.n),
     )
+
+
+def group_numbers(groups: ArrayLike, n: int) -> NDArray[np.intp]:
+    """The number of each term's group."""
+    given = np.asarray(groups)
+    if given.shape != (n,):
+        raise InvalidInput(
+            f"`groups` has shape {given.shape}; one label for each of the {n} terms is needed."
+        )
+    names, labels = np.unique(given, return_inverse=True)
+    if len(names) < 2:
+        raise InvalidInput("`groups` holds one label only; without its terms nothing is left.")
+    return np.asarray(labels, dtype=np.intp)
 
 
 def terms_left_out(
@@ -255,6 +282,7 @@ def terms_left_out(
     n_jobs: int,
     progress: bool,
     time_limit: float | None,
+    labels: NDArray[np.intp] | None = None,
 ) -> LeaveOneOut:
     """`leave_one_out` of an accepted solution, for margins that may be counted from elsewhere.
 
@@ -264,6 +292,8 @@ def terms_left_out(
         Whether the arguments of the losses are margins.
     origin : pair of arrays, shape (n,), optional
         Contain the arguments that are margins of 0; these are at 0 where it is omitted.
+    labels : array of int, shape (n,), optional
+        Groups of terms that leave together, numbered from 0.
     """
     problem = solution.problem
     mode = check_request(mode, tol)
@@ -273,9 +303,17 @@ def terms_left_out(
     point = solution.point()
     limits = Limits(time_limit, None)
     unchanged = solution.screening.zero.copy()
+    refits, bounds = partial(_refits, solution, mode=mode, n_jobs=n_jobs), left_out_margins
+    known = takes_left_out(point)
+    if labels is not None:
+        groups = np.split(np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels))[:-1])
+        unchanged = ~np.isin(labels, labels[~unchanged])
+        refits = partial(_refits_of_groups, solution, groups, labels, mode=mode, n_jobs=n_jobs)
+        bounds = partial(left_out_groups, groups=groups)
+        known = takes_groups(point)
     low, high = _at_the_optimum(solution)
-    if takes_left_out(point):
-        below, above = left_out_margins(point)
+    if known:
+        below, above = bounds(point)
         low = np.where(unchanged, low, below)
         high = np.where(unchanged, high, above)
     else:
@@ -293,11 +331,11 @@ def terms_left_out(
                 for gap in (tol, FINER * tol):
                     if limits.spent():
                         break
-                    for found in _refits(solution, waiting, gap, mode, n_jobs):
+                    for found in refits(waiting, gap):
                         index = found[:, 0].astype(np.intp)
                         ends = _counted(origin, index, *found[:, 1:].T)
                         low[index], high[index], value[index] = ends
-                        bar.step(count=int((~refitted[index]).sum()))
+                        bar.step(count=int(np.isin(index, wanted[~refitted[wanted]]).sum()))
                         refitted[index] = True
                         if limits.spent():
                             break
@@ -356,7 +394,7 @@ def _refits(
     terms = terms[np.argsort((np.abs(solution.theta) * problem.norms)[terms], kind="stable")]
 
     def one(k: int) -> Array:
-        return np.array([_refitted(solution, int(terms[k]), tol, mode)])
+        return _refitted(solution, terms[k:k + 1], tol, mode)
 
     def block(start: int) -> Array:
         index = terms[start:start + size]
@@ -373,15 +411,37 @@ def _refits(
     yield from in_order(problem, len(terms), one, block if blocks else None, n_jobs, size=size)
 
 
-def _refitted(
-    solution: Solution, i: int, tol: float, mode: str
-) -> tuple[int, float, float, float]:
-    """Interval and value of the margin of term `i` at the optimum without it, solved for.
+def _refits_of_groups(
+    solution: Solution, groups: list[NDArray[np.intp]], labels: NDArray[np.intp],
+    terms: NDArray[np.intp], tol: float, mode: str, n_jobs: int,
+) -> Iterator[Array]:
+    """As `_refits`, without the whole group of each of `terms`, one group after another."""
+    def one(group: int) -> Array:
+        return _refitted(solution, groups[group], tol, mode)
 
-    The term stays as a row without a loss, so that its margin is bounded with the others.
+    yield from mapped(one, np.unique(labels[terms]), n_jobs)
+
+
+def _refitted(solution: Solution, terms: NDArray[np.intp], tol: float, mode: str) -> Array:
+    """As `_refits`, of `terms` at the optimum without all of them, solved for.
+
+    They stay as rows without a loss, so that their margins are bounded with the others; those of a
+    metric leave, and the optimum is within ``sqrt(2 gap)`` of the answer, in the norm of M.
     """
-    others = (np.arange(solution.problem.n) != i).astype(np.float64)
-    without = weighted(solution.problem, others)
-    found = refit_from(solution, without, others * solution.theta, tol, mode)
-    below, above = _at_the_optimum(found)
-    return i, float(below[i]), float(above[i]), float(found.point().margins[i])
+    problem, others = solution.problem, np.ones(solution.problem.n)
+    others[terms] = 0.0
+    if problem.penalty is None or problem.penalty.name == "L1":
+        found = refit_from(
+            solution, weighted(problem, others), others * solution.theta, tol, mode
+        )
+        below, above = (end[terms] for end in _at_the_optimum(found))
+        value = found.point().margins[terms]
+    else:
+        rest, rows = np.flatnonzero(others), problem.design.take_rows(terms)
+        found = refit_from(solution, taken(problem, rest), solution.theta[rest], tol, mode)
+        value = rows.forward(found.x)
+        reach = np.sqrt(2.0 * up(found.certificate.gap)) * problem.norms[terms]
+        reach = up(1.0, 16) * reach * (1.0 + gamma(problem.d + 8))
+        error = rows.forward_error(found.x, problem.sizes[terms])
+        below, above = outward(value, reach + up(1.0) * error)
+    return np.column_stack((terms.astype(float), below, above, value))

@@ -35,8 +35,8 @@ from cvxscreen.solvers.solution import Solution
 Array = NDArray[np.float64]
 
 
-def accepted(solution: Any) -> Problem:
-    """The problem of `solution`, if its terms can change.
+def accepted(solution: Any, *, metrics: bool = False) -> Problem:
+    """The problem of `solution`, if its terms can change; of metric learning where that is asked.
 
     Raises
     ------
@@ -59,9 +59,10 @@ def accepted(solution: Any) -> Problem:
             f"`solution` has a duality gap of {solution.certificate.gap} (its status is "
             f"{solution.status!r}), which says nothing of the optimum; solve it to a finite gap."
         )
-    if problem.penalty is not None and problem.penalty.name != "L1":
+    if not metrics and problem.penalty is not None and problem.penalty.name != "L1":
         raise InvalidInput(
-            "`solution` is a metric; terms that share points are not left out one by one."
+            "`solution` is a metric, whose comparisons share points; there are `remove`, and "
+            "`leave_one_out` with `groups`, say the anchors of the comparisons."
         )
     if problem.drift > 0 or problem.imbalance > 0:
         raise InvalidInput("`solution` is of a reduced problem; solve the full one.")
@@ -242,7 +243,8 @@ def remove(
     Parameters
     ----------
     solution : Solution
-        As in `reweight`.
+        As in `reweight`, or a metric of `rtlm`: the comparisons that a point p is in, for one, are
+        ``np.flatnonzero((T.index == p).any(axis=1))``.
     index : array_like of int or bool
         Positions of the terms to remove, or a mask of them, shape (n,). The others keep their
         weights and their order.
@@ -268,7 +270,7 @@ def remove(
     >>> without.problem.n, without.solution.certificate.ok
     (198, True)
     """
-    problem = accepted(solution)
+    problem = accepted(solution, metrics=True)
     keep = np.flatnonzero(~_chosen(index, problem.n))
     if not len(keep):
         raise InvalidInput(f"`index` removes all {problem.n} terms; at least one must stay.")

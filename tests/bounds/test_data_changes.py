@@ -14,8 +14,10 @@ from cvxscreen.bounds import data_changes
 from cvxscreen.bounds.data_changes import (
     WeightSet,
     left_out_distances,
+    left_out_groups,
     left_out_margins,
     over_weights,
+    takes_groups,
     takes_left_out,
     takes_weights,
 )
@@ -47,6 +49,45 @@ def test_attained_by_a_term_orthogonal_to_the_others() -> None:
     assert np.abs(low).max() <= 1e-6  # the root of what rounding leaves of the Fenchel-Young terms
     middle, reach = 0.5 * (low + high), 0.99 * 0.5 * (high - low)
     assert not (middle - reach <= 0).any()
+
+
+def test_a_group_is_attained_by_rows_along_one_line() -> None:
+    """Without both nothing pulls along it: their margins are 0, an end of their intervals."""
+    X = np.vstack([np.diag([0.5, 1.0, 1.5, 2.0])] * 2) * np.repeat([1.0, 2.0], 4)[:, None]
+    problem = svm(X, np.tile([1.0, -1.0, 1.0, -1.0], 2), C=1e-2)
+    theta = np.full(8, -1e-2)  # margins are below 1
+    x = -problem.design.adjoint(theta)
+    point = reference_point(problem, x, theta)
+    low, high = left_out_groups(point, [np.array([k, k + 4]) for k in range(4)])
+    assert ((low <= 0) & (high >= 0)).all()
+    assert np.abs(low).max() <= 1e-6
+    middle, reach = 0.5 * (low + high), 0.99 * 0.5 * (high - low)
+    assert not (middle - reach <= 0).any()
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if not c.intercept][::5], ids=str)
+def test_the_optimum_without_a_group_is_inside(case: Case, rng: np.random.Generator) -> None:
+    """From points near and far; groups of one term have the intervals of left-out terms."""
+    ref = reference(case)
+    problem = ref.problem
+    near = [ref.point, *points(ref, rng, 3)]
+    order = rng.permutation(problem.n)
+    groups = np.array_split(order, max(problem.n // 4, 2))
+    for rows in groups[:2]:
+        keep = np.setdiff1d(np.arange(problem.n), rows)
+        left = solved(replace(
+            problem, design=problem.design.take_rows(keep), losses=problem.losses.take(keep)
+        ))
+        true = problem.design.take_rows(rows).forward(left.x)
+        slack = (left.error + 1e-14 * np.linalg.norm(left.x)) * problem.norms[rows]
+        for point in near:
+            assert takes_groups(point)
+            low, high = left_out_groups(point, groups)
+            assert ((low[rows] - slack <= true) & (true <= high[rows] + slack)).all()
+    for point in near if case.data != "scaled" else ():  # there rounding is charged differently
+        alone = left_out_groups(point, list(np.arange(problem.n)[:, None]))
+        for mine, other in zip(alone, left_out_margins(point), strict=True):
+            np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5 * np.abs(other).max())
 
 
 def test_a_term_without_a_slope_changes_nothing() -> None:

@@ -207,6 +207,21 @@ def test_the_order_of_a_long_loop() -> None:
         np.testing.assert_allclose(record.high, records[0].high, atol=1e-3)
 
 
+@pytest.mark.parametrize("kind", [hinge, slacks_from_the_end])
+def test_groups_of_rows_leave_together(kind) -> None:
+    """In the order of the rows, whatever that of the terms is."""
+    labels = ALL % 7
+    problem, _ = kind(ALL)
+    problem.solve(method="screen")
+    found = leave_one_out(problem, tol=1e-9, groups=labels)
+    for label in (0, 5):
+        rest, margin = kind(np.flatnonzero(labels != label))
+        rest.solve(method="screen")
+        for i in np.flatnonzero(labels == label):
+            true = float(margin(i).value)
+            assert found.low[i] - 1e-3 <= true <= found.high[i] + 1e-3
+
+
 def test_no_interval_is_claimed_where_nothing_bounds_a_prediction() -> None:
     problem, _ = hardly_squared(ALL)
     problem.solve(method="screen")

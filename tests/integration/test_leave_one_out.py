@@ -70,8 +70,10 @@ def test_refits_of_a_kernel_in_blocks_are_those_made_alone(
     index = np.arange(0, 68, 3)
     margins, error, ok = refits.margins(index)
     assert ok.all()
-    for k, i in enumerate(index):
-        alone = leave_one_out_module._refitted(solution, int(i), 1e-11, "certified")
+    for k in range(len(index)):
+        [alone] = leave_one_out_module._refitted(
+            solution, index[k:k + 1], 1e-11, "certified"
+        )
         assert margins[k] - error[k] <= alone[2]
         assert alone[1] <= margins[k] + error[k]
         assert margins[k] == pytest.approx(alone[3], abs=1e-4)
@@ -116,7 +118,9 @@ def test_the_path_of_a_slope_ends_at_the_optimum_without_it(
     assert ok.all()
     assert error.max() < 1e-3 * (1.0 + np.abs(margins).max())
     for i in range(0, 60, 7):
-        _, low, high, value = leave_one_out_module._refitted(solution, i, 1e-11, "certified")
+        [[_, low, high, value]] = leave_one_out_module._refitted(
+            solution, np.array([i]), 1e-11, "certified"
+        )
         assert margins[i] - error[i] <= high
         assert low <= margins[i] + error[i]
         assert margins[i] == pytest.approx(value, abs=1e-4 * (1.0 + abs(value)))
@@ -172,6 +176,61 @@ def test_kernels_with_an_intercept_and_shared_points_are_refitted_alone() -> Non
     pair = replace(plain, design=plain.design.take_rows(np.array([0, 0, 1])),
                    losses=plain.losses.take(np.array([0, 0, 1])))
     assert not kernel_refits.suits(pair)
+
+
+def test_groups_leave_together() -> None:
+    """Each interval is of the fit without the whole group, with and without refits."""
+    labels = np.array([f"customer {k % 13}" for k in range(60)])
+    for name, problem in problems().items():
+        solution = solve(problem, tol=1e-9)
+        quick = leave_one_out(solution, groups=labels, refit=False)
+        found = leave_one_out(solution, groups=labels, tol=1e-9, n_jobs=2)
+        assert found.decided.all(), name
+        assert np.isfinite(quick.low).all() == (not problem.quadratic.free.any())
+        for label in np.unique(labels)[::3]:
+            rows = np.flatnonzero(labels == label)
+            left = cvxscreen.remove(solution, rows, tol=1e-11).solution
+            true = problem.design.forward(left.x)[rows]
+            if not found.classification:
+                true = problem.losses.b[rows] - true
+            for record in (quick, found):
+                assert (record.low[rows] - 1e-4 <= true).all(), name
+                assert (true <= record.high[rows] + 1e-4).all(), name
+            assert found.refitted[rows].all() or not found.refitted[rows].any()
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_the_comparisons_of_an_anchor_leave_a_metric_together(diagonal: bool) -> None:
+    comparisons = cvxscreen.triplets(X, y, k=3)
+    anchors = comparisons.index[:, 0]
+    problem = cvxscreen.rtlm(X, comparisons, 10.0, diagonal=diagonal)
+    solution = solve(problem, tol=1e-9)
+    quick = leave_one_out(solution, groups=anchors, refit=False)
+    found = leave_one_out(solution, groups=anchors)
+    assert found.decided.all()
+    assert quick.decided.mean() > 0.8
+    assert quick.errors[0] <= found.errors[0] == found.errors[1] <= quick.errors[1]
+    assert found.refitted.any()
+    for anchor in range(0, 60, 4):
+        rows = np.flatnonzero(anchors == anchor)
+        change = cvxscreen.remove(solution, rows, tol=1e-11)
+        assert change.solution.certificate.ok
+        true = problem.design.take_rows(rows).forward(change.solution.x)
+        for record in (quick, found):
+            assert (record.low[rows] - 1e-5 <= true).all()
+            assert (true <= record.high[rows] + 1e-5).all()
+    of_a_point = np.flatnonzero((comparisons.index == 7).any(axis=1))
+    change = cvxscreen.remove(solution, of_a_point, tol=1e-9)
+    rest = change.problem.design.forward(change.solution.x)
+    assert ((change.low - 1e-4 <= rest) & (rest <= change.high + 1e-4)).all()
+
+
+def test_groups_that_are_none_are_refused() -> None:
+    solution = solve(svm(X, y))
+    with pytest.raises(InvalidInput, match="one label for each of the 60 terms"):
+        leave_one_out(solution, groups=np.zeros(59))
+    with pytest.raises(InvalidInput, match="one label only"):
+        leave_one_out(solution, groups=np.zeros(60))
 
 
 def test_without_refits_the_error_has_bounds() -> None:

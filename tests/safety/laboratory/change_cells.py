@@ -109,6 +109,8 @@ def changed(ledger: Ledger, problem: Problem, name: tuple[str, str, tuple[str, s
             if (weights > 0).all():
                 verdict(ledger, key, short, change.solution.screening, "refit")
         left_out(ledger, (model, loss, "leave one out", *names), solution, rng, reference)
+        groups_left_out(ledger, (model, loss, "leave a group out", *names), solution, rng,
+                        reference)
 
 
 def left_out(ledger: Ledger, key: tuple[str, str, str, str, str], solution: cvxscreen.Solution,
@@ -127,6 +129,29 @@ def left_out(ledger: Ledger, key: tuple[str, str, str, str, str], solution: cvxs
         ends = np.full((2, problem.n), [[-np.inf], [np.inf]])
         ends[:, i] = low[i] - slack, high[i] + slack
         ledger.add(key, 1, inside(ref, *ends)[[i]], f"term {i}")
+
+
+def groups_left_out(
+    ledger: Ledger, key: tuple[str, str, str, str, str], solution: cvxscreen.Solution,
+    rng: np.random.Generator, reference: Callable[[Problem], Reference],
+) -> None:
+    """Intervals of the margins of terms that leave together."""
+    problem = solution.problem
+    labels = rng.integers(0, max(problem.n // 3, 2), problem.n)
+    if len(np.unique(labels)) < 2:
+        return
+    found = cvxscreen.leave_one_out(
+        solution, refit=bool(rng.integers(0, 2)), tol=1e-4, groups=labels
+    )
+    target = problem.losses.b
+    low, high = (found.low, found.high) if found.classification else (
+        target - found.high, target - found.low)
+    for label in np.unique(labels)[:LEFT_OUT]:
+        mine = labels == label
+        ref = reference(weighted(problem, np.where(mine, 0.0, 1.0)))
+        slack = 4.0 * np.spacing(np.abs(target) + np.abs(ref.margins))
+        ends = np.where(mine, (low - slack, high + slack), [[-np.inf], [np.inf]])
+        ledger.add(key, int(mine.sum()), inside(ref, *ends)[mine], f"group {label}")
 
 
 def ranges(ledger: Ledger, number: int, rng: np.random.Generator, count: int) -> None:
