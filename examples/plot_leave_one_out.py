@@ -34,7 +34,7 @@ print(left_out)
 
 figure = empty_figure(3.6, 10.0)
 plane, margins = figure.subplots(1, 2)
-support = np.flatnonzero(alpha > 0)
+support = np.flatnonzero(~quick.unchanged)
 reach = alpha * np.linalg.norm(rows, axis=1)
 chosen = support[np.argsort(reach[support])][:: max(len(support) // 5, 1)][-5:]
 for i in chosen:

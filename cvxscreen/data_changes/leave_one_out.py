@@ -373,7 +373,7 @@ def _at_the_optimum(solution: Solution) -> tuple[Array, Array]:
     return midpoint_ball(solution.problem, solution.point()).intervals()
 
 
-PROGRAMS, PATHS = 32, 256
+PROGRAMS, PATHS = 32, 512
 """Refits that are made together: of a kernel each looks at the terms of all of a block; of rows it
 is what a block costs beside its refits that is shared."""
 
