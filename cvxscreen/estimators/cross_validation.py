@@ -28,7 +28,7 @@ from cvxscreen.estimators.fitting import Array, LeavesOut, refuse_infeasible, wa
 from cvxscreen.estimators.regressor import ScreenedRegressor
 from cvxscreen.estimators.sparse import SHARE, SparseSVC
 from cvxscreen.paths.path import path
-from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, ready
+from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, one_purchase, ready
 from cvxscreen.solvers.dual_coordinate_descent import along, descend_along, onward
 from cvxscreen.solvers.lambda_max import lambda_max
 from cvxscreen.solvers.loop import solve_screened
@@ -483,10 +483,11 @@ class ScreenedSVCCV(ScreenedSVC):
         if len(np.unique(y)) < 2:
             self._problems(X, y, weight, 1.0)  # raises
         self.Cs_ = grid_of("Cs", self.Cs, 1e-3, 10.0)
-        self.scores_, self.path_gaps_, best = searched(
-            self._with(1.0), "C", self.Cs_, self.scoring, self, (X, y, weight),
-            _bare_fold, _refitted,
-        )
+        with one_purchase():
+            self.scores_, self.path_gaps_, best = searched(
+                self._with(1.0), "C", self.Cs_, self.scoring, self, (X, y, weight),
+                _bare_fold, _refitted,
+            )
         self.C_ = float(best.C)
         as_fitted(self, best)
         return self

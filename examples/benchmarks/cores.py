@@ -2,9 +2,10 @@
 
 ``python examples/benchmarks/cores.py`` prints, for each work, the wall seconds with one worker, how
 many times faster it is with ``--workers`` of them (medians over runs in turns), how many times the
-CPU seconds, and whether every number came out the same to the bit. ``--only`` names some works. The
-first row is what the machine can give at the moment: products of matrices that stay in the cache.
-On a machine with other work to do it stays below the number of workers, and so do all others.
+CPU seconds, and whether every number came out the same to the bit. ``--only`` names some works;
+``--share 0.01`` takes so much of the rows, to see that all of it runs. The first row is what the
+machine can give at the moment: products of matrices that stay in the cache. On a machine with other
+work to do it stays below the number of workers, and so do all others.
 """
 
 from __future__ import annotations
@@ -114,9 +115,9 @@ def whole(n: int, d: int) -> dict[str, Work]:
     return {f"solve, {n:,} x {d}": solve, f"path, {n:,} x {d}": path}
 
 
-def jobs() -> dict[str, Work]:
+def jobs(n: int, d: int) -> dict[str, Work]:
     """One-against-rest classes and folds, as joblib shares them."""
-    X, y = clusters(100_000, 30, 6)
+    X, y = clusters(n, d, 6)
 
     def classes(workers: int) -> Any:
         return ScreenedSVC(1.0, n_jobs=workers).fit(X, y).coef_
@@ -125,7 +126,7 @@ def jobs() -> dict[str, Work]:
         found = ScreenedSVCCV(Cs=list(np.geomspace(1e-3, 1.0, 10)), cv=6, n_jobs=workers)
         return found.fit(X, y > 2).scores_
 
-    return {"6 classes, 100,000 x 30": classes, "6 folds of 10 values, 100,000 x 30": folds}
+    return {f"6 classes, {n:,} x {d}": classes, f"6 folds of 10 values, {n:,} x {d}": folds}
 
 
 def same(found: Any, other: Any) -> bool:
@@ -159,13 +160,19 @@ def main() -> None:
     """Print the table."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--workers", type=int, default=2)
-    arguments.add_argument("--runs", type=int, default=5)
+    arguments.add_argument("--runs", type=int, default=3)
+    arguments.add_argument("--share", type=float, default=1.0, help="of the rows")
     arguments.add_argument("--only", default="", help="works whose name has this in it")
     asked = arguments.parse_args()
+
+    def rows_of(n: int) -> int:
+        return max(int(asked.share * n), 100)
+
     warnings.simplefilter("ignore")  # a fold that ends a digit short is no matter here
     groups: list[Callable[[], dict[str, Work]]] = [
-        lambda: {"the machine": cached()}, lambda: passes(1_000_000, 50),
-        lambda: sparse_passes(500_000, 20_000, 40), lambda: whole(500_000, 50), jobs,
+        lambda: {"the machine": cached()}, lambda: passes(rows_of(1_000_000), 50),
+        lambda: sparse_passes(rows_of(500_000), 20_000, 40), lambda: whole(rows_of(500_000), 50),
+        lambda: jobs(rows_of(100_000), 30),
     ]
     rows = []
     for group in groups:

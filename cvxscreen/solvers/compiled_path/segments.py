@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from time import perf_counter, process_time
@@ -574,6 +575,8 @@ PARTS = CompileClock(5.0, newton)
 """Of `newton` and the other parts of the loop, against the ordinary loop of screening.
 
 Measured on a fresh cache: 4 and 3 CPU seconds, each bought in a call of its own."""
+OTHER_PARTS = 3.0
+"""The second of these."""
 
 LOOP = CompileClock(2.5, loops.follow_path)
 """Of `follow_path`, against the same loop uncompiled over compiled parts. Measured: 2.5 to 3."""
@@ -624,17 +627,37 @@ def ready() -> bool:
     """Whether a problem that `suits` need not wait for a compiler, or has waited long enough.
 
     Where compiling is due, this call compiles the largest part and goes on without; the next one
-    compiles the others when it gets to them. So no call pays for all of it.
+    compiles the others when it gets to them. So no call pays for all of it, nor does one that
+    solves many problems within `one_purchase`.
     """
+    made = _MADE.get()
     if _interpreted() or on_disk(newton) or newton.signatures:  # the last takes 0.1 ms
-        return True
+        return not made or PARTS.spent - made[0] >= OTHER_PARTS
     if PARTS.due:
+        if made is not None:
+            made.append(PARTS.spent)
         from numba import types
 
         _, (_, terms, work, *_) = _types()
         whole, number = types.int64, types.float64
         newton.compile((whole, terms, work, whole, number, number, number, whole))
     return False
+
+
+_MADE: ContextVar[list[float] | None] = ContextVar("made", default=None)
+
+
+@contextmanager
+def one_purchase() -> Iterator[None]:
+    """Count what is solved inside as one call, which compiles the largest part and goes on without.
+
+    Until that has cost as much as compiling the others.
+    """
+    token = _MADE.set([])
+    try:
+        yield
+    finally:
+        _MADE.reset(token)
 
 
 def compile_now(*clocks: CompileClock) -> None:

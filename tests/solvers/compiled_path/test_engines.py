@@ -158,6 +158,29 @@ def test_a_call_buys_one_part_of_the_code_unless_the_rest_of_it_pays_for_all(
     assert compiled
 
 
+def test_many_problems_of_one_call_buy_one_part_of_the_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Folds, say: those after the one that compiles go on without, until that costs as much."""
+    newton = SimpleNamespace(stats=None, signatures=[])
+    newton.compile = newton.signatures.append
+    clock = CompileClock(5.0)
+    clock.spent = 6.0
+    monkeypatch.setattr(segments, "newton", newton)
+    monkeypatch.setattr(segments, "PARTS", clock)
+    monkeypatch.setattr(segments, "on_disk", lambda loop: False)
+    with segments.one_purchase():
+        assert [segments.ready(), segments.ready()] == [False, False]
+        assert len(newton.signatures) == 1
+        clock.spent += segments.OTHER_PARTS
+        assert segments.ready()
+    newton.signatures.clear()
+    clock.spent = 6.0
+    with segments.one_purchase():
+        assert not segments.ready()
+    assert segments.ready()  # in the next call
+
+
 def test_what_is_compiled_meanwhile_is_no_rent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the work itself counts: compiling a helper must not buy the whole path."""
     now, clock = [0.0], CompileClock(5.0)
