@@ -265,6 +265,13 @@ def sample_weights(sample_weight: ArrayLike | None, X: Any) -> Array | None:
     return checked
 
 
+def _whole_numbers(y: NDArray[Any]) -> bool:
+    """Whether finite targets are a vector of whole numbers."""
+    if y.ndim != 1 or y.dtype.kind not in "iubf":
+        return False
+    return y.dtype.kind != "f" or bool((y == np.rint(y)).all())
+
+
 def refuse_infeasible(status: str) -> None:
     """Say so where no coefficients satisfy the constraints."""
     if status == "infeasible":
@@ -305,8 +312,10 @@ class OneVsRest(ClassifierMixin):
     ) -> tuple[Any, NDArray[Any], Array | None]:
         """Validated data."""
         X, y = validate_data(self, X, y, **self._accepts())
-        check_classification_targets(y)
-        return X, np.asarray(y), sample_weights(sample_weight, X)
+        y = np.asarray(y)
+        if not _whole_numbers(y):  # which are classes; a fifth of a small fit
+            check_classification_targets(y)
+        return X, y, sample_weights(sample_weight, X)
 
     def _signs(
         self, y: NDArray[Any], weight: Array | None
