@@ -46,6 +46,7 @@ Proofs: ``docs/theory.md``, section 9.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -864,7 +865,9 @@ def unheld_part(
     largest = float(np.abs(r.value).max())
     if not r.above.any() and not dip:
         return Unheld(0.0, residual=largest)
-    low, high = bounding_box(problem)
+    if problem not in _BOXES:  # a problem never changes, and is judged at many points
+        _BOXES[problem] = bounding_box(problem)
+    low, high = _BOXES[problem]
     away = np.maximum(np.maximum(x - low, high - x), 0.0)[free]
     unbounded = ~np.isfinite(away)
     reach = np.where(unbounded, 0.0, away)
@@ -945,6 +948,10 @@ def moved_cost(
     left = ~mask & (reach > 0)
     pushed = r.above[left] + np.abs(rows[:, r.free[left]]).T @ move
     return (cost + float(pushed @ reach[left])) * (1.0 + 1e-6)
+
+
+_BOXES: weakref.WeakKeyDictionary[Problem, tuple[Array, Array]] = weakref.WeakKeyDictionary()
+"""What is known of each problem's coordinates."""
 
 
 def bounding_box(problem: Problem) -> tuple[Array, Array]:

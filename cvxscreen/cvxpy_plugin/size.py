@@ -25,6 +25,10 @@ import cvxpy as cp
 from cvxpy.atoms.affine.affine_atom import AffAtom
 from cvxpy.atoms.elementwise.elementwise import Elementwise
 
+SPECTRAL = frozenset(("normNuc", "lambda_max", "sigma_max", "lambda_sum_largest", "tr_inv"))
+"""Functions of a matrix that CVXPY writes with a matrix of helpers: in an objective they stay as
+they are beside squares, and nothing can be done without these."""
+
 OF_A_KIND = "is of a kind that cannot be screened"
 """How a refusal ends that is no matter of size."""
 
@@ -40,10 +44,11 @@ asked of them: from here on the first and the second call are within the bar of 
 terms x 10: 9 ms for 32, and 2 for 2.4; 100 terms: 10 for 8.5, and 1.2 for 1.8)."""
 
 OTHERWISE = 5000
-"""So many are worth it, however few coordinates there are, with constraints on the coordinates,
-sums of largest terms, or no squares: those take the interior point method or a solver of CVXPY
-(1,000 absolute values x 10: 36 ms for 33; 10,000: 137 for 265). Fewer are where a plain solve is
-estimated to take more than one of the next two."""
+"""So many of dense data are worth it, however few coordinates there are, with constraints on the
+coordinates, sums of largest terms, or no squares: those take the interior point method or a solver
+of CVXPY (1,000 absolute values x 10: 36 ms for 33; 10,000: 137 for 265). Fewer, or such with a few
+coordinates in each (8,000 absolute values of splines with constraints: 180 for 120 at first), are
+where a plain solve is estimated to take more than one of the next two."""
 
 ALONE, BESIDE = 0.04, 0.2
 """Seconds of a plain solve from which on losses without squares and without anything beside them
@@ -174,7 +179,8 @@ class Size:
 
     def seconds(self, solver: str = "") -> float:
         """About how long CVXPY takes with `solver`, or with the solver of its choice."""
-        found = PLAIN + self.terms * (OF_ROW + OF_SQUARE * self.coordinates**2)
+        across = min(self.filled / max(self.terms, 1.0), self.coordinates)
+        found = PLAIN + self.terms * (OF_ROW + OF_SQUARE * across**2)
         slower = self.terms * (OSQP_ROW + OSQP_ENTRY * self.coordinates)
         return max(found, slower) if self._osqp(solver) else found
 
@@ -357,6 +363,7 @@ class _Walk:
         semidefinite = any(v.attributes[name] for v in variables for name in ("PSD", "NSD"))
         self.squares, self.conic, self.beside = False, semidefinite, False
         self.foreign: set[str] = set()
+        self.spectral: set[str] = set()
         self.foreign_rows = 0.0
         self.left = VISITS
 
@@ -409,6 +416,8 @@ class _Walk:
                 for variable in inner.variables() if inner.size >= ROWS_PER_ENTRY else ():
                     before = self.residuals.get(variable.id, 0.0)
                     self.residuals[variable.id] = before + weight * inner.size
+            if objective and name in SPECTRAL:
+                self.spectral.add(name)
             if objective and name == FORM:
                 self.formed |= _bare(here.args[0])
             square = name in SQUARES or name == FORM
@@ -447,6 +456,9 @@ class _Walk:
             named = ", ".join(sorted(self.foreign))
             return Size(reason=f"its loss ({named}) {OF_A_KIND}")
         held, folded = self._held(tall), self._folded()
+        if self.spectral and not held:
+            named = ", ".join(sorted(self.spectral))
+            return Size(reason=f"without squares of the coordinates its term ({named}) {OF_A_KIND}")
         coordinates = tall | normed | broad | (self.residuals.keys() if folded else set())
         found = Size(
             terms=terms,
@@ -482,6 +494,7 @@ class _Walk:
             # Rows of a linear program, which neither a loss nor a slack is in.
             bare = 2.0 * self.kinked < found.terms and tall == self.sizes.keys()
             by_seconds = self.grouped or (self.beside if held else bare)
+            by_seconds |= found.filled < DENSE_SHARE * found.terms * found.coordinates
             terms = NEVER if by_seconds else float(OTHERWISE)
             if held:
                 seconds = BESIDE

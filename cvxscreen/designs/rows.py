@@ -430,9 +430,11 @@ class Rows:
 
     def column(self, j: int) -> Array:
         """Coordinate `j` of every row, shape (n,)."""
-        unit = np.zeros(self.shape[1])
-        unit[j] = 1.0
-        return self.forward(unit)
+        p = self.matrix.shape[1]
+        part: Any = self.matrix[:, [j]] if j < p else self.extra[:, [j - p]]
+        part = part.toarray() if sp.issparse(part) else part
+        found = part[:, 0].astype(np.float64)
+        return found if self.scale is None else found * self.scale
 
 
 def factors_of(weights: Array, scale: Array | None) -> float | Array:

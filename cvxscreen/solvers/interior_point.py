@@ -704,6 +704,9 @@ class _Path:
         z = (f.forward(self.x) - f.b)[of_losses]
         wide = BUDGET_WIDTH * max(float(np.std(z)), 1e-3 * float(np.abs(z).mean()), 1e-300)
         width = np.where(of_losses, self.hi - self.lo, 0.0)
+        if not z.any():  # no margin has a constant: as wide as where a budget is used up
+            total = np.bincount(f.part[f.part >= 0], width[f.part >= 0], self.budgets)
+            wide = float(np.max(np.abs(f.constants) / np.maximum(total, 1e-300)))
         self.x = self._least(width / wide, 0.5 * (self.lo + self.hi), f.linears.sum(axis=0), 0.0)
         self.t = f.forward(self.x)
         z = self.t - f.b

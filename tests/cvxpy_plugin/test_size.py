@@ -78,6 +78,18 @@ def many_rows(n: int, d: int) -> Any:
     return cp.Problem(cp.Minimize(cp.sum_squares(x - 1.0)), rows)
 
 
+def spline(n: int, d: int) -> Any:
+    at, c = np.linspace(0, 1, n), cp.Variable(d)
+    B = sp.csr_array(np.maximum(0.0, 1.0 - np.abs(at[:, None] * (d - 1) - np.arange(d))))
+    return cp.Problem(cp.Minimize(cp.norm1(B @ c - at)), [cp.diff(c, 2) <= 0])
+
+
+def spectral(n: int, squares: float = 0.0) -> Any:
+    M, X = cp.Variable((6, 6)), np.random.default_rng(0).standard_normal((n, 36))
+    loss = cp.sum(cp.pos(1 - X @ cp.vec(M, order="F"))) + 0.1 * cp.normNuc(M)
+    return cp.Problem(cp.Minimize(loss + squares * cp.sum_squares(M) if squares else loss))
+
+
 def linear_program(n: int, d: int) -> Any:
     rng = np.random.default_rng(0)
     x = cp.Variable(d)
@@ -163,6 +175,8 @@ TAKEN: dict[str, Callable[[], Any]] = {
     "slacks": lambda: slacks(5000, 10),
     "a loop": lambda: loop(300),
     "a metric": lambda: metric(6000, 10),
+    "many terms of few coordinates": lambda: spline(30_000, 25),
+    "a nuclear norm beside squares": lambda: spectral(20_000, 1.0),
     "more columns than rows": lambda: fit(400, 1000, cp.pos),
     "columns under an L1 norm": lambda: lasso(1000, 2000),
     "a lasso of middle size": lambda: lasso(1000, 800),
@@ -248,6 +262,8 @@ LEFT: dict[str, tuple[Callable[[], Any], str]] = {
     "a small lasso": (lambda: lasso(200, 1000), "small"),
     "a kernel": (lambda: kernel(500), "as many coordinates as terms"),
     "a short loop": (lambda: loop(50), "small"),
+    "few coordinates in each term": (lambda: spline(8000, 25), "small (8092 terms)"),
+    "a nuclear norm without squares": (lambda: spectral(5000), "squares of the coordinates"),
     "logistic": (lambda: fit(5000, 10, cp.logistic), "logistic"),
     "integers": (integers, "integer"),
 }

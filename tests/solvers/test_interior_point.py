@@ -588,6 +588,31 @@ def test_losses_beside_two_budgets(kind: str, size: float) -> None:
     assert np.abs(gradient).max() <= 1e-6 * steepest.max()
 
 
+@pytest.mark.parametrize("size", [1.0, 1e-3, 1e3])
+def test_a_budget_whose_losses_have_no_constants(size: float) -> None:
+    """Bids within a conditional value at risk: at 0, where the start would be, no loss is felt."""
+    rng, n, d = np.random.default_rng(0), 400, 6
+    profit = size * (rng.gamma(5.0, 8.0, (n, d)) - np.linspace(20.0, 60.0, d))
+    frame = np.vstack([np.eye(d + 1)[:1], np.eye(d + 1)[1:d], -np.eye(d + 1)[1:d]])
+    side = SideConstraints(
+        frame, np.r_[0.0, np.zeros(d - 1), np.full(d - 1, 10.0)],
+        (("zero", 1), ("nonneg", 2 * (d - 1))),
+    )
+    losses = Losses.repeated(n, 0.0, 0.0, 0.0, 0.0, 20.0 / n)
+    rows, none = Rows(np.column_stack([-profit, -np.ones(n)])), Quadratic(np.zeros(d + 1))
+    budget = Problem(rows, losses, none, np.eye(d + 1)[d], constant=-200.0 * size)
+    objective = Problem(
+        Rows(np.zeros((0, d + 1))), losses.take(np.arange(0)), none,
+        np.r_[-profit.mean(axis=0), 0.0], side=side,
+    )
+    value, multiplier = clarabel_within(objective, budget)
+    found = within_budgets(objective, [budget])
+    assert found is not None
+    assert objective.primal(found.x) == pytest.approx(value, rel=1e-7)
+    assert found.weights[0] == pytest.approx(multiplier, rel=1e-5)
+    assert multiplier > 0.1
+
+
 def test_a_budget_that_does_not_bind() -> None:
     """Its multiplier is as good as 0, and the best asset is bought."""
     objective, budget = budgeted(30.0)

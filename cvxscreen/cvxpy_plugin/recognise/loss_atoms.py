@@ -4,7 +4,7 @@
 
     sum_i c_i max_k (s_k <a_i, z> + h_k)       pos, neg, abs, maximum, scalene and sums of these
     sum_i c_i max_k (s_k <a_i, z> + h_k)_+^2   their squares: sum_squares(pos(.)), square(pos(.))
-    sum_i c_i huber(<a_i, z> + h)
+    sum_i c_i huber(<a_i, z> + h)                     and of a maximum, as huber(pos(.))
 
 CVXPY's cone form has a helper column and two rows or more for each such term, and all rules would
 run over them. Here a whole elementwise expression is one group: its argument is read once, its five
@@ -678,8 +678,10 @@ def _group(expr: Any, weight: Array) -> LossGroup:
         raise _Other
     if kind == "huber":
         inner, M = _lines(expr.args[0]), _values(expr.M, 1)[0]
-        if len(inner.slopes) > 1 or not (np.isfinite(M) and M > 0):
+        if not (np.isfinite(M) and M > 0):
             raise _Other
+        if len(inner.slopes) > 1:
+            return _folded(inner, weight, squared=True, steepest=2.0 * M)
         return _made(inner.argument, weight, (0.0, 0.0, 0.5, -2.0 * M, 2.0 * M))
     if kind in ("Power", "PowerApprox"):
         if float(_values(expr.p, 1)[0]) != 2.0 or expr.args[0].is_affine():
@@ -731,8 +733,10 @@ def _active(lines: _Lines) -> tuple[Array, Array, Index]:
     return slopes, heights, order.T
 
 
-def _folded(lines: _Lines, weight: Array, *, squared: bool) -> LossGroup:
-    """Terms that are the largest of some lines, or the square of that."""
+def _folded(
+    lines: _Lines, weight: Array, *, squared: bool, steepest: float = np.inf
+) -> LossGroup:
+    """Terms that are the largest of some lines; or the square of that, up to a slope in it."""
     slopes, heights, order = _active(lines)
     if len(order) == 2:
         left = right = (heights[0] - heights[1]) / (slopes[1] - slopes[0])
@@ -753,8 +757,9 @@ def _folded(lines: _Lines, weight: Array, *, squared: bool) -> LossGroup:
         raise _Other
     if not ((low != 0.0) & (high != 0.0)).all() and not ((low == 0.0) ^ (high == 0.0)).all():
         raise _Other
-    infinite = tuple(np.where(s == 0.0, 0.0, np.copysign(np.inf, s)) for s in (low, high))
-    return _made(lines.argument, weight, (centre, reach, 0.5 / sides**2, *infinite))
+    with np.errstate(invalid="ignore"):  # infinite times 0
+        ends = tuple(np.where(s == 0.0, 0.0, steepest * s) for s in (low, high))
+    return _made(lines.argument, weight, (centre, reach, 0.5 / sides**2, *ends))
 
 
 MOVING = MOVES | {
