@@ -50,7 +50,13 @@ from cvxscreen.core.duality import dual_feasible
 from cvxscreen.core.losses import FIELDS, LossTerms, Piece
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.cvxpy_plugin.answer import USELESS, restore, statistics, status_of, write_back
-from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver, LossRows, slopes_of, written_losses
+from cvxscreen.cvxpy_plugin.cvxpy_solver import (
+    ACCURATE,
+    CvxpySolver,
+    LossRows,
+    slopes_of,
+    written_losses,
+)
 from cvxscreen.cvxpy_plugin.recognise.matrices import Block, Stack, rows_of
 from cvxscreen.cvxpy_plugin.recognise.recognise import check, recognise_standard
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
@@ -347,9 +353,6 @@ point is then one of the problem with the budget in its objective, whose slopes 
 INSIDE = 1e-6
 """Slopes are inside their intervals by more than this share of their width, multipliers of active
 constraints are a larger share of the largest one: an inner point to 1e-8 leaves less."""
-ACCURATE = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
-"""Clarabel's tolerances where the user gives none: two digits more than its defaults, so that a
-gradient that is balanced to them passes for unpenalised coordinates."""
 
 
 class BudgetedPoint(NamedTuple):

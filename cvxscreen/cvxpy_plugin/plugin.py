@@ -289,10 +289,16 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
                 )
             if np.isfinite(found.x).all():
                 start = Start(found.x, found.theta)
-        from cvxscreen.cvxpy_plugin.cvxpy_solver import metric_start
+        from cvxscreen.cvxpy_plugin.cvxpy_solver import ACCURATE, metric_start
         from cvxscreen.solvers.loop import solve_screened
 
         cvxpy_solver = cvxpy_solver_of(request)
+        side = () if problem.side is None else problem.side.dims
+        # Clarabel seldom comes that far in a cone of matrices.
+        matrices = problem.penalty is not None or any(kind == "psd" for kind, _ in side)
+        if request.leaves_choice and cvxpy_solver.name == DEFAULT and not matrices:
+            cvxpy_solver.solver = DEFAULT  # with options, nobody's name would leave it to CVXPY
+            cvxpy_solver.options = {**ACCURATE, **cvxpy_solver.options}
         start = metric_start(problem) if start is None else start
         return solve_screened(
             problem, cvxpy_solver, mode=request.mode, tol=request.tol, start=start
