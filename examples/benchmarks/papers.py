@@ -302,7 +302,7 @@ def made_with() -> dict:
 
 def page(stored: dict) -> str:
     """docs/papers_tables.md."""
-    revisions = sorted({entry.get("revision", "not recorded") for entry in stored.values()})
+    revisions = sorted({entry["revision"] for entry in stored.values()})
     lines = [
         "# The papers' tables beside ours", "",
         "Written by `examples/benchmarks/papers.py --page` from the results stored beside it, of "
