@@ -24,7 +24,7 @@ from cvxpy.utilities.warn import warn
 from cvxscreen._support.extensions import supplied
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import MODES, check_request, one_of, plain_name
-from cvxscreen.cvxpy_plugin.size import OF_A_KIND, measured
+from cvxscreen.cvxpy_plugin.size import OF_A_KIND, measured, not_yet
 from cvxscreen.errors import InvalidInput, NotScreenedWarning
 
 TIGHT: dict[str, dict[str, Any]] = {
@@ -372,7 +372,10 @@ class Request:
         other = [name for name in ELSEWHERE if self.options.get(name)]
         if other:
             return f"the argument `{other[0]}` asks for a solve of another kind"
-        return "" if self.insists else measured(problem).why_not(self.named)
+        if self.insists:
+            return ""
+        size = measured(problem)
+        return size.why_not(self.named) or not_yet(size, self.named)
 
     @property
     def named(self) -> str:

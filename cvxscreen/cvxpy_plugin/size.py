@@ -50,6 +50,11 @@ of CVXPY (1,000 absolute values x 10: 36 ms for 33; 10,000: 137 for 265). Fewer,
 coordinates in each (8,000 absolute values of splines with constraints: 180 for 120 at first), are
 where a plain solve is estimated to take more than one of the next two."""
 
+FIRST = 0.16
+"""Estimated seconds of plain solves from which on screening is worth what it imports, once in a
+process: 0.05 to 0.07 (hinges with squares, first call, CPU: 300 x 10 88 ms for 19, estimated 48;
+1,000 x 10 79 for 79, estimated 160; pinball losses, 2,000 x 10 112 for 44, estimated 72)."""
+
 ALONE, BESIDE = 0.04, 0.2
 """Seconds of a plain solve from which on losses without squares and without anything beside them
 are worth it (1,000 to 3,000 absolute values or pinball losses x 5 to 100: 15 to 80 ms for 17 to
@@ -198,6 +203,15 @@ class Size:
         """Whether the problem is taken only because OSQP may take long for it."""
         return self.grouped and self._osqp(solver) and self.pieces < PIECES
 
+    def _by_entries(self, solver: str) -> bool:
+        """Whether pieces of a loop or entries of the data are enough, whatever the terms are."""
+        return self.needs is not None and (
+            self.pieces >= PIECES
+            or self.wide >= self.needs.wide
+            or self.shrunk >= self.needs.shrunk
+            or self._seconds_of_squares(solver) >= BESIDE
+        )
+
     def _seconds_of_squares(self, solver: str) -> float:
         """The same as `seconds` of what `folded` counts."""
         found = self.folded * (OF_ENTRY + OF_PRODUCT * self.coordinates)
@@ -222,15 +236,8 @@ class Size:
                 "to be saved (`always=True` screens all the same)"
             )
         slow = self.seconds(solver) >= self.needs.seconds
-        enough = (
-            self.terms >= self.needs.terms,
-            slow and (not self.grouped or self._osqp(solver)),
-            self.pieces >= PIECES,
-            self.wide >= self.needs.wide,
-            self.shrunk >= self.needs.shrunk,
-            self._seconds_of_squares(solver) >= BESIDE,
-        )
-        if any(enough):
+        slow = slow and (not self.grouped or self._osqp(solver))
+        if self._by_entries(solver) or slow or self.terms >= self.needs.terms:
             return ""
         size = f"{self.terms:.0f} terms"
         if self.folded and not self.terms:
@@ -239,6 +246,39 @@ class Size:
             f"it is small ({size}), and compiled and solved before screening "
             "could save anything (`always=True` screens all the same)"
         )
+
+
+def not_yet(size: Size, solver: str = "") -> str:
+    """Why a problem is solved plainly although screening may save time; an empty text if it is not.
+
+    What screening imports is rented before it is bought: the first small problems of a process are
+    left to CVXPY until their plain solves are estimated to take as long.
+
+    Parameters
+    ----------
+    size : Size
+        For which there is no `Size.why_not`.
+    solver : str
+        The one that was named.
+    """
+    if _imported() or size._by_entries(solver):
+        return ""
+    _LEFT.append(size.seconds(solver))
+    if sum(_LEFT) >= FIRST:
+        return ""
+    return (
+        f"it is small ({size.terms:.0f} terms), and what screening would import, once a process, "
+        "takes longer (`always=True` screens all the same)"
+    )
+
+
+_LEFT: list[float] = []
+"""Estimated seconds of problems that were left to CVXPY so."""
+
+
+def _imported() -> bool:
+    """Whether this process has imported what every screened solve needs."""
+    return "cvxscreen.cvxpy_plugin.plugin" in sys.modules
 
 
 _MEASURED: weakref.WeakKeyDictionary[Any, Size] = weakref.WeakKeyDictionary()

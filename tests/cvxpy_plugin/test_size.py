@@ -260,6 +260,7 @@ LEFT: dict[str, tuple[Callable[[], Any], str]] = {
     "a sign of the coordinates": (lambda: bounded(1000, 10, nonneg=True), "small (1000 terms)"),
     "a linear program": (lambda: linear_program(6000, 8), "small (6008 terms)"),
     "a small lasso": (lambda: lasso(200, 1000), "small"),
+    "a tall lasso of middle size": (lambda: lasso(3000, 50), "small"),
     "a kernel": (lambda: kernel(500), "as many coordinates as terms"),
     "a short loop": (lambda: loop(50), "small"),
     "few coordinates in each term": (lambda: spline(8000, 25), "small (8092 terms)"),
@@ -336,6 +337,31 @@ def test_largest_values_that_take_osqp_long_are_screened(monkeypatch: pytest.Mon
         again.solve(method="screen", **options)
         assert request.Report.of(again).recognised
     assert len(asked) == 1
+
+
+def test_the_first_small_problems_of_a_process_wait_for_no_import(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until they have taken about as long; larger ones, and long loops, do not wait at all."""
+    for large in (fit(2000, 10), loop(300), fit(400, 1000, cp.pos)):
+        monkeypatch.setattr(size, "_LEFT", [])
+        monkeypatch.setattr(size, "_imported", lambda: False)
+        assert not request.Request().why_plain(large)
+    monkeypatch.setattr(size, "_LEFT", [])
+    problem, screened = fit(300, 10), []
+    for _ in range(6):
+        problem.solve(method="screen")
+        report = request.Report.of(problem)
+        screened.append(report.recognised)
+        assert report.recognised or "import" in report.reason
+    waiting = int(np.ceil(size.FIRST / measure(problem).seconds())) - 1
+    assert screened == [False] * waiting + [True] * (6 - waiting)
+    assert 0 < waiting < 6
+    monkeypatch.setattr(size, "_LEFT", [])
+    assert not request.Request(always=True).why_plain(problem)
+    monkeypatch.setattr(size, "_imported", lambda: True)
+    assert not request.Request().why_plain(problem)
+    assert size._LEFT == []
 
 
 @pytest.mark.usefixtures("unread")

@@ -62,13 +62,15 @@ X, y = cvxscreen.datasets.two_gaussians({n}, 5, seed=1)
 w, b = cp.Variable(5), cp.Variable()
 loss = cp.sum(cp.pos(1 - cp.multiply(y, X @ w + b)))
 prob = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + loss))
-prob.solve(method="screen")
-assert prob.solver_stats.extra_stats["cvxscreen"].recognised == ({n} >= 200)
+prob.solve(method="screen", always={always})
+assert prob.solver_stats.extra_stats["cvxscreen"].recognised == ({always} or {n} >= 1000)
 """
 
 
-@pytest.mark.parametrize("n", [100, 300, 4000])
-def test_the_first_problems_of_a_process_wait_for_no_numba(n: int) -> None:
+@pytest.mark.parametrize(
+    ("n", "always"), [(100, False), (300, False), (300, True), (4000, False)]
+)
+def test_the_first_problems_of_a_process_wait_for_no_numba(n: int, always: bool) -> None:
     """Recognised or not, by the method for few terms or by the loop: numpy alone.
 
     Nor for what only other problems need, or, where CVXPY solves it plainly, for anything.
@@ -76,11 +78,12 @@ def test_the_first_problems_of_a_process_wait_for_no_numba(n: int) -> None:
     plugin = "cvxscreen.cvxpy_plugin"
     others = [f"{plugin}.{name}" for name in ("budgets", "composite", "cvxpy_solver")]
     others += ["cvxscreen.multitask"]
-    if n < 200:
+    program = SMALL.format(n=n, always=always)
+    if n < 1000 and not always:
         others += [f"{plugin}.plugin", f"{plugin}.recognise", "cvxscreen.solvers"]
     ends = f"import sys\nprint(*(set({others}) & set(sys.modules)))"
-    assert run(SMALL.format(n=n) + ends).strip() == ""
-    assert not {"numba", "tqdm", "sklearn", "dask", "matplotlib"} & loaded_by(SMALL.format(n=n))
+    assert run(program + ends).strip() == ""
+    assert not {"numba", "tqdm", "sklearn", "dask", "matplotlib"} & loaded_by(program)
 
 
 LOADED_AFTER = """
