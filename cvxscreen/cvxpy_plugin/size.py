@@ -58,8 +58,7 @@ process: 0.05 to 0.07 (hinges with squares, first call, CPU: 300 x 10 88 ms for 
 ALONE, BESIDE = 0.04, 0.2
 """Seconds of a plain solve from which on losses without squares and without anything beside them
 are worth it (1,000 to 3,000 absolute values or pinball losses x 5 to 100: 15 to 80 ms for 17 to
-1,500), and other problems (constraints, L1 norms, `cvar`: 30 to 250 for 17 to 1,900; rows of a
-linear program: 6,000 x 8 with ``norm_inf(w) <= 5`` 130 for 50, 6,000 x 40 100 for 280; hinges with
+1,500), and other problems (constraints, L1 norms, `cvar`: 30 to 250 for 17 to 1,900; hinges with
 squares and a norm or a logistic part, 6,000 x 10: 100 to 200 for 100 to 180, 20,000 x 20 180 to 500
 for 900 to 1,400)."""
 
@@ -68,7 +67,8 @@ UNSURE = 0.6
 Huber's loss: OSQP takes 0.2 to 5 times what is estimated (3,000 x 10 and 3,000 x 40, estimated 0.5
 and 0.8: absolute values and a variance on the simplex 1.1 and 3.2; squares of one side there 1.1
 and 2.6; Huber's loss with bounds 0.3 and 1.0; CVaR and a variance 0.1 and 0.2; all of them screened
-0.02 to 0.12)."""
+0.02 to 0.12); and for rows of a linear program (6,000 x 20 and x 30, estimated 0.23 and 0.44: 0.10
+and 0.16, screened 0.16 and 0.20; 6,000 x 40 0.28 and 0.10)."""
 
 SMOOTH = 200_000
 """Entries of the data from which Huber's loss is taken where the objective squares nothing: in the
@@ -495,7 +495,8 @@ class _Walk:
         if self.foreign and self.foreign_rows >= 0.5 * terms:
             named = ", ".join(sorted(self.foreign))
             return Size(reason=f"its loss ({named}) {OF_A_KIND}")
-        held, folded = self._held(tall), self._folded()
+        held = self._held(tall)
+        folded = 0.0 if self._lasso else self._folded()
         if self.spectral and not held:
             named = ", ".join(sorted(self.spectral))
             return Size(reason=f"without squares of the coordinates its term ({named}) {OF_A_KIND}")
@@ -520,6 +521,12 @@ class _Walk:
         """Whether inequalities stand beside squares or Huber's loss."""
         return self.limited and (self.squares or "huber" in self.kinds)
 
+    @property
+    def _lasso(self) -> bool:
+        """Whether an L1 norm of everything stands beside squares alone: features are screened."""
+        normed = self.shrunk >= self.sizes.keys() and self.kinds <= {"norm1", "abs"}
+        return normed and not self.constrained
+
     def _needs(self, found: Size, tall: set[int], broad: set[int]) -> Needs:
         """How large a problem of this kind has to be."""
         held = self._held(tall)
@@ -538,13 +545,12 @@ class _Walk:
             terms = NEVER if by_seconds else float(OTHERWISE)
             if held:
                 seconds = BESIDE
-            elif self._curved and found.quadratic:
+            elif bare or (self._curved and found.quadratic):
                 seconds = UNSURE
             else:
                 seconds = ALONE if simple and not (self.squares or self.conic) else BESIDE
-        lasso = self.shrunk >= self.sizes.keys() and self.kinds <= {"norm1", "abs"}
         shrunk = SHRUNK
-        if lasso and not self.constrained:
+        if self._lasso:
             shrunk = SHRUNK_AGAIN if _loops_loaded() else SHRUNK_ALONE
         return Needs(terms, seconds, WIDE if simple else WIDE_OTHERWISE, shrunk)
 
