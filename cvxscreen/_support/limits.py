@@ -172,11 +172,18 @@ FEW_ENTRIES = 50_000
 """Entries of the data up to which BLAS is left alone: it takes one thread anyway, and to find its
 libraries takes some 5 ms once. With two threads on two busy cores 2,000 x 50 entries took twice the
 CPU seconds, 20,000 x 50 and 5,000 x 300 10 to 30 times, 3,000 x 1,500 three times."""
+LONG_PRODUCT = 2**36
+"""Multiplications from which on a product takes seconds: threads that wait for it matter little."""
 
 
-def blas_threads(entries: int) -> AbstractContextManager[None]:
-    """What to go through so many entries in, over and over: `ONE_BLAS_THREAD`, if they are many."""
-    return nullcontext() if entries <= FEW_ENTRIES else ONE_BLAS_THREAD
+def blas_threads(entries: int, smaller: int = 0) -> AbstractContextManager[None]:
+    """What to multiply so many entries in, over and over: `ONE_BLAS_THREAD`, if they are many.
+
+    Unless `smaller` of rows and columns makes the product of the data with themselves a long one.
+    """
+    if entries <= FEW_ENTRIES or entries * smaller > LONG_PRODUCT:
+        return nullcontext()
+    return ONE_BLAS_THREAD
 
 
 # -- memory ----------------------------------------------------------------------------------------

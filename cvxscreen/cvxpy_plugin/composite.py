@@ -666,6 +666,8 @@ MAX_ROUNDS = 12
 PROXIMAL_STEPS, PROXIMAL_TOLERANCE = 25, 1e-7
 """Steps at most towards a first point, and the relative progress at which they end: with norms of
 half the size of the loss's gradients five to ten are usual."""
+FIRST_STEP = 1e-2
+"""Relative gap of the first step, which does not know g; later ones are as exact as they gain."""
 SPREAD = 100.0
 """How far weights of coordinates may lie from the middle one, as a factor."""
 SHARE = 0.05
@@ -808,7 +810,7 @@ class ScreenedComposite(
             return None
         form, touched, now = problem.quadratic, g.touched(), None
         value, push = np.inf, np.zeros(0)
-        least, raised = np.inf, 1.0
+        least, raised, accuracy = np.inf, 1.0, FIRST_STEP
         for _ in range(PROXIMAL_STEPS):
             stepped, start, above = problem, None, np.inf
             if now is not None:
@@ -823,7 +825,7 @@ class ScreenedComposite(
                     linear=problem.linear + push - pull * now.x, layout=None,
                 )
                 start = Start(now.x, now.theta, multipliers=now.multipliers)
-            found = solve_problem(stepped, tol=PROXIMAL_TOLERANCE, start=start, limits=self.limits)
+            found = solve_problem(stepped, tol=accuracy, start=start, limits=self.limits)
             if not np.isfinite(found.x).all():
                 return None
             level, slope = np.inf, push
@@ -838,9 +840,12 @@ class ScreenedComposite(
                 continue
             now = PieceSlopes(found.x, found.theta, found.multipliers, None)
             value, push = level, slope
-            if least - total <= PROXIMAL_TOLERANCE * abs(total):
+            gained = (least - total) / max(abs(total), 1e-300)
+            if gained <= PROXIMAL_TOLERANCE and accuracy == PROXIMAL_TOLERANCE:
                 break
-            least = total
+            # No step has to be more exact than what it gains.
+            accuracy = max(PROXIMAL_TOLERANCE, min(accuracy, 0.1 * gained))
+            least = min(least, total)
         return now
 
     def called(self, problem: Problem, maxima: Maxima | None) -> PieceSlopes | None:
@@ -859,8 +864,19 @@ class ScreenedComposite(
     def judged(
         self, x: Array, theta: Array, mu: Array, shares: Array | None
     ) -> tuple[Relaxed, Array]:
-        """A point of the full problem, and the slopes of its maxima."""
-        return evaluate(self.made, x, theta, mu, shares, self.tol)
+        """A point of the full problem, and the slopes of its maxima.
+
+        Smooth losses have one slope at x. It replaces a solver's multiplier where that is better:
+        multipliers are found to a tolerance, of which the gap takes the square over a small weight.
+        """
+        found = evaluate(self.made, x, theta, mu, shares, self.tol)
+        losses, point = self.problem.losses, found[0].point
+        smooth = losses.q > 0.0
+        if not smooth.any() or point.gap <= 0.01 * self.tol * abs(point.primal):
+            return found
+        slopes = np.where(smooth, losses.slope(point.margins), theta)
+        other = evaluate(self.made, x, slopes, mu, shares, self.tol)
+        return other if other[0].point.gap < point.gap else found
 
     def prove(self) -> None:
         """What the best point proves of the terms and of the pieces."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
@@ -29,7 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.compiled import compiled
-from cvxscreen._support.limits import require
+from cvxscreen._support.limits import blas_threads, require
 from cvxscreen._support.rounding import UNIT, gamma
 from cvxscreen.designs.kernels import KernelFunction, Polynomial, Rbf
 from cvxscreen.designs.rows import UNDERFLOWN
@@ -129,6 +130,12 @@ class Kernel:
         return self.function.size
 
     @property
+    def small(self) -> bool:
+        """Whether rows are so soon evaluated that threads of BLAS would wait for each other."""
+        function = self.function
+        return isinstance(function, Rbf | Polynomial) and math.prod(function.points.shape) <= SMALL
+
+    @property
     def cached_bytes(self) -> int:
         """Bytes of the rows in the cache now."""
         return int((self._owner >= 0).sum()) * 8 * self.size
@@ -155,11 +162,12 @@ class Kernel:
         n = self.size
         if self.slots < n:
             return False
-        for start in range(0, n, CHUNK):  # a block and its mirror image
-            rows = np.arange(start, min(start + CHUNK, n))
-            block = self._evaluate(rows, np.arange(start, n))
-            self._store[rows, start:] = block
-            self._store[start:, rows] = block.T
+        with blas_threads(n * n) if self.small else nullcontext():
+            for start in range(0, n, CHUNK):  # a block and its mirror image
+                rows = np.arange(start, min(start + CHUNK, n))
+                block = self._evaluate(rows, np.arange(start, n))
+                self._store[rows, start:] = block
+                self._store[start:, rows] = block.T
         self._slot[:], self._owner[:] = np.arange(n), np.arange(n)
         return True
 
@@ -337,9 +345,8 @@ class Gram:
 
     @property
     def small(self) -> bool:
-        """Whether rows are so soon evaluated that threads of BLAS would wait for each other."""
-        function = self.kernel.function
-        return isinstance(function, Rbf | Polynomial) and math.prod(function.points.shape) <= SMALL
+        """See `Kernel.small`."""
+        return self.kernel.small
 
     # -- the centred kernel ---------------------------------------------------------------------
 

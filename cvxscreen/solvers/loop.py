@@ -32,6 +32,9 @@ from cvxscreen._support.validation import MODES, check_request
 from cvxscreen.bounds import Bound, default_bounds
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
+from cvxscreen.designs.columns import entries
+from cvxscreen.designs.gram import Gram
+from cvxscreen.designs.rows import Rows
 from cvxscreen.solvers.interface import (
     Start,
     SubproblemResult,
@@ -143,7 +146,12 @@ def solve_screened(
         kind = ProvenRowsAndColumns if mode == "safe" else PredictedRowsAndColumns
     screened: ProblemInMemory[Any, Any, Any, Any, Any]
     screened = kind(problem, solver, mode, tol, bounds, on_round)
-    with blas_threads(problem.n * problem.d) if problem.without_curvature else nullcontext():
+    limited: Any = nullcontext()
+    if isinstance(problem.design, Rows):
+        limited = blas_threads(entries(problem.design), min(problem.n, problem.d))
+    elif isinstance(problem.design, Gram) and problem.design.small:
+        limited = blas_threads(entries(problem.design))
+    with limited:
         screened.begin(start, solve_screened)
         run(screened)
         return screened.solution(began)

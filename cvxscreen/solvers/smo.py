@@ -16,7 +16,6 @@ gap is the sum of the Fenchel-Young terms alone.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
@@ -24,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import compiled
-from cvxscreen._support.limits import UNLIMITED, Limits, blas_threads
+from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.gram import Gram, exact_sum
 from cvxscreen.errors import InvalidInput
@@ -324,13 +323,6 @@ class Smo(SubproblemSolver):
         refuse_side(problem)
         if not isinstance(gram, Gram):
             raise InvalidInput("this solver takes kernel problems only.")
-        with blas_threads(problem.n * problem.d) if gram.small else nullcontext():
-            return self._solved(problem, gram, start, target)
-
-    def _solved(
-        self, problem: Problem, gram: Gram, start: Start | None, target: float
-    ) -> SubproblemResult:
-        """Blocks of terms, one after another, until the target is met or nothing helps."""
         iterate = KernelIterate(problem, gram, start)
         best, best_gap = (iterate.c.copy(), iterate.b), float("inf")
         known = float("inf")

@@ -29,6 +29,7 @@ from cvxscreen.core.problem import Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput, TooLarge
 from cvxscreen.solvers import interior_point
+from cvxscreen.solvers.loop import solve_screened
 
 X, Y = cvxscreen.datasets.two_gaussians(300, 6, seed=3)
 WORDS = ("optimal", "time_limit", "iteration_limit")
@@ -256,11 +257,12 @@ def test_estimators_keep_the_best_point_and_warn(loss: str | None) -> None:
         model.set_params(time_limit=-1.0).fit(*data)
 
 
-@pytest.mark.parametrize(("solver", "looks"), [("auto", 50.0), ("CLARABEL", 4.0)])
+@pytest.mark.parametrize(("solver", "looks"), [("auto", 8.0), ("CLARABEL", 4.0)])
 def test_a_path_over_a_parameter_keeps_finished_points(solver, looks, monkeypatch) -> None:
     w, lam = cp.Variable(6), cp.Parameter(nonneg=True, name="lam")
     loss = cp.sum(cp.pos(1 - cp.multiply(Y, X @ w)))
-    prob = cp.Problem(cp.Minimize(loss + lam * cp.sum_squares(w)))
+    # Within a bound values are solved one by one; without it the compiled path takes them at once.
+    prob = cp.Problem(cp.Minimize(loss + lam * cp.sum_squares(w)), [w <= 10])
     grid = np.geomspace(10, 0.1, 8)
     whole = cvxscreen.path(prob, lam, grid, solver=solver)
     assert (whole.finished, whole.stopped) == (True, "")
@@ -483,3 +485,25 @@ def test_interior_points_take_one_thread_where_there_is_enough_to_do(monkeypatch
                                        loss="absolute")
             assert interior_point.InteriorPoint()(fit, None, 1e-6).status == "optimal"
     assert seen == [1, several]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_rounds_take_one_thread_where_there_is_enough_to_do(sparse: bool) -> None:
+    """Not for small data, for which BLAS takes one anyway; what was set is given back."""
+    seen: list[int] = []
+    rng = np.random.default_rng(0)
+    with blas_libraries().limit(limits=2, user_api="blas"):
+        several = max(blas_threads())
+        for n in (1_500, 150):
+            X = rng.normal(size=(n, 70))
+            data = sp.csr_array(X) if sparse else X
+            problem = cvxscreen.svm(data, np.resize([1.0, -1.0], n), C=0.01)
+            solve_screened(problem, on_round=lambda record: seen.append(max(blas_threads())))
+            assert max(blas_threads()) == several
+    assert set(seen) == {1, several}
+    assert seen == sorted(seen)
+
+
+def test_long_products_keep_their_threads() -> None:
+    assert capacity.blas_threads(10**6, 10**3) is ONE_BLAS_THREAD
+    assert capacity.blas_threads(10**8, 10**4) is not ONE_BLAS_THREAD

@@ -13,6 +13,7 @@ from cvxpy_plugin.composite_zoo import BOTH, Data, Maker, problem_of
 
 from cvxscreen import cvxpy_plugin
 from cvxscreen.cvxpy_plugin.composite import recognise_composite, summands
+from cvxscreen.cvxpy_plugin.recognise.loss_atoms import in_simpler_atoms
 from cvxscreen.errors import NotScreenable
 
 cvxpy_plugin.register()
@@ -235,3 +236,43 @@ def test_a_part_without_a_value_at_the_first_point_is_taken_all_the_same() -> No
     cost = cp.sum_squares(w) + cp.norm1(X @ w - 1) - cp.log(w[0] + w[1] - 2)
     found = cp.Problem(cp.Minimize(cost))
     assert found.solve(method="screen") == pytest.approx(found.solve("CLARABEL"), rel=1e-7)
+
+
+@pytest.mark.parametrize("loss", ["huber", "squared hinge"])
+@pytest.mark.parametrize("norm", ["one", "groups", "mixed"])
+def test_smooth_losses_beside_norms_are_certified(loss: str, norm: str) -> None:
+    """Multipliers are good to the solver's tolerance; slopes of smooth losses are exact."""
+    rng = np.random.default_rng(6)
+    X, w = rng.standard_normal((3_000, 10)), cp.Variable((5, 2))
+    y, scores = X.sum(axis=1) + rng.standard_normal(3_000), X @ cp.vec(w, order="F")
+    cost = {
+        "huber": cp.sum(cp.huber(scores - y)),
+        "squared hinge": cp.sum_squares(cp.pos(1 - cp.multiply(np.sign(y), scores))),
+    }[loss]
+    norms = {
+        "one": cp.norm(w, "fro"),
+        "groups": sum(cp.norm(w[k]) for k in range(5)),
+        "mixed": cp.mixed_norm(w, 2, 1),
+    }[norm]
+    problem = cp.Problem(cp.Minimize(cost + 30 * norms + cp.sum_squares(w)))
+    problem.solve(method="screen", always=True)
+    report = cvxpy_plugin.Report.of(problem)
+    assert report.recognised, report.reason
+    assert report.relative_gap <= 1e-6
+    ours = problem.value
+    assert ours == pytest.approx(plainly(problem)[0], rel=1e-6)
+
+
+def test_an_absolute_value_of_norms_is_idle() -> None:
+    """`mixed_norm` is read as a sum of norms; what may be negative keeps its sign."""
+    W = cp.Variable((4, 3))
+    norms, scores = cp.norm(W, 2, axis=1), cp.sum(W, axis=1)
+    mixed = cp.Problem(cp.Minimize(cp.mixed_norm(W, 2, 1)), [cp.sum(cp.abs(norms)) <= 3])
+    written = in_simpler_atoms(mixed)
+    assert not {cp.norm1, cp.abs} & set(written.atoms())
+    W.value = np.arange(12.0).reshape(4, 3) - 4
+    assert written.objective.value == pytest.approx(mixed.objective.value)
+    assert written.constraints[0].id == mixed.constraints[0].id
+    for kept in (cp.norm1(scores), cp.sum(cp.abs(scores)), cp.norm1(cp.abs(scores) - 1)):
+        plain = cp.Problem(cp.Minimize(kept))
+        assert in_simpler_atoms(plain) is plain

@@ -12,7 +12,7 @@ import pytest
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
-from cvxscreen.cvxpy_plugin.recognise.loss_atoms import with_largest_of_lines
+from cvxscreen.cvxpy_plugin.recognise.loss_atoms import in_simpler_atoms
 
 cvxpy_plugin.register()
 
@@ -72,7 +72,7 @@ def value(expr: Any, scale: float, seed: int) -> float:
 @pytest.mark.parametrize("way", [cp.Minimize, lambda expr: cp.Maximize(-expr)])
 def test_the_lines_have_the_value_of_the_losses(name: str, way: Any) -> None:
     problem = cp.Problem(way(TAKEN[name]))
-    made = with_largest_of_lines(problem)
+    made = in_simpler_atoms(problem)
     assert made is not problem
     assert made.is_dcp()
     atoms = [a for a in made.objective.expr.atoms() if a in (cp.abs, cp.maximum)]
@@ -85,7 +85,7 @@ def test_the_lines_have_the_value_of_the_losses(name: str, way: Any) -> None:
 @pytest.mark.parametrize("name", LEFT)
 def test_what_is_left_alone(name: str) -> None:
     problem = cp.Problem(cp.Minimize(LEFT[name]))
-    assert with_largest_of_lines(problem) is problem
+    assert in_simpler_atoms(problem) is problem
 
 
 def fit(n: int, d: int, seed: int) -> tuple[Any, Any, Any]:

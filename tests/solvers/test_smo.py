@@ -211,7 +211,7 @@ def test_small_points_are_evaluated_by_one_thread_of_blas(
     X = np.random.default_rng(0).standard_normal((400, features))
     p = svm(X, np.sign(X[:, 0]), kernel="rbf")
     with threadpool_limits(2, user_api="blas"):
-        assert Smo()(p, None, 1e-3 * p.primal(np.zeros(p.d))).status == "optimal"
+        assert solve_screened(p, Smo(), tol=1e-3).status == "optimal"
         assert allowed() == 2
     assert set(seen) == {threads}
 

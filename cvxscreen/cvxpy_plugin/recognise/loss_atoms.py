@@ -585,8 +585,11 @@ def _stretched(arg: Any, whole: Any, sign: float) -> _Lines:
 # -- sums of the largest losses -------------------------------------------------------------------
 
 
-def with_largest_of_lines(problem: Any) -> Any:
-    """`problem` with sums of the largest losses as sums of the largest of their lines.
+def in_simpler_atoms(problem: Any) -> Any:
+    """`problem` with atoms that the rules do not take as equal ones that they do.
+
+    An absolute value of what is not negative anyway is idle: ``norm1(norm(W, 2, axis=1))``, which
+    is `mixed_norm`, is a sum of norms.
 
     A loss that rises on both sides of its least value m is the larger one of two lines, of which
     the other one is at most m. So among twice as many lines the k largest are those of the losses::
@@ -600,28 +603,36 @@ def with_largest_of_lines(problem: Any) -> Any:
     Affine arguments are what the rules take. Both sides are equal everywhere; constraints that are
     written anew keep their identifiers, by which dual values go back to the user's.
     """
-    if cp.sum_largest not in problem.atoms():
+    if not SIMPLER.keys() & set(problem.atoms()):
         return problem
     anew: dict[int, Any] = {}
     written = [
-        part.tree_copy(anew) if _find_largest(part, anew) else part
+        part.tree_copy(anew) if _find_simpler(part, anew) else part
         for part in (problem.objective, *problem.constraints)
     ]
     return cp.Problem(written[0], written[1:]) if anew else problem
 
 
-def _find_largest(expr: Any, anew: dict[int, Any]) -> bool:
-    """Whether `expr` holds sums of largest losses; by their identity, the same of their lines."""
-    if type(expr) is not cp.sum_largest:
-        found = [_find_largest(arg, anew) for arg in expr.args]
-        return any(found)
-    with suppress(_Other):
-        anew[id(expr)] = _largest_of_lines(expr)
-    return id(expr) in anew
+def _find_simpler(expr: Any, anew: dict[int, Any]) -> bool:
+    """Whether `expr` holds atoms with simpler equals, which are stored by the atoms' identity."""
+    if type(expr) in SIMPLER:
+        with suppress(_Other):
+            anew[id(expr)] = SIMPLER[type(expr)](expr)
+            return True
+    found = [_find_simpler(arg, anew) for arg in expr.args]
+    return any(found)
+
+
+def _without_sign(expr: Any) -> Any:
+    """The argument of an absolute value, or its sum, where it is never negative."""
+    arg = expr.args[0]
+    if arg.is_affine() or not arg.is_nonneg() or getattr(expr, "axis", None) is not None:
+        raise _Other
+    return arg if type(expr) is cp.abs else cp.sum(arg)
 
 
 def _largest_of_lines(expr: Any) -> Any:
-    """See `with_largest_of_lines`."""
+    """A sum of the largest losses, in lines; see `in_simpler_atoms`."""
     losses, k = expr.args[0], expr.k
     axis = getattr(expr, "axis", None)  # none before CVXPY 1.9
     if axis is not None or k > losses.size or losses.is_affine():
@@ -652,6 +663,10 @@ def _largest_of_lines(expr: Any) -> Any:
     if flat.any():
         pieces.append(np.full(int(np.ceil(k)), level[0]))
     return cp.sum_largest(cp.hstack(pieces), k)
+
+
+SIMPLER = {cp.sum_largest: _largest_of_lines, cp.abs: _without_sign, cp.norm1: _without_sign}
+"""What an atom may be written as, or `_Other`; see `in_simpler_atoms`."""
 
 
 def _parameters_outside(expr: Any, inner: Any) -> bool:

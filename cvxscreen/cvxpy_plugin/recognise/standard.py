@@ -46,11 +46,11 @@ from cvxscreen.cvxpy_plugin.recognise.loss_atoms import (
     LossGroup,
     Slack,
     SplitSlack,
+    in_simpler_atoms,
     read_losses,
     same,
     same_slack,
     take_losses,
-    with_largest_of_lines,
 )
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, assemble, scale_rows, stack, take_rows
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Bundle, bundled, vectorised
@@ -183,7 +183,7 @@ def canonicalise(problem: Any) -> Canonical:
         a value.
     """
     whole, bundles = bundled(vectorised(problem))
-    whole = with_largest_of_lines(whole)
+    whole = in_simpler_atoms(whole)
     reason = refusal(whole)
     if reason:
         raise NotScreenable(reason)
