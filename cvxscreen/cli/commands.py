@@ -241,7 +241,7 @@ def _path(args: argparse.Namespace) -> int:
     if args.standardize:
         X, shift, scale = _standardised(X, shifted=args.intercept)
     problem, y, classes = _problem(args, float(grid[0]), X, data.y)
-    best = None
+    best, scores = None, dict[float, dict[str, Any]]()
     if args.cv is not None:
         scored = _scored(args, grid, X, y)
         best = float(scored.C_)
@@ -252,13 +252,18 @@ def _path(args: argparse.Namespace) -> int:
         ]
         title = f"Scores on the data left out, {args.cv} folds"
         _remark(args, table(("C", "mean score", "spread", ""), rows, title=title))
+        scores = {
+            float(C): {"mean_score": float(m), "spread": float(s), "best": bool(best == C)}
+            for C, m, s in zip(scored.Cs_, means, spread, strict=True)
+        }
     found = path(
         problem, values=grid, tol=args.tol, mode=args.mode,
         solver=args.solver, progress=not (args.quiet or args.json), checkpoint=args.checkpoint,
         time_limit=args.time_limit, max_iter=args.max_iter, threads=args.threads,
     )
     # First, lest a file that cannot be written takes it along.
-    _say(args, found.table(), _record(found))
+    points = [point | scores.get(point["value"], {}) for point in _record(found)]
+    _say(args, found.table(), points)
     if args.out is not None:
         found.save(args.out)
     if args.coef is not None:
@@ -311,6 +316,8 @@ def _triplets(args: argparse.Namespace) -> int:
 
 
 def _predict(args: argparse.Namespace) -> int:
+    if args.out is not None and not args.out.parent.is_dir():
+        raise InvalidInput(f"`--out`: the folder {str(args.out.parent)!r} does not exist.")
     C = None
     if args.C is not None:
         grid = parse_grid(args.C)

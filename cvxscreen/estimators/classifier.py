@@ -148,7 +148,8 @@ class ScreenedSVC(OneVsRest, LeavesOut):
         self._voting = rows is not None
         self._store(X, problems, [solution.x for solution in found], rows)
         self.certificates_ = tuple(solution.certificate for solution in found)
-        warn_unless_certified(max(found, key=lambda solution: solution.certificate.relative_gap))
+        worst = max(found, key=lambda solution: solution.certificate.relative_gap)
+        warn_unless_certified(worst, self._easier)
         return self
 
     def _asked(

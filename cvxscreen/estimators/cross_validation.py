@@ -96,7 +96,9 @@ def searched(
     scores = np.array([found for found, _ in results])
     gaps = np.array([found for _, found in results])
     if not (gaps <= owner.tol).all():
-        warn_uncertified(f"the largest relative gap of a fold is {gaps.max():.1e}", stacklevel=4)
+        easier = "smaller `Cs`" if over == "C" else "larger `lams`"
+        finding = f"the largest relative gap of a fold is {gaps.max():.1e}"
+        warn_uncertified(finding, easier, stacklevel=4)
     means = scores.mean(axis=0)
     ties = grid[np.isclose(means, means.max(), rtol=0, atol=1e-15)]
     best = float(ties.min() if over == "C" else ties.max())  # the most regularised among equals

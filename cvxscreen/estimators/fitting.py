@@ -93,6 +93,8 @@ class ScreenedModel(BaseEstimator):
 
     _optional_tolerance = False
     """Whether `tol` may be None, for what suits the kernel."""
+    _easier = "a smaller `C`"
+    """What makes the problem easier to solve to `tol`: more penalty."""
 
     def _found(self, problem: Any) -> Any:
         """The solution of one problem."""
@@ -110,7 +112,7 @@ class ScreenedModel(BaseEstimator):
         """The certified solution; a warning when its certificate does not hold."""
         found = self._found(problem)
         refuse_infeasible(found.status)
-        warn_unless_certified(found, stacklevel=5)
+        warn_unless_certified(found, self._easier, stacklevel=5)
         return found
 
     def _store(
@@ -280,20 +282,21 @@ def refuse_infeasible(status: str) -> None:
         )
 
 
-def warn_unless_certified(found: Any, stacklevel: int = 4) -> None:
-    """Say so where the certificate of the solution `found` does not hold."""
+def warn_unless_certified(found: Any, easier: str, stacklevel: int = 4) -> None:
+    """Say so where the certificate of the solution `found` does not hold.
+
+    `easier` names the parameter that makes the problem easier, and its direction.
+    """
     if not found.certificate.ok:
-        advice = "Give a longer `time_limit`" if found.status == TIME else "Scale the features"
         gap = found.certificate.relative_gap
+        advice = "a longer `time_limit`" if found.status == TIME else easier
         warn_uncertified(f"the certified relative gap is {gap:.1e}", advice, stacklevel)
 
 
-def warn_uncertified(
-    finding: str, advice: str = "Scale the features", stacklevel: int = 3
-) -> None:
+def warn_uncertified(finding: str, easier: str, stacklevel: int = 3) -> None:
     """Say, as scikit-learn does, that an answer is not as accurate as was asked for."""
     warnings.warn(
-        f"{finding}: more than `tol`. {advice}, or ask for a larger `tol`.",
+        f"{finding}: more than `tol`. Give {easier} or a larger `tol`, or scale the features.",
         ConvergenceWarning,
         stacklevel=stacklevel,
     )

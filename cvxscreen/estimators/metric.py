@@ -130,7 +130,7 @@ class TripletMetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             largest = lambda_max(problem)
             problem = problem.with_(lam=SHARE * largest if 0 < largest < np.inf else 1.0)
         found = solve(problem, tol=self.tol, mode=self.mode, time_limit=self.time_limit)
-        warn_unless_certified(found)
+        warn_unless_certified(found, "a larger `lam`")
         self.lam_, self.n_triplets_ = float(problem.lam or first), len(chosen)
         self.metric_ = metric_of(problem, found.x)
         self.components_ = factor_of(problem, found.x, self.n_components)

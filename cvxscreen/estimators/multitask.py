@@ -119,7 +119,7 @@ class MultiTaskSVC(ClassifierMixin, BaseEstimator):
             h=self.h, alpha=self.alpha, beta=self.beta, loss=loss,
         )
         self.solution_ = solve(problem, tol=self.tol, time_limit=self.time_limit)
-        warn_unless_certified(self.solution_)
+        warn_unless_certified(self.solution_, "a larger `alpha` and `beta`")
         self.coef_ = self.solution_.U.T.copy()
         self.intercept_ = self.solution_.b.copy()
         self.M_ = self.solution_.M.copy()

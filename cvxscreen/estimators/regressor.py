@@ -202,6 +202,8 @@ class ScreenedQuantileRegressor(OneRegression):
 
     kernel: Any = "linear"
 
+    _easier = "a larger `alpha`"
+
     def __init__(
         self,
         *,

@@ -43,6 +43,7 @@ class WithConstant(ScreenedModel):
 
     kernel: Any = "linear"
     intercept_scaling: float
+    _easier = "a larger `lam`"
 
     def _with_constant(self, X: Any) -> Any:
         """The features and, for the intercept, the constant one."""

@@ -350,6 +350,8 @@ def test_predictions_find_their_columns_by_name(loans, tmp_path, capsys) -> None
         (["predict", model, str(other)], "lacks the column(s) 'age'"),
         (["predict", model, str(file), "--C", "7"], "the model has 0.1, 1"),
         (["predict", str(file), str(file)], "holds no model"),
+        (["predict", model, str(file), "--out", str(tmp_path / "no" / "said.csv")],
+         "`--out`: the folder"),
         (["predict", str(tmp_path / "no.json"), str(file)], "cannot be read"),
         (["path", str(file), "--target", "status", "--coef", "a.txt"], "`--coef`"),
         (["path", str(file), "--target", "status", "--kernel", "rbf", "--coef", "a.csv"], "kernel"),
@@ -381,7 +383,11 @@ def test_the_best_c_of_a_cross_validation_predicts(loans, tmp_path, capsys) -> N
     shown = capsys.readouterr().err
     assert "Scores on the data left out, 3 folds" in shown
     assert shown.count("best") == 1
+    assert main([*call, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
     best = json.loads(model.read_text("utf-8"))["best_C"]
+    assert [point["value"] for point in told if point["best"]] == [best]
+    assert max(told, key=lambda point: point["mean_score"])["mean_score"] > 0.5
     assert main(["predict", str(model), str(file)]) == 0
     assert f"C = {best:g}" in capsys.readouterr().err
 

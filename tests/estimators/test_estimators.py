@@ -26,6 +26,7 @@ from cvxscreen.estimators import (
     ScreenedRegressor,
     ScreenedSVC,
     ScreenedSVCCV,
+    SparseSVC,
 )
 
 CHECKED = [
@@ -181,11 +182,16 @@ def test_it_works_in_a_pipeline_and_can_be_cloned(clouds) -> None:
 
 def test_an_answer_without_certificate_warns() -> None:
     X, y = two_gaussians(60, 2)
-    with pytest.warns(ConvergenceWarning, match="relative gap"):
-        ScreenedSVC(C=1.0, tol=1e-300).fit(X, y)
+    for model, easier in (
+        (ScreenedSVC(C=1.0), "smaller `C`"), (SparseSVC(lam=0.1), "larger `lam`"),
+        (ScreenedQuantileRegressor(alpha=0.1), "larger `alpha`"),
+    ):
+        with pytest.warns(ConvergenceWarning, match=f"relative gap.*{easier}"):
+            model.set_params(tol=1e-300).fit(X, y + 0.1 * X[:, 0] if "alpha" in easier else y)
     with pytest.warns(ConvergenceWarning) as seen:
         ScreenedSVCCV([0.1, 1.0], cv=2, tol=1e-300).fit(X, y)
     assert "of a fold" in str(seen[0].message)
+    assert "smaller `Cs`" in str(seen[0].message)
 
 
 @pytest.mark.parametrize(("model", "words"), [
