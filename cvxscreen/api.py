@@ -134,8 +134,9 @@ def solve(
         Iterations of the solver at most, over all rounds.
     threads : int, optional
         How many threads share the passes over large data; -1 is one for each core. The same bits
-        whatever the number; within a worker of joblib always 1. They leave NumPy's own threads no
-        part in these passes; None, the default, is one thread that leaves these as they are.
+        whatever the number; within a worker of joblib always 1. None, the default, is one thread.
+        NumPy's own threads take no part in these passes, nor in rounds over data of more than
+        50,000 entries, unless single products take seconds.
 
     Returns
     -------
