@@ -280,7 +280,8 @@ def certify(
     gap = float(fy.sum()) * (1 + problem.n * EPS) + 0.5 * distance * distance
     gap += rest + imbalance
     if abs(primal) <= gap and rounding_alone(problem, theta, t, fy, primal - problem.constant):
-        if not problem.linear.any():  # 0 is a lower bound, whatever the slopes are
+        # 0 is a lower bound, whatever the slopes are, unless a linear term is known roughly only.
+        if not problem.linear.any() and problem.imbalance == 0.0:
             high = above(problem, x, t, t_error)
             found = verdict(high, primal, tol, side=side, scale=at_zero(problem))
             return _beside(found, problem, t, Unheld(0.0, residual=unheld.residual))

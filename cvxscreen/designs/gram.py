@@ -162,6 +162,8 @@ class Kernel:
         n = self.size
         if self.slots < n:
             return False
+        # Rows take the places of others: whoever interrupts this must not find them by old names.
+        self._slot[:], self._owner[:] = -1, -1
         with blas_threads(n * n) if self.small else nullcontext():
             for start in range(0, n, CHUNK):  # a block and its mirror image
                 rows = np.arange(start, min(start + CHUNK, n))

@@ -98,6 +98,8 @@ def solve_problem(
             found = solve_by_descent(asked, tol, tuple(chosen))
         else:
             found = solve_one(asked, tol, tuple(chosen), kept=kept)
+            if found is None and kept is not None:
+                kept.path = None  # nothing to go on from
     elif waiting and few(unit):
         with PARTS.rent():
             found = solve_uncompiled(asked, tol, tuple(chosen))

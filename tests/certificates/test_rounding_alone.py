@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -85,6 +87,19 @@ def test_beside_a_linear_term_zero_is_no_lower_bound() -> None:
     pulled = fitted(90.0)
     assert not certify(pulled, x, theta).ok
     assert solve(pulled).value < -1e-3
+
+
+def test_beside_a_linear_term_that_is_known_roughly_zero_is_no_lower_bound() -> None:
+    """A reduced problem may stand for one with a linear term within its `imbalance` of this one's.
+
+    Such a term takes the optimum below 0 (`pulled`), so that the point is not proven to be one.
+    """
+    x, theta = np.array([0.0, 0.0, 0.0, 2.0]), np.zeros(40)
+    pulled = fitted(90.0)
+    rough = replace(fitted(), imbalance=float(np.abs(pulled.linear).max()))
+    assert not certify(pulled, x, theta).ok
+    assert not certify(rough, x, theta).ok
+    assert certify(replace(rough, imbalance=0.0), x, theta).ok
 
 
 @pytest.mark.parametrize("constant", [-1e-16, 1e-13])

@@ -477,6 +477,26 @@ def test_other_values_go_on_from_the_compiled_path_of_the_first(paths_made: list
     assert len(paths_made) == 1
 
 
+def test_a_path_whose_point_was_refused_is_not_gone_on_from(paths_made: list[Any]) -> None:
+    """Whatever is wrong with it, as where Ctrl-C has left it half way, the next one begins anew."""
+    lam = scalar(1.0)
+    problem = swept(lam)
+    for value in (1.0, 1.1):
+        lam.value = value
+        problem.solve(method="screen")
+    broken = solution_cache.kept_path(problem).path
+    assert len(paths_made) == 1
+    for numbers in (broken.work.x, broken.along.t, broken.along.theta, broken.along.now):
+        numbers[:] = np.nan
+    for value in (1.2, 1.3, 1.4):
+        lam.value = value
+        found = problem.solve(method="screen")
+        assert cvxscreen.Report.of(problem).relative_gap <= 1e-9
+        assert found == pytest.approx(swept(scalar(value)).solve("CLARABEL", **TIGHT), rel=1e-8)
+    assert solution_cache.kept_path(problem).path is not broken
+    assert len(paths_made) == 2
+
+
 def test_other_weights_of_the_samples_begin_another_path(paths_made: list[Any]) -> None:
     weights = cp.Parameter(600, nonneg=True, value=np.ones(600))
     problem = swept(weights)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -182,6 +184,33 @@ def test_a_full_cache_is_shared_and_stays_as_it_is(rng: np.random.Generator) -> 
     assert np.array_equal(kernel._store, before)
     assert first.evaluations == other.evaluations == 0
     assert not Kernel(Rbf(X, 1.0), cache_bytes=20 * 8 * 600).fill()
+
+
+def test_rows_are_found_where_they_are_after_filling_was_interrupted(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Filling moves rows to their places; Ctrl-C half way must not leave them under old names."""
+    n = 600
+    kernel = Kernel(Rbf(points(rng, n=n), 1.0))
+    kernel.fetch(np.arange(n)[::-1])  # every row in the place of another
+    exact, evaluate, calls = kernel.function.block(np.arange(n)), kernel._evaluate, []
+
+    def interrupted(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        return evaluate(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kernel, "_evaluate", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            kernel.fill()
+    every = np.arange(n)
+    np.testing.assert_allclose(kernel.block(every, every), exact, rtol=0, atol=1e-14)
+    c = rng.normal(size=n)
+    np.testing.assert_allclose(kernel.product(c), exact @ c, rtol=0, atol=1e-11)
+    assert kernel.fill()
+    np.testing.assert_allclose(kernel.matrix(), exact, rtol=0, atol=1e-14)
 
 
 def test_least_recently_used_rows_go_first(rng: np.random.Generator) -> None:
