@@ -314,7 +314,7 @@ def screen(
             point = bound_table.moved(problem, point)
         return judge(problem, bound_table.cut(problem, bound(problem, point), rule))
     bound = bound_table.canonical(bound)
-    if isinstance(reference, tuple):
+    if isinstance(reference, tuple | list):
         pair = bound_table.fitting_pair(problem, bound)
         if len(reference) != 2:
             raise InvalidInput(f"`reference` holds {len(reference)} points; a pair is needed.")

@@ -122,8 +122,8 @@ def compare_bounds(
     """
     one_of("problem", problem, Problem, "a problem from `svm`, `regression`, ... is needed")
     grid = checked_values(values)
-    pair = isinstance(reference, tuple)
-    first: Any = reference[0] if isinstance(reference, tuple) else reference
+    pair = isinstance(reference, tuple | list)
+    first: Any = reference[0] if isinstance(reference, tuple | list) else reference
     asked = bound_table.available(problem) if bounds is None else bounds
     names = [bound_table.canonical(name) for name in asked]
     if bounds is None and not pair:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cvxscreen._support.validation import array
 from cvxscreen.errors import InvalidInput
 from cvxscreen.plots.style import INK, STYLES, Floats, canvas
 
@@ -30,17 +31,17 @@ _LINES = ("-", "--", ":", "-.")
 
 def _plane(argument: str, given: ArrayLike) -> Floats:
     """`given` as points of the plane."""
-    array = np.array(given, dtype=float)
-    if array.ndim != 2 or array.shape[1] != 2 or not len(array):
-        raise InvalidInput(f"`{argument}` has shape {array.shape}; points (n, 2) are needed.")
-    if not np.isfinite(array).all():
+    points = array(argument, given)
+    if points.ndim != 2 or points.shape[1] != 2 or not len(points):
+        raise InvalidInput(f"`{argument}` has shape {points.shape}; points (n, 2) are needed.")
+    if not np.isfinite(points).all():
         raise InvalidInput(f"`{argument}` holds NaN or infinity.")
-    return array
+    return points
 
 
 def _ball(name: str, centre: ArrayLike, radius: float) -> tuple[Floats, float]:
     """A ball of the plane."""
-    middle = np.array(centre, dtype=float)
+    middle = array("centre", centre)
     if middle.shape != (2,) or not np.isfinite(middle).all():
         raise InvalidInput(f"{name}: the centre has shape {middle.shape}; (2,) is needed.")
     if not (np.isfinite(radius) and radius >= 0):
@@ -99,7 +100,7 @@ def sample_plane(
         If matplotlib is not installed.
     """
     points = _plane("X", X)
-    labels = np.array(y, dtype=float)
+    labels = array("y", y)
     if labels.shape != (len(points),) or not np.isin(labels, (-1.0, 1.0)).all():
         raise InvalidInput(f"`y` must hold {len(points)} labels -1 or +1.")
     middle, r = _ball("the ball", centre, radius)
@@ -109,7 +110,7 @@ def sample_plane(
     for axes, label in zip(panels, (1.0, -1.0), strict=True):
         handles = _class_panel(axes, points, labels == label, label, (middle, r))
         if w is not None:
-            handles += _boundary(axes, np.array(w, dtype=float), points)
+            handles += _boundary(axes, array("w", w, (2,)), points)
         axes.set_xlabel("feature 1")
     panels[0].set_ylabel("feature 2")
     drawing.legend_below(handles, len(handles) if drawing.own else 2)

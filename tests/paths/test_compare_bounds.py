@@ -35,6 +35,10 @@ def test_pairs_and_lambda(solved) -> None:
     low = cvxscreen.solve(problem.with_(C=0.5), tol=1e-10)
     both = cvxscreen.compare_bounds(problem, (low, high), [0.7], ["essnsv", "dvi"])
     assert set(both.decided) == {"essnsv", "dvi"}
+    listed = cvxscreen.compare_bounds(problem, [low, high], [0.7], ["essnsv", "dvi"])
+    assert {name: share.tolist() for name, share in listed.decided.items()} == {
+        name: share.tolist() for name, share in both.decided.items()
+    }
     sparse = cvxscreen.sparse_svm(*cvxscreen.datasets.two_gaussians(100, 20), 0.1)
     found = cvxscreen.compare_bounds(sparse, cvxscreen.solve(sparse), [0.09], ["joint"])
     assert found.over == "lam"

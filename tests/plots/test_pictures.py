@@ -134,6 +134,8 @@ def test_kept_and_gap_takes_solutions() -> None:
     (lambda: sample_plane([[1.0, 2.0]], [2.0], [0, 0], 1), "labels -1 or"),
     (lambda: sample_plane([[1.0, np.nan]], [1.0], [0, 0], 1), "NaN"),
     (lambda: sample_plane([[1.0, 2.0]], [1.0], [0.0], 1), "centre"),
+    (lambda: sample_plane([[1.0, 2.0]], [1.0], object(), 1), "`centre`"),
+    (lambda: sample_plane([[1.0, 2.0]], [1.0], [0, 0], 1, w=[1.0]), "`w` has shape"),
     (lambda: sample_plane([[1.0, 2.0]], [1.0], [0, 0], np.inf), "radius"),
     (lambda: weight_plane({}, [[1.0, 2.0]]), "`balls` is empty"),
     (lambda: weight_plane({"a": ([0, 0], -1)}, [[1.0, 2.0]]), r"balls\['a'\]"),
