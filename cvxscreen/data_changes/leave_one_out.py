@@ -205,9 +205,10 @@ def leave_one_out(
         Wall seconds after which no further refit begins; so does Ctrl-C. The record keeps what is
         done.
     groups : array_like, shape (n,), optional
-        Labels of any kind: all terms of one label leave together, as the rows of a customer do, and
-        every interval is of a term's margin without its whole group. Of a metric the anchor of each
-        comparison, ``T.index[:, 0]``: comparisons share points, so that one alone says little.
+        Labels of one kind, numbers or text: all terms of one label leave together, as the rows of a
+        customer do, and every interval is of a term's margin without its whole group. Of a metric
+        the anchor of each comparison, ``T.index[:, 0]``: comparisons share points, so that one
+        alone says little.
 
     Returns
     -------
@@ -259,12 +260,18 @@ def leave_one_out(
 
 def group_numbers(groups: ArrayLike, n: int) -> NDArray[np.intp]:
     """The number of each term's group."""
-    given = np.asarray(groups)
+    try:
+        given = np.asarray(groups)
+        names, labels = np.unique(given, return_inverse=True)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            "`groups` holds labels that cannot be sorted, as text beside numbers or None; give all "
+            "of one kind."
+        ) from error
     if given.shape != (n,):
         raise InvalidInput(
             f"`groups` has shape {given.shape}; one label for each of the {n} terms is needed."
         )
-    names, labels = np.unique(given, return_inverse=True)
     if len(names) < 2:
         raise InvalidInput("`groups` holds one label only; without its terms nothing is left.")
     return np.asarray(labels, dtype=np.intp)

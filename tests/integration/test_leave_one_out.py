@@ -231,6 +231,9 @@ def test_groups_that_are_none_are_refused() -> None:
         leave_one_out(solution, groups=np.zeros(59))
     with pytest.raises(InvalidInput, match="one label only"):
         leave_one_out(solution, groups=np.zeros(60))
+    for mixed in (["a", None] * 30, [1, "b"] * 29 + [None, 2], [[1], [2, 3]] * 30):
+        with pytest.raises(InvalidInput, match="`groups` holds labels that cannot be sorted"):
+            leave_one_out(solution, groups=mixed)
 
 
 def test_without_refits_the_error_has_bounds() -> None:
