@@ -17,8 +17,9 @@ objective is no more than what the rounding of its own margins is charged with (
 judged by the losses at ``x = 0`` instead: *optimal* then promises ``P(x) - P* <= P(x) <= tol
 P(0)``, as losses and regularisers are not negative; constraints only raise P*, a constant shifts
 both. Beside a linear term 0 is no lower bound: there the gap itself is judged, relative to the
-numbers that cancel in it (`cancelled`). The gap of such a point exceeds its objective, so that no
-relative gap below 1 could be certified there.
+numbers that cancel in it (`cancelled`), and so is any gap that is no more than the rounding of
+those. The gap of such a point exceeds its objective, so that no relative gap below 1 could be
+certified there.
 
 **Without strong convexity** ``A' theta + M x + q - F' mu = r`` must vanish on the coordinates that
 M does not hold. For every feasible y
@@ -279,16 +280,17 @@ def certify(
         fy = smooth_gap_above(fy, t, theta, t_error, values, columns(f))
     gap = float(fy.sum()) * (1 + problem.n * EPS) + 0.5 * distance * distance
     gap += rest + imbalance
-    if abs(primal) <= gap and rounding_alone(problem, theta, t, fy, primal - problem.constant):
+    scale = None
+    if abs(primal) <= gap:
+        alone = rounding_alone(problem, theta, t, fy, primal - problem.constant)
         # 0 is a lower bound, whatever the slopes are, unless a linear term is known roughly only.
-        if not problem.linear.any() and problem.imbalance == 0.0:
+        if alone and not problem.linear.any() and problem.imbalance == 0.0:
             high = above(problem, x, t, t_error)
             found = verdict(high, primal, tol, side=side, scale=at_zero(problem))
             return _beside(found, problem, t, Unheld(0.0, residual=unheld.residual))
         size = cancelled(problem, theta, t, values)
-        found = verdict(gap, primal, tol, imbalance, side, scale=size)
-    else:
-        found = verdict(gap, primal, tol, imbalance, side)
+        scale = size if alone or gap <= EPS * size else None
+    found = verdict(gap, primal, tol, imbalance, side, scale=scale)
     if free == 0 and not hard_rows(f).any():
         return found
     return _beside(found, problem, t, unheld)
@@ -562,9 +564,20 @@ def at_zero(problem: Problem) -> float:
 
 
 def cancelled(problem: Problem, theta: Array, t: Array, values: Array) -> float:
-    """What cancels where objective and gap are 0: ``sum_i f_i + |b_i theta_i| + |t_i theta_i|``."""
+    """What cancels where objective and gap are 0.
+
+    ``sum_i f_i + |b_i theta_i| + |t_i theta_i|``, and ``1/2 (sum_i |theta_i| |a_i|)^2 / |M|`` for
+    the dual objective's ``1/2 |A' theta + q|^2`` in ``M^{-1}``, of which A' theta may cancel, too.
+    """
     sizes = np.abs(problem.losses.b * theta) + np.abs(t * theta)
-    return float(values.sum() + sizes.sum())
+    total = float(values.sum() + sizes.sum())
+    form = problem.quadratic
+    steepest = float(form.diagonal.max(initial=0.0))
+    if form.matrix is not None:
+        steepest += float(np.abs(form.matrix).sum(axis=1).max())
+    if steepest > 0.0:
+        total += 0.5 * float(np.abs(theta) @ problem.sizes) ** 2 / steepest
+    return total
 
 
 # -- the quadratic term and the side constraints --------------------------------------------------

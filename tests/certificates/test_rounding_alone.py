@@ -153,6 +153,22 @@ def test_beside_a_linear_term_the_gap_is_judged_by_what_cancels() -> None:
     assert not certify(problem, [2.0, 1e-9], theta).ok
 
 
+def test_slopes_that_cancel_prove_that_nothing_is_to_be_gained() -> None:
+    """The largest of ``a_i' x``, plus squares, where no direction lowers all: the optimum is 0."""
+    rng = np.random.default_rng(8)
+    half = rng.standard_normal((40, 3))
+    design = Rows(np.hstack([np.vstack([half, -half]), -np.ones((80, 1))]))
+    losses = Losses(np.zeros(80), 0.0, 0.0, 0.0, np.inf)
+    problem = Problem(design, losses, Quadratic([2.0] * 3 + [0.0]), np.array([0.0] * 3 + [1.0]))
+    balanced = np.full(80, 1.0 / 80.0)
+    near = np.array([1e-10, 0.0, 0.0, 1e-9])
+    for x in (np.zeros(4), near * 1e-8):
+        assert certify(problem, x, balanced).ok
+    assert not certify(problem, near, balanced).ok
+    tilted = balanced + np.where(np.arange(80) < 40, 0.1, -0.1) / 80.0
+    assert not certify(problem, np.zeros(4), tilted).ok
+
+
 def test_an_objective_that_happens_to_be_zero_is_no_optimum() -> None:
     """Losses of 90 and a linear term of -90 at a point: its gap is seen, and refused."""
     problem, theta = fitted(90.0), np.full(40, -0.25)
