@@ -222,7 +222,9 @@ def test_an_interval_that_misses_is_found_out(name: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(change_cells.cvxscreen, name, narrowed)
     lines = [campaign.run("changes", number, seed=1, points=3) for number in range(4)]
     wrong = {rule: row["wrong"] for (rule,), row in report.grouped(lines, ("rule",)).items()}
-    assert wrong.pop(name.replace("_", " ")) > 0
+    tampered = {"leave_one_out": ["leave one out", "leave a group out"]}
+    for rule in tampered.get(name, [name]):
+        assert wrong.pop(rule) > 0
     assert not any(wrong.values())
 
 
