@@ -149,7 +149,7 @@ def taken(problem: Problem) -> bool:
     layout, f = problem.layout, problem.losses
     alone = layout is not None and layout.tau is not None and not layout.penalty_terms
     form = problem.quadratic
-    plain = problem.side is None and problem.penalty is None
+    plain = problem.side is None and problem.penalty is None and not problem.linear.any()
     plain = plain and form.matrix is None and bool(form.free.all())
     lines = not (f.any_hard or f.q.any() or f.e.any())
     return bool(alone and plain and lines and isinstance(problem.design, Rows))

@@ -523,7 +523,7 @@ class Run:
             return False
         inner = named_solver(self.solver, stretch.lines.small, self.limits.each(self.max_iter))
         answers = stretch.solve(partial(solve_screened, inner=inner, mode=self.mode, tol=self.tol))
-        if not answers or self.limits.spent():
+        if not answers:
             self.missed += 1
             return False
         proofs, margins = stretch.lines.over_all(

@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 import cvxscreen as cs
+from cvxscreen._support.limits import Limits
 from cvxscreen.certificates.levels import Lines
 from cvxscreen.paths import levels, path
 from cvxscreen.paths.levels import Stretch
@@ -159,3 +160,20 @@ def test_a_path_that_is_out_of_time_has_the_points_that_are_finished() -> None:
     found = cs.path(problem, over="tau", values=UP, tol=1e-9, time_limit=1e-6)
     assert not found.finished
     assert found.stopped == "time_limit"
+
+
+def test_levels_that_were_finished_in_time_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time that runs out while a stretch is solved ends the path behind its finished levels."""
+    solved, over = Stretch.solve, []
+
+    def slowly(self, solver):
+        answers = solved(self, solver)
+        over.extend(answers)
+        return answers
+
+    monkeypatch.setattr(Stretch, "solve", slowly)
+    monkeypatch.setattr(Limits, "spent", lambda self, iterations=0: bool(over))
+    found = cs.path(model(*data()), over="tau", values=UP)
+    assert not found.finished
+    assert len(found.points) > 2
+    assert all(point.status == "optimal" for point in found.points)
