@@ -289,7 +289,7 @@ def certify(
             found = verdict(high, primal, tol, side=side, scale=at_zero(problem))
             return _beside(found, problem, t, Unheld(0.0, residual=unheld.residual))
         size = cancelled(problem, theta, t, values)
-        scale = size if alone or gap <= EPS * size else None
+        scale = size if size < np.inf and (alone or gap <= EPS * size) else None
     found = verdict(gap, primal, tol, imbalance, side, scale=scale)
     if free == 0 and not hard_rows(f).any():
         return found
@@ -576,7 +576,8 @@ def cancelled(problem: Problem, theta: Array, t: Array, values: Array) -> float:
     if form.matrix is not None:
         steepest += float(np.abs(form.matrix).sum(axis=1).max())
     if steepest > 0.0:
-        total += 0.5 * float(np.abs(theta) @ problem.sizes) ** 2 / steepest
+        pull = float(np.abs(theta) @ problem.sizes)
+        total += 0.5 * pull * pull / steepest
     return total
 
 

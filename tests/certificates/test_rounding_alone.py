@@ -169,6 +169,16 @@ def test_slopes_that_cancel_prove_that_nothing_is_to_be_gained() -> None:
     assert not certify(problem, np.zeros(4), tilted).ok
 
 
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_numbers_past_the_largest_are_no_scale() -> None:
+    """Slopes whose squares overflow make every gap small beside them: refused."""
+    X = np.random.default_rng(9).standard_normal((30, 3))
+    problem = svm(X, np.resize([1.0, -1.0], 30), C=1e200)
+    proof = certify(problem, np.zeros(3), problem.losses.lo)
+    assert not proof.ok
+    assert not proof.relative_gap < 1e-6
+
+
 def test_an_objective_that_happens_to_be_zero_is_no_optimum() -> None:
     """Losses of 90 and a linear term of -90 at a point: its gap is seen, and refused."""
     problem, theta = fitted(90.0), np.full(40, -0.25)
