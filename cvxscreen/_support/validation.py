@@ -7,6 +7,7 @@ designs store it: a float array or CSR, finite, checked once (`stored`).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from os import PathLike, fspath
 from pathlib import Path
@@ -40,9 +41,9 @@ def number(name: str, value: object, needed: str = "a number is needed") -> floa
 
 
 def positive(name: str, value: object) -> float:
-    """`value` as a positive finite float."""
+    """`value` as a positive finite float, with all its digits: below 2.3e-308 they are lost."""
     found = number(name, value, "a positive number is needed")
-    if not 0.0 < found < float("inf"):
+    if not sys.float_info.min <= found < float("inf"):
         raise InvalidInput(f"`{name}` is {quoted(value)}; a positive finite number is needed.")
     return found
 

@@ -246,5 +246,6 @@ class PSD:
         return np.asarray(square.ravel())
 
 
+@np.errstate(over="ignore")  # by next to nothing: an infinite point, whose gap says so
 def _divide(v: Array, diagonal: Array) -> Array:
     return np.divide(v, diagonal, out=np.zeros_like(v), where=diagonal > 0)

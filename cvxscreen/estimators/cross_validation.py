@@ -24,7 +24,13 @@ from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput, quoted
 from cvxscreen.estimators.classifier import ScreenedSVC
-from cvxscreen.estimators.fitting import Array, LeavesOut, refuse_infeasible, warn_uncertified
+from cvxscreen.estimators.fitting import (
+    Array,
+    LeavesOut,
+    ScreenedModel,
+    refuse_infeasible,
+    warn_uncertified,
+)
 from cvxscreen.estimators.regressor import ScreenedRegressor
 from cvxscreen.estimators.sparse import SHARE, SparseSVC
 from cvxscreen.paths.path import path
@@ -143,6 +149,31 @@ def _fold(
     return scores, gaps
 
 
+class ScoredAsChosen(ScreenedModel):
+    """The score of an estimator that chose its parameter by scores: the same measure."""
+
+    scoring: str | Callable[..., float] | None
+
+    def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """By `scoring`; accuracy or R^2, as of every estimator, where it was omitted.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix, shape (m, d)
+        y : array_like, shape (m,)
+        sample_weight : array_like, shape (m,), optional
+            Non-negative.
+
+        Returns
+        -------
+        float
+        """
+        rest = {} if sample_weight is None else {"sample_weight": sample_weight}
+        if self.scoring is None:
+            return float(super().score(X, y, **rest))
+        return float(check_scoring(self, scoring=self.scoring)(self, X, y, **rest))
+
+
 def as_fitted(owner: Any, refitted: Any) -> None:
     """Give `owner` what the refitted model has learned."""
     for name, value in vars(refitted).items():
@@ -150,7 +181,7 @@ def as_fitted(owner: Any, refitted: Any) -> None:
             setattr(owner, name, value)
 
 
-class ScreenedRegressorCV(ScreenedRegressor):
+class ScreenedRegressorCV(ScoredAsChosen, ScreenedRegressor):
     """`ScreenedRegressor` with C chosen by cross-validation, one screened path a fold.
 
     Parameters
@@ -161,7 +192,7 @@ class ScreenedRegressorCV(ScreenedRegressor):
         As in scikit-learn; 5 folds when omitted.
     scoring : str or callable, optional
         As in scikit-learn; when omitted the mean pinball loss at `tau` for quantiles, and the mean
-        absolute error for the other losses.
+        absolute error for the other losses. `score` is by what is named here, else R^2.
     n_jobs : int, optional
         Folds at the same time.
     tol : float
@@ -280,7 +311,7 @@ class ScreenedRegressorCV(ScreenedRegressor):
         return self._model().set_params(C=self.C_)
 
 
-class SparseSVCCV(SparseSVC):
+class SparseSVCCV(ScoredAsChosen, SparseSVC):
     """`SparseSVC` with lambda chosen by cross-validation, one screened path a fold and class.
 
     Parameters
@@ -291,7 +322,7 @@ class SparseSVCCV(SparseSVC):
     cv : int, splitter or iterable, optional
         As in scikit-learn; stratified in 5 folds when omitted.
     scoring : str or callable, optional
-        As in scikit-learn; accuracy when omitted.
+        As in scikit-learn; accuracy when omitted. `score` is by it, too.
     n_jobs : int, optional
         Folds at the same time.
     tol : float
@@ -384,7 +415,7 @@ class SparseSVCCV(SparseSVC):
         return self
 
 
-class ScreenedSVCCV(ScreenedSVC):
+class ScreenedSVCCV(ScoredAsChosen, ScreenedSVC):
     """`ScreenedSVC` with C chosen by cross-validation.
 
     Each fold solves its whole path over C once: every value starts from the solution before it,
@@ -397,7 +428,7 @@ class ScreenedSVCCV(ScreenedSVC):
     cv : int, splitter or iterable, optional
         As in scikit-learn; stratified in 5 folds when omitted.
     scoring : str or callable, optional
-        As in scikit-learn; accuracy when omitted.
+        As in scikit-learn; accuracy when omitted. `score` is by it, too.
     n_jobs : int, optional
         Folds at the same time.
     tol : float

@@ -289,6 +289,7 @@ def margins_in_cone(problem: LpSvm, alpha: Array, primal: float) -> tuple[Array,
     return low, high
 
 
+@np.errstate(divide="ignore", over="ignore", invalid="ignore")  # no number decides nothing
 def _most(
     problem: LpSvm, sign: float, above: Array, below: Array, blur: Array, bad: NDArray[np.intp],
     k: float, noise: float,
@@ -314,8 +315,7 @@ def _most(
         most = np.minimum(most, room * (1.0 - 8.0 * UNIT))
         least = np.maximum(least, lean / max(other - blur[j], 1e-300))
     least = least * (1.0 + 8.0 * UNIT)
-    with np.errstate(invalid="ignore"):
-        bound = np.where(k + noise >= 0, least * (k + noise), most * (k + noise))
+    bound = np.where(k + noise >= 0, least * (k + noise), most * (k + noise))
     possible = (least <= most) & np.isfinite(bound)
     return np.where(possible, bound + 8.0 * UNIT * np.abs(bound), np.inf)
 

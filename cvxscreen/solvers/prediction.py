@@ -117,6 +117,7 @@ def _order_statistic(values: Array, rank: int) -> float:
     return float(np.partition(sample, at)[at])
 
 
+@np.errstate(over="ignore")  # of an infinite size: nothing is small beside it
 def size_of_optimum(problem: Problem, best: Point | SolverSnapshot | None) -> float:
     """About the optimal value: from below where the gap is known, but at least half of P."""
     if best is None:

@@ -314,6 +314,7 @@ class Model:
         self.d, self.u = np.zeros(len(self.at.x)), np.zeros(self.rows.count)
         self.curvature = self.rows.squares + self.at.weight
 
+    @np.errstate(over="ignore")  # an infinite change is no gain
     def value(self) -> float:
         """The model's change against no step."""
         weight, kappa, gradient, x = self.at

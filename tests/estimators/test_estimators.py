@@ -8,10 +8,11 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import QuantileRegressor
+from sklearn.metrics import accuracy_score, check_scoring, r2_score
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
@@ -24,9 +25,11 @@ from cvxscreen.datasets import heavy_tailed_regression, toy2, two_gaussians
 from cvxscreen.estimators import (
     ScreenedQuantileRegressor,
     ScreenedRegressor,
+    ScreenedRegressorCV,
     ScreenedSVC,
     ScreenedSVCCV,
     SparseSVC,
+    SparseSVCCV,
 )
 
 CHECKED = [
@@ -172,6 +175,36 @@ def test_cross_validation_takes_the_other_options(clouds, options) -> None:
     model = ScreenedSVCCV([0.1, 1.0], cv=2, **options).fit(data, y, np.linspace(0.5, 2, len(y)))
     assert model.scores_.shape == (2, 2)
     assert model.score(data, y) > 0.8
+
+
+@pytest.mark.parametrize(("model", "scoring"), [
+    (ScreenedSVCCV([0.1, 1.0], cv=2), "roc_auc"),
+    (SparseSVCCV(2, cv=2), "of signs"),
+    (ScreenedRegressorCV([0.1, 1.0], cv=2), "neg_median_absolute_error"),
+])
+def test_the_score_of_a_search_is_that_which_chose(clouds, model, scoring) -> None:
+    X, y = clouds
+    if scoring == "of signs":
+        def scoring(fitted, X, y):
+            return -float(np.mean((np.sign(fitted.decision_function(X)) - y) ** 2))
+    plain = clone(model).fit(X, y)
+    usual = accuracy_score if is_classifier(model) else r2_score
+    assert plain.score(X, y) == pytest.approx(usual(y, plain.predict(X)))
+    chosen = clone(model).set_params(scoring=scoring).fit(X, y)
+    expected = check_scoring(chosen, scoring=scoring)(chosen, X, y)
+    assert chosen.score(X, y) == pytest.approx(expected)
+    assert chosen.score(X, y) != pytest.approx(usual(y, chosen.predict(X)))
+
+
+@pytest.mark.filterwarnings("error", "ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("options", [{}, {"loss": "hinge"}, {"loss": "hinge", "l2": 0.0},
+                                     {"loss": "squared_hinge", "l2": 0.0}])
+def test_hardly_any_penalty_is_no_warning_of_numpy(clouds, options) -> None:
+    X, y = clouds
+    model = SparseSVC(1e-300, **options).fit(X, y)
+    assert np.isfinite(model.coef_).all()
+    with pytest.raises(cvxscreen.InvalidInput, match="`lam`"):
+        model.set_params(lam=1e-320).fit(X, y)
 
 
 def test_it_works_in_a_pipeline_and_can_be_cloned(clouds) -> None:

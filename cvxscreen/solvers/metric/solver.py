@@ -599,7 +599,7 @@ def _weighted_sum(task: Task, alpha: Array) -> Array:
 def dual_gap(task: Task, metric: Metric, alpha: Array) -> float:
     """The duality gap of a metric and any ``0 <= alpha <= w``, as a sum of non-negative terms."""
     margins = task.terms.margins(task.pair_values(metric))
-    z, p = task.b - margins, alpha / task.weight
+    z, p = task.b - margins, alpha / np.where(task.weight > 0.0, task.weight, 1.0)
     smoothing = np.broadcast_to(task.smoothing, z.shape)
     curve = np.where(smoothing > 0, smoothing, 1.0)
     tau = np.where(smoothing > 0, np.clip(z / curve, 0.0, 1.0), z > 0)
@@ -643,6 +643,8 @@ def task_of(problem: Problem) -> Task:
     if max(b.size, weight.size, smoothing.size) > 1:
         columns = (b, smoothing, weight)
         b, smoothing, weight = (np.array(np.broadcast_to(c, len(terms))) for c in columns)
+        # A term without weight, whose loss is 0 however smooth, is none with a kink.
+        smoothing[weight == 0.0] = smoothing.max()
         if isinstance(terms, Products):
             terms = Indexed(*terms.index(), terms.pairs)
     lam, table = float(problem.quadratic.diagonal[0]), design.table

@@ -13,6 +13,7 @@ import cvxscreen
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.certificates.metric import certify_metric
 from cvxscreen.core.problem import Problem
+from cvxscreen.data_changes.reweight import taken, weighted
 from cvxscreen.designs.term_sets import Indexed
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.solvers.lambda_max import lambda_max
@@ -95,6 +96,19 @@ def test_terms_of_their_own_weight_and_threshold() -> None:
     full = p.to_cvxpy()
     full.solve(solver="CLARABEL")
     assert full.value == pytest.approx(ours.value, rel=1e-6)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.05])
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_terms_without_weight_are_as_if_they_were_not_there(diagonal: bool, gamma: float) -> None:
+    X, y = iris()
+    terms = cvxscreen.triplets(X, y, k=3)
+    whole = cvxscreen.rtlm(X, terms, 10.0, gamma=gamma, diagonal=diagonal)
+    weight = np.arange(whole.n) % 3 > 0
+    bare = cvxscreen.solve(weighted(whole, weight.astype(float)), tol=1e-9)
+    left = cvxscreen.solve(taken(whole, np.flatnonzero(weight)), tol=1e-9)
+    assert bare.certificate.ok
+    assert bare.value == pytest.approx(left.value, rel=1e-8)
 
 
 def test_the_closed_form_holds_down_to_lambda_max_and_no_further() -> None:
