@@ -101,6 +101,11 @@ def together(problem: Problem) -> bool:
     return ready() and (here or TOGETHER.due)
 
 
+def waiting() -> CompileClock:
+    """The clock of what is fitted one after another, until `together` allows blocks."""
+    return TOGETHER if ready() else FRESH
+
+
 Result = TypeVar("Result")
 Results = TypeVar("Results", list[Any], Array)
 
@@ -108,26 +113,29 @@ Results = TypeVar("Results", list[Any], Array)
 def in_order(
     problem: Problem, count: int, one: Callable[[int], Results],
     block: Callable[[int], Results] | None, n_jobs: int, first: int = 0, size: int = BLOCK,
+    own: tuple[Callable[[Problem], bool], CompileClock] | None = None,
 ) -> Iterator[Results]:
     """The results of `count` refits from the `first` on in their order, some at a time.
 
     ``one(k)`` makes a sequence of number k alone; ``block(k)``, k a multiple of `size`, one of k
     and those after it, and is preferred where `problem` can be refitted so and its loops are
     compiled, or due to be. The first refit then tells what the others would cost one by one.
+    Blocks that do not go through `Replicates` tell by their `own` function whether they can begin,
+    as `together` does, and have a clock of what one refit after another has cost.
     """
     if block is None or not compiled_path(problem, "auto", many=True):
         yield from mapped(one, range(first, count), n_jobs)
         return
-    k = first
+    k, compiled = first, own[0] if own else together
     while k < count:
-        if together(problem):
+        if compiled(problem):
             begun = k % size
             for results in mapped(block, range(k - begun, count, size), n_jobs):
                 yield results[begun:] if begun else results
                 begun = 0
             return
         end = k + 1 if k == first else min(count, k - k % size + size)
-        with (TOGETHER if ready() else FRESH).rent(coming=(count - end) // (end - k)):
+        with (own[1] if own else waiting()).rent(coming=(count - end) // (end - k)):
             yield from mapped(one, range(k, end), n_jobs)
         k = end
 

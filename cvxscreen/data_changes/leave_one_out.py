@@ -34,11 +34,11 @@ from cvxscreen.bounds.data_changes import (
     takes_left_out,
 )
 from cvxscreen.bounds.regions.margins import outward
-from cvxscreen.data_changes.bootstrap import in_order, mapped
+from cvxscreen.data_changes.bootstrap import in_order, mapped, waiting
 from cvxscreen.data_changes.kernel_refits import KernelRefits, suits
 from cvxscreen.data_changes.reweight import accepted, is_classification, taken, weighted
 from cvxscreen.data_changes.reweight import refit as refit_from
-from cvxscreen.data_changes.row_refits import RowRefits
+from cvxscreen.data_changes.row_refits import PATHS, RowRefits, in_blocks
 from cvxscreen.errors import InvalidInput
 from cvxscreen.plots.records import left_out
 from cvxscreen.solvers.solution import Solution
@@ -380,7 +380,7 @@ def _at_the_optimum(solution: Solution) -> tuple[Array, Array]:
     return midpoint_ball(solution.problem, solution.point()).intervals()
 
 
-PROGRAMS, PATHS = 32, 512
+KERNEL_BLOCK, ROW_BLOCK = 32, 512
 """Refits that are made together: of a kernel each looks at the terms of all of a block; of rows it
 is what a block costs beside its refits that is shared."""
 
@@ -396,7 +396,7 @@ def _refits(
     """
     problem, gap = solution.problem, min(tol, BALL)
     kernel = suits(problem)
-    size = PROGRAMS if kernel else PATHS
+    size = KERNEL_BLOCK if kernel else ROW_BLOCK
     solver = cache(lambda: KernelRefits(solution, gap) if kernel else RowRefits(solution, gap))
     terms = terms[np.argsort((np.abs(solution.theta) * problem.norms)[terms], kind="stable")]
 
@@ -408,14 +408,18 @@ def _refits(
         margins, error, ok = solver().margins(index)
         found = np.column_stack((index.astype(float), *outward(margins, error), margins))
         for k in np.flatnonzero(~ok):
-            found[k] = one(start + int(k))
+            with waiting().rent():
+                found[k] = one(start + int(k))
         return found
 
     blocks = mode == "certified" and problem.side is None and problem.penalty is None
     if blocks and kernel:
         yield from mapped(block, range(0, len(terms), size), n_jobs)
         return
-    yield from in_order(problem, len(terms), one, block if blocks else None, n_jobs, size=size)
+    yield from in_order(
+        problem, len(terms), one, block if blocks else None, n_jobs, size=size,
+        own=(in_blocks, PATHS),
+    )
 
 
 def _refits_of_groups(

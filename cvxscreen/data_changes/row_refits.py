@@ -34,9 +34,11 @@ from cvxscreen._support.compiled import SUMS, compiled, on_disk
 from cvxscreen._support.rounding import gamma, up
 from cvxscreen.certificates.many import LeftOut, certify_weightings, linear_around
 from cvxscreen.core.losses import LossTerms
-from cvxscreen.data_changes.bootstrap import Replicates
+from cvxscreen.core.problem import Problem
+from cvxscreen.data_changes.bootstrap import Replicates, together
 from cvxscreen.data_changes.reweight import refit
 from cvxscreen.solvers.compiled_path.segments import CompileClock
+from cvxscreen.solvers.registry import compiled_path
 from cvxscreen.solvers.solution import Solution
 
 Array = NDArray[np.float64]
@@ -146,6 +148,24 @@ def knot(near: Any, i: Any, s: Any, way: Any) -> Any:
     return near.b[i] + near.e[i] * side + near.q[i] * s
 
 
+@compiled(allocates=False)
+def knots(near: Any, i: Any, s: Any) -> Any:
+    """Between which margins the slope of term i stays s."""
+    return knot(near, i, s, -1.0), knot(near, i, s, 1.0)
+
+
+@compiled(allocates=False)
+def span(near: Any, i: Any, s: Any, way: Any) -> Any:
+    """Between which slopes term i moves, from s to the side `way`."""
+    low, high = near.lo[i], near.hi[i]
+    if near.e[i] > 0.0:
+        if s > 0.0 or (s == 0.0 and way > 0.0):
+            low = 0.0
+        else:
+            high = 0.0
+    return low, high
+
+
 @compiled(fastmath=SUMS, allocates=False)
 def enlarge(room: Any, near: Any, i: Any, E: Any) -> Any:
     """Put term i among those at a kink: one row and column more. Whether it could be done."""
@@ -231,13 +251,6 @@ def leave(room: Any, near: Any, i: Any, E: Any) -> Any:
 
 
 @compiled(allocates=False)
-def hold(room: Any, near: Any, i: Any, s: Any) -> None:
-    """Let term i stay at the slope s until its margin meets a kink."""
-    room.kind[i] = HELD
-    room.below[i], room.above[i] = knot(near, i, s, -1.0), knot(near, i, s, 1.0)
-
-
-@compiled(allocates=False)
 def release(room: Any, near: Any, i: Any, s: Any, way: Any, E: Any) -> Any:
     """Let the slope s of term i move to the side `way`. How many are at a kink then, -1 if not."""
     edge = near.q[i] == 0.0
@@ -248,20 +261,8 @@ def release(room: Any, near: Any, i: Any, s: Any, way: Any, E: Any) -> Any:
         if not bend(room, near, i, E, 1.0):
             return -1
         room.kind[i] = CURVED
-    span(room, near, i, s, way)
+    room.below[i], room.above[i] = span(near, i, s, way)
     return E + 1 if edge else E
-
-
-@compiled(allocates=False)
-def span(room: Any, near: Any, i: Any, s: Any, way: Any) -> None:
-    """Between which slopes term i moves, from s to the side `way`."""
-    low, high = near.lo[i], near.hi[i]
-    if near.e[i] > 0.0:
-        if s > 0.0 or (s == 0.0 and way > 0.0):
-            low = 0.0
-        else:
-            high = 0.0
-    room.below[i], room.above[i] = low, high
 
 
 @compiled(allocates=False)
@@ -304,9 +305,9 @@ def prepare(near: Any) -> None:
             near.t[i] += near.A[j, i] * x
     for i in range(near.t.size):
         if near.kind[i] == HELD:
-            hold(near, near, i, near.theta[i])
+            near.below[i], near.above[i] = knots(near, i, near.theta[i])
         else:
-            span(near, near, i, near.theta[i], 1.0)
+            near.below[i], near.above[i] = span(near, i, near.theta[i], 1.0)
 
 
 @compiled(allocates=False)
@@ -391,7 +392,8 @@ def turn(near: Any, room: Any, theta: Any, i: Any, way: Any, E: Any) -> Any:
         return release(room, near, i, theta[i], way, E)
     theta[i] = room.above[i] if way > 0.0 else room.below[i]
     E = leave(room, near, i, E)
-    hold(room, near, i, theta[i])
+    room.kind[i] = HELD
+    room.below[i], room.above[i] = knots(near, i, theta[i])
     return E
 
 
@@ -439,7 +441,18 @@ def correct(
 
 
 PATHS = CompileClock(4.0)
-"""Of `follow`, against solving for the terms near a kink. Measured: 3 to 6 CPU seconds."""
+"""Of `follow`, against any other refits. Measured: 3 to 6 CPU seconds."""
+
+
+def along_paths(problem: Problem) -> bool:
+    """Whether refits of `problem` along paths need not wait for a compiler, or waited enough."""
+    bought = PATHS.due or on_disk(follow) or bool(getattr(follow, "signatures", ()))
+    return bought and compiled_path(problem, "auto", many=True)
+
+
+def in_blocks(problem: Problem) -> bool:
+    """The same, along paths or as refits under any weightings."""
+    return along_paths(problem) or together(problem)
 
 
 class Optimum(NamedTuple):
@@ -523,12 +536,13 @@ class RowRefits:
     """Optima of one problem of few coordinates without single terms.
 
     Where the pieces of the solution are not those of the optimum, and for what the paths leave
-    uncertified, refits go through `cvxscreen.data_changes.bootstrap.Replicates`.
+    uncertified, refits go through `cvxscreen.data_changes.bootstrap.Replicates`, if that is
+    compiled or has been waited for.
 
     Parameters
     ----------
     solution : Solution
-        Of all terms, of a problem that `cvxscreen.data_changes.bootstrap.together` takes.
+        Of all terms, of a problem that `in_blocks` takes.
     tol : float
         Relative gap of each answer.
     """
@@ -536,7 +550,7 @@ class RowRefits:
     def __init__(self, solution: Solution, tol: float) -> None:
         self.problem, self.tol = solution.problem, tol
         self.at: Optimum | None = None
-        if PATHS.due or on_disk(follow) or bool(getattr(follow, "signatures", ())):
+        if along_paths(self.problem):
             self.at = optimum(solution) or optimum(
                 refit(solution, solution.problem, solution.theta, FINER, "certified")
             )
@@ -563,7 +577,7 @@ class RowRefits:
         ways: list[Way] = [] if self.at is None else [partial(self._paths, self.at)] * ROUNDS
         for way in (*ways, self._replicates):
             waiting = np.flatnonzero(~ok)
-            if not len(waiting):
+            if not len(waiting) or (way == self._replicates and not together(problem)):
                 break
             away = shift[waiting] if self.free else None
             found = way(left_out[waiting], rows[waiting], X[waiting], away)

@@ -70,6 +70,7 @@ def grid_of(name: str, given: int | ArrayLike, first: float, last: float) -> Arr
     return grid
 
 
+@one_purchase()
 def searched(
     model: Any, over: str, grid: Array, scoring: Any, owner: Any, data: tuple[Any, Any, Any],
     fold: Callable[..., tuple[Array, Array]] | None = None,
@@ -516,11 +517,10 @@ class ScreenedSVCCV(ScoredAsChosen, ScreenedSVC):
         if len(np.unique(y)) < 2:
             self._problems(X, y, weight, 1.0)  # raises
         self.Cs_ = grid_of("Cs", self.Cs, 1e-3, 10.0)
-        with one_purchase():
-            self.scores_, self.path_gaps_, best = searched(
-                self._with(1.0), "C", self.Cs_, self.scoring, self, (X, y, weight),
-                _bare_fold, _refitted,
-            )
+        self.scores_, self.path_gaps_, best = searched(
+            self._with(1.0), "C", self.Cs_, self.scoring, self, (X, y, weight),
+            _bare_fold, _refitted,
+        )
         self.C_ = float(best.C)
         as_fitted(self, best)
         return self

@@ -27,6 +27,7 @@ from cvxscreen.estimators import (
     cross_validation,
 )
 from cvxscreen.solvers import dual_coordinate_descent
+from cvxscreen.solvers.compiled_path import segments
 
 
 @parametrize_with_checks([SparseSVR(), ScreenedRegressorCV(2, cv=2), SparseSVCCV(2, cv=2)])
@@ -72,6 +73,24 @@ def test_scores_are_those_of_single_fits() -> None:
     assert (1.0, 0.01)[int(np.argmax(model.scores_.mean(axis=0)))] == model.C_
     again = ScreenedRegressor(model.C_, loss="quantile", tau=0.8).fit(X, y)
     np.testing.assert_allclose(model.coef_, again.coef_, atol=1e-6)
+
+
+@pytest.mark.parametrize("model", [
+    ScreenedSVCCV(2, cv=2, scoring="accuracy"), SparseSVCCV(2, cv=2, scoring="accuracy"),
+    ScreenedRegressorCV(2, cv=2, scoring="r2"),
+], ids=lambda model: type(model).__name__)
+def test_a_search_is_one_call_for_the_compiler(model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folds and the refit buy one part of the compiled code at most."""
+    seen = []
+    monkeypatch.setattr(cross_validation, "path", lambda *args, **options: (
+        seen.append(segments._MADE.get()) or cvxscreen.path(*args, **options)
+    ))
+    monkeypatch.setattr(cross_validation, "compiled_path", lambda *args, **options: (
+        seen.append(segments._MADE.get()) or False
+    ))
+    model.fit(*two_gaussians(60, 3, seed=0))
+    assert len(seen) >= 2
+    assert all(made is not None for made in seen)
 
 
 def test_lambda_is_chosen_along_one_path_a_class() -> None:

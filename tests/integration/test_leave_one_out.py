@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 import cvxscreen
 from cvxscreen import InvalidInput, leave_one_out, regression, solve, svm
+from cvxscreen.data_changes import bootstrap as replicates
 from cvxscreen.data_changes import kernel_refits, row_refits
 from cvxscreen.data_changes import leave_one_out as leave_one_out_module
 from cvxscreen.datasets import two_gaussians
@@ -124,6 +125,22 @@ def test_the_path_of_a_slope_ends_at_the_optimum_without_it(
         assert margins[i] - error[i] <= high
         assert low <= margins[i] + error[i]
         assert margins[i] == pytest.approx(value, abs=1e-4 * (1.0 + abs(value)))
+
+
+def test_without_paths_or_compiled_blocks_terms_are_refitted_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, paths_alone: None
+) -> None:
+    """No call compiles both: what the paths leave over waits for the solver of any weightings."""
+    solution = solve(of_rows()["absolute"], tol=1e-9)
+    expected = leave_one_out(solution)
+    monkeypatch.setattr(row_refits, "optimum", lambda solution: None)
+    monkeypatch.setattr(row_refits, "together", lambda problem: False)
+    monkeypatch.setattr(replicates.FRESH, "spent", 0.0)
+    monkeypatch.setattr(replicates.TOGETHER, "spent", 0.0)
+    found = leave_one_out(solution)
+    assert replicates.FRESH.spent + replicates.TOGETHER.spent > 0.0
+    np.testing.assert_array_equal(found.refitted, expected.refitted)
+    np.testing.assert_allclose(found.value, expected.value, atol=1e-4)
 
 
 def test_paths_that_are_cut_short_are_not_taken_for_optima(

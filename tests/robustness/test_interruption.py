@@ -141,7 +141,7 @@ def test_interrupted_refits_keep_what_is_done(monkeypatch) -> None:
     """Leave-one-out: intervals of the terms so far, the others as wide as before any refit."""
     solution = cvxscreen.solve(cvxscreen.svm(X, Y, C=1.0, kernel="rbf"), tol=1e-3)
     bounded = cvxscreen.leave_one_out(solution, refit=False)
-    monkeypatch.setattr(leave_one_out, "PROGRAMS", 4)
+    monkeypatch.setattr(leave_one_out, "KERNEL_BLOCK", 4)
     monkeypatch.setattr(leave_one_out, "_refits", after(3, leave_one_out._refits))
     found = cvxscreen.leave_one_out(solution)
     assert not found.finished
