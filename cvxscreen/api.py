@@ -9,8 +9,7 @@ from numpy.typing import ArrayLike
 
 from cvxscreen import bounds as bound_table
 from cvxscreen._support.extensions import or_cvxpy
-from cvxscreen._support.limits import UNLIMITED, Limits, Progress
-from cvxscreen._support.threads import with_threads
+from cvxscreen._support.limits import UNLIMITED, Limits, Progress, with_threads
 from cvxscreen._support.validation import check_request, choice, one_of, tolerance
 from cvxscreen.bounds import Bound
 from cvxscreen.certificates import certificate

@@ -54,7 +54,7 @@ from cvxscreen.core.duality import Point, margin_error
 from cvxscreen.core.losses import Piece, kinked
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
-from cvxscreen.designs.columns import by_columns, column_squares, row_squares
+from cvxscreen.designs.rows import by_columns, column_squares, row_squares
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]

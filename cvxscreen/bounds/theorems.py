@@ -38,8 +38,7 @@ from cvxscreen._support.rounding import UNIT, gamma, square, up
 from cvxscreen._support.validation import choice
 from cvxscreen.bounds.regions import Ball, ConeBall, CutBall, Everywhere, Place, Region, TwoBalls
 from cvxscreen.bounds.regions.margins import inner, length
-from cvxscreen.core.balance import imbalance_cost
-from cvxscreen.core.duality import Point, reference_point, rescaled_point
+from cvxscreen.core.duality import Point, imbalance_cost, reference_point, rescaled_point
 from cvxscreen.core.losses import FIELDS
 from cvxscreen.core.penalty import PSD, NonNegative, Penalty
 from cvxscreen.core.problem import Problem

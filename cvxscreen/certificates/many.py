@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.compiled import compiled
-from cvxscreen._support.threads import each
+from cvxscreen._support.limits import each
 from cvxscreen._support.validation import array, finite, one_of, positive
 from cvxscreen.certificates.certificate import (
     EPS,

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import one_of
-from cvxscreen.core.balance import exact_sum
+from cvxscreen.core.duality import exact_sum
 from cvxscreen.core.losses import Codes, LossTerms, Piece
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows

@@ -31,9 +31,8 @@ from cvxscreen._support.validation import array, number, one_of, positive, toler
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import Losses, LossTerms, kinked
 from cvxscreen.core.penalty import L1, Penalty
-from cvxscreen.designs.columns import column_squares, row_squares
 from cvxscreen.designs.protocols import Design, Form, LinearMap, Metric
-from cvxscreen.designs.rows import UNDERFLOWN, Rows
+from cvxscreen.designs.rows import UNDERFLOWN, Rows, column_squares, row_squares
 from cvxscreen.errors import InvalidInput
 
 Array = NDArray[np.float64]

@@ -45,9 +45,8 @@ from cvxscreen.cvxpy_plugin.request import (
     options_for,
     solver_name,
 )
-from cvxscreen.designs.columns import by_columns
 from cvxscreen.designs.gram import Gram
-from cvxscreen.designs.rows import Rows
+from cvxscreen.designs.rows import Rows, by_columns
 from cvxscreen.errors import CvxscreenError, InvalidInput, UnknownName
 from cvxscreen.multitask.problem import MultiTask
 from cvxscreen.solvers.apg import Apg

@@ -19,8 +19,7 @@ import numpy as np
 
 from cvxscreen._support.limits import ITERATIONS, TIME, Limits
 from cvxscreen.certificates.certificate import certify
-from cvxscreen.core.balance import balance, balance_with_multipliers
-from cvxscreen.core.duality import linear_at
+from cvxscreen.core.duality import balance, balance_with_multipliers, linear_at
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.answer import (
     USELESS,

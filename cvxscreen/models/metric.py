@@ -29,9 +29,8 @@ from cvxscreen._support.validation import (
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import PSD, NonNegative
 from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.designs.comparisons import Pairs
+from cvxscreen.designs.comparisons import Indexed, Pairs, PairTable, Products, Terms, centred
 from cvxscreen.designs.rows import Rows
-from cvxscreen.designs.term_sets import Indexed, PairTable, Products, Terms, centred
 from cvxscreen.errors import InvalidInput
 from cvxscreen.models.samples import some_rows, vector
 

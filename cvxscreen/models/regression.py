@@ -23,12 +23,12 @@ from cvxscreen.models.samples import (
     WITH_SQUARED,
     Constraints,
     Shape,
+    chunked_terms,
     filled_rows,
     losses_of_samples,
     side_constraints,
     vector,
 )
-from cvxscreen.models.streamed import chunked_terms
 from cvxscreen.models.svm import beside_absolute_values, refuse_beside, ridge
 from cvxscreen.out_of_core.streams import opened
 

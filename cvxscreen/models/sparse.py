@@ -18,13 +18,13 @@ from cvxscreen.models.samples import (
     REGRESSION,
     WITH_SQUARED,
     Shape,
+    chunked_terms,
     filled_rows,
     labels,
     losses_of_samples,
     vector,
     weights,
 )
-from cvxscreen.models.streamed import chunked_terms
 from cvxscreen.out_of_core.streams import opened
 from cvxscreen.solvers.lp_svm import LpSvm
 

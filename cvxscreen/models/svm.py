@@ -21,12 +21,12 @@ from cvxscreen.models.samples import (
     CLASSIFICATION,
     Constraints,
     Shape,
+    chunked_terms,
     filled_rows,
     labels,
     losses_of_samples,
     side_constraints,
 )
-from cvxscreen.models.streamed import chunked_terms
 from cvxscreen.out_of_core.streams import opened
 
 Array = NDArray[np.float64]

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.extensions import or_cvxpy
-from cvxscreen._support.limits import TIME, UNLIMITED, Limits, Progress
-from cvxscreen._support.threads import with_threads
+from cvxscreen._support.limits import TIME, UNLIMITED, Limits, Progress, with_threads
 from cvxscreen._support.validation import (
     check_request,
     choice,
@@ -32,14 +31,13 @@ from cvxscreen._support.validation import (
 from cvxscreen.api import chosen_bounds
 from cvxscreen.bounds import Bound, default_bounds, moved
 from cvxscreen.certificates.certificate import Certificate, certify
-from cvxscreen.certificates.metric import certify_metric
+from cvxscreen.certificates.one_pass import certify_metric
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Codes
 from cvxscreen.core.problem import Problem
 from cvxscreen.core.streamed import Slopes
 from cvxscreen.designs.chunks import Listed
-from cvxscreen.designs.comparisons import Pairs
-from cvxscreen.designs.term_sets import Products
+from cvxscreen.designs.comparisons import Pairs, Products
 from cvxscreen.errors import InvalidInput, NotSaved
 from cvxscreen.multitask import MultiTask, MultiTaskSolution, solve_multitask
 from cvxscreen.paths.levels import FEWEST, Stretch, slopes_of, taken

@@ -30,7 +30,7 @@ from cvxscreen.core.duality import Point, free_load
 from cvxscreen.core.losses import Codes, LossTerms, Piece
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.designs.columns import few_entries, narrowed
+from cvxscreen.designs.rows import few_entries, narrowed
 from cvxscreen.errors import InvalidInput, UnsafeEvidence
 
 __all__ = [

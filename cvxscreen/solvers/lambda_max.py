@@ -8,8 +8,7 @@ from cvxscreen._support.validation import one_of
 from cvxscreen.core.closed_form import c_min
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
-from cvxscreen.designs.comparisons import Pairs
-from cvxscreen.designs.term_sets import Products
+from cvxscreen.designs.comparisons import Pairs, Products
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.lp_svm import LpSvm
 from cvxscreen.solvers.metric.solver import task_of, v_at_full_weight

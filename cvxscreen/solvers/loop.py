@@ -32,9 +32,8 @@ from cvxscreen._support.validation import MODES, check_request
 from cvxscreen.bounds import Bound, default_bounds
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
-from cvxscreen.designs.columns import entries
 from cvxscreen.designs.gram import Gram
-from cvxscreen.designs.rows import Rows
+from cvxscreen.designs.rows import Rows, entries
 from cvxscreen.solvers.interface import (
     Start,
     SubproblemResult,

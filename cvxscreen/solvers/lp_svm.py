@@ -59,8 +59,7 @@ from cvxscreen._support.validation import MODES, array, choice, one_of, positive
 from cvxscreen.certificates.certificate import Certificate, refused, verdict
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Layout, Problem, Quadratic
-from cvxscreen.designs.columns import by_columns
-from cvxscreen.designs.rows import Rows
+from cvxscreen.designs.rows import Rows, by_columns
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.interface import SubproblemResult
 from cvxscreen.solvers.interior_point import InteriorPoint

@@ -45,8 +45,7 @@ from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.losses import Losses, LossTerms
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
-from cvxscreen.designs.columns import by_columns, column_major
-from cvxscreen.designs.rows import Rows
+from cvxscreen.designs.rows import Rows, by_columns, column_major
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.column_systems import (
     CurvedRows,

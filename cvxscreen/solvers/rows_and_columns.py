@@ -23,8 +23,7 @@ from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.losses import Codes, Piece, kinked
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
-from cvxscreen.designs.columns import column_counts, cut_often, entries
-from cvxscreen.designs.rows import Rows
+from cvxscreen.designs.rows import Rows, column_counts, cut_often, entries
 from cvxscreen.screening.reduction import Prediction, Selection, judge
 from cvxscreen.solvers.apg import Momentum
 from cvxscreen.solvers.column_systems import share_factors

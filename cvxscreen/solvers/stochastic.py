@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from cvxscreen._support.compiled import SUMS, compiled
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.problem import Problem
-from cvxscreen.designs.columns import by_rows
+from cvxscreen.designs.rows import by_rows
 from cvxscreen.solvers.column_systems import compressed
 from cvxscreen.solvers.interface import SolverTraits, Start, SubproblemResult, SubproblemSolver
 from cvxscreen.solvers.prox_newton import Terms, require

@@ -2,7 +2,7 @@
 
 *Passes.* A look says what a round needs: the objective, the dual residual, which terms are hard to
 decide, and with them the reduced problem of the next round; nothing of it is proven, that is the
-business of `cvxscreen.certificates.streamed`. A pass along a segment gives the objective at many
+business of `cvxscreen.certificates.one_pass`. A pass along a segment gives the objective at many
 steps at once. A last pass counts how many terms the answer proves decided, by the gap ball.
 
 *Rounds.* A pilot on samples says where to look first and how wide. A look collapses every term
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from cvxscreen._support.rounding import gamma, up
 from cvxscreen.bounds import Bound
 from cvxscreen.certificates.certificate import Certificate, relative_gap
-from cvxscreen.certificates.streamed import certify_chunks
+from cvxscreen.certificates.one_pass import certify_chunks
 from cvxscreen.core import streamed as chunk_survey
 from cvxscreen.core.duality import Point, dual_feasible
 from cvxscreen.core.losses import FIELDS, Losses, LossTerms, Piece

@@ -25,8 +25,8 @@ import numpy as np  # noqa: E402
 import scipy.sparse as sp  # noqa: E402
 
 import cvxscreen  # noqa: E402
+from cvxscreen._support.limits import cores, each  # noqa: E402
 from cvxscreen._support.tables import table  # noqa: E402
-from cvxscreen._support.threads import cores, each  # noqa: E402
 from cvxscreen.designs.rows import Rows  # noqa: E402
 from cvxscreen.estimators import ScreenedSVC, ScreenedSVCCV  # noqa: E402
 

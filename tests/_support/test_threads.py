@@ -14,8 +14,8 @@ from joblib import Parallel, delayed
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import cvxscreen
-from cvxscreen._support import threads
-from cvxscreen._support.threads import cores, each
+from cvxscreen._support import limits as threads
+from cvxscreen._support.limits import cores, each
 from cvxscreen.certificates import many
 from cvxscreen.designs import rows
 from cvxscreen.errors import InvalidInput

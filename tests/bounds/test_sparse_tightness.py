@@ -13,8 +13,7 @@ from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.designs.columns import by_columns
-from cvxscreen.designs.rows import Rows
+from cvxscreen.designs.rows import Rows, by_columns
 
 
 def line(q: float, rng: np.random.Generator) -> tuple[Problem, float]:

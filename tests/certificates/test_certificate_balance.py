@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cvxscreen as cs
-from cvxscreen.certificates.streamed import certify_chunks
+from cvxscreen.certificates.one_pass import certify_chunks
 from cvxscreen.core.streamed import ChunkTerms, Unit
 from cvxscreen.designs.chunks import Chunks
 from cvxscreen.designs.rows import Rows

@@ -279,7 +279,7 @@ def test_it_shares_nothing_with_what_it_judges() -> None:
         node.module for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cvxscreen")
     }
-    names = ("_support.compiled", "_support.threads", "_support.validation",
+    names = ("_support.compiled", "_support.limits", "_support.validation",
              "certificates.certificate", "core.losses", "core.problem", "designs.gram",
              "designs.rows", "errors")
     assert own == {f"cvxscreen.{name}" for name in names}

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 import cvxscreen as cs
-from cvxscreen.certificates.streamed import certify_chunks
+from cvxscreen.certificates.one_pass import certify_chunks
 from cvxscreen.core.streamed import ChunkTerms, Slopes, Unit
 from cvxscreen.designs.chunks import ABSENT, Chunks, Listed
 from cvxscreen.designs.rows import Rows

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from cvxscreen._support.rounding import UNIT
-from cvxscreen.core import balance as module
+from cvxscreen.core import duality as module
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Losses

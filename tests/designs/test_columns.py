@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 import cvxscreen as cs
 from cvxscreen.core.losses import Losses
-from cvxscreen.designs import columns
+from cvxscreen.designs import rows as columns
 from cvxscreen.designs.rows import Rows
 
 

@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 from mpmath import mp
 
-from cvxscreen.designs.comparisons import Pairs
-from cvxscreen.designs.term_sets import PairTable, Products, centred, indexed_pass, product_pass
+from cvxscreen.designs.comparisons import (
+    Pairs,
+    PairTable,
+    Products,
+    centred,
+    indexed_pass,
+    product_pass,
+)
 from cvxscreen.models.metric import Comparisons, pairs, quadruplets, triplets
 
 SETS = ("products", "listed", "pairs", "quadruplets", "mixture")

@@ -18,8 +18,7 @@ from cvxscreen.bounds.regions.margins import Functionals, outward
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.chunks import Chunks
-from cvxscreen.designs.columns import column_squares, row_squares
-from cvxscreen.designs.rows import Rows
+from cvxscreen.designs.rows import Rows, column_squares, row_squares
 from cvxscreen.out_of_core.streams import Blocks, Local
 
 KINDS = ["dense64", "dense32", "csr64", "csr32"]

@@ -17,7 +17,7 @@ from cvxscreen.bounds.regions.cone_ball import ConeBall
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem
-from cvxscreen.designs.term_sets import Indexed
+from cvxscreen.designs.comparisons import Indexed
 from cvxscreen.screening.reduction import judge
 from cvxscreen.solvers.metric.solver import Run, closed_form, task_of
 from cvxscreen.solvers.metric.task import _decided, shrink

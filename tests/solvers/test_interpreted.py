@@ -20,7 +20,7 @@ from strategies import LOSSES, Case, build, reference
 import cvxscreen
 from cvxscreen.bounds.regions import cone_ball
 from cvxscreen.certificates.many import certify_many
-from cvxscreen.certificates.metric import certify_metric
+from cvxscreen.certificates.one_pass import certify_metric
 from cvxscreen.core.duality import dual_feasible, reference_point
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.out_of_core import streams

@@ -9,7 +9,7 @@ from scipy.optimize import linprog
 
 import cvxscreen as cs
 from cvxscreen._support.limits import Limits
-from cvxscreen.designs.columns import by_columns
+from cvxscreen.designs.rows import by_columns
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.paths.path import LpRun
 from cvxscreen.solvers import lp_svm

@@ -12,7 +12,7 @@ from sparse_cases import make
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import ZeroQuadratic
-from cvxscreen.designs.columns import by_columns
+from cvxscreen.designs.rows import by_columns
 from cvxscreen.solvers.column_systems import compressed
 from cvxscreen.solvers.prox_newton import (
     LENGTHS,

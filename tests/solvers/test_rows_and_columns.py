@@ -17,8 +17,15 @@ from cvxscreen.bounds.regions import Region
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem
-from cvxscreen.designs.columns import OFTEN, by_columns, by_rows, column_counts, entries, narrowed
-from cvxscreen.designs.rows import Rows
+from cvxscreen.designs.rows import (
+    OFTEN,
+    Rows,
+    by_columns,
+    by_rows,
+    column_counts,
+    entries,
+    narrowed,
+)
 from cvxscreen.screening.reduction import Selection, judge, with_features
 from cvxscreen.solvers import rows_and_columns
 from cvxscreen.solvers.apg import Apg, Momentum

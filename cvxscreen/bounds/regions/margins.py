@@ -46,8 +46,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT, gamma, square, up
-from cvxscreen.core.balance import imbalance_cost
-from cvxscreen.core.duality import margin_error
+from cvxscreen.core.duality import imbalance_cost, margin_error
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem, Quadratic
 

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.certificates.certificate import Certificate, certify
-from cvxscreen.certificates.metric import certify_metric
+from cvxscreen.certificates.one_pass import certify_metric
 from cvxscreen.core.problem import Problem
-from cvxscreen.designs.term_sets import Products
+from cvxscreen.designs.comparisons import Products
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.lambda_max import lambda_max
 from cvxscreen.solvers.metric.solver import LISTED, Run, closed_form, solve_kinked, task_of

@@ -35,13 +35,12 @@ from cvxscreen._support.rounding import up
 from cvxscreen._support.validation import check_request, one_of
 from cvxscreen.bounds import Bound, midpoint_ball
 from cvxscreen.certificates.certificate import Certificate, certify
-from cvxscreen.certificates.metric import certify_metric
+from cvxscreen.certificates.one_pass import certify_metric
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.penalty import PSD, NonNegative
 from cvxscreen.core.problem import Problem
-from cvxscreen.designs.comparisons import Pairs
-from cvxscreen.designs.term_sets import Indexed, Products
+from cvxscreen.designs.comparisons import Indexed, Pairs, Products
 from cvxscreen.errors import InvalidInput
 from cvxscreen.screening.reduction import Screening
 from cvxscreen.solvers.interface import (

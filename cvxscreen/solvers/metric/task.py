@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT, gamma, up
-from cvxscreen.designs.term_sets import (
+from cvxscreen.designs.comparisons import (
     Indexed,
     PairTable,
     Products,

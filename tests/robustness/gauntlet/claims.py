@@ -13,7 +13,7 @@ from tasks import shared_tasks
 
 import cvxscreen as cs
 from cvxscreen.certificates.many import certify_many
-from cvxscreen.certificates.metric import certify_metric
+from cvxscreen.certificates.one_pass import certify_metric
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.problem import Problem
 from cvxscreen.multitask.gap import certify_multitask

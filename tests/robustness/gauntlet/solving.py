@@ -11,7 +11,7 @@ from gauntlet.door import FULL, Door, given, kernel, lp, metric, nothing, plain,
 
 import cvxscreen as cs
 from cvxscreen.certificates.many import certify_many
-from cvxscreen.certificates.metric import certify_metric
+from cvxscreen.certificates.one_pass import certify_metric
 from cvxscreen.models.kernel import decision_function
 from cvxscreen.multitask.gap import certify_multitask
 from cvxscreen.solvers.lp_svm import certify_lp

@@ -19,7 +19,7 @@ from vector_cells import reference
 
 import cvxscreen
 from cvxscreen.certificates.certificate import Certificate
-from cvxscreen.certificates.streamed import certify_chunks
+from cvxscreen.certificates.one_pass import certify_chunks
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.bootstrap import Replicates
 from cvxscreen.data_changes.reweight import weighted

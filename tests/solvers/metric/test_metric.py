@@ -11,10 +11,10 @@ from sklearn.datasets import load_iris
 
 import cvxscreen
 from cvxscreen.certificates.certificate import certify
-from cvxscreen.certificates.metric import certify_metric
+from cvxscreen.certificates.one_pass import certify_metric
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.reweight import taken, weighted
-from cvxscreen.designs.term_sets import Indexed
+from cvxscreen.designs.comparisons import Indexed
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.solvers.lambda_max import lambda_max
 from cvxscreen.solvers.metric import solver as metric

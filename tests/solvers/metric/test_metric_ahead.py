@@ -9,8 +9,8 @@ import pytest
 from metric_exact import optimum, small
 
 import cvxscreen
-from cvxscreen.certificates.metric import certify_metric
-from cvxscreen.designs.term_sets import Indexed
+from cvxscreen.certificates.one_pass import certify_metric
+from cvxscreen.designs.comparisons import Indexed
 from cvxscreen.solvers.metric import sequence as metric_ahead
 from cvxscreen.solvers.metric.sequence import IntervalReduction, iterate_path
 from cvxscreen.solvers.metric.solver import Run, closed_form, task_of

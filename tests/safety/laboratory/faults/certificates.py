@@ -10,7 +10,7 @@ terms = of("certificates/certificate.py", "certificates/test_certificate.py")
 batch = of("certificates/many.py", "certificates/test_many.py")
 packed = of("certificates/many.py", "certificates/test_many.py",
             "solvers/compiled_path/test_small_path.py")
-metric = of("certificates/metric.py", "solvers/metric/test_metric.py")
+metric = of("certificates/one_pass.py", "solvers/metric/test_metric.py")
 near = of("certificates/certificate.py", "core/test_penalty.py", "solvers/metric/test_metric.py",
           "models/test_sparse_models.py")
 lp = of("solvers/lp_svm.py", "solvers/test_lp_svm.py")

@@ -10,9 +10,9 @@ ball = of("solvers/compiled_path/loops.py", LOOPS + "the_ball_holds_the_optimum_
 choose = of("solvers/compiled_path/loops.py", LOOPS + "choose_rounds_outward")
 charged = of("solvers/compiled_path/loops.py", LOOPS + "charged_terms_are_above_the_exact_ones")
 path = of("solvers/compiled_path/loops.py", "solvers/compiled_path/test_small_loops.py")
-pairs = of("designs/term_sets.py", "designs/test_pairs.py")
+pairs = of("designs/comparisons.py", "designs/test_pairs.py")
 cones = of("bounds/regions/cone_ball.py", "safety/test_metric_safety.py")
-products = of("designs/term_sets.py", "safety/test_metric_safety.py", "designs/test_pairs.py")
+products = of("designs/comparisons.py", "safety/test_metric_safety.py", "designs/test_pairs.py")
 shrink = of("solvers/metric/task.py", "safety/test_metric_safety.py")
 metrics = of("solvers/metric/solver.py", "solvers/metric/test_metric.py::test_an_active_set_holds_"
              "every_term_with_a_loss_and_judges_by_all")

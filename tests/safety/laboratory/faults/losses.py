@@ -9,7 +9,7 @@ losses = of("core/losses.py", "core/test_losses.py", "core/test_pieces.py")
 rules = of("screening/reduction.py", "bounds/test_features_and_samples.py",
            "screening/test_screening.py", "core/test_pieces.py")
 rounding = of("_support/rounding.py", "designs/test_rounding.py")
-balance = of("core/balance.py", "core/test_duality.py", "core/test_balance.py")
+balance = of("core/duality.py", "core/test_duality.py", "core/test_balance.py")
 
 HELD = "models/test_linear_constraints.py::test_the_optimum_is_that_of_cvxpy_and_certified"
 held = of("models/samples.py", HELD)

@@ -15,7 +15,7 @@ metric = of("paths/path.py", "paths/test_metric_path.py")
 chunks = of("paths/path.py", "paths/test_path.py::test_a_checkpoint_of_data_in_chunks")
 few = of("solvers/solve.py", "solvers/test_solve.py::test_data_that_leave_nothing_to_do")
 lp = of("paths/path.py", "solvers/test_lp_svm.py")
-balance = of("core/balance.py", "core/test_balance.py", "core/test_duality.py")
+balance = of("core/duality.py", "core/test_balance.py", "core/test_duality.py")
 batch = of("certificates/many.py", "certificates/test_many.py")
 
 FAULTS = (

@@ -7,7 +7,7 @@ from faults.table import DROPPED, SHRUNK, SIGN, SWAPPED, of
 synergy = of("bounds/features_and_samples.py", "bounds/test_features_and_samples.py")
 budget = of("bounds/features_and_samples.py", "bounds/test_features_and_samples.py")
 columns = of(
-    "designs/columns.py",
+    "designs/rows.py",
     "designs/test_columns.py::test_squares_of_columns_are_those_of_the_rows_with_their_factors",
 )
 problem = of("core/problem.py",

@@ -12,7 +12,7 @@ methods = of("designs/chunks.py", f"{CERTIFICATE}::test_the_same_methods_as_rows
 factors = of("designs/chunks.py", f"{CERTIFICATE}::test_rounding_stays_within_the_factors")
 survey = of("core/streamed.py",
             "solvers/test_streamed.py::test_nan_in_a_late_chunk_is_named")
-certificate = of("certificates/streamed.py", REFUSES, AGREES,
+certificate = of("certificates/one_pass.py", REFUSES, AGREES,
                  f"{CERTIFICATE}::test_an_unbalanced_dual_point_proves_nothing",
                  f"{CERTIFICATE}::test_rounding_of_margins_near_a_kink_is_charged",
                  f"{CERTIFICATE}::test_rounding_of_the_pull_is_charged",
