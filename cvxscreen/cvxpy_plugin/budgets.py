@@ -61,7 +61,7 @@ from cvxscreen.cvxpy_plugin.recognise.matrices import Block, Stack, rows_of
 from cvxscreen.cvxpy_plugin.recognise.recognise import check, recognise_standard
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Cone, Standard
-from cvxscreen.cvxpy_plugin.request import DEFAULT, Report
+from cvxscreen.cvxpy_plugin.request import DEFAULT, Report, chosen_solver
 from cvxscreen.cvxpy_plugin.size import CANNOT_PAY
 from cvxscreen.cvxpy_plugin.solution_cache import last_answer, store_answer
 from cvxscreen.errors import CvxscreenError, InvalidInput, NotScreenable
@@ -578,7 +578,10 @@ class ScreenedBudgets(
         written = WriteBudgets(reduced[1:])
         self.cvxpy_solver.further = written
         given = self.cvxpy_solver.options
-        tight = ACCURATE if self.cvxpy_solver.name == DEFAULT else {}
+        # With options, nobody's name leaves the choice to CVXPY: it may not be Clarabel.
+        self.cvxpy_solver.solver = chosen_solver(self.cvxpy_solver.solver, given)
+        named = self.cvxpy_solver.solver is not None and self.cvxpy_solver.name == DEFAULT
+        tight = ACCURATE if named else {}
         for size, options in ((self.unit(), {**tight, **given}), (1.0, given)):
             self.cvxpy_solver.options = options
             self.result = call_checked(self.cvxpy_solver, _divided(reduced[0], size))

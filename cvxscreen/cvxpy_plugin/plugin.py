@@ -295,7 +295,7 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
         side = () if problem.side is None else problem.side.dims
         # Clarabel seldom comes that far in a cone of matrices.
         matrices = problem.penalty is not None or any(kind == "psd" for kind, _ in side)
-        if request.leaves_choice and cvxpy_solver.name == DEFAULT and not matrices:
+        if request.leaves_choice and not matrices:
             cvxpy_solver.solver = DEFAULT  # with options, nobody's name would leave it to CVXPY
             cvxpy_solver.options = {**ACCURATE, **cvxpy_solver.options}
         start = metric_start(problem) if start is None else start

@@ -22,9 +22,10 @@ from cvxpy.reductions.solvers.solving_chain import DPP_ERROR_MSG
 from cvxpy.utilities.warn import warn
 
 from cvxscreen._support.extensions import supplied
+from cvxscreen._support.limits import Limits
 from cvxscreen._support.tables import Record, fields
-from cvxscreen._support.validation import MODES, check_request, one_of, plain_name
-from cvxscreen.cvxpy_plugin.size import OF_A_KIND, measured, not_yet
+from cvxscreen._support.validation import MODES, check_request, flag, one_of, plain_name
+from cvxscreen.cvxpy_plugin.size import IMPORTS, OF_A_KIND, ONCE, measured
 from cvxscreen.errors import InvalidInput, NotScreenedWarning
 
 TIGHT: dict[str, dict[str, Any]] = {
@@ -148,6 +149,23 @@ POSITIONAL = (
 """Names of CVXPY's positional arguments of ``prob.solve`` after the solver."""
 
 
+def positional(further: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:
+    """CVXPY's positional arguments after the solver, by name.
+
+    Raises
+    ------
+    TypeError
+        As Python says it of CVXPY's own function.
+    """
+    if len(further) > len(POSITIONAL):
+        most, given = len(POSITIONAL) + 2, len(further) + 2
+        raise TypeError(f"solve() takes at most {most} positional arguments but {given} were given")
+    found = dict(zip(POSITIONAL, further, strict=False))
+    for name in found.keys() & options.keys():
+        raise TypeError(f"solve() got multiple values for argument {name!r}")
+    return found
+
+
 def solve(
     problem: Any,
     solver: Any = None,
@@ -195,11 +213,14 @@ def solve(
     cvxpy.error.DPPError
         With ``enforce_dpp=True``, as from ``prob.solve()``.
     UnknownName, InvalidInput
-        For a mode or a tolerance that does not exist.
+        For a mode or a tolerance that does not exist, an `always` that is no truth value, and
+        options that the built-in solver does not take.
+    TypeError
+        For more positional arguments than CVXPY has, or one that is named as well.
     """
-    given = dict(zip(POSITIONAL, further, strict=False))
+    given = positional(further, options)
     verbose = bool(given.pop("verbose", verbose))
-    request = Request(solver, mode, tol, verbose, {**given, **options}, always)
+    request = Request(solver, mode, tol, verbose, {**given, **options}, flag("always", always))
     request.check()
     useless = request.why_plain(problem)
     if not useless and solved_by_first_steps(problem, request):
@@ -208,6 +229,8 @@ def solve(
         value = supplied("cvxpy.screened")(problem, request)
         add_estimate(problem, request)
         return value
+    if useless.endswith(ONCE):
+        IMPORTS.charge(measured(problem), request.named)
     try:
         value = plain(problem, request, useless)
     except cp.error.SolverError as failure:
@@ -340,15 +363,32 @@ class Request:
         cvxpy.error.SolverError
             For the name of a solver that is not installed, or what is no solver at all.
         UnknownName, InvalidInput
-            For `mode` and `tol`.
+            For `mode` and `tol`, and what the built-in solver does not take.
         """
         check_request(self.mode, self.tol)
+        if self.builtin:
+            self.check_builtin()
         named = isinstance(self.solver, str) and not self.builtin
         strange = not (self.solver is None or named or self.builtin or hasattr(self.solver, "name"))
         if any(self.options.get(name) for name in ELSEWHERE):
             return  # CVXPY has more to say about that solve, and says it first
         if strange or (named and self.solver.upper() not in installed()):
             cp.Problem(cp.Minimize(cp.Variable())).solve(solver=self.solver)
+
+    def check_builtin(self) -> None:
+        """Refuse options that the built-in solver does not take, and limits that are none.
+
+        Raises
+        ------
+        InvalidInput
+        """
+        unknown = self.options.keys() - GENERAL - {*LIMITS, *ELSEWHERE}
+        if unknown:
+            raise InvalidInput(
+                f"`{min(unknown)}` is no option of the built-in solver, which takes "
+                f"{' and '.join(LIMITS)}; name another solver (`solver='{DEFAULT}'`) for its own."
+            )
+        Limits(*map(self.options.get, LIMITS))
 
     def check_options(self, problem: Any) -> None:
         """Say what CVXPY and the solver that was named say of the options to a plain solve.
@@ -375,7 +415,7 @@ class Request:
         if self.insists:
             return ""
         size = measured(problem)
-        return size.why_not(self.named) or not_yet(size, self.named)
+        return size.why_not(self.named) or IMPORTS.why_wait(size, self.named)
 
     @property
     def named(self) -> str:

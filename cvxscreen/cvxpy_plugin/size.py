@@ -35,6 +35,11 @@ OF_A_KIND = "is of a kind that cannot be screened"
 CANNOT_PAY = "leaving some out cannot pay"
 """How the recogniser's refusals end that are, like those of this module, a matter of size."""
 
+ONCE = (
+    "what screening would import, once a process, takes longer (`always=True` screens all the same)"
+)
+"""How a refusal ends that only holds until this process has imported what screening takes."""
+
 
 # -- from which size on it pays --------------------------------------------------------------------
 
@@ -133,7 +138,7 @@ class Needs:
     shrunk: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Size:
     """What the tree says of a problem, and how much it would have to be.
 
@@ -248,32 +253,41 @@ class Size:
         )
 
 
-def not_yet(size: Size, solver: str = "") -> str:
-    """Why a problem is solved plainly although screening may save time; an empty text if it is not.
+class Imports:
+    """What every screened solve imports, once a process: rented before it is bought.
 
-    What screening imports is rented before it is bought: the first small problems of a process are
-    left to CVXPY until their plain solves are estimated to take as long.
+    The first small problems of a process are left to CVXPY until their plain solves are estimated
+    to take as long.
 
-    Parameters
+    Attributes
     ----------
-    size : Size
-        For which there is no `Size.why_not`.
-    solver : str
-        The one that was named.
+    spent : float
+        Estimated seconds of the problems that were left to CVXPY so.
     """
-    if _imported() or size._by_entries(solver):
-        return ""
-    _LEFT.append(size.seconds(solver))
-    if sum(_LEFT) >= FIRST:
-        return ""
-    return (
-        f"it is small ({size.terms:.0f} terms), and what screening would import, once a process, "
-        "takes longer (`always=True` screens all the same)"
-    )
+
+    def __init__(self) -> None:
+        self.spent = 0.0
+
+    def why_wait(self, size: Size, solver: str = "") -> str:
+        """Why a problem that may be worth it is solved plainly; an empty text if it is not.
+
+        Parameters
+        ----------
+        size : Size
+            For which there is no `Size.why_not`.
+        solver : str
+            The one that was named.
+        """
+        if _imported() or size._by_entries(solver) or self.spent + size.seconds(solver) >= FIRST:
+            return ""
+        return f"it is small ({size.terms:.0f} terms), and {ONCE}"
+
+    def charge(self, size: Size, solver: str = "") -> None:
+        """Count that a problem is solved plainly for that reason."""
+        self.spent += size.seconds(solver)
 
 
-_LEFT: list[float] = []
-"""Estimated seconds of problems that were left to CVXPY so."""
+IMPORTS = Imports()
 
 
 def _imported() -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from time import perf_counter
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -76,8 +77,6 @@ class ScreenedProblem(ABC, Generic[S, R, A, L, P]):
         The record of each round.
     limits : Limits
         Of the whole call.
-    result : SubproblemResult
-        What the solver said last.
     on_round : callable or None
         Gets the record of every finished round.
     """
@@ -85,8 +84,12 @@ class ScreenedProblem(ABC, Generic[S, R, A, L, P]):
     finished: bool = False
     rounds: list[Round]
     limits: Limits = UNLIMITED
-    result = SubproblemResult("not run", np.zeros(0), np.zeros(0))
     on_round: Callable[[Round], None] | None = None
+
+    @cached_property
+    def result(self) -> SubproblemResult:
+        """What the solver said last; each problem has its own, whose `info` is written into."""
+        return SubproblemResult("not run", np.zeros(0), np.zeros(0))
 
     @property
     def over(self) -> bool:

@@ -12,6 +12,7 @@ import pytest
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
+from cvxscreen.cvxpy_plugin import budgets
 from cvxscreen.cvxpy_plugin.budgets import (
     BudgetedPair,
     BudgetedPoint,
@@ -168,6 +169,33 @@ def test_who_solves_the_reduced_problems() -> None:
         other = solved(PROBLEMS["cvar"](3_000, 5, 0), method="screen", **named)
         assert other.solver_stats.solver_name == "CLARABEL"
         assert other.value == pytest.approx(plain.value, rel=1e-6)
+
+
+def test_clarabels_options_go_to_clarabel_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where CVXPY's own choice is another one: OSQP for squares below a sum of hinges."""
+    monkeypatch.setattr(budgets, "within_budgets", lambda *_, **__: None)
+    asked: list[tuple[Any, set[str]]] = []
+    original = cp.Problem.solve
+
+    def solve(problem: Any, *args: Any, **options: Any) -> Any:
+        asked.append((options.get("solver"), set(options)))
+        return original(problem, *args, **options)
+
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((600, 4))
+    y = np.sign(X[:, 0] + rng.standard_normal(600))
+    w = cp.Variable(4)
+    mean = cp.sum(cp.pos(1 - cp.multiply(y, X @ w))) / 600
+    problem = cp.Problem(cp.Minimize(cp.sum_squares(w)), [mean <= 0.8])
+    monkeypatch.setattr(cp.Problem, "solve", solve)
+    for given in ({}, {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iter": 100_000}):
+        asked.clear()
+        problem.solve(method="screen", **given)
+        assert cvxscreen.Report.of(problem).recognised
+        inner = asked[1:]
+        assert inner
+        for solver, options in inner:
+            assert ("tol_gap_abs" in options) == (solver == "CLARABEL")
 
 
 def test_infeasible_and_unbounded_are_cvxpy_s_own() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from typing import Any
 
 import cvxpy as cp
@@ -13,6 +14,7 @@ from cvxpy_plugin.zoo import SPELLINGS, Data
 import cvxscreen
 from cvxscreen import cvxpy_plugin
 from cvxscreen.cvxpy_plugin import request
+from cvxscreen.errors import InvalidInput
 
 cvxpy_plugin.register()
 
@@ -69,6 +71,35 @@ def bilinear() -> Any:
     X, C = cp.Parameter((200, data.d), value=data.X), cp.Parameter(nonneg=True, value=1.0)
     margin = C * cp.multiply(data.y, X @ data.w)
     return cp.Problem(cp.Minimize(data.ridge + cp.sum(cp.pos(1 - margin))))
+
+
+@pytest.mark.parametrize("always", ["yes", None, 2, np.ones(2)])
+def test_always_is_a_truth_value(always: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"`always` is .*True or False is needed"):
+        svm().solve(method="screen", always=always)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"time_limit": -1.0}, "`time_limit` is -1.0; a positive number of seconds"),
+        ({"time_limit": "long"}, "`time_limit` is 'long'; a positive number of seconds"),
+        ({"max_iter": 1.5}, "`max_iter` is 1.5; a whole number"),
+        ({"alway": True}, "`alway` is no option of the built-in solver, which takes time_limit"),
+    ],
+)
+def test_options_that_the_built_in_solver_does_not_take(
+    options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(said)):
+        svm().solve(method="screen", solver="builtin", **options)
+
+
+def test_positional_arguments_are_as_many_as_cvxpys_and_given_once() -> None:
+    with pytest.raises(TypeError, match="takes at most 12 positional arguments but 13"):
+        svm().solve("CLARABEL", *[False] * 11, method="screen")
+    with pytest.raises(TypeError, match="multiple values for argument 'warm_start'"):
+        svm().solve("CLARABEL", True, method="screen", warm_start=False)
 
 
 def test_dpp_is_enforced_where_the_problem_is_recognised() -> None:

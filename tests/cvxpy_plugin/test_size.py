@@ -345,10 +345,10 @@ def test_the_first_small_problems_of_a_process_wait_for_no_import(
 ) -> None:
     """Until they have taken about as long; larger ones, and long loops, do not wait at all."""
     for large in (fit(2000, 10), loop(300), fit(400, 1000, cp.pos)):
-        monkeypatch.setattr(size, "_LEFT", [])
+        monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
         monkeypatch.setattr(size, "_imported", lambda: False)
         assert not request.Request().why_plain(large)
-    monkeypatch.setattr(size, "_LEFT", [])
+    monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
     problem, screened = fit(300, 10), []
     for _ in range(6):
         problem.solve(method="screen")
@@ -358,11 +358,11 @@ def test_the_first_small_problems_of_a_process_wait_for_no_import(
     waiting = int(np.ceil(size.FIRST / measure(problem).seconds())) - 1
     assert screened == [False] * waiting + [True] * (6 - waiting)
     assert 0 < waiting < 6
-    monkeypatch.setattr(size, "_LEFT", [])
+    monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
     assert not request.Request(always=True).why_plain(problem)
     monkeypatch.setattr(size, "_imported", lambda: True)
     assert not request.Request().why_plain(problem)
-    assert size._LEFT == []
+    assert size.IMPORTS.spent == 0.0
 
 
 @pytest.mark.usefixtures("unread")
