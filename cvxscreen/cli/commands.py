@@ -26,7 +26,7 @@ from math import inf
 from pathlib import Path
 from time import process_time
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -39,10 +39,12 @@ from cvxscreen._support.limits import TIME, Progress
 from cvxscreen._support.tables import table
 from cvxscreen._support.validation import file_path
 from cvxscreen.api import solve
+from cvxscreen.core.kernel_parts import KernelParts
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.bootstrap import Replicates, counts
 from cvxscreen.data_changes.row_refits import PATHS, RowRefits
 from cvxscreen.datasets import heavy_tailed_regression, sparse_text_like, two_gaussians
+from cvxscreen.designs.gram import Gram
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import CvxscreenError, InvalidInput, MissingDependency
 from cvxscreen.models.files import Table, kind_of, open_data, read_table, two_classes
@@ -56,6 +58,7 @@ from cvxscreen.paths.path import Path as SolutionPath
 from cvxscreen.paths.path import load_path, path
 from cvxscreen.solvers import dual_active_set, dual_coordinate_descent
 from cvxscreen.solvers.compiled_path.segments import compile_now
+from cvxscreen.solvers.kernel_parts import solve_parts
 from cvxscreen.solvers.lambda_max import lambda_max
 from cvxscreen.solvers.registry import named_solver
 
@@ -864,10 +867,13 @@ def _sparse_rows() -> None:
 
 
 def _kernels() -> None:
-    """A kernel machine, with and without an intercept."""
+    """A kernel machine, with and without an intercept, and small ones over one matrix."""
     X, y = two_gaussians(200, 3)
     for intercept in (False, True):
-        solve(svm(X, y, kernel="rbf", intercept=intercept))
+        problem = svm(X, y, kernel="rbf", intercept=intercept)
+        solve(problem)
+        if cast(Gram, problem.design).kernel.fill():
+            solve_parts(KernelParts.of(problem, [np.arange(len(y))], [y]), 1e-5)
 
 
 def _l1_terms() -> None:

@@ -166,10 +166,10 @@ class Kernel:
         self._slot[:], self._owner[:] = -1, -1
         with blas_threads(n * n) if self.small else nullcontext():
             for start in range(0, n, CHUNK):  # a block and its mirror image
-                rows = np.arange(start, min(start + CHUNK, n))
-                block = self._evaluate(rows, np.arange(start, n))
-                self._store[rows, start:] = block
-                self._store[start:, rows] = block.T
+                stop = min(start + CHUNK, n)
+                block = self._evaluate(np.arange(start, stop), np.arange(start, n))
+                self._store[start:stop, start:] = block
+                self._store[start:, start:stop] = block.T
         self._slot[:], self._owner[:] = np.arange(n), np.arange(n)
         return True
 

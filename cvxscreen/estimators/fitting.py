@@ -131,10 +131,15 @@ class ScreenedModel(BaseEstimator):
             coefficients = np.zeros((len(points), X.shape[0]))
             for filled, index, values in zip(coefficients, rows, own, strict=True):
                 filled[index] = values
-        self.intercept_ = np.zeros(len(points))
+        intercepts = np.zeros(len(points))
         if self.fit_intercept:
             pairs = zip(problems, points, strict=True)
-            self.intercept_ = np.array([x[-1] - p.design.offset(x) for p, x in pairs])
+            intercepts = np.array([x[-1] - p.design.offset(x) for p, x in pairs])
+        self._keep_models(X, coefficients, intercepts)
+
+    def _keep_models(self, X: Any, coefficients: Array, intercepts: Array) -> None:
+        """Keep coefficients of features or rows of `X`, a row for each problem, and intercepts."""
+        self.intercept_ = intercepts
         if self._linear:
             self.coef_ = coefficients
             return

@@ -79,10 +79,11 @@ class BoxQp:
         descend = descend_pairs if self.balanced else descend_singles
         own, room = self.K.diagonal() + self.q, np.empty((3, len(self.c)))
         terms = BoxTerms(self.lo, self.hi, self.e, self.q, own, *room)
+        rows = MatrixRows.of(self.K)
         m, steps, before, idle, followed = len(self.c), 0, float("inf"), 0, False
         turn = 1000 + 10 * m if turn is None else turn
         for _ in range(CYCLES):
-            done, violation = descend(self.K, self.F, self.c, terms, eps, turn)
+            done, violation = descend(rows, self.F, self.c, terms, eps, turn)
             steps += done
             idle = idle + 1 if violation > 0.5 * before else 0
             before = min(before, violation)
@@ -201,6 +202,40 @@ class BoxTerms(NamedTuple):
     score: Array
 
 
+class MatrixRows(NamedTuple):
+    """A symmetric matrix, the rows of which are copied from a larger one when they are wanted.
+
+    Attributes
+    ----------
+    K : array, shape (m, m)
+    there : mask, shape (m,)
+        Rows of K that have been copied.
+    larger : array, shape (N, N)
+    places : array of int, shape (m,)
+        Where the rows and columns of K are in it.
+    """
+
+    K: Array
+    there: NDArray[np.bool_]
+    larger: Array
+    places: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, K: Array) -> MatrixRows:
+        """The matrix `K`, which lies there whole."""
+        return cls(K, np.ones(len(K), dtype=np.bool_), K, np.zeros(0, dtype=np.intp))
+
+
+@compiled(allocates=False)
+def want_row(k: int, rows: MatrixRows) -> None:
+    """Have row k of the matrix there."""
+    if not rows.there[k]:
+        row, source, places = rows.K[k], rows.larger[rows.places[k]], rows.places
+        for j in range(len(row)):
+            row[j] = source[places[j]]
+        rows.there[k] = True
+
+
 @compiled(allocates=False)
 def place(k: int, value: float, c: Array, terms: BoxTerms) -> float:
     """Let ``c_k`` be `value`; returns by how much it has changed."""
@@ -278,7 +313,7 @@ def score_partners(F: Array, least: float, own: float, row: Array, terms: BoxTer
 
 @compiled(allocates=False)
 def descend_pairs(
-    K: Array, F: Array, c: Array, terms: BoxTerms, eps: float, limit: int
+    rows: MatrixRows, F: Array, c: Array, terms: BoxTerms, eps: float, limit: int
 ) -> tuple[int, float]:
     """Two coordinates at a time, their sum kept; partners by the largest predicted decrease.
 
@@ -290,7 +325,7 @@ def descend_pairs(
         return 0, 0.0
     for k in range(m):
         place(k, c[k], c, terms)
-    violation, a, b, row, other = 0.0, 0.0, 0.0, K[0], K[0]
+    violation, a, b, row, other = 0.0, 0.0, 0.0, rows.K[0], rows.K[0]
     for step in range(limit + 1):
         least, most = advance(F, a, row, b, other, terms)
         violation = most - least
@@ -299,7 +334,8 @@ def descend_pairs(
         i = first_of(least, terms.score)
         if i < 0:
             return step, violation
-        row = K[i]
+        want_row(i, rows)
+        row = rows.K[i]
         top = score_partners(F, least, terms.own[i], row, terms)
         j = first_of(top, terms.score)
         if j < 0 or not top > 0.0:
@@ -312,7 +348,8 @@ def descend_pairs(
         elif up - first > second - down:
             up = first + (second - down)
         a, b = place(i, up, c, terms), place(j, down, c, terms)
-        other = K[j]
+        want_row(j, rows)
+        other = rows.K[j]
     return limit, violation
 
 
@@ -335,7 +372,7 @@ def advance_single(F: Array, a: float, row: Array, terms: BoxTerms) -> tuple[flo
 
 @compiled(allocates=False)
 def descend_singles(
-    K: Array, F: Array, c: Array, terms: BoxTerms, eps: float, limit: int
+    rows: MatrixRows, F: Array, c: Array, terms: BoxTerms, eps: float, limit: int
 ) -> tuple[int, float]:
     """One coordinate at a time, the one with the largest predicted decrease; as `descend_pairs`."""
     m = len(c)
@@ -343,7 +380,7 @@ def descend_singles(
         return 0, 0.0
     for k in range(m):
         place(k, c[k], c, terms)
-    violation, a, row = 0.0, 0.0, K[0]
+    violation, a, row = 0.0, 0.0, rows.K[0]
     for step in range(limit + 1):
         violation, top = advance_single(F, a, row, terms)
         if not violation > eps or step == limit:
@@ -351,7 +388,8 @@ def descend_singles(
         i = first_of(top, terms.score)
         if i < 0 or not top > 0.0:
             return step, violation
-        row, up = K[i], F[i] + terms.rise[i]
+        want_row(i, rows)
+        row, up = rows.K[i], F[i] + terms.rise[i]
         slope = up if up < 0.0 else F[i] + terms.fall[i]
         a = place(i, towards(c[i], -slope / (terms.own[i] + 1e-300), i, terms), c, terms)
     return limit, violation

@@ -10,6 +10,7 @@ terms = of("certificates/certificate.py", "certificates/test_certificate.py")
 batch = of("certificates/many.py", "certificates/test_many.py")
 packed = of("certificates/many.py", "certificates/test_many.py",
             "solvers/compiled_path/test_small_path.py")
+parts = of("certificates/kernel_parts.py", "certificates/test_kernel_parts.py")
 metric = of("certificates/one_pass.py", "solvers/metric/test_metric.py")
 near = of("certificates/certificate.py", "core/test_penalty.py", "solvers/metric/test_metric.py",
           "models/test_sparse_models.py")
@@ -206,4 +207,28 @@ FAULTS = (
        "c = np.append(c, total)", "c = np.append(c, 0.0 * total)",
        "a reduced LP-SVM has another optimum",
        "solvers/test_lp_svm.py::test_a_verdict_reduces_to_a_problem_with_the_same_optimum"),
+    parts("kernel problems whose coefficients do not sum to 0", DROPPED,
+          "gap = gap + _balance(", "gap = gap + 0.0 * _balance(",
+          "an optimum without an intercept is one with an intercept",
+          "certificates/test_kernel_parts.py::"
+          "test_an_optimum_without_an_intercept_is_none_with_one"),
+    parts("the sum of a kernel problem is restored past the ends", DROPPED,
+          "np.where(room * (1.0 - 4.0 * UNIT) >= each, cost, np.inf)", "cost",
+          "a dual point that does not exist is certified",
+          "certificates/test_kernel_parts.py::"
+          "test_without_room_for_what_the_sum_lacks_there_is_no_dual_point"),
+    parts("coefficients of a kernel problem outside their box", DROPPED,
+          "(theta < lo) | (theta > hi) | ~np", "~np",
+          "an infeasible dual point is certified",
+          "certificates/test_kernel_parts.py::"
+          "test_refuses_a_coefficient_one_bit_outside_its_box"),
+    parts("margins of a kernel problem without the rounding of their sums", SLACK,
+          "depth = gamma(int(sizes.max()) + 8)", "depth = 0.0",
+          "what rounding hides is not charged",
+          "certificates/test_kernel_parts.py::"
+          "test_margins_are_within_their_error_of_the_exact_ones"),
+    parts("the rounding of a kernel problem's margins not in its gap", SLACK,
+          "gap_above(t, theta, error, values", "gap_above(t, theta, 0.0 * error, values",
+          "a gap below the true one is certified",
+          "certificates/test_kernel_parts.py::test_what_rounding_hides_is_charged"),
 )

@@ -1,0 +1,102 @@
+"""Small kernel problems over one matrix: each solved as `solve` does, whatever C is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cvxscreen
+from cvxscreen.certificates.kernel_parts import certify_parts
+from cvxscreen.core.kernel_parts import KernelParts
+from cvxscreen.estimators import ScreenedSVC, classifier
+from cvxscreen.solvers.box_qp import MatrixRows, want_row
+from cvxscreen.solvers.kernel_parts import solve_parts
+
+
+def against_the_rest(
+    n: int, C: float, loss: str, intercept: bool, gamma: float = 0.5
+) -> KernelParts:
+    rng = np.random.default_rng(n)
+    label = np.arange(n) % 3
+    X = rng.standard_normal((n, 3)) + 1.5 * np.eye(3)[label]
+    signs = [np.where(label == k, 1.0, -1.0) for k in range(3)]
+    whole = cvxscreen.svm(
+        X, signs[0], C=C, loss=loss, intercept=intercept, kernel="rbf",
+        kernel_params={"gamma": gamma},
+    )
+    assert whole.design.kernel.fill()
+    some = np.flatnonzero(label != 2)
+    return KernelParts.of(
+        whole, [*[np.arange(n)] * 3, some], [*signs, signs[0][some]]
+    )
+
+
+@pytest.mark.parametrize("C", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", ["hinge", "smoothed_hinge", "squared_hinge"])
+def test_answers_are_those_of_the_general_solver(loss: str, intercept: bool, C: float) -> None:
+    parts = against_the_rest(60, C, loss, intercept)
+    _, _, proofs = solve_parts(parts, 1e-6)
+    for k, proof in enumerate(proofs):
+        assert proof.ok
+        best = cvxscreen.solve(parts.problem(k), tol=1e-9)
+        assert best.certificate.dual <= proof.primal * (1.0 + 1e-12)
+        assert proof.primal <= best.value * (1.0 + 1e-6)
+
+
+def test_where_coordinate_descent_gets_stuck_newton_steps_go_on() -> None:
+    """A smooth kernel, nearly singular, and a large C; the rows that nobody has read included."""
+    parts = against_the_rest(240, 1e4, "hinge", True, gamma=1e-2)
+    _, _, proofs = solve_parts(parts, 1e-6)
+    assert all(proof.ok for proof in proofs)
+
+
+def test_rows_are_copied_once_and_are_those_of_the_matrix() -> None:
+    rng = np.random.default_rng(0)
+    larger = rng.standard_normal((7, 7))
+    larger, index = larger + larger.T, np.array([5, 0, 3])
+    rows = MatrixRows(np.full((3, 3), np.nan), np.zeros(3, dtype=np.bool_), larger, index)
+    want_row(1, rows)
+    assert rows.there.tolist() == [False, True, False]
+    assert np.array_equal(rows.K[1], larger[0, index])
+    assert np.isnan(rows.K[2]).all()
+    rows.K[1] = 4.0
+    want_row(1, rows)
+    assert (rows.K[1] == 4.0).all()
+
+
+@pytest.mark.parametrize("multi_class", ["ovr", "ovo"])
+def test_what_is_not_certified_goes_through_solve(
+    multi_class: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(2)
+    y = np.arange(75) % 3
+    X = rng.standard_normal((75, 3)) + 1.2 * np.eye(3)[y]
+    model = ScreenedSVC(kernel="rbf", multi_class=multi_class, tol=1e-8)
+    expected = model.fit(X, y).decision_function(X)
+
+    def spoiled(parts: KernelParts, tol: float):
+        c, b, _ = solve_parts(parts, tol)
+        c[parts.terms(1)] = 0.0
+        return c, b, certify_parts(parts, c, b, tol)
+
+    monkeypatch.setattr(classifier, "solve_parts", spoiled)
+    again = ScreenedSVC(kernel="rbf", multi_class=multi_class, tol=1e-8).fit(X, y)
+    assert all(proof.ok for proof in again.certificates_)
+    assert np.allclose(again.decision_function(X), expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("limit", ["ONE_MATRIX", "AT_ONCE", "OF_TWO_CLASSES"])
+@pytest.mark.parametrize("multi_class", ["ovr", "ovo"])
+def test_large_problems_find_the_same_models(
+    multi_class: str, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(4)
+    y = np.arange(90) % 3
+    X = rng.standard_normal((90, 4)) + np.eye(4)[y]
+    settings = {"kernel": "rbf", "multi_class": multi_class, "tol": 1e-8, "C": 10.0}
+    small = ScreenedSVC(**settings).fit(X, y)
+    monkeypatch.setattr(classifier, limit, 10)
+    large = ScreenedSVC(**settings).fit(X, y)
+    assert np.allclose(small.decision_function(X), large.decision_function(X), atol=1e-3)
+    assert (small.predict(X) == large.predict(X)).all()
