@@ -165,8 +165,8 @@ def certify_lp(problem: LpSvm, w: ArrayLike, alpha: ArrayLike, tol: float = 1e-6
     return verdict(gap, primal, tol)
 
 
-@dataclass(frozen=True, eq=False)
-class LpVerdict:
+@dataclass(frozen=True, eq=False, repr=False)
+class LpVerdict(Record):
     """What is proven: terms with ``t > 1`` (`zero`) or ``t < 1`` (`linear`), features `dropped`.
 
     It holds at every optimum, so the terms of each kind can be left out or put together.
@@ -178,6 +178,12 @@ class LpVerdict:
     dropped: Mask
     gap: float
     bound: str = "lp"
+
+    def __str__(self) -> str:
+        rows = [("bound", self.bound), ("gap", self.gap), ("zero", int(self.zero.sum())),
+                ("linear", int(self.linear.sum())), ("undecided", int(self.undecided.sum())),
+                ("features dropped", int(self.dropped.sum()))]
+        return fields(rows, title="Verdict")
 
     @property
     def undecided(self) -> Mask:

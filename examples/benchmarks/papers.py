@@ -3,12 +3,12 @@
     OMP_NUM_THREADS=1 python examples/benchmarks/papers.py DATA_FOLDER [PART ...] [--quick]
     python examples/benchmarks/papers.py --page
 
-Parts, with their CPU minutes: wang (8), ogawa (6), curves (1), yoshida (5), shibagaki (1), chen
-(7); each can be run by itself. What is measured goes to results/papers/tables.json with the
-revision it was measured on, part by part (a short run never replaces a whole one); ``--page``
-writes docs/papers_tables.md from it. CPU seconds of one thread: compare factors, not seconds;
-``cvxscreen warmup`` first, or ours run without compiled loops for a while. Data: ``NAME.npz``
-files; without a folder what needs none is run.
+Parts, with their CPU minutes: wang (8), rows (1), ogawa (6), work (1), curves (1), yoshida (5),
+shibagaki (1), chen (7); each can be run by itself. What is measured goes to
+results/papers/tables.json with the revision it was measured on, part by part (a short run never
+replaces a whole one); ``--page`` writes docs/papers_tables.md from it. CPU seconds of one thread:
+compare factors, not seconds; ``cvxscreen warmup`` first, or ours run without compiled loops for a
+while. Data: ``NAME.npz`` files; without a folder what needs none is run.
 """
 
 from __future__ import annotations
@@ -338,8 +338,9 @@ def main() -> None:
     args = parser.parse_args()
     parts: dict[str, Callable[[Path | None, bool], Iterator[Table]]] = {
         "wang": partial(dvi_tables.tables, left_out=tuple(args.without)),
-        "ogawa": ogawa_tables.tables, "curves": ogawa_tables.curves, "yoshida": yoshida,
-        "shibagaki": shibagaki, "chen": partial(chen, splits=args.splits),
+        "rows": dvi_tables.rows_tables, "ogawa": ogawa_tables.tables, "work": ogawa_tables.work,
+        "curves": ogawa_tables.curves, "yoshida": yoshida, "shibagaki": shibagaki,
+        "chen": partial(chen, splits=args.splits),
     }
     stored = json.loads(STORED.read_text()) if STORED.exists() else {}
     if args.page:

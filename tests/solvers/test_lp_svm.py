@@ -340,6 +340,7 @@ def test_a_verdict_reduces_to_a_problem_with_the_same_optimum(sparse: bool) -> N
         problem = make(seed, share, sparse=sparse)
         x, alpha = references(problem, np.random.default_rng(seed))[0]
         verdict = screen_lp(problem, x, alpha)
+        assert str(verdict).startswith("Verdict")
         reduced = verdict.reduce()
         assert reduced.n <= verdict.undecided.sum() + 1
         assert reduced.d == verdict.kept.sum()
