@@ -89,8 +89,15 @@ def screened_solve(problem: Any, request: Request) -> Any:
     -------
     float
         The optimal value, as from ``prob.solve()``.
+
+    Raises
+    ------
+    InvalidInput
+        For limits of the built-in solver that are none.
     """
     began = perf_counter()
+    if request.builtin:
+        Limits(*map(request.options.get, LIMITS))
     found = _recognised(problem, request)
     if isinstance(found, str):
         value = plain(problem, request, found, DEFAULT if found == NO_SIDE else None)

@@ -22,7 +22,6 @@ from cvxpy.reductions.solvers.solving_chain import DPP_ERROR_MSG
 from cvxpy.utilities.warn import warn
 
 from cvxscreen._support.extensions import supplied
-from cvxscreen._support.limits import Limits
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import MODES, check_request, flag, one_of, plain_name
 from cvxscreen.cvxpy_plugin.size import IMPORTS, OF_A_KIND, ONCE, measured
@@ -376,7 +375,7 @@ class Request:
             cp.Problem(cp.Minimize(cp.Variable())).solve(solver=self.solver)
 
     def check_builtin(self) -> None:
-        """Refuse options that the built-in solver does not take, and limits that are none.
+        """Refuse options that the built-in solver does not take.
 
         Raises
         ------
@@ -388,7 +387,6 @@ class Request:
                 f"`{min(unknown)}` is no option of the built-in solver, which takes "
                 f"{' and '.join(LIMITS)}; name another solver (`solver='{DEFAULT}'`) for its own."
             )
-        Limits(*map(self.options.get, LIMITS))
 
     def check_options(self, problem: Any) -> None:
         """Say what CVXPY and the solver that was named say of the options to a plain solve.

@@ -18,8 +18,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import cvxpy as cp
 from cvxpy.atoms.affine.affine_atom import AffAtom
@@ -119,8 +118,11 @@ coordinates (``norm1(w) <= 1``, the simplex: 15 to 30 times)."""
 # -- measured, and needed -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Needs:
+# Named tuples, which Python makes in a fifth of the time of dataclasses: this module is all that a
+# problem waits for that is left to CVXPY.
+
+
+class Needs(NamedTuple):
     """How much of a `Size` is enough for a problem of its kind; any one of these is.
 
     Attributes
@@ -138,8 +140,7 @@ class Needs:
     shrunk: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Size:
+class Size(NamedTuple):
     """What the tree says of a problem, and how much it would have to be.
 
     Attributes
@@ -528,7 +529,7 @@ class _Walk:
             huber="huber" in self.kinds,
             tied=self.tied,
         )
-        return replace(found, needs=self._needs(found, tall, broad))
+        return found._replace(needs=self._needs(found, tall, broad))
 
     @property
     def _curved(self) -> bool:
@@ -566,7 +567,8 @@ class _Walk:
         shrunk = SHRUNK
         if self._lasso:
             shrunk = SHRUNK_AGAIN if _loops_loaded() else SHRUNK_ALONE
-        return Needs(terms, seconds, WIDE if simple else WIDE_OTHERWISE, shrunk)
+        wide = WIDE if simple else WIDE_OTHERWISE
+        return Needs(terms=terms, seconds=seconds, wide=wide, shrunk=shrunk)
 
     def _tall(self, key: int) -> bool:
         """Whether a variable is a coordinate of a fit: in many rows for each of its entries."""
