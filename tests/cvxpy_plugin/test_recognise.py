@@ -14,6 +14,7 @@ from cvxpy_plugin.zoo import REFUSED, SPELLINGS, Data, Spelling
 from cvxscreen.core.losses import Losses
 from cvxscreen.cvxpy_plugin.cvxpy_solver import build
 from cvxscreen.cvxpy_plugin.inspection import loss_names
+from cvxscreen.cvxpy_plugin.recognise import standard
 from cvxscreen.cvxpy_plugin.recognise.draft import Terms
 from cvxscreen.cvxpy_plugin.recognise.epigraph import GroupTerms
 from cvxscreen.cvxpy_plugin.recognise.recognise import check, recognise, recognise_standard
@@ -182,3 +183,50 @@ def test_sparse_data_stay_sparse() -> None:
     w = cp.Variable(500)
     found = recognise(cp.Problem(cp.Minimize(cp.sum_squares(w) + cp.sum(cp.pos(1 - X @ w)))))
     assert found.problem.design.sparse
+
+
+def _free_problems() -> dict[str, Any]:
+    rng = np.random.default_rng(11)
+    X, t = rng.standard_normal((90, 4)), rng.standard_normal(90)
+    w, b, W = cp.Variable(4), cp.Variable(), cp.Variable((2, 4))
+    lam = cp.Parameter(nonneg=True, value=0.3)
+    lad, hinge = cp.norm1(X @ w + b - t), cp.sum(cp.pos(1 - cp.multiply(np.sign(t), X @ w)))
+    return {
+        "ridge": lad + 0.5 * cp.sum_squares(w),
+        "parameter": hinge + lam * cp.sum_squares(w) + 3.0,
+        "two squares": lad + cp.sum_squares(w) / 3.0 + 0.1 * cp.square(b) + 2.0 * cp.sum_squares(w),
+        "weighed": lad + cp.quad_over_lin(w, 4.0) - cp.sum(w),
+        "a matrix": cp.norm1(X @ W.T - t[:, None]) + cp.sum_squares(W),
+        "no square": lad,
+    }
+
+
+@pytest.mark.parametrize("name", _free_problems())
+def test_squares_of_free_variables_are_read_as_cvxpy_canonicalises_them(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = cp.Problem(cp.Minimize(_free_problems()[name]))
+    ours = standardise(canonicalise(problem))
+    monkeypatch.setattr(standard, "is_in_cone_form", lambda _: False)
+    theirs = standardise(canonicalise(problem))
+    assert [ours.label(k) for k in range(ours.size)] == [
+        theirs.label(k) for k in range(theirs.size)
+    ]
+    assert abs(ours.quadratic - theirs.quadratic).max() <= 1e-15
+    np.testing.assert_allclose(ours.linear, theirs.linear, atol=1e-15)
+    assert ours.constant == theirs.constant
+    assert recognise(problem).problem.n == 90 * (2 if name == "a matrix" else 1)
+
+
+def test_what_constrains_a_variable_is_left_to_cvxpy() -> None:
+    X, t = np.random.default_rng(0).standard_normal((90, 4)), np.ones(90)
+    for options in ({"nonneg": True}, {"bounds": [0.0, 1.0]}, {"bounds": [None, np.ones(4)]}):
+        w = cp.Variable(4, **options)
+        loss = cp.norm1(X @ w - t) + cp.sum_squares(w)
+        assert not standard.is_in_cone_form(cp.Problem(cp.Minimize(loss)))
+    w = cp.Variable(4)
+    assert standard.is_in_cone_form(cp.Problem(cp.Minimize(cp.sum_squares(w))))
+    assert not standard.is_in_cone_form(cp.Problem(cp.Minimize(cp.sum_squares(w)), [w >= 0]))
+    assert not standard.is_in_cone_form(cp.Problem(cp.Maximize(-cp.sum_squares(w))))
+    assert not standard.is_in_cone_form(cp.Problem(cp.Minimize(cp.sum_squares(X @ w))))
+    assert not standard.is_in_cone_form(cp.Problem(cp.Minimize(cp.norm2(w))))

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, picked, rows_of, without
+from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, diagonal, picked, rows_of, without
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 from cvxscreen.errors import NotScreenable
 
@@ -115,8 +115,9 @@ class Terms:
         """All arguments, shape (n, m), and all numbers, shape (n, 5)."""
         if not self.numbers:
             return sp.csr_array((0, rows)), np.zeros((0, 5))
-        parts = self.weights
-        whole = parts[0] if len(parts) == 1 else sp.csr_array(sp.vstack(parts, format="csr"))
+        if len(self.weights) == 1:
+            return self.weights[0], self.numbers[0]
+        whole = sp.csr_array(sp.vstack(self.weights, format="csr"))
         return whole, np.concatenate(self.numbers)
 
 
@@ -213,7 +214,8 @@ class Draft:
     ) -> Draft:
         """Nothing eliminated yet."""
         m, n = standard.rows.shape
-        identity = sp.csr_array(sp.eye_array(m, format="csr"))
+        identity = diagonal(np.ones(m))
+        bounds = np.flatnonzero(standard.inside("nonneg"))
         return cls(
             standard,
             standard.quadratic,
@@ -222,7 +224,7 @@ class Draft:
             np.zeros(n, dtype=bool),
             np.zeros(m, dtype=bool),
             identity,
-            identity[np.flatnonzero(standard.inside("nonneg"))],
+            identity[bounds] if len(bounds) else sp.csr_array((0, m)),
             np.zeros(m),
             composite=composite,
             strongly_convex=strongly_convex,

@@ -326,9 +326,10 @@ def minimise_out(
     bool
         Whether anything was absorbed.
     """
-    done = False
+    done, whole = False, draft.standard.rows.sparse
+    if not (draft.standard.cones or (np.bincount(whole.indices) == 1).any()):
+        return numbers, done  # the rows are the arguments
     for rule in (_squared, _boxed):
-        whole = draft.standard.rows.sparse
         inside = without(picked(weights, whole), np.flatnonzero(draft.eliminated))
         uses = np.bincount(inside.indices, minlength=len(linear))
         tally = count_columns(draft)

@@ -44,6 +44,7 @@ from cvxscreen.cvxpy_plugin.recognise.matrices import (
     Matrix,
     add,
     column_sums,
+    diagonal,
     scale_rows,
     stack,
     stored,
@@ -350,6 +351,15 @@ def read_objective(expr: Any) -> Objective:
     return out
 
 
+def is_quadratic_as_written(expr: Any) -> bool:
+    """Whether the walk of `read_objective` knows all of `expr`."""
+    try:
+        _add_weighted(expr, np.ones(1), Objective())
+    except _Unknown:
+        return False
+    return True
+
+
 class _Unknown(Exception):
     """A node kind that the walk does not know."""
 
@@ -359,6 +369,13 @@ def _add_weighted(expr: Any, weight: Array, out: Objective) -> None:
     kind = type(expr).__name__
     if kind == "SymbolicQuadForm":
         _add_square_form(expr, weight, out)
+        return
+    if kind == "quad_over_lin" and isinstance(expr.args[0], cp.Variable) and expr.size == 1:
+        variable, below = expr.args
+        if not below.is_constant():
+            raise _Unknown
+        rate = 2.0 * weight[0] / float(_dense_value(below).item())
+        out.add_square(variable.id, diagonal(np.full(variable.size, rate)))
         return
     if expr.is_affine():
         part = read_affine(expr)

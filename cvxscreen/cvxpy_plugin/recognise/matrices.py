@@ -235,6 +235,11 @@ def cleared(quadratic: Any, columns: Index) -> Any:
     return some_entries(quadratic, keep[quadratic.indices] & keep[rows_of(quadratic)])
 
 
+def square_block(matrix: Any, index: Index) -> Any:
+    """The rows and columns of a square matrix at `index`, increasing; itself where that is all."""
+    return matrix if len(index) == matrix.shape[0] else sp.csr_array(matrix[index][:, index])
+
+
 def rows_of(matrix: Any) -> Index:
     """The row of each entry of a CSR matrix."""
     return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
@@ -412,6 +417,8 @@ class Stack:
             k, columns = weights.shape[0], self.shape[1]
             return Stack(sp.csr_array((k, columns)), (), np.zeros(k))
         run = consecutive(weights)
+        if run is not None and run.stop - run.start == self.shape[0]:
+            return self
         if run is not None:
             blocks = [part for block in self.blocks if (part := _cut(block, run)) is not None]
             return Stack(self.sparse[run], tuple(blocks), self.offset[run])
@@ -513,7 +520,9 @@ def consecutive(weights: Any) -> slice | None:
 def picked(weights: Any, matrix: Any) -> Any:
     """``weights @ matrix`` for CSR arrays, as it is where that only picks consecutive rows."""
     run = consecutive(weights)
-    return sp.csr_array(weights @ matrix) if run is None else matrix[run]
+    if run is None:
+        return sp.csr_array(weights @ matrix)
+    return matrix if run.stop - run.start == matrix.shape[0] else matrix[run]
 
 
 def _cut(block: Block, run: slice) -> Block | None:

@@ -47,7 +47,7 @@ from cvxscreen.cvxpy_plugin.recognise.epigraph import (
     take_many_inequalities,
 )
 from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
-from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, diagonal
+from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, rows_of, square_block
 from cvxscreen.cvxpy_plugin.recognise.max_affine import collect_maxima
 from cvxscreen.cvxpy_plugin.recognise.recognition import (
     CostParts,
@@ -172,6 +172,9 @@ def recognise_standard(
         If what is left is not a sum of losses; `NotStronglyConvex` where only squares are missing.
     """
     draft = Draft.of(standard, composite=composite, strongly_convex=strongly_convex)
+    if not standard.cones:  # all losses were read off the objective, and nothing stands beside them
+        take_groups(draft)
+        return _finish(draft, 0.0)
     substitute_bounds(draft)
     keep_squared_residuals(draft)
     square_norms(draft)
@@ -195,12 +198,13 @@ def _finish(draft: Draft, base: float) -> Recognition:
     if not len(numbers) and not draft.maxima:
         raise NotScreenable(_no_loss(draft))
     settled = substitute_defined(draft, arguments)
-    loss_slope = standard.rows.combine(
-        substitute_defined(draft, sp.csr_array(draft.loss_slope[None, :]))
-    )
-    loss_linear = loss_slope.adjoint(np.ones(1))
-    linear = draft.linear + loss_linear
-    constant = draft.constant + float(loss_slope.offset[0])
+    linear, constant, loss_linear = draft.linear, draft.constant, np.zeros(standard.size)
+    if draft.loss_slope.any():
+        loss_slope = standard.rows.combine(
+            substitute_defined(draft, sp.csr_array(draft.loss_slope[None, :]))
+        )
+        loss_linear = loss_slope.adjoint(np.ones(1))
+        linear, constant = linear + loss_linear, constant + float(loss_slope.offset[0])
     side, dims, held = _side_rows(draft)
     numbers, absorbed = minimise_out(draft, settled, numbers, linear, held)
     if absorbed:
@@ -212,7 +216,7 @@ def _finish(draft: Draft, base: float) -> Recognition:
     if len(pairing.first) < pairing.found:
         rows = without_columns(standard.rows.combine(settled[pairing.first]), draft.eliminated)
     core = np.flatnonzero(~draft.eliminated)
-    quadratic = sp.csr_array(draft.quadratic[core][:, core])
+    quadratic = square_block(draft.quadratic, core)
     maxima = collect_maxima(draft)
     touched = rows.touched()[core]
     if maxima is not None:
@@ -230,7 +234,7 @@ def _finish(draft: Draft, base: float) -> Recognition:
     if len(unused):
         steps.append(UnusedColumns(unused, sp.csr_array((len(unused), standard.size))))
     _check_worth(draft, rows, kept, alone)
-    square = sp.csr_array(draft.quadratic[kept][:, kept])
+    square = square_block(draft.quadratic, kept)
     if alone or (square.nnz and not (dims or draft.composite)):
         l1_terms = find_l1_norm(rows, numbers, kept, square)
     if l1_terms is not None:
@@ -247,7 +251,7 @@ def _finish(draft: Draft, base: float) -> Recognition:
         frame = sp.csr_array(held.columns(core)) if dims else None
         problem = Problem(
             design=design,
-            losses=Losses(*numbers.T),
+            losses=Losses(numbers[:, 0], *map(number_or_all, numbers[:, 1:].T)),
             quadratic=ZeroQuadratic(np.zeros(len(core))) if alone else _quadratic(draft, core),
             linear=linear[core] + linear_slopes,
             constant=constant,
@@ -266,8 +270,15 @@ def _finish(draft: Draft, base: float) -> Recognition:
     )
 
 
+def number_or_all(column: Array) -> Any:
+    """One number where all are the same, which `Losses` then looks at once; else all of them."""
+    return column[0] if len(column) and (column == column[0]).all() else column
+
+
 def _side_rows(draft: Draft) -> tuple[Any, tuple[tuple[str, int], ...], Stack]:
     """The rows that stay constraints: as combinations, their cones, and without defined columns."""
+    if not draft.standard.cones:
+        return draft.inequalities, (), draft.standard.rows.combine(draft.inequalities)
     zero = draft.current_rows[np.flatnonzero(draft.standard.inside("zero") & ~draft.used_rows)]
     parts, dims = (
         [zero, draft.inequalities],
@@ -286,7 +297,7 @@ def _side_rows(draft: Draft) -> tuple[Any, tuple[tuple[str, int], ...], Stack]:
 
 def _quadratic(draft: Draft, core: Index) -> Quadratic:
     """The quadratic term of the coordinates `core`."""
-    matrix = sp.csr_array(draft.quadratic[core][:, core])
+    matrix = square_block(draft.quadratic, core)
     diagonal_part = matrix.diagonal()
     if not np.isfinite(diagonal_part).all():
         raise NotScreenable("the data hold NaN or infinity")
@@ -299,9 +310,7 @@ def _quadratic(draft: Draft, core: Index) -> Quadratic:
             f"it is not convex there (add `+ {weight:.2g} * cp.sum_squares(...)` of that variable "
             "if this is rounding behind a `psd_wrap`)"
         )
-    rest = sp.csr_array(matrix - diagonal(diagonal_part))
-    rest.eliminate_zeros()
-    if not rest.nnz:
+    if not matrix.data[rows_of(matrix) != matrix.indices].any():
         return Quadratic(diagonal_part)
     if matrix.shape[0] > DENSE_LIMIT:
         raise NotScreenable(
@@ -499,7 +508,8 @@ def check_points(recognition: Recognition) -> Iterator[Array]:
     if not many:
         yield np.zeros(problem.d)
     rng = np.random.default_rng(SEED)
-    sizes, knots = _sizes(problem), np.abs(problem.losses.b) + problem.losses.e
+    some = slice(None, None, max(problem.n // MANY, 1))
+    sizes, knots = _sizes(problem), np.abs(problem.losses.b[some]) + problem.losses.e[some]
     if recognition.maxima is not None:
         sizes = np.append(sizes, recognition.maxima.sizes)
         knots = np.append(knots, np.abs(recognition.maxima.heights))

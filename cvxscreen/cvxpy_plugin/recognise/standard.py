@@ -38,6 +38,7 @@ from cvxscreen.cvxpy_plugin.recognise.expressions import (
     Affine,
     free_entries,
     full_value,
+    is_quadratic_as_written,
     preserved_values,
     read_affine,
     read_objective,
@@ -188,16 +189,8 @@ def canonicalise(problem: Any) -> Canonical:
     if reason:
         raise NotScreenable(reason)
     small, groups, stand_ins = take_losses(whole)
-    maximise = isinstance(problem.objective, cp.Maximize)
-    lower = CvxAttr2Constr(reduce_bounds=True)
-    steps = [Dcp2Cone(quad_obj=True), lower]
-    chain = Chain(reductions=[FlipObjective(), *steps] if maximise else steps)
-    with preserved_values(problem.variables()):
-        for variable in problem.variables():
-            # CVXPY gives its helpers values too, and refuses its own within bounds that it derives.
-            variable.save_value(None)
-        cone, inverse = chain.apply(without_bare_attributes(small))
-    renamed = inverse[-1][0] if inverse[-1] else {}
+    chain, cone, inverse = in_cone_form(small)
+    renamed = inverse[-1][0] if inverse and inverse[-1] else {}
     apart = {variable.id for variable in stand_ins.values()}
     own = {
         renamed[v.id].id if v.id in renamed else v.id: v
@@ -211,6 +204,30 @@ def canonicalise(problem: Any) -> Canonical:
         problem, cone, chain, inverse, own, None if whole is problem else whole, bundles,
         groups,
     )
+
+
+def in_cone_form(problem: Any) -> tuple[Chain, Any, list[Any]]:
+    """CVXPY's reductions to affine constraints in cones, the problem that they make, inverse data.
+
+    What has squares of free variables alone is in that form as it is, with no reduction.
+    """
+    if is_in_cone_form(problem):
+        return Chain(reductions=[]), problem, []
+    steps = [Dcp2Cone(quad_obj=True), CvxAttr2Constr(reduce_bounds=True)]
+    maximise = isinstance(problem.objective, cp.Maximize)
+    chain = Chain(reductions=[FlipObjective(), *steps] if maximise else steps)
+    with preserved_values(problem.variables()):
+        for variable in problem.variables():
+            # CVXPY gives its helpers values too, and refuses its own within bounds that it derives.
+            variable.save_value(None)
+        return chain, *chain.apply(without_bare_attributes(problem))
+
+
+def is_in_cone_form(problem: Any) -> bool:
+    """Whether a minimisation has no constraint, and an objective that is read as it is written."""
+    free = not any(any(map(bool, v.attributes.values())) for v in problem.variables())
+    plain = free and not problem.constraints and isinstance(problem.objective, cp.Minimize)
+    return plain and is_quadratic_as_written(problem.objective.expr)
 
 
 def refusal(problem: Any, *, quick: bool = False) -> str:
