@@ -111,22 +111,35 @@ class Lines:
         list of Certificate
             Up to the first level where a line is not known to belong to its margin, or where the
             gap, relative to the objective as the sum of all terms, is not within the tolerance.
-        array, shape (K, n)
-            The margins.
+        array, shape (2, n)
+            The margins at the last two levels (at one, where there is but one).
         """
         problem, f = self.problem, self.problem.losses
-        design, weight = cast(Rows, problem.design), f.hi - f.lo
-        margins = design.forward_several(X)
-        side = np.where(self.codes == Piece.HIGH, 1.0, -1.0)
+        design, sizes = cast(Rows, problem.design), problem.sizes
         # Of a margin by its product, and of its difference from b; terms that are kept pass.
-        unit, own = design.forward_factor + 16.0 * EPS, np.where(self.codes >= 0, 0.0, -np.inf)
-        own += 8.0 * EPS * np.abs(f.b)
-        lengths = np.linalg.norm(X, axis=1) * (1.0 + (problem.d + 8) * EPS)
+        unit = design.forward_factor + 16.0 * EPS
+        length = float(np.linalg.norm(X, axis=1).max()) * (1.0 + (problem.d + 8) * EPS)
+        last = np.empty((min(len(X), 2), problem.n))
+        holding, risen, summed = (dict[int, Array]() for _ in range(3))  # by the first row
+
+        def look(rows: slice, t: Array) -> None:
+            codes, b, weight = self.codes[rows], f.b[rows], f.hi[rows] - f.lo[rows]
+            last[:, rows] = t[-2:]
+            z = t - b
+            side = np.where(codes == Piece.HIGH, 1.0, -1.0)
+            own = np.where(codes >= 0, 8.0 * EPS * np.abs(b), -np.inf)
+            enough = side * z >= own + (unit * length) * sizes[rows]
+            holding[rows.start] = np.asarray(enough.all(axis=1))
+            risen[rows.start], summed[rows.start] = np.maximum(z, 0.0) @ weight, z @ weight
+
+        design.forward_blocks(X, look)
+        starts = sorted(holding)  # the same sums whatever the threads
+        on_their_sides = np.all([holding[start] for start in starts], axis=0)
+        rising, total = (np.sum([part[s] for s in starts], axis=0) for part in (risen, summed))
         found: list[Certificate] = []
-        for level, x, t, length, proof in zip(levels, X, margins, lengths, proofs, strict=True):
-            z = t - f.b
-            holds = bool((side * z >= own + (unit * length) * problem.sizes).all())
-            primal = float(weight @ (np.maximum(z, 0.0) - level * z))
+        for k, (level, x, proof) in enumerate(zip(levels, X, proofs, strict=True)):
+            holds = bool(on_their_sides[k])
+            primal = float(rising[k] - level * total[k])
             primal += float(problem.linear @ x) + problem.constant
             relative = float(relative_gap(proof.gap, primal))
             near = not np.isinf(proof.within)  # said of points nearby only
@@ -134,4 +147,4 @@ class Lines:
                 break
             dual = primal - proof.gap
             found.append(replace(proof, primal=primal, dual=dual, relative_gap=relative))
-        return found, margins
+        return found, last

@@ -12,7 +12,7 @@ the rows and the further columns in them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -202,28 +202,31 @@ class Rows:
         found = each(add, self._pieces)
         return found[0] if len(found) == 1 else np.sum(found, axis=0)
 
-    def forward_several(self, X: Array) -> Array:
-        """``A x`` for every row of X, shape (K, n): one pass over the data.
+    def forward_blocks(self, X: Array, take: Callable[[slice, Array], None]) -> None:
+        """Hand ``A x`` of every row of X to ``take(rows, margins (K, len(rows)))``, by blocks.
 
-        As close as `forward` is, by the same factor.
+        One pass over the data; the blocks stay in the cache. As close as `forward` is, by the same
+        factor. Threads may call `take`, each for rows of its own.
         """
-        p, out = self.matrix.shape[1], np.empty((len(X), self.shape[0]))
+        p = self.matrix.shape[1]
 
         def multiply(piece: tuple[slice, Any, Any]) -> None:
             rows, matrix, _ = piece
-            if self.sparse:
-                out[:, rows] = (matrix @ X[:, :p].T).T
-            for start in range(0, 0 if self.sparse else len(matrix), _BLOCK_ROWS):
-                block = matrix[start:start + _BLOCK_ROWS].astype(np.float64, copy=False)
-                at = rows.start + start
-                out[:, at:at + len(block)] = X[:, :p] @ block.T
-            if self.extra.shape[1]:
-                out[:, rows] += X[:, p:] @ self.extra[rows].T
-            if self.scale is not None:
-                out[:, rows] *= self.scale[rows]
+            step = max(matrix.shape[0], 1) if self.sparse else _BLOCK_ROWS
+            for start in range(0, matrix.shape[0], step):
+                block = matrix[start:start + step]
+                at = slice(rows.start + start, rows.start + start + block.shape[0])
+                if self.sparse:
+                    out = np.ascontiguousarray((block @ X[:, :p].T).T)
+                else:
+                    out = X[:, :p] @ block.astype(np.float64, copy=False).T
+                for j in range(self.extra.shape[1]):
+                    out += X[:, p + j, None] * self.extra[at, j]
+                if self.scale is not None:
+                    out *= self.scale[at]
+                take(at, out)
 
         each(multiply, self._pieces)
-        return out
 
     def forward_precise(self, index: Index, x: ArrayLike) -> tuple[Array, Array]:
         """``<a_i, x>`` of a few rows in extended precision, and a bound of the error left.

@@ -3,8 +3,11 @@
 From one level to another a twentieth further a twentieth of the terms change sides, and some that
 the optimum's own move takes across. Which these are is predicted from an answer and the direction
 in which the quantile process leaves it; all others are replaced by their lines, once for all levels
-of the stretch. What is left is a problem of the same kind, whose linear term moves with the level;
-each level is solved by the ordinary loop over it, and all are certified on the full data in one
+of the stretch. What is left is a problem of the same kind, whose linear term moves with the level.
+The optimum of each level is foreseen on the way that it leaves by, a few Newton steps bring it
+closer, and the terms that are then near their kinks make a linear program of a few hundred terms:
+those of all levels are solved together (`cvxscreen.solvers.vertices`), and where that does not do
+the levels are solved one by one by the ordinary loop. All are certified on the full data in one
 pass (`cvxscreen.certificates.levels`). A level that this refuses is solved again among all terms.
 """
 
@@ -24,27 +27,41 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.reduction import Screening
 from cvxscreen.solvers.interface import Start
-from cvxscreen.solvers.solution import Answer, Solution
+from cvxscreen.solvers.solution import Answer, Round, Solution
+from cvxscreen.solvers.vertices import vertices
 
 Array = NDArray[np.float64]
 
-SPAN = 0.05
-"""How far the levels of a stretch are from the answer that it begins at, at most. 99 levels over
-100,000 x 50 took 1.7 s with a twentieth, 2.0 with 0.04 (a stretch costs 20 ms whatever its levels),
-1.8 with 0.07 (its problems are larger, and more of its last levels are refused)."""
-FEWEST = 3
-"""Levels of a stretch at least: what it takes to begin one costs as much as one or two levels."""
-BESIDE = 0.04
-"""Share of the terms that are kept beside those that are predicted to change sides: at 0.03 the
-last level of every third stretch is refused, at 0.04 of every tenth."""
+SPAN = 0.08
+"""How far the levels of a stretch are from the answer that it begins at, at most: beginning one
+costs as much as five to ten levels. 99 levels took, with 0.05, 0.08 and 0.12, in seconds:
+1.4, 1.3, 1.4 over 100,000 x 50; 3.9, 3.4, 3.7 over 1,000,000 x 10; 0.31, 0.24, 0.31 over
+20,000 x 20."""
+TAIL = 3.0
+"""By which factor the share beyond a level changes within a stretch, at most: so do densities."""
+BESIDE, BENT = 11.0, 0.02
+"""Share of the terms that is kept beside those that are predicted to change sides, in units of
+``sqrt(d |step| / n)``, the deviation of a share that the noise of a step of the level moves margins
+by (Koenker 2005, section 4.2): five at either end of what is kept; and that share at least, as the
+process is no straight line."""
 LEAST, A_COORDINATE = 10_000, 500
 """Terms from which on a stretch pays, and how many a coordinate."""
 WORTH = 0.4
 """Share of the terms up to which a stretch is worth while."""
-ENOUGH = 60
-"""Terms that the curvature is summed over, in units of the coordinates."""
+ENOUGH, MANY = 60, 5000
+"""Terms that the curvature is summed over, in units of the coordinates, and at least."""
+SAMPLE = 50_000
+"""Terms that shares are read off."""
 FLAT = 1e-9
 """What is added to the diagonal of the curvature, relatively: columns may depend on each other."""
+CORRECTIONS = 6
+"""Newton steps at most from where an optimum is foreseen."""
+NEAR, FEW, MOST = 10, 300, 2
+"""Terms of the linear program of a level, in units of the coordinates, and at least. Where the last
+correction took more than half as many across their kinks it is of twice those; a level where that
+are more than `MOST` times the usual number is left to another stretch."""
+DENSE = 2**24
+"""Entries of the kept terms up to which they are written out (128 MB)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,16 +73,19 @@ class Stretch:
     levels : array, shape (K,)
     lines : Lines
         What the other terms are replaced by.
-    trail : list of (float, array)
-        Levels and their optima: the one it begins at, and those found since.
-    direction : array, shape (d,)
-        How the optimum moves for a unit of the level where it begins.
+    foreseen : array, shape (K, d)
+        Where the optima are expected.
+    curvature : array, shape (d, d)
+        The inverse of the curvature where the stretch begins.
+    distance : array, shape (m,)
+        How far the kept terms are from their kinks there.
     """
 
     levels: Array
     lines: Lines
-    trail: list[tuple[float, Array]]
-    direction: Array
+    foreseen: Array
+    curvature: Array
+    distance: Array
 
     @classmethod
     def ahead(
@@ -80,51 +100,139 @@ class Stretch:
         few = problem.n < max(LEAST, A_COORDINATE * problem.d)
         if few or margins is None or layout is None or layout.tau is None or not taken(problem):
             return None
+        tail = np.minimum(grid, 1.0 - grid) / min(layout.tau, 1.0 - layout.tau)
         far = np.abs(grid - layout.tau) > SPAN * (1.0 + 1e-9)
+        far |= np.maximum(tail, 1.0 / tail) > TAIL * (1.0 + 1e-9)
         levels = grid[: int(np.argmax(far)) if far.any() else len(grid)]
-        if len(levels) < FEWEST:
+        if not len(levels):
             return None
-        direction = leaving(problem, margins, pull)
-        if direction is None:
+        distance = margins - problem.losses.b
+        some = slice(None, None, max(problem.n // max(SAMPLE, A_COORDINATE * problem.d), 1))
+        curvature = inverse_curvature(problem, distance, some)
+        if curvature is None:
             return None
-        moved, b, steps = problem.design.forward(direction), problem.losses.b, levels - layout.tau
-        low = high = margins
-        for step in (min(float(steps.min()), 0.0), max(float(steps.max()), 0.0)):
-            if step:
-                change = step * moved
-                change *= crossed(margins - b, change, abs(step) * problem.n)
-                change += margins
-                low, high = np.minimum(low, change), np.maximum(high, change)
-        away = np.maximum(low - b, b - high)
-        beside = np.count_nonzero(away <= 0.0) + int(BESIDE * problem.n) + problem.d
-        if beside > WORTH * problem.n:
+        direction = curvature @ pull
+        moved = problem.design.forward(direction)
+        lengths = crossing(distance[some], moved[some], levels - layout.tau)
+        back, on = min(float(lengths.min()), 0.0) * moved, max(float(lengths.max()), 0.0) * moved
+        low, high = np.minimum(back, on), np.maximum(back, on)
+        low += distance
+        high += distance
+        away = np.maximum(low, np.negative(high, out=high))
+        noise = np.sqrt(problem.d * np.abs(levels - layout.tau).max() / problem.n)
+        share = float(np.mean(away[some] <= 0.0) + max(BESIDE * noise, BENT))
+        if share > WORTH:
             return None
-        codes = np.where(low > b, Piece.HIGH, Piece.LOW).astype(np.int8)
-        codes[away <= np.partition(away, beside)[beside]] = Piece.UNDECIDED
-        return cls(levels, Lines.of(given, codes), [(layout.tau, answer.x)], direction)
-
-    def start(self, here: Problem, level: float) -> Start:
-        """Where `here`, the problem at `level`, begins: the last two levels' points continued."""
-        (last, x), move = self.trail[-1], self.direction
-        if len(self.trail) > 1 and self.trail[-2][0] != last:
-            before, y = self.trail[-2]
-            move = (x - y) / (last - before)
-        x = x + (level - last) * move
-        margins = here.design.forward(x)
-        theta = here.losses.slope(margins)
-        return Start(x, theta, passes=(margins, here.design.adjoint(theta)))
+        kept = away <= np.quantile(away[some], share)
+        codes = np.where(low > 0.0, np.int8(Piece.HIGH), np.int8(Piece.LOW))
+        codes[kept] = Piece.UNDECIDED
+        foreseen = answer.x + lengths[:, None] * direction
+        return cls(levels, Lines.of(given, codes), foreseen, curvature, distance[kept])
 
     def solve(self, solver: Callable[..., Solution]) -> list[Solution]:
-        """Its levels solved one from another, up to the first that is not certified."""
+        """Its levels solved one after another, up to the first that is not certified."""
         answers = list[Solution]()
-        for level in map(float, self.levels):
+        for level, x in zip(map(float, self.levels), self.foreseen, strict=True):
             here = self.lines.at(level)
-            answer = solver(here, start=self.start(here, level))
+            margins = here.design.forward(x)
+            theta = here.losses.slope(margins)
+            start = Start(x, theta, passes=(margins, here.design.adjoint(theta)))
+            answer = solver(here, start=start)
             if answer.status != "optimal":
                 break
             answers.append(answer)
-            self.trail.append((level, answer.x))
         return answers
+
+    def together(self, tol: float) -> list[Solution]:
+        """The first levels whose vertices are found together, and certified."""
+        small = self.lines.small
+        if small.n * small.d > DENSE:
+            return []
+        X, theta, solved, found = self.vertices()
+        answers = list[Solution]()
+        for k in range(len(found) if found.all() else int(np.argmin(found))):
+            here = self.lines.at(float(self.levels[k]))
+            slopes, kept = np.clip(theta[k], here.losses.lo, here.losses.hi), int(solved[k])
+            answer = Answer.of(here, X[k], slopes, np.zeros(0), tol)
+            proof = answer.proof
+            if not proof.ok:
+                break
+            last = Round(
+                1, kept, 0, small.n - kept, 0, proof.gap, proof.relative_gap, "optimal"
+            )
+            answers.append(Solution(
+                here, answer.x, answer.theta, answer.multipliers, "optimal", proof,
+                Screening.from_definition(here), (last,), answer=answer,
+            ))
+        return answers
+
+    def vertices(self) -> tuple[Array, Array, NDArray[np.intp], NDArray[np.bool_]]:
+        """Points and slopes of the kept terms, (K, d) and (K, m); terms solved for; which hold."""
+        f, d, K = self.lines.small.losses, self.lines.small.d, len(self.levels)
+        rows, jumps = self.lines.small.design.dense(), f.hi - f.lo
+        linear = np.array([self.lines.linear(float(level)) for level in self.levels])
+        X, z, moved = self.corrected(rows, jumps, linear)
+        theta, held = np.zeros_like(z), np.zeros(z.shape, dtype=bool)
+        solved, ok = np.zeros(K, dtype=np.intp), np.zeros(K, dtype=bool)
+        count = max(NEAR * d, FEW)
+        # Those that are foreseen too badly, and what is behind them, wait for another stretch.
+        wild = moved > MOST * count
+        at = np.arange(int(np.argmax(wild)) if wild.any() else K)
+        count = max(count, 2 * int(moved[at].max(initial=0)))
+        for more in (1, 1, 3):
+            if more * count >= len(f) or not len(at):
+                break
+            here, levels = z[at], self.levels[at, None]
+            score = np.where(held[at], 0.0, np.abs(here))
+            near = np.argpartition(score, more * count, axis=1)[:, : more * count]
+            slopes = jumps * ((here > 0.0) - levels)
+            rest = slopes.copy()
+            np.put_along_axis(rest, near, 0.0, axis=1)
+            width = jumps[near]
+            low, pull = -levels * width, linear[at] + rest @ rows
+            got = vertices(rows[near], f.b[near], low, low + width, pull, X[at])
+            after = got.x @ rows.T - f.b
+            off = (after > 0.0) != (here > 0.0)
+            np.put_along_axis(off, near, False, axis=1)
+            np.put_along_axis(slopes, near, got.theta, axis=1)
+            good = got.found & ~off.any(axis=1)
+            done, again = at[good], at[got.found & ~good]
+            X[done], theta[done], ok[done] = got.x[good], slopes[good], True
+            solved[done] = more * count
+            z[again], X[again] = after[got.found & ~good], got.x[got.found & ~good]
+            held[again] |= off[got.found & ~good]
+            at = at[~good]
+        return X, theta, solved, ok
+
+    def corrected(
+        self, rows: Array, jumps: Array, linear: Array
+    ) -> tuple[Array, Array, NDArray[np.intp]]:
+        """The foreseen points some Newton steps on, as long as these descend; ``A x - b`` there.
+
+        The curvature is that at the beginning, times how much denser the kinks are here. And how
+        many terms the last step of each took across their kinks.
+        """
+        f, X = self.lines.small.losses, self.foreseen.copy()
+        d = X.shape[1]
+        count = min(20 * d, len(f) - 1)
+        usual = np.partition(np.abs(self.distance), count)[count]
+        z = X @ rows.T - f.b
+        value, moved = np.full(len(X), np.inf), np.full(len(X), len(f), dtype=np.intp)
+        tried, there = X, z
+        for step in range(CORRECTIONS + 1):
+            slopes = jumps * ((there > 0.0) - self.levels[:, None])
+            now = np.einsum("ki,ki->k", slopes, there) + np.einsum("kj,kj->k", linear, tried)
+            better = now < value
+            if step:
+                moved[better] = np.count_nonzero((there > 0.0) != (z > 0.0), axis=1)[better]
+            X[better], z[better], value[better] = tried[better], there[better], now[better]
+            if step == CORRECTIONS or not better.any() or moved.max() <= 3 * d:
+                break
+            edge = np.partition(np.abs(there), count, axis=1)[:, count] / usual
+            gradient = linear + slopes @ rows
+            tried = tried - edge[:, None] * (gradient @ self.curvature)
+            there = tried @ rows.T - f.b
+        return X, z, moved
 
     def whole(self, here: Problem, answer: Solution, margins: Array) -> Solution:
         """An answer as one of the whole problem `here` at its level, whose `margins` it has."""
@@ -155,35 +263,42 @@ def taken(problem: Problem) -> bool:
     return bool(alone and plain and lines and isinstance(problem.design, Rows))
 
 
-def crossed(distance: Array, moved: Array, count: float) -> float:
-    """By how much to lengthen a move of the margins for `count` terms to cross their kinks.
+def crossing(distance: Array, moved: Array, steps: Array) -> Array:
+    """How far to go along a move of the margins for the share ``|steps|`` of them to cross kinks.
 
-    Towards the tails densities fall, and the optimum moves farther than its direction says.
+    Towards the tails densities fall, and the optimum moves farther than its direction says. The
+    `steps` that no term crosses are made as they are.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         when = -distance / moved
-    when = when[when > 0.0]
-    last = min(int(count), len(when) - 1)
-    return float(np.partition(when, last)[last]) if last >= 0 else 1.0
+    lengths = steps.astype(np.float64)
+    for way in (1.0, -1.0):
+        along = steps * way > 0.0
+        met = np.sort(way * when[way * when > 0.0])
+        if along.any() and len(met):
+            last = np.minimum((np.abs(steps[along]) * len(when)).astype(int), len(met) - 1)
+            lengths[along] = way * met[last]
+    return lengths
 
 
-def leaving(problem: Problem, margins: Array, pull: Array) -> Array | None:
-    """How the optimum moves for a unit of the level: a Newton step with the terms around kinks.
+def inverse_curvature(problem: Problem, distance: Array, some: slice) -> Array | None:
+    """The inverse of the curvature that the terms around kinks amount to, read off `some` of them.
 
-    None where the curvature is not positive definite.
+    Times ``A'`` of the jumps it is how the optimum moves for a unit of the level, a Newton step.
+    None where it is not positive definite.
     """
-    f = problem.losses
-    away = f.kink_distance(margins)
-    count = min(max(int(SPAN * problem.n), 20 * problem.d), problem.n - 1)
+    f, away = problem.losses, np.abs(distance[some])
+    count = min(max(int(SPAN * len(away)), 20 * problem.d), len(away) - 1)
     edge = float(np.partition(away, count)[count])
     if not edge > 0.0:
         return None
     near = np.flatnonzero(away <= edge)
-    near = near[:: max(len(near) // (ENOUGH * problem.d), 1)]
-    H = problem.design.weighted_gram(near, (f.hi - f.lo)[near] / (2.0 * edge))
-    H *= count / len(near)
+    near = near[:: max(len(near) // max(ENOUGH * problem.d, MANY), 1)]
+    share = count / len(near) * (problem.n / len(away))
+    near = np.arange(problem.n)[some][near]
+    H = problem.design.weighted_gram(near, (f.hi - f.lo)[near] * (share / (2.0 * edge)))
     H[np.diag_indices(len(H))] *= 1.0 + FLAT
     try:
-        return np.asarray(sla.cho_solve(sla.cho_factor(H), pull))
+        return np.asarray(sla.cho_solve(sla.cho_factor(H), np.eye(len(H))))
     except (sla.LinAlgError, ValueError):
         return None

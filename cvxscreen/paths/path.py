@@ -40,12 +40,13 @@ from cvxscreen.designs.chunks import Listed
 from cvxscreen.designs.comparisons import Pairs, Products
 from cvxscreen.errors import InvalidInput, NotSaved
 from cvxscreen.multitask import MultiTask, MultiTaskSolution, solve_multitask
-from cvxscreen.paths.levels import FEWEST, Stretch, slopes_of, taken
+from cvxscreen.paths.levels import Stretch, slopes_of, taken
 from cvxscreen.paths.record import Checkpoint, Path, PathPoint, Points, load_path, points_of
 from cvxscreen.screening.ranges import eps_interval
 from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, PathSegment, ready
 from cvxscreen.solvers.dual_active_set import DualActiveSet, PathCache
 from cvxscreen.solvers.interface import Start, SubproblemSolver
+from cvxscreen.solvers.interior_point import InteriorPoint
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.lp_svm import LP_SOLVERS, LpSolution, LpSvm, solve_lp
 from cvxscreen.solvers.metric.sequence import metric_grid, metric_rows
@@ -372,6 +373,7 @@ class Run:
         self.small: CompiledPath | None = None
         self.path_cache = PathCache()
         self.missed, self.note, self.ended = 0, "", False
+        self.unfound = 0  # stretches of levels without a vertex that is found together with others
         # The compiled loop counts no iterations, and has a bound of its own.
         plain = over == "C" and max_iter is None and bounds is None
         # A value alone is a solve, by whichever engine `solve` takes.
@@ -520,7 +522,13 @@ class Run:
         if stretch is None:
             return False
         inner = named_solver(self.solver, stretch.lines.small, self.limits.each(self.max_iter))
-        answers = stretch.solve(partial(solve_screened, inner=inner, mode=self.mode, tol=self.tol))
+        fast = isinstance(inner, InteriorPoint) and self.unfound < 2
+        answers = stretch.together(self.tol) if fast else []
+        if not answers:
+            self.unfound += fast
+            answers = stretch.solve(
+                partial(solve_screened, inner=inner, mode=self.mode, tol=self.tol)
+            )
         if not answers:
             self.missed += 1
             return False
@@ -528,9 +536,9 @@ class Run:
             stretch.levels[: len(answers)], np.array([answer.x for answer in answers]),
             [answer.certificate for answer in answers],
         )
-        count, codes = len(proofs), stretch.lines.codes
+        count, codes, forward = len(proofs), stretch.lines.codes, self.problem.design.forward
         seconds, terms = (perf_counter() - began) / max(count, 1), self.problem.n
-        self.missed += count < FEWEST
+        self.missed += not count
         for k, proof in enumerate(proofs):
             level, answers[k] = float(stretch.levels[k]), replace(answers[k], certificate=proof)
             record = _record_of(answers[k], seconds)
@@ -542,9 +550,11 @@ class Run:
             self.points.append(partial(_of_stretch, self.problem, codes, record))
             self.note = f"tau={level:.3g}, kept {record.kept:,}, gap {record.relative_gap:.1e}"
         if count:
-            self.margins = margins[count - 2] if count > 1 else found.passes.margins
+            if count < len(answers):
+                margins = np.array([forward(answer.x) for answer in answers[:count][-2:]])
+            self.margins = margins[0] if count > 1 else found.passes.margins
             here = self.problem.with_(tau=float(stretch.levels[count - 1]))
-            self.previous = stretch.whole(here, answers[count - 1], margins[count - 1])
+            self.previous = stretch.whole(here, answers[count - 1], margins[-1])
         return count > 0
 
     def extrapolated(self, here: Problem, onward: Callable[[], Start], value: float) -> Start:
@@ -583,7 +593,11 @@ class Run:
         if share:
             if known is None:
                 return None
-            margins = margins + share * (margins - known)
+            onward = margins + share * (margins - known)
+            if here.primal(x, onward) < here.primal(previous.x, margins):
+                margins = onward
+            else:  # in the tails the process bends too much
+                x = previous.x
         old, new = found.problem.losses, here.losses
         if not lower:
             return None

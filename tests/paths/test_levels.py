@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -126,7 +127,7 @@ def test_what_is_predicted_wrongly_is_solved_again(
         low, high = levels.Piece.LOW, levels.Piece.HIGH
         codes[sure] = np.where(found.lines.codes[sure] == low, high, low)
         lines = Lines.of(problem, codes)
-        return Stretch(found.levels, lines, found.trail, found.direction)
+        return replace(found, lines=lines)
 
     monkeypatch.setattr(Stretch, "ahead", classmethod(wrong))
     check(problem, cs.path(problem, over="tau", values=UP, tol=1e-9), UP)
@@ -164,14 +165,14 @@ def test_a_path_that_is_out_of_time_has_the_points_that_are_finished() -> None:
 
 def test_levels_that_were_finished_in_time_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time that runs out while a stretch is solved ends the path behind its finished levels."""
-    solved, over = Stretch.solve, []
+    solved, over = Stretch.together, []
 
-    def slowly(self, solver):
-        answers = solved(self, solver)
+    def slowly(self, tol):
+        answers = solved(self, tol)
         over.extend(answers)
         return answers
 
-    monkeypatch.setattr(Stretch, "solve", slowly)
+    monkeypatch.setattr(Stretch, "together", slowly)
     monkeypatch.setattr(Limits, "spent", lambda self, iterations=0: bool(over))
     found = cs.path(model(*data()), over="tau", values=UP)
     assert not found.finished
