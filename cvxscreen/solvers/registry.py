@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cvxscreen._support.extensions import loaded, supplied
 from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen._support.validation import word
+from cvxscreen._support.validation import plain_name, word
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
@@ -248,22 +248,22 @@ def named_solver(
     """
     if not isinstance(solver, str) and isinstance(solver, SubproblemSolver):
         return solver
-    word("solver", solver, NEEDED)
-    if solver.lower() in METRIC_METHODS and _is_metric(problem):
+    name = plain_name(word("solver", solver, NEEDED))
+    if name in METRIC_METHODS and _is_metric(problem):
         metric: SubproblemSolver = loaded("cvxscreen.solvers.metric.solver:MetricSolver")(
-            METRIC_METHODS[solver.lower()], limits
+            METRIC_METHODS[name], limits
         )
         return metric
-    if solver.lower() in ("projected_gradient", "active_set"):
+    if name in ("projected_gradient", "active_set"):
         raise InvalidInput(
             f"`solver` is {solver!r}, a method for metric learning (`rtlm`); for smooth losses of "
             "other problems there is 'apg'."
         )
-    auto = solver.lower() == "auto" and not builtin_takes(problem)
-    if solver.lower() in AUTOMATIC and not auto:
+    auto = name == "auto" and not builtin_takes(problem)
+    if name in AUTOMATIC and not auto:
         return builtin_solver(problem, limits)
-    if solver.lower() in FORCED:
-        forced: SubproblemSolver = loaded(FORCED[solver.lower()])(limits=limits)
+    if name in FORCED:
+        forced: SubproblemSolver = loaded(FORCED[name])(limits=limits)
         return forced
     inner: SubproblemSolver = supplied("cvxpy.solver")(
         "CLARABEL" if auto else solver, limits, names_for(problem),
