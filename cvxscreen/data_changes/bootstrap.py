@@ -446,10 +446,6 @@ class Bootstrap(Record):
         title = f"Bootstrap, {len(self.coefficients)} fits, {self.level:.0%} intervals{state}"
         return table(head, rows, title=title) + more
 
-    def table(self) -> str:
-        """The same as `print`."""
-        return str(self)
-
 
 def bootstrap(
     problem: Problem | Solution,

@@ -150,10 +150,6 @@ class LeaveOneOut(Record):
             title="Leave one out",
         )
 
-    def table(self) -> str:
-        """The same as `print`."""
-        return str(self)
-
     def plot(self, ax: Any = None, figsize: tuple[float, float] | None = None) -> Any:
         """The intervals in order, refitted ones marked; a matplotlib Figure.
 
