@@ -229,7 +229,7 @@ def solve(
         add_estimate(problem, request)
         return value
     if useless.endswith(ONCE):
-        IMPORTS.charge(measured(problem), request.named)
+        IMPORTS.charge(problem, request.named)
     try:
         value = plain(problem, request, useless)
     except cp.error.SolverError as failure:
@@ -412,8 +412,8 @@ class Request:
             return f"the argument `{other[0]}` asks for a solve of another kind"
         if self.insists:
             return ""
-        size = measured(problem)
-        return size.why_not(self.named) or IMPORTS.why_wait(size, self.named)
+        name = self.named
+        return measured(problem).why_not(name) or IMPORTS.why_wait(problem, name)
 
     @property
     def named(self) -> str:

@@ -59,6 +59,11 @@ FIRST = 0.16
 process: 0.05 to 0.07 (hinges with squares, first call, CPU: 300 x 10 88 ms for 19, estimated 48;
 1,000 x 10 79 for 79, estimated 160; pinball losses, 2,000 x 10 112 for 44, estimated 72)."""
 
+AGAIN = 0.25
+"""Share of a plain solve's time that the next one takes, as CVXPY has compiled the problem (hinges,
+300 and 1,000 x 10: 0.04 to 0.07; epsilon-insensitive and Huber's losses 0.02 to 0.2; absolute
+values and pinball losses without squares, 1,000 to 5,000 x 10: 0.4 to 0.7)."""
+
 ALONE, BESIDE = 0.04, 0.2
 """Seconds of a plain solve from which on losses without squares and without anything beside them
 are worth it (1,000 to 3,000 absolute values or pinball losses x 5 to 100: 15 to 80 ms for 17 to
@@ -108,6 +113,9 @@ OSQP_ROW, OSQP_ENTRY = 1.3e-4, 3e-6
 """Seconds of OSQP, which CVXPY chooses for a quadratic program, for each term and for each
 coordinate in it (hinges and absolute values with squares and constraints, 600 to 3,000 terms x 5 to
 60; mostly 0.2 to 1 times what was measured: from 1,600 terms on it often stops at its limit)."""
+
+EASY = 0.15
+"""Share of that time that OSQP takes where Huber's loss is the only one (0.1 to 0.2)."""
 
 OF_ENTRY, OF_PRODUCT, TIED = 5e-7, 1e-8, 10.0
 """Seconds that CVXPY takes for least squares: for each entry of the data and for each product with
@@ -198,11 +206,11 @@ class Size(NamedTuple):
     def estimate(self, solver: str = "") -> float:
         """The same where it has been compared with what was measured; NaN elsewhere.
 
-        Huber's loss is no work for OSQP (0.1 to 0.2 times `seconds`) and has no estimate there.
+        Huber's loss is no work for OSQP (`EASY`) and has no estimate there.
         """
         dense = self.filled >= 0.5 * self.terms * self.coordinates > 0.0
         tried = solver.upper() in ("", "CLARABEL") or self._osqp(solver)
-        easy = self.huber and self._osqp(solver)
+        easy = self._easy(solver)
         return self.seconds(solver) if dense and tried and not easy else float("nan")
 
     def takes_osqp_only(self, solver: str = "") -> bool:
@@ -222,6 +230,13 @@ class Size(NamedTuple):
         """The same as `seconds` of what `folded` counts."""
         found = self.folded * (OF_ENTRY + OF_PRODUCT * self.coordinates)
         return TIED * found if self.tied and self._osqp(solver) else found
+
+    def at_least(self, solver: str = "") -> float:
+        """The same as `seconds`, rather too little."""
+        return (EASY if self._easy(solver) else 1.0) * self.seconds(solver)
+
+    def _easy(self, solver: str) -> bool:
+        return self.huber and self._osqp(solver)
 
     def _osqp(self, solver: str) -> bool:
         return solver.upper() == "OSQP" or (self.quadratic and not solver)
@@ -264,28 +279,39 @@ class Imports:
     ----------
     spent : float
         Estimated seconds of the problems that were left to CVXPY so.
+    left : weak set of cvxpy.Problem
+        These problems, which CVXPY has compiled.
     """
 
     def __init__(self) -> None:
         self.spent = 0.0
+        self.left: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def why_wait(self, size: Size, solver: str = "") -> str:
+    def why_wait(self, problem: Any, solver: str = "") -> str:
         """Why a problem that may be worth it is solved plainly; an empty text if it is not.
 
         Parameters
         ----------
-        size : Size
-            For which there is no `Size.why_not`.
+        problem : cvxpy.Problem
+            For whose size there is no `Size.why_not`.
         solver : str
             The one that was named.
         """
-        if _imported() or size._by_entries(solver) or self.spent + size.seconds(solver) >= FIRST:
+        size = measured(problem)
+        if _imported() or size._by_entries(solver):
+            return ""
+        if self.spent + self._price(problem, solver) >= FIRST:
             return ""
         return f"it is small ({size.terms:.0f} terms), and {ONCE}"
 
-    def charge(self, size: Size, solver: str = "") -> None:
+    def charge(self, problem: Any, solver: str = "") -> None:
         """Count that a problem is solved plainly for that reason."""
-        self.spent += size.seconds(solver)
+        self.spent += self._price(problem, solver)
+        self.left.add(problem)
+
+    def _price(self, problem: Any, solver: str) -> float:
+        known = AGAIN if problem in self.left else 1.0
+        return known * measured(problem).at_least(solver)
 
 
 IMPORTS = Imports()

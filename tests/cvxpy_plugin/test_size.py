@@ -344,13 +344,17 @@ def test_the_first_small_problems_of_a_process_wait_for_no_import(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until they have taken about as long; larger ones, and long loops, do not wait at all."""
-    for large in (fit(2000, 10), loop(300), fit(400, 1000, cp.pos)):
+    monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
+    monkeypatch.setattr(size, "_imported", lambda: False)
+    assert "import" in request.Request().why_plain(fit(4000, 10, cp.huber))
+    for large in (fit(2000, 10), loop(300), fit(400, 1000, cp.pos), fit(12_000, 10, cp.huber)):
         monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
         monkeypatch.setattr(size, "_imported", lambda: False)
         assert not request.Request().why_plain(large)
     monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
-    problem, screened = fit(300, 10), []
+    screened = []
     for _ in range(6):
+        problem = fit(300, 10)
         problem.solve(method="screen")
         report = request.Report.of(problem)
         screened.append(report.recognised)
@@ -358,6 +362,10 @@ def test_the_first_small_problems_of_a_process_wait_for_no_import(
     waiting = int(np.ceil(size.FIRST / measure(problem).seconds())) - 1
     assert screened == [False] * waiting + [True] * (6 - waiting)
     assert 0 < waiting < 6
+    monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
+    for _ in range(6):  # the same one again takes CVXPY less
+        problem.solve(method="screen")
+        assert "import" in request.Report.of(problem).reason
     monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
     assert not request.Request(always=True).why_plain(problem)
     monkeypatch.setattr(size, "_imported", lambda: True)
