@@ -79,10 +79,12 @@ PRODUCT_BUDGET, PRODUCT_PASSES = 300.0, 0.4
 as long as so many passes, and for each of ``n^2 / d`` so many more. Measured with hinges, C from
 0.01 to 100: 150 x 150 360 to 750, 300 x 300 580 to 830, 500 x 500 430 to 620, 1,500 x 1,500 860 to
 1,050, 500 x 1,500 370 to 510, 900 x 500 640 to 980; medians up to ten times as many."""
-PATH_BUDGET = 100.0
-"""The same where both begin at the solution for a smaller C. By trial, five folds of 20 values of C
-from 1e-3 to 10: pcmac 0.53, 0.49 and 0.43 CPU seconds with 60, 200 and 400, farmads 7.1, 7.8, 8.4.
-"""
+PATH_BUDGET, LOOSE_BUDGET, LOOSE = 100.0, 220.0, 5e-5
+"""The same where both begin at the solution for a smaller C; where the relative gap asked for is at
+least the last, the second: each digit takes the descent as many passes again, and Newton's method
+hardly more. By trial, five folds of 20 values of C from 1e-3 to 10, to 1e-6: pcmac 0.53, 0.49 and
+0.43 CPU seconds with 60, 200 and 400, farmads 7.1, 7.8, 8.4. Three folds to 1e-4 and 1e-3, with 100
+and 220: half of farmads 2.3 and 1.7, 1.5 and 1.0, half of news20 0.47 and 0.49, 0.44 and 0.40."""
 FEW_PASSES, PATH_PASSES = 12.0, 2.0
 """The same of the compiled path, whose systems are of size d: so many passes, and for each of
 ``min(n, 2 d) d / n``. Half or less of what was measured: 5,000 x 68 37 passes, 5,000 x 256 160 to
@@ -260,14 +262,17 @@ def along(problem: Problem, many: int) -> bool:
 
 
 def descend_along(
-    problem: Problem, values: Array, tol: float, budget: float = PATH_BUDGET,
+    problem: Problem, values: Array, tol: float, budget: float | None = None,
     known: Sequence[tuple[float, Array, Array]] = (),
 ) -> Iterator[tuple[Problem, Array, Array]]:
     """The problem, x and theta at increasing values of C, each begun where those before point to.
 
     To a relative gap `tol` by the estimate of the descent; it ends before the first C for which
-    `budget` passes will not do. `known` are C, x and theta of solutions at smaller values.
+    `budget` passes (what suits `tol` when None) will not do. `known` are C, x and theta of
+    solutions at smaller values.
     """
+    if budget is None:
+        budget = LOOSE_BUDGET if tol >= LOOSE else PATH_BUDGET
     solver, rows = DualCoordinateDescent(budget=budget, tol=tol), problem.design
     found = list(known[-2:])
     if not isinstance(rows, Rows):
