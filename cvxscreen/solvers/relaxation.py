@@ -37,12 +37,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from time import perf_counter
 
 import numpy as np
 import scipy.linalg as sla
 from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT
+from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.core.duality import balanced
 from cvxscreen.core.losses import Codes, LossTerms, Piece
 from cvxscreen.core.problem import Problem, Quadratic
@@ -156,7 +158,8 @@ class ScreenedRelaxation(
             return
         if self.whole:
             return
-        part = sample(problem)
+        began, chosen = perf_counter(), draw(problem)
+        part = chosen.of(problem)
         if part.n > 0.5 * problem.n:
             self.whole = True
             return
@@ -165,6 +168,33 @@ class ScreenedRelaxation(
             return
         self.centre = self.candidate(found.x, None, found.multipliers)
         self.keep = int(KEEP * problem.n * np.sqrt(problem.d / part.n))
+        if of_zero(found.certificate):
+            self.try_at_once(chosen, found, Times(began, perf_counter()))
+
+    def try_at_once(self, chosen: Drawn, found: Solution, times: Times) -> None:
+        """Certify a sample's optimum as that of the whole problem; over if it is.
+
+        Where the optimum is 0, a fit without noise or a direction in which nothing is gained, all
+        terms are at their kinks together, and no relaxation is closer than another.
+        """
+        problem, best = self.problem, self.centre
+        if best is None:
+            return
+        slopes = np.zeros(problem.n)
+        slopes[chosen.index] = found.theta[: len(chosen.index)] / chosen.factor
+        slopes[chosen.stay] = found.theta[len(chosen.index):]
+        hard = problem.losses.hard[chosen.index]
+        slopes[chosen.index[hard]] *= chosen.factor
+        losses = problem.losses
+        slopes = np.clip(slopes, losses.lo, losses.hi)
+        self.answer = self.certified_answer(replace(best, known=slopes))
+        if not self.answer.proof.ok:
+            self.answer = None
+            return
+        answer, left_out = self.answer, problem.n - len(found.theta)
+        self.result = SubproblemResult("optimal", answer.x, answer.theta, answer.multipliers)
+        self.record(len(found.theta), answer.proof, (0, left_out, 0), times)
+        self.finished = True
 
     def step_closer(self) -> bool:
         """A Newton step, with the terms near their kinks for a density; whether P falls by it."""
@@ -354,6 +384,10 @@ class ScreenedRelaxation(
         elif self.accuracy > LAST_GAP and not self.exact(size):
             self.accuracy = LAST_GAP
             self.narrow()
+            if not self.predicted and self.centre is not None:
+                answer = self.certified_answer(self.centre)
+                self.finished = answer.proof.ok and of_zero(answer.proof)
+                self.answer = answer if self.finished else None
         else:
             self.conclude(not self.predicted)
 
@@ -406,8 +440,11 @@ class ScreenedRelaxation(
         x = origin if problem.primal(origin, zeros) <= best.value else best.x
         if x is best.x and best.value > 0.0:
             return answer
-        fitted = Answer.of(problem, x, zeros, np.zeros(len(best.multipliers)), self.tol)
-        return fitted if fitted.proof.ok else answer
+        for pair in ((zeros, np.zeros(len(best.multipliers))), (best.theta, best.multipliers)):
+            fitted = Answer.of(problem, x, *pair, self.tol)
+            if fitted.proof.ok:
+                return fitted
+        return answer
 
     def solution(self, began: float) -> Solution:
         """As of every problem; where a limit came first the best point is certified."""
@@ -484,6 +521,11 @@ class ProximalSteps(ScreenedRelaxation):
         self.weight /= FASTER
 
 
+def of_zero(proof: Certificate) -> bool:
+    """Whether the objective is no more than its gap, so that no relative accuracy is reached."""
+    return abs(proof.primal) <= proof.gap
+
+
 def far_from_kinks(losses: LossTerms, margins: Array, keep: int, held: Mask) -> Codes:
     """The pieces of the terms, undecided for the `keep` nearest to a kink and those `held`."""
     codes = losses.piece_within(margins, margins)
@@ -494,8 +536,42 @@ def far_from_kinks(losses: LossTerms, margins: Array, keep: int, held: Mask) -> 
     return codes
 
 
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Terms that stand for all.
+
+    Attributes
+    ----------
+    index : array of int
+        Those that were drawn.
+    stay : array of int
+        Those that stay as they are.
+    factor : float
+        How many terms each of the drawn ones stands for.
+    """
+
+    index: NDArray[np.intp]
+    stay: NDArray[np.intp]
+    factor: float
+
+    def of(self, problem: Problem) -> Problem:
+        """The problem of these terms, the drawn ones first."""
+        taken = problem.losses.take(np.concatenate([self.index, self.stay]))
+        scale = np.concatenate([np.full(len(self.index), self.factor), np.ones(len(self.stay))])
+        return replace(
+            problem,
+            design=problem.design.take_rows(np.concatenate([self.index, self.stay])),
+            losses=taken.weighted(scale),
+        )
+
+
 def sample(problem: Problem) -> Problem:
-    """One part in `NESTED` of the terms, standing for all; terms of a penalty and hard ones stay.
+    """One part in `NESTED` of the terms, standing for all; see `draw`."""
+    return draw(problem).of(problem)
+
+
+def draw(problem: Problem) -> Drawn:
+    """One part in `NESTED` of the terms; those of a penalty and hard ones stay.
 
     The same ones for the same problem.
     """
@@ -509,15 +585,4 @@ def sample(problem: Problem) -> Problem:
     size = max(min(FEWEST, len(drawn)) // 2, 20 * problem.d, len(drawn) // NESTED)
     size = min(size, len(drawn))
     chosen = np.random.default_rng(0).choice(len(drawn), size=size, replace=False)
-    index = np.sort(drawn[chosen])
-    factor = len(drawn) / max(size, 1)
-    stay = np.flatnonzero(fixed)
-    taken = losses.take(np.concatenate([index, stay]))
-    scale = np.concatenate([np.full(len(index), factor), np.ones(len(stay))])
-    layout = None if problem.layout is None else replace(problem.layout, penalty_terms=own)
-    return replace(
-        problem,
-        design=problem.design.take_rows(np.concatenate([index, stay])),
-        losses=taken.weighted(scale),
-        layout=layout,
-    )
+    return Drawn(np.sort(drawn[chosen]), np.flatnonzero(fixed), len(drawn) / max(size, 1))

@@ -19,7 +19,7 @@ from cvxscreen.solvers import relaxation
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.interior_point import InteriorPoint
 from cvxscreen.solvers.loop import one_round, solve_screened
-from cvxscreen.solvers.relaxation import ScreenedRelaxation, sample
+from cvxscreen.solvers.relaxation import ScreenedRelaxation, draw, sample
 
 LOSSES = ("absolute", "quantile", "epsilon", "smoothed_epsilon", "huber")
 
@@ -420,6 +420,54 @@ def test_an_optimum_of_zeros_is_certified(scale: float, intercept: bool) -> None
         found = cs.solve(problem, tol=1e-6)
         assert found.status == "optimal"
         assert float(np.abs(found.w).max()) <= 1e-9 / scale
+
+
+def fit_without_noise(n: int = 20_000, d: int = 5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows, targets that some coefficients fit, and these."""
+    rng = np.random.default_rng(3)
+    X, w = rng.standard_normal((n, d)), rng.standard_normal(d)
+    return X, X @ w, w
+
+
+def direction_that_gains_nothing(n: int = 20_000, d: int = 4) -> Problem:
+    """``max_i <a_i, w> + |w|^2``, 0 in the rows' convex hull; the largest value is a variable."""
+    X = np.random.default_rng(4).standard_normal((n, d))
+    rows = np.hstack([X, -np.ones((n, 1))])
+    losses = Losses(np.zeros(n), 0.0, 0.0, 0.0, np.inf)
+    form = Quadratic(np.r_[np.full(d, 2.0), 0.0])
+    return Problem(Rows(rows), losses, form, np.r_[np.zeros(d), 1.0])
+
+
+@pytest.mark.parametrize("loss", ["absolute", "quantile", "epsilon"])
+def test_a_sample_that_is_fitted_exactly_proves_the_optimum(loss: str) -> None:
+    X, y, w = fit_without_noise()
+    found = cs.solve(cs.regression(X, y, C=np.inf, loss=loss), solver="interior_point", tol=1e-9)
+    assert found.status == "optimal"
+    assert len(found.rounds) == 1
+    assert found.rounds[0].kept < 0.5 * len(y)
+    if loss != "epsilon":
+        np.testing.assert_allclose(found.x, w, atol=1e-12)
+
+
+def test_a_direction_that_gains_nothing_in_a_sample_gains_nothing_at_all() -> None:
+    problem = direction_that_gains_nothing()
+    found = solve_screened(problem, InteriorPoint(), tol=1e-9)
+    assert found.status == "optimal"
+    assert len(found.rounds) == 1
+    assert abs(found.value) <= 1e-12
+    assert found.certificate.primal_residual <= 1e-12
+    np.testing.assert_allclose(found.x, 0.0, atol=1e-12)
+
+
+def test_a_sample_that_is_fitted_exactly_proves_nothing_of_terms_that_are_not() -> None:
+    X, y, w = fit_without_noise()
+    problem = cs.regression(X, y, C=np.inf)
+    others = np.setdiff1d(np.arange(len(y)), draw(problem).index)
+    y[others[:40]] += 7.0
+    found = cs.solve(cs.regression(X, y, C=np.inf), solver="interior_point", tol=1e-9)
+    assert found.status == "optimal"
+    assert found.value == pytest.approx(280.0, rel=1e-9)
+    np.testing.assert_allclose(found.x, w, atol=1e-9)
 
 
 def test_squares_fold_and_nothing_else_is_taken_for_granted() -> None:
