@@ -357,8 +357,7 @@ def recognise_composite(
         found = recognise_standard(standard, composite=True)
         check(found)
     except NotScreenable:
-        rest, expr = split(vectorised(problem))
-        found = recognise_standard(standardise(canonicalise(rest)), composite=True)
+        found, expr = split(vectorised(problem))
         check(found)
         unscreened = UnscreenedTerm.of(expr, found)
         found = found.tied(problem)
@@ -476,13 +475,13 @@ def evaluate(
     return relaxed, np.zeros(0) if shares is None else shares
 
 
-def split(problem: Any) -> tuple[Any, Any]:
+def split(problem: Any) -> tuple[Recognition, Any]:
     """`problem` without the summands that cannot be screened, and their sum (to be minimised).
 
     Raises
     ------
     NotScreenable
-        If there are none, or the objective cannot be taken apart.
+        If there are none, the objective cannot be taken apart, or no losses are left.
     """
     sign = -1.0 if isinstance(problem.objective, cp.Maximize) else 1.0
     parts = list(summands(problem.objective.expr, sign))
@@ -492,7 +491,10 @@ def split(problem: Any) -> tuple[Any, Any]:
             groups.setdefault(frozenset(a.__name__ for a in part.atoms()), []).append(part)
     if len(groups) > GROUPS or len(parts) < 2:
         raise NotScreenable("the objective is no sum of a few kinds of terms")
-    foreign = [part for group in groups.values() if not _screenable(group) for part in group]
+    alone = len(groups) == 1  # whether losses are left without it costs less to see
+    foreign = [
+        part for group in groups.values() if alone or not _screenable(group) for part in group
+    ]
     if not foreign:
         raise NotScreenable("every term of the objective can be screened alone")
     aside = {id(part) for part in foreign}
@@ -500,7 +502,11 @@ def split(problem: Any) -> tuple[Any, Any]:
     if not rest:
         raise NotScreenable("no term of the objective can be screened")
     total, expr = sum(rest[1:], rest[0]), sum(foreign[1:], foreign[0])
-    return cp.Problem(cp.Minimize(total), problem.constraints), expr
+    left = cp.Problem(cp.Minimize(total), problem.constraints)
+    found = recognise_standard(standardise(canonicalise(left)), composite=True)
+    if alone and _screenable(foreign):
+        raise NotScreenable("every term of the objective can be screened alone")
+    return found, expr
 
 
 def _screenable(group: list[Any]) -> bool:

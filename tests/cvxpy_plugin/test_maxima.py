@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from cvxscreen import cvxpy_plugin
+from cvxscreen.cvxpy_plugin.budgets import BudgetedProblem
+from cvxscreen.cvxpy_plugin.plugin import recognise_any
 from cvxscreen.cvxpy_plugin.recognise import epigraph
 from cvxscreen.cvxpy_plugin.recognise.draft import Draft
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
@@ -184,3 +186,54 @@ def test_hinges_that_pull_more_than_the_cost_leave_the_rest_to_the_bound() -> No
     assert multipliers.min() >= 0.0
     # The three bounds of a slack share its cost of 1, and the width's bound has what was too much.
     assert multipliers.sum() == pytest.approx(N * (1.0 + 0.6))
+
+
+def sums_of_two(name: str) -> Any:
+    """Rows ``abs(u) + abs(v)`` below one number: four sides each."""
+    n, d = 2 * epigraph.MANY_SUMS, 3
+    rng = np.random.default_rng(8)
+    A, B, x = rng.standard_normal((n, d)), rng.standard_normal((n, d)), cp.Variable(d)
+    a, b = rng.standard_normal((2, n))
+    both = cp.abs(A @ x - a) + 2.0 * cp.abs(B @ x - b)
+    forms = {
+        "largest": cp.Problem(cp.Minimize(cp.max(both))),
+        "largest, squares": cp.Problem(cp.Minimize(cp.max(both) + 0.1 * cp.sum_squares(x))),
+        "bounded": cp.Problem(cp.Maximize(cp.sum(x)), [both <= 20.0 + a]),
+        "largest of a value and a hinge": cp.Problem(
+            cp.Minimize(cp.max(cp.abs(A @ x - a) + cp.pos(B @ x - b)))),
+    }
+    return forms[name]
+
+
+@pytest.mark.parametrize(
+    "name", ["largest", "largest, squares", "bounded", "largest of a value and a hinge"]
+)
+def test_many_sums_of_two_helpers_have_four_sides(name: str) -> None:
+    problem = sums_of_two(name)
+    value = problem.solve(solver="CLARABEL", **TIGHT)
+    x = problem.variables()[0].value
+    duals = [constraint.dual_value for constraint in problem.constraints]
+    found = recognise_any(problem)
+    pieces = 4 * 2 * epigraph.MANY_SUMS
+    assert not isinstance(found, BudgetedProblem)
+    if isinstance(found, Recognition):
+        assert found.problem.n >= pieces
+    else:
+        assert found.maxima is not None
+        assert len(found.maxima.heights) == pieces
+    assert problem.solve(method="screen", always=True) == pytest.approx(value, rel=1e-8)
+    assert problem.status == "optimal"
+    assert cvxpy_plugin.Report.of(problem).recognised
+    np.testing.assert_allclose(problem.variables()[0].value, x, atol=1e-6)
+    for constraint, dual in zip(problem.constraints, duals, strict=True):
+        np.testing.assert_allclose(constraint.dual_value, dual, atol=1e-6)
+
+
+def test_a_few_sums_of_two_helpers_stay_as_they_are() -> None:
+    x = cp.Variable(2)
+    A, b = np.random.default_rng(0).standard_normal((200, 2)), np.ones(200)
+    problem = cp.Problem(cp.Minimize(cp.norm1(A @ x - b)), [cp.abs(x[0]) + cp.abs(x[1]) <= 1.0])
+    draft = Draft.of(standardise(canonicalise(problem)))
+    before = draft.inequalities.shape[0]
+    epigraph.chain_bounds(draft)
+    assert draft.inequalities.shape[0] == before

@@ -231,6 +231,13 @@ def control() -> Any:
     return cp.Problem(cp.Minimize(cost), rows)
 
 
+def shared(n: int, d: int, term: Callable[[Any], Any]) -> Any:
+    """Hinges with the same convex term inside each of them."""
+    data, w = np.random.default_rng(0).standard_normal((n, d)), cp.Variable(d)
+    hinges = cp.sum(cp.pos(1 - data @ w + term(w)))
+    return cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + hinges))
+
+
 def integers() -> Any:
     x = cp.Variable(5, boolean=True)
     data = np.random.default_rng(0).standard_normal((5000, 5))
@@ -266,6 +273,9 @@ LEFT: dict[str, tuple[Callable[[], Any], str]] = {
     "a short loop": (lambda: loop(50), "small"),
     "few coordinates in each term": (lambda: spline(8000, 25), "small (8092 terms)"),
     "a nuclear norm without squares": (lambda: spectral(5000), "squares of the coordinates"),
+    "a norm in every loss": (lambda: shared(9000, 10, cp.norm), "share a convex term (Pnorm"),
+    "squares in every loss": (
+        lambda: shared(9000, 10, cp.sum_squares), "share a convex term (quad_over_lin"),
     "logistic": (lambda: fit(5000, 10, cp.logistic), "logistic"),
     "integers": (integers, "integer"),
 }

@@ -39,6 +39,9 @@ Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 
+MANY_SUMS = 100
+"""Rows ``abs(u) + abs(v) <= t`` from which on each of them becomes four."""
+
 MOST_LINES, MOST_PIECES = 12, 1000
 """A maximum of more pieces is not looked at; the second where maxima of any data are."""
 
@@ -244,14 +247,16 @@ def _chain_once(draft: Draft) -> bool:
     CVXPY's helpers always may (``abs(w) <= 1``), the user's only below one other column
     (``s <= t``): a data column with a single upper bound is better left alone. Sums of helpers
     (``norm1(w) <= 1``) would need a row for every choice of signs, so an upper row with two of them
-    is left alone too.
+    is left alone too, but where there are many (``abs(u) + abs(v) <= t``): four rows take the place
+    of five then, one helper after the other.
     """
     tally = count_columns(draft)
     passing = (
         ~draft.eliminated & ~tally.data & (tally.zero == 0) & (tally.cone == 0) & ~tally.crossed
     )
     passing &= (tally.square == 0) & (draft.linear == 0) & (tally.arguments == 0)
-    passing &= (tally.negative == 1) & (tally.positive >= 1)
+    pair = ~tally.own & (tally.positive == 2)
+    passing &= (tally.negative == 1) & (tally.positive >= 1) | pair & (tally.negative == 2)
     passing &= ~tally.own | (tally.positive <= FEW_ROWS)
     if not passing.any():
         return False
@@ -260,12 +265,13 @@ def _chain_once(draft: Draft) -> bool:
     entries = sp.csc_array(inside)[:, np.flatnonzero(passing)].tocoo()
     columns, rows = np.flatnonzero(passing)[entries.col], entries.row
     down = entries.data < 0
-    upper = np.zeros(len(passing), dtype=np.intp)
-    upper[columns[down]] = rows[down]
     rising = np.asarray(sp.csr_array(inside > 0).sum(axis=1)).ravel() == 1
     below_one = (np.diff(inside.indptr) == 2) & ~dense & rising
     alone = np.bincount(rows, minlength=len(dense)) == 1
-    chosen = passing & alone[upper] & (~tally.own | below_one[upper])
+    chosen = passing.copy()
+    chosen[columns[down & ~alone[rows]]] = False
+    chosen[columns[down & tally.own[columns] & ~below_one[rows]]] = False
+    chosen |= _first_of_two(passing & pair, columns[down], rows[down], len(dense))
     # No row may belong to two of them.
     uses = np.bincount(rows[chosen[columns]], minlength=len(dense))
     chosen[columns[(uses[rows] > 1) & chosen[columns]]] = False
@@ -275,8 +281,24 @@ def _chain_once(draft: Draft) -> bool:
     return bool(chosen.any())
 
 
+def _first_of_two(pair: Mask, columns: Index, rows: Index, count: int) -> Mask:
+    """The first of two helpers in each of `count` rows that hold two, where many rows do.
+
+    `columns` and `rows` are the places in which columns that may be chained fall.
+    """
+    out = np.zeros(len(pair), dtype=bool)
+    order = np.lexsort((columns, rows))
+    columns, rows = columns[order], rows[order]
+    held = np.bincount(rows, minlength=count)
+    two = (held == 2) & (np.bincount(rows, pair[columns], minlength=count) == 2)
+    first = np.flatnonzero(two[rows])[::2]
+    if len(first) >= MANY_SUMS:
+        out[columns[first]] = True
+    return out
+
+
 def _chain(draft: Draft, inside: Any, columns: Index, rows: Index, data: Any) -> None:
-    """Replace the rows of each column by its upper bound plus multiples of the lower ones.
+    """Replace the rows of each column by its upper bounds plus multiples of the lower ones.
 
     Parameters
     ----------
@@ -284,12 +306,11 @@ def _chain(draft: Draft, inside: Any, columns: Index, rows: Index, data: Any) ->
         The entries of the chosen columns.
     """
     down = data < 0
-    size = draft.standard.size
-    upper, fall = np.zeros(size, dtype=np.intp), np.zeros(size)
-    upper[columns[down]], fall[columns[down]] = rows[down], -data[down]
     low, owner, rise = rows[~down], columns[~down], data[~down]
-    chained = (
-        draft.inequalities[upper[owner]] + diagonal(fall[owner] / rise) @ draft.inequalities[low]
+    below, above = _pairs(owner, columns[down])
+    fall = -data[down][above]
+    chained = draft.inequalities[rows[down][above]] + (
+        diagonal(fall / rise[below]) @ draft.inequalities[low[below]]
     )
     order = np.argsort(owner, kind="stable")
     names, start, counts = np.unique(owner[order], return_index=True, return_counts=True)
@@ -304,6 +325,15 @@ def _chain(draft: Draft, inside: Any, columns: Index, rows: Index, data: Any) ->
     draft.eliminated[names] = True
     rest = draft.inequalities[np.setdiff1d(np.arange(draft.inequalities.shape[0]), rows)]
     draft.inequalities = sp.csr_array(sp.vstack([rest, chained], format="csr"))
+
+
+def _pairs(first: Index, second: Index) -> tuple[Index, Index]:
+    """Positions in `first` and in `second` of all pairs of equal entries."""
+    order = np.argsort(second, kind="stable")
+    start = np.searchsorted(second[order], first)
+    count = np.searchsorted(second[order], first, side="right") - start
+    begin = np.repeat(start - np.cumsum(count) + count, count)
+    return np.repeat(np.arange(len(first)), count), order[begin + np.arange(len(begin))]
 
 
 @dataclass(frozen=True, eq=False)
