@@ -168,14 +168,22 @@ class ScreenedRelaxation(
             return
         self.centre = self.candidate(found.x, None, found.multipliers)
         self.keep = int(KEEP * problem.n * np.sqrt(problem.d / part.n))
-        if of_zero(found.certificate):
+        if of_zero(found.certificate) or self.tied(self.centre):
             self.try_at_once(chosen, found, Times(began, perf_counter()))
+
+    def tied(self, centre: Candidate) -> bool:
+        """Whether so many terms are at a kink that distances from kinks tell nothing."""
+        problem, away = self.problem, self.problem.losses.kink_distance(centre.margins)
+        last = min(self.keep, problem.n) - 1
+        reach = float(np.abs(problem.losses.b).mean())
+        reach += float(problem.sizes.mean()) * float(np.linalg.norm(centre.x))
+        return bool(np.partition(away, last)[last] <= TIES * reach)
 
     def try_at_once(self, chosen: Drawn, found: Solution, times: Times) -> None:
         """Certify a sample's optimum as that of the whole problem; over if it is.
 
-        Where the optimum is 0, a fit without noise or a direction in which nothing is gained, all
-        terms are at their kinks together, and no relaxation is closer than another.
+        In a fit without noise, or where no direction gains anything, all terms are at their kinks
+        together, and no relaxation is closer than another.
         """
         problem, best = self.problem, self.centre
         if best is None:

@@ -459,6 +459,21 @@ def test_a_direction_that_gains_nothing_in_a_sample_gains_nothing_at_all() -> No
     np.testing.assert_allclose(found.x, 0.0, atol=1e-12)
 
 
+def test_terms_that_are_all_tied_are_not_predicted() -> None:
+    """The largest absolute residual of a fit without noise, beside squares that pull it away."""
+    X, y, w = fit_without_noise(10_000)
+    ones = -np.ones((len(y), 1))
+    rows, b = np.vstack([np.hstack([X, ones]), np.hstack([-X, ones])]), np.r_[y, -y]
+    form = Quadratic(np.r_[np.full(len(w), 0.01), 0.0])
+    losses = Losses(b, 0.0, 0.0, 0.0, np.inf)
+    problem = Problem(Rows(rows), losses, form, np.r_[np.zeros(len(w)), 1.0])
+    found = solve_screened(problem, InteriorPoint(), tol=1e-9)
+    assert found.status == "optimal"
+    assert len(found.rounds) == 1
+    assert found.value == pytest.approx(0.005 * float(w @ w), rel=1e-9)
+    np.testing.assert_allclose(found.x[:-1], w, atol=1e-9)
+
+
 def test_a_sample_that_is_fitted_exactly_proves_nothing_of_terms_that_are_not() -> None:
     X, y, w = fit_without_noise()
     problem = cs.regression(X, y, C=np.inf)
