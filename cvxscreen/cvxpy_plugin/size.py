@@ -415,8 +415,10 @@ def measure(problem: Any) -> Size:
     walk = _Walk(variables)
     walk.follow(problem.objective.expr, 0.0, 1.0, objective=True)
     constraints = problem.constraints
-    walk.pieces = max(walk.pieces, float(len(constraints)))
     chosen, weight = _some(constraints)
+    # Equations of several rows, a step of a time series say, are no terms that a loop has written.
+    single = [part for part in chosen if type(part) not in EQUATIONS or part.size == 1]
+    walk.pieces = max(walk.pieces, weight * len(single))
     for constraint in chosen:
         walk.constrain(constraint, weight)
     return walk.size()
@@ -546,7 +548,7 @@ class _Walk:
             return Size(reason=f"its loss ({named}) {OF_A_KIND}")
         if self.shared:
             named = ", ".join(sorted(self.shared))
-            return Size(reason=f"all its losses share a convex term ({named}): {CANNOT_PAY}")
+            return Size(reason=f"its losses hold convex terms ({named}): {CANNOT_PAY}")
         held = self._held(tall)
         folded = 0.0 if self._lasso else self._folded()
         if self.spectral and not held:

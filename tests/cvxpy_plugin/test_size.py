@@ -238,6 +238,17 @@ def shared(n: int, d: int, term: Callable[[Any], Any]) -> Any:
     return cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + hinges))
 
 
+def scenarios_of_control() -> Any:
+    """One control for thirty courses of noise: a few equations of many rows for each of them."""
+    rng, u = np.random.default_rng(0), cp.Variable((1, 15))
+    cost, rows = cp.sum_squares(u), [cp.abs(u) <= 2.0]
+    for _ in range(30):
+        x, noise = cp.Variable((2, 16)), rng.standard_normal((2, 15))
+        rows += [x[:, 0] == 1.0, x[:, 1:] == x[:, :-1] + np.ones((2, 1)) @ u + noise]
+        cost = cost + cp.sum_squares(x) / 30
+    return cp.Problem(cp.Minimize(cost), rows)
+
+
 def integers() -> Any:
     x = cp.Variable(5, boolean=True)
     data = np.random.default_rng(0).standard_normal((5000, 5))
@@ -273,10 +284,11 @@ LEFT: dict[str, tuple[Callable[[], Any], str]] = {
     "a short loop": (lambda: loop(50), "small"),
     "few coordinates in each term": (lambda: spline(8000, 25), "small (8092 terms)"),
     "a nuclear norm without squares": (lambda: spectral(5000), "squares of the coordinates"),
-    "a norm in every loss": (lambda: shared(9000, 10, cp.norm), "share a convex term (Pnorm"),
+    "a norm in every loss": (lambda: shared(9000, 10, cp.norm), "hold convex terms (Pnorm"),
     "squares in every loss": (
-        lambda: shared(9000, 10, cp.sum_squares), "share a convex term (quad_over_lin"),
+        lambda: shared(9000, 10, cp.sum_squares), "hold convex terms (quad_over_lin"),
     "logistic": (lambda: fit(5000, 10, cp.logistic), "logistic"),
+    "control of scenarios": (scenarios_of_control, "small"),
     "integers": (integers, "integer"),
 }
 
