@@ -114,6 +114,10 @@ OSQP_ROW, OSQP_ENTRY = 1.3e-4, 3e-6
 coordinate in it (hinges and absolute values with squares and constraints, 600 to 3,000 terms x 5 to
 60; mostly 0.2 to 1 times what was measured: from 1,600 terms on it often stops at its limit)."""
 
+OF_WIDE = 2e-6
+"""Seconds for each entry of dense data with more columns than rows (60 x 400, 100 x 300, hinge and
+Huber's loss: 1e-6 to 5e-6)."""
+
 EASY = 0.15
 """Share of that time that OSQP takes where Huber's loss is the only one (0.1 to 0.2)."""
 
@@ -219,9 +223,13 @@ class Size(NamedTuple):
 
     def _by_entries(self, solver: str) -> bool:
         """Whether pieces of a loop or entries of the data are enough, whatever the terms are."""
+        wide = self.needs is not None and self.wide >= self.needs.wide
+        return wide or self.long(solver)
+
+    def long(self, solver: str) -> bool:
+        """Whether that is so of pieces, or of entries in squares: CVXPY takes long for either."""
         return self.needs is not None and (
             self.pieces >= PIECES
-            or self.wide >= self.needs.wide
             or self.shrunk >= self.needs.shrunk
             or self._seconds_of_squares(solver) >= BESIDE
         )
@@ -233,7 +241,8 @@ class Size(NamedTuple):
 
     def at_least(self, solver: str = "") -> float:
         """The same as `seconds`, rather too little."""
-        return (EASY if self._easy(solver) else 1.0) * self.seconds(solver)
+        tall = (EASY if self._easy(solver) else 1.0) * self.seconds(solver)
+        return max(tall, OF_WIDE * self.wide)
 
     def _easy(self, solver: str) -> bool:
         return self.huber and self._osqp(solver)
@@ -298,7 +307,7 @@ class Imports:
             The one that was named.
         """
         size = measured(problem)
-        if _imported() or size._by_entries(solver):
+        if _imported() or size.long(solver):
             return ""
         if self.spent + self._price(problem, solver) >= FIRST:
             return ""

@@ -368,7 +368,8 @@ def test_the_first_small_problems_of_a_process_wait_for_no_import(
     """Until they have taken about as long; larger ones, and long loops, do not wait at all."""
     monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
     monkeypatch.setattr(size, "_imported", lambda: False)
-    assert "import" in request.Request().why_plain(fit(4000, 10, cp.huber))
+    for small in (fit(4000, 10, cp.huber), fit(60, 400, cp.pos)):
+        assert "import" in request.Request().why_plain(small)
     for large in (fit(2000, 10), loop(300), fit(400, 1000, cp.pos), fit(12_000, 10, cp.huber)):
         monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
         monkeypatch.setattr(size, "_imported", lambda: False)
