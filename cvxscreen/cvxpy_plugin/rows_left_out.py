@@ -30,7 +30,8 @@ from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 from cvxscreen.cvxpy_plugin.request import Request, require_cvxpy_problem
 from cvxscreen.cvxpy_plugin.solution_cache import cached_recognition
-from cvxscreen.data_changes.leave_one_out import LeaveOneOut, group_numbers, terms_left_out
+from cvxscreen.data_changes.leave_one_out import group_numbers, terms_left_out
+from cvxscreen.data_changes.margins_left_out import LeaveOneOut
 from cvxscreen.data_changes.reweight import accepted
 from cvxscreen.errors import InvalidInput, NotScreenable
 
@@ -118,11 +119,7 @@ def rows_left_out(
         low, high = np.where(as_written, low, -high), np.where(as_written, high, -low)
         value = np.where(as_written, value, -value)
         low, high = outward(low, np.zeros(1))[0], outward(high, np.zeros(1))[1]
-    order = rows.term
-    return replace(
-        out, low=low[order], high=high[order], value=value[order], unchanged=out.unchanged[order],
-        refitted=out.refitted[order], decided=out.decided[order],
-    )
+    return replace(out, low=low, high=high, value=value).taken(rows.term)
 
 
 def _recognised(problem: Any) -> Recognition:

@@ -13,8 +13,9 @@ from sklearn.utils.parallel import Parallel, delayed
 from cvxscreen._support.validation import check_request, choice, plain_name
 from cvxscreen.core.kernel_parts import KernelParts
 from cvxscreen.core.problem import Problem
+from cvxscreen.data_changes.reweight import weighted
+from cvxscreen.data_changes.several_classes import Pairs, Scores
 from cvxscreen.designs.gram import Gram
-from cvxscreen.errors import InvalidInput
 from cvxscreen.estimators.fitting import Array, LeavesOut, OneVsRest, warn_unless_certified
 from cvxscreen.models.svm import one_against_rest, svm
 from cvxscreen.solvers.kernel_parts import solve_parts
@@ -213,8 +214,7 @@ class ScreenedSVC(OneVsRest, LeavesOut):
         self, X: Any, y: NDArray[Any], weight: Array | None
     ) -> tuple[list[Problem], list[NDArray[np.intp]] | None]:
         """The problems of `multi_class`, and the rows each of them has (None: all)."""
-        kind = choice("multi_class", self.multi_class, MULTI_CLASS)
-        if kind == "ovr" or len(np.unique(y)) <= 2:
+        if not self._by_pairs or len(np.unique(y)) <= 2:
             return self._problems(X, y, weight, self.C), None
         signs, weight = self._signs(y, weight)
         signs, rows = one_against_one(signs)
@@ -241,13 +241,27 @@ class ScreenedSVC(OneVsRest, LeavesOut):
             **self._options(),
         )
 
-    def _unfitted(self) -> LeavesOut:
-        if plain_name(self.multi_class) == "ovo":
-            raise InvalidInput(
-                "`multi_class` is 'ovo'; samples are left out of one class against the rest: set "
-                "it to 'ovr'."
-            )
-        return super()._unfitted()
+    def _left_out_of(
+        self, X: Any, y: Any, weight: Array | None, leaving: int
+    ) -> list[Problem]:
+        """As of every model; of two classes each, samples of others stay as rows of weight 0."""
+        problems = super()._left_out_of(X, y, weight, leaving)
+        if len(problems) == 1 or not self._by_pairs:
+            return problems
+        own = np.searchsorted(self.classes_, y)
+        return [
+            weighted(problems[j], ((own == i) | (own == j)).astype(float))
+            for i, j in pairs(len(self.classes_))
+        ]
+
+    def _scores(self, y: NDArray[Any]) -> Scores:
+        scores = super()._scores(y)
+        return Pairs(scores.own, len(self.classes_)) if self._by_pairs else scores
+
+    @property
+    def _by_pairs(self) -> bool:
+        """Whether two classes at a time are asked for."""
+        return choice("multi_class", self.multi_class, MULTI_CLASS) == "ovo"
 
     def _decisions(self, X: Any) -> Array:
         """As of every model; of all pairs of classes, votes and how sure they are."""

@@ -403,8 +403,7 @@ class SparseSVCCV(ScoredAsChosen, SparseSVC):
             refuses.
         """
         data = self._checked(X, y, sample_weight)
-        own = SparseSVC().get_params()
-        model = SparseSVC(**{k: getattr(self, k) for k in own if hasattr(self, k)})
+        model = self._model()
         largest = max(map(lambda_max, self._problems(*data, 1.0)))
         largest = largest if largest > 0 else 1.0
         self.lams_ = grid_of("lams", self.lams, largest, SHARE * largest)
@@ -414,6 +413,15 @@ class SparseSVCCV(ScoredAsChosen, SparseSVC):
         self.best_lam_ = float(best.lam)
         as_fitted(self, best)
         return self
+
+    def _model(self, lam: float | None = None) -> SparseSVC:
+        """The model for one value of lambda."""
+        own = SparseSVC(lam).get_params()
+        return SparseSVC(**own | {k: getattr(self, k) for k in own if hasattr(self, k)})
+
+    def _unfitted(self) -> SparseSVC:
+        check_is_fitted(self)
+        return self._model(self.best_lam_)
 
 
 class ScreenedSVCCV(ScoredAsChosen, ScreenedSVC):

@@ -26,7 +26,9 @@ from cvxscreen._support.limits import TIME
 from cvxscreen._support.validation import flag, plain_name, positive, tolerance
 from cvxscreen.api import solve
 from cvxscreen.core.problem import Problem
-from cvxscreen.data_changes.leave_one_out import LeaveOneOut, leave_one_out
+from cvxscreen.data_changes.leave_one_out import group_numbers, leave_one_out
+from cvxscreen.data_changes.margins_left_out import LeaveOneOut
+from cvxscreen.data_changes.several_classes import AgainstTheRest, Scores, classes_left_out
 from cvxscreen.errors import InvalidInput
 from cvxscreen.models.kernel import kernel_between
 
@@ -168,6 +170,7 @@ class LeavesOut(ScreenedModel):
     """Base of the estimators that leave out samples one by one."""
 
     C: float
+    classes_: NDArray[Any]
     _checked: Any
     _problems: Any
 
@@ -177,9 +180,10 @@ class LeavesOut(ScreenedModel):
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
         *,
+        groups: ArrayLike | None = None,
         refit: bool = True,
         n_jobs: int = 1,
-    ) -> LeaveOneOut | tuple[LeaveOneOut, ...]:
+    ) -> LeaveOneOut:
         """What the model predicts of each sample when fitted without it; certified.
 
         Parameters
@@ -188,6 +192,9 @@ class LeavesOut(ScreenedModel):
         y : array_like, shape (n,)
         sample_weight : array_like, shape (n,), optional
             Non-negative.
+        groups : array_like, shape (n,), optional
+            Labels of samples that leave together, as a customer's do: scikit-learn's
+            ``LeaveOneGroupOut``.
         refit : bool
             Whether to fit again without the samples that one pass over the data does not decide.
         n_jobs : int
@@ -195,27 +202,44 @@ class LeavesOut(ScreenedModel):
 
         Returns
         -------
-        LeaveOneOut, or a tuple of them
+        LeaveOneOut
             As of `cvxscreen.leave_one_out`: ``record.errors`` holds the leave-one-out error,
             ``record.score`` the score that cross-validation would average. With more than two
-            classes one record a class, each against the rest. The estimator stays as
-            it is, fitted or not; one that chooses C must be fitted, and uses the C that it chose.
+            classes its numbers are how far the own class's score is ahead of the best other one,
+            and ``record.parts`` are those of each class against the rest, or of each two classes.
+            Class weights, and a `lam` that is not given, stay those of all samples. The estimator
+            stays as it is, fitted or not; one that chooses C must be fitted, and uses the C that
+            it chose.
         """
         model = self._unfitted()
-        checked = model._checked(X, y, sample_weight)
+        X, target, weight = model._checked(X, y, sample_weight)
+        labels = None if groups is None else group_numbers(groups, len(target))
+        leaving = len(target) if labels is None else int(labels.max()) + 1
         tol = min(tolerance(model._relative_gap()), EXACT)
-        records = tuple(
-            leave_one_out(
-                solve(problem, tol=tol, mode=model.mode), refit=refit, mode=model.mode,
-                n_jobs=n_jobs,
+        found = [
+            solve(problem, tol=tol, mode=model.mode)
+            for problem in model._left_out_of(X, target, weight, leaving)
+        ]
+        if len(found) > 1:
+            return classes_left_out(
+                found, model._scores(target), refit=refit, mode=model.mode, n_jobs=n_jobs,
+                labels=labels,
             )
-            for problem in model._problems(*checked, positive("C", model.C))
-        )
-        return records[0] if len(records) == 1 else records
+        [solution] = found
+        return leave_one_out(solution, refit=refit, mode=model.mode, n_jobs=n_jobs, groups=labels)
 
     def _unfitted(self) -> LeavesOut:
         """The model to fit, which this call may change."""
         return clone(self)
+
+    def _left_out_of(self, X: Any, y: Any, weight: Array | None, leaving: int) -> list[Problem]:
+        """The problems over all samples whose terms leave, one of so many parts after another."""
+        problems: list[Problem] = self._problems(X, y, weight, positive("C", self.C))
+        return problems
+
+    def _scores(self, y: NDArray[Any]) -> Scores:
+        """How classes are told from the margins of several problems."""
+        return AgainstTheRest(np.searchsorted(self.classes_, y), len(self.classes_))
 
 
 class OneRegression(RegressorMixin, ScreenedModel):

@@ -6,16 +6,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from cvxscreen._support.validation import choice
 from cvxscreen.api import solve
+from cvxscreen.data_changes.leave_one_out import leave_one_out
+from cvxscreen.data_changes.margins_left_out import LeaveOneOut
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.estimators.fitting import warn_unless_certified
 from cvxscreen.models.multitask import raso
 from cvxscreen.models.samples import CLASSIFICATION
+from cvxscreen.multitask import MultiTask
 
 Array = NDArray[np.float64]
 
@@ -101,6 +104,49 @@ class MultiTaskSVC(ClassifierMixin, BaseEstimator):
         ------
         InvalidInput
         """
+        X, problem, _ = self._asked(X, y, task)
+        self.solution_ = solve(problem, tol=self.tol, time_limit=self.time_limit)
+        warn_unless_certified(self.solution_, "a larger `alpha` and `beta`")
+        self.coef_ = self.solution_.U.T.copy()
+        self.intercept_ = self.solution_.b.copy()
+        self.M_ = self.solution_.M.copy()
+        self.n_features_in_ = X.shape[1]
+        return self
+
+    def leave_one_out(
+        self, X: ArrayLike, y: ArrayLike, task: ArrayLike, *, refit: bool = True, n_jobs: int = 1
+    ) -> LeaveOneOut:
+        """What each row's task predicts of it without it, the shared matrix as `fit` has it.
+
+        Parameters
+        ----------
+        X : array_like, shape (n, d)
+        y : array_like, shape (n,)
+            Two classes in all.
+        task : array_like, shape (n,)
+        refit : bool
+            Whether to fit again without the samples that one pass over the data does not decide.
+        n_jobs : int
+            Threads for these fits.
+
+        Returns
+        -------
+        LeaveOneOut
+            In the order of the rows; ``record.parts`` are those of each task, in the order of their
+            ids. The estimator stays as it is, fitted or not.
+        """
+        model = clone(self)
+        X, problem, rows = model._asked(X, y, task)
+        found = solve(problem, tol=model.tol, time_limit=model.time_limit)
+        warn_unless_certified(found, "a larger `alpha` and `beta`")
+        return leave_one_out(found, refit=refit, n_jobs=n_jobs).taken(
+            np.argsort(np.concatenate(rows), kind="stable")
+        )
+
+    def _asked(
+        self, X: ArrayLike, y: ArrayLike, task: ArrayLike
+    ) -> tuple[Array, MultiTask, list[NDArray[np.intp]]]:
+        """Validated rows, the problem, and which rows each task has; sets what was seen."""
         X, ids = self._rows(X, task)
         y = np.asarray(y)
         if y.dtype.kind == "f" and not np.isfinite(y).all():
@@ -114,17 +160,10 @@ class MultiTaskSVC(ClassifierMixin, BaseEstimator):
         signs = np.where(y == self.classes_[1], 1.0, -1.0)
         self.tasks_ = np.unique(ids)
         rows = [np.flatnonzero(ids == name) for name in self.tasks_]
-        problem = raso(
+        return X, raso(
             [(X[at], signs[at]) for at in rows],
             h=self.h, alpha=self.alpha, beta=self.beta, loss=loss,
-        )
-        self.solution_ = solve(problem, tol=self.tol, time_limit=self.time_limit)
-        warn_unless_certified(self.solution_, "a larger `alpha` and `beta`")
-        self.coef_ = self.solution_.U.T.copy()
-        self.intercept_ = self.solution_.b.copy()
-        self.M_ = self.solution_.M.copy()
-        self.n_features_in_ = X.shape[1]
-        return self
+        ), rows
 
     def decision_function(self, X: ArrayLike, task: ArrayLike) -> Array:
         """``x' u + b`` of every row's own task, shape (n,); positive for the second class."""

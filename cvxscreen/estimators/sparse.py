@@ -13,7 +13,8 @@ from sklearn.utils.validation import validate_data
 
 from cvxscreen._support.validation import flag, positive
 from cvxscreen.core.problem import Problem
-from cvxscreen.estimators.fitting import Array, OneVsRest, ScreenedModel, sample_weights
+from cvxscreen.errors import InvalidInput
+from cvxscreen.estimators.fitting import Array, LeavesOut, OneVsRest, sample_weights
 from cvxscreen.models.sparse import sparse_svm, sparse_svr
 from cvxscreen.solvers.lambda_max import lambda_max
 from cvxscreen.solvers.lp_svm import LpSvm
@@ -38,10 +39,11 @@ def at_share(problem: Any, lam: float | None) -> Any:
     return problem.with_(lam=SHARE * largest if largest > 0 else 1.0)
 
 
-class WithConstant(ScreenedModel):
+class WithConstant(LeavesOut):
     """An intercept that is the weight of one more feature, a constant, penalised as the others."""
 
     kernel: Any = "linear"
+    lam: float | None
     intercept_scaling: float
     _easier = "a larger `lam`"
 
@@ -60,6 +62,20 @@ class WithConstant(ScreenedModel):
         if not self.fit_intercept:
             return x, np.zeros(len(x))
         return x[:, :-1], x[:, -1] * self.intercept_scaling
+
+    def _left_out_of(
+        self, X: Any, y: Any, weight: Array | None, leaving: int
+    ) -> list[Problem]:
+        """The loss is a mean: that of the others is larger by what one part less is divided by.
+
+        Exact where all parts weigh the same, else as if the one that leaves weighed their mean.
+        """
+        problems = self._problems(X, y, weight, self.lam)
+        if any(isinstance(problem, LpSvm) or problem.pure_l1 for problem in problems):
+            raise InvalidInput(
+                "`l2` is 0; without a quadratic term nothing bounds the fits without a sample."
+            )
+        return [problem.with_(lam=problem.lam * (leaving - 1) / leaving) for problem in problems]
 
 
 class SparseSVC(OneVsRest, WithConstant):
@@ -283,21 +299,32 @@ class SparseSVR(RegressorMixin, WithConstant):
         InvalidInput
             For arguments that `cvxscreen.sparse_svr` refuses (also a ``ValueError``).
         """
-        X, y = validate_data(self, X, y, y_numeric=True, **self._accepts())
-        weight = averaged(sample_weights(sample_weight, X))
-        problem = at_share(
-            sparse_svr(
-                self._with_constant(X), y, 1.0 if self.lam is None else self.lam, loss=self.loss,
-                epsilon=self.epsilon, gamma=self.gamma, delta=self.delta, l2=self.l2,
-                sample_weight=weight,
-            ), self.lam,
-        )
+        [problem] = self._problems(*self._checked(X, y, sample_weight), self.lam)
         found = self._solved(problem)
         coefficients, shift = self._split(found.x[None, :])
         self.coef_, self.intercept_ = coefficients[0], float(shift[0])
-        self.lam_ = float(problem.lam)
+        self.lam_ = float(problem.lam or 0.0)
         self.certificates_ = (found.certificate,)
         return self
+
+    def _checked(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[Any, NDArray[Any], Array | None]:
+        """Validated data."""
+        X, y = validate_data(self, X, y, y_numeric=True, **self._accepts())
+        return X, np.asarray(y), sample_weights(sample_weight, X)
+
+    def _problems(
+        self, X: Any, y: NDArray[Any], weight: Array | None, lam: float | None
+    ) -> list[Problem]:
+        """The one problem."""
+        return [at_share(
+            sparse_svr(
+                self._with_constant(X), y, 1.0 if lam is None else lam, loss=self.loss,
+                epsilon=self.epsilon, gamma=self.gamma, delta=self.delta, l2=self.l2,
+                sample_weight=averaged(weight),
+            ), lam,
+        )]
 
     def predict(self, X: Any) -> Array:
         """Predicted responses, shape (m,)."""

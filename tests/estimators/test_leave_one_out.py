@@ -5,15 +5,25 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import LeaveOneOut, cross_val_score
+from sklearn.model_selection import (
+    LeaveOneGroupOut,
+    LeaveOneOut,
+    cross_val_predict,
+    cross_val_score,
+)
 
 import cvxscreen
+from cvxscreen.data_changes.reweight import taken
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.estimators import (
+    MultiTaskSVC,
     ScreenedRegressor,
     ScreenedRegressorCV,
     ScreenedSVC,
     ScreenedSVCCV,
+    SparseSVC,
+    SparseSVCCV,
+    SparseSVR,
 )
 
 X, Y = two_gaussians(50, 3, seed=4)
@@ -68,11 +78,65 @@ def test_a_score_of_one_pass_is_never_too_good() -> None:
         assert quick.score < exact.score
 
 
-def test_several_classes_have_a_record_each_and_weights_count() -> None:
-    three = np.repeat(["a", "b", "c"], [20, 20, 10])
-    records = ScreenedSVC(0.5).leave_one_out(X, three, refit=False)
-    assert len(records) == 3
-    assert all(isinstance(record, cvxscreen.LeaveOneOut) for record in records)
+CENTRES = np.array([[0.0, 0.0, 0.0], [1.5, 0.0, 0.5], [0.0, 1.5, -0.5]])
+OWN = np.random.default_rng(2).integers(0, 3, 60)
+CLOUDS = CENTRES[OWN] + np.random.default_rng(3).normal(size=(60, 3))
+NAMES = np.array([1, 0, 2])[OWN]
+HELD = np.arange(60) // 4
+
+SEVERAL = {
+    "against the rest": ScreenedSVC(0.3, tol=1e-10),
+    "no intercept": ScreenedSVC(0.3, fit_intercept=False, tol=1e-10),
+    "kernel": ScreenedSVC(0.3, kernel="rbf", tol=1e-10),
+    "squared hinge": ScreenedSVC(0.1, loss="squared_hinge", tol=1e-10),
+    "weights": ScreenedSVC(0.3, class_weight={0: 1.0, 1: 2.0, 2: 0.5}, tol=1e-10),
+    "pairs": ScreenedSVC(0.3, multi_class="ovo", tol=1e-10),
+    "pairs, no intercept": ScreenedSVC(0.3, multi_class="ovo", fit_intercept=False, tol=1e-10),
+    "pairs, kernel": ScreenedSVC(0.3, multi_class="ovo", kernel="rbf", tol=1e-10),
+    "sparse": SparseSVC(0.05, tol=1e-10),
+    "sparse hinge": SparseSVC(0.05, loss="hinge", l2=0.5, tol=1e-10),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+@pytest.mark.parametrize("groups", [None, HELD], ids=["alone", "groups"])
+def test_one_score_of_several_classes(name: str, groups: np.ndarray | None) -> None:
+    """That of cross-validation, as the interval of how far the own class is ahead says for each."""
+    model = SEVERAL[name]
+    found = model.leave_one_out(CLOUDS, NAMES, groups=groups)
+    quick = model.leave_one_out(CLOUDS, NAMES, groups=groups, refit=False)
+    cv = LeaveOneOut() if groups is None else LeaveOneGroupOut()
+    scores = cross_val_predict(
+        model, CLOUDS, NAMES, groups=groups, cv=cv, method="decision_function")
+    mine = NAMES
+    own = scores[np.arange(60), mine]
+    scores[np.arange(60), mine] = -np.inf
+    ahead = own - scores.max(axis=1)
+    assert found.decided.all()
+    assert found.score == np.mean(ahead > 0)
+    assert found.errors == pytest.approx((1.0 - found.score,) * 2, abs=1e-12)
+    for record in (found, quick):
+        assert (record.low <= ahead + 1e-4).all()
+        assert (ahead - 1e-4 <= record.high).all()
+    assert len(found.parts) == 3
+    assert all(isinstance(part, cvxscreen.LeaveOneOut) for part in found.parts)
+    known = ~np.isnan(found.value)
+    assert ((found.low <= found.value) & (found.value <= found.high))[known].all()
+    assert found.unchanged.sum() <= known.sum()
+
+
+def test_only_what_may_change_the_class_is_refitted() -> None:
+    found = ScreenedSVC(0.3).leave_one_out(CLOUDS, NAMES)
+    quick = ScreenedSVC(0.3).leave_one_out(CLOUDS, NAMES, refit=False)
+    assert 0 < found.refitted.sum() <= (~quick.decided).sum()
+    least = [part.refitted.sum() for part in found.parts]
+    assert max(least) < found.refitted.sum()                    # no class needs them all
+    one_by_one = sum(part.refitted.sum() for part in (
+        ScreenedSVC(0.3).leave_one_out(CLOUDS, name == NAMES) for name in range(3)))
+    assert sum(least) < one_by_one
+
+
+def test_weights_count() -> None:
     model = ScreenedSVC(0.5, fit_intercept=False)
     plain, doubled = (
         model.leave_one_out(X, Y, weight, refit=False) for weight in (None, np.full(50, 2.0))
@@ -80,15 +144,51 @@ def test_several_classes_have_a_record_each_and_weights_count() -> None:
     assert (doubled.high - doubled.low).mean() > (plain.high - plain.low).mean()
 
 
+def test_under_an_l1_norm_the_loss_stays_a_mean() -> None:
+    model = SparseSVR(0.05, tol=1e-10)
+    found = model.leave_one_out(X, T)
+    residual = T - cross_val_predict(model, X, T, cv=LeaveOneOut())
+    assert ((found.low - 1e-6 <= residual) & (residual <= found.high + 1e-6)).all()
+    for alone in (SparseSVR(0.1, loss="huber", l2=0), SparseSVC(0.1, loss="hinge", l2=0)):
+        with pytest.raises(cvxscreen.InvalidInput, match="`l2`"):
+            alone.leave_one_out(X, Y)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_a_sample_of_a_task_is_left_out_at_the_matrix_of_the_fit(loss: str) -> None:
+    task = np.array(["p", "q"])[(X[:, 1] > np.median(X[:, 1])).astype(int)]
+    model = MultiTaskSVC(1, alpha=0.05, beta=0.02, loss=loss, tol=1e-8)
+    found = model.leave_one_out(X, Y, task)
+    quick = model.leave_one_out(X, Y, task, refit=False)
+    model.fit(X, Y, task)
+    assert found.decided.all()
+    wrong = 0
+    for at, name in enumerate(model.tasks_):
+        rows = np.flatnonzero(task == name)
+        problem = model.solution_.problem.task(at, model.M_)
+        for k, i in enumerate(rows):
+            rest = np.flatnonzero(np.arange(len(rows)) != k)
+            x = cvxscreen.solve(taken(problem, rest), tol=1e-11).x
+            margin = Y[i] * problem.design.forward(x)[k]
+            wrong += margin <= 0
+            for record in (found, quick):
+                assert record.low[i] - 1e-4 <= margin <= record.high[i] + 1e-4
+    assert found.score == pytest.approx(1.0 - wrong / len(Y), abs=1e-12)
+    labels = np.arange(len(Y)) // 5
+    by_groups = cvxscreen.leave_one_out(model.solution_, groups=labels)
+    assert by_groups.decided.all()
+    with pytest.raises(cvxscreen.InvalidInput, match="task 0"):
+        cvxscreen.leave_one_out(model.solution_, groups=np.arange(len(Y)) >= (task == "p").sum())
+
+
 def test_a_chosen_C_is_used() -> None:
     for model, target in ((ScreenedSVCCV([0.1, 1.0], cv=3), Y),
-                          (ScreenedRegressorCV([0.1, 1.0], cv=3), T)):
+                          (ScreenedRegressorCV([0.1, 1.0], cv=3), T),
+                          (SparseSVCCV(3, cv=3), Y)):
         with pytest.raises(NotFittedError):
             model.leave_one_out(X, target)
-        found = model.fit(X, target).leave_one_out(X, target, refit=False)
-        assert found.solution.problem.C == model.C_
-
-
-def test_pairs_of_classes_are_refused() -> None:
-    with pytest.raises(cvxscreen.InvalidInput, match="'ovr'"):
-        ScreenedSVC(0.5, multi_class="ovo").leave_one_out(X, Y)
+        problem = model.fit(X, target).leave_one_out(X, target, refit=False).solution.problem
+        if hasattr(model, "C_"):
+            assert problem.C == model.C_
+        else:
+            assert problem.lam == pytest.approx(model.best_lam_ * 49 / 50)

@@ -11,8 +11,7 @@ import scipy.sparse as sp
 import cvxscreen
 from cvxscreen import InvalidInput, leave_one_out, regression, solve, svm
 from cvxscreen.data_changes import bootstrap as replicates
-from cvxscreen.data_changes import kernel_refits, row_refits
-from cvxscreen.data_changes import leave_one_out as leave_one_out_module
+from cvxscreen.data_changes import kernel_refits, margins_left_out, row_refits
 from cvxscreen.datasets import two_gaussians
 
 X, y = two_gaussians(60, 3, seed=1)
@@ -72,7 +71,7 @@ def test_refits_of_a_kernel_in_blocks_are_those_made_alone(
     margins, error, ok = refits.margins(index)
     assert ok.all()
     for k in range(len(index)):
-        [alone] = leave_one_out_module._refitted(
+        [alone] = margins_left_out._refitted(
             solution, index[k:k + 1], 1e-11, "certified"
         )
         assert margins[k] - error[k] <= alone[2]
@@ -119,7 +118,7 @@ def test_the_path_of_a_slope_ends_at_the_optimum_without_it(
     assert ok.all()
     assert error.max() < 1e-3 * (1.0 + np.abs(margins).max())
     for i in range(0, 60, 7):
-        [[_, low, high, value]] = leave_one_out_module._refitted(
+        [[_, low, high, value]] = margins_left_out._refitted(
             solution, np.array([i]), 1e-11, "certified"
         )
         assert margins[i] - error[i] <= high

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faults.table import DROPPED, SHRUNK, SIGN, STALE, STRICT, of
+from faults.table import DROPPED, SHRUNK, SIGN, STALE, STRICT, SWAPPED, of
 
 INSIDE = "bounds/test_data_changes.py::test_the_optimum_without_a_term_is_inside"
 left_out = of("bounds/data_changes.py", INSIDE)
@@ -38,12 +38,20 @@ REFUSED = f"{CERTIFIED}::test_bad_answers_without_a_term_of_a_kernel_are_refused
 kernels = of("certificates/many.py", KERNEL)
 paths = of("data_changes/row_refits.py", "integration/test_leave_one_out.py"
            "::test_the_reach_of_a_refit_of_rows_is_attained")
+SCORES = "integration/test_several_classes.py"
+INSIDE_THE_SCORES = f"{SCORES}::test_scores_of_any_margins_inside_are_inside"
+ONE_SCORE = "estimators/test_leave_one_out.py::test_one_score_of_several_classes"
+classes = of("data_changes/several_classes.py", INSIDE_THE_SCORES)
+tasks = of("data_changes/leave_one_out.py", "estimators/test_leave_one_out.py"
+           "::test_a_sample_of_a_task_is_left_out_at_the_matrix_of_the_fit")
+means_of_losses = of("estimators/sparse.py", ONE_SCORE)
 ROWS = "cvxpy_plugin/test_rows_left_out.py::test_every_row_is_what_a_refit_of_the_problem"
 rows = of("cvxpy_plugin/rows_left_out.py", f"{ROWS}_without_it_says")
 
 FAULTS = (
-    rows("rows of a CVXPY problem in the order of its terms", STALE, "order = rows.term",
-         "order = np.arange(len(rows.term))", "left-out margins are those of other rows"),
+    rows("rows of a CVXPY problem in the order of its terms", STALE,
+         "value=value).taken(rows.term)", "value=value)",
+         "left-out margins are those of other rows"),
     rows("margins of a CVXPY problem's hinges from the argument alone", DROPPED,
          "outward(losses.b - losses.e - 1.0, reach)", "outward(0.0 * losses.b, reach)",
          "a fixed offset in a hinge decides left-out classes wrongly"),
@@ -221,4 +229,38 @@ FAULTS = (
              "np.where(W.min(axis=1) < 0, np.inf, gap)", "gap",
              "a problem that is not convex is certified",
              f"{CERTIFIED}::test_bad_answers_are_refused"),
+    classes("a lead over what the others have at least", SWAPPED,
+            "below, above = own[0] - most.max(axis=1)", "below, above = own[0] - least.max(axis=1)",
+            "a left-out sample of several classes counts as right"),
+    classes("a lead of what the own class has at most", SWAPPED,
+            "own = least[mine], most[mine]", "own = most[mine], most[mine]",
+            "a left-out sample of several classes counts as right"),
+    classes("decisions against the rest with one sign", SIGN,
+            "return np.where(mine, low, -high)", "return np.where(mine, low, low)",
+            "classes are told by the margins of other classes", INSIDE_THE_SCORES, ONE_SCORE),
+    classes("votes that are open and counted as won", STRICT,
+            "won[end, :, i] += other <= 0", "won[end, :, i] += value <= 0",
+            "the votes of a left-out sample are not those of its fits"),
+    classes("sums of decisions by the wrong ends", SWAPPED,
+            "sure[end, :, i] -= other", "sure[end, :, i] -= value",
+            "ties of votes are decided wrongly"),
+    classes("classes that might win taken for beaten", SWAPPED,
+            "able = most >= least.max(axis=1, keepdims=True)",
+            "able = least >= most.max(axis=1, keepdims=True)",
+            "samples that a refit would decide stay open"),
+    tasks("losses of a task that are not turned with the labels", SIGN,
+          "sign * f.b, f.e, f.q,", "f.b, f.e, f.q,",
+          "left-out samples of the first class are bounded by another loss"),
+    tasks("slopes of a task that are not turned with the labels", SIGN,
+          "np.where(turned, -f.hi, f.lo)", "np.where(turned, f.lo, f.lo)",
+          "left-out samples of the first class are bounded by another loss"),
+    tasks("a task at the square of its metric's root", SWAPPED,
+          "whole.metric(solution.M).root", "whole.metric(solution.M).B",
+          "samples are left out of tasks with another penalty"),
+    means_of_losses("a mean over one sample more than are there", DROPPED,
+                    "problem.lam * (leaving - 1) / leaving", "problem.lam",
+                    "left-out classes are those of another lambda",
+                    "estimators/test_leave_one_out.py"
+                    "::test_under_an_l1_norm_the_loss_stays_a_mean",
+                    "estimators/test_leave_one_out.py::test_a_chosen_C_is_used"),
 )
