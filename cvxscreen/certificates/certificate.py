@@ -949,12 +949,17 @@ def moved_cost(
     (inside, lean, room), wanted = movable, int(mask.sum())
     rows = problem.design.dense(inside)
     columns = rows[:, r.free[mask]]
+    # In units of each coordinate, powers of two: nothing is rounded, and columns may differ.
+    _, power = np.frexp(np.abs(columns).max(axis=0, initial=0.0))
+    columns, above = np.ldexp(columns, -power), np.ldexp(r.above[mask], -power)
     q, triangle = np.linalg.qr(columns)
     if not np.abs(np.diag(triangle)).min() > 0.0:
         return float("inf")
     inverse = solve_triangular(triangle, q.T, check_finite=False).T  # columns' inverse = I
     defect = float(np.linalg.norm(columns.T @ inverse - np.eye(wanted)))
-    move = np.abs(inverse) @ r.above[mask] * (1.0 + 1e-4)
+    # Of ``(I + E)^-1 above``, E the defect: off by 2e-6 of its norm in each entry.
+    above = above + 1e-5 * float(np.linalg.norm(above))
+    move = np.abs(inverse) @ above * (1.0 + 1e-4)
     if not (defect <= 1e-6 and (move <= room).all()):
         return float("inf")
     cost = float(move @ (lean + 0.5 * problem.losses.q[inside] * move))

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import cvxscreen as cs
 from cvxscreen.certificates import certificate as module
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.cones import SideConstraints
@@ -314,3 +315,28 @@ def test_constraints_as_terms_stand_beside_the_gap() -> None:
 def test_a_multiplier_of_the_wrong_sign_is_refused() -> None:
     problem, x = constrained(1.0)
     assert "outside its box" in certify(problem, x, [1.0, 0.0, -1.0, 0.0]).reason
+
+
+def test_units_of_the_columns_do_not_matter() -> None:
+    """Over twelve orders of magnitude, by powers of two: the same pair with the same gap."""
+    rng = np.random.default_rng(2)
+    X = rng.standard_normal((500, 5))
+    y = X @ rng.standard_normal(5) + rng.standard_t(3, 500)
+    units = 2.0 ** np.array([-20, -9, 0, 8, 20])
+
+    def problem(units: np.ndarray) -> Problem:
+        return cs.regression(X * units, y, C=np.inf, loss="quantile", tau=0.3, intercept=True)
+
+    found = cs.solve(problem(np.ones(5)), tol=1e-9)
+    for size in (0.0, 1e-6):
+        x = found.x + size * rng.standard_normal(6)
+        one = certify(problem(np.ones(5)), x, found.theta)
+        x[:5] /= units
+        other = certify(problem(units), x, found.theta)
+        assert one.ok
+        assert other.ok
+        assert np.isinf(other.within)
+        assert other.gap == pytest.approx(one.gap, rel=1e-6, abs=1e-15 * one.primal)
+    scaled = cs.solve(problem(units), tol=1e-9)
+    assert scaled.status == "optimal"
+    assert scaled.value == pytest.approx(found.value, rel=1e-12)
