@@ -177,7 +177,8 @@ class BoxQp:
 # what looks at all terms has no branch, and processors do several terms at a time: 0.6 ns a term
 # and step for 2 to 3 with branches. The least of many floating-point numbers LLVM looks for one by
 # one (one may be NaN), but not that of whole numbers in the same order. Which term it was is found
-# again by its value.
+# again by its value. These loops are written into those that call them: left to LLVM, which calls
+# them as soon as a row may have to be copied, a step takes 1.4 times as long.
 
 NEVER = 1e300
 """A slope that nothing reaches."""
@@ -279,7 +280,7 @@ def unranked(rank: int) -> float:
     return np.int64(bits ^ ((bits >> np.int64(63)) & LAST)).view(np.float64)
 
 
-@compiled(fastmath=CONTRACT, allocates=False)
+@compiled(fastmath=CONTRACT, allocates=False, inline=True)
 def advance(
     F: Array, a: float, row: Array, b: float, other: Array, terms: BoxTerms
 ) -> tuple[float, float]:
@@ -295,7 +296,7 @@ def advance(
     return unranked(least), unranked(most)
 
 
-@compiled(fastmath=CONTRACT, allocates=False)
+@compiled(fastmath=CONTRACT, allocates=False, inline=True)
 def score_partners(F: Array, least: float, own: float, row: Array, terms: BoxTerms) -> float:
     """What each term would gain twice as the partner of one with slope `least`; the most."""
     fall, owns, score = terms.fall, terms.own, terms.score
@@ -311,7 +312,7 @@ def score_partners(F: Array, least: float, own: float, row: Array, terms: BoxTer
     return unranked(top)
 
 
-@compiled(allocates=False)
+@compiled(fastmath=CONTRACT, allocates=False)
 def descend_pairs(
     rows: MatrixRows, F: Array, c: Array, terms: BoxTerms, eps: float, limit: int
 ) -> tuple[int, float]:
@@ -353,7 +354,7 @@ def descend_pairs(
     return limit, violation
 
 
-@compiled(fastmath=CONTRACT, allocates=False)
+@compiled(fastmath=CONTRACT, allocates=False, inline=True)
 def advance_single(F: Array, a: float, row: Array, terms: BoxTerms) -> tuple[float, float]:
     """``F += a row``; the largest violation then, and twice the most that a term would gain."""
     rise, fall, own, score = terms.rise, terms.fall, terms.own, terms.score
@@ -370,7 +371,7 @@ def advance_single(F: Array, a: float, row: Array, terms: BoxTerms) -> tuple[flo
     return unranked(worst), unranked(top)
 
 
-@compiled(allocates=False)
+@compiled(fastmath=CONTRACT, allocates=False)
 def descend_singles(
     rows: MatrixRows, F: Array, c: Array, terms: BoxTerms, eps: float, limit: int
 ) -> tuple[int, float]:
