@@ -970,6 +970,9 @@ def moved_cost(
     return (cost + float(pushed @ reach[left])) * (1.0 + 1e-6)
 
 
+_MANY_CONES = 200
+"""Of more cones none is looked at for bounds of x: 2,000 take seconds."""
+
 _BOXES: weakref.WeakKeyDictionary[Problem, tuple[Array, Array]] = weakref.WeakKeyDictionary()
 """What is known of each problem's coordinates."""
 
@@ -987,8 +990,10 @@ def bounding_box(problem: Problem) -> tuple[Array, Array]:
     parts = []
     if problem.side is not None:
         offset = problem.side.offset
+        many = len(problem.side.dims) > _MANY_CONES
         for kind, _, rows in problem.side.blocks():
-            if kind == "psd" or 2 * (rows.stop - rows.start) * d > _DENSE_ROWS:
+            passed = kind == "psd" or (many and kind == "soc")
+            if passed or 2 * (rows.stop - rows.start) * d > _DENSE_ROWS:
                 continue
             matrix, least = problem.side.matrix[rows].toarray(), -offset[rows]
             if kind == "soc":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -25,21 +26,27 @@ EQUALITIES = 300
 """More equalities than this are not looked at for `SideConstraints.nearness`."""
 
 
+def _alike(entry: tuple[int, tuple[str, int]]) -> tuple[str, int, int]:
+    """What neighbours in a run have in common."""
+    place, (kind, size) = entry
+    return kind, size, place if kind == "psd" else -1
+
+
 def _project(kind: str, size: int, v: Array) -> Array:
-    """Projection of `v` onto one cone."""
+    """Projection of `v` onto one cone, or onto a run of cones that are alike."""
     if kind == "zero":
         return np.zeros_like(v)
     if kind == "nonneg":
         return np.maximum(v, 0.0)
     if kind == "soc":
-        head, tail = float(v[0]), v[1:]
-        norm = float(np.linalg.norm(tail))
-        if norm <= head:
-            return v.copy()
-        if norm <= -head:
-            return np.zeros_like(v)
-        mid = 0.5 * (head + norm)
-        return np.concatenate([[mid], mid / norm * tail])
+        table = v.reshape(-1, size)
+        head, norm = table[:, 0], np.linalg.norm(table[:, 1:], axis=1)
+        middle = np.where(norm <= -head, 0.0, 0.5 * (head + norm))
+        inside = norm <= head
+        share = np.where(inside, 1.0, middle / np.where(norm > 0.0, norm, 1.0))
+        out = table * share[:, None]
+        out[:, 0] = np.where(inside, head, middle)
+        return np.asarray(out.ravel())
     square = v.reshape(size, size, order="F")
     values, vectors = np.linalg.eigh(0.5 * (square + square.T))
     return np.asarray(((vectors * np.maximum(values, 0.0)) @ vectors.T).flatten(order="F"))
@@ -101,6 +108,26 @@ class SideConstraints:
             yield kind, size, slice(start, stop)
             start = stop
 
+    def runs(self) -> Iterator[tuple[str, int, slice]]:
+        """Kind, size and rows of cones that lie next to each other and are alike.
+
+        A cone of matrices is a run of its own.
+        """
+        start = 0
+        for _, alike in groupby(enumerate(self.dims), _alike):
+            cones = [entry for _, entry in alike]
+            kind, size = cones[0]
+            stop = start + len(cones) * (size * size if kind == "psd" else size)
+            yield kind, size, slice(start, stop)
+            start = stop
+
+    def take(self, kept: NDArray[np.bool_]) -> tuple[SideConstraints, NDArray[np.intp]]:
+        """The cones that are `kept`, by their positions, and which rows these have."""
+        sizes = [size * size if kind == "psd" else size for kind, size in self.dims]
+        rows = np.flatnonzero(np.repeat(kept, sizes))
+        dims = tuple(entry for entry, stays in zip(self.dims, kept, strict=True) if stays)
+        return SideConstraints(self.matrix[rows], self.offset[rows], dims), rows
+
     def slack(self, x: ArrayLike) -> Array:
         """``F x + f``, shape (m,)."""
         return np.asarray(self.matrix @ np.asarray(x, dtype=np.float64) + self.offset)
@@ -113,7 +140,7 @@ class SideConstraints:
         """Projection of `v` onto K."""
         v = np.asarray(v, dtype=np.float64)
         out = np.empty_like(v)
-        for kind, size, rows in self.blocks():
+        for kind, size, rows in self.runs():
             out[rows] = _project(kind, size, v[rows])
         return out
 
@@ -121,7 +148,7 @@ class SideConstraints:
         """Projection of `multipliers` onto the dual cone K*."""
         v = np.asarray(multipliers, dtype=np.float64)
         out = np.empty_like(v)
-        for kind, size, rows in self.blocks():
+        for kind, size, rows in self.runs():
             out[rows] = v[rows] if kind == "zero" else _project(kind, size, v[rows])
         return out
 

@@ -38,6 +38,7 @@ from cvxscreen.cvxpy_plugin.recognise.recognise import (
     RefusedByRules,
     check,
     check_points,
+    has_many_second_order_cones,
     last_check_point,
     recognise,
     recognise_in_general,
@@ -383,6 +384,9 @@ def recognise_refused(
         `refusal`, where it is neither.
     """
     if isinstance(refusal, RefusedByRules):
+        if has_many_second_order_cones(refusal.standard):
+            with suppress(Exception):
+                return recognise_in_general(refusal)
         with suppress(Exception):  # whatever it is, the first reason is the one to give
             return recognise_budgets(refusal.standard)
     with suppress(Exception):

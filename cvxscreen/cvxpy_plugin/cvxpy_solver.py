@@ -249,10 +249,10 @@ def _minus_vector(constraint: Any) -> Array:
     return -_vector(constraint)
 
 
-def _head_first(constraint: Any) -> Array:
-    head, tail = constraint.dual_value
-    parts = [np.atleast_1d(np.asarray(part, dtype=np.float64)).ravel() for part in (head, tail)]
-    return np.concatenate(parts)
+def _heads_first(constraint: Any) -> Array:
+    """Of cones of one size, whose tails are columns: one after the other, head first."""
+    head, tail = (np.asarray(part, dtype=np.float64) for part in constraint.dual_value)
+    return np.vstack([head.ravel(), tail.reshape(-1, head.size)]).ravel(order="F")
 
 
 def _symmetric(constraint: Any) -> Array:
@@ -265,14 +265,15 @@ def _side(problem: Problem, z: Any) -> tuple[tuple[Any, Callable[[Any], Array]],
     if problem.side is None:
         return ()
     made: list[tuple[Any, Callable[[Any], Array]]] = []
-    for kind, size, rows in problem.side.blocks():
+    for kind, size, rows in problem.side.runs():
         value = sp.csc_array(problem.side.matrix[rows]) @ z + problem.side.offset[rows]
         if kind == "zero":
             made.append((value == 0, _minus_vector))
         elif kind == "nonneg":
             made.append((value >= 0, _vector))
         elif kind == "soc":
-            made.append((cp.SOC(value[0], value[1:]), _head_first))
+            table = cp.reshape(value, (size, value.size // size), order="F")
+            made.append((cp.SOC(table[0], table[1:], axis=0), _heads_first))
         else:
             square = cp.reshape(value, (size, size), order="F")
             made.append((square >> 0, _symmetric))
@@ -514,7 +515,7 @@ class CvxpySolver(SubproblemSolver):
             intercept = x[built.source.quadratic.free]
             x = problem.quadratic.solve(-problem.design.adjoint(theta) - problem.linear)
             x[free] = intercept
-        if problem.side is not None:
+        if problem.side is not None and problem.n:  # bounds are of losses
             x = self.moved_inside(problem.side, x)
         word = "optimal" if status == cp.OPTIMAL else "inaccurate"
         return SubproblemResult(word, x, theta, multipliers, {"iterations": stats.num_iters})

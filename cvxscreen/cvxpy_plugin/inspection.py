@@ -44,7 +44,7 @@ from cvxscreen.cvxpy_plugin.composite import (
 )
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.plugin import recognise_any, run
-from cvxscreen.cvxpy_plugin.recognise.expressions import free_entries, preserved_values
+from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
 from cvxscreen.cvxpy_plugin.recognise.recognise import at_best_helpers, recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
@@ -269,11 +269,8 @@ def _judged_budgets(made: BudgetedProblem, tol: float) -> Certificate:
 def current_point(recognition: Recognition) -> Array:
     """The values of the user's variables as core coordinates."""
     standard = recognition.standard
-    values = {
-        key: free_entries(variable, variable.value)
-        for key, variable in standard.canonical.own.items()
-    }
-    return at_best_helpers(recognition, standard.join(values)[recognition.core])
+    z = standard.join(standard.canonical.free_values())
+    return at_best_helpers(recognition, z[recognition.core])
 
 
 def _slopes(

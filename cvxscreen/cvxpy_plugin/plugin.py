@@ -302,7 +302,9 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
         side = () if problem.side is None else problem.side.dims
         # Clarabel seldom comes that far in a cone of matrices.
         matrices = problem.penalty is not None or any(kind == "psd" for kind, _ in side)
-        if request.leaves_choice and not matrices:
+        # Cones alone: nothing but their own multipliers is there to balance.
+        alone = not problem.n and cvxpy_solver.name == DEFAULT
+        if (request.leaves_choice or alone) and not matrices:
             cvxpy_solver.solver = DEFAULT  # with options, nobody's name would leave it to CVXPY
             cvxpy_solver.options = {**ACCURATE, **cvxpy_solver.options}
         start = metric_start(problem) if start is None else start
@@ -512,7 +514,7 @@ def make_report(
         recognised=True,
         mode=request.mode,
         solver=name,
-        terms=solution.problem.n,
+        terms=solution.problem.n or _cones(solution.problem),
         kept=last.kept,
         fixed=LazyNumbers(lambda: _fixed(solution)),
         dropped=features,
@@ -527,6 +529,11 @@ def make_report(
             "restore": restored,
         },
     )
+
+
+def _cones(problem: Problem) -> int:
+    """How many cones a problem without losses has, of which some may be left out."""
+    return 0 if problem.side is None else sum(kind == "soc" for kind, _ in problem.side.dims)
 
 
 def _fixed(solution: Solution) -> dict[str, int]:

@@ -127,6 +127,18 @@ a coordinate (OSQP, 5,000 x 20 to 20,000 x 50, 30,000 x 80 with a tenth filled: 
 sparse case 7 times what was measured); and by how much longer OSQP takes where constraints tie
 coordinates (``norm1(w) <= 1``, the simplex: 15 to 30 times)."""
 
+LOOPED = 500
+"""Bounds of a norm or a sum of squares from a Python loop, from which on they are worth it: CVXPY
+compiles each in about 1 ms, and they are read in half of that (2,000 x 10: 3.2 s, screened 0.8)."""
+
+OF_CONE = 3e-5
+"""Seconds that a plain solve has to take for each cone that may be left out: what reading takes
+(20,000 x 10: 0.4 s for 2.4; 20,000 x 2: 0.35 for 0.4)."""
+
+OF_DISTANCE = 1e-5
+"""Seconds for each entry of the data in rows of squares or norms, each of which is a cone or as
+many as it has entries (distances from a point, 2,000 x 2 to 20,000 x 10: 0.8 to 6 times)."""
+
 # -- measured, and needed -------------------------------------------------------------------------
 
 
@@ -171,6 +183,8 @@ class Size(NamedTuple):
         that the objective squares, and those under an L1 norm.
     folded : float
         Entries of the data in squares that have far more rows than coordinates.
+    distances : float
+        Entries of the data in rows whose squares or norms are bounded one by one.
     quadratic : bool
         Whether CVXPY's own choice for the problem is a solver of quadratic programs.
     grouped : bool
@@ -193,6 +207,7 @@ class Size(NamedTuple):
     wide: float = 0.0
     shrunk: float = 0.0
     folded: float = 0.0
+    distances: float = 0.0
     quadratic: bool = False
     grouped: bool = False
     huber: bool = False
@@ -204,6 +219,7 @@ class Size(NamedTuple):
         """About how long CVXPY takes with `solver`, or with the solver of its choice."""
         across = min(self.filled / max(self.terms, 1.0), self.coordinates)
         found = PLAIN + self.terms * (OF_ROW + OF_SQUARE * across**2)
+        found += OF_DISTANCE * self.distances
         slower = self.terms * (OSQP_ROW + OSQP_ENTRY * self.coordinates)
         return max(found, slower) if self._osqp(solver) else found
 
@@ -395,7 +411,8 @@ SIGNS = ("nonneg", "nonpos", "pos", "neg", "PSD", "NSD", "bounds")
 CONIC = NORMS | EXPONENTIAL | {"MixedNorm"}
 """Atoms that no solver of quadratic programs takes."""
 
-SQUARES = frozenset(("quad_over_lin", "Power", "PowerApprox"))
+POWERS = frozenset(("Power", "PowerApprox"))
+SQUARES = POWERS | {"quad_over_lin"}
 FORM = "QuadForm"
 SHARED = NORMS | SQUARES | {FORM}
 """Convex functions of one value that may stand inside all terms, ``pos(1 - m + norm(w))``: what is
@@ -456,6 +473,10 @@ class _Walk:
         # Atoms with terms, how many these are, and whether some are the largest of several values.
         self.kinds: set[str] = set()
         self.kinked, self.pieces, self.grouped = 0.0, 0.0, False
+        # Entries in rows of squares or norms that are bounded, how many of these are norms, and how
+        # many scalar constraints bound one each; by variable: how many norms that are added up.
+        self.distances, self.cones, self.bounds = 0.0, 0.0, 0.0
+        self.normed: dict[int, float] = {}
         # Whether there are squares; cones; cones in the objective; atoms that cannot be screened.
         semidefinite = any(v.attributes[name] for v in variables for name in ("PSD", "NSD"))
         self.squares, self.conic, self.beside = False, semidefinite, False
@@ -473,6 +494,8 @@ class _Walk:
         elif type(constraint) is cp.SOC:
             rows = float(constraint.args[0].size)
         self.conic |= type(constraint) not in ROWS
+        if constraint.size == 1 and type(constraint.args[0]).__name__ in NORMS | {"quad_over_lin"}:
+            self.bounds += weight
         for part in constraint.args:
             self.follow(part, rows, weight)
         own = constraint.variables()
@@ -492,7 +515,7 @@ class _Walk:
                 if isinstance(here, cp.Variable):
                     self._variable(here, rows, data, weight)
                 continue
-            if isinstance(here, AffAtom):
+            if isinstance(here, AffAtom) and not (rows and squared_rows(here) is not None):
                 parts, more = _some(here.args)
                 if more > 1.0:
                     self.pieces = max(self.pieces, weight * len(here.args))
@@ -500,6 +523,13 @@ class _Walk:
                 stack += [(part, rows, data, weight * more) for part in parts]
                 continue
             name = type(here).__name__
+            inner = squared_rows(here) if rows else None
+            if inner is not None:
+                self.distances += weight * inner.size
+                self.kinked += weight * here.size
+                self.squares = self.conic = True
+                stack.append((inner, float(here.size), float(inner.size), weight))
+                continue
             if name in EXPONENTIAL:
                 self.foreign.add(name)
                 self.foreign_rows += weight * here.size
@@ -534,6 +564,13 @@ class _Walk:
                     self.grouped |= own and name == "max"
                 elif name in NORMS and here.size > 1:
                     below = float(here.size)
+                    if rows:
+                        self.cones += weight * below
+                        self.distances += weight * part.size
+                    else:
+                        for variable in part.variables():
+                            before = self.normed.get(variable.id, 0.0)
+                            self.normed[variable.id] = before + weight * below
                 self.kinked += weight * below
                 stack.append((part, below, 0.0, weight))
 
@@ -558,6 +595,8 @@ class _Walk:
         if self.shared:
             named = ", ".join(sorted(self.shared))
             return Size(reason=f"its losses hold convex terms ({named}): {CANNOT_PAY}")
+        if tall and all(self.normed.get(key, 0.0) >= 0.5 * self.rows[key] for key in tall):
+            return Size(reason=f"its loss (norms of many rows) {OF_A_KIND}")
         held = self._held(tall)
         folded = 0.0 if self._lasso else self._folded()
         if self.spectral and not held:
@@ -568,10 +607,11 @@ class _Walk:
             terms=terms,
             coordinates=int(_total(self.sizes, coordinates)),
             filled=_total(self.entries, tall),
-            pieces=self.pieces if held else 0.0,
+            pieces=self.pieces if held else self.bounds if self.bounds >= LOOPED else 0.0,
             wide=_total(self.entries, broad),
             shrunk=_total(self.smooth, (tall & self.shrunk) | normed),
             folded=folded,
+            distances=self.distances,
             quadratic=(held or self._curved or not terms) and not self.conic,
             grouped=self.grouped,
             huber="huber" in self.kinds,
@@ -605,8 +645,12 @@ class _Walk:
             bare = 2.0 * self.kinked < found.terms and tall == self.sizes.keys()
             by_seconds = self.grouped or (self.beside if held else bare)
             by_seconds |= found.filled < DENSE_SHARE * found.terms * found.coordinates
-            terms = NEVER if by_seconds else float(OTHERWISE)
-            if held:
+            terms = NEVER if by_seconds or self.cones else float(OTHERWISE)
+            if self.cones:
+                seconds = BESIDE + OF_CONE * self.cones
+            elif found.distances:
+                seconds = ALONE
+            elif held:
                 seconds = BESIDE
             elif bare or (self._curved and found.quadratic):
                 seconds = UNSURE
@@ -643,6 +687,26 @@ class _Walk:
         count, entries = (_total(part, self.residuals) for part in (self.sizes, self.smooth))
         tall = min(self.residuals.values(), default=0.0) >= ROWS_PER_ENTRY * count
         return entries if tall and entries >= count * max(ENTRIES, count) else 0.0
+
+
+def squared_rows(expr: Any) -> Any:
+    """The argument with two dimensions each of whose rows, or columns, `expr` squares; or None."""
+    if expr.size == 1 or not expr.args:
+        return None
+    name, inner = type(expr).__name__, expr.args[0]
+    below = type(inner).__name__
+    summed = name == "Sum" and below in POWERS and _is_two(inner.p)
+    raised = name in POWERS and _is_two(expr.p) and below in NORMS and _is_two(inner.p)
+    if summed or raised:
+        inner = inner.args[0]
+    elif name != "quad_over_lin":
+        return None
+    return inner if inner.ndim == 2 and inner.is_affine() else None
+
+
+def _is_two(power: Any) -> bool:
+    """Whether the exponent of a power or a norm is 2."""
+    return bool(getattr(power, "value", power) == 2)
 
 
 def _total(values: Mapping[int, float], keys: Iterable[int]) -> float:

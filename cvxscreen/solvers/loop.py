@@ -10,7 +10,8 @@ What is screened differs, the loop does not. A `cvxscreen.solvers.screened.Scree
 - what that point refutes (`put_back`), and whether another round may help (`close`).
 
 Instances: `ScreenedRows` collapses terms onto the pieces of their losses, without strong
-convexity `ScreenedRelaxation` and, in safe mode, `ProximalSteps`; under an L1 term
+convexity `ScreenedRelaxation` and, in safe mode, `ProximalSteps`; `ScreenedCones` leaves out
+second-order cones; under an L1 term
 `ProvenRowsAndColumns` and `PredictedRowsAndColumns` leave out features, too, and reduce what they
 have reduced before; `ScreenedChunks` reduces data in chunks to a problem in memory, which comes
 back here; `ScreenedLp` lets features into a linear program. In the CVXPY plugin `ScreenedComposite`
@@ -34,6 +35,7 @@ from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.gram import Gram
 from cvxscreen.designs.rows import Rows, entries
+from cvxscreen.solvers.cones import ScreenedCones, has_many_cones
 from cvxscreen.solvers.interface import (
     Start,
     SubproblemResult,
@@ -127,8 +129,8 @@ def solve_screened(
         return chunks.solution(began)
     bounds = default_bounds(problem) if bounds is None else tuple(bounds)
     sparse = isinstance(problem.penalty, L1) and not problem.quadratic.free.any()
-    held = not problem.without_curvature
-    if held and builtin_takes(problem) and not solver.traits.reaches_target:
+    held, cones = not problem.without_curvature, has_many_cones(problem)
+    if held and not cones and builtin_takes(problem) and not solver.traits.reaches_target:
         # The built-in solver is the pilot: another solver then only sees what is hard to decide.
         first = builtin_solver(problem, solver.limits)
         aim = min(tol, pilot_gap(problem, mode))
@@ -138,7 +140,9 @@ def solve_screened(
         if np.isfinite(pilot.x).all():
             start = Start(pilot.x, pilot.theta, multipliers=pilot.multipliers)
     kind: Any = ScreenedRows
-    if problem.without_curvature:
+    if cones:
+        kind = ScreenedCones
+    elif problem.without_curvature:
         steps = mode == "safe" and not problem.losses.any_hard
         kind = ProximalSteps if steps else ScreenedRelaxation
     elif sparse:

@@ -31,7 +31,15 @@ from cvxpy.constraints.nonpos import Inequality
 from cvxpy.constraints.zero import Equality
 from numpy.typing import NDArray
 
-from cvxscreen.cvxpy_plugin.recognise.expressions import MOVES, WRAPS, positions, preserved_values
+from cvxscreen.cvxpy_plugin.recognise.expressions import (
+    MOVES,
+    WRAPS,
+    positions,
+    preserved_values,
+    read_affine,
+)
+from cvxscreen.cvxpy_plugin.recognise.matrices import csr
+from cvxscreen.cvxpy_plugin.size import NORMS
 
 Array = NDArray[np.float64]
 
@@ -40,6 +48,9 @@ MANY = 50
 
 SPARSE = 0.25
 """Coefficients of which a smaller share is filled are kept sparse."""
+
+DISTANCES = dict.fromkeys(NORMS, "norm") | {"quad_over_lin": "square"}
+"""Atoms of one vector, many of which are bounded one by one."""
 
 STACKS = ("Hstack", "Vstack", "Concatenate")
 
@@ -250,7 +261,10 @@ def _stacked(rows: list[Row], key: int, size: int) -> Any:
 
 
 def bundled(problem: Any) -> tuple[Any, tuple[Bundle, ...]]:
-    """`problem` with its many scalar affine constraints in one or two, and which those are.
+    """`problem` with its many scalar constraints in a few, and which those are.
+
+    Taken are affine ones, and bounds of a norm or a sum of squares of vectors ``L z + b_i`` that
+    differ by constants (``cp.norm(x_i - c) <= r``).
 
     Parameters
     ----------
@@ -263,25 +277,87 @@ def bundled(problem: Any) -> tuple[Any, tuple[Bundle, ...]]:
     tuple of Bundle
     """
     found: dict[type, list[tuple[Any, Row]]] = {Inequality: [], Equality: []}
+    far: dict[tuple[str, int], list[Any]] = {}
     rest: list[Any] = []
     for constraint in problem.constraints:
         row = _row(constraint) if type(constraint) in found and constraint.size == 1 else None
-        if row is None:
-            rest.append(constraint)
-        else:
+        if row is not None:
             found[type(constraint)].append((constraint, row))
-    large = {kind: pairs for kind, pairs in found.items() if len(pairs) >= MANY}
-    rest += [c for kind, pairs in found.items() if kind not in large for c, _ in pairs]
-    if not large or not all(_agrees(problem, pairs) for pairs in large.values()):
-        return problem, ()
+        elif (distance := _distance(constraint)) is not None:
+            far.setdefault((distance, constraint.args[0].args[0].size), []).append(constraint)
+        else:
+            rest.append(constraint)
     variables = {variable.id: variable for variable in problem.variables()}
     bundles = []
+    for (distance, _), alike in far.items():
+        bound = _stacked_distances(problem, distance, alike, variables)
+        if bound is None:
+            rest += alike
+        else:
+            bundles.append(Bundle(bound, tuple(alike)))
+    large = {kind: pairs for kind, pairs in found.items() if len(pairs) >= MANY}
+    rest += [c for kind, pairs in found.items() if kind not in large for c, _ in pairs]
+    if not (large or bundles) or not all(_agrees(problem, pairs) for pairs in large.values()):
+        return problem, ()
     for kind, pairs in large.items():
         whole = stacked_rows([row for _, row in pairs], variables)
         made = whole >= 0 if kind is Inequality else whole == 0
         bundles.append(Bundle(made, tuple(constraint for constraint, _ in pairs)))
     constraints = [*rest, *(bundle.whole for bundle in bundles)]
     return cp.Problem(problem.objective, constraints), tuple(bundles)
+
+
+def _distance(constraint: Any) -> str | None:
+    """The kind of distance, of those that many constraints bound, that `constraint` bounds."""
+    if type(constraint) is not Inequality or constraint.size != 1:
+        return None
+    lower, upper = constraint.args
+    name = type(lower).__name__
+    if name not in DISTANCES or lower.parameters() or not upper.is_affine():
+        return None
+    inner = lower.args[0]
+    plain = float(lower.p) == 2.0 if name in NORMS else lower.args[1].value == 1.0
+    return DISTANCES[name] if plain and inner.is_affine() and inner.size > 1 else None
+
+
+def _stacked_distances(
+    problem: Any, kind: str, constraints: list[Any], variables: dict[int, Any]
+) -> Any:
+    """Constraints of one kind of distance as one; None where the vectors differ otherwise."""
+    if len(constraints) < MANY:
+        return None
+    read_rows = [_summed(constraint.args[1]) for constraint in constraints]
+    rows = [row for row in read_rows if row is not None]
+    inner = [constraint.args[0].args[0] for constraint in constraints]
+    if len(rows) < len(constraints):
+        return None
+    points = _points(problem)
+    flat = {key: point.ravel(order="F") for key, point in points.items()}
+    with preserved_values(problem.variables()):
+        for key, variable in variables.items():
+            variable.save_value(np.zeros_like(points[key]))
+        fixed = np.array([np.asarray(expr.value).ravel(order="F") for expr in inner])
+        for key, variable in variables.items():
+            variable.save_value(points[key])
+        moved = np.array([np.asarray(expr.value).ravel(order="F") for expr in inner])
+        bounds = [float(np.sum(constraint.args[1].value)) for constraint in constraints]
+    read = read_affine(inner[0])
+    shift = sum((csr(block) @ flat[key] for key, block in read.blocks.items()), 0.0)
+    room = AGREEMENT * (1.0 + np.abs(fixed).max() + np.abs(moved).max())
+    if not read.blocks or not np.abs(moved - fixed - shift).max() <= room:
+        return None
+    for row, bound in zip(rows, bounds, strict=True):
+        ours, size = _value(row, flat)
+        if not abs(ours - bound) <= AGREEMENT * (1.0 + size + abs(bound)):
+            return None
+    parts = [
+        csr(block) @ (variables[key] if variables[key].ndim == 1
+                      else cp.vec(variables[key], order="F"))
+        for key, block in read.blocks.items()
+    ]
+    stacked = fixed + cp.reshape(sum(parts[1:], parts[0]), (1, fixed.shape[1]), order="F")
+    lower = cp.norm(stacked, 2, axis=1) if kind == "norm" else cp.sum(cp.square(stacked), axis=1)
+    return lower <= stacked_rows(rows, variables)
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,24 +381,33 @@ class Bundle:
         left = dict(duals)
         values = np.asarray(left.pop(self.whole.id), dtype=np.float64).ravel()
         for part, value in zip(self.parts, values, strict=True):
-            left[part.id] = float(value) if part.shape == () else np.full(part.shape, value)
+            # CVXPY's cone form of a sum of squares has one row, not a number.
+            squared = type(part.args[0]).__name__ == "quad_over_lin"
+            shape = (1,) if squared else part.shape
+            left[part.id] = float(value) if shape == () else np.full(shape, value)
         return left
 
 
 def _row(constraint: Any) -> Row | None:
     """The right side minus the left one, or the other way round for an equality."""
     sign = 1.0 if type(constraint) is Equality else -1.0
+    return _summed(*zip(constraint.args, (sign, -sign), strict=True))
+
+
+def _summed(*parts: Any) -> Row | None:
+    """An affine number, or the sum of some times their signs; None where one is not read."""
     row = Row()
     try:
-        for arg, weight in zip(constraint.args, (sign, -sign), strict=True):
+        for part in parts:
+            arg, weight = part if isinstance(part, tuple) else (part, 1.0)
             row.add(arg, np.full(arg.shape, weight))
     except Unreadable:
         return None
     return row if row.seen() else None
 
 
-def _agrees(problem: Any, pairs: list[tuple[Any, Row]]) -> bool:
-    """Whether all rows are what CVXPY says at a random point."""
+def _points(problem: Any) -> dict[int, Array]:
+    """Random values for all variables, by their identifiers."""
     rng = np.random.default_rng(SEED)
     variables = problem.variables()
     points = {v.id: rng.standard_normal(v.shape) for v in variables}
@@ -331,6 +416,22 @@ def _agrees(problem: Any, pairs: list[tuple[Any, Row]]) -> bool:
             points[variable.id] = points[variable.id] + points[variable.id].T
         elif variable.attributes["diag"]:
             points[variable.id] = np.diag(np.diag(points[variable.id]))
+    return points
+
+
+def _value(row: Row, flat: dict[int, Array]) -> tuple[float, float]:
+    """A row at values of the variables, and the sum of the sizes of its summands."""
+    ours, size = row.constant, abs(row.constant)
+    for key in dict.fromkeys(row.seen()):
+        index, weights = row.entries(key)
+        summands = weights * flat[key][index]
+        ours, size = ours + summands.sum(), size + np.abs(summands).sum()
+    return ours, size
+
+
+def _agrees(problem: Any, pairs: list[tuple[Any, Row]]) -> bool:
+    """Whether all rows are what CVXPY says at a random point."""
+    variables, points = problem.variables(), _points(problem)
     flat = {key: point.ravel(order="F") for key, point in points.items()}
     with preserved_values(variables):
         for variable in variables:
@@ -338,11 +439,8 @@ def _agrees(problem: Any, pairs: list[tuple[Any, Row]]) -> bool:
         for constraint, row in pairs:
             first, second = (np.asarray(arg.value, dtype=float).sum() for arg in constraint.args)
             sign = 1.0 if type(constraint) is Equality else -1.0
-            ours, size = row.constant, abs(first) + abs(second) + abs(row.constant)
-            for key in dict.fromkeys(row.seen()):
-                index, weights = row.entries(key)
-                summands_of = weights * flat[key][index]
-                ours, size = ours + summands_of.sum(), size + np.abs(summands_of).sum()
+            ours, size = _value(row, flat)
+            size += abs(first) + abs(second)
             if not abs(ours - sign * (first - second)) <= AGREEMENT * (1.0 + size):
                 return False
     return True

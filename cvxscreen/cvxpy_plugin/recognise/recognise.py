@@ -195,7 +195,7 @@ def _finish(draft: Draft, base: float) -> Recognition:
     if not draft.composite:
         take_many_inequalities(draft)
     arguments, numbers = draft.terms.merged(m)
-    if not len(numbers) and not draft.maxima:
+    if not (len(numbers) or draft.maxima or _many_cones(draft)):
         raise NotScreenable(_no_loss(draft))
     settled = substitute_defined(draft, arguments)
     linear, constant, loss_linear = draft.linear, draft.constant, np.zeros(standard.size)
@@ -227,13 +227,14 @@ def _finish(draft: Draft, base: float) -> Recognition:
     if not (quadratic.nnz or dims or draft.composite or linear[core].any()) and maxima is None:
         alone = find_l1_norm(rows, numbers, core[touched], quadratic) is not None
     drop = ~touched if alone else _check_free(draft, core, touched, loose, bound, linear[core])
-    if maxima is None:
+    if maxima is None and len(numbers):
         _check_data(rows, touched)
     kept, unused = core[~drop], core[drop]
     steps = list(draft.steps)
     if len(unused):
         steps.append(UnusedColumns(unused, sp.csr_array((len(unused), standard.size))))
-    _check_worth(draft, rows, kept, alone)
+    cones = 0 if len(numbers) else sum(kind == "soc" for kind, _ in dims)
+    _check_worth(draft, rows, kept, alone, cones)
     square = square_block(draft.quadratic, kept)
     if alone or (square.nnz and not (dims or draft.composite)):
         l1_terms = find_l1_norm(rows, numbers, kept, square)
@@ -275,6 +276,18 @@ def number_or_all(column: Array) -> Any:
     return column[0] if len(column) and (column == column[0]).all() else column
 
 
+def _many_cones(draft: Draft) -> bool:
+    """Whether second-order cones are what may be left out of a problem without losses."""
+    if draft.composite or draft.strongly_convex is not False:
+        return False
+    return has_many_second_order_cones(draft.standard)
+
+
+def has_many_second_order_cones(standard: Standard) -> bool:
+    """Whether the cone form has so many that it may be screened for them."""
+    return sum(cone.kind == "soc" for cone in standard.cones) >= MANY_CONES
+
+
 def _side_rows(draft: Draft) -> tuple[Any, tuple[tuple[str, int], ...], Stack]:
     """The rows that stay constraints: as combinations, their cones, and without defined columns."""
     if not draft.standard.cones:
@@ -284,10 +297,14 @@ def _side_rows(draft: Draft) -> tuple[Any, tuple[tuple[str, int], ...], Stack]:
         [zero, draft.inequalities],
         [("zero", zero.shape[0]), ("nonneg", draft.inequalities.shape[0])],
     )
-    for cone in draft.standard.cones:
-        if cone.kind in ("soc", "psd") and not draft.used_rows[cone.rows.start]:
-            parts.append(draft.current_rows[cone.rows])
-            dims.append((cone.kind, cone.size))
+    cones = [
+        cone for cone in draft.standard.cones
+        if cone.kind in ("soc", "psd") and not draft.used_rows[cone.rows.start]
+    ]
+    if cones:
+        rows = np.concatenate([np.arange(c.rows.start, c.rows.stop) for c in cones])
+        parts.append(draft.current_rows[rows])
+        dims += [(cone.kind, cone.size) for cone in cones]
     stacked = sp.csr_array(sp.vstack(parts, format="csr"))
     held = without_columns(
         draft.standard.rows.combine(substitute_defined(draft, stacked)), draft.eliminated
@@ -373,7 +390,7 @@ def _check_strongly_convex(
     return np.asarray(apart)
 
 
-def _check_worth(draft: Draft, rows: Stack, kept: Index, alone: bool) -> None:
+def _check_worth(draft: Draft, rows: Stack, kept: Index, alone: bool, cones: int) -> None:
     """Refuse what cannot pay: terms that are about as few as the coordinates.
 
     A solution has as many terms at a kink as it has coordinates to fix, unless squares or an L1
@@ -389,7 +406,7 @@ def _check_worth(draft: Draft, rows: Stack, kept: Index, alone: bool) -> None:
             "no loss accounts for"
         )
     fewest = FEWEST if coordinates > MOST_TRIED else 0 if draft.strongly_convex else 1
-    terms = rows.shape[0]
+    terms = rows.shape[0] + cones
     if alone or draft.composite or terms >= fewest * coordinates:
         return
     if draft.strongly_convex and rows.filled().sum() > HANDFUL * terms:
@@ -481,6 +498,9 @@ def _no_loss(draft: Draft) -> str:
 # -- the check ------------------------------------------------------------------------------------
 
 
+MANY_CONES = 200
+"""Second-order cones from which on a problem without losses is screened for them."""
+
 SEED = 20240229
 
 FAR = 1e9
@@ -513,6 +533,8 @@ def check_points(recognition: Recognition) -> Iterator[Array]:
     if recognition.maxima is not None:
         sizes = np.append(sizes, recognition.maxima.sizes)
         knots = np.append(knots, np.abs(recognition.maxima.heights))
+    if not len(sizes) and problem.side is not None:
+        sizes, knots = np.abs(problem.side.matrix.data), np.abs(problem.side.offset)
     typical = float(np.median(sizes)) or 1.0
     reach = max(1.0, float(np.median(knots)))
     for scale in (2.0,) if many else (1.0, 5.0):
@@ -558,6 +580,8 @@ def check(
     canonical = recognition.standard.canonical
     original = canonical.original
     own = [] if original is None else original.variables()
+    read = [] if original is None or canonical.whole is None else canonical.whole.variables()
+    helpers = [v for v in read if all(v is not variable for variable in own)]
     with preserved_values(own):
         chosen = check_points(recognition) if at is None else [at]
         points = [at_best_helpers(recognition, x) for x in chosen]
@@ -565,9 +589,12 @@ def check(
             z = recognition.columns(x)
             truth = recognition.standard.value(z)
             if original is not None:
-                values = canonical.user_values(recognition.standard.split(z))
+                split = recognition.standard.split(z)
+                values = canonical.user_values(split)
                 for variable in own:
                     variable.save_value(values[variable.id])
+                for variable in helpers:
+                    variable.save_value(split[variable.id].reshape(variable.shape))
                 # A loop of many terms takes its time: it is evaluated as it is written once.
                 fast = canonical.whole is not None and x is not points[-1]
                 said = (canonical.whole if fast else original).objective.value
@@ -614,15 +641,32 @@ def _least_step(
         found += [float(np.max(over / -column[bounding], initial=-np.inf))]
     if problem.side is not None:
         slack, own = problem.side.slack(x), frame[:, [j]].toarray().ravel()
-        for kind, _, rows in problem.side.blocks():
+        for kind, size, rows in problem.side.runs():
             if kind == "nonneg":
                 rising = own[rows] > 0
                 needed = -slack[rows][rising] / own[rows][rising]
                 found.append(float(np.max(needed, initial=-np.inf)))
-            elif kind == "soc" and own[rows.start] > 0 and not own[rows][1:].any():
-                short = float(np.linalg.norm(slack[rows][1:])) - float(slack[rows.start])
-                found.append(short / float(own[rows.start]))
+            elif kind == "soc":
+                found.append(_least_in_cones(slack[rows].reshape(-1, size),
+                                             own[rows].reshape(-1, size)))
     return max(found)
+
+
+def _least_in_cones(slack: Array, own: Array) -> float:
+    """The smallest step that leads from the rows of `slack` into second-order cones, or -inf.
+
+    Steps go along the rows of `own`: along the head, as of ``|x| <= t``, or along the boundary, as
+    of ``|x|^2 <= t``; other cones are passed over.
+    """
+    head, tail, rise, turn = slack[:, 0], slack[:, 1:], own[:, 0], own[:, 1:]
+    length = np.linalg.norm(turn, axis=1)
+    straight = (rise > 0) & (length == 0)
+    short = np.linalg.norm(tail[straight], axis=1) - head[straight]
+    parabolic = (rise > 0) & (np.abs(length - rise) <= 1e-12 * rise)
+    missing = np.sum(tail[parabolic] ** 2, axis=1) - head[parabolic] ** 2
+    gain = rise[parabolic] * head[parabolic] - np.sum(turn[parabolic] * tail[parabolic], axis=1)
+    needed = np.concatenate([short / rise[straight], 0.5 * missing / gain])
+    return float(np.max(needed, initial=-np.inf))
 
 
 def _lowest_along(problem: Problem, x: Array, j: int, column: Array, margins: Array) -> float:
@@ -706,11 +750,14 @@ def _compare_slacks(recognition: Recognition, z: Array) -> None:
     """
     standard = recognition.standard
     values = standard.rows.values(z) if any(True for _ in standard.slacks()) else np.zeros(0)
+    original = standard.canonical.original
+    own = {} if original is None else {c.id: c for c in original.constraints}
     for group, slack, rows in standard.slacks():
         arguments = group.sign * values[rows]
         level, shape = slack.values(arguments), slack.variables[0].shape
         for constraint, ours in zip(slack.constraints, slack.excesses(arguments), strict=True):
-            lower, upper = (np.asarray(arg.value, dtype=np.float64) for arg in constraint.args)
+            sides = own.get(constraint.id, constraint).args  # as the user wrote it
+            lower, upper = (np.asarray(arg.value, dtype=np.float64) for arg in sides)
             said = np.broadcast_to(lower - upper, shape).flatten(order="F")
             size = 1.0 + float(np.abs(level).max()) + float(np.abs(ours).max())
             if not float(np.abs(said - ours).max()) <= AGREEMENT * size:
@@ -765,6 +812,8 @@ def _eliminated(recognition: Recognition, values: Array) -> float:
     worst = 0.0
     for cone in recognition.standard.cones:
         rows, free = values[cone.rows], ~kept[cone.rows]
+        if cone.kind == "soc" and not free[0]:
+            continue
         if cone.kind == "zero":
             worst = max(worst, float(np.abs(rows[free]).max(initial=0.0)))
         elif cone.kind == "nonneg":

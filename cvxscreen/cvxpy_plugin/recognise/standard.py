@@ -55,6 +55,7 @@ from cvxscreen.cvxpy_plugin.recognise.loss_atoms import (
 )
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, assemble, scale_rows, stack, take_rows
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Bundle, bundled, vectorised
+from cvxscreen.cvxpy_plugin.recognise.shifted_squares import Shifted, without_shared_squares
 from cvxscreen.cvxpy_plugin.size import EXPONENTIAL
 from cvxscreen.errors import NotScreenable
 
@@ -79,11 +80,13 @@ class Canonical:
     own : dict of int to cvxpy.Variable
         Identifier of a variable of `problem` to the user's variable that it stands for.
     whole : cvxpy.Problem or None
-        The user's problem with its loops vectorised, where it has any.
+        The user's problem as it is read: loops vectorised, some atoms in simpler ones.
     bundles : tuple of Bundle
         Constraints of the user's that are one in `whole`.
     groups : tuple of LossGroup
         Losses of the objective that are not in `problem`.
+    shifted : Shifted or None
+        A variable of the user's that another one of `problem` stands for up to a square.
     """
 
     original: Any
@@ -94,6 +97,7 @@ class Canonical:
     whole: Any = None
     bundles: tuple[Bundle, ...] = ()
     groups: tuple[LossGroup, ...] = ()
+    shifted: Shifted | None = None
 
     @property
     def sign(self) -> float:
@@ -117,6 +121,9 @@ class Canonical:
         for key, variable in self.own.items():  # the slacks, by what stood for them
             if key in values and variable.id not in values:
                 values[variable.id] = values.pop(key)
+        if self.shifted is not None and self.shifted.stand_in.id in values:
+            level = values.pop(self.shifted.stand_in.id)
+            values[self.shifted.variable.id] = self.shifted.value(level, values)
         for bundle in self.bundles:
             if found.dual_vars is not None:
                 found.dual_vars = bundle.apart(found.dual_vars)
@@ -135,10 +142,24 @@ class Canonical:
         dict of int to array
             By identifier of the user's variable.
         """
-        return {
+        found = {
             variable.id: full_value(variable, values[key])
             for key, variable in self.own.items()
         }
+        if self.shifted is not None:
+            level = values[self.shifted.stand_in.id]
+            found[self.shifted.variable.id] = self.shifted.value(level, found)
+        return found
+
+    def free_values(self) -> dict[int, np.ndarray]:
+        """The values that the user's variables have now, by identifier of the canonical one."""
+        found = {key: free_entries(v, v.value) for key, v in self.own.items()}
+        if self.shifted is not None:
+            own = {v.id: v.value for v in self.own.values()}
+            shifted = self.shifted
+            level = np.asarray(shifted.variable.value) - shifted.square.value(own)
+            found[shifted.stand_in.id] = level
+        return found
 
     def with_current_groups(self) -> Canonical | None:
         """The same with the groups' numbers read anew; None where they are other groups now."""
@@ -166,12 +187,9 @@ class Canonical:
         None where the problem has not been solved before, or some value is missing.
         """
         solved = self.original.status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
-        if not solved or any(v.value is None for v in self.own.values()):
+        if not solved or any(v.value is None for v in self.original.variables()):
             return None
-        return {
-            key: free_entries(variable, variable.value)
-            for key, variable in self.own.items()
-        }
+        return self.free_values()
 
 
 def canonicalise(problem: Any) -> Canonical:
@@ -188,10 +206,13 @@ def canonicalise(problem: Any) -> Canonical:
     reason = refusal(whole)
     if reason:
         raise NotScreenable(reason)
+    whole, shifted = without_shared_squares(whole)
     small, groups, stand_ins = take_losses(whole)
     chain, cone, inverse = in_cone_form(small)
     renamed = inverse[-1][0] if inverse and inverse[-1] else {}
     apart = {variable.id for variable in stand_ins.values()}
+    if shifted is not None:
+        apart.add(shifted.variable.id)
     own = {
         renamed[v.id].id if v.id in renamed else v.id: v
         for v in problem.variables() if v.id not in apart
@@ -202,7 +223,7 @@ def canonicalise(problem: Any) -> Canonical:
         raise NotScreenable(f"variable {lost[0]} does not appear in the cone form")
     return Canonical(
         problem, cone, chain, inverse, own, None if whole is problem else whole, bundles,
-        groups,
+        groups, shifted,
     )
 
 
@@ -502,7 +523,7 @@ def standardise(canonical: Canonical) -> Standard:
         if group.sign < 0:
             part = _minus(part)
         entries += [
-            (row, column[stands_for[key]], block) for key, block in part.blocks.items()
+            (row, column[stands_for.get(key, key)], block) for key, block in part.blocks.items()
         ]
         offsets.append(part.constant)
         arguments.append(slice(row, row + len(part.constant)))

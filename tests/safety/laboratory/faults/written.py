@@ -33,7 +33,31 @@ slacks = of("cvxpy_plugin/recognise/loss_atoms.py",
             f"{SLACKS}::test_multipliers_are_shares_of_the_slope")
 bounds = of("cvxpy_plugin/recognise/recognise.py", f"{SLACKS}::test_a_misread_bound_is_refused")
 
+SHARED = "cvxpy_plugin/test_shared_squares.py"
+shared = of("cvxpy_plugin/recognise/shifted_squares.py",
+            f"{SHARED}::test_what_is_read_has_the_value_of_what_is_written")
+CONES = "cvxpy_plugin/test_cones.py"
+far = of("solvers/cones.py", f"{CONES}::test_what_an_answer_violates_is_put_back")
+
 FAULTS = (
+    shared("a square that is not about its centre", DROPPED,
+           "away + 2.0 * square.centre[:, None])", "away)", "another problem is solved"),
+    shared("slopes of half the square", SHRUNK,
+           "slope = 2.0 * np.ascontiguousarray", "slope = np.ascontiguousarray",
+           "another problem is solved"),
+    shared("rows of different maps", DROPPED, "if (table != table[0]).any():", "if False:",
+           "another problem is solved where a check is passed by",
+           f"{SHARED}::test_rows_that_square_different_maps_are_left"),
+    shared("numbers of parameters", STALE, "if inner is None or inner.parameters():",
+           "if inner is None:", "a changed parameter goes unnoticed",
+           f"{SHARED}::test_data_in_parameters_are_left"),
+    pull("vectors that differ otherwise", DROPPED,
+         "if not read.blocks or not np.abs(moved - fixed - shift).max() <= room:",
+         "if not read.blocks:", "another problem is solved where a check is passed by",
+         f"{SHARED}::test_a_loop_whose_vectors_differ_otherwise_stays_a_loop"),
+    far("cones that an answer violates left out", DROPPED,
+        "outside = ~selection & (room < -OUTSIDE)", "outside = selection & False",
+        "an answer of a relaxation is never improved"),
     slacks("a slack that occurs elsewhere in the objective", DROPPED,
            "wanted.pop(variable.id, None)", "pass", "another problem is solved",
            f"{SLACKS}::test_near_misses_are_left_to_the_cone_form"),
