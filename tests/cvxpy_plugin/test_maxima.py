@@ -237,3 +237,17 @@ def test_a_few_sums_of_two_helpers_stay_as_they_are() -> None:
     before = draft.inequalities.shape[0]
     epigraph.chain_bounds(draft)
     assert draft.inequalities.shape[0] == before
+
+
+def test_squares_stay_with_their_coordinates_where_a_helper_comes_first() -> None:
+    X = np.random.default_rng(0).standard_normal((1500, 4)) + 1.0
+    w = cp.Variable(4)
+    problem = cp.Problem(cp.Maximize(cp.min(X @ w) - cp.sum_squares(w)))
+    found = recognise_any(problem)
+    assert isinstance(found, Recognition)
+    np.testing.assert_array_equal(
+        found.problem.quadratic.diagonal, np.where(found.standard.own()[found.core], 2.0, 0.0)
+    )
+    value = problem.solve(solver="CLARABEL", **TIGHT)
+    assert problem.solve(method="screen", always=True) == pytest.approx(value, rel=1e-8, abs=1e-9)
+    assert cvxpy_plugin.Report.of(problem).recognised

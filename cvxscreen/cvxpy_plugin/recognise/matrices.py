@@ -236,8 +236,10 @@ def cleared(quadratic: Any, columns: Index) -> Any:
 
 
 def square_block(matrix: Any, index: Index) -> Any:
-    """The rows and columns of a square matrix at `index`, increasing; itself where that is all."""
-    return matrix if len(index) == matrix.shape[0] else sp.csr_array(matrix[index][:, index])
+    """The rows and columns of a square matrix at `index`; itself where that is all, in order."""
+    if np.array_equal(index, np.arange(matrix.shape[0])):
+        return matrix
+    return sp.csr_array(matrix[index][:, index])
 
 
 def rows_of(matrix: Any) -> Index:
