@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.extensions import or_cvxpy
 from cvxscreen._support.limits import Limits
-from cvxscreen._support.validation import check_request, flag, positive
+from cvxscreen._support.validation import check_request, positive
 from cvxscreen.api import solve
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
@@ -195,7 +195,7 @@ def terms_left_out(
     part = LeftOutMargins(solution, mode, n_jobs, labels, origin)
     width = usual_width([part]) if accuracy is None else positive("accuracy", accuracy)
     steps = [(part, partial(part.undecided, classification, width))]
-    finished = not flag("refit", refit) or refit_undecided(steps, tol, limits, progress)
+    finished = refit_undecided(steps, tol, limits, refit, progress)
     return part.record(classification, width, finished)
 
 
@@ -245,5 +245,5 @@ def tasks_left_out(
         parts.append(LeftOutMargins(found, mode, n_jobs, own))
     width = usual_width(parts) if accuracy is None else positive("accuracy", accuracy)
     steps = [(part, partial(part.undecided, classification, width)) for part in parts]
-    finished = not flag("refit", refit) or refit_undecided(steps, tol, limits, progress)
+    finished = refit_undecided(steps, tol, limits, refit, progress)
     return joined([part.record(classification, width, finished) for part in parts])

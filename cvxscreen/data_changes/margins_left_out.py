@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cvxscreen._support.limits import Limits, Progress
 from cvxscreen._support.rounding import gamma, up
 from cvxscreen._support.tables import Record, fields
-from cvxscreen._support.validation import whole
+from cvxscreen._support.validation import flag, whole
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.bounds.data_changes import (
     left_out_groups,
@@ -238,12 +238,15 @@ class LeftOutMargins:
 
 def refit_undecided(
     steps: Sequence[tuple[LeftOutMargins, Callable[[], NDArray[np.intp]]]], tol: float,
-    limits: Limits, progress: bool,
+    limits: Limits, refit: bool, progress: bool,
 ) -> bool:
     """Refit, one step after another, what each then wants: to `tol`, and what it still wants finer.
 
-    Returns whether everything that was wanted has been refitted once.
+    Nothing without `refit`. Returns whether everything that was wanted has been refitted once.
     """
+    refit, progress = flag("refit", refit), flag("progress", progress)
+    if not refit:
+        return True
     total = sum(len(wanted()) for _, wanted in steps)
     with Progress(total, "refits", shown=progress) as bar:
         try:

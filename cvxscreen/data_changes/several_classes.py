@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.limits import Limits
 from cvxscreen._support.rounding import UNIT, gamma
-from cvxscreen._support.validation import check_request, flag
+from cvxscreen._support.validation import check_request
 from cvxscreen.bounds.regions.margins import outward
 from cvxscreen.data_changes.margins_left_out import LeaveOneOut, LeftOutMargins, refit_undecided
 from cvxscreen.data_changes.reweight import accepted
@@ -135,7 +135,7 @@ def classes_left_out(
         (part, partial(_wanted, parts, scores, problem, first, open_))
         for first in (True, False) for problem, part in enumerate(parts)
     ]
-    finished = not flag("refit", refit) or refit_undecided(steps, tol, limits, progress)
+    finished = refit_undecided(steps, tol, limits, refit, progress)
     every = np.arange(n)
     low, high, _ = _ahead(scores, every, *(_stacked(parts, name) for name in ("low", "high")))
     value = _ahead(scores, every, *[_stacked(parts, "value")] * 2)[0]
