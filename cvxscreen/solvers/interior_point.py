@@ -176,8 +176,9 @@ class InteriorPoint(SubproblemSolver):
                 f"`solver` is 'interior_point', which does not take this problem because {reason}."
             )
         run = _Run(_Terms.of(problem), target)
-        # Of a perfect fit weights have no end.
-        with blas_threads(problem.n * problem.d), np.errstate(over="ignore", invalid="ignore"):
+        # Of a perfect fit weights have no end; a multiplier may underflow.
+        quiet = np.errstate(divide="ignore", over="ignore", invalid="ignore")
+        with blas_threads(problem.n * problem.d), quiet:
             status = self._follow(run, start)
         info = {"steps": run.steps, "passes": run.terms.passes, "gap": run.gap, "face": run.on_face}
         if status in ("infeasible", "unbounded"):

@@ -110,6 +110,19 @@ def test_ties_duplicates_and_zero_columns(stretches: list) -> None:
     check(problem, found, UP, unbounded=False)
 
 
+def test_where_many_terms_are_tied_levels_are_solved_alone(stretches: list) -> None:
+    """Whole numbers on both sides: hundreds of terms at their kinks, no vertex to go on from."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 3, (6000, 3)).astype(float)
+    y = np.round(X @ np.array([1.0, -2.0, 1.0]) + rng.standard_normal(6000))
+    values = np.linspace(0.3, 0.7, 9)
+    check(model(X, y), cs.path(model(X, y), over="tau", values=values, tol=1e-9), values)
+    assert not stretches
+    y += 1e-3 * rng.standard_normal(6000)
+    cs.path(model(X, y), over="tau", values=values)
+    assert stretches
+
+
 def test_what_is_predicted_wrongly_is_solved_again(
     stretches: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
