@@ -287,7 +287,10 @@ class Replicates:
         self.towards = np.linalg.inv(H)
         self.around = Linear.at(problem, solution.x, slopes, H)
         span = (losses.hi - losses.lo)[losses.hi > losses.lo]
-        self.smooth = SMOOTH * self.band / (float(np.median(span)) if len(span) else 1.0)
+        span = span[np.isfinite(span)]
+        # Where slopes have no end (squares), those of the solution say how steep a kink is.
+        usual = float(np.median(span)) if len(span) else float(np.abs(solution.theta).max())
+        self.smooth = SMOOTH * self.band / (usual or 1.0)
         free = np.flatnonzero(problem.quadratic.free)
         self.free = int(free[0]) if len(free) else -1
         nth = min(BAND * d, problem.n - 1)

@@ -49,6 +49,16 @@ def test_a_block_holds_the_fits_of_each_weighting_alone(name: str) -> None:
         assert certify(there, alone.x, alone.theta, tol=1e-6).ok
 
 
+def test_slopes_without_end_are_certified_in_blocks() -> None:
+    """How steep a kink is cannot be read off ends that are infinite."""
+    rng = np.random.default_rng(11)
+    features = rng.normal(size=(6000, 20))
+    labels = np.sign(features @ rng.normal(size=20) + rng.standard_t(4, 6000))
+    problem = cs.svm(features, labels, loss="squared_hinge", intercept=True)
+    solution = cs.solve(problem, tol=1e-6)
+    assert Replicates(solution, 1e-6).solve(counts(0, 0, 6000))[2].all()
+
+
 def test_what_a_block_does_not_certify_is_fitted_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     solution = cs.solve(PROBLEMS["quantile"](), tol=1e-9)
     whole = cs.bootstrap(solution, 6, seed=2, tol=1e-9)
