@@ -56,7 +56,7 @@ from cvxscreen.cvxpy_plugin.solution_cache import (
 )
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import NotScreenable
-from cvxscreen.solvers.compiled_path.segments import before_loading, ready
+from cvxscreen.solvers.compiled_path.segments import before_loading, one_purchase, ready
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.registry import (
     builtin_solver,
@@ -252,6 +252,7 @@ def cvxpy_solver_of(request: Request) -> CvxpySolver:
     return CvxpySolver(request.solver, request.solver_options)
 
 
+@one_purchase()
 def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolver | None]:
     """A recognised problem solved, and the solver of CVXPY that took part.
 
