@@ -26,6 +26,11 @@ EQUALITIES = 300
 """More equalities than this are not looked at for `SideConstraints.nearness`."""
 
 
+def height(kind: str, size: int) -> int:
+    """How many rows a cone has."""
+    return size * size if kind == "psd" else size
+
+
 def _alike(entry: tuple[int, tuple[str, int]]) -> tuple[str, int, int]:
     """What neighbours in a run have in common."""
     place, (kind, size) = entry
@@ -93,7 +98,7 @@ class SideConstraints:
         bad = [kind for kind, _ in self.dims if kind not in KINDS]
         if bad:
             raise InvalidInput(f"`dims` has cone {bad[0]!r}; known cones: {', '.join(KINDS)}.")
-        rows = sum(size * size if kind == "psd" else size for kind, size in self.dims)
+        rows = sum(height(kind, size) for kind, size in self.dims)
         if not rows == self.matrix.shape[0] == len(self.offset):
             raise InvalidInput(
                 f"`dims` describes {rows} rows but the matrix has {self.matrix.shape[0]} and the "
@@ -104,7 +109,7 @@ class SideConstraints:
         """Each cone with its rows."""
         start = 0
         for kind, size in self.dims:
-            stop = start + (size * size if kind == "psd" else size)
+            stop = start + height(kind, size)
             yield kind, size, slice(start, stop)
             start = stop
 
@@ -117,14 +122,18 @@ class SideConstraints:
         for _, alike in groupby(enumerate(self.dims), _alike):
             cones = [entry for _, entry in alike]
             kind, size = cones[0]
-            stop = start + len(cones) * (size * size if kind == "psd" else size)
+            stop = start + len(cones) * height(kind, size)
             yield kind, size, slice(start, stop)
             start = stop
 
+    @property
+    def second_order(self) -> NDArray[np.bool_]:
+        """Which of the cones are second-order cones."""
+        return np.array([kind == "soc" for kind, _ in self.dims], dtype=bool)
+
     def take(self, kept: NDArray[np.bool_]) -> tuple[SideConstraints, NDArray[np.intp]]:
         """The cones that are `kept`, by their positions, and which rows these have."""
-        sizes = [size * size if kind == "psd" else size for kind, size in self.dims]
-        rows = np.flatnonzero(np.repeat(kept, sizes))
+        rows = np.flatnonzero(np.repeat(kept, [height(kind, size) for kind, size in self.dims]))
         dims = tuple(entry for entry, stays in zip(self.dims, kept, strict=True) if stays)
         return SideConstraints(self.matrix[rows], self.offset[rows], dims), rows
 

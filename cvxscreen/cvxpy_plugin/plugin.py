@@ -534,7 +534,7 @@ def make_report(
 
 def _cones(problem: Problem) -> int:
     """How many cones a problem without losses has, of which some may be left out."""
-    return 0 if problem.side is None else sum(kind == "soc" for kind, _ in problem.side.dims)
+    return 0 if problem.side is None else int(problem.side.second_order.sum())
 
 
 def _fixed(solution: Solution) -> dict[str, int]:

@@ -25,7 +25,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
-from cvxscreen._support.compiled import compiled, on_disk
+from cvxscreen._support.compiled import compiled
 from cvxscreen._support.files import UNREADABLE, why_unreadable, written_whole
 from cvxscreen._support.limits import Limits, Progress
 from cvxscreen._support.tables import Record, table
@@ -43,7 +43,13 @@ from cvxscreen.data_changes.reweight import accepted, refit, taken, weighted
 from cvxscreen.designs.gram import Gram
 from cvxscreen.errors import InvalidInput, NotSaved
 from cvxscreen.solvers.compiled_path.loops import Terms, Workspace, newton
-from cvxscreen.solvers.compiled_path.segments import PARTS, CompileClock, compile_now, ready
+from cvxscreen.solvers.compiled_path.segments import (
+    PARTS,
+    CompileClock,
+    at_hand,
+    compile_now,
+    ready,
+)
 from cvxscreen.solvers.registry import compiled_path
 from cvxscreen.solvers.solution import Solution
 
@@ -97,8 +103,7 @@ def together(problem: Problem) -> bool:
     if FRESH.due and not ready():
         compile_now(PARTS, TOGETHER)
         ready()  # compiles `newton`
-    here = bool(getattr(small_problems, "signatures", ())) or on_disk(small_problems)
-    return ready() and (here or TOGETHER.due)
+    return ready() and (at_hand(small_problems) or TOGETHER.due)
 
 
 def waiting() -> CompileClock:

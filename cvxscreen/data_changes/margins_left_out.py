@@ -34,7 +34,7 @@ from cvxscreen.data_changes.row_refits import PATHS, RowRefits, in_blocks
 from cvxscreen.plots.records import left_out
 from cvxscreen.solvers.solution import Solution
 
-__all__ = ["LeaveOneOut", "LeftOutMargins", "joined", "refit_undecided", "usual_width"]
+__all__ = ["LeaveOneOut", "LeftOutMargins", "joined", "one_sided", "refit_undecided", "usual_width"]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -163,6 +163,11 @@ class LeaveOneOut(Record):
         )
 
 
+def one_sided(low: Array, high: Array) -> Mask:
+    """Which intervals tell whether a number is positive."""
+    return (low > 0) | (high <= 0)
+
+
 class LeftOutMargins:
     """Where the margin of every term is without it, as far as is known; refits narrow it.
 
@@ -221,7 +226,7 @@ class LeftOutMargins:
 
     def _decided(self, classification: bool, width: float) -> Mask:
         low, high = self.low, self.high
-        return (low > 0) | (high <= 0) if classification else high - low <= width
+        return one_sided(low, high) if classification else high - low <= width
 
     def record(self, classification: bool, width: float, finished: bool) -> LeaveOneOut:
         """What is known, in terms of margins or residuals."""

@@ -30,14 +30,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.compiled import SUMS, compiled, on_disk
+from cvxscreen._support.compiled import SUMS, compiled
 from cvxscreen._support.rounding import gamma, up
 from cvxscreen.certificates.many import LeftOut, certify_weightings, linear_around
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.bootstrap import Replicates, together
 from cvxscreen.data_changes.reweight import refit
-from cvxscreen.solvers.compiled_path.segments import CompileClock
+from cvxscreen.solvers.compiled_path.segments import CompileClock, at_hand
 from cvxscreen.solvers.registry import compiled_path
 from cvxscreen.solvers.solution import Solution
 
@@ -446,8 +446,7 @@ PATHS = CompileClock(4.0)
 
 def along_paths(problem: Problem) -> bool:
     """Whether refits of `problem` along paths need not wait for a compiler, or waited enough."""
-    bought = PATHS.due or on_disk(follow) or bool(getattr(follow, "signatures", ()))
-    return bought and compiled_path(problem, "auto", many=True)
+    return (PATHS.due or at_hand(follow)) and compiled_path(problem, "auto", many=True)
 
 
 def in_blocks(problem: Problem) -> bool:

@@ -20,7 +20,12 @@ from cvxscreen._support.limits import Limits
 from cvxscreen._support.rounding import UNIT, gamma
 from cvxscreen._support.validation import check_request
 from cvxscreen.bounds.regions.margins import outward
-from cvxscreen.data_changes.margins_left_out import LeaveOneOut, LeftOutMargins, refit_undecided
+from cvxscreen.data_changes.margins_left_out import (
+    LeaveOneOut,
+    LeftOutMargins,
+    one_sided,
+    refit_undecided,
+)
 from cvxscreen.data_changes.reweight import accepted
 from cvxscreen.solvers.solution import Solution
 
@@ -143,13 +148,9 @@ def classes_left_out(
         tuple(solutions), True, low, high, value,
         np.all([part.unchanged for part in parts], axis=0),
         np.any([part.refitted for part in parts], axis=0),
-        _decided(low, high), finished,
+        one_sided(low, high), finished,
         tuple(part.record(True, 0.0, finished) for part in parts),
     )
-
-
-def _decided(low: Array, high: Array) -> Mask:
-    return (low > 0) | (high <= 0)
 
 
 def _stacked(parts: Sequence[LeftOutMargins], name: str, rows: Any = slice(None)) -> Array:
@@ -177,7 +178,7 @@ def _wanted(
     rows = open_[0]
     low, high = (_stacked(parts, name, rows) for name in ("low", "high"))
     below, above, able = _ahead(scores, rows, low, high)
-    left = ~_decided(below, above)
+    left = ~one_sided(below, above)
     open_[0] = rows[left]
     matters = scores.matters(problem, rows, able, low, high, first)
     return np.asarray(rows[left & matters])

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.parallel import Parallel, delayed
 
-from cvxscreen._support.validation import check_request, choice, plain_name
+from cvxscreen._support.validation import check_request, choice
 from cvxscreen.core.kernel_parts import KernelParts
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.reweight import weighted
@@ -179,13 +179,12 @@ class ScreenedSVC(OneVsRest, LeavesOut):
             return False
         signs, weight = self._signs(y, weight)
         rows = [np.arange(len(y))] * len(signs)
-        voting = plain_name(self.multi_class) == "ovo" and len(signs) > 1
+        voting = self._by_pairs and len(signs) > 1
         if voting:
             signs, rows = one_against_one(signs)
         used = weight is None or all(weight[some].any() for some in rows)
         if max(map(len, rows)) > (OF_TWO_CLASSES if voting else AT_ONCE) or not used:
             return False
-        choice("multi_class", self.multi_class, MULTI_CLASS)
         tol = self._relative_gap()
         check_request(self.mode, tol)
         sign = signs[0] if not voting else np.where(y == self.classes_[0], 1.0, -1.0)

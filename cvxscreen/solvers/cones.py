@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
-MANY = 200
+MANY_CONES = 200
 """Fewer cones are all kept: CVXPY compiles and Clarabel solves them in 10 ms."""
 
 FIRST, AT_ONCE = 50, 50
@@ -45,7 +45,7 @@ OUTSIDE = 1e-9
 def has_many_cones(problem: Problem) -> bool:
     """Whether `problem` has nothing but many second-order cones, and other constraints."""
     side = problem.side
-    return side is not None and not problem.n and _second_order(side).sum() >= MANY
+    return side is not None and not problem.n and side.second_order.sum() >= MANY_CONES
 
 
 def _side(problem: Problem) -> SideConstraints:
@@ -55,16 +55,12 @@ def _side(problem: Problem) -> SideConstraints:
     return problem.side
 
 
-def _second_order(side: SideConstraints) -> Mask:
-    return np.array([kind == "soc" for kind, _ in side.dims], dtype=bool)
-
-
 class ScreenedCones(ProblemInMemory[Mask, Problem, SubproblemResult, SubproblemResult, Point]):
     """A problem in memory whose second-order cones are left out and put back."""
 
     def set_up(self) -> None:
         """Every cone that is of another kind stays."""
-        self.second = _second_order(_side(self.problem))
+        self.second = _side(self.problem).second_order
         self.kept = ~self.second | (self.mode == "safe")
         self.refuted = 0
 

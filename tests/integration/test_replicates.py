@@ -11,6 +11,7 @@ from cvxscreen.data_changes import bootstrap as module
 from cvxscreen.data_changes.bootstrap import BLOCK, Replicates, counts
 from cvxscreen.data_changes.reweight import taken, weighted
 from cvxscreen.datasets import two_gaussians
+from cvxscreen.solvers.compiled_path import segments
 
 X, Y = two_gaussians(400, 5, seed=3)
 T = X @ np.array([1.0, -2.0, 0.5, 0.0, 1.0]) + np.sin(5.0 * X[:, 0])
@@ -90,7 +91,7 @@ def test_many_fits_buy_what_nothing_has_compiled_yet(monkeypatch: pytest.MonkeyP
     blocks = cs.bootstrap(solution, 2 * BLOCK, seed=2, tol=1e-9)
     for clock in (module.TOGETHER, module.FRESH):
         monkeypatch.setattr(clock, "spent", 0.0)
-    monkeypatch.setattr(module, "on_disk", lambda loop: False)
+    monkeypatch.setattr(segments, "on_disk", lambda loop: False)
     monkeypatch.setattr(module, "ready", lambda: bool(bought))
     monkeypatch.setattr(module, "compile_now", lambda *clocks: bought.extend(clocks))
     made = []

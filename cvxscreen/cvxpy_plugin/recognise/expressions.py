@@ -351,6 +351,11 @@ def read_objective(expr: Any) -> Objective:
     return out
 
 
+def as_vector(expr: Any) -> Any:
+    """An expression that is no number as a vector, column-major."""
+    return expr if expr.ndim == 1 else cp.vec(expr, order="F")
+
+
 def is_quadratic_as_written(expr: Any) -> bool:
     """Whether the walk of `read_objective` knows all of `expr`."""
     try:

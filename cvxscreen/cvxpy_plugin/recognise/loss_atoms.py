@@ -42,7 +42,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen.core.losses import Losses
-from cvxscreen.cvxpy_plugin.recognise.expressions import MOVES, broadcast_positions
+from cvxscreen.cvxpy_plugin.recognise.expressions import MOVES, as_vector, broadcast_positions
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Term, summands_of
 
 Array = NDArray[np.float64]
@@ -655,7 +655,7 @@ def _largest_of_lines(expr: Any) -> Any:
         raise _Other
     if np.ptp(level) > rounding:
         raise _Other
-    entries = lines.argument if lines.argument.ndim == 1 else cp.vec(lines.argument, order="F")
+    entries = as_vector(lines.argument)
     pieces = [
         cp.multiply(slope, entries) + height
         for slope, height in zip(slopes[~flat], heights[~flat], strict=True)

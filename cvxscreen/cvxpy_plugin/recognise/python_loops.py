@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from cvxscreen.cvxpy_plugin.recognise.expressions import (
     MOVES,
     WRAPS,
+    as_vector,
     positions,
     preserved_values,
     read_affine,
@@ -235,8 +236,7 @@ def stacked_rows(rows: list[Row], variables: dict[int, Any]) -> Any:
         if variable.shape == ():
             parts.append(cp.multiply(matrix.toarray().ravel(), variable))
             continue
-        flat = variable if variable.ndim == 1 else cp.vec(variable, order="F")
-        parts.append(matrix @ flat)
+        parts.append(matrix @ as_vector(variable))
     whole = sum(parts[1:], parts[0])
     return whole if same and constant[0] == 0.0 else whole + total
 
@@ -350,11 +350,7 @@ def _stacked_distances(
         ours, size = _value(row, flat)
         if not abs(ours - bound) <= AGREEMENT * (1.0 + size + abs(bound)):
             return None
-    parts = [
-        csr(block) @ (variables[key] if variables[key].ndim == 1
-                      else cp.vec(variables[key], order="F"))
-        for key, block in read.blocks.items()
-    ]
+    parts = [csr(block) @ as_vector(variables[key]) for key, block in read.blocks.items()]
     stacked = fixed + cp.reshape(sum(parts[1:], parts[0]), (1, fixed.shape[1]), order="F")
     lower = cp.norm(stacked, 2, axis=1) if kind == "norm" else cp.sum(cp.square(stacked), axis=1)
     return lower <= stacked_rows(rows, variables)

@@ -64,6 +64,7 @@ from cvxscreen.cvxpy_plugin.recognise.standard import (
 )
 from cvxscreen.cvxpy_plugin.size import CANNOT_PAY
 from cvxscreen.errors import InvalidInput, NotScreenable
+from cvxscreen.solvers.cones import MANY_CONES
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -497,9 +498,6 @@ def _no_loss(draft: Draft) -> str:
 
 # -- the check ------------------------------------------------------------------------------------
 
-
-MANY_CONES = 200
-"""Second-order cones from which on a problem without losses is screened for them."""
 
 SEED = 20240229
 

@@ -27,7 +27,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.cvxpy_plugin.recognise.expressions import read_affine
+from cvxscreen.cvxpy_plugin.recognise.expressions import as_vector, read_affine
 from cvxscreen.cvxpy_plugin.recognise.matrices import csr
 from cvxscreen.cvxpy_plugin.recognise.python_loops import summands_of
 from cvxscreen.cvxpy_plugin.size import POWERS, ROWS, SIGNS, SQUARES, squared_rows
@@ -55,7 +55,7 @@ class Square:
 
     def written(self) -> Any:
         """For CVXPY."""
-        parts = [part @ _column(variable) for variable, part in self.maps]
+        parts = [part @ as_vector(variable) for variable, part in self.maps]
         return cp.sum_squares(sum(parts[1:], parts[0]) + self.centre)
 
     def value(self, values: dict[int, Any]) -> float:
@@ -79,11 +79,6 @@ class Shifted:
         return np.asarray(stand_in) + self.square.value(values)
 
 
-def _column(variable: Any) -> Any:
-    """A variable as a vector, column-major."""
-    return variable if variable.ndim == 1 else cp.vec(variable, order="F")
-
-
 def without_shared_squares(problem: Any) -> tuple[Any, Shifted | None]:
     """`problem` with squares that differ by affine functions as these functions; see above.
 
@@ -101,19 +96,18 @@ def without_shared_squares(problem: Any) -> tuple[Any, Shifted | None]:
     """
     if not SQUARES & {atom.__name__ for atom in problem.atoms()}:
         return problem, None
-    common, anew = cp.Variable(), {}
+    common, anew, affine = cp.Variable(), dict[int, Any](), dict[int, Any]()
     square: Square | None = None
     roots = [problem.objective.expr, *(arg for c in problem.constraints for arg in c.args)]
     nodes = [node for root in roots for node in _candidates(root)]
     for node in nodes:
         read = _apart(node, square)
         if read is not None:
-            square, affine = read
-            anew[id(node)] = cp.reshape(affine, node.shape, order="F") + common
-            anew[-id(node)] = affine
+            square, affine[id(node)] = read
+            anew[id(node)] = cp.reshape(affine[id(node)], node.shape, order="F") + common
     for node in nodes:
-        if type(node) is cp.max and -id(node.args[0]) in anew:
-            anew[id(node)] = common + cp.max(anew[-id(node.args[0])])
+        if type(node) is cp.max and id(node.args[0]) in affine:
+            anew[id(node)] = common + cp.max(affine[id(node.args[0])])
     if square is None:
         return problem, None
     for variable in (None, *(v for v in problem.variables() if v.size == 1 and not _signed(v))):
@@ -240,7 +234,7 @@ def _apart(node: Any, square: Square | None) -> tuple[Square, Any] | None:
     for variable, part in maps:
         slope = 2.0 * np.ascontiguousarray((part.T @ away).T)
         parts.append(cp.multiply(slope.ravel(), variable) if variable.ndim == 0
-                     else slope @ _column(variable))
+                     else slope @ as_vector(variable))
     return square, sum(parts[1:], parts[0]) + height
 
 

@@ -34,6 +34,7 @@ from cvxpy.reductions.flip_objective import FlipObjective
 from cvxpy.reductions.solution import Solution
 from numpy.typing import NDArray
 
+from cvxscreen.core.cones import height
 from cvxscreen.cvxpy_plugin.recognise.expressions import (
     Affine,
     free_entries,
@@ -513,7 +514,7 @@ def standardise(canonical: Canonical) -> Standard:
         entries += [(row, column[key], block) for key, block in part.blocks.items()]
         offsets.append(part.constant)
         for size in sizes:
-            stop = row + (size * size if kind == "psd" else size)
+            stop = row + height(kind, size)
             cones.append(Cone(kind, slice(row, stop), size, position))
             row = stop
     arguments = []

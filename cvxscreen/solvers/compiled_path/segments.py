@@ -565,7 +565,7 @@ class CompileClock:
     @property
     def bought(self) -> bool:
         """Whether its `loop` is compiled, by whatever process, or is to be now."""
-        return self.due or on_disk(self.loop) or bool(self.loop.signatures)
+        return self.due or at_hand(self.loop)
 
 
 WORTH_A_NOTE = 0.05
@@ -623,6 +623,11 @@ def _interpreted() -> bool:
     return bool(config.DISABLE_JIT)  # type: ignore[attr-defined]
 
 
+def at_hand(loop: Any) -> bool:
+    """Whether nobody need wait for a compiler: this or an earlier process compiled `loop`."""
+    return on_disk(loop) or bool(loop.signatures)  # the last takes 0.1 ms
+
+
 def ready() -> bool:
     """Whether a problem that `suits` need not wait for a compiler, or has waited long enough.
 
@@ -631,7 +636,7 @@ def ready() -> bool:
     solves many problems within `one_purchase`.
     """
     made = _MADE.get()
-    if _interpreted() or on_disk(newton) or newton.signatures:  # the last takes 0.1 ms
+    if _interpreted() or at_hand(newton):
         return not made or PARTS.spent - made[0] >= OTHER_PARTS
     if PARTS.due:
         if made is not None:
