@@ -39,7 +39,7 @@ from cvxscreen._support.limits import TIME, Progress
 from cvxscreen._support.tables import table
 from cvxscreen._support.validation import file_path
 from cvxscreen.api import solve
-from cvxscreen.core.kernel_parts import KernelParts
+from cvxscreen.certificates.kernel_parts import KernelParts
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.bootstrap import Replicates, counts
 from cvxscreen.data_changes.row_refits import PATHS, RowRefits

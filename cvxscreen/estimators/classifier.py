@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.parallel import Parallel, delayed
 
 from cvxscreen._support.validation import check_request, choice
-from cvxscreen.core.kernel_parts import KernelParts
+from cvxscreen.certificates.kernel_parts import KernelParts
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.reweight import weighted
 from cvxscreen.data_changes.several_classes import Pairs, Scores

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import compiled
 from cvxscreen.certificates.certificate import Certificate
-from cvxscreen.certificates.kernel_parts import certify_parts
-from cvxscreen.core.kernel_parts import Index, KernelParts
+from cvxscreen.certificates.kernel_parts import Index, KernelParts, certify_parts
 from cvxscreen.solvers.box_qp import (
     BoxQp,
     BoxTerms,

@@ -9,8 +9,7 @@ import pytest
 
 import cvxscreen
 from cvxscreen.certificates.certificate import certify
-from cvxscreen.certificates.kernel_parts import certify_parts, margins
-from cvxscreen.core.kernel_parts import KernelParts
+from cvxscreen.certificates.kernel_parts import KernelParts, certify_parts, margins
 from cvxscreen.solvers.kernel_parts import solve_parts
 
 CASES = [

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import cvxscreen
-from cvxscreen.certificates.kernel_parts import certify_parts
-from cvxscreen.core.kernel_parts import KernelParts
+from cvxscreen.certificates.kernel_parts import KernelParts, certify_parts
 from cvxscreen.estimators import ScreenedSVC, classifier
 from cvxscreen.solvers.box_qp import MatrixRows, want_row
 from cvxscreen.solvers.kernel_parts import solve_parts
