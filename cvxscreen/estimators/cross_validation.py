@@ -1,7 +1,7 @@
 """C or lambda by cross-validation: in every fold one screened path, then the best refitted.
 
-`searched` is the search that the estimators share; `ScreenedSVCCV` has a fold of its own that
-leaves out the records of `path`, `_bare_fold`.
+The search is that of `ChosenByScores`; `ScreenedSVCCV` has a fold of its own that leaves out the
+records of `path`, `_bare_fold`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from cvxscreen.errors import InvalidInput, quoted
 from cvxscreen.estimators.classifier import ScreenedSVC
 from cvxscreen.estimators.fitting import (
     Array,
-    LeavesOut,
     ScreenedModel,
     refuse_infeasible,
     warn_uncertified,
@@ -70,49 +69,6 @@ def grid_of(name: str, given: int | ArrayLike, first: float, last: float) -> Arr
     return grid
 
 
-@one_purchase()
-def searched(
-    model: Any, over: str, grid: Array, scoring: Any, owner: Any, data: tuple[Any, Any, Any],
-    fold: Callable[..., tuple[Array, Array]] | None = None,
-    fit: Callable[..., Any] | None = None,
-) -> tuple[Array, Array, Any]:
-    """Scores and certified gaps of every value on every fold, and the model refitted with the best.
-
-    Parameters
-    ----------
-    model : estimator
-        Of one value: its `_problems`, `_take` and predictions are used, on copies.
-    over : {"C", "lam"}
-    grid : array, shape (m,)
-    scoring : as in scikit-learn
-    owner : estimator
-        Whose `cv`, `n_jobs` and `tol` count.
-    data : (X, y, weight)
-        Validated.
-    fold : callable, optional
-        Another way to the scores and gaps of one fold than `_fold`, with its arguments.
-    fit : callable, optional
-        Another way to fit a model to ``X, y, weight`` than its `fit`; returns it.
-    """
-    X, y, weight = data
-    folds = list(check_cv(owner.cv, y, classifier=is_classifier(model)).split(X, y))
-    results = Parallel(n_jobs=owner.n_jobs)(
-        delayed(fold or _fold)(clone(model), over, grid, scoring, data, train, test)
-        for train, test in folds
-    )
-    scores = np.array([found for found, _ in results])
-    gaps = np.array([found for _, found in results])
-    if not (gaps <= owner.tol).all():
-        easier = "smaller `Cs`" if over == "C" else "larger `lams`"
-        finding = f"the largest relative gap of a fold is {gaps.max():.1e}"
-        warn_uncertified(finding, easier, stacklevel=4)
-    means = scores.mean(axis=0)
-    ties = grid[np.isclose(means, means.max(), rtol=0, atol=1e-15)]
-    best = float(ties.min() if over == "C" else ties.max())  # the most regularised among equals
-    refitted = clone(model).set_params(**{over: best, "tol": min(owner.tol, REFIT)})
-    return scores, gaps, (fit or type(model).fit)(refitted, X, y, weight)
-
-
 def parted(
     model: Any, data: tuple[Any, Any, Any], train: NDArray[np.intp], test: NDArray[np.intp]
 ) -> tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]]:
@@ -150,10 +106,65 @@ def _fold(
     return scores, gaps
 
 
-class ScoredAsChosen(ScreenedModel):
-    """The score of an estimator that chose its parameter by scores: the same measure."""
+class ChosenByScores(ScreenedModel):
+    """Base of the estimators that choose C or lambda by scores on the data left out of each fold.
 
+    They have the parameters of an estimator of one value, but that value and what is of one fit
+    alone.
+    """
+
+    _of_one_value: type[Any]
+    """The estimator of one value: its `_problems`, `_take` and predictions are used."""
+    _over: str
+    """The parameter chosen, ``"C"`` or ``"lam"``."""
+    _best: str
+    """The attribute that holds the chosen value."""
+    _fold = staticmethod(_fold)
+    """The way to the scores and gaps of one fold."""
+
+    cv: Any
     scoring: str | Callable[..., float] | None
+    n_jobs: int | None
+
+    def _model(self) -> Any:
+        """The estimator of one value, with the parameters that this one has, too."""
+        model, given = self._of_one_value(), self.get_params(deep=False)
+        shared = model.get_params(deep=False).keys() & given.keys() - {"n_jobs"}  # that is of folds
+        return model.set_params(**{name: given[name] for name in shared})
+
+    def _refitted(self, model: Any, X: Any, y: NDArray[Any], weight: Array | None) -> Any:
+        """The model with the best value, fitted to all data."""
+        return model.fit(X, y, weight)
+
+    def _unfitted(self) -> Any:
+        check_is_fitted(self)
+        return self._model().set_params(**{self._over: getattr(self, self._best)})
+
+    @one_purchase()
+    def _search(self, grid: Array, scoring: Any, data: tuple[Any, Any, Any]) -> Self:
+        """Score every value of `grid` on every fold of the validated data, refit with the best."""
+        X, y, weight = data
+        model, over = self._model(), self._over
+        folds = list(check_cv(self.cv, y, classifier=is_classifier(model)).split(X, y))
+        results = Parallel(n_jobs=self.n_jobs)(
+            delayed(self._fold)(clone(model), over, grid, scoring, data, train, test)
+            for train, test in folds
+        )
+        self.scores_ = np.array([found for found, _ in results])
+        self.path_gaps_ = gaps = np.array([found for _, found in results])
+        if not (gaps <= self.tol).all():
+            easier = "smaller `Cs`" if over == "C" else "larger `lams`"
+            finding = f"the largest relative gap of a fold is {gaps.max():.1e}"
+            warn_uncertified(finding, easier, stacklevel=4)
+        means = self.scores_.mean(axis=0)
+        ties = grid[np.isclose(means, means.max(), rtol=0, atol=1e-15)]
+        best = float(ties.min() if over == "C" else ties.max())  # most regularised among equals
+        model.set_params(**{over: best, "tol": min(self.tol, REFIT)})
+        for name, value in vars(self._refitted(model, X, y, weight)).items():
+            if name.endswith("_") and name not in ("n_features_in_", "feature_names_in_"):
+                setattr(self, name, value)
+        setattr(self, self._best, best)
+        return self
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """By `scoring`; accuracy or R^2, as of every estimator, where it was omitted.
@@ -175,14 +186,7 @@ class ScoredAsChosen(ScreenedModel):
         return float(check_scoring(self, scoring=self.scoring)(self, X, y, **rest))
 
 
-def as_fitted(owner: Any, refitted: Any) -> None:
-    """Give `owner` what the refitted model has learned."""
-    for name, value in vars(refitted).items():
-        if name.endswith("_") and name not in ("n_features_in_", "feature_names_in_"):
-            setattr(owner, name, value)
-
-
-class ScreenedRegressorCV(ScoredAsChosen, ScreenedRegressor):
+class ScreenedRegressorCV(ChosenByScores, ScreenedRegressor):
     """`ScreenedRegressor` with C chosen by cross-validation, one screened path a fold.
 
     Parameters
@@ -221,6 +225,8 @@ class ScreenedRegressorCV(ScoredAsChosen, ScreenedRegressor):
     >>> model.scores_.shape, model.certificates_[0].ok
     ((5, 5), True)
     """
+
+    _of_one_value, _over, _best = ScreenedRegressor, "C", "C_"
 
     def __init__(
         self,
@@ -285,34 +291,22 @@ class ScreenedRegressorCV(ScoredAsChosen, ScreenedRegressor):
         """
         data = self._checked(X, y, sample_weight)
         self.Cs_ = grid_of("Cs", self.Cs, 1e-3, 10.0)
-        model = self._model()
         scoring = self.scoring
         if scoring is None:
             level = 0.5 if self.tau is None else self.tau
             pinball = make_scorer(mean_pinball_loss, alpha=level, greater_is_better=False)
             quantile = plain_name(self.loss) == "quantile"
             scoring = pinball if quantile else "neg_mean_absolute_error"
-        self.scores_, self.path_gaps_, best = searched(
-            model, "C", self.Cs_, scoring, self, data
-        )
-        self.C_ = float(best.C)
-        as_fitted(self, best)
-        return self
+        return self._search(self.Cs_, scoring, data)
 
     def _model(self) -> ScreenedRegressor:
-        """The model for one value of C."""
-        own = ScreenedRegressor().get_params()
-        given = {name: getattr(self, name) for name in own if hasattr(self, name)}
+        model: ScreenedRegressor = super()._model()
         if self.monotonic_cst is not None:  # the folds have no names of features
-            given["monotonic_cst"] = self._limits()["monotone"]
-        return ScreenedRegressor(**given)
-
-    def _unfitted(self) -> ScreenedRegressor:
-        check_is_fitted(self)
-        return self._model().set_params(C=self.C_)
+            model.monotonic_cst = self._limits()["monotone"]
+        return model
 
 
-class SparseSVCCV(ScoredAsChosen, SparseSVC):
+class SparseSVCCV(ChosenByScores, SparseSVC):
     """`SparseSVC` with lambda chosen by cross-validation, one screened path a fold and class.
 
     Parameters
@@ -350,6 +344,8 @@ class SparseSVCCV(ScoredAsChosen, SparseSVC):
     >>> model.scores_.shape, model.certificates_[0].ok
     ((3, 5), True)
     """
+
+    _of_one_value, _over, _best = SparseSVC, "lam", "best_lam_"
 
     def __init__(
         self,
@@ -403,168 +399,10 @@ class SparseSVCCV(ScoredAsChosen, SparseSVC):
             refuses.
         """
         data = self._checked(X, y, sample_weight)
-        model = self._model()
         largest = max(map(lambda_max, self._problems(*data, 1.0)))
         largest = largest if largest > 0 else 1.0
         self.lams_ = grid_of("lams", self.lams, largest, SHARE * largest)
-        self.scores_, self.path_gaps_, best = searched(
-            model, "lam", self.lams_, self.scoring, self, data
-        )
-        self.best_lam_ = float(best.lam)
-        as_fitted(self, best)
-        return self
-
-    def _model(self, lam: float | None = None) -> SparseSVC:
-        """The model for one value of lambda."""
-        own = SparseSVC(lam).get_params()
-        return SparseSVC(**own | {k: getattr(self, k) for k in own if hasattr(self, k)})
-
-    def _unfitted(self) -> SparseSVC:
-        check_is_fitted(self)
-        return self._model(self.best_lam_)
-
-
-class ScreenedSVCCV(ScoredAsChosen, ScreenedSVC):
-    """`ScreenedSVC` with C chosen by cross-validation.
-
-    Each fold solves its whole path over C once: every value starts from the solution before it,
-    and most terms are fixed before the solve.
-
-    Parameters
-    ----------
-    Cs : int or array_like
-        Values of C, or how many of them between 1e-3 and 10 (geometric).
-    cv : int, splitter or iterable, optional
-        As in scikit-learn; stratified in 5 folds when omitted.
-    scoring : str or callable, optional
-        As in scikit-learn; accuracy when omitted. `score` is by it, too.
-    n_jobs : int, optional
-        Folds at the same time.
-    tol : float
-        Relative duality gap of every problem of a fold; the refitted model's is at most 1e-9.
-    loss, gamma, kernel, kernel_params, fit_intercept, class_weight, mode, cache_bytes
-        As in `ScreenedSVC`.
-
-    Attributes
-    ----------
-    Cs_ : array, shape (n_values,)
-        As tried, in the order given.
-    scores_ : array, shape (n_folds, n_values)
-        On the data left out.
-    C_ : float
-        The value with the best mean score, the smallest one among equals; the model is refitted
-        with it on all of the data.
-    path_gaps_ : array, shape (n_folds, n_values)
-        Relative duality gap, recomputed on all of the fold's data; of several one-vs-rest problems
-        the largest.
-    classes_, coef_, intercept_, support_, support_vectors_, dual_coef_, certificates_
-        As in `ScreenedSVC`, of the refitted model.
-
-    Examples
-    --------
-    >>> from cvxscreen.datasets import two_gaussians
-    >>> from cvxscreen.estimators import ScreenedSVCCV
-    >>> model = ScreenedSVCCV([0.01, 0.1, 1.0]).fit(*two_gaussians(200, 3))
-    >>> model.scores_.shape, model.certificates_[0].ok
-    ((5, 3), True)
-    """
-
-    def __init__(
-        self,
-        Cs: int | ArrayLike = 10,
-        *,
-        cv: Any = None,
-        scoring: str | Callable[..., float] | None = None,
-        n_jobs: int | None = None,
-        loss: str = "hinge",
-        gamma: float | None = None,
-        kernel: str | Callable[[Any, Any], Any] = "linear",
-        kernel_params: Mapping[str, float] | None = None,
-        fit_intercept: bool = True,
-        class_weight: Mapping[Any, float] | str | None = None,
-        tol: float = 1e-6,
-        mode: str = "certified",
-        cache_bytes: int = 2**30,
-    ) -> None:
-        self.Cs = Cs
-        self.cv = cv
-        self.scoring = scoring
-        self.n_jobs = n_jobs
-        self.loss = loss
-        self.gamma = gamma
-        self.kernel = kernel
-        self.kernel_params = kernel_params
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.tol = tol
-        self.mode = mode
-        self.cache_bytes = cache_bytes
-
-    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Score every C on every fold, then refit with the best.
-
-        Parameters
-        ----------
-        X : array_like or sparse matrix, shape (n, d)
-        y : array_like, shape (n,)
-        sample_weight : array_like, shape (n,), optional
-            Non-negative; used for fitting and for scoring.
-
-        Returns
-        -------
-        ScreenedSVCCV
-            The fitted estimator itself.
-
-        Raises
-        ------
-        InvalidInput
-            For values of C that are not positive, a fold with one class, or what `ScreenedSVC`
-            refuses.
-        """
-        X, y, weight = self._checked(X, y, sample_weight)
-        if len(np.unique(y)) < 2:
-            self._problems(X, y, weight, 1.0)  # raises
-        self.Cs_ = grid_of("Cs", self.Cs, 1e-3, 10.0)
-        self.scores_, self.path_gaps_, best = searched(
-            self._with(1.0), "C", self.Cs_, self.scoring, self, (X, y, weight),
-            _bare_fold, _refitted,
-        )
-        self.C_ = float(best.C)
-        as_fitted(self, best)
-        return self
-
-    def _unfitted(self) -> LeavesOut:
-        check_is_fitted(self)
-        return self._with(self.C_)._unfitted()
-
-    def _with(self, C: float) -> ScreenedSVC:
-        """The model for one value of C."""
-        given: dict[str, Any] = {
-            name: getattr(self, name)
-            for name in ScreenedSVC().get_params()
-            if name not in ("C", "time_limit", "n_jobs", "multi_class")
-        }
-        return ScreenedSVC(C, **given)
-
-
-def _refitted(
-    model: ScreenedSVC, X: Any, y: NDArray[Any], weight: Array | None
-) -> ScreenedSVC:
-    """Fit `model` by the compiled path where that takes its problems and every certificate holds.
-
-    In the certified mode only; the ordinary loop is left the rest.
-    """
-    problems = model._problems(X, y, weight, model.C)
-    if model.mode != "certified" or not all(compiled_path(p, "auto") for p in problems):
-        return model.fit(X, y, weight)
-    found = [path(p, values=[model.C], tol=model.tol).points[0] for p in problems]
-    pairs = zip(problems, found, strict=True)
-    proofs = tuple(certify(p, point.x, point.theta, tol=model.tol) for p, point in pairs)
-    if not all(proof.ok for proof in proofs):
-        return model.fit(X, y, weight)
-    model._store(X, problems, [point.x for point in found])
-    model.certificates_ = proofs
-    return model
+        return self._search(self.lams_, self.scoring, data)
 
 
 def _bare_fold(
@@ -661,3 +499,129 @@ def _solutions(problem: Problem, grid: Array, tol: float, mode: str) -> list[tup
         found.append((last.x, last.certificate.relative_gap))
         ends = [*ends[-1:], (here.C, last.x, last.theta)]
     return found
+
+
+class ScreenedSVCCV(ChosenByScores, ScreenedSVC):
+    """`ScreenedSVC` with C chosen by cross-validation.
+
+    Each fold solves its whole path over C once: every value starts from the solution before it,
+    and most terms are fixed before the solve.
+
+    Parameters
+    ----------
+    Cs : int or array_like
+        Values of C, or how many of them between 1e-3 and 10 (geometric).
+    cv : int, splitter or iterable, optional
+        As in scikit-learn; stratified in 5 folds when omitted.
+    scoring : str or callable, optional
+        As in scikit-learn; accuracy when omitted. `score` is by it, too.
+    n_jobs : int, optional
+        Folds at the same time.
+    tol : float
+        Relative duality gap of every problem of a fold; the refitted model's is at most 1e-9.
+    loss, gamma, kernel, kernel_params, fit_intercept, class_weight, mode, cache_bytes
+        As in `ScreenedSVC`.
+
+    Attributes
+    ----------
+    Cs_ : array, shape (n_values,)
+        As tried, in the order given.
+    scores_ : array, shape (n_folds, n_values)
+        On the data left out.
+    C_ : float
+        The value with the best mean score, the smallest one among equals; the model is refitted
+        with it on all of the data.
+    path_gaps_ : array, shape (n_folds, n_values)
+        Relative duality gap, recomputed on all of the fold's data; of several one-vs-rest problems
+        the largest.
+    classes_, coef_, intercept_, support_, support_vectors_, dual_coef_, certificates_
+        As in `ScreenedSVC`, of the refitted model.
+
+    Examples
+    --------
+    >>> from cvxscreen.datasets import two_gaussians
+    >>> from cvxscreen.estimators import ScreenedSVCCV
+    >>> model = ScreenedSVCCV([0.01, 0.1, 1.0]).fit(*two_gaussians(200, 3))
+    >>> model.scores_.shape, model.certificates_[0].ok
+    ((5, 3), True)
+    """
+
+    _of_one_value, _over, _best = ScreenedSVC, "C", "C_"
+    _fold = staticmethod(_bare_fold)
+
+    def __init__(
+        self,
+        Cs: int | ArrayLike = 10,
+        *,
+        cv: Any = None,
+        scoring: str | Callable[..., float] | None = None,
+        n_jobs: int | None = None,
+        loss: str = "hinge",
+        gamma: float | None = None,
+        kernel: str | Callable[[Any, Any], Any] = "linear",
+        kernel_params: Mapping[str, float] | None = None,
+        fit_intercept: bool = True,
+        class_weight: Mapping[Any, float] | str | None = None,
+        tol: float = 1e-6,
+        mode: str = "certified",
+        cache_bytes: int = 2**30,
+    ) -> None:
+        self.Cs = Cs
+        self.cv = cv
+        self.scoring = scoring
+        self.n_jobs = n_jobs
+        self.loss = loss
+        self.gamma = gamma
+        self.kernel = kernel
+        self.kernel_params = kernel_params
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.tol = tol
+        self.mode = mode
+        self.cache_bytes = cache_bytes
+
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Score every C on every fold, then refit with the best.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix, shape (n, d)
+        y : array_like, shape (n,)
+        sample_weight : array_like, shape (n,), optional
+            Non-negative; used for fitting and for scoring.
+
+        Returns
+        -------
+        ScreenedSVCCV
+            The fitted estimator itself.
+
+        Raises
+        ------
+        InvalidInput
+            For values of C that are not positive, a fold with one class, or what `ScreenedSVC`
+            refuses.
+        """
+        X, y, weight = self._checked(X, y, sample_weight)
+        if len(np.unique(y)) < 2:
+            self._problems(X, y, weight, 1.0)  # raises
+        self.Cs_ = grid_of("Cs", self.Cs, 1e-3, 10.0)
+        return self._search(self.Cs_, self.scoring, (X, y, weight))
+
+    def _refitted(
+        self, model: ScreenedSVC, X: Any, y: NDArray[Any], weight: Array | None
+    ) -> ScreenedSVC:
+        """Fit by the compiled path where that takes the problems and every certificate holds.
+
+        In the certified mode only; the ordinary loop is left the rest.
+        """
+        problems = model._problems(X, y, weight, model.C)
+        if model.mode != "certified" or not all(compiled_path(p, "auto") for p in problems):
+            return model.fit(X, y, weight)
+        found = [path(p, values=[model.C], tol=model.tol).points[0] for p in problems]
+        pairs = zip(problems, found, strict=True)
+        proofs = tuple(certify(p, point.x, point.theta, tol=model.tol) for p, point in pairs)
+        if not all(proof.ok for proof in proofs):
+            return model.fit(X, y, weight)
+        model._store(X, problems, [point.x for point in found])
+        model.certificates_ = proofs
+        return model
