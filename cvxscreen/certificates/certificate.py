@@ -566,11 +566,15 @@ def at_zero(problem: Problem) -> float:
 def cancelled(problem: Problem, theta: Array, t: Array, values: Array) -> float:
     """What cancels where objective and gap are 0.
 
-    ``sum_i f_i + |b_i theta_i| + |t_i theta_i|``, and ``1/2 (sum_i |theta_i| |a_i|)^2 / |M|`` for
-    the dual objective's ``1/2 |A' theta + q|^2`` in ``M^{-1}``, of which A' theta may cancel, too.
+    ``sum_i f_i + |b_i theta_i| + |t_i theta_i|``; and, where all kinks are at 0, so that nothing
+    else has a scale, ``1/2 (sum_i |theta_i| |a_i|)^2 / |M|`` for the dual objective's ``1/2 |A'
+    theta + q|^2`` in ``M^{-1}``, of which A' theta may cancel, too. Beside other kinks that would
+    dwarf all losses where the data are large, and any point would be exact to its rounding.
     """
     sizes = np.abs(problem.losses.b * theta) + np.abs(t * theta)
     total = float(values.sum() + sizes.sum())
+    if problem.losses.b.any():
+        return total
     form = problem.quadratic
     steepest = float(form.diagonal.max(initial=0.0))
     if form.matrix is not None:

@@ -169,6 +169,26 @@ def test_slopes_that_cancel_prove_that_nothing_is_to_be_gained() -> None:
     assert not certify(problem, np.zeros(4), tilted).ok
 
 
+@pytest.mark.parametrize("intercept", [True, False])
+def test_large_data_are_no_scale_beside_kinks_of_their_own(intercept: bool) -> None:
+    """Columns far from 0: slopes that cancel to a billionth certify no point that loses a lot.
+
+    Without any coefficient every hinge costs 1; a gap of several times that is no rounding, however
+    small beside ``(sum_i |theta_i| |a_i|)^2``.
+    """
+    rng = np.random.default_rng(0)
+    y = np.resize([1.0, -1.0], 300)
+    X = rng.standard_normal((300, 5)) + np.outer(y, [0.2] * 5) + 1e8
+    problem = svm(X, y, intercept=intercept)
+    for C in (0.1, 1.0):
+        x, theta = np.zeros(problem.d), np.full(300, -C)
+        proof = certify(replace(problem, C=C), x, theta)
+        better = svm(X - 1e8, y, C=C, intercept=True)
+        assert proof.primal > 1.3 * solve(better).value
+        assert proof.gap > proof.primal
+        assert not proof.ok
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_numbers_past_the_largest_are_no_scale() -> None:
     """Slopes that cancel and whose squares overflow make every gap small beside them: refused."""
