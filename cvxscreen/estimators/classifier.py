@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.parallel import Parallel, delayed
 
 from cvxscreen._support.validation import check_request, choice
 from cvxscreen.certificates.kernel_parts import KernelParts
@@ -16,7 +15,13 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.reweight import weighted
 from cvxscreen.data_changes.several_classes import Pairs, Scores
 from cvxscreen.designs.gram import Gram
-from cvxscreen.estimators.fitting import Array, LeavesOut, OneVsRest, warn_unless_certified
+from cvxscreen.estimators.fitting import (
+    Array,
+    LeavesOut,
+    OneVsRest,
+    by_threads,
+    warn_unless_certified,
+)
 from cvxscreen.models.svm import one_against_rest, svm
 from cvxscreen.solvers.kernel_parts import solve_parts
 
@@ -158,8 +163,7 @@ class ScreenedSVC(OneVsRest, LeavesOut):
         if shared or len(problems) == 1:
             found = [self._found(problem) for problem in problems]
         else:
-            jobs = Parallel(n_jobs=self.n_jobs, prefer="threads")
-            found = jobs(map(delayed(self._found), problems))
+            found = by_threads(self._found, ((problem,) for problem in problems), self.n_jobs)
         self._voting = rows is not None
         self._store(X, problems, [solution.x for solution in found], rows)
         self.certificates_ = tuple(solution.certificate for solution in found)
@@ -230,9 +234,8 @@ class ScreenedSVC(OneVsRest, LeavesOut):
     ) -> list[Problem]:
         """The one-vs-rest problems; sets ``classes_``."""
         signs, weight = self._signs(y, weight)
-        if len(signs) > 1 and not self._linear:
-            return one_against_rest(self._one(X, signs[0], weight, C), signs)
-        return [self._one(X, sign, weight, C) for sign in signs]
+        first = self._one(X, signs[0], weight, C)
+        return [first] if len(signs) == 1 else one_against_rest(first, signs)
 
     def _one(self, X: Any, sign: Array, weight: Array | None, C: float) -> Problem:
         return svm(

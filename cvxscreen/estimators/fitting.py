@@ -6,11 +6,13 @@ Several classes are one problem each, the class against the rest.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self, TypeVar
 
 import numpy as np
+from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
+from sklearn import config_context, get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, compute_class_weight
@@ -22,7 +24,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from cvxscreen._support.limits import TIME
+from cvxscreen._support.limits import TIME, cores, each
 from cvxscreen._support.validation import flag, plain_name, positive, tolerance
 from cvxscreen.api import solve
 from cvxscreen.core.problem import Problem
@@ -33,6 +35,7 @@ from cvxscreen.errors import InvalidInput
 from cvxscreen.models.kernel import kernel_between
 
 Array = NDArray[np.float64]
+Result = TypeVar("Result")
 
 EXACT = 1e-9
 """Relative gap of the fit on all samples before one is left out, where `tol` is not smaller: what
@@ -284,6 +287,27 @@ class OneRegression(RegressorMixin, ScreenedModel):
         """Predicted responses (of a quantile's model: quantiles), shape (m,)."""
         out = self._decisions(X)
         return out if out.ndim == 1 else out[:, 0]
+
+
+def by_threads(
+    work: Callable[..., Result], parts: Iterable[tuple[Any, ...]], n_jobs: int | None
+) -> list[Result]:
+    """``[work(*part) for part in parts]`` by so many threads, as joblib counts them.
+
+    Compiled loops and products let other threads run, and nothing has to be sent anywhere; the
+    calling thread takes its share. A single part shares its passes among the threads.
+    """
+    size = effective_n_jobs(n_jobs)
+    if size == 1:
+        return [work(*part) for part in parts]
+    settings = get_config()  # scikit-learn's are of one thread
+
+    def one(part: tuple[Any, ...]) -> Result:
+        with config_context(**settings):
+            return work(*part)
+
+    with cores(size):
+        return each(one, list(parts))
 
 
 def sample_weights(sample_weight: ArrayLike | None, X: Any) -> Array | None:

@@ -159,12 +159,19 @@ def refuse_beside(bound: bool, kernel: Any, needed: str) -> None:
 
 
 def one_against_rest(problem: Problem, labels: Sequence[Array]) -> list[Problem]:
-    """The kernel `problem` with each of the `labels`, over the same rows of the kernel.
+    """`problem`, of one class against the rest, with each of the `labels`, over the same data.
 
-    Where all rows fit into its cache they are evaluated once, and the problems may be solved at the
-    same time; else they share what is there, one after another.
+    The problems may be solved at the same time; but where not all rows of a kernel fit into its
+    cache: then they share what is there, one after another.
     """
-    design: Any = problem.design  # a `Gram`
+    design: Any = problem.design  # a `Gram`, or `Rows`
+    if isinstance(design, Rows):
+        _ = problem.norms, problem.sizes  # labels are signs
+        rows = [Rows(design.matrix, sign, design.extra, known=True) for sign in labels]
+        alike = [replace(problem, design=own) for own in rows]
+        for one in alike:
+            one.known.inherit_rows(problem.known)
+        return alike
     kernel = design.kernel
     apart = kernel.fill()
     if apart and design.intercept:

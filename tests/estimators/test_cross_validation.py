@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from itertools import islice
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn import clone, config_context, get_config
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.metrics import mean_pinball_loss
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cvxscreen
+from cvxscreen._support.limits import require
 from cvxscreen.datasets import heavy_tailed_regression, sparse_text_like, two_gaussians
 from cvxscreen.errors import InvalidInput
 from cvxscreen.estimators import (
@@ -35,6 +38,39 @@ def test_scikit_learn_accepts(estimator, check) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the checks provoke warnings on purpose
         check(estimator)
+
+
+@pytest.mark.parametrize("model", [
+    ScreenedSVCCV([0.01, 1.0], cv=3), ScreenedSVCCV([0.1, 1.0], cv=3, kernel="rbf"),
+    ScreenedRegressorCV([0.01, 1.0], cv=3), SparseSVCCV(2, cv=3),
+], ids=["linear", "kernel", "regression", "sparse"])
+def test_folds_are_the_same_to_the_bit_whatever_shares_them(model) -> None:
+    X, y = two_gaussians(300, 4)
+    model.fit(X, y)  # what compiles, or ends the time without compiled code
+    one, two = (clone(model).set_params(n_jobs=jobs).fit(X, y) for jobs in (None, 2))
+    assert np.array_equal(one.scores_, two.scores_)
+    assert np.array_equal(one.path_gaps_, two.path_gaps_)
+    assert np.array_equal(one.decision_function(X) if hasattr(one, "classes_") else one.predict(X),
+                          two.decision_function(X) if hasattr(two, "classes_") else two.predict(X))
+
+
+def test_what_is_set_for_this_thread_holds_in_every_fold() -> None:
+    """scikit-learn's settings, and limits of memory: both belong to the thread that sets them."""
+    seen: list[tuple[bool, str]] = []
+    together = threading.Barrier(2, timeout=60.0)
+
+    def scorer(model, X, y) -> float:
+        together.wait()  # so that both threads have a fold
+        with pytest.raises(cvxscreen.TooLarge):
+            require(2.0**28, "what does not fit", "nothing")
+        seen.append((get_config()["assume_finite"], threading.current_thread().name))
+        return 0.0
+
+    X, y = two_gaussians(100, 3)
+    with config_context(assume_finite=True), cvxscreen.memory_limit(2**27):
+        ScreenedSVCCV([1.0], cv=2, scoring=scorer, n_jobs=2).fit(X, y)
+    assert [finite for finite, _ in seen] == [True, True]
+    assert len({name for _, name in seen}) == 2
 
 
 def test_sparse_regression_is_the_model_of_the_package() -> None:

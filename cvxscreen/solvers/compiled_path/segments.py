@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from threading import Lock
 from time import perf_counter, process_time
 from typing import Any, NamedTuple, cast
 
@@ -26,7 +27,7 @@ from cvxscreen._support.compiled import (
     on_disk,
     waited,
 )
-from cvxscreen._support.limits import SMALL, memory_of_machine
+from cvxscreen._support.limits import SMALL, each, memory_of_machine
 from cvxscreen.certificates.many import FILLED, Certificates, PackedSlopes, certify_many
 from cvxscreen.core.closed_form import without_loss
 from cvxscreen.core.duality import reference_point
@@ -210,9 +211,12 @@ def _features(design: Rows) -> Array:
     n, d = design.shape
     A = np.empty((d, n))
     rows = max(1, TURNED // d)
-    for start in range(0, n, rows):  # what is turned stays in the cache
+
+    def turn(start: int) -> None:  # what is turned stays in the cache
         block = slice(start, start + rows)
         design.dense(block, A[:, block].T)
+
+    each(turn, range(0, n, rows))
     return A
 
 
@@ -721,6 +725,10 @@ class Address:
         return int(self.address)
 
 
+LOADED = Lock()
+"""`_compiled_path` is made once, by whichever thread comes first."""
+
+
 @lru_cache(maxsize=1)
 def _compiled_path() -> Entry:
     """`follow_path`, compiled or taken from disk; its arguments always have the same types."""
@@ -759,7 +767,8 @@ def run(arguments: tuple[Any, ...], k: int) -> int:
     """`follow_path` from point `k` on, compiled where that is on disk or due."""
     whole = on_disk(loops.follow_path) or LOOP.due
     if whole and not _interpreted():
-        entry = _compiled_path()
+        with LOADED:
+            entry = _compiled_path()
         if _kinds(arguments) == entry.kinds:
             return int(entry.call(entry.newton, *arguments, k))
         return int(entry.checked(newton.dispatcher, *arguments, k))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -355,3 +357,34 @@ def test_loading_waits_for_the_stored_entries(monkeypatch) -> None:
     dense = cvxscreen.svm(np.ones((50_000, 50)), np.where(np.arange(50_000) % 2, 1.0, -1.0))
     monkeypatch.setattr(segments, "LOADING", CompileClock(0.25))
     assert not segments.before_loading(dense)
+
+
+AT_ONCE = """
+import threading
+import numpy as np
+import cvxscreen
+from cvxscreen.solvers.compiled_path.segments import LOADING, compile_now
+
+compile_now()
+LOADING.spent = LOADING.price
+start, found = threading.Barrier(3), []
+problems = [cvxscreen.svm(*cvxscreen.datasets.two_gaussians(300, 4, seed=k)) for k in range(3)]
+
+def follow(problem):
+    start.wait()
+    found.append(cvxscreen.path(problem, values=[0.1, 1.0]).points)
+
+threads = [threading.Thread(target=follow, args=(problem,)) for problem in problems]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(len(found))
+"""
+
+
+def test_threads_that_begin_together_load_the_loop_once() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", AT_ONCE], capture_output=True, text=True, check=True
+    )
+    assert run.stdout.split() == ["3"], run.stderr
