@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from cvxscreen import bounds as bound_table
 from cvxscreen._support.extensions import or_cvxpy
 from cvxscreen._support.limits import UNLIMITED, Limits, Progress, with_threads
-from cvxscreen._support.validation import check_request, choice, one_of, tolerance
+from cvxscreen._support.validation import check_request, one_of, tolerance
 from cvxscreen.bounds import Bound
 from cvxscreen.certificates import certificate
 from cvxscreen.certificates.certificate import Certificate
@@ -20,7 +20,6 @@ from cvxscreen.errors import InvalidInput
 from cvxscreen.multitask import MultiTask, MultiTaskSolution, solve_multitask
 from cvxscreen.screening.reduction import Verdict, judge
 from cvxscreen.solvers.interface import SubproblemSolver
-from cvxscreen.solvers.lp_svm import LP_SOLVERS, LpSolution, LpSvm, LpVerdict, screen_lp, solve_lp
 from cvxscreen.solvers.metric.solver import LISTED
 from cvxscreen.solvers.solution import Round, Solution
 from cvxscreen.solvers.solve import solve_problem
@@ -49,19 +48,6 @@ def solve(
 
 @overload
 def solve(
-    problem: LpSvm,
-    *,
-    tol: float = 1e-6,
-    mode: str = "certified",
-    start: LpSolution | None = None,
-    time_limit: float | None = None,
-    max_iter: int | None = None,
-    threads: int | None = None,
-) -> LpSolution: ...
-
-
-@overload
-def solve(
     problem: Problem,
     *,
     tol: float = 1e-6,
@@ -78,7 +64,7 @@ def solve(
 
 @with_threads
 def solve(
-    problem: Problem | MultiTask | LpSvm,
+    problem: Problem | MultiTask,
     *,
     tol: float = 1e-6,
     mode: str = "certified",
@@ -89,7 +75,7 @@ def solve(
     time_limit: float | None = None,
     max_iter: int | None = None,
     threads: int | None = None,
-) -> Solution | MultiTaskSolution | LpSolution:
+) -> Solution | MultiTaskSolution:
     """Solve `problem` through screening, with a certificate on the full data.
 
     A small problem does not wait for a compiler: the loops are compiled, once a machine, when the
@@ -120,7 +106,7 @@ def solve(
     bounds : sequence of str or Bound, optional
         Bounds to prove with, by name or as functions from the problem and a point of it to a
         region (default ``("midpoint",)``, under an L1 term ``("joint",)``,
-        without a quadratic one ``("dual",)``); see `bounds.available`.
+        without a quadratic one ``("dual",)``, for the LP-SVM ``("lp",)``); see `bounds.available`.
     start : Solution, optional
         A warm start: a solution of the same problem, or of the same data at another C.
     progress : bool
@@ -162,18 +148,13 @@ def solve(
     >>> bool(solution.certificate.relative_gap <= 1e-9)
     True
     """
-    one_of("problem", problem, (Problem, MultiTask, LpSvm), OURS)
+    one_of("problem", problem, (Problem, MultiTask), OURS)
     tol = tolerance(tol)
     limits = Limits(time_limit, max_iter)
     if isinstance(bounds, str) or callable(bounds):
         bounds = (bounds,)
     if isinstance(problem, MultiTask):
         return _solve_tasks(problem, tol, mode, solver, bounds, start, progress, limits)
-    if isinstance(problem, LpSvm):
-        choice("solver", solver, LP_SOLVERS)
-        if bounds is not None and _names(bounds) != problem.bounds:
-            raise InvalidInput(f"`bounds` is {bounds!r}; an LP-SVM is screened by 'lp' only.")
-        return solve_lp(problem, tol=tol, mode=mode, start=start, limits=limits)
     if start is not None:
         one_of("start", start, Solution, "what `solve` returned for such a problem is needed")
     mode = check_request(mode, tol)
@@ -243,27 +224,13 @@ def _solve_tasks(
         )
 
 
-@overload
-def screen(problem: LpSvm, *, reference: LpSolution, bound: str = "lp") -> LpVerdict: ...
-
-
-@overload
 def screen(
     problem: Problem,
     *,
     reference: Solution | Point | tuple[Solution | Point, Solution | Point],
     bound: str | Bound = "midpoint",
     rule: str = "sphere",
-) -> Verdict: ...
-
-
-def screen(
-    problem: Problem | LpSvm,
-    *,
-    reference: Any,
-    bound: Any = "midpoint",
-    rule: str = "sphere",
-) -> Verdict | LpVerdict:
+) -> Verdict:
     """One screening pass: what `bound` proves about `problem`, given `reference`.
 
     Parameters
@@ -300,40 +267,35 @@ def screen(
     >>> verdict.reduce().n                                      # of 200 terms, before any solve
     13
     """
-    one_of("problem", problem, (Problem, LpSvm), OURS)
-    if isinstance(problem, LpSvm) or isinstance(reference, LpSolution):
-        if not (isinstance(problem, LpSvm) and isinstance(reference, LpSolution)):
-            raise InvalidInput("`reference` and the problem must both be of an LP-SVM, or neither.")
-        if bound_table.canonical(bound) != "midpoint":  # the default stands for the only one
-            choice("bound", bound, problem.bounds)
-        return screen_lp(problem, reference.x, reference.alpha)
+    one_of("problem", problem, Problem, OURS)
     if callable(bound):
         point = _point(reference)
         if point.problem is not problem:
             point = bound_table.moved(problem, point)
         return judge(problem, bound_table.cut(problem, bound(problem, point), rule))
-    bound = bound_table.canonical(bound)
+    name = bound_table.canonical(bound)
     if isinstance(reference, tuple | list):
-        pair = bound_table.fitting_pair(problem, bound)
+        pair = bound_table.fitting_pair(problem, name)
         if len(reference) != 2:
             raise InvalidInput(f"`reference` holds {len(reference)} points; a pair is needed.")
         both = pair(problem, _point(reference[0]), _point(reference[1]))
         return judge(problem, bound_table.cut(problem, both, rule))
-    if problem.pure_l1 and bound == "midpoint":
-        bound = "dual"  # the default stands for the only one
-    region, point = bound_table.fitting(problem, bound), _point(reference)
-    across = bound in bound_table.PARAMETER_CHANGE or bound in bound_table.CONES
+    if problem.pure_l1 and name == "midpoint":
+        [name] = bound_table.available(problem)  # the default stands for the only one
+    region, point = bound_table.fitting(problem, name), _point(reference)
+    across = name in bound_table.PARAMETER_CHANGE or name in bound_table.CONES
     if point.problem is not problem and not across:
         point = bound_table.moved(problem, point)
     return judge(problem, bound_table.cut(problem, region(problem, point), rule))
 
 
-def _point(reference: Solution | Point) -> Point:
+def _point(reference: Any) -> Point:
     one_of(
         "reference", reference, (Solution, Point),
         "a solution, or a point from `reference_point`, is needed",
     )
-    return reference.point() if isinstance(reference, Solution) else reference
+    point: Point = reference.point() if isinstance(reference, Solution) else reference
+    return point
 
 
 @or_cvxpy("cvxpy.certify")

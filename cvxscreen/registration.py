@@ -27,7 +27,6 @@ SUPPLIES = {
     "cvxpy.leave_one_out": "cvxscreen.cvxpy_plugin.rows_left_out:rows_left_out",
     "cvxpy.path": "cvxscreen.cvxpy_plugin.parameter_path:parameter_path",
     "cvxpy.problem": "cvxscreen.cvxpy_plugin.cvxpy_solver:to_cvxpy",
-    "cvxpy.lp_svm": "cvxscreen.cvxpy_plugin.cvxpy_solver:lp_to_cvxpy",
     "cvxpy.multitask": "cvxscreen.cvxpy_plugin.cvxpy_solver:joint_sdp",
     "cvxpy.multitask_solver": "cvxscreen.cvxpy_plugin.cvxpy_solver:solve_joint_sdp",
 }

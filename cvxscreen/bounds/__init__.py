@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from cvxscreen._support.validation import one_of, plain_name
 from cvxscreen.bounds.features_and_samples import applies, dual_ball, joint, synergy
+from cvxscreen.bounds.linear_program import lp
 from cvxscreen.bounds.regions import Bound, PairBound, Region
 from cvxscreen.bounds.theorems import (
     CONES,
@@ -70,6 +71,7 @@ __all__ = [
     "gradient_ball",
     "it_region",
     "joint",
+    "lp",
     "midpoint_ball",
     "moved",
     "named",
@@ -101,7 +103,9 @@ BOUNDS: dict[str, Bound] = {
 }
 """Every bound by name; a new one is a function here and is then met by every safety test."""
 
-PRIMAL_DUAL: dict[str, Bound] = {"dual": dual_ball, "synergy": synergy, "joint": joint}
+PRIMAL_DUAL: dict[str, Bound] = {
+    "dual": dual_ball, "synergy": synergy, "joint": joint, "lp": lp
+}
 """Bounds on features, or on features and samples together; under an L1 term only."""
 
 PAIRS: dict[str, PairBound] = {
@@ -193,7 +197,7 @@ def available(problem: Problem | OwnBounds) -> tuple[str, ...]:
         return problem.bounds
     one_of("problem", problem, Problem, "a problem from `svm`, `regression`, ... is needed")
     if problem.pure_l1:
-        return ("dual",)
+        return ("lp",) if problem.linear_program else ("dual",)
     if int(problem.quadratic.free.sum()) > 1:
         return ()
     names = {*BOUNDS, *PAIRS}
@@ -202,14 +206,14 @@ def available(problem: Problem | OwnBounds) -> tuple[str, ...]:
     if over_cone(problem):
         names |= set(CONES)
     if applies(problem):
-        names |= set(PRIMAL_DUAL)
+        names |= {*PRIMAL_DUAL} - {"lp"}
     return tuple(sorted(names))
 
 
 def default_bounds(problem: Problem) -> tuple[Bound, ...]:
     """What the loop proves with when nothing is asked for."""
     if problem.pure_l1:
-        return (dual_ball,)
+        return (lp,) if problem.linear_program else (dual_ball,)
     return (joint,) if applies(problem) else (midpoint_ball,)
 
 
@@ -234,8 +238,8 @@ def fitting(problem: Problem, name: str) -> Bound:
     UnknownName
         With the names that apply to `problem`.
     InvalidInput
-        As `named`; also for a bound of metric learning without a cone, and without a quadratic term
-        for all but the dual ball.
+        As `named`; also for a bound of metric learning without a cone, of the LP-SVM for another
+        problem, and without a quadratic term for all that rest on one.
     """
     _known(problem, name)
     found = named(name)
@@ -244,10 +248,15 @@ def fitting(problem: Problem, name: str) -> Bound:
             f"bound {name!r} is for problems over a cone (metric learning, `rtlm`); this one has "
             f"{', '.join(available(problem))}."
         )
-    if problem.pure_l1 and found is not dual_ball:
+    if problem.pure_l1 and canonical(name) not in available(problem):
         raise InvalidInput(
             f"bound {name!r} rests on a quadratic term, which this problem does not have; take "
-            "'dual'."
+            f"{available(problem)[0]!r}."
+        )
+    if found is lp and not problem.linear_program:
+        raise InvalidInput(
+            f"bound {name!r} is for an LP-SVM (`sparse_svm(loss='hinge', l2=0)`); this problem has "
+            f"{', '.join(available(problem))}."
         )
     return found
 

@@ -464,11 +464,14 @@ class Problem(Record):
             raise InvalidInput(
                 f"`penalty` (L1) does not fit: {penalty.fits(self.quadratic.diagonal)}."
             )
-        if kinked(losses.q, losses.lo, losses.hi).any():
-            raise InvalidInput(
-                "`losses` have a kink; without a quadratic term they must be smooth (the squared "
-                "hinge, Huber's loss)."
-            )
+        if self.linear_program:
+            hinges = (losses.b == 1.0) & (losses.e == 0.0) & (losses.q == 0.0) & (losses.hi == 0.0)
+            hinges = hinges & np.isfinite(losses.lo) | (losses.lo == losses.hi)  # of weight 0
+            if not hinges.all() or self.design.streamed:
+                raise InvalidInput(
+                    "`losses` have a kink; without a quadratic term they must be smooth (the "
+                    "squared hinge, Huber's loss), or all of them hinges over data in memory."
+                )
         if self.linear.any() or self.side is not None:
             raise InvalidInput(
                 "`linear` and `side` must be absent where there is no quadratic term."
@@ -478,6 +481,12 @@ class Problem(Record):
     def pure_l1(self) -> bool:
         """Whether an L1 norm alone holds the coordinates, without a quadratic term."""
         return isinstance(self.quadratic, ZeroQuadratic)
+
+    @cached_property
+    def linear_program(self) -> bool:
+        """Whether it is the LP-SVM: an L1 norm without a quadratic term, and plain hinges."""
+        losses = self.losses
+        return self.pure_l1 and bool(kinked(losses.q, losses.lo, losses.hi).any())
 
     @property
     def without_curvature(self) -> bool:

@@ -46,12 +46,11 @@ from cvxscreen.cvxpy_plugin.request import (
     solver_name,
 )
 from cvxscreen.designs.gram import Gram
-from cvxscreen.designs.rows import Rows, by_columns
+from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import CvxscreenError, InvalidInput, UnknownName
 from cvxscreen.multitask.problem import MultiTask
 from cvxscreen.solvers.apg import Apg
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver
-from cvxscreen.solvers.lp_svm import LpSvm
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -309,15 +308,6 @@ def explicit_features(problem: Problem) -> Problem:
         Rows(rows), problem.losses, Quadratic(diagonal), linear, constant=problem.constant,
         C=problem.C, kind=problem.kind,
     )
-
-
-def lp_to_cvxpy(problem: LpSvm) -> Any:
-    """``minimise lam ||w||_1 + sum_i c_i max(0, 1 - <a_i, w>)`` in one vector variable."""
-    w = cp.Variable(problem.d)
-    rows = by_columns(problem.design).tocsr()
-    matrix = rows if problem.design.sparse else np.asarray(rows.toarray())
-    loss = problem.c @ cp.pos(1.0 - matrix @ w)
-    return cp.Problem(cp.Minimize(problem.lam * cp.norm1(w) + loss))
 
 
 def joint_sdp(problem: MultiTask) -> Any:

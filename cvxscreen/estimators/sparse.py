@@ -17,7 +17,6 @@ from cvxscreen.errors import InvalidInput
 from cvxscreen.estimators.fitting import Array, LeavesOut, OneVsRest, sample_weights
 from cvxscreen.models.sparse import sparse_svm, sparse_svr
 from cvxscreen.solvers.lambda_max import lambda_max
-from cvxscreen.solvers.lp_svm import LpSvm
 
 SHARE = 0.01
 """Of the largest lambda that matters, where none is given."""
@@ -71,7 +70,7 @@ class WithConstant(LeavesOut):
         Exact where all parts weigh the same, else as if the one that leaves weighed their mean.
         """
         problems = self._problems(X, y, weight, self.lam)
-        if any(isinstance(problem, LpSvm) or problem.pure_l1 for problem in problems):
+        if any(problem.pure_l1 for problem in problems):
             raise InvalidInput(
                 "`l2` is 0; without a quadratic term nothing bounds the fits without a sample."
             )
@@ -193,7 +192,7 @@ class SparseSVC(OneVsRest, WithConstant):
 
     def _problems(
         self, X: Any, y: NDArray[Any], weight: Array | None, lam: float | None
-    ) -> list[Problem | LpSvm]:
+    ) -> list[Problem]:
         """One problem a class; sets ``classes_``."""
         signs, weight = self._signs(y, weight)
         rows, weight = self._with_constant(X), averaged(weight)

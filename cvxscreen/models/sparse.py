@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, overload
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,35 +24,8 @@ from cvxscreen.models.samples import (
     labels,
     losses_of_samples,
     vector,
-    weights,
 )
 from cvxscreen.out_of_core.streams import opened
-from cvxscreen.solvers.lp_svm import LpSvm
-
-
-@overload
-def sparse_svm(
-    X: Any,
-    y: ArrayLike,
-    lam: float,
-    *,
-    loss: Literal["hinge"],
-    l2: Literal[0],
-    sample_weight: ArrayLike | None = None,
-) -> LpSvm: ...
-
-
-@overload
-def sparse_svm(
-    X: Any,
-    y: ArrayLike,
-    lam: float,
-    *,
-    loss: str = "smoothed_hinge",
-    gamma: float | None = None,
-    l2: float = 1.0,
-    sample_weight: ArrayLike | None = None,
-) -> Problem: ...
 
 
 def sparse_svm(
@@ -63,7 +37,7 @@ def sparse_svm(
     gamma: float | None = None,
     l2: float = 1.0,
     sample_weight: ArrayLike | None = None,
-) -> Problem | LpSvm:
+) -> Problem:
     """The problem ``min_w lam (||w||_1 + l2/2 ||w||^2) + 1/n sum_i c_i phi(y_i <x_i, w>)``.
 
     Parameters
@@ -85,7 +59,7 @@ def sparse_svm(
 
     Returns
     -------
-    Problem or LpSvm
+    Problem
         Parametrised by ``lam``; see `lambda_max`.
 
     Raises
@@ -107,33 +81,20 @@ def sparse_svm(
     >>> int((solution.x != 0).sum()), int(solution.screening.dropped.sum())
     (9, 11)
     """
-    lp = number("l2", l2, "0 (for the LP-SVM) or a positive number is needed") == 0
-    chunks = None if lp and isinstance(X, np.memmap) else opened(X)
+    alone = number("l2", l2, "0 (for the LP-SVM) or a positive number is needed") == 0
+    if alone:
+        _check_alone(X, choice("loss", loss, CLASSIFICATION), ("squared_hinge", "hinge"))
+    chunks, shape = None if alone else opened(X), Shape(gamma=gamma)
     if chunks is not None:
-        if lp:
-            raise InvalidInput(
-                "`l2` is 0; without a quadratic term (as for the LP-SVM) all rows are needed in "
-                "memory: give `X` as an array."
-            )
-        n = chunks[0].shape[0]
-        given = (loss, Shape(gamma=gamma), CLASSIFICATION, 1.0 / n, sample_weight)
-        return _elastic(*chunked_terms(chunks, y, *given), lam, l2, "sparse svm")
+        factor = 1.0 / chunks[0].shape[0]
+        terms = chunked_terms(chunks, y, loss, shape, CLASSIFICATION, factor, sample_weight)
+        return _elastic(*terms, lam, l2, "sparse svm")
     rows = filled_rows(X)
     n = rows.shape[0]
     design = Rows(rows.matrix, labels(y, n), known=True)
-    if lp:
-        loss = choice("loss", loss, CLASSIFICATION)
-        if loss not in ("hinge", "squared_hinge"):
-            raise InvalidInput(
-                f"`l2` is 0, and `loss` is {loss!r}; loss=\"squared_hinge\" or \"hinge\" (the "
-                "LP-SVM), or a positive l2, is needed."
-            )
-    if lp and loss == "hinge":
-        return LpSvm(design, weights(sample_weight, n) / n, positive("lam", lam))
-    losses = losses_of_samples(
-        loss, np.ones(n), 1.0 / n, sample_weight, Shape(gamma=gamma), CLASSIFICATION
-    )
-    return _elastic(design, losses, lam, l2, "sparse svm")
+    losses = losses_of_samples(loss, np.ones(n), 1.0 / n, sample_weight, shape, CLASSIFICATION)
+    found = _elastic(design, losses, lam, l2, "sparse svm")
+    return replace(found, kind="LP-SVM") if found.linear_program else found
 
 
 def sparse_svr(
@@ -189,28 +150,37 @@ def sparse_svr(
     >>> np.flatnonzero(solution.x)
     array([0])
     """
-    shape = Shape(gamma=gamma, epsilon=epsilon, delta=delta)
-    pure = number("l2", l2, "0 (Huber's or the squared loss) or a positive number is needed") == 0
-    if pure and choice("loss", loss, WITH_SQUARED) not in ("huber", "squared"):
-        raise InvalidInput(
-            f"`l2` is 0, and `loss` is {loss!r}; loss=\"huber\" or \"squared\", or a positive l2, "
-            "is needed."
-        )
-    chunks = None if pure and isinstance(X, np.memmap) else opened(X)
+    alone = number("l2", l2, "0 (Huber's or the squared loss) or a positive number is needed") == 0
+    if alone:
+        _check_alone(X, choice("loss", loss, WITH_SQUARED), ("huber", "squared"))
+    chunks, shape = None if alone else opened(X), Shape(gamma=gamma, epsilon=epsilon, delta=delta)
     if chunks is not None:
-        if pure:
-            raise InvalidInput(
-                "`l2` is 0; without a quadratic term all rows are needed in memory: give `X` as an "
-                "array."
-            )
-        n = chunks[0].shape[0]
-        parts = chunked_terms(chunks, y, loss, shape, REGRESSION, 1.0 / n, sample_weight)
-        return _elastic(*parts, lam, l2, "sparse svr")
+        factor = 1.0 / chunks[0].shape[0]
+        terms = chunked_terms(chunks, y, loss, shape, REGRESSION, factor, sample_weight)
+        return _elastic(*terms, lam, l2, "sparse svr")
     rows = filled_rows(X)
     n = rows.shape[0]
-    target = vector("y", y, n)
-    losses = losses_of_samples(loss, target, 1.0 / n, sample_weight, shape, WITH_SQUARED)
+    losses = losses_of_samples(
+        loss, vector("y", y, n), 1.0 / n, sample_weight, shape, WITH_SQUARED
+    )
     return _elastic(rows, losses, lam, l2, "sparse svr")
+
+
+def _check_alone(X: Any, loss: str, known: tuple[str, ...]) -> None:
+    """Refuse what takes no L1 norm alone: other losses than the `known`, and data in chunks.
+
+    A file that is mapped into memory is read as an array.
+    """
+    if loss not in known:
+        names = " or ".join(f'loss="{name}"' for name in known)
+        raise InvalidInput(
+            f"`l2` is 0, and `loss` is {loss!r}; {names}, or a positive l2, is needed."
+        )
+    if not isinstance(X, np.memmap) and opened(X) is not None:
+        raise InvalidInput(
+            "`l2` is 0; without a quadratic term (as for the LP-SVM) all rows are needed in "
+            "memory: give `X` as an array."
+        )
 
 
 def _elastic(design: Any, losses: LossTerms, lam: float, l2: float, kind: str) -> Problem:

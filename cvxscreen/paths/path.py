@@ -1,8 +1,9 @@
 """Solutions along a grid of C or lambda, each from its neighbour and certified in full.
 
 `path` is the entry. Below it stand the ways along a grid that it chooses from: compiled segments
-where they suit, else point by point (`Run`); metric learning over lambda, one point at a time; a
-path that places its values of C itself (`EpsRun`); and the LP-SVM's.
+where they suit, else point by point (`Run`); metric learning over lambda, one point at a time
+(`MetricRun`); a path that places its values of C itself (`EpsRun`); tasks that share a subspace
+(`TasksRun`).
 """
 
 from __future__ import annotations
@@ -48,7 +49,6 @@ from cvxscreen.solvers.dual_active_set import DualActiveSet, PathCache
 from cvxscreen.solvers.interface import Start, SubproblemSolver
 from cvxscreen.solvers.interior_point import InteriorPoint
 from cvxscreen.solvers.loop import solve_screened
-from cvxscreen.solvers.lp_svm import LP_SOLVERS, LpSolution, LpSvm, solve_lp
 from cvxscreen.solvers.metric.sequence import metric_grid, metric_rows
 from cvxscreen.solvers.metric.solver import MetricSolver, is_metric
 from cvxscreen.solvers.registry import NEEDED, compiled_path, named_solver
@@ -83,7 +83,7 @@ def checked_values(values: ArrayLike | None) -> Array:
 @or_cvxpy("cvxpy.path")
 @with_threads
 def path(
-    problem: Problem | LpSvm | MultiTask,
+    problem: Problem | MultiTask,
     *,
     over: str = "C",
     values: ArrayLike | None = None,
@@ -105,11 +105,10 @@ def path(
 
     Parameters
     ----------
-    problem : Problem, LpSvm or MultiTask
+    problem : Problem or MultiTask
     over : {"C", "lam", "tau", "alpha", "beta"}
         The parameter that changes; ``"tau"`` for quantile regression, whose level it is; ``"lam"``
-        (or ``"lambda"``) for problems that have one (an LP-SVM has no other, and keeps no
-        checkpoint);
+        (or ``"lambda"``) for problems that have one;
         ``"alpha"`` and ``"beta"`` for tasks that share a subspace (`raso`), which keep no
         checkpoint either: `PathPoint.solution` has the subspace at each.
     values : sequence of float
@@ -128,7 +127,7 @@ def path(
         refuses; ``"newton"`` is the ordinary loop from the start.
     bounds : str, Bound or a sequence of them, optional
         As in `solve`, for every point; they are what ``before`` records as well. The ordinary loop
-        follows them. Tasks, an LP-SVM and metric learning over lambda have rules of their own.
+        follows them. Tasks and metric learning over lambda have rules of their own.
     progress : bool
         Show a bar with the time left.
     checkpoint : str or Path, optional
@@ -178,7 +177,7 @@ def path(
     True
     """
     one_of(
-        "problem", problem, (Problem, LpSvm, MultiTask), "a path is for a problem from `svm`, "
+        "problem", problem, (Problem, MultiTask), "a path is for a problem from `svm`, "
         "`regression`, `sparse_svm`, `rtlm` or `raso`, and for a cvxpy.Problem with a parameter; "
         "solve others value by value"
     )
@@ -200,14 +199,6 @@ def path(
         )
     if values is None and (eps is not None or not metric):
         raise InvalidInput(f"`values` is missing: give the values of {over}.")
-    if isinstance(problem, LpSvm):
-        if eps is not None:
-            raise InvalidInput("`eps` is for a path over C; an LP-SVM has no C.")
-        lambda_only(over, checkpoint)
-        choice("solver", solver, LP_SOLVERS)
-        lp = LpRun(problem, tol, mode, limits, max_iter)
-        grid = checked_values(values)
-        return _followed(lp, grid, Checkpoint(None, ""), problem.n, progress, one=False)
     if isinstance(problem, MultiTask):
         for name, given in (("eps", eps), ("checkpoint", checkpoint)):
             if given is not None:
@@ -260,7 +251,7 @@ def path(
 
 
 def _followed(
-    run: Run | MetricRun | LpRun | EpsRun | TasksRun, grid: Array | None, saved: Checkpoint,
+    run: Run | MetricRun | EpsRun | TasksRun, grid: Array | None, saved: Checkpoint,
     terms: int, progress: bool, *, one: bool,
 ) -> Path:
     """Let `run` go along `grid`, `one` value at a time or as many as it likes, and save.
@@ -853,38 +844,7 @@ class EpsRun:
         self.next = reach
 
 
-# -- the LP-SVM over lambda -----------------------------------------------------------------------
-#
-# The pair of the point before is a pair at the new lambda as well (its dual point shrunk until it
-# is feasible), so Theorems 6 and 7 apply to it as they stand; what it pulls at decides which
-# features are let in first.
-
-
-class LpRun:
-    """What `Run` is for the other models."""
-
-    ended = False
-
-    def __init__(
-        self, problem: LpSvm, tol: float, mode: str, limits: Limits, max_iter: int | None
-    ) -> None:
-        self.problem, self.tol, self.mode, self.points = problem, tol, mode, Points()
-        self.limits, self.max_iter = limits, max_iter
-        self.previous: LpSolution | None = None
-        self.note = ""
-
-    def advance(self, grid: Array) -> None:
-        """Add one point; none where the time is up."""
-        lam = float(grid[0])
-        found = solve_lp(
-            self.problem.with_(lam=lam), tol=self.tol, mode=self.mode, start=self.previous,
-            limits=self.limits.each(self.max_iter),
-        )
-        if found.status == TIME:
-            self.limits.spent()  # this point is not finished, so it does not count
-            return
-        self.points.append(_record(found, started=self.previous is not None))
-        self.previous, self.note = found, f"lam={lam:.3g}, kept {found.kept:,}"
+# -- tasks that share a subspace, over alpha or beta --------------------------------------------
 
 
 class TasksRun:
@@ -930,33 +890,3 @@ class TasksRun:
             solution=found,
         ))
         self.previous, self.note = found, f"{self.over}={value:.3g}, {len(found.rounds)} rounds"
-
-
-def lambda_only(over: str, checkpoint: object) -> None:
-    """Refuse what the path of an LP-SVM does not have.
-
-    Raises
-    ------
-    InvalidInput
-        For another parameter than ``"lam"``, and for a checkpoint.
-    """
-    if over != "lam":
-        raise InvalidInput(f"`over` is {over!r}; the parameter of an LP-SVM is 'lam'.")
-    if checkpoint is not None:
-        raise InvalidInput(
-            "`checkpoint`: the path of an LP-SVM keeps none; use `Path.save` when it is done."
-        )
-
-
-def _record(found: LpSolution, *, started: bool) -> PathPoint:
-    said, proof = found.screening, found.certificate
-    before = NOTHING | {"dropped": 0.0}
-    if started:
-        shares = {"zero": said.zero, "linear": said.linear, "dropped": said.dropped}
-        before.update({name: float(mask.mean()) for name, mask in shares.items()})
-    point = PathPoint(
-        value=found.problem.lam, x=found.x, theta=-found.alpha, objective=proof.primal,
-        gap=proof.gap, relative_gap=proof.relative_gap, status=found.status, before=before,
-        kept=found.kept, predicted=0, refuted=0, rounds=found.rounds, seconds=found.seconds,
-    )
-    return replace(point, over="lam", features=found.features)

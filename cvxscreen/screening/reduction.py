@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.rounding import gamma, square
@@ -27,10 +28,10 @@ from cvxscreen._support.tables import Record, fields, table
 from cvxscreen.bounds.regions import Region
 from cvxscreen.bounds.regions.balls import Boxes
 from cvxscreen.core.duality import Point, free_load
-from cvxscreen.core.losses import Codes, LossTerms, Piece
+from cvxscreen.core.losses import Codes, Losses, LossTerms, Piece
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.designs.rows import few_entries, narrowed
+from cvxscreen.designs.rows import Rows, few_entries, narrowed
 from cvxscreen.errors import InvalidInput, UnsafeEvidence
 
 __all__ = [
@@ -333,6 +334,8 @@ class Selection:
             return Selection(codes).reduce(with_features(problem, features))
         if len(self.kept) == problem.n:
             return problem
+        if problem.linear_program:
+            return self._merged(problem)
         losses, free = problem.losses, problem.quadratic.free
         slopes = losses.piece_slope(codes)
         constant = problem.constant - float(losses.conjugate(slopes)[codes >= 0].sum())
@@ -378,6 +381,29 @@ class Selection:
             reduced.known.inherit_rows(problem.known, kept, form=1.0 if same else None)
         return reduced
 
+    def _merged(self, problem: Problem) -> Problem:
+        """The same of a linear program: its linear pieces are one hinge of their mean, the last.
+
+        A linear term would keep slopes from being made feasible by a factor. The hinge of the mean
+        is at most the mean of the hinges, and the same near the optima of the full problem, so
+        these are optima of the reduced one; others it has none, since the way from one of the
+        former to one of the latter would have to leave the former's set somewhere.
+        """
+        c = -problem.losses.piece_slope(self.codes)
+        design, lo, total = problem.design.take_rows(self.kept), problem.losses.lo, float(c.sum())
+        lo = lo[self.kept]
+        if total > 0.0:
+            mean = problem.design.adjoint(c / total)[None, :]
+            rows = design.rows_csr(np.arange(len(lo))) if design.sparse else design.dense()
+            design = Rows((sp.vstack if design.sparse else np.vstack)([rows, mean]))
+            lo = np.append(lo, -total)
+        zero = np.zeros(len(lo))
+        drift = max(problem.drift, gamma(problem.n))  # what is fixed holds at this lambda alone
+        return replace(
+            problem, design=design, losses=Losses(1.0 + zero, zero, zero, lo, zero), drift=drift,
+            layout=None,
+        )
+
     def _rows_first(self, problem: Problem, features: NDArray[np.intp]) -> bool:
         """Whether to cut columns from the rows that stay is less work than from all of them."""
         sparse = problem.design.sparse and not few_entries(problem.design, features)
@@ -401,9 +427,8 @@ class Selection:
         x[self.features(problem)] = short
         losses, codes = problem.losses, self.codes
         theta = losses.piece_slope(codes)
-        theta[self.kept] = np.clip(
-            theta_kept, reduced.losses.lo, reduced.losses.hi
-        )
+        count = len(self.kept)  # pieces that were merged into one more term keep their slopes
+        theta[self.kept] = np.clip(theta_kept, reduced.losses.lo, reduced.losses.hi)[:count]
         curved = np.flatnonzero((codes == Piece.LEFT) | (codes == Piece.RIGHT))
         if len(curved):
             dual_residual = reduced.linear + reduced.design.adjoint(theta[self.kept])

@@ -10,11 +10,10 @@ from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.comparisons import Pairs, Products
 from cvxscreen.errors import InvalidInput
-from cvxscreen.solvers.lp_svm import LpSvm
 from cvxscreen.solvers.metric.solver import task_of, v_at_full_weight
 
 
-def lambda_max(problem: Problem | LpSvm) -> float:
+def lambda_max(problem: Problem) -> float:
     """The least ``lam`` from which on the optimum is known without solving.
 
     Under an L1 term it is 0 there:
@@ -32,7 +31,7 @@ def lambda_max(problem: Problem | LpSvm) -> float:
 
     Parameters
     ----------
-    problem : Problem or LpSvm
+    problem : Problem
         From `svm`, `regression`, `sparse_svm`, `sparse_svr` or `rtlm`; its own ``lam`` or ``C``
         does not matter.
 
@@ -59,9 +58,7 @@ def lambda_max(problem: Problem | LpSvm) -> float:
     True
     """
     made_by = "a problem from `svm`, `regression`, `sparse_svm`, `sparse_svr` or `rtlm` is needed"
-    one_of("problem", problem, (Problem, LpSvm), made_by)
-    if isinstance(problem, LpSvm):
-        return float(np.max(np.abs(problem.design.adjoint(problem.c))))
+    one_of("problem", problem, Problem, made_by)
     if isinstance(problem.design, Pairs):
         return _metric(problem)
     if problem.penalty is None and problem.lam is None:

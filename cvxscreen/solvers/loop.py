@@ -9,20 +9,24 @@ What is screened differs, the loop does not. A `cvxscreen.solvers.screened.Scree
 - margins, gap and residual of the lifted answer on all data (`evaluate`);
 - what that point refutes (`put_back`), and whether another round may help (`close`).
 
-Instances: `ScreenedRows` collapses terms onto the pieces of their losses, without strong
-convexity `ScreenedRelaxation` and, in safe mode, `ProximalSteps`; `ScreenedCones` leaves out
-second-order cones; under an L1 term
-`ProvenRowsAndColumns` and `PredictedRowsAndColumns` leave out features, too, and reduce what they
-have reduced before; `ScreenedChunks` reduces data in chunks to a problem in memory, which comes
-back here; `ScreenedLp` lets features into a linear program. In the CVXPY plugin `ScreenedComposite`
-takes the part of a problem that is not screened into every reduced problem, and `ScreenedBudgets`
-screens losses that a constraint bounds.
+Which one a problem gets, `screened_as` says:
+
+- `ScreenedRows` collapses terms onto the pieces of their losses; without strong convexity
+  `ScreenedRelaxation` does and, in safe mode, `ProximalSteps`;
+- `ProvenRowsAndColumns` and `PredictedRowsAndColumns` leave out features as well, under an L1 term,
+  and reduce what they have reduced before;
+- `ScreenedLinearProgram` lets features into a linear program, `ScreenedCones` leaves out
+  second-order cones;
+- `ScreenedChunks` reduces data in chunks to a problem in memory, which comes back here.
+
+In the CVXPY plugin `ScreenedComposite` takes the part of a problem that is not screened into every
+reduced problem, and `ScreenedBudgets` screens losses that a constraint bounds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
 from typing import Any
 
@@ -41,6 +45,7 @@ from cvxscreen.solvers.interface import (
     SubproblemResult,
     SubproblemSolver,
 )
+from cvxscreen.solvers.linear_program import ScreenedLinearProgram
 from cvxscreen.solvers.registry import builtin_solver, builtin_takes, pilot_gap
 from cvxscreen.solvers.relaxation import ProximalSteps, ScreenedRelaxation
 from cvxscreen.solvers.rows import ScreenedRows
@@ -128,9 +133,9 @@ def solve_screened(
             run(chunks)
         return chunks.solution(began)
     bounds = default_bounds(problem) if bounds is None else tuple(bounds)
-    sparse = isinstance(problem.penalty, L1) and not problem.quadratic.free.any()
-    held, cones = not problem.without_curvature, has_many_cones(problem)
-    if held and not cones and builtin_takes(problem) and not solver.traits.reaches_target:
+    kind = screened_as(problem, mode)
+    piloted = not (kind is ScreenedCones or problem.without_curvature)
+    if piloted and builtin_takes(problem) and not solver.traits.reaches_target:
         # The built-in solver is the pilot: another solver then only sees what is hard to decide.
         first = builtin_solver(problem, solver.limits)
         aim = min(tol, pilot_gap(problem, mode))
@@ -139,22 +144,32 @@ def solve_screened(
             return pilot
         if np.isfinite(pilot.x).all():
             start = Start(pilot.x, pilot.theta, multipliers=pilot.multipliers)
-    kind: Any = ScreenedRows
-    if cones:
-        kind = ScreenedCones
-    elif problem.without_curvature:
-        steps = mode == "safe" and not problem.losses.any_hard
-        kind = ProximalSteps if steps else ScreenedRelaxation
-    elif sparse:
-        kind = ProvenRowsAndColumns if mode == "safe" else PredictedRowsAndColumns
-    screened: ProblemInMemory[Any, Any, Any, Any, Any]
     screened = kind(problem, solver, mode, tol, bounds, on_round)
-    limited: Any = nullcontext()
-    if isinstance(problem.design, Rows):
-        limited = blas_threads(entries(problem.design), min(problem.n, problem.d))
-    elif isinstance(problem.design, Gram) and problem.design.small:
-        limited = blas_threads(entries(problem.design))
-    with limited:
+    with _few_blas_threads(problem):
         screened.begin(start, solve_screened)
         run(screened)
         return screened.solution(began)
+
+
+def screened_as(problem: Problem, mode: str) -> type[ProblemInMemory[Any, Any, Any, Any, Any]]:
+    """What is left out of a problem in memory, and on which grounds."""
+    if has_many_cones(problem):
+        return ScreenedCones
+    if problem.without_curvature:
+        proximal = mode == "safe" and not problem.losses.any_hard
+        return ProximalSteps if proximal else ScreenedRelaxation
+    if problem.linear_program:
+        return ScreenedLinearProgram
+    if isinstance(problem.penalty, L1) and not problem.quadratic.free.any():
+        return ProvenRowsAndColumns if mode == "safe" else PredictedRowsAndColumns
+    return ScreenedRows
+
+
+def _few_blas_threads(problem: Problem) -> AbstractContextManager[None]:
+    """One thread of BLAS for products too short to be shared, as `blas_threads` has it."""
+    design = problem.design
+    if isinstance(design, Rows):
+        return blas_threads(entries(design), min(problem.n, problem.d))
+    if isinstance(design, Gram) and design.small:
+        return blas_threads(entries(design))
+    return nullcontext()

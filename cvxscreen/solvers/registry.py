@@ -19,12 +19,13 @@ from cvxscreen.solvers.interface import SubproblemSolver
 if TYPE_CHECKING:
     from cvxscreen.solvers.dual_active_set import DualActiveSet
     from cvxscreen.solvers.interior_point import InteriorPoint
+    from cvxscreen.solvers.linear_program import Highs
     from cvxscreen.solvers.metric.solver import MetricSolver
     from cvxscreen.solvers.newton import Newton
     from cvxscreen.solvers.prox_newton import ProxNewton
     from cvxscreen.solvers.smo import Smo
 
-    Builtin = Newton | DualActiveSet | Smo | MetricSolver | ProxNewton | InteriorPoint
+    Builtin = Newton | DualActiveSet | Smo | MetricSolver | ProxNewton | InteriorPoint | Highs
 
 # A solver is imported when a problem goes to it: together they take as long to import as what is
 # needed to solve a small problem by one of them. Hence places, ``"module:name"``, in the tables.
@@ -174,6 +175,10 @@ ENGINES = (
         "cvxscreen.solvers.interior_point:InteriorPoint", penalised=True, constrained=True,
     ),
     Engine(
+        "linear_program", lambda problem: problem.linear_program,
+        "cvxscreen.solvers.linear_program:Highs", penalised=True,
+    ),
+    Engine(
         "prox_newton", _is_for_prox_newton, "cvxscreen.solvers.prox_newton:ProxNewton",
         penalised=True,
     ),
@@ -260,7 +265,7 @@ def named_solver(
             "other problems there is 'apg'."
         )
     auto = name == "auto" and not builtin_takes(problem)
-    if name in AUTOMATIC and not auto:
+    if (name in AUTOMATIC and not auto) or (name == "highs" and problem.linear_program):
         return builtin_solver(problem, limits)
     if name in FORCED:
         forced: SubproblemSolver = loaded(FORCED[name])(limits=limits)

@@ -267,14 +267,21 @@ def test_the_problem_refuses_what_the_l1_norm_cannot_hold() -> None:
     fine = Problem(design, losses, none, np.zeros(3), penalty=norm, lam=1.0)
     assert fine.pure_l1
     assert not fine.quadratic.free.any()
-    hinge = Losses(np.ones(3), 0.0, 0.0, -1.0, 0.0)
+    assert not fine.linear_program
+    hinge = Losses(np.ones(3), 0.0, 0.0, [-1.0, -2.0, 0.0], 0.0)
+    assert Problem(design, hinge, none, np.zeros(3), penalty=norm, lam=1.0).linear_program
+    absolute = Losses(np.ones(3), 0.0, 0.0, -1.0, 1.0)
+    elsewhere = Losses(np.array([1.0, 1.0, 2.0]), 0.0, 0.0, -1.0, 0.0)
+    mixed = Losses(np.ones(3), 0.0, [0.0, 1.0, 0.0], -1.0, 0.0)
     for given, words in (
         ((design, losses, none, np.zeros(3), None), "`penalty`"),
         ((design, losses, none, np.zeros(3), NonNegative()), "`penalty`"),
         ((design, losses, none, np.zeros(3), L1(np.array([1.0, 0.0, 1.0]))), "`penalty`"),
         ((design, losses, none, np.zeros(3), L1(np.ones(2))), "`penalty`"),
         ((design, losses, none, np.ones(3), norm), "`linear`"),
-        ((design, hinge, none, np.zeros(3), norm), "`losses`"),
+        ((design, absolute, none, np.zeros(3), norm), "`losses`"),
+        ((design, elsewhere, none, np.zeros(3), norm), "`losses`"),
+        ((design, mixed, none, np.zeros(3), norm), "`losses`"),
         ((design, losses, Quadratic(np.zeros(3)), np.zeros(3), norm), "`penalty`"),
     ):
         with pytest.raises(InvalidInput, match=words):

@@ -14,7 +14,6 @@ from cvxscreen.certificates.many import certify_many
 from cvxscreen.certificates.one_pass import certify_metric
 from cvxscreen.models.kernel import decision_function
 from cvxscreen.multitask.gap import certify_multitask
-from cvxscreen.solvers.lp_svm import certify_lp
 
 PLAIN = Late(lambda: plain().problem)
 THREADS = [b for b in bad.WHOLE if b.name != "negative"]  # -1 is every core, as in joblib
@@ -26,7 +25,8 @@ SOLVING = [
           "start": bad.OPTIONAL_THING}, ("solve",), says={"bounds": "bounds?"}),
     Door("solve an LP-SVM", cs.solve, lambda: {"problem": lp().problem},
          {"tol": bad.TOLERANCE, "mode": bad.NAME, "solver": bad.NAME,
-          "bounds": [Bad("another", ("gap",), ("gap", "'lp' only"))], "start": bad.OPTIONAL_THING}),
+          "bounds": [Bad("another", ("gap",), ("gap", "take 'lp'"))], "start": bad.OPTIONAL_THING},
+         says={"bounds": "bounds?"}),
     Door("solve tasks", cs.solve, lambda: {"problem": tasks().problem},
          {"tol": bad.TOLERANCE, "mode": bad.NAME, "solver": bad.NAME, "start": bad.OPTIONAL_THING,
           "bounds": [Bad("another", ("gap",), ("gap", "'midpoint' only"))]}),
@@ -53,7 +53,7 @@ SOLVING = [
          says={"over": "eps", "checkpoint": "eps"}),
     Door("path to eps of an LP", cs.path,
          lambda: {"problem": lp().problem, "values": [0.1], "over": "lam"},
-         {"eps": [Bad("eps", 0.1, ("no C",))]}),
+         {"eps": [Bad("eps", 0.1, ("path over C",))]}),
     Door("path of another kind", cs.path, lambda: {"problem": plain().problem, "values": [1.0]},
          {"problem": [Bad("tasks", Late(lambda: tasks().problem), ("MultiTask", "alpha", "over"))],
           "over": [Bad("no lambda", "lam", ("no lambda",))]}),
@@ -61,8 +61,7 @@ SOLVING = [
          lambda: {"problem": lp().problem, "values": [0.1], "over": "lam"},
          {"values": [*bad.GRID, Bad("nothing", None, ("missing", "lam"))], "tol": bad.TOLERANCE,
           "mode": bad.NAME, "solver": bad.NAME, "time_limit": bad.LIMIT, "max_iter": bad.WHOLE,
-          "over": [Bad("C", "C", ("'lam'",))],
-          "checkpoint": [Bad("a file", "points.npz", ("Path.save",))]}),
+          "over": [Bad("tau", "tau", ("no quantile level",))]}),
     Door("solve within limits", cs.solve, lambda: {"problem": plain().problem},
          {"time_limit": bad.LIMIT, "max_iter": bad.WHOLE, "threads": THREADS,
           "progress": bad.FLAG}),
@@ -83,8 +82,6 @@ SOLVING = [
          {"C": [b for b in bad.POSITIVE if b.name != "nothing"]}),
     Door("with_ lam", lambda **new: sparse().with_(**new), given(lam=2.0),
          {"lam": [b for b in bad.POSITIVE if b.name != "nothing"]}),
-    Door("LP with_ lam", lambda **new: lp().problem.with_(**new), given(lam=2.0),
-         {"lam": bad.POSITIVE}),
     Door("primal", lambda x: plain().problem.primal(x), lambda: {"x": np.ones(D)},
          {"x": bad.point(D)}),
     Door("lambda_max", cs.lambda_max, given(problem=sparse),
@@ -191,10 +188,9 @@ CERTIFICATES = [
     Door("certify_metric", certify_metric, lambda: {"problem": metric().problem, "x": metric().x},
          {"problem": [*bad.SOMETHING_ELSE, Bad("svm", PLAIN, ("product set",))],
           "x": bad.point(D * D), "tol": bad.TOLERANCE_OF_PROOF}),
-    Door("certify_lp", certify_lp,
-         lambda: {"problem": lp().problem, "w": lp().x, "alpha": lp().alpha},
-         {"problem": bad.SOMETHING_ELSE, "w": bad.point(D), "alpha": bad.point(N),
-          "tol": bad.TOLERANCE_OF_PROOF}),
+    Door("certify an LP-SVM", cs.certify,
+         lambda: {"problem": lp().problem, "x": lp().x, "theta": lp().theta},
+         {"x": bad.point(D), "theta": bad.point(N), "tol": bad.TOLERANCE_OF_PROOF}),
     Door("certify_multitask", certify_multitask,
          lambda: {"problem": tasks().problem, "U": tasks().U, "b": tasks().b, "M": tasks().M,
                   "theta": tasks().theta},

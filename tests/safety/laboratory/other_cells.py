@@ -15,7 +15,6 @@ from vector_cells import one, reference
 
 import cvxscreen
 from cvxscreen.multitask.solve import Bcd
-from cvxscreen.solvers.lp_svm import LpSvm, screen_lp
 
 TASKS = {
     "hinge": {}, "absolute": {}, "epsilon": {"epsilon": 0.3}, "quantile": {"tau": 0.3},
@@ -74,7 +73,7 @@ def multitask(ledger: Ledger, number: int, rng: np.random.Generator, count: int)
 # -- the linear program ------------------------------------------------------------------------
 
 
-def vertex(problem: LpSvm) -> tuple[Vector, Vector, bool]:
+def vertex(problem: cvxscreen.Problem) -> tuple[Vector, Vector, bool]:
     """Optimum and margins of the linear program to many digits, and whether it is one.
 
     HiGHS's vertex says which inequalities are tight; they are solved in extended precision, and
@@ -84,16 +83,16 @@ def vertex(problem: LpSvm) -> tuple[Vector, Vector, bool]:
     matrix = problem.design.matrix
     dense = np.asarray(matrix.toarray() if sp.issparse(matrix) else matrix, dtype=float)
     A = dense * problem.design.scale[:, None]
-    n, d = A.shape
-    cost = np.concatenate([np.full(2 * d, problem.lam), problem.c])
+    (n, d), costs = A.shape, -problem.losses.lo
+    cost = np.concatenate([np.full(2 * d, problem.lam), costs])
     found = linprog(cost, A_ub=np.hstack([-A, A, -np.eye(n)]), b_ub=-np.ones(n), bounds=(0, None),
                     method="highs-ds")
     w, alpha = found.x[:d] - found.x[d:2 * d], -found.ineqlin.marginals
     some = np.flatnonzero(w)
-    inside = np.flatnonzero((alpha > 1e-12) & (alpha < problem.c * (1 - 1e-9)))
+    inside = np.flatnonzero((alpha > 1e-12) & (alpha < costs * (1 - 1e-9)))
     rows = [[real(v) for v in row] for row in A]
-    lam, c = real(problem.lam), [real(v) for v in problem.c]
-    full = np.flatnonzero(alpha >= problem.c * (1 - 1e-9))
+    lam, c = real(problem.lam), [real(v) for v in costs]
+    full = np.flatnonzero(alpha >= costs * (1 - 1e-9))
     square = len(some) == len(inside)
     x, theta = [mp.mpf(0)] * d, [mp.mpf(0)] * n
     for i in full:
@@ -141,14 +140,14 @@ def linear_program(ledger: Ledger, number: int, rng: np.random.Generator, count:
     w = np.array([float(u) for u in x])
     key = ("LP-SVM", "hinge", "lp", "csr" if number % 3 == 0 else "dense", "float64")
     near = cvxscreen.solve(problem, tol=1e-9)
-    pairs = [(near.x, near.alpha)]
+    pairs, costs = [(near.x, near.alpha)], -problem.losses.lo
     for _ in range(4 * count):
         size = 10.0 ** -rng.uniform(0, 14)
-        a = near.alpha + size * problem.c * rng.standard_normal(n)
+        a = near.alpha + size * costs * rng.standard_normal(n)
         pairs.append((w + size * np.abs(w).max(initial=1e-3) * rng.standard_normal(d),
-                      np.clip(a, 0.0, problem.c)))
-    for pair in pairs:
-        found = screen_lp(problem, *pair)
+                      np.clip(a, 0.0, costs)))
+    for u, alpha in pairs:
+        found = cvxscreen.screen(problem, reference=cvxscreen.reference_point(problem, u, -alpha))
         said = [states[mask] for states, mask in
                 ((zero, found.zero), (linear, found.linear), (dropped, found.dropped))]
         ledger.add(key, 2 * n + d, np.concatenate(said))

@@ -14,7 +14,7 @@ ahead = of("solvers/metric/sequence.py", "solvers/metric/test_metric_ahead.py")
 metric = of("paths/path.py", "paths/test_metric_path.py")
 chunks = of("paths/path.py", "paths/test_path.py::test_a_checkpoint_of_data_in_chunks")
 few = of("solvers/solve.py", "solvers/test_solve.py::test_data_that_leave_nothing_to_do")
-lp = of("paths/path.py", "solvers/test_lp_svm.py")
+path = of("paths/path.py", "solvers/test_linear_program.py")
 balance = of("core/duality.py", "core/test_balance.py", "core/test_duality.py")
 batch = of("certificates/many.py", "certificates/test_many.py")
 
@@ -108,15 +108,9 @@ FAULTS = (
     few("a square beyond all numbers", SLACK, "float(np.square(np.abs(dual).max()))",
         "float(np.abs(dual).max()) ** 2", "weights beyond all measure raise",
         "solvers/test_solve.py::test_weights_beyond_all_measure_are_no_reason_to_raise"),
-    lp("an LP path's dual values with the wrong sign", SIGN, "theta=-found.alpha,",
-       "theta=found.alpha,", "a path's duals are not those that were certified",
-       "solvers/test_lp_svm.py::test_a_path_is_solved_at_every_value_and_screened_from_its_neighbour"),
-    lp("an LP path at one lam", STALE, "self.problem.with_(lam=lam), tol",
-       "self.problem, tol", "every point of a path is solved at another lam",
-       "solvers/test_lp_svm.py::test_a_path_is_solved_at_every_value_and_screened_from_its_neighbour"),
-    lp("an unfinished point of an LP path", DROPPED, "if found.status == TIME:", "if False:",
-       "a path holds a point that was cut short",
-       "solvers/test_lp_svm.py::test_a_point_that_was_cut_short_is_not_part_of_a_path"),
+    path("an unfinished point of a path", DROPPED, "if point.status == TIME:", "if False:",
+         "a path holds a point that was cut short",
+         "solvers/test_linear_program.py::test_a_point_that_was_cut_short_is_not_part_of_a_path"),
     balance("the target with the wrong sign", SIGN,
             "residual = self.columns.T @ point + self.target",
             "residual = self.columns.T @ point - self.target",

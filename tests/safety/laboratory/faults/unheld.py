@@ -33,7 +33,7 @@ relaxed = of(
 pieces = of(
     "screening/reduction.py", f"{LOOP}::test_squares_fold_and_nothing_else_is_taken_for_granted"
 )
-INNER, LP = "solvers/test_interior_point.py", "solvers/test_lp_svm.py"
+INNER, LP = "solvers/test_interior_point.py", "solvers/test_linear_program.py"
 inner = of(
     "solvers/interior_point.py", f"{INNER}::test_fenchel_young_terms_are_those_of_the_losses",
     f"{INNER}::test_the_gap_charges_what_is_not_balanced",
@@ -44,7 +44,7 @@ inner = of(
     f"{INNER}::test_infeasible",
 )
 lp = of(
-    "solvers/lp_svm.py", f"{LP}::test_many_terms_are_solved_as_by_highs",
+    "solvers/linear_program.py", f"{LP}::test_many_terms_are_solved_as_by_highs",
     f"{LP}::test_with_many_terms_the_weights_of_a_vertex_are_zero_or_not",
     f"{LP}::test_solves_to_the_optimum",
 )
@@ -160,13 +160,13 @@ FAULTS = (
     inner("slopes of equations among the terms", SIGN, "theta[f.tied] = -y[f.equal:]",
           "theta[f.tied] = y[f.equal:]", "dual values have the wrong sign",
           f"{INNER}::test_any_problem"),
-    lp("the slopes of terms", SIGN, "return w, np.clip(-found.theta[:n], 0.0, c)",
-       "return w, np.clip(found.theta[:n], 0.0, c)", "nothing is certified"),
+    lp("the slopes of terms", SIGN, "np.clip(found.theta[:n], f.lo, f.hi)",
+       "np.clip(-found.theta[:n], f.lo, f.hi)", "nothing is certified"),
     lp("weights set to 0 at any price", DROPPED,
        "if problem.primal(sparse) <= problem.primal(w) * (1.0 + 8.0 * gamma(n + k)):", "if True:",
        "weights of the optimum are thrown away",
        f"{LP}::test_weights_at_their_bound_stay_where_they_are_worth_something"),
     lp("features that ask to be let in", SHRUNK,
-       "~selection & (point > self.problem.lam * (1 + ASKED))",
-       "~selection & (point > 2.0 * self.problem.lam)", "the optimum of some features only"),
+       "weights(self.problem) * (1 + ASKED)", "weights(self.problem) * 2.0",
+       "the optimum of some features only"),
 )

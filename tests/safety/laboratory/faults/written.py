@@ -18,7 +18,6 @@ bundle = of("cvxpy_plugin/recognise/python_loops.py", DUALS)
 borrowing = of("cvxpy_plugin/recognise/expressions.py", "cvxpy_plugin/test_python_loops.py")
 cut = of("cvxpy_plugin/composite.py", "cvxpy_plugin/test_reduced.py")
 reduced = of("cvxpy_plugin/reduced.py", "cvxpy_plugin/test_reduced.py")
-lp = of("cvxpy_plugin/cvxpy_solver.py", "solvers/test_lp_svm.py::test_cvxpy_finds_the_same_optimum")
 
 atoms = of("cvxpy_plugin/recognise/loss_atoms.py",
            "cvxpy_plugin/test_loss_atoms.py::test_what_is_taken_has_its_value")
@@ -224,8 +223,4 @@ FAULTS = (
             "x, theta = selection.lift(full, source, x, theta)",
             "x, theta = selection.lift(full, source, x, 0.0 * theta)",
             "dual values are lost", "cvxpy_plugin/test_reduced.py::test_reduce_solve_restore"),
-    lp("an LP without its lam", DROPPED, "cp.Minimize(problem.lam * cp.norm1(w) + loss)",
-       "cp.Minimize(cp.norm1(w) + loss)", "CVXPY is given another problem"),
-    lp("an LP without its weights", DROPPED, "loss = problem.c @ cp.pos(1.0 - matrix @ w)",
-       "loss = cp.sum(cp.pos(1.0 - matrix @ w))", "CVXPY is given another problem"),
 )
