@@ -343,11 +343,11 @@ def imbalance_cost(
     rows = _free_rows(problem, order)
     values = np.linalg.svd(rows.T, compute_uv=False) if len(order) else np.zeros(0)
     if len(values) < free or values[-1] <= 1e-8 * values[0]:
-        return _if_exact(problem, theta, residual_error, target)
+        return _if_exact(problem, theta, target)
     most = float(np.linalg.norm(np.abs(residual) + residual_error))
     bound = most / float(values[-1]) * (1.0 + 1e-6)
     if (room[order] < bound).any():
-        return _if_exact(problem, theta, residual_error, target)
+        return _if_exact(problem, theta, target)
     return bound * float(np.sum(reach[order]))
 
 
@@ -375,12 +375,12 @@ def _one_column(
             continue
         able = np.flatnonzero(room >= needed)
         if not len(able):
-            return _if_exact(problem, theta, residual_error, target)
+            return _if_exact(problem, theta, target)
         cost = max(cost, needed * float(rate[able].min()))
     return cost
 
 
-def _if_exact(problem: Problem, theta: Array, residual_error: Array, target: Array) -> float:
+def _if_exact(problem: Problem, theta: Array, target: Array) -> float:
     """0 if the balance holds exactly (and the target is exact), otherwise infinity."""
     if problem.imbalance > 0 or problem.side is not None or len(target) > FEW:
         return float("inf")

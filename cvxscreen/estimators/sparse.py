@@ -30,7 +30,7 @@ def averaged(weight: Array | None) -> Array | None:
     return scaled
 
 
-def at_share(problem: Any, lam: float | None) -> Any:
+def at_share(problem: Problem, lam: float | None) -> Problem:
     """The problem as it is, or where no `lam` was given at a hundredth of the largest."""
     if lam is not None:
         return problem

@@ -81,28 +81,11 @@ def solve_problem(
     UnknownName, InvalidInput
         For a solver that does not exist, or does not take the problem.
     """
-    default = default_bounds(problem)
-    chosen = default if bounds is None else bounds
+    chosen = default_bounds(problem) if bounds is None else bounds
     plain = start is None and bounds is None and mode == "certified" and on_round is None
     asked = InUnits.of(problem)
-    unit = asked.unit
-    waiting = plain and limits is UNLIMITED and compiled_path(unit, solver)
-    found, again = None, kept is not None and kept.again()
-    if waiting and before_loading(unit):  # asked first: `ready` imports numba
-        # Who solves it again is likely to do so once more.
-        charge(unit, FEW_CALL if few(unit) else CALL, 2 if again else 1)
-        if few(unit):
-            found = solve_uncompiled(asked, tol, tuple(chosen))
-    elif waiting and ready():
-        if not again and _descends(unit):
-            found = solve_by_descent(asked, tol, tuple(chosen))
-        else:
-            found = solve_one(asked, tol, tuple(chosen), kept=kept)
-            if found is None and kept is not None:
-                kept.path = None  # nothing to go on from
-    elif waiting and few(unit):
-        with PARTS.rent():
-            found = solve_uncompiled(asked, tol, tuple(chosen))
+    suits = plain and limits is UNLIMITED and compiled_path(asked.unit, solver)
+    found = _without_the_loop(asked, tol, chosen, kept) if suits else None
     if found is not None:
         return found
     inner = named_solver(solver, problem, limits)
@@ -118,7 +101,7 @@ def solve_problem(
             )
     from cvxscreen.solvers.loop import solve_screened
 
-    with PARTS.rent() if waiting else nullcontext():
+    with PARTS.rent() if suits else nullcontext():
         return solve_screened(
             problem,
             inner,
@@ -128,6 +111,31 @@ def solve_problem(
             bounds=chosen,
             on_round=on_round,
         )
+
+
+def _without_the_loop(
+    asked: InUnits, tol: float, bounds: tuple[Bound, ...], kept: KeptPath | None
+) -> Solution | None:
+    """What the compiled path, or for few terms numpy, makes of a problem that suits both.
+
+    None where the code is not there yet and the terms are many, or the certificate refuses it.
+    """
+    unit, again = asked.unit, kept is not None and kept.again()
+    if before_loading(unit):  # asked first: `ready` imports numba
+        # Who solves it again is likely to do so once more.
+        charge(unit, FEW_CALL if few(unit) else CALL, 2 if again else 1)
+        return solve_uncompiled(asked, tol, bounds) if few(unit) else None
+    if not ready():
+        if not few(unit):
+            return None
+        with PARTS.rent():
+            return solve_uncompiled(asked, tol, bounds)
+    if not again and _descends(unit):
+        return solve_by_descent(asked, tol, bounds)
+    found = solve_one(asked, tol, bounds, kept=kept)
+    if found is None and kept is not None:
+        kept.path = None  # nothing to go on from
+    return found
 
 
 def _descends(problem: Problem) -> bool:
