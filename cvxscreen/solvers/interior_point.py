@@ -50,6 +50,7 @@ from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.screening.reduction import with_features
 from cvxscreen.solvers.interface import SolverTraits, Start, SubproblemResult, SubproblemSolver
+from cvxscreen.solvers.vertices import vertices
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -88,6 +89,9 @@ EXCHANGES = 6
 LARGE_FACE = 1000
 """Unknowns of a face from which on nothing is exchanged: its factorisation costs as much as a step
 or more."""
+FEW, AT_LEAST = 2e7, 10
+"""Operations of one matrix of normal equations, beside what a step costs in any case, up to which
+a vertex is gone to by the short way."""
 CROWDED = 3
 """A face with more than so many terms a coordinate is not looked at."""
 REGULAR = 1e-9
@@ -197,6 +201,8 @@ class InteriorPoint(SubproblemSolver):
             return "optimal"
         if run.reached or self.limits.spent():
             return "optimal" if run.reached else "inaccurate"
+        if start is not None and run.go_to_vertex(start.x):
+            return "optimal"
         status = self._along(run, run.path(start))
         if status == "inaccurate" and not self.limits.spent(1):
             # Entered close to the boundary, at a start that is not the optimum, the steps can
@@ -1284,6 +1290,21 @@ class _Run:
             return False
         self.settle(_Face(f, f.quadratic()), np.array(start.x), theta, y, inside)
         return self.reached
+
+    def go_to_vertex(self, x: Array) -> bool:
+        """Whether few kinks and nothing else lead from near the optimum to it as their vertex."""
+        f, d = self.terms, self.terms.problem.d
+        few = len(f) > d and len(f) * (d + AT_LEAST) ** 2 <= FEW
+        if not few or f.q.any() or len(f.e) or not np.isfinite(f.hi - f.lo).all():
+            return False
+        if not (f.lo < f.hi).all() or f.quadratic().any() or not np.isfinite(x).all():
+            return False
+        of_all = f.take(np.arange(len(f))), f.b, f.lo, f.hi, f.problem.linear, x
+        got = vertices(*(part[None] for part in of_all))
+        if not got.found[0]:
+            return False
+        self.on_face |= self.consider(got.x[0], got.theta[0], np.zeros(0))
+        return self.best is not None and self.gap <= VIOLATED * self.best.size
 
     def large(self, inside: Mask) -> bool:
         """Whether the equations of a face cost as much as a step."""

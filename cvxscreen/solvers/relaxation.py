@@ -16,7 +16,9 @@ Without curvature a relaxation can be unbounded, and one that is bounded can be 
 things keep it close:
 
 - the first guess is the optimum of a sample, found from the optimum of a smaller sample, and so on;
-  how many terms its error leaves undecided falls with the root of the sample's size;
+  how many terms its error leaves undecided falls with the root of the sample's size. Kinks alone,
+  over rows, are not solved in samples: Newton's method over smoothed losses comes closer
+  (`cvxscreen.solvers.smoothing`);
 - where a relaxation ran away (the objective has risen, or there was no minimum) the next one is
   that of a proximal step ``P(y) + weight/2 ||y - x||_W^2`` (Rockafellar 1976), W the mean squares
   of the columns, until a round goes well; it is then taken off again;
@@ -40,7 +42,6 @@ from functools import cached_property
 from time import perf_counter
 
 import numpy as np
-import scipy.linalg as sla
 from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT
@@ -52,6 +53,16 @@ from cvxscreen.screening.reduction import KnownSlopes, Prediction, Screening, Se
 from cvxscreen.solvers.interface import Start, SubproblemResult, call_checked
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.screened import Estimate, ProblemInMemory, Times
+from cvxscreen.solvers.smoothing import (
+    KEEP,
+    SETTLED,
+    TIES,
+    Nearby,
+    applies,
+    least_squares,
+    near_optimum,
+    repeats,
+)
 from cvxscreen.solvers.solution import Answer, Solution
 
 Array = NDArray[np.float64]
@@ -60,19 +71,8 @@ Mask = NDArray[np.bool_]
 FEWEST, NESTED = 4_000, 10
 """Problems with fewer terms (or fewer than forty a coordinate) are handed over whole; a sample is
 one part in `NESTED`, and is begun with a sample itself."""
-KEEP = 2.0
-"""Terms kept around the optimum of a sample of s of n terms, in units of ``n sqrt(d / s)``. Margins
-of a quantile regression at a sample's optimum are off by a normal variable with deviation ``sqrt(d
-tau (1 - tau) / s)`` over the density at the kink (Koenker 2005, section 4.2), so that twice two
-deviations hold at most this many."""
-AROUND, CLOSE = 0.03, 0.01
-"""Share of the terms that is kept around a start that is not a sample's optimum, and around one
-that a Newton step has brought closer: between neighbouring quantiles of 100,000 x 50 with fewer
-than 0.008 every second prediction is refuted."""
-AGAIN = 0.1
-"""Share of the terms near their kinks up to which a second such step costs less than it saves."""
-TIES = 1e-9
-"""Terms that are all so much nearer to their kinks than others are tied there, and no density."""
+AROUND = 0.03
+"""Share of the terms that is kept around a start that is not a sample's optimum."""
 LEAST = 10
 """Terms kept at least, in units of the coordinates."""
 REFUTED = 10
@@ -153,10 +153,11 @@ class ScreenedRelaxation(
                 margins, self.known = start.passes[0], KnownSlopes(start.theta, start.passes[1])
             self.centre = self.candidate(start.x, start.theta, start.multipliers, margins)
             self.keep = int(max(AROUND * problem.n, LEAST * problem.d))
-            if self.step_closer() and self.keep <= AGAIN * problem.n:
-                self.step_closer()
+            if not self.whole and applies(problem):
+                at = (self.centre.x, self.centre.margins)
+                self.closer(near_optimum(problem, *at, self.keep, known=self.known))
             return
-        if self.whole:
+        if self.whole or (applies(problem) and self.closer(foreseen(problem))):
             return
         began, chosen = perf_counter(), draw(problem)
         part = chosen.of(problem)
@@ -204,36 +205,13 @@ class ScreenedRelaxation(
         self.record(len(found.theta), answer.proof, (0, left_out, 0), times)
         self.finished = True
 
-    def step_closer(self) -> bool:
-        """A Newton step, with the terms near their kinks for a density; whether P falls by it."""
-        problem, centre = self.problem, self.centre
-        own = problem.layout is not None and problem.layout.penalty_terms > 0
-        bent = problem.losses.q.any() or problem.losses.any_hard
-        if self.whole or centre is None or problem.side is not None or bent or own:
+    def closer(self, found: Nearby | None) -> bool:
+        """Go to what Newton steps over smoothed losses have found, if anything."""
+        if found is None:
             return False
-        f = problem.losses
-        away = f.kink_distance(centre.margins)
-        last = min(self.keep, problem.n) - 1
-        edge = float(np.partition(away, last)[last])
-        if not edge > TIES * float(away.max()):
-            return False
-        near = np.flatnonzero(away <= edge)
-        weights = (f.hi - f.lo)[near] / (2.0 * edge)
-        H = problem.design.weighted_gram(near, weights) + problem.quadratic.dense()
-        slopes, known = f.slope(centre.margins), self.known
-        pull = problem.design.adjoint(slopes) if known is None else known.adjoint(problem, slopes)
-        gradient = pull + problem.linear
-        gradient += problem.quadratic.apply(centre.x)
-        H[np.diag_indices(len(H))] *= 1.0 + 1e-9  # columns may depend on each other
-        try:
-            step = sla.cho_solve(sla.cho_factor(H), gradient)
-        except (sla.LinAlgError, ValueError):
-            return False
-        closer = self.candidate(centre.x - step, None, None)
-        if not closer.value < centre.value:
-            return False
-        self.centre = closer
-        self.keep = int(max(CLOSE * problem.n, LEAST * problem.d))
+        at = (found.margins, found.value, self.problem.losses)
+        self.centre, self.known = Candidate(found.x, None, np.zeros(0), *at), found.known
+        self.keep = max(LEAST * self.problem.d, found.reach)
         return True
 
     def candidate(
@@ -362,7 +340,7 @@ class ScreenedRelaxation(
         if centre is None:
             self.whole = True
             return
-        self.keep = min(2 * self.keep, self.problem.n)
+        self.keep = min(max(2 * self.keep, int(AROUND * self.problem.n)), self.problem.n)
         if self.weight > 0.0:
             self.weight *= FASTER
             return
@@ -576,6 +554,26 @@ class Drawn:
 def sample(problem: Problem) -> Problem:
     """One part in `NESTED` of the terms, standing for all; see `draw`."""
     return draw(problem).of(problem)
+
+
+def foreseen(problem: Problem, enough: float = SETTLED) -> Nearby | None:
+    """A point near the optimum, by Newton steps from one near that of a sample, and so on.
+
+    They end with one that takes `enough` terms a coordinate across their kinks.
+    """
+    if problem.n <= max(FEWEST, 40 * problem.d):
+        x = None if repeats(problem) else least_squares(problem)
+        wide = problem.n // 2
+    else:
+        part = sample(problem)
+        below = foreseen(part, np.sqrt(part.n / problem.d))
+        if below is None:
+            return None
+        x, wide = below.x, int(KEEP * problem.n * np.sqrt(problem.d / part.n))
+    if x is None:
+        return None
+    margins, settled = problem.design.forward(x), int(enough * problem.d)
+    return near_optimum(problem, x, margins, min(wide, problem.n // 2), settled)
 
 
 def draw(problem: Problem) -> Drawn:

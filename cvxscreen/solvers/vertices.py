@@ -20,9 +20,11 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-STEPS, UNTRIED = 16, 3
-"""Steps at most: 6 to 10 are usual, and what takes more is degenerate or has no minimum; after the
-first three no vertex was found yet."""
+STEPS, UNTRIED = 30, 3
+"""Steps at most: 6 to 12 are usual; after the first three no vertex was found yet."""
+EXHAUSTED, RISING = 1e-11, (6, 0.5)
+"""Share of the first level below which a program without a vertex is degenerate, and the step from
+which on one that is still above the second has no minimum nearby."""
 FIRST_LEVEL = 0.3
 """The first products, in units of a usual margin times a usual width: 8 steps at 500 x 51, as at 1;
 9 at 0.1, 13 at 0.03."""
@@ -81,7 +83,7 @@ def vertices(A: Array, b: Array, lo: Array, hi: Array, c: Array, x: Array) -> Ve
     # Every term central for its margin, so that ``A x - b = above - below`` now and ever after.
     z = times(A, x) - b
     size = np.abs(z)
-    level = (FIRST_LEVEL * size.mean(axis=1) * width.mean(axis=1))[:, None]
+    level = first_level = (FIRST_LEVEL * size.mean(axis=1) * width.mean(axis=1))[:, None]
     near = 2.0 * level * width
     near /= 2.0 * level + size * width + np.sqrt(4.0 * level**2 + (size * width) ** 2)
     low, high = np.where(z > 0.0, width - near, near), np.where(z > 0.0, near, width - near)
@@ -120,12 +122,15 @@ def vertices(A: Array, b: Array, lo: Array, hi: Array, c: Array, x: Array) -> Ve
         if step < UNTRIED:
             continue
         waiting = ~tried(out, at, (A, b, lo, hi, c), low_ratio + high_ratio)
+        share = (level / first_level)[:, 0]
+        waiting &= (share > EXHAUSTED) & ((share < RISING[1]) | (step < RISING[0]))
         if not waiting.any():
             break
         if not waiting.all():
             at = at[waiting]
-            A, b, lo, hi, c, x, low, high, theta, below, above = (
-                values[waiting] for values in (A, b, lo, hi, c, x, low, high, theta, below, above)
+            A, b, lo, hi, c, x, low, high, theta, below, above, level, first_level = (
+                values[waiting] for values in (
+                    A, b, lo, hi, c, x, low, high, theta, below, above, level, first_level)
             )
     return out
 
