@@ -7,7 +7,6 @@ CVXPY's.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -43,7 +42,7 @@ from cvxscreen.cvxpy_plugin.request import (
     plain,
     warn_once,
 )
-from cvxscreen.cvxpy_plugin.size import CANNOT_PAY, measured
+from cvxscreen.cvxpy_plugin.size import CANNOT_PAY, TRIALS, loops_loaded, measured
 from cvxscreen.cvxpy_plugin.solution_cache import (
     LastSolution,
     cached_recognition,
@@ -95,7 +94,7 @@ def screened_solve(problem: Any, request: Request) -> Any:
     InvalidInput
         For limits of the built-in solver that are none.
     """
-    began = perf_counter()
+    began, began_cpu = perf_counter(), thread_time()
     if request.builtin:
         Limits(*map(request.options.get, LIMITS))
     found = _recognised(problem, request)
@@ -113,9 +112,12 @@ def screened_solve(problem: Any, request: Request) -> Any:
         else:
             request.say(found.problem)
             outcome = _screened(found, request, spent)
+    if isinstance(outcome, Report) and (
+        problem.status == cp.OPTIMAL or request.chooses_accuracy
+    ):
+        return problem.value
+    TRIALS.count(problem, vain=thread_time() - began_cpu)
     if isinstance(outcome, Report):
-        if problem.status == cp.OPTIMAL or request.chooses_accuracy:
-            return problem.value
         reason = f"the answer is not certified: its relative gap is {outcome.relative_gap:.3g}"
         return plain_after_failure(problem, request, reason, Answer.of(problem))
     return plain_after_failure(problem, request, outcome)
@@ -189,10 +191,11 @@ def plain_after_failure(
     """
     named = not (request.builtin or request.solver is None)
     first = chosen_solver(None, request.options)
+    only = problem.is_lp()  # for which Clarabel is CVXPY's choice as well
     if screened is not None:  # CVXPY compiles some atoms by the values that variables have
         for variable in problem.variables():
             variable.save_value(None)
-    solvers = [None] if named or first is None else [first, None]
+    solvers = [None] if named or first is None else [first] if only else [first, None]
     return best_plain(problem, request, reason, screened, solvers)
 
 
@@ -318,14 +321,18 @@ def same_solution(recognition: Recognition, request: Request) -> Solution | None
     """The last solution, certified once more on the data, where the same problem is solved again.
 
     None where another problem was solved, by a solver of CVXPY's (which is then asked for its own
-    account), or the answer is not precise enough.
+    account), or the answer is not precise enough: an answer that the engine has left at the
+    tolerance, short of its own aim, is as far as it would come again.
     """
     began, last = perf_counter(), last_solution(recognition)
     if last is None or not last.rounds or last.solver in installed():
         return None
     problem = recognition.problem
     aim = min(request.tol, fine_gap(problem))
-    proof = certify(problem, last.x, last.theta, last.multipliers, tol=aim)
+    stalled = last.certificate.relative_gap > aim
+    proof = certify(
+        problem, last.x, last.theta, last.multipliers, tol=request.tol if stalled else aim
+    )
     if not proof.ok:
         return None
     rounds = (replace(last.rounds[-1], number=1, solve_seconds=0.0),)
@@ -355,15 +362,16 @@ the last digits can lie below rounding."""
 
 
 def most_seconds(problem: Problem, original: Any) -> float:
-    """How long solving a recognised problem may take before it is given up for a plain solve.
+    """CPU seconds that solving a recognised problem may take before a plain solve follows.
 
     CVXPY's own choice for the `original` may be OSQP, which takes a multiple of Clarabel's time
     (hinges and absolute values, 5,000 x 20 with constraints: 2.2 to 3.7 s, estimated as 0.95, and
     Clarabel 0.1 to 0.4): as Clarabel is what follows, there is time for both.
     """
     size = measured(original)
-    osqp = size.estimate() if size.quadratic else 0.0
-    return float(np.fmax(max(LEAST, plain_seconds(problem)), osqp))  # NaN: no estimate
+    osqp = size.at_least() if size.quadratic else 0.0
+    loading = LOADING if size.compiled and not loops_loaded() else 0.0
+    return max(LEAST, plain_seconds(problem), osqp) + loading
 
 
 def plain_seconds(problem: Problem) -> float:
@@ -409,8 +417,6 @@ def engine_solution(
         return solve_problem(problem, tol=aim, start=start, kept=kept)
     # By this thread's own time: what other programs take tells nothing about a plain solve.
     most = most_seconds(problem, recognition.standard.canonical.original)
-    if "numba" not in sys.modules:
-        most += LOADING
     began, limits = thread_time(), Limits(most, clock=thread_time)
 
     def last_digits(entry: Round) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from inspect import signature
 from threading import Lock
+from time import thread_time
 from typing import Any
 
 import cvxpy as cp
@@ -24,7 +25,7 @@ from cvxpy.utilities.warn import warn
 from cvxscreen._support.extensions import supplied
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import MODES, check_request, flag, one_of, plain_name
-from cvxscreen.cvxpy_plugin.size import IMPORTS, OF_A_KIND, ONCE, measured
+from cvxscreen.cvxpy_plugin.size import IMPORTS, OF_A_KIND, ONCE, TRIALS, measured
 from cvxscreen.errors import InvalidInput, NotScreenedWarning
 
 TIGHT: dict[str, dict[str, Any]] = {
@@ -413,7 +414,11 @@ class Request:
         if self.insists:
             return ""
         name = self.named
-        return measured(problem).why_not(name) or IMPORTS.why_wait(problem, name)
+        return (
+            measured(problem).why_not(name)
+            or IMPORTS.why_wait(problem, name)
+            or TRIALS.why_not(problem)
+        )
 
     @property
     def named(self) -> str:
@@ -458,7 +463,11 @@ def plain(problem: Any, request: Request, reason: str, solver: Any = None) -> An
     if not (request.builtin or request.solver is None):
         solver = request.solver
     talk = {"verbose": True} if request.verbose else {}
-    value = problem.solve(solver=solver, **talk, **request.options)
+    began = thread_time()
+    try:
+        value = problem.solve(solver=solver, **talk, **request.options)
+    finally:
+        TRIALS.count(problem, plain=thread_time() - began)
     stats = problem.solver_stats
     if stats is not None:
         report = Report(False, reason, request.mode, stats.solver_name)

@@ -54,10 +54,15 @@ of CVXPY (1,000 absolute values x 10: 36 ms for 33; 10,000: 137 for 265). Fewer,
 coordinates in each (8,000 absolute values of splines with constraints: 180 for 120 at first), are
 where a plain solve is estimated to take more than one of the next two."""
 
-FIRST = 0.16
-"""Estimated seconds of plain solves from which on screening is worth what it imports, once in a
-process: 0.05 to 0.07 (hinges with squares, first call, CPU: 300 x 10 88 ms for 19, estimated 48;
-1,000 x 10 79 for 79, estimated 160; pinball losses, 2,000 x 10 112 for 44, estimated 72)."""
+FIRST, FIRST_COMPILED = 0.16, 0.7
+"""Estimated seconds of plain solves from which on screening is worth what it loads, once in a
+process: the plugin, 0.05 to 0.07 (hinges with squares, first call, CPU: 300 x 10 88 ms for 19,
+estimated 48; 1,000 x 10 79 for 79, estimated 160; pinball losses, 2,000 x 10 112 for 44, estimated
+72), and, for problems that numpy's own solvers are not for, compiled loops besides (CPU, machine
+loaded: sparse hinges, 10 to 20 entries a row, 500 x 1,000 730 ms for 71, estimated 100; 1,000 x 200
+710 for 190, estimated 160; 4,000 x 300 810 for 970, estimated 700; 2,000 x 3,000 1,830 for 3,420,
+estimated 1,700; squares beside an L1 norm, 200 x 1,000 810 for 620, estimated 500; 20,000 x 20 770
+for 460, estimated 280; 6,000 x 100 830 for 1,440, estimated 900)."""
 
 AGAIN = 0.25
 """Share of a plain solve's time that the next one takes, as CVXPY has compiled the problem (hinges,
@@ -85,7 +90,7 @@ first call of a process 20,000 terms x 10 take 0.24 s, plainly 0.43, and with an
 0.97; half as many terms 0.24 for 0.16, and 0.68 for 0.42. With inequalities OSQP takes as long as
 for kinks."""
 
-PIECES = 60
+PIECES, OF_PIECE = 60, 1e-3
 """Fewer pieces from a Python loop are not worth it; CVXPY compiles each of them in about 1 ms."""
 
 WIDE, WIDE_OTHERWISE = 10_000, 200_000
@@ -97,12 +102,6 @@ seconds of hinge, quantile and Huber's loss: sparse 500 x 1,000 with 10 entries 
 NEVER = float("inf")
 """Of what decides nothing about a kind of problem."""
 
-SHRUNK, SHRUNK_ALONE, SHRUNK_AGAIN = 1_500_000, 700_000, 50_000
-"""The same for squares of residuals beside an L1 norm (with other parts, 1,000 x 100: 0.18 s,
-plainly 0.07; 20,000 x 100: 0.74, and 4.1). The second where nothing else stands in the problem
-(20,000 x 30: 0.66, and 0.53; 6,000 x 100: 0.70, and 1.4), most of that for what is loaded once a
-process; the third from then on (500 x 100, 100 x 500: 0.015 and 0.017, plainly 0.036 and 0.09)."""
-
 # -- what a plain solve takes ---------------------------------------------------------------------
 
 PLAIN, OF_ROW, OF_SQUARE = 4e-3, 1e-5, 7e-8
@@ -112,20 +111,30 @@ coordinates in a term (the same problems, 600 to 3,000 terms: 0.4 to 2 times wha
 OSQP_ROW, OSQP_ENTRY = 1.3e-4, 3e-6
 """Seconds of OSQP, which CVXPY chooses for a quadratic program, for each term and for each
 coordinate in it (hinges and absolute values with squares and constraints, 600 to 3,000 terms x 5 to
-60; mostly 0.2 to 1 times what was measured: from 1,600 terms on it often stops at its limit)."""
+60; mostly 0.2 to 1 times what was measured: from 1,600 terms on it often stops at its limit; sparse
+hinges, 1,000 to 8,000 terms with 4 to 15 coordinates each of 100 to 500: 0.8 to 1.7 times)."""
 
-OF_WIDE = 2e-6
-"""Seconds for each entry of dense data with more columns than rows (60 x 400, 100 x 300, hinge and
-Huber's loss: 1e-6 to 5e-6)."""
+OF_FILL = 2e-10
+"""Seconds on top for each product of a factorisation, which fills what was sparse, where there are
+few rows for each coordinate (with it: sparse hinges, 1,000 x 200, 500 x 1,000 and 2,000 x 3,000
+with 10 and 20 entries a row 1.8, 2.2 and 1.2 times what was measured; dense 60 x 400 and 100 x 300,
+hinge and Huber's loss, 0.7 to 4 times)."""
 
 EASY = 0.15
 """Share of that time that OSQP takes where Huber's loss is the only one (0.1 to 0.2)."""
 
 OF_ENTRY, OF_PRODUCT, TIED = 5e-7, 1e-8, 10.0
 """Seconds that CVXPY takes for least squares: for each entry of the data and for each product with
-a coordinate (OSQP, 5,000 x 20 to 20,000 x 50, 30,000 x 80 with a tenth filled: 0.5 to 2.2, in the
-sparse case 7 times what was measured); and by how much longer OSQP takes where constraints tie
-coordinates (``norm1(w) <= 1``, the simplex: 15 to 30 times)."""
+a coordinate or with a row, whichever are fewer (OSQP, 5,000 x 20 to 20,000 x 50, 30,000 x 80 with a
+tenth filled: 0.5 to 2.2, in the sparse case 7 times what was measured; beside an L1 norm, 200 x
+1,000 to 20,000 x 20: 1.2 to 3 times); and by how much longer OSQP takes where constraints tie
+coordinates (``norm1(w) <= 1``, the simplex: 15 to 30 times; on the simplex 3,000 x 20, 2 times)."""
+
+SQUARES_ALONE, SQUARES_BESIDE = 0.04, 0.2
+"""Estimated seconds from which on squares over data are worth it: where nothing but an L1 norm
+stands beside them (500 x 100, 100 x 500: 15 and 17 ms, plainly 36 and 90), and otherwise (an L1
+norm and bounds, loaded machine: 1,000 x 100 22 ms for 16, estimated 0.15; 3,000 x 100 18 for 72,
+8,000 x 100 25 for 250)."""
 
 LOOPED = 500
 """Bounds of a norm or a sum of squares from a Python loop, from which on they are worth it: CVXPY
@@ -152,16 +161,16 @@ class Needs(NamedTuple):
     Attributes
     ----------
     terms : float
-    seconds : float
-        Of a plain solve.
-    wide, shrunk : float
+    seconds, squares : float
+        Of a plain solve: what it takes for terms, and for squares over data.
+    wide : float
         Entries of the data.
     """
 
     terms: float
     seconds: float
+    squares: float
     wide: float
-    shrunk: float
 
 
 class Size(NamedTuple):
@@ -178,11 +187,11 @@ class Size(NamedTuple):
     pieces : float
         Terms and constraints that were written one by one, where the objective squares the
         coordinates.
-    wide, shrunk : float
-        Entries of the data in front of variables that are not tall, but meet many of them: those
-        that the objective squares, and those under an L1 norm.
-    folded : float
-        Entries of the data in squares that have far more rows than coordinates.
+    wide, height : float
+        Entries of the data in front of variables that are not tall, but meet many of them, and that
+        the objective squares; most rows that one of these is in.
+    squares : float
+        Entries of the data in squares beside an L1 norm, or with far more rows than coordinates.
     distances : float
         Entries of the data in rows whose squares or norms are bounded one by one.
     quadratic : bool
@@ -195,6 +204,8 @@ class Size(NamedTuple):
         Whether Huber's loss is among the terms.
     tied : bool
         Whether a constraint has several coordinates.
+    compiled : bool
+        Whether screening takes compiled loops from the first time on.
     needs : Needs or None
     reason : str
         Why the problem cannot be screened whatever its size, or empty.
@@ -205,22 +216,23 @@ class Size(NamedTuple):
     filled: float = 0.0
     pieces: float = 0.0
     wide: float = 0.0
-    shrunk: float = 0.0
-    folded: float = 0.0
+    height: float = 0.0
+    squares: float = 0.0
     distances: float = 0.0
     quadratic: bool = False
     grouped: bool = False
     huber: bool = False
     tied: bool = False
+    compiled: bool = False
     needs: Needs | None = None
     reason: str = ""
 
     def seconds(self, solver: str = "") -> float:
         """About how long CVXPY takes with `solver`, or with the solver of its choice."""
-        across = min(self.filled / max(self.terms, 1.0), self.coordinates)
+        across = min(self.filled / max(self.terms, 1.0), float(self.coordinates))
         found = PLAIN + self.terms * (OF_ROW + OF_SQUARE * across**2)
         found += OF_DISTANCE * self.distances
-        slower = self.terms * (OSQP_ROW + OSQP_ENTRY * self.coordinates)
+        slower = self.terms * (OSQP_ROW + OSQP_ENTRY * across)
         return max(found, slower) if self._osqp(solver) else found
 
     def estimate(self, solver: str = "") -> float:
@@ -237,28 +249,20 @@ class Size(NamedTuple):
         """Whether the problem is taken only because OSQP may take long for it."""
         return self.grouped and self._osqp(solver) and self.pieces < PIECES
 
-    def _by_entries(self, solver: str) -> bool:
-        """Whether pieces of a loop or entries of the data are enough, whatever the terms are."""
-        wide = self.needs is not None and self.wide >= self.needs.wide
-        return wide or self.long(solver)
-
-    def long(self, solver: str) -> bool:
-        """Whether that is so of pieces, or of entries in squares: CVXPY takes long for either."""
-        return self.needs is not None and (
-            self.pieces >= PIECES
-            or self.shrunk >= self.needs.shrunk
-            or self._seconds_of_squares(solver) >= BESIDE
-        )
-
-    def _seconds_of_squares(self, solver: str) -> float:
-        """The same as `seconds` of what `folded` counts."""
-        found = self.folded * (OF_ENTRY + OF_PRODUCT * self.coordinates)
-        return TIED * found if self.tied and self._osqp(solver) else found
+    def _seconds_of_squares(self) -> float:
+        """The same as `seconds` of what `squares` counts."""
+        count = max(self.coordinates, 1)
+        return self.squares * (OF_ENTRY + OF_PRODUCT * min(count, self.squares / count))
 
     def at_least(self, solver: str = "") -> float:
-        """The same as `seconds`, rather too little."""
-        tall = (EASY if self._easy(solver) else 1.0) * self.seconds(solver)
-        return max(tall, OF_WIDE * self.wide)
+        """The same as `seconds` of the whole problem, rather too little."""
+        fewer = min(self.height, float(self.coordinates))
+        return max(
+            (EASY if self._easy(solver) else 1.0) * self.seconds(solver),
+            self.height * OSQP_ROW + self.wide * OSQP_ENTRY + OF_FILL * fewer**3,
+            self._seconds_of_squares(),
+            OF_PIECE * self.pieces,
+        )
 
     def _easy(self, solver: str) -> bool:
         return self.huber and self._osqp(solver)
@@ -283,19 +287,25 @@ class Size(NamedTuple):
             )
         slow = self.seconds(solver) >= self.needs.seconds
         slow = slow and (not self.grouped or self._osqp(solver))
-        if self._by_entries(solver) or slow or self.terms >= self.needs.terms:
+        slower = TIED if self.tied and self._osqp(solver) else 1.0
+        slow |= slower * self._seconds_of_squares() >= self.needs.squares
+        enough = self.pieces >= PIECES or self.wide >= self.needs.wide
+        if slow or enough or self.terms >= self.needs.terms:
             return ""
-        size = f"{self.terms:.0f} terms"
-        if self.folded and not self.terms:
-            size = f"{self.folded:.0f} entries of data in its squares"
         return (
-            f"it is small ({size}), and compiled and solved before screening "
+            f"it is small ({self.words()}), and compiled and solved before screening "
             "could save anything (`always=True` screens all the same)"
         )
 
+    def words(self) -> str:
+        """What is counted of a problem of its kind."""
+        if self.squares and not self.terms:
+            return f"{self.squares:.0f} entries of data in its squares"
+        return f"{max(self.terms, self.height):.0f} terms"
+
 
 class Imports:
-    """What every screened solve imports, once a process: rented before it is bought.
+    """What screened solves import and load, once a process: rented before it is bought.
 
     The first small problems of a process are left to CVXPY until their plain solves are estimated
     to take as long.
@@ -323,11 +333,12 @@ class Imports:
             The one that was named.
         """
         size = measured(problem)
-        if _imported() or size.long(solver):
+        if loops_loaded() if size.compiled else _imported():
             return ""
-        if self.spent + self._price(problem, solver) >= FIRST:
+        due = FIRST_COMPILED if size.compiled else FIRST
+        if self.spent + self._price(problem, solver) >= due:
             return ""
-        return f"it is small ({size.terms:.0f} terms), and {ONCE}"
+        return f"it is small ({size.words()}), and {ONCE}"
 
     def charge(self, problem: Any, solver: str = "") -> None:
         """Count that a problem is solved plainly for that reason."""
@@ -342,9 +353,54 @@ class Imports:
 IMPORTS = Imports()
 
 
+IN_VAIN = 0.2
+"""Share of what CVXPY has taken for a problem that may be spent on it in vain: with it, all solves
+of the problem take at most 1.2 times as long as plain ones."""
+
+
+class Trials:
+    """What it has cost, problem by problem, to screen without an answer, and to solve plainly.
+
+    Attributes
+    ----------
+    spent : weak mapping of cvxpy.Problem to pair of float
+        CPU seconds in vain, and those of CVXPY.
+    """
+
+    def __init__(self) -> None:
+        self.spent: weakref.WeakKeyDictionary[Any, tuple[float, float]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def count(self, problem: Any, *, vain: float = 0.0, plain: float = 0.0) -> None:
+        """Count CPU seconds; those of CVXPY only once there are others to compare them with."""
+        known = self.spent.get(problem)
+        if vain or known is not None:
+            before = known or (0.0, 0.0)
+            self.spent[problem] = before[0] + vain, before[1] + plain
+
+    def why_not(self, problem: Any) -> str:
+        """Why `problem` is not screened once more yet; an empty text where it may be."""
+        vain, plain = self.spent.get(problem, (0.0, 0.0))
+        if vain <= IN_VAIN * plain:
+            return ""
+        return (
+            f"screening it has taken {vain:.2g} s in vain, and CVXPY {plain:.2g} s since "
+            "(`always=True` screens all the same)"
+        )
+
+
+TRIALS = Trials()
+
+
 def _imported() -> bool:
     """Whether this process has imported what every screened solve needs."""
     return "cvxscreen.cvxpy_plugin.plugin" in sys.modules
+
+
+def loops_loaded() -> bool:
+    """Whether it has loaded compiled loops as well, or at least what they are loaded by."""
+    return _imported() and "numba" in sys.modules
 
 
 _MEASURED: weakref.WeakKeyDictionary[Any, Size] = weakref.WeakKeyDictionary()
@@ -371,6 +427,9 @@ DENSE_ROWS, DENSE_SHARE, DENSE = 3.0, 0.3, 300_000
 so many entries: absolute values, pinball and hinge losses and CVaR of 1,200 x 400 take 0.5 to 2.1
 CPU seconds, plainly 0.9 to 5.3, of 2,400 x 400 0.6 to 1.8 for 6 to 14 (600 x 200 as long as plainly
 for two of the four)."""
+
+SPARSE_COLUMNS = 150
+"""Coordinates from which on sparse data are for compiled loops (`cvxscreen.solvers.registry`)."""
 
 ENTRIES, ROW_ENTRIES = 40.0, 8.0
 """Entries of the data per coordinate, or per row, that tell data from differences of neighbours (2
@@ -420,6 +479,9 @@ left goes to a solver of cones, with most of the terms (5,000 and 20,000 hinges 
 1.5, plainly 0.17 and 1.05; squares, 3,000 and 20,000 x 8: 0.12 and 0.61 until they were refused,
 plainly 0.05 and 0.43)."""
 """Squares with a matrix, which is as large as the data where it is a kernel."""
+
+STACKED = frozenset(("Vstack", "Hstack", "Concatenate"))
+"""Affine atoms each of whose arguments is in rows of its own, unless a matrix multiplies them."""
 
 SAMPLE = 24
 """So many of the pieces that a Python loop has written stand for all of them."""
@@ -519,8 +581,11 @@ class _Walk:
                 parts, more = _some(here.args)
                 if more > 1.0:
                     self.pieces = max(self.pieces, weight * len(here.args))
+                apart = type(here).__name__ in STACKED and not data
                 data = max(data, _entries(here))
-                stack += [(part, rows, data, weight * more) for part in parts]
+                for part in parts:
+                    own = rows * part.size / here.size if apart else rows
+                    stack.append((part, own, data, weight * more))
                 continue
             name = type(here).__name__
             inner = squared_rows(here) if rows else None
@@ -598,6 +663,7 @@ class _Walk:
         if tall and all(self.normed.get(key, 0.0) >= 0.5 * self.rows[key] for key in tall):
             return Size(reason=f"its loss (norms of many rows) {OF_A_KIND}")
         held = self._held(tall)
+        shrunk = _total(self.smooth, (tall & self.shrunk) | normed)
         folded = 0.0 if self._lasso else self._folded()
         if self.spectral and not held:
             named = ", ".join(sorted(self.spectral))
@@ -609,15 +675,25 @@ class _Walk:
             filled=_total(self.entries, tall),
             pieces=self.pieces if held else self.bounds if self.bounds >= LOOPED else 0.0,
             wide=_total(self.entries, broad),
-            shrunk=_total(self.smooth, (tall & self.shrunk) | normed),
-            folded=folded,
+            height=max((self.rows[key] for key in broad), default=0.0),
+            squares=max(shrunk, folded),
             distances=self.distances,
             quadratic=(held or self._curved or not terms) and not self.conic,
             grouped=self.grouped,
             huber="huber" in self.kinds,
             tied=self.tied,
         )
+        found = found._replace(compiled=self._compiled(found, coordinates))
         return found._replace(needs=self._needs(found, tall, broad))
+
+    def _compiled(self, found: Size, coordinates: set[int]) -> bool:
+        """Whether numpy's own solvers are not for a problem of this kind."""
+        smooth = bool(found.squares or found.huber) and self.kinds <= {"norm1", "abs", "huber"}
+        if smooth and not self.constrained and coordinates & self.shrunk:
+            return True
+        rows = max(found.terms, found.height)
+        sparse = found.filled + found.wide < DENSE_SHARE * rows * found.coordinates
+        return sparse and found.coordinates >= SPARSE_COLUMNS
 
     @property
     def _curved(self) -> bool:
@@ -656,11 +732,9 @@ class _Walk:
                 seconds = UNSURE
             else:
                 seconds = ALONE if simple and not (self.squares or self.conic) else BESIDE
-        shrunk = SHRUNK
-        if self._lasso:
-            shrunk = SHRUNK_AGAIN if _loops_loaded() else SHRUNK_ALONE
+        squares = SQUARES_ALONE if self._lasso else SQUARES_BESIDE
         wide = WIDE if simple else WIDE_OTHERWISE
-        return Needs(terms=terms, seconds=seconds, wide=wide, shrunk=shrunk)
+        return Needs(terms=terms, seconds=seconds, squares=squares, wide=wide)
 
     def _tall(self, key: int) -> bool:
         """Whether a variable is a coordinate of a fit: in many rows for each of its entries."""
@@ -712,12 +786,6 @@ def _is_two(power: Any) -> bool:
 def _total(values: Mapping[int, float], keys: Iterable[int]) -> float:
     """The sum of the values of `keys`; one that is missing counts nothing."""
     return float(sum(values.get(key, 0.0) for key in keys))
-
-
-def _loops_loaded() -> bool:
-    """Whether this process has loaded the compiled loops that squares beside an L1 norm take."""
-    solver = sys.modules.get("cvxscreen.solvers.prox_newton")
-    return solver is not None and bool(solver.coordinate_descent.loaded)
 
 
 def _entries(atom: Any) -> float:

@@ -23,7 +23,6 @@ cvxpy_plugin.register()
 @pytest.fixture(autouse=True)
 def deciding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request, "STEP_ASIDE", True)
-    monkeypatch.setattr(size, "_loops_loaded", lambda: False)  # whatever other tests have loaded
 
 
 @pytest.fixture
@@ -249,6 +248,14 @@ def scenarios_of_control() -> Any:
     return cp.Problem(cp.Minimize(cost), rows)
 
 
+def copied_to_scenarios(n: int, d: int) -> Any:
+    """Two stages: what was bought is there in every scenario, stacked in Python."""
+    bought, sold = cp.Variable(d, nonneg=True), cp.Variable((n, d), nonneg=True)
+    missed = cp.pos(np.random.default_rng(0).gamma(5.0, 2.0, (n, d)) - sold)
+    rows = [sold <= cp.vstack([bought] * n)]
+    return cp.Problem(cp.Minimize(cp.sum(bought) + cp.sum(missed) / n), rows)
+
+
 def integers() -> Any:
     x = cp.Variable(5, boolean=True)
     data = np.random.default_rng(0).standard_normal((5000, 5))
@@ -278,8 +285,9 @@ LEFT: dict[str, tuple[Callable[[], Any], str]] = {
     "a sign of the coordinates": (lambda: bounded(1000, 10, nonneg=True), "small (1000 terms)"),
     "a linear program": (lambda: linear_program(6000, 8), "small (6008 terms)"),
     "a larger linear program": (lambda: linear_program(6000, 20), "small (6020 terms)"),
-    "a small lasso": (lambda: lasso(200, 1000), "small"),
-    "a tall lasso of middle size": (lambda: lasso(20_000, 20), "small"),
+    "a small lasso": (lambda: lasso(400, 50), "small (20000 entries of data in its squares)"),
+    "a copy for each scenario": (
+        lambda: copied_to_scenarios(500, 4), "small (2000 terms)"),
     "a kernel": (lambda: kernel(500), "as many coordinates as terms"),
     "a short loop": (lambda: loop(50), "small"),
     "few coordinates in each term": (lambda: spline(8000, 25), "small (8092 terms)"),
@@ -299,20 +307,13 @@ def test_what_cannot_be_worthwhile_is_left_alone(name: str) -> None:
     assert words in measure(make()).why_not()
 
 
-def test_a_small_lasso_is_taken_once_what_it_needs_is_loaded(
-    monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Beside a constraint it is not: squares over data are taken under an L1 norm alone."""
-    for loaded in (False, True):
-        monkeypatch.setattr(size, "_loops_loaded", lambda loaded=loaded: loaded)
-        assert bool(measure(lasso(200, 400)).why_not()) is not loaded
-        problem = lasso(200, 400)
-        (w,) = problem.variables()
-        assert "small" in measure(cp.Problem(problem.objective, [w <= 1])).why_not()
-    problem = lasso(200, 400)
-    problem.solve(method="screen", always=True)
-    monkeypatch.undo()
-    assert size._loops_loaded()
+def test_a_matrix_mixes_what_is_stacked() -> None:
+    """Each part of a stack is in rows of its own, but in all of those of a matrix before it."""
+    X, w, v = np.random.default_rng(0).standard_normal((3000, 6)), cp.Variable(3), cp.Variable(3)
+    together = cp.Problem(cp.Minimize(cp.sum(cp.pos(1 - X @ cp.hstack([w, v])))))
+    assert measure(together).terms == 3000
+    apart = cp.hstack([X[:, :3] @ w, X[:, 3:] @ v])
+    assert measure(cp.Problem(cp.Minimize(cp.sum(cp.pos(1 - apart))))).terms == 3000
 
 
 @pytest.mark.parametrize(
@@ -394,6 +395,64 @@ def test_the_first_small_problems_of_a_process_wait_for_no_import(
     monkeypatch.setattr(size, "_imported", lambda: True)
     assert not request.Request().why_plain(problem)
     assert size.IMPORTS.spent == 0.0
+
+
+def test_what_takes_compiled_loops_waits_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts, and squares beside an L1 norm alone: a few tenths of a second, once a process."""
+    monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
+    monkeypatch.setattr(size, "_imported", lambda: True)
+    monkeypatch.setattr(size, "loops_loaded", lambda: False)
+    asked = request.Request()
+    huber = cp.Problem(without_squares(30_000, 8, cp.huber).objective)
+    assert not asked.why_plain(huber)
+    normed = cp.Problem(huber.objective + cp.Minimize(cp.norm1(huber.variables()[0])))
+    small = [lasso(200, 400), lasso(20_000, 20), sparse_svm(words(1000, 200, 10)), normed]
+    for problem in small:
+        assert "import" in asked.why_plain(problem)
+    large = [lasso(6000, 100), sparse_svm(words(2000, 2000, 20)), sparse_svm(words(6000, 300, 15))]
+    numpy_alone = [fit(2000, 10), fit(60, 400, cp.pos), sparse_svm(words(3000, 100, 15))]
+    for problem in (*large, *numpy_alone):
+        assert not asked.why_plain(problem)
+    for problem in small:
+        size.IMPORTS.charge(problem)
+    assert not asked.why_plain(lasso(200, 400))
+    monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
+    monkeypatch.setattr(size, "loops_loaded", lambda: True)
+    for problem in small:
+        assert not asked.why_plain(problem)
+
+
+def test_what_was_in_vain_is_tried_again_when_plain_solves_have_taken_five_times_as_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(size.IMPORTS, "spent", 9.0)
+    problem, tried = sparse_svm(words(600, 600, 30)), []
+
+    def too_slow(*_: Any) -> Any:
+        tried.append(1)
+        raise plugin.TooSlow("it took too long")
+
+    monkeypatch.setattr(plugin, "run", too_slow)
+    problem.solve(method="screen")
+    assert request.Report.of(problem).reason == "it took too long"
+    vain, plain = size.TRIALS.spent[problem]
+    assert vain > 0.0 < plain
+    size.TRIALS.spent[problem] = 1.0, 4.5
+    problem.solve(method="screen")
+    report = request.Report.of(problem)
+    assert "1 s in vain, and CVXPY 4.5 s" in report.reason
+    assert report.solver == "OSQP"  # CVXPY's own choice, as without us
+    assert len(tried) == 1
+    assert size.TRIALS.spent[problem][1] > 4.5
+    problem.solve(method="screen", always=True)
+    assert len(tried) == 2
+    size.TRIALS.spent[problem] = 1.0, 5.5
+    problem.solve(method="screen")
+    assert len(tried) == 3
+    assert size.TRIALS.spent[problem][0] > 1.0
+    other = fit(150, 10)
+    other.solve(method="screen")
+    assert other not in size.TRIALS.spent  # nothing is kept of what was never in vain
 
 
 @pytest.mark.usefixtures("unread")
@@ -495,6 +554,25 @@ def test_what_takes_longer_than_a_plain_solve_is_given_up(monkeypatch: pytest.Mo
     insisting = sparse_svm(X)
     insisting.solve(method="screen", always=True)
     assert insisting.solver_stats.extra_stats["cvxscreen"].recognised
+
+
+def test_the_same_solver_is_not_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a failure Clarabel comes first; for a linear program CVXPY would choose it again."""
+    asked = []
+    monkeypatch.setattr(plugin, "best_plain", lambda *given: asked.append(given[-1]))
+    for problem in (without_squares(100, 3), fit(100, 3)):
+        plugin.plain_after_failure(problem, request.Request(), "it failed")
+    assert asked == [["CLARABEL"], ["CLARABEL", None]]
+
+
+def test_compiled_loops_have_time_to_be_loaded_where_they_are_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plugin, "loops_loaded", lambda: False)
+    texts, narrow = sparse_svm(words(1000, 200, 10)), bounded(3000, 10, nonneg=True)
+    for problem, loading in ((texts, plugin.LOADING), (narrow, 0.0)):
+        most = plugin.most_seconds(recognise(problem).problem, problem)
+        assert most == max(plugin.LEAST, measure(problem).at_least()) + loading
 
 
 def test_there_is_as_much_time_as_the_solver_would_take_that_solves_it_plainly() -> None:
