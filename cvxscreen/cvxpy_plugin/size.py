@@ -121,7 +121,8 @@ with 10 and 20 entries a row 1.8, 2.2 and 1.2 times what was measured; dense 60 
 hinge and Huber's loss, 0.7 to 4 times)."""
 
 EASY = 0.15
-"""Share of that time that OSQP takes where Huber's loss is the only one (0.1 to 0.2)."""
+"""Share of that time that OSQP takes where no loss has a kink: Huber's (0.1 to 0.2), squared hinges
+(1,000 x 10 to 5,000 x 50, loaded machine: 0.15 to 0.55)."""
 
 OF_ENTRY, OF_PRODUCT, TIED = 5e-7, 1e-8, 10.0
 """Seconds that CVXPY takes for least squares: for each entry of the data and for each product with
@@ -200,8 +201,8 @@ class Size(NamedTuple):
         Whether terms are the largest of several values each: only OSQP takes longer for them than
         screening does (Crammer and Singer's losses, 3,000 x 5 in 3 classes: 0.09 s, OSQP 1.0,
         Clarabel 0.09; 3,000 x 10 in 6: 0.75, 4.1 and 0.47).
-    huber : bool
-        Whether Huber's loss is among the terms.
+    huber, smooth : bool
+        Whether Huber's loss is among the terms; whether it is, or most terms are squared.
     tied : bool
         Whether a constraint has several coordinates.
     compiled : bool
@@ -222,6 +223,7 @@ class Size(NamedTuple):
     quadratic: bool = False
     grouped: bool = False
     huber: bool = False
+    smooth: bool = False
     tied: bool = False
     compiled: bool = False
     needs: Needs | None = None
@@ -238,7 +240,7 @@ class Size(NamedTuple):
     def estimate(self, solver: str = "") -> float:
         """The same where it has been compared with what was measured; NaN elsewhere.
 
-        Huber's loss is no work for OSQP (`EASY`) and has no estimate there.
+        Losses without a kink are no work for OSQP (`EASY`) and have no estimate there.
         """
         dense = self.filled >= 0.5 * self.terms * self.coordinates > 0.0
         tried = solver.upper() in ("", "CLARABEL") or self._osqp(solver)
@@ -265,7 +267,7 @@ class Size(NamedTuple):
         )
 
     def _easy(self, solver: str) -> bool:
-        return self.huber and self._osqp(solver)
+        return self.smooth and self._osqp(solver)
 
     def _osqp(self, solver: str) -> bool:
         return solver.upper() == "OSQP" or (self.quadratic and not solver)
@@ -532,9 +534,11 @@ class _Walk:
         # Those of each constraint; whether one has several coordinates, and is no equation.
         self.constrained: list[set[int]] = signed
         self.tied, self.limited = False, bool(signed)
-        # Atoms with terms, how many these are, and whether some are the largest of several values.
+        # Atoms with terms, how many these are, and whether some are the largest of several values;
+        # how many are squared, so that they have no kink.
         self.kinds: set[str] = set()
         self.kinked, self.pieces, self.grouped = 0.0, 0.0, False
+        self.rounded = 0.0
         # Entries in rows of squares or norms that are bounded, how many of these are norms, and how
         # many scalar constraints bound one each; by variable: how many norms that are added up.
         self.distances, self.cones, self.bounds = 0.0, 0.0, 0.0
@@ -602,6 +606,8 @@ class _Walk:
                 self.shrunk |= _bare(here.args[0])
             if objective and name in SQUARES:
                 inner = here.args[0]
+                if inner.size > 1 and type(inner).__name__ in KINKED:
+                    self.rounded += weight * inner.size
                 if type(inner).__name__ in NORMS:
                     self.under_squares.add(id(inner))
                     inner = inner.args[0]
@@ -681,6 +687,7 @@ class _Walk:
             quadratic=(held or self._curved or not terms) and not self.conic,
             grouped=self.grouped,
             huber="huber" in self.kinds,
+            smooth="huber" in self.kinds or self.rounded >= 0.5 * terms > 0.0,
             tied=self.tied,
         )
         found = found._replace(compiled=self._compiled(found, coordinates))

@@ -609,6 +609,10 @@ def test_nothing_is_estimated_where_it_was_not_compared_with_measurements() -> N
     huber = measure(fit(2_000, 10, cp.huber))
     assert huber.estimate("CLARABEL") > 0.0
     assert np.isnan(huber.estimate())
+    squared = measure(fit(2_000, 10, lambda e: cp.square(cp.pos(1 - e))))
+    assert np.isnan(squared.estimate())  # as quick as Huber's for OSQP
+    assert squared.at_least() == huber.at_least() < 0.2 * measure(fit(2_000, 10)).at_least()
+    assert squared.at_least("CLARABEL") == squared.seconds("CLARABEL")
     w, X = cp.Variable(500), sp.random(20_000, 500, 0.02, random_state=0, format="csr")
     sparse = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + cp.sum(cp.abs(X @ w - 1))))
     assert np.isnan(measure(sparse).estimate("CLARABEL"))
