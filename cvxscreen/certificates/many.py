@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.compiled import compiled
+from cvxscreen._support.compiled import compiled, unsigned
 from cvxscreen._support.limits import each
 from cvxscreen._support.validation import array, finite, one_of, positive
 from cvxscreen.certificates.certificate import (
@@ -116,7 +116,8 @@ class PackedSlopes:
 
 
 WIDTH = 256
-"""Coordinates up to which the compiled passes are used; beyond, certificates are made singly."""
+"""Coordinates up to which the passes over dense blocks are used; beyond, dense rows are certified
+singly, sparse ones multiplied as they are stored."""
 
 FILLED = 0.03
 """Share of the entries of sparse rows from which on these passes take them as dense."""
@@ -318,8 +319,8 @@ def certify_many(
     Certificates
         Each as valid as that of `certify` on ``problem.with_(C=value)``: the same formulas, but no
         margin is recomputed in extended precision. A point that this leaves outside the tolerance
-        is given to `certify` itself (as is every point of a problem that the compiled passes do not
-        take: side constraints, penalties, CSR, many coordinates).
+        is given to `certify` itself (as is every point of a problem with side constraints, a
+        penalty, a quadratic term that is no diagonal, many dense columns, or no rows in memory).
 
     Raises
     ------
@@ -352,11 +353,12 @@ def certify_many(
         )
     free = np.flatnonzero(problem.quadratic.free)
     plain = problem.side is None and problem.quadratic.matrix is None and problem.penalty is None
-    plain = plain and isinstance(problem.design, Rows) and problem.design.filled >= FILLED
-    if not plain or len(free) > 1 or problem.d > WIDTH:
-        gap, primal = np.full(len(C), np.inf), np.full(len(C), np.nan)
-    else:
-        gap, primal = _sums(problem, factors, points, theta)
+    gap, primal = np.full(len(C), np.inf), np.full(len(C), np.nan)
+    if plain and isinstance(problem.design, Rows) and len(free) <= 1:
+        if problem.design.filled >= FILLED and problem.d <= WIDTH:
+            gap, primal = _sums(problem, factors, points, theta)
+        elif problem.design.sparse:
+            gap, primal = _stored_sums(problem, factors, points, theta)
     relative = relative_gap(gap, primal)
     for k in np.flatnonzero(~(relative <= tol)):
         proof = certify(problem.with_(C=float(C[k])), points[k], theta.row(int(k)), tol=tol)
@@ -403,33 +405,184 @@ def _sums(
         found = each(lambda share: add(*share), list(zip(parts, places, strict=True)))
         out, pull = (np.sum(some, axis=0) for some in zip(*found, strict=True))
     return _totals(
-        problem, points, out, pull, EPS * (problem.n + 8),
+        problem, out.T, Parts.of(problem, points, pull), EPS * (problem.n + 8),
         lambda needed, distance: _moves(problem, all_points, theta, needed, distance),
     )
 
 
+class StoredRows(NamedTuple):
+    """CSR rows ``scale_i [x_i, extra_i]``, their losses, and the diagonal of M.
+
+    Attributes
+    ----------
+    start : array of int, shape (n + 1,)
+    indices : array of unsigned int
+    data : array of float
+    scale, sizes, norms, b, e, q, lo, hi : array, shape (n,)
+        The last seven as in `Block`.
+    extra : array, shape (n, k)
+    diagonal, linear : array, shape (d,)
+    """
+
+    start: NDArray[Any]
+    indices: NDArray[Any]
+    data: NDArray[Any]
+    scale: Array
+    extra: Array
+    sizes: Array
+    norms: Array
+    b: Array
+    e: Array
+    q: Array
+    lo: Array
+    hi: Array
+    diagonal: Array
+    linear: Array
+
+    @classmethod
+    def of(cls, problem: Problem) -> StoredRows:
+        """Nothing is copied that is stored."""
+        design = cast(Rows, problem.design)
+        matrix = design.matrix
+        start, indices = unsigned(matrix.indptr, matrix.indices)
+        scale = np.ones(problem.n) if design.scale is None else design.scale
+        rest = (*columns(problem.losses), problem.quadratic.diagonal, problem.linear)
+        rest = tuple(map(np.ascontiguousarray, (problem.sizes, problem.norms, *rest)))
+        return cls(start, indices, matrix.data, scale, design.extra, *rest)
+
+
+@compiled(fastmath=frozenset({"reassoc"}), allocates=False)
+def stored_sums(rows, x, theta, factor, forward, t, pull, out):  # type: ignore[no-untyped-def]
+    """`sums` of one point over all rows as they are stored, and what `_totals` needs of x.
+
+    `t` and `pull` get the margins and ``A' theta``; `out` the value, the gap, ``sum |theta| norm``
+    and the count of slopes outside their box, then those of `Parts`.
+    """
+    n, d = t.size, x.size
+    first = d - rows.extra.shape[1]
+    length = 0.0
+    for j in range(d):
+        length += x[j] * x[j]
+        pull[j] = 0.0
+    noise = forward * np.sqrt(length)
+    values, gap, load, outside = 0.0, 0.0, 0.0, 0
+    for i in range(n):
+        low, high, curve = rows.lo[i] * factor, rows.hi[i] * factor, rows.q[i] / factor
+        b, e, s, scale, margin = rows.b[i], rows.e[i], theta[i], rows.scale[i], 0.0
+        for p in range(rows.start[i], rows.start[i + 1]):
+            margin += rows.data[p] * x[rows.indices[p]]
+        for k in range(d - first):
+            margin += rows.extra[i, k] * x[first + k]
+        margin *= scale
+        if s != 0.0:
+            for p in range(rows.start[i], rows.start[i + 1]):
+                pull[rows.indices[p]] += scale * s * rows.data[p]
+            for k in range(d - first):
+                pull[first + k] += scale * s * rows.extra[i, k]
+        t[i], error = margin, noise * rows.sizes[i]
+        value = _value_above(margin, b, e, curve, low, high, _steepness(curve))
+        values += value
+        gap += _gap_above(margin, s, error, value, b, e, curve, low, high)
+        if low < -1e300 or high > 1e300:
+            gap += _endless_above(value, error, curve, low, high)
+        load += abs(s) * rows.norms[i]
+        outside += not ((s >= low) & (s <= high))
+    form, apart, reach = 0.0, 0.0, 0.0
+    for j in range(d):
+        own, M = pull[j] + rows.linear[j], rows.diagonal[j]
+        form += x[j] * (0.5 * M * x[j] + rows.linear[j])
+        if M > 0.0:
+            apart += (M * x[j] + own) * (M * x[j] + own) / M
+            reach += own * own / M
+    out[0], out[1], out[2], out[3] = values, gap, load, outside
+    out[4], out[5], out[6] = form, np.sqrt(apart), np.sqrt(reach)
+
+
+def _stored_sums(
+    problem: Problem, factors: Array, X: Array, theta: PackedSlopes
+) -> tuple[Array, Array]:
+    """What `_sums` makes, of rows that are multiplied as they are stored."""
+    rows, forward = StoredRows.of(problem), float(cast(Rows, problem.design).forward_factor)
+    K, free, (_, _, q, lo, hi) = len(X), problem.free_columns, columns(problem.losses)
+    out, room, pull = np.empty((K, 7)), np.empty((K, problem.n)), np.empty(problem.d)
+    off, size, place = np.zeros(K), np.zeros(K), int(problem.quadratic.free.argmax())
+    for k in range(K):
+        slopes = theta.row(k)
+        stored_sums(rows, X[k], slopes, factors[k], forward, room[k], pull, out[k])
+        if free.shape[1]:
+            off[k] = pull[place] + problem.linear[place]
+            size[k] = float(np.abs(free[:, 0]) @ np.abs(slopes))
+    values, gaps, load, outside, form, apart, reach = out.T
+
+    def moves(needed: Array, distance: Array) -> Array:
+        cost, border = np.zeros(K), np.abs(free[:, 0])
+        for k in np.flatnonzero(needed > 0.0):
+            s, factor = theta.row(int(k)), factors[k]
+            rate = np.abs(room[k]) + np.abs(rows.b) + rows.e + rows.norms * distance[k]
+            rate += q / factor * np.abs(s)
+            ways = hi * factor - s, s - lo * factor
+            for one, other in (ways, ways[::-1]):
+                way = np.where(free[:, 0] < 0.0, other, one)
+                with np.errstate(invalid="ignore"):  # endless ways, and entries of 0
+                    fits = (border > 0.0) & (way * border >= needed[k])
+                dear = float((rate[fits] / border[fits]).min(initial=np.inf))
+                cost[k] = max(cost[k], needed[k] * dear)
+        return cost
+
+    return _totals(
+        problem, (values, gaps, load, size, outside), Parts(form, apart, reach, off),
+        EPS * (problem.n + 8), moves,
+    )
+
+
+class Parts(NamedTuple):
+    """What K points add beside their terms, shape (K,) each.
+
+    Attributes
+    ----------
+    form : array
+        ``1/2 <x, M x> + <q, x>``.
+    apart, reach : array
+        ``|x - x_theta|`` and ``|x_theta|``, in the metric of M.
+    off : array
+        ``A' theta + q`` at the unpenalised coordinate, 0 without one.
+    """
+
+    form: Array
+    apart: Array
+    reach: Array
+    off: Array
+
+    @classmethod
+    def of(cls, problem: Problem, X: Array, pull: Array) -> Parts:
+        """Of points X, shape (K, d), and their ``A' theta``."""
+        pull = pull + problem.linear
+        diagonal = problem.quadratic.diagonal
+        bent, weighted = diagonal > 0.0, np.sqrt(diagonal)
+        x_theta = np.where(bent, -pull / np.where(bent, diagonal, 1.0), X)
+        form = X @ problem.linear + 0.5 * np.square(X * weighted).sum(axis=1)
+        apart = np.linalg.norm((X - x_theta) * weighted, axis=1)
+        free = np.flatnonzero(problem.quadratic.free)
+        off = pull[:, free[0]] if len(free) else np.zeros(len(X))
+        return cls(form, apart, np.linalg.norm(x_theta * weighted, axis=1), off)
+
+
 def _totals(
-    problem: Problem, X: Array, sums: Array, pull: Array, rounding: float,
+    problem: Problem, sums: Any, parts: Parts, rounding: float,
     moves: Callable[[Array, Array], Array],
 ) -> tuple[Array, Array]:
     """``(gap, primal)`` of every point from the sums over its terms, by the module's formula.
 
-    `sums` are the columns of `sums`, `pull` is ``A' theta``, `rounding` what a unit of ``sum
-    |theta| norm`` may be off by; ``moves(needed, distance)`` is what it costs to balance.
+    `sums` are the columns of `sums`, `rounding` what a unit of ``sum |theta| norm`` may be off by;
+    ``moves(needed, distance)`` is what it costs to balance.
     """
-    values, fy, load, size, outside = sums.T
-    pull = pull + problem.linear
-    diagonal = problem.quadratic.diagonal
-    bent, weighted = diagonal > 0.0, np.sqrt(diagonal)
-    x_theta = np.where(bent, -pull / np.where(bent, diagonal, 1.0), X)
-    primal = values + X @ problem.linear + problem.constant
-    primal += 0.5 * np.square(X * weighted).sum(axis=1)
-    distance = np.linalg.norm((X - x_theta) * weighted, axis=1) + rounding * load
-    distance += problem.drift + 8 * EPS * np.linalg.norm(x_theta * weighted, axis=1)
+    values, fy, load, size, outside = sums
+    primal = values + parts.form + problem.constant
+    distance = parts.apart + rounding * load + problem.drift + 8 * EPS * parts.reach
+    distance *= 1.0 + (problem.d + 8) * EPS  # of the sums
     gap = fy * (1 + problem.n * EPS) + 0.5 * distance**2
-    free = np.flatnonzero(problem.quadratic.free)
-    if len(free):
-        needed = np.abs(pull[:, free[0]]) + problem.imbalance + rounding * size
+    if problem.quadratic.free.any():
+        needed = np.abs(parts.off) + problem.imbalance + rounding * size
         gap += moves(needed * (1.0 + 1e-6), distance)
     return np.where((outside > 0) | ~np.isfinite(gap), np.inf, gap), primal
 
@@ -887,7 +1040,8 @@ def certify_weightings(
         return cost
 
     pull = far + block.theta @ A.T
-    gap, primal = _totals(problem, X, out, pull, EPS * (n + 16), moves)
+    parts = Parts.of(problem, X, pull)
+    gap, primal = _totals(problem, out.T, parts, EPS * (n + 16), moves)
     gap = np.where(W.min(axis=1) < 0, np.inf, gap)
     return Certificates(gap, relative_gap(gap, primal), primal, tol)
 

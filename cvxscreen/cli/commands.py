@@ -40,6 +40,7 @@ from cvxscreen._support.tables import table
 from cvxscreen._support.validation import file_path
 from cvxscreen.api import solve
 from cvxscreen.certificates.kernel_parts import KernelParts
+from cvxscreen.certificates.many import certify_many
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.bootstrap import Replicates, counts
 from cvxscreen.data_changes.row_refits import PATHS, RowRefits
@@ -862,7 +863,8 @@ def _sparse_rows() -> None:
     X, y = sparse_text_like(600, 400, 0.02)
     for loss in ("hinge", "squared_hinge"):
         for intercept in (False, True):
-            solve(svm(X, y, loss=loss, intercept=intercept))
+            found = solve(svm(X, y, loss=loss, intercept=intercept))
+            certify_many(found.problem, [1.0], [found.x], [found.theta])
     path(svm(X, y), values=[0.1, 1.0, 10.0])
 
 

@@ -52,7 +52,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.compiled_path.segments import NARROW, CompileClock, before_loading, charge
-from cvxscreen.solvers.dual_active_set import AT_END, DualIterate
+from cvxscreen.solvers.dual_active_set import AT_END, BALANCED, BALANCING_ROUNDS, DualIterate
 from cvxscreen.solvers.interface import (
     SolverTraits,
     Start,
@@ -79,12 +79,10 @@ PRODUCT_BUDGET, PRODUCT_PASSES = 300.0, 0.4
 as long as so many passes, and for each of ``n^2 / d`` so many more. Measured with hinges, C from
 0.01 to 100: 150 x 150 360 to 750, 300 x 300 580 to 830, 500 x 500 430 to 620, 1,500 x 1,500 860 to
 1,050, 500 x 1,500 370 to 510, 900 x 500 640 to 980; medians up to ten times as many."""
-PATH_BUDGET, LOOSE_BUDGET, LOOSE = 100.0, 220.0, 5e-5
-"""The same where both begin at the solution for a smaller C; where the relative gap asked for is at
-least the last, the second: each digit takes the descent as many passes again, and Newton's method
-hardly more. By trial, five folds of 20 values of C from 1e-3 to 10, to 1e-6: pcmac 0.53, 0.49 and
-0.43 CPU seconds with 60, 200 and 400, farmads 7.1, 7.8, 8.4. Three folds to 1e-4 and 1e-3, with 100
-and 220: half of farmads 2.3 and 1.7, 1.5 and 1.0, half of news20 0.47 and 0.49, 0.44 and 0.40."""
+PATH_BUDGET = 200.0
+"""The same where both begin at the solution for a smaller C. By trial, hinges, five folds of 20
+values of C from 1e-3 to 10 to 1e-6, CPU seconds with 100, 200 and 400: generated counts of words,
+1,427 x 4,322, 1.3, 0.7, 0.7, half of news20 4.7, 4.0, 4.0, farmads 12.5, 13.2, 17.3."""
 FEW_PASSES, PATH_PASSES = 12.0, 2.0
 """The same of the compiled path, whose systems are of size d: so many passes, and for each of
 ``min(n, 2 d) d / n``. Half or less of what was measured: 5,000 x 68 37 passes, 5,000 x 256 160 to
@@ -252,27 +250,25 @@ def without_shrinking(limits: Limits = UNLIMITED) -> DualCoordinateDescent:
 def along(problem: Problem, many: int) -> bool:
     """Whether coordinate descent is to follow `problem` over so many values of C.
 
-    Over sparse rows, most of them free.
+    Over sparse rows, most of them free, or under losses that all have a parabola.
 
-    Where terms are many a coordinate, few are free, and the working sets of `dual_active_set` cost
-    less than the epochs on these few.
+    Where terms are many a coordinate, few hinges are free, and the working sets of
+    `dual_active_set` cost less than the epochs on these few; parabolas keep epochs few.
     """
-    wide = problem.d > problem.n and problem.design.sparse
-    return wide and DualIterate.takes(problem) and ready(problem, many=many)
+    suits = problem.d > problem.n or bool((problem.losses.q > 0.0).all())
+    suits = suits and problem.design.sparse and DualIterate.takes(problem)
+    return suits and ready(problem, many=many)
 
 
 def descend_along(
-    problem: Problem, values: Array, tol: float, budget: float | None = None,
+    problem: Problem, values: Array, tol: float, budget: float = PATH_BUDGET,
     known: Sequence[tuple[float, Array, Array]] = (),
-) -> Iterator[tuple[Problem, Array, Array]]:
-    """The problem, x and theta at increasing values of C, each begun where those before point to.
+) -> Iterator[tuple[float, Array, Array]]:
+    """C, x and theta at increasing values of C, each begun where those before point to.
 
     To a relative gap `tol` by the estimate of the descent; it ends before the first C for which
-    `budget` passes (what suits `tol` when None) will not do. `known` are C, x and theta of
-    solutions at smaller values.
+    `budget` passes will not do. `known` are C, x and theta of solutions at smaller values.
     """
-    if budget is None:
-        budget = LOOSE_BUDGET if tol >= LOOSE else PATH_BUDGET
     solver, rows = DualCoordinateDescent(budget=budget, tol=tol), problem.design
     found = list(known[-2:])
     if not isinstance(rows, Rows):
@@ -288,7 +284,7 @@ def descend_along(
             return
         x, theta = run.iterate.v * run.iterate.root, run.iterate.balanced
         found = [*found[-1:], (float(C), x, theta)]
-        yield here, x, theta
+        yield found[-1]
 
 
 def onward(problem: Problem, known: Sequence[tuple[float, Array, Array]]) -> Start | None:
@@ -333,7 +329,7 @@ class _Run:
         if len(iterate.free):
             square += (problem.free_columns[:, 0] * iterate.root[iterate.free[0]]) ** 2
         self.terms = Terms.of(square, problem.losses)
-        self.rows = DescentRows.of(rows, iterate.root)
+        self.rows, self.seen = DescentRows.of(rows, iterate.root), Seen.of(problem)
 
     @property
     def aim(self) -> float:
@@ -371,9 +367,19 @@ class _Run:
 
     def look(self) -> None:
         """Margins and gap on all terms; those that may still move are active again."""
-        iterate, problem = self.iterate, self.problem
-        iterate.evaluate()
-        self.value = problem.primal(iterate.v * iterate.root, iterate.t)
+        iterate, problem, seen = self.iterate, self.problem, self.seen
+        v, free = iterate.v, iterate.free
+        offset, place = (float(problem.linear[free[0]]), int(free[0])) if len(free) else (0.0, -1)
+        iterate.gap, losses, lacking = look(
+            self.rows, self.terms, iterate.theta, v, seen, offset, place
+        )
+        iterate.t, iterate.gap_terms, iterate.balanced = seen.margins, seen.gaps, seen.balanced
+        iterate.passes += 1.5
+        if lacking > BALANCED:
+            iterate.balance()
+        square = float(v @ v) - float(v[free] @ v[free])
+        self.value = losses + 0.5 * square + float((problem.linear * iterate.root) @ v)
+        self.value += problem.constant
         if iterate.gap <= self.aim:
             return
         rows = self._may_move() if self.solver.shrinking else np.arange(self.n)
@@ -478,6 +484,36 @@ class Work(NamedTuple):
     random: NDArray[np.uint64]
 
 
+class Seen(NamedTuple):
+    """What a look at all terms fills in.
+
+    Attributes
+    ----------
+    margins, gaps : array, shape (n,)
+        And what each term adds to the gap.
+    balanced : array, shape (n,)
+        The dual point that the gap belongs to.
+    border : array, shape (n,)
+        The column of the unpenalised coordinate, 0 without one.
+    moved : array, shape (d,)
+        Room for what balancing moves v by.
+    """
+
+    margins: Array
+    gaps: Array
+    balanced: Array
+    border: Array
+    moved: Array
+
+    @classmethod
+    def of(cls, problem: Problem) -> Seen:
+        """Nothing seen yet."""
+        free = problem.free_columns
+        border = np.ascontiguousarray(free[:, 0]) if free.shape[1] else np.zeros(problem.n)
+        margins, gaps, balanced = np.empty((3, problem.n))
+        return cls(margins, gaps, balanced, border, np.empty(problem.d))
+
+
 class Plan(NamedTuple):
     """When the epochs end.
 
@@ -521,17 +557,56 @@ def dense_dot(first: np.uint64, size: np.uint64, data: NDArray[Any], v: Array) -
 
 
 @compiled(fastmath=CONTRACT, allocates=False, inline=True)
-def subtract_row(
-    step: float, start: np.uint64, stop: np.uint64, indices: NDArray[Any], data: NDArray[Any],
-    v: Array,
-) -> None:
-    """``v -= step a`` for a stored row a."""
-    if indices.size:
+def row_product(i: int, rows: DescentRows, v: Array) -> float:
+    """``<a_i, v>``."""
+    start, stop = rows.start[i], rows.stop[i]
+    if rows.indices.size:
+        product = sparse_dot(start, stop, rows.indices, rows.data, v)
+    else:
+        product = dense_dot(start, stop - start, rows.data, v)
+    first = v.size - rows.extra.shape[1]
+    for k in range(rows.extra.shape[1]):
+        product += rows.extra[i, k] * v[first + k]
+    return rows.factor[i] * product
+
+
+@compiled(fastmath=CONTRACT, allocates=False, inline=True)
+def slope_at(away: float, q: float, e: float, lo: float, hi: float) -> float:
+    """A slope of the loss at the margin ``b + away``."""
+    shrunk = max(away - e, 0.0) + min(away + e, 0.0)
+    slope = hi if shrunk > 0.0 else (lo if shrunk < 0.0 else 0.0)
+    if q > 0.0:
+        slope = min(max(shrunk / q, lo), hi)
+    return slope
+
+
+@compiled(fastmath=CONTRACT, allocates=False, inline=True)
+def pair_gap(away: float, theta: float, slope: float, q: float, e: float) -> float:
+    """What theta adds to the gap at the margin ``b + away``, where `slope` is a slope."""
+    gap = (away - 0.5 * q * (slope + theta)) * (slope - theta) - e * (abs(slope) - abs(theta))
+    return max(gap, 0.0)
+
+
+@compiled(fastmath=CONTRACT, allocates=False, inline=True)
+def is_inside(i: int, terms: Terms, theta: float) -> bool:
+    """Whether theta is strictly inside a piece of the dual."""
+    return terms.lo[i] < theta < terms.hi[i] and (terms.e[i] == 0.0 or theta != 0.0)
+
+
+@compiled(fastmath=CONTRACT, allocates=False, inline=True)
+def subtract_multiple(i: int, step: float, rows: DescentRows, v: Array) -> None:
+    """``v -= step a_i``."""
+    start, stop = rows.start[i], rows.stop[i]
+    step = step * rows.factor[i]
+    if rows.indices.size:
         for p in range(start, stop):
-            v[indices[p]] -= step * data[p]
+            v[rows.indices[p]] -= step * rows.data[p]
     else:
         for j in range(stop - start):
-            v[j] -= step * data[start + j]
+            v[j] -= step * rows.data[start + j]
+    first = v.size - rows.extra.shape[1]
+    for k in range(rows.extra.shape[1]):
+        v[first + k] -= step * rows.extra[i, k]
 
 
 @compiled(fastmath=CONTRACT, allocates=False)
@@ -559,17 +634,9 @@ def visit(
     from where it should be, squared and relative to ``||a_i||``; that is -1 where theta is at an
     end of its box or at a kink, and the margin farther than `slack` from where it would move.
     """
-    start, stop, factor = rows.start[i], rows.stop[i], rows.factor[i]
-    if rows.indices.size:
-        product = sparse_dot(start, stop, rows.indices, rows.data, v)
-    else:
-        product = dense_dot(start, stop - start, rows.data, v)
-    first = v.size - rows.extra.shape[1]
-    for k in range(rows.extra.shape[1]):
-        product += rows.extra[i, k] * v[first + k]
     square, q, e, lo, hi = terms.square[i], terms.q[i], terms.e[i], terms.lo[i], terms.hi[i]
     now, curvature = theta[i], square + q
-    away = factor * product - terms.b[i]
+    away = row_product(i, rows, v) - terms.b[i]
     z = away + square * now
     z = max(z - e, 0.0) + min(z + e, 0.0)
     if curvature > 0.0:
@@ -589,17 +656,11 @@ def visit(
             return 0.0, 0.0
         return 0.0, -1.0 if r * r > slack * square else 0.0
     theta[i] = new
-    subtract_row(factor * step, start, stop, rows.indices, rows.data, v)
-    for k in range(rows.extra.shape[1]):
-        v[first + k] -= factor * step * rows.extra[i, k]
-    # The slope at the margin, and the Fenchel-Young term of the pair before.
-    shrunk = max(away - e, 0.0) + min(away + e, 0.0)
-    slope = hi if shrunk > 0.0 else (lo if shrunk < 0.0 else 0.0)
-    if q > 0.0:
-        slope = min(max(shrunk / q, lo), hi)
-    gap = (away - 0.5 * q * (slope + now)) * (slope - now) - e * (abs(slope) - abs(now))
+    subtract_multiple(i, step, rows, v)
+    # The Fenchel-Young term of the pair before.
+    gap = pair_gap(away, now, slope_at(away, q, e, lo, hi), q, e)
     worst = step * curvature
-    return max(gap, 0.0), worst * worst / square if square > 0.0 else 0.0
+    return gap, worst * worst / square if square > 0.0 else 0.0
 
 
 @compiled(fastmath=CONTRACT, allocates=False)
@@ -632,6 +693,53 @@ def epoch(
             active[left] = active[k]
             left += 1
     return gap, worst, left
+
+
+@compiled(fastmath=CONTRACT, allocates=False)
+def look(
+    rows: DescentRows, terms: Terms, theta: Array, v: Array, seen: Seen, offset: float, free: int
+) -> tuple[float, float, float]:
+    """Margins of all terms at v, and the gap of the pair of it and theta, balanced.
+
+    The terms inside their piece share what theta lacks to be orthogonal to the column of the
+    unpenalised coordinate `free` (-1: none), beside `offset`; they pay least for it.
+
+    Returns the gap, the losses, and what the balance still lacks relative to its parts.
+    """
+    margins, balanced, border, moved = seen.margins, seen.balanced, seen.border, seen.moved
+    losses, gap, lacking, size = 0.0, 0.0, 0.0, 0.0
+    for i in range(theta.size):
+        margins[i] = row_product(i, rows, v)
+        balanced[i] = theta[i]
+    for _ in range(BALANCING_ROUNDS if free >= 0 else 0):
+        lacking, square = offset, 0.0
+        for i in range(theta.size):
+            lacking += border[i] * balanced[i]
+            if is_inside(i, terms, balanced[i]):
+                square += border[i] * border[i]
+        for i in range(theta.size if square > 0.0 else 0):
+            if is_inside(i, terms, balanced[i]):
+                new = balanced[i] - lacking / square * border[i]
+                balanced[i] = min(max(new, terms.lo[i]), terms.hi[i])
+    for j in range(v.size):
+        moved[j] = 0.0
+    lacking = offset
+    for i in range(theta.size):
+        q, e, lo, hi = terms.q[i], terms.e[i], terms.lo[i], terms.hi[i]
+        away, now = margins[i] - terms.b[i], balanced[i]
+        slope = slope_at(away, q, e, lo, hi)
+        seen.gaps[i] = pair_gap(away, now, slope, q, e)
+        gap += seen.gaps[i]
+        if abs(slope) < HUGE:
+            losses += slope * away - e * abs(slope) - 0.5 * q * slope * slope
+        if now != theta[i]:
+            subtract_multiple(i, now - theta[i], rows, moved)
+        lacking += border[i] * now
+        size += abs(border[i] * now)
+    for j in range(v.size):
+        if j != free:
+            gap += 0.5 * moved[j] * moved[j]
+    return gap, losses, abs(lacking) / size if size > 0.0 else abs(lacking)
 
 
 @compiled(fastmath=SUMS, allocates=False)
@@ -706,4 +814,4 @@ def descend(
 
 
 CLOCK = CompileClock(2.5, descend)
-"""Of `descend`. Measured on a fresh cache: 2.2 CPU seconds."""
+"""Of `descend` and `look`. Measured on a fresh cache: 2.6 CPU seconds."""

@@ -26,9 +26,12 @@ from cvxscreen.certificates.many import (
     Linear,
     PackedSlopes,
     Points,
+    StoredRows,
+    _stored_sums,
     certify_many,
     certify_weightings,
     linear_around,
+    stored_sums,
     sums,
     takers,
     unpack,
@@ -58,9 +61,14 @@ def stack(case: Case, rng: np.random.Generator):
     return ref, np.full(len(X), ref.problem.C), X, theta
 
 
+@pytest.mark.parametrize("as_stored", [False, True])
 @pytest.mark.parametrize("case", CELLS, ids=str)
-def test_agrees_with_single_certificates(case: Case, rng: np.random.Generator) -> None:
+def test_agrees_with_single_certificates(
+    case: Case, as_stored: bool, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same number up to rounding, and never below the true suboptimality."""
+    if as_stored:
+        monkeypatch.setattr(certificate_batch, "FILLED", 1.1)
     ref, values, X, theta = stack(case, rng)
     proofs = certify_many(ref.problem, values, X, theta, tol=0.9)
     assert len(proofs) == len(X)
@@ -86,21 +94,17 @@ def test_the_compiled_passes_were_used(rng: np.random.Generator, monkeypatch) ->
 def test_the_passes_take_sparse_rows_that_are_well_filled(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As they take dense ones, rounding charged for every column; others are certified singly."""
+    """As they take dense ones, rounding charged for every column; others go as they are stored."""
     ref, values, X, theta = stack(Case("hinge", storage="csr64"), rng)
     last = values[-1:], X[-1:], theta[-1:]
     singly = certify_many(ref.problem, *last, tol=1e-300).gap[0]
-    with monkeypatch.context() as changed:
-        changed.setattr(certificate_batch, "certify", None)
-        proofs = certify_many(ref.problem, *last, tol=1e-8)
-    assert suboptimal(ref, X[-1]) <= proofs.gap[0] <= 2.0 * singly + 1e-12
-    monkeypatch.setattr(certificate_batch, "FILLED", 1.1)
-    made = []
-    monkeypatch.setattr(
-        certificate_batch, "certify", lambda *a, **b: made.append(1) or certify(*a, **b)
-    )
-    assert certify_many(ref.problem, *last, tol=1e-8).ok.all()
-    assert made
+    for other in ("_stored_sums", "_sums"):
+        with monkeypatch.context() as changed:
+            changed.setattr(certificate_batch, "certify", None)
+            changed.setattr(certificate_batch, other, None)
+            proofs = certify_many(ref.problem, *last, tol=1e-8)
+        assert suboptimal(ref, X[-1]) <= proofs.gap[0] <= 2.0 * singly + 1e-12
+        monkeypatch.setattr(certificate_batch, "FILLED", 1.1)
 
 
 def test_points_that_the_passes_do_not_take_are_certified_one_by_one(rng, monkeypatch) -> None:
@@ -112,11 +116,16 @@ def test_points_that_the_passes_do_not_take_are_certified_one_by_one(rng, monkey
     assert slow.ok[-1]
 
 
+@pytest.mark.parametrize("storage", ["dense64", "csr64"])
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("intercept", [False, True])
-def test_refuses_bad_points(loss: str, intercept: bool, rng: np.random.Generator) -> None:
+def test_refuses_bad_points(
+    loss: str, intercept: bool, storage: str, rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Moved, NaN, infinite, outside the box by one unit in the last place."""
-    ref, values, X, theta = stack(Case(loss, intercept), rng)
+    monkeypatch.setattr(certificate_batch, "FILLED", 1.0)
+    ref, values, X, theta = stack(Case(loss, intercept, storage=storage), rng)
     x, s = X[-1], theta[-1]
     bad = []
     for value in (np.nan, np.inf, -np.inf, x[0] + 0.1 * (1.0 + abs(x[0]))):
@@ -233,6 +242,46 @@ def test_the_noise_of_margins_is_in_the_sums() -> None:
     out, pull = np.zeros((1, 5)), np.zeros((1, 1))
     sums(block, one_point(1.0, [-0.5, -0.5], -1, 1e-3), *all_other(2), np.empty((4, 2)), out, pull)
     assert out[0, 1] == pytest.approx(2e-3 * 4.0, rel=1e-9)
+
+
+def test_of_stored_rows_all_that_a_gap_consists_of_counts() -> None:
+    """Rows, scale and a further column; margins' rounding; the losses' size; the way to x_theta."""
+    rows = StoredRows(
+        np.array([0, 1, 3], dtype=np.uint32), np.array([0, 0, 1], dtype=np.uint32),
+        np.array([2.0, 1.0, 3.0]), np.array([1.0, -1.0]), np.array([[0.5], [0.25]]),
+        np.array([1.0, 3.0]), np.array([2.0, 5.0]), np.ones(2), np.zeros(2), np.zeros(2),
+        np.array([-1.0, -1.0]), np.zeros(2), np.array([1.0, 4.0, 0.0]), np.array([0.1, 0.2, 0.3]),
+    )
+    x, theta, t, pull, out = np.array([1.0, 2.0, 4.0]), np.array([-2.0, -1.0]), *map(
+        np.empty, (2, 3, 7)
+    )
+    stored_sums(rows, x, theta, 2.0, 1e-3, t, pull, out)
+    assert t.tolist() == [4.0, -8.0]
+    assert pull.tolist() == [-3.0, 3.0, -0.75]
+    assert out[0] == 2.0 * 9.0
+    # f + f* - t theta is 0 - 2 + 8 on the flat piece, 18 - 1 - 8 on the steep one.
+    noise = 1e-3 * np.sqrt(21.0)
+    assert out[1] == pytest.approx(6.0 + 9.0 + noise * (2.0 * 1.0 + 4.0 * 3.0), rel=1e-12)
+    assert out[2:4].tolist() == [2.0 * 2.0 + 5.0, 0.0]
+    assert out[4] == pytest.approx(0.5 * (1.0 + 16.0) + 0.1 + 0.4 + 1.2)
+    own = np.array([-2.9, 3.2])
+    assert out[5] == pytest.approx(np.hypot(1.0 + own[0], (8.0 + own[1]) / 2.0))
+    assert out[6] == pytest.approx(np.hypot(own[0], own[1] / 2.0))
+    stored_sums(rows, x, np.nextafter(theta, -np.inf), 2.0, 0.0, t, pull, out)
+    assert out[3] == 1.0
+
+
+def test_an_imbalance_of_stored_rows_needs_a_way_up_and_a_way_down(rng) -> None:
+    """What balancing costs is what it costs the certificate of one point."""
+    ref, _, X, theta = stack(Case("hinge", True, storage="csr64"), rng)
+    off = theta[-1:].copy()
+    inside = np.flatnonzero((off[0] > ref.problem.losses.lo) & (off[0] < 0.0))
+    off[0, inside[0]] *= 0.999
+    single = certify(ref.problem, X[-1], off[0], tol=0.9)
+    found = _stored_sums(
+        ref.problem, np.ones(1), X[-1:], PackedSlopes.of(off, ref.problem.losses, np.ones(1))
+    )
+    assert found[0][0] == pytest.approx(single.gap, rel=1e-6)
 
 
 def test_the_rounding_of_a_balance_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:

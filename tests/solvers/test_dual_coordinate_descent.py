@@ -178,7 +178,7 @@ def test_along_C_every_point_is_certified(loss, intercept):
     found = list(descend_along(p, values, 0.5 * tol, budget=np.inf))
     assert len(found) == len(values)
     for C, (here, x, theta) in zip(values, found, strict=True):
-        assert here.C == C
+        assert here == C
         assert certify(p.with_(C=C), x, theta, tol=tol).ok
 
 
