@@ -11,6 +11,7 @@ import pytest
 
 import cvxscreen
 from cvxscreen.cvxpy_plugin import request
+from cvxscreen.cvxpy_plugin.recognise import standard
 from cvxscreen.errors import NotScreenedWarning
 
 N, D = 300, 5
@@ -113,6 +114,23 @@ def test_a_variable_without_a_name_is_told_by_its_shape_and_place() -> None:
     )
     assert f"unnamed variable {xi.name()} of shape ({N},) is shared" in text
     assert f"in the constraint sum({xi.name()}) <= 5.0 (a slack" in text
+
+
+def test_a_constraint_is_written_out_once_for_a_variable_not_for_each_of_its_coordinates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def counted(expr: Any) -> str:
+        asked.append(str(expr))
+        return "there"
+
+    monkeypatch.setattr(standard, "written", counted)
+    u, v = cp.Variable(D), cp.Variable(D)
+    A = np.random.default_rng(1).standard_normal((20, D))
+    found = cvxscreen.explain(cp.Problem(cp.Minimize(loss(u) + loss(-v)), [A @ u <= A @ v]))
+    assert found.recognised
+    assert len(asked) == 2
 
 
 def test_an_objective_that_is_not_finite_at_a_test_point_is_said_to_be_so() -> None:

@@ -364,7 +364,7 @@ def _check_strongly_convex(
     label = draft.standard.label
     if not (touched & ~loose).any():
         own = draft.standard.own()[core]
-        names = sorted({label(int(c)) for c in core[touched & own]}) or ["what the losses use"]
+        names = draft.standard.labels(core[touched & own]) or ["what the losses use"]
         hint = f" ({draft.notes[0]})" if draft.notes else ""
         raise NotStronglyConvex(
             f"the objective has no squared norm of {', '.join(names)}: it is not strongly convex "

@@ -406,6 +406,11 @@ class Standard:
         where = _place(self.canonical, own) if place else ""
         return f"the unnamed variable {own.name()} {kind}{where}"
 
+    def labels(self, columns: Index) -> list[str]:
+        """The names of the variables of some columns; to write out where one is may take long."""
+        _, first = np.unique(self.owner()[columns], return_index=True)
+        return sorted({self.label(int(column)) for column in columns[first]})
+
     @property
     def constrained(self) -> int:
         """Number of rows in cones: those behind them are arguments of losses."""
