@@ -10,7 +10,7 @@ How ``prob.solve(method="screen")`` goes through, step by step (`plugin.screened
    an L1 norm or side constraints: a `cvxscreen.Problem`. The docstring of `recognise` lists the
    rules. An objective with further convex terms is taken apart in `composite`.
 2. **Check.** CVXPY evaluates the user's own objective and constraints at a few points. What was
-   recognised and does not agree, in value or in multipliers, is refused (`recognise.recognise`).
+   recognised and does not agree, in value or in multipliers, is refused (`recognise.check`).
 3. **Build** the reduced problem: what screening has left is written for CVXPY with one row and at
    most a few slacks a term, and any solver of CVXPY solves it. Its answer is moved strictly inside
    the side constraints where that can be done, so that proofs may rest on it (`cvxpy_solver`).

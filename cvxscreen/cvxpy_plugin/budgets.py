@@ -57,8 +57,9 @@ from cvxscreen.cvxpy_plugin.cvxpy_solver import (
     slopes_of,
     written_losses,
 )
+from cvxscreen.cvxpy_plugin.recognise.check import check
 from cvxscreen.cvxpy_plugin.recognise.matrices import Block, Stack, rows_of
-from cvxscreen.cvxpy_plugin.recognise.recognise import check, recognise_standard
+from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_standard
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Cone, Standard
 from cvxscreen.cvxpy_plugin.request import DEFAULT, Report, chosen_solver

@@ -31,15 +31,13 @@ from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.cvxpy_plugin.answer import USELESS, restore, statistics, status_of, write_back
 from cvxscreen.cvxpy_plugin.budgets import BudgetedProblem, recognise_budgets
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
+from cvxscreen.cvxpy_plugin.recognise.check import check, check_points, last_check_point
 from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
 from cvxscreen.cvxpy_plugin.recognise.max_affine import Maxima, Minorant, Relaxed, relaxation
 from cvxscreen.cvxpy_plugin.recognise.python_loops import vectorised
 from cvxscreen.cvxpy_plugin.recognise.recognise import (
     RefusedByRules,
-    check,
-    check_points,
     has_many_second_order_cones,
-    last_check_point,
     recognise,
     recognise_in_general,
     recognise_standard,

@@ -44,8 +44,9 @@ from cvxscreen.cvxpy_plugin.composite import (
 )
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.plugin import recognise_any, run
+from cvxscreen.cvxpy_plugin.recognise.check import at_best_helpers
 from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
-from cvxscreen.cvxpy_plugin.recognise.recognise import at_best_helpers, recognise
+from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 from cvxscreen.cvxpy_plugin.request import (

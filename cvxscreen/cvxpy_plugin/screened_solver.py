@@ -39,8 +39,9 @@ from cvxscreen.cvxpy_plugin.composite import (
 )
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.plugin import cvxpy_solver_of, make_report
+from cvxscreen.cvxpy_plugin.recognise.check import check, last_check_point
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack
-from cvxscreen.cvxpy_plugin.recognise.recognise import check, last_check_point, recognise_standard
+from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_standard
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition, with_costs
 from cvxscreen.cvxpy_plugin.recognise.standard import Cone, Standard
 from cvxscreen.cvxpy_plugin.request import Report, Request, installed, with_report

@@ -26,7 +26,8 @@ from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.answer import Restored, statistics, status_of, write_back
-from cvxscreen.cvxpy_plugin.recognise.recognise import check, last_check_point, recognise_numbers
+from cvxscreen.cvxpy_plugin.recognise.check import check, last_check_point
+from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_numbers
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition, with_costs
 from cvxscreen.cvxpy_plugin.recognise.standard import (
     Standard,
@@ -340,7 +341,7 @@ def fingerprints(problem: Any) -> Fingerprints:
 
 
 def _fingerprint(value: Any) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
+    digest = hashlib.sha1(usedforsecurity=False)  # the quickest that is long enough
     if sp.issparse(value):
         matrix = sp.csc_array(value)
         for part in (matrix.indptr, matrix.indices, matrix.data):

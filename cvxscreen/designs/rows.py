@@ -177,9 +177,11 @@ class Rows:
                 out = np.asarray(matrix @ x[:p], dtype=np.float64)
             else:
                 out = np.concatenate([block @ x[:p] for block in _doubled(matrix)])
-            if self.extra.shape[1]:
-                out = out + self.extra[rows] @ x[p:]
-            return out if self.scale is None else out * self.scale[rows]
+            for j in range(self.extra.shape[1]):  # BLAS takes ten times as long for one column
+                out += self.extra[rows, j] * x[p + j]
+            if self.scale is not None:
+                out *= self.scale[rows]
+            return out
 
         found = each(multiply, self._pieces)
         return found[0] if len(found) == 1 else np.concatenate(found)

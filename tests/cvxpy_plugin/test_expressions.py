@@ -128,7 +128,7 @@ def test_objectives_are_read_in_full(expr: Any) -> None:
             values[key] = -rest / csr(part.blocks[key]).diagonal()
     total = found.constant
     for key, square in found.squares.items():
-        total += 0.5 * values[key] @ (square @ values[key])
+        total += 0.5 * values[key] @ (csr(square) @ values[key])
     total += sum(float(slope @ values[key]) for key, slope in found.slopes.items())
     assert total == pytest.approx(truth, rel=1e-12)
     for variable in expr.variables():

@@ -9,9 +9,11 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
+from cvxscreen.cvxpy_plugin.recognise.check import check
 from cvxscreen.cvxpy_plugin.recognise.expressions import read_affine
 from cvxscreen.cvxpy_plugin.recognise.loss_atoms import LossGroup, read_losses, same, take_losses
-from cvxscreen.cvxpy_plugin.recognise.recognise import check, recognise
+from cvxscreen.cvxpy_plugin.recognise.matrices import csr
+from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import NotScreenable
 
@@ -85,9 +87,7 @@ def value(groups: tuple[LossGroup, ...]) -> float:
         read = read_affine(group.argument)
         at = read.constant.copy()
         for variable in group.argument.variables():
-            block = read.blocks[variable.id]
-            matrix = np.asarray(getattr(block, "toarray", lambda block=block: block)())
-            at += matrix @ np.atleast_1d(variable.value)
+            at += csr(read.blocks[variable.id]) @ np.atleast_1d(variable.value)
         total += group.value(group.sign * at)
     return total
 
@@ -101,10 +101,10 @@ def at_random(number: int) -> None:
 @pytest.mark.parametrize("way", [cp.Minimize, lambda expr: cp.Maximize(-expr)])
 def test_what_is_taken_has_its_value(name: str, way: Any) -> None:
     problem = cp.Problem(way(TAKEN[name] + cp.sum_squares(w)))
-    rest, groups, _ = take_losses(problem)
+    rest, groups, free = take_losses(problem)
     assert groups
     sign = 1.0 if isinstance(problem.objective, cp.Minimize) else -1.0
-    assert {v.id for v in rest.variables()} == {v.id for v in problem.variables()}
+    assert {v.id for v in (*rest.variables(), *free)} == {v.id for v in problem.variables()}
     for number in (-2, 0, 1):
         at_random(number)
         left = sign * float(rest.objective.value)
@@ -162,7 +162,7 @@ def test_numbers_follow_the_parameters() -> None:
     first = read_losses(problem)
     scale.value = 6.0
     factors = [old.factor(new) for old, new in zip(first, read_losses(problem), strict=True)]
-    assert np.array_equal(factors, [np.ones(N), np.full(N, 2.0)])
+    assert all((factor == by).all() for factor, by in zip(factors, (1.0, 2.0), strict=True))
     tau.value = 0.5
     assert first[0].factor(read_losses(problem)[0]) is None
 

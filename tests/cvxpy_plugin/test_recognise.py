@@ -15,9 +15,10 @@ from cvxscreen.core.losses import Losses
 from cvxscreen.cvxpy_plugin.cvxpy_solver import build
 from cvxscreen.cvxpy_plugin.inspection import loss_names
 from cvxscreen.cvxpy_plugin.recognise import standard
-from cvxscreen.cvxpy_plugin.recognise.draft import Terms
+from cvxscreen.cvxpy_plugin.recognise.check import check
 from cvxscreen.cvxpy_plugin.recognise.epigraph import GroupTerms
-from cvxscreen.cvxpy_plugin.recognise.recognise import check, recognise, recognise_standard
+from cvxscreen.cvxpy_plugin.recognise.loss_atoms import LossGroup
+from cvxscreen.cvxpy_plugin.recognise.recognise import recognise, recognise_standard
 from cvxscreen.cvxpy_plugin.recognise.standard import canonicalise, standardise
 from cvxscreen.errors import NotScreenable
 
@@ -154,12 +155,13 @@ def test_the_self_check_refuses_a_corrupted_recognition(name: str) -> None:
 
 def test_a_rule_that_goes_wrong_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """One factor forgotten in a rule, and the problem is refused rather than solved wrongly."""
-    right = Terms.add
+    right = LossGroup.weighed
 
-    def wrong(self: Terms, weights: Any, **numbers: Any) -> Any:
-        return right(self, weights, **{**numbers, "lo": 0.5 * np.asarray(numbers["lo"])})
+    def wrong(self: LossGroup, paying: Any) -> Any:
+        b, e, q, lo, hi = right(self, paying)
+        return b, e, q, 0.5 * lo, hi
 
-    monkeypatch.setattr(Terms, "add", wrong)
+    monkeypatch.setattr(LossGroup, "weighed", wrong)
     for entry in SPELLINGS[:3]:
         with pytest.raises(NotScreenable, match="does not agree"):
             recognise(entry.make(Data()))
@@ -168,7 +170,8 @@ def test_a_rule_that_goes_wrong_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
 def test_dense_data_are_not_copied_into_sparse_ones() -> None:
     data = Data(n=2000, d=6)
     standard = standardise(canonicalise(cp.Problem(cp.Minimize(data.ridge + data.hinge))))
-    assert [block.matrix.shape for block in standard.rows.blocks] == [(2000, 6)]
+    wide = [block for block in standard.rows.blocks if not block.repeated]
+    assert [block.matrix.shape for block in wide] == [(2000, 6)]
     found = recognise_standard(standard).problem
     assert not found.design.sparse
     assert np.allclose(found.design.dense(), data.y[:, None] * np.column_stack(
@@ -226,7 +229,9 @@ def test_what_constrains_a_variable_is_left_to_cvxpy() -> None:
         assert not standard.is_in_cone_form(cp.Problem(cp.Minimize(loss)))
     w = cp.Variable(4)
     assert standard.is_in_cone_form(cp.Problem(cp.Minimize(cp.sum_squares(w))))
-    assert not standard.is_in_cone_form(cp.Problem(cp.Minimize(cp.sum_squares(w)), [w >= 0]))
+    assert standard.is_in_cone_form(cp.Problem(cp.Minimize(cp.sum_squares(w)), [w >= 0]))
+    ball = cp.Problem(cp.Minimize(cp.sum_squares(w)), [cp.norm2(w) <= 1])
+    assert not standard.is_in_cone_form(ball)
     assert not standard.is_in_cone_form(cp.Problem(cp.Maximize(-cp.sum_squares(w))))
     assert not standard.is_in_cone_form(cp.Problem(cp.Minimize(cp.sum_squares(X @ w))))
     assert not standard.is_in_cone_form(cp.Problem(cp.Minimize(cp.norm2(w))))

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from cvxscreen import cvxpy_plugin
+from cvxscreen.cvxpy_plugin.recognise.check import check
 from cvxscreen.cvxpy_plugin.recognise.loss_atoms import Slack, SplitSlack, read_losses
-from cvxscreen.cvxpy_plugin.recognise.recognise import check, recognise
+from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.errors import NotScreenable
 
 cvxpy_plugin.register()
@@ -350,7 +351,7 @@ def test_multipliers_of_parts_of_a_residual() -> None:
     np.testing.assert_allclose(first, np.where(t > 0, 0.0, c))
     np.testing.assert_allclose(second, np.where(t > 0, c, 0.0))
     assert not more.any()
-    u.value, v.value = slack.values(t).reshape(2, -1)
+    u.value, v.value = slack.values(t)
     for constraint, excess in zip(made, slack.excesses(t), strict=True):
         np.testing.assert_allclose(constraint.args[0].value - constraint.args[1].value, excess)
 

@@ -29,7 +29,7 @@ from cvxscreen.cvxpy_plugin.recognise.draft import (
     Duals,
     count_columns,
 )
-from cvxscreen.cvxpy_plugin.recognise.loss_atoms import Slack, SplitSlack, envelope
+from cvxscreen.cvxpy_plugin.recognise.loss_atoms import envelope
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, diagonal, rows_of, some_entries
 from cvxscreen.cvxpy_plugin.recognise.max_affine import keep_maximum
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
@@ -62,15 +62,7 @@ def take_groups(draft: Draft) -> None:
         pick = sp.csr_array((np.ones(k), at, np.arange(k + 1)), shape=(k, m))
         b, e, q, lo, hi = group.weighed(paying)
         terms = draft.terms.add(pick, b=b, e=e, q=q, lo=lo, hi=hi)
-        if group.slack is None:
-            draft.steps.append(GroupTerms(*nothing, number, paying, at, terms))
-        else:
-            columns = standard.columns_of(group.slack.variables)
-            same = [abs(standard.rows.sparse[rows])] * len(group.slack.variables)
-            needs = same[0] if len(same) == 1 else sp.csr_array(sp.vstack(same, format="csr"))
-            way_back = (group.slack, group.sign)
-            draft.steps.append(SlackTerms(columns, needs, number, paying, at, terms, *way_back))
-            draft.eliminated[columns] = True
+        draft.steps.append(GroupTerms(*nothing, number, paying, at, terms))
         draft.constant += group.constant
 
 
@@ -106,25 +98,6 @@ class GroupTerms:
     def dual(self, standard: Standard, duals: Duals) -> None:
         """See `Step.dual`: no constraint; what the terms pull at the columns of their rows."""
         duals.rows[self.rows] = -duals.theta[self.terms]
-
-
-@dataclass(frozen=True, eq=False)
-class SlackTerms(GroupTerms):
-    """The same for losses that are slack variables of the user's, which are its columns.
-
-    Attributes
-    ----------
-    slack : Slack or SplitSlack
-    sign : float
-        Of the arguments in the rows.
-    """
-
-    slack: Slack | SplitSlack
-    sign: float
-
-    def primal(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See `Step.primal`: a slack is the largest of its bounds."""
-        return self.slack.values(self.sign * values[self.rows])
 
 
 def fold_epigraphs(draft: Draft) -> None:

@@ -44,7 +44,8 @@ from cvxscreen.cvxpy_plugin.recognise.matrices import (
     Matrix,
     add,
     column_sums,
-    diagonal,
+    csr,
+    repeated,
     scale_rows,
     stack,
     stored,
@@ -94,26 +95,144 @@ class Affine:
 def flat(value: Any, size: int) -> Array:
     """A constant's value as a column-major vector, scalars repeated, shape (size,)."""
     dense = value.toarray() if sp.issparse(value) else np.asarray(value, dtype=np.float64)
-    vector = dense.flatten(order="F").astype(np.float64, copy=False)
+    vector = dense.ravel(order="F").astype(np.float64, copy=False)
     return np.full(size, vector[0]) if vector.size == 1 and size != 1 else vector
 
 
-def read_affine(expr: Any) -> Affine:
-    """Evaluate the affine expression `expr`; see the module's docstring."""
+def read_affine(expr: Any, factor: float = 1.0) -> Affine:
+    """Evaluate the affine expression ``factor * expr``; see the module's docstring."""
+    found = _Sum(expr.size)
+    _add_entries(expr, factor, found)
+    return found.affine()
+
+
+@dataclass(eq=False)
+class _Sum:
+    """An affine expression while it is read.
+
+    Factors are carried from the root of the expression to its leaves, so that no matrix and no
+    vector is scaled twice, and data are held as they are as long as nothing multiplies them.
+
+    Attributes
+    ----------
+    size : int
+        Number of entries.
+    constant : float or array, shape (size,)
+    parts : dict of int to list of matrix
+        By variable: the matrices whose sum is its block.
+    """
+
+    size: int
+    constant: Any = 0.0
+    parts: dict[int, list[Matrix]] = field(default_factory=dict)
+
+    def add_constant(self, value: Any, scale: Any) -> None:
+        """Add ``scale * value``, each a number or a vector."""
+        self.constant = self.constant + (value if _is_one(scale) else scale * value)
+
+    def add_block(self, key: int, block: Matrix, scale: Any) -> None:
+        """Add ``diag(scale) @ block`` to what the variable `key` has."""
+        if not _is_one(scale):
+            block = scale_rows(block, np.broadcast_to(scale, block.shape[0]))
+        self.parts.setdefault(key, []).append(block)
+
+    def add(self, other: Affine, scale: Any) -> None:
+        """Add ``scale`` times an affine expression that has been read."""
+        if other.constant.any():
+            self.add_constant(other.constant, scale)
+        for key, block in other.blocks.items():
+            self.add_block(key, block, scale)
+
+    def affine(self) -> Affine:
+        """What was read."""
+        blocks = {key: _total(parts) for key, parts in self.parts.items()}
+        constant = np.asarray(self.constant, dtype=np.float64)
+        return Affine(blocks, np.full(self.size, constant) if not constant.ndim else constant)
+
+
+def _is_one(scale: Any) -> bool:
+    """Whether a factor is the number 1."""
+    return isinstance(scale, float) and scale == 1.0
+
+
+def _total(parts: list[Matrix]) -> Matrix:
+    """The sum of matrices of one shape."""
+    if len(parts) > 2 and not any(isinstance(part, Diagonal) for part in parts):
+        rows, columns = parts[0].shape
+        return stack([(0, part) for part in parts], rows, columns)
+    total = parts[0]
+    for part in parts[1:]:
+        total = add(total, part)
+    return total
+
+
+def _add_entries(expr: Any, scale: Any, out: _Sum) -> None:
+    """Add ``scale * vec(expr)``, `scale` a float or one factor for every entry."""
     kind = type(expr).__name__
     if isinstance(expr, cp.Variable):
-        return Affine({expr.id: Diagonal(np.ones(expr.size))}, np.zeros(expr.size))
-    if expr.is_constant():
-        return Affine({}, flat(expr.value, expr.size))
-    if kind in WRAPS:
-        return read_affine(expr.args[0])
-    if kind in MOVES:
-        return _move(expr)
-    if kind in _RULES:
-        found = _RULES[kind](expr)
-        if found is not None:
-            return found
-    return extract_affine(expr)
+        out.add_block(expr.id, Diagonal(np.ones(expr.size)), scale)
+    elif kind == "Promote":
+        _add_broadcast(expr.args[0], expr.shape, scale, out)
+    elif expr.is_constant():
+        out.add_constant(flat(expr.value, expr.size), scale)
+    elif kind in WRAPS:
+        _add_entries(expr.args[0], scale, out)
+    elif kind == "NegExpression":
+        _add_entries(expr.args[0], -scale, out)
+    elif kind == "AddExpression":
+        for arg in expr.args:
+            _add_broadcast(arg, expr.shape, scale, out)
+    elif kind in MOVES:
+        out.add(_move(expr), scale)
+    elif (found := _multiple(kind, expr)) is not None:
+        other, factor = found
+        if np.any(factor) or other.is_affine():  # a weight of 0 makes whatever it weighs affine
+            _add_broadcast(other, expr.shape, factor if _is_one(scale) else scale * factor, out)
+    else:
+        read = _RULES[kind](expr) if kind in _RULES else None
+        out.add(extract_affine(expr) if read is None else read, scale)
+
+
+def _add_broadcast(arg: Any, shape: tuple[int, ...], scale: Any, out: _Sum) -> None:
+    """Add ``scale`` times the entries of `arg`, broadcast to `shape`."""
+    if arg.shape == shape:
+        _add_entries(arg, scale, out)
+        return
+    if arg.size > 1:
+        part, index = read_affine(arg), broadcast_positions(arg, shape)
+        moved = part.map(lambda block: take_rows(block, index), part.constant[index])
+        out.add(moved, scale)
+        return
+    part = read_affine(arg)
+    if part.constant.any():
+        out.add_constant(part.constant[0], scale)
+    for key, block in part.blocks.items():
+        if block.shape[1] == 1:
+            one = block.entries if isinstance(block, Diagonal) else csr(block).toarray()
+            out.add_block(key, repeated(np.full(out.size, scale * one.item())), 1.0)
+        else:
+            out.add_block(key, take_rows(block, np.zeros(out.size, dtype=np.intp)), scale)
+
+
+def _multiple(kind: str, expr: Any) -> tuple[Any, Any] | None:
+    """What a constant multiplies or divides, entry by entry, and the factor of each entry."""
+    if kind not in ("multiply", "DivExpression", "MulExpression"):
+        return None
+    first, second = expr.args
+    if kind == "MulExpression" and not (first.shape == () or second.shape == ()):
+        return None
+    factor, other = (second, first) if kind == "DivExpression" else (first, second)
+    if kind != "DivExpression" and not first.is_constant():
+        factor, other = second, first
+    if not factor.is_constant():
+        return None
+    value = factor.value
+    value = value.toarray() if sp.issparse(value) else np.asarray(value, dtype=np.float64)
+    if kind == "DivExpression":
+        value = 1.0 / value
+    if value.size == 1:
+        return other, float(value.item())
+    return other, np.broadcast_to(value, expr.shape).flatten(order="F")
 
 
 def positions(expr: Any) -> list[NDArray[np.intp]]:
@@ -161,67 +280,8 @@ def broadcast_positions(arg: Any, shape: tuple[int, ...]) -> NDArray[np.intp]:
     return np.broadcast_to(ladder, shape).flatten(order="F")
 
 
-def _broadcast(arg: Any, shape: tuple[int, ...]) -> Affine:
-    """The numbers of `arg`, broadcast to `shape`."""
-    part = read_affine(arg)
-    if arg.shape == shape:
-        return part
-    index = broadcast_positions(arg, shape)
-    return part.map(lambda block: take_rows(block, index), part.constant[index])
-
-
-def _add(expr: Any) -> Affine:
-    total: dict[int, list[tuple[int, Matrix]]] = {}
-    constant = np.zeros(expr.size)
-    sums: dict[int, Matrix] = {}
-    for arg in expr.args:
-        part = _broadcast(arg, expr.shape)
-        constant += part.constant
-        for key, block in part.blocks.items():
-            total.setdefault(key, []).append((0, block))
-    for key, parts in total.items():
-        if len(parts) > 2 and not any(isinstance(p, Diagonal) for _, p in parts):
-            sums[key] = stack(parts, expr.size, parts[0][1].shape[1])
-            continue
-        sums[key] = parts[0][1]
-        for _, part_matrix in parts[1:]:
-            sums[key] = add(sums[key], part_matrix)
-    return Affine(sums, constant)
-
-
-def _negate(expr: Any) -> Affine:
-    part = read_affine(expr.args[0])
-    minus = np.full(expr.size, -1.0)
-    return part.map(lambda block: scale_rows(block, minus), -part.constant)
-
-
-def _multiply(expr: Any) -> Affine | None:
-    first, second = expr.args
-    factor, other = (first, second) if first.is_constant() else (second, first)
-    if not factor.is_constant():
-        return None
-    value = factor.value
-    value = value.toarray() if sp.issparse(value) else np.asarray(value, dtype=np.float64)
-    scale = flat(np.broadcast_to(value, expr.shape), expr.size)
-    if not scale.any() and not other.is_affine():  # a weight of 0 makes whatever it weighs affine
-        return Affine({}, np.zeros(expr.size))
-    part = _broadcast(other, expr.shape)
-    return part.map(lambda block: scale_rows(block, scale), part.constant * scale)
-
-
-def _divide(expr: Any) -> Affine | None:
-    if not expr.args[1].is_constant():
-        return None
-    value = np.asarray(expr.args[1].value, dtype=np.float64)
-    scale = flat(np.broadcast_to(1.0 / value, expr.shape), expr.size)
-    part = _broadcast(expr.args[0], expr.shape)
-    return part.map(lambda block: scale_rows(block, scale), part.constant * scale)
-
-
 def _matmul(expr: Any) -> Affine | None:
     first, second = expr.args
-    if first.shape == () or second.shape == ():
-        return _multiply(expr)
     if max(len(first.shape), len(second.shape)) > 2:
         return None
     if first.is_constant():
@@ -300,14 +360,7 @@ def extract_affine(expr: Any) -> Affine:
     return Affine(blocks, np.asarray(offset, dtype=np.float64).ravel())
 
 
-_RULES: dict[str, Callable[[Any], Affine | None]] = {
-    "AddExpression": _add,
-    "NegExpression": _negate,
-    "multiply": _multiply,
-    "DivExpression": _divide,
-    "MulExpression": _matmul,
-    "Sum": _sum,
-}
+_RULES: dict[str, Callable[[Any], Affine | None]] = {"MulExpression": _matmul, "Sum": _sum}
 
 
 @dataclass(eq=False)
@@ -316,8 +369,8 @@ class Objective:
 
     Attributes
     ----------
-    squares : dict of int to CSR array, shape (size, size)
-        Twice the matrix of the squares, symmetric.
+    squares : dict of int to matrix, shape (size, size)
+        Twice the matrix of the squares, symmetric: diagonal or CSR.
     slopes : dict of int to array, shape (size,)
     constant : float
     """
@@ -328,7 +381,7 @@ class Objective:
 
     def add_square(self, key: int, matrix: Any) -> None:
         """Add ``1/2 <v, matrix v>``."""
-        self.squares[key] = self.squares[key] + matrix if key in self.squares else matrix
+        self.squares[key] = add(self.squares[key], matrix) if key in self.squares else matrix
 
     def add_slope(self, key: int, vector: Array) -> None:
         """Add ``<vector, v>``."""
@@ -380,7 +433,7 @@ def _add_weighted(expr: Any, weight: Array, out: Objective) -> None:
         if not below.is_constant():
             raise _Unknown
         rate = 2.0 * weight[0] / float(_dense_value(below).item())
-        out.add_square(variable.id, diagonal(np.full(variable.size, rate)))
+        out.add_square(variable.id, Diagonal(np.full(variable.size, rate)))
         return
     if expr.is_affine():
         part = read_affine(expr)
@@ -417,6 +470,8 @@ def _scalar(expr: Any) -> bool:
 
 def _gather(arg: Any, shape: tuple[int, ...], weight: Array) -> Array:
     """Weights of the entries of `arg` when it is broadcast to `shape`."""
+    if arg.shape == shape:
+        return weight
     carried = np.zeros(arg.size)
     np.add.at(carried, broadcast_positions(arg, shape), weight)
     return carried
@@ -438,7 +493,7 @@ def _add_scaled(expr: Any, weight: Array, out: Objective) -> None:
         factor, other = _dense_value(second), first
     else:
         raise _Unknown
-    scale = np.broadcast_to(factor, expr.shape).flatten(order="F")
+    scale = np.broadcast_to(factor, expr.shape).ravel(order="F")
     _add_weighted(other, _gather(other, expr.shape, weight * scale), out)
 
 

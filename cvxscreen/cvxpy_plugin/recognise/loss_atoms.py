@@ -34,6 +34,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache, reduce
 from typing import Any
 
 import cvxpy as cp
@@ -78,6 +79,9 @@ class LossGroup:
         Least value of ``f_i``, which the five numbers have at 0.
     slack : Slack, SplitSlack or None
         The user's variables that are the loss, where it was written so.
+    origin : pair of weak references, or None
+        Where it was not: the summand of the objective, and the part of it that has an entry for
+        each term and of which a term of value 0 adds nothing.
     """
 
     argument: Any
@@ -86,11 +90,14 @@ class LossGroup:
     numbers: tuple[Any, ...]
     level: Any
     slack: Slack | SplitSlack | None = None
+    origin: tuple[Any, Any] | None = None
 
     def weighed(self, paying: Index) -> tuple[Any, ...]:
         """The five numbers of the terms at `paying`, whose weights are positive."""
         whole = len(paying) == len(self.weight)
-        weight = self.weight if whole else self.weight[paying]
+        weight: Any = self.weight if whole else self.weight[paying]
+        if self.even:
+            weight = float(self.weight[0])
         b, e, q, lo, hi = (
             part if whole or np.ndim(part) == 0 else part[paying] for part in self.numbers
         )
@@ -99,7 +106,12 @@ class LossGroup:
     @property
     def constant(self) -> float:
         """What the terms add to the objective beside the five numbers."""
-        return float((self.weight * self.level).sum())
+        return self.constant_at(slice(None))
+
+    def constant_at(self, index: Any) -> float:
+        """The same for the terms at `index`."""
+        level = self.level[index] if np.ndim(self.level) else self.level
+        return float((self.weight[index] * level).sum()) if np.any(level) else 0.0
 
     def value(self, arguments: Array) -> float:
         """The sum of the terms at the values of their arguments, shape (k,)."""
@@ -110,18 +122,30 @@ class LossGroup:
 
     def times(self, factor: float) -> LossGroup:
         """The same with every weight times a positive `factor`."""
-        return self if factor == 1.0 else replace(self, weight=self.weight * factor)
+        if factor == 1.0:
+            return self
+        weight = self.weight[:1] if self.even else self.weight
+        return replace(self, weight=np.broadcast_to(factor * weight, len(self.weight)))
+
+    @property
+    def even(self) -> bool:
+        """Whether all weights are one number, in one place."""
+        return bool(len(self.weight)) and not any(self.weight.strides)
 
     def factor(self, new: LossGroup) -> Array | None:
-        """What the terms of `new` are these times, shape (k,); None where they are others."""
+        """What the terms of `new` are these times; None where they are others.
+
+        Shape (k,), or (1,) where all weights are one number before and after.
+        """
         same = self.sign == new.sign and len(self.weight) == len(new.weight)
         pairs = zip((*self.numbers, self.level), (*new.numbers, new.level), strict=True)
         if not same or not all(a is b or _nearly_equal(a, b) for a, b in pairs):
             return None
-        if ((self.weight > 0) != (new.weight > 0)).any():
+        few = slice(0, 1) if self.even and new.even else slice(None)
+        before, after = self.weight[few], new.weight[few]
+        if ((before > 0) != (after > 0)).any():
             return None
-        return np.divide(new.weight, self.weight, out=np.ones(len(new.weight)),
-                         where=self.weight > 0)
+        return np.divide(after, before, out=np.ones(len(after)), where=before > 0)
 
 
 def _nearly_equal(first: Any, second: Any) -> bool:
@@ -160,19 +184,23 @@ class Slack:
         """The user's variables that the loss is."""
         return (self.variable,)
 
-    def values(self, arguments: Array) -> Array:
-        """The entries of `variables` at the arguments, shape (k,)."""
-        return self.bound(arguments)
+    def values(self, arguments: Array, index: Any = slice(None)) -> list[Array]:
+        """The entries of each of `variables` at `index`, the arguments there being given."""
+        return [self.bound(arguments, index)]
 
-    def excesses(self, arguments: Array) -> list[Array]:
+    def excesses(self, arguments: Array, index: Any = slice(None)) -> list[Array]:
         """What the left sides of the constraints exceed the right ones by, with these values."""
-        level = self.bound(arguments)
-        return [self.bound(arguments, of=k) - level for k in range(len(self.constraints))]
+        level = self.bound(arguments, index)
+        return [self.bound(arguments, index, of=k) - level for k in range(len(self.constraints))]
 
-    def bound(self, arguments: Array, of: int | None = None) -> Array:
-        """The largest bound (of the constraint at position `of`) at the arguments, shape (k,)."""
+    def bound(self, arguments: Array, index: Any = slice(None), of: int | None = None) -> Array:
+        """The largest bound (of the constraint at position `of`) of the entries at `index`."""
+        def at(part: Any) -> Any:
+            return part[index] if np.ndim(part) else part
+
         lines = [line for line in self.lines if of is None or line[0] == of]
-        return np.max([slope * arguments + height for _, slope, height in lines], axis=0)
+        bounds = (at(slope) * arguments + at(height) for _, slope, height in lines)
+        return np.asarray(reduce(np.maximum, bounds))
 
     def multipliers(self, slope: Array, weight: Array) -> dict[int, Any]:
         """Multipliers of the constraints, by their identifiers.
@@ -234,11 +262,11 @@ class SplitSlack:
     sign: float
     shares: tuple[Any, Any]
 
-    def values(self, arguments: Array) -> Array:
-        """The entries of `variables` at the arguments, shape (2 k,)."""
-        return np.concatenate([np.maximum(arguments, 0.0), np.maximum(-arguments, 0.0)])
+    def values(self, arguments: Array, index: Any = slice(None)) -> list[Array]:
+        """The entries of each of `variables` at `index`, the arguments there being given."""
+        return [np.maximum(arguments, 0.0), np.maximum(-arguments, 0.0)]
 
-    def excesses(self, arguments: Array) -> list[Array]:
+    def excesses(self, arguments: Array, index: Any = slice(None)) -> list[Array]:
         """What the left sides of the constraints exceed the right ones by, with these values."""
         below = (-np.maximum(arguments, 0.0), -np.maximum(-arguments, 0.0), 0.0 * arguments)
         return [below[owner] for owner in self.owners]
@@ -277,7 +305,7 @@ def same_slack(first: Slack | SplitSlack | None, second: Slack | SplitSlack | No
     )
 
 
-def take_losses(problem: Any) -> tuple[Any, tuple[LossGroup, ...], dict[int, Any]]:
+def take_losses(problem: Any) -> tuple[Any, tuple[LossGroup, ...], tuple[Any, ...]]:
     """`problem` without the losses that could be read off it, and these losses.
 
     Parameters
@@ -288,29 +316,31 @@ def take_losses(problem: Any) -> tuple[Any, tuple[LossGroup, ...], dict[int, Any
     Returns
     -------
     cvxpy.Problem
-        Of the other variables and constraints; `problem` itself where nothing was found.
+        Of what is left; `problem` itself where nothing was found.
     tuple of LossGroup
-    dict of int to cvxpy.Variable
-        Slack variables by identifier of the variable that stands for them in this problem.
+    tuple of cvxpy.Variable
+        Variables that occur in arguments of these losses alone (an intercept). Slack variables are
+        in neither: the losses say what they are.
     """
-    groups, rest = _split(problem)
+    groups, others = _split(problem)
     if not groups:
-        return problem, (), {}
+        return problem, (), ()
+    rest = [part.written() for part in others]
     sign = -1.0 if isinstance(problem.objective, cp.Maximize) else 1.0
     whole = sum(rest[1:], rest[0]) if rest else cp.Constant(0.0)
     slacks = [group.slack for group in groups if group.slack is not None]
     taken = {constraint.id for slack in slacks for constraint in slack.constraints}
     constraints = [c for c in problem.constraints if c.id not in taken]
-    left = {v.id for v in whole.variables()}
-    left |= {v.id for constraint in constraints for v in constraint.variables()}
-    # A slack's attributes are among its bounds, so that nothing may hold what stands for it.
-    free = {v.id: cp.Variable(v.shape) for slack in slacks for v in slack.variables}
-    for variable in problem.variables():
-        if variable.id not in left:  # CVXPY has a column only for what occurs
-            whole = whole + 0.0 * cp.sum(free.get(variable.id, variable))
+    present = {v.id for slack in slacks for v in slack.variables}
+    for part in (whole, *constraints):
+        present |= {v.id for v in part.variables()}
+    alone = [variable for variable in problem.variables() if variable.id not in present]
+    for variable in alone:
+        if any(map(bool, variable.attributes.values())):  # what they ask for is for CVXPY to say
+            whole = whole + 0.0 * cp.sum(variable)
+    free = tuple(v for v in alone if not any(map(bool, v.attributes.values())))
     whole = whole if sign > 0 else -whole
-    stand_ins = {free[v.id].id: v for slack in slacks for v in slack.variables}
-    return cp.Problem(type(problem.objective)(whole), constraints), groups, stand_ins
+    return cp.Problem(type(problem.objective)(whole), constraints), groups, free
 
 
 def read_losses(problem: Any) -> tuple[LossGroup, ...]:
@@ -318,7 +348,7 @@ def read_losses(problem: Any) -> tuple[LossGroup, ...]:
     return _split(problem)[0]
 
 
-def _split(problem: Any) -> tuple[tuple[LossGroup, ...], list[Any]]:
+def _split(problem: Any) -> tuple[tuple[LossGroup, ...], list[Term]]:
     """The losses, and the other summands of the objective to be minimised."""
     sign = -1.0 if isinstance(problem.objective, cp.Maximize) else 1.0
     groups: list[LossGroup] = []
@@ -332,7 +362,7 @@ def _split(problem: Any) -> tuple[tuple[LossGroup, ...], list[Any]]:
         except _Other:
             rest.append((part, factor))
     slacks, others = _slack_losses(problem, groups, rest)
-    return (*groups, *slacks), [part.written() for part, _ in others]
+    return (*groups, *slacks), [part for part, _ in others]
 
 
 _UNITS: dict[int, tuple[weakref.ref[Any], tuple[LossGroup, ...]]] = {}
@@ -345,9 +375,12 @@ def _groups_of(expr: Any, factor: float) -> list[LossGroup]:
     known = _UNITS.get(id(expr))
     if known is not None and known[0]() is expr and factor > 0:
         return [unit.times(factor) for unit in known[1]]
-    found: list[tuple[Any, Array]] = []
+    found: list[tuple[Any, Array, Any]] = []
     _weigh(expr, np.array([factor]), found)
-    groups = [_group(inner, weight) for inner, weight in found]
+    groups = [
+        replace(_group(inner, weight), origin=(weakref.ref(expr), weakref.ref(source)))
+        for inner, weight, source in found
+    ]
     if factor > 0 and not expr.parameters():
         key = id(expr)
         unit = tuple(group.times(1.0 / factor) for group in groups)
@@ -358,21 +391,26 @@ def _groups_of(expr: Any, factor: float) -> list[LossGroup]:
 # -- from the root of the objective to elementwise expressions ------------------------------------
 
 
-def _weigh(expr: Any, weight: Array, found: list[tuple[Any, Array]]) -> None:
-    """Collect ``<weight, vec(expr)>`` as weighted elementwise expressions."""
+def _weigh(expr: Any, weight: Array, found: list[tuple[Any, Array, Any]]) -> None:
+    """Collect ``<weight, vec(expr)>`` as weighted elementwise expressions.
+
+    With each goes the part of `expr` that is, or has as many entries as, the elementwise one: an
+    entry of 0 adds nothing.
+    """
     kind = type(expr).__name__
     if kind == "Sum":
         if expr.size != 1:
             raise _Other
         _weigh(expr.args[0], np.broadcast_to(weight, expr.args[0].size), found)
     elif kind == "norm1" and expr.size == 1 and expr.args[0].is_affine():
-        found.append((cp.abs(expr.args[0]), np.broadcast_to(weight, expr.args[0].size)))
+        inner = expr.args[0]
+        found.append((cp.abs(inner), np.broadcast_to(weight, inner.size), inner))
     elif kind == "quad_over_lin" and expr.size == 1 and expr.args[1].is_constant():
         inner = expr.args[0]
         if inner.is_affine():
             raise _Other
         divided = weight / _values(expr.args[1], 1)
-        found.append((cp.square(inner), np.broadcast_to(divided, inner.size)))
+        found.append((cp.square(inner), np.broadcast_to(divided, inner.size), inner))
     elif kind == "MulExpression" and expr.size == 1 and expr.args[0].is_constant():
         inner = expr.args[1]
         _weigh(inner, weight[0] * _values(expr.args[0], inner.size), found)
@@ -388,12 +426,12 @@ def _weigh(expr: Any, weight: Array, found: list[tuple[Any, Array]]) -> None:
     elif expr.is_affine():
         raise _Other
     else:
-        found.append((expr, np.broadcast_to(weight, expr.size)))
+        found.append((expr, np.broadcast_to(weight, expr.size), expr))
 
 
 def _values(expr: Any, size: int) -> Array:
     """A constant's entries, column-major, a scalar repeated, shape (size,)."""
-    value = expr.value
+    value = _unpromoted(expr).value
     if value is None or expr.is_complex():
         raise _Other
     dense = np.asarray(value.toarray() if sp.issparse(value) else value, dtype=np.float64)
@@ -413,8 +451,19 @@ def _scaled(expr: Any) -> tuple[Any, Array] | None:
     return (second, _entries(first, expr)) if first.is_constant() else None
 
 
+def _unpromoted(expr: Any) -> Any:
+    """A number that CVXPY has repeated as the number that it was."""
+    return _unpromoted(expr.args[0]) if type(expr).__name__ == "Promote" else expr
+
+
+def number_or_all(values: Array) -> Any:
+    """One number where all are the same, which is then looked at once; else all of them."""
+    return float(values[0]) if len(values) and (values == values[0]).all() else values
+
+
 def _entries(expr: Any, whole: Any) -> Array:
     """A constant's entries broadcast to the shape of `whole`: one where they are all the same."""
+    expr = _unpromoted(expr)
     value = _values(expr, expr.size)
     return value if value.size == 1 else value[broadcast_positions(expr, whole.shape)]
 
@@ -467,22 +516,28 @@ def _common(first: _Lines, second: _Lines) -> tuple[_Lines, _Lines]:
     """Both in one argument."""
     if first.argument is None or second.argument is None or first.argument is second.argument:
         argument = second.argument if first.argument is None else first.argument
-    elif same(first.argument, second.argument):
-        argument = first.argument
     else:
-        first, second = _bare(first), _bare(second)
-        if not same(first.argument, second.argument):
+        # Without factors most arguments are one expression; only then are constants added up.
+        for bare in (_same_lines, _unscaled, _bare):
+            first, second = bare(first), bare(second)
+            if same(first.argument, second.argument):
+                break
+        else:
             raise _Other
         argument = first.argument
     return replace(first, argument=argument), replace(second, argument=argument)
 
 
-def _bare(lines: _Lines) -> _Lines:
+def _same_lines(lines: _Lines) -> _Lines:
+    return lines
+
+
+def _unscaled(lines: _Lines) -> _Lines:
     """The same with constant factors of the argument in the lines."""
     expr = lines.argument
     kind = type(expr).__name__
     if kind == "NegExpression":
-        return _bare(replace(lines, argument=expr.args[0]).mapped(lambda s, h: (-s, h)))
+        return _unscaled(replace(lines, argument=expr.args[0]).mapped(lambda s, h: (-s, h)))
     if kind in ("multiply", "DivExpression", "MulExpression"):
         if kind == "MulExpression" and () not in (expr.args[0].shape, expr.args[1].shape):
             return lines
@@ -490,8 +545,15 @@ def _bare(lines: _Lines) -> _Lines:
         if found is not None and found[0].size == expr.size:
             inner, factor = found
             scale = factor[0] if factor.size == 1 else factor
-            return _bare(replace(lines, argument=inner).mapped(lambda s, h: (s * scale, h)))
-    if kind == "AddExpression":
+            return _unscaled(replace(lines, argument=inner).mapped(lambda s, h: (s * scale, h)))
+    return lines
+
+
+def _bare(lines: _Lines) -> _Lines:
+    """The same with constant summands of the argument in the lines, too."""
+    lines = _unscaled(lines)
+    expr = lines.argument
+    if type(expr).__name__ == "AddExpression":
         moving = [arg for arg in expr.args if not arg.is_constant()]
         if len(moving) < len(expr.args) and max(arg.size for arg in moving) == expr.size:
             shift = sum(_entries(arg, expr) for arg in expr.args if arg.is_constant())
@@ -538,8 +600,7 @@ def _lines(expr: Any, sign: float = 1.0) -> _Lines:
     """An elementwise expression times `sign` as the largest of some lines."""
     kind = type(expr).__name__
     if expr.is_constant():
-        value = sign * _values(expr, expr.size)
-        return _Lines(None, (0.0,), (float(value[0]) if value.size == 1 else value,))
+        return _Lines(None, (0.0,), (number_or_all(sign * _values(expr, expr.size)),))
     if expr.is_affine():
         return _Lines(expr, (sign,), (0.0,))
     if kind in ("pos", "neg", "abs") and sign > 0:
@@ -575,8 +636,7 @@ def _lines(expr: Any, sign: float = 1.0) -> _Lines:
 def _stretched(arg: Any, whole: Any, sign: float) -> _Lines:
     """The lines of `arg`, which has as many entries as `whole` or is one constant for all."""
     if arg.is_constant():
-        value = sign * _entries(arg, whole)
-        return _Lines(None, (0.0,), (float(value[0]) if value.size == 1 else value,))
+        return _Lines(None, (0.0,), (number_or_all(sign * _entries(arg, whole)),))
     if arg.size != whole.size:
         raise _Other
     return _lines(arg, sign)
@@ -735,10 +795,22 @@ def _active(lines: _Lines) -> tuple[Array, Array, Index]:
         raise _Other
     parts = (*lines.slopes, *lines.heights)
     length = max(np.size(part) for part in parts)
-    slopes, heights = (
+    if length == 1:
+        return _active_numbers(tuple(float(part) for part in parts))
+    return _active_lines(*(
         np.column_stack([np.broadcast_to(part, length) for part in group])
         for group in (lines.slopes, lines.heights)
-    )
+    ))
+
+
+@lru_cache(maxsize=256)
+def _active_numbers(numbers: tuple[float, ...]) -> tuple[Array, Array, Index]:
+    """The same for slopes and heights, one after the other, that are numbers."""
+    return _active_lines(*np.array(numbers).reshape(2, 1, -1))
+
+
+def _active_lines(slopes: Array, heights: Array) -> tuple[Array, Array, Index]:
+    """The same for slopes and heights of shape (k, lines)."""
     active = envelope(slopes, heights)
     count = active.sum(axis=1)
     if not (np.isfinite(slopes).all() and np.isfinite(heights).all()) or (count != count[0]).any():
@@ -820,7 +892,8 @@ def _slack_losses(
         powers.setdefault(variable.id, set()).add(power)
         if variable.size > 1:  # of a loop over scalars the rules make one group
             wanted[variable.id] = variable
-            total[variable.id] = total.get(variable.id, np.zeros(variable.size)) + weight
+            key = variable.id
+            total[key] = total[key] + weight if key in total else weight
     for key in [key for key in wanted if len(powers[key]) > 1]:
         del wanted[key]
     # What occurs elsewhere in the objective is no slack.

@@ -16,6 +16,7 @@ linear combinations of old ones (`Stack.combine`), which is all that eliminating
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,21 @@ class Scaled:
     def shape(self) -> tuple[int, int]:
         """Rows and columns."""
         return self.matrix.shape[0], self.matrix.shape[1]
+
+
+def repeated(factor: Array) -> Scaled:
+    """One column: what a scalar has in every row (an intercept). No ones are stored for it."""
+    return Scaled(np.broadcast_to(1.0, (len(factor), 1)), factor)
+
+
+def is_repeated(matrix: Matrix) -> bool:
+    """Whether `matrix` is such a column."""
+    return isinstance(matrix, Scaled) and _one_number(matrix.matrix)
+
+
+def _one_number(matrix: Array) -> bool:
+    """Whether an array is the column of ones of `repeated`."""
+    return matrix.strides == (0, 0) and matrix.shape[1] == 1 and bool((matrix[:1] == 1.0).all())
 
 
 Matrix = Any
@@ -169,6 +185,8 @@ def add(first: Matrix, second: Matrix) -> Matrix:
     """The sum of two matrices of one shape."""
     if isinstance(first, Diagonal) and isinstance(second, Diagonal):
         return Diagonal(first.entries + second.entries)
+    if is_repeated(first) and is_repeated(second):
+        return repeated(first.factor + second.factor)
     first, second = expanded(first), expanded(second)
     total = (csr(first) if isinstance(first, Diagonal) else first) + (
         csr(second) if isinstance(second, Diagonal) else second
@@ -257,6 +275,9 @@ def some_entries(matrix: Any, chosen: NDArray[np.bool_]) -> Any:
 FEW_MORE = 4
 """At most so many columns beside a dense block leave it where it is (an intercept)."""
 
+FEW_OF = 4
+"""Rows are taken out of a dense block for a product where at most one in so many has a weight."""
+
 CHUNK = 65536
 """Rows that are looked at together, so that no temporary grows with the data."""
 
@@ -294,9 +315,15 @@ class Block:
         return slice(self.start, self.start + self.matrix.shape[1])
 
     @property
+    def repeated(self) -> bool:
+        """Whether it is the column of a scalar; see `repeated`."""
+        return _one_number(self.matrix)
+
+    @cached_property
     def place(self) -> Any:
         """The rows of the block, as a slice where they are consecutive."""
-        return as_slice(self.rows)
+        first, last = self.rows[0], self.rows[-1]  # increasing
+        return slice(first, last + 1) if last - first == len(self.rows) - 1 else self.rows
 
     def times(self, z: Array) -> Array:
         """The block times one vector (width,) or several (width, k)."""
@@ -348,11 +375,40 @@ class Stack:
         """``A z + offset``, shape (m,)."""
         return self.apply(z) + self.offset
 
+    def values_at(self, index: Index, z: Array) -> Array:
+        """``A z + offset`` of the rows at `index`."""
+        out = self.offset[index]
+        if self.sparse.nnz:
+            out = out + self.sparse[index] @ z
+        for block in self.blocks:
+            if isinstance(block.place, slice):
+                inside = (block.place.start <= index) & (index < block.place.stop)
+                at = index[inside] - block.place.start
+            else:
+                inside = np.isin(index, block.rows)
+                at = np.searchsorted(block.rows, index[inside])
+            product = block.matrix[at] @ z[block.span]
+            out[inside] += product if block.factor is None else product * block.factor[at]
+        return out
+
+    def part(self, start: int, stop: int) -> Stack:
+        """Consecutive rows."""
+        if start == 0 and stop == self.shape[0]:
+            return self
+        run = slice(start, stop)
+        blocks = [part for block in self.blocks if (part := _cut(block, run)) is not None]
+        return Stack(self.sparse[run], tuple(blocks), self.offset[run])
+
     def adjoint(self, multipliers: Array) -> Array:
         """``A' multipliers``, shape (N,)."""
         out = np.asarray(self.sparse.T @ multipliers)
         for block in self.blocks:
-            out[block.span] += block.weigh(multipliers[block.place]) @ block.matrix
+            weights = block.weigh(multipliers[block.place])
+            at = np.flatnonzero(weights)
+            if FEW_OF * len(at) < len(weights):
+                out[block.span] += weights[at] @ block.matrix[at]
+            else:
+                out[block.span] += weights @ block.matrix
         return out
 
     def counts(self) -> NDArray[np.int64]:
@@ -419,11 +475,8 @@ class Stack:
             k, columns = weights.shape[0], self.shape[1]
             return Stack(sp.csr_array((k, columns)), (), np.zeros(k))
         run = consecutive(weights)
-        if run is not None and run.stop - run.start == self.shape[0]:
-            return self
         if run is not None:
-            blocks = [part for block in self.blocks if (part := _cut(block, run)) is not None]
-            return Stack(self.sparse[run], tuple(blocks), self.offset[run])
+            return self.part(run.start, run.stop)
         sparse = sp.csr_array(weights @ self.sparse)
         sparse.eliminate_zeros()
         by_column = sp.csc_array(weights) if self.blocks else None
@@ -446,7 +499,8 @@ class Stack:
         -------
         array or CSR matrix, shape (m, d)
         """
-        sparse = sp.csr_array(self.sparse[:, index])
+        every = np.array_equal(index, np.arange(self.shape[1]))
+        sparse = self.sparse if every else sp.csr_array(self.sparse[:, index])
         rows, d = sparse.shape
         parts = []
         for block in self.blocks:
@@ -488,17 +542,23 @@ class Stack:
             Positions in `index`.
         """
         same = np.arange(len(index))
-        if len(self.blocks) != 1 or len(self.blocks[0].rows) != self.shape[0]:
+        wide = [block for block in self.blocks if not block.repeated]
+        if len(wide) != 1 or any(len(block.rows) != self.shape[0] for block in self.blocks):
             return Rows(self.columns(index)), same
-        block = self.blocks[0]
+        block = wide[0]
         inside = (index >= block.start) & (index < block.span.stop)
         others = index[~inside]
         factor = block.factor
         plain = factor is None or bool((np.abs(factor) == 1.0).all())
-        overlap = bool(self.sparse[:, index[inside]].nnz)
+        overlap = bool(self.sparse.nnz and self.sparse[:, index[inside]].nnz)
         if overlap or len(others) > FEW_MORE or not (plain or not len(others)):
             return Rows(self.columns(index)), same
-        extra = self.sparse[:, others].toarray()
+        extra = np.zeros((self.shape[0], len(others)))
+        if self.sparse.nnz:
+            extra += self.sparse[:, others].toarray()
+        for k, column in [(k, b) for k in range(len(others)) for b in self.blocks if b.repeated]:
+            if column.start == others[k]:
+                extra[:, k] += 1.0 if column.factor is None else column.factor
         if factor is not None:
             extra *= factor[:, None]  # of size 1, so that multiplying divides
         wanted = index[inside] - block.start
@@ -532,6 +592,8 @@ def _cut(block: Block, run: slice) -> Block | None:
     low, high = np.searchsorted(block.rows, [run.start, run.stop])
     if low == high:
         return None
+    if high - low == len(block.rows):
+        return Block(block.rows - run.start, block.start, block.matrix, block.factor)
     factor = None if block.factor is None else block.factor[low:high]
     rows = block.rows[low:high] - run.start
     return Block(rows, block.start, block.matrix[low:high], factor)
@@ -556,7 +618,7 @@ def _pick(weights: Any, block: Block) -> Block | None:
 
 
 def assemble(
-    entries: list[tuple[int, int, Matrix]], offset: Array, columns: int
+    entries: list[tuple[int, int, Matrix]], offset: Array, columns: int, arguments: int
 ) -> Stack:
     """Put matrices at their places.
 
@@ -566,11 +628,23 @@ def assemble(
     offset : array, shape (m,)
     columns : int
         Number N of columns.
+    arguments : int
+        First row that is the argument of a loss. There the column of a scalar is data like those
+        beside it; before, it may be a helper, which the rules look for among sparse columns.
     """
     blocks, rows, cols, data = [], [], [], []
-    for row, column, matrix in entries:
-        if is_dense(matrix):
-            place = np.arange(row, row + matrix.shape[0])
+    places: dict[tuple[int, int], Index] = {}
+    dense = [is_dense(matrix) for _, _, matrix in entries]
+    beside = {
+        row for (row, _, matrix), is_wide in zip(entries, dense, strict=True)
+        if is_wide and not is_repeated(matrix) and row >= arguments
+    }
+    for (row, column, matrix), stays in zip(entries, dense, strict=True):
+        if row in beside if is_repeated(matrix) else stays:
+            span = row, row + matrix.shape[0]
+            if span not in places:
+                places[span] = np.arange(*span)
+            place = places[span]
             data_of, factor = matrix, None
             if isinstance(matrix, Scaled):
                 data_of, factor = matrix.matrix, matrix.factor

@@ -4,16 +4,12 @@ The rules run one after the other on a `Draft`; what no rule touches stays: colu
 coordinates, rows as side constraints. The result is exact, because every rule is a minimisation
 over the columns that it removes.
 
-It is compared with the user's problem all the same (`check`): at a few points the helpers are
-restored, the values are put into the user's variables for a moment, and the user's own objective
-and constraints are evaluated by CVXPY. With random slopes and multipliers, the gradient of the
-Lagrangian of the whole canonical problem must be that of the recognised one on the core
-coordinates. A recognition that fails is refused; it is never solved.
+It is compared with the user's problem all the same (`check`); a recognition that fails is refused
+and never solved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -23,8 +19,8 @@ from numpy.typing import NDArray
 
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import Losses
-from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem, Quadratic, ZeroQuadratic
+from cvxscreen.cvxpy_plugin.recognise.check import check
 from cvxscreen.cvxpy_plugin.recognise.draft import Draft, substitute_defined, without_columns
 from cvxscreen.cvxpy_plugin.recognise.elimination import (
     TALL,
@@ -37,16 +33,16 @@ from cvxscreen.cvxpy_plugin.recognise.elimination import (
     substitute_bounds,
 )
 from cvxscreen.cvxpy_plugin.recognise.epigraph import (
+    MANY_ROWS,
     GroupTerms,
-    InequalityTerms,
-    OneAboveAtMost,
+    Pairing,
     chain_bounds,
     fold_epigraphs,
     join_opposite_hinges,
     take_groups,
     take_many_inequalities,
 )
-from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
+from cvxscreen.cvxpy_plugin.recognise.loss_atoms import number_or_all
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, rows_of, square_block
 from cvxscreen.cvxpy_plugin.recognise.max_affine import collect_maxima
 from cvxscreen.cvxpy_plugin.recognise.recognition import (
@@ -172,6 +168,10 @@ def recognise_standard(
     NotScreenable
         If what is left is not a sum of losses; `NotStronglyConvex` where only squares are missing.
     """
+    if not (composite or strongly_convex is False):
+        found = _one_loss(standard, strongly_convex)
+        if found is not None:
+            return found
     draft = Draft.of(standard, composite=composite, strongly_convex=strongly_convex)
     if not standard.cones:  # all losses were read off the objective, and nothing stands beside them
         take_groups(draft)
@@ -187,6 +187,82 @@ def recognise_standard(
     fold_epigraphs(draft)
     fold_split_variables(draft, pairs)
     return _finish(draft, base)
+
+
+def _one_loss(standard: Standard, strongly_convex: bool | None) -> Recognition | None:
+    """One loss over data beside a diagonal quadratic term, where no rule has anything to do.
+
+    What most problems are, a few linear constraints with them, without the steps in which the rules
+    would find that out. None where one may apply, or something is to be refused.
+    """
+    canonical, first, d = standard.canonical, standard.constrained, standard.size
+    arguments = standard.rows.part(first, standard.rows.shape[0])
+    n = arguments.shape[0]
+    if len(canonical.groups) != 1 or n <= FEWEST * d:
+        return None
+    group, squares = canonical.groups[0], standard.quadratic.diagonal()
+    squared = int(np.count_nonzero(squares > 0))
+    diagonal = squared == standard.quadratic.nnz
+    held = 2 * squared >= d or strongly_convex is None
+    own = all(variable.id in canonical.own for variable in standard.variables)
+    if not (diagonal and held and own and (group.weight > 0).all() and arguments.touched().all()):
+        return None
+    if standard.cones and not _few_linear(standard):
+        return None
+    every = np.arange(n)
+    b, *others = group.weighed(every)
+    b = b - arguments.offset
+    if arguments.sparse.nnz and not _beyond_rules(arguments, b, standard.starts):
+        return None
+    rows = [np.flatnonzero(standard.inside(kind)) for kind in ("zero", "nonneg")]
+    order = np.concatenate(rows)
+    k = len(order)
+    try:
+        design, core = arguments.design(np.arange(d))
+        side = None
+        if k:
+            pick = sp.csr_array((np.ones(k), order, np.arange(k + 1)), shape=(k, first))
+            kept = standard.rows.part(0, first).combine(pick)
+            dims = [(kind, len(r)) for kind, r in zip(("zero", "nonneg"), rows, strict=True)]
+            side = SideConstraints(
+                sp.csr_array(kept.columns(core)), kept.offset, tuple(dim for dim in dims if dim[1])
+            )
+        problem = Problem(
+            design=design, losses=Losses(b, *others), quadratic=Quadratic(squares[core]),
+            linear=standard.linear[core], constant=standard.constant + group.constant,
+            side=side, kind="cvxpy",
+        )
+    except InvalidInput as error:
+        raise NotScreenable(str(error)) from None
+    nothing = np.zeros(0, dtype=np.intp), sp.csr_array((0, d))
+    return Recognition(
+        problem,
+        standard,
+        core,
+        (GroupTerms(*nothing, 0, every, first + every if first else every, every),),
+        sp.csr_array((np.ones(k), order, np.arange(k + 1)), shape=(k, first + n)),
+        Pairing(every, np.full(n, -1, dtype=np.intp), n),
+        CostParts(standard.linear[core], np.zeros(d), 0.0, group.constant),
+    )
+
+
+def _few_linear(standard: Standard) -> bool:
+    """Whether all cones are a few linear constraints of columns that are data to every rule."""
+    linear = all(cone.kind in ("zero", "nonneg") for cone in standard.cones)
+    few = int(standard.inside("nonneg").sum()) <= MANY_ROWS * standard.size
+    return linear and few and bool(standard.rows.dense_columns().all())
+
+
+def _beyond_rules(arguments: Stack, b: Array, starts: Index) -> bool:
+    """Whether sparse rows hold no term that is an L1 norm's, and no variable to minimise out.
+
+    The former is an absolute value of one coordinate, the latter has each column in one row only.
+    """
+    sparse = arguments.sparse
+    single = (np.diff(sparse.indptr) == 1) & ~arguments.dense_rows()
+    once = np.bincount(sparse.indices, minlength=arguments.shape[1]) == 1
+    alone = np.logical_and.reduceat(once & ~arguments.dense_columns(), starts[:-1])
+    return not ((b[single] == 0).any() or alone.any())
 
 
 def _finish(draft: Draft, base: float) -> Recognition:
@@ -270,11 +346,6 @@ def _finish(draft: Draft, base: float) -> Recognition:
     return Recognition(
         problem, standard, core, tuple(steps), side, pairing, parts, l1_terms, maxima
     )
-
-
-def number_or_all(column: Array) -> Any:
-    """One number where all are the same, which `Losses` then looks at once; else all of them."""
-    return column[0] if len(column) and (column == column[0]).all() else column
 
 
 def _many_cones(draft: Draft) -> bool:
@@ -494,328 +565,3 @@ def _no_loss(draft: Draft) -> str:
         f"squares, are taken with {TALL} rows for each coordinate, or beside an L1 norm of every "
         "coordinate)"
     )
-
-
-# -- the check ------------------------------------------------------------------------------------
-
-
-SEED = 20240229
-
-FAR = 1e9
-"""No helper is looked for beyond this."""
-
-HALVINGS = 80
-"""Of an interval of at most 2e9: its end is then exact up to rounding."""
-
-MANY = 2000
-"""From this many terms on one point is enough: at random margins that are twice as large as the
-kinks a term is on each of three pieces with a probability above 0.3."""
-
-AGREEMENT = 1e-9
-"""Largest relative difference of the two objectives."""
-
-
-def check_points(recognition: Recognition) -> Iterator[Array]:
-    """Core points to compare at: zero, and random ones that reach all pieces of the losses.
-
-    Of many terms (`MANY`) a single point: a wrong number anywhere shows at almost every point, and
-    among so many terms all pieces occur.
-    """
-    problem = recognition.problem
-    many = problem.n >= MANY
-    if not many:
-        yield np.zeros(problem.d)
-    rng = np.random.default_rng(SEED)
-    some = slice(None, None, max(problem.n // MANY, 1))
-    sizes, knots = _sizes(problem), np.abs(problem.losses.b[some]) + problem.losses.e[some]
-    if recognition.maxima is not None:
-        sizes = np.append(sizes, recognition.maxima.sizes)
-        knots = np.append(knots, np.abs(recognition.maxima.heights))
-    if not len(sizes) and problem.side is not None:
-        sizes, knots = np.abs(problem.side.matrix.data), np.abs(problem.side.offset)
-    typical = float(np.median(sizes)) or 1.0
-    reach = max(1.0, float(np.median(knots)))
-    for scale in (2.0,) if many else (1.0, 5.0):
-        x = rng.standard_normal(problem.d) * (scale * reach / typical)
-        for step in recognition.steps:
-            if isinstance(step, OneAboveAtMost):  # a loss only within these bounds
-                x = step.within(recognition.core, x)
-        yield x
-
-
-def _sizes(problem: Problem) -> Array:
-    """Norms of the rows, of some of them where there are many."""
-    every = max(problem.n // MANY, 1)
-    if every == 1:
-        return problem.sizes
-    some = problem.design.take_rows(np.arange(0, problem.n, every))
-    return np.sqrt(some.weighted_squares(np.ones(problem.d)))
-
-
-def last_check_point(recognition: Recognition) -> Array:
-    """The last of the points that `check` compares at, shape (d,)."""
-    return list(check_points(recognition))[-1]
-
-
-def check(
-    recognition: Recognition, *, at: Array | None = None,
-    beyond: Callable[[Array], float] | None = None,
-) -> None:
-    """Compare the recognised problem with the user's.
-
-    Parameters
-    ----------
-    at : array, shape (d,), optional
-        A point to compare at instead, for a recognition that differs from a checked one by factors.
-    beyond : callable, optional
-        From all columns to what the recognised objective has beyond the user's (to be minimised).
-
-    Raises
-    ------
-    NotScreenable
-        If objective or eliminated constraints differ somewhere.
-    """
-    canonical = recognition.standard.canonical
-    original = canonical.original
-    own = [] if original is None else original.variables()
-    read = [] if original is None or canonical.whole is None else canonical.whole.variables()
-    helpers = [v for v in read if all(v is not variable for variable in own)]
-    with preserved_values(own):
-        chosen = check_points(recognition) if at is None else [at]
-        points = [at_best_helpers(recognition, x) for x in chosen]
-        for x in points:
-            z = recognition.columns(x)
-            truth = recognition.standard.value(z)
-            if original is not None:
-                split = recognition.standard.split(z)
-                values = canonical.user_values(split)
-                for variable in own:
-                    variable.save_value(values[variable.id])
-                for variable in helpers:
-                    variable.save_value(split[variable.id].reshape(variable.shape))
-                # A loop of many terms takes its time: it is evaluated as it is written once.
-                fast = canonical.whole is not None and x is not points[-1]
-                said = (canonical.whole if fast else original).objective.value
-                truth = float("nan") if said is None else float(np.real(said))
-                if beyond is not None:
-                    truth += canonical.sign * beyond(z)
-            _compare(recognition, x, z, truth)
-            _compare_slacks(recognition, z)
-    if recognition.standard.cones:  # what is restored are multipliers of rows in cones
-        _compare_gradients(recognition, x, z)
-
-
-def at_best_helpers(recognition: Recognition, x: Array) -> Array:
-    """`x` with CVXPY's own helpers among the coordinates at their best values for the others.
-
-    The user's objective is the minimum over them (the bound of a norm or of a maximum, the level
-    of a sum of largest entries). They are put at the lowest point of the objective along their own
-    axis, not below what a constraint asks for.
-    """
-    problem, standard = recognition.problem, recognition.standard
-    helpers = np.flatnonzero(~standard.own()[recognition.core])
-    if standard.canonical.original is None or not len(helpers):
-        return x
-    x = x.copy()
-    columns = {int(j): problem.design.column(int(j)) for j in helpers}
-    frame = None if problem.side is None else sp.csc_array(problem.side.matrix)
-    for _ in range(2):  # a helper may bound another one
-        for j, column in columns.items():
-            margins = problem.design.forward(x) if column.any() else np.zeros(problem.n)
-            away = _lowest_along(problem, x, j, column, margins)
-            low = _least_step(problem, x, frame, j, column, margins)
-            x[j] += max(away, low) if np.isfinite(away) else max(low, -x[j])
-    return x
-
-
-def _least_step(
-    problem: Problem, x: Array, frame: Any, j: int, column: Array, margins: Array
-) -> float:
-    """The smallest step along coordinate j that satisfies what bounds it from below, or -inf."""
-    found = [-np.inf]
-    if problem.losses.any_hard:
-        bounding = problem.losses.hard & np.isinf(problem.losses.hi) & (column < 0)
-        over = margins[bounding] - problem.losses.b[bounding]
-        found += [float(np.max(over / -column[bounding], initial=-np.inf))]
-    if problem.side is not None:
-        slack, own = problem.side.slack(x), frame[:, [j]].toarray().ravel()
-        for kind, size, rows in problem.side.runs():
-            if kind == "nonneg":
-                rising = own[rows] > 0
-                needed = -slack[rows][rising] / own[rows][rising]
-                found.append(float(np.max(needed, initial=-np.inf)))
-            elif kind == "soc":
-                found.append(_least_in_cones(slack[rows].reshape(-1, size),
-                                             own[rows].reshape(-1, size)))
-    return max(found)
-
-
-def _least_in_cones(slack: Array, own: Array) -> float:
-    """The smallest step that leads from the rows of `slack` into second-order cones, or -inf.
-
-    Steps go along the rows of `own`: along the head, as of ``|x| <= t``, or along the boundary, as
-    of ``|x|^2 <= t``; other cones are passed over.
-    """
-    head, tail, rise, turn = slack[:, 0], slack[:, 1:], own[:, 0], own[:, 1:]
-    length = np.linalg.norm(turn, axis=1)
-    straight = (rise > 0) & (length == 0)
-    short = np.linalg.norm(tail[straight], axis=1) - head[straight]
-    parabolic = (rise > 0) & (np.abs(length - rise) <= 1e-12 * rise)
-    missing = np.sum(tail[parabolic] ** 2, axis=1) - head[parabolic] ** 2
-    gain = rise[parabolic] * head[parabolic] - np.sum(turn[parabolic] * tail[parabolic], axis=1)
-    needed = np.concatenate([short / rise[straight], 0.5 * missing / gain])
-    return float(np.max(needed, initial=-np.inf))
-
-
-def _lowest_along(problem: Problem, x: Array, j: int, column: Array, margins: Array) -> float:
-    """The step along coordinate j to the lowest objective; -inf where it only ever falls."""
-    losses, quadratic = problem.losses, problem.quadratic
-    first = float(quadratic.apply(x)[j] + problem.linear[j])
-    unit = np.zeros(problem.d)
-    unit[j] = 1.0
-    curve = float(quadratic.apply(unit)[j])
-    if not column.any():  # no loss sees it
-        level = -(1.0 + abs(float(x[j]))) if first == 0 else -np.inf
-        return -first / curve if curve > 0 else level
-
-    at = np.flatnonzero(column)
-    seen, entries, beside = losses.take(at), column[at], margins[at]
-
-    def slopes(step: float) -> Array:
-        return np.asarray(entries * seen.slope(beside + step * entries))
-
-    def slope(step: float, of_losses: Array) -> float:
-        return first + curve * step + float(of_losses.sum())
-
-    ends = []
-    for sign in (-1.0, 1.0):
-        reach = sign * (1.0 + abs(float(x[j])))
-        while slope(reach, found := slopes(reach)) * sign < 0 and abs(reach) < FAR:
-            reach *= 2.0
-        ends.append((reach, found))
-    (low, below), (high, beyond) = ends
-    if slope(low, below) > 0 or slope(high, beyond) < 0:
-        return -np.inf
-    for _ in range(HALVINGS):
-        # Slopes only rise: those that are equal at both ends are constant in between.
-        bent = below != beyond
-        first += float(below[~bent].sum())
-        seen, entries, beside = seen.take(np.flatnonzero(bent)), entries[bent], beside[bent]
-        below, beyond = below[bent], beyond[bent]
-        middle = 0.5 * (low + high)
-        found = slopes(middle)
-        if slope(middle, found) < 0:
-            low, below = middle, found
-        else:
-            high, beyond = middle, found
-    return high
-
-
-def _compare(recognition: Recognition, x: Array, z: Array, truth: float) -> None:
-    model = recognition.problem.primal(x)
-    if recognition.maxima is not None:
-        model += recognition.maxima.value(x)
-    model *= recognition.standard.canonical.sign
-    parts = abs(float(recognition.problem.linear @ x)) + abs(recognition.problem.constant)
-    scale = 1.0 + abs(truth) + parts
-    if not np.isfinite(model) and not np.isfinite(recognition.problem.design.forward(x)).all():
-        raise NotScreenable("the data hold NaN or infinity")
-    if not np.isfinite(truth):
-        raise NotScreenable(
-            f"the objective is {truth} at a test point: variables may be outside its domain"
-        )
-    if not abs(model - truth) <= AGREEMENT * scale:
-        raise NotScreenable(
-            f"the recognised objective does not agree with the problem's: {model:.6g} against "
-            f"{truth:.6g} at a test point{_unfamiliar(recognition)}"
-        )
-    if not recognition.standard.cones:
-        return
-    values = recognition.standard.rows.values(z)
-    left = _eliminated(recognition, values)
-    if left > 1e-8 * (1.0 + float(np.abs(values).max(initial=0.0)) + float(np.abs(z).max())):
-        raise NotScreenable(
-            f"the recognised problem violates a constraint of the original by {left:.3g} at a "
-            "test point"
-        )
-
-
-def _compare_slacks(recognition: Recognition, z: Array) -> None:
-    """Every constraint of a slack variable is the bound, or the equality, that it was read as.
-
-    The user's variables have the values of `z`. With a slack at its largest bound that also says
-    that it is feasible, and no larger than it must be.
-    """
-    standard = recognition.standard
-    values = standard.rows.values(z) if any(True for _ in standard.slacks()) else np.zeros(0)
-    original = standard.canonical.original
-    own = {} if original is None else {c.id: c for c in original.constraints}
-    for group, slack, rows in standard.slacks():
-        arguments = group.sign * values[rows]
-        level, shape = slack.values(arguments), slack.variables[0].shape
-        for constraint, ours in zip(slack.constraints, slack.excesses(arguments), strict=True):
-            sides = own.get(constraint.id, constraint).args  # as the user wrote it
-            lower, upper = (np.asarray(arg.value, dtype=np.float64) for arg in sides)
-            said = np.broadcast_to(lower - upper, shape).flatten(order="F")
-            size = 1.0 + float(np.abs(level).max()) + float(np.abs(ours).max())
-            if not float(np.abs(said - ours).max()) <= AGREEMENT * size:
-                raise NotScreenable(
-                    f"the constraint {written(constraint)} is no bound of a slack variable"
-                )
-
-
-def _unfamiliar(recognition: Recognition) -> str:
-    """The atoms that may be why, for a message."""
-    original = recognition.standard.canonical.original
-    atoms = () if original is None else {atom.__name__ for atom in original.atoms()} - FAMILIAR
-    source = f" (from {', '.join(sorted(atoms))}, perhaps)" if atoms else ""
-    return f"{source}; write losses and squared norms as summands of their own"
-
-
-def _compare_gradients(recognition: Recognition, x: Array, z: Array) -> None:
-    """Both Lagrangians have the same gradient on the core, whatever the multipliers."""
-    problem, losses = recognition.problem, recognition.problem.losses
-    rng = np.random.default_rng(SEED + 1)
-    low = np.where(np.isfinite(losses.lo), losses.lo, -1.0)
-    high = np.where(np.isfinite(losses.hi), losses.hi, 1.0)
-    theta = low + (high - low) * rng.random(problem.n)
-    side = rng.standard_normal(recognition.side.shape[0])
-    model = problem.quadratic.apply(x) + problem.linear + problem.design.adjoint(theta)
-    if problem.side is not None:
-        model = model - problem.side.adjoint(side)
-    penalty_subgradient = None
-    if isinstance(problem.penalty, L1):
-        penalty_subgradient = problem.penalty.kappa * (2.0 * rng.random(problem.d) - 1.0)
-        model = model + penalty_subgradient
-    shares = None
-    if recognition.maxima is not None:
-        shares = recognition.maxima.shares(recognition.maxima.values(x), None)
-        model = model + recognition.maxima.rows.T @ shares
-    multipliers = recognition.multipliers(z, theta, side, penalty_subgradient, shares)
-    truth = recognition.residual(z, multipliers)[recognition.core]
-    scale = 1.0 + float(np.abs(model).max()) + float(np.abs(multipliers).max(initial=0.0))
-    steepest = float(np.abs(theta).max(initial=0.0))
-    scale += float(np.sqrt(problem.n) * _sizes(problem).max(initial=0.0) * steepest)
-    if not float(np.abs(model - truth).max()) <= AGREEMENT * scale:
-        raise NotScreenable("the multipliers of the recognised problem are not the original's")
-
-
-def _eliminated(recognition: Recognition, values: Array) -> float:
-    """Largest violation of the rows that are neither side constraints nor terms."""
-    kept = np.zeros(len(values), dtype=bool)
-    kept[recognition.side.indices] = True
-    for step in recognition.steps:
-        if isinstance(step, InequalityTerms):
-            kept[step.weights.indices] = True
-    worst = 0.0
-    for cone in recognition.standard.cones:
-        rows, free = values[cone.rows], ~kept[cone.rows]
-        if cone.kind == "soc" and not free[0]:
-            continue
-        if cone.kind == "zero":
-            worst = max(worst, float(np.abs(rows[free]).max(initial=0.0)))
-        elif cone.kind == "nonneg":
-            worst = max(worst, float((-rows[free]).max(initial=0.0)))
-        elif cone.kind == "soc" and free.all():
-            worst = max(worst, float(np.linalg.norm(rows[1:]) - rows[0]))
-    return worst

@@ -394,7 +394,7 @@ def with_costs(recognition: Recognition, standard: Standard) -> Recognition | No
     constant = standard.constant + sigma * parts.base + (rho or 1.0) * parts.level
     steps = tuple(rescaled_step(step, change.ratio) for step in recognition.steps)
     l1_terms, terms = recognition.l1_terms, change.terms
-    if l1_terms is not None:
+    if l1_terms is not None and terms is not None:
         l1_terms, terms = l1_terms.scaled(terms), terms[l1_terms.rest]
         problem = replace(problem, penalty=l1_terms.penalty(problem.d))
     changed = _problem(problem, terms, rho, sigma, linear, constant)
@@ -409,12 +409,14 @@ def with_costs(recognition: Recognition, standard: Standard) -> Recognition | No
 
 
 def _problem(
-    problem: Problem, terms: Array, rho: float | None, sigma: float, linear: Array, constant: float
+    problem: Problem, terms: Array | None, rho: float | None, sigma: float, linear: Array,
+    constant: float,
 ) -> Problem:
     """The problem with its terms times `terms` and its squares times `sigma`."""
     C = problem.C
     if rho is None:
-        losses: LossTerms = scaled_losses(problem.losses, terms)
+        known = np.ones(problem.n) if terms is None else terms
+        losses: LossTerms = scaled_losses(problem.losses, known)
     else:
         losses, C = problem.losses.scaled(rho) if rho != 1.0 else problem.losses, rho * C
     quadratic = problem.quadratic
@@ -437,8 +439,8 @@ class Factors:
     ----------
     ratio : array, shape (N,)
         By column; 1 where a column costs nothing.
-    terms : array, shape (n,)
-        By term, absolute values in the L1 norm among them.
+    terms : array, shape (n,), or None
+        By term, absolute values in the L1 norm among them; None where `losses` says it all.
     losses : float or None
         The one factor of all columns behind losses, None where they differ.
     squares, slopes : float or None
@@ -446,7 +448,7 @@ class Factors:
     """
 
     ratio: Array
-    terms: Array
+    terms: Array | None
     losses: float | None
     squares: float | None
     slopes: float | None
@@ -483,15 +485,19 @@ def factors(recognition: Recognition, standard: Standard) -> Factors | None:
     if apart.any() or paying[row[row != first.indices]].any():
         return None
     groups = _group_factors(recognition, standard)
-    terms = None if groups is None else _by_term(recognition, sources, ratio, groups)
-    if terms is None or groups is None:
+    if groups is None:
         return None
-    squares = _common(square[~paying[row]])
-    others = np.isfinite(slope) & ~paying
-    slopes = _common(slope[others]) if others.any() else squares
     losses = _common(
         np.concatenate([ratio[paying & np.isfinite(ratio)], *(part for _, part in groups)])
     )
+    terms = None
+    if losses is None or recognition.l1_terms is not None:
+        terms = _by_term(recognition, sources, ratio, groups)
+        if terms is None:
+            return None
+    squares = _common(square[~paying[row]])
+    others = np.isfinite(slope) & ~paying
+    slopes = _common(slope[others]) if others.any() else squares
     return Factors(np.where(np.isfinite(ratio), ratio, 1.0), terms, losses, squares, slopes)
 
 
@@ -543,7 +549,7 @@ def _group_factors(
             factor = before[step.group].factor(after[step.group])
             if factor is None:
                 return None
-            out.append((step.terms, factor[step.paying]))
+            out.append((step.terms, factor if len(factor) == 1 else factor[step.paying]))
     return out
 
 

@@ -19,7 +19,7 @@ multipliers are CVXPY's dual values, up to the sign of equalities.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,7 +54,7 @@ from cvxscreen.cvxpy_plugin.recognise.loss_atoms import (
     same_slack,
     take_losses,
 )
-from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, assemble, scale_rows, stack, take_rows
+from cvxscreen.cvxpy_plugin.recognise.matrices import Diagonal, Stack, assemble, stack, take_rows
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Bundle, bundled, vectorised
 from cvxscreen.cvxpy_plugin.recognise.shifted_squares import Shifted, without_shared_squares
 from cvxscreen.cvxpy_plugin.size import EXPONENTIAL
@@ -88,6 +88,8 @@ class Canonical:
         Losses of the objective that are not in `problem`.
     shifted : Shifted or None
         A variable of the user's that another one of `problem` stands for up to a square.
+    free : tuple of cvxpy.Variable
+        Variables of the user's that are in arguments of `groups` alone, hence not in `problem`.
     """
 
     original: Any
@@ -99,6 +101,18 @@ class Canonical:
     bundles: tuple[Bundle, ...] = ()
     groups: tuple[LossGroup, ...] = ()
     shifted: Shifted | None = None
+    free: tuple[Any, ...] = ()
+
+    @property
+    def variables(self) -> tuple[Any, ...]:
+        """The variables that have columns."""
+        return (*self.problem.variables(), *self.free)
+
+    @property
+    def slacks(self) -> tuple[Any, ...]:
+        """The user's variables that are losses: they have no columns."""
+        slacks = (group.slack for group in self.groups)
+        return tuple(v for slack in slacks if slack is not None for v in slack.variables)
 
     @property
     def sign(self) -> float:
@@ -118,10 +132,9 @@ class Canonical:
         found = self.chain.invert(solution, self.inverse)
         if ours:
             found.dual_vars = {**(found.dual_vars or {}), **ours}
-        values = found.primal_vars or {}
-        for key, variable in self.own.items():  # the slacks, by what stood for them
-            if key in values and variable.id not in values:
-                values[variable.id] = values.pop(key)
+        given = solution.primal_vars or {}
+        apart = {v.id: given[v.id] for v in (*self.free, *self.slacks) if v.id in given}
+        values = found.primal_vars = {**(found.primal_vars or {}), **apart}
         if self.shifted is not None and self.shifted.stand_in.id in values:
             level = values.pop(self.shifted.stand_in.id)
             values[self.shifted.variable.id] = self.shifted.value(level, values)
@@ -136,7 +149,7 @@ class Canonical:
         Parameters
         ----------
         values : dict of int to array
-            By identifier of the canonical variable.
+            By identifier of the canonical variable; of slacks by their own.
 
         Returns
         -------
@@ -147,6 +160,7 @@ class Canonical:
             variable.id: full_value(variable, values[key])
             for key, variable in self.own.items()
         }
+        found |= {v.id: values[v.id] for v in self.slacks if v.id in values}
         if self.shifted is not None:
             level = values[self.shifted.stand_in.id]
             found[self.shifted.variable.id] = self.shifted.value(level, found)
@@ -208,30 +222,33 @@ def canonicalise(problem: Any) -> Canonical:
     if reason:
         raise NotScreenable(reason)
     whole, shifted = without_shared_squares(whole)
-    small, groups, stand_ins = take_losses(whole)
+    small, groups, free = take_losses(whole)
     chain, cone, inverse = in_cone_form(small)
+    if cone is problem:  # what is kept of a problem must not keep it alive
+        cone = cp.Problem(problem.objective, problem.constraints)
     renamed = inverse[-1][0] if inverse and inverse[-1] else {}
-    apart = {variable.id for variable in stand_ins.values()}
+    found = Canonical(
+        problem, cone, chain, inverse, {}, None if whole is problem else whole, bundles,
+        groups, shifted, free,
+    )
+    apart = {variable.id for variable in found.slacks}
     if shifted is not None:
         apart.add(shifted.variable.id)
-    own = {
+    found.own.update({
         renamed[v.id].id if v.id in renamed else v.id: v
         for v in problem.variables() if v.id not in apart
-    } | stand_ins
-    present = {v.id for v in cone.variables()}
-    lost = [v.name() for key, v in own.items() if key not in present]
+    })
+    present = {v.id for v in found.variables}
+    lost = [v.name() for key, v in found.own.items() if key not in present]
     if lost:
         raise NotScreenable(f"variable {lost[0]} does not appear in the cone form")
-    return Canonical(
-        problem, cone, chain, inverse, own, None if whole is problem else whole, bundles,
-        groups, shifted,
-    )
+    return found
 
 
 def in_cone_form(problem: Any) -> tuple[Chain, Any, list[Any]]:
     """CVXPY's reductions to affine constraints in cones, the problem that they make, inverse data.
 
-    What has squares of free variables alone is in that form as it is, with no reduction.
+    Squares of free variables over linear constraints are in that form as they are.
     """
     if is_in_cone_form(problem):
         return Chain(reductions=[]), problem, []
@@ -246,9 +263,16 @@ def in_cone_form(problem: Any) -> tuple[Chain, Any, list[Any]]:
 
 
 def is_in_cone_form(problem: Any) -> bool:
-    """Whether a minimisation has no constraint, and an objective that is read as it is written."""
+    """Whether a minimisation of free variables has an objective that is read as it is written.
+
+    And no constraints but affine equalities and inequalities, which are read in the same way.
+    """
     free = not any(any(map(bool, v.attributes.values())) for v in problem.variables())
-    plain = free and not problem.constraints and isinstance(problem.objective, cp.Minimize)
+    linear = all(
+        type(c).__name__ in ("Equality", "Inequality") and all(arg.is_affine() for arg in c.args)
+        for c in problem.constraints
+    )
+    plain = free and linear and isinstance(problem.objective, cp.Minimize)
     return plain and is_quadratic_as_written(problem.objective.expr)
 
 
@@ -428,15 +452,6 @@ class Standard:
             if group.slack is not None:
                 yield group, group.slack, rows
 
-    def columns_of(self, variables: Sequence[Any]) -> Index:
-        """The columns of some variables of the user's, one after the other."""
-        at = {
-            self.canonical.own[own.id].id: np.arange(start, start + own.size)
-            for own, start in zip(self.variables, self.starts, strict=False)
-            if own.id in self.canonical.own
-        }
-        return np.concatenate([at[variable.id] for variable in variables])
-
     def value(self, z: Array) -> float:
         """The canonical objective at `z`, without the losses that were read off it."""
         smooth = 0.5 * float(z @ (self.quadratic @ z)) + float(self.linear @ z)
@@ -450,12 +465,19 @@ class Standard:
                 z[start : start + variable.size] = values[variable.id].flatten(order="F")
         return z
 
-    def split(self, z: Array) -> dict[int, Array]:
-        """`z` as values of the canonical variables, by identifier."""
-        return {
+    def split(self, z: Array, slacks: bool = True) -> dict[int, Array]:
+        """`z` as values of the canonical variables, and of the slacks, by identifier."""
+        found = {
             variable.id: z[start : start + variable.size].reshape(variable.shape, order="F")
             for variable, start in zip(self.variables, self.starts, strict=False)
         }
+        if slacks and self.canonical.slacks:
+            values = self.rows.values(z)
+            for group, slack, rows in self.slacks():
+                parts = slack.values(group.sign * values[rows])
+                for variable, part in zip(slack.variables, parts, strict=True):
+                    found[variable.id] = part.reshape(variable.shape, order="F")
+        return found
 
 
 FAMILIAR = frozenset(
@@ -504,7 +526,7 @@ def standardise(canonical: Canonical) -> Standard:
         If it needs a cone other than zero, non-negative, second-order and PSD.
     """
     problem = canonical.problem
-    variables = tuple(problem.variables())
+    variables = canonical.variables
     starts = np.concatenate([[0], np.cumsum([v.size for v in variables])]).astype(np.intp)
     column = {v.id: int(start) for v, start in zip(variables, starts, strict=False)}
 
@@ -522,20 +544,18 @@ def standardise(canonical: Canonical) -> Standard:
             stop = row + height(kind, size)
             cones.append(Cone(kind, slice(row, stop), size, position))
             row = stop
-    arguments = []
+    arguments, constrained = [], row
     stands_for = {user.id: key for key, user in canonical.own.items()}
     for group in canonical.groups:
-        part = read_affine(group.argument)
-        if group.sign < 0:
-            part = _minus(part)
+        part = read_affine(group.argument, group.sign)
         entries += [
             (row, column[stands_for.get(key, key)], block) for key, block in part.blocks.items()
         ]
         offsets.append(part.constant)
         arguments.append(slice(row, row + len(part.constant)))
         row = arguments[-1].stop
-    offset = np.concatenate(offsets) if offsets else np.zeros(0)
-    rows = assemble(entries, offset, int(starts[-1]))
+    offset = offsets[0] if len(offsets) == 1 else np.concatenate([np.zeros(0), *offsets])
+    rows = assemble(entries, offset, int(starts[-1]), constrained)
 
     quadratic, linear, constant = _objective(canonical, column, int(starts[-1]))
     if not (np.isfinite(linear).all() and rows.finite()):
@@ -576,13 +596,22 @@ def _objective(canonical: Canonical, column: dict[int, int], size: int) -> tuple
     linear = np.zeros(size)
     for key, slope in objective.slopes.items():
         linear[column[key] : column[key] + len(slope)] += slope
-    squares = [(column[key], square.tocoo()) for key, square in objective.squares.items()]
-    quadratic = sp.csr_array((size, size))
-    if squares:
-        entries = np.concatenate([part.data for _, part in squares])
-        at = [np.concatenate([getattr(p, name) + s for s, p in squares]) for name in ("row", "col")]
-        quadratic = sp.csr_array((entries, (at[0], at[1])), shape=quadratic.shape)
-        quadratic.eliminate_zeros()
+    diagonal, squares = np.zeros(size), []
+    for key, square in objective.squares.items():
+        if isinstance(square, Diagonal):
+            diagonal[column[key] : column[key] + len(square.entries)] = square.entries
+        else:
+            squares.append((column[key], square.tocoo()))
+    at = np.flatnonzero(diagonal)
+    if not squares:
+        ends = np.concatenate([[0], np.cumsum(diagonal != 0)])
+        quadratic = sp.csr_array((diagonal[at], at, ends), shape=(size, size))
+        return quadratic, linear, objective.constant
+    entries = np.concatenate([diagonal[at], *(part.data for _, part in squares)])
+    row = np.concatenate([at, *(part.row + start for start, part in squares)])
+    col = np.concatenate([at, *(part.col + start for start, part in squares)])
+    quadratic = sp.csr_array((entries, (row, col)), shape=(size, size))
+    quadratic.eliminate_zeros()
     return quadratic, linear, objective.constant
 
 
@@ -594,7 +623,7 @@ def _cone_rows(constraint: Any) -> tuple[str, Affine, list[int]]:
     if kind == "NonNeg":
         return "nonneg", read_affine(args[0]), [constraint.size]
     if kind == "NonPos":
-        return "nonneg", _minus(read_affine(args[0])), [constraint.size]
+        return "nonneg", read_affine(args[0], -1.0), [constraint.size]
     if kind == "Equality":
         return "zero", read_affine(args[0] - args[1]), [constraint.size]
     if kind == "Zero":
@@ -625,11 +654,6 @@ def _second_order(constraint: Any) -> Affine:
         whole = stack(parts, len(order), parts[0][1].shape[1])
         blocks[key] = take_rows(whole, order)
     return Affine(blocks, np.concatenate([head.constant, tail.constant])[order])
-
-
-def _minus(part: Affine) -> Affine:
-    size = len(part.constant)
-    return part.map(lambda block: scale_rows(block, -np.ones(size)), -part.constant)
 
 
 def _unknown_cone(kind: str) -> str:

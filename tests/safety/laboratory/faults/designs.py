@@ -49,7 +49,7 @@ FAULTS = (
          "np.maximum(self.kernel.function.diagonal, 0.0)", "points taken for the origin",
          "designs/test_rounding.py::"
          "test_norms_of_kernel_points_whose_squares_underflow_are_not_too_small"),
-    rows("extra columns in a margin", DROPPED, "out = out + self.extra[rows] @ x[p:]", "pass",
+    rows("extra columns in a margin", DROPPED, "out += self.extra[rows, j] * x[p + j]", "pass",
          "margins without the intercept"),
     rows("extra columns of taken rows", SWAPPED, "scale, self.extra[index], known=self.sparse)",
          "scale, self.extra[::-1][index], known=self.sparse)", "rows with another's intercept"),

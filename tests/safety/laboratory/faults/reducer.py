@@ -11,7 +11,7 @@ elements = of("cvxpy_plugin/recognise/recognise.py", *BACK)
 substitution = of("cvxpy_plugin/recognise/elimination.py", *BACK)
 restore = of("cvxpy_plugin/answer.py", "cvxpy_plugin/test_recognise.py",
              "cvxpy_plugin/test_solve.py")
-check = of("cvxpy_plugin/recognise/recognise.py", "cvxpy_plugin/test_recognise.py")
+check = of("cvxpy_plugin/recognise/check.py", "cvxpy_plugin/test_recognise.py")
 memory = of("cvxpy_plugin/solution_cache.py", "cvxpy_plugin/test_solution_cache.py")
 answer = of("cvxpy_plugin/inspection.py", "cvxpy_plugin/test_inspection.py")
 reduced = of("cvxpy_plugin/reduced.py", "cvxpy_plugin/test_reduced.py")
@@ -71,6 +71,9 @@ FAULTS = (
                  "cvxpy_plugin/test_recognise.py::test_every_spelling_is_recognised_as_its_loss"),
     elements("the offset of the arguments dropped", DROPPED, "numbers[:, 0] -= rows.offset",
              "numbers[:, 0] -= 0.0", "another problem is solved",
+             "cvxpy_plugin/test_recognise.py::test_every_spelling_is_recognised_as_its_loss"),
+    elements("the offset of a lone loss dropped", DROPPED, "b = b - arguments.offset",
+             "b = b - 0.0 * arguments.offset", "another problem is solved",
              "cvxpy_plugin/test_recognise.py::test_every_spelling_is_recognised_as_its_loss"),
     absorb("the middle of a dead zone on the wrong side", SIGN, "numbers[terms, 0] -= shift",
            "numbers[terms, 0] += shift", "another problem is solved",

@@ -30,11 +30,14 @@ SLACKS = "cvxpy_plugin/test_slack_forms.py"
 slacks = of("cvxpy_plugin/recognise/loss_atoms.py",
             f"{SLACKS}::test_forms_that_are_read_as_they_stand",
             f"{SLACKS}::test_multipliers_are_shares_of_the_slope")
-bounds = of("cvxpy_plugin/recognise/recognise.py", f"{SLACKS}::test_a_misread_bound_is_refused")
+bounds = of("cvxpy_plugin/recognise/check.py", f"{SLACKS}::test_a_misread_bound_is_refused")
 
 SHARED = "cvxpy_plugin/test_shared_squares.py"
 shared = of("cvxpy_plugin/recognise/shifted_squares.py",
             f"{SHARED}::test_what_is_read_has_the_value_of_what_is_written")
+SAMPLE = "cvxpy_plugin/test_sample.py"
+drawn = of("cvxpy_plugin/recognise/sample.py", SAMPLE)
+
 CONES = "cvxpy_plugin/test_cones.py"
 far = of("solvers/cones.py", f"{CONES}::test_what_an_answer_violates_is_put_back")
 
@@ -78,8 +81,8 @@ FAULTS = (
            "value = np.where(owners[first] == position, upper, 0.0)",
            "CVXPY's dual values are those of other constraints"),
     slacks("parts of a residual that change places", SWAPPED,
-           "return np.concatenate([np.maximum(arguments, 0.0), np.maximum(-arguments, 0.0)])",
-           "return np.concatenate([np.maximum(-arguments, 0.0), np.maximum(arguments, 0.0)])",
+           "return [np.maximum(arguments, 0.0), np.maximum(-arguments, 0.0)]",
+           "return [np.maximum(-arguments, 0.0), np.maximum(arguments, 0.0)]",
            "values of slacks are not the user's"),
     slacks("an equality's multiplier of the other sign", SIGN,
            "value = -self.sign * slope if owner < 0 else left[owner]",
@@ -120,8 +123,23 @@ FAULTS = (
           "another problem is solved where a check is passed by"),
     atoms("a falling loss that keeps its kink", SIGN, "(-b, e, q, -hi, -lo), level)",
           "(b, e, q, -hi, -lo), level)", "another problem is solved where a check is passed by"),
-    atoms("a level left out", DROPPED, "return float((self.weight * self.level).sum())",
+    atoms("a level left out", DROPPED,
+          "return float((self.weight[index] * level).sum()) if np.any(level) else 0.0",
           "return 0.0", "the value is not the user's"),
+    drawn("rows that are looked at by chance alone", DROPPED,
+          "np.concatenate([drawn, _extremes(group, standard.rows.offset[rows])])", "drawn",
+          "a defect of a rule reaches the user",
+          f"{SAMPLE}::test_a_wrong_operation_shows_in_the_sample"),
+    drawn("copies that are compared in some rows only", DROPPED,
+          "canonical.shifted is None and _by_reference(recognition)", "canonical.shifted is None",
+          "one wrong row reaches the user",
+          "cvxpy_plugin/test_loss_atoms.py::test_one_wrong_number_among_many_is_found"),
+    drawn("what CVXPY says of its own rows left out", DROPPED,
+          "known[id(source)] = _alone(entries_at(source, sample.index), sample.index, source)",
+          "pass", "nothing is compared", f"{SAMPLE}::test_one_row_that_is_different_is_read"),
+    bounds("data that are looked at in some rows only", DROPPED,
+           "and not _finite(recognition.problem.design, x):", "and False:",
+           "data with NaN are solved", f"{SAMPLE}::test_one_row_that_is_not_finite_is_refused"),
     atoms("a square of the wrong curvature", SHRUNK, "0.5 / sides**2, *ends",
           "0.5 / sides, *ends", "another problem is solved where a check is passed by"),
     largest("too few copies of the least loss", SHRUNK, "np.full(int(np.ceil(k)), level[0])",

@@ -1,0 +1,397 @@
+"""A recognised problem against the user's: the second line behind rules that are exact.
+
+At a few points the helpers are restored, the values are put into the user's variables for a moment,
+and the user's own objective and constraints are evaluated by CVXPY: those of many terms at a sample
+of them (`sample`). With random slopes and multipliers, the gradient of the Lagrangian of the whole
+canonical problem must be that of the recognised one on the core coordinates. That the data are
+finite is looked at in all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from cvxscreen.core.penalty import L1
+from cvxscreen.core.problem import Problem
+from cvxscreen.cvxpy_plugin.recognise.epigraph import (
+    InequalityTerms,
+    OneAboveAtMost,
+)
+from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
+from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
+from cvxscreen.cvxpy_plugin.recognise.sample import (
+    MANY,
+    Sample,
+    SlackEntries,
+    entries_at,
+    objective_at,
+    slack_entries,
+    with_terms,
+)
+from cvxscreen.cvxpy_plugin.recognise.standard import FAMILIAR, written
+from cvxscreen.errors import NotScreenable
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+SEED = 20240229
+
+FAR = 1e9
+"""No helper is looked for beyond this."""
+
+HALVINGS = 80
+"""Of an interval of at most 2e9: its end is then exact up to rounding."""
+
+FEW = 200
+"""Rows whose norms say how long rows are where there are `MANY`."""
+
+AGREEMENT = 1e-9
+"""Largest relative difference of the two objectives."""
+
+
+def check_points(recognition: Recognition, some: Problem | None = None) -> Iterator[Array]:
+    """Core points to compare at: zero, and random ones that reach all pieces of the losses.
+
+    Of many terms (`MANY`) a single point: a wrong number anywhere shows at almost every point, and
+    among so many terms, or a sample of them, all pieces occur: at random margins that are twice as
+    large as the kinks a term is on each of three pieces with a probability above 0.3.
+
+    Parameters
+    ----------
+    some : Problem, optional
+        The recognised problem with some of its terms: they say how long rows are.
+    """
+    problem = recognition.problem
+    many = problem.n >= MANY
+    if not many:
+        yield np.zeros(problem.d)
+    if some is None:
+        some = problem if problem.n <= MANY else with_terms(
+            problem, np.arange(0, problem.n, problem.n // FEW)
+        )
+    rng = np.random.default_rng(SEED)
+    sizes, knots = some.sizes, np.abs(some.losses.b) + some.losses.e
+    if recognition.maxima is not None:
+        sizes = np.append(sizes, recognition.maxima.sizes)
+        knots = np.append(knots, np.abs(recognition.maxima.heights))
+    if not len(sizes) and problem.side is not None:
+        sizes, knots = np.abs(problem.side.matrix.data), np.abs(problem.side.offset)
+    typical = _middle(sizes) or 1.0
+    reach = max(1.0, _middle(knots))
+    for scale in (2.0,) if many else (1.0, 5.0):
+        x = rng.standard_normal(problem.d) * (scale * reach / typical)
+        for step in recognition.steps:
+            if isinstance(step, OneAboveAtMost):  # a loss only within these bounds
+                x = step.within(recognition.core, x)
+        yield x
+
+
+def _middle(values: Array) -> float:
+    """The middle one of some numbers, in order."""
+    middle = len(values) // 2
+    return float(np.partition(values, middle)[middle]) if len(values) else 0.0
+
+
+def last_check_point(recognition: Recognition) -> Array:
+    """The last of the points that `check` compares at, shape (d,)."""
+    return list(check_points(recognition))[-1]
+
+
+def check(
+    recognition: Recognition, *, at: Array | None = None,
+    beyond: Callable[[Array], float] | None = None,
+) -> None:
+    """Compare the recognised problem with the user's.
+
+    Parameters
+    ----------
+    at : array, shape (d,), optional
+        A point to compare at instead, for a recognition that differs from a checked one by factors.
+    beyond : callable, optional
+        From all columns to what the recognised objective has beyond the user's (to be minimised).
+
+    Raises
+    ------
+    NotScreenable
+        If objective or eliminated constraints differ somewhere.
+    """
+    canonical = recognition.standard.canonical
+    original = canonical.original
+    own = [] if original is None else original.variables()
+    read = [] if original is None or canonical.whole is None else canonical.whole.variables()
+    helpers = [v for v in read if all(v is not variable for variable in own)]
+    sample = Sample.of(recognition) if beyond is None else None
+    part = recognition.problem if sample is None else sample.problem(recognition.problem)
+    with preserved_values(own), np.errstate(invalid="ignore", over="ignore"):
+        some = None if sample is None else part
+        chosen = check_points(recognition, some) if at is None else [at]
+        points = [at_best_helpers(recognition, x) for x in chosen]
+        for x in points:
+            z = recognition.columns(x)
+            slacks = slack_entries(recognition, z, sample)
+            truth = recognition.standard.value(z)
+            if original is not None:
+                split = recognition.standard.split(z, slacks=sample is None)
+                values = canonical.user_values(split)
+                for variable in own:
+                    if variable.id in values:
+                        variable.save_value(values[variable.id])
+                for variable in helpers:
+                    variable.save_value(split[variable.id].reshape(variable.shape))
+                # A loop of many terms takes its time: it is evaluated as it is written once.
+                fast = canonical.whole is not None and x is not points[-1]
+                if sample is None:
+                    said = (canonical.whole if fast else original).objective.value
+                else:
+                    said = objective_at(recognition, sample, slacks)
+                truth = float("nan") if said is None else float(np.asarray(np.real(said)).item())
+                if beyond is not None:
+                    truth += canonical.sign * beyond(z)
+            if sample is not None and at is None and not _finite(recognition.problem.design, x):
+                raise NotScreenable("the data hold NaN or infinity")
+            _compare(recognition, x, truth, part)
+            if recognition.standard.cones:
+                _compare_constraints(recognition, z)
+            for found in slacks:
+                _compare_slacks(recognition, found)
+    if recognition.standard.cones:  # what is restored are multipliers of rows in cones
+        _compare_gradients(recognition, x, z, sample, part)
+
+
+def at_best_helpers(recognition: Recognition, x: Array) -> Array:
+    """`x` with CVXPY's own helpers among the coordinates at their best values for the others.
+
+    The user's objective is the minimum over them (the bound of a norm or of a maximum, the level
+    of a sum of largest entries). They are put at the lowest point of the objective along their own
+    axis, not below what a constraint asks for.
+    """
+    problem, standard = recognition.problem, recognition.standard
+    helpers = np.flatnonzero(~standard.own()[recognition.core])
+    if standard.canonical.original is None or not len(helpers):
+        return x
+    x = x.copy()
+    columns = {int(j): problem.design.column(int(j)) for j in helpers}
+    frame = None if problem.side is None else sp.csc_array(problem.side.matrix)
+    for _ in range(2):  # a helper may bound another one
+        for j, column in columns.items():
+            margins = problem.design.forward(x) if column.any() else np.zeros(problem.n)
+            away = _lowest_along(problem, x, j, column, margins)
+            low = _least_step(problem, x, frame, j, column, margins)
+            x[j] += max(away, low) if np.isfinite(away) else max(low, -x[j])
+    return x
+
+
+def _least_step(
+    problem: Problem, x: Array, frame: Any, j: int, column: Array, margins: Array
+) -> float:
+    """The smallest step along coordinate j that satisfies what bounds it from below, or -inf."""
+    found = [-np.inf]
+    if problem.losses.any_hard:
+        bounding = problem.losses.hard & np.isinf(problem.losses.hi) & (column < 0)
+        over = margins[bounding] - problem.losses.b[bounding]
+        found += [float(np.max(over / -column[bounding], initial=-np.inf))]
+    if problem.side is not None:
+        slack, own = problem.side.slack(x), frame[:, [j]].toarray().ravel()
+        for kind, size, rows in problem.side.runs():
+            if kind == "nonneg":
+                rising = own[rows] > 0
+                needed = -slack[rows][rising] / own[rows][rising]
+                found.append(float(np.max(needed, initial=-np.inf)))
+            elif kind == "soc":
+                found.append(_least_in_cones(slack[rows].reshape(-1, size),
+                                             own[rows].reshape(-1, size)))
+    return max(found)
+
+
+def _least_in_cones(slack: Array, own: Array) -> float:
+    """The smallest step that leads from the rows of `slack` into second-order cones, or -inf.
+
+    Steps go along the rows of `own`: along the head, as of ``|x| <= t``, or along the boundary, as
+    of ``|x|^2 <= t``; other cones are passed over.
+    """
+    head, tail, rise, turn = slack[:, 0], slack[:, 1:], own[:, 0], own[:, 1:]
+    length = np.linalg.norm(turn, axis=1)
+    straight = (rise > 0) & (length == 0)
+    short = np.linalg.norm(tail[straight], axis=1) - head[straight]
+    parabolic = (rise > 0) & (np.abs(length - rise) <= 1e-12 * rise)
+    missing = np.sum(tail[parabolic] ** 2, axis=1) - head[parabolic] ** 2
+    gain = rise[parabolic] * head[parabolic] - np.sum(turn[parabolic] * tail[parabolic], axis=1)
+    needed = np.concatenate([short / rise[straight], 0.5 * missing / gain])
+    return float(np.max(needed, initial=-np.inf))
+
+
+def _lowest_along(problem: Problem, x: Array, j: int, column: Array, margins: Array) -> float:
+    """The step along coordinate j to the lowest objective; -inf where it only ever falls."""
+    losses, quadratic = problem.losses, problem.quadratic
+    first = float(quadratic.apply(x)[j] + problem.linear[j])
+    unit = np.zeros(problem.d)
+    unit[j] = 1.0
+    curve = float(quadratic.apply(unit)[j])
+    if not column.any():  # no loss sees it
+        level = -(1.0 + abs(float(x[j]))) if first == 0 else -np.inf
+        return -first / curve if curve > 0 else level
+
+    at = np.flatnonzero(column)
+    seen, entries, beside = losses.take(at), column[at], margins[at]
+
+    def slopes(step: float) -> Array:
+        return np.asarray(entries * seen.slope(beside + step * entries))
+
+    def slope(step: float, of_losses: Array) -> float:
+        return first + curve * step + float(of_losses.sum())
+
+    ends = []
+    for sign in (-1.0, 1.0):
+        reach = sign * (1.0 + abs(float(x[j])))
+        while slope(reach, found := slopes(reach)) * sign < 0 and abs(reach) < FAR:
+            reach *= 2.0
+        ends.append((reach, found))
+    (low, below), (high, beyond) = ends
+    if slope(low, below) > 0 or slope(high, beyond) < 0:
+        return -np.inf
+    for _ in range(HALVINGS):
+        # Slopes only rise: those that are equal at both ends are constant in between.
+        bent = below != beyond
+        first += float(below[~bent].sum())
+        seen, entries, beside = seen.take(np.flatnonzero(bent)), entries[bent], beside[bent]
+        below, beyond = below[bent], beyond[bent]
+        middle = 0.5 * (low + high)
+        found = slopes(middle)
+        if slope(middle, found) < 0:
+            low, below = middle, found
+        else:
+            high, beyond = middle, found
+    return high
+
+
+def _finite(design: Any, x: Array) -> bool:
+    """Whether data that the user has are finite in all rows; copies have been looked at."""
+    return design.sparse or bool(np.isfinite(design.matrix @ x[: design.matrix.shape[1]]).all())
+
+
+def _compare(recognition: Recognition, x: Array, truth: float, part: Problem) -> None:
+    """The recognised objective, or the `part` of it in the sample, is the user's."""
+    whole, margins = recognition.problem, part.design.forward(x)
+    model = part.primal(x, margins)
+    if recognition.maxima is not None:
+        model += recognition.maxima.value(x)
+    model *= recognition.standard.canonical.sign
+    parts = abs(float(whole.linear @ x)) + abs(part.constant)
+    scale = 1.0 + abs(truth) + parts
+    if not np.isfinite(model) and not np.isfinite(margins).all():
+        raise NotScreenable("the data hold NaN or infinity")
+    if not np.isfinite(truth):
+        raise NotScreenable(
+            f"the objective is {truth} at a test point: variables may be outside its domain"
+        )
+    if not abs(model - truth) <= AGREEMENT * scale:
+        raise NotScreenable(
+            f"the recognised objective does not agree with the problem's: {model:.6g} against "
+            f"{truth:.6g} at a test point{_unfamiliar(recognition)}"
+        )
+
+
+def _compare_constraints(recognition: Recognition, z: Array) -> None:
+    """The rows that were taken out hold."""
+    constrained = recognition.standard.rows.part(0, recognition.standard.constrained)
+    values = constrained.values(z)
+    left = _eliminated(recognition, values)
+    if left > 1e-8 * (1.0 + float(np.abs(values).max(initial=0.0)) + float(np.abs(z).max())):
+        raise NotScreenable(
+            f"the recognised problem violates a constraint of the original by {left:.3g} at a "
+            "test point"
+        )
+
+
+def _compare_slacks(recognition: Recognition, found: SlackEntries) -> None:
+    """Every constraint of a slack variable is the bound, or the equality, that it was read as.
+
+    The user's other variables have their values. With a slack at its largest bound that also says
+    that it is feasible, and no larger than it must be.
+    """
+    original, slack, index = recognition.standard.canonical.original, found.slack, found.index
+    own = {} if original is None else {c.id: c for c in original.constraints}
+    level = max(float(np.abs(part).max()) for part in found.values.values())
+    excesses = slack.excesses(found.arguments, index)
+    for constraint, ours in zip(slack.constraints, excesses, strict=True):
+        sides = own.get(constraint.id, constraint).args  # as the user wrote it
+        shape = constraint.shape
+        lower, upper = (
+            entries_at(arg, index if arg.shape == shape else np.zeros(1, dtype=np.intp),
+                       found.values)
+            for arg in sides
+        )
+        said = np.asarray(lower - upper, dtype=np.float64)
+        size = 1.0 + level + float(np.abs(ours).max())
+        if not float(np.abs(said - ours).max()) <= AGREEMENT * size:
+            raise NotScreenable(
+                f"the constraint {written(constraint)} is no bound of a slack variable"
+            )
+
+
+def _unfamiliar(recognition: Recognition) -> str:
+    """The atoms that may be why, for a message."""
+    original = recognition.standard.canonical.original
+    atoms = () if original is None else {atom.__name__ for atom in original.atoms()} - FAMILIAR
+    source = f" (from {', '.join(sorted(atoms))}, perhaps)" if atoms else ""
+    return f"{source}; write losses and squared norms as summands of their own"
+
+
+def _compare_gradients(
+    recognition: Recognition, x: Array, z: Array, sample: Sample | None, part: Problem
+) -> None:
+    """Both Lagrangians have the same gradient on the core, whatever the multipliers."""
+    problem, losses = recognition.problem, part.losses
+    rng = np.random.default_rng(SEED + 1)
+    low = np.where(np.isfinite(losses.lo), losses.lo, -1.0)
+    high = np.where(np.isfinite(losses.hi), losses.hi, 1.0)
+    slopes = low + (high - low) * rng.random(part.n)
+    theta = slopes
+    if sample is not None:
+        theta = np.zeros(problem.n)  # 0 is a slope of every loss
+        theta[sample.index] = slopes
+    side = rng.standard_normal(recognition.side.shape[0])
+    model = problem.quadratic.apply(x) + problem.linear + part.design.adjoint(slopes)
+    if problem.side is not None:
+        model = model - problem.side.adjoint(side)
+    penalty_subgradient = None
+    if isinstance(problem.penalty, L1):
+        penalty_subgradient = problem.penalty.kappa * (2.0 * rng.random(problem.d) - 1.0)
+        model = model + penalty_subgradient
+    shares = None
+    if recognition.maxima is not None:
+        shares = recognition.maxima.shares(recognition.maxima.values(x), None)
+        model = model + recognition.maxima.rows.T @ shares
+    multipliers = recognition.multipliers(z, theta, side, penalty_subgradient, shares)
+    truth = recognition.residual(z, multipliers)[recognition.core]
+    scale = 1.0 + float(np.abs(model).max()) + float(np.abs(multipliers).max(initial=0.0))
+    steepest = float(np.abs(slopes).max(initial=0.0))
+    scale += float(np.sqrt(part.n) * part.sizes.max(initial=0.0) * steepest)
+    if not float(np.abs(model - truth).max()) <= AGREEMENT * scale:
+        raise NotScreenable("the multipliers of the recognised problem are not the original's")
+
+
+def _eliminated(recognition: Recognition, values: Array) -> float:
+    """Largest violation of the rows that are neither side constraints nor terms."""
+    kept = np.zeros(len(values), dtype=bool)
+    kept[recognition.side.indices] = True
+    for step in recognition.steps:
+        if isinstance(step, InequalityTerms):
+            kept[step.weights.indices] = True
+    worst = 0.0
+    for cone in recognition.standard.cones:
+        rows, free = values[cone.rows], ~kept[cone.rows]
+        if cone.kind == "soc" and not free[0]:
+            continue
+        if cone.kind == "zero":
+            worst = max(worst, float(np.abs(rows[free]).max(initial=0.0)))
+        elif cone.kind == "nonneg":
+            worst = max(worst, float((-rows[free]).max(initial=0.0)))
+        elif cone.kind == "soc" and free.all():
+            worst = max(worst, float(np.linalg.norm(rows[1:]) - rows[0]))
+    return worst
