@@ -680,6 +680,8 @@ class Linear(NamedTuple):
     room : array, shape (n,)
         How far from `x` (see `distance`) a term provably stays on the linear piece of its slope;
         negative where it is on none.
+    below, above : array, shape (n,)
+        Between which margins that is (`piece_of`).
     parts : array, shape (n, d + 3)
         The rows, each times its slope, then ``|slope| norm``, ``|slope a_free|``, and
         ``f*(slope)``, which is minus the loss's value where its line meets 0.
@@ -693,6 +695,8 @@ class Linear(NamedTuple):
     into: Array
     back: Array
     room: Array
+    below: Array
+    above: Array
     parts: Array
     total: Array
 
@@ -715,7 +719,8 @@ class Linear(NamedTuple):
         into, back = _factor(np.eye(problem.d) if curvature is None else curvature)
         room, columns = _room(problem, x, slopes, A, back), np.ascontiguousarray(A.T)
         parts = np.column_stack((pulls, *sums))
-        return cls(x, slopes, columns, into, back, room, parts, parts.sum(axis=0))
+        pieces = piece_of(problem, slopes)
+        return cls(x, slopes, columns, into, back, room, *pieces, parts, parts.sum(axis=0))
 
     def distance(self, X: Array) -> float:
         """How far from `x` the farthest of `X`, shape (K, d), is at most.
@@ -732,7 +737,7 @@ class Linear(NamedTuple):
         far = np.maximum(length, rest / (_share(d) * size))
         return float(far.max(initial=0.0)) * (1.0 + EPS * (d + 16))
 
-    def weighed(self, W: Array | LeftOut) -> Weighed:
+    def weighed(self, W: NDArray[Any] | LeftOut) -> Weighed:
         """`W` with the sums of `parts` under them.
 
         Of what one leaves out the sums that stand for rounding are no less: subtracting from a
@@ -740,11 +745,18 @@ class Linear(NamedTuple):
         """
         d = self.x.size
         if not isinstance(W, LeftOut):
-            sums = W @ self.parts
+            sums = np.zeros((len(W), d + 3))
+            for i in range(0, W.shape[1], COUNTED):  # counts are small numbers until they are used
+                some = slice(i, i + COUNTED)
+                sums += np.asarray(W[:, some], dtype=np.float64) @ self.parts[some]
             return Weighed(W, sums[:, :d], sums[:, d:])
         sums = np.tile(self.total[d:], (len(W), 1))
         sums[:, 2] -= self.parts[W.index, d + 2]
         return Weighed(W, self.total[:d] - self.parts[W.index, :d], sums)
+
+
+COUNTED = 2048
+"""Terms whose weights are made numbers of 8 bytes at a time: a block's stay in the cache."""
 
 
 class Weighed(NamedTuple):
@@ -759,7 +771,7 @@ class Weighed(NamedTuple):
         Of the last three columns of `Linear.parts`.
     """
 
-    weights: Array | LeftOut
+    weights: NDArray[Any] | LeftOut
     pull: Array
     sums: Array
 
@@ -769,18 +781,63 @@ class Weighed(NamedTuple):
             return self
         return Weighed(self.weights[chosen], self.pull[chosen], self.sums[chosen])
 
+    def looked_at(self, around: Linear, rows: NDArray[np.intp]) -> LookedAt:
+        """The terms at `rows` by themselves, and the sums without them."""
+        W = np.asarray(self.weights.take(rows, axis=1), dtype=np.float64)
+        parts, d = around.parts[rows], around.x.size
+        own = W @ parts
+        return LookedAt(
+            rows, W, np.take(around.columns, rows, axis=1), parts[:, d + 2].copy(),
+            self.pull - own[:, :d], self.sums[:, 2] - own[:, d + 2],
+        )
+
+
+class LookedAt(NamedTuple):
+    """Some terms, and the sums of all others at the slopes of a `Linear`, under K weightings.
+
+    Attributes
+    ----------
+    rows : array of int, shape (m,)
+    W : array, shape (K, m)
+    A : array, shape (d, m)
+        Their rows as columns.
+    conjugates : array, shape (m,)
+        The conjugate losses of their slopes there.
+    pull, others : array, shape (K, d) and (K,)
+        Of the other terms ``A' theta``, and the sum of the conjugate losses.
+    """
+
+    rows: NDArray[np.intp]
+    W: Array
+    A: Array
+    conjugates: Array
+    pull: Array
+    others: Array
+
 
 def _away(problem: Problem, s: Array, t: Array) -> Array:
     """How far margins `t` provably are inside the linear piece of slope s; negative on none."""
+    below, above = piece_of(problem, s)
+    return np.asarray(np.minimum(t - below, above - t) - 16.0 * EPS * np.abs(t))
+
+
+def piece_of(problem: Problem, s: Array) -> tuple[Array, Array]:
+    """Between which margins slope s is that of a linear piece, rounded inward.
+
+    From infinity to minus infinity where it is on none.
+    """
     b, e, q, lo, hi = columns(problem.losses)
+    low, high = (s == lo) & np.isfinite(lo), (s == hi) & np.isfinite(hi)
+    none = ~(low | high | (s == 0.0))
     with np.errstate(invalid="ignore"):
-        low = np.where((s == lo) & np.isfinite(lo), b - e + q * lo - t, -np.inf)
-        high = np.where((s == hi) & np.isfinite(hi), t - (b + e + q * hi), -np.inf)
-    left, right = np.where(lo == 0.0, np.inf, t - b + e), np.where(hi == 0.0, np.inf, b + e - t)
-    flat = np.where(s == 0.0, np.minimum(left, right), -np.inf)
-    away = np.maximum(np.maximum(low, high), flat)
+        below = np.where(high & ~low, b + e + q * hi, -np.inf)
+        above = np.where(low, b - e + q * lo, np.inf)
+    flat = s == 0.0
+    below = np.where(flat, np.where(lo == 0.0, -np.inf, b - e), np.where(none, np.inf, below))
+    above = np.where(flat, np.where(hi == 0.0, np.inf, b + e), np.where(none, -np.inf, above))
     knots = np.where(np.isfinite(lo), -lo, 0.0) + np.where(np.isfinite(hi), hi, 0.0)
-    return np.asarray(away - 16.0 * EPS * (np.abs(t) + np.abs(b) + e + q * knots))
+    slack = 16.0 * EPS * (np.abs(b) + e + q * knots)
+    return below + slack, above - slack
 
 
 def _share(d: int) -> float:
@@ -831,6 +888,9 @@ class Weighted(NamedTuple):
     sizes, norms : array, shape (m,)
     b, e, q, lo, hi : array, shape (m,)
         The losses at weight 1.
+    slopes, below, above, conjugates : array, shape (m,)
+        The slopes around, between which margins they are those of a linear piece (`piece_of`), and
+        the conjugate loss of them.
     W, theta : array, shape (K, m)
         Weights, and slopes under them.
     """
@@ -843,68 +903,85 @@ class Weighted(NamedTuple):
     q: Array
     lo: Array
     hi: Array
+    slopes: Array
+    below: Array
+    above: Array
+    conjugates: Array
     W: Array
     theta: Array
 
 
 @compiled(fastmath=frozenset({"reassoc"}), allocates=False)
-def weighted_sums(block, X, forward, free, room, out):  # type: ignore[no-untyped-def]
+def weighted_sums(block, margins, noises, free, out):  # type: ignore[no-untyped-def]
     """Sums over the terms of a block, one row of `out` a weighting.
 
     Value, gap, ``sum |theta| norm``, ``sum |theta a_free|``, the count of slopes outside their box.
-    `forward` is the relative rounding of a margin; the margins are left in `room`, shape (K, m).
+    `noises`, shape (K,), are the rounding of a margin of a row of length 1. On the linear piece of
+    its slope a term adds nothing to the gap, by Fenchel's equality; most are there still, and are
+    not looked at any closer.
     """
-    A = block.A
-    d, m = A.shape
-    for k in range(X.shape[0]):
-        length, t = 0.0, room[k]
-        for i in range(m):
-            t[i] = 0.0
-        for j in range(d):
-            length += X[k, j] * X[k, j]
-            for i in range(m):
-                t[i] += X[k, j] * A[j, i]
-        noise = forward * np.sqrt(length)
+    A, slopes = block.A, block.slopes
+    for k in range(noises.size):
+        t, noise = margins[k], noises[k]
         values, gap, load, size, outside = 0.0, 0.0, 0.0, 0.0, 0
-        for i in range(m):
+        for i in range(slopes.size):
             w, theta = block.W[k, i], block.theta[k, i]
             if w == 0.0:  # without its loss a term has no slope
                 outside += theta != 0.0
+                continue
+            load += abs(theta) * block.norms[i]
+            if free >= 0:
+                size += abs(theta * A[free, i])
+            error = noise * block.sizes[i]
+            tiny = error + 16.0 * EPS * abs(t[i])
+            inside = (t[i] - tiny >= block.below[i]) & (t[i] + tiny <= block.above[i])
+            if inside & (theta == w * slopes[i]):
+                values += theta * t[i] - w * block.conjugates[i]
                 continue
             low, high, bend = block.lo[i] * w, block.hi[i] * w, block.q[i] / w
             b, e = block.b[i], block.e[i]
             value = _value_above(t[i], b, e, bend, low, high, _steepness(bend))
             values += value
-            gap += _gap_above(
-                t[i], theta, noise * block.sizes[i], value, b, e, bend, low, high
-            )
-            load += abs(theta) * block.norms[i]
-            if free >= 0:
-                size += abs(theta * A[free, i])
+            gap += _gap_above(t[i], theta, error, value, b, e, bend, low, high)
+            gap += _endless_above(value, error, bend, low, high)
             outside += not ((theta >= low) & (theta <= high))
         out[k, 0], out[k, 1], out[k, 2], out[k, 3] = values, gap, load, size
         out[k, 4] = outside
 
 
 @compiled(allocates=False)
-def weighted_takers(block, margins, needed, distance, free, out):  # type: ignore[no-untyped-def]
-    """What it costs to balance each dual point by the cheapest single term of a block."""
+def weighted_takers(  # type: ignore[no-untyped-def]
+    block, margins, noise, needed, distance, free, out
+):
+    """What it costs to balance each dual point by the cheapest single term of a block.
+
+    A slope s that moves by h adds ``(b + e sign(s) + q s - t) h + q h^2 / 2`` to its Fenchel-Young
+    term, t the margin at the dual point's own x: next to nothing where t is at the kink.
+    """
     A, m = block.A, block.A.shape[1]
     for k in range(out.size):
         up, down = np.inf, np.inf
         for both in (True, False):  # those with room both ways are few, and mostly enough
             for i in range(m):
-                w, s, size = block.W[k, i], block.theta[k, i], abs(A[free, i])
+                w, s = block.W[k, i], block.theta[k, i]
                 rise, fall = block.hi[i] * w - s, s - block.lo[i] * w
                 if both and not (rise > 0.0 and fall > 0.0):
                     continue
+                size = abs(A[free, i])
                 if A[free, i] < 0.0:
                     rise, fall = fall, rise
                 fits_up, fits_down = rise * size >= needed[k], fall * size >= needed[k]
                 if w == 0.0 or size == 0.0 or not (fits_up or fits_down):
                     continue
-                rate = abs(margins[k, i]) + abs(block.b[i]) + block.e[i]
-                rate += block.q[i] / w * abs(s) + block.norms[i] * distance[k]
+                step, bend, t = needed[k] / size, block.q[i] / w, margins[k, i]
+                b, e = block.b[i], block.e[i]
+                if abs(s) > step:
+                    off = abs(b + e * np.sign(s) + bend * s - t)
+                else:  # its sign may change, and the kink of the conjugate be passed
+                    off = abs(b + bend * s - t) + e
+                off += noise[k] * block.sizes[i]
+                off += 8.0 * EPS * (abs(b) + e + abs(bend * s) + abs(t))
+                rate = off + block.norms[i] * distance[k] + 0.5 * bend * step
                 if fits_up:
                     up = min(up, rate / size)
                 if fits_down:
@@ -971,9 +1048,9 @@ def shifts(block, margins, noise, needed, distance, loose, free, out):  # type: 
 def certify_weightings(
     problem: Problem,
     around: Linear,
-    W: Array | LeftOut | Weighed,
+    W: NDArray[Any] | LeftOut | Weighed,
     X: Array,
-    rows: NDArray[np.intp],
+    rows: NDArray[np.intp] | LookedAt,
     theta: Array,
     *,
     tol: float,
@@ -989,7 +1066,7 @@ def certify_weightings(
     W : array, shape (K, n), LeftOut, or what ``around.weighed`` makes of them
         Weights, not negative.
     X : array, shape (K, d)
-    rows : array of int, shape (m,)
+    rows : array of int, shape (m,), or what ``Weighed.looked_at`` makes of it
         The terms whose slopes are given; every other one has ``around.slopes`` times its weight.
     theta : array, shape (K, m)
         Slopes under the weights.
@@ -1004,45 +1081,46 @@ def certify_weightings(
         As those of `certify` on each weighted problem, by the same formulas; no margin is computed
         in extended precision.
     """
-    W, pulled, everywhere = W if isinstance(W, Weighed) else around.weighed(W)
-    (K, n), d = W.shape, problem.d
-    given = np.zeros(n, dtype=bool)
-    given[rows] = True
-    more = np.flatnonzero(~(linear_around(around, around.distance(X)) | given))
-    s, f = around.slopes, columns(problem.losses)
+    whole = W if isinstance(W, Weighed) else around.weighed(W)
+    here = rows if isinstance(rows, LookedAt) else whole.looked_at(around, rows)
+    (K, n), d = whole.weights.shape, problem.d
+    look = ~linear_around(around, around.distance(X))
+    look[here.rows] = False
+    more = np.flatnonzero(look)
+    forward = EPS * (d + 4) if problem.design.sparse else float(problem.design.forward_factor)
+    noise = forward * np.sqrt(np.square(X).sum(axis=1))
+    if len(more):  # few of them have left their piece
+        t = X @ np.take(around.columns, more, axis=1)
+        tiny = noise[:, None] * problem.sizes[more] + 16.0 * EPS * np.abs(t)
+        on = (t - tiny >= around.below[more]) & (t + tiny <= around.above[more])
+        more = more[~on.all(axis=0)]
     if len(more):
-        theta = np.hstack([theta, W.take(more, axis=1) * s[more]])
-        rows = np.concatenate([rows, more])
-    w, A = W.take(rows, axis=1), np.take(around.columns, rows, axis=1)
-    b, e, q, lo, hi = (column[rows] for column in f)
-    theta = np.ascontiguousarray(theta)
-    block = Weighted(
-        A, problem.sizes[rows], problem.norms[rows], b, e, q, lo, hi, w, theta
-    )
+        slopes = np.asarray(whole.weights.take(more, axis=1)) * around.slopes[more]
+        theta = np.hstack([theta, slopes])
+        here = whole.looked_at(around, np.concatenate([here.rows, more]))
+    rows, theta = here.rows, np.ascontiguousarray(theta)
+    own = (column[rows] for column in (problem.sizes, problem.norms, *columns(problem.losses)))
+    pieces = (column[rows] for column in (around.slopes, around.below, around.above))
+    block = Weighted._make([here.A, *own, *pieces, here.conjugates, here.W, theta])
     indices = np.flatnonzero(problem.quadratic.free)
     free = int(indices[0]) if len(indices) else -1
-    out, margins = np.zeros((K, 5)), np.empty(w.shape)
-    forward = EPS * (d + 4) if problem.design.sparse else float(problem.design.forward_factor)
-    weighted_sums(block, X, forward, free, margins, out)
-    # All terms at the slopes around, and what the looked-at ones have instead.
-    far = pulled - (w * s[rows]) @ A.T
-    conjugates = everywhere[:, 2] - w @ around.parts[rows, d + 2]
-    out[:, 0] += np.einsum("kj,kj->k", far, X) - conjugates
-    out[:, 2:4] += 3.0 * everywhere[:, :2]
+    out, margins = np.zeros((K, 5)), X @ here.A
+    weighted_sums(block, margins, noise, free, out)
+    # All other terms at the slopes around.
+    out[:, 0] += np.einsum("kj,kj->k", here.pull, X) - here.others
+    out[:, 2:4] += 3.0 * whole.sums[:, :2]
 
     def moves(needed: Array, distance: Array) -> Array:
         if shift is not None:
-            noise = forward * np.sqrt(np.square(X).sum(axis=1))
             loose = out[:, 1] * (1 + n * EPS) + 0.5 * distance**2
             shifts(block, margins, noise, needed, distance, loose, free, shift)
         cost = np.empty(K)
-        weighted_takers(block, margins, needed, distance, free, cost)
+        weighted_takers(block, margins, noise, needed, distance, free, cost)
         return cost
 
-    pull = far + block.theta @ A.T
-    parts = Parts.of(problem, X, pull)
+    parts = Parts.of(problem, X, here.pull + theta @ here.A.T)
     gap, primal = _totals(problem, out.T, parts, EPS * (n + 16), moves)
-    gap = np.where(W.min(axis=1) < 0, np.inf, gap)
+    gap = np.where(whole.weights.min(axis=1) < 0, np.inf, gap)
     return Certificates(gap, relative_gap(gap, primal), primal, tol)
 
 

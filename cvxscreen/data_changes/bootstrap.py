@@ -34,6 +34,7 @@ from cvxscreen.api import solve
 from cvxscreen.certificates.many import (
     LeftOut,
     Linear,
+    LookedAt,
     Weighed,
     certify_weightings,
     linear_around,
@@ -76,9 +77,6 @@ other terms nearby."""
 
 ROUNDS = 4
 """How often the terms near a kink are chosen, each time around the last answer."""
-
-WIDER = 1.25
-"""What the answers may be further from the solution than was foretold."""
 
 SMOOTH = 0.1
 """Width over which kinks are smoothed at first, as a share of the band's."""
@@ -303,7 +301,7 @@ class Replicates:
         self.target = SHARE * tol * abs(solution.value)
 
     def solve(
-        self, W: Array | LeftOut, shift: Array | None = None
+        self, W: NDArray[Any] | LeftOut, shift: Array | None = None
     ) -> tuple[Array, Array, NDArray[np.bool_]]:
         """The optima under the weights `W`, shape (K, n), their gaps, and which are small enough.
 
@@ -316,7 +314,8 @@ class Replicates:
         ok, gap, waiting = np.zeros(len(W), dtype=bool), np.empty(len(W)), np.arange(len(W))
         for attempt in range(ROUNDS):
             here, at = whole.take(waiting), X[waiting]
-            near, rows, fixed = self._near(here, at)
+            seen = self._seen(here, at)
+            near, fixed = self._near(seen), seen.pull
             for _ in range(CORRECTIONS if attempt == 0 else 0):
                 np.matmul(at, near.A, out=near.t)
                 weighted_slopes(near, 0.0)
@@ -329,11 +328,11 @@ class Replicates:
             rho = fixed + near.theta @ near.A.T
             small_problems(
                 near, at, rho, self.smooth, self.target, self.free,
-                self._room(len(rows)),
+                self._room(len(seen.rows)),
             )
             away = None if shift is None else np.empty(len(at))
             proofs = certify_weightings(
-                self.problem, self.around, here, at, rows, near.theta, tol=self.tol, shift=away
+                self.problem, self.around, here, at, seen, near.theta, tol=self.tol, shift=away
             )
             X[waiting], gap[waiting], ok[waiting] = at, proofs.gap, proofs.ok
             if shift is not None:
@@ -343,25 +342,23 @@ class Replicates:
                 break
         return X, gap, ok
 
-    def _near(
-        self, weightings: Weighed, X: Array
-    ) -> tuple[Near, NDArray[np.intp], Array]:
-        """Terms that may change their piece, their positions, the gradient of all others."""
-        around, losses = self.around, self.problem.losses
-        reach = max(WIDER * self.around.distance(X), self.least)
-        rows = np.flatnonzero(~linear_around(around, reach))
-        # In the order of memory, which indexing does not keep.
-        w = weightings.weights.take(rows, axis=1)
-        A = np.take(around.columns, rows, axis=1)
-        fixed = weightings.pull - (w * around.slopes[rows]) @ A.T
+    def _seen(self, weightings: Weighed, X: Array) -> LookedAt:
+        """Terms that may change their piece, and the sums of all others."""
+        reach = max(self.around.distance(X), self.least)
+        return weightings.looked_at(
+            self.around, np.flatnonzero(~linear_around(self.around, reach))
+        )
+
+    def _near(self, seen: LookedAt) -> Near:
+        losses, W = self.problem.losses, seen.W
         b, e, q, lo, hi = (
-            column[rows] for column in (losses.b, losses.e, losses.q, losses.lo, losses.hi)
+            column[seen.rows] for column in (losses.b, losses.e, losses.q, losses.lo, losses.hi)
         )
         flat = q == 0.0
         inv = np.where(flat, 0.0, 1.0 / np.where(flat, 1.0, q))
-        room = np.empty((2, *w.shape))
-        bent = np.empty(w.shape, dtype=bool)
-        return Near(A, b, e, q, lo, hi, flat, inv, w, room[0], room[1], bent), rows, fixed
+        room = np.empty((2, *W.shape))
+        bent = np.empty(W.shape, dtype=bool)
+        return Near(seen.A, b, e, q, lo, hi, flat, inv, W, room[0], room[1], bent)
 
     def _room(self, m: int) -> tuple[Terms, Workspace, NDArray[np.int64]]:
         d = self.problem.d
@@ -369,19 +366,38 @@ class Replicates:
         return Terms(np.empty((d, m)), *np.empty((6, m))), work, np.empty(m, np.int64)
 
 
-def counts(seed: int, first: int, n: int) -> Array:
-    """How often each of n samples is drawn in the fits `first`, ... of a block, (BLOCK, n)."""
-    out = np.zeros((BLOCK, n))
+def counts(seed: int, first: int, n: int) -> NDArray[np.uint8]:
+    """How often each of n samples is drawn in the fits `first`, ... of a block, (BLOCK, n).
+
+    As ``numpy.random.default_rng((seed, k)).integers(0, n, n)`` draws them, from the same bits:
+    half of its time goes to handing out one number after another. None is drawn 256 times.
+    """
+    out = np.zeros((BLOCK, n), dtype=np.uint8)
     for k in range(BLOCK):
-        tally(np.random.default_rng((seed, first + k)).integers(0, n, n), out[k])
+        bits = np.random.PCG64((seed, first + k)).random_raw(n // 2 + 16 + n // 256)
+        if not tally(bits.view(np.uint32), out[k]):
+            drawn = np.random.default_rng((seed, first + k)).integers(0, n, n)
+            out[k] = np.bincount(drawn, minlength=n)
     return out
 
 
 @compiled(allocates=False)
-def tally(drawn: Any, out: Any) -> None:
-    """Count to `out` how often each number is drawn."""
-    for i in drawn:
-        out[i] += 1.0
+def tally(bits: Any, out: Any) -> Any:
+    """Count to `out` how often each number is drawn; whether there are `bits` enough.
+
+    Lemire (2019): the high half of a product with n, without those low halves that would make some
+    numbers more likely than others.
+    """
+    n, drawn = np.uint64(out.size), 0
+    least = (np.uint64(2**32) - n) % n
+    for word in bits:
+        product = np.uint64(word) * n
+        if (product & np.uint64(2**32 - 1)) >= least:
+            out[product >> np.uint64(32)] += 1
+            drawn += 1
+            if drawn == out.size:
+                return True
+    return False
 
 
 SHOWN = 20

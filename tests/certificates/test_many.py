@@ -579,6 +579,16 @@ def test_the_shift_of_an_intercept_is_attained_between_two_medians() -> None:
         assert 0.99 * shift[0] < farther
 
 
+def test_what_balancing_costs_is_attained() -> None:
+    """Slopes 0.5 and -0.3 balance at 0.3 and -0.3: of a margin of 0.25 that costs 0.2 * 0.25."""
+    problem = cvxscreen.regression(np.zeros((2, 1)), np.array([0.0, 1.0]), C=1.0, intercept=True)
+    x, theta = np.array([[0.0, 0.25]]), np.array([[0.5, -0.3]])
+    around = Linear.at(problem, x[0], np.array([1.0, -1.0]))
+    found = certify_weightings(problem, around, np.ones((1, 2)), x, np.arange(2), theta, tol=1e-6)
+    true = 0.25 - 0.3 * 0.25 + 0.75 - 0.3 * 0.75
+    assert true <= found.gap[0] <= true * (1.0 + 1e-5)
+
+
 def test_no_shift_is_proven_where_no_term_can_balance() -> None:
     """One class alone: every slope can lower the sum, none can raise it."""
     problem = cvxscreen.svm(np.zeros((3, 1)), np.array([1.0, 1.0, -1.0]), C=1.0, intercept=True)

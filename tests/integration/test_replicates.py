@@ -50,6 +50,16 @@ def test_a_block_holds_the_fits_of_each_weighting_alone(name: str) -> None:
         assert certify(there, alone.x, alone.theta, tol=1e-6).ok
 
 
+@pytest.mark.parametrize("n", [1, 2, 7, 400, 99_999])
+def test_samples_are_those_that_numpy_draws(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the same bits, and where there are not enough of them."""
+    drawn = [np.random.default_rng((4, 64 + k)).integers(0, n, n) for k in range(BLOCK)]
+    expected = [np.bincount(numbers, minlength=n) for numbers in drawn]
+    np.testing.assert_array_equal(counts(4, 64, n), expected)
+    monkeypatch.setattr(module, "tally", lambda bits, out: False)
+    np.testing.assert_array_equal(counts(4, 64, n), expected)
+
+
 def test_slopes_without_end_are_certified_in_blocks() -> None:
     """How steep a kink is cannot be read off ends that are infinite."""
     rng = np.random.default_rng(11)
