@@ -30,7 +30,7 @@ CONTRACT = frozenset({"contract"})
 
 def compiled(
     *, fastmath: frozenset[str] = frozenset(), inline: bool = False, allocates: bool = True,
-    passed: bool = False,
+    passed: bool = False, alone: bool = True,
 ) -> Any:
     """The decorator of every compiled loop: ``numba.njit``, cached on disk, divisions as numpy's.
 
@@ -55,10 +55,14 @@ def compiled(
     passed : bool
         Whether it is also passed to another loop, by its type: that takes an entry of its own, a
         tenth of what there is to compile.
+    alone : bool
+        False for a part of one loop that nobody calls from Python: unpacking its records there is a
+        third of what there is to compile.
     """
     options: dict[str, Any] = {
         "fastmath": set(fastmath), "error_model": "numpy", "nogil": True,
         "inline": "always" if inline else "never", "no_cfunc_wrapper": not passed,
+        "no_cpython_wrapper": not alone,
         **({} if allocates else {"_nrt": False}),
     }
     return lambda function: CompiledFunction(function, options)

@@ -26,6 +26,7 @@ from cvxscreen.bounds.data_changes import (
     takes_left_out,
 )
 from cvxscreen.bounds.regions.margins import outward
+from cvxscreen.core.losses import Piece
 from cvxscreen.data_changes.bootstrap import in_order, mapped, waiting
 from cvxscreen.data_changes.kernel_refits import KernelRefits, suits
 from cvxscreen.data_changes.reweight import refit as refit_from
@@ -193,7 +194,11 @@ class LeftOutMargins:
         whole("n_jobs", n_jobs if n_jobs != -1 else 1, 1)
         self.solution, self.origin, point = solution, origin, solution.point()
         f = solution.problem.losses
-        unchanged = solution.screening.zero | ((f.lo == 0.0) & (f.hi == 0.0))
+        low, high = _at_the_optimum(solution)
+        # The same ball says where the margins are and which terms are on their zero piece.
+        known = solution.bounds == (midpoint_ball,)
+        within = f.piece_within(low, high) == Piece.ZERO if known else solution.screening.zero
+        unchanged = within | solution.earlier.zero | ((f.lo == 0.0) & (f.hi == 0.0))
         refits, bounds = partial(_refits, solution, mode=mode, n_jobs=n_jobs), left_out_margins
         known = takes_left_out(point)
         if labels is not None:
@@ -203,7 +208,6 @@ class LeftOutMargins:
             refits = partial(_refits_of_groups, solution, groups, labels, mode=mode, n_jobs=n_jobs)
             bounds = partial(left_out_groups, groups=groups)
             known = takes_groups(point)
-        low, high = _at_the_optimum(solution)
         below, above = bounds(point) if known else (np.full_like(low, -np.inf), np.inf)
         low, high = np.where(unchanged, low, below), np.where(unchanged, high, above)
         value = np.where(unchanged, point.margins, np.nan)

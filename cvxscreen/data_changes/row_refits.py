@@ -37,6 +37,7 @@ from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.bootstrap import Replicates, together
 from cvxscreen.data_changes.reweight import refit
+from cvxscreen.solvers.compiled_path.loops import margins
 from cvxscreen.solvers.compiled_path.segments import CompileClock, at_hand
 from cvxscreen.solvers.registry import compiled_path
 from cvxscreen.solvers.solution import Solution
@@ -46,6 +47,13 @@ Index = NDArray[np.intp]
 
 HELD, KINK, CURVED, GONE = 0, 1, 2, 3
 """A term at the slope of a linear piece, at a kink, on a parabola, left out."""
+
+NEAR, FEWEST = 6, 80
+"""Terms near a kink that a path looks at first, as a multiple of the coordinates, and at least.
+
+ijcnn1 (22 coordinates), letter-like data (16): of 10 nobody needs more, with 4 a tenth has to be
+followed again among more, and all takes a fifth longer; cadata (8): 80 are enough, 48 take twice
+as long."""
 
 WIDER = 1.25
 """What the next answers may be further from the solution than those that were refuted."""
@@ -69,25 +77,31 @@ EXACT = 1e-10
 """Relative size of a pivot below which a row depends on those at a kink."""
 
 
+# Rows of the tables below: a record of few arrays is compiled in half of the time.
+B, E_OF, Q, LO, HI = range(5)
+T, BELOW, ABOVE, THETA, DT, LENGTH = 0, 1, 2, 3, 3, 4
+LEAST, MOST = range(2)
+STEP, RIGHT, COLUMN = range(3)
+
+
 class Pieces(NamedTuple):
     """Terms near a kink, and where their path begins.
 
     Attributes
     ----------
-    A : array, shape (d, m)
-        Their rows as columns.
-    b, e, q, lo, hi : array, shape (m,)
-        Their losses.
-    theta : array, shape (m,)
-    t : array, shape (m,)
-        Their margins.
-    below, above : array, shape (m,)
-        Where they leave their piece: slopes inside a box, margins elsewhere.
+    A, rows : array, shape (d, m) and (m, d)
+        Their rows, as columns and as rows.
+    loss : array, shape (5, m)
+        b, e, q, lo and hi of their losses.
+    start : array, shape (4, m)
+        Their margins, those at which they leave their piece (infinite at a kink), and theta.
     kind : array of int8, shape (m,)
     place : array of int64, shape (m,)
         Of a term at a kink, its number among those.
     edges : array of int64, shape (E,)
         The terms at a kink.
+    ends : array, shape (2, E)
+        The slopes at which they leave it.
     inverse : array, shape (d + E, d + E)
         Of the module's matrix.
     x, pull, diagonal : array, shape (d,)
@@ -95,18 +109,13 @@ class Pieces(NamedTuple):
     """
 
     A: Array
-    b: Array
-    e: Array
-    q: Array
-    lo: Array
-    hi: Array
-    theta: Array
-    t: Array
-    below: Array
-    above: Array
+    rows: Array
+    loss: Array
+    start: Array
     kind: NDArray[np.int8]
     place: NDArray[np.int64]
     edges: NDArray[np.int64]
+    ends: Array
     inverse: Array
     x: Array
     pull: Array
@@ -114,51 +123,45 @@ class Pieces(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What a path changes as it is followed; of the inverse the first d + E rows are in use."""
+    """What a path changes as it is followed; of the inverse the first d + E rows are in use.
 
-    t: Array
-    dt: Array
-    below: Array
-    above: Array
+    As in `Pieces`; `now` also has the rates of the margins, and how far each may go, `work` what
+    the matrix is multiplied with.
+    """
+
+    now: Array
     kind: NDArray[np.int8]
     place: NDArray[np.int64]
     edges: NDArray[np.int64]
+    ends: Array
     inverse: Array
-    step: Array
-    right: Array
-    column: Array
+    work: Array
 
     @classmethod
     def of_size(cls, d: int, m: int) -> Room:
         """For m terms of d coordinates, of which d + 1 at most are at a kink at once."""
         D = 2 * d + 1
-        (t, dt, below, above), (step, right, column) = np.empty((4, m)), np.empty((3, D))
         kind, place, edges = np.empty(m, np.int8), np.empty(m, np.int64), np.empty(d + 1, np.int64)
         return cls(
-            t, dt, below, above, kind, place, edges, np.empty((D, D)), step, right, column
+            np.empty((5, m)), kind, place, edges, np.empty((2, d + 1)), np.empty((D, D)),
+            np.empty((3, D)),
         )
 
 
-@compiled(allocates=False)
-def knot(near: Any, i: Any, s: Any, way: Any) -> Any:
+@compiled(allocates=False, alone=False)
+def knot(loss: Any, i: Any, s: Any, way: Any) -> Any:
     """The margin at which the slope of term i moves from s to the side `way`; infinite if never."""
-    if (s >= near.hi[i]) if way > 0.0 else (s <= near.lo[i]):
+    if (s >= loss[HI, i]) if way > 0.0 else (s <= loss[LO, i]):
         return way * np.inf
     side = way if s == 0.0 else np.sign(s)
-    return near.b[i] + near.e[i] * side + near.q[i] * s
+    return loss[B, i] + loss[E_OF, i] * side + loss[Q, i] * s
 
 
-@compiled(allocates=False)
-def knots(near: Any, i: Any, s: Any) -> Any:
-    """Between which margins the slope of term i stays s."""
-    return knot(near, i, s, -1.0), knot(near, i, s, 1.0)
-
-
-@compiled(allocates=False)
-def span(near: Any, i: Any, s: Any, way: Any) -> Any:
+@compiled(allocates=False, alone=False)
+def span(loss: Any, i: Any, s: Any, way: Any) -> Any:
     """Between which slopes term i moves, from s to the side `way`."""
-    low, high = near.lo[i], near.hi[i]
-    if near.e[i] > 0.0:
+    low, high = loss[LO, i], loss[HI, i]
+    if loss[E_OF, i] > 0.0:
         if s > 0.0 or (s == 0.0 and way > 0.0):
             low = 0.0
         else:
@@ -166,38 +169,54 @@ def span(near: Any, i: Any, s: Any, way: Any) -> Any:
     return low, high
 
 
-@compiled(fastmath=SUMS, allocates=False)
+@compiled(allocates=False, alone=False)
+def kink(loss: Any, i: Any, low: Any) -> Any:
+    """The margin from which slopes grow that are no less than `low`, or from `low` <= 0 fall."""
+    return loss[B, i] + (loss[E_OF, i] if low >= 0.0 else -loss[E_OF, i])
+
+
+@compiled(fastmath=SUMS, allocates=False, alone=False)
+def times(N: Any, a: Any, D: Any, out: Any) -> Any:
+    """Write ``N a`` to `out`, of the first D rows of `N` and the coordinates; ``a' N a``."""
+    margins(D, N, a, out)  # which is symmetric
+    square = 0.0
+    for j in range(a.size):
+        square += a[j] * out[j]
+    return square
+
+
+@compiled(fastmath=SUMS, allocates=False, alone=False)
+def subtract(N: Any, w: Any, D: Any, factor: Any) -> None:
+    """Subtract ``factor w w'`` from the first D rows and columns of `N`."""
+    for r in range(D):
+        share = factor * w[r]
+        for c in range(D):
+            N[r, c] -= share * w[c]
+
+
+@compiled(allocates=False, alone=False)
 def enlarge(room: Any, near: Any, i: Any, E: Any) -> Any:
     """Put term i among those at a kink: one row and column more. Whether it could be done."""
-    A, N, w = near.A, room.inverse, room.column
-    d = A.shape[0]
-    D = d + E
-    size = 0.0
-    for j in range(d):
-        size += A[j, i] * A[j, i]
-    pivot = 0.0
-    for r in range(D):
-        total = 0.0
-        for j in range(d):
-            total += N[r, j] * A[j, i]
-        w[r] = total
-        if r < d:
-            pivot += A[r, i] * total
+    N, w, a = room.inverse, room.work[COLUMN], near.rows[i]
+    D, size = a.size + E, 0.0
+    for j in range(a.size):
+        size += a[j] * a[j]
+    pivot = times(N, a, D, w)
     if N.shape[0] == D or not pivot > EXACT * size:
         return False
+    subtract(N, w, D, 1.0 / pivot)
     for r in range(D):
-        for c in range(D):
-            N[r, c] -= w[r] * w[c] / pivot
         N[r, D] = N[D, r] = w[r] / pivot
     N[D, D] = -1.0 / pivot
     room.edges[E], room.place[i], room.kind[i] = i, E, KINK
+    room.now[BELOW, i], room.now[ABOVE, i] = -np.inf, np.inf
     return True
 
 
-@compiled(fastmath=SUMS, allocates=False)
-def reduce(room: Any, near: Any, i: Any, E: Any) -> Any:
+@compiled(allocates=False, alone=False)
+def reduce(room: Any, d: Any, i: Any, E: Any) -> Any:
     """Take term i from those at a kink. Whether it could be done."""
-    d, N, w = near.A.shape[0], room.inverse, room.column
+    N, w = room.inverse, room.work[COLUMN]
     D = d + E
     p = d + room.place[i]
     pivot = N[p, p]
@@ -205,9 +224,7 @@ def reduce(room: Any, near: Any, i: Any, E: Any) -> Any:
         return False
     for r in range(D):
         w[r] = N[r, p]
-    for r in range(D):
-        for c in range(D):
-            N[r, c] -= w[r] * w[c] / pivot
+    subtract(N, w, D, 1.0 / pivot)
     last = D - 1
     if p != last:
         for r in range(D):
@@ -215,54 +232,49 @@ def reduce(room: Any, near: Any, i: Any, E: Any) -> Any:
         for c in range(D):
             N[p, c] = N[last, c]
         N[p, p] = N[last, last]
-        moved = room.edges[E - 1]
-        room.edges[p - d], room.place[moved] = moved, p - d
+        at, moved = p - d, room.edges[E - 1]
+        room.edges[at], room.place[moved] = moved, at
+        for end in (LEAST, MOST):
+            room.ends[end, at] = room.ends[end, E - 1]
     return True
 
 
-@compiled(fastmath=SUMS, allocates=False)
+@compiled(allocates=False, alone=False)
 def bend(room: Any, near: Any, i: Any, E: Any, way: Any) -> Any:
     """Add the parabola of term i to the matrix, or take it away. Whether it could be done."""
-    A, N, w = near.A, room.inverse, room.column
-    d = A.shape[0]
-    D = d + E
-    pivot = way * near.q[i]
-    for r in range(D):
-        total = 0.0
-        for j in range(d):
-            total += N[r, j] * A[j, i]
-        w[r] = total
-        if r < d:
-            pivot += A[r, i] * total
-    if not way * pivot > EXACT * near.q[i]:
+    N, w, a = room.inverse, room.work[COLUMN], near.rows[i]
+    q = near.loss[Q, i]
+    pivot = way * q + times(N, a, a.size + E, w)
+    if not way * pivot > EXACT * q:
         return False
-    for r in range(D):
-        for c in range(D):
-            N[r, c] -= w[r] * w[c] / pivot
+    subtract(N, w, a.size + E, 1.0 / pivot)
     return True
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, alone=False)
 def leave(room: Any, near: Any, i: Any, E: Any) -> Any:
     """Take term i from the matrix. How many are at a kink then, -1 if it cannot be done."""
     if room.kind[i] == KINK:
-        return E - 1 if reduce(room, near, i, E) else -1
+        return E - 1 if reduce(room, near.x.size, i, E) else -1
     return E if bend(room, near, i, E, -1.0) else -1
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, alone=False)
 def release(room: Any, near: Any, i: Any, s: Any, way: Any, E: Any) -> Any:
     """Let the slope s of term i move to the side `way`. How many are at a kink then, -1 if not."""
-    edge = near.q[i] == 0.0
-    if edge:
+    low, high = span(near.loss, i, s, way)
+    q = near.loss[Q, i]
+    if q == 0.0:
         if not enlarge(room, near, i, E):
             return -1
-    else:
-        if not bend(room, near, i, E, 1.0):
-            return -1
-        room.kind[i] = CURVED
-    room.below[i], room.above[i] = span(near, i, s, way)
-    return E + 1 if edge else E
+        room.ends[LEAST, E], room.ends[MOST, E] = low, high
+        return E + 1
+    if not bend(room, near, i, E, 1.0):
+        return -1
+    room.kind[i] = CURVED
+    begins = kink(near.loss, i, low)
+    room.now[BELOW, i], room.now[ABOVE, i] = begins + q * low, begins + q * high
+    return E
 
 
 @compiled(allocates=False)
@@ -277,13 +289,17 @@ def follow(
     prepare(near)
     for k in range(slopes.size):
         x, theta, own, a, slope = X[k], thetas[k], index[k], rows[k], slopes[k]
-        E = begin(near, room, x, theta, own)
-        left = 1.0
+        begin(near, room, x, theta)
+        E, left = near.edges.size, 1.0
+        if own >= 0:
+            E = leave(room, near, own, E) if near.kind[own] != HELD else E
+            room.kind[own] = GONE
+            room.now[BELOW, own], room.now[ABOVE, own] = -np.inf, np.inf
         for _ in range(EVENTS):
             if E < 0:
                 break
-            way, i, size = stretch(near, room, theta, a, slope, left, E)
-            advance(near, room, x, theta, size, E)
+            way, i, size = stretch(near.A, room, theta, a, slope, left, E)
+            advance(room, x, theta, size, E)
             left -= size
             if i < 0:
                 break
@@ -294,134 +310,131 @@ def follow(
             correct(near, room, x, theta, a, slope, E)
 
 
-@compiled(fastmath=SUMS, allocates=False)
+@compiled(fastmath=SUMS, allocates=False, alone=False)
 def prepare(near: Any) -> None:
     """Fill in the margins, and where the terms leave their pieces."""
-    for i in range(near.t.size):
-        near.t[i] = 0.0
-    for j in range(near.x.size):
-        x = near.x[j]
-        for i in range(near.t.size):
-            near.t[i] += near.A[j, i] * x
-    for i in range(near.t.size):
+    margins(near.place.size, near.A, near.x, near.start[T])
+    for i in range(near.place.size):
+        s = near.start[THETA, i]
+        below, above = -np.inf, np.inf
         if near.kind[i] == HELD:
-            near.below[i], near.above[i] = knots(near, i, near.theta[i])
+            below, above = knot(near.loss, i, s, -1.0), knot(near.loss, i, s, 1.0)
         else:
-            near.below[i], near.above[i] = span(near, i, near.theta[i], 1.0)
+            low, high = span(near.loss, i, s, 1.0)
+            if near.kind[i] == CURVED:
+                begins, q = kink(near.loss, i, low), near.loss[Q, i]
+                below, above = begins + q * low, begins + q * high
+            else:
+                near.ends[LEAST, near.place[i]], near.ends[MOST, near.place[i]] = low, high
+        near.start[BELOW, i], near.start[ABOVE, i] = below, above
 
 
-@compiled(allocates=False)
-def begin(near: Any, room: Any, x: Any, theta: Any, own: Any) -> Any:
-    """Copy the state, less the term that is left out. How many are at a kink, -1 if it fails."""
+@compiled(allocates=False, alone=False)
+def begin(near: Any, room: Any, x: Any, theta: Any) -> None:
+    """Copy the state."""
     E, d = near.edges.size, near.x.size
     for j in range(d):
         x[j] = near.x[j]
     for i in range(theta.size):
-        theta[i], room.t[i] = near.theta[i], near.t[i]
-        room.below[i], room.above[i] = near.below[i], near.above[i]
-        room.kind[i], room.place[i] = near.kind[i], near.place[i]
+        theta[i], room.kind[i], room.place[i] = near.start[THETA, i], near.kind[i], near.place[i]
+    for row in (T, BELOW, ABOVE):
+        for i in range(theta.size):
+            room.now[row, i] = near.start[row, i]
     for p in range(E):
         room.edges[p] = near.edges[p]
+        room.ends[LEAST, p], room.ends[MOST, p] = near.ends[LEAST, p], near.ends[MOST, p]
     for r in range(d + E):
         for c in range(d + E):
             room.inverse[r, c] = near.inverse[r, c]
-    if own >= 0:
-        if room.kind[own] != HELD:
-            E = leave(room, near, own, E)
-        room.kind[own] = GONE
-    return E
 
 
-@compiled(fastmath=SUMS, allocates=False)
+@compiled(fastmath=SUMS, allocates=False, alone=False)
 def stretch(
-    near: Any, room: Any, theta: Any, a: Any, slope: Any, left: Any, E: Any
+    A: Any, room: Any, theta: Any, a: Any, slope: Any, left: Any, E: Any
 ) -> Any:
     """The line up to the next change: the side it is on, the term (-1 if none), and its length."""
-    A, N, step, dt = near.A, room.inverse, room.step, room.dt
-    d = A.shape[0]
+    step, dt, length, d = room.work[STEP], room.now[DT], room.now[LENGTH], a.size
+    times(room.inverse, a, d + E, step)
     for r in range(d + E):
-        total = 0.0
-        for j in range(d):
-            total += N[r, j] * a[j]
-        step[r] = total * slope
+        step[r] *= slope
+    margins(theta.size, A, step, dt)
+    # The lengths first, by themselves: a loop without branches, four terms at a time.
+    t, below, above = room.now[T], room.now[BELOW], room.now[ABOVE]
     for i in range(theta.size):
-        dt[i] = 0.0
-    for j in range(d):
-        rate = step[j]
-        for i in range(theta.size):
-            dt[i] += A[j, i] * rate
-    size, first, side = left, -1, 1.0
+        rate, here, low, high = dt[i], t[i], below[i], above[i]
+        length[i] = ((high if rate > 0.0 else low) - here) / rate
+    size, first = left, -1
     for i in range(theta.size):
-        kind = room.kind[i]
-        if kind == HELD:
-            here, rate = room.t[i], dt[i]
-        elif kind == GONE:
-            continue
-        else:
-            here = theta[i]
-            rate = step[d + room.place[i]] if kind == KINK else dt[i] / near.q[i]
-        if rate > 0.0:
-            far = room.above[i] - here
-            if far < size * rate:
-                size, first, side = max(far / rate, 0.0), i, 1.0
-        elif rate < 0.0:
-            far = room.below[i] - here
-            if far > size * rate:
-                size, first, side = max(far / rate, 0.0), i, -1.0
+        if length[i] < size and dt[i] != 0.0:
+            size, first = length[i], i
+    for p in range(E):
+        rate, i = step[d + p], room.edges[p]
+        if rate != 0.0:
+            far = room.ends[MOST if rate > 0.0 else LEAST, p] - theta[i]
+            if far < size * rate if rate > 0.0 else far > size * rate:
+                size, first = far / rate, i
+    side = 1.0
+    if first >= 0:
+        way = step[d + room.place[first]] if room.kind[first] == KINK else dt[first]
+        side = 1.0 if way > 0.0 else -1.0
+    size = max(size, 0.0)
     return side, first, size
 
 
-@compiled(fastmath=SUMS, allocates=False)
-def advance(near: Any, room: Any, x: Any, theta: Any, size: Any, E: Any) -> None:
+@compiled(fastmath=SUMS, allocates=False, alone=False)
+def advance(room: Any, x: Any, theta: Any, size: Any, E: Any) -> None:
     """Go along the line."""
-    d = near.A.shape[0]
+    step, t, dt, d = room.work[STEP], room.now[T], room.now[DT], x.size
     for j in range(d):
-        x[j] += size * room.step[j]
+        x[j] += size * step[j]
     for i in range(theta.size):
-        room.t[i] += size * room.dt[i]
-        if room.kind[i] == CURVED:
-            theta[i] += size * room.dt[i] / near.q[i]
+        t[i] += size * dt[i]
     for p in range(E):
-        theta[room.edges[p]] += size * room.step[d + p]
+        theta[room.edges[p]] += size * step[d + p]
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, alone=False)
 def turn(near: Any, room: Any, theta: Any, i: Any, way: Any, E: Any) -> Any:
     """Change the piece of term i. How many are at a kink then, -1 if it cannot be done."""
     if room.kind[i] == HELD:
         return release(room, near, i, theta[i], way, E)
-    theta[i] = room.above[i] if way > 0.0 else room.below[i]
+    if room.kind[i] == KINK:
+        low, high = room.ends[LEAST, room.place[i]], room.ends[MOST, room.place[i]]
+    else:
+        low, high = span(near.loss, i, room.now[T, i] - near.loss[B, i], way)
+    theta[i] = high if way > 0.0 else low
     E = leave(room, near, i, E)
     room.kind[i] = HELD
-    room.below[i], room.above[i] = knots(near, i, theta[i])
+    for row, side in ((BELOW, -1.0), (ABOVE, 1.0)):
+        room.now[row, i] = knot(near.loss, i, theta[i], side)
     return E
 
 
-@compiled(fastmath=SUMS, allocates=False)
+@compiled(fastmath=SUMS, allocates=False, alone=False)
 def correct(
     near: Any, room: Any, x: Any, theta: Any, a: Any, slope: Any, E: Any
 ) -> None:
     """A Newton step on the last pieces: what rounding has left on the way."""
-    A, N, right, step = near.A, room.inverse, room.right, room.step
-    d = A.shape[0]
+    N, right, step, d = room.inverse, room.work[RIGHT], room.work[STEP], a.size
+    loss, before = near.loss, near.start[THETA]
     for j in range(d):
         right[j] = a[j] * slope - near.pull[j] - near.diagonal[j] * x[j]
     for i in range(theta.size):
         kind = room.kind[i]
-        if kind == GONE or (kind == HELD and theta[i] == near.theta[i]):
+        if kind == GONE or (kind == HELD and theta[i] == before[i]):
             continue
-        t = 0.0
+        row, t = near.rows[i], 0.0
         for j in range(d):
-            t += A[j, i] * x[j]
-        side = 1.0 if room.below[i] >= 0.0 else -1.0
+            t += row[j] * x[j]
         if kind == CURVED:
-            s = (t - near.b[i] - near.e[i] * side) / near.q[i]
-            theta[i] = min(max(s, room.below[i]), room.above[i])
+            low, high = span(loss, i, t - loss[B, i], 1.0)
+            theta[i] = min(max((t - kink(loss, i, low)) / loss[Q, i], low), high)
         elif kind == KINK:
-            right[d + room.place[i]] = near.b[i] + near.e[i] * side - t
-        change = theta[i] - near.theta[i]
+            p = room.place[i]
+            right[d + p] = kink(loss, i, room.ends[LEAST, p]) - t
+        change = theta[i] - before[i]
         for j in range(d):
-            right[j] -= change * A[j, i]
+            right[j] -= change * row[j]
     for r in range(d + E):
         total = 0.0
         for c in range(d + E):
@@ -429,15 +442,17 @@ def correct(
         step[r] = total
     for j in range(d):
         x[j] += step[j]
+    for p in range(E):
+        i = room.edges[p]
+        s = theta[i] + step[d + p]
+        theta[i] = min(max(s, room.ends[LEAST, p]), room.ends[MOST, p])
     for i in range(theta.size):
-        move = 0.0
-        if room.kind[i] == KINK:
-            move = step[d + room.place[i]]
-        elif room.kind[i] == CURVED:
+        if room.kind[i] == CURVED:
+            low, high = span(loss, i, theta[i], 1.0)
+            move = 0.0
             for j in range(d):
-                move += A[j, i] * step[j] / near.q[i]
-        if move != 0.0:
-            theta[i] = min(max(theta[i] + move, room.below[i]), room.above[i])
+                move += near.rows[i, j] * step[j]
+            theta[i] = min(max(theta[i] + move / loss[Q, i], low), high)
 
 
 PATHS = CompileClock(4.0)
@@ -557,6 +572,8 @@ class RowRefits:
             solution = replace(solution, x=self.at.x, theta=self.at.theta)
         self.others = Replicates(solution, tol)
         self.around = self.others.around
+        nth = min(max(NEAR * self.problem.d, FEWEST), self.problem.n - 1)
+        self.least = max(float(np.partition(self.around.room, nth)[nth]), 0.0)
         self.free = bool(self.problem.quadratic.free.any())
 
     def margins(self, index: Index) -> tuple[Array, Array, NDArray[np.bool_]]:
@@ -604,7 +621,7 @@ class RowRefits:
         """The optima along the paths, by the terms that are near a kink within the reach of `X`."""
         problem, around, d = self.problem, self.around, self.problem.d
         slopes = around.slopes[left_out.index]
-        reach = self.others.least
+        reach = self.least
         if X.any():  # there are answers
             reach = max(WIDER * around.distance(X), reach)
         near = np.flatnonzero(~linear_around(around, reach))
@@ -613,13 +630,13 @@ class RowRefits:
         place[edges] = np.arange(len(edges))
         own = np.searchsorted(near, left_out.index)
         own = np.where((own < m) & (near[np.minimum(own, m - 1)] == left_out.index), own, -1)
-        b, e, q, lo, hi, theta = (
-            column[near] for column in (f.b, f.e, f.q, f.lo, f.hi, around.slopes)
-        )
-        t, below, above = np.empty((3, m))
+        loss = np.array([column[near] for column in (f.b, f.e, f.q, f.lo, f.hi)])
+        start = np.empty((4, m))
+        start[THETA] = around.slopes[near]
+        A = np.take(around.columns, near, axis=1)
         pieces = Pieces(
-            np.take(around.columns, near, axis=1), b, e, q, lo, hi, theta, t, below, above,
-            at.kind[near], place, edges, at.inverse, at.x, around.total[:d].copy(),
+            A, np.ascontiguousarray(A.T), loss, start, at.kind[near], place, edges,
+            np.empty((2, len(edges))), at.inverse, at.x, around.total[:d].copy(),
             problem.quadratic.diagonal.copy(),
         )
         room = Room.of_size(d, m)

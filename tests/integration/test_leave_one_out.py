@@ -171,7 +171,7 @@ def test_the_reach_of_a_refit_of_rows_is_attained(
     problem = svm(X, y, C=1e-4)
 
     def stays(near, room, rows, own, slopes, points, thetas):
-        points[:], thetas[:] = near.x, near.theta
+        points[:], thetas[:] = near.x, near.start[row_refits.THETA]
         thetas[np.flatnonzero(own >= 0), own[own >= 0]] = 0.0
 
     solution, index = solve(problem, tol=1e-12), np.arange(0, 60, 9)

@@ -248,8 +248,8 @@ def cholesky_solve(H: Any, v: Any, m: Any) -> None:
 
 @compiled(fastmath=SUMS, allocates=False)
 def margins(m: Any, A: Any, x: Any, t: Any) -> None:
-    """Write ``sum_j x_j a_ij`` to `t`, four coordinates at a time."""
-    d = A.shape[0]
+    """Write ``sum_j x_j a_ij`` to `t`, four of the coordinates at a time that both have."""
+    d = min(x.size, A.shape[0])
     for i in range(m):
         t[i] = 0.0
     j = 0
