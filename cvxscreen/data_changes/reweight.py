@@ -30,6 +30,8 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.screening.reduction import Verdict, judge
+from cvxscreen.solvers.compiled_path.segments import ready
+from cvxscreen.solvers.registry import compiled_path
 from cvxscreen.solvers.solution import Solution
 
 Array = NDArray[np.float64]
@@ -453,9 +455,16 @@ def _changed(
     """What ``(x, theta)`` proves about `problem`, and its solution from there."""
     mode = check_request(mode, tolerance(tol))
     point = reference_point(problem, solution.x, theta)
-    low, high = midpoint_ball(problem, point).intervals()
-    verdict = judge(problem, default_bounds(problem)[0](problem, point))
-    found = refit(solution, problem, point.theta, tol, mode, x=point.x)
+    ball, bound = midpoint_ball(problem, point), default_bounds(problem)[0]
+    low, high = ball.intervals()
+    verdict = judge(problem, ball, (low, high)) if bound is midpoint_ball else judge(
+        problem, bound(problem, point)
+    )
+    far = 2 * int(verdict.undecided.sum()) > problem.n
+    if far and mode == "certified" and compiled_path(problem, "auto") and ready():
+        found = solve(problem, tol=tol)  # from nothing, which costs less than from so far away
+    else:
+        found = refit(solution, problem, point.theta, tol, mode, x=point.x)
     return DataChange(solution, verdict, low, high, found)
 
 

@@ -182,21 +182,24 @@ def _agree(dropped: Mask, needed: Mask) -> None:
         )
 
 
-def judge(problem: Problem, region: Region) -> Verdict:
+def judge(
+    problem: Problem, region: Region, intervals: tuple[Array, Array] | None = None
+) -> Verdict:
     """Decide every term and feature that `region` settles.
 
     A term whose margin interval lies within one piece is on it; a feature is 0 if ``v*`` stays
     within ``[-kappa, kappa]`` (Shibagaki et al. 2016, (7)), and is needed if it cannot (Theorem 10)
     or if its own interval excludes 0 (Theorem 4). A term is needed on a quadratic piece, by its
     margin (Theorem 5) or its slope (Theorem 11). The intervals are rounded outward by the region,
-    the knots by the losses, so a decision holds in floating point too.
+    the knots by the losses, so a decision holds in floating point too. Where `intervals` are given,
+    they are those that the region gave before.
 
     Raises
     ------
     UnsafeEvidence
         If a feature is proven to be zero and not to be.
     """
-    low, high = region.intervals()
+    low, high = region.intervals() if intervals is None else intervals
     losses = problem.losses
     codes = losses.piece_within(low, high)
     needed_terms = (codes == Piece.LEFT) | (codes == Piece.RIGHT)
