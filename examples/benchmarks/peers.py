@@ -46,6 +46,8 @@ TARGET = {"hinge": 1e-6, "squared hinge": 1e-6, "rbf": 1e-4, "quantile": 1e-6, "
 TOLERANCES = 10.0 ** np.arange(0.0, -8.1, -0.5)
 LONG = 1.0
 """CPU seconds after which a looser tolerance than is needed is the last that is tried."""
+FEW = 5000
+"""Most rows of which the judge holds the matrix of a kernel."""
 PACKAGES = (
     "cvxscreen", "scikit-learn", "rehline", "skglm", "liblinear-official", "libsvm-official",
     "statsmodels", "celer", "numba", "numpy", "scipy",
@@ -232,27 +234,36 @@ def standardised(X):
     return np.ascontiguousarray((X - X.mean(axis=0))[:, spread > 0] / spread[spread > 0])
 
 
+def scaled(y):
+    """Targets of mean 0 and deviation 1."""
+    return (y - y.mean()) / y.std()
+
+
 def sets(folder: Path | None, small: bool) -> Iterator[tuple[str, np.ndarray, np.ndarray, bool]]:
-    """Name, rows, target, and whether that is labels."""
+    """Name, rows, target, and whether that is labels; what takes longest comes last."""
     X, y = load_breast_cancer(return_X_y=True)
     yield "breast cancer", standardised(X), np.where(y, 1.0, -1.0), True
     if small:
         return
+    X, y = load_diabetes(return_X_y=True)
+    yield "diabetes", standardised(X), scaled(y), False
+    for name, n, d in (("Friedman 1, small", 100, 5), ("Friedman 1", 3000, 10)):
+        X, y = make_friedman1(n, d, noise=1.0, random_state=0)
+        yield name, standardised(X), scaled(y), False
+    X, y = make_classification(100, 5, n_redundant=0, flip_y=0.05, random_state=0)
+    yield "generated, small", standardised(X), np.where(y, 1.0, -1.0), True
     X, y = load_digits(return_X_y=True)
     yield "digits, even or odd", standardised(X), np.where(y % 2, 1.0, -1.0), True
-    X, y = make_classification(3000, 20, n_informative=10, flip_y=0.05, random_state=0)
-    yield "generated", standardised(X), np.where(y, 1.0, -1.0), True
-    X, y = load_diabetes(return_X_y=True)
-    yield "diabetes", standardised(X), (y - y.mean()) / y.std(), False
-    X, y = make_friedman1(3000, 10, noise=1.0, random_state=0)
-    yield "Friedman 1", standardised(X), (y - y.mean()) / y.std(), False
+    for name, n in (("generated", 3000), ("generated, tall", 10_000)):
+        X, y = make_classification(n, 20, n_informative=10, flip_y=0.05, random_state=0)
+        yield name, standardised(X), np.where(y, 1.0, -1.0), True
     for file in sorted(folder.glob("*.npz")) if folder else ():
         with np.load(file, allow_pickle=True) as found:
             if "X" not in found or "task" in found:
                 continue
             X, y = standardised(found["X"][:5000]), found["y"][:5000]
         if np.issubdtype(y.dtype, np.floating) and len(np.unique(y)) > 20:
-            yield file.stem, X, (y - y.mean()) / y.std(), False
+            yield file.stem, X, scaled(y), False
         else:
             yield file.stem, X, np.where(y >= np.sort(y)[len(y) // 2], 1.0, -1.0), True
 
@@ -313,19 +324,28 @@ def row(kind, X, y, C, repeat: int) -> dict[str, object]:
 
 def measured(
     folder: Path | None, repeat: int, Cs: tuple[float, ...] = (1.0,), small: bool = False,
-    problems: tuple[str, ...] = tuple(PEERS),
+    problems: tuple[str, ...] = tuple(PEERS), out: Path | None = None,
 ) -> dict[str, object]:
-    """All rows, with what they were measured on."""
-    rows = []
+    """All rows, with what they were measured on; those that are finished are kept in `out`."""
+    rows: list[dict[str, object]] = []
+    record = {"machine": machine(), "versions": versions(), "commit": commit(), "rows": rows}
     for name, X, y, labels in sets(folder, small):
         kinds = ("hinge", "squared hinge", "rbf") if labels else ("quantile", "huber")
+        kinds = kinds[: 2 if len(y) > FEW else 3]
         for kind in filter(problems.__contains__, kinds):
             for C in (1.0,) if kind == "quantile" else Cs:
                 found = row(kind, X, y, C, repeat)
                 rows.append({"data": name, "n": len(y), "d": X.shape[1], "problem": kind,
                              "C": None if kind == "quantile" else C, **found})
                 print(line(rows[-1]), flush=True)
-    return {"machine": machine(), "versions": versions(), "commit": commit(), "rows": rows}
+                store(out, record)
+    return record
+
+
+def store(out: Path | None, record: dict[str, object]) -> None:
+    """Write the record where that is asked for."""
+    if out:
+        out.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
 
 
 def machine() -> str:
@@ -413,10 +433,10 @@ def main() -> None:
         compile_now()
         LOADING.spent = LOADING.price
         record = measured(
-            given.data, given.repeat, tuple(given.C), problems=tuple(given.problems)
+            given.data, given.repeat, tuple(given.C), problems=tuple(given.problems),
+            out=given.out,
         )
-    if given.out:
-        given.out.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+    store(given.out, record)
     if given.write:
         write(given.write, table(record))
     else:
