@@ -940,32 +940,36 @@ def nearby_cost(
     most, wanted = 4 * int(mask.sum()) + 4, int(mask.sum())
     if len(inside) < wanted:
         return float("inf")
-    found = [float("inf")]
+    found, far = [float("inf")], np.minimum(room, 1.0 + np.abs(theta))[inside]
     for score in (weight[inside] / np.maximum(lean, 1e-300), weight[inside]):
         chosen = np.arange(len(inside))
         if len(inside) > most:
             chosen = np.argpartition(-score, most)[:most]
-        found.append(moved_cost(
-            problem, r, mask, reach, (inside[chosen], lean[chosen], room[inside[chosen]]), distance
-        ))
+        movable = inside[chosen], lean[chosen], room[inside[chosen]], far[chosen]
+        found.append(moved_cost(problem, r, mask, reach, movable, distance))
     return min(found)
 
 
 def moved_cost(
     problem: Problem, r: Residual, mask: NDArray[np.bool_], reach: Array,
-    movable: tuple[NDArray[np.intp], Array, Array], distance: float,
+    movable: tuple[NDArray[np.intp], Array, Array, Array], distance: float,
 ) -> float:
-    """What it costs that the slopes at `movable` (indices, cost of a unit, room) take up r."""
-    (inside, lean, room), wanted = movable, int(mask.sum())
+    """What it costs that the slopes at `movable` take up r.
+
+    `movable` has their indices, the cost of a unit, their room, and how far each may go in
+    comparison: those with next to no room hardly move.
+    """
+    (inside, lean, room, far), wanted = movable, int(mask.sum())
     rows = problem.design.dense(inside)
     columns = rows[:, r.free[mask]]
     # In units of each coordinate, powers of two: nothing is rounded, and columns may differ.
     _, power = np.frexp(np.abs(columns).max(axis=0, initial=0.0))
     columns, above = np.ldexp(columns, -power), np.ldexp(r.above[mask], -power)
-    q, triangle = np.linalg.qr(columns)
+    q, triangle = np.linalg.qr(far[:, None] * columns)
     if not np.abs(np.diag(triangle)).min() > 0.0:
         return float("inf")
-    inverse = solve_triangular(triangle, q.T, check_finite=False).T  # columns' inverse = I
+    # columns' inverse = I
+    inverse = far[:, None] * solve_triangular(triangle, q.T, check_finite=False).T
     defect = float(np.linalg.norm(columns.T @ inverse - np.eye(wanted)))
     # Of ``(I + E)^-1 above``, E the defect: off by 2e-6 of its norm in each entry.
     above = above + 1e-5 * float(np.linalg.norm(above))
@@ -1108,7 +1112,9 @@ def growth_cost(
     used = np.flatnonzero(s > 0)
     if len(used) < d:
         return float("inf")
-    gram = design.weighted_gram(used, s[used] ** 2)
+    # In units of each coordinate, powers of two: nothing is rounded, and columns may differ.
+    _, power = np.frexp(problem.column_sizes)
+    gram = np.ldexp(design.weighted_gram(used, s[used] ** 2), -(power[:, None] + power))
     values = np.linalg.eigvalsh(gram)
     rounding = 4 * (len(used) + 8 * d) * EPS * float(np.trace(gram))
     square = float(values[0]) - rounding
@@ -1117,14 +1123,19 @@ def growth_cost(
     worth = primal - problem.constant
     reach = worth + float(s @ (np.abs(f.b) + f.e + 0.5 * f.q * s))
     reach = (reach + 4 * problem.n * EPS * abs(reach)) * (1.0 + 1e-9)
-    u = s * s * design.forward(np.linalg.solve(gram, r.value))
+    u = np.linalg.solve(gram, np.ldexp(r.value, -power))
+    u = s * s * design.forward(np.ldexp(u, -power))
     ratio = float(np.abs(u[used] / s[used]).max()) * (1.0 + 1e-9)
     left = np.abs(r.value - design.adjoint(u)) + r.error
     size = float(np.sqrt(np.sum(u * u))) * (1.0 + 1e-9)
     left = left + (design.adjoint_factor + 4.0 * EPS) * size * problem.column_sizes
-    far = reach / float(np.sqrt(square)) * (1.0 + 1e-9) + float(np.linalg.norm(x)) * (1.0 + 1e-9)
+    far = reach / float(np.sqrt(square)) * (1.0 + 1e-9)
+    far += float(np.linalg.norm(np.ldexp(x, power))) * (1.0 + 1e-9)
     cost = ratio * (reach + float(s @ (np.abs(t) + t_error)) * (1.0 + 1e-9))
-    return cost + float(np.linalg.norm(left)) * far * (1.0 + 1e-9) + 0.5 * dip * far * far
+    cost += float(np.linalg.norm(np.ldexp(left, -power))) * far * (1.0 + 1e-9)
+    if not dip:
+        return cost
+    return cost + 0.5 * dip * (far / float(np.ldexp(1.0, int(power.min())))) ** 2
 
 
 # -- an L1 norm without a quadratic term ----------------------------------------------------------

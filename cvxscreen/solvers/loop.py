@@ -39,6 +39,7 @@ from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.gram import Gram
 from cvxscreen.designs.rows import Rows, entries
+from cvxscreen.solvers.centred import HALF, Centred
 from cvxscreen.solvers.cones import ScreenedCones, has_many_cones
 from cvxscreen.solvers.interface import (
     Start,
@@ -133,6 +134,13 @@ def solve_screened(
             run(chunks)
         return chunks.solution(began)
     bounds = default_bounds(problem) if bounds is None else tuple(bounds)
+    centred = Centred.of(problem) if mode == "certified" else None
+    if centred is not None:
+        found = solve_screened(
+            centred.near, inner, mode=mode, tol=HALF * tol, start=centred.there(start),
+            bounds=bounds, on_round=on_round,
+        )
+        return centred.back(found, tol)
     kind = screened_as(problem, mode)
     piloted = not (kind is ScreenedCones or problem.without_curvature)
     if piloted and builtin_takes(problem) and not solver.traits.reaches_target:

@@ -340,3 +340,29 @@ def test_units_of_the_columns_do_not_matter() -> None:
     scaled = cs.solve(problem(units), tol=1e-9)
     assert scaled.status == "optimal"
     assert scaled.value == pytest.approx(found.value, rel=1e-12)
+
+
+def prices(seed: int, n: int = 400) -> tuple[np.ndarray, np.ndarray]:
+    """Years, prices and a mark, and what depends on none of them: as data come."""
+    rng = np.random.default_rng(seed)
+    X = np.c_[rng.integers(1990, 2024, n), np.exp(12 + rng.standard_normal(n)),
+              rng.integers(0, 2, n)]
+    return X, rng.standard_t(2, n) * 1e4 + 2e5
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_slopes_with_next_to_no_room_hardly_move(seed: int) -> None:
+    """Four of Huber's parabolas hold four coordinates, among slopes a billionth from their ends."""
+    X, y = prices(seed)
+    found = cs.solve(cs.regression(X, y, C=np.inf, loss="huber", intercept=True), tol=1e-9)
+    assert found.status == "optimal", found.certificate
+    assert found.certificate.within == np.inf
+
+
+@pytest.mark.parametrize("seed", [4, 9, 18])
+def test_growth_is_known_whatever_the_units_of_the_columns(seed: int) -> None:
+    """An optimum along an edge: three slopes have room, and nothing else balances the fourth."""
+    X, y = prices(seed)
+    found = cs.solve(cs.regression(X, y, C=np.inf, loss="absolute", intercept=True), tol=1e-7)
+    assert found.status == "optimal", found.certificate
+    assert found.certificate.within == np.inf

@@ -71,6 +71,25 @@ def test_forward_error_is_within_its_factor(kind: str, scale: str) -> None:
             assert abs(Fraction(float(precise[k])) - true) <= Fraction(float(left[k]))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_forward_error_beside_features_far_off(kind: str) -> None:
+    """An intercept as large as features at 1e8, and it meets ones: no product of two such norms."""
+    rng = np.random.default_rng(7)
+    X, sign = rng.standard_normal((60, 4)) + 1e8, rng.choice([-2.0, 2.0], 60)
+    if "32" in kind:
+        X = X.astype(np.float32)
+    rows = Rows(sp.csr_matrix(X) if "csr" in kind else X, sign, np.ones((60, 1)))
+    w = rng.standard_normal(4)
+    x = np.append(w, -1e8 * w.sum())
+    bound = rows.forward_error(x, np.sqrt(rows.weighted_squares(np.ones(5))))
+    computed, factor = rows.forward(x), Fraction(rows.forward_factor)
+    for i, row in enumerate(rational(rows)):
+        size = dot([abs(a) for a in row], exact(np.abs(x)))
+        error = abs(Fraction(float(computed[i])) - dot(row, exact(x)))
+        assert error <= factor * size <= Fraction(float(bound[i])) * (1 + Fraction(1, 10**12))
+        assert bound[i] <= 1.001 * factor * size
+
+
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_adjoint_error_is_within_its_factor(kind: str, scale: str) -> None:

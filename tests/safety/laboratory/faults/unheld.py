@@ -80,7 +80,7 @@ FAULTS = (
           "cost = 0.99 * float(np.linalg.norm(r.above[unbounded])) * within",
           "a better point lies within the distance that is named"),
     proof("what growing losses leave of a residual", DROPPED,
-          "return cost + float(np.linalg.norm(left)) * far * (1.0 + 1e-9) + 0.5 * dip * far * far",
+          "cost += float(np.linalg.norm(np.ldexp(left, -power))) * far * (1.0 + 1e-9)",
           "return 0.0", "slopes that balance nothing are certified"),
     proof("a coordinate that others bound", SIGN,
           "least = end[:, None] - (total[:, None] - finite)",

@@ -1,0 +1,132 @@
+"""Features far from 0 beside an intercept: the same optimum, certified on the data as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+from cvxscreen.api import solve
+from cvxscreen.certificates.certificate import certify
+from cvxscreen.core.cones import SideConstraints
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.cvxpy_plugin import Report
+from cvxscreen.designs.rows import Rows
+from cvxscreen.models.regression import regression
+from cvxscreen.models.svm import svm
+from cvxscreen.paths.path import path
+from cvxscreen.solvers.centred import Centred
+from cvxscreen.solvers.interface import Start
+from cvxscreen.solvers.loop import solve_screened
+
+FAR_OFF = np.array([0.0, 3.0, 1e3, -1e5, 1e6])
+
+
+def data(n: int = 300) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(6)
+    X = np.round(rng.standard_normal((n, 5)) * 2**20) / 2**20  # exact after any of these shifts
+    return X, X @ np.arange(5.0) + rng.standard_t(3, n)
+
+
+def model(loss: str, X: np.ndarray, y: np.ndarray, **kwargs: Any) -> Problem:
+    if "hinge" in loss:
+        return svm(X, np.where(y > 0, 1.0, -1.0), loss=loss, intercept=True, **kwargs)
+    shape = {"tau": 0.8} if loss == "quantile" else {}
+    return regression(X, y, loss=loss, intercept=True, **shape, **kwargs)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "absolute", "quantile", "huber"])
+@pytest.mark.parametrize("C", [0.1, 1.0, np.inf])
+@pytest.mark.parametrize("off", [FAR_OFF, np.full(5, 1e6)])
+def test_the_optimum_is_that_of_the_data_about_0(loss: str, C: float, off: np.ndarray) -> None:
+    """A mean of a million times the spread ended with gaps of 1, after a second."""
+    if "hinge" in loss and not np.isfinite(C):
+        C = 30.0
+    X, y = data()
+    near, far = (solve(model(loss, A, y, C=C), tol=1e-9) for A in (X, X + off))
+    assert far.status == "optimal", far.certificate
+    assert far.value == pytest.approx(near.value, rel=2e-9)
+    assert far.problem.design.matrix.max() > 9e5
+    assert far.w == pytest.approx(near.w, abs=1e-3)
+    assert certify(far.problem, far.x, far.theta, tol=1e-9).ok
+
+
+def test_the_way_there_and_back() -> None:
+    """A start is moved, an answer moved back, and neither the problem nor the data change."""
+    X, y = data()
+    far = X + FAR_OFF
+    before = far.copy()
+    problem = model("absolute", far, y, C=0.5)
+    centred = Centred.of(problem)
+    assert centred is not None
+    assert (centred.mean[:2] == 0.0).all()  # near enough as they are
+    assert centred.mean[2:5] == pytest.approx(FAR_OFF[2:], abs=4.0)
+    assert Centred.of(centred.near) is None
+    x = np.arange(6.0)
+    moved = centred.there(Start(x, np.zeros(problem.n)))
+    assert moved is not None
+    assert centred.near.primal(moved.x) == pytest.approx(problem.primal(x), rel=1e-9)
+    assert centred.there(None) is None
+    first = solve_screened(problem, tol=1e-9)
+    again = solve_screened(problem, tol=1e-9, start=Start(first.x, first.theta))
+    assert first.status == again.status == "optimal"
+    assert len(again.rounds) <= len(first.rounds)
+    assert np.array_equal(far, before)
+
+
+def test_a_linear_term_on_the_intercept_moves_with_it() -> None:
+    """A fit whose intercept is rewarded, as in one-class support vector machines.
+
+    About 0 the intercept is smaller by ``<off, w>``, so that the same functional has more of w.
+    """
+    X, y = data(120)
+    losses, form = Losses(y, 0.0, 0.0, -1.0, 1.0), Quadratic([1.0] * 5 + [0.0])
+    linear = np.array([0.0, 0.3, 0.0, 0.0, 0.0, 7.0])
+    near = solve(Problem(Rows(X, None, np.ones((120, 1))), losses, form, linear), tol=1e-9)
+    rows = Rows(X + FAR_OFF, None, np.ones((120, 1)))
+    far = solve(Problem(rows, losses, form, linear + 7.0 * np.append(FAR_OFF, 0.0)), tol=1e-8)
+    assert near.status == far.status == "optimal", far.certificate
+    assert far.value == pytest.approx(near.value, rel=2e-8)
+
+
+def test_what_is_left_as_it_is() -> None:
+    """No intercept, sparse data, constraints on the intercept, constant columns, safe mode."""
+    X, y = data(100)
+    far = X + 1e4
+    assert Centred.of(regression(far, y)) is None
+    assert Centred.of(model("absolute", X, y)) is None
+    constant = np.c_[X, np.full(100, 1e6)]
+    assert Centred.of(model("absolute", constant, y)) is None
+    bound = SideConstraints(np.eye(6)[5:], np.zeros(1), [("nonneg", 1)])
+    held = model("absolute", far, y)
+    held = Problem(held.design, held.losses, held.quadratic, held.linear, side=bound)
+    assert Centred.of(held) is None
+    free = SideConstraints(np.eye(6)[:5], np.zeros(5), [("nonneg", 5)])
+    assert Centred.of(Problem(held.design, held.losses, held.quadratic, held.linear, side=free))
+
+
+@pytest.mark.parametrize(
+    "more", [{"penalty": "l1"}, {"nonneg": True}, {"monotone": [1, 0, -1, 0, 1]}]
+)
+def test_beside_an_l1_norm_and_constraints(more: dict[str, Any]) -> None:
+    X, y = data()
+    near, far = (solve(model("absolute", A, y, C=0.2, **more), tol=1e-9) for A in (X, X + FAR_OFF))
+    assert far.status == "optimal", far.certificate
+    assert far.value == pytest.approx(near.value, rel=2e-9)
+
+
+def test_paths_and_cvxpy_have_it_too() -> None:
+    X, y = data(600)
+    far = X + FAR_OFF
+    levels = path(model("quantile", far, y, C=np.inf), over="tau", values=[0.2, 0.5, 0.9], tol=1e-9)
+    assert [point.status for point in levels.points] == ["optimal"] * 3
+    w, b = cp.Variable(5), cp.Variable()
+    problem = cp.Problem(cp.Minimize(cp.norm1(far @ w + b - y)))
+    problem.solve(method="screen", always=True)
+    assert Report.of(problem).recognised
+    assert problem.value == pytest.approx(
+        solve(model("absolute", X, y, C=np.inf), tol=1e-9).value, rel=1e-8
+    )
