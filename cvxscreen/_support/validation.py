@@ -81,22 +81,29 @@ def one_of(name: str, value: Any, kind: type[Kind] | tuple[type[Kind], ...], nee
 
 
 def choice(name: str, value: object, known: Iterable[str]) -> str:
-    """The one of the `known` names that `value` is, in any case, ``-`` and spaces for ``_``.
+    """The one of the `known` names that `value` is, in any case; ``-``, a space, nothing for ``_``.
 
     Raises
     ------
     UnknownName
     """
-    plain = plain_name(value)
-    for one in known:
-        if plain == one.lower():
-            return one
+    known = tuple(known)
+    plain = plain_name(value, known)
+    if plain in known:
+        return plain
     raise UnknownName.among(name, value, known)
 
 
-def plain_name(value: object) -> str:
-    """A name as tables spell it: ``"Squared hinge"`` is squared_hinge; empty for no text."""
-    return value.lower().replace("-", "_").replace(" ", "_") if isinstance(value, str) else ""
+def plain_name(value: object, known: Iterable[str] = ()) -> str:
+    """A name as tables spell it: ``"Squared hinge"`` is squared_hinge; empty for no text.
+
+    One of the `known` names may be written as one word: ``"ActiveSet"`` is active_set.
+    """
+    if not isinstance(value, str):
+        return ""
+    plain = value.lower().replace("-", "_").replace(" ", "_")
+    word = plain.replace("_", "")
+    return next((one for one in known if one.lower().replace("_", "") == word), plain)
 
 
 MODES = ("safe", "certified")

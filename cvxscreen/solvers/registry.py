@@ -253,7 +253,8 @@ def named_solver(
     """
     if not isinstance(solver, str) and isinstance(solver, SubproblemSolver):
         return solver
-    name = plain_name(word("solver", solver, NEEDED))
+    ours = (*AUTOMATIC, *FORCED, *METRIC_METHODS)
+    name = plain_name(word("solver", solver, NEEDED), ours)
     if name in METRIC_METHODS and _is_metric(problem):
         metric: SubproblemSolver = loaded("cvxscreen.solvers.metric.solver:MetricSolver")(
             METRIC_METHODS[name], limits
@@ -271,8 +272,7 @@ def named_solver(
         forced: SubproblemSolver = loaded(FORCED[name])(limits=limits)
         return forced
     inner: SubproblemSolver = supplied("cvxpy.solver")(
-        "CLARABEL" if auto else solver, limits, names_for(problem),
-        (*AUTOMATIC, *FORCED, *METRIC_METHODS),
+        "CLARABEL" if auto else solver, limits, names_for(problem), ours
     )
     return inner
 

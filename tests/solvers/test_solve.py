@@ -125,3 +125,14 @@ def test_where_a_margin_is_too_coarse_the_answer_is_still_told(C: float, interce
     found = cvxscreen.solve(cvxscreen.regression(X, y, C=C, intercept=intercept))
     assert found.status in ("optimal", "inaccurate")
     assert found.certificate.relative_gap <= 1e-3
+
+
+@pytest.mark.parametrize(("given", "name"), [
+    ("InteriorPoint", "INTERIOR_POINT"), ("interior point", "INTERIOR_POINT"),
+    ("DCD-no-shrinking", "DCD_NO_SHRINKING"), ("DcdNoShrinking", "DCD_NO_SHRINKING"),
+])
+def test_names_of_solvers_may_be_one_word(given: str, name: str) -> None:
+    """As classes and papers write them (`ActiveSet`)."""
+    X, y = np.random.default_rng(0).standard_normal((40, 3)), np.resize([1.0, -1.0], 40)
+    problem = cvxscreen.svm(X, y, loss="SmoothedHinge")
+    assert cvxscreen.solve(problem, solver=given).solver == name
