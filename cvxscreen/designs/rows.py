@@ -291,14 +291,19 @@ class Rows:
         """
         x = np.abs(np.asarray(x, dtype=np.float64))
         error = float(np.linalg.norm(x)) * sizes
-        few = np.linspace(0, len(error) - 1, min(len(error), 4)).astype(np.intp)
-        if len(few) and CRUDE * (np.abs(self.dense(few)) @ x).max() < error[few].max():
-            p, n = self.matrix.shape[1], len(error)
-            fine = np.abs(self.extra) @ x[p:] + SMALLEST * len(x)
+        n, p = self.matrix.shape
+
+        def entrywise(rows: Any) -> Array:
+            """``sum_j |a_ij x_j|`` of some rows, and what may underflow in it."""
+            fine = abs(self.matrix[rows]).astype(np.float64) @ x[:p] + SMALLEST * len(x)
+            fine += np.abs(self.extra[rows]) @ x[p:]
+            return fine if self.scale is None else fine * np.abs(self.scale[rows])
+
+        few = slice(None, None, max(n // 4, 1))
+        if n and CRUDE * entrywise(few).max() < error[few].max():
             for start in range(0, n, _BLOCK_ROWS):
-                part = slice(start, start + _BLOCK_ROWS)
-                fine[part] += abs(self.matrix[part]).astype(np.float64) @ x[:p]
-            error = np.minimum(error, fine if self.scale is None else fine * np.abs(self.scale))
+                rows = slice(start, start + _BLOCK_ROWS)
+                error[rows] = np.minimum(error[rows], entrywise(rows))
         return self.forward_factor * error
 
     @cached_property
