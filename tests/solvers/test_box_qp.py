@@ -135,15 +135,14 @@ def test_a_sum_that_the_boxes_cannot_hold_is_no_answer() -> None:
 def test_blocks_reach_an_accuracy_that_steps_alone_do_not(
     dead: float, balanced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rng = np.random.default_rng(1)
-    X = rng.standard_normal((300, 5))
-    K = np.exp(-0.02 * ((X[:, None] - X[None]) ** 2).sum(-1))
-    f = -np.sign(X[:, 0] + rng.standard_normal(300))
-    box = np.where(f < 0, 0.0, -1e4), np.where(f < 0, 1e4, 0.0)
-    if dead:
-        box = np.full(300, -1e4), np.full(300, 1e4)
-
-    def left() -> float:
+    def left(seed: int) -> float:
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((300, 5))
+        K = np.exp(-0.02 * ((X[:, None] - X[None]) ** 2).sum(-1))
+        f = -np.sign(X[:, 0] + rng.standard_normal(300))
+        box = np.where(f < 0, 0.0, -1e4), np.where(f < 0, 1e4, 0.0)
+        if dead:
+            box = np.full(300, -1e4), np.full(300, 1e4)
         block = BoxQp(
             K, f.copy(), np.zeros(300), *box, np.full(300, dead), np.zeros(300), balanced
         )
@@ -151,9 +150,10 @@ def test_blocks_reach_an_accuracy_that_steps_alone_do_not(
         assert np.allclose(block.F, K @ block.c + f, atol=1e-6)
         return violation(block.F, block.e, block.c, *box, balanced)
 
-    assert left() <= 2e-6
+    seeds = range(5)  # with some rounding the steps are lucky in one of them
+    assert max(left(seed) for seed in seeds) <= 2e-6
     monkeypatch.setattr(box_qp, "INTERIOR_LIMIT", 0)
-    assert left() > 1e-5
+    assert np.median([left(seed) for seed in seeds]) > 1e-5
 
 
 def slopes(F, e, c, lo, hi) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[no-untyped-def]
