@@ -26,7 +26,7 @@ from math import inf
 from pathlib import Path
 from time import process_time
 from types import FrameType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -39,13 +39,11 @@ from cvxscreen._support.limits import TIME, Progress
 from cvxscreen._support.tables import table
 from cvxscreen._support.validation import file_path
 from cvxscreen.api import solve
-from cvxscreen.certificates.kernel_parts import KernelParts
 from cvxscreen.certificates.many import certify_many
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.bootstrap import Replicates, counts
 from cvxscreen.data_changes.row_refits import PATHS, RowRefits
 from cvxscreen.datasets import heavy_tailed_regression, sparse_text_like, two_gaussians
-from cvxscreen.designs.gram import Gram
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import CvxscreenError, InvalidInput, MissingDependency
 from cvxscreen.models.files import Table, kind_of, open_data, read_table, two_classes
@@ -59,7 +57,6 @@ from cvxscreen.paths.path import Path as SolutionPath
 from cvxscreen.paths.path import load_path, path
 from cvxscreen.solvers import dual_active_set, dual_coordinate_descent
 from cvxscreen.solvers.compiled_path.segments import compile_now
-from cvxscreen.solvers.kernel_parts import solve_parts
 from cvxscreen.solvers.lambda_max import lambda_max
 from cvxscreen.solvers.registry import named_solver
 
@@ -873,9 +870,8 @@ def _kernels() -> None:
     X, y = two_gaussians(200, 3)
     for intercept in (False, True):
         problem = svm(X, y, kernel="rbf", intercept=intercept)
-        solve(problem)
-        if cast(Gram, problem.design).kernel.fill():
-            solve_parts(KernelParts.of(problem, [np.arange(len(y))], [y]), 1e-5)
+        for mode in ("certified", "safe"):
+            solve(problem, mode=mode)
 
 
 def _l1_terms() -> None:

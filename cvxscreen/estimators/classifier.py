@@ -23,16 +23,11 @@ from cvxscreen.estimators.fitting import (
     warn_unless_certified,
 )
 from cvxscreen.models.svm import one_against_rest, svm
-from cvxscreen.solvers.kernel_parts import solve_parts
+from cvxscreen.solvers.kernel_parts import AT_ONCE, OF_TWO_CLASSES, solve_parts
 
 MULTI_CLASS = ("ovr", "ovo")
 ONE_MATRIX = 4000
 """Most samples whose whole kernel matrix is evaluated at once (128 MB)."""
-AT_ONCE, OF_TWO_CLASSES = 1200, 2000
-"""Most samples of a problem that is solved without screening; of one on a part of the samples.
-Measured at C = 100, where it is latest to pay, on six sets: one class against the rest takes 0.37
-to 0.56 of the time at 700 samples, 0.46 to 0.78 at 1,000, 0.52 to 1.1 at 1,400; two classes 0.75 at
-1,300."""
 
 
 class ScreenedSVC(OneVsRest, LeavesOut):
@@ -156,9 +151,10 @@ class ScreenedSVC(OneVsRest, LeavesOut):
             For one class, or arguments that `cvxscreen.svm` refuses (also a ``ValueError``).
         """
         X, y, weight = self._checked(X, y, sample_weight)
-        if self._at_once(X, y, weight):
+        signs, weight = self._signs(y, weight)
+        if self._at_once(X, signs, weight):
             return self
-        problems, rows = self._asked(X, y, weight)
+        problems, rows = self._asked(X, signs, weight)
         shared = len({id(p.design.kernel) for p in problems if isinstance(p.design, Gram)}) == 1
         if shared or len(problems) == 1:
             found = [self._found(problem) for problem in problems]
@@ -174,16 +170,15 @@ class ScreenedSVC(OneVsRest, LeavesOut):
         worst = max(found, key=lambda solution: solution.certificate.relative_gap)
         warn_unless_certified(worst, self._easier, stacklevel=5)
 
-    def _at_once(self, X: Any, y: NDArray[Any], weight: Array | None) -> bool:
-        """Solve the problems over one matrix of a kernel; whether they are small enough for that.
+    def _at_once(self, X: Any, signs: list[Array], weight: Array | None) -> bool:
+        """Solve several problems over one matrix of a kernel; whether that is small enough.
 
-        What is not certified then goes through `solve`.
+        What is not certified then goes through `solve`, as a lone problem does at once.
         """
-        if self._linear or self.time_limit is not None or len(y) > ONE_MATRIX:
+        n, voting = len(signs[0]), self._by_pairs
+        if self._linear or self.time_limit is not None or len(signs) == 1 or n > ONE_MATRIX:
             return False
-        signs, weight = self._signs(y, weight)
-        rows = [np.arange(len(y))] * len(signs)
-        voting = self._by_pairs and len(signs) > 1
+        first, rows = signs[0], [np.arange(n)] * len(signs)
         if voting:
             signs, rows = one_against_one(signs)
         used = weight is None or all(weight[some].any() for some in rows)
@@ -191,14 +186,13 @@ class ScreenedSVC(OneVsRest, LeavesOut):
             return False
         tol = self._relative_gap()
         check_request(self.mode, tol)
-        sign = signs[0] if not voting else np.where(y == self.classes_[0], 1.0, -1.0)
-        whole = self._one(X, sign, weight, self.C)
+        whole = self._one(X, first, weight, self.C)
         gram: Any = whole.design
         if not gram.kernel.fill():
             return False
         parts = KernelParts.of(whole, rows, signs)
         c, intercepts, proofs = solve_parts(parts, float(tol))
-        coefficients = np.zeros((len(parts), len(y)))
+        coefficients = np.zeros((len(parts), n))
         found = []
         for k, own in enumerate(coefficients):
             own[rows[k]] = c[parts.terms(k)]
@@ -214,12 +208,11 @@ class ScreenedSVC(OneVsRest, LeavesOut):
         return True
 
     def _asked(
-        self, X: Any, y: NDArray[Any], weight: Array | None
+        self, X: Any, signs: list[Array], weight: Array | None
     ) -> tuple[list[Problem], list[NDArray[np.intp]] | None]:
         """The problems of `multi_class`, and the rows each of them has (None: all)."""
-        if not self._by_pairs or len(np.unique(y)) <= 2:
-            return self._problems(X, y, weight, self.C), None
-        signs, weight = self._signs(y, weight)
+        if not self._by_pairs or len(signs) == 1:
+            return self._against_the_rest(X, signs, weight, self.C), None
         signs, rows = one_against_one(signs)
         pairwise = self.__sklearn_tags__().input_tags.pairwise
         problems = [
@@ -234,6 +227,11 @@ class ScreenedSVC(OneVsRest, LeavesOut):
     ) -> list[Problem]:
         """The one-vs-rest problems; sets ``classes_``."""
         signs, weight = self._signs(y, weight)
+        return self._against_the_rest(X, signs, weight, C)
+
+    def _against_the_rest(
+        self, X: Any, signs: list[Array], weight: Array | None, C: float
+    ) -> list[Problem]:
         first = self._one(X, signs[0], weight, C)
         return [first] if len(signs) == 1 else one_against_rest(first, signs)
 

@@ -131,17 +131,17 @@ def svm(
     rows = filled_rows(X)
     n, d = rows.shape
     sign = labels(y, n)
-    extra = np.ones((n, 1)) if intercept else None
-    design = Rows(rows.matrix, sign, extra, known=True)
     losses = losses_of_samples(
         loss, np.ones(n), C, sample_weight, Shape(gamma=gamma), CLASSIFICATION
     )
     if kernel is not None:
         gram, form = KernelSetting(kernel, kernel_params, cache_bytes).terms(X, sign, intercept)
         return Problem(gram, losses, form, np.zeros(gram.shape[1]), C=C, kind="kernel svm")
+    extra = np.ones((n, 1)) if intercept else None
     if penalty == "l1":
         found = beside_absolute_values(rows.matrix, sign, extra, losses, C, "svm")
     else:
+        design = Rows(rows.matrix, sign, extra, known=True)
         found = ridge(design, losses, C, intercept, "svm")
     side = side_constraints(d, intercept, nonneg, monotone, constraints)
     return found if side is None else replace(found, side=side)

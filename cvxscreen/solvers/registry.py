@@ -150,7 +150,7 @@ def _is_for_prox_newton(problem: Problem) -> bool:
     return bool(loaded("cvxscreen.solvers.prox_newton:takes")(problem))
 
 
-def _has_kernel(problem: Problem) -> bool:
+def has_kernel(problem: Problem) -> bool:
     """Whether `problem` knows the products of its rows alone."""
     if isinstance(problem.design, Rows):
         return False
@@ -182,7 +182,7 @@ ENGINES = (
         "prox_newton", _is_for_prox_newton, "cvxscreen.solvers.prox_newton:ProxNewton",
         penalised=True,
     ),
-    Engine("smo", _has_kernel, "cvxscreen.solvers.smo:Smo"),
+    Engine("smo", has_kernel, "cvxscreen.solvers.smo:Smo"),
     Engine(
         "dual_active_set", _is_for_dual_active_set,
         "cvxscreen.solvers.dual_active_set:DualActiveSet",
@@ -203,15 +203,19 @@ def builtin_takes(problem: Problem) -> bool:
     return engine(problem).takes(problem)
 
 
+def left_to_us(solver: str | SubproblemSolver) -> bool:
+    """Whether `solver` leaves the choice to us."""
+    return isinstance(solver, str) and solver.lower() in ("auto", "builtin")
+
+
 def compiled_path(
     problem: Problem, solver: str | SubproblemSolver, *, many: bool = False
 ) -> bool:
-    """Whether `solver` leaves the choice to us, and `problem` goes to the compiled path.
+    """Whether it does, and `problem` goes to the compiled path.
 
     With `many` it is to be solved for many values of C.
     """
-    named = isinstance(solver, str) and solver.lower() in ("auto", "builtin")
-    if not named:
+    if not left_to_us(solver):
         return False
     if many:
         return COMPILED_PATH.suits(problem) or segments.suits_many(problem)

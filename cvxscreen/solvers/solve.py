@@ -34,7 +34,7 @@ from cvxscreen.solvers.compiled_path.segments import (
     ready,
 )
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver
-from cvxscreen.solvers.registry import compiled_path, named_solver
+from cvxscreen.solvers.registry import compiled_path, has_kernel, left_to_us, named_solver
 from cvxscreen.solvers.solution import Answer, Round, Solution, warm_start
 
 Array = NDArray[np.float64]
@@ -83,9 +83,14 @@ def solve_problem(
     """
     chosen = default_bounds(problem) if bounds is None else bounds
     plain = start is None and bounds is None and mode == "certified" and on_round is None
+    plain = plain and limits is UNLIMITED
     asked = InUnits.of(problem)
-    suits = plain and limits is UNLIMITED and compiled_path(asked.unit, solver)
-    found = _without_the_loop(asked, tol, chosen, kept) if suits else None
+    suits = plain and compiled_path(asked.unit, solver)
+    if suits:
+        found = _without_the_loop(asked, tol, chosen, kept)
+    else:
+        with_kernel = plain and left_to_us(solver) and has_kernel(problem)
+        found = solve_with_kernel(problem, tol, chosen) if with_kernel else None
     if found is not None:
         return found
     inner = named_solver(solver, problem, limits)
@@ -292,6 +297,25 @@ def solve_uncompiled(
     return _certified(asked, (x, theta), tol, bounds, info, (began, spent))
 
 
+def solve_with_kernel(problem: Problem, tol: float, bounds: tuple[Bound, ...]) -> Solution | None:
+    """The same for a kernel problem of few points, over its whole matrix."""
+    from cvxscreen.solvers.kernel_parts import alone, solve_parts
+
+    began = perf_counter()
+    parts = alone(problem)
+    if parts is None:
+        return None
+    c, intercepts, (proof,) = solve_parts(parts, tol)
+    if not proof.ok:
+        return None
+    x = c
+    if parts.gram.intercept:
+        x = np.append(c, intercepts[0] + parts.gram.offset(c))
+    spent = perf_counter() - began
+    answer = Answer(problem, x, -parts.sign * c, np.zeros(0), proof, Passes())
+    return _solution(answer, bounds, {}, {}, (began, spent))
+
+
 def _certified(
     asked: InUnits, pair: tuple[Array, Array], tol: float, bounds: tuple[Bound, ...],
     info: Mapping[str, object], times: tuple[float, float],
@@ -301,16 +325,19 @@ def _certified(
     answer = Answer.of(problem, x, asked.slopes(theta), np.zeros(0), tol)
     if not answer.proof.ok:
         return None
-    counts = {"kept": problem.n, "predicted": 0, "refuted": 0}
-    return _solution(answer, bounds, counts, info, times)
+    return _solution(answer, bounds, {}, info, times)
 
 
 def _solution(
     answer: Answer, bounds: tuple[Bound, ...], counts: dict[str, int], info: Mapping[str, object],
     times: tuple[float, float],
 ) -> Solution:
-    """The record of a call of one round that began at the first of `times`."""
+    """The record of a call of one round that began at the first of `times`.
+
+    It kept all terms where `counts` says nothing.
+    """
     began, spent = times
+    counts = counts or {"kept": answer.problem.n, "predicted": 0, "refuted": 0}
     only = Round(
         number=1, proven=0, **counts, gap=answer.proof.gap,
         relative_gap=answer.proof.relative_gap, solver_status="optimal", solver_info=info,

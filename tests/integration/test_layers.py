@@ -67,6 +67,7 @@ LATE = {
     ("cvxscreen.cvxpy_plugin.plugin", "cvxscreen.solvers.loop"),
     ("cvxscreen.solvers.loop", "cvxscreen.solvers.streamed"),
     ("cvxscreen.solvers.solve", "cvxscreen.solvers.dual_coordinate_descent"),
+    ("cvxscreen.solvers.solve", "cvxscreen.solvers.kernel_parts"),
     ("cvxscreen.solvers.solve", "cvxscreen.solvers.loop"),
     ("cvxscreen.solvers.solve", "cvxscreen.solvers.metric.solver"),
 }

@@ -8,6 +8,7 @@ import pytest
 import cvxscreen
 from cvxscreen.certificates.kernel_parts import KernelParts, certify_parts
 from cvxscreen.estimators import ScreenedSVC, classifier
+from cvxscreen.solvers import kernel_parts
 from cvxscreen.solvers.box_qp import MatrixRows, want_row
 from cvxscreen.solvers.kernel_parts import solve_parts
 
@@ -83,6 +84,32 @@ def test_what_is_not_certified_goes_through_solve(
     again = ScreenedSVC(kernel="rbf", multi_class=multi_class, tol=1e-8).fit(X, y)
     assert all(proof.ok for proof in again.certificates_)
     assert np.allclose(again.decision_function(X), expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "epsilon", "huber"])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_a_lone_problem_is_one_of_them(
+    loss: str, intercept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`solve` gives the optimum of the loop, in one round; where that is refused, the loop does."""
+    rng = np.random.default_rng(7)
+    X = rng.standard_normal((70, 3))
+    y = X[:, 0] * X[:, 1] + 0.1 * rng.standard_normal(70)
+    make, target = (cvxscreen.svm, np.sign(y)) if "hinge" in loss else (cvxscreen.regression, y)
+    problem = make(X, target, C=2.0, loss=loss, intercept=intercept, kernel="rbf")
+    expected = cvxscreen.solve(problem, tol=1e-8, mode="safe")
+    found = cvxscreen.solve(problem, tol=1e-8)
+    assert found.status == "optimal"
+    assert [one.kept for one in found.rounds] == [70]
+    assert np.allclose(problem.design.forward(found.x), problem.design.forward(expected.x),
+                       atol=1e-3)
+    proof = cvxscreen.certify(problem, found.x, found.theta, tol=1e-8)
+    assert proof.ok
+    assert np.isclose(found.certificate.primal, proof.primal, rtol=1e-12)
+    monkeypatch.setattr(kernel_parts, "AIM", 1e9)
+    again = cvxscreen.solve(problem, tol=1e-8)
+    assert again.certificate.ok
+    assert again.rounds[-1].solver_info["evaluations"] >= 0  # of the loop's solver
 
 
 @pytest.mark.parametrize("limit", ["ONE_MATRIX", "AT_ONCE", "OF_TWO_CLASSES"])
