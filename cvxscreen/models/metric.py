@@ -420,8 +420,10 @@ def quadruplets(X: Any, index: ArrayLike) -> Comparisons:
 def _listed(name: str, index: ArrayLike, n: int, columns: int) -> Points:
     found = real(name, index)
     if found.ndim != 2 or found.shape[1] != columns or not len(found):
+        labels = " Of class labels, `triplets(X, y)` makes them." if found.shape == (n,) else ""
         raise InvalidInput(
             f"`{name}` has shape {found.shape}; at least one row of {columns} indices is needed."
+            + labels
         )
     if found.dtype.kind not in "iu":
         raise InvalidInput(f"`{name}` has dtype {found.dtype}; whole numbers are needed.")
@@ -546,7 +548,10 @@ def rtlm(
     lam = positive("lam", lam)
     width = _width(gamma)
     diagonal = flag("diagonal", diagonal)
-    chosen = T if isinstance(T, Comparisons) else triplets(rows.matrix, index=real("T", T))
+    if isinstance(T, Comparisons):
+        chosen = T
+    else:
+        chosen = triplets(rows.matrix, index=_listed("T", T, rows.shape[0], 3))
     if not len(chosen):
         raise InvalidInput("`T` is empty; there is nothing to learn from.")
     table = chosen.table(rows.matrix, diagonal)

@@ -78,6 +78,7 @@ def test_the_pull_is_that_of_the_unique_close_pairs() -> None:
         (lambda: cvxscreen.pairs(X, index=[[0, 1]]), "`same`"),
         (lambda: cvxscreen.quadruplets(X, [[0, 1, 2]]), "row of 4"),
         (lambda: cvxscreen.triplets(X, Y).weighted(0.0), "positive"),
+        (lambda: cvxscreen.rtlm(X, [0, 0, 0, 1, 1, 1], 1.0), "`T` .* class labels"),
         (lambda: cvxscreen.rtlm(X, cvxscreen.triplets(X, Y), 0.0), "`lam`"),
         (lambda: cvxscreen.rtlm(X, cvxscreen.triplets(X, Y), 1.0, gamma=-1), "`gamma`"),
         (lambda: cvxscreen.rtlm(X[:4], cvxscreen.triplets(X, Y), 1.0), "over 6 points"),
