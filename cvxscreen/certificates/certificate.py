@@ -902,10 +902,11 @@ def unheld_part(
         )
     within = 1000.0 * max(1.0, float(np.linalg.norm(x)))
     # The bounded coordinates may be charged, too: thousands of columns fewer to balance.
-    cost = nearby_cost(problem, r, unbounded, reach, (theta, t, t_error), distance)
+    cost = nearby_cost(problem, r, unbounded, reach, (theta, t, t_error), distance, enough)
     if not (cost <= enough or unbounded.all()):
         every = np.ones(len(free), dtype=bool)
-        cost = min(cost, nearby_cost(problem, r, every, reach, (theta, t, t_error), distance))
+        pair = theta, t, t_error
+        cost = min(cost, nearby_cost(problem, r, every, reach, pair, distance, enough))
     if np.isfinite(cost):
         if not dip:
             return Unheld(cost, residual=largest)
@@ -921,9 +922,11 @@ def unheld_part(
 
 def nearby_cost(
     problem: Problem, r: Residual, mask: NDArray[np.bool_], reach: Array,
-    pair: tuple[Array, Array, Array], distance: float,
+    pair: tuple[Array, Array, Array], distance: float, enough: float,
 ) -> float:
     """What exactly balanced slopes close to theta cost, or infinity if none are known to be near.
+
+    Of a cost up to `enough` no better bound is looked for.
 
     Some slopes with room in their boxes take up r at the coordinates of `mask`; what that does to
     the others is charged over their `reach`. A slope moved by s changes its term by at most
@@ -940,14 +943,16 @@ def nearby_cost(
     most, wanted = 4 * int(mask.sum()) + 4, int(mask.sum())
     if len(inside) < wanted:
         return float("inf")
-    found, far = [float("inf")], np.minimum(room, 1.0 + np.abs(theta))[inside]
+    cost, far = float("inf"), np.minimum(room, 1.0 + np.abs(theta))[inside]
     for score in (weight[inside] / np.maximum(lean, 1e-300), weight[inside]):
+        if cost <= enough:
+            break
         chosen = np.arange(len(inside))
         if len(inside) > most:
             chosen = np.argpartition(-score, most)[:most]
         movable = inside[chosen], lean[chosen], room[inside[chosen]], far[chosen]
-        found.append(moved_cost(problem, r, mask, reach, movable, distance))
-    return min(found)
+        cost = min(cost, moved_cost(problem, r, mask, reach, movable, distance))
+    return cost
 
 
 def moved_cost(

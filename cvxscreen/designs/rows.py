@@ -208,31 +208,39 @@ class Rows:
         found = each(add, self._pieces)
         return found[0] if len(found) == 1 else np.sum(found, axis=0)
 
-    def forward_blocks(self, X: Array, take: Callable[[slice, Array], None]) -> None:
-        """Hand ``A x`` of every row of X to ``take(rows, margins (K, len(rows)))``, by blocks.
+    def both_ways(self, X: Array, take: Callable[[slice, Array], Array]) -> Array:
+        """Both products in one pass: ``A x`` of every row of X, and ``A'`` of what is made of it.
 
-        One pass over the data; the blocks stay in the cache. As close as `forward` is, by the same
-        factor. Threads may call `take`, each for rows of its own.
+        Block by block ``take(rows, margins (K, len(rows)))`` gets the first, which it may change,
+        and returns slopes, (J, len(rows)), of which the second is summed: (J, d). As close as
+        `forward` and `adjoint` are, by the same factors. Threads may call `take`, each for rows of
+        its own.
         """
         p = self.matrix.shape[1]
 
-        def multiply(piece: tuple[slice, Any, Any]) -> None:
-            rows, matrix, _ = piece
-            step = max(matrix.shape[0], 1) if self.sparse else _BLOCK_ROWS
+        def multiply(piece: tuple[slice, Any, Any]) -> Array:
+            rows, matrix, turned = piece
+            step, total = max(matrix.shape[0], 1) if self.sparse else _BLOCK_ROWS, []
             for start in range(0, matrix.shape[0], step):
-                block = matrix[start:start + step]
-                at = slice(rows.start + start, rows.start + start + block.shape[0])
+                at = slice(rows.start + start, rows.start + min(start + step, matrix.shape[0]))
                 if self.sparse:
-                    out = np.ascontiguousarray((block @ X[:, :p].T).T)
+                    out = np.ascontiguousarray((matrix @ X[:, :p].T).T)
                 else:
-                    out = X[:, :p] @ block.astype(np.float64, copy=False).T
+                    block = matrix[start:start + step].astype(np.float64, copy=False)
+                    out = X[:, :p] @ block.T
                 for j in range(self.extra.shape[1]):
                     out += X[:, p + j, None] * self.extra[at, j]
                 if self.scale is not None:
                     out *= self.scale[at]
-                take(at, out)
+                slopes = take(at, out)
+                if self.scale is not None:
+                    slopes = slopes * self.scale[at]
+                head = (turned @ slopes.T).T if self.sparse else slopes @ block
+                total.append(np.column_stack([head, slopes @ self.extra[at]]))
+            return np.sum(total, axis=0)
 
-        each(multiply, self._pieces)
+        found = each(multiply, self._pieces)
+        return found[0] if len(found) == 1 else np.sum(found, axis=0)
 
     def forward_precise(self, index: Index, x: ArrayLike) -> tuple[Array, Array]:
         """``<a_i, x>`` of a few rows in extended precision, and a bound of the error left.

@@ -9,6 +9,7 @@ closer, and the terms that are then near their kinks make a linear program of a 
 those of all levels are solved together (`cvxscreen.solvers.vertices`), and where that does not do
 the levels are solved one by one by the ordinary loop. All are certified on the full data in one
 pass (`cvxscreen.certificates.levels`). A level that this refuses is solved again among all terms.
+Of the two passes that this takes the other tells where the margins go.
 """
 
 from __future__ import annotations
@@ -20,23 +21,22 @@ import numpy as np
 import scipy.linalg as sla
 from numpy.typing import NDArray
 
-from cvxscreen.certificates.certificate import Passes
-from cvxscreen.certificates.levels import Lines
+from cvxscreen.certificates.certificate import Certificate, Passes
+from cvxscreen.certificates.levels import certify_levels
 from cvxscreen.core.losses import Codes, LossTerms, Piece
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.reduction import Screening
 from cvxscreen.solvers.interface import Start
-from cvxscreen.solvers.solution import Answer, Round, Solution
+from cvxscreen.solvers.solution import Answer, Solution
 from cvxscreen.solvers.vertices import vertices
 
 Array = NDArray[np.float64]
 
-SPAN = 0.08
+SPAN = 0.12
 """How far the levels of a stretch are from the answer that it begins at, at most: beginning one
-costs as much as five to ten levels. 99 levels took, with 0.05, 0.08 and 0.12, in seconds:
-1.4, 1.3, 1.4 over 100,000 x 50; 3.9, 3.4, 3.7 over 1,000,000 x 10; 0.31, 0.24, 0.31 over
-20,000 x 20."""
+costs as much as two to four levels. 99 levels took, with 0.08 and 0.12, 1.96 and 1.84 s over
+100,000 x 50, 0.50 and 0.46 s over 20,000 x 20."""
 TAIL = 3.0
 """By which factor the share beyond a level changes within a stretch, at most: so do densities."""
 BESIDE, BENT = 11.0, 0.02
@@ -70,6 +70,81 @@ DENSE = 2**24
 
 
 @dataclass(frozen=True, eq=False)
+class Lines:
+    """A quantile regression with most of its terms replaced by their lines, at any level.
+
+    Attributes
+    ----------
+    problem : Problem
+        Pinball losses alone over rows, at any level.
+    codes : array, shape (n,)
+        `Piece.LOW` or `Piece.HIGH`, the line of a term; -1 for the others.
+    small : Problem
+        The others; its linear term is that of no level.
+    level : float
+        At which `pull` and `worth` are.
+    pull, worth : array, shape (d,), and float
+        ``A_S' theta_S`` and ``<b_S, theta_S>`` there, S the terms that are lines.
+    falls : array, shape (d,), and float
+        By how much both fall for a unit of the level.
+    """
+
+    problem: Problem
+    codes: Codes
+    small: Problem
+    level: float
+    pull: Array
+    worth: float
+    falls: tuple[Array, float]
+
+    @classmethod
+    def of(cls, problem: Problem, answer: Answer, codes: Codes, falls: Array) -> Lines:
+        """Beside the lines that the terms are on at an answer, whose ``A' theta`` is known.
+
+        `falls` is ``A'`` of the jumps of all slopes. The weights are those of the problem as given
+        to the path: of one at another level they would differ in the last digit.
+        """
+        f, here, layout = problem.losses, answer.problem, answer.problem.layout
+        kept, jumps, At_theta = np.flatnonzero(codes < 0), f.hi - f.lo, answer.passes.At_theta
+        if At_theta is None or layout is None or layout.tau is None:
+            raise TypeError("the answer is not one of a quantile regression with its two products")
+        small = replace(problem, design=problem.design.take_rows(kept), losses=f.take(kept))
+        small.known.inherit_rows(problem.known, kept)
+        few, theta, b = jumps[kept], answer.theta[kept], f.b[kept]
+        lines = np.where(codes == Piece.HIGH, here.losses.hi, here.losses.lo)
+        worth = float(lines @ f.b) - float(lines[kept] @ b)
+        change = falls - small.design.adjoint(few), float(jumps @ f.b) - float(few @ b)
+        pull = At_theta - small.design.adjoint(theta)
+        return cls(problem, codes, small, layout.tau, pull, worth, change)
+
+    def linear(self, level: float) -> Array:
+        """The linear term at `level`."""
+        return self.problem.linear + self.pull - (level - self.level) * self.falls[0]
+
+    def at(self, level: float) -> Problem:
+        """The problem of the other terms at `level`."""
+        here = self.small.with_(tau=level)
+        worth = self.worth - (level - self.level) * self.falls[1]
+        known, here = here.known, replace(
+            here, linear=self.linear(level), constant=self.problem.constant - worth
+        )
+        here.known.inherit_rows(known)
+        here.known.inherit_columns(known)
+        return here
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """An answer at a level: x, the slopes of the kept terms, how many were solved for, rounds."""
+
+    x: Array
+    theta: Array
+    solved: int
+    rounds: int = 1
+    refuted: int = 0
+
+
+@dataclass(frozen=True, eq=False)
 class Stretch:
     """Levels next to each other, and the terms that are kept for all of them.
 
@@ -98,8 +173,7 @@ class Stretch:
     ) -> Stretch | None:
         """The first levels of `grid` from `answer` on; None where they are not worth a stretch.
 
-        `pull` is ``A'`` of the jumps of all slopes. The weights are those of the problem as `given`
-        to the path: of one at another level they would differ in the last digit.
+        `given` and `pull` as for `Lines`.
         """
         problem, margins, layout = answer.problem, answer.passes.margins, answer.problem.layout
         few = problem.n < max(LEAST, A_COORDINATE * problem.d)
@@ -134,44 +208,57 @@ class Stretch:
         codes = np.where(low > 0.0, np.int8(Piece.HIGH), np.int8(Piece.LOW))
         codes[kept] = Piece.UNDECIDED
         foreseen = answer.x + lengths[:, None] * direction
-        return cls(levels, Lines.of(given, codes), foreseen, curvature, distance[kept])
+        lines = Lines.of(given, answer, codes, pull)
+        return cls(levels, lines, foreseen, curvature, distance[kept])
 
-    def solve(self, solver: Callable[..., Solution]) -> list[Solution]:
+    def solve(self, solver: Callable[..., Solution]) -> list[Level]:
         """Its levels solved one after another, up to the first that is not certified."""
-        answers = list[Solution]()
+        answers = list[Level]()
         for level, x in zip(map(float, self.levels), self.foreseen, strict=True):
             here = self.lines.at(level)
             margins = here.design.forward(x)
             theta = here.losses.slope(margins)
             start = Start(x, theta, passes=(margins, here.design.adjoint(theta)))
-            answer = solver(here, start=start)
-            if answer.status != "optimal":
+            found = solver(here, start=start)
+            if found.status != "optimal":
                 break
-            answers.append(answer)
+            solved = found.rounds[-1].kept if found.rounds else here.n
+            refuted = sum(one.refuted for one in found.rounds)
+            answers.append(Level(found.x, found.theta, solved, len(found.rounds), refuted))
         return answers
 
-    def together(self, tol: float) -> list[Solution]:
-        """The first levels whose vertices are found together, and certified."""
+    def together(self) -> list[Level]:
+        """The first levels whose vertices are found together."""
         small = self.lines.small
         if small.n * small.d > DENSE:
             return []
         X, theta, solved, found = self.vertices()
-        answers = list[Solution]()
-        for k in range(len(found) if found.all() else int(np.argmin(found))):
-            here = self.lines.at(float(self.levels[k]))
-            slopes, kept = np.clip(theta[k], here.losses.lo, here.losses.hi), int(solved[k])
-            answer = Answer.of(here, X[k], slopes, np.zeros(0), tol)
-            proof = answer.proof
-            if not proof.ok:
-                break
-            last = Round(
-                1, kept, 0, small.n - kept, 0, proof.gap, proof.relative_gap, "optimal"
-            )
-            answers.append(Solution(
-                here, answer.x, answer.theta, answer.multipliers, "optimal", proof,
-                Screening.from_definition(here), (last,), answer=answer,
-            ))
-        return answers
+        count = len(found) if found.all() else int(np.argmin(found))
+        return [Level(X[k], theta[k], int(solved[k])) for k in range(count)]
+
+    def certified(
+        self, answers: list[Level], tol: float
+    ) -> tuple[list[Certificate], list[Level], Array, Array]:
+        """Certificates of the whole problem; their answers, last two margins, last ``A' theta``.
+
+        Up to the first level that is not certified.
+        """
+        if not answers:
+            return [], [], np.zeros((0, self.lines.problem.n)), np.zeros(0)
+        f, levels = self.lines.small.losses, self.levels[: len(answers)]
+        width = f.hi - f.lo
+        low = -levels[:, None] * width
+        theta = np.clip([answer.theta for answer in answers], low, (1.0 - levels[:, None]) * width)
+        X = np.array([answer.x for answer in answers])
+        proofs, margins, At_theta = certify_levels(
+            self.lines.problem, self.lines.codes, levels, X, theta, tol=tol
+        )
+        count = len(proofs)
+        if 0 < count < len(answers):
+            forward = self.lines.problem.design.forward
+            margins = np.array([forward(x) for x in X[:count][-2:]])
+        answers = [replace(one, theta=own) for one, own in zip(answers, theta, strict=True)]
+        return proofs, answers[:count], margins, At_theta[max(count, 1) - 1]
 
     def vertices(self) -> tuple[Array, Array, NDArray[np.intp], NDArray[np.bool_]]:
         """Points and slopes of the kept terms, (K, d) and (K, m); terms solved for; which hold."""
@@ -241,14 +328,14 @@ class Stretch:
             there = tried @ rows.T - f.b
         return X, z, moved
 
-    def whole(self, here: Problem, answer: Solution, margins: Array) -> Solution:
-        """An answer as one of the whole problem `here` at its level, whose `margins` it has."""
-        theta = slopes_of(here.losses, self.lines.codes, answer.theta)
-        passes = Passes(margins.copy())
-        pair = (here, answer.x, theta, answer.multipliers, answer.certificate, passes)
-        return replace(
-            answer, problem=here, theta=theta, answer=Answer(*pair),
-            earlier=Screening.from_definition(here),
+    def whole(self, k: int, answer: Level, proof: Certificate, passes: Passes) -> Solution:
+        """The answer at level k as one of the whole problem, whose two products are `passes`."""
+        here = self.lines.problem.with_(tau=float(self.levels[k]))
+        theta, none = slopes_of(here.losses, self.lines.codes, answer.theta), np.zeros(0)
+        earlier = Screening.from_definition(here)
+        return Solution(
+            here, answer.x, theta, none, "optimal", proof, earlier, (),
+            answer=Answer(here, answer.x, theta, none, proof, passes),
         )
 
 

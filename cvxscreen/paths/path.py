@@ -31,7 +31,7 @@ from cvxscreen._support.validation import (
 )
 from cvxscreen.api import chosen_bounds
 from cvxscreen.bounds import Bound, default_bounds, moved
-from cvxscreen.certificates.certificate import Certificate, certify
+from cvxscreen.certificates.certificate import Certificate, Passes, certify
 from cvxscreen.certificates.one_pass import certify_metric
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Codes
@@ -514,39 +514,34 @@ class Run:
             return False
         inner = named_solver(self.solver, stretch.lines.small, self.limits.each(self.max_iter))
         fast = isinstance(inner, InteriorPoint) and self.unfound < 2
-        answers = stretch.together(self.tol) if fast else []
+        answers = stretch.together() if fast else []
         if not answers:
             self.unfound += fast
             answers = stretch.solve(
                 partial(solve_screened, inner=inner, mode=self.mode, tol=self.tol)
             )
-        if not answers:
+        proofs, answers, margins, At_theta = stretch.certified(answers, self.tol)
+        count, terms, codes = len(proofs), self.problem.n, stretch.lines.codes
+        if not count:
             self.missed += 1
             return False
-        proofs, margins = stretch.lines.over_all(
-            stretch.levels[: len(answers)], np.array([answer.x for answer in answers]),
-            [answer.certificate for answer in answers],
-        )
-        count, codes, forward = len(proofs), stretch.lines.codes, self.problem.design.forward
-        seconds, terms = (perf_counter() - began) / max(count, 1), self.problem.n
-        self.missed += not count
-        for k, proof in enumerate(proofs):
-            level, answers[k] = float(stretch.levels[k]), replace(answers[k], certificate=proof)
-            record = _record_of(answers[k], seconds)
+        seconds = (perf_counter() - began) / count
+        for k, (proof, answer) in enumerate(zip(proofs, answers, strict=True)):
+            level = float(stretch.levels[k])
             last = partial(_last, self.points, len(self.points) - 1)
-            record = replace(
-                record, value=level, over=self.over, predicted=terms - record.kept,
+            record = PathPoint(
+                value=level, x=answer.x, theta=answer.theta, objective=proof.primal, gap=proof.gap,
+                relative_gap=proof.relative_gap, status="optimal", over=self.over,
                 before=LazyNumbers(partial(_proven_before, self.problem, level, last, self.over)),
+                kept=answer.solved, predicted=terms - answer.solved, refuted=answer.refuted,
+                rounds=answer.rounds, seconds=seconds,
             )
             self.points.append(partial(_of_stretch, self.problem, codes, record))
             self.note = f"tau={level:.3g}, kept {record.kept:,}, gap {record.relative_gap:.1e}"
-        if count:
-            if count < len(answers):
-                margins = np.array([forward(answer.x) for answer in answers[:count][-2:]])
-            self.margins = margins[0] if count > 1 else found.passes.margins
-            here = self.problem.with_(tau=float(stretch.levels[count - 1]))
-            self.previous = stretch.whole(here, answers[count - 1], margins[-1])
-        return count > 0
+        self.margins = margins[0] if count > 1 else found.passes.margins
+        passes = Passes(margins[-1].copy(), At_theta)
+        self.previous = stretch.whole(count - 1, answers[-1], proofs[-1], passes)
+        return True
 
     def extrapolated(self, here: Problem, onward: Callable[[], Start], value: float) -> Start:
         """The start `onward` with the last two points' x continued to `value`, the level of `here`.

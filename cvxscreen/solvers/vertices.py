@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-STEPS, UNTRIED = 30, 3
-"""Steps at most: 6 to 12 are usual; after the first three no vertex was found yet."""
+STEPS, UNTRIED, SETTLED = 30, 3, 2
+"""Steps at most: 6 to 12 are usual; after the first three no vertex was found yet. Then one is
+tried where the last step has changed so many of its terms at most: 111 of 117 were found so, and
+half as many are tried."""
 EXHAUSTED, RISING = 1e-11, (6, 0.5)
 """Share of the first level below which a program without a vertex is degenerate, and the step from
 which on one that is still above the second has no minimum nearby."""
@@ -78,7 +80,7 @@ def vertices(A: Array, b: Array, lo: Array, hi: Array, c: Array, x: Array) -> Ve
         ``lo < hi``, finite.
     c, x : array, shape (K, d)
     """
-    (K, m, _), width = A.shape, hi - lo
+    (K, m, d), width = A.shape, hi - lo
     out = Vertices(x.copy(), np.zeros((K, m)), np.zeros(K, dtype=bool))
     # Every term central for its margin, so that ``A x - b = above - below`` now and ever after.
     z = times(A, x) - b
@@ -90,6 +92,7 @@ def vertices(A: Array, b: Array, lo: Array, hi: Array, c: Array, x: Array) -> Ve
     theta = np.where(z > 0.0, hi - high, lo + low)
     below, above = level / low, level / high
     at = np.arange(K)
+    basis, asked = np.zeros((K, m), dtype=bool), np.zeros(K, dtype=bool)
     for step in range(STEPS):
         low_ratio, high_ratio = below / low, above / high
         D = 1.0 / (low_ratio + high_ratio)
@@ -119,15 +122,27 @@ def vertices(A: Array, b: Array, lo: Array, hi: Array, c: Array, x: Array) -> Ve
         x = x + primal * dx
         low, high, theta = low + dual * dtheta, high - dual * dtheta, theta + dual * dtheta
         below, above = below + primal * dbelow, above + primal * dabove
+        if step < UNTRIED - 1:
+            continue
+        pull = low_ratio + high_ratio
+        before, basis = basis, pull <= np.partition(pull, d - 1, axis=1)[:, d - 1: d]
+        changed = np.count_nonzero(basis & ~before, axis=1)
+        asked &= changed == 0
         if step < UNTRIED:
             continue
-        waiting = ~tried(out, at, (A, b, lo, hi, c), low_ratio + high_ratio)
+        waiting = np.ones(len(at), dtype=bool)
+        ask = np.flatnonzero((changed <= SETTLED) & ~asked)
+        if len(ask):
+            some = slice(None) if len(ask) == len(at) else ask
+            programs = tuple(part[some] for part in (A, b, lo, hi, c))
+            waiting[ask] = ~tried(out, at[ask], programs, pull[some])
+            asked[ask] = True
         share = (level / first_level)[:, 0]
         waiting &= (share > EXHAUSTED) & ((share < RISING[1]) | (step < RISING[0]))
         if not waiting.any():
             break
         if not waiting.all():
-            at = at[waiting]
+            at, basis, asked = at[waiting], basis[waiting], asked[waiting]
             A, b, lo, hi, c, x, low, high, theta, below, above, level, first_level = (
                 values[waiting] for values in (
                     A, b, lo, hi, c, x, low, high, theta, below, above, level, first_level)

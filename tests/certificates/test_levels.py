@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -10,11 +9,10 @@ import pytest
 import scipy.sparse as sp
 
 import cvxscreen as cs
-from cvxscreen.certificates.levels import Lines
+from cvxscreen.certificates.levels import certify_levels
 from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
-from cvxscreen.screening.reduction import Selection
 
 LEVELS = np.array([0.48, 0.5, 0.53])
 
@@ -40,26 +38,38 @@ def fitted(
     return problem, found, codes
 
 
+def slopes(problem: Problem, codes: np.ndarray, found: list[cs.Solution]) -> np.ndarray:
+    """Those of the terms without a side, at all levels."""
+    kept = codes < 0
+    ends = [problem.with_(tau=level).losses.take(np.flatnonzero(kept)) for level in LEVELS]
+    return np.array([
+        np.clip(one.theta[kept], f.lo, f.hi) for one, f in zip(found, ends, strict=True)
+    ])
+
+
 def judged(
-    problem: Problem, found: list[cs.Solution], codes: np.ndarray, X: np.ndarray | None = None
+    problem: Problem, found: list[cs.Solution], codes: np.ndarray, X: np.ndarray | None = None,
+    theta: np.ndarray | None = None, tol: float = 1e-9,
 ) -> list[cs.Certificate]:
-    """What `Lines` certify of the solutions' points, or of X."""
-    lines, kept = Lines.of(problem, codes), codes < 0
+    """What is certified of the solutions' points, or of X, with their slopes or `theta`."""
     X = np.array([one.x for one in found]) if X is None else X
-    proofs = [
-        cs.certify(lines.at(level), x, one.theta[kept], tol=1e-9)
-        for level, x, one in zip(LEVELS, X, found, strict=True)
-    ]
-    certified, margins = lines.over_all(LEVELS, X, proofs)
+    theta = slopes(problem, codes, found) if theta is None else theta
+    certified, margins, At_theta = certify_levels(problem, codes, LEVELS, X, theta, tol=tol)
     np.testing.assert_allclose(
         margins, [problem.design.forward(x) for x in X[-2:]], atol=1e-10 * np.abs(margins).max()
     )
+    for level, own, product in zip(LEVELS, theta, At_theta, strict=True):
+        losses = problem.with_(tau=level).losses
+        whole = np.where(codes == Piece.HIGH, losses.hi, losses.lo)
+        whole[codes < 0] = own
+        size = float(np.abs(whole) @ problem.sizes)
+        np.testing.assert_allclose(product, problem.design.adjoint(whole), atol=1e-14 * size)
     return certified
 
 
 @pytest.mark.parametrize("store", ["dense", "float32", "csr"])
 @pytest.mark.parametrize("scale", [1.0, 1e6, 1e-6])
-def test_what_the_lines_prove_is_what_all_terms_prove(store: str, scale: float) -> None:
+def test_what_is_proven_together_is_what_is_proven_alone(store: str, scale: float) -> None:
     problem, found, codes = fitted(store=store, scale=scale)
     certified = judged(problem, found, codes)
     assert len(certified) == len(LEVELS)
@@ -74,109 +84,155 @@ def test_what_the_lines_prove_is_what_all_terms_prove(store: str, scale: float) 
 def test_the_gap_bounds_what_is_lost() -> None:
     """Of points that are off, none is closer to the optimum than the gap says."""
     problem, found, codes = fitted()
-    lines, rng = Lines.of(problem, codes), np.random.default_rng(0)
-    for level, one in zip(LEVELS, found, strict=True):
-        for size in (1e-6, 1e-4, 1e-3):
-            x = one.x + size * rng.standard_normal(problem.d)
-            here = lines.at(level)
-            theta = one.theta[codes < 0]
-            proof = cs.certify(here, x, theta, tol=0.1)
-            certified, _ = lines.over_all(np.array([level]), x[None], [proof])
+    rng = np.random.default_rng(0)
+    for size in (1e-6, 1e-4, 1e-3):
+        X = np.array([one.x + size * rng.standard_normal(problem.d) for one in found])
+        certified = judged(problem, found, codes, X, tol=0.1)
+        assert len(certified) == len(LEVELS)
+        for level, one, x, proof in zip(LEVELS, found, X, certified, strict=True):
             lost = problem.with_(tau=level).primal(x) - one.value
             rounding = 1e-13 * one.value
-            assert 0.0 < lost <= certified[0].gap + rounding
-            assert certified[0].gap <= 1.001 * lost + rounding  # attained: these slopes are optimal
+            assert 0.0 < lost <= proof.gap + rounding
+            assert proof.gap <= 1.001 * lost + rounding  # attained: these slopes are optimal
 
 
-def test_the_linear_term_is_within_what_is_charged_of_the_exact_one() -> None:
-    for scale in (1.0, 1e8):
-        problem, _, codes = fitted(n=120, scale=scale)
-        lines = Lines.of(problem, codes)
-        rows = problem.design.dense()
-        for level in LEVELS:
-            here, losses = lines.at(level), problem.with_(tau=level).losses
-            ends = np.where(codes == Piece.HIGH, losses.hi, losses.lo)
-            for j in range(problem.d):
-                exact = sum(
-                    (Fraction(float(ends[i])) * Fraction(float(rows[i, j]))
-                     for i in np.flatnonzero(codes >= 0)), Fraction(0),
-                )
-                error = abs(float(Fraction(float(here.linear[j])) - exact))
-                assert error <= here.imbalance
-        # What is charged is rounding, and it is charged.
-        size = float(np.abs(rows).sum(axis=0).max())
-        assert 1e-18 * size < lines.small.imbalance < 1e-11 * size
+def test_the_gap_bounds_what_slopes_lose_that_do_not_balance() -> None:
+    """Optimal points with other slopes: the gap is what exactly balanced slopes nearby lose.
+
+    Slopes that only a part of the terms could balance prove nothing.
+    """
+    problem, found, codes = fitted(n=120)
+    X = np.array([one.x for one in found])
+    for size in (1e-9, 1e-6, 1e-3):
+        theta = slopes(problem, codes, found)
+        for k, level in enumerate(LEVELS):
+            losses = problem.with_(tau=level).losses.take(np.flatnonzero(codes < 0))
+            inside = (theta[k] > losses.lo) & (theta[k] < losses.hi)
+            theta[k, inside] += size * np.array([1.0, -1.0, 1.0, -1.0])[: int(inside.sum())]
+            theta[k] = np.clip(theta[k], losses.lo, losses.hi)
+        certified, _, At_theta = certify_levels(problem, codes, LEVELS, X, theta, tol=1.0)
+        assert len(certified) == len(LEVELS)
+        for proof, pull in zip(certified, At_theta, strict=True):
+            assert proof.residual >= np.abs(pull).max() > 0.1 * size
+    nothing = np.zeros_like(theta)
+    nothing[:] = problem.losses.take(np.flatnonzero(codes < 0)).hi * 0.4
+    assert certify_levels(problem, codes, LEVELS, X, nothing, tol=1e-9)[0] == []
 
 
-def test_the_problem_of_the_others_is_that_of_a_selection() -> None:
-    problem, _, codes = fitted()
-    lines = Lines.of(problem, codes)
-    for level in LEVELS:
-        here, same = lines.at(level), Selection(codes).reduce(problem.with_(tau=level))
-        np.testing.assert_array_equal(here.losses.lo, same.losses.lo)
-        np.testing.assert_array_equal(here.losses.hi, same.losses.hi)
-        np.testing.assert_allclose(here.linear, same.linear, atol=1e-10)
-        assert here.constant == pytest.approx(same.constant, abs=1e-9)
+def test_slopes_beyond_their_ends_are_refused() -> None:
+    """Of two opposite rows, so that they balance, whichever end it is."""
+    problem, found, codes = fitted()
+    f, row, x = problem.losses, problem.design.dense()[0], found[1].x
+    rows, t = np.vstack([problem.design.dense(), row, -row]), float(row @ x)
+    for piece, way in ((Piece.HIGH, 1.0), (Piece.LOW, -1.0)):
+        b, zeros = np.append(f.b, np.array([t, -t]) - way), np.zeros(problem.n + 2)
+        losses = cs.Losses(b, zeros, zeros, np.append(f.lo, [-0.5] * 2), np.append(f.hi, [0.5] * 2))
+        wider = cs.Problem(
+            Rows(rows), losses, problem.quadratic, problem.linear, layout=problem.layout
+        )
+        end = 1.0 - LEVELS[1] if piece == Piece.HIGH else -LEVELS[1]
+        sides = np.append(codes, [Piece.UNDECIDED] * 2).astype(np.int8)
+        for factor, count in ((1.0, 1), (1.5, 0)):
+            theta = np.append(slopes(problem, codes, found)[1], [factor * end] * 2)[None]
+            proofs, _, _ = certify_levels(wider, sides, LEVELS[1:2], x[None], theta, tol=1e-9)
+            assert len(proofs) == count
 
 
-def test_a_line_that_does_not_belong_to_its_margin_is_refused() -> None:
+def test_a_side_that_is_not_that_of_the_margin_is_refused() -> None:
     """Whichever of the two it is: the level is not certified, and those after it are not, either.
-
-    A line on the wrong side makes the smaller problem a worse relaxation, whose own certificate may
-    hold all the same.
     """
     problem, found, codes = fitted()
     for piece, other in ((Piece.HIGH, Piece.LOW), (Piece.LOW, Piece.HIGH)):
-        at = int(np.flatnonzero(codes == piece)[0])
-        wrong = codes.copy()
+        wrong, at = codes.copy(), int(np.flatnonzero(codes == piece)[0])
         wrong[at] = other
-        lines = Lines.of(problem, wrong)
-        X = np.array([one.x for one in found])
-        proofs = [one.certificate for one in found]
-        assert lines.over_all(LEVELS, X, proofs)[0] == []
-    right, _ = Lines.of(problem, codes).over_all(LEVELS, X, proofs)
-    assert len(right) == len(LEVELS)
+        assert judged(problem, found, wrong) == []
+    assert len(judged(problem, found, codes)) == len(LEVELS)
 
 
-def test_a_margin_within_its_rounding_of_the_kink_is_not_taken_to_be_on_a_side() -> None:
+def test_two_wrong_sides_that_balance_each_other_are_refused() -> None:
+    """Equal rows with kinks on both sides of a margin: exchanging their slopes changes no sum."""
+    problem, found, codes = fitted(weights=False)
+    low, high = (int(np.flatnonzero(codes == piece)[0]) for piece in (Piece.LOW, Piece.HIGH))
+    rows, b, f = problem.design.dense(), problem.losses.b.copy(), problem.losses
+    t = [float(rows[low] @ one.x) for one in found]
+    rows[high], b[low], b[high] = rows[low], max(t) + 1.0, min(t) - 1.0
+    losses = cs.Losses(b, f.e, f.q, f.lo, f.hi)
+    moved = cs.Problem(Rows(rows), losses, problem.quadratic, problem.linear, layout=problem.layout)
+    found = [cs.solve(moved.with_(tau=level), tol=1e-9) for level in LEVELS]
+    margins = np.array([moved.design.forward(one.x) for one in found]) - b
+    codes = np.full(len(b), Piece.UNDECIDED, dtype=np.int8)
+    codes[(margins > 0.05).all(axis=0)] = Piece.HIGH
+    codes[(margins < -0.05).all(axis=0)] = Piece.LOW
+    assert codes[low] == Piece.LOW
+    assert codes[high] == Piece.HIGH
+    assert len(judged(moved, found, codes)) == len(LEVELS)
+    codes[low], codes[high] = Piece.HIGH, Piece.LOW
+    assert judged(moved, found, codes) == []
+
+
+def test_a_margin_within_its_rounding_of_the_kink_is_charged() -> None:
     """One unit in the last place beyond the kink the true margin may be on the other side of it.
 
-    The kink is near 0 and the margin a difference of large products, so that nothing else is
-    rounded but these.
+    Two opposite rows, whose slopes balance, with kinks near 0 and margins that are differences of
+    large products, so that nothing else is rounded but these.
     """
     problem, found, codes = fitted()
-    x, proof = found[1].x, found[1].certificate
+    x, level, f = found[1].x, LEVELS[1:2], problem.losses
+    theta, row = slopes(problem, codes, found)[1:2], problem.design.dense()[0]
+    plain = certify_levels(problem, codes, level, x[None], theta, tol=1e-9)[0][0]
+    row = row - x * float(row @ x) / float(x @ x)
+    rows = np.vstack([problem.design.dense(), row, -row])
+    rounding, heavy = 2.0**-53 * float(np.abs(row) @ np.abs(x)), 1e6
+    margins = []
+
+    def look(rows: slice, t: np.ndarray) -> np.ndarray:
+        margins.extend(t[0])
+        return np.zeros((1, t.shape[1]))
+
+    Rows(rows).both_ways(x[None], look)
     for piece, way in ((Piece.HIGH, 1.0), (Piece.LOW, -1.0)):
-        at = int(np.flatnonzero(codes == piece)[0])
-        rows, b = problem.design.dense(), problem.losses.b.copy()
-        rows[at] -= x * float(rows[at] @ x) / float(x @ x)
-        design = Rows(rows)
-        blocks: list[np.ndarray] = []
-        design.forward_blocks(x[None], lambda _, t, blocks=blocks: blocks.append(t[0]))
-        margins = np.concatenate(blocks)
-        rounding = 2.0**-53 * float(np.abs(rows[at]) @ np.abs(x))
-        assert abs(margins[at]) < 100 * rounding
-        for distance, count in ((1.0, 0), (1000.0, 1)):
-            b[at] = margins[at] - way * distance * rounding
-            f = problem.losses
-            losses = cs.Losses(b, f.e, f.q, f.lo, f.hi)
-            moved = cs.Problem(
-                design, losses, problem.quadratic, problem.linear, layout=problem.layout
+        sides = np.append(codes, [piece, piece]).astype(np.int8)
+        for distance in (1.0, -1.0, 1000.0, -1000.0):
+            b = np.append(f.b, np.array(margins[-2:]) - way * distance * rounding)
+            zeros, ends = np.zeros(len(b)), np.full(2, 0.5 * heavy)
+            losses = cs.Losses(b, zeros, zeros, np.append(f.lo, -ends), np.append(f.hi, ends))
+            wider = cs.Problem(
+                Rows(rows), losses, problem.quadratic, problem.linear, layout=problem.layout
             )
-            certified, _ = Lines.of(moved, codes).over_all(LEVELS[1:2], x[None], [proof])
-            assert len(certified) == count
+            proofs = certify_levels(wider, sides, level, x[None], theta, tol=1e-6)[0]
+            if distance == -1000.0:
+                assert proofs == []
+            elif distance == 1000.0:
+                assert proofs[0].gap <= plain.gap + 0.5 * heavy * rounding
+            else:
+                assert proofs[0].gap >= plain.gap + 2.0 * heavy * rounding
 
 
-def test_a_gap_is_judged_by_the_objective_of_all_terms() -> None:
-    """Where most is explained the lines' constants cancel; the objective is a sum of all terms."""
+def test_the_residual_is_at_least_the_exact_one() -> None:
+    for scale in (1.0, 1e6):
+        problem, found, codes = fitted(scale=scale)
+        rows, X = problem.design.dense(), np.array([one.x for one in found])
+        theta = slopes(problem, codes, found)
+        proofs = certify_levels(problem, codes, LEVELS, X, theta, tol=1e-9)[0]
+        assert len(proofs) == len(LEVELS)
+        for level, own, proof in zip(LEVELS, theta, proofs, strict=True):
+            losses = problem.with_(tau=level).losses
+            whole = np.where(codes == Piece.HIGH, losses.hi, losses.lo)
+            whole[codes < 0] = own
+            exact = [
+                sum((Fraction(float(s)) * Fraction(float(a))
+                     for s, a in zip(whole, column, strict=True)), Fraction(0))
+                for column in rows.T
+            ]
+            assert 0.0 < max(map(abs, map(float, exact))) <= proof.residual
+            # What is charged is rounding.
+            assert proof.residual < 1e-11 * float(np.abs(rows).sum(axis=0).max())
+
+
+def test_a_gap_beyond_the_tolerance_is_refused() -> None:
     problem, found, codes = fitted()
-    lines, X = Lines.of(problem, codes), np.array([one.x for one in found])
-    proofs = [one.certificate for one in found]
-    for off in (0.5, 2.0):
-        given = [replace(proof, primal=off * proof.primal) for proof in proofs]
-        for one, proof in zip(found, lines.over_all(LEVELS, X, given)[0], strict=True):
-            assert proof.primal == pytest.approx(one.value, rel=1e-13)
-    small = [replace(proof, gap=1e-8 * proof.primal, relative_gap=1e-10) for proof in proofs]
-    assert lines.over_all(LEVELS, X, small)[0] == []
-    nearby = [replace(proof, within=10.0) for proof in proofs]
-    assert lines.over_all(LEVELS, X, nearby)[0] == []
+    X = np.array([one.x + 1e-4 for one in found])
+    gaps = [proof.relative_gap for proof in judged(problem, found, codes, X, tol=1.0)]
+    assert len(gaps) == len(LEVELS)
+    assert judged(problem, found, codes, X, tol=0.9 * gaps[0]) == []
+    assert len(judged(problem, found, codes, X, tol=1.1 * max(gaps))) == len(LEVELS)

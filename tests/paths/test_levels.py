@@ -11,7 +11,6 @@ import scipy.sparse as sp
 
 import cvxscreen as cs
 from cvxscreen._support.limits import Limits
-from cvxscreen.certificates.levels import Lines
 from cvxscreen.paths import levels, path
 from cvxscreen.paths.levels import Stretch
 
@@ -41,14 +40,14 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def stretches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """How many levels of each stretch were solved, and how many of them were certified."""
     seen: list[tuple[int, int]] = []
-    whole = Lines.over_all
+    whole = Stretch.certified
 
-    def over_all(self: Lines, *given: Any) -> Any:
+    def certified(self: Stretch, *given: Any) -> Any:
         found = whole(self, *given)
         seen.append((len(given[0]), len(found[0])))
         return found
 
-    monkeypatch.setattr(Lines, "over_all", over_all)
+    monkeypatch.setattr(Stretch, "certified", certified)
     return seen
 
 
@@ -139,8 +138,7 @@ def test_what_is_predicted_wrongly_is_solved_again(
         sure = np.flatnonzero(codes >= 0)[:5]
         low, high = levels.Piece.LOW, levels.Piece.HIGH
         codes[sure] = np.where(found.lines.codes[sure] == low, high, low)
-        lines = Lines.of(problem, codes)
-        return replace(found, lines=lines)
+        return replace(found, lines=replace(found.lines, codes=codes))
 
     monkeypatch.setattr(Stretch, "ahead", classmethod(wrong))
     check(problem, cs.path(problem, over="tau", values=UP, tol=1e-9), UP)
@@ -180,8 +178,8 @@ def test_levels_that_were_finished_in_time_are_kept(monkeypatch: pytest.MonkeyPa
     """Time that runs out while a stretch is solved ends the path behind its finished levels."""
     solved, over = Stretch.together, []
 
-    def slowly(self, tol):
-        answers = solved(self, tol)
+    def slowly(self):
+        answers = solved(self)
         over.extend(answers)
         return answers
 
