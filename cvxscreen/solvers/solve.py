@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +32,7 @@ from cvxscreen.solvers.compiled_path.segments import (
     charge,
     ready,
 )
+from cvxscreen.solvers.few_terms import FEW_CALL, SHARE_OF_NEARBY, Nearby, few, solve_few
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver
 from cvxscreen.solvers.registry import compiled_path, has_kernel, left_to_us, named_solver
 from cvxscreen.solvers.solution import Answer, Round, Solution, warm_start
@@ -107,7 +107,7 @@ def solve_problem(
     from cvxscreen.solvers.loop import solve_screened
 
     with PARTS.rent() if suits else nullcontext():
-        return solve_screened(
+        solution = solve_screened(
             problem,
             inner,
             mode=mode,
@@ -116,6 +116,9 @@ def solve_problem(
             bounds=chosen,
             on_round=on_round,
         )
+    if suits and kept is not None:
+        _keep_near(kept, asked.unit, solution if solution.certificate.ok else None)
+    return solution
 
 
 def _without_the_loop(
@@ -127,14 +130,20 @@ def _without_the_loop(
     """
     unit, again = asked.unit, kept is not None and kept.again()
     if before_loading(unit):  # asked first: `ready` imports numba
+        near = solve_nearby(asked, tol, bounds, kept)
+        if near is not None:
+            charge(unit, FEW_CALL, SHARE_OF_NEARBY)
+            return near
         # Who solves it again is likely to do so once more.
         charge(unit, FEW_CALL if few(unit) else CALL, 2 if again else 1)
-        return solve_uncompiled(asked, tol, bounds) if few(unit) else None
+        return solve_uncompiled(asked, tol, bounds, kept) if few(unit) else None
     if not ready():
         if not few(unit):
             return None
         with PARTS.rent():
-            return solve_uncompiled(asked, tol, bounds)
+            return solve_uncompiled(asked, tol, bounds, kept)
+    if kept is not None:
+        kept.near = None
     if not again and _descends(unit):
         return solve_by_descent(asked, tol, bounds)
     found = solve_one(asked, tol, bounds, kept=kept)
@@ -280,21 +289,61 @@ def solve_by_descent(
     return solve_one(asked, tol, bounds, found)
 
 
+def solve_nearby(
+    asked: InUnits, tol: float, bounds: tuple[Bound, ...], kept: KeptPath | None
+) -> Solution | None:
+    """The same from the last solve on, compiling nothing; None where that was none, or too far."""
+    if kept is None or kept.near is None:
+        return None
+    near, kept.near = kept.near, None  # nothing to go on from, unless the answer is certified
+    factor = near.factor(asked.unit)
+    if factor is None:
+        return None
+    found = _uncompiled(
+        asked, tol, bounds, lambda unit, aim: near.solve(unit, factor, aim)
+    )
+    kept.near = None if found is None else near
+    return found
+
+
 def solve_uncompiled(
-    asked: InUnits, tol: float, bounds: tuple[Bound, ...]
+    asked: InUnits, tol: float, bounds: tuple[Bound, ...], kept: KeptPath | None = None
 ) -> Solution | None:
     """The same for a problem of `few` terms, compiling nothing."""
+    found = _uncompiled(asked, tol, bounds, solve_few)
+    if kept is not None:
+        _keep_near(kept, asked.unit, found)
+    return found
+
+
+def _keep_near(kept: KeptPath, unit: Problem, found: Solution | None) -> None:
+    """Let the next solve begin at `found`, if that is an answer and nothing is loaded till then."""
+    kept.near = None
+    if found is not None and before_loading(unit):
+        with np.errstate(all="ignore"):
+            kept.near = Nearby.of(unit, found.x)
+
+
+def _uncompiled(
+    asked: InUnits, tol: float, bounds: tuple[Bound, ...],
+    method: Callable[[Problem, float], tuple[Array, Array, int] | None],
+) -> Solution | None:
+    """What `method` finds for the unit, certified."""
     began = perf_counter()
     unit = asked.unit
     aim = min(1e-2 * tol, FINE) if unit.n <= FEW else 1e-2 * tol
     with np.errstate(all="ignore"):  # judged by the certificate
-        x, theta, steps = solve_few(unit, aim)
+        answer = method(unit, aim)
     spent = perf_counter() - began
-    if not np.isfinite(x).all():
+    if answer is None or not np.isfinite(answer[0]).all():
         return None
+    x, theta, steps = answer
+    info, times = {"steps": steps, "passes": 3.0 * steps}, (began, spent)
+    found = _certified(asked, (x, theta), tol, bounds, info, times)
+    if found is not None:
+        return found
     theta, _ = dual_feasible(unit, theta)  # what is left on an intercept costs the certificate
-    info = {"steps": steps, "passes": 3.0 * steps}
-    return _certified(asked, (x, theta), tol, bounds, info, (began, spent))
+    return _certified(asked, (x, theta), tol, bounds, info, times)
 
 
 def solve_with_kernel(problem: Problem, tol: float, bounds: tuple[Bound, ...]) -> Solution | None:
@@ -349,162 +398,3 @@ def _solution(
         rounds=(only,), bounds=bounds, answer=answer, solver="BUILTIN", mode="certified",
         seconds=perf_counter() - began,
     )
-
-
-# -- without a compiler ---------------------------------------------------------------------------
-#
-# In numpy alone, in about a millisecond: few terms wait for no compiler. Every loss is the sum of
-# at most two one-sided ones, max_{0 <= s <= u} s z - q/2 s^2 with z = +-(t - b) - e. With their
-# rows G (plus or minus the rows of the design) and offsets beta the optimum is where
-#
-#     M x + G' s = 0,    G x - beta - q s + low - high = 0,
-#     low s = 0,    high (u - s) = 0,    s, u - s, low, high >= 0.
-#
-# Newton's method with the right-hand sides of the last two lines on the way to 0, a predictor and a
-# corrector (Mehrotra 1992): ten to fifteen systems of size d whatever C is.
-#
-# `cvxscreen.solvers.interior_point` is the method in full, with constraints, data by blocks and
-# exact faces; on 100 x 5 it takes 3.5 ms where this one takes 0.7 (hinge, CPU), and `Newton` 4 to
-# 7.
-
-
-TERMS, ENTRIES = 2000, 40_000
-"""Most terms, and most numbers in their rows: about where `Newton`, in numpy too, is as fast."""
-
-FEW_CALL = 1e-3
-"""CPU seconds of such a call, about; `segments.charge` counts them."""
-
-STEPS = 60
-"""Most steps; a dozen is usual."""
-
-BACK = 0.995
-"""Share of the way to the boundary that a step goes."""
-
-STUCK = 8
-"""Steps without a smaller sum of products that end the search."""
-
-
-class Sides(NamedTuple):
-    """One-sided losses, m of them.
-
-    Attributes
-    ----------
-    rows : array, shape (m, d)
-    beta, q, u : array, shape (m,)
-        `u` is 1 where there is no end.
-    ended : array, shape (m,)
-        1 where there is one, else 0.
-    right, left : array of int
-        The terms that they belong to: those that rise, then those that fall.
-    """
-
-    rows: Array
-    beta: Array
-    q: Array
-    u: Array
-    ended: Array
-    right: NDArray[np.intp]
-    left: NDArray[np.intp]
-
-    @classmethod
-    def of(cls, problem: Problem) -> Sides:
-        """The two sides of every loss of `problem`."""
-        f, rows = problem.losses, problem.design.dense()
-        right, left = np.flatnonzero(f.hi > 0.0), np.flatnonzero(f.lo < 0.0)
-        u = np.concatenate([f.hi[right], -f.lo[left]])
-        ended = np.isfinite(u)
-        return cls(
-            np.concatenate([rows[right], -rows[left]]),
-            np.concatenate([f.b[right] + f.e[right], f.e[left] - f.b[left]]),
-            np.concatenate([f.q[right], f.q[left]]), np.where(ended, u, 1.0),
-            ended.astype(np.float64), right, left,
-        )
-
-    def slopes(self, s: Array, n: int) -> Array:
-        """The slopes of the losses themselves, shape (n,)."""
-        theta, cut = np.zeros(n), len(self.right)
-        theta[self.right] = s[:cut]
-        theta[self.left] -= s[cut:]
-        return theta
-
-
-def few(problem: Problem) -> bool:
-    """Whether `problem` has so few terms that `solve_few` is the quickest without a compiler."""
-    return problem.n <= TERMS and problem.n * problem.d <= ENTRIES
-
-
-def solve_few(problem: Problem, tol: float) -> tuple[Array, Array, int]:
-    """``(x, theta, steps)`` to a relative gap of about `tol`, by its own numbers.
-
-    For dense rows and a diagonal M without a linear term; theta lies within its boxes.
-    """
-    sides = Sides.of(problem)
-    rows, beta, q, u, ended = sides[:5]
-    diagonal, least = np.diag(problem.quadratic.diagonal), 1e-300
-    x = np.zeros(problem.d)
-    typical = np.abs(beta) / np.maximum(q, 1e-12) + 1.0  # only where there is no end: q > 0
-    s = np.where(ended > 0.0, 0.5 * u, typical)
-    excess = beta + q * s
-    middle = float(np.abs(excess).mean()) + least
-    low = np.maximum(excess, 0.0) + middle
-    high = ended * (np.maximum(-excess, 0.0) + middle)
-    count = len(s) + float(ended.sum())
-    best, kept, waited, step = np.inf, (x, s), 0, 0
-    while step < STEPS and len(s):
-        room = ended * (u - s) + (1.0 - ended)
-        dual = diagonal @ x + s @ rows
-        z = rows @ x - beta
-        slack = z - q * s + low - high
-        value = 0.5 * float(x @ diagonal @ x) + float(s @ (z - 0.5 * q * s))
-        first, second = low * s, high * room
-        total = float(first.sum() + second.sum())
-        gap = total + float(np.square(np.abs(dual).max())) + float(np.abs(slack) @ s)
-        waited += 1
-        if gap < best:
-            waited = 0 if gap < 0.5 * best else waited
-            best, kept = gap, (x, s)
-        done = best <= tol * abs(value) or waited > STUCK
-        if done or not (np.isfinite(gap) and total > 0.0):  # all targets 0: nothing is left to pull
-            break
-        over, under = low / s, high / room
-        weight = 1.0 / (q + over + under)
-        matrix = diagonal + (rows * weight[:, None]).T @ rows
-        try:
-            inverse = np.linalg.inv(matrix)
-        except np.linalg.LinAlgError:
-            break
-        change = (x, s, low, high)
-        for corrector in (False, True):
-            if corrector:
-                affine = _length((s, room, low, high), (change[1], -change[1], *change[2:]), ended)
-                left = (low + affine * change[2]) @ (s + affine * change[1])
-                left += (high + affine * change[3]) @ (room - affine * change[1])
-                aim = total / count * (max(float(left), 0.0) / total) ** 3
-                first = low * s + change[2] * change[1] - aim
-                second = ended * (high * room - change[3] * change[1] - aim)
-            right = first / s - second / room - slack
-            dx = inverse @ ((weight * right) @ rows - dual)
-            ds = weight * (rows @ dx - right)
-            change = (dx, ds, -first / s - over * ds, ended * (under * ds - second / room))
-        length = BACK * _length((s, room, low, high), (change[1], -change[1], *change[2:]), ended)
-        length = min(length / BACK, 1.0) if length >= BACK else length
-        x, s, low, high = (
-            old + length * new for old, new in zip((x, s, low, high), change, strict=True)
-        )
-        step += 1
-    x, s = kept
-    theta = np.clip(sides.slopes(s, problem.n), problem.losses.lo, problem.losses.hi)
-    return x, theta, step
-
-
-def _length(now: tuple[Array, ...], change: tuple[Array, ...], ended: Array) -> float:
-    """The longest step, at most 1, that leaves everything positive."""
-    longest = 1.0
-    for index, (value, move) in enumerate(zip(now, change, strict=True)):
-        ratio = -move / value if index % 2 == 0 else ended * -move / np.maximum(value, 1e-300)
-        most = float(ratio.max())
-        if most * longest > 1.0:
-            longest = 1.0 / most
-    return longest
-
-

@@ -8,10 +8,9 @@ from strategies import CASES, Case, reference
 
 import cvxscreen
 from cvxscreen.certificates.certificate import certify
-from cvxscreen.solvers import solve
-from cvxscreen.solvers import solve as solving
+from cvxscreen.solvers import few_terms, solve
 from cvxscreen.solvers.compiled_path.segments import CompileClock, suits
-from cvxscreen.solvers.solve import few, solve_few
+from cvxscreen.solvers.few_terms import few, solve_few
 
 
 @pytest.mark.parametrize("case", CASES[::2], ids=str)
@@ -22,7 +21,7 @@ def test_the_optimum_of_small_problems(case: Case) -> None:
         pytest.skip("another engine's")
     with np.errstate(all="ignore"):
         x, theta, steps = solve_few(problem, 1e-9)
-    assert steps <= solving.STEPS
+    assert steps <= few_terms.STEPS
     assert (theta >= problem.losses.lo).all()
     assert (theta <= problem.losses.hi).all()
     proof = certify(problem, x, theta, tol=1e-6)
@@ -54,7 +53,7 @@ def test_solve_takes_it_while_nothing_is_compiled(
     assert abs(found.value - plain.value) <= found.certificate.gap + plain.certificate.gap
     assert found.screening.zero.mean() == pytest.approx(plain.screening.zero.mean(), abs=0.02)
     assert nothing_compiled.spent > 0.0
-    monkeypatch.setattr(solving, "TERMS", 299)
+    monkeypatch.setattr(few_terms, "TERMS", 299)
     assert not few(problem)
 
 

@@ -51,6 +51,7 @@ from cvxscreen.solvers.compiled_path.loops import (
     Workspace,
     newton,
 )
+from cvxscreen.solvers.few_terms import Nearby
 from cvxscreen.solvers.newton import default_weight, typical_span
 
 Array = NDArray[np.float64]
@@ -480,11 +481,14 @@ class KeptPath:
     ----------
     path : CompiledPath or None
         The last one, where it is small enough to be kept.
+    near : Nearby or None
+        Where the last solve has ended that was none of the path's, while nothing is loaded.
     solves : int
         How often they were.
     """
 
     path: CompiledPath | None = None
+    near: Nearby | None = None
     solves: int = 0
 
     def again(self) -> bool:
@@ -614,7 +618,7 @@ def _stored(problem: Problem) -> float:
     return problem.n * problem.d * share
 
 
-def charge(problem: Problem, call: float = CALL, times: int = 1) -> None:
+def charge(problem: Problem, call: float = CALL, times: float = 1) -> None:
     """Count that `problem` is solved without what is compiled, `times` over."""
     LOADING.spent += times * (call + ENTRY * _stored(problem))
 

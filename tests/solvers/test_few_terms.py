@@ -1,0 +1,117 @@
+"""A solve from near the last one: the optimum, or a word that it is too far; never a wrong one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import cvxscreen
+from cvxscreen.certificates.certificate import certify
+from cvxscreen.core.problem import Problem
+from cvxscreen.solvers import few_terms, solve
+from cvxscreen.solvers.compiled_path.segments import KeptPath
+from cvxscreen.solvers.few_terms import MOST, Nearby, solve_few
+
+LOSSES = ("hinge", "squared", "absolute", "quantile", "huber", "epsilon")
+
+
+def problem_of(loss: str, intercept: bool, n: int = 600, d: int = 6) -> Problem:
+    """Overlapping classes, or a noisy line."""
+    if loss in ("hinge", "squared"):
+        X, y = cvxscreen.datasets.two_gaussians(n, d, bayes_error=0.15)
+        kind = "hinge" if loss == "hinge" else "squared_hinge"
+        return cvxscreen.svm(X, y, loss=kind, intercept=intercept)
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((n, d))
+    y = X @ rng.standard_normal(d) + rng.standard_t(3, n)
+    return cvxscreen.regression(X, y, loss=loss, intercept=intercept)
+
+
+def after(problem: Problem) -> Nearby:
+    """What is known once it was solved."""
+    with np.errstate(all="ignore"):
+        return Nearby.of(problem, solve_few(problem, 1e-12)[0])
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_along_a_path_every_answer_is_certified(loss: str, intercept: bool) -> None:
+    """Up and down, by small and by large steps; only a part of the terms is looked at."""
+    problem = problem_of(loss, intercept).with_(C=0.01)
+    near, found = after(problem), 0
+    for step in (1.15,) * 12 + (0.9,) * 4 + (1.0, 1.0 + 1e-9, 1.5, 0.6):
+        problem = problem.with_(C=problem.C * step)
+        factor = near.factor(problem)
+        assert factor == pytest.approx(step, rel=1e-9)
+        with np.errstate(all="ignore"):
+            answer = near.solve(problem, factor, 1e-12)
+        if answer is None:
+            near = after(problem)
+            continue
+        x, theta, _ = answer
+        proof = certify(problem, x, theta, tol=1e-8)
+        assert proof.ok, (step, proof.reason)
+        found += 1
+    assert found >= 15
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_what_was_predicted_wrongly_is_found(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Margins that are said to stay where they are not: opened again, or given up."""
+    problem = problem_of(loss, True).with_(C=0.01)
+    near = after(problem)
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr(few_terms, "ROUNDS", 20)
+    near.z = near.z + 0.3 * np.abs(near.z).mean() * rng.standard_normal(len(near.z))
+    near.error = 1e-6
+    problem = problem.with_(C=0.012)
+    with np.errstate(all="ignore"):
+        answer = near.solve(problem, 1.2, 1e-12)
+    assert answer is None or certify(problem, *answer[:2], tol=1e-8).ok
+
+
+def test_other_data_and_far_steps_are_no_neighbours() -> None:
+    """Nor are losses that differ by more than one factor."""
+    problem = problem_of("hinge", True)
+    near = after(problem)
+    assert near.factor(problem.with_(C=1.2)) == pytest.approx(1.2)
+    assert near.factor(problem.with_(C=10.0)) is None
+    assert near.factor(problem_of("hinge", True)) is None
+    rng = np.random.default_rng(1)
+    unequal = problem.losses.weighted(rng.uniform(0.9, 1.1, problem.n))
+    assert near.factor(replace(problem, losses=unequal)) is None
+
+
+def test_where_everything_may_move_nothing_is_left_out() -> None:
+    """As many terms are undecided as would be solved for anew."""
+    near = after(problem_of("hinge", False))
+    near.error = 1e6
+    assert MOST < 1.0
+    assert near.solve(near.problem.with_(C=1.1), 1.1, 1e-12) is None
+
+
+def test_the_engine_goes_on_from_near_while_nothing_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From its first answer on, or from the loop's where terms are many; not after a far step."""
+    monkeypatch.setattr(solve, "before_loading", lambda problem: True)
+    monkeypatch.setattr(solve, "charge", lambda *arguments: None)
+    anew: list[int] = []
+    whole = solve.solve_uncompiled
+    monkeypatch.setattr(
+        solve, "solve_uncompiled", lambda *given: (anew.append(1), whole(*given))[1]
+    )
+    for n, first in ((600, [1]), (3000, [])):
+        problem, kept = problem_of("hinge", True, n), KeptPath()
+        anew.clear()
+        for step in (0.01, 0.011, 0.012):
+            found = solve.solve_problem(problem.with_(C=step), tol=1e-10, kept=kept)
+            assert found.status == "optimal"
+            assert kept.near is not None
+            alone = cvxscreen.solve(problem.with_(C=step), solver="newton", tol=1e-10)
+            assert found.value == pytest.approx(alone.value, rel=1e-9)
+        assert anew == first
+        solve.solve_problem(problem.with_(C=10.0), tol=1e-10, kept=kept)
+        assert anew == 2 * first
