@@ -1,18 +1,20 @@
 """Other weights, fewer or more terms: what the solution at hand proves, then the fit from there.
 
     change = cvxscreen.reweight(solution, weights)  # or remove(solution, index)
-    change.verdict, change.low, change.high         # proven about the new optimum, before any solve
     change.solution                                 # the new optimum, certified
+    change.verdict, change.low, change.high         # what was proven about it before
 
 Weights multiply the boxes of the slopes; a removed term leaves, or stays as a row of weight 0,
 which keeps its margin in view; an added one begins with slope 0. The pair ``(x, w theta)`` is
 feasible for the changed problem; what it proves is its midpoint ball
-(`cvxscreen.bounds.data_changes`), and it is where the fit begins.
+(`cvxscreen.bounds.data_changes`), and it is where the fit begins, except of few coordinates: there
+one from nothing costs less. The ball itself is made when it is asked for.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from cvxscreen._support.validation import array, check_request, finite, one_of, 
 from cvxscreen.api import solve
 from cvxscreen.bounds import default_bounds, midpoint_ball
 from cvxscreen.bounds.data_changes import left_out_distances, takes_left_out
+from cvxscreen.bounds.regions import Region
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.losses import FIELDS, Losses
 from cvxscreen.core.problem import Problem
@@ -128,12 +131,10 @@ def taken(problem: Problem, rows: NDArray[np.intp]) -> Problem:
 
 
 def refit(
-    solution: Solution, problem: Problem, theta: Array, tol: float, mode: str,
-    x: Array | None = None,
+    solution: Solution, problem: Problem, theta: Array, tol: float, mode: str
 ) -> Solution:
-    """Solve the changed `problem` from ``(x, theta)``; from the old x where none is given."""
-    at = solution.x if x is None else x
-    start = replace(solution, problem=problem, x=at, theta=theta, answer=None)
+    """Solve the changed `problem` from ``(x, theta)``, with the old x."""
+    start = replace(solution, problem=problem, theta=theta, answer=None)
     return solve(problem, tol=tol, mode=mode, start=start)
 
 
@@ -143,19 +144,16 @@ __all__ = ["DataChange", "Influence", "add", "influence", "remove", "reweight"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DataChange(Record):
-    """A changed problem: what was proven about it before the fit, and the fit.
+    """A changed problem: its fit, and what the fit before the change proves about it.
 
     Attributes
     ----------
     before : Solution
         Of the problem as it was.
-    verdict : Verdict
-        What `before` proves about the terms of the changed problem.
-    low, high : arrays, shape (n,)
-        Contain each margin ``<a_i, x>`` at the optimum of the changed problem (a prediction, times
-        the label in classification), known before the fit.
     solution : Solution
         Of the changed problem.
+    scaled : array, shape (n,)
+        The slopes of `before` under the new weights.
 
     Examples
     --------
@@ -163,22 +161,53 @@ class DataChange(Record):
     >>> X, y = cvxscreen.datasets.two_gaussians(200, 3)
     >>> solution = cvxscreen.solve(cvxscreen.svm(X, y, C=0.1), tol=1e-9)
     >>> change = cvxscreen.remove(solution, [0, 1])
-    >>> change.problem.n, int(change.verdict.undecided.sum())   # most is known before the fit
+    >>> change.problem.n, int(change.verdict.undecided.sum())   # most was known before
     (198, 5)
     >>> change.solution.certificate.ok
     True
     """
 
     before: Solution
-    verdict: Verdict
-    low: Array
-    high: Array
     solution: Solution
+    scaled: Array
 
     @property
     def problem(self) -> Problem:
         """The changed problem."""
         return self.solution.problem
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """What `before` proves about the terms of the changed problem."""
+        problem, bound = self.problem, default_bounds(self.problem)[0]
+        if bound is midpoint_ball:
+            return judge(problem, self._ball, self._intervals)
+        return judge(problem, bound(problem, self._point))
+
+    @property
+    def low(self) -> Array:
+        """What `before` proves each margin ``<a_i, x>`` at the new optimum to be at least, (n,).
+
+        A prediction, times the label in classification; `high` is what it is at most.
+        """
+        return self._intervals[0]
+
+    @property
+    def high(self) -> Array:
+        """See `low`."""
+        return self._intervals[1]
+
+    @cached_property
+    def _point(self) -> Point:
+        return reference_point(self.problem, self.before.x, self.scaled)
+
+    @cached_property
+    def _ball(self) -> Region:
+        return midpoint_ball(self.problem, self._point)
+
+    @cached_property
+    def _intervals(self) -> tuple[Array, Array]:
+        return self._ball.intervals()
 
     def __str__(self) -> str:
         undecided = int(self.verdict.undecided.sum())
@@ -187,7 +216,7 @@ class DataChange(Record):
             [
                 ("terms before", self.before.problem.n),
                 ("terms now", n),
-                ("decided before the fit", f"{n - undecided} ({(n - undecided) / n:.1%})"),
+                ("decided by the ball", f"{n - undecided} ({(n - undecided) / n:.1%})"),
                 ("status", self.solution.status),
                 ("objective", float(f"{self.solution.value:.12g}")),
                 ("relative gap", self.solution.certificate.relative_gap),
@@ -452,20 +481,12 @@ def influence(
 def _changed(
     solution: Solution, problem: Problem, theta: Array, tol: float, mode: str
 ) -> DataChange:
-    """What ``(x, theta)`` proves about `problem`, and its solution from there."""
+    """The solution of `problem`, and whence what ``(x, theta)`` proves about it."""
     mode = check_request(mode, tolerance(tol))
-    point = reference_point(problem, solution.x, theta)
-    ball, bound = midpoint_ball(problem, point), default_bounds(problem)[0]
-    low, high = ball.intervals()
-    verdict = judge(problem, ball, (low, high)) if bound is midpoint_ball else judge(
-        problem, bound(problem, point)
-    )
-    far = 2 * int(verdict.undecided.sum()) > problem.n
-    if far and mode == "certified" and compiled_path(problem, "auto") and ready():
-        found = solve(problem, tol=tol)  # from nothing, which costs less than from so far away
-    else:
-        found = refit(solution, problem, point.theta, tol, mode, x=point.x)
-    return DataChange(solution, verdict, low, high, found)
+    if mode == "certified" and compiled_path(problem, "auto") and ready():
+        # From nothing: what a start saves, there costs more, even of one term of 50,000.
+        return DataChange(solution, solve(problem, tol=tol), theta)
+    return DataChange(solution, refit(solution, problem, theta, tol, mode), theta)
 
 
 def _chosen(index: ArrayLike, n: int) -> NDArray[np.bool_]:

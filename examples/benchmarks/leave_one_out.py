@@ -8,7 +8,7 @@ standardised, C = 1, no intercept, unless the row says so. CPU seconds of this p
 "Warm" is a refit without one support vector from the solution, screened (`cvxscreen.remove`);
 "cold" is `solve` of the problem without it. Both are timed on `--sampled` of the support vectors
 and multiplied: nobody waits for them all.
-Folds: the ball that removing a fold leaves, before its fit, and K fits from there and from nothing.
+Folds: what the ball that removing a fold leaves decides, and K calls of `remove` and of `solve`.
 Each sampled refit also checks the class that was decided: `wrong` must be 0.
 """
 
@@ -98,8 +98,8 @@ def checked(solution: cvxscreen.Solution, found: cvxscreen.LeaveOneOut) -> tuple
 
 
 def folds(solution: cvxscreen.Solution, K: int) -> tuple[float, float, float]:
-    """Share of the terms that the ball of a fold decides before its fit, CPU seconds of the K fits
-    from there, and without."""
+    """Share of the terms that the ball of a fold decides, CPU seconds of `remove` for the K folds,
+    and of making and solving their problems."""
     problem, decided, balls, plain = solution.problem, 0.0, 0.0, 0.0
     fold = np.random.default_rng(0).permutation(problem.n) % K
     for k in range(K):
@@ -107,8 +107,8 @@ def folds(solution: cvxscreen.Solution, K: int) -> tuple[float, float, float]:
             lambda k=k: cvxscreen.remove(solution, np.flatnonzero(fold == k), tol=1e-7)
         )
         balls, decided = balls + spent, decided + (~change.verdict.undecided).mean() / K
-        others = taken(problem, np.flatnonzero(fold != k))
-        plain += seconds(lambda p=others: cvxscreen.solve(p, tol=1e-7))[1]
+        kept = np.flatnonzero(fold != k)
+        plain += seconds(lambda i=kept: cvxscreen.solve(taken(problem, i), tol=1e-7))[1]
     return float(decided), balls, plain
 
 
