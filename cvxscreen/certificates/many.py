@@ -624,10 +624,12 @@ def _moves(
 # -- one problem under many weightings of its terms -----------------------------------------------
 #
 # A bootstrap asks for the same terms with other counts, again and again. Around a common point x0
-# most terms stay on one linear piece for all of the answers: there the Fenchel-Young term is 0 and
-# ``A' theta`` and the value are linear in the weights, which is two matrix products for a block of
-# weightings. Which terms these are is proven here, from margins at x0 made anew and the distance of
-# the answers from it; every other term is looked at under each weighting.
+# most terms stay on one piece for all of the answers: linear, or a parabola with the slope
+# ``s + (t - t0) / q`` at margin t. There the Fenchel-Young term is 0, and ``A' theta`` and the
+# value follow from sums that are linear in the weights, matrix products for a block of weightings:
+# of rows times slopes, and of the ``a a' / q`` of parabolas. Which terms these are is proven here,
+# from margins at x0 made anew and the distance of the answers from it; every other term is looked
+# at under each weighting.
 
 
 @dataclass(frozen=True, eq=False)
@@ -665,32 +667,45 @@ class LeftOut:
         return np.zeros(len(self))
 
 
-class Linear(NamedTuple):
-    """A point that many answers are near, and the slopes of the pieces that the terms are on there.
+class Around(NamedTuple):
+    """A point that many answers are near, and the pieces that the terms are on there.
 
     Attributes
     ----------
     x : array, shape (d,)
-    slopes : array, shape (n,)
-        Any slope in the box of the term; only those that prove to belong to a linear piece count.
+    slopes, rates : array, shape (n,)
+        The slope of a term's piece at `x`, and how fast it grows with the margin: 0 on a linear
+        piece, 1 / q on a parabola. Any slope in the box of the term; only those that prove to
+        belong to a piece count.
+    margins : array, shape (n,)
+        At `x`.
     columns : array, shape (d, n)
         The rows of the data as columns.
     into, back : arrays, shape (d, d)
         A factor L of the curvature, and about ``L^{-T}``: distances are ``|L' v|``.
     room : array, shape (n,)
-        How far from `x` (see `distance`) a term provably stays on the linear piece of its slope;
-        negative where it is on none.
+        How far from `x` (see `distance`) a term provably stays on its piece; negative where it is
+        on none.
     below, above : array, shape (n,)
         Between which margins that is (`piece_of`).
-    parts : array, shape (n, d + 3)
-        The rows, each times its slope, then ``|slope| norm``, ``|slope a_free|``, and
-        ``f*(slope)``, which is minus the loss's value where its line meets 0.
-    total : array, shape (d + 3,)
+    parts : array, shape (n, d + 5)
+        The rows, each times its slope, then ``|slope| norm``, ``|slope a_free|``, ``f*(slope)``,
+        which is minus the value where the line of the slope meets margin 0, and of parabolas
+        ``rate |a|^2`` and how far the Fenchel-Young term may be from 0 by rounding.
+    total : array, shape (d + 5,)
         The sums over all terms.
+    place : array of int, shape (n,)
+        Of a term on a parabola, its row in `bends`; -1 elsewhere.
+    bends : array, shape (c, d (d + 1) / 2)
+        ``rate a a'`` of the terms on a parabola, its lower triangle; no columns without any.
+    bend : array, shape (d (d + 1) / 2,)
+        Their sum.
     """
 
     x: Array
     slopes: Array
+    rates: Array
+    margins: Array
     columns: Array
     into: Array
     back: Array
@@ -699,28 +714,69 @@ class Linear(NamedTuple):
     above: Array
     parts: Array
     total: Array
+    place: NDArray[np.intp]
+    bends: Array
+    bend: Array
 
     @classmethod
     def at(
         cls, problem: Problem, x: Array, slopes: Array, curvature: Array | None = None
-    ) -> Linear:
+    ) -> Around:
         """Of dense rows.
 
         Distances are measured by the `curvature` of the objective, shape (d, d), positive definite:
         where features are correlated an optimum moves far along what the margins hardly feel, and
         Euclidean balls around it would reach most kinks. They are Euclidean where it is omitted, or
-        has no Cholesky factor.
+        has no Cholesky factor. On a parabola the slope is that at the margin, not that of `slopes`.
         """
         A = cast(Rows, problem.design).dense()
-        pulls, size, f = slopes[:, None] * A, np.abs(slopes), problem.losses
+        t, (b, e, q, lo, hi) = A @ x, columns(problem.losses)
+        length = float(np.linalg.norm(x)) * (1.0 + 8.0 * EPS)
+        noise = problem.design.forward_factor * length * problem.sizes
+        there = problem.losses.slope(t)
+        curved = (q > 0.0) & (there > lo) & (there < hi) & ((e == 0.0) | (there != 0.0))
+        d = problem.d
+        size = d * (d + 1) // 2
+        if curved.sum() * size > BENDS:
+            curved = np.zeros(problem.n, dtype=bool)
+        slopes = np.where(curved, there, slopes)
+        rates = np.where(curved, 1.0 / np.where(curved, q, 1.0), 0.0)
+        pulls, steep = slopes[:, None] * A, np.abs(slopes)
         free = np.flatnonzero(problem.quadratic.free)
-        conjugate = f.b * slopes + f.e * size + 0.5 * f.q * slopes * slopes
-        sums = [size * problem.norms, np.abs(pulls[:, free]).sum(axis=1), conjugate]
-        into, back = _factor(np.eye(problem.d) if curvature is None else curvature)
-        room, columns = _room(problem, x, slopes, A, back), np.ascontiguousarray(A.T)
+        conjugate = b * slopes + e * steep + 0.5 * q * slopes * slopes
+        off = 2.0 * noise + 32.0 * EPS * (np.abs(t) + np.abs(b) + e + q * steep)
+        sums = [steep * problem.norms, np.abs(pulls[:, free]).sum(axis=1), conjugate,
+                rates * problem.sizes**2, rates * off * off]
         parts = np.column_stack((pulls, *sums))
-        pieces = piece_of(problem, slopes)
-        return cls(x, slopes, columns, into, back, room, *pieces, parts, parts.sum(axis=0))
+        into, back = _factor(np.eye(problem.d) if curvature is None else curvature)
+        below, above = piece_of(problem, slopes, curved)
+        away = np.minimum(t - below, above - t) - 16.0 * EPS * np.abs(t) - 2.0 * noise
+        room = _room(problem, A, back, away)
+        which = np.flatnonzero(curved)
+        place = np.full(problem.n, -1)
+        place[which] = np.arange(len(which))
+        bends, B = np.empty((len(which), size if len(which) else 0)), A[which]
+        for j in range(d if len(which) else 0):
+            column = (rates[which] * B[:, j])[:, None]
+            np.multiply(B[:, :j + 1], column, out=bends[:, j * (j + 1) // 2:][:, :j + 1])
+        return cls(x, slopes, rates, t, np.ascontiguousarray(A.T), into, back, room, below, above,
+                   parts, parts.sum(axis=0), place, bends, bends.sum(axis=0))
+
+    def slopes_at(self, rows: NDArray[np.intp], t: Array) -> Array:
+        """The slopes that the pieces of some terms have at margins `t`, shape (K, m)."""
+        return np.asarray(self.slopes[rows] + self.rates[rows] * (t - self.margins[rows]))
+
+    def square(self, bend: Array) -> Array:
+        """Symmetric matrices, (K, d, d), whose lower triangles are the rows of `bend`."""
+        i, j = np.indices((self.x.size, self.x.size))
+        low, high = np.minimum(i, j), np.maximum(i, j)
+        return np.asarray(bend[:, high * (high + 1) // 2 + low])
+
+    def bent(self, bend: Array, V: Array) -> Array:
+        """The matrix of each row of `bend` times that of `V`, shape (K, d); 0 without columns."""
+        if not bend.shape[1]:
+            return np.zeros_like(V)
+        return np.asarray(np.einsum("kij,kj->ki", self.square(bend), V))
 
     def distance(self, X: Array) -> float:
         """How far from `x` the farthest of `X`, shape (K, d), is at most.
@@ -738,62 +794,87 @@ class Linear(NamedTuple):
         return float(far.max(initial=0.0)) * (1.0 + EPS * (d + 16))
 
     def weighed(self, W: NDArray[Any] | LeftOut) -> Weighed:
-        """`W` with the sums of `parts` under them.
+        """`W` with the sums of `parts` and `bends` under them.
 
         Of what one leaves out the sums that stand for rounding are no less: subtracting from a
         total has that of all terms.
         """
-        d = self.x.size
+        d, curved = self.x.size, np.flatnonzero(self.place >= 0)
         if not isinstance(W, LeftOut):
-            sums = np.zeros((len(W), d + 3))
+            sums, bend = np.zeros((len(W), d + 5)), np.zeros((len(W), self.bends.shape[1]))
             for i in range(0, W.shape[1], COUNTED):  # counts are small numbers until they are used
                 some = slice(i, i + COUNTED)
                 sums += np.asarray(W[:, some], dtype=np.float64) @ self.parts[some]
-            return Weighed(W, sums[:, :d], sums[:, d:])
-        sums = np.tile(self.total[d:], (len(W), 1))
+            for i in range(0, len(curved), COUNTED):
+                some = slice(i, i + COUNTED)
+                own = np.asarray(W.take(curved[some], axis=1), dtype=np.float64)
+                bend += own @ self.bends[some]
+            return Weighed(W, sums[:, :d], sums[:, d:], bend)
+        sums, bend = np.tile(self.total[d:], (len(W), 1)), np.tile(self.bend, (len(W), 1))
         sums[:, 2] -= self.parts[W.index, d + 2]
-        return Weighed(W, self.total[:d] - self.parts[W.index, :d], sums)
+        bent = np.flatnonzero(self.place[W.index] >= 0)
+        bend[bent] -= self.bends[self.place[W.index[bent]]]
+        return Weighed(W, self.total[:d] - self.parts[W.index, :d], sums, bend)
 
 
 COUNTED = 2048
 """Terms whose weights are made numbers of 8 bytes at a time: a block's stay in the cache."""
 
+BENDS = 2**24
+"""Most numbers of all ``rate a a'``, 128 MB; beyond, every term on a parabola is looked at."""
+
 
 class Weighed(NamedTuple):
-    """K weightings of n terms, and what these sum up to at the slopes of a `Linear`.
+    """K weightings of n terms, and what these sum up to at the slopes of an `Around`.
 
     Attributes
     ----------
     weights : array, shape (K, n), or LeftOut
     pull : array, shape (K, d)
         ``A' theta`` with these slopes times the weights.
-    sums : array, shape (K, 3)
-        Of the last three columns of `Linear.parts`.
+    sums : array, shape (K, 5)
+        Of the last five columns of `Around.parts`.
+    bend : array, shape (K, d (d + 1) / 2)
+        Of `Around.bends`.
     """
 
     weights: NDArray[Any] | LeftOut
     pull: Array
     sums: Array
+    bend: Array
 
     def take(self, chosen: NDArray[np.intp]) -> Weighed:
         """Some of them; all are not copied."""
         if len(chosen) == len(self.weights):
             return self
-        return Weighed(self.weights[chosen], self.pull[chosen], self.sums[chosen])
+        return Weighed(
+            self.weights[chosen], self.pull[chosen], self.sums[chosen], self.bend[chosen]
+        )
 
-    def looked_at(self, around: Linear, rows: NDArray[np.intp]) -> LookedAt:
-        """The terms at `rows` by themselves, and the sums without them."""
-        W = np.asarray(self.weights.take(rows, axis=1), dtype=np.float64)
+    def looked_at(
+        self, around: Around, rows: NDArray[np.intp], W: Array | None = None,
+        A: Array | None = None,
+    ) -> LookedAt:
+        """The terms at `rows` by themselves, and the sums without them.
+
+        `W` are their weights and `A` their rows as columns, where these are at hand.
+        """
+        if W is None or A is None:
+            W = np.asarray(self.weights.take(rows, axis=1), dtype=np.float64)
+            A = np.take(around.columns, rows, axis=1)
         parts, d = around.parts[rows], around.x.size
-        own = W @ parts
+        own, place, bend = W @ parts, around.place[rows], self.bend
+        curved = np.flatnonzero(place >= 0)
+        if len(curved):
+            bend = bend - W[:, curved] @ around.bends[place[curved]]
         return LookedAt(
-            rows, W, np.take(around.columns, rows, axis=1), parts[:, d + 2].copy(),
-            self.pull - own[:, :d], self.sums[:, 2] - own[:, d + 2],
+            rows, W, A, parts[:, d + 2].copy(), self.pull - own[:, :d],
+            self.sums[:, 2] - own[:, d + 2], bend,
         )
 
 
 class LookedAt(NamedTuple):
-    """Some terms, and the sums of all others at the slopes of a `Linear`, under K weightings.
+    """Some terms, and the sums of all others on the pieces of an `Around`, under K weightings.
 
     Attributes
     ----------
@@ -805,6 +886,8 @@ class LookedAt(NamedTuple):
         The conjugate losses of their slopes there.
     pull, others : array, shape (K, d) and (K,)
         Of the other terms ``A' theta``, and the sum of the conjugate losses.
+    bend : array, shape (K, d (d + 1) / 2)
+        Of the other terms.
     """
 
     rows: NDArray[np.intp]
@@ -813,6 +896,7 @@ class LookedAt(NamedTuple):
     conjugates: Array
     pull: Array
     others: Array
+    bend: Array
 
 
 def _away(problem: Problem, s: Array, t: Array) -> Array:
@@ -821,10 +905,11 @@ def _away(problem: Problem, s: Array, t: Array) -> Array:
     return np.asarray(np.minimum(t - below, above - t) - 16.0 * EPS * np.abs(t))
 
 
-def piece_of(problem: Problem, s: Array) -> tuple[Array, Array]:
+def piece_of(problem: Problem, s: Array, curved: Mask | None = None) -> tuple[Array, Array]:
     """Between which margins slope s is that of a linear piece, rounded inward.
 
-    From infinity to minus infinity where it is on none.
+    From infinity to minus infinity where it is on none; of `curved` terms the ends of the parabola
+    on which they have slope s.
     """
     b, e, q, lo, hi = columns(problem.losses)
     low, high = (s == lo) & np.isfinite(lo), (s == hi) & np.isfinite(hi)
@@ -832,9 +917,16 @@ def piece_of(problem: Problem, s: Array) -> tuple[Array, Array]:
     with np.errstate(invalid="ignore"):
         below = np.where(high & ~low, b + e + q * hi, -np.inf)
         above = np.where(low, b - e + q * lo, np.inf)
+        if curved is not None and curved.any():
+            begins = b + e * np.sign(s)
+            least = np.where((e > 0.0) & (s > 0.0), 0.0, q * lo)
+            most = np.where((e > 0.0) & (s < 0.0), 0.0, q * hi)
     flat = s == 0.0
     below = np.where(flat, np.where(lo == 0.0, -np.inf, b - e), np.where(none, np.inf, below))
     above = np.where(flat, np.where(hi == 0.0, np.inf, b + e), np.where(none, -np.inf, above))
+    if curved is not None and curved.any():
+        below = np.where(curved, begins + least, below)
+        above = np.where(curved, begins + most, above)
     knots = np.where(np.isfinite(lo), -lo, 0.0) + np.where(np.isfinite(hi), hi, 0.0)
     slack = 16.0 * EPS * (np.abs(b) + e + q * knots)
     return below + slack, above - slack
@@ -857,14 +949,13 @@ def _factor(curvature: Array) -> tuple[Array, Array]:
     return np.eye(len(curvature)), np.eye(len(curvature))
 
 
-def _room(problem: Problem, x: Array, s: Array, A: Array, back: Array) -> Array:
-    """How far from x (`Linear.distance`) each term provably stays on the linear piece of slope s.
+def _room(problem: Problem, A: Array, back: Array, away: Array) -> Array:
+    """How far from x (`Around.distance`) each term provably stays on its piece.
 
-    A row's length there is ``|P' a|``, and a share of ``|a|`` for what `Linear.distance` rounds.
+    Its margin there is `away` from the ends. A row's length there is ``|P' a|``, and a share of
+    ``|a|`` for what `Around.distance` rounds.
     """
     d, sizes = problem.d, problem.sizes
-    noise = problem.design.forward_factor * float(np.linalg.norm(x)) * (1.0 + 8.0 * EPS)
-    away = _away(problem, s, A @ x) - noise * sizes
     lengths = np.linalg.norm(A @ back, axis=1)
     lengths += (_share(d) + EPS * (d + 8)) * float(np.linalg.norm(back)) * sizes
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -873,8 +964,8 @@ def _room(problem: Problem, x: Array, s: Array, A: Array, back: Array) -> Array:
     return np.asarray(far * (1.0 - EPS * (d + 40)))
 
 
-def linear_around(around: Linear, distance: float) -> Mask:
-    """Terms that have ``around.slopes`` at all x with ``around.distance(x)`` so small; proven."""
+def stays_around(around: Around, distance: float) -> Mask:
+    """Terms that are on their piece at all x with ``around.distance(x)`` so small; proven."""
     return np.asarray((around.room >= distance * (1.0 + 8.0 * EPS)) & (around.room > 0.0))
 
 
@@ -889,8 +980,8 @@ class Weighted(NamedTuple):
     b, e, q, lo, hi : array, shape (m,)
         The losses at weight 1.
     slopes, below, above, conjugates : array, shape (m,)
-        The slopes around, between which margins they are those of a linear piece (`piece_of`), and
-        the conjugate loss of them.
+        The slopes around, between which margins they are those of a linear piece (`piece_of`; of a
+        parabola none is), and the conjugate loss of them.
     W, theta : array, shape (K, m)
         Weights, and slopes under them.
     """
@@ -1047,7 +1138,7 @@ def shifts(block, margins, noise, needed, distance, loose, free, out):  # type: 
 
 def certify_weightings(
     problem: Problem,
-    around: Linear,
+    around: Around,
     W: NDArray[Any] | LeftOut | Weighed,
     X: Array,
     rows: NDArray[np.intp] | LookedAt,
@@ -1062,12 +1153,12 @@ def certify_weightings(
     ----------
     problem : Problem
         Dense rows, a diagonal M, at most one unpenalised coordinate.
-    around : Linear
+    around : Around
     W : array, shape (K, n), LeftOut, or what ``around.weighed`` makes of them
         Weights, not negative.
     X : array, shape (K, d)
     rows : array of int, shape (m,), or what ``Weighed.looked_at`` makes of it
-        The terms whose slopes are given; every other one has ``around.slopes`` times its weight.
+        The terms whose slopes are given; every other one has that of its piece times its weight.
     theta : array, shape (K, m)
         Slopes under the weights.
     tol : float
@@ -1084,31 +1175,47 @@ def certify_weightings(
     whole = W if isinstance(W, Weighed) else around.weighed(W)
     here = rows if isinstance(rows, LookedAt) else whole.looked_at(around, rows)
     (K, n), d = whole.weights.shape, problem.d
-    look = ~linear_around(around, around.distance(X))
+    look = ~stays_around(around, around.distance(X))
     look[here.rows] = False
     more = np.flatnonzero(look)
     forward = EPS * (d + 4) if problem.design.sparse else float(problem.design.forward_factor)
     noise = forward * np.sqrt(np.square(X).sum(axis=1))
     if len(more):  # few of them have left their piece
         t = X @ np.take(around.columns, more, axis=1)
-        tiny = noise[:, None] * problem.sizes[more] + 16.0 * EPS * np.abs(t)
-        on = (t - tiny >= around.below[more]) & (t + tiny <= around.above[more])
-        more = more[~on.all(axis=0)]
+        least, most = t.min(axis=0), t.max(axis=0)
+        tiny = (noise.max() + forward * np.linalg.norm(around.x)) * problem.sizes[more]
+        tiny += 16.0 * EPS * np.maximum(np.abs(least), np.abs(most))
+        left = (least - tiny < around.below[more]) | (most + tiny > around.above[more])
+        more, t = more[left], t[:, left]
     if len(more):
-        slopes = np.asarray(whole.weights.take(more, axis=1)) * around.slopes[more]
+        f = problem.losses
+        slopes = np.clip(around.slopes_at(more, t), f.lo[more], f.hi[more])
+        slopes *= np.asarray(whole.weights.take(more, axis=1))
         theta = np.hstack([theta, slopes])
         here = whole.looked_at(around, np.concatenate([here.rows, more]))
     rows, theta = here.rows, np.ascontiguousarray(theta)
     own = (column[rows] for column in (problem.sizes, problem.norms, *columns(problem.losses)))
-    pieces = (column[rows] for column in (around.slopes, around.below, around.above))
+    begins = np.where(around.rates[rows] > 0.0, np.inf, around.below[rows])
+    pieces = around.slopes[rows], begins, around.above[rows]
     block = Weighted._make([here.A, *own, *pieces, here.conjugates, here.W, theta])
     indices = np.flatnonzero(problem.quadratic.free)
     free = int(indices[0]) if len(indices) else -1
     out, margins = np.zeros((K, 5)), X @ here.A
     weighted_sums(block, margins, noise, free, out)
-    # All other terms at the slopes around.
+    # All other terms at the slopes of their pieces.
+    V = X - around.x
+    bent = around.bent(here.bend, V)
     out[:, 0] += np.einsum("kj,kj->k", here.pull, X) - here.others
     out[:, 2:4] += 3.0 * whole.sums[:, :2]
+    if bent.any():
+        # On a parabola the rounding of a slope counts with its square; that of the sum of products
+        # is no more than of the sum of |theta| |a| with theta = rate |a| |v|.
+        away, stiff = np.linalg.norm(V, axis=1) * (1.0 + EPS * (d + 8)), whole.sums[:, 3]
+        out[:, 0] += 0.5 * np.einsum("kj,kj->k", bent, V)
+        out[:, 1] += 2.0 * (whole.sums[:, 4] + stiff * (16.0 * EPS * away) ** 2)
+        load = (4.0 + 2.0 * (d + 8) / (n + 16)) * stiff * away
+        out[:, 2] += load * float((problem.norms / np.maximum(problem.sizes, 1e-300)).max())
+        out[:, 3] += load
 
     def moves(needed: Array, distance: Array) -> Array:
         if shift is not None:
@@ -1118,7 +1225,7 @@ def certify_weightings(
         weighted_takers(block, margins, noise, needed, distance, free, cost)
         return cost
 
-    parts = Parts.of(problem, X, here.pull + theta @ here.A.T)
+    parts = Parts.of(problem, X, here.pull + bent + theta @ here.A.T)
     gap, primal = _totals(problem, out.T, parts, EPS * (n + 16), moves)
     gap = np.where(whole.weights.min(axis=1) < 0, np.inf, gap)
     return Certificates(gap, relative_gap(gap, primal), primal, tol)

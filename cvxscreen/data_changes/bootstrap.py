@@ -8,8 +8,9 @@ the others and screens it (`cvxscreen.data_changes.reweight`).
 
 In a block the weightings share their passes over the data as matrix products: under other weights
 the optimum moves by about the solution of one linear system, and by far most terms stay on the
-linear piece that they are on. So each weighting solves for the few hundred terms near a kink only,
-and is certified on all of them (`cvxscreen.certificates.many`).
+piece that they are on, a line or a parabola. So each weighting solves for the few hundred terms
+near a kink only, with the curvature of all parabolas as one quadratic, and is certified on all
+terms (`cvxscreen.certificates.many`).
 """
 
 from __future__ import annotations
@@ -32,12 +33,11 @@ from cvxscreen._support.tables import Record, table
 from cvxscreen._support.validation import file_path, one_of, tolerance, whole
 from cvxscreen.api import solve
 from cvxscreen.certificates.many import (
+    Around,
     LeftOut,
-    Linear,
-    LookedAt,
     Weighed,
     certify_weightings,
-    linear_around,
+    stays_around,
 )
 from cvxscreen.core.problem import Problem, fingerprint
 from cvxscreen.data_changes.reweight import accepted, refit, taken, weighted
@@ -167,6 +167,8 @@ class Near(NamedTuple):
         Where there is no curvature.
     inv : array, shape (m,)
         1 / q, or 0.
+    slopes, rates, margins : array, shape (m,)
+        The pieces that they are on around the solution (`cvxscreen.certificates.many.Around`).
     W, t, theta : array, shape (K, m)
         Weights, margins where the small problems begin, slopes to be filled in.
     bent : mask, shape (K, m)
@@ -181,6 +183,9 @@ class Near(NamedTuple):
     hi: Array
     flat: NDArray[np.bool_]
     inv: Array
+    slopes: Array
+    rates: Array
+    margins: Array
     W: Array
     t: Array
     theta: Array
@@ -199,13 +204,18 @@ def slope_of(t: Any, b: Any, e: Any, flat: Any, inv: Any, lo: Any, hi: Any) -> A
 
 @compiled(allocates=False)
 def weighted_slopes(near: Any, width: Any) -> None:
-    """Fill `theta` with the weighted slopes; with 0 where they change within `width`: `bent`."""
+    """Fill `theta` with the weighted slopes; with 0 where they change within `width`: `bent`.
+
+    Without a width it gets how far the slopes are off those of the pieces around the solution.
+    """
     b, e, flat, inv, lo, hi = near.b, near.e, near.flat, near.inv, near.lo, near.hi
     for k in range(near.W.shape[0]):
         w, t, theta, bent = near.W[k], near.t[k], near.theta[k], near.bent[k]
         if width == 0.0:
             for i in range(b.size):
-                theta[i] = w[i] * slope_of(t[i], b[i], e[i], flat[i], inv[i], lo[i], hi[i])
+                s = near.slopes[i] + near.rates[i] * (t[i] - near.margins[i])
+                theta[i] = slope_of(t[i], b[i], e[i], flat[i], inv[i], lo[i], hi[i]) - s
+                theta[i] *= w[i]
             continue
         for i in range(b.size):
             s = slope_of(t[i] - width, b[i], e[i], flat[i], inv[i], lo[i], hi[i])
@@ -216,12 +226,15 @@ def weighted_slopes(near: Any, width: Any) -> None:
 
 @compiled(allocates=False)
 def small_problems(
-    near: Any, X: Any, rho: Any, smooth: Any, target: Any, free: Any, room: Any
+    near: Any, X: Any, rho: Any, bends: Any, unit: Any, smooth: Any, target: Any, free: Any,
+    room: Any,
 ) -> None:
     """Solve each weighting for the terms that are `bent`; fill `X` and their `theta`.
 
-    `rho` is the gradient of all that is fixed, `room` the records that `newton` works in and the
-    positions of the terms.
+    `rho` is the gradient of all that is fixed where `newton` begins, and changes by ``L L' / unit``
+    with x: `bends` are the columns of L, as rows, (K, d or 0, d), of squares that are so many more
+    terms, whose slopes begin at 0. `room` are the records that `newton` works in and the positions
+    of the terms.
     """
     reduced, work, index = room
     b, e, q, lo, hi = near.b, near.e, near.q, near.lo, near.hi
@@ -246,7 +259,15 @@ def small_problems(
             work.x[j], work.rho[j] = X[k, j], rho[k, j]
             for p in range(m):
                 reduced.A[j, p] = near.A[j, index[p]]
-        newton(m, reduced, work, free, base, smooth, target, np.int64(STEPS))
+        more = m + bends.shape[1]
+        for p in range(m, more):
+            reduced.b[p], reduced.e[p], reduced.q[p], reduced.inv[p] = 0.0, 0.0, unit, 1.0 / unit
+            reduced.lo[p], reduced.hi[p] = -np.inf, np.inf
+            for j in range(d):
+                reduced.A[j, p] = bends[k, p - m, j]
+                reduced.b[p] += bends[k, p - m, j] * X[k, j]
+            work.t[p], work.theta0[p] = reduced.b[p], 0.0
+        newton(more, reduced, work, free, base, smooth, target, np.int64(STEPS))
         for j in range(d):
             X[k, j] = work.best_x[j]
         for p in range(m):
@@ -288,7 +309,9 @@ class Replicates:
         H += np.diag(problem.quadratic.diagonal)
         H += np.diag(np.full(d, 1e-12 * np.trace(H) / d))
         self.towards = np.linalg.inv(H)
-        self.around = Linear.at(problem, solution.x, slopes, H)
+        self.around = Around.at(problem, solution.x, slopes, H)
+        rates = self.around.rates[self.around.rates > 0.0]
+        self.unit = 1.0 / float(np.median(rates)) if len(rates) else 1.0
         span = (losses.hi - losses.lo)[losses.hi > losses.lo]
         span = span[np.isfinite(span)]
         # Where slopes have no end (squares), those of the solution say how steep a kink is.
@@ -297,7 +320,8 @@ class Replicates:
         free = np.flatnonzero(problem.quadratic.free)
         self.free = int(free[0]) if len(free) else -1
         nth = min(BAND * d, problem.n - 1)
-        self.least = max(float(np.partition(self.around.room, nth)[nth]), 0.0)
+        self.nearest = np.argpartition(self.around.room, nth)[:nth + 1]
+        self.least = max(float(self.around.room[self.nearest[nth]]), 0.0)
         self.target = SHARE * tol * abs(solution.value)
 
     def solve(
@@ -308,31 +332,40 @@ class Replicates:
         Every gap is proven, those that are not small enough too. `shift`, shape (K,), is filled
         with how far each unpenalised coordinate may be from that of the optimum.
         """
-        diagonal = self.problem.quadratic.diagonal
-        whole = self.around.weighed(W)
-        X = self.x - (whole.pull + diagonal * self.x) @ self.towards
+        problem, around, x = self.problem, self.around, self.x
+        diagonal, whole = problem.quadratic.diagonal, around.weighed(W)
+        X = x - (whole.pull + diagonal * x) @ self.towards
         ok, gap, waiting = np.zeros(len(W), dtype=bool), np.empty(len(W)), np.arange(len(W))
         for attempt in range(ROUNDS):
             here, at = whole.take(waiting), X[waiting]
-            seen = self._seen(here, at)
-            near, fixed = self._near(seen), seen.pull
+            rows = self._moving(at)
+            near = self._near(here, rows)
             for _ in range(CORRECTIONS if attempt == 0 else 0):
                 np.matmul(at, near.A, out=near.t)
                 weighted_slopes(near, 0.0)
-                at = at - STEP * (fixed + near.theta @ near.A.T + diagonal * at) @ self.towards
+                pull = here.pull + around.bent(here.bend, at - x) + near.theta @ near.A.T
+                at = at - STEP * (pull + diagonal * at) @ self.towards
             np.matmul(at, near.A, out=near.t)
             # What has left the band again and again is solved for with all that may change; so is
             # everything where the band holds most terms.
-            all_near = attempt == ROUNDS - 1 or self.problem.n <= 2 * BAND * self.problem.d
+            all_near = attempt == ROUNDS - 1 or problem.n <= 2 * BAND * problem.d
+            if not all_near:
+                left = near.t.min(axis=0) - self.band < around.below[rows]
+                left |= near.t.max(axis=0) + self.band > around.above[rows]
+                rows = rows[left | np.isin(rows, self.nearest)]
+                near = self._near(here, rows)
+                np.matmul(at, near.A, out=near.t)
+            seen = here.looked_at(around, rows, near.W, near.A)
             weighted_slopes(near, np.inf if all_near else self.band)
-            rho = fixed + near.theta @ near.A.T
+            rho = seen.pull + around.bent(seen.bend, at - x) + near.theta @ near.A.T
+            bends = self._factors(seen.bend)
             small_problems(
-                near, at, rho, self.smooth, self.target, self.free,
-                self._room(len(seen.rows)),
+                near, at, rho, bends, self.unit, self.smooth, self.target, self.free,
+                self._room(len(seen.rows) + bends.shape[1]),
             )
             away = None if shift is None else np.empty(len(at))
             proofs = certify_weightings(
-                self.problem, self.around, here, at, seen, near.theta, tol=self.tol, shift=away
+                problem, around, here, at, seen, near.theta, tol=self.tol, shift=away
             )
             X[waiting], gap[waiting], ok[waiting] = at, proofs.gap, proofs.ok
             if shift is not None:
@@ -342,23 +375,34 @@ class Replicates:
                 break
         return X, gap, ok
 
-    def _seen(self, weightings: Weighed, X: Array) -> LookedAt:
-        """Terms that may change their piece, and the sums of all others."""
+    def _moving(self, X: Array) -> NDArray[np.intp]:
+        """Terms that may change their piece."""
         reach = max(self.around.distance(X), self.least)
-        return weightings.looked_at(
-            self.around, np.flatnonzero(~linear_around(self.around, reach))
-        )
+        moves = ~stays_around(self.around, reach)
+        moves[self.nearest] = True  # of squares none does, and one has to take up an imbalance
+        return np.flatnonzero(moves)
 
-    def _near(self, seen: LookedAt) -> Near:
-        losses, W = self.problem.losses, seen.W
-        b, e, q, lo, hi = (
-            column[seen.rows] for column in (losses.b, losses.e, losses.q, losses.lo, losses.hi)
-        )
+    def _near(self, weightings: Weighed, rows: NDArray[np.intp]) -> Near:
+        W = np.asarray(weightings.weights.take(rows, axis=1), dtype=np.float64)
+        f, around = self.problem.losses, self.around
+        A = np.take(around.columns, rows, axis=1)
+        b, e, q, lo, hi = (column[rows] for column in (f.b, f.e, f.q, f.lo, f.hi))
+        pieces = (column[rows] for column in (around.slopes, around.rates, around.margins))
         flat = q == 0.0
         inv = np.where(flat, 0.0, 1.0 / np.where(flat, 1.0, q))
         room = np.empty((2, *W.shape))
         bent = np.empty(W.shape, dtype=bool)
-        return Near(seen.A, b, e, q, lo, hi, flat, inv, W, room[0], room[1], bent)
+        return Near(A, b, e, q, lo, hi, flat, inv, *pieces, W, room[0], room[1], bent)
+
+    def _factors(self, bend: Array) -> Array:
+        """A factor of each, its columns as rows, (K, d, d); none of them where nothing is bent."""
+        d = self.problem.d
+        if not bend.shape[1]:
+            return np.empty((len(bend), 0, d))
+        H = self.unit * self.around.square(bend)
+        size = np.trace(H, axis1=1, axis2=2) + 1e-200
+        H = H + 1e-14 * size[:, None, None] * np.eye(d)
+        return np.ascontiguousarray(np.linalg.cholesky(H).transpose(0, 2, 1))
 
     def _room(self, m: int) -> tuple[Terms, Workspace, NDArray[np.int64]]:
         d = self.problem.d

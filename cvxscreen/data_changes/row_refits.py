@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import SUMS, compiled
 from cvxscreen._support.rounding import gamma, up
-from cvxscreen.certificates.many import LeftOut, certify_weightings, linear_around
+from cvxscreen.certificates.many import LeftOut, certify_weightings, stays_around
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.bootstrap import Replicates, together
@@ -106,6 +106,8 @@ class Pieces(NamedTuple):
         Of the module's matrix.
     x, pull, diagonal : array, shape (d,)
         The optimum, ``A' theta`` over all terms, and M.
+    far : array, shape (d, d)
+        How `pull` changes with x by the terms on parabolas that are not here.
     """
 
     A: Array
@@ -120,6 +122,7 @@ class Pieces(NamedTuple):
     x: Array
     pull: Array
     diagonal: Array
+    far: Array
 
 
 class Room(NamedTuple):
@@ -240,10 +243,9 @@ def reduce(room: Any, d: Any, i: Any, E: Any) -> Any:
 
 
 @compiled(allocates=False, alone=False)
-def bend(room: Any, near: Any, i: Any, E: Any, way: Any) -> Any:
-    """Add the parabola of term i to the matrix, or take it away. Whether it could be done."""
-    N, w, a = room.inverse, room.work[COLUMN], near.rows[i]
-    q = near.loss[Q, i]
+def bend(room: Any, a: Any, q: Any, E: Any, way: Any) -> Any:
+    """Add the parabola of a term with row a to the matrix, or take it away. Whether it could be."""
+    N, w = room.inverse, room.work[COLUMN]
     pivot = way * q + times(N, a, a.size + E, w)
     if not way * pivot > EXACT * q:
         return False
@@ -256,7 +258,7 @@ def leave(room: Any, near: Any, i: Any, E: Any) -> Any:
     """Take term i from the matrix. How many are at a kink then, -1 if it cannot be done."""
     if room.kind[i] == KINK:
         return E - 1 if reduce(room, near.x.size, i, E) else -1
-    return E if bend(room, near, i, E, -1.0) else -1
+    return E if bend(room, near.rows[i], near.loss[Q, i], E, -1.0) else -1
 
 
 @compiled(allocates=False, alone=False)
@@ -269,7 +271,7 @@ def release(room: Any, near: Any, i: Any, s: Any, way: Any, E: Any) -> Any:
             return -1
         room.ends[LEAST, E], room.ends[MOST, E] = low, high
         return E + 1
-    if not bend(room, near, i, E, 1.0):
+    if not bend(room, near.rows[i], q, E, 1.0):
         return -1
     room.kind[i] = CURVED
     begins = kink(near.loss, i, low)
@@ -279,12 +281,13 @@ def release(room: Any, near: Any, i: Any, s: Any, way: Any, E: Any) -> Any:
 
 @compiled(allocates=False)
 def follow(
-    near: Any, room: Any, rows: Any, index: Any, slopes: Any, X: Any, thetas: Any
+    near: Any, room: Any, rows: Any, index: Any, slopes: Any, rates: Any, X: Any, thetas: Any
 ) -> None:
     """The optimum without each of some terms, to `X` (K, d) and, of the terms near, `thetas`.
 
     `rows` (K, d) are those of the terms that are left out, `index` their numbers among the terms
-    near, -1 where they are not there, `slopes` their slopes.
+    near, -1 where they are not there, `slopes` their slopes, and `rates` how fast these grow with
+    the margin.
     """
     prepare(near)
     for k in range(slopes.size):
@@ -295,6 +298,8 @@ def follow(
             E = leave(room, near, own, E) if near.kind[own] != HELD else E
             room.kind[own] = GONE
             room.now[BELOW, own], room.now[ABOVE, own] = -np.inf, np.inf
+        elif rates[k] > 0.0:
+            E = E if bend(room, a, 1.0 / rates[k], E, -1.0) else -1
         for _ in range(EVENTS):
             if E < 0:
                 break
@@ -307,7 +312,7 @@ def follow(
         if own >= 0:
             theta[own] = 0.0
         if E >= 0:
-            correct(near, room, x, theta, a, slope, E)
+            correct(near, room, x, theta, a, slope, 0.0 if own >= 0 else rates[k], E)
 
 
 @compiled(fastmath=SUMS, allocates=False, alone=False)
@@ -412,13 +417,21 @@ def turn(near: Any, room: Any, theta: Any, i: Any, way: Any, E: Any) -> Any:
 
 @compiled(fastmath=SUMS, allocates=False, alone=False)
 def correct(
-    near: Any, room: Any, x: Any, theta: Any, a: Any, slope: Any, E: Any
+    near: Any, room: Any, x: Any, theta: Any, a: Any, slope: Any, rate: Any, E: Any
 ) -> None:
-    """A Newton step on the last pieces: what rounding has left on the way."""
+    """A Newton step on the last pieces: what rounding has left on the way.
+
+    The term that is left out has been at `slope`, and, where it is not near, at a `rate`.
+    """
     N, right, step, d = room.inverse, room.work[RIGHT], room.work[STEP], a.size
     loss, before = near.loss, near.start[THETA]
     for j in range(d):
+        step[j] = x[j] - near.x[j]
+        slope += rate * a[j] * step[j]
+    for j in range(d):
         right[j] = a[j] * slope - near.pull[j] - near.diagonal[j] * x[j]
+        for c in range(d):
+            right[j] -= near.far[j, c] * step[c]
     for i in range(theta.size):
         kind = room.kind[i]
         if kind == GONE or (kind == HELD and theta[i] == before[i]):
@@ -620,11 +633,14 @@ class RowRefits:
     ) -> Found:
         """The optima along the paths, by the terms that are near a kink within the reach of `X`."""
         problem, around, d = self.problem, self.around, self.problem.d
-        slopes = around.slopes[left_out.index]
+        slopes, rates = around.slopes[left_out.index], around.rates[left_out.index]
         reach = self.least
         if X.any():  # there are answers
             reach = max(WIDER * around.distance(X), reach)
-        near = np.flatnonzero(~linear_around(around, reach))
+        near = np.flatnonzero(~stays_around(around, reach))
+        parabolas = around.place[near][around.place[near] >= 0]
+        bend = around.bend - around.bends[parabolas].sum(axis=0)
+        far = around.square(bend[None])[0] if len(bend) else np.zeros((d, d))
         f, m = problem.losses, len(near)
         place, edges = np.full(m, -1, dtype=np.int64), np.searchsorted(near, at.edges)
         place[edges] = np.arange(len(edges))
@@ -637,11 +653,11 @@ class RowRefits:
         pieces = Pieces(
             A, np.ascontiguousarray(A.T), loss, start, at.kind[near], place, edges,
             np.empty((2, len(edges))), at.inverse, at.x, around.total[:d].copy(),
-            problem.quadratic.diagonal.copy(),
+            problem.quadratic.diagonal.copy(), far,
         )
         room = Room.of_size(d, m)
         X, theta = np.empty((len(left_out), d)), np.empty((len(left_out), m))
-        follow(pieces, room, np.ascontiguousarray(rows), own, slopes, X, theta)
+        follow(pieces, room, np.ascontiguousarray(rows), own, slopes, rates, X, theta)
         proofs = certify_weightings(
             problem, around, left_out, X, near, theta, tol=self.tol, shift=shift
         )

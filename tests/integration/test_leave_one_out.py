@@ -170,7 +170,7 @@ def test_the_reach_of_a_refit_of_rows_is_attained(
     """Where all slopes stay at an end the optimum moves by just what the certificate allows."""
     problem = svm(X, y, C=1e-4)
 
-    def stays(near, room, rows, own, slopes, points, thetas):
+    def stays(near, room, rows, own, slopes, rates, points, thetas):
         points[:], thetas[:] = near.x, near.start[row_refits.THETA]
         thetas[np.flatnonzero(own >= 0), own[own >= 0]] = 0.0
 
