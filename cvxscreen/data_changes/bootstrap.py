@@ -392,7 +392,8 @@ class Replicates:
         inv = np.where(flat, 0.0, 1.0 / np.where(flat, 1.0, q))
         room = np.empty((2, *W.shape))
         bent = np.empty(W.shape, dtype=bool)
-        return Near(A, b, e, q, lo, hi, flat, inv, *pieces, W, room[0], room[1], bent)
+        own = [A, b, e, q, lo, hi, flat, inv, *pieces]
+        return Near._make([*own, W, room[0], room[1], bent])
 
     def _factors(self, bend: Array) -> Array:
         """A factor of each, its columns as rows, (K, d, d); none of them where nothing is bent."""
