@@ -189,7 +189,7 @@ FAULTS = (
              "if inside & (theta == w * slopes[i]):", "if theta == w * slopes[i]:",
              "an answer far from optimal is certified"),
     together("terms far from the answers' ball that left their piece", DROPPED,
-             "more = more[~on.all(axis=0)]", "more = more[:0]",
+             "more, t = more[left], t[:, left]", "more, t = more[:0], t[:, :0]",
              "an answer far from optimal is certified"),
     together("balancing at 0.99 of its cost", SHRUNK,
              "off = abs(b + e * np.sign(s) + bend * s - t)",
