@@ -57,7 +57,7 @@ from cvxscreen.paths.path import Path as SolutionPath
 from cvxscreen.paths.path import load_path, path
 from cvxscreen.solvers import dual_active_set, dual_coordinate_descent
 from cvxscreen.solvers.compiled_path.segments import compile_now
-from cvxscreen.solvers.lambda_max import lambda_max
+from cvxscreen.solvers.lambda_max import usual_lambda
 from cvxscreen.solvers.registry import named_solver
 
 Array = NDArray[np.float64]
@@ -756,10 +756,6 @@ def rows_for(model: Fitted, data: str, target: str | None) -> Any:
     return X
 
 
-SHARE = 0.01
-"""Of the largest lambda that matters, where none is given."""
-
-
 @dataclass(frozen=True, eq=False)
 class LearnedMetrics:
     """One metric for each lambda.
@@ -825,8 +821,7 @@ def learn_metrics(
     chosen = triplets(points, y, "all" if k == "all" else int(k))
     problem = rtlm(points, chosen, 1.0, gamma=gamma, diagonal=diagonal)
     if values is None:
-        largest = lambda_max(problem)
-        values = np.array([SHARE * largest if 0.0 < largest < np.inf else 1.0])
+        values = np.array([usual_lambda(problem)])
     return LearnedMetrics(problem, path(problem, over="lam", values=values, tol=tol), scale)
 
 

@@ -35,7 +35,7 @@ from cvxscreen.estimators.fitting import (
     warn_uncertified,
 )
 from cvxscreen.estimators.regressor import ScreenedRegressor
-from cvxscreen.estimators.sparse import SHARE, SparseSVC
+from cvxscreen.estimators.sparse import SparseSVC
 from cvxscreen.paths.path import path
 from cvxscreen.solvers.compiled_path.segments import (
     PARTS,
@@ -45,7 +45,7 @@ from cvxscreen.solvers.compiled_path.segments import (
     ready,
 )
 from cvxscreen.solvers.dual_coordinate_descent import along, descend_along, onward
-from cvxscreen.solvers.lambda_max import lambda_max
+from cvxscreen.solvers.lambda_max import SHARE, lambda_max
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.registry import compiled_path
 from cvxscreen.solvers.solution import Solution, onward_start
@@ -149,10 +149,6 @@ class ChosenByScores(ScreenedModel):
         shared = model.get_params(deep=False).keys() & given.keys() - {"n_jobs"}  # that is of folds
         return model.set_params(**{name: given[name] for name in shared})
 
-    def _refitted(self, model: Any, X: Any, y: NDArray[Any], weight: Array | None) -> Any:
-        """The model with the best value, fitted to all data."""
-        return model.fit(X, y, weight)
-
     def _unfitted(self) -> Any:
         check_is_fitted(self)
         return self._model().set_params(**{self._over: getattr(self, self._best)})
@@ -182,8 +178,8 @@ class ChosenByScores(ScreenedModel):
         model.set_params(**{over: best, "tol": min(self.tol, REFIT)})
         size = effective_n_jobs(self.n_jobs)
         with cores(size if size > 1 else None):
-            refitted = self._refitted(model, X, y, weight)
-        for name, value in vars(refitted).items():
+            model.fit(X, y, weight)
+        for name, value in vars(model).items():
             if name.endswith("_") and name not in ("n_features_in_", "feature_names_in_"):
                 setattr(self, name, value)
         setattr(self, self._best, best)
@@ -647,22 +643,3 @@ class ScreenedSVCCV(ChosenByScores, ScreenedSVC):
             self._problems(X, y, weight, 1.0)  # raises
         self.Cs_ = grid_of("Cs", self.Cs, 1e-3, 10.0)
         return self._search(self.Cs_, self.scoring, (X, y, weight))
-
-    def _refitted(
-        self, model: ScreenedSVC, X: Any, y: NDArray[Any], weight: Array | None
-    ) -> ScreenedSVC:
-        """Fit by the compiled path where that takes the problems and every certificate holds.
-
-        In the certified mode only; the ordinary loop is left the rest.
-        """
-        problems = model._problems(X, y, weight, model.C)
-        if model.mode != "certified" or not all(compiled_path(p, "auto") for p in problems):
-            return model.fit(X, y, weight)
-        found = [path(p, values=[model.C], tol=model.tol).points[0] for p in problems]
-        pairs = zip(problems, found, strict=True)
-        proofs = tuple(certify(p, point.x, point.theta, tol=model.tol) for p, point in pairs)
-        if not all(proof.ok for proof in proofs):
-            return model.fit(X, y, weight)
-        model._store(X, problems, [point.x for point in found])
-        model.certificates_ = proofs
-        return model

@@ -14,12 +14,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from cvxscreen.api import solve
 from cvxscreen.estimators.fitting import warn_unless_certified
 from cvxscreen.models.metric import factor_of, metric_of, rtlm, triplets
-from cvxscreen.solvers.lambda_max import lambda_max
+from cvxscreen.solvers.lambda_max import usual_lambda
 
 Array = NDArray[np.float64]
-
-SHARE = 0.01
-"""Of the largest lambda that matters, where none is given."""
 
 
 class TripletMetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -127,8 +124,7 @@ class TripletMetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         first = 1.0 if self.lam is None else self.lam
         problem = rtlm(X, chosen, first, gamma=self.gamma, diagonal=self.diagonal)
         if self.lam is None:
-            largest = lambda_max(problem)
-            problem = problem.with_(lam=SHARE * largest if 0 < largest < np.inf else 1.0)
+            problem = problem.with_(lam=usual_lambda(problem))
         found = solve(problem, tol=self.tol, mode=self.mode, time_limit=self.time_limit)
         warn_unless_certified(found, "a larger `lam`")
         self.lam_, self.n_triplets_ = float(problem.lam or first), len(chosen)

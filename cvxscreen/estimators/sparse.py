@@ -16,10 +16,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
 from cvxscreen.estimators.fitting import Array, LeavesOut, OneVsRest, sample_weights
 from cvxscreen.models.sparse import sparse_svm, sparse_svr
-from cvxscreen.solvers.lambda_max import lambda_max
-
-SHARE = 0.01
-"""Of the largest lambda that matters, where none is given."""
+from cvxscreen.solvers.lambda_max import usual_lambda
 
 
 def averaged(weight: Array | None) -> Array | None:
@@ -34,8 +31,7 @@ def at_share(problem: Problem, lam: float | None) -> Problem:
     """The problem as it is, or where no `lam` was given at a hundredth of the largest."""
     if lam is not None:
         return problem
-    largest = lambda_max(problem)
-    return problem.with_(lam=SHARE * largest if largest > 0 else 1.0)
+    return problem.with_(lam=usual_lambda(problem))
 
 
 class WithConstant(LeavesOut):

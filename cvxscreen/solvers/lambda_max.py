@@ -79,6 +79,15 @@ def lambda_max(problem: Problem) -> float:
 lam_max = lambda_max
 """The same function by its older name."""
 
+SHARE = 0.01
+"""Of the largest lambda that matters, where none is given."""
+
+
+def usual_lambda(problem: Problem) -> float:
+    """A hundredth of `lambda_max`; 1 where there is no such lambda."""
+    largest = lambda_max(problem)
+    return SHARE * largest if 0.0 < largest < np.inf else 1.0
+
 
 def _metric(problem: Problem) -> float:
     """`lambda_max` of metric learning."""
