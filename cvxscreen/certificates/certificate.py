@@ -787,19 +787,32 @@ def imbalance_cost(
     residual = residual + problem.design.adjoint_factor * (np.abs(columns).T @ np.abs(theta))
     if not residual.any():
         return 0.0
-    e, need = columns[:, 0], float(residual[0]) * (1.0 + 1e-6)
-    moves = e != 0
-    # Ways to raise and to lower e_i theta_i; either direction may be the one needed.
-    ways = (np.where(e > 0, f.hi - theta, theta - f.lo),
-            np.where(e > 0, theta - f.lo, f.hi - theta))
-    costs = []
-    for room in ways:
-        way = np.where(moves, room, 0.0)  # it may be infinite
-        fit = moves & (way * np.abs(e) >= need)
-        costs.append(float((rate[fit] / np.abs(e[fit])).min()) if fit.any() else np.inf)
-    if np.isfinite(costs).all():
-        return need * max(costs)
+    need = float(residual[0]) * (1.0 + 1e-6)
+    cost = taken_up(columns[:, 0], f.hi - theta, theta - f.lo, rate, need)
+    if np.isfinite(cost):
+        return cost
     return 0.0 if balanced_exactly(problem, theta) else float("inf")
+
+
+def taken_up(e: Array, rise: Array, fall: Array, rate: Array, need: float) -> float:
+    """What it costs that one term takes up ``need > 0`` of ``sum_i e_i theta_i``, either way.
+
+    Infinite where no term has the room one of the ways.
+
+    Parameters
+    ----------
+    e : array, shape (n,)
+    rise, fall : array, shape (n,)
+        How far each slope may go up and down.
+    rate : array, shape (n,)
+        How fast the gap grows with a move of it.
+    """
+    costs, size = [], np.abs(e)
+    for up, down in ((rise, fall), (fall, rise)):
+        room = np.where(e > 0.0, up, np.where(e < 0.0, down, 0.0))  # it may be infinite
+        fit = (size > 0.0) & (room * size >= need)
+        costs.append(float((rate[fit] / size[fit]).min(initial=np.inf)))
+    return need * max(costs)
 
 
 def balanced_exactly(problem: Problem, theta: Array) -> bool:

@@ -25,6 +25,7 @@ from cvxscreen.certificates.certificate import (
     gap_above,
     relative_gap,
     steepness,
+    taken_up,
     value_above,
 )
 from cvxscreen.core.losses import LossTerms
@@ -515,18 +516,12 @@ def _stored_sums(
     values, gaps, load, outside, form, apart, reach = out.T
 
     def moves(needed: Array, distance: Array) -> Array:
-        cost, border = np.zeros(K), np.abs(free[:, 0])
+        cost = np.zeros(K)
         for k in np.flatnonzero(needed > 0.0):
             s, factor = theta.row(int(k)), factors[k]
             rate = np.abs(room[k]) + np.abs(rows.b) + rows.e + rows.norms * distance[k]
             rate += q / factor * np.abs(s)
-            ways = hi * factor - s, s - lo * factor
-            for one, other in (ways, ways[::-1]):
-                way = np.where(free[:, 0] < 0.0, other, one)
-                with np.errstate(invalid="ignore"):  # endless ways, and entries of 0
-                    fits = (border > 0.0) & (way * border >= needed[k])
-                dear = float((rate[fits] / border[fits]).min(initial=np.inf))
-                cost[k] = max(cost[k], needed[k] * dear)
+            cost[k] = taken_up(free[:, 0], hi * factor - s, s - lo * factor, rate, needed[k])
         return cost
 
     return _totals(

@@ -33,6 +33,7 @@ from cvxscreen.certificates.certificate import (
     penalty_part,
     refused,
     steepness,
+    taken_up,
     value_above,
     verdict,
 )
@@ -215,27 +216,12 @@ def certify_chunks(
     if design.intercept:
         away = abs(float(dual_residual[free[0]])) + problem.imbalance
         away += design.adjoint_factor * found.free_load * (1.0 + problem.n * EPS)
-        imbalance = _taken_up(np.concatenate(found.takers, axis=1), away, distance / root)
+        if away > 0.0:  # one listed term takes it up
+            e, rise, fall, rate, sizes = np.concatenate(found.takers, axis=1)
+            rate = rate + sizes * distance / root
+            imbalance = taken_up(e, rise, fall, rate, away * (1.0 + 1e-6))
     gap = found.gap * (1 + problem.n * EPS) + 0.5 * distance**2 + side_gap + imbalance
     return verdict(gap, primal, tol, imbalance)
-
-
-def _taken_up(takers: Array, away: float, distance: float) -> float:
-    """What a dual point that is exactly balanced can cost: one listed term takes up the rest.
-
-    Either way may be the one needed; infinity where no term has the room.
-    """
-    if away == 0.0:
-        return 0.0
-    e, above, below, rate, sizes = takers
-    need, size = away * (1.0 + 1e-6), np.abs(e)
-    rate = (rate + sizes * distance) / np.maximum(size, 1e-300)
-    up, down = np.where(e > 0, above, below), np.where(e > 0, below, above)
-    costs = []
-    for room in (up, down):
-        fit = (room * size >= need) & (size > 0)
-        costs.append(float(rate[fit].min()) if fit.any() else np.inf)
-    return need * max(costs)
 
 
 # -- metric learning -------------------------------------------------------------------------------

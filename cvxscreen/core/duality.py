@@ -692,6 +692,30 @@ def margin_error(problem: Problem, x: Array) -> Array:
     return up(1.0) * problem.design.forward_error(x, problem.sizes)
 
 
+def regulariser_gap(problem: Problem, x: Array, dual_residual: Array) -> float:
+    """``1/2 ||x - x_theta||_M^2`` and the penalty's term, up to rounding.
+
+    `dual_residual` is ``A' theta + q``. What an unpenalised coordinate is out of balance by is left
+    to the caller.
+    """
+    quadratic, rest = problem.quadratic, 0.0
+    if problem.penalty is None:
+        x_theta = -quadratic.solve(dual_residual)
+    else:
+        x_theta, s = problem.penalty.prox_and_subgradient(-dual_residual, quadratic.diagonal)
+        rest = problem.penalty.fenchel_gap(x, s)
+    x_theta = np.where(quadratic.free, x, x_theta)
+    return 0.5 * quadratic.norm(x - x_theta) ** 2 + rest
+
+
+def estimated_gap(
+    problem: Problem, x: Array, theta: Array, margins: Array, At_theta: Array
+) -> float:
+    """The duality gap of a dual feasible pair up to rounding: to stop by, never to prove from."""
+    terms = float(problem.losses.fenchel_young(margins, theta).sum())
+    return terms + regulariser_gap(problem, x, At_theta + problem.linear)
+
+
 def _assemble(
     problem: Problem,
     x: Array,

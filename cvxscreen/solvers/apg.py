@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen.core.duality import dual_feasible, reference_point
+from cvxscreen.core.duality import dual_feasible, estimated_gap, reference_point
 from cvxscreen.core.losses import kinked
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.gram import Gram
@@ -362,12 +362,8 @@ class _Run:
             return over or self.gap <= self.target
         margins = problem.design.forward(x)
         theta, _ = dual_feasible(problem, problem.losses.slope(margins), None, margins)
-        v = problem.design.adjoint(theta) + problem.linear
+        gap = estimated_gap(problem, x, theta, margins, problem.design.adjoint(theta))
         self.passes += 2
-        step = x + problem.quadratic.solve(v)
-        step[problem.quadratic.free] = 0.0
-        fy = float(problem.losses.fenchel_young(margins, theta).sum())
-        gap = fy + 0.5 * problem.quadratic.norm(step) ** 2
         if gap < self.gap:
             self.gap, self.x, self.theta = gap, x, theta
         return over or self.gap <= self.target

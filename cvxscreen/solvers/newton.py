@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, cg
 
 from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen.core.duality import dual_feasible
+from cvxscreen.core.duality import dual_feasible, estimated_gap
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
@@ -342,12 +342,9 @@ class _NewtonIterate:
             fy = problem.losses.fenchel_young(self.t, self.theta)
             return float(fy.sum()) + 0.5 * stationarity, self.theta
         theta, _ = dual_feasible(problem, self.theta, None, self.t)
-        v = problem.design.adjoint(theta) + problem.linear
         self.passes += 1
-        step = self.x + problem.quadratic.solve(v)
-        step[problem.quadratic.free] = 0.0
-        fy = problem.losses.fenchel_young(self.t, theta)
-        return float(fy.sum()) + 0.5 * problem.quadratic.norm(step) ** 2, theta
+        At_theta = problem.design.adjoint(theta)
+        return estimated_gap(problem, self.x, theta, self.t, At_theta), theta
 
     def slope_along(self, step: Array, dt: Array, size: float) -> float:
         """Derivative of the smoothed objective along `step` at ``x + size * step``."""

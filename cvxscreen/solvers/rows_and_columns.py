@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from cvxscreen.bounds import Bound, dual_ball, joint, midpoint_ball, synergy
 from cvxscreen.bounds.features_and_samples import bound_components, primal_ball
-from cvxscreen.core.duality import Point, reference_point
+from cvxscreen.core.duality import Point, reference_point, regulariser_gap
 from cvxscreen.core.losses import Codes, Piece, kinked
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
@@ -84,10 +84,7 @@ class ZeroIterate:
             share = 1.0 / max(1.0, float(np.max(np.abs(pull) / penalty.kappa, initial=0.0)))
             gap = float(losses.fenchel_young(margins, share * theta).sum())
         else:
-            x_theta, _ = penalty.prox_and_subgradient(
-                -(pull + problem.linear), problem.quadratic.diagonal
-            )
-            gap = 0.5 * problem.quadratic.norm(x_theta) ** 2
+            gap = regulariser_gap(problem, x, pull + problem.linear)
         return cls(problem, x, pull, problem.primal(x, margins), gap)
 
 

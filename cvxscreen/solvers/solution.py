@@ -326,6 +326,38 @@ class Solution(Record):
         )
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class UnlistedSolution(Solution):
+    """A solution that holds no array over the terms; its kinds count them in `decided`."""
+
+    @property
+    def screening(self) -> Any:
+        """Nothing is listed.
+
+        Raises
+        ------
+        InvalidInput
+            Always; `decided` counts what the answer proves.
+        """
+        raise InvalidInput(
+            f"the {self.problem.n:,} terms are not listed one by one; `decided` counts those that "
+            "are proven to be on a piece of their loss."
+        )
+
+    def point(self) -> Point:
+        """Not available without arrays over the terms.
+
+        Raises
+        ------
+        InvalidInput
+            Always.
+        """
+        raise InvalidInput(
+            "a solution without arrays over the terms is no reference for bounds; start from its "
+            "`x` (where they fit in memory: reference_point(p, s.x, np.asarray(s.theta)))."
+        )
+
+
 def shares_from(problem: Problem, bounds: Sequence[Bound], start: Start) -> dict[str, float]:
     """`shares_proven` from a start that has not been evaluated."""
     point = reference_point(problem, start.x, start.theta, start.multipliers)

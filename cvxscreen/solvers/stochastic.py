@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import SUMS, compiled
 from cvxscreen._support.limits import UNLIMITED, Limits
+from cvxscreen.core.duality import estimated_gap
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import by_rows
 from cvxscreen.solvers.column_systems import compressed
@@ -96,7 +97,7 @@ class Sdca(SubproblemSolver):
             At_theta = matrix.T @ theta
             v = -(At_theta + problem.linear)
             x, _ = penalty.prox_and_subgradient(v, weight)
-            gap = _gap(problem, x, matrix @ x, theta, At_theta)
+            gap = estimated_gap(problem, x, theta, matrix @ x, At_theta)
             if gap < best[0]:
                 best = (gap, x, theta.copy())
             if gap <= target or self.limits.spent():
@@ -148,7 +149,7 @@ class Spdc(SubproblemSolver):
             margins = matrix @ x
             slopes = np.clip(losses.slope(margins), losses.lo, losses.hi)
             for dual, At_dual in ((theta, primal.At_theta), (slopes, matrix.T @ slopes)):
-                gap = _gap(problem, x, margins, dual, At_dual)
+                gap = estimated_gap(problem, x, dual, margins, At_dual)
                 if gap < best[0]:
                     best = (gap, x.copy(), dual.copy())
             if best[0] <= target or self.limits.spent():
@@ -179,15 +180,6 @@ def step_sizes(problem: Problem, batch: int) -> StepSizes:
     tau = np.sqrt(batch * width / weight) / (2.0 * radius * n)
     slow = n / batch + 2.0 * radius * n / np.sqrt(batch * weight * width)
     return StepSizes(float(sigma), float(tau), float(1.0 - 1.0 / slow))
-
-
-def _gap(problem: Problem, x: Array, margins: Array, theta: Array, At_theta: Array) -> float:
-    """The duality gap of ``(x, theta)`` from ``A x`` and ``A' theta``."""
-    penalty, weight = problem.penalty, problem.quadratic.diagonal
-    x_theta, s = penalty.prox_and_subgradient(-(At_theta + problem.linear), weight)  # type: ignore[union-attr]
-    gap = 0.5 * float(weight @ (x - x_theta) ** 2)
-    gap += penalty.fenchel_gap(x, s)  # type: ignore[union-attr]
-    return gap + float(problem.losses.fenchel_young(margins, theta).sum())
 
 
 def _epochs_to_go(made: int, every: int, limits: Limits) -> int:

@@ -30,7 +30,7 @@ from cvxscreen.bounds import Bound
 from cvxscreen.certificates.certificate import Certificate, relative_gap
 from cvxscreen.certificates.one_pass import certify_chunks
 from cvxscreen.core import streamed as chunk_survey
-from cvxscreen.core.duality import Point, dual_feasible
+from cvxscreen.core.duality import dual_feasible, estimated_gap, regulariser_gap
 from cvxscreen.core.losses import FIELDS, Losses, LossTerms, Piece
 from cvxscreen.core.problem import Problem
 from cvxscreen.core.streamed import Slopes, Unit, in_chunks
@@ -41,7 +41,7 @@ from cvxscreen.screening.reduction import FOLD_LIMIT
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver
 from cvxscreen.solvers.registry import builtin_solver
 from cvxscreen.solvers.screened import ScreenedProblem, Times
-from cvxscreen.solvers.solution import Round, Solution
+from cvxscreen.solvers.solution import Round, UnlistedSolution
 
 Array = NDArray[np.float64]
 
@@ -480,9 +480,7 @@ class Model:
         full = replace(self.kept, linear=self.pull(x))
         margins = full.design.forward(x)
         theta, _ = dual_feasible(full, theta[: full.n], None, margins)
-        dual_residual = full.design.adjoint(theta) + full.linear
-        fy = float(full.losses.fenchel_young(margins, theta).sum())
-        return theta, fy + regulariser_gap(full, x, dual_residual)
+        return theta, estimated_gap(full, x, theta, margins, full.design.adjoint(theta))
 
     def polished(self, x: Array, theta: Array, promised: float) -> tuple[Array, Array, float]:
         """Newton steps on the smooth model, as long as they lower what `lifted` promises.
@@ -513,23 +511,6 @@ class Model:
                 break
             x, theta, promised = x + step, other, gap
         return x, theta, promised
-
-
-def regulariser_gap(problem: Problem, x: Array, dual_residual: Array) -> float:
-    """``1/2 ||x - x_theta||_M^2`` and the penalty's term, up to rounding.
-
-    `dual_residual` is ``A' theta + q``.
-
-    What an unpenalised coordinate is out of balance by is left to the caller.
-    """
-    quadratic, rest = problem.quadratic, 0.0
-    if problem.penalty is None:
-        x_theta = -quadratic.solve(dual_residual)
-    else:
-        x_theta, s = problem.penalty.prox_and_subgradient(-dual_residual, quadratic.diagonal)
-        rest = problem.penalty.fenchel_gap(x, s)
-    x_theta = np.where(quadratic.free, x, x_theta)
-    return 0.5 * quadratic.norm(x - x_theta) ** 2 + rest
 
 
 def _rows(block: Any, scale: Array | None, intercept: bool, roots: Array | None) -> Rows:
@@ -671,8 +652,8 @@ def _from(part: Problem, x: Array) -> Start:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ChunkedSolution(Solution):
-    """A solution that holds no array over the terms.
+class ChunkedSolution(UnlistedSolution):
+    """The solution over data in chunks.
 
     `theta` becomes an array where one is asked for (`cvxscreen.core.streamed.Slopes`), and so does
     `alpha`: one pass over the data each.
@@ -692,33 +673,6 @@ class ChunkedSolution(Solution):
         By the gap ball. It bounds no intercept: with one, nothing is proven.
         """
         return proven(self.problem, self.x, self.certificate.gap)
-
-    @property
-    def screening(self) -> Any:
-        """Nothing is listed.
-
-        Raises
-        ------
-        InvalidInput
-            Always; `decided` counts what the answer proves.
-        """
-        raise InvalidInput(
-            f"the {self.problem.n:,} terms of data in chunks are not listed one by one; `decided` "
-            "counts what the answer proves."
-        )
-
-    def point(self) -> Point:
-        """Not available without arrays over the terms.
-
-        Raises
-        ------
-        InvalidInput
-            Always.
-        """
-        raise InvalidInput(
-            "a solution over data in chunks is no reference for bounds; for data that fit in "
-            "memory use reference_point(p, s.x, np.asarray(s.theta))."
-        )
 
     def __str__(self) -> str:
         last = self.rounds[-1] if self.rounds else None

@@ -22,6 +22,6 @@ a product set (every near with every far neighbour) are never listed.
 
 * `task`: the problem as these solvers see it; its sphere; the task without what a sphere decides.
 * `solver`: one value of lambda: evaluate, prove, shrink, iterate, come back to the full task; by
-  projected gradients (the paper's, and accelerated) and a semismooth Newton method.
+  the paper's projected gradients and a semismooth Newton method.
 * `sequence`: along lambda, from extrapolated starts, terms decided for several values at once.
 """

@@ -163,7 +163,7 @@ def iterate_path(
         Certified relative gap.
     screen : bool
         Whether to reduce.
-    method : {"auto", "bb", "apg", "newton", "active_set"}
+    method : {"auto", "bb", "newton", "active_set"}
     first : sequence of (lam, x)
         The points before, in their order; the last two are used.
     limits : Limits

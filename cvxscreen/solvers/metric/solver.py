@@ -36,7 +36,7 @@ from cvxscreen._support.validation import check_request, one_of
 from cvxscreen.bounds import Bound, midpoint_ball
 from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.certificates.one_pass import certify_metric
-from cvxscreen.core.duality import Point, reference_point
+from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.penalty import PSD, NonNegative
 from cvxscreen.core.problem import Problem
@@ -59,7 +59,7 @@ from cvxscreen.solvers.metric.task import (
     shrinking_work,
     work,
 )
-from cvxscreen.solvers.solution import Answer, Round, Solution
+from cvxscreen.solvers.solution import Answer, Round, Solution, UnlistedSolution
 
 # -- projected gradients, and a second-order finish -----------------------------------------------
 #
@@ -146,36 +146,6 @@ def active_set(task: Task, state: Iterate) -> Iterator[Iterate]:
         if state.primal >= best:
             slack = 2.0 * slack or 0.1 * float(np.abs(task.b).max(initial=0.0)) or 1.0
         best = min(best, state.primal)
-
-
-def accelerated(task: Task, state: Iterate) -> Iterator[Iterate]:
-    """Accelerated projected gradient with backtracking and restarts (O'Donoghue & Candes 2015)."""
-    cone, lam = task.cone, task.lam
-    slope = 1.0 / first_step(task, state)
-    momentum_point, momentum = state, 1.0
-    while True:
-        gradient = momentum_point.gradient(lam)
-        while True:
-            new = task.evaluate(cone.project(momentum_point.metric.value - gradient / slope))
-            step = new.metric.value - momentum_point.metric.value
-            square = float(np.vdot(step, step))
-            model = momentum_point.primal + float(np.vdot(gradient, step)) + 0.5 * slope * square
-            if new.primal <= model + 1e-12 * abs(model):
-                break
-            slope *= 2.0
-        slope = max(0.9 * slope, lam)
-        moved = new.metric.value - state.metric.value
-        if not moved.any():
-            return
-        if float(np.vdot(step, moved)) < 0.0:  # the momentum points uphill
-            momentum = 1.0
-        following = 0.5 * (1.0 + float(np.sqrt(1.0 + 4.0 * momentum**2)))
-        lead = (momentum - 1.0) / following
-        state, momentum = new, following
-        momentum_point = state
-        if lead > 0.0:
-            momentum_point = task.evaluate(cone.project(state.metric.value + lead * moved))
-        yield state
 
 
 Operator = Callable[[Array], Array]
@@ -357,7 +327,7 @@ class Run:
         Relative gap.
     screen : bool
         Whether to shrink the task.
-    method : {"auto", "bb", "apg", "newton", "active_set"}
+    method : {"auto", "bb", "newton", "active_set"}
         ``"auto"``: projected gradient, then Newton where that is slow.
     every : int
         Iterations between two looks at the gap.
@@ -500,7 +470,7 @@ class Run:
         return state.metric if gap <= best_gap else best.metric
 
     def _method(self, name: str) -> Callable[[Task, Iterate], Iterator[Iterate]]:
-        known = {"active_set": active_set, "apg": accelerated, "newton": newton}
+        known = {"active_set": active_set, "newton": newton}
         return known.get(name, partial(projected_gradient, memory=self._memory))
 
 
@@ -677,36 +647,13 @@ def v_at_full_weight(task: Task) -> Array:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class StreamedSolution(Solution):
+class StreamedSolution(UnlistedSolution):
     """A solution whose dual variables are known by the metric: ``alpha = -losses.slope(margins)``.
 
-    `theta` is empty, and `screening` counts instead of listing.
+    `theta` is empty, and `decided` counts the terms proven on the zero and on the linear piece.
     """
 
     decided: tuple[int, int] = (0, 0)
-
-    @property
-    def screening(self) -> Any:
-        """Nothing is listed.
-
-        Raises
-        ------
-        InvalidInput
-            Always; `decided` counts the terms proven on the zero and on the linear piece.
-        """
-        raise InvalidInput(
-            f"a set of {self.problem.n:,} terms is not listed one by one; `decided` counts them."
-        )
-
-    def point(self) -> Point:
-        """Not available without arrays over the terms.
-
-        Raises
-        ------
-        InvalidInput
-            Always.
-        """
-        raise InvalidInput("a streamed solution is no reference for bounds; start from its `x`.")
 
     def __str__(self) -> str:
         zero, linear = self.decided
@@ -726,7 +673,7 @@ class MetricSolver(SubproblemSolver):
 
     Parameters
     ----------
-    method : {"auto", "bb", "apg", "newton", "active_set"}
+    method : {"auto", "bb", "newton", "active_set"}
     limits : Limits
         Of the whole call.
     """
@@ -805,7 +752,7 @@ def solve_metric(
     mode : {"certified", "safe"}
     tol : float
         Relative duality gap on the full problem.
-    method : {"auto", "bb", "apg", "newton", "active_set"}
+    method : {"auto", "bb", "newton", "active_set"}
     start : Start, optional
     bounds : sequence of Bound
         What `Solution.screening` proves with.

@@ -165,7 +165,7 @@ FAULTS = (
            "low, high, curve = rows.lo[i] * factor", "low, high, curve = rows.lo[i]",
            "points of a path are certified for another C"),
     stored("stored rows with the weaker move", SWAPPED,
-           "cost[k] = max(cost[k], needed[k] * dear)", "cost[k] = 0.5 * needed[k] * dear",
+           "s - lo * factor, rate, needed[k])", "s - lo * factor, rate, 0.5 * needed[k])",
            "an imbalance is charged too little",
            "certificates/test_many.py::"
            "test_an_imbalance_of_stored_rows_needs_a_way_up_and_a_way_down"),
