@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg as sla
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.extensions import supplied
@@ -29,7 +30,7 @@ from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import array, number, one_of, positive, tolerance
 from cvxscreen.core.cones import SideConstraints
-from cvxscreen.core.losses import Losses, LossTerms, kinked
+from cvxscreen.core.losses import FIELDS, Losses, LossTerms, kinked
 from cvxscreen.core.penalty import L1, Penalty
 from cvxscreen.designs.protocols import Design, Form, LinearMap, Metric
 from cvxscreen.designs.rows import UNDERFLOWN, Rows, column_squares, row_squares
@@ -693,6 +694,25 @@ class Problem(Record):
             ],
             title=f"Problem ({self.kind})",
         )
+
+
+def norm_as_terms(design: Rows, losses: LossTerms, kappa: Array) -> tuple[Rows, Losses]:
+    """The rows and losses, and below them those of ``kappa_j |x_j|`` for all columns of the matrix.
+
+    Columns beside the matrix, an intercept, have no such term. The matrix is copied.
+    """
+    p, matrix, scale = len(kappa), design.matrix, design.scale
+    if sp.issparse(matrix):
+        matrix = sp.vstack([matrix, sp.identity(p, dtype=matrix.dtype)], format="csr")
+    else:
+        matrix = np.vstack([matrix, np.eye(p, dtype=matrix.dtype)])
+    if scale is not None:
+        scale = np.concatenate([scale, np.ones(p)])
+    extra = np.concatenate([design.extra, np.zeros((p, design.extra.shape[1]))])
+    zero = np.zeros(p)
+    more = zip(FIELDS, (zero, zero, zero, -kappa, kappa), strict=True)
+    columns = (np.concatenate([getattr(losses, name), column]) for name, column in more)
+    return Rows(matrix, scale, extra), Losses(*columns)
 
 
 def fingerprint(problem: Problem, tol: float, words: str, *arrays: Array) -> str:

@@ -245,8 +245,21 @@ class LeavesOut(ScreenedModel):
         return AgainstTheRest(np.searchsorted(self.classes_, y), len(self.classes_))
 
 
-class OneRegression(RegressorMixin, ScreenedModel):
-    """Base of the regressors: one problem, numbers for predictions."""
+class Regression(RegressorMixin):
+    """Targets of the regressors; goes before `ScreenedModel`."""
+
+    _accepts: Any
+
+    def _checked(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[Any, NDArray[Any], Array | None]:
+        """Validated data."""
+        X, y = validate_data(self, X, y, y_numeric=True, **self._accepts())
+        return X, np.asarray(y), sample_weights(sample_weight, X)
+
+
+class OneRegression(Regression, ScreenedModel):
+    """Base of the regressors with a squared norm or none: numbers for predictions."""
 
     positive: bool
     monotonic_cst: Any
@@ -262,13 +275,6 @@ class OneRegression(RegressorMixin, ScreenedModel):
                 raise InvalidInput(f"`monotonic_cst`: {error}") from None
         nonneg = flag("positive", self.positive)
         return {"nonneg": nonneg, "monotone": monotone, "constraints": self.constraints}
-
-    def _checked(
-        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None
-    ) -> tuple[Any, NDArray[Any], Array | None]:
-        """Validated data."""
-        X, y = validate_data(self, X, y, y_numeric=True, **self._accepts())
-        return X, np.asarray(y), sample_weights(sample_weight, X)
 
     def _take(self, X: Any, problems: Sequence[Problem], points: Sequence[Array]) -> None:
         """Keep what prediction needs of the solution."""

@@ -7,12 +7,11 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import validate_data
 
 from cvxscreen._support.validation import flag, number, positive, tolerance
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
-from cvxscreen.estimators.fitting import Array, LeavesOut, OneRegression, sample_weights
+from cvxscreen.estimators.fitting import Array, LeavesOut, OneRegression
 from cvxscreen.models.regression import regression
 
 
@@ -248,11 +247,10 @@ class ScreenedQuantileRegressor(OneRegression):
             For a level outside (0, 1), a negative penalty, weights that are all zero, or
             constraints that do not fit or contradict each other (also a ``ValueError``).
         """
-        X, y = validate_data(self, X, y, y_numeric=True, **self._accepts())
+        X, y, weight = self._checked(X, y, sample_weight)
         quantile, alpha = tolerance(self.quantile, "quantile"), number("alpha", self.alpha)
         if not (np.isfinite(alpha) and alpha >= 0.0):
             raise InvalidInput(f"`alpha` is {alpha}; a finite number from 0 on is needed.")
-        weight = sample_weights(sample_weight, X)
         total = float(X.shape[0]) if weight is None else float(weight.sum())
         if total == 0.0:
             raise InvalidInput("`sample_weight` is zero everywhere; nothing would be fitted.")

@@ -8,13 +8,11 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import RegressorMixin
-from sklearn.utils.validation import validate_data
 
 from cvxscreen._support.validation import flag, positive
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
-from cvxscreen.estimators.fitting import Array, LeavesOut, OneVsRest, sample_weights
+from cvxscreen.estimators.fitting import Array, LeavesOut, OneVsRest, Regression
 from cvxscreen.models.sparse import sparse_svm, sparse_svr
 from cvxscreen.solvers.lambda_max import usual_lambda
 
@@ -207,7 +205,7 @@ class SparseSVC(OneVsRest, WithConstant):
         self.coef_, self.intercept_ = self._split(np.array(points))
 
 
-class SparseSVR(RegressorMixin, WithConstant):
+class SparseSVR(Regression, WithConstant):
     """Doubly sparse regression: screened in features and samples together.
 
     ``min_w lam (||w||_1 + l2/2 ||w||^2) + sum_i c_i phi(<x_i, w> - y_i) / sum_i c_i``
@@ -301,13 +299,6 @@ class SparseSVR(RegressorMixin, WithConstant):
         self.lam_ = float(problem.lam or 0.0)
         self.certificates_ = (found.certificate,)
         return self
-
-    def _checked(
-        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None
-    ) -> tuple[Any, NDArray[Any], Array | None]:
-        """Validated data."""
-        X, y = validate_data(self, X, y, y_numeric=True, **self._accepts())
-        return X, np.asarray(y), sample_weights(sample_weight, X)
 
     def _problems(
         self, X: Any, y: NDArray[Any], weight: Array | None, lam: float | None

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cvxscreen._support.validation import choice, flag, positive
-from cvxscreen.core.penalty import L1
-from cvxscreen.core.problem import Layout, Problem, Quadratic, ZeroQuadratic
+from cvxscreen.core.problem import Layout, Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.models.kernel import KernelChoice, KernelSetting, check_kernel_arguments
 from cvxscreen.models.samples import (
+    OF_ONE_NORM,
     REGRESSION,
     WITH_SQUARED,
     Constraints,
@@ -29,7 +29,7 @@ from cvxscreen.models.samples import (
     side_constraints,
     vector,
 )
-from cvxscreen.models.svm import beside_absolute_values, refuse_beside, ridge
+from cvxscreen.models.svm import one_norm, refuse_beside, ridge
 from cvxscreen.out_of_core.streams import opened
 
 
@@ -84,7 +84,7 @@ def regression(
     penalty : {"l2", "l1"}
         What holds the coefficients. The absolute values are d further terms of the problem, the
         last ones, with slopes in ``[-1, 1]`` and unit rows (the data are copied once); beside a
-        squared loss without an intercept or constraints they are the problem's penalty.
+        squared or Huber's loss without an intercept or constraints they are the problem's penalty.
     nonneg : bool
         Whether every coefficient is at least 0 (not the intercept).
     monotone : array_like of {-1, 0, 1}, shape (d,), optional
@@ -162,18 +162,11 @@ def regression(
         tau=(0.5 if tau is None else float(tau)) if loss == "quantile" else None,
     )
     extra = np.ones((n, 1)) if intercept else None
-    if penalty == "l1" and loss == "squared" and not (intercept or bound):
-        # The lasso by columns, of which most are left out; a parabola never is.
-        return Problem(
-            rows, losses, ZeroQuadratic(np.zeros(d)), np.zeros(d), penalty=L1(np.ones(d)), C=C,
-            kind="regression", layout=layout,
-        )
+    design = Rows(rows.matrix, None, extra, known=True) if intercept else rows
     if penalty == "l1":
-        found = beside_absolute_values(
-            rows.matrix, None, extra, losses, C, "regression", layout.tau
-        )
+        alone = loss in OF_ONE_NORM and not (intercept or bound)
+        found = one_norm(design, losses, C, "regression", layout, alone=alone)
     else:
-        design = Rows(rows.matrix, None, extra, known=True)
         found = ridge(design, losses, factor, intercept, "regression")
         if unpenalised:
             found = replace(found, quadratic=Quadratic(np.zeros(design.shape[1])))

@@ -269,6 +269,9 @@ WITH_SQUARED = (*REGRESSION, "squared")
 """What is also taken beside an L1 norm or constraints. A squared loss beside a squared norm is a
 linear system, of which nothing can be left out."""
 
+OF_ONE_NORM = ("hinge", "squared_hinge", "huber", "squared")
+"""What has solvers of its own under an L1 norm without a quadratic term or an intercept."""
+
 
 def named_loss(
     name: str, b: Array, weight: Array | float, shape: Shape, among: tuple[str, ...]

@@ -7,18 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.validation import choice, flag, positive
-from cvxscreen.core.losses import FIELDS, Losses, LossTerms
-from cvxscreen.core.problem import Layout, Problem, Quadratic
+from cvxscreen.core.losses import Losses, LossTerms
+from cvxscreen.core.penalty import L1
+from cvxscreen.core.problem import Layout, Problem, Quadratic, ZeroQuadratic, norm_as_terms
 from cvxscreen.designs.gram import Gram, GramForm
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.models.kernel import KernelChoice, KernelSetting, check_kernel_arguments
 from cvxscreen.models.samples import (
     CLASSIFICATION,
+    OF_ONE_NORM,
     Constraints,
     Shape,
     chunked_terms,
@@ -72,7 +73,8 @@ def svm(
     intercept : bool
         Whether to add an unpenalised ``b``, the last coordinate of the solution.
     penalty : {"l2", "l1"}
-        What holds the coefficients. The absolute values are d further terms of the problem, the
+        What holds the coefficients. The absolute values are the problem's penalty beside (squared)
+        hinges; with an intercept, constraints, or a smoothed hinge they are d further terms, the
         last ones, with slopes in ``[-1, 1]`` and unit rows (the data are copied once).
     nonneg : bool
         Whether every coefficient is at least 0 (not the intercept).
@@ -103,7 +105,7 @@ def svm(
     -----
     Ogawa et al. 2014, (1); Wang et al. 2014, (1), with ``phi`` the hinge. Zhu, Rosset, Hastie,
     Tibshirani (2003), 1-norm support vector machines, for ``penalty="l1"``; nothing is strongly
-    convex there, see `cvxscreen.solvers.relaxation`.
+    convex there, see `cvxscreen.solvers.linear_program` and `cvxscreen.solvers.relaxation`.
 
     Examples
     --------
@@ -138,10 +140,11 @@ def svm(
         gram, form = KernelSetting(kernel, kernel_params, cache_bytes).terms(X, sign, intercept)
         return Problem(gram, losses, form, np.zeros(gram.shape[1]), C=C, kind="kernel svm")
     extra = np.ones((n, 1)) if intercept else None
+    design = Rows(rows.matrix, sign, extra, known=True)
     if penalty == "l1":
-        found = beside_absolute_values(rows.matrix, sign, extra, losses, C, "svm")
+        alone = loss in OF_ONE_NORM and not (intercept or bound)
+        found = one_norm(design, losses, C, "svm", Layout(intercept), alone=alone)
     else:
-        design = Rows(rows.matrix, sign, extra, known=True)
         found = ridge(design, losses, C, intercept, "svm")
     side = side_constraints(d, intercept, nonneg, monotone, constraints)
     return found if side is None else replace(found, side=side)
@@ -185,47 +188,26 @@ def one_against_rest(problem: Problem, labels: Sequence[Array]) -> list[Problem]
     return problems
 
 
-def beside_absolute_values(
-    matrix: Any, sign: Any, extra: Any, losses: Losses, C: float, kind: str,
-    tau: float | None = None,
+def one_norm(
+    design: Rows, losses: Losses, C: float, kind: str, layout: Layout, *, alone: bool
 ) -> Problem:
-    """The losses of some rows beside ``sum_j |w_j|``, the last d terms.
+    """``sum_j |w_j|`` beside losses, w the coordinates of the matrix.
 
-    Parameters
-    ----------
-    matrix : array or sparse matrix, shape (n, d)
-    sign : array, shape (n,), or None
-        Factors of the rows.
-    extra : array, shape (n, 1), or None
-        The column of an intercept.
-    tau : float, optional
-        Level of a quantile loss.
+    `alone` says that there is no intercept and no constraint, and that the L1 norm's own solvers
+    take the losses: it is then the problem's penalty, and features are left out. Else its absolute
+    values are the last terms of the problem.
     """
-    d = matrix.shape[1]
-    if extra is not None:
-        extra = np.r_[extra, np.zeros((d, 1))]
-    if sign is not None:
-        sign = np.r_[sign, np.ones(d)]
-    design = Rows(below(matrix, d), sign, extra)
+    p = design.matrix.shape[1]
+    if alone:
+        return Problem(
+            design, losses, ZeroQuadratic(np.zeros(p)), np.zeros(p), penalty=L1(np.ones(p)), C=C,
+            kind=kind, layout=layout,
+        )
+    design, losses = norm_as_terms(design, losses, np.ones(p))
     width = design.shape[1]
     return Problem(
-        design, together_with(losses, Losses.repeated(d, 0.0, 0.0, 0.0, -1.0, 1.0)),
-        Quadratic(np.zeros(width)), np.zeros(width), C=C, kind=kind,
-        layout=Layout(extra is not None, penalty_terms=d, tau=tau),
-    )
-
-
-def below(matrix: Any, d: int) -> Any:
-    """`matrix` with the unit rows of its d columns below it."""
-    if sp.issparse(matrix):
-        return sp.vstack([matrix, sp.identity(d, dtype=matrix.dtype)], format="csr")
-    return np.vstack([matrix, np.eye(d, dtype=matrix.dtype)])
-
-
-def together_with(first: Losses, second: Losses) -> Losses:
-    """Both tables, one after the other."""
-    return Losses(
-        *(np.concatenate([getattr(first, name), getattr(second, name)]) for name in FIELDS)
+        design, losses, Quadratic(np.zeros(width)), np.zeros(width), C=C, kind=kind,
+        layout=replace(layout, penalty_terms=p),
     )
 
 

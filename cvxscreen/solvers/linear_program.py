@@ -28,8 +28,7 @@ from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen._support.rounding import gamma
 from cvxscreen.bounds.linear_program import ON_EDGE, weights
 from cvxscreen.core.duality import reference_point
-from cvxscreen.core.losses import Losses
-from cvxscreen.core.problem import Layout, Problem, Quadratic
+from cvxscreen.core.problem import Layout, Problem, Quadratic, norm_as_terms
 from cvxscreen.designs.rows import Rows, by_columns
 from cvxscreen.screening.reduction import Selection
 from cvxscreen.solvers.interface import (
@@ -135,17 +134,10 @@ class ScreenedLinearProgram(
         Terms are left out as of every problem without strong convexity (`relaxation`).
         """
         design, (n, k) = problem.design, problem.design.shape
-        if design.sparse:
-            rows = sp.vstack([design.rows_csr(np.arange(n)), sp.identity(k)], format="csr")
-        else:
-            rows = np.vstack([design.dense(), np.identity(k)])
-        zero, kappa, f = np.zeros(n + k), weights(problem), problem.losses
-        losses = Losses(
-            np.concatenate([f.b, np.zeros(k)]), zero, zero, np.concatenate([f.lo, -kappa]),
-            np.concatenate([f.hi, kappa]),
-        )
+        rows = Rows(design.rows_csr(np.arange(n)) if design.sparse else design.dense(), known=True)
+        kappa, f = weights(problem), problem.losses
         whole = Problem(
-            Rows(rows), losses, Quadratic(np.zeros(k)), np.zeros(k),
+            *norm_as_terms(rows, f, kappa), Quadratic(np.zeros(k)), np.zeros(k),
             layout=Layout(penalty_terms=k),
         )
         found = self.whole_loop(whole, InteriorPoint(limits=self.limits), tol=VERTEX)
