@@ -12,6 +12,7 @@ from contextlib import nullcontext, suppress
 from functools import cached_property, lru_cache, update_wrapper
 from hashlib import sha256
 from pathlib import Path
+from threading import RLock
 from time import process_time
 from typing import Any
 
@@ -195,19 +196,25 @@ def _announce_compiling() -> None:
     event.register("numba:compile", ANNOUNCEMENT)  # type: ignore[no-untyped-call]
 
 
+IMPORTING = RLock()
+"""Held by the one thread that imports numba."""
+
+
 def import_numba() -> None:
     """Import numba and what it knows of types, without looking for garbage meanwhile.
 
     Numba reads the second before it compiles or loads anything; 0.11 s, and with garbage looked for
-    as much again (see `uncollected`).
+    as much again (see `uncollected`). A thread that comes meanwhile waits: halfway numba would not
+    know the attributes of records, and refuse to compile.
     """
-    first = not_imported()
-    with uncollected() if first else nullcontext():
-        import numba  # noqa: F401
-        from numba.core.registry import cpu_target
+    with IMPORTING:
+        first = not_imported()
+        with uncollected() if first else nullcontext():
+            import numba  # noqa: F401
+            from numba.core.registry import cpu_target
 
-        if first:
-            cpu_target.target_context.refresh()
+            if first:
+                cpu_target.target_context.refresh()
 
 
 def not_imported() -> bool:

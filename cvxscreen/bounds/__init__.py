@@ -248,11 +248,7 @@ def fitting(problem: Problem, name: str) -> Bound:
             f"bound {name!r} is for problems over a cone (metric learning, `rtlm`); this one has "
             f"{', '.join(available(problem))}."
         )
-    if problem.pure_l1 and canonical(name) not in available(problem):
-        raise InvalidInput(
-            f"bound {name!r} rests on a quadratic term, which this problem does not have; take "
-            f"{available(problem)[0]!r}."
-        )
+    _has_curvature(problem, name)
     if found is lp and not problem.linear_program:
         raise InvalidInput(
             f"bound {name!r} is for an LP-SVM (`sparse_svm(loss='hinge', l2=0)`); this problem has "
@@ -264,7 +260,18 @@ def fitting(problem: Problem, name: str) -> Bound:
 def fitting_pair(problem: Problem, name: str) -> PairBound:
     """The bound from two references called `name`; errors as for `fitting`."""
     _known(problem, name)
-    return named_pair(name)
+    found = named_pair(name)
+    _has_curvature(problem, name)
+    return found
+
+
+def _has_curvature(problem: Problem, name: str) -> None:
+    """Refuse a bound that rests on a quadratic term where there is none."""
+    if problem.pure_l1 and canonical(name) not in available(problem):
+        raise InvalidInput(
+            f"bound {name!r} rests on a quadratic term, which this problem does not have; take "
+            f"{available(problem)[0]!r}."
+        )
 
 
 def _known(problem: Problem, name: str) -> None:

@@ -11,10 +11,10 @@ with ``g(x) = 1/2 <x, M x> + h(x)`` and ``v = -(A' theta + q - F' mu)``. Without
 second line is ``1/2 ||x - x_theta||_M^2``, ``M x_theta = v``; with one, a remainder is added. What
 the rounding of this computation can hide is added to the gap.
 
-Where the optimum is 0 (a constant target with an intercept) a relative gap says nothing: the
-objective at x, and any bound of its distance from the optimum, is then rounding. A point whose
-objective is no more than what the rounding of its own margins is charged with (`rounding_alone`) is
-judged by the losses at ``x = 0`` instead: *optimal* then promises ``P(x) - P* <= P(x) <= tol
+Where the optimum is 0 (a constant target with an intercept, as many coefficients as targets) a
+relative gap says nothing: the objective at x, and any bound of its distance from the optimum, is
+then rounding. A point whose objective is no more than what rounding x may cost (`rounding_alone`)
+is judged by the losses at ``x = 0`` instead: *optimal* then promises ``P(x) - P* <= P(x) <= tol
 P(0)``, as losses and regularisers are not negative; constraints only raise P*, a constant shifts
 both. Beside a linear term 0 is no lower bound: there the gap itself is judged, relative to the
 numbers that cancel in it (`cancelled`), and so is any gap that is no more than the rounding of
@@ -285,7 +285,7 @@ def certify(
     gap += rest + imbalance
     scale = None
     if abs(primal) <= gap:
-        alone = rounding_alone(problem, theta, t, fy, primal - problem.constant)
+        alone = rounding_alone(problem, x, theta, fy, primal - problem.constant)
         # 0 is a lower bound, whatever the slopes are, unless a linear term is known roughly only.
         if alone and not problem.linear.any() and problem.imbalance == 0.0:
             high = above(problem, x, t, t_error)
@@ -541,17 +541,19 @@ def steepest_slopes(theta: Array, lo: Array, hi: Array) -> Array:
 
 
 def rounding_alone(
-    problem: Problem, theta: Array, t: Array, fy: Array, objective: float
+    problem: Problem, x: Array, theta: Array, fy: Array, objective: float
 ) -> bool:
-    """Whether rounding the margins `t` to double precision accounts for the whole `objective`.
+    """Whether rounding `x` to double precision accounts for the whole `objective`.
 
-    The constant is not part of it. Counted are the terms whose rounding is charged in `fy`, each
-    with less than it is charged there.
+    That moves margins by a unit of ``|a_i| |x|``, so that no point nearby need fit better. The
+    constant is not part of the objective; counted are the terms whose rounding is charged in `fy`,
+    each with less than it is charged there.
     """
     if problem.penalty is not None or problem.drift > 0.0:
         return False
     steepest = steepest_slopes(theta, problem.losses.lo, problem.losses.hi)
-    return abs(objective) <= EPS * float((steepest * np.abs(t))[fy > 0.0].sum())
+    moved = float((steepest * problem.sizes)[fy > 0.0].sum()) * float(np.linalg.norm(x))
+    return abs(objective) <= EPS * moved
 
 
 def above(problem: Problem, x: Array, t: Array, t_error: Array) -> float:

@@ -218,22 +218,28 @@ def piece_ends(losses: LossTerms, codes: Codes) -> tuple[Array, Array]:
 
 
 def without_loss(problem: Problem) -> Array | None:
-    """The point that moves only an unpenalised coordinate and has no loss at all, shape (d,).
+    """The point that moves at most an unpenalised coordinate and has no loss at all, shape (d,).
 
-    It is optimal whatever C is: an intercept that is the target itself, where that is constant.
-    None where there is no such point, which the first terms tell in most cases.
+    It is optimal whatever C is: an intercept that is the target itself, where that is constant, or
+    the label, where all that has a weight is of one class; 0 where all kinks are at 0. None where
+    there is no such point, which the first terms tell in most cases.
     """
+    f, x = problem.losses, np.zeros(problem.d)
+    if problem.side is not None or problem.penalty is not None or problem.design.streamed:
+        return None
+    if problem.linear.any():
+        return None
+    terms = np.flatnonzero(f.lo < f.hi)
+    b = f.b[terms]
+    if not len(b) or not b[0]:
+        return None if b.any() else x
     free = np.flatnonzero(problem.quadratic.free)
-    b = problem.losses.b
-    if len(free) != 1 or problem.side is not None or problem.penalty is not None:
+    if len(free) != 1 or abs(b[0]) != abs(b[-1]):
         return None
-    if abs(b[0]) != abs(b[-1]) or not b[0] or problem.linear.any() or problem.design.streamed:
-        return None
-    column = problem.free_columns[:, 0]
+    column = problem.free_columns[terms, 0]
     value = b[0] / column[0] if column[0] else 0.0
     if not np.isfinite(value) or not (column * value == b).all():
         return None
-    x = np.zeros(problem.d)
     x[free] = value
     return x
 

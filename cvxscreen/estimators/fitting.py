@@ -117,6 +117,11 @@ class ScreenedModel(BaseEstimator):
         """The certified solution; a warning when its certificate does not hold."""
         found = self._found(problem)
         refuse_infeasible(found.status)
+        if found.status == TIME and not np.isfinite(found.x).all():
+            raise InvalidInput(
+                f"`time_limit` is {self.time_limit}: too short to find any coefficients that "
+                "satisfy `constraints`; give a longer one."
+            )
         warn_unless_certified(found, self._easier, stacklevel=5)
         return found
 

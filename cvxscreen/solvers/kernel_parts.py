@@ -131,6 +131,10 @@ def _solve(parts: KernelParts, k: int, c: Array, tol: float, room: Array) -> flo
     ends = -sign * f.lo, -sign * f.hi
     lo, hi = np.minimum(*ends), np.maximum(*ends)
     F = -sign * f.b
+    if balanced and (not (hi > 0.0).any() or not (lo < 0.0).any()):
+        # Of one class alone no coefficient balances another: all are 0, its label costs nothing.
+        kinks = -F[lo < hi]
+        return float(kinks.max() if (hi > 0.0).any() else kinks.min()) if len(kinks) else 0.0
     box = BoxTerms(lo, hi, f.e, f.q, matrix.diagonal()[index] + f.q, *np.empty((3, len(c))))
     terms = SlopeTerms(sign, np.empty(len(c)), f.b, f.e, f.q, f.lo, f.hi)
     moving = np.empty(len(c), dtype=np.intp)

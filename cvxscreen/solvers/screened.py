@@ -208,11 +208,26 @@ class ProblemInMemory(ScreenedProblem[S, R, A, L, P]):
             self._proof = (point, certify(self.problem, *pair, tol=self.tol))
         return self._proof[1]
 
+    def origin(self) -> Answer | None:
+        """``x = 0``, certified, for a call that ends before its first point.
+
+        None where it violates constraints, or nothing is known of it.
+        """
+        problem, losses = self.problem, self.problem.losses
+        multipliers = np.zeros(0 if problem.side is None else len(problem.side.offset))
+        theta = np.clip(np.zeros(problem.n), losses.lo, losses.hi)
+        answer = Answer.of(problem, np.zeros(problem.d), theta, multipliers, self.tol)
+        proof = answer.proof
+        feasible = proof.violation == proof.primal_residual == 0.0
+        return answer if feasible and np.isfinite(proof.gap) else None
+
     def solution(self, began: float) -> Solution:
         """The record of the whole call, which began at that `perf_counter`."""
         answer, rounds = self.answer, tuple(self.rounds)
         if answer is None and self.best is not None and self.answered:
             answer = Answer.known(self.best, self.certified(self.best))
+        if answer is None and self.limits.reached:
+            answer = self.origin()
         if answer is None:
             word = self.limits.reached or self.result.status
             failed = Solution.failed(self.problem, word, self.screening, rounds)

@@ -19,6 +19,7 @@ from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.models.regression import regression
+from cvxscreen.models.sparse import sparse_svm
 from cvxscreen.models.svm import svm
 from cvxscreen.screening.reduction import Verdict, judge
 
@@ -261,6 +262,17 @@ def test_screen_takes_pairs_for_pair_bounds_only() -> None:
     with pytest.raises(UnknownName, match="two_sided"):
         screen(problem, reference=(a, b), bound="three_sided")
     assert set(available(problem)) == {*BOUNDS, *PAIRS}
+
+
+def test_a_pair_says_nothing_without_a_quadratic_term() -> None:
+    """Under an L1 norm alone every bound of a pair is refused, with what to take instead."""
+    X, y = np.random.default_rng(0).standard_normal((40, 3)), np.resize([1.0, -1.0], 40)
+    for loss, instead in (("squared_hinge", "dual"), ("hinge", "lp")):
+        problem = sparse_svm(X, y, 0.1, loss=loss, l2=0.0)
+        found = solve(problem)
+        for name in PAIRS:
+            with pytest.raises(InvalidInput, match=f"quadratic term.*take '{instead}'"):
+                screen(problem, reference=(found, found), bound=name)
 
 
 @pytest.mark.parametrize("name", sorted(PAIRS))

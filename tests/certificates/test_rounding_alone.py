@@ -255,3 +255,46 @@ def test_a_problem_with_losses_has_no_point_without_them() -> None:
     assert without_loss(regression(X, middle, intercept=True)) is None
     assert without_loss(svm(X, np.resize([1.0, -1.0], 30), intercept=True)) is None
     assert without_loss(regression(X, y, intercept=True)) is not None
+
+
+@pytest.mark.parametrize("loss", ["absolute", "quantile"])
+@pytest.mark.parametrize(("n", "d"), [(5, 5), (20, 30), (21, 20)])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_as_many_coefficients_as_targets_fit_them(
+    loss: str, n: int, d: int, intercept: bool
+) -> None:
+    """An exact fit without a penalty: what rounding x leaves of it is a billionth of the losses."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, d))
+    y = rng.standard_normal(n) if n <= d else X @ rng.standard_normal(d)
+    found = solve(regression(X, y, C=np.inf, loss=loss, intercept=intercept), tol=1e-9)
+    assert found.status == "optimal", found.certificate
+    assert found.value <= 1e-9 * found.problem.primal(np.zeros(found.problem.d))
+    x = found.x + 1e-8 * np.sign(found.x)
+    assert not certify(found.problem, x, found.theta, tol=1e-9).ok
+
+
+@pytest.mark.parametrize("kernel", [None, "rbf"])
+@pytest.mark.parametrize("loss", ["absolute", "quantile", "epsilon", "huber"])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_targets_of_zero_are_solved(kernel: str | None, loss: str, intercept: bool) -> None:
+    """Nothing pulls at any coefficient: they are 0, whatever the kernel."""
+    X = np.random.default_rng(0).standard_normal((60, 3))
+    found = solve(regression(X, np.zeros(60), loss=loss, kernel=kernel, intercept=intercept))
+    assert (found.status, found.value) == ("optimal", 0.0)
+    assert not found.w.any()
+
+
+@pytest.mark.parametrize("kernel", [None, "rbf"])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "smoothed_hinge"])
+def test_a_class_without_weight_leaves_the_label_of_the_other(
+    kernel: str | None, loss: str
+) -> None:
+    """The intercept is that label, and costs nothing."""
+    y = np.resize([1.0, -1.0], 60)
+    X = np.random.default_rng(0).standard_normal((60, 3)) + y[:, None]
+    for label in (1.0, -1.0):
+        weight = (y == label).astype(float)
+        problem = svm(X, y, loss=loss, kernel=kernel, sample_weight=weight, intercept=True)
+        found = solve(problem)
+        assert (found.status, found.value, found.intercept) == ("optimal", 0.0, label)

@@ -196,6 +196,36 @@ def test_the_score_of_a_search_is_that_which_chose(clouds, model, scoring) -> No
     assert chosen.score(X, y) != pytest.approx(usual(y, chosen.predict(X)))
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        ScreenedQuantileRegressor(alpha=0.0), ScreenedQuantileRegressor(alpha=0.1),
+        ScreenedQuantileRegressor(alpha=0.0, positive=True), ScreenedRegressor(),
+        ScreenedSVC(), SparseSVC(), SparseSVC(loss="hinge", l2=0.0),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("mean", [0.0, 1e5])
+def test_no_time_at_all_leaves_a_point(model, mean: float) -> None:
+    """Coefficients are numbers, a warning says what they are worth, and so does the certificate."""
+    X, y = heavy_tailed_regression(200, 5)
+    model = clone(model).set_params(time_limit=1e-9)
+    with pytest.warns(ConvergenceWarning, match="time_limit"):
+        model.fit(X + mean, np.sign(y) if is_classifier(model) else y)
+    assert np.isfinite(model.coef_).all()
+    assert np.isfinite(model.intercept_).all()
+    [proof] = model.certificates_
+    assert 1e-3 < proof.relative_gap < 2.0
+
+
+def test_no_time_and_no_point_is_an_error() -> None:
+    """Constraints that zeros do not satisfy, and no time to find what does."""
+    X, y = heavy_tailed_regression(200, 5)
+    model = ScreenedRegressor(constraints=(np.eye(5)[:1], [1.0]), time_limit=1e-9)
+    with pytest.raises(cvxscreen.InvalidInput, match="time_limit"):
+        model.fit(X, y)
+
+
 @pytest.mark.filterwarnings("error", "ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("options", [{}, {"loss": "hinge"}, {"loss": "hinge", "l2": 0.0},
                                      {"loss": "squared_hinge", "l2": 0.0}])

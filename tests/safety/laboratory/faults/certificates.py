@@ -121,7 +121,7 @@ FAULTS = (
            "certificates/test_rounding_alone.py::"
            "test_large_data_are_no_scale_beside_kinks_of_their_own"),
     single("rounding accounts for ten thousand times as much", SLACK,
-           "return abs(objective) <= EPS * float(", "return abs(objective) <= 1e4 * EPS * float(",
+           "return abs(objective) <= EPS * moved", "return abs(objective) <= 1e4 * EPS * moved",
            "a point that misses a constant target is certified",
            "certificates/test_rounding_alone.py::test_a_point_beyond_rounding_is_refused"),
     single("an objective of 0 without the rounding of its margins", SLACK,
