@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import cvxpy as cp
@@ -130,3 +131,22 @@ def test_paths_and_cvxpy_have_it_too() -> None:
     assert problem.value == pytest.approx(
         solve(model("absolute", X, y, C=np.inf), tol=1e-9).value, rel=1e-8
     )
+
+
+def test_nothing_that_holds_of_the_centre_is_said_of_the_data() -> None:
+    """Neither what was proven there, whose entries were rounded, nor a status: both are made anew.
+    """
+    X, y = data()
+    problem = model("absolute", X + FAR_OFF, y, C=0.5)
+    centred = Centred.of(problem)
+    assert centred is not None
+    found = solve_screened(centred.near, mode="safe", tol=1e-9)
+    assert found.status == "optimal"
+    assert (found.earlier.codes >= 0).any()
+    back = centred.back(found, 1e-6)
+    assert back.status == "optimal"
+    assert back.earlier.problem is problem
+    assert not (back.earlier.codes >= 0).any()
+    away = centred.back(replace(found, x=1.001 * found.x), 1e-6)
+    assert away.status == "inaccurate"
+    assert not away.certificate.ok

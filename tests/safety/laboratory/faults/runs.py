@@ -6,6 +6,8 @@ from faults.table import DROPPED, SHRUNK, SIGN, SLACK, STALE, STRICT, SWAPPED, o
 
 rows = of("solvers/rows.py", "solvers/test_loop.py")
 record = of("solvers/screened.py", "solvers/test_run.py", "solvers/test_broken_solvers.py")
+centred = of("solvers/centred.py", "solvers/test_centred.py::"
+             "test_nothing_that_holds_of_the_centre_is_said_of_the_data")
 answer = of("solvers/solution.py", "solvers/test_run.py")
 newton = of("solvers/newton.py", "solvers/test_newton.py")
 warm = of("solvers/solution.py", "solvers/test_dual_active_set.py")
@@ -38,6 +40,16 @@ FAULTS = (
     record("every answer called optimal", DROPPED, "status=self.limits.word(answer.proof.ok)",
         "status=self.limits.word(True)", "an answer that is not certified is called optimal",
         "solvers/test_broken_solvers.py::test_a_broken_solver_never_yields_optimal"),
+    record("zeros that violate constraints", DROPPED,
+        "feasible = proof.violation == proof.primal_residual == 0.0", "feasible = True",
+        "a call without any time answers what is not feasible",
+        "estimators/test_estimators.py::test_no_time_and_no_point_is_an_error"),
+    centred("the status of the centred problem", STALE,
+            'status = "optimal" if answer.proof.ok else "inaccurate"', "status = found.status",
+            "an answer that is not certified on the data is called optimal"),
+    centred("what is proven of the centred data", STALE,
+            "certificate=answer.proof, earlier=nothing,", "certificate=answer.proof,",
+            "a proof about rounded data is handed out as one about the data"),
     answer("an answer's A' theta with the wrong sign", SIGN,
            "known = passes.margins, passes.At_theta", "known = passes.margins, -passes.At_theta",
            "what is proven from a certified answer is wrong",
