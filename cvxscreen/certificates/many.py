@@ -383,6 +383,7 @@ def _sums(
                         bool(problem.losses.q.any()), endless)
     parts = [slice(start, min(start + BLOCKS * rows, problem.n))
              for start in range(0, problem.n, BLOCKS * rows)]
+    only: list[Block] = []
 
     def own_numbers(part: slice) -> NDArray[np.int64]:
         return np.count_nonzero(theta.codes[:, part] == OTHER, axis=1)
@@ -396,7 +397,10 @@ def _sums(
             design.dense(terms, A.T)
             own = (column[terms] for column in (problem.sizes, problem.norms, *f))
             codes = np.ascontiguousarray(theta.codes[:, terms])  # of one type, compiled once
-            sums(Block(A, *own), all_points, codes, place, room, out, pull)
+            block = Block(A, *own)
+            sums(block, all_points, codes, place, room, out, pull)
+            if terms.stop - start == problem.n:
+                only.append(block)
         return out, pull
 
     if len(parts) == 1:
@@ -407,12 +411,12 @@ def _sums(
         out, pull = (np.sum(some, axis=0) for some in zip(*found, strict=True))
     return _totals(
         problem, out.T, Parts.of(problem, points, pull), EPS * (problem.n + 8),
-        lambda needed, distance: _moves(problem, all_points, theta, needed, distance),
+        lambda needed, distance: _moves(problem, all_points, theta, needed, distance, *only),
     )
 
 
 class StoredRows(NamedTuple):
-    """CSR rows ``scale_i [x_i, extra_i]``, their losses, and the diagonal of M.
+    """CSR rows ``scale_i [x_i, extra_i]`` and their losses.
 
     Attributes
     ----------
@@ -422,7 +426,6 @@ class StoredRows(NamedTuple):
     scale, sizes, norms, b, e, q, lo, hi : array, shape (n,)
         The last seven as in `Block`.
     extra : array, shape (n, k)
-    diagonal, linear : array, shape (d,)
     """
 
     start: NDArray[Any]
@@ -437,8 +440,6 @@ class StoredRows(NamedTuple):
     q: Array
     lo: Array
     hi: Array
-    diagonal: Array
-    linear: Array
 
     @classmethod
     def of(cls, problem: Problem) -> StoredRows:
@@ -447,17 +448,17 @@ class StoredRows(NamedTuple):
         matrix = design.matrix
         start, indices = unsigned(matrix.indptr, matrix.indices)
         scale = np.ones(problem.n) if design.scale is None else design.scale
-        rest = (*columns(problem.losses), problem.quadratic.diagonal, problem.linear)
-        rest = tuple(map(np.ascontiguousarray, (problem.sizes, problem.norms, *rest)))
+        rest = (problem.sizes, problem.norms, *columns(problem.losses))
+        rest = tuple(map(np.ascontiguousarray, rest))
         return cls(start, indices, matrix.data, scale, design.extra, *rest)
 
 
 @compiled(fastmath=frozenset({"reassoc"}), allocates=False)
 def stored_sums(rows, x, theta, factor, forward, t, pull, out):  # type: ignore[no-untyped-def]
-    """`sums` of one point over all rows as they are stored, and what `_totals` needs of x.
+    """`sums` of one point over all rows as they are stored.
 
     `t` and `pull` get the margins and ``A' theta``; `out` the value, the gap, ``sum |theta| norm``
-    and the count of slopes outside their box, then those of `Parts`.
+    and the count of slopes outside their box.
     """
     n, d = t.size, x.size
     first = d - rows.extra.shape[1]
@@ -488,15 +489,7 @@ def stored_sums(rows, x, theta, factor, forward, t, pull, out):  # type: ignore[
             gap += _endless_above(value, error, curve, low, high)
         load += abs(s) * rows.norms[i]
         outside += not ((s >= low) & (s <= high))
-    form, apart, reach = 0.0, 0.0, 0.0
-    for j in range(d):
-        own, M = pull[j] + rows.linear[j], rows.diagonal[j]
-        form += x[j] * (0.5 * M * x[j] + rows.linear[j])
-        if M > 0.0:
-            apart += (M * x[j] + own) * (M * x[j] + own) / M
-            reach += own * own / M
     out[0], out[1], out[2], out[3] = values, gap, load, outside
-    out[4], out[5], out[6] = form, np.sqrt(apart), np.sqrt(reach)
 
 
 def _stored_sums(
@@ -505,15 +498,14 @@ def _stored_sums(
     """What `_sums` makes, of rows that are multiplied as they are stored."""
     rows, forward = StoredRows.of(problem), float(cast(Rows, problem.design).forward_factor)
     K, free, (_, _, q, lo, hi) = len(X), problem.free_columns, columns(problem.losses)
-    out, room, pull = np.empty((K, 7)), np.empty((K, problem.n)), np.empty(problem.d)
-    off, size, place = np.zeros(K), np.zeros(K), int(problem.quadratic.free.argmax())
+    out, room, pull = np.empty((K, 4)), np.empty((K, problem.n)), np.empty((K, problem.d))
+    size = np.zeros(K)
     for k in range(K):
         slopes = theta.row(k)
-        stored_sums(rows, X[k], slopes, factors[k], forward, room[k], pull, out[k])
+        stored_sums(rows, X[k], slopes, factors[k], forward, room[k], pull[k], out[k])
         if free.shape[1]:
-            off[k] = pull[place] + problem.linear[place]
             size[k] = float(np.abs(free[:, 0]) @ np.abs(slopes))
-    values, gaps, load, outside, form, apart, reach = out.T
+    values, gaps, load, outside = out.T
 
     def moves(needed: Array, distance: Array) -> Array:
         cost = np.zeros(K)
@@ -525,7 +517,7 @@ def _stored_sums(
         return cost
 
     return _totals(
-        problem, (values, gaps, load, size, outside), Parts(form, apart, reach, off),
+        problem, (values, gaps, load, size, outside), Parts.of(problem, X, pull),
         EPS * (problem.n + 8), moves,
     )
 
@@ -551,15 +543,26 @@ class Parts(NamedTuple):
     @classmethod
     def of(cls, problem: Problem, X: Array, pull: Array) -> Parts:
         """Of points X, shape (K, d), and their ``A' theta``."""
-        pull = pull + problem.linear
-        diagonal = problem.quadratic.diagonal
-        bent, weighted = diagonal > 0.0, np.sqrt(diagonal)
-        x_theta = np.where(bent, -pull / np.where(bent, diagonal, 1.0), X)
-        form = X @ problem.linear + 0.5 * np.square(X * weighted).sum(axis=1)
-        apart = np.linalg.norm((X - x_theta) * weighted, axis=1)
-        free = np.flatnonzero(problem.quadratic.free)
-        off = pull[:, free[0]] if len(free) else np.zeros(len(X))
-        return cls(form, apart, np.linalg.norm(x_theta * weighted, axis=1), off)
+        out = np.empty((len(X), 4))
+        X, pull = np.ascontiguousarray(X), np.ascontiguousarray(pull)
+        beside_terms(X, pull, problem.quadratic.diagonal, problem.linear, out)
+        return cls(*out.T)
+
+
+@compiled(fastmath=frozenset({"reassoc"}), allocates=False)
+def beside_terms(X, pull, diagonal, linear, out):  # type: ignore[no-untyped-def]
+    """The four numbers of `Parts` of every point, a row of `out` each."""
+    for k in range(len(X)):
+        form, apart, reach, off = 0.0, 0.0, 0.0, 0.0
+        for j in range(len(linear)):
+            own, M, x = pull[k, j] + linear[j], diagonal[j], X[k, j]
+            form += x * (0.5 * M * x + linear[j])
+            if M > 0.0:
+                apart += (M * x + own) * (M * x + own) / M
+                reach += own * own / M
+            else:
+                off = own
+        out[k, 0], out[k, 1], out[k, 2], out[k, 3] = form, np.sqrt(apart), np.sqrt(reach), off
 
 
 def _totals(
@@ -583,12 +586,13 @@ def _totals(
 
 
 def _moves(
-    problem: Problem, points: Points, theta: PackedSlopes, needed: Array, distance: Array
+    problem: Problem, points: Points, theta: PackedSlopes, needed: Array, distance: Array,
+    whole: Block | None = None,
 ) -> Array:
     """What it costs to balance each dual point by a single term, shape (K,).
 
     By one of those inside their box where these have the room, which mostly they have; else by the
-    cheapest of all.
+    cheapest of all, which `whole` holds where they were one block.
     """
     factors = points.factors
     f, moves = columns(problem.losses), np.full(len(factors), np.inf)
@@ -608,10 +612,11 @@ def _moves(
             moves[k] = out[0]
     left = np.flatnonzero(~np.isfinite(moves))
     if len(left):
-        out, A = np.empty(len(left)), np.ascontiguousarray(problem.design.dense().T)
-        here = points._replace(X=points.X[left], factors=factors[left])
-        takers(Block(A, problem.sizes, problem.norms, *f), here, theta.codes[left],
-               theta.first[left], needed[left], distance[left], out)
+        if whole is None:
+            A = np.ascontiguousarray(problem.design.dense().T)
+            whole = Block(A, problem.sizes, problem.norms, *f)
+        out, here = np.empty(len(left)), points._replace(X=points.X[left], factors=factors[left])
+        takers(whole, here, theta.codes[left], theta.first[left], needed[left], distance[left], out)
         moves[left] = out
     return moves
 

@@ -236,7 +236,7 @@ def without_loss(problem: Problem) -> Array | None:
     free = np.flatnonzero(problem.quadratic.free)
     if len(free) != 1 or abs(b[0]) != abs(b[-1]):
         return None
-    column = problem.free_columns[terms, 0]
+    column = problem.design.column(int(free[0]))[terms]
     value = b[0] / column[0] if column[0] else 0.0
     if not np.isfinite(value) or not (column * value == b).all():
         return None

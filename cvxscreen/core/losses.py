@@ -35,6 +35,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from math import isfinite
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -401,6 +402,13 @@ class LossTerms(ABC):
         return np.where(codes == Piece.RIGHT, self.b + self.e, self.b - self.e)
 
 
+def _ends(column: Array) -> tuple[float, float]:
+    """The least and the largest number; what is one number for all is not looked through."""
+    if not column.ndim:
+        return float(column), float(column)
+    return (float(column.min()), float(column.max())) if column.size else (0.0, 0.0)
+
+
 @dataclass(frozen=True, eq=False)
 class Losses(LossTerms):
     """A table of loss terms, one row each.
@@ -441,14 +449,15 @@ class Losses(LossTerms):
             fresh[:] = row
             fresh.flags.writeable = False
             object.__setattr__(self, name, fresh)
-        b, e, q, lo, hi = rows  # what is one number for all is looked at once
-        present = frozenset(name for name, row in zip(FIELDS, rows, strict=True) if row.any())
+        ends = dict(zip(FIELDS, map(_ends, rows), strict=True))
+        present = frozenset(name for name, (least, most) in ends.items() if least or most)
         object.__setattr__(self, "_present", present)
-        if not all(np.isfinite(row).all() for row in (b, e, q)):
+        if not all(map(isfinite, (*ends["b"], *ends["e"], *ends["q"]))):
             raise InvalidInput("`b`, `e` and `q` of a loss must be finite; found NaN or infinity.")
-        if (e < 0).any() or (q < 0).any() or not ((lo <= 0).all() and (hi >= 0).all()):
+        signs = ends["e"][0], ends["q"][0], -ends["lo"][1], ends["hi"][0]
+        if not all(number >= 0.0 for number in signs):
             raise InvalidInput("a loss needs non-negative `e`, `q` and slopes lo <= 0 <= hi.")
-        if ((np.isinf(lo) | np.isinf(hi)) & (q == 0) & (e > 0)).any():
+        if "e" in present and self.any_hard and (self.hard & (self.e > 0)).any():
             raise InvalidInput(
                 "a loss with an unbounded slope needs curvature, q > 0, or is a constraint with "
                 "e = 0: shift its end `b` instead."

@@ -372,9 +372,9 @@ class Rows:
         Entries below 1e-154 have squares that are 0 or have lost their digits; a region would take
         their rows for shorter than they are. Rows of zeros stay 0.
         """
-        factors = factors_of(weights, self.scale)
-        if squares.min(initial=np.inf) >= UNDERFLOWN * np.max(factors, initial=1.0):
+        if squares.min(initial=np.inf) >= UNDERFLOWN * largest_factor(weights, self.scale):
             return squares
+        factors = factors_of(weights, self.scale)
         few = np.flatnonzero(squares < UNDERFLOWN * factors)
         if not few.size:
             return squares
@@ -477,6 +477,15 @@ class Rows:
         return found if self.scale is None else found * self.scale
 
 
+def largest_factor(weights: Array, scale: Array | None) -> float:
+    """The largest of `factors_of`."""
+    size = 1.0 + float(np.max(weights, initial=0.0))
+    if scale is None or not len(scale):
+        return size
+    longest = max(1.0, float(scale.max()), -float(scale.min()))
+    return size * longest * longest
+
+
 def factors_of(weights: Array, scale: Array | None) -> float | Array:
     """What squares of entries are multiplied by at most, 1 or more, a number or one a row."""
     size = 1.0 + float(np.max(weights, initial=0.0))
@@ -568,7 +577,7 @@ def _above_underflow(squares: Array, design: Rows, weights: Array) -> Array:
 
     Columns without an entry in a row that has a weight stay 0.
     """
-    factors = float(np.max(factors_of(weights, design.scale), initial=1.0))
+    factors = largest_factor(weights, design.scale)
     few = np.flatnonzero(squares < UNDERFLOWN * factors)
     used = weights > 0.0
     if not few.size or not used.any():

@@ -178,15 +178,16 @@ class Newton(SubproblemSolver):
 # -- the iterate ------------------------------------------------------------------------------
 
 
-def default_weight(problem: Problem) -> float:
-    """A proximal weight whose smoothing band is about one typical margin wide."""
-    losses = problem.losses
+def default_weight(losses: LossTerms, span: float | None) -> float:
+    """A proximal weight whose smoothing band is about one typical margin wide.
+
+    `span` is the losses' `typical_span`.
+    """
     used, b = losses.hi > losses.lo, losses.b
     if not used.any():
         return 1.0
     if not used.all():
         b = b[used]
-    span = typical_span(losses)
     if span is None:
         return median(losses.q[used])
     low, high = float(b.min()), float(b.max())
@@ -214,7 +215,7 @@ class _NewtonIterate:
 
     def __init__(self, problem: Problem, start: Start | None) -> None:
         self.problem, self.steps, self.used = problem, 0, 0
-        self.weight = default_weight(problem)
+        self.weight = default_weight(problem.losses, typical_span(problem.losses))
         self.least = 1e-20 * self.weight
         self._products: Array | None = None
         self.gram = CarriedGram(problem) if problem.d >= CARRIED_FROM else None

@@ -29,6 +29,7 @@ from cvxscreen.certificates.many import (
     Points,
     StoredRows,
     _stored_sums,
+    beside_terms,
     certify_many,
     certify_weightings,
     stays_around,
@@ -248,15 +249,15 @@ def test_the_noise_of_margins_is_in_the_sums() -> None:
 
 
 def test_of_stored_rows_all_that_a_gap_consists_of_counts() -> None:
-    """Rows, scale and a further column; margins' rounding; the losses' size; the way to x_theta."""
+    """Rows, scale and a further column; margins' rounding; the losses' size."""
     rows = StoredRows(
         np.array([0, 1, 3], dtype=np.uint32), np.array([0, 0, 1], dtype=np.uint32),
         np.array([2.0, 1.0, 3.0]), np.array([1.0, -1.0]), np.array([[0.5], [0.25]]),
         np.array([1.0, 3.0]), np.array([2.0, 5.0]), np.ones(2), np.zeros(2), np.zeros(2),
-        np.array([-1.0, -1.0]), np.zeros(2), np.array([1.0, 4.0, 0.0]), np.array([0.1, 0.2, 0.3]),
+        np.array([-1.0, -1.0]), np.zeros(2),
     )
     x, theta, t, pull, out = np.array([1.0, 2.0, 4.0]), np.array([-2.0, -1.0]), *map(
-        np.empty, (2, 3, 7)
+        np.empty, (2, 3, 4)
     )
     stored_sums(rows, x, theta, 2.0, 1e-3, t, pull, out)
     assert t.tolist() == [4.0, -8.0]
@@ -266,12 +267,21 @@ def test_of_stored_rows_all_that_a_gap_consists_of_counts() -> None:
     noise = 1e-3 * np.sqrt(21.0)
     assert out[1] == pytest.approx(6.0 + 9.0 + noise * (2.0 * 1.0 + 4.0 * 3.0), rel=1e-12)
     assert out[2:4].tolist() == [2.0 * 2.0 + 5.0, 0.0]
-    assert out[4] == pytest.approx(0.5 * (1.0 + 16.0) + 0.1 + 0.4 + 1.2)
-    own = np.array([-2.9, 3.2])
-    assert out[5] == pytest.approx(np.hypot(1.0 + own[0], (8.0 + own[1]) / 2.0))
-    assert out[6] == pytest.approx(np.hypot(own[0], own[1] / 2.0))
     stored_sums(rows, x, np.nextafter(theta, -np.inf), 2.0, 0.0, t, pull, out)
     assert out[3] == 1.0
+
+
+def test_beside_its_terms_a_gap_consists_of_the_way_to_x_theta() -> None:
+    """The form at x, the distance from x_theta, its length, and what is off balance."""
+    found = np.empty((2, 4))
+    X, pull = np.array([[1.0, 2.0, 4.0]] * 2), np.array([[-3.0, 3.0, -0.75], [0.0, 0.0, 0.0]])
+    beside_terms(X, pull, np.array([1.0, 4.0, 0.0]), np.array([0.1, 0.2, 0.3]), found)
+    own = np.array([-2.9, 3.2])
+    assert found[0].tolist() == pytest.approx([
+        0.5 * (1.0 + 16.0) + 0.1 + 0.4 + 1.2,
+        np.hypot(1.0 + own[0], (8.0 + own[1]) / 2.0), np.hypot(own[0], own[1] / 2.0), -0.45,
+    ])
+    assert found[1, 3] == 0.3
 
 
 def test_an_imbalance_of_stored_rows_needs_a_way_up_and_a_way_down(rng) -> None:

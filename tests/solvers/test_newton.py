@@ -18,7 +18,7 @@ from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
 from cvxscreen.solvers import newton
 from cvxscreen.solvers.interface import Start
-from cvxscreen.solvers.newton import Newton, _NewtonIterate, default_weight
+from cvxscreen.solvers.newton import Newton, _NewtonIterate, default_weight, typical_span
 
 
 def scale_of(problem: Problem) -> float:
@@ -304,8 +304,7 @@ def test_the_first_weight_is_positive(loss: str) -> None:
         f = build(Case(loss)).losses
         keep = np.arange(len(f)) >= off
         losses = Losses(*(np.where(keep, getattr(f, k), 0.0) for k in ("b", "e", "q", "lo", "hi")))
-        base = build(Case(loss))
-        weight = default_weight(Problem(base.design, losses, base.quadratic, base.linear))
+        weight = default_weight(losses, typical_span(losses))
         assert np.isfinite(weight)
         assert weight > 0
 

@@ -214,6 +214,8 @@ STATE = np.dtype([
     ("steps", "f8"),  # Newton steps of the last point
 ])
 """The numbers that are carried from point to point."""
+RECORD = np.dtype((np.record, STATE))
+"""Of an array whose entries have them as attributes."""
 
 OFF, SAFE, CERTIFIED = 0, 1, 2
 """What may be fixed before a solve: nothing, what is proven, what is guessed."""

@@ -40,6 +40,7 @@ from cvxscreen.solvers.compiled_path.loops import (
     COLUMNS,
     OFF,
     PASSES,
+    RECORD,
     ROUNDS,
     SAFE,
     STATE,
@@ -301,15 +302,18 @@ class CompiledPath:
 
     def recall(self, memory: Sequence[float] | None) -> None:
         """Take over what another run had learnt; the beginner's guesses when None."""
-        state: Any = np.zeros(1, STATE).view(np.recarray)[0]
+        state: Any = np.zeros(1, RECORD)[0]
         self.state = state
         if memory is not None and len(memory) == len(STATE.names or ()):
             for name, value in zip(STATE.names or (), memory, strict=True):
                 state[name] = value
             return
-        state.weight, state.share, state.begin = default_weight(self.problem), 0.5, 1e-5
-        span = typical_span(self.problem.losses)
-        state.unit = 1.0 if span is None else 1.0 / (span * state.weight)
+        losses = self.problem.losses
+        span = typical_span(losses)
+        weight = default_weight(losses, span)
+        # As entries: numpy sets an attribute in 5 us.
+        state["weight"], state["share"], state["begin"] = weight, 0.5, 1e-5
+        state["unit"] = 1.0 if span is None else 1.0 / (span * weight)
 
     @property
     def memory(self) -> list[float]:
@@ -363,13 +367,13 @@ class CompiledPath:
     def follow(self, factors: Array, found: Found) -> int:
         """Fill `found`; how many points are done."""
         k, share = 0, 1.0
-        if len(factors) and self.state.factor == 0.0 and self.screen == CERTIFIED:
+        if len(factors) and self.state["factor"] == 0.0 and self.screen == CERTIFIED:
             share = self.begin_at_sample(float(factors[0]))
         rough = loops.PILOT if self.kinked else 0.0
         request = Request(factors, self.screen, self.tol, share, rough)
         arguments = (self.data, self.reduced, self.work, self.along, self.state, request, found)
         while k < len(factors):
-            if k or (self.state.factor > 0.0 and np.isfinite(self.state.stride)):
+            if k or (self.state["factor"] > 0.0 and np.isfinite(self.state["stride"])):
                 self.look_back(float(factors[k]))
             k = run(arguments, k)
             if k < len(factors) and found.record[k, ROUNDS]:
@@ -762,7 +766,7 @@ def _types() -> tuple[tuple[Any, ...], list[Any]]:
     found = Found(square, np.empty((1, 1), np.int8), line, np.empty(1, np.int64), square)
     parts = (
         Data(terms, line, line, square, -1, 0.0), terms, work, along,
-        np.zeros(1, STATE).view(np.recarray)[0], Request(line, OFF, 0.0, 1.0, 0.0), found,
+        np.zeros(1, RECORD)[0], Request(line, OFF, 0.0, 1.0, 0.0), found,
     )
     return parts, [numba.typeof(part) for part in parts]  # type: ignore[no-untyped-call]
 
