@@ -151,8 +151,6 @@ def solve(
     one_of("problem", problem, (Problem, MultiTask), OURS)
     tol = tolerance(tol)
     limits = Limits(time_limit, max_iter)
-    if isinstance(bounds, str) or callable(bounds):
-        bounds = (bounds,)
     if isinstance(problem, MultiTask):
         return _solve_tasks(problem, tol, mode, solver, bounds, start, progress, limits)
     if start is not None:
@@ -185,14 +183,16 @@ def chosen_bounds(problem: Problem, bounds: Any) -> tuple[Bound, ...]:
     """The bounds that are asked for by name or as functions, or the usual ones for None."""
     if bounds is None:
         return bound_table.default_bounds(problem)
-    given = (bounds,) if isinstance(bounds, str) or callable(bounds) else bounds
     return tuple(
         bound if callable(bound) else bound_table.fitting(problem, bound)
-        for bound in _names(given)
+        for bound in _names(bounds)
     )
 
 
 def _names(bounds: Any) -> tuple[Any, ...]:
+    """Bounds, one alone or several, by their own names; functions as they are."""
+    if isinstance(bounds, str) or callable(bounds):
+        bounds = (bounds,)
     try:
         return tuple(b if callable(b) else bound_table.canonical(b) for b in bounds)
     except TypeError:

@@ -42,6 +42,7 @@ from cvxscreen.core.streamed import Slopes, Unit, in_chunks
 from cvxscreen.designs.chunks import Chunk, Listed
 from cvxscreen.designs.comparisons import Pairs, Products
 from cvxscreen.errors import InvalidInput
+from cvxscreen.out_of_core.streams import Task
 
 Array = NDArray[np.float64]
 
@@ -89,7 +90,7 @@ def slope_at(t: Any, b: Any, e: Any, q: Any, lo: Any, hi: Any) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Recompute:
+class Recompute(Task):
     """The task.
 
     Parameters
@@ -137,10 +138,6 @@ class Recompute:
             float(values.sum()), float(gap.sum()), float(np.abs(theta) @ sizes), free_load,
             outside, chunk.adjoint(theta), [takers],
         )
-
-    def merge(self, left: Sums, right: Sums) -> Sums:
-        """The sum."""
-        return left + right
 
 
 def certify_chunks(

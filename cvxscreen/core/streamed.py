@@ -21,7 +21,7 @@ from cvxscreen.core.losses import FIELDS, Losses, LossTerms
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.chunks import ABSENT, Chunk, Chunks, Listed, Sample, entries
 from cvxscreen.errors import InvalidInput
-from cvxscreen.out_of_core.streams import Column, Engine, Source
+from cvxscreen.out_of_core.streams import Column, Engine, Source, Task
 
 Array = NDArray[np.float64]
 
@@ -165,7 +165,7 @@ class Slopes:
         return -np.asarray(self)
 
 
-class _Values:
+class _Values(Task):
     """The task that writes the slopes out."""
 
     def __init__(self, x: Array, terms: ChunkTerms, intercept: bool) -> None:
@@ -180,10 +180,6 @@ class _Values:
         theta = losses.slope(chunk.margins(self.x))
         theta[listed[0]] = listed[1]
         return [theta]
-
-    def merge(self, left: list[Array], right: list[Array]) -> list[Array]:
-        """In the order of the rows."""
-        return left + right
 
 
 MOST_BYTES = 2**29

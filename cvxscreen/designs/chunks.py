@@ -174,7 +174,7 @@ Method = Callable[[Chunk, Any], Any]
 
 
 @dataclass(frozen=True)
-class Each:
+class Each(streams.Task):
     """The task that calls a method of every chunk; results in a list or summed.
 
     `call` is a method of `Chunk` with one argument: `fixed`, or where that is None the column.
@@ -191,10 +191,6 @@ class Each:
         argument = np.asarray(column, dtype=np.float64) if self.fixed is None else self.fixed
         found = self.call(chunk, argument)
         return found if self.summed else [found]
-
-    def merge(self, left: Any, right: Any) -> Any:
-        """The sum, or both in order."""
-        return left + right
 
 
 class Chunks:

@@ -85,20 +85,8 @@ def regression(
         What holds the coefficients. The absolute values are d further terms of the problem, the
         last ones, with slopes in ``[-1, 1]`` and unit rows (the data are copied once); beside a
         squared or Huber's loss without an intercept or constraints they are the problem's penalty.
-    nonneg : bool
-        Whether every coefficient is at least 0 (not the intercept).
-    monotone : array_like of {-1, 0, 1}, shape (d,), optional
-        Features in which the prediction must rise (1) or fall (-1).
-    constraints : (A, b) or scipy.optimize.LinearConstraint, optional
-        Rows of ``A @ w >= b``, shapes (m, d) and (m,) or a number; or ``lb <= A @ w <= ub``, where
-        equal ends are equations. A may be sparse.
-    kernel : str or callable, optional
-        ``"precomputed"`` (`X` is then the Gram matrix), a name as in scikit-learn ("linear",
-        "poly", "rbf", ...), or ``k(A, B) -> matrix``; x then holds coefficients of the points.
-    kernel_params : mapping, optional
-        ``gamma`` (default 1 / d), ``coef0``, ``degree`` of a named kernel.
-    cache_bytes : int
-        Most memory that is spent on stored kernel rows.
+    nonneg, monotone, constraints, kernel, kernel_params, cache_bytes
+        Constraints on the coefficients, and kernels, as in `svm`.
 
     Returns
     -------

@@ -72,7 +72,10 @@ class Source(Protocol):
 
 
 class Task(Protocol):
-    """What one pass does; picklable, without state that a call changes."""
+    """What one pass does; picklable, without state that a call changes.
+
+    A class that inherits from this one has to say what is done with a chunk; its results add up.
+    """
 
     def __call__(self, block: Any, start: int, *pieces: Any) -> Any:
         """The result for the rows ``start : start + block.shape[0]``.
@@ -90,7 +93,7 @@ class Task(Protocol):
 
     def merge(self, left: Any, right: Any) -> Any:
         """One result from two neighbouring ones, which may be used again: neither is written to."""
-        ...
+        return left + right
 
 
 class Column(Protocol):
@@ -158,16 +161,12 @@ class Tree:
 
 
 @dataclass(frozen=True)
-class Gather:
+class Gather(Task):
     """The task behind `Engine.gather`: its one column is a `Picks`."""
 
     def __call__(self, block: Any, start: int, rows: Any) -> list[Any]:
         """The chosen rows of one chunk, copied."""
         return [np.asarray(block[rows]) if isinstance(block, np.ndarray) else block[rows]]
-
-    def merge(self, left: list[Any], right: list[Any]) -> list[Any]:
-        """Pieces in the order of the rows."""
-        return left + right
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from cvxscreen.core.streamed import Slopes, Unit, in_chunks
 from cvxscreen.designs.chunks import Chunk, Listed, Sample, entries
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
+from cvxscreen.out_of_core.streams import Task
 from cvxscreen.screening.reduction import FOLD_LIMIT
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver
 from cvxscreen.solvers.registry import builtin_solver
@@ -50,7 +51,7 @@ STEPS = np.concatenate([[0.0], 2.0 ** np.arange(-24.0, -3.0, 3.0), np.arange(0.2
 
 
 @dataclass(frozen=True, eq=False)
-class Along:
+class Along(Task):
     """The task: the sum of the losses at ``x + s step`` for every s of `STEPS`."""
 
     x: Array
@@ -65,10 +66,6 @@ class Along:
         losses = self.unit.rows(len(chunk), self.factor, target, weight)
         t, dt = chunk.margins(self.x), chunk.margins(self.step)
         return np.array([losses.value(t + s * dt).sum() for s in STEPS])
-
-    def merge(self, left: Array, right: Array) -> Array:
-        """The sum."""
-        return left + right
 
 
 def lowest_along(problem: Problem, x: Array, end: Array) -> Array:
@@ -183,7 +180,7 @@ class Seen:
 
 
 @dataclass(frozen=True, eq=False)
-class PassTask:
+class PassTask(Task):
     """The task of one look.
 
     Parameters
@@ -267,10 +264,6 @@ class PassTask:
             ),
         )
 
-    def merge(self, left: Seen, right: Seen) -> Seen:
-        """Both together."""
-        return left + right
-
 
 def look(
     problem: Problem,
@@ -296,7 +289,7 @@ _KINDS = (
 
 
 @dataclass(frozen=True, eq=False)
-class Proof:
+class Proof(Task):
     """The task: terms proven on a zero, a linear, a quadratic piece, shape (3,).
 
     Parameters
@@ -337,10 +330,6 @@ class Proof:
         # The ends of the interval are rounded as well.
         reach += 4.0 * gamma(1) * (np.abs(t) + reach)
         return losses.piece_within(t - reach, t + reach)
-
-    def merge(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The sum."""
-        return left + right
 
 
 def proof_task(problem: Problem, x: Array, gap: float) -> Proof | None:
