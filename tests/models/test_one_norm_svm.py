@@ -42,6 +42,33 @@ def test_the_program_s_optimum(n: int, loss: str, intercept: bool) -> None:
     assert np.count_nonzero(np.abs(coefficients) > 1e-9) < 12
 
 
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_without_an_intercept_the_norm_is_the_penalty(loss: str) -> None:
+    X, y = classes(60, 300)
+    problem = cvxscreen.svm(X, y, C=0.3, loss=loss, penalty="l1")
+    found = cvxscreen.solve(problem)
+    assert found.certificate.ok
+    assert problem.penalty is not None
+    assert loss != "hinge" or found.rounds[-1].features < 300  # the other solver looks by itself
+    assert found.alpha.shape == (60,)
+    assert found.value == pytest.approx(written(X, y, 0.3, loss, False), rel=1e-6)
+    at = cvxscreen.path(problem, values=[0.1, 0.6]).points[1]
+    assert at.objective == pytest.approx(written(X, y, 0.6, loss, False), rel=1e-6)
+
+
+def test_huber_s_loss_is_what_its_terms_say() -> None:
+    X, y = classes(80, 20)
+    target = X[:, 0] + 0.5 * y
+    apart = cvxscreen.regression(X, target, C=0.5, loss="huber", penalty="l1")
+    terms = cvxscreen.regression(  # constraints that hold anyway
+        X, target, C=0.5, loss="huber", penalty="l1", constraints=(np.eye(20), -100.0)
+    )
+    assert terms.penalty is None
+    assert apart.penalty is not None
+    found, other = cvxscreen.solve(apart, tol=1e-8), cvxscreen.solve(terms, tol=1e-8)
+    assert found.value == pytest.approx(other.value, rel=1e-7)
+
+
 def test_sparse_data_weights_and_another_C() -> None:
     X, y = classes(300, 8)
     X[np.abs(X) < 0.7] = 0.0
