@@ -62,6 +62,7 @@ from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import array, one_of, positive
 from cvxscreen.core.penalty import L1, PSD, NonNegative
 from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 
 Array = NDArray[np.float64]
@@ -929,6 +930,13 @@ def unheld_part(
     rest = float(r.above[~unbounded] @ reach[~unbounded])
     if len(free) == problem.d:
         cost = growth_cost(problem, x, theta, t, t_error, primal, r, dip)
+        plain = problem.imbalance == 0.0 and isinstance(design, Rows)
+        if enough < cost < np.inf and plain and not problem.quadratic.dense().any():
+            # Where fewer slopes than coordinates have room, rounding is all that there is to r.
+            value, factor = design.adjoint_precise(theta)
+            error = factor * size * problem.column_sizes + EPS * np.abs(value)
+            r = Residual(free, value, error)
+            cost = min(cost, growth_cost(problem, x, theta, t, t_error, primal, r, dip))
         if np.isfinite(cost):
             return Unheld(cost, residual=largest)
     cost = float(np.linalg.norm(r.above[unbounded])) * within * (1.0 + 1e-9)

@@ -31,6 +31,7 @@ from cvxscreen.certificates.certificate import (
     EPS,
     Certificate,
     Residual,
+    certify,
     nearby_cost,
     relative_gap,
 )
@@ -127,10 +128,16 @@ def certify_levels(
             ENOUGH * tol * abs(primal),
         )
         relative = float(relative_gap(gap, primal))
-        if not relative <= tol:
+        proof = Certificate(
+            gap, relative, primal, primal - gap, 0.0, tol, relative <= tol,
+            residual=float(r.above.max()),
+        )
+        if np.isinf(gap):  # as where fewer slopes than coordinates have room
+            here = problem.with_(tau=level)
+            whole = np.where(high, here.losses.hi, here.losses.lo)
+            whole[kept] = np.clip(theta[k], lo, hi)
+            proof = certify(here, X[k], whole, tol=tol)
+        if not proof.ok or np.isfinite(proof.within):
             break
-        residual = float(r.above.max())
-        found.append(Certificate(
-            gap, relative, primal, primal - gap, 0.0, tol, True, residual=residual
-        ))
+        found.append(proof)
     return found, last, At_theta

@@ -255,6 +255,22 @@ class Rows:
         rounded = np.asarray(exact, dtype=np.float64)
         return rounded, 1.01 * factor * size + UNIT * np.abs(rounded)
 
+    def adjoint_precise(self, theta: Array) -> tuple[Array, float]:
+        """``A' theta`` in extended precision, and the factor that it is as close by as `adjoint`.
+
+        For columns that balance to rounding. Beside that the result is rounded to double precision.
+        """
+        wide, n = np.longdouble, self.shape[0]
+        weights = np.asarray(theta, dtype=wide)
+        weights = weights if self.scale is None else weights * self.scale.astype(wide)
+        total: Any = np.zeros(self.shape[1], dtype=wide)
+        for start in range(0, n, _BLOCK_ROWS):
+            rows = slice(start, start + _BLOCK_ROWS)
+            parts = (self.matrix[rows], self.extra[rows])
+            total += np.concatenate([part.astype(wide).T @ weights[rows] for part in parts])
+        depth = min(n, _BLOCK_ROWS) + n // _BLOCK_ROWS + 5
+        return np.asarray(total, dtype=np.float64), 1.01 * depth * float(np.finfo(wide).eps)
+
     def _wide_products(self, index: Index, x: Any) -> tuple[Any, Array]:
         """``<a_i, x>`` and ``sum_j |a_ij x_j|`` in extended precision; sparse rows stay sparse."""
         p = self.matrix.shape[1]

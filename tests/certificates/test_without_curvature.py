@@ -366,3 +366,27 @@ def test_growth_is_known_whatever_the_units_of_the_columns(seed: int) -> None:
     found = cs.solve(cs.regression(X, y, C=np.inf, loss="absolute", intercept=True), tol=1e-7)
     assert found.status == "optimal", found.certificate
     assert found.certificate.within == np.inf
+
+
+@pytest.mark.parametrize("tau", [0.1, 0.5, 0.9])
+def test_an_optimum_of_marks_is_certified_though_fewer_slopes_than_coordinates_have_room(
+    tau: float
+) -> None:
+    """Shares of whole groups: their slopes are at their ends, and balance to rounding."""
+    rng = np.random.default_rng(3)
+    group = rng.permutation(np.repeat(np.arange(6), 4000))
+    X, y = np.eye(6)[group], group + rng.standard_normal(24_000)
+    problem = cs.regression(X, y, C=np.inf, loss="quantile", tau=tau)
+    ends, x = problem.losses, np.zeros(6)
+    for k in range(6):
+        mine = np.sort(y[group == k])
+        x[k] = mine[round(tau * 4000)]  # anything up to the one before would do
+    t = problem.design.forward(x)
+    theta = np.where(t > ends.b, ends.hi, ends.lo)
+    proof = certify(problem, x, theta, tol=1e-11)
+    assert proof.ok, proof
+    assert np.isinf(proof.within)
+    assert proof.residual < 1e-10
+    assert not certify(problem, x + 1e-3, theta, tol=1e-11).ok
+    theta[np.flatnonzero(t == ends.b)[0]] += 1e-8  # a residual that is no rounding
+    assert not certify(problem, x, theta, tol=1e-11).ok

@@ -107,6 +107,24 @@ def test_adjoint_error_is_within_its_factor(kind: str, scale: str) -> None:
 
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("kind", KINDS)
+def test_precise_adjoint_error_is_within_its_factor(kind: str, scale: str) -> None:
+    """Of columns that nearly balance, so that rounding the result to double hides nothing."""
+    rows = design(kind, scale, 1100, 3, 3)
+    whole = rows.dense()
+    theta = np.random.default_rng(4).standard_normal(1100)
+    theta -= np.linalg.lstsq(whole.T, whole.T @ theta, rcond=None)[0]
+    computed, given = rows.adjoint_precise(theta)
+    factor, unit = Fraction(given), Fraction(1, 2**53)
+    assert given == pytest.approx(0.5 * rows.adjoint_factor * np.finfo(np.longdouble).eps
+                                  / np.finfo(np.float64).eps, rel=3.0)
+    for j, column in enumerate(zip(*rational(rows), strict=True)):
+        true = dot(list(column), exact(theta))
+        size = dot([abs(a) for a in column], exact(np.abs(theta)))
+        assert abs(Fraction(float(computed[j])) - true) <= factor * size + unit * abs(true)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_norms_err_by_less_than_the_regions_charge(kind: str, scale: str) -> None:
     """Squared norms are right up to ``gamma(d + 8)`` relative, which every interval adds."""
     rows = design(kind, scale, 20, 9, 5)

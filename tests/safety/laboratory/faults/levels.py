@@ -32,7 +32,7 @@ FAULTS = (
           "unsure = (3.0 * design.adjoint_factor + 16.0 * EPS)", "unsure = 0.0",
           "a residual that rounding hides is not charged"),
     sides("a level whose gap is too large", STRICT,
-          "if not relative <= tol:", "if not relative <= 1e3 * tol:",
+          "0.0, tol, relative <= tol,", "0.0, tol, relative <= 1e3 * tol,",
           "a point beyond the tolerance is called optimal"),
     sides("slopes within their ends", DROPPED,
           "if wrong[k] or (below < 0.0).any() or (above < 0.0).any():", "if wrong[k]:",

@@ -50,6 +50,10 @@ lp = of(
 )
 
 FAULTS = (
+    proof("the rounding of a precise residual", DROPPED,
+          "error = factor * size * problem.column_sizes + EPS * np.abs(value)",
+          "error, value = 0.0 * value, 0.0 * value", "a gap that is too small",
+          f"{PROOF}::test_an_optimum_of_marks_is_certified_though_fewer_slopes_than_coordinates_have_room"),
     proof("rows that are not opposite bound a coordinate", SIGN,
           "use = (first * second < 0) &", "use = (first * second != 0) &",
           "a gap that is too small"),
