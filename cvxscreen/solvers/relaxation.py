@@ -47,13 +47,14 @@ from numpy.typing import NDArray
 from cvxscreen._support.rounding import UNIT
 from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.core.duality import balanced
-from cvxscreen.core.losses import Codes, LossTerms, Piece
+from cvxscreen.core.losses import Codes, Losses, LossTerms, Piece
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.screening.reduction import KnownSlopes, Prediction, Screening, Selection
 from cvxscreen.solvers.interface import Start, SubproblemResult, call_checked
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.screened import Estimate, ProblemInMemory, Times
 from cvxscreen.solvers.smoothing import (
+    FEW,
     KEEP,
     SETTLED,
     TIES,
@@ -90,6 +91,10 @@ FASTER = 10.0
 """
 ROUNDED = 16.0 * UNIT
 """Residual, in units of ``||theta|| ||a column||``, and violation that are but rounding."""
+ASIDE = 0.01
+"""How far repeated kinks are moved, in units of their distance from the next: the vertex that is
+found then was that of kinks as they are in 13 of 20 fits of whole numbers, zeros and marks with
+0.01, in 10 with 0.3, and in all eight where hundreds of terms were at their kinks."""
 MAX_ROUNDS = 30
 """Rounds at most before everything is kept; two to five are usual."""
 STEPS = 40
@@ -155,9 +160,14 @@ class ScreenedRelaxation(
             self.keep = int(max(AROUND * problem.n, LEAST * problem.d))
             if not self.whole and applies(problem):
                 at = (self.centre.x, self.centre.margins)
-                self.closer(near_optimum(problem, *at, self.keep, known=self.known))
+                near = near_optimum(problem, *at, self.keep, known=self.known)
+                if near is None and self.apart(solve):
+                    return
+                self.closer(near)
             return
-        if self.whole or (applies(problem) and self.closer(foreseen(problem))):
+        if self.whole:
+            return
+        if applies(problem) and (self.closer(foreseen(problem)) or self.apart(solve)):
             return
         began, chosen = perf_counter(), draw(problem)
         part = chosen.of(problem)
@@ -171,6 +181,35 @@ class ScreenedRelaxation(
         self.keep = int(KEEP * problem.n * np.sqrt(problem.d / part.n))
         if of_zero(found.certificate) or self.tied(self.centre):
             self.try_at_once(chosen, found, Times(began, perf_counter()))
+
+    def apart(self, solve: Callable[..., Solution]) -> bool:
+        """Whether the vertex of slightly different kinks, all of them different, is the optimum.
+
+        Whole numbers and zeros put hundreds of terms to their kinks at once. The slopes of a vertex
+        balance whatever the kinks are, and any slope will do at a kink: what is left to see is
+        whether the vertex with the kinks as they are has the margins of the others on the same
+        sides. The certificate does.
+        """
+        problem, f, began = self.problem, self.problem.losses, perf_counter()
+        kinks = spread(f.b)
+        if kinks is None:
+            return False
+        losses = Losses(kinks, f.e, f.q, f.lo, f.hi)
+        found = solve(replace(problem, losses=losses), self.inner, tol=SAMPLE_TOLERANCE)
+        vertex = np.flatnonzero((found.theta > f.lo) & (found.theta < f.hi))
+        if not 0 < len(vertex) <= problem.d:
+            return False
+        rows, x = problem.design.dense(vertex), found.x
+        for _ in range(2):  # fewer terms than coordinates where the optimum is an edge
+            x = x + np.linalg.lstsq(rows, f.b[vertex] - rows @ x, rcond=None)[0]
+        answer = Answer.of(problem, x, found.theta, np.zeros(0), self.tol)
+        if answer.proof.ok:
+            self.answer, self.finished = answer, True
+            self.result = SubproblemResult("optimal", x, answer.theta, np.zeros(0))
+            kept = found.rounds[-1].kept if found.rounds else problem.n
+            times = Times(began, perf_counter())
+            self.record(kept, answer.proof, (0, problem.n - kept, 0), times)
+        return self.finished
 
     def tied(self, centre: Candidate) -> bool:
         """Whether so many terms are at a kink that distances from kinks tell nothing."""
@@ -510,6 +549,20 @@ class ProximalSteps(ScreenedRelaxation):
 def of_zero(proof: Certificate) -> bool:
     """Whether the objective is no more than its gap, so that no relative accuracy is reached."""
     return abs(proof.primal) <= proof.gap
+
+
+def spread(b: Array) -> Array | None:
+    """Kinks that are all different, each less than the next value off; None where few repeat."""
+    some = b[:: max(len(b) // FEWEST, 1)]
+    if len(np.unique(some)) > FEW * len(some):
+        return None
+    values, at, count = np.unique(b, return_inverse=True, return_counts=True)
+    if len(values) < 2:
+        return None
+    between = np.diff(values)
+    room = np.minimum(np.append(between, np.inf), np.append(np.inf, between))
+    off = np.random.default_rng(0).uniform(-ASIDE, ASIDE, len(b)) * room[at]
+    return b + np.where(count[at] > 1, off, 0.0)
 
 
 def far_from_kinks(losses: LossTerms, margins: Array, keep: int, held: Mask) -> Codes:

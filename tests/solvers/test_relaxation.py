@@ -19,7 +19,7 @@ from cvxscreen.solvers import relaxation
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.interior_point import InteriorPoint
 from cvxscreen.solvers.loop import one_round, solve_screened
-from cvxscreen.solvers.relaxation import ScreenedRelaxation, draw, sample
+from cvxscreen.solvers.relaxation import ScreenedRelaxation, draw, sample, spread
 
 LOSSES = ("absolute", "quantile", "epsilon", "smoothed_epsilon", "huber")
 
@@ -502,3 +502,53 @@ def test_squares_fold_and_nothing_else_is_taken_for_granted() -> None:
         Problem(Rows(X), losses, Quadratic(np.full(4, 1e-9)), np.zeros(4)), tol=1e-10
     )
     assert found.value == pytest.approx(reference.value, rel=1e-7)
+
+
+def whole_numbers(n: int = 6000, d: int = 4) -> cs.Problem:
+    """A quantile fit with a seventh of the terms at their kinks."""
+    rng = np.random.default_rng(2)
+    X = rng.integers(0, 3, (n, d)).astype(float)
+    y = np.round(X @ rng.integers(-2, 3, d) + 2.0 * rng.standard_normal(n))
+    return cs.regression(X, y, C=np.inf, loss="quantile", tau=0.5, intercept=True)
+
+
+def test_kinks_that_repeat_are_moved_less_than_to_the_next() -> None:
+    b = np.random.default_rng(0).integers(-3, 9, 5000) / 4.0
+    moved = spread(b)
+    assert moved is not None
+    assert len(np.unique(moved)) == len(b)
+    assert 0.0 < np.abs(moved - b).max() <= 0.01 * 0.25
+    assert spread(np.random.default_rng(0).standard_normal(5000)) is None
+    assert spread(np.ones(5000)) is None
+    half = np.where(np.arange(5000) % 3 == 0, np.linspace(1.0, 2.0, 5000), 0.0)
+    moved = spread(half)
+    assert moved is not None
+    np.testing.assert_array_equal(moved[half > 0.0], half[half > 0.0])
+
+
+def test_the_vertex_of_kinks_moved_apart_is_that_of_kinks_that_repeat() -> None:
+    problem = whole_numbers()
+    found = cs.solve(problem, tol=1e-10)
+    assert found.status == "optimal"
+    assert len(found.rounds) == 1
+    assert found.rounds[0].kept < 1000
+    margins = problem.design.forward(found.x)
+    assert np.count_nonzero(margins == problem.losses.b) > 100 * problem.d
+    whole = InteriorPoint()(problem)
+    assert found.value == pytest.approx(problem.primal(whole.x), rel=1e-9)
+    assert found.value <= problem.primal(whole.x) * (1.0 + 1e-12)
+
+
+@pytest.mark.parametrize("aside", [0.5, 3.0])
+def test_another_vertex_is_not_taken_for_it(aside: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of kinks so far off that others change sides the certificate refuses it; rounds follow."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((6000, 5))
+    y = rng.poisson(np.exp(0.3 * X[:, 0])).astype(float)
+    problem = cs.regression(X, y, C=np.inf, loss="quantile", tau=0.5, intercept=True)
+    right = cs.solve(problem, tol=1e-10)
+    monkeypatch.setattr(relaxation, "ASIDE", aside)
+    found = cs.solve(problem, tol=1e-10)
+    assert found.status == "optimal"
+    assert len(found.rounds) > len(right.rounds)
+    assert found.value == pytest.approx(right.value, rel=1e-10)
