@@ -502,30 +502,30 @@ def test_terms_stay_on_their_piece_up_to_their_knot_and_no_further(share: float)
     assert stays_around(around, share * 1.0)[0] == (share < 1)
 
 
-@pytest.mark.parametrize("way", [-1.0, 1.0])
+PARABOLAS = {  # b = 0: e, q, lo, hi, where it begins and ends, and a margin near either end
+    "huber": ((0.0, 1.0, -1.0, 2.0), (-1.0, 2.0), (-0.5, 1.0)),
+    "squared": ((0.0, 0.5, -np.inf, np.inf), (-np.inf, np.inf), (-0.5, 1.0)),
+    "beyond a zone": ((0.5, 0.75, -0.75, 0.75), (0.5, 1.0625), (0.6, 1.0)),
+}
+
+
+@pytest.mark.parametrize("side", [0, 1])
 @pytest.mark.parametrize("share", [0.999999, 1.000001])
-@pytest.mark.parametrize("loss", ["squared", "huber", "bent zone"])
+@pytest.mark.parametrize("loss", PARABOLAS)
 def test_terms_stay_on_their_parabola_up_to_its_ends_and_no_further(
-    loss: str, share: float, way: float
+    loss: str, share: float, side: int
 ) -> None:
-    """A row of length 2 at margin 1, and parabolas that end at -1 and 2, at neither, or 0.5, 2."""
-    e = 0.5 if loss == "bent zone" else 0.0
-    end = np.inf if loss == "squared" else 0.75 if e else 2.0
-    table = Losses([0.0], [e], [0.5 if loss == "squared" else 1.0 - e / 2 if e else 1.0],
-                   [-end if e else -np.inf if loss == "squared" else -1.0], [end])
-    problem = replace(PROBLEMS["hinge"](False), design=Rows(np.array([[2.0, 0.0, 0.0, 0.0]])),
-                      losses=table)
-    x = np.array([0.5, 0.0, 0.0, 0.0])
-    around = Around.at(problem, x, np.zeros(1))
-    assert around.rates[0] == 1.0 / table.q[0]
-    ends = {"squared": (-np.inf, np.inf), "huber": (-1.0, 2.0), "bent zone": (0.5, 1.0625)}[loss]
-    far = 0.5 * abs(ends[0 if way < 0 else 1] - 1.0)
-    nearer = 0.5 * min(abs(end - 1.0) for end in ends)
-    stays = stays_around(around, share * nearer)[0]
-    assert stays == (share < 1 or not np.isfinite(nearer))
-    there = around.slopes_at(np.zeros(1, dtype=int), np.array([[1.0 + 2.0 * way * min(far, 9.0)]]))
-    true = problem.losses.slope(np.array([1.0 + 2.0 * way * min(far, 9.0)]))
-    assert there[0, 0] == pytest.approx(true[0], abs=1e-12)
+    """One term whose row has length 2."""
+    numbers, ends, margins = PARABOLAS[loss]
+    table = Losses(*(np.array([number]) for number in (0.0, *numbers)))
+    design = Rows(np.array([[2.0, 0.0, 0.0, 0.0]]))
+    problem = replace(PROBLEMS["hinge"](False), design=design, losses=table)
+    around = Around.at(problem, np.array([0.5 * margins[side], 0.0, 0.0, 0.0]), np.zeros(1))
+    far = 0.5 * abs(ends[side] - margins[side])
+    assert stays_around(around, share * far)[0] == (share < 1 or far == np.inf)
+    there = margins[side] + 0.999 * np.clip(ends[side] - margins[side], -9.0, 9.0)
+    slope = around.slopes_at(np.zeros(1, dtype=int), np.array([[there]]))
+    assert slope[0, 0] == pytest.approx(table.slope(np.array([there]))[0], abs=1e-12)
 
 
 @pytest.mark.parametrize("share", [0.999999, 1.000001])
