@@ -60,7 +60,6 @@ from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.registry import (
     builtin_solver,
     builtin_takes,
-    compiled_path,
     fine_gap,
 )
 from cvxscreen.solvers.solution import LazyNumbers, Round, Solution
@@ -269,8 +268,8 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
         return again, None
     own = request.leaves_choice and builtin_takes(problem)
     # The compiled path is at its end before it could have made use of a start; so is numpy's.
-    unit = InUnits.of(problem).unit if own else problem
-    cold = own and compiled_path(unit, "auto") and (before_loading(unit) or ready())
+    asked = InUnits.of(problem) if own else InUnits(problem, problem)
+    cold = own and asked.on_path and (before_loading(asked.unit) or ready())
     start: Start | None = None
     if warm and not cold:
         # The values that other solvers have left in the variables are theirs to go on from.
@@ -285,7 +284,7 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
                 start=start,
             ), None
         if own:
-            found = engine_solution(recognition, unit, request, start)
+            found = engine_solution(recognition, asked, request, start)
             proof = found.certificate
             if not proof.ok and proof.relative_gap <= request.tol:
                 proof = certify(problem, found.x, found.theta, found.multipliers, tol=request.tol)
@@ -398,7 +397,7 @@ def plain_seconds(problem: Problem) -> float:
 
 
 def engine_solution(
-    recognition: Recognition, unit: Problem, request: Request, start: Start | None
+    recognition: Recognition, asked: InUnits, request: Request, start: Start | None
 ) -> Solution:
     """The built-in engine's answer, within the time that a plain solve would take.
 
@@ -406,15 +405,15 @@ def engine_solution(
 
     Parameters
     ----------
-    unit : Problem
-        The recognised one, in units (`InUnits`).
+    asked : InUnits
+        The recognised problem.
     """
     problem = recognition.problem
     fine = fine_gap(problem)
     aim, near = min(request.tol, fine), NEARLY * fine
-    if request.insists or compiled_path(unit, "auto"):
+    if request.insists or asked.on_path:
         kept = kept_path(recognition.standard.canonical.original)
-        return solve_problem(problem, tol=aim, start=start, kept=kept)
+        return solve_problem(asked, tol=aim, start=start, kept=kept)
     # By this thread's own time: what other programs take tells nothing about a plain solve.
     most = most_seconds(problem, recognition.standard.canonical.original)
     began, limits = thread_time(), Limits(most, clock=thread_time)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from time import perf_counter
 
 import numpy as np
@@ -41,7 +42,7 @@ Array = NDArray[np.float64]
 
 
 def solve_problem(
-    problem: Problem,
+    problem: Problem | InUnits,
     *,
     tol: float,
     mode: str = "certified",
@@ -56,7 +57,7 @@ def solve_problem(
 
     Parameters
     ----------
-    problem : Problem
+    problem : Problem or InUnits
     tol : float
         Relative duality gap on the full problem.
     mode : {"certified", "safe"}
@@ -81,11 +82,12 @@ def solve_problem(
     UnknownName, InvalidInput
         For a solver that does not exist, or does not take the problem.
     """
+    asked = problem if isinstance(problem, InUnits) else InUnits.of(problem)
+    problem = asked.problem
     chosen = default_bounds(problem) if bounds is None else bounds
     plain = start is None and bounds is None and mode == "certified" and on_round is None
     plain = plain and limits is UNLIMITED
-    asked = InUnits.of(problem)
-    suits = plain and compiled_path(asked.unit, solver)
+    suits = plain and left_to_us(solver) and asked.on_path
     if suits:
         found = _without_the_loop(asked, tol, chosen, kept)
     else:
@@ -132,7 +134,7 @@ def _without_the_loop(
     if before_loading(unit):  # asked first: `ready` imports numba
         near = solve_nearby(asked, tol, bounds, kept)
         if near is not None:
-            charge(unit, FEW_CALL, SHARE_OF_NEARBY)
+            charge(unit, times=SHARE_OF_NEARBY)
             return near
         # Who solves it again is likely to do so once more.
         charge(unit, FEW_CALL if few(unit) else CALL, 2 if again else 1)
@@ -201,6 +203,11 @@ class InUnits:
             _ = problem.norms  # both need them, at the cost of a pass
         unit.known.inherit_rows(problem.known, form=1.0 / size)
         return cls(problem, unit, size)
+
+    @cached_property
+    def on_path(self) -> bool:
+        """Whether `unit` goes to the compiled path, where nobody names another solver."""
+        return compiled_path(self.unit, "auto")
 
     def slopes(self, theta: Array) -> Array:
         """Slopes of the losses of `unit` as those of `problem`, within their boxes."""

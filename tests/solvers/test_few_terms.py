@@ -97,7 +97,7 @@ def test_the_engine_goes_on_from_near_while_nothing_is_loaded(
 ) -> None:
     """From its first answer on, or from the loop's where terms are many; not after a far step."""
     monkeypatch.setattr(solve, "before_loading", lambda problem: True)
-    monkeypatch.setattr(solve, "charge", lambda *arguments: None)
+    monkeypatch.setattr(solve, "charge", lambda *arguments, **named: None)
     anew: list[int] = []
     whole = solve.solve_uncompiled
     monkeypatch.setattr(

@@ -432,7 +432,7 @@ def _add_weighted(expr: Any, weight: Array, out: Objective) -> None:
         variable, below = expr.args
         if not below.is_constant():
             raise _Unknown
-        rate = 2.0 * weight[0] / float(_dense_value(below).item())
+        rate = 2.0 * weight[0] / float(flat(below.value, 1)[0])
         out.add_square(variable.id, Diagonal(np.full(variable.size, rate)))
         return
     if expr.is_affine():
@@ -448,8 +448,9 @@ def _add_weighted(expr: Any, weight: Array, out: Objective) -> None:
     elif kind == "AddExpression":
         for arg in expr.args:
             _add_weighted(arg, _gather(arg, expr.shape, weight), out)
-    elif kind in ("multiply", "DivExpression") or (kind == "MulExpression" and _scalar(expr)):
-        _add_scaled(expr, weight, out)
+    elif (found := _multiple(kind, expr)) is not None:
+        other, factor = found
+        _add_weighted(other, _gather(other, expr.shape, weight * factor), out)
     elif kind == "MulExpression" and expr.args[0].is_constant() and len(expr.shape) == 0:
         left = np.asarray(expr.args[0].value, dtype=np.float64).ravel()
         _add_weighted(expr.args[1], left * weight[0], out)
@@ -464,10 +465,6 @@ def _add_weighted(expr: Any, weight: Array, out: Objective) -> None:
         raise _Unknown
 
 
-def _scalar(expr: Any) -> bool:
-    return expr.args[0].shape == () or expr.args[1].shape == ()
-
-
 def _gather(arg: Any, shape: tuple[int, ...], weight: Array) -> Array:
     """Weights of the entries of `arg` when it is broadcast to `shape`."""
     if arg.shape == shape:
@@ -475,26 +472,6 @@ def _gather(arg: Any, shape: tuple[int, ...], weight: Array) -> Array:
     carried = np.zeros(arg.size)
     np.add.at(carried, broadcast_positions(arg, shape), weight)
     return carried
-
-
-def _dense_value(constant: Any) -> Array:
-    """The value of a constant as a dense array."""
-    value = constant.value
-    return np.asarray(value.toarray() if sp.issparse(value) else value, dtype=np.float64)
-
-
-def _add_scaled(expr: Any, weight: Array, out: Objective) -> None:
-    first, second = expr.args
-    if type(expr).__name__ == "DivExpression":
-        factor, other = 1.0 / _dense_value(second), first
-    elif first.is_constant():
-        factor, other = _dense_value(first), second
-    elif second.is_constant():
-        factor, other = _dense_value(second), first
-    else:
-        raise _Unknown
-    scale = np.broadcast_to(factor, expr.shape).ravel(order="F")
-    _add_weighted(other, _gather(other, expr.shape, weight * scale), out)
 
 
 def _add_square_form(expr: Any, weight: Array, out: Objective) -> None:
