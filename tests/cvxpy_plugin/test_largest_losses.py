@@ -1,4 +1,4 @@
-"""Sums of the largest losses: the same value by their lines, and the plain answer with duals."""
+"""Sums of the largest losses: the same value in other atoms, and the plain answer with duals."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ TAKEN = {
     "below a maximum": cp.maximum(cp.sum_largest(cp.abs(e), K), 3.0),
 }
 LEFT = {
-    "affine": cp.sum_largest(e, K),
+    "affine by more than there are": cp.sum_largest(e, N),
+    "affine in a maximum": cp.maximum(cp.sum_largest(e, K), 3.0),
     "more than there are": cp.sum_largest(cp.abs(e), N + 1),
     "levels that differ": cp.sum_largest(cp.abs(e) + C, K),
     "floors that differ": cp.sum_largest(cp.maximum(e, C), K),
@@ -88,6 +89,23 @@ def test_what_is_left_alone(name: str) -> None:
     assert in_simpler_atoms(problem) is problem
 
 
+@pytest.mark.parametrize("way", [cp.Minimize, lambda expr: cp.Maximize(-expr)])
+def test_the_largest_affine_entries_are_losses_above_a_level(way: Any) -> None:
+    """Minimised over the level, which is a variable more, they are the sum."""
+    problem = cp.Problem(way(3 * cp.sum_largest(e, K) / K + cp.sum_squares(w)))
+    made = in_simpler_atoms(problem)
+    assert made.is_dcp()
+    assert cp.sum_largest not in made.objective.expr.atoms()
+    [level] = [v for v in made.variables() if all(v is not other for other in (w, b))]
+    truth = value(problem.objective.expr, 1.0, 5)
+    fixed = [w == w.value, b == b.value]
+    assert cp.Problem(made.objective, fixed).solve(solver="CLARABEL") == pytest.approx(truth)
+    level.value = float(np.sort(e.value)[-K])
+    assert made.objective.value == pytest.approx(truth)
+    level.value += 1.0
+    assert abs(made.objective.value - truth) > 1e-3
+
+
 def fit(n: int, d: int, seed: int) -> tuple[Any, Any, Any]:
     """A residual with an intercept, margins, and the coefficients."""
     rng = np.random.default_rng(seed)
@@ -104,6 +122,10 @@ PROBLEMS: dict[str, Callable[[Any, Any, Any, int], Any]] = {
         cp.sum_largest(cp.pos(1 - m), n / 7) / n + 0.01 * cp.norm1(x), []),
     "ridge": lambda e, m, x, n: (
         cp.sum_squares(x) + cp.sum_largest(cp.pos(cp.abs(e) - 0.2), n // 5), []),
+    "affine": lambda e, m, x, n: (
+        cp.sum_squares(x) + 2 * cp.cvar(-m, 0.913), [cp.sum(x) == 1, x <= 0.5]),
+    "two affine": lambda e, m, x, n: (
+        cp.sum_largest(e, n / 9) / (n / 9) + cp.cvar(-e, 0.8) + 0.1 * cp.norm1(x), [x >= -1]),
     "bounded": lambda e, m, x, n: (cp.norm1(x), [cp.sum_largest(cp.abs(e), 30) <= 180.0]),
     "bounded risk": lambda e, m, x, n: (cp.sum_squares(x - 1), [cp.cvar(cp.abs(e), 0.9) <= 4.0]),
     "both": lambda e, m, x, n: (

@@ -177,7 +177,7 @@ def at_best_helpers(recognition: Recognition, x: Array) -> Array:
     x = x.copy()
     columns = {int(j): problem.design.column(int(j)) for j in helpers}
     frame = None if problem.side is None else sp.csc_array(problem.side.matrix)
-    for _ in range(2):  # a helper may bound another one
+    for _ in range(min(len(columns), 2)):  # a helper may bound another one
         for j, column in columns.items():
             margins = problem.design.forward(x) if column.any() else np.zeros(problem.n)
             away = _lowest_along(problem, x, j, column, margins)

@@ -662,10 +662,18 @@ def in_simpler_atoms(problem: Any) -> Any:
 
     Affine arguments are what the rules take. Both sides are equal everywhere; constraints that are
     written anew keep their identifiers, by which dual values go back to the user's.
+
+    Added up in the objective, ``sum_largest(e, k)`` of affine e (``cvar(e, beta)``) is the least
+    value over a number q of ``k q + sum(pos(e - q))`` (Rockafellar and Uryasev 2000): one loss over
+    the data.
     """
     if not SIMPLER.keys() & set(problem.atoms()):
         return problem
     anew: dict[int, Any] = {}
+    for part in summands_of(problem.objective.expr):
+        if type(part.expr) is cp.sum_largest:
+            with suppress(_Other):
+                anew[id(part.expr)] = _above_a_level(part.expr)
     written = [
         part.tree_copy(anew) if _find_simpler(part, anew) else part
         for part in (problem.objective, *problem.constraints)
@@ -675,6 +683,8 @@ def in_simpler_atoms(problem: Any) -> Any:
 
 def _find_simpler(expr: Any, anew: dict[int, Any]) -> bool:
     """Whether `expr` holds atoms with simpler equals, which are stored by the atoms' identity."""
+    if id(expr) in anew:
+        return True
     if type(expr) in SIMPLER:
         with suppress(_Other):
             anew[id(expr)] = SIMPLER[type(expr)](expr)
@@ -689,6 +699,16 @@ def _without_sign(expr: Any) -> Any:
     if arg.is_affine() or not arg.is_nonneg() or getattr(expr, "axis", None) is not None:
         raise _Other
     return arg if type(expr) is cp.abs else cp.sum(arg)
+
+
+def _above_a_level(expr: Any) -> Any:
+    """A sum of the k largest entries, to be minimised over a level q; see `in_simpler_atoms`."""
+    entries, k = expr.args[0], expr.k
+    axis = getattr(expr, "axis", None)  # none before CVXPY 1.9
+    if axis is not None or not 0 < k < entries.size or not entries.is_affine():
+        raise _Other
+    level = cp.Variable()
+    return k * level + cp.sum(cp.pos(entries - level))
 
 
 def _largest_of_lines(expr: Any) -> Any:
