@@ -30,9 +30,13 @@ from cvxscreen.errors import InvalidInput, NotScreenedWarning
 
 TIGHT: dict[str, dict[str, Any]] = {
     "SCS": {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iters": 200_000},
-    "OSQP": {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iter": 200_000, "polishing": True},
+    "OSQP": {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iter": 20_000, "polishing": True},
 }
-"""Options for solvers whose defaults are too loose for a certificate, where the user gave none."""
+"""Options for solvers whose defaults are too loose for a certificate, where the user gave none.
+
+OSQP gets twice the iterations that CVXPY gives it: what it has not solved to 1e-9 by then (CVaR of
+2,000 and 8,000 scenarios) took ten times as many for 38 and 49 CPU seconds instead of 6 and 7.
+"""
 
 ACCURACY = ("eps", "tol", "max_iter", "feas", "abstol", "reltol", "time_limit", "polish")
 """Parts of option names that say the user has chosen an accuracy."""

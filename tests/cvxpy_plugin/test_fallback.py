@@ -260,3 +260,9 @@ def test_exceptions_are_cvxpys_own() -> None:
     problem = cp.Problem(cp.Minimize(cp.sum_squares(z - 0.3) + cp.norm1(z)))
     value = problem.solve(method="screen", solver="CLARABEL")
     assert value == pytest.approx(problem.solve(solver="CLARABEL"), rel=1e-6)
+
+
+def test_a_named_solver_gets_little_more_than_cvxpy_gives_it() -> None:
+    """What OSQP does not solve soon it does not solve: the fallback must not wait for it."""
+    assert request.options_for("OSQP", {})["max_iter"] <= 20_000
+    assert request.options_for("OSQP", {"max_iter": 7}) == {"max_iter": 7}
