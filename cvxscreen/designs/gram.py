@@ -285,7 +285,8 @@ class Kernel:
     @cached_property
     def means(self) -> Array:
         """``<z_i, p>``, shape (N,)."""
-        return np.asarray(self._evaluate(self.centre).mean(axis=0))
+        rows = self._store[self.centre] if self.filled else self._evaluate(self.centre)
+        return np.asarray(rows.mean(axis=0))
 
     @property
     def square_of_centre(self) -> float:
