@@ -192,11 +192,13 @@ class Flat(Drawn):
 
     SHARES = (0.4, 1.0)
     TOLERANCE, FLOOR = 2e-6, 1e-3
+    MOST = 1500
+    """Terms of a loss are fewer; from 450 on problems are treated as large ones are."""
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = np.random.default_rng([seed, 47])
         small = rng.random() < 0.5
-        self.n = int(rng.integers(8, 60) if small else rng.integers(450, 1500))
+        self.n = int(rng.integers(8, 60) if small else rng.integers(450, self.MOST))
         self.d = int(rng.integers(1, 7))
         self.X, self.r = self.data(), rng.standard_normal(self.n)
         if rng.random() < 0.3:
@@ -308,6 +310,7 @@ class Largest(Flat):
     """Sums of the largest losses, in the objective and in constraints, with and without squares."""
 
     SHARES = (0.5, 1.0)
+    MOST = 700  # plain solves of these take long
 
     def largest(self, e: Any, m: Any) -> Any:
         """The mean of the largest losses."""

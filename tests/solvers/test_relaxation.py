@@ -53,7 +53,7 @@ def quantile_by_highs(X: Any, y: np.ndarray, tau: float) -> float:
 
 @pytest.mark.parametrize("tau", [0.1, 0.5, 0.95])
 def test_quantile_regression_agrees_with_a_linear_program(tau: float) -> None:
-    X, y = heavy(9000, 8)
+    X, y = heavy(5000, 8)
     found = cs.solve(cs.regression(X, y, C=np.inf, loss="quantile", tau=tau), tol=1e-10)
     assert found.status == "optimal"
     assert np.isinf(found.certificate.within)
@@ -90,7 +90,7 @@ def test_absolute_values_of_the_coefficients_are_terms(loss: str) -> None:
 
 def test_a_bad_start_does_not_make_it_diverge() -> None:
     """CVaR with a free threshold, 97 % of the scenarios collapsed around a threshold far off."""
-    problem = cs.cvar(scenarios(20_000, 10), 0.95, min_return=0.0005)
+    problem = cs.cvar(scenarios(8_000, 10), 0.95, min_return=0.0005)
     best = cs.solve(problem, tol=1e-8)
     assert best.status == "optimal", best.certificate.reason
     for threshold in (-5.0, -0.05, 0.0, 0.5):
