@@ -129,9 +129,10 @@ def in_order(
 
     ``one(k)`` makes a sequence of number k alone; ``block(k)``, k a multiple of `size`, one of k
     and those after it, and is preferred where `problem` can be refitted so and its loops are
-    compiled, or due to be. The first refit then tells what the others would cost one by one.
-    Blocks that do not go through `Replicates` tell by their `own` function whether they can begin,
-    as `together` does, and have a clock of what one refit after another has cost.
+    compiled, or due to be. The second refit then tells what the others would cost one by one; the
+    first may load what it needs. Blocks that do not go through `Replicates` tell by their `own`
+    function whether they can begin, as `together` does, and have a clock of what one refit after
+    another has cost.
     """
     if block is None or not compiled_path(problem, "auto", many=True):
         yield from mapped(one, range(first, count), n_jobs)
@@ -144,8 +145,9 @@ def in_order(
                 yield results[begun:] if begun else results
                 begun = 0
             return
-        end = k + 1 if k == first else min(count, k - k % size + size)
-        with (own[1] if own else waiting()).rent(coming=(count - end) // (end - k)):
+        end = k + 1 if k <= first + 1 else min(count, k - k % size + size)
+        coming = (count - end) // (end - k) if k > first else 0
+        with (own[1] if own else waiting()).rent(coming):
             yield from mapped(one, range(k, end), n_jobs)
         k = end
 
