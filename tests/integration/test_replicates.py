@@ -98,6 +98,7 @@ def test_no_block_is_begun_before_compiling_is_due(monkeypatch: pytest.MonkeyPat
 def test_many_fits_buy_what_nothing_has_compiled_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a fresh machine a call goes on in blocks once it would cost more to do without."""
     solution, bought = cs.solve(PROBLEMS["quantile"](), tol=1e-9), []
+    Replicates(solution, 1e-9).solve(counts(2, 0, 400))  # which compiles, whoever has waited
     blocks = cs.bootstrap(solution, 2 * BLOCK, seed=2, tol=1e-9)
     for clock in (module.TOGETHER, module.FRESH):
         monkeypatch.setattr(clock, "spent", 0.0)
