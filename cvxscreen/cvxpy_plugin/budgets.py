@@ -68,11 +68,11 @@ from cvxscreen.cvxpy_plugin.solution_cache import last_answer, store_answer
 from cvxscreen.errors import CvxscreenError, InvalidInput, NotScreenable
 from cvxscreen.screening.reduction import Selection
 from cvxscreen.solvers.interface import SubproblemResult, call_checked
-from cvxscreen.solvers.interior_point import within_budgets
 from cvxscreen.solvers.loop import run
 from cvxscreen.solvers.relaxation import FEWEST, LEAST, REFUTED, WORTH, far_from_kinks, sample
 from cvxscreen.solvers.screened import ScreenedProblem, Times
 from cvxscreen.solvers.solution import moved_slopes
+from cvxscreen.solvers.within_budgets import within_budgets
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]

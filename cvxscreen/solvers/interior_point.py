@@ -29,8 +29,7 @@ taken where its gap is smaller. From a start that is already on the right face n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -42,13 +41,10 @@ from scipy.linalg import lapack
 
 from cvxscreen._support.limits import UNLIMITED, Limits, blas_threads
 from cvxscreen._support.rounding import UNIT
-from cvxscreen.core.cones import SideConstraints
-from cvxscreen.core.losses import FIELDS, Losses
 from cvxscreen.core.penalty import L1, NonNegative
-from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.screening.reduction import with_features
 from cvxscreen.solvers.interface import SolverTraits, Start, SubproblemResult, SubproblemSolver
 from cvxscreen.solvers.vertices import vertices
 
@@ -119,6 +115,13 @@ GROWN, FAR = 10.0, 1e6
 """Growth of x, and of the slopes, from which on such directions are looked for."""
 FLAT = 1e-13
 """Curvature along a direction, relative to M, that is its rounding."""
+BUDGET_WIDTH = 4.0
+"""Width of the parabolas whose minimiser is the start, in deviations of the margins: 1, 2 and 4
+took 39, 33 and 27 steps for a conditional value at risk of 10,000 scenarios."""
+BUDGET_LEVEL = 1.0
+"""The first level of the products, in units of ``mean |margin| mean width``."""
+BUDGET_MULTIPLIER = 0.3
+"""The first multiplier, in units of the objective's size over the budget's: 24 steps, 39 at 1."""
 
 
 def takes(problem: Problem) -> bool:
@@ -179,7 +182,7 @@ class InteriorPoint(SubproblemSolver):
             raise InvalidInput(
                 f"`solver` is 'interior_point', which does not take this problem because {reason}."
             )
-        run = _Run(_Terms.of(problem), target)
+        run = Attempt(IntervalTerms.of(problem), target)
         # Of a perfect fit weights have no end; a multiplier may underflow.
         quiet = np.errstate(divide="ignore", over="ignore", invalid="ignore")
         with blas_threads(problem.n * problem.d), quiet:
@@ -190,7 +193,7 @@ class InteriorPoint(SubproblemSolver):
         x, theta, multipliers = run.answer()
         return SubproblemResult(status, x, theta, multipliers, info)
 
-    def _follow(self, run: _Run, start: Start | None) -> str:
+    def _follow(self, run: Attempt, start: Start | None) -> str:
         """Follow the central path until the target, a proof, or a limit; the status."""
         if run.terms.inconsistent:
             return "infeasible"
@@ -214,7 +217,7 @@ class InteriorPoint(SubproblemSolver):
                 status = self._along(run, path)
         return status
 
-    def _along(self, run: _Run, path: _Path) -> str:
+    def _along(self, run: Attempt, path: CentralPath) -> str:
         """The same for one path from where it is entered."""
         if path.endless:
             return "unbounded"
@@ -252,7 +255,7 @@ def _halves(f: Any, split: NDArray[np.intp]) -> tuple[Array, Array, Array, Array
 
 
 @dataclass(eq=False)
-class _Terms:
+class IntervalTerms:
     """A problem as terms ``theta in [lo, hi]`` without dead zones, and equalities.
 
     Terms come in this order: the rows of the design (of a loss with a dead zone the right half),
@@ -297,7 +300,7 @@ class _Terms:
     passes: int = 0
 
     @classmethod
-    def of(cls, problem: Problem) -> _Terms:
+    def of(cls, problem: Problem) -> IntervalTerms:
         """Write `problem` so."""
         f, d = problem.losses, problem.d
         split = np.flatnonzero((f.e > 0) & (f.lo < 0) & (f.hi > 0))
@@ -315,7 +318,7 @@ class _Terms:
             ends.append(np.array([np.zeros(d), np.zeros(d), np.full(d, np.inf)]))
         E, e = np.zeros((0, d)), np.zeros(0)
         if problem.side is not None:
-            below, equal = _side_rows(problem)
+            below, equal = linear_rows(problem)
             own.append(-problem.side.matrix[below])
             m = len(below)
             ends.append(np.array([problem.side.offset[below], np.zeros(m), np.full(m, np.inf)]))
@@ -479,7 +482,7 @@ class _Terms:
         return out - self.E.T @ y if len(y) else out
 
 
-def _side_rows(problem: Problem) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def linear_rows(problem: Problem) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The rows of the side constraints that are inequalities, and those that are equalities."""
     below, equal = [np.zeros(0, dtype=np.intp)], [np.zeros(0, dtype=np.intp)]
     for kind, _, rows in problem.side.blocks() if problem.side is not None else ():
@@ -600,7 +603,7 @@ class _Step(NamedTuple):
     At: Array
 
 
-class _Path:
+class CentralPath:
     """An iterate, and the step to the next one.
 
     `primal` holds the multipliers below and above of the ends that are there, and the budgets'
@@ -608,7 +611,7 @@ class _Path:
     multipliers of the budgets. `t` is ``A x``, `At` is ``A' theta``.
     """
 
-    def __init__(self, terms: _Terms, x: Array | None = None) -> None:
+    def __init__(self, terms: IntervalTerms, x: Array | None = None) -> None:
         f = self.terms = terms
         self.live = f.lo < f.hi
         self.has_low, self.has_high = np.isfinite(f.lo) & self.live, np.isfinite(f.hi) & self.live
@@ -1048,7 +1051,7 @@ def _length(value: Array, change: Array) -> float:
 
 
 @dataclass(eq=False)
-class _Pair:
+class PrimalDualPair:
     """A primal and a dual point of the problem as terms, its gap, and what that is the sum of."""
 
     x: Array
@@ -1058,12 +1061,12 @@ class _Pair:
     size: float
 
 
-class _Run:
+class Attempt:
     """One call: the best pair so far, and when to look for the face of the optimum."""
 
-    def __init__(self, terms: _Terms, target: float) -> None:
+    def __init__(self, terms: IntervalTerms, target: float) -> None:
         self.terms, self.target = terms, target
-        self.best: _Pair | None = None
+        self.best: PrimalDualPair | None = None
         self.steps = 0
         self.on_face = False
         self.inside: Array | None = None
@@ -1104,7 +1107,7 @@ class _Run:
             gap, size = self.gap_of(x, theta, y)
         better = self.best is None or gap < self.best.gap
         if better:
-            self.best = _Pair(x.copy(), theta.copy(), y.copy(), gap, size)
+            self.best = PrimalDualPair(x.copy(), theta.copy(), y.copy(), gap, size)
         return better
 
     def gap_of(self, x: Array, theta: Array, y: Array) -> tuple[float, float]:
@@ -1130,14 +1133,14 @@ class _Run:
             apart = bool((np.abs(f.E @ x + f.e) > VIOLATED * reach).any())
         return (gap, size) if np.isfinite(gap) and not apart else (np.inf, 0.0)
 
-    def path(self, start: Start | None) -> _Path:
+    def path(self, start: Start | None) -> CentralPath:
         """Where the central path is entered."""
         if start is None or not np.isfinite(start.x).all():
-            return _Path(self.terms)
+            return CentralPath(self.terms)
         level = None
         if self.best is not None and np.isfinite(self.best.gap):
             level = self.best.gap / max(len(self.terms), 1)
-        path = _Path(self.terms, np.array(start.x, dtype=np.float64))
+        path = CentralPath(self.terms, np.array(start.x, dtype=np.float64))
         if level is not None and level < path.level:
             path.central(max(level, 1e-6 * path.level))
             path.At = self.terms.adjoint(path.theta)
@@ -1158,13 +1161,13 @@ class _Run:
         theta = np.clip(theta, losses.lo, losses.hi)
         if side is None:
             return best.x, theta, np.zeros(0)
-        below, equal = _side_rows(f.problem)
+        below, equal = linear_rows(f.problem)
         multipliers = np.zeros(len(side.offset))
         multipliers[below] = own[len(own) - len(below):] if len(below) else 0.0
         multipliers[equal] = y[: f.equal]
         return self.moved_inside(best), theta, multipliers
 
-    def moved_inside(self, best: _Pair) -> Array:
+    def moved_inside(self, best: PrimalDualPair) -> Array:
         """The best x, or a point beside it that satisfies the constraints for certain."""
         side = self.terms.problem.side
         if side is None or not self.provable:
@@ -1184,7 +1187,7 @@ class _Run:
         side = self.terms.problem.side
         if side is None:
             return x
-        below, equal = _side_rows(self.terms.problem)
+        below, equal = linear_rows(self.terms.problem)
         units = abs(side.matrix) @ np.abs(x) + np.abs(side.offset)
         units = np.where(units > 0, units, 1.0)
         tight = below[side.slack(x)[below] <= VIOLATED * units[below]]
@@ -1196,7 +1199,7 @@ class _Run:
 
     # -- looks -----------------------------------------------------------------------------------
 
-    def look(self, path: _Path) -> None:
+    def look(self, path: CentralPath) -> None:
         """Evaluate the iterate where it may do; look for the face where that may be seen."""
         estimate = path.estimate()
         self.most = max(self.most, estimate)
@@ -1225,7 +1228,7 @@ class _Run:
             self.next_look = FACE_AGAIN * estimate
             self.consider_face(path)
 
-    def last_look(self, path: _Path) -> None:
+    def last_look(self, path: CentralPath) -> None:
         """Where the path has ended: the iterate itself and its face."""
         self.consider(path.x, self.clipped(path), path.y)
         if self.nearest is not None and not self.reached:
@@ -1233,12 +1236,12 @@ class _Run:
         if not self.reached:
             self.consider_face(path)
 
-    def clipped(self, path: _Path) -> Array:
+    def clipped(self, path: CentralPath) -> Array:
         """The slopes within their intervals to the last bit."""
         f = self.terms
         return np.clip(path.theta, np.where(path.live, f.lo, 0.0), np.where(path.live, f.hi, 0.0))
 
-    def consider_face(self, path: _Path) -> None:
+    def consider_face(self, path: CentralPath) -> None:
         """The optimum on the face that the iterate points at."""
         f = self.terms
         at_low, at_high = path.near_end()
@@ -1272,7 +1275,7 @@ class _Run:
         y = np.zeros(len(f.e))
         side = f.problem.side
         if side is not None and start.multipliers is not None and len(start.multipliers):
-            below, equal = _side_rows(f.problem)
+            below, equal = linear_rows(f.problem)
             theta[len(f) - len(below):] = start.multipliers[below]
             both = np.concatenate([start.multipliers[equal], -given[f.tied]])
             y = both[f.chosen]
@@ -1338,7 +1341,7 @@ class _Run:
 class _Face:
     """The linear equations of the optimum, given which slopes are inside their intervals."""
 
-    def __init__(self, terms: _Terms, M: Array) -> None:
+    def __init__(self, terms: IntervalTerms, M: Array) -> None:
         self.terms, self.M = terms, M
 
     def optimum(
@@ -1443,7 +1446,7 @@ class _FaceSystem:
         return self.columns * step[:d], self.rows * step[d:]
 
 
-def fenchel_young(f: _Terms, z: Array, theta: Array) -> Array:
+def fenchel_young(f: IntervalTerms, z: Array, theta: Array) -> Array:
     """The Fenchel-Young terms at ``t = z + b``; an infinite slope is charged as ``|theta|``."""
     low = np.where(np.isfinite(f.lo), f.lo, np.minimum(theta, 0.0))
     high = np.where(np.isfinite(f.hi), f.hi, np.maximum(theta, 0.0))
@@ -1453,256 +1456,3 @@ def fenchel_young(f: _Terms, z: Array, theta: Array) -> Array:
         curve = np.where(flat, 1.0, f.q)
         slope = np.where(flat, slope, np.clip(z / curve, f.lo, f.hi))
     return np.maximum((z - 0.5 * f.q * (slope + theta)) * (slope - theta), 0.0)
-
-
-# -- a budget of losses ------------------------------------------------------------------------
-
-BUDGET_GAP = 1e-10
-"""Estimated gap, relative to the objective's terms, at which a problem with a budget is solved;
-from `BUDGET_USABLE` on it will do where rounding allows no more."""
-BUDGET_USABLE = 1e-8
-BUDGET_WIDTH = 4.0
-"""Width of the parabolas whose minimiser is the start, in deviations of the margins: 1, 2 and 4
-took 39, 33 and 27 steps for a conditional value at risk of 10,000 scenarios."""
-BUDGET_LEVEL = 1.0
-"""The first level of the products, in units of ``mean |margin| mean width``."""
-BUDGET_MULTIPLIER = 0.3
-"""The first multiplier, in units of the objective's size over the budget's: 24 steps, 39 at 1."""
-
-
-@dataclass(frozen=True, eq=False)
-class WithinBudgets:
-    """A solution of a problem with budgets.
-
-    Attributes
-    ----------
-    x : array, shape (d,)
-    slopes : tuple of array
-        Of the objective's losses, and of each budget's, not yet times its multiplier.
-    weights : array, shape (k,)
-        Multipliers of the budgets, positive.
-    multipliers : array
-        Of the side constraints.
-    steps : int
-    """
-
-    x: Array
-    slopes: tuple[Array, ...]
-    weights: Array
-    multipliers: Array
-    steps: int
-
-
-def within_budgets(
-    objective: Problem, budgets: Sequence[Problem], limits: Limits = UNLIMITED,
-    max_steps: int = 100,
-) -> WithinBudgets | None:
-    """Minimise an objective within budgets of piecewise linear losses.
-
-    ::
-
-        minimise  F(x)   subject to   <l_k, x> + c_k + sum_i f_i(<a_i, x>) <= 0
-
-    With a multiplier ``lambda_k >= 0`` the ends of a slope's interval are ``lambda_k lo_i`` and
-    ``lambda_k hi_i``, and each budget adds one row and one column to the normal equations::
-
-        (A'DA + M) dx - E' dy + g dlambda = right,   E dx = equal,   <g, dx> - k dlambda = over
-        v = lo below/low + hi above/high,            g = l + A' D v
-        k = slack/lambda + sum_i D (below/low) (above/high) (hi - lo)^2
-
-    Returns
-    -------
-    WithinBudgets or None
-        None where the problem is of another kind, or was not solved: nothing is said of why.
-    """
-    if not isinstance(objective.quadratic, Quadratic) or not all(map(_is_budget, budgets)):
-        return None
-    columns = _Columns.of(objective) if budgets else None
-    found = None
-    if columns is not None:
-        found = _over_columns(objective, budgets, columns, limits, max_steps)
-    return _over_all(objective, budgets, limits, max_steps) if found is None else found
-
-
-def _over_all(
-    objective: Problem, budgets: Sequence[Problem], limits: Limits, max_steps: int
-) -> WithinBudgets | None:
-    """`within_budgets` with every coordinate in the equations."""
-    parts = (objective, *budgets)
-    used = [part for part in parts if part.n]
-    if not budgets or not all(isinstance(part.design, Rows) for part in used):
-        return None
-    design = used[0].design if len(used) == 1 else _together([part.design for part in used])
-    losses = used[0].losses if len(used) == 1 else Losses(*(
-        np.concatenate([getattr(part.losses, name) for part in used]) for name in FIELDS))
-    whole = replace(objective, design=design, losses=losses, layout=None)
-    if not takes(whole):
-        return None
-    terms = _Terms.of(whole)
-    if terms.inconsistent:
-        return None
-    sizes = [part.n for part in parts]
-    part = np.repeat(np.arange(len(parts)) - 1, sizes)
-    terms.part[: len(part)] = part
-    terms.part[len(part): len(part) + len(terms.split)] = part[terms.split]
-    terms.linears = np.array([budget.linear for budget in budgets])
-    terms.constants = np.array([budget.constant for budget in budgets])
-    steps = 0
-    try:
-        with blas_threads(whole.n * whole.d), np.errstate(all="ignore"):
-            path = _Path(terms)
-            while path.estimate() > BUDGET_GAP * path.size() and steps < max_steps:
-                if limits.spent(1) or not path.advance() > SHORT:
-                    break
-                steps += 1
-            if not path.estimate() <= BUDGET_USABLE * path.size():
-                return None
-    except (sla.LinAlgError, ValueError):
-        return None
-    theta = path.theta / np.where(terms.part >= 0, path.of_terms(path.weights), 1.0)
-    run = _Run(terms, 0.0)
-    run.best = _Pair(terms.at_bounds(path.x), theta, path.y, 0.0, 0.0)
-    x, slopes, multipliers = run.answer()
-    slopes_of = tuple(np.split(slopes, np.cumsum(sizes)[:-1]))
-    return WithinBudgets(x, slopes_of, path.weights, multipliers, steps)
-
-
-MANY_COLUMNS = 400
-"""Coordinates from which on some are left out at first: the normal equations cost their square."""
-FIRST_COLUMNS = 10
-"""One in so many is begun with for its cost, and one in so many for its place: half as many hold no
-portfolio within the risk of 500 equal parts."""
-MOST_COLUMNS = 0.4
-"""Share up to which they grow: beyond it a solve with all of them costs little more than another
-one and what has gone before."""
-COLUMN_STEPS = 50
-"""Steps at most with some of the columns: 20 to 30 are usual, and nothing may be feasible."""
-PRICED = 1e-9
-"""Reduced cost, relative to the terms that it is the sum of, below which a coordinate stays 0."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Columns:
-    """Coordinates that a constraint of their own holds at 0 or on one side of it.
-
-    Attributes
-    ----------
-    at : array of int, shape (k,)
-        The coordinates.
-    rows : array of int, shape (k,)
-        Their rows among the side constraints, ``entries x[at] >= 0``.
-    entries : array, shape (k,)
-    """
-
-    at: NDArray[np.intp]
-    rows: NDArray[np.intp]
-    entries: Array
-
-    @classmethod
-    def of(cls, problem: Problem) -> _Columns | None:
-        """Those of `problem`; None where they are too few for leaving some out to pay."""
-        side = problem.side
-        if side is None or problem.penalty is not None or problem.d < MANY_COLUMNS:
-            return None
-        if any(kind not in LINEAR for kind, _ in side.dims):
-            return None
-        below, _ = _side_rows(problem)
-        single = below[(np.diff(side.matrix.indptr)[below] == 1) & (side.offset[below] == 0.0)]
-        entries = side.matrix.data[side.matrix.indptr[single]]
-        single, entries = single[entries != 0.0], entries[entries != 0.0]
-        at, first = np.unique(side.matrix.indices[side.matrix.indptr[single]], return_index=True)
-        if len(at) < 0.5 * problem.d:
-            return None
-        return cls(at.astype(np.intp), single[first], entries[first])
-
-
-def _over_columns(
-    objective: Problem, budgets: Sequence[Problem], columns: _Columns, limits: Limits,
-    max_steps: int,
-) -> WithinBudgets | None:
-    """`within_budgets` over some coordinates, the others 0 until their reduced costs object.
-
-    A restriction: what is optimal over the chosen coordinates is so over all of them if every
-    other one has a reduced cost of the sign that its constraint allows, which is its multiplier.
-    Half as many as there are come in at once; one that is 0 by its reduced cost goes, but only
-    once. None where that takes too many of them, or nothing is feasible.
-    """
-    side, k = objective.side, len(columns.at)
-    if side is None:
-        return None
-    used, stays = np.zeros(k, dtype=bool), np.zeros(k, dtype=bool)
-    used[np.argsort(objective.linear[columns.at] / columns.entries)[: k // FIRST_COLUMNS]] = True
-    used[::FIRST_COLUMNS] = True
-    steps = 0
-    while used.sum() <= MOST_COLUMNS * k and not limits.spent():
-        keep, rows = np.ones(objective.d, dtype=bool), np.ones(len(side.offset), dtype=bool)
-        keep[columns.at[~used]], rows[columns.rows[~used]] = False, False
-        features = np.flatnonzero(keep)
-        bare = [replace(part, side=None, layout=None) for part in (objective, *budgets)]
-        small = [with_features(part, features) for part in bare]
-        small[0] = replace(small[0], side=_with_rows(side, rows, features))
-        found = _over_all(small[0], small[1:], limits, min(max_steps, COLUMN_STEPS))
-        if found is None:
-            return None
-        steps += found.steps
-        x, multipliers = np.zeros(objective.d), np.zeros(len(side.offset))
-        x[features], multipliers[rows] = found.x, found.multipliers
-        multipliers[columns.rows] = 0.0
-        reduced, size = _reduced_costs(objective, budgets, found, x, multipliers, columns)
-        wrong = np.flatnonzero(~used & (reduced < -PRICED * size))
-        if not len(wrong):
-            multipliers[columns.rows] = np.maximum(reduced, 0.0)
-            multipliers[rows] = found.multipliers
-            return replace(found, x=x, multipliers=multipliers, steps=steps)
-        value = np.abs(x[columns.at])
-        zero = used & ~stays & (value <= PRICED * value.max(initial=0.0))
-        stays |= used
-        worst = wrong[np.argsort(reduced[wrong])][: max(int(used.sum()) // 2, 1)]
-        used &= ~zero | (reduced <= PRICED * size)
-        used[worst] = True
-    return None
-
-
-def _reduced_costs(
-    objective: Problem, budgets: Sequence[Problem], found: WithinBudgets, x: Array,
-    multipliers: Array, columns: _Columns,
-) -> tuple[Array, Array]:
-    """The gradient of the Lagrangian at the columns, in units of their constraints' entries.
-
-    And the sum of the sizes of what it is the sum of. `multipliers` are 0 for the constraints of
-    the columns themselves.
-    """
-    parts = [objective.linear, objective.quadratic.apply(x)]
-    for part, slopes, weight in zip(
-        (objective, *budgets), found.slopes, (1.0, *found.weights), strict=True
-    ):
-        if part.n:
-            parts.append(weight * part.design.adjoint(slopes))
-    parts += [weight * part.linear for part, weight in zip(budgets, found.weights, strict=True)]
-    if objective.side is not None:
-        parts.append(-objective.side.adjoint(multipliers))
-    every = np.array(parts)[:, columns.at] / columns.entries
-    return every.sum(axis=0), np.abs(every).sum(axis=0)
-
-
-def _with_rows(side: SideConstraints, rows: Mask, features: NDArray[np.intp]) -> SideConstraints:
-    """Some of the constraints, on some of the coordinates."""
-    dims = tuple((kind, int(rows[at].sum())) for kind, _, at in side.blocks())
-    matrix = side.matrix[np.flatnonzero(rows)][:, features]
-    return SideConstraints(matrix, side.offset[rows], tuple(entry for entry in dims if entry[1]))
-
-
-def _is_budget(part: Problem) -> bool:
-    """Whether its losses are piecewise linear and finite, and all that it has but linear."""
-    f = part.losses
-    linear = part.n and not f.q.any() and bool((f.lo < f.hi).all())
-    plain = part.penalty is None and part.side is None and not part.quadratic.dense().any()
-    return bool(linear and plain and np.isfinite(f.hi - f.lo).all())
-
-
-def _together(designs: list[Any]) -> Rows:
-    """The rows of several designs, one after the other."""
-    if any(design.sparse for design in designs):
-        return Rows(sp.vstack(
-            [design.rows_csr(np.arange(design.shape[0])) for design in designs], format="csr"))
-    return Rows(np.vstack([design.dense() for design in designs]))

@@ -7,8 +7,9 @@ from faults.table import DROPPED, SIGN, SLACK, of
 TESTS = "cvxpy_plugin/test_budgets.py"
 read = of("cvxpy_plugin/budgets.py", TESTS)
 solved = of("cvxpy_plugin/budgets.py", TESTS)
-WITHIN = "solvers/test_interior_point.py"
-built_in = of("solvers/interior_point.py", WITHIN)
+WITHIN = "solvers/test_within_budgets.py"
+on_path = of("solvers/interior_point.py", WITHIN)
+built_in = of("solvers/within_budgets.py", WITHIN)
 
 FAULTS = (
     read("a budget's level is left out of the Lagrangian", DROPPED,
@@ -35,10 +36,10 @@ FAULTS = (
            "(chosen.codes >= 0) & (part.losses.piece_within(margins, margins) == 99)",
            "the relaxation's optimum is handed out",
            f"{TESTS}::test_a_wrong_prediction_is_put_back"),
-    built_in("the budget's own row is left out of its border", DROPPED,
-             "f.adjoint(np.where(f.part == budget, Dv, 0.0))",
-             "0.0 * f.adjoint(np.where(f.part == budget, Dv, 0.0))",
-             "nothing is solved within a budget", f"{WITHIN}::test_within_a_budget"),
+    on_path("the budget's own row is left out of its border", DROPPED,
+            "f.adjoint(np.where(f.part == budget, Dv, 0.0))",
+            "0.0 * f.adjoint(np.where(f.part == budget, Dv, 0.0))",
+            "nothing is solved within a budget", f"{WITHIN}::test_within_a_budget"),
     built_in("slopes within a budget are handed back times its multiplier", DROPPED,
              "theta = path.theta / np.where(terms.part >= 0, path.of_terms(path.weights), 1.0)",
              "theta = path.theta / np.where(terms.part >= 0, 1.0, 1.0)",
