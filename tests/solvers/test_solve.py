@@ -68,6 +68,10 @@ def test_data_that_leave_nothing_to_do(
     found = cvxscreen.solve(problem)
     assert found.status == "optimal"
     assert found.value == pytest.approx(0.0, abs=1e-9)
+    with np.errstate(all="ignore"):  # nor is it in the method itself, if that is asked
+        x, theta, _ = solve_few(problem, 1e-9)
+    np.testing.assert_allclose(x, 0.0, atol=1e-12)
+    assert np.isfinite(theta).all()
 
 
 def test_weights_beyond_all_measure_are_no_reason_to_raise(nothing_compiled: CompileClock) -> None:
