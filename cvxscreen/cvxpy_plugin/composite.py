@@ -42,7 +42,7 @@ from cvxscreen.cvxpy_plugin.recognise.recognise import (
     recognise_in_general,
     recognise_standard,
 )
-from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition, with_costs
+from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition, factors, with_costs
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard, canonicalise, standardise
 from cvxscreen.cvxpy_plugin.request import Report
 from cvxscreen.cvxpy_plugin.solution_cache import last_answer, store_answer
@@ -298,7 +298,7 @@ class CompositeProblem:
 
     def at_costs(self, standard: Standard) -> CompositeProblem | None:
         """The same at other costs, checked; None where the rules must run."""
-        found = with_costs(self.recognition, standard)
+        found = with_costs(self.recognition, standard, factors(self.recognition, standard))
         if found is None:
             return None
         made = replace(self, recognition=found)

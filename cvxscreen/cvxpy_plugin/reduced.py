@@ -128,7 +128,7 @@ class Reduced(Record):
             it was reduced for; the original is then left as it is.
         """
         tol = positive("tol", tol)
-        now = fingerprints(self._original)
+        now = fingerprints(self._original.parameters())
         changed = [p.name() for p in self._original.parameters() if now[p.id] != self._values[p.id]]
         if changed:
             raise NotCertified(
@@ -193,7 +193,9 @@ def reduced_plain(recognition: Recognition) -> Reduced:
     NotCertified
         If no point to screen from is found.
     """
-    full, values = recognition.problem, fingerprints(recognition.standard.canonical.original)
+    full, values = recognition.problem, fingerprints(
+        recognition.standard.canonical.original.parameters()
+    )
     if full.penalty is None and full.quadratic.free.all():
         screening = Screening.from_definition(full)
         if (screening.codes < 0).all():
@@ -247,7 +249,7 @@ def reduced_composite(made: CompositeProblem) -> Reduced:
             "objective does not square; `prob.solve(method='screen')` predicts there."
         )
     full = made.recognition.problem
-    values = fingerprints(made.recognition.standard.canonical.original)
+    values = fingerprints(made.recognition.standard.canonical.original.parameters())
     screened = ScreenedComposite(made, CvxpySolver(), "certified", FIRST_GAP)
     found = screened.solved()
     if found.relaxed is None:

@@ -42,7 +42,7 @@ from cvxscreen.cvxpy_plugin.plugin import cvxpy_solver_of, make_report
 from cvxscreen.cvxpy_plugin.recognise.check import check, last_check_point
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_standard
-from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition, with_costs
+from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition, factors, with_costs
 from cvxscreen.cvxpy_plugin.recognise.standard import Cone, Standard
 from cvxscreen.cvxpy_plugin.request import Report, Request, installed, with_report
 from cvxscreen.cvxpy_plugin.size import OF_ROW, OF_SQUARE, PLAIN
@@ -319,7 +319,8 @@ def _recognised(standard: Standard, data: dict[str, Any], cached: _Cached | None
     digest.update(repr(data[Solver.DIMS]).encode())
     fingerprint = digest.digest()
     if cached is not None and cached.fingerprint == fingerprint:
-        known = with_costs(cached.recognition, standard)
+        change = factors(cached.recognition, standard)
+        known = with_costs(cached.recognition, standard, change)
         if known is not None:
             check(known, at=last_check_point(known))
             return _Cached(fingerprint, known, cached.last)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -28,13 +28,18 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.answer import Restored, statistics, status_of, write_back
 from cvxscreen.cvxpy_plugin.recognise.check import check, last_check_point
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_numbers
-from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition, with_costs
+from cvxscreen.cvxpy_plugin.recognise.recognition import (
+    Recognition,
+    factors,
+    with_costs,
+)
 from cvxscreen.cvxpy_plugin.recognise.standard import (
     Standard,
-    refusal,
     standardise,
     with_current_costs,
+    without_value,
 )
+from cvxscreen.cvxpy_plugin.recognise.weights import CostsByWeight, Weights
 from cvxscreen.cvxpy_plugin.request import Report
 from cvxscreen.errors import NotScreenable
 from cvxscreen.solvers.compiled_path.segments import KeptPath
@@ -92,6 +97,8 @@ class CachedProblem:
     ----------
     parts : tuple
         Objective and constraints, to notice another problem in the same object.
+    parameters : tuple of cvxpy.Parameter
+        In these.
     bare : Recognition, CompositeProblem or BudgetedProblem
         As the rules found it, its problem a weak reference.
     fingerprints : dict of int to bytes
@@ -108,9 +115,14 @@ class CachedProblem:
         Fingerprints of the last solve and its recognition, a rescaled `bare`.
     at : array or None
         Point at which rescaled recognitions are checked.
+    weights : Weights or None
+        Of the objective's summands, at the values that `bare` has.
+    costs : CostsByWeight or None
+        How the costs follow these; learned from the first that differ.
     """
 
     parts: tuple[Any, ...]
+    parameters: tuple[Any, ...]
     bare: Any
     fingerprints: Fingerprints
     inside: frozenset[int]
@@ -119,6 +131,14 @@ class CachedProblem:
     at: Array | None = None
     answer: LastAnswer | None = None
     path: KeptPath | None = None
+    weights: Weights | None = None
+    costs: CostsByWeight | None = None
+
+    def weighed(self, changed: set[int], problem: Any) -> Recognition | None:
+        """`bare` at the present weights of summands, where they are all that has `changed`."""
+        if self.costs is None or self.weights is None or changed & self.weights.inside:
+            return None
+        return None if changed & self.inside else self.costs.now(problem)
 
 
 _ENTRIES: weakref.WeakKeyDictionary[Any, CachedProblem] = weakref.WeakKeyDictionary()
@@ -144,16 +164,20 @@ def cached_recognition(problem: Any, recognise: Callable[[Any], Any]) -> Any:
     entry = _ENTRIES.get(problem)
     if entry is None or not _same(entry.parts, _parts(problem)):
         return _recognise_anew(problem, recognise)
-    reason = refusal(problem, quick=True)
+    reason = without_value(entry.parameters)
     if reason:
         raise NotScreenable(reason)
-    now = fingerprints(problem)
+    now = fingerprints(entry.parameters)
     changed = {key for key, value in now.items() if entry.fingerprints.get(key) != value}
-    known = entry.bare.tied(problem)
     if not changed:
-        return known
+        return entry.bare.tied(problem)
     if entry.recent is not None and entry.recent[0] == now:
         return entry.recent[1].tied(problem)
+    found = entry.weighed(changed, problem)
+    if found is not None:
+        entry.recent = now, found.tied(weakref.proxy(problem))
+        return found
+    known = entry.bare.tied(problem)
     if not changed & entry.inside:
         current = with_current_costs(known.standard)
         if current is None:
@@ -180,8 +204,9 @@ def _at_costs(entry: CachedProblem, known: Any, standard: Standard) -> Any:
     """What was recognised at other costs, checked; None where the rules must run."""
     if not isinstance(known, Recognition):
         return known.at_costs(standard)
-    found = with_costs(known, standard)
-    if found is None:
+    change = factors(known, standard)
+    found = with_costs(known, standard, change)
+    if found is None or change is None:
         return None
     if entry.at is None:
         entry.at = last_check_point(found)
@@ -189,6 +214,8 @@ def _at_costs(entry: CachedProblem, known: Any, standard: Standard) -> Any:
         check(found, at=entry.at)
     except NotScreenable:
         return None
+    if entry.weights is not None:
+        entry.costs = CostsByWeight.learned(entry.weights, entry.bare, standard, change)
     return found
 
 
@@ -203,14 +230,17 @@ def store_recognition(recognition: Any) -> None:
     """Keep what was recognised, as the rules found it at the parameters' present values."""
     canonical = recognition.standard.canonical
     problem = canonical.original
-    if problem.parameters() and not problem.is_dpp():
+    parameters = tuple(problem.parameters())
+    if parameters and not problem.is_dpp():
         return  # what the cone form looks like may depend on their values
     data = [*canonical.problem.constraints, *(group.argument for group in canonical.groups)]
     inside = frozenset(p.id for part in data for p in part.parameters())
     bare = recognition.tied(weakref.proxy(problem))
+    weighed = bool(parameters) and isinstance(recognition, Recognition)
     _ENTRIES[problem] = CachedProblem(
-        _parts(problem), bare, fingerprints(problem), inside,
-        path=KeptPath() if problem.parameters() else None,
+        _parts(problem), parameters, bare, fingerprints(parameters), inside,
+        path=KeptPath() if parameters else None,
+        weights=Weights.of(canonical) if weighed else None,
     )
 
 
@@ -335,9 +365,9 @@ def start_from(last: LastSolution, problem: Problem) -> Start | None:
     return Start(last.x, theta, weight, last.multipliers)
 
 
-def fingerprints(problem: Any) -> Fingerprints:
+def fingerprints(parameters: Iterable[Any]) -> Fingerprints:
     """Fingerprints of the parameters' present values, by identifier."""
-    return {p.id: _fingerprint(p.value) for p in problem.parameters()}
+    return {p.id: _fingerprint(p.value) for p in parameters}
 
 
 def _fingerprint(value: Any) -> bytes:

@@ -68,6 +68,11 @@ CASES: dict[str, tuple[Any, Any, bool]] = {
     "shifted_whole": (lambda s, p: (p * cp.sum_squares(s.w - 1) + s.hinge, []), None, True),
     "bounded": (lambda s, p: (s.ridge + p * s.hinge, [s.w <= 0.3, cp.sum(s.w) == 0.1]),
                 None, True),
+    "twice": (lambda s, p: (s.ridge + p * cp.sum_squares(s.w) + s.hinge, []), None, True),
+    "everything": (lambda s, p: (2 * p * s.ridge + s.hinge * (p / 3), []), None, True),
+    "norm1": (lambda s, p: (s.ridge + p * cp.norm1(s.w) + s.hinge, []), None, True),
+    "constant": (lambda s, p: (s.ridge + p * (s.hinge + 3) + 2, []), None, True),
+    "moved": (lambda s, p: (s.ridge + (0.1 + p) * s.hinge, []), None, True),
     "epsilon_inside": (lambda s, p: (
         s.ridge + cp.sum(cp.pos(cp.abs(s.residual) - 0.1 * p)), []), None, False),
     "bound_inside": (lambda s, p: (s.ridge + s.hinge, [s.w <= 0.2 * p]), None, False),
@@ -118,6 +123,62 @@ def test_a_recalled_recognition_is_that_of_a_new_problem(
         assert np.allclose(
             known.multipliers(z, theta, side), fresh.multipliers(z, theta, side), atol=1e-11)
     assert bool(calls) != spared
+
+
+def test_other_weights_are_not_read_from_the_expressions_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once it is known which of them each cost follows: for as long as they go together."""
+    data, C, lam = Data(), scalar(), scalar(0.5)
+
+    def problem_of(C: Any, lam: Any) -> Any:
+        return cp.Problem(cp.Minimize(lam * data.ridge + C * data.hinge + cp.norm1(data.w)))
+
+    problem, reads = problem_of(C, lam), []
+    original = solution_cache.with_current_costs
+    monkeypatch.setattr(
+        solution_cache, "with_current_costs", lambda s: reads.append(s) or original(s)  # type: ignore
+    )
+    values = [(1.0, 0.5), (2.0, 1.0), (3.0, 1.5), (3.0, 0.5), (0.2, 0.5), (0.2, 7.0), (1.0, 2.0)]
+    for C.value, lam.value in values:
+        known = solution_cache.cached_recognition(problem, recognise)
+        fresh = recognise(problem_of(C.value, lam.value))
+        for ours, theirs in zip(numbers(known), numbers(fresh), strict=True):
+            assert np.allclose(ours, theirs, rtol=1e-12, atol=1e-13)
+    assert len(reads) == 3  # of the second values, the fourth and the sixth
+
+
+def test_a_cost_that_two_weights_share_follows_neither() -> None:
+    """However small the share of one of them was when the other was told from it."""
+    data, p = Data(), scalar()
+
+    def problem_of(p: Any) -> Any:
+        tiny = 1e-16 * cp.sum_squares(data.w)
+        return cp.Problem(cp.Minimize(data.ridge + p * tiny + data.hinge))
+
+    problem = problem_of(p)
+    for value in (1.0, 2.0, 1e16):
+        p.value = value
+        known = solution_cache.cached_recognition(problem, recognise)
+    fresh = recognise(problem_of(1e16)).problem.quadratic.dense()
+    assert np.allclose(known.problem.quadratic.dense(), fresh)
+    assert fresh.max() > 2.0
+
+
+def test_changed_data_beside_changed_weights_are_noticed() -> None:
+    data, C = Data(), scalar()
+    shift = cp.Parameter(value=0.0)
+
+    def problem_of(C: Any, shift: Any) -> Any:
+        bounds = [data.margin >= 1 + shift - data.xi, data.xi >= 0]
+        return cp.Problem(cp.Minimize(data.ridge + C * cp.sum(data.xi)), bounds)
+
+    problem = problem_of(C, shift)
+    for C.value, shift.value in [(1.0, 0.0), (2.0, 0.0), (3.0, 0.0), (4.0, 0.5), (5.0, 0.0)]:
+        known = solution_cache.cached_recognition(problem, recognise)
+        fresh = recognise(problem_of(C.value, shift.value))
+        for ours, theirs in zip(numbers(known), numbers(fresh), strict=True):
+            assert np.allclose(ours, theirs, rtol=1e-12, atol=1e-13)
 
 
 def test_weights_of_the_samples_and_of_the_classes() -> None:

@@ -16,6 +16,7 @@ them without copying large data.
 losses; maxima of different data are kept beside them (`max_affine`).
 
 *Recognition and way back.* `recognition` restores all columns and all multipliers from a solution,
-and follows changed costs without running the rules again. `check` compares the recognised problem
+and follows changed costs without running the rules again; where parameters only weigh summands,
+without reading their expressions again either (`weights`). `check` compares the recognised problem
 with the user's before anything is solved, a large loss at a `sample` of its terms.
 """

@@ -9,6 +9,7 @@ left to them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any
@@ -369,7 +370,9 @@ SAME = 1e-14
 """Factors that differ relatively by less are one factor."""
 
 
-def with_costs(recognition: Recognition, standard: Standard) -> Recognition | None:
+def with_costs(
+    recognition: Recognition, standard: Standard, change: Factors | None
+) -> Recognition | None:
     """`recognition` at the costs of `standard`, which has the same rows; None where rules must run.
 
     Parameters
@@ -377,8 +380,9 @@ def with_costs(recognition: Recognition, standard: Standard) -> Recognition | No
     recognition : Recognition
     standard : Standard
         With the same variables and rows.
+    change : Factors or None
+        What `factors` says of the two.
     """
-    change = factors(recognition, standard)
     if change is None or change.squares is None:
         return None
     problem, parts = recognition.problem, recognition.parts
@@ -452,6 +456,14 @@ class Factors:
     losses: float | None
     squares: float | None
     slopes: float | None
+
+    def each(self, put: Callable[[Any], Any]) -> Factors:
+        """The same with ``put(factors)`` in place of all factors there are."""
+        def known(part: Any) -> Any:
+            return None if part is None else put(part)
+
+        parts = (self.ratio, self.terms, self.losses, self.squares, self.slopes)
+        return Factors(*map(known, parts))
 
 
 def factors(recognition: Recognition, standard: Standard) -> Factors | None:

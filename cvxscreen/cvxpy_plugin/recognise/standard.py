@@ -19,7 +19,7 @@ multipliers are CVXPY's dual values, up to the sign of equalities.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -276,16 +276,17 @@ def is_in_cone_form(problem: Any) -> bool:
     return plain and is_quadratic_as_written(problem.objective.expr)
 
 
-def refusal(problem: Any, *, quick: bool = False) -> str:
-    """Why `problem` cannot be taken to cone form for screening, or an empty text.
+def without_value(parameters: Iterable[Any]) -> str:
+    """Why a problem with these parameters has no numbers, or an empty text."""
+    missing = [parameter.name() for parameter in parameters if parameter.value is None]
+    return f"parameter {missing[0]} has no value" if missing else ""
 
-    `quick` asks only what may have changed since the problem was last accepted.
-    """
-    missing = [p.name() for p in problem.parameters() if p.value is None]
-    if missing:
-        return f"parameter {missing[0]} has no value"
-    if quick:
-        return ""
+
+def refusal(problem: Any) -> str:
+    """Why `problem` cannot be taken to cone form for screening, or an empty text."""
+    reason = without_value(problem.parameters())
+    if reason:
+        return reason
     if not problem.variables():
         return "the problem has no variables"
     if problem.is_mixed_integer():

@@ -13,6 +13,8 @@ restore = of("cvxpy_plugin/answer.py", "cvxpy_plugin/test_recognise.py",
              "cvxpy_plugin/test_solve.py")
 check = of("cvxpy_plugin/recognise/check.py", "cvxpy_plugin/test_recognise.py")
 memory = of("cvxpy_plugin/solution_cache.py", "cvxpy_plugin/test_solution_cache.py")
+WEIGHTS = "cvxpy_plugin/test_solution_cache.py"
+weights = of("cvxpy_plugin/recognise/weights.py", WEIGHTS)
 answer = of("cvxpy_plugin/inspection.py", "cvxpy_plugin/test_inspection.py")
 reduced = of("cvxpy_plugin/reduced.py", "cvxpy_plugin/test_reduced.py")
 MAXIMA = "cvxpy_plugin/test_maxima.py"
@@ -107,6 +109,18 @@ FAULTS = (
            "changed = {key for key, value in now.items() if entry.fingerprints.get(key) != value}",
            "changed = set()", "the problem of the last solve is solved",
            "cvxpy_plugin/test_solution_cache.py::test_a_recalled_recognition_is_that_of_a_new_problem"),
+    weights("costs that two weights share follow one of them", DROPPED,
+            "if owner.setdefault(variable.id, own) != own:", "if False:",
+            "another problem is solved",
+            f"{WEIGHTS}::test_a_cost_that_two_weights_share_follows_neither"),
+    weights("weights that no longer go together are taken for one", STALE,
+            "if (np.abs(found - level[self.kinds]) > SAME * found).any():", "if False:",
+            "another problem is solved",
+            f"{WEIGHTS}::test_other_weights_are_not_read_from_the_expressions_again"),
+    memory("changed data beside weights go unnoticed", STALE,
+           "return None if changed & self.inside else self.costs.now(problem)",
+           "return self.costs.now(problem)", "the data of the last solve are used",
+           f"{WEIGHTS}::test_changed_data_beside_changed_weights_are_noticed"),
     memory("changed data taken for changed costs", STALE, "if not changed & entry.inside:",
            "if True:", "the data of the last solve are used",
            "cvxpy_plugin/test_solution_cache.py::test_data_as_parameters_are_noticed_when_they_change"),
