@@ -317,18 +317,27 @@ class Rows:
         error = float(np.linalg.norm(x)) * sizes
         n, p = self.matrix.shape
 
-        def entrywise(rows: Any) -> Array:
+        def entrywise(head: Any, extra: Array, scale: float | Array) -> Array:
             """``sum_j |a_ij x_j|`` of some rows, and what may underflow in it."""
-            fine = abs(self.matrix[rows]).astype(np.float64) @ x[:p] + SMALLEST * len(x)
-            fine += np.abs(self.extra[rows]) @ x[p:]
-            return fine if self.scale is None else fine * np.abs(self.scale[rows])
+            return (head @ x[:p] + SMALLEST * len(x) + extra @ x[p:]) * scale
 
-        few = slice(None, None, max(n // 4, 1))
-        if n and CRUDE * entrywise(few).max() < error[few].max():
+        few, sizes_of_few = self._few_sizes
+        if n and CRUDE * entrywise(*sizes_of_few).max() < error[few].max():
             for start in range(0, n, _BLOCK_ROWS):
                 rows = slice(start, start + _BLOCK_ROWS)
-                error[rows] = np.minimum(error[rows], entrywise(rows))
+                error[rows] = np.minimum(error[rows], entrywise(*self._sizes(rows)))
         return self.forward_factor * error
+
+    def _sizes(self, rows: slice) -> tuple[Any, Array, float | Array]:
+        """The absolute values of some rows: their entries, their further ones, their factors."""
+        head, extra = abs(self.matrix[rows]).astype(np.float64), np.abs(self.extra[rows])
+        return head, extra, 1.0 if self.scale is None else np.abs(self.scale[rows])
+
+    @cached_property
+    def _few_sizes(self) -> tuple[slice, tuple[Any, Array, float | Array]]:
+        """A few rows and their `_sizes`: each certificate asks for them, and cutting is dear."""
+        few = slice(None, None, max(self.matrix.shape[0] // 4, 1))
+        return few, self._sizes(few)
 
     @cached_property
     def adjoint_factor(self) -> float:
