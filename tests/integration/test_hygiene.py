@@ -9,6 +9,7 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,9 +47,15 @@ def texts() -> Iterator[tuple[str, str]]:
             yield path.relative_to(ROOT).as_posix(), path.read_text("utf-8")
 
 
+@cache
+def nodes(source: str) -> tuple[ast.AST, ...]:
+    """Return all nodes of the syntax tree of `source`; five tests ask for those of the package."""
+    return tuple(ast.walk(ast.parse(source)))
+
+
 def prints(source: str) -> list[int]:
     """Return the lines that call print."""
-    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    calls = [node for node in nodes(source) if isinstance(node, ast.Call)]
     return [call.lineno for call in calls if getattr(call.func, "id", "") == "print"]
 
 
@@ -65,7 +72,7 @@ def lines_matching(pattern: re.Pattern[str]) -> list[str]:
 def libraries_of(source: str) -> set[str]:
     """Return the top-level names of everything imported absolutely."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             found.update(alias.name.split(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -129,7 +136,7 @@ def test_no_function_has_more_positional_parameters_than_can_be_read() -> None:
     many = [
         f"{path.name}:{node.lineno} {node.name}"
         for path in python_files("cvxscreen")
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for node in nodes(path.read_text("utf-8"))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and len(node.args.posonlyargs) + len(node.args.args) > POSITIONAL
     ]
@@ -144,7 +151,7 @@ def test_no_crumbs() -> None:
     }
     users: dict[str, set[str]] = {name: set() for name in sources}
     for name, source in sources.items():
-        for node in ast.walk(ast.parse(source)):
+        for node in nodes(source):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cvxscreen"):
                 place = (node.module or "").removeprefix("cvxscreen").lstrip(".").replace(".", "/")
                 for alias in node.names:

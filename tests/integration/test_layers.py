@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -102,14 +103,15 @@ def part_of(module: str) -> str:
     return [*module.split("."), ""][1]
 
 
-def imports(module: str, tree: ast.AST, *, is_package: bool) -> Iterator[Import]:
-    """Yield every import in `tree`, relative ones resolved, with those inside functions marked."""
+@cache
+def imports(module: str, source: str, *, is_package: bool) -> list[Import]:
+    """Return every import in `source`, relative ones resolved, with those in functions marked."""
     package = module.split(".") if is_package else module.split(".")[:-1]
+    found: list[Import] = []
 
-    def visit(node: ast.AST, delayed: bool) -> Iterator[Import]:
+    def visit(node: ast.AST, delayed: bool) -> None:
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield Import(alias.name, (), node.lineno, delayed)
+            found.extend(Import(alias.name, (), node.lineno, delayed) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             above = package[: len(package) - node.level + 1] if node.level else []
             target = ".".join([*above, *(node.module.split(".") if node.module else [])])
@@ -117,13 +119,13 @@ def imports(module: str, tree: ast.AST, *, is_package: bool) -> Iterator[Import]
             if target == "cvxscreen":  # `from cvxscreen import plots` reaches cvxscreen.plots
                 for name in names:
                     reached = f"cvxscreen.{name}" if name in ROW_OF else target
-                    yield Import(reached, (name,), node.lineno, delayed)
+                    found.append(Import(reached, (name,), node.lineno, delayed))
             else:
-                yield Import(target, names, node.lineno, delayed)
+                found.append(Import(target, names, node.lineno, delayed))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             place = PLACE.fullmatch(node.value)
             if place is not None and module != "cvxscreen.registration":
-                yield Import(place[1], (place[2],), node.lineno, False)
+                found.append(Import(place[1], (place[2],), node.lineno, False))
         elif isinstance(node, ast.Call):
             called = node.func
             name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
@@ -131,12 +133,13 @@ def imports(module: str, tree: ast.AST, *, is_package: bool) -> Iterator[Import]
                 given = node.args[0] if node.args else None
                 value = given.value if isinstance(given, ast.Constant) else None
                 plain = isinstance(value, str) and not value.startswith(".")
-                yield Import(value if plain else "?", (), node.lineno, delayed, not plain)
+                found.append(Import(value if plain else "?", (), node.lineno, delayed, not plain))
         inside = delayed or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         for child in ast.iter_child_nodes(node):
-            yield from visit(child, inside)
+            visit(child, inside)
 
-    return visit(tree, False)
+    visit(ast.parse(source), False)
+    return found
 
 
 def fault_of(module: str, found: Import, *, is_package: bool) -> str | None:
@@ -180,7 +183,7 @@ def violations(module: str, source: str, *, is_package: bool = False) -> list[st
     """Return one line for each rule that the source of `module` breaks."""
     if module != "cvxscreen" and part_of(module) not in ROW_OF:
         return [f"{module} has no layer: place it in the table of this test"]
-    found = imports(module, ast.parse(source), is_package=is_package)
+    found = imports(module, source, is_package=is_package)
     faults = ((entry.line, fault_of(module, entry, is_package=is_package)) for entry in found)
     return [f"{module}:{line} {fault}" for line, fault in faults if fault]
 
@@ -208,7 +211,7 @@ def test_every_late_import_is_still_one() -> None:
     seen = {
         (module, found.target)
         for module, source, is_package in package_sources()
-        for found in imports(module, ast.parse(source), is_package=is_package)
+        for found in imports(module, source, is_package=is_package)
         if found.delayed
     }
     assert seen >= LATE
@@ -308,7 +311,7 @@ def arrows() -> dict[str, set[str]]:
     known = {module for module, _, _ in sources}
     reached: dict[str, set[str]] = {}
     for module, source, is_package in sources:
-        found = imports(module, ast.parse(source), is_package=is_package)
+        found = imports(module, source, is_package=is_package)
         targets = {
             name
             for entry in found
