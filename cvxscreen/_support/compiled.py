@@ -8,6 +8,7 @@ first compiled function is called.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from functools import cached_property, lru_cache, update_wrapper
 from hashlib import sha256
@@ -16,6 +17,7 @@ from threading import RLock
 from time import process_time
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.extensions import uncollected
@@ -309,3 +311,8 @@ def unsigned(*indices: NDArray[Any]) -> tuple[NDArray[Any], ...]:
     Of a signed index compiled code asks whether it counts from the end: half of a loop's time.
     """
     return tuple(array.view(f"u{array.dtype.itemsize}") for array in indices)
+
+
+def writable(*columns: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+    """The same, those copied that cannot be written to: numba would compile all anew for them."""
+    return (column if column.flags.writeable else column.copy() for column in columns)

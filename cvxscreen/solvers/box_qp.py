@@ -31,7 +31,7 @@ import scipy.linalg as sla
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from cvxscreen._support.compiled import CONTRACT, compiled
+from cvxscreen._support.compiled import CONTRACT, compiled, writable
 
 Array = NDArray[np.float64]
 
@@ -77,8 +77,7 @@ class BoxQp:
         `turn` is how many of them are taken before a Newton step; few where the start is close.
         """
         descend = descend_pairs if self.balanced else descend_singles
-        own, room = self.K.diagonal() + self.q, np.empty((3, len(self.c)))
-        terms = BoxTerms(self.lo, self.hi, self.e, self.q, own, *room)
+        terms = BoxTerms.of(self.lo, self.hi, self.e, self.q, self.K.diagonal())
         rows = MatrixRows.of(self.K)
         m, steps, before, idle, followed = len(self.c), 0, float("inf"), 0, False
         turn = 1000 + 10 * m if turn is None else turn
@@ -201,6 +200,12 @@ class BoxTerms(NamedTuple):
     rise: Array
     fall: Array
     score: Array
+
+    @classmethod
+    def of(cls, lo: Array, hi: Array, e: Array, q: Array, diagonal: Array) -> BoxTerms:
+        """The terms of a matrix with this diagonal."""
+        e, q = writable(e, q)
+        return cls(lo, hi, e, q, diagonal + q, *np.empty((3, len(lo))))
 
 
 class MatrixRows(NamedTuple):

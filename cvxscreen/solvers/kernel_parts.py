@@ -135,8 +135,8 @@ def _solve(parts: KernelParts, k: int, c: Array, tol: float, room: Array) -> flo
         # Of one class alone no coefficient balances another: all are 0, its label costs nothing.
         kinks = -F[lo < hi]
         return float(kinks.max() if (hi > 0.0).any() else kinks.min()) if len(kinks) else 0.0
-    box = BoxTerms(lo, hi, f.e, f.q, matrix.diagonal()[index] + f.q, *np.empty((3, len(c))))
-    terms = SlopeTerms(sign, np.empty(len(c)), f.b, f.e, f.q, f.lo, f.hi)
+    box = BoxTerms.of(lo, hi, f.e, f.q, matrix.diagonal()[index])
+    terms = SlopeTerms.of(sign, np.empty(len(c)), f)
     moving = np.empty(len(c), dtype=np.intp)
 
     def go(limit: int) -> tuple[float, float, float]:

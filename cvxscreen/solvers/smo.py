@@ -22,8 +22,9 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.compiled import compiled
+from cvxscreen._support.compiled import compiled, writable
 from cvxscreen._support.limits import UNLIMITED, Limits
+from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.gram import Gram, exact_sum
 from cvxscreen.errors import InvalidInput
@@ -164,7 +165,7 @@ class KernelIterate:
 
         width = max(width, 1e-12 * (1.0 + abs(middle)))
         f = self.losses
-        terms = SlopeTerms(self.sign, self.u, f.b, f.e, f.q, f.lo, f.hi)
+        terms = SlopeTerms.of(self.sign, self.u, f)
         if self.moving is None:
             self.moving = np.empty(len(self.c), dtype=np.intp)
         self.b = best_level(terms, self.moving, offset, middle, width)
@@ -189,6 +190,11 @@ class SlopeTerms(NamedTuple):
     q: Array
     lo: Array
     hi: Array
+
+    @classmethod
+    def of(cls, sign: Array, u: Array, f: LossTerms) -> SlopeTerms:
+        """The terms of the losses `f`."""
+        return cls(sign, u, *writable(f.b, f.e, f.q, f.lo, f.hi))
 
 
 @compiled(allocates=False)
