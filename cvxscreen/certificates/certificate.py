@@ -62,6 +62,7 @@ from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import array, one_of, positive
 from cvxscreen.core.penalty import L1, PSD, NonNegative
 from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 
 Array = NDArray[np.float64]
@@ -930,10 +931,10 @@ def unheld_part(
     if len(free) == problem.d:
         curved = isinstance(quadratic, Quadratic) and quadratic.dense().any()
         cost = growth_cost(problem, x, theta, t, t_error, primal, r, dip)
-        precise = getattr(design, "adjoint_precise", None)  # of rows in memory
-        if enough < cost < np.inf and precise and problem.imbalance == 0.0 and not curved:
+        exact = problem.imbalance == 0.0 and not curved
+        if enough < cost < np.inf and exact and isinstance(design, Rows):
             # Where fewer slopes than coordinates have room, rounding is all that there is to r.
-            value, factor = precise(theta)
+            value, factor = design.adjoint_precise(theta)
             error = factor * size * problem.column_sizes + EPS * np.abs(value)
             r = Residual(free, value, error)
             cost = min(cost, growth_cost(problem, x, theta, t, t_error, primal, r, dip))

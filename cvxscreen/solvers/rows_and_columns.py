@@ -134,8 +134,9 @@ class IndexedSubproblem:
         """Reduced further by `selection`."""
         features = selection.features(self.problem)
         design = self.problem.design
-        if self.first and len(features) < self.problem.d and getattr(design, "sparse", False):
-            cut_often(design)  # type: ignore[arg-type]
+        fewer = self.first and len(features) < self.problem.d
+        if fewer and isinstance(design, Rows) and design.sparse:
+            cut_often(design)
         reduced = selection.reduce(self.problem)
         share_factors(design, reduced.design, features)
         return IndexedSubproblem(reduced, self.terms[selection.kept], self.features[features])
