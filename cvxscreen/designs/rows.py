@@ -12,7 +12,7 @@ the rows and the further columns in them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -35,6 +35,8 @@ SHORT = 64
 the other, 5,000 x 256 4.1 and 1.7, the same at 48."""
 _BLOCK_ROWS = 1024
 _WIDE_ROWS = 64
+_SQUARED = 2**17
+"""Entries that are squared at a time (1 MB), in whole blocks of rows."""
 SHARE = 2**20
 """Entries of one part of a pass, about half a millisecond: ten times what handing it to another
 thread costs. What has fewer is one part."""
@@ -380,7 +382,7 @@ class Rows:
             form, factors = ("ij,ij->i", ()) if even else ("ij,ij,j->i", (weights[:p],))
             found = each(
                 lambda piece: [
-                    np.einsum(form, block, block, *factors) for block in _doubled(piece[1])
+                    np.einsum(form, block, block, *factors) for block in _in_double(piece[1])
                 ], self._pieces,
             )
             blocks = [block for part in found for block in part]
@@ -520,6 +522,11 @@ def factors_of(weights: Array, scale: Array | None) -> float | Array:
         return size * np.maximum(scale**2, 1.0)
 
 
+def _in_double(matrix: Array) -> Iterable[Array]:
+    """Dense rows in double precision: all at once where they are, else block by block."""
+    return [matrix] if matrix.dtype == np.float64 else _doubled(matrix)
+
+
 def _doubled(matrix: Array) -> Iterator[Array]:
     """Blocks of dense rows in double precision, one at a time."""
     for start in range(0, max(len(matrix), 1), _BLOCK_ROWS):
@@ -636,11 +643,11 @@ def _factors(design: Rows) -> Array | None:
 def _dense_squares(matrix: Array, scale: Array | None, weights: Array) -> Array:
     """``sum_i weights_i (scale_i x_ij)^2``, in double precision."""
     total = np.zeros(matrix.shape[1])
-    for start in range(0, len(matrix), _BLOCK_ROWS):
-        rows = slice(start, start + _BLOCK_ROWS)
-        block = matrix[rows].astype(np.float64, copy=False)
-        block = block if scale is None else scale[rows, None] * block
-        total += np.einsum("ij,ij,i->j", block, block, weights[rows])
+    step = max(_SQUARED // max(matrix.shape[1], 1) // _BLOCK_ROWS, 1) * _BLOCK_ROWS
+    for start in range(0, len(matrix), step):
+        rows = slice(start, start + step)
+        block = matrix[rows] if scale is None else scale[rows, None] * matrix[rows]
+        total += _summed(np.square(block, dtype=np.float64), weights[rows])
     return total
 
 

@@ -55,9 +55,9 @@ from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.screened import Estimate, ProblemInMemory, Times
 from cvxscreen.solvers.smoothing import (
     FEW,
-    KEEP,
     SETTLED,
     TIES,
+    WITHIN,
     Nearby,
     applies,
     least_squares,
@@ -74,6 +74,9 @@ FEWEST, NESTED = 4_000, 10
 one part in `NESTED`, and is begun with a sample itself."""
 AROUND = 0.03
 """Share of the terms that is kept around a start that is not a sample's optimum."""
+KEEP = 2.0
+"""The same around a sample's optimum, in units of ``n sqrt(d / s)`` for s of n terms: twice two
+deviations of its margins hold at most this many (`cvxscreen.solvers.smoothing`)."""
 LEAST = 10
 """Terms kept at least, in units of the coordinates."""
 REFUTED = 10
@@ -159,15 +162,16 @@ class ScreenedRelaxation(
             self.centre = self.candidate(start.x, start.theta, start.multipliers, margins)
             self.keep = int(max(AROUND * problem.n, LEAST * problem.d))
             if not self.whole and applies(problem):
-                at = (self.centre.x, self.centre.margins)
-                near = near_optimum(problem, *at, self.keep, known=self.known)
+                began, at = perf_counter(), (self.centre.x, self.centre.margins)
+                near = near_optimum(problem, *at, self.keep)
                 if near is None and self.apart(solve):
                     return
-                self.closer(near)
+                self.closer(near, began)
             return
         if self.whole:
             return
-        if applies(problem) and (self.closer(foreseen(problem)) or self.apart(solve)):
+        began = perf_counter()
+        if applies(problem) and (self.closer(foreseen(problem), began) or self.apart(solve)):
             return
         began, chosen = perf_counter(), draw(problem)
         part = chosen.of(problem)
@@ -244,10 +248,20 @@ class ScreenedRelaxation(
         self.record(len(found.theta), answer.proof, (0, left_out, 0), times)
         self.finished = True
 
-    def closer(self, found: Nearby | None) -> bool:
-        """Go to what Newton steps over smoothed losses have found, if anything."""
+    def closer(self, found: Nearby | None, began: float) -> bool:
+        """Go to what Newton steps over smoothed losses have found, if anything, or to a vertex."""
         if found is None:
             return False
+        vertex = found.vertex()
+        if vertex is not None:
+            x, theta, kept = vertex
+            answer = Answer.of(self.problem, x, theta, np.zeros(0), self.tol)
+            if answer.proof.ok:
+                self.answer, self.finished = answer, True
+                self.result = SubproblemResult("optimal", x, theta, np.zeros(0))
+                times = Times(began, perf_counter())
+                self.record(kept, answer.proof, (0, self.problem.n - kept, 0), times)
+                return True
         at = (found.margins, found.value, self.problem.losses)
         self.centre, self.known = Candidate(found.x, None, np.zeros(0), *at), found.known
         self.keep = max(LEAST * self.problem.d, found.reach)
@@ -622,7 +636,7 @@ def foreseen(problem: Problem, enough: float = SETTLED) -> Nearby | None:
         below = foreseen(part, np.sqrt(part.n / problem.d))
         if below is None:
             return None
-        x, wide = below.x, int(KEEP * problem.n * np.sqrt(problem.d / part.n))
+        x, wide = below.x, int(WITHIN * problem.n * np.sqrt(problem.d / part.n))
     if x is None:
         return None
     margins, settled = problem.design.forward(x), int(enough * problem.d)
@@ -643,5 +657,7 @@ def draw(problem: Problem) -> Drawn:
     drawn = np.flatnonzero(~fixed)
     size = max(min(FEWEST, len(drawn)) // 2, 20 * problem.d, len(drawn) // NESTED)
     size = min(size, len(drawn))
-    chosen = np.random.default_rng(0).choice(len(drawn), size=size, replace=False)
-    return Drawn(np.sort(drawn[chosen]), np.flatnonzero(fixed), len(drawn) / max(size, 1))
+    # One of each stretch: as if drawn from all, and the others need not be shuffled for it.
+    ends = len(drawn) * np.arange(size + 1) // max(size, 1)
+    chosen = ends[:-1] + np.random.default_rng(0).integers(0, np.diff(ends))
+    return Drawn(drawn[chosen], np.flatnonzero(fixed), len(drawn) / max(size, 1))

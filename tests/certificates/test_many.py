@@ -368,6 +368,29 @@ def test_compiled_terms_are_those_of_numpy(loss: str, rng: np.random.Generator) 
     np.testing.assert_array_equal(found, plain + endless)
 
 
+@pytest.mark.parametrize("loss", ["hinge", "absolute", "epsilon", "quantile"])
+def test_terms_on_their_lines_are_left_out_and_no_others(
+    loss: str, rng: np.random.Generator
+) -> None:
+    """Bit for bit what all terms amount to, most of them on the line of their slope."""
+    n = certificate_terms._MANY
+    few = build(Case(loss, n=50, C=0.7)).losses
+    f = few.take(rng.integers(0, 50, n))
+    noise = rng.choice([0.0, 1e-16, 1e-6], n)
+    step = rng.choice([0.0, 1e-16, 1e-7, 1.0, 3.0], n, p=[0.05, 0.05, 0.05, 0.35, 0.5])
+    right = rng.random(n) < 0.5
+    t = np.where(right, f.b + f.e + step, f.b - f.e - step)
+    wrong = rng.random(n) < 0.1
+    theta = np.where(right ^ wrong, f.hi, f.lo)
+    columns = certificate_terms.columns(f)
+    value = certificate_terms.value_above(t, *columns, certificate_terms.steepness(f.q))
+    plain = certificate_terms.gap_above(t, theta, noise, value, *columns)
+    line = certificate_terms.on_its_line(t, theta, noise, *columns)
+    assert line.mean() > 0.5
+    assert not plain[line].any()
+    np.testing.assert_array_equal(certificate_terms.loss_gaps(t, theta, noise, value, f), plain)
+
+
 def test_packed_slopes_are_what_the_certificate_reads(rng: np.random.Generator) -> None:
     """`row` in numpy and `unpack`, which is compiled, give the same numbers."""
     n, factors = 50, np.array([0.3, 7.0])

@@ -47,6 +47,39 @@ def test_slopes_and_their_products_come_along() -> None:
     assert near.margins == pytest.approx(problem.design.forward(near.x))
 
 
+@pytest.mark.parametrize("loss", ["quantile", "absolute", "epsilon"])
+def test_pivots_lead_to_the_vertex_from_there(loss: str) -> None:
+    X, y = heavy(9000, 6)
+    problem = cs.regression(X, y, C=np.inf, loss=loss, intercept=True)
+    near = foreseen(problem)
+    assert near is not None
+    found = near.vertex()
+    assert found is not None
+    x, theta, kept = found
+    assert kept < 1000
+    proof = cs.certify(problem, x, theta, tol=1e-12)
+    assert proof.ok
+    solution = cs.solve(problem, tol=1e-9)
+    assert [one.refuted for one in solution.rounds] == [0]
+    np.testing.assert_allclose(solution.x, x, atol=1e-12)
+
+
+def test_terms_that_were_not_near_but_have_changed_sides_are_put_back() -> None:
+    X, y = heavy(9000, 6)
+    problem = cs.regression(X, y, C=np.inf, loss="quantile")
+    close = least_squares(problem)
+    assert close is not None
+    near = near_optimum(problem, close, problem.design.forward(close), 400)
+    assert near is not None
+    assert len(near.near.terms) > 401
+    off = problem.losses.slope(near.margins) != near.others
+    assert off.sum() <= len(near.near.terms)  # these have no slope among the others
+    off[near.near.terms] = False
+    assert not off.any()
+    pull = problem.design.adjoint(near.others)
+    np.testing.assert_allclose(near.known.At_theta, pull, atol=1e-9)
+
+
 def test_a_quadratic_form_has_its_part() -> None:
     X, y = heavy(6000, 4)
     problem = cs.regression(X, y, C=1e-4, loss="absolute")

@@ -71,7 +71,7 @@ FAULTS = (
            "return v - more - error, v + less", "features are dropped wrongly",
            "bounds/test_sparse_tightness.py::test_the_budget_is_the_optimum_of_its_linear_program"),
     columns("squares of columns without the rows' factors", DROPPED,
-            "block = block if scale is None else scale[rows, None] * block", "pass",
+            "matrix[rows] if scale is None else scale[rows, None] * matrix[rows]", "matrix[rows]",
             "features are dropped wrongly"),
     columns("squares of the factors of sparse rows before those of the entries", DROPPED,
             "entries *= np.repeat(scale, np.diff(matrix.indptr))",
@@ -79,7 +79,8 @@ FAULTS = (
             "features are dropped wrongly", "designs/test_rounding.py::"
             "test_norms_of_long_rows_with_short_factors_are_right"),
     columns("squares of dense columns without the weights of their rows", DROPPED,
-            '"ij,ij,i->j", block, block, weights[rows])', '"ij,ij->j", block, block)',
+            "np.square(block, dtype=np.float64), weights[rows])",
+            "np.square(block, dtype=np.float64), np.ones(len(block)))",
             "features are dropped wrongly"),
     problem("norms of columns without the terms' curvature", DROPPED,
             "self.known.column_norms = np.sqrt(weights[0]) * self.column_sizes",
