@@ -12,14 +12,17 @@ from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
+from cvxscreen.solvers import dual_coordinate_descent
 from cvxscreen.solvers.dual_active_set import DualIterate, PathCache
 from cvxscreen.solvers.dual_coordinate_descent import (
     BLOCK,
     DualCoordinateDescent,
+    Part,
     _Run,
     descend_along,
     epoch,
     onward,
+    row_product,
 )
 from cvxscreen.solvers.interface import Start
 
@@ -108,8 +111,39 @@ def test_an_epoch_visits_every_term_once():
     solver = DualCoordinateDescent(shrinking=False)
     run = _Run(p, p.design, Start(np.zeros(p.d), np.zeros(p.n)), 0.0, solver)
     assert p.n % BLOCK
-    epoch(run.rows, run.terms, run.iterate.theta, run.iterate.v, run.work, p.n, np.inf)
+    part = Part.of(run.rows, run.terms, run.iterate.theta, run.active, run.random)
+    epoch(part.rows, part.terms, part.theta, run.iterate.v, part.work, p.n, np.inf)
     assert (run.iterate.theta == p.losses.lo).all()
+
+
+@pytest.mark.parametrize("storage", ["sparse", "float32", "dense"])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "epsilon", "huber"])
+def test_few_active_rows_are_worked_on_in_a_copy(loss, storage, monkeypatch):
+    """Slopes come back to their places, and the dual objective counts what is not in the copy."""
+    copies = []
+    plain = Part.copied
+
+    def spied(part):
+        copy, without = plain(part)
+        f, theta = part.terms, part.theta
+        out = np.setdiff1d(np.arange(len(theta)), part.work.active[: part.count])
+        conjugates = f.b * theta + f.e * np.abs(theta) + 0.5 * f.q * theta**2
+        assert without == pytest.approx(-conjugates[out].sum())
+        copies.append(copy)
+        return copy, without
+
+    monkeypatch.setattr(Part, "copied", spied)
+    monkeypatch.setattr(dual_coordinate_descent, "SPREAD", 10)
+    monkeypatch.setattr(dual_coordinate_descent, "FEW", 0.9)
+    p = problem(loss, intercept=True, storage=storage, C=0.1)
+    found = DualCoordinateDescent(tol=1e-8)(p)
+    assert len(copies) > 1
+    assert found.status == "optimal"
+    assert certify(p, found.x, found.theta, tol=1e-7).ok
+    v = np.append(np.arange(1.0, p.d), 0.0)  # the intercept has a unit of its own
+    for copy in copies:
+        for k, i in enumerate(copy.index[:5]):
+            assert row_product.py_func(k, copy.rows, v) == pytest.approx(p.design.forward(v)[i])
 
 
 def test_the_same_seed_gives_the_same_bits():
