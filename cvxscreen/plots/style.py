@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.files import written_whole
+from cvxscreen._support.records import dataclass
 from cvxscreen._support.validation import file_path
 from cvxscreen.errors import InvalidInput, MissingDependency, quoted
 

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import cvxpy as cp
@@ -39,6 +38,7 @@ from cvxpy.reductions.utilities import ReducedMat
 from cvxpy.utilities.coeff_extractor import CoeffExtractor
 from numpy.typing import NDArray
 
+from cvxscreen._support.records import dataclass, field
 from cvxscreen.cvxpy_plugin.recognise.matrices import (
     Diagonal,
     Matrix,

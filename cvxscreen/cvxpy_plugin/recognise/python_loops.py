@@ -20,7 +20,6 @@ read: whoever keeps the numbers would not notice that they change.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import cvxpy as cp
@@ -31,6 +30,7 @@ from cvxpy.constraints.nonpos import Inequality
 from cvxpy.constraints.zero import Equality
 from numpy.typing import NDArray
 
+from cvxscreen._support.records import dataclass, field
 from cvxscreen.cvxpy_plugin.recognise.expressions import (
     MOVES,
     WRAPS,
