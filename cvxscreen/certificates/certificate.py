@@ -406,7 +406,7 @@ def gap_above(
     return (1.0 - cancels) * (fy + 16.0 * EPS * size + slope * error)
 
 
-_compiled_gap_above = compiled()(gap_above)
+compiled_gap_above = compiled(allocates=False, alone=False)(gap_above)
 
 
 @compiled()
@@ -414,7 +414,7 @@ def each_gap_above(t, theta, error, value, terms, out):  # type: ignore[no-untyp
     """`gap_above` of every term, to `out`; `terms` are the `columns` of the losses."""
     b, e, q, lo, hi = terms
     for i in range(t.size):
-        out[i] = _compiled_gap_above(
+        out[i] = compiled_gap_above(
             t[i], theta[i], error[i], value[i], b[i], e[i], q[i], lo[i], hi[i]
         )
 

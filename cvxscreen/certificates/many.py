@@ -21,6 +21,7 @@ from cvxscreen.certificates.certificate import (
     EPS,
     certify,
     columns,
+    compiled_gap_above,
     endless_above,
     gap_above,
     relative_gap,
@@ -184,10 +185,9 @@ class Points(NamedTuple):
 
 
 # The scalar formulas of a single certificate, which numpy runs on arrays, for the loops below.
-_steepness = compiled()(steepness)
-_value_above = compiled()(value_above)
-_gap_above = compiled()(gap_above)
-_endless_above = compiled()(endless_above)
+_steepness = compiled(allocates=False, alone=False)(steepness)
+_value_above = compiled(allocates=False, alone=False)(value_above)
+_endless_above = compiled(allocates=False, alone=False)(endless_above)
 
 
 @compiled(fastmath=frozenset({"reassoc"}), allocates=False)
@@ -225,7 +225,7 @@ def sums(block, points, codes, place, room, out, pull):  # type: ignore[no-untyp
             value = _value_above(t[i], b[i], e[i], curve[i], low, high, steep[i])
             values += value
             error = noise * block.sizes[i]
-            gap += _gap_above(t[i], theta[i], error, value, b[i], e[i], curve[i], low, high)
+            gap += compiled_gap_above(t[i], theta[i], error, value, b[i], e[i], curve[i], low, high)
             if points.endless:
                 gap += _endless_above(value, error, curve[i], low, high)
             load += abs(theta[i]) * block.norms[i]
@@ -484,7 +484,7 @@ def stored_sums(rows, x, theta, factor, forward, t, pull, out):  # type: ignore[
         t[i], error = margin, noise * rows.sizes[i]
         value = _value_above(margin, b, e, curve, low, high, _steepness(curve))
         values += value
-        gap += _gap_above(margin, s, error, value, b, e, curve, low, high)
+        gap += compiled_gap_above(margin, s, error, value, b, e, curve, low, high)
         if low < -1e300 or high > 1e300:
             gap += _endless_above(value, error, curve, low, high)
         load += abs(s) * rows.norms[i]
@@ -969,6 +969,10 @@ def stays_around(around: Around, distance: float) -> Mask:
     return np.asarray((around.room >= distance * (1.0 + 8.0 * EPS)) & (around.room > 0.0))
 
 
+SIZE, NORM, B, E, Q, LO, HI, SLOPE, BELOW, ABOVE, CONJUGATE = range(11)
+"""Rows of `Weighted.own`."""
+
+
 class Weighted(NamedTuple):
     """The terms that are looked at, and the weightings.
 
@@ -976,28 +980,16 @@ class Weighted(NamedTuple):
     ----------
     A : array, shape (d, m)
         Their rows as columns.
-    sizes, norms : array, shape (m,)
-    b, e, q, lo, hi : array, shape (m,)
-        The losses at weight 1.
-    slopes, below, above, conjugates : array, shape (m,)
-        The slopes around, between which margins they are those of a linear piece (`piece_of`; of a
-        parabola none is), and the conjugate loss of them.
+    own : array, shape (11, m)
+        The lengths of their rows, Euclidean and in the metric of ``M^{-1}``; b, e, q, lo, hi of
+        their losses at weight 1; the slopes around, between which margins they are those of a
+        linear piece (`piece_of`; of a parabola none is), and the conjugate loss of them.
     W, theta : array, shape (K, m)
         Weights, and slopes under them.
     """
 
     A: Array
-    sizes: Array
-    norms: Array
-    b: Array
-    e: Array
-    q: Array
-    lo: Array
-    hi: Array
-    slopes: Array
-    below: Array
-    above: Array
-    conjugates: Array
+    own: Array
     W: Array
     theta: Array
 
@@ -1011,29 +1003,29 @@ def weighted_sums(block, margins, noises, free, out):  # type: ignore[no-untyped
     its slope a term adds nothing to the gap, by Fenchel's equality; most are there still, and are
     not looked at any closer.
     """
-    A, slopes = block.A, block.slopes
+    A, own = block.A, block.own
     for k in range(noises.size):
         t, noise = margins[k], noises[k]
         values, gap, load, size, outside = 0.0, 0.0, 0.0, 0.0, 0
-        for i in range(slopes.size):
+        for i in range(own.shape[1]):
             w, theta = block.W[k, i], block.theta[k, i]
             if w == 0.0:  # without its loss a term has no slope
                 outside += theta != 0.0
                 continue
-            load += abs(theta) * block.norms[i]
+            load += abs(theta) * own[NORM, i]
             if free >= 0:
                 size += abs(theta * A[free, i])
-            error = noise * block.sizes[i]
+            error = noise * own[SIZE, i]
             tiny = error + 16.0 * EPS * abs(t[i])
-            inside = (t[i] - tiny >= block.below[i]) & (t[i] + tiny <= block.above[i])
-            if inside & (theta == w * slopes[i]):
-                values += theta * t[i] - w * block.conjugates[i]
+            inside = (t[i] - tiny >= own[BELOW, i]) & (t[i] + tiny <= own[ABOVE, i])
+            if inside & (theta == w * own[SLOPE, i]):
+                values += theta * t[i] - w * own[CONJUGATE, i]
                 continue
-            low, high, bend = block.lo[i] * w, block.hi[i] * w, block.q[i] / w
-            b, e = block.b[i], block.e[i]
+            low, high, bend = own[LO, i] * w, own[HI, i] * w, own[Q, i] / w
+            b, e = own[B, i], own[E, i]
             value = _value_above(t[i], b, e, bend, low, high, _steepness(bend))
             values += value
-            gap += _gap_above(t[i], theta, error, value, b, e, bend, low, high)
+            gap += compiled_gap_above(t[i], theta, error, value, b, e, bend, low, high)
             gap += _endless_above(value, error, bend, low, high)
             outside += not ((theta >= low) & (theta <= high))
         out[k, 0], out[k, 1], out[k, 2], out[k, 3] = values, gap, load, size
@@ -1049,13 +1041,13 @@ def weighted_takers(  # type: ignore[no-untyped-def]
     A slope s that moves by h adds ``(b + e sign(s) + q s - t) h + q h^2 / 2`` to its Fenchel-Young
     term, t the margin at the dual point's own x: next to nothing where t is at the kink.
     """
-    A, m = block.A, block.A.shape[1]
+    A, own, m = block.A, block.own, block.A.shape[1]
     for k in range(out.size):
         up, down = np.inf, np.inf
         for both in (True, False):  # those with room both ways are few, and mostly enough
             for i in range(m):
                 w, s = block.W[k, i], block.theta[k, i]
-                rise, fall = block.hi[i] * w - s, s - block.lo[i] * w
+                rise, fall = own[HI, i] * w - s, s - own[LO, i] * w
                 if both and not (rise > 0.0 and fall > 0.0):
                     continue
                 size = abs(A[free, i])
@@ -1064,15 +1056,15 @@ def weighted_takers(  # type: ignore[no-untyped-def]
                 fits_up, fits_down = rise * size >= needed[k], fall * size >= needed[k]
                 if w == 0.0 or size == 0.0 or not (fits_up or fits_down):
                     continue
-                step, bend, t = needed[k] / size, block.q[i] / w, margins[k, i]
-                b, e = block.b[i], block.e[i]
+                step, bend, t = needed[k] / size, own[Q, i] / w, margins[k, i]
+                b, e = own[B, i], own[E, i]
                 if abs(s) > step:
                     off = abs(b + e * np.sign(s) + bend * s - t)
                 else:  # its sign may change, and the kink of the conjugate be passed
                     off = abs(b + bend * s - t) + e
-                off += noise[k] * block.sizes[i]
+                off += noise[k] * own[SIZE, i]
                 off += 8.0 * EPS * (abs(b) + e + abs(bend * s) + abs(t))
-                rate = off + block.norms[i] * distance[k] + 0.5 * bend * step
+                rate = off + own[NORM, i] * distance[k] + 0.5 * bend * step
                 if fits_up:
                     up = min(up, rate / size)
                 if fits_down:
@@ -1102,25 +1094,25 @@ def shifts(block, margins, noise, needed, distance, loose, free, out):  # type: 
         Rounding of a margin of a row of length 1, bounds of ``|s|`` and of ``|x - x_theta|``, and
         of the right side, at the dual point as it is.
     """
-    up = 1.0 + 64.0 * EPS
+    A, own, up = block.A, block.own, 1.0 + 64.0 * EPS
     for k in range(out.size):
         rises, falls = np.inf, np.inf
-        for i in range(block.b.size):
-            w, a, s, t = block.W[k, i], block.A[free, i], block.theta[k, i], margins[k, i]
-            size, norm, b, e = abs(a), block.norms[i], block.b[i], block.e[i]
+        for i in range(own.shape[1]):
+            w, a, s, t = block.W[k, i], A[free, i], block.theta[k, i], margins[k, i]
+            size, norm, b, e = abs(a), own[NORM, i], own[B, i], own[E, i]
             if w <= 0.0 or size == 0.0:
                 continue
-            bend = block.q[i] / w
+            bend = own[Q, i] / w
             pull = norm * norm + bend
             for sign in (1.0, -1.0):
-                end = w * (block.hi[i] if sign > 0.0 else block.lo[i])
+                end = w * (own[HI, i] if sign > 0.0 else own[LO, i])
                 if e > 0.0 and sign * s < 0.0:  # the conjugate has a kink at 0: no further
                     end = 0.0
                 room = min(sign * (end - s) * (1.0 - 8.0 * EPS), 1e300)
                 if not room > 0.0:
                     continue
                 knot = b + e * (sign if s == 0.0 else np.sign(s)) + bend * s
-                off = abs(knot - t) + noise[k] * block.sizes[i]
+                off = abs(knot - t) + noise[k] * own[SIZE, i]
                 off += 8.0 * EPS * (abs(b) + e + abs(bend * s) + abs(t))
                 step = room
                 if pull > 0.0:
@@ -1196,8 +1188,8 @@ def certify_weightings(
     rows, theta = here.rows, np.ascontiguousarray(theta)
     own = (column[rows] for column in (problem.sizes, problem.norms, *columns(problem.losses)))
     begins = np.where(around.rates[rows] > 0.0, np.inf, around.below[rows])
-    pieces = around.slopes[rows], begins, around.above[rows]
-    block = Weighted._make([here.A, *own, *pieces, here.conjugates, here.W, theta])
+    pieces = around.slopes[rows], begins, around.above[rows], here.conjugates
+    block = Weighted(here.A, np.array([*own, *pieces]), here.W, theta)
     indices = np.flatnonzero(problem.quadratic.free)
     free = int(indices[0]) if len(indices) else -1
     out, margins = np.zeros((K, 5)), X @ here.A

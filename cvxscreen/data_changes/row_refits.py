@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import SUMS, compiled
 from cvxscreen._support.rounding import gamma, up
-from cvxscreen.certificates.many import LeftOut, certify_weightings, stays_around
+from cvxscreen.certificates.many import Around, LeftOut, certify_weightings, stays_around
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.bootstrap import Replicates, together
@@ -45,8 +45,8 @@ from cvxscreen.solvers.solution import Solution
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-HELD, KINK, CURVED, GONE = 0, 1, 2, 3
-"""A term at the slope of a linear piece, at a kink, on a parabola, left out."""
+HELD, KINK, CURVED = 0, 1, 2
+"""A term at the slope of a linear piece, at a kink, on a parabola."""
 
 NEAR, FEWEST = 6, 80
 """Terms near a kink that a path looks at first, as a multiple of the coordinates, and at least.
@@ -76,400 +76,293 @@ SETTLES = 3
 EXACT = 1e-10
 """Relative size of a pivot below which a row depends on those at a kink."""
 
+AT_ONCE = 2**20
+"""Numbers of the paths that are followed together, 8 MB. With half of them the calls of numpy take
+a tenth more of all; with twice as many nothing is gained."""
 
-# Rows of the tables below: a record of few arrays is compiled in half of the time.
-B, E_OF, Q, LO, HI = range(5)
-T, BELOW, ABOVE, THETA, DT, LENGTH = 0, 1, 2, 3, 3, 4
+# Rows of the tables of `Start` and `Paths`.
+KNOT, LEVEL, ORIGIN, CURVE = 0, 6, 9, 11
+T, BELOW, ABOVE, THETA = range(4)
 LEAST, MOST = range(2)
-STEP, RIGHT, COLUMN = range(3)
+STEP, CHANGE, PULL, AT = range(4)
+SLOT, BEND, LEFT = range(3)
 
 
-class Pieces(NamedTuple):
-    """Terms near a kink, and where their path begins.
+def tabled(f: LossTerms) -> tuple[Array, NDArray[np.bool_]]:
+    """The pieces of losses from the lowest slope to the highest, shape (12, m).
+
+    Pieces 0, 2 and 4 are lines, 1 and 3 parabolas, or kinks where ``q = 0``. From `KNOT` on stand
+    the margins between which piece c is, rows c and c + 1; from `LEVEL` on the slopes of the lines;
+    from `ORIGIN` on the margins at which the parabolas, or the kinks, have slope 0; last q. There
+    are five pieces where slopes on either side of 0 have a kink of the conjugate between them, the
+    mask; else three.
+    """
+    five = (f.e > 0.0) & (f.lo < 0.0) & (f.hi > 0.0)
+    first, second = f.b + np.where(f.lo < 0.0, -f.e, f.e), f.b + f.e
+    bent = f.q > 0.0
+    low, high = (np.where(bent, f.q * np.where(bent, end, 0.0), 0.0) for end in (f.lo, f.hi))
+    never, some = np.full(len(low), np.inf), f.lo < f.hi
+    table = np.array([
+        -never, np.where(some, first + low, never),
+        np.where(some, first + np.where(five, 0.0, high), never), np.where(five, second, never),
+        np.where(five, second + high, never), never,
+        f.lo, np.where(five, 0.0, f.hi), f.hi, first, second, f.q,
+    ])
+    return table, five
+
+
+class Start(NamedTuple):
+    """Terms near a kink where every path begins: d coordinates, m terms, ``D = 2 d``.
 
     Attributes
     ----------
-    A, rows : array, shape (d, m) and (m, d)
-        Their rows, as columns and as rows.
-    loss : array, shape (5, m)
-        b, e, q, lo and hi of their losses.
-    start : array, shape (4, m)
+    A : array, shape (d, m)
+        Their rows as columns.
+    losses : LossTerms
+    table : array, shape (12, m)
+        See `tabled`.
+    now : array, shape (4, m)
         Their margins, those at which they leave their piece (infinite at a kink), and theta.
-    kind : array of int8, shape (m,)
-    place : array of int64, shape (m,)
-        Of a term at a kink, its number among those.
-    edges : array of int64, shape (E,)
-        The terms at a kink.
-    ends : array, shape (2, E)
-        The slopes at which they leave it.
-    inverse : array, shape (d + E, d + E)
-        Of the module's matrix.
-    x, pull, diagonal : array, shape (d,)
-        The optimum, ``A' theta`` over all terms, and M.
-    far : array, shape (d, d)
-        How `pull` changes with x by the terms on parabolas that are not here.
+    piece : array of int8, shape (m,)
+    slots : array of int64, shape (d,)
+        The terms at a kink; -1 where there is none.
+    ends : array, shape (2, d)
+        The slopes at which they leave it, infinite where there is none.
+    inverse : array, shape (D, D)
+        Of the module's matrix; rows and columns of 0 where there is no term.
+    x, theta : array, shape (d,) and (m,)
+    pull, form : array, shape (d,) and (d, d)
+        The gradient of all but these terms is ``pull + form x``.
     """
 
     A: Array
-    rows: Array
-    loss: Array
-    start: Array
-    kind: NDArray[np.int8]
-    place: NDArray[np.int64]
-    edges: NDArray[np.int64]
+    losses: LossTerms
+    table: Array
+    now: Array
+    piece: NDArray[np.int8]
+    slots: NDArray[np.int64]
     ends: Array
     inverse: Array
     x: Array
     pull: Array
-    diagonal: Array
-    far: Array
+    form: Array
+
+    @classmethod
+    def of(cls, problem: Problem, around: Around, at: Optimum, near: Index) -> Start:
+        """The terms at `near`, sorted; those at a kink are among them."""
+        A, f, d = np.take(around.columns, near, axis=1), problem.losses.take(near), problem.d
+        (table, five), theta, every = tabled(f), around.slopes[near], np.arange(len(near))
+        line = np.where(theta <= f.lo, 0, np.where(five & (theta >= f.hi), 4, 2))
+        moving = np.where(five & (theta > 0.0), 3, 1)
+        piece = np.where(at.kind[near] == HELD, line, moving).astype(np.int8)
+        kink = at.kind[near] == KINK
+        below, above = (table[KNOT + piece + side, every] for side in (0, 1))
+        margins = [around.margins[near], np.where(kink, -np.inf, below)]
+        now = np.array([*margins, np.where(kink, np.inf, above), theta])
+        E = len(at.edges)
+        slots, ends = np.full(d, -1), np.full((2, d), np.inf)
+        slots[:E] = edges = np.searchsorted(near, at.edges)
+        half, ends[LEAST] = piece[edges] // 2, -np.inf
+        ends[:, :E] = table[LEVEL + half, edges], table[LEVEL + half + 1, edges]
+        inverse = np.zeros((2 * d, 2 * d))
+        inverse[:d + E, :d + E] = at.inverse
+        bend = around.bend - around.bends[around.place[near][around.place[near] >= 0]].sum(axis=0)
+        form = np.diag(problem.quadratic.diagonal)
+        pull = around.total[:d] - A @ theta
+        if len(bend):
+            far = around.square(bend[None])[0]
+            form, pull = form + far, pull - far @ at.x
+        return cls(A, f, table, now, piece, slots, ends, inverse, at.x, pull, form)
 
 
-class Room(NamedTuple):
-    """What a path changes as it is followed; of the inverse the first d + E rows are in use.
+class Paths(NamedTuple):
+    """K paths: where they are, and, in the end, where they have led.
 
-    As in `Pieces`; `now` also has the rates of the margins, and how far each may go, `work` what
-    the matrix is multiplied with.
+    Attributes
+    ----------
+    now, piece, slots, ends, inverse : array, shape (K, ...)
+        As in `Start`; the theta of terms at a kink is in `lines`.
+    rows : array, shape (K, d)
+        The row whose part of the matrix changes, at first of the term that is left out.
+    lines : array, shape (K, 4, D)
+        How x and the slopes at a kink change; the last change of the inverse; the row of the term
+        that is left out, times its slope; x and the slopes at a kink.
+    begin : array, shape (K, 3)
+        Of the term that is left out the slot, or -1, and q: 0 at a kink, -1 where it is not in the
+        matrix; and the share of its slope that is there yet.
     """
 
     now: Array
-    kind: NDArray[np.int8]
-    place: NDArray[np.int64]
-    edges: NDArray[np.int64]
+    piece: NDArray[np.int8]
+    slots: NDArray[np.int64]
     ends: Array
     inverse: Array
-    work: Array
-
-    @classmethod
-    def of_size(cls, d: int, m: int) -> Room:
-        """For m terms of d coordinates, of which d + 1 at most are at a kink at once."""
-        D = 2 * d + 1
-        kind, place, edges = np.empty(m, np.int8), np.empty(m, np.int64), np.empty(d + 1, np.int64)
-        return cls(
-            np.empty((5, m)), kind, place, edges, np.empty((2, d + 1)), np.empty((D, D)),
-            np.empty((3, D)),
-        )
+    rows: Array
+    lines: Array
+    begin: Array
 
 
-@compiled(allocates=False, alone=False)
-def knot(loss: Any, i: Any, s: Any, way: Any) -> Any:
-    """The margin at which the slope of term i moves from s to the side `way`; infinite if never."""
-    if (s >= loss[HI, i]) if way > 0.0 else (s <= loss[LO, i]):
-        return way * np.inf
-    side = way if s == 0.0 else np.sign(s)
-    return loss[B, i] + loss[E_OF, i] * side + loss[Q, i] * s
+@compiled(fastmath=SUMS, allocates=False)
+def follow(A: Any, table: Any, paths: Any, room: Any) -> None:
+    """Follow each path to its end, or until its matrix is singular.
+
+    What belongs to the matrix changes it by ``w w'``: a parabola that is added or taken away, a
+    term that comes to a kink (one row and column more) or leaves it. `room` is for two vectors over
+    the terms.
+    """
+    (d, m), D = A.shape, paths.lines.shape[2]
+    rates, length = room[0], room[1]
+    for k in range(len(paths.begin)):
+        N, row, slots, ends = paths.inverse[k], paths.rows[k], paths.slots[k], paths.ends[k]
+        step, w = paths.lines[k, STEP], paths.lines[k, CHANGE]
+        pull, at = paths.lines[k, PULL], paths.lines[k, AT]
+        t, below, above = paths.now[k, 0], paths.now[k, 1], paths.now[k, 2]
+        p, bend, left = int(paths.begin[k, 0]), paths.begin[k, 1], 1.0
+        sign = -1.0 if bend >= 0.0 else 0.0  # into the matrix, or out of it
+        for _ in range(EVENTS):
+            if sign != 0.0:
+                pivot, size, along = sign * bend, 0.0, 0.0
+                if p >= 0 and sign < 0.0:
+                    for r in range(D):
+                        w[r] = N[d + p, r]
+                    pivot = w[d + p]
+                    slots[p], ends[0, p], ends[1, p] = -1, -np.inf, np.inf
+                else:
+                    margins(D, N, row, w)
+                    for j in range(d):
+                        pivot += row[j] * w[j]
+                        size += row[j] * row[j]
+                    if p >= 0:
+                        w[d + p] = -1.0
+                if not sign * pivot > EXACT * (bend if bend > 0.0 else size):
+                    break
+                for j in range(d):
+                    along += w[j] * pull[j]
+                for r in range(D):
+                    share = w[r] / pivot
+                    step[r] -= along * share
+                    for c in range(D):
+                        N[r, c] -= share * w[c]
+            margins(m, A, step, rates)
+            # The lengths first, by themselves: a loop without branches, four terms at a time.
+            for i in range(m):
+                rate, here, low, high = rates[i], t[i], below[i], above[i]
+                length[i] = ((high if rate > 0.0 else low) - here) / rate
+            i, p, size = -1, -1, left
+            for j in range(m):
+                if length[j] < size and rates[j] != 0.0:
+                    size, i = length[j], j
+            for r in range(D - d):
+                rate, here = step[d + r], at[d + r]
+                far = (ends[1, r] if rate > 0.0 else ends[0, r]) - here
+                if rate != 0.0 and far / rate < size:
+                    size, p = far / rate, r
+            size = max(size, 0.0)
+            for r in range(D):
+                at[r] += size * step[r]
+            for j in range(m):
+                t[j] += size * rates[j]
+            left -= size
+            if i < 0 and p < 0:
+                break
+            # One term changes its piece: for the next one up or down.
+            up = rates[i] > 0.0
+            if p >= 0:
+                i, up = slots[p], step[d + p] > 0.0
+            c = paths.piece[k, i] + (1 if up else -1)
+            paths.piece[k, i], bend, sign = c, table[CURVE, i], 1.0 if c % 2 else -1.0
+            below[i], above[i] = table[KNOT + c, i], table[KNOT + c + 1, i]
+            for j in range(d):
+                row[j] = A[j, i]
+            if c % 2 == 0:
+                paths.now[k, THETA, i] = table[LEVEL + c // 2, i]
+            elif bend == 0.0:
+                while p + 1 < D - d and (p < 0 or slots[p] >= 0):
+                    p += 1
+                if slots[p] >= 0:
+                    break
+                slots[p], at[d + p] = i, paths.now[k, THETA, i]
+                ends[0, p], ends[1, p] = table[LEVEL + c // 2, i], table[LEVEL + c // 2 + 1, i]
+                below[i], above[i] = -np.inf, np.inf
+        paths.begin[k, LEFT] = left
 
 
-@compiled(allocates=False, alone=False)
-def span(loss: Any, i: Any, s: Any, way: Any) -> Any:
-    """Between which slopes term i moves, from s to the side `way`."""
-    low, high = loss[LO, i], loss[HI, i]
-    if loss[E_OF, i] > 0.0:
-        if s > 0.0 or (s == 0.0 and way > 0.0):
-            low = 0.0
-        else:
-            high = 0.0
-    return low, high
+def ends_of_paths(
+    start: Start, rows: Array, own: Index, slopes: Array, rates: Array
+) -> tuple[Array, Array]:
+    """The optimum without each of some terms, (K, d), and the theta of the terms near, (K, m).
 
-
-@compiled(allocates=False, alone=False)
-def kink(loss: Any, i: Any, low: Any) -> Any:
-    """The margin from which slopes grow that are no less than `low`, or from `low` <= 0 fall."""
-    return loss[B, i] + (loss[E_OF, i] if low >= 0.0 else -loss[E_OF, i])
-
-
-@compiled(fastmath=SUMS, allocates=False, alone=False)
-def times(N: Any, a: Any, D: Any, out: Any) -> Any:
-    """Write ``N a`` to `out`, of the first D rows of `N` and the coordinates; ``a' N a``."""
-    margins(D, N, a, out)  # which is symmetric
-    square = 0.0
-    for j in range(a.size):
-        square += a[j] * out[j]
-    return square
-
-
-@compiled(fastmath=SUMS, allocates=False, alone=False)
-def subtract(N: Any, w: Any, D: Any, factor: Any) -> None:
-    """Subtract ``factor w w'`` from the first D rows and columns of `N`."""
-    for r in range(D):
-        share = factor * w[r]
-        for c in range(D):
-            N[r, c] -= share * w[c]
-
-
-@compiled(allocates=False, alone=False)
-def enlarge(room: Any, near: Any, i: Any, E: Any) -> Any:
-    """Put term i among those at a kink: one row and column more. Whether it could be done."""
-    N, w, a = room.inverse, room.work[COLUMN], near.rows[i]
-    D, size = a.size + E, 0.0
-    for j in range(a.size):
-        size += a[j] * a[j]
-    pivot = times(N, a, D, w)
-    if N.shape[0] == D or not pivot > EXACT * size:
-        return False
-    subtract(N, w, D, 1.0 / pivot)
-    for r in range(D):
-        N[r, D] = N[D, r] = w[r] / pivot
-    N[D, D] = -1.0 / pivot
-    room.edges[E], room.place[i], room.kind[i] = i, E, KINK
-    room.now[BELOW, i], room.now[ABOVE, i] = -np.inf, np.inf
-    return True
-
-
-@compiled(allocates=False, alone=False)
-def reduce(room: Any, d: Any, i: Any, E: Any) -> Any:
-    """Take term i from those at a kink. Whether it could be done."""
-    N, w = room.inverse, room.work[COLUMN]
-    D = d + E
-    p = d + room.place[i]
-    pivot = N[p, p]
-    if not abs(pivot) > 1e-300:
-        return False
-    for r in range(D):
-        w[r] = N[r, p]
-    subtract(N, w, D, 1.0 / pivot)
-    last = D - 1
-    if p != last:
-        for r in range(D):
-            N[r, p] = N[r, last]
-        for c in range(D):
-            N[p, c] = N[last, c]
-        N[p, p] = N[last, last]
-        at, moved = p - d, room.edges[E - 1]
-        room.edges[at], room.place[moved] = moved, at
-        for end in (LEAST, MOST):
-            room.ends[end, at] = room.ends[end, E - 1]
-    return True
-
-
-@compiled(allocates=False, alone=False)
-def bend(room: Any, a: Any, q: Any, E: Any, way: Any) -> Any:
-    """Add the parabola of a term with row a to the matrix, or take it away. Whether it could be."""
-    N, w = room.inverse, room.work[COLUMN]
-    pivot = way * q + times(N, a, a.size + E, w)
-    if not way * pivot > EXACT * q:
-        return False
-    subtract(N, w, a.size + E, 1.0 / pivot)
-    return True
-
-
-@compiled(allocates=False, alone=False)
-def leave(room: Any, near: Any, i: Any, E: Any) -> Any:
-    """Take term i from the matrix. How many are at a kink then, -1 if it cannot be done."""
-    if room.kind[i] == KINK:
-        return E - 1 if reduce(room, near.x.size, i, E) else -1
-    return E if bend(room, near.rows[i], near.loss[Q, i], E, -1.0) else -1
-
-
-@compiled(allocates=False, alone=False)
-def release(room: Any, near: Any, i: Any, s: Any, way: Any, E: Any) -> Any:
-    """Let the slope s of term i move to the side `way`. How many are at a kink then, -1 if not."""
-    low, high = span(near.loss, i, s, way)
-    q = near.loss[Q, i]
-    if q == 0.0:
-        if not enlarge(room, near, i, E):
-            return -1
-        room.ends[LEAST, E], room.ends[MOST, E] = low, high
-        return E + 1
-    if not bend(room, near.rows[i], q, E, 1.0):
-        return -1
-    room.kind[i] = CURVED
-    begins = kink(near.loss, i, low)
-    room.now[BELOW, i], room.now[ABOVE, i] = begins + q * low, begins + q * high
-    return E
-
-
-@compiled(allocates=False)
-def follow(
-    near: Any, room: Any, rows: Any, index: Any, slopes: Any, rates: Any, X: Any, thetas: Any
-) -> None:
-    """The optimum without each of some terms, to `X` (K, d) and, of the terms near, `thetas`.
-
-    `rows` (K, d) are those of the terms that are left out, `index` their numbers among the terms
+    `rows` (K, d) are those of the terms that are left out, `own` their numbers among the terms
     near, -1 where they are not there, `slopes` their slopes, and `rates` how fast these grow with
     the margin.
     """
-    prepare(near)
-    for k in range(slopes.size):
-        x, theta, own, a, slope = X[k], thetas[k], index[k], rows[k], slopes[k]
-        begin(near, room, x, theta)
-        E, left = near.edges.size, 1.0
-        if own >= 0:
-            E = leave(room, near, own, E) if near.kind[own] != HELD else E
-            room.kind[own] = GONE
-            room.now[BELOW, own], room.now[ABOVE, own] = -np.inf, np.inf
-        elif rates[k] > 0.0:
-            E = E if bend(room, a, 1.0 / rates[k], E, -1.0) else -1
-        for _ in range(EVENTS):
-            if E < 0:
-                break
-            way, i, size = stretch(near.A, room, theta, a, slope, left, E)
-            advance(room, x, theta, size, E)
-            left -= size
-            if i < 0:
-                break
-            E = turn(near, room, theta, i, way, E)
-        if own >= 0:
-            theta[own] = 0.0
-        if E >= 0:
-            correct(near, room, x, theta, a, slope, 0.0 if own >= 0 else rates[k], E)
+    (d, m), D, K = start.A.shape, len(start.inverse), len(rows)
+    X, theta = np.empty((K, d)), np.empty((K, m))
+    count = max(AT_ONCE // (D * D + 5 * m), 1)
+    room = np.empty((2, m))
+    for first in range(0, K, count):
+        some = slice(first, first + count)
+        part = start, rows[some], own[some], slopes[some], rates[some]
+        paths = _begun(*part)
+        follow(start.A, start.table, paths, room)
+        X[some], theta[some] = _settled(paths, *part)
+    return X, theta
 
 
-@compiled(fastmath=SUMS, allocates=False, alone=False)
-def prepare(near: Any) -> None:
-    """Fill in the margins, and where the terms leave their pieces."""
-    margins(near.place.size, near.A, near.x, near.start[T])
-    for i in range(near.place.size):
-        s = near.start[THETA, i]
-        below, above = -np.inf, np.inf
-        if near.kind[i] == HELD:
-            below, above = knot(near.loss, i, s, -1.0), knot(near.loss, i, s, 1.0)
-        else:
-            low, high = span(near.loss, i, s, 1.0)
-            if near.kind[i] == CURVED:
-                begins, q = kink(near.loss, i, low), near.loss[Q, i]
-                below, above = begins + q * low, begins + q * high
-            else:
-                near.ends[LEAST, near.place[i]], near.ends[MOST, near.place[i]] = low, high
-        near.start[BELOW, i], near.start[ABOVE, i] = below, above
+def _begun(start: Start, rows: Array, own: Index, slopes: Array, rates: Array) -> Paths:
+    """Paths at their beginning."""
+    K, d, D, E = len(rows), rows.shape[1], len(start.inverse), start.slots
+    now, piece, slots, ends, inverse = (
+        np.array(np.broadcast_to(part, (K, *part.shape)))
+        for part in (start.now, start.piece, start.slots, start.ends, start.inverse)
+    )
+    begin, lines = np.ones((K, 3)), np.zeros((K, 4, D))
+    here = np.flatnonzero(own >= 0)
+    with np.errstate(divide="ignore"):
+        begin[:, SLOT], begin[:, BEND] = -1.0, np.where(rates > 0.0, 1.0 / rates, -1.0)
+    mine, q = own[here], start.table[CURVE, own[here]]
+    begin[here, BEND] = np.where(start.piece[mine] % 2 == 1, q, -1.0)
+    which, slot = np.nonzero(own[:, None] == np.where(E >= 0, E, -2))
+    begin[which, SLOT] = slot
+    piece[here, mine], now[here, BELOW, mine], now[here, ABOVE, mine] = -1, -np.inf, np.inf
+    lines[:, PULL, :d] = slopes[:, None] * rows
+    lines[:, STEP] = lines[:, PULL, :d] @ start.inverse[:d]
+    lines[:, AT, :d] = start.x
+    lines[:, AT, d:][:, E >= 0] = start.now[THETA, E[E >= 0]]
+    return Paths(now, piece, slots, ends, inverse, rows.copy(), lines, begin)
 
 
-@compiled(allocates=False, alone=False)
-def begin(near: Any, room: Any, x: Any, theta: Any) -> None:
-    """Copy the state."""
-    E, d = near.edges.size, near.x.size
-    for j in range(d):
-        x[j] = near.x[j]
-    for i in range(theta.size):
-        theta[i], room.kind[i], room.place[i] = near.start[THETA, i], near.kind[i], near.place[i]
-    for row in (T, BELOW, ABOVE):
-        for i in range(theta.size):
-            room.now[row, i] = near.start[row, i]
-    for p in range(E):
-        room.edges[p] = near.edges[p]
-        room.ends[LEAST, p], room.ends[MOST, p] = near.ends[LEAST, p], near.ends[MOST, p]
-    for r in range(d + E):
-        for c in range(d + E):
-            room.inverse[r, c] = near.inverse[r, c]
+def _settled(
+    paths: Paths, start: Start, rows: Array, own: Index, slopes: Array, rates: Array
+) -> tuple[Array, Array]:
+    """Where paths have led, after a Newton step on the last pieces for what rounding has left."""
+    d, f = rows.shape[1], start.losses
+    X, theta = paths.lines[:, AT, :d], paths.now[:, THETA]
+    which, slot = np.nonzero(paths.slots >= 0)
+    edges, bent = paths.slots[which, slot], np.flatnonzero(f.q > 0.0)
+    here = np.flatnonzero(own >= 0)
+    curved, t = f.take(bent), X @ start.A
+    theta[which, edges] = paths.lines[which, AT, d + slot]
+    theta[:, bent] = curved.slope(t[:, bent])
+    theta[here, own[here]] = 0.0
+    gone = np.where(own >= 0, 0.0, slopes + rates * np.einsum("kj,kj->k", rows, X - start.x))
+    right = np.zeros(paths.lines[:, AT].shape)
+    right[:, :d] = gone[:, None] * rows - start.pull - X @ start.form - theta @ start.A.T
+    kinks = start.table[ORIGIN + paths.piece[which, edges] // 2, edges]
+    right[which, d + slot] = kinks - t[which, edges]
+    right[paths.begin[:, LEFT] > 0.0] = 0.0
+    step = np.matmul(paths.inverse, right[:, :, None])[:, :, 0]
+    X = X + step[:, :d]
+    moved = theta[which, edges] + step[which, d + slot]
+    ends = paths.ends[which, :, slot]
+    theta[which, edges] = np.clip(moved, ends[:, LEAST], ends[:, MOST])
+    theta[:, bent] = curved.slope(X @ start.A[:, bent])
+    theta[here, own[here]] = 0.0
+    return X, theta
 
 
-@compiled(fastmath=SUMS, allocates=False, alone=False)
-def stretch(
-    A: Any, room: Any, theta: Any, a: Any, slope: Any, left: Any, E: Any
-) -> Any:
-    """The line up to the next change: the side it is on, the term (-1 if none), and its length."""
-    step, dt, length, d = room.work[STEP], room.now[DT], room.now[LENGTH], a.size
-    times(room.inverse, a, d + E, step)
-    for r in range(d + E):
-        step[r] *= slope
-    margins(theta.size, A, step, dt)
-    # The lengths first, by themselves: a loop without branches, four terms at a time.
-    t, below, above = room.now[T], room.now[BELOW], room.now[ABOVE]
-    for i in range(theta.size):
-        rate, here, low, high = dt[i], t[i], below[i], above[i]
-        length[i] = ((high if rate > 0.0 else low) - here) / rate
-    size, first = left, -1
-    for i in range(theta.size):
-        if length[i] < size and dt[i] != 0.0:
-            size, first = length[i], i
-    for p in range(E):
-        rate, i = step[d + p], room.edges[p]
-        if rate != 0.0:
-            far = room.ends[MOST if rate > 0.0 else LEAST, p] - theta[i]
-            if far < size * rate if rate > 0.0 else far > size * rate:
-                size, first = far / rate, i
-    side = 1.0
-    if first >= 0:
-        way = step[d + room.place[first]] if room.kind[first] == KINK else dt[first]
-        side = 1.0 if way > 0.0 else -1.0
-    size = max(size, 0.0)
-    return side, first, size
-
-
-@compiled(fastmath=SUMS, allocates=False, alone=False)
-def advance(room: Any, x: Any, theta: Any, size: Any, E: Any) -> None:
-    """Go along the line."""
-    step, t, dt, d = room.work[STEP], room.now[T], room.now[DT], x.size
-    for j in range(d):
-        x[j] += size * step[j]
-    for i in range(theta.size):
-        t[i] += size * dt[i]
-    for p in range(E):
-        theta[room.edges[p]] += size * step[d + p]
-
-
-@compiled(allocates=False, alone=False)
-def turn(near: Any, room: Any, theta: Any, i: Any, way: Any, E: Any) -> Any:
-    """Change the piece of term i. How many are at a kink then, -1 if it cannot be done."""
-    if room.kind[i] == HELD:
-        return release(room, near, i, theta[i], way, E)
-    if room.kind[i] == KINK:
-        low, high = room.ends[LEAST, room.place[i]], room.ends[MOST, room.place[i]]
-    else:
-        low, high = span(near.loss, i, room.now[T, i] - near.loss[B, i], way)
-    theta[i] = high if way > 0.0 else low
-    E = leave(room, near, i, E)
-    room.kind[i] = HELD
-    for row, side in ((BELOW, -1.0), (ABOVE, 1.0)):
-        room.now[row, i] = knot(near.loss, i, theta[i], side)
-    return E
-
-
-@compiled(fastmath=SUMS, allocates=False, alone=False)
-def correct(
-    near: Any, room: Any, x: Any, theta: Any, a: Any, slope: Any, rate: Any, E: Any
-) -> None:
-    """A Newton step on the last pieces: what rounding has left on the way.
-
-    The term that is left out has been at `slope`, and, where it is not near, at a `rate`.
-    """
-    N, right, step, d = room.inverse, room.work[RIGHT], room.work[STEP], a.size
-    loss, before = near.loss, near.start[THETA]
-    for j in range(d):
-        step[j] = x[j] - near.x[j]
-        slope += rate * a[j] * step[j]
-    for j in range(d):
-        right[j] = a[j] * slope - near.pull[j] - near.diagonal[j] * x[j]
-        for c in range(d):
-            right[j] -= near.far[j, c] * step[c]
-    for i in range(theta.size):
-        kind = room.kind[i]
-        if kind == GONE or (kind == HELD and theta[i] == before[i]):
-            continue
-        row, t = near.rows[i], 0.0
-        for j in range(d):
-            t += row[j] * x[j]
-        if kind == CURVED:
-            low, high = span(loss, i, t - loss[B, i], 1.0)
-            theta[i] = min(max((t - kink(loss, i, low)) / loss[Q, i], low), high)
-        elif kind == KINK:
-            p = room.place[i]
-            right[d + p] = kink(loss, i, room.ends[LEAST, p]) - t
-        change = theta[i] - before[i]
-        for j in range(d):
-            right[j] -= change * row[j]
-    for r in range(d + E):
-        total = 0.0
-        for c in range(d + E):
-            total += N[r, c] * right[c]
-        step[r] = total
-    for j in range(d):
-        x[j] += step[j]
-    for p in range(E):
-        i = room.edges[p]
-        s = theta[i] + step[d + p]
-        theta[i] = min(max(s, room.ends[LEAST, p]), room.ends[MOST, p])
-    for i in range(theta.size):
-        if room.kind[i] == CURVED:
-            low, high = span(loss, i, theta[i], 1.0)
-            move = 0.0
-            for j in range(d):
-                move += near.rows[i, j] * step[j]
-            theta[i] = min(max(theta[i] + move / loss[Q, i], low), high)
-
-
-PATHS = CompileClock(4.0)
-"""Of `follow`, against any other refits. Measured: 3 to 6 CPU seconds."""
+PATHS = CompileClock(3.0)
+"""Of `follow`, against any other refits. Measured: 2 to 3 CPU seconds."""
 
 
 def along_paths(problem: Problem) -> bool:
@@ -632,32 +525,15 @@ class RowRefits:
         self, at: Optimum, left_out: LeftOut, rows: Array, X: Array, shift: Array | None
     ) -> Found:
         """The optima along the paths, by the terms that are near a kink within the reach of `X`."""
-        problem, around, d = self.problem, self.around, self.problem.d
+        problem, around = self.problem, self.around
         slopes, rates = around.slopes[left_out.index], around.rates[left_out.index]
         reach = self.least
         if X.any():  # there are answers
             reach = max(WIDER * around.distance(X), reach)
         near = np.flatnonzero(~stays_around(around, reach))
-        parabolas = around.place[near][around.place[near] >= 0]
-        bend = around.bend - around.bends[parabolas].sum(axis=0)
-        far = around.square(bend[None])[0] if len(bend) else np.zeros((d, d))
-        f, m = problem.losses, len(near)
-        place, edges = np.full(m, -1, dtype=np.int64), np.searchsorted(near, at.edges)
-        place[edges] = np.arange(len(edges))
-        own = np.searchsorted(near, left_out.index)
+        m, own = len(near), np.searchsorted(near, left_out.index)
         own = np.where((own < m) & (near[np.minimum(own, m - 1)] == left_out.index), own, -1)
-        loss = np.array([column[near] for column in (f.b, f.e, f.q, f.lo, f.hi)])
-        start = np.empty((4, m))
-        start[THETA] = around.slopes[near]
-        A = np.take(around.columns, near, axis=1)
-        pieces = Pieces(
-            A, np.ascontiguousarray(A.T), loss, start, at.kind[near], place, edges,
-            np.empty((2, len(edges))), at.inverse, at.x, around.total[:d].copy(),
-            problem.quadratic.diagonal.copy(), far,
-        )
-        room = Room.of_size(d, m)
-        X, theta = np.empty((len(left_out), d)), np.empty((len(left_out), m))
-        follow(pieces, room, np.ascontiguousarray(rows), own, slopes, rates, X, theta)
+        X, theta = ends_of_paths(Start.of(problem, around, at, near), rows, own, slopes, rates)
         proofs = certify_weightings(
             problem, around, left_out, X, near, theta, tol=self.tol, shift=shift
         )

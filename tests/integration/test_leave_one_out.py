@@ -170,13 +170,14 @@ def test_the_reach_of_a_refit_of_rows_is_attained(
     """Where all slopes stay at an end the optimum moves by just what the certificate allows."""
     problem = svm(X, y, C=1e-4)
 
-    def stays(near, room, rows, own, slopes, rates, points, thetas):
-        points[:], thetas[:] = near.x, near.start[row_refits.THETA]
+    def stays(start, rows, own, slopes, rates):
+        thetas = np.tile(start.now[row_refits.THETA], (len(rows), 1))
         thetas[np.flatnonzero(own >= 0), own[own >= 0]] = 0.0
+        return np.tile(start.x, (len(rows), 1)), thetas
 
     solution, index = solve(problem, tol=1e-12), np.arange(0, 60, 9)
     true = row_refits.RowRefits(solution, 1e-9).margins(index)[0]
-    monkeypatch.setattr(row_refits, "follow", stays)
+    monkeypatch.setattr(row_refits, "ends_of_paths", stays)
     margins, error, ok = row_refits.RowRefits(solution, 0.5).margins(index)
     assert ok.all()
     away = np.abs(margins - true)
