@@ -38,6 +38,8 @@ REFUSED = f"{CERTIFIED}::test_bad_answers_without_a_term_of_a_kernel_are_refused
 kernels = of("certificates/many.py", KERNEL)
 paths = of("data_changes/row_refits.py", "integration/test_leave_one_out.py"
            "::test_the_reach_of_a_refit_of_rows_is_attained")
+WITHOUT = "integration/test_leave_one_out.py::test_agrees_with_fits_without_the_term"
+margins = of("data_changes/margins_left_out.py", WITHOUT)
 SCORES = "integration/test_several_classes.py"
 INSIDE_THE_SCORES = f"{SCORES}::test_scores_of_any_margins_inside_are_inside"
 ONE_SCORE = "estimators/test_leave_one_out.py::test_one_score_of_several_classes"
@@ -186,7 +188,7 @@ FAULTS = (
              "outside += 0", "a slope outside its box is certified",
              f"{CERTIFIED}::test_bad_answers_are_refused"),
     together("terms that left their piece and are not looked at closer", DROPPED,
-             "if inside & (theta == w * slopes[i]):", "if theta == w * slopes[i]:",
+             "if inside & (theta == w * own[SLOPE, i]):", "if theta == w * own[SLOPE, i]:",
              "an answer far from optimal is certified"),
     together("terms far from the answers' ball that left their piece", DROPPED,
              "more, t = more[left], t[:, left]", "more, t = more[:0], t[:, :0]",
@@ -214,8 +216,9 @@ FAULTS = (
              "gap = fy * (1 + problem.n * EPS) + 0.5 * distance**2",
              "gap = 0.5 * distance**2",
              "an answer far from optimal is certified"),
-    together("intercepts within 0.99 of their shift", SHRUNK, "up = 1.0 + 64.0 * EPS\n    for k",
-             "up = 0.99\n    for k", "left-out classes beside an intercept are decided wrongly",
+    together("intercepts within 0.99 of their shift", SHRUNK,
+             "up = block.A, block.own, 1.0 + 64.0 * EPS", "up = block.A, block.own, 0.99",
+             "left-out classes beside an intercept are decided wrongly",
              SHIFTED),
     together("an intercept's shift without the step away from the kink", DROPPED,
              "loose[k] + step * (off + distance", "loose[k] + step * (distance",
@@ -232,6 +235,18 @@ FAULTS = (
     paths("refits of rows within 0.99 of their reach", SHRUNK,
           "error = n_i * np.sqrt(", "error = 0.99 * n_i * np.sqrt(",
           "left-out classes are decided wrongly by a refit"),
+    margins("terms at a kink that are taken to change nothing", STRICT,
+            "f.piece_within(low, high) == Piece.ZERO if known",
+            "f.piece_within(low, high) != Piece.LOW if known",
+            "left-out classes are those of the fit with the term"),
+    margins("residuals with the ends of the margins' intervals", SWAPPED,
+            "low, high, value = target - high, target - low, target - value",
+            "low, high, value = target - low, target - high, target - value",
+            "an interval of a left-out residual is upside down"),
+    margins("answers of a block in another order than their terms", STALE,
+            "np.column_stack((index.astype(float), *outward(margins, error), margins))",
+            "np.column_stack((np.sort(index).astype(float), *outward(margins, error), margins))",
+            "left-out margins are those of other terms"),
     kernels("a kernel's refits within 0.99 of their reach", SHRUNK,
             "away = self.problem.norms[index] * np.sqrt(gap)",
             "away = 0.99 * self.problem.norms[index] * np.sqrt(gap)",
