@@ -24,11 +24,11 @@ Proofs: ``docs/theory.md``, section 10.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen.bounds.regions.margins import outward
 from cvxscreen.core.duality import Point, margin_error

@@ -40,11 +40,12 @@ Proofs: ``docs/theory.md``, section 6.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.rounding import UNIT, gamma, square, up
 from cvxscreen.bounds.regions import Bound
 from cvxscreen.bounds.regions.balls import Boxes, Interval

@@ -28,12 +28,12 @@ Proofs: ``docs/theory.md``, sections 2 and 7.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen._support.rounding import UNIT, gamma, square, up
 from cvxscreen._support.validation import choice
 from cvxscreen.bounds.regions import Ball, ConeBall, CutBall, Everywhere, Place, Region, TwoBalls

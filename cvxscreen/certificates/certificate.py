@@ -49,6 +49,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -57,7 +58,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 
 from cvxscreen._support.compiled import compiled, not_imported
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import array, one_of, positive
 from cvxscreen.core.penalty import L1, PSD, NonNegative

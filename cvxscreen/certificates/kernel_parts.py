@@ -12,6 +12,7 @@ term grows by, and ``r^2 / 2`` times its squared norm. The margins are recompute
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
@@ -19,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import compiled
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen._support.rounding import UNIT, gamma
 from cvxscreen.certificates.certificate import (
     EPS,

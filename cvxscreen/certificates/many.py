@@ -8,6 +8,7 @@ bootstrap, `LeftOutOfGram` those of kernel problems without single terms.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -15,7 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.compiled import compiled, unsigned
 from cvxscreen._support.limits import each
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.validation import array, finite, one_of, positive
 from cvxscreen.certificates.certificate import (
     EPS,

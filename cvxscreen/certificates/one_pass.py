@@ -16,13 +16,13 @@ pairs and nothing else.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.compiled import SUMS, compiled
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.validation import array, one_of, positive
 from cvxscreen.certificates.certificate import (
     EPS,

@@ -20,7 +20,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from math import inf
 from pathlib import Path
@@ -36,7 +36,6 @@ from cvxscreen import plots
 from cvxscreen._support.compiled import ANNOUNCEMENT
 from cvxscreen._support.files import written_whole
 from cvxscreen._support.limits import TIME, Progress
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.tables import table
 from cvxscreen._support.validation import file_path
 from cvxscreen.api import solve

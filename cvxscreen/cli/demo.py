@@ -7,6 +7,7 @@ by CVXPY alone, by CVXPY with ``method="screen"`` and the same solver, and by th
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path as FilePath
 from time import perf_counter, process_time
 from typing import Any
@@ -18,7 +19,6 @@ from numpy.typing import NDArray
 from cvxscreen import plots
 from cvxscreen._support.compiled import ANNOUNCEMENT
 from cvxscreen._support.limits import ONE_BLAS_THREAD
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.tables import table
 from cvxscreen.api import solve
 from cvxscreen.datasets import two_gaussians

@@ -22,11 +22,11 @@ Proofs: ``docs/theory.md``, section 4.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import one_of

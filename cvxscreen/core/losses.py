@@ -32,6 +32,7 @@ inactive`` is ``the term is on its zero piece``. Their conjugate is ``b theta``,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from math import isfinite
@@ -39,7 +40,6 @@ from math import isfinite
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.rounding import UNIT
 from cvxscreen._support.validation import positive, together
 from cvxscreen.errors import InvalidInput

@@ -12,12 +12,12 @@ lies in it for certain; the best one makes ``x_theta`` the proximal point of ``v
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen.errors import InvalidInput
 

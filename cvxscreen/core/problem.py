@@ -15,6 +15,7 @@ so whatever accepts one accepts the other.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any
 
@@ -25,7 +26,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.extensions import supplied
 from cvxscreen._support.limits import require
-from cvxscreen._support.records import dataclass, field, replace
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import array, number, one_of, positive, tolerance

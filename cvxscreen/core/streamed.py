@@ -9,13 +9,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen._support.validation import positive
 from cvxscreen.core.losses import FIELDS, Losses, LossTerms
 from cvxscreen.core.problem import Problem

@@ -7,6 +7,7 @@ the user's problem changes before that call.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import cvxpy as cp
@@ -15,7 +16,6 @@ from cvxpy.problems.problem import SolverStats
 from cvxpy.reductions.solution import Solution
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Canonical, Cone, Standard
 from cvxscreen.cvxpy_plugin.request import Report, with_report

@@ -35,6 +35,7 @@ Proofs: ``docs/theory.md``, section 9.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -42,7 +43,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen._support.rounding import gamma, up
 from cvxscreen.certificates.certificate import Certificate, certify, relative_gap
 from cvxscreen.core.cones import SideConstraints

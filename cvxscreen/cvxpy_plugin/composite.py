@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -22,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from cvxscreen._support.records import dataclass, field, replace
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.bounds.regions import Ball
 from cvxscreen.certificates.certificate import Certificate

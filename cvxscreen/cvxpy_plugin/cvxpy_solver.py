@@ -22,6 +22,7 @@ side constraints where that can be done; `metric_start` gives metric learning a 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import cvxpy as cp
@@ -30,7 +31,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen._support.records import dataclass, field, replace
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Losses, LossTerms

@@ -20,6 +20,7 @@ certificates tell which one is wrong.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from time import process_time
 from typing import Any, overload
 
@@ -27,7 +28,6 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass, field, replace
 from cvxscreen._support.tables import Record, fields, table
 from cvxscreen._support.validation import positive
 from cvxscreen.certificates.certificate import Certificate, certify, relative_gap

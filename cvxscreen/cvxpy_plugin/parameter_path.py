@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -21,7 +22,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.limits import Limits, Progress
-from cvxscreen._support.records import dataclass, field, replace
 from cvxscreen._support.tables import table
 from cvxscreen._support.validation import finite
 from cvxscreen.core.duality import reference_point

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import cvxpy as cp
 
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.tables import Record
 from cvxscreen._support.validation import positive
 from cvxscreen.certificates.certificate import Certificate, certify

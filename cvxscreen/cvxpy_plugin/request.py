@@ -11,6 +11,7 @@ import warnings
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import cache
 from inspect import signature
 from threading import Lock
@@ -22,7 +23,6 @@ from cvxpy.reductions.solvers.solving_chain import DPP_ERROR_MSG
 from cvxpy.utilities.warn import warn
 
 from cvxscreen._support.extensions import supplied
-from cvxscreen._support.records import dataclass, field, replace
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import MODES, check_request, flag, one_of, plain_name
 from cvxscreen.cvxpy_plugin.size import IMPORTS, OF_A_KIND, ONCE, TRIALS, measured

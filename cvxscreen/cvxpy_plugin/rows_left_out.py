@@ -9,6 +9,7 @@ refused: a number for something else than the user's row is worse than none.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -16,7 +17,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen._support.validation import tolerance
 from cvxscreen.bounds.regions.margins import outward
 from cvxscreen.core.losses import LossTerms

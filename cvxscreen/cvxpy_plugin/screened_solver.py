@@ -16,6 +16,7 @@ proven as for any other problem.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass, field, replace
 from functools import cache
 from time import perf_counter
 from typing import Any
@@ -29,7 +30,6 @@ from cvxpy.reductions.solvers.conic_solvers.conic_solver import ConicSolver
 from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 from cvxpy.reductions.solvers.solver import Solver
 
-from cvxscreen._support.records import dataclass, field, replace
 from cvxscreen.cvxpy_plugin.answer import RANKS, USELESS, Restored, restore, status_of
 from cvxscreen.cvxpy_plugin.composite import (
     ScreenedComposite,

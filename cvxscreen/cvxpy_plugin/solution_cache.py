@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import weakref
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +21,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass, field, replace
 from cvxscreen.bounds import moved
 from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.core.duality import Point

@@ -16,6 +16,7 @@ terms (`cvxscreen.certificates.many`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from time import perf_counter
@@ -28,7 +29,6 @@ from numpy.typing import NDArray
 from cvxscreen._support.compiled import compiled
 from cvxscreen._support.files import UNREADABLE, why_unreadable, written_whole
 from cvxscreen._support.limits import Limits, Progress
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.tables import Record, table
 from cvxscreen._support.validation import file_path, one_of, tolerance, whole
 from cvxscreen.api import solve

@@ -7,6 +7,7 @@ several still need them, `LeaveOneOut` is the record that users get.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -14,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.limits import Limits, Progress
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen._support.rounding import gamma, up
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import flag, whole

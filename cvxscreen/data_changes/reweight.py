@@ -13,6 +13,7 @@ one from nothing costs less. The ball itself is made when it is asked for.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +21,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import array, check_request, finite, one_of, tolerance, whole
 from cvxscreen.api import solve

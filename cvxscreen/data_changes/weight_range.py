@@ -11,12 +11,12 @@ one ball around the solution at hand (`cvxscreen.bounds.data_changes.over_weight
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import choice, finite, number, positive
 from cvxscreen.bounds.data_changes import OverWeights, WeightSet, over_weights, takes_weights

@@ -13,6 +13,7 @@ rows), the rows of one chunk and the task that asks something of all chunks, the
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -21,7 +22,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.rounding import gamma
 from cvxscreen.designs.rows import UNDERFLOWN, Rows, factors_of
 from cvxscreen.out_of_core import streams

@@ -19,6 +19,7 @@ an anchor as (near list) x (far list) and never stores an index of a triplet: ea
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -29,7 +30,6 @@ from scipy.linalg.blas import dtrmm
 
 from cvxscreen._support.compiled import CONTRACT, SUMS, compiled
 from cvxscreen._support.limits import require
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen._support.rounding import UNIT, gamma
 from cvxscreen.errors import InvalidInput
 

@@ -21,6 +21,7 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from copy import copy
+from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from threading import RLock
 from typing import Any, TypeVar, cast
@@ -30,7 +31,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.compiled import compiled
 from cvxscreen._support.limits import blas_threads, require
-from cvxscreen._support.records import dataclass, field
 from cvxscreen._support.rounding import UNIT, gamma
 from cvxscreen.designs.kernels import KernelFunction, Polynomial, Rbf
 from cvxscreen.designs.rows import UNDERFLOWN

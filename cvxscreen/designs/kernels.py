@@ -10,6 +10,7 @@ Each says how far a computed value may be from the exact one, point by point.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -18,7 +19,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import compiled
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.rounding import UNIT, gamma
 from cvxscreen._support.validation import array
 from cvxscreen.errors import InvalidInput

@@ -13,6 +13,7 @@ the rows and the further columns in them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -21,7 +22,6 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.limits import each, require
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.rounding import UNIT, gamma
 from cvxscreen._support.validation import array, stored
 from cvxscreen.designs.protocols import Design

@@ -11,6 +11,7 @@ import csv
 import gzip
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +22,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen._support.files import UNREADABLE, why_unreadable
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.validation import array, file_path, stored, whole
 from cvxscreen.errors import InvalidInput, MissingDependency
 from cvxscreen.out_of_core.dask_engine import open_parquet, open_zarr

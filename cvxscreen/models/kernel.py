@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ import scipy.linalg as sla
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.rounding import gamma as rounding
 from cvxscreen._support.validation import choice, named_numbers, number, positive
 from cvxscreen.designs.gram import CHUNK, Gram, GramForm, Kernel

@@ -6,6 +6,7 @@ of the two pairs may be missing.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.limits import require
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen._support.tables import Echoed
 from cvxscreen._support.validation import (
     array,

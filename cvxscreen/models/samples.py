@@ -9,13 +9,13 @@ Over data in chunks the models are the same, with a column a row in place of vec
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.validation import array, choice, positive, stored, tolerance
 from cvxscreen.certificates.certificate import register_certificate
 from cvxscreen.certificates.one_pass import certify_chunks

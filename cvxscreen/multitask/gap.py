@@ -30,13 +30,13 @@ Proofs: ``docs/theory.md``, section 8.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from math import fsum
 
 import numpy as np
 import scipy.linalg as sla
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen._support.validation import array, one_of, positive
 from cvxscreen.bounds.regions import intercept_interval

@@ -13,6 +13,7 @@ tasks. The shared matrix ``M`` is kept with its eigenvalues, and says what a tas
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -21,7 +22,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.extensions import supplied
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import array, positive, whole
 from cvxscreen.core.losses import Losses, LossTerms

@@ -30,6 +30,7 @@ printed, leaves the domain for small eta.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property, partial
 from time import perf_counter
 from typing import Any
@@ -39,7 +40,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.extensions import supplied
 from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.tables import Record, fields, table
 from cvxscreen._support.validation import MODES, choice, finite, one_of, tolerance, word
 from cvxscreen.bounds.theorems import midpoint_ball

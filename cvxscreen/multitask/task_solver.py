@@ -14,13 +14,13 @@ faces are enough.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dposv
 
-from cvxscreen._support.records import dataclass
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.multitask.problem import Metric, MultiTask
 from cvxscreen.solvers.box_qp import BoxQp

@@ -17,7 +17,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import is_dataclass
+from dataclasses import dataclass, field, is_dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass, field, replace
 from cvxscreen._support.validation import flag, whole
 from cvxscreen.errors import InvalidInput, MissingDependency
 from cvxscreen.out_of_core.streams import (

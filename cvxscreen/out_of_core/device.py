@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.validation import whole
 from cvxscreen.errors import InvalidInput, MissingDependency
 from cvxscreen.out_of_core.streams import STRIP, Local, Opened, OwnProducts, even_bounds, register

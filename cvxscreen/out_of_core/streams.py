@@ -21,6 +21,7 @@ import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -29,7 +30,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import SUMS, compiled
-from cvxscreen._support.records import dataclass, field
 from cvxscreen.errors import InvalidInput
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen import bounds as bound_table
 from cvxscreen import plots
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.tables import Record, table
 from cvxscreen._support.validation import one_of
 from cvxscreen.api import screen

@@ -15,12 +15,12 @@ Of the two passes that this takes the other tells where the margins go.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg as sla
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen.certificates.certificate import Certificate, Passes
 from cvxscreen.certificates.levels import certify_levels
 from cvxscreen.core.losses import Codes, LossTerms, Piece

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any, overload
 
@@ -12,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.files import UNREADABLE, why_unreadable, written_whole
-from cvxscreen._support.records import dataclass, field
 from cvxscreen._support.tables import Record, table
 from cvxscreen._support.validation import array, file_path, flag, number, one_of, whole, word
 from cvxscreen.core.problem import Problem, fingerprint

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -16,7 +17,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.files import written_whole
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.validation import file_path
 from cvxscreen.errors import InvalidInput, MissingDependency, quoted
 

@@ -28,11 +28,11 @@ Proofs: ``docs/theory.md``, section 4.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.rounding import UNIT, gamma, square, up
 from cvxscreen._support.validation import choice, one_of, tolerance
 from cvxscreen.bounds import ScaledReference, midpoint_ball

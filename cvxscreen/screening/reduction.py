@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.records import dataclass, field, replace
 from cvxscreen._support.rounding import gamma, square
 from cvxscreen._support.tables import Record, fields, table
 from cvxscreen.bounds.regions import Region

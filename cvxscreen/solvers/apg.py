@@ -22,13 +22,13 @@ whose `Penalty.prox_and_subgradient` at another diagonal is just that prox.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen._support.records import dataclass, field, replace
 from cvxscreen.core.duality import dual_feasible, estimated_gap, reference_point
 from cvxscreen.core.losses import kinked
 from cvxscreen.core.problem import Problem

@@ -23,6 +23,7 @@ terms; here it lies there whole, and its gradient is kept for all terms.)
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +32,6 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from cvxscreen._support.compiled import CONTRACT, compiled, writable
-from cvxscreen._support.records import dataclass
 
 Array = NDArray[np.float64]
 

@@ -12,11 +12,12 @@ on the data as they are.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.limits import ITERATIONS, TIME, require
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import TooLarge

@@ -14,6 +14,7 @@ when a solution is good enough.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -24,7 +25,6 @@ from scipy.linalg.blas import strsv
 from scipy.linalg.lapack import dposv, spotrf
 
 from cvxscreen._support.compiled import SUMS, compiled, unsigned
-from cvxscreen._support.records import dataclass
 from cvxscreen.designs.protocols import Design
 
 # -- compiled loops over columns ------------------------------------------------------------------

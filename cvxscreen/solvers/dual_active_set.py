@@ -63,10 +63,11 @@ for large-scale linear SVM, ICML 2008.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import numpy as np
 
 from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen._support.records import dataclass, field
 from cvxscreen.core.duality import Point, dual_feasible
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem

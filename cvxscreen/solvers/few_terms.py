@@ -21,12 +21,12 @@ faces; on 100 x 5 it takes 3.5 ms where this one takes 0.7 (hinge, CPU), and `Ne
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass
 from cvxscreen.core.problem import Problem
 
 Array = NDArray[np.float64]

@@ -29,6 +29,7 @@ taken where its gap is smaller. From a start that is already on the right face n
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -39,7 +40,6 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from cvxscreen._support.limits import UNLIMITED, Limits, blas_threads
-from cvxscreen._support.records import dataclass, field
 from cvxscreen._support.rounding import UNIT
 from cvxscreen.core.penalty import L1, NonNegative
 from cvxscreen.core.problem import Problem

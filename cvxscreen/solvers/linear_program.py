@@ -16,6 +16,7 @@ it (`Highs`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
@@ -24,7 +25,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen._support.records import dataclass, field
 from cvxscreen._support.rounding import gamma
 from cvxscreen.bounds.linear_program import ON_EDGE, weights
 from cvxscreen.core.duality import reference_point

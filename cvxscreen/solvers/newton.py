@@ -19,6 +19,7 @@ The Newton system ``(M + diag(damping) + A_J' diag(curvature) A_J) step = right`
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,7 +28,6 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, cg
 
 from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen._support.records import dataclass, field
 from cvxscreen.core.duality import dual_feasible, estimated_gap
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem

@@ -6,10 +6,11 @@ move it. A wrong prediction costs a round, never the certificate.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen.core.duality import Point
 from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem

@@ -33,6 +33,7 @@ Optim. 24 (2014).
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +42,6 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import SUMS, compiled
 from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen._support.records import dataclass, field
 from cvxscreen.core.losses import Losses, LossTerms
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cvxscreen._support.extensions import loaded, supplied
 from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.validation import plain_name, word
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem

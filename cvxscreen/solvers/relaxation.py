@@ -37,13 +37,13 @@ Proofs: ``docs/theory.md``, section 9.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen._support.rounding import UNIT
 from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.core.duality import balanced

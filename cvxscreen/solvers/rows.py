@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass
 from cvxscreen.core.closed_form import without_loss
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem

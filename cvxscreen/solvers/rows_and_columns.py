@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen.bounds import Bound, dual_ball, joint, midpoint_ball, synergy
 from cvxscreen.bounds.features_and_samples import bound_components, primal_ball
 from cvxscreen.core.duality import Point, reference_point, regulariser_gap

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from time import perf_counter
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -16,7 +17,6 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen.bounds import Bound
 from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.core.duality import Point

@@ -16,6 +16,7 @@ gap is the sum of the Fenchel-Young terms alone.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -23,7 +24,6 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import compiled, writable
 from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen._support.records import dataclass, field
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.gram import Gram, exact_sum

@@ -19,13 +19,13 @@ are left alone. Pivots lead from there to the vertex (`cvxscreen.solvers.pivots`
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from cvxscreen._support.records import dataclass
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows, entries
 from cvxscreen.screening.reduction import KnownSlopes

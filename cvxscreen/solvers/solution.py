@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass, field, replace
 from cvxscreen._support.tables import Record, fields, table
 from cvxscreen.bounds import Bound, moved
 from cvxscreen.certificates.certificate import Certificate, Passes, certify

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import cached_property
 from time import perf_counter
 
@@ -17,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen.bounds import Bound, default_bounds, midpoint_ball
 from cvxscreen.certificates.certificate import Certificate, Passes
 from cvxscreen.certificates.many import certify_many

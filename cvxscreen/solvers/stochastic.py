@@ -14,6 +14,7 @@ minimization", ICML 2015.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -21,7 +22,6 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import SUMS, compiled
 from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen._support.records import dataclass, field
 from cvxscreen.core.duality import estimated_gap
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import by_rows

@@ -15,6 +15,7 @@ is widened by how far the margins moved. Only the certificate, a pass of its own
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -24,7 +25,6 @@ import scipy.linalg as sla
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen._support.rounding import gamma, up
 from cvxscreen.bounds import Bound
 from cvxscreen.certificates.certificate import Certificate, relative_gap

@@ -13,10 +13,10 @@ What is not solved so, as where a vertex is degenerate, is left to a method that
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
-
-from cvxscreen._support.records import dataclass
 
 Array = NDArray[np.float64]
 

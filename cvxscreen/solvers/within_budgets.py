@@ -9,6 +9,7 @@ until the reduced costs of the others agree.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen._support.limits import UNLIMITED, Limits, blas_threads
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import FIELDS, Losses
 from cvxscreen.core.problem import Problem, Quadratic

@@ -21,6 +21,7 @@ and costs no pass of its own: ``B u`` and ``B' z = u`` are what the product with
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -29,7 +30,6 @@ import scipy.linalg as sla
 from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import CONTRACT, SUMS, compiled, unsigned
-from cvxscreen._support.records import dataclass
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.designs.rows import Rows
 

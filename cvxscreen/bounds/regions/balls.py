@@ -18,12 +18,12 @@ Proofs: ``docs/theory.md``, section 2.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.rounding import UNIT, square, up
 from cvxscreen.bounds.regions.margins import (
     Functionals,

@@ -12,13 +12,13 @@ Proofs: ``docs/theory.md``, section 7.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import CONTRACT, compiled
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen.bounds.regions.balls import Ball, CutBall
 from cvxscreen.core.problem import Problem

@@ -39,12 +39,12 @@ Proofs: ``docs/theory.md``, section 5.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass
 from cvxscreen._support.rounding import UNIT, gamma, square, up
 from cvxscreen.core.duality import imbalance_cost, margin_error
 from cvxscreen.core.losses import LossTerms

@@ -8,13 +8,13 @@ the way back for multipliers is the transpose of those weights.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass, field
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, diagonal, picked, rows_of, without
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 from cvxscreen.errors import NotScreenable

@@ -11,13 +11,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass
 from cvxscreen.core.losses import Losses, LossTerms
 from cvxscreen.cvxpy_plugin.recognise.draft import (
     FEW_ROWS,

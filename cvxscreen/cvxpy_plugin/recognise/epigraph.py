@@ -15,13 +15,13 @@ with its two kinds of columns, `take_many_inequalities` and, on all terms, `join
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass
 from cvxscreen.cvxpy_plugin.recognise.draft import (
     FEW_ROWS,
     ColumnCounts,

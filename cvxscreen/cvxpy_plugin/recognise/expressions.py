@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import cvxpy as cp
@@ -38,7 +39,6 @@ from cvxpy.reductions.utilities import ReducedMat
 from cvxpy.utilities.coeff_extractor import CoeffExtractor
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass, field
 from cvxscreen.cvxpy_plugin.recognise.matrices import (
     Diagonal,
     Matrix,

@@ -33,6 +33,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from typing import Any
 
@@ -41,7 +42,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen.core.losses import Losses
 from cvxscreen.cvxpy_plugin.recognise.expressions import MOVES, as_vector, broadcast_positions
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Term, summands_of

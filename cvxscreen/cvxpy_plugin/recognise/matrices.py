@@ -15,6 +15,7 @@ linear combinations of old ones (`Stack.combine`), which is all that eliminating
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +23,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass
 from cvxscreen.designs.rows import Rows
 
 Array = NDArray[np.float64]

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cvxpy as cp
@@ -14,7 +15,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen._support.rounding import gamma, up
 from cvxscreen.bounds.regions import Ball
 from cvxscreen.certificates.certificate import Certificate, certify, relative_gap

@@ -20,6 +20,7 @@ read: whoever keeps the numbers would not notice that they change.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import cvxpy as cp
@@ -30,7 +31,6 @@ from cvxpy.constraints.nonpos import Inequality
 from cvxpy.constraints.zero import Equality
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass, field
 from cvxscreen.cvxpy_plugin.recognise.expressions import (
     MOVES,
     WRAPS,

@@ -10,6 +10,7 @@ left to them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any
 
@@ -17,7 +18,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen.core.losses import Losses, LossTerms
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem, Quadratic

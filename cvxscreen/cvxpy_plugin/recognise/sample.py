@@ -14,6 +14,7 @@ vanishes). The entries at which one of these numbers is the least or the largest
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,6 @@ import scipy.sparse as sp
 from cvxpy.atoms.elementwise.elementwise import Elementwise
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.recognise.loss_atoms import LossGroup, Slack, SplitSlack
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition

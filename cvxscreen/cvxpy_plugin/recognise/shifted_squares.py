@@ -20,13 +20,13 @@ of such squares (the smallest enclosing ball) is s and a maximum of affine funct
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen.cvxpy_plugin.recognise.expressions import as_vector, read_affine
 from cvxscreen.cvxpy_plugin.recognise.matrices import csr
 from cvxscreen.cvxpy_plugin.recognise.python_loops import summands_of

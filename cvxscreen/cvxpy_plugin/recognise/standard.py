@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cvxpy as cp
@@ -33,7 +34,6 @@ from cvxpy.reductions.flip_objective import FlipObjective
 from cvxpy.reductions.solution import Solution
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen.core.cones import height
 from cvxscreen.cvxpy_plugin.recognise.expressions import (
     Affine,

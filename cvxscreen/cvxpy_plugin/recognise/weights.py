@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass, replace
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Unreadable, fixed, numbers, summands_of
 from cvxscreen.cvxpy_plugin.recognise.recognition import SAME, Factors, Recognition, with_costs
 from cvxscreen.cvxpy_plugin.recognise.standard import Canonical, Standard

@@ -10,6 +10,7 @@ import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from threading import Lock
 from time import perf_counter, process_time
@@ -27,7 +28,6 @@ from cvxscreen._support.compiled import (
     waited,
 )
 from cvxscreen._support.limits import SMALL, each, memory_of_machine
-from cvxscreen._support.records import dataclass
 from cvxscreen.certificates.many import FILLED, Certificates, PackedSlopes, certify_many
 from cvxscreen.core.closed_form import without_loss
 from cvxscreen.core.duality import reference_point

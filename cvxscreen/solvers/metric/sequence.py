@@ -14,6 +14,7 @@ one piece is on that piece at every lambda between them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -22,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen._support.records import dataclass
 from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.certificates.one_pass import certify_metric
 from cvxscreen.core.problem import Problem

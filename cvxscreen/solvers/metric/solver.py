@@ -21,6 +21,7 @@ against 0.05, 0.09, 0.07.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from time import perf_counter
@@ -30,7 +31,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen._support.records import dataclass, field, replace
 from cvxscreen._support.rounding import up
 from cvxscreen._support.validation import check_request, one_of
 from cvxscreen.bounds import Bound, midpoint_ball

@@ -15,13 +15,13 @@ that pays along a path is counted in work, never in seconds: runs must repeat ex
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.records import dataclass, field, replace
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen.designs.comparisons import (
     Indexed,
