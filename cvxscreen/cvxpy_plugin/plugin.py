@@ -363,14 +363,15 @@ the last digits can lie below rounding."""
 def most_seconds(problem: Problem, original: Any) -> float:
     """CPU seconds that solving a recognised problem may take before a plain solve follows.
 
-    CVXPY's own choice for the `original` may be OSQP, which takes a multiple of Clarabel's time
-    (hinges and absolute values, 5,000 x 20 with constraints: 2.2 to 3.7 s, estimated as 0.95, and
-    Clarabel 0.1 to 0.4): as Clarabel is what follows, there is time for both.
+    By the numbers of the recognised problem, and by what `size` says of the `original`, where
+    CVXPY's own choice may be OSQP, which takes a multiple of Clarabel's time (hinges and absolute
+    values, 5,000 x 20 with constraints: 2.2 to 3.7 s, estimated as 0.95, and Clarabel 0.1 to 0.4):
+    as Clarabel is what follows, there is time for both. Many terms of few coordinates have few
+    numbers (30,000 of one: 0.3 s, of which `plain_seconds` knows 0.03).
     """
     size = measured(original)
-    osqp = size.at_least() if size.quadratic else 0.0
     loading = LOADING if size.compiled and not loops_loaded() else 0.0
-    return max(LEAST, plain_seconds(problem), osqp) + loading
+    return max(LEAST, plain_seconds(problem), size.at_least()) + loading
 
 
 def plain_seconds(problem: Problem) -> float:

@@ -54,6 +54,12 @@ of CVXPY (1,000 absolute values x 10: 36 ms for 33; 10,000: 137 for 265). Fewer,
 coordinates in each (8,000 absolute values of splines with constraints: 180 for 120 at first), are
 where a plain solve is estimated to take more than one of the next two."""
 
+AT_LEAST = 0.15
+"""Seconds that a plain solve of so many is estimated to take at least: with fewer coordinates it is
+soon done (absolute values with bounds, 5,500 x 1 to 5,500 x 4, estimated 0.06: first calls 0.25 to
+0.35 s for 0.08 to 0.13; one coordinate, 20,000 terms, estimated 0.2: 0.18 to 0.34 for 0.24 to 0.32,
+and then 0.01 for 0.2)."""
+
 FIRST, FIRST_COMPILED = 0.16, 0.7
 """Estimated seconds of plain solves from which on screening is worth what it loads, once in a
 process: the plugin, 0.05 to 0.07 (hinges with squares, first call, CPU: 300 x 10 88 ms for 19,
@@ -161,7 +167,8 @@ class Needs(NamedTuple):
 
     Attributes
     ----------
-    terms : float
+    terms, at_least : float
+        And the seconds that a plain solve of so many has to take all the same.
     seconds, squares : float
         Of a plain solve: what it takes for terms, and for squares over data.
     wide : float
@@ -169,6 +176,7 @@ class Needs(NamedTuple):
     """
 
     terms: float
+    at_least: float
     seconds: float
     squares: float
     wide: float
@@ -292,7 +300,8 @@ class Size(NamedTuple):
         slower = TIED if self.tied and self._osqp(solver) else 1.0
         slow |= slower * self._seconds_of_squares() >= self.needs.squares
         enough = self.pieces >= PIECES or self.wide >= self.needs.wide
-        if slow or enough or self.terms >= self.needs.terms:
+        many = self.terms >= self.needs.terms and self.seconds(solver) >= self.needs.at_least
+        if slow or enough or many:
             return ""
         return (
             f"it is small ({self.words()}), and compiled and solved before screening "
@@ -657,7 +666,9 @@ class _Walk:
     def size(self) -> Size:
         """What was counted."""
         tall = {key for key in self.rows if self._tall(key)}
-        normed = {key for key in self.shrunk - tall if self._data_under_squares(key)}
+        # Features can only go where an L1 norm holds all of them, and nothing else does.
+        free = self.shrunk >= self.sizes.keys() and not self.constrained
+        normed = {k for k in self.shrunk - tall if self._data_under_squares(k)} if free else set()
         broad = {key for key in self.squared - tall - normed if self._data_in_rows(key)}
         terms = max((self.rows[key] for key in tall), default=0.0)
         if self.foreign and self.foreign_rows >= 0.5 * terms:
@@ -741,7 +752,8 @@ class _Walk:
                 seconds = ALONE if simple and not (self.squares or self.conic) else BESIDE
         squares = SQUARES_ALONE if self._lasso else SQUARES_BESIDE
         wide = WIDE if simple else WIDE_OTHERWISE
-        return Needs(terms=terms, seconds=seconds, squares=squares, wide=wide)
+        at_least = AT_LEAST if terms == OTHERWISE else 0.0
+        return Needs(terms, at_least, seconds, squares, wide)
 
     def _tall(self, key: int) -> bool:
         """Whether a variable is a coordinate of a fit: in many rows for each of its entries."""

@@ -63,9 +63,9 @@ def metric(n: int, d: int) -> Any:
     return cp.Problem(cp.Minimize(loss + cp.sum_squares(M)))
 
 
-def lasso(n: int, d: int) -> Any:
+def lasso(n: int, d: int, nonneg: bool = False) -> Any:
     rng = np.random.default_rng(0)
-    w = cp.Variable(d)
+    w = cp.Variable(d, nonneg=nonneg)
     cost = cp.sum_squares(rng.standard_normal((n, d)) @ w - rng.standard_normal(n))
     return cp.Problem(cp.Minimize(cost + 9.0 * cp.norm1(w)))
 
@@ -192,7 +192,7 @@ TAKEN: dict[str, Callable[[], Any]] = {
     "constraints on many coordinates": lambda: bounded(2000, 100),
     "a linear program": lambda: linear_program(6000, 40),
     "a linear program of errors": lambda: linear_program_of_errors(5000, 5),
-    "losses in a constraint": lambda: within_a_risk(6000, 5),
+    "losses in a constraint": lambda: within_a_risk(12_000, 8),
     "dense data with few rows a coordinate": lambda: without_squares(1500, 300),
     "a risk of many assets": lambda: within_a_risk(1500, 300),
 }
@@ -286,6 +286,10 @@ LEFT: dict[str, tuple[Callable[[], Any], str]] = {
     "a linear program": (lambda: linear_program(6000, 8), "small (6008 terms)"),
     "a larger linear program": (lambda: linear_program(6000, 20), "small (6020 terms)"),
     "a small lasso": (lambda: lasso(400, 50), "small (20000 entries of data in its squares)"),
+    "a wide lasso of one sign": (
+        lambda: lasso(200, 1000, nonneg=True), "as many coordinates as terms"),
+    "losses of few coordinates in a constraint": (
+        lambda: within_a_risk(6000, 5), "small (6000 terms)"),
     "a copy for each scenario": (
         lambda: copied_to_scenarios(500, 4), "small (2000 terms)"),
     "a kernel": (lambda: kernel(500), "as many coordinates as terms"),
