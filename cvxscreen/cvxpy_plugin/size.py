@@ -75,6 +75,10 @@ AGAIN = 0.25
 300 and 1,000 x 10: 0.04 to 0.07; epsilon-insensitive and Huber's losses 0.02 to 0.2; absolute
 values and pinball losses without squares, 1,000 to 5,000 x 10: 0.4 to 0.7)."""
 
+NO_QUICKER = 0.01
+"""Seconds below which such a next solve is none that screening would do in less, and does not count
+towards what it loads (100 pinball losses x 5, other values of a parameter: 4 to 5 ms both ways)."""
+
 ALONE, BESIDE = 0.04, 0.2
 """Seconds of a plain solve from which on losses without squares and without anything beside them
 are worth it (1,000 to 3,000 absolute values or pinball losses x 5 to 100: 15 to 80 ms for 17 to
@@ -357,8 +361,10 @@ class Imports:
         self.left.add(problem)
 
     def _price(self, problem: Any, solver: str) -> float:
-        known = AGAIN if problem in self.left else 1.0
-        return known * measured(problem).at_least(solver)
+        first = measured(problem).at_least(solver)
+        if problem not in self.left:
+            return first
+        return AGAIN * first if AGAIN * first >= NO_QUICKER else 0.0
 
 
 IMPORTS = Imports()

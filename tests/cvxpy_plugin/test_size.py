@@ -426,6 +426,19 @@ def test_what_takes_compiled_loops_waits_for_longer(monkeypatch: pytest.MonkeyPa
         assert not asked.why_plain(problem)
 
 
+def test_next_solves_that_cvxpy_does_at_once_do_not_count_towards_what_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(size, "_imported", lambda: False)
+    asked, pinball = request.Request(), fit(100, 5, lambda m: cp.maximum(m, -2 * m))
+    for problem, due in ((pinball, False), (fit(400, 10), True)):
+        monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
+        assert asked.why_plain(problem).endswith(size.ONCE)
+        for _ in range(200):
+            size.IMPORTS.charge(problem)
+        assert bool(asked.why_plain(problem)) is not due
+
+
 def test_what_was_in_vain_is_tried_again_when_plain_solves_have_taken_five_times_as_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
