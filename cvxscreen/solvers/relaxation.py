@@ -54,6 +54,7 @@ from cvxscreen.solvers.interface import Start, SubproblemResult, call_checked
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.screened import Estimate, ProblemInMemory, Times
 from cvxscreen.solvers.smoothing import (
+    ALL,
     FEW,
     SETTLED,
     TIES,
@@ -163,15 +164,19 @@ class ScreenedRelaxation(
             self.keep = int(max(AROUND * problem.n, LEAST * problem.d))
             if not self.whole and applies(problem):
                 began, at = perf_counter(), (self.centre.x, self.centre.margins)
-                near = near_optimum(problem, *at, self.keep)
-                if near is None and self.apart(solve):
-                    return
-                self.closer(near, began)
-            return
-        if self.whole:
+                self.closer(near_optimum(problem, *at, self.keep), began, solve)
             return
         began = perf_counter()
-        if applies(problem) and (self.closer(foreseen(problem), began) or self.apart(solve)):
+        if self.whole:
+            short = problem.n * problem.d <= ALL and not problem.quadratic.dense().any()
+            short = short and self.mode != "safe" and applies(problem)
+            if short and not self.limits.spent():
+                if problem.n > problem.d:
+                    self.at_vertex(foreseen(problem), began)
+                else:
+                    self.fitted(began)
+            return
+        if applies(problem) and self.closer(foreseen(problem), began, solve):
             return
         began, chosen = perf_counter(), draw(problem)
         part = chosen.of(problem)
@@ -207,13 +212,7 @@ class ScreenedRelaxation(
         for _ in range(2):  # fewer terms than coordinates where the optimum is an edge
             x = x + np.linalg.lstsq(rows, f.b[vertex] - rows @ x, rcond=None)[0]
         answer = Answer.of(problem, x, found.theta, np.zeros(0), self.tol)
-        if answer.proof.ok:
-            self.answer, self.finished = answer, True
-            self.result = SubproblemResult("optimal", x, answer.theta, np.zeros(0))
-            kept = found.rounds[-1].kept if found.rounds else problem.n
-            times = Times(began, perf_counter())
-            self.record(kept, answer.proof, (0, problem.n - kept, 0), times)
-        return self.finished
+        return self.ends(answer, found.rounds[-1].kept if found.rounds else problem.n, began)
 
     def tied(self, centre: Candidate) -> bool:
         """Whether so many terms are at a kink that distances from kinks tell nothing."""
@@ -248,20 +247,47 @@ class ScreenedRelaxation(
         self.record(len(found.theta), answer.proof, (0, left_out, 0), times)
         self.finished = True
 
-    def closer(self, found: Nearby | None, began: float) -> bool:
+    def fitted(self, began: float) -> None:
+        """End where terms, no more than the coordinates, are all at their kinks."""
+        problem = self.problem
+        if self.inner.traits.reaches_target:
+            x = np.asarray(np.linalg.lstsq(problem.design.dense(), problem.losses.b)[0])
+            answer = Answer.of(problem, x, np.zeros(problem.n), np.zeros(0), self.tol)
+            self.ends(answer, problem.n, began)
+
+    def at_vertex(self, found: Nearby | None, began: float) -> bool:
+        """Whether pivots lead from there to a vertex that is certified.
+
+        A solver that was named is not passed over: it gets what is left by the rounds.
+        """
+        vertex = None
+        if found is not None and self.inner.traits.reaches_target:
+            vertex = found.vertex()
+        if vertex is None:
+            return False
+        x, theta, kept = vertex
+        answer = Answer.of(self.problem, x, theta, np.zeros(0), self.tol)
+        return self.ends(answer, kept, began)
+
+    def ends(self, answer: Answer, kept: int, began: float) -> bool:
+        """Whether an answer that took `kept` terms is certified, and all is done."""
+        if answer.proof.ok:
+            self.answer, self.finished = answer, True
+            self.result = SubproblemResult("optimal", answer.x, answer.theta, np.zeros(0))
+            times = Times(began, perf_counter())
+            self.record(kept, answer.proof, (0, self.problem.n - kept, 0), times)
+        return self.finished
+
+    def closer(
+        self, found: Nearby | None, began: float, solve: Callable[..., Solution]
+    ) -> bool:
         """Go to what Newton steps over smoothed losses have found, if anything, or to a vertex."""
+        if self.at_vertex(found, began):
+            return True
+        if (found is None or not found.near.form.any()) and self.apart(solve):
+            return True
         if found is None:
             return False
-        vertex = found.vertex()
-        if vertex is not None:
-            x, theta, kept = vertex
-            answer = Answer.of(self.problem, x, theta, np.zeros(0), self.tol)
-            if answer.proof.ok:
-                self.answer, self.finished = answer, True
-                self.result = SubproblemResult("optimal", x, theta, np.zeros(0))
-                times = Times(began, perf_counter())
-                self.record(kept, answer.proof, (0, self.problem.n - kept, 0), times)
-                return True
         at = (found.margins, found.value, self.problem.losses)
         self.centre, self.known = Candidate(found.x, None, np.zeros(0), *at), found.known
         self.keep = max(LEAST * self.problem.d, found.reach)

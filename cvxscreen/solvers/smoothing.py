@@ -58,7 +58,7 @@ the share of its interval's terms that are kept, or go on, at least."""
 LEAST, FEWEST, MORE = 10, 200, 4
 """Terms that pivots go through at least, in units of the coordinates, and in any case: of few terms
 more cost next to nothing; and so many times more where these do not hold the vertex."""
-ROUNDS = 8
+ROUNDS = 4
 """How often terms are put back; once or twice are usual."""
 FEW = 0.5
 """Share of the terms up to which different values are few."""
@@ -66,7 +66,7 @@ FLAT = 1e-9
 """What is added to the diagonal of the curvature, relatively: columns may depend on each other."""
 PIVOTED = 24
 """Coordinates up to which pivots lead to a vertex; two to three times as many are needed."""
-ALL = 2**21
+ALL = 2**18
 """Entries up to which pivots go through all terms where Newton's method does not settle."""
 DENSE = 2**24
 """Entries of the terms near their kinks that are written out whatever the data take (128 MB)."""
@@ -121,6 +121,8 @@ class Kinks:
         """
         d, reach = len(x), len(self.b)
         least, wide = NARROWEST * d, min(wide, reach - 1)
+        if wide <= least:
+            return x, reach
         most = max(MANY * wide, 2 * least)
         z = self.rows @ x - self.b
         value, middle, half = self.value(x, z), 0.5 * (self.hi + self.lo), 0.5 * (self.hi - self.lo)
@@ -179,18 +181,21 @@ class Kinks:
         if self.form.any():
             return None
         few, held = max(LEAST * d, FEWEST, reach), np.zeros(m, dtype=bool)
+        most = min(m, (MORE + 1) * few)
         for _ in range(ROUNDS):
             z = self.rows @ x - self.b
             at, away = np.ones(m, dtype=bool), np.abs(z)
             if few < m:
                 at = held | (away <= np.partition(away, few)[few])
             some, slopes = np.flatnonzero(at), np.where(z > 0.0, self.hi, self.lo)
+            if len(some) > most:  # not near, or many of them are at their kinks
+                return None
             slopes[some] = 0.0
             pull = self.linear + slopes @ self.rows
             part = self.rows[some], self.b[some], self.lo[some], self.hi[some], pull
             found = of_few(part, x)
             if found is None:
-                if few >= m:
+                if few >= most:
                     return None
                 few *= MORE
                 continue
@@ -231,6 +236,8 @@ class Nearby:
         The slopes of all others, and 0.
     reach : int
         Terms nearest to their kinks among which those of the optimum are.
+    found : tuple, optional
+        What `Kinks.vertex` says, where x is the vertex already.
     """
 
     problem: Problem
@@ -239,6 +246,7 @@ class Nearby:
     near: Kinks
     others: Array
     reach: int
+    found: tuple[Array, Array, int] | None = None
 
     @cached_property
     def value(self) -> float:
@@ -256,7 +264,7 @@ class Nearby:
         With slopes of all terms: those that are not near keep theirs; and as `Kinks.vertex` says
         with how many pivots have gone through.
         """
-        found = self.near.vertex(self.x, self.reach)
+        found = self.found or self.near.vertex(self.x, self.reach)
         if found is None:
             return None
         theta = self.others.copy()
@@ -310,7 +318,7 @@ def among(
         found = near.newton(x, wide, settled)
         if found is None:
             return None
-        x, reach = found
+        (x, reach), every = found, None
         if reach >= len(near.b):
             every = near.vertex(x, reach) if near.rows.size <= ALL else None
             if every is None:
@@ -327,7 +335,8 @@ def among(
                 return None
             near, others[off], apart[off] = near.beside(more), 0.0, False
         if len(off) <= settled:
-            return Nearby(problem, x, margins, near, others, max(reach, BESIDE * len(off)))
+            reach, every = max(reach, BESIDE * len(off)), None if len(off) else every
+            return Nearby(problem, x, margins, near, others, reach, every)
         wide = max(reach, 2 * len(off))
     return None
 

@@ -16,7 +16,7 @@ from cvxscreen.designs.rows import Rows
 from cvxscreen.paths import path as path_module
 from cvxscreen.screening.reduction import KnownSlopes, Selection
 from cvxscreen.solvers import relaxation
-from cvxscreen.solvers.interface import Start
+from cvxscreen.solvers.interface import SolverTraits, Start
 from cvxscreen.solvers.interior_point import InteriorPoint
 from cvxscreen.solvers.loop import one_round, solve_screened
 from cvxscreen.solvers.relaxation import ScreenedRelaxation, draw, sample, spread
@@ -547,9 +547,44 @@ def test_another_vertex_is_not_taken_for_it(aside: float, monkeypatch: pytest.Mo
     X = rng.standard_normal((6000, 5))
     y = rng.poisson(np.exp(0.3 * X[:, 0])).astype(float)
     problem = cs.regression(X, y, C=np.inf, loss="quantile", tau=0.5, intercept=True)
+    monkeypatch.setattr(relaxation, "foreseen", lambda problem: None)  # pivots would end it
     right = cs.solve(problem, tol=1e-10)
     monkeypatch.setattr(relaxation, "ASIDE", aside)
     found = cs.solve(problem, tol=1e-10)
     assert found.status == "optimal"
     assert len(found.rounds) > len(right.rounds)
     assert found.value == pytest.approx(right.value, rel=1e-10)
+
+
+@pytest.mark.parametrize("shape", [(30, 3), (200, 20), (60, 55), (40, 40), (30, 45)])
+def test_few_kinks_end_at_a_vertex_or_a_fit_without_an_interior_point(
+    shape: tuple[int, int], monkeypatch: Any
+) -> None:
+    X, y = heavy(*shape)
+    problem = cs.regression(X, y, C=np.inf, loss="quantile", tau=0.3)
+    by_steps = cs.solve(problem, solver="clarabel", tol=1e-7)
+    monkeypatch.setattr(InteriorPoint, "__call__", None)
+    found = cs.solve(problem, tol=1e-9)
+    assert found.status == "optimal"
+    assert found.value == pytest.approx(by_steps.value, rel=1e-6, abs=1e-6)
+    on = np.abs(X @ found.x - y) <= 1e-10 * (1.0 + np.abs(y))
+    assert on.sum() >= min(shape)
+
+
+def test_a_solver_that_was_named_is_not_passed_over() -> None:
+    X, y = heavy(6000, 5)
+    asked = list[int]()
+
+    class Named(InteriorPoint):
+        traits = SolverTraits()
+
+        def __call__(self, problem: Any, *given: Any) -> Any:
+            asked.append(problem.n)
+            return super().__call__(problem, *given)
+
+    for rows in (500, 6000):
+        asked.clear()
+        problem = cs.regression(X[:rows], y[:rows], C=np.inf, loss="absolute")
+        found = cs.solve(problem, solver=Named(), tol=1e-8)
+        assert found.status == "optimal"
+        assert asked
