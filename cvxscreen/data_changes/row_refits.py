@@ -313,7 +313,7 @@ def _begun(start: Start, rows: Array, own: Index, slopes: Array, rates: Array) -
     """Paths at their beginning."""
     K, d, D, E = len(rows), rows.shape[1], len(start.inverse), start.slots
     now, piece, slots, ends, inverse = (
-        np.array(np.broadcast_to(part, (K, *part.shape)))
+        np.broadcast_to(part, (K, *part.shape)).copy()  # in the order of C, as compiled
         for part in (start.now, start.piece, start.slots, start.ends, start.inverse)
     )
     begin, lines = np.ones((K, 3)), np.zeros((K, 4, D))
