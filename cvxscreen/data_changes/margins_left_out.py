@@ -18,6 +18,7 @@ from cvxscreen._support.limits import Limits, Progress
 from cvxscreen._support.rounding import gamma, up
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import flag, whole
+from cvxscreen.api import solve
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.bounds.data_changes import (
     left_out_groups,
@@ -33,6 +34,7 @@ from cvxscreen.data_changes.reweight import refit as refit_from
 from cvxscreen.data_changes.reweight import taken, weighted
 from cvxscreen.data_changes.row_refits import PATHS, RowRefits, in_blocks
 from cvxscreen.plots.records import left_out
+from cvxscreen.solvers.centred import Centred
 from cvxscreen.solvers.solution import Solution
 
 __all__ = ["LeaveOneOut", "LeftOutMargins", "joined", "one_sided", "refit_undecided", "usual_width"]
@@ -51,6 +53,9 @@ nothing yet: a hundred times narrower."""
 
 ARRAYS = ("low", "high", "value", "unchanged", "refitted", "decided")
 """Attributes of a record with an entry for each term."""
+
+EXACT = 1e-9
+"""Relative gap of a solution about the centre: what one pass decides narrows with its root."""
 
 BALL = 1e-8
 """Relative gap of refits in blocks, where the tolerance is not smaller still: Newton's last steps
@@ -192,7 +197,9 @@ class LeftOutMargins:
         origin: tuple[Array, Array] | None = None,
     ) -> None:
         whole("n_jobs", n_jobs if n_jobs != -1 else 1, 1)
-        self.solution, self.origin, point = solution, origin, solution.point()
+        self.solution, self.origin = solution, origin
+        solution = _about_the_centre(solution, mode)
+        point = solution.point()
         f = solution.problem.losses
         low, high = _at_the_optimum(solution)
         # The same ball says where the margins are and which terms are on their zero piece.
@@ -306,6 +313,19 @@ def joined(parts: Sequence[LeaveOneOut]) -> LeaveOneOut:
         tuple(part.solution for part in parts), parts[0].classification, low, high, value,
         unchanged, refitted, decided, all(part.finished for part in parts), tuple(parts),
     )
+
+
+def _about_the_centre(solution: Solution, mode: str) -> Solution:
+    """That of the same problem about the centre of its features, where these are far from 0.
+
+    The margins are the same, where no entry is rounded; rows that are so much shorter bound them so
+    much closer, and refits end.
+    """
+    centred = Centred.of(solution.problem)
+    if centred is None or not centred.exact:
+        return solution
+    found = solve(centred.near, tol=min(solution.certificate.tolerance, EXACT), mode=mode)
+    return found if found.certificate.ok else solution
 
 
 def _at_the_optimum(solution: Solution) -> tuple[Array, Array]:

@@ -109,6 +109,23 @@ def test_what_is_left_as_it_is() -> None:
     assert Centred.of(Problem(held.design, held.losses, held.quadratic, held.linear, side=free))
 
 
+def test_entries_that_are_rounded_on_the_way_are_not_taken_for_exact() -> None:
+    """One row far from all others, an intercept of 1/3, a linear term: each would be rounded."""
+    X, y = data(100)
+    far = X + np.array([0.0, 3.0, 1e3, -1e5, 1e6])
+    centred = Centred.of(model("absolute", far, y))
+    assert centred is not None
+    assert centred.exact
+    np.testing.assert_array_equal(centred.near.design.matrix + centred.mean[:5], far)
+    alone = far.copy()
+    alone[2, 4] = 1.0 / 3.0  # none of the rows that tell the centre
+    assert not Centred.of(model("absolute", alone, y)).exact
+    plain = model("absolute", far, y)
+    third = replace(plain, design=Rows(far, None, np.full((100, 1), 1.0 / 3.0)))
+    assert not Centred.of(third).exact
+    assert not Centred.of(replace(plain, linear=np.eye(6)[5])).exact
+
+
 @pytest.mark.parametrize(
     "more", [{"penalty": "l1"}, {"nonneg": True}, {"monotone": [1, 0, -1, 0, 1]}]
 )
