@@ -312,9 +312,9 @@ def ends_of_paths(
 def _begun(start: Start, rows: Array, own: Index, slopes: Array, rates: Array) -> Paths:
     """Paths at their beginning."""
     K, d, D, E = len(rows), rows.shape[1], len(start.inverse), start.slots
-    now, piece, slots, ends, inverse = (
-        np.broadcast_to(part, (K, *part.shape)).copy()  # in the order of C, as compiled
-        for part in (start.now, start.piece, start.slots, start.ends, start.inverse)
+    same: tuple[NDArray[Any], ...] = start.now, start.piece, start.slots, start.ends, start.inverse
+    now, piece, slots, ends, inverse = (  # in the order of C, as compiled
+        np.broadcast_to(part, (K, *part.shape)).copy() for part in same
     )
     begin, lines = np.ones((K, 3)), np.zeros((K, 4, D))
     here = np.flatnonzero(own >= 0)
